@@ -1,0 +1,56 @@
+# deltawire. `make` alone explains; the work is in scripts/ and CMakePresets.json.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench lint clean packages check-packages venv release
+SHELL := /bin/bash
+
+# Programs compiled at once; each may take about 1 GB of memory.
+JOBS ?= $(shell nproc)
+export JOBS
+
+help:
+	@echo "deltawire: train over thin wires"
+	@echo
+	@echo "  make demo     train a real network with 4 workers over a 100 Mbit/s link, once per method;"
+	@echo "                the report lands in out/demo/. Options: make demo ARGS='--help'"
+	@echo "  make test     build (g++ release, ASan + UBSan) and run every test that can run here"
+	@echo "  make check    test, and clang 19, thread sanitizer, fuzzing, formatting, clang-tidy"
+	@echo "  make bench    measure speeds (the machine should have nothing else to do)"
+	@echo "  make lint     formatting and style alone: quick answers while you write"
+	@echo "  make clean    remove everything built (keeps .venv, which is slow to download)"
+	@echo
+	@echo "The first run installs system packages (as root; otherwise it prints the command) and a Python"
+	@echo "environment in .venv. The binary lands in build/release/deltawire. JOBS=n compiles n files at once."
+
+packages:
+	@scripts/install_system_packages.sh base
+
+check-packages:
+	@scripts/install_system_packages.sh base check
+
+venv: packages
+	@scripts/make_venv.sh
+
+# What a user runs, without the tests: the command-line program and the Python extension.
+release: venv
+	@cmake --preset release
+	@cmake --build --preset release -j $(JOBS) --target deltawire deltawire_python_stub
+
+demo: release
+	@.venv/bin/python -m lab.demo $(ARGS)
+
+test: venv
+	@scripts/run_steps.sh test
+
+check: check-packages venv
+	@scripts/run_steps.sh check
+
+lint: check-packages venv
+	@scripts/run_steps.sh lint
+
+bench: release
+	@scripts/run_steps.sh bench
+
+clean:
+	rm -rf build out dist .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+	@echo "clean. The Python environment stays; 'rm -rf .venv' removes it too."

@@ -1,0 +1,84 @@
+// Channels: one direction of state changes. A Channel has the codec, the policy and, alone in the system,
+// the state: the residual of every part (3LC's "compression context", section 3; always fp32).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltawire/codec.h"
+#include "deltawire/policy.h"
+#include "deltawire/result.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire {
+
+// What becomes of a step that did not reach every rank.
+enum class Revert : std::uint8_t {
+  kFold,   // what was encoded goes back into the residual: the step's gradient is sent later, nothing is
+           // lost and no memory is needed. Exact up to the rounding of one addition per element.
+  kExact,  // the residual is what it was before the step, bit for bit; the step's gradient is dropped, for
+           // the caller to use again. Costs a second buffer of the residual's size.
+};
+
+struct ChannelOptions {
+  Policy policy;
+  Revert revert = Revert::kFold;
+};
+
+// Identifies a message; sender and receiver must agree on all of it.
+struct MessageId {
+  std::uint64_t step = 0;
+  std::uint32_t epoch = 0;
+  std::uint16_t rank = 0;   // the sender
+  std::uint16_t world = 1;  // ranks in the job
+  std::uint16_t slice = 0;  // which message of the step
+};
+
+// Conservation (tested): for every part, what went into encode = what the decoders got + the residual, up
+// to rounding, through any series of commits and folding reverts.
+// Thread rule: one thread at a time.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+
+  virtual const Codec& codec() const noexcept = 0;
+
+  // Upper bound in bytes for the message that encode makes of these parts (values are not read).
+  virtual std::uint64_t message_bound(std::span<const Named> parts) const = 0;
+
+  // Encodes the parts (values are read only) as one message, in or as the first of id.step's transaction,
+  // and updates their residuals. The pieces, in order, are the message; they stay valid until commit or
+  // revert. Parts without elements take no bytes. Errors: those of Codec::encode (the message names the
+  // part), kState (another step's transaction is open), kLimit (2^32 elements or more in a tensor); after
+  // an error the step must be reverted.
+  virtual Result<std::span<const Bytes>> encode(std::span<const Named> parts, const MessageId& id) = 0;
+
+  // Decodes a message that must hold exactly these parts and come from `expected`. On error the slots are
+  // unspecified. Uses no state but this channel's scratch. Errors: those of the frame, of Codec::decode,
+  // and kMismatch naming the field that differs.
+  virtual Status decode(Bytes message, std::span<const Named> parts, const MessageId& expected, Into into,
+                        float scale) = 0;
+
+  // Ends the open transaction, if any: the residuals stand / are taken back (Revert).
+  virtual void commit() noexcept = 0;
+  virtual void revert() noexcept = 0;
+
+  // The residual of a part; empty where there is none. Valid until the next call.
+  virtual std::span<const float> residual(std::string_view name, std::uint64_t first) const = 0;
+
+  // All residuals as bytes (docs/format.md, "Channel state"), and back. kState while a transaction is open;
+  // load replaces everything or, on error (kTruncated, kCorrupt, kUnsupportedVersion, kMismatch for another
+  // codec's state), nothing.
+  virtual Result<std::vector<std::byte>> save() const = 0;
+  virtual Status load(Bytes state) = 0;
+};
+
+// Errors: those of make_codec.
+Result<std::unique_ptr<Channel>> make_channel(std::string_view codec_spec,
+                                              const ChannelOptions& options = {});
+
+}  // namespace deltawire

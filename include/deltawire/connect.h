@@ -1,0 +1,91 @@
+// How ranks find each other: TCP meshes between processes, in-process meshes between threads, and what a
+// link can be made to look like (a slow line, a broken line).
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "deltawire/result.h"
+#include "deltawire/transport.h"
+
+namespace deltawire {
+
+// A token bucket for each direction of a rank, shared by all its peers, like a machine's network card.
+struct LinkShape {
+  double bytes_per_second = 12.5e6;   // 100 Mbit/s; must be > 0
+  std::uint64_t burst_bytes = 16384;  // at most this much at once; 1 ... 16384
+};
+
+// A deliberate defect of the data stream from this rank to `peer`, for tests. Byte positions count data
+// bytes sent to that peer, message headers included, the handshake not.
+struct LinkFault {
+  enum class Kind : std::uint8_t {
+    kDelay,    // hold every byte back for `delay`, up to 8 MiB of them at once
+    kCut,      // close the connection at `at_byte`
+    kFlip,     // invert bit `at_byte` % 8 of the byte at `at_byte`
+    kDrop,     // swallow everything from `at_byte` on
+    kDribble,  // from `at_byte` on, one byte every `delay`
+  };
+  Kind kind = Kind::kDelay;
+  int peer = 0;
+  std::uint64_t at_byte = 0;
+  std::chrono::milliseconds delay{0};
+};
+
+struct LinkOptions {
+  std::optional<LinkShape> shape;
+  std::vector<LinkFault> faults;
+};
+
+using Token = std::array<std::byte, 32>;
+
+struct Endpoint {
+  std::string host;  // numeric address, IPv4 or IPv6
+  std::uint16_t port = 0;
+};
+
+// A bound, listening socket: made first, so that its endpoint can be told to the other ranks.
+// Thread rule: use it from one thread.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  virtual Endpoint endpoint() const = 0;
+};
+
+// Listens on `host` (an address or name of this machine; IPv4 or IPv6) or, if `host` names a network
+// interface ("eth0"), on that interface's first address. Port 0 takes a free one.
+// Errors: kAddressInUse, kInvalidArgument (no such interface or address), kSystem.
+Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, std::uint16_t port = 0);
+
+// The local address that packets to `host` leave from: the sane default for listen_tcp.
+Result<std::string> local_address_towards(const std::string& host);
+
+struct MeshOptions {
+  int rank = 0;
+  int world_size = 1;
+  std::vector<Endpoint> endpoints;  // of every rank, own included; TCP only
+  Token token{};                    // equal on all ranks; checked before any other byte is parsed; TCP only
+  std::string settings;             // <= 1024 bytes, e.g. the reducer spec; another rank's other settings are
+                                    // kMismatch on both sides, naming the rank and both texts
+  std::chrono::milliseconds connect_timeout{60000};
+  LinkOptions link;
+};
+
+// Connects a full mesh; every rank calls it once. Strangers (wrong token, silence, garbage) are refused
+// and do not disturb the others. Sockets are closed in forked children, so that a child cannot hide the
+// death of its parent. Errors: kTimeout (names the missing ranks), kMismatch, kUnauthorized, kPeerLost,
+// kInvalidArgument, kSystem.
+Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listener,
+                                               const MeshOptions& options);
+
+// All ranks of an in-process mesh, for ranks as threads: the same engine over socket pairs.
+Result<std::vector<std::unique_ptr<Transport>>> connect_inproc(int world_size,
+                                                               const std::vector<LinkOptions>& links = {});
+
+}  // namespace deltawire

@@ -1,0 +1,113 @@
+// Reducers: exchange patterns. What every door holds: the mean of named tensors over all ranks, bit-equal
+// on every rank, or an Error and the tensors untouched.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltawire/channel.h"
+#include "deltawire/policy.h"
+#include "deltawire/result.h"
+#include "deltawire/tensor.h"
+#include "deltawire/transport.h"
+
+namespace deltawire {
+
+// Where in training a bucket stands. All ranks go through the same steps and buckets in the same order.
+struct Step {
+  std::uint64_t number = 0;  // grows by one a step
+  std::uint32_t epoch = 0;   // membership epoch
+  std::uint32_t bucket = 0;  // 0 ... 8,190 within the step
+  bool last = true;          // of the step: finishing it is the vote that commits the step on every rank
+};
+
+// What one bucket cost on this rank. Wall-clock seconds.
+struct Report {
+  double encode_seconds = 0;
+  double exchange_seconds = 0;  // waiting for others
+  double decode_seconds = 0;
+  std::uint64_t bytes_sent = 0;  // messages, every copy counted; transport headers not
+  std::uint64_t element_count = 0;
+  std::uint64_t digest = 0;  // of the step's means so far; after the last bucket equal on all ranks
+};
+
+struct ReducerOptions {
+  Policy policy;
+  Revert revert = Revert::kFold;
+};
+
+// Thread rule: one thread at a time.
+//
+// Failure rule: when begin or finish returns an error, the step's residuals have been reverted on this rank,
+// the transport aborted (so every rank fails, by the deadline at the latest, and names the suspect), and
+// the tensors of buckets not yet finished are untouched. The reducer may go on with a new transport.
+class Reducer {
+ public:
+  virtual ~Reducer() = default;
+
+  // Canonical spec, e.g. "direct(3lc:s=1.75,mode=auto,runs=on)".
+  virtual std::string spec() const = 0;
+
+  // Starts one bucket: encodes, posts sends and receives. The tensors' memory must stay, unread and
+  // unwritten by others, until its finish. Several buckets may be in flight. float32 only.
+  virtual Status begin(std::span<const Named> tensors, const Step& step, Transport& transport,
+                       Deadline deadline) = 0;
+
+  // Completes the oldest bucket in flight: its tensors hold the mean. With step.last: every rank has told
+  // every other its digest, all are equal, and the step is committed. kState when none is in flight;
+  // kMismatch when replicas differ (names the ranks).
+  virtual Result<Report> finish() = 0;
+
+  // Buckets begun and not finished.
+  virtual std::size_t in_flight() const noexcept = 0;
+
+  // Ends the open step as if it had failed, without touching a transport.
+  virtual void revert() noexcept = 0;
+
+  // Residuals of all channels, and back (see Channel::save). kState while a step is open.
+  virtual Result<std::vector<std::byte>> save() const = 0;
+  virtual Status load(Bytes state) = 0;
+
+  // begin and finish at once.
+  Result<Report> all_reduce(std::span<const Named> tensors, const Step& step, Transport& transport,
+                            Deadline deadline) {
+    if (Status begun = begin(tensors, step, transport, deadline); !begun) return forward_error(begun);
+    return finish();
+  }
+};
+
+// Makes a reducer from "pattern(codec-spec)" or "codec-spec" (the codec's default pattern).
+// Errors: those of make_codec; kInvalidArgument for an unknown pattern (lists the known ones).
+Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const ReducerOptions& options = {});
+
+// One ordered communication thread over a Reducer: buckets are begun in the order of submission, up to a few
+// in flight, and `done` is called in that order from that thread. After the first error every later bucket
+// fails with it. Thread rule: submit and stop from any thread.
+class ReduceQueue {
+ public:
+  using Done = std::function<void(const Result<Report>&)>;
+
+  // Both must outlive the queue, and nobody else may use the reducer meanwhile.
+  ReduceQueue(Reducer& reducer, Transport& transport, std::size_t max_in_flight = 4);
+  ~ReduceQueue();  // stop()
+  ReduceQueue(const ReduceQueue&) = delete;
+  ReduceQueue& operator=(const ReduceQueue&) = delete;
+
+  // Names are copied; the tensors' memory must stay until `done`. `timeout` counts from the moment the
+  // bucket is begun.
+  void submit(std::span<const Named> tensors, const Step& step, std::chrono::milliseconds timeout, Done done);
+
+  // Finishes what was submitted (or fails it by its deadline) and joins the thread.
+  void stop();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace deltawire

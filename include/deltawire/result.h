@@ -1,0 +1,65 @@
+// Results and errors: every fallible call of deltawire returns a Result or a Status.
+//
+// Thread rule: values; copy and move them freely between threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <tl/expected.hpp>
+
+namespace deltawire {
+
+// Why a call failed. The numbers are pinned: they appear in logs, in Python and in the C ABI, and are
+// never reused. docs/format.md says which of them a decoder must give for which defect.
+enum class ErrorCode : std::uint16_t {
+  kInvalidArgument = 1,     // a spec string, parameter, shape or call that can't be meant
+  kUnknownCodec = 2,        // a codec or pattern name that the registry doesn't hold
+  kUnsupportedDType = 3,    // a dtype that this codec can't carry
+  kNotFinite = 4,           // NaN or Inf where the codec forbids it; the message names the element
+  kRange = 5,               // a value outside what the encoding can carry (3LC: m overflows)
+  kOutputTooSmall = 6,      // the caller's buffer is below what sizes() asked for
+  kTruncated = 7,           // the bytes end before the encoding does
+  kCorrupt = 8,             // a checksum or a syntax rule is broken
+  kUnsupportedVersion = 9,  // written by a newer format
+  kMismatch = 10,           // valid bytes, but of other settings, shapes, step, epoch or rank
+  kLimit = 11,              // beyond a stated limit (frame bytes, segments, elements)
+  kTimeout = 12,            // the deadline passed; `suspect` is the rank that all the others wait for
+  kPeerLost = 13,           // a connection closed or broke without a farewell
+  kAborted = 14,            // a rank gave up and said why
+  kUnauthorized = 15,       // a wrong token
+  kAddressInUse = 16,       // the port is taken
+  kSystem = 17,             // an operating-system call failed
+  kState = 18,              // calls in an order that the contract forbids
+  kIo = 19,                 // a file can't be read or written
+};
+
+// The enumerator's name without its k, e.g. "PeerLost"; "Unknown" for a number outside the enum.
+std::string_view error_code_name(ErrorCode code) noexcept;
+
+inline constexpr int kNoSuspect = -1;
+
+struct Error {
+  ErrorCode code = ErrorCode::kInvalidArgument;
+  std::string message;       // one line: what was wrong, where, and what to do
+  int suspect = kNoSuspect;  // the rank that caused it, where one is known
+};
+
+template <class T>
+using Result = tl::expected<T, Error>;
+using Status = Result<void>;
+
+// Shorthand for `return fail(code, "...")` in a function that returns any Result.
+inline tl::unexpected<Error> fail(ErrorCode code, std::string message, int suspect = kNoSuspect) {
+  return tl::unexpected<Error>(Error{code, std::move(message), suspect});
+}
+
+// Passes an error on: `if (!r) return forward_error(r);`
+template <class T>
+tl::unexpected<Error> forward_error(const Result<T>& result) {
+  return tl::unexpected<Error>(result.error());
+}
+
+}  // namespace deltawire

@@ -1,0 +1,1 @@
+"""Training experiments: the demo, the links it runs over, and its report."""

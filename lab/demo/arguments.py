@@ -1,0 +1,164 @@
+"""The demo's command line."""
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from lab import methods
+from lab.demo.settings import Settings
+from lab.idx import DEBIAN_FASHION_MNIST
+from lab.links import parse_link
+
+_DESCRIPTION = """\
+Trains LeNet5 (431,080 parameters) on an image set with several worker processes over a thin
+link, once per method of exchanging gradients, and shows what each cost and gained: a table here,
+and report.html and results.json with figures and all numbers."""
+
+_EXAMPLES = """\
+examples:
+  python -m lab.demo                            all rows over 100 Mbit/s: about 3 minutes
+  python -m lab.demo --methods fp32 3lc:s=1.5   two rows; any codec spec is a method
+  python -m lab.demo --link 1gbit --steps 100   a faster line, a shorter training
+  python -m lab.demo --data mnist/              other idx files: train-images-idx3-ubyte[.gz] ...
+  sudo python -m lab.demo --namespaces          real links: network namespaces with tc's tbf
+
+`make demo ARGS="--link 1gbit"` passes options on. The learning rate was tuned with fp32 alone.
+Exit status: 0 all rows ran and all ranks ended bit-equal, 1 something failed, 2 wrong usage,
+130 interrupted."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What the user asked for."""
+
+    settings: Settings
+    methods: list[methods.Method]
+    out: Path
+    data: Path
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, and exit 2 (argparse would print the usage before)."""
+        print(f"demo: {message} (--help shows all options)", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def parse(arguments: list[str]) -> Request:
+    """Exits with status 2 and one line where the arguments can't be meant."""
+    parser = _make_parser()
+    given = parser.parse_args(arguments)
+    try:
+        link = parse_link(given.link)
+        chosen = [methods.find(name) for name in given.methods]
+    except (ValueError, methods.UnknownMethod) as cause:
+        parser.error(str(cause))
+    _check(parser, given)
+    settings = Settings(
+        ranks=given.ranks,
+        steps=given.steps,
+        batch=given.batch,
+        seed=given.seed,
+        lr=given.lr,
+        momentum=given.momentum,
+        clip=given.clip,
+        link=link.text,
+        bytes_per_second=link.bytes_per_second,
+        namespaces=given.namespaces,
+        data=str(given.data),
+        timeout=given.timeout,
+    )
+    return Request(settings, chosen, given.out, given.data)
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m lab.demo",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_link(parser)
+    _add_training(parser)
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="default out/demo")
+    add(
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="seconds after which a step that hangs is an error (default 60)",
+    )
+    return parser
+
+
+def _add_link(parser: argparse.ArgumentParser) -> None:
+    """Methods, and what they run over."""
+    add = parser.add_argument
+    known = ", ".join(methods.names())
+    add("--methods", nargs="+", default=methods.names(), metavar="METHOD", help=f"default: {known}")
+    add(
+        "--link",
+        default="100mbit",
+        help="of each rank and direction: 100mbit (default), 2.5gbit, 500kbit ..., or none",
+    )
+    add(
+        "--namespaces",
+        action="store_true",
+        help="every row over real links between network namespaces (needs root and iproute2); "
+        "without it the link is a token bucket in the transport, and plain DDP's row is modelled",
+    )
+    add("--ranks", type=int, default=4, metavar="N", help="worker processes (default 4)")
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
+    """What is equal for all rows."""
+    add = parser.add_argument
+    add("--steps", type=int, default=220, metavar="N", help="of each row (default 220)")
+    add("--batch", type=int, default=64, metavar="N", help="images a step and rank (default 64)")
+    add("--seed", type=int, default=1, metavar="N", help="of parameters and image order")
+    add("--lr", type=float, default=0.06, help="learning rate at the start (default 0.06)")
+    add("--momentum", type=float, default=0.9, metavar="M", help="of SGD (default 0.9)")
+    add(
+        "--clip",
+        type=float,
+        default=10.0,
+        metavar="NORM",
+        help="the mean gradient is scaled down to this norm; 0 is off (default 10)",
+    )
+    add(
+        "--data",
+        type=Path,
+        default=DEBIAN_FASHION_MNIST,
+        metavar="DIR",
+        help=f"idx files of an MNIST-style set (default {DEBIAN_FASHION_MNIST}, from Debian's "
+        "package dataset-fashion-mnist)",
+    )
+
+
+def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """Ranges. Each message says the value, what is allowed and why."""
+    if not 2 <= given.ranks <= 64:
+        parser.error(
+            f"--ranks {given.ranks}: must be 2 ... 64; one rank alone has nobody to exchange with"
+        )
+    for name, low, high in (("steps", 1, 10**6), ("batch", 1, 10**5), ("seed", 0, 2**32 - 1)):
+        value = getattr(given, name)
+        if not low <= value <= high:
+            parser.error(f"--{name} {value}: must be {low} ... {high:,}")
+    for name, high in (("lr", 100.0), ("timeout", 86_400.0)):
+        value = getattr(given, name)
+        if not 0 < value <= high:
+            parser.error(f"--{name} {value:g}: must be above 0 and at most {high:,.0f}")
+    if not 0 <= given.momentum < 1:
+        parser.error(f"--momentum {given.momentum:g}: must be 0 or more and below 1")
+    if not 0 <= given.clip <= 1e6:
+        parser.error(f"--clip {given.clip:g}: must be 0 (off) ... 1,000,000")
+    if given.namespaces and given.link == "none":
+        parser.error("--namespaces with --link none: name the links' rate, e.g. --link 100mbit")
+    repeated = {name for name in given.methods if given.methods.count(name) > 1}
+    if repeated:
+        parser.error(f"--methods: {', '.join(sorted(repeated))} given twice")

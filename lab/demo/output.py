@@ -1,0 +1,127 @@
+"""The demo's files: results.json, report.html and its figures, each written whole or not at all."""
+
+import datetime
+import json
+import os
+import platform
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lab.demo.arguments import Request
+from lab.demo.results import DEFINITIONS
+from lab.demo.settings import POINT_IMAGES, SCHEDULE
+from lab.figures import draw_figures
+from lab.lenet import PARAMETER_COUNT
+from lab.links import BURST_BYTES
+from lab.report import render_report
+
+
+def write_results(rows: list[dict], request: Request, command: str) -> Path:
+    """Writes all files into request.out; gives the report's path."""
+    results = {
+        "command": command,
+        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "settings": _settings_in_words(request),
+        "machine": machine(),
+        "versions": versions(),
+        "definitions": DEFINITIONS,
+        "rows": rows,
+    }
+    request.out.mkdir(parents=True, exist_ok=True)
+    figures = draw_figures(rows)
+    for name, svg in figures.items():
+        write_whole(request.out / f"{name}.svg", svg)
+    write_whole(request.out / "results.json", json.dumps(results, indent=2) + "\n")
+    report = request.out / "report.html"
+    write_whole(report, render_report(results, figures))
+    return report
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes beside, then renames: whoever reads sees the old file or the new one."""
+    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(beside, 0o644)
+        os.replace(beside, path)
+    except BaseException:
+        os.unlink(beside)
+        raise
+
+
+def machine() -> dict:
+    """What the times depend on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }
+
+
+def versions() -> dict:
+    """Of everything that computes."""
+    found = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "matplotlib": metadata.version("matplotlib"),
+    }
+    try:
+        import deltawire
+    except ImportError:  # a run of plain DDP alone
+        return found
+    return {"deltawire": deltawire.__version__, **found}
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _settings_in_words(request: Request) -> dict:
+    """Every setting, equal for all rows."""
+    settings = request.settings
+    shaping = "none: the bare loopback"
+    if settings.namespaces:
+        shaping = f"tbf on veth pairs between network namespaces, burst {BURST_BYTES:,} bytes"
+    elif settings.bytes_per_second is not None:
+        shaping = (
+            f"a token bucket in the transport, one per rank and direction, "
+            f"{settings.bytes_per_second:,.0f} "
+            f"bytes/s, burst {BURST_BYTES:,} bytes; plain DDP is modelled: each all-reduce "
+            "completes no "
+            "earlier than 2 (N-1)/N x bytes / rate after its start"
+        )
+    return {
+        "network": "LeNet5 (Caffe's)",
+        "parameters": PARAMETER_COUNT,
+        "data": settings.data,
+        "ranks": settings.ranks,
+        "batch_per_rank": settings.batch,
+        "steps": settings.steps,
+        "optimizer": f"SGD, momentum {settings.momentum:g}",
+        "learning_rate": settings.lr,
+        "schedule": SCHEDULE,
+        "gradient_clipping": f"mean gradient's norm at most {settings.clip:g}"
+        if settings.clip
+        else "none",
+        "seed": settings.seed,
+        "link": settings.link,
+        "shaping": shaping,
+        "threads_per_rank": 1,
+        "evaluation": f"points of the curves on the first {POINT_IMAGES:,} test images, the last "
+        "point and "
+        "the table on all; the clock stands still meanwhile",
+    }

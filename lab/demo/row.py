@@ -1,0 +1,165 @@
+"""One row of the demo on one rank: the same network, trained with one method."""
+
+import dataclasses
+import hashlib
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
+
+from lab.batches import Batches
+from lab.demo.evaluate import Evaluator
+from lab.demo.exchange import make_exchange
+from lab.demo.settings import COMPUTE_STEPS, POINT_IMAGES, Settings
+from lab.lenet import make_lenet
+from lab.methods import Method
+
+_WARM_UP_STEPS = 2
+_SECONDS_BETWEEN_NEWS = 0.1
+_PARTS = ("encode_ms", "exchange_ms", "decode_ms")
+
+
+class RowFailed(Exception):
+    """The row can't go on; the process group may be broken."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What a worker keeps for all rows."""
+
+    rank: int
+    settings: Settings
+    batches: Batches
+    evaluator: Evaluator
+    interface: str
+
+
+def run_row(place: Place, method: Method, tell: Callable[[dict], None]) -> dict:
+    """Trains; gives this rank's report for `lab.demo.results`. Every rank calls it at the same
+    time.
+
+    Args:
+        tell: takes news ("step" and "point" events) while it works.
+
+    Raises:
+        RowFailed: with the reason in one line.
+    """
+    network = make_lenet(place.settings.seed)
+    model = DistributedDataParallel(network)
+    compute_ms = _measure_compute(place, model)
+    exchange = make_exchange(model, method, place.settings, place.interface)
+    try:
+        training = _Training(place, network, model, exchange, tell)
+        training.run()
+        dist.barrier()  # the last votes of all ranks are out before bytes are counted
+        report = training.report()
+    except Exception as cause:
+        raise RowFailed(" ".join(exchange.error_text(cause).split())) from cause
+    finally:
+        exchange.close()
+    return {**report, "compute_ms": compute_ms, "parameters": _fingerprint(network)}
+
+
+class _Training:
+    """The training loop with its clock, which stands still during evaluation."""
+
+    def __init__(self, place: Place, network, model, exchange, tell) -> None:
+        self._place = place
+        self._network = network
+        self._model = model
+        self._exchange = exchange
+        self._tell = tell
+        self._optimizer = torch.optim.SGD(
+            network.parameters(), lr=place.settings.lr, momentum=place.settings.momentum
+        )
+        self._step_ms: list[float] = []
+        self._part_ms: dict[str, list[float]] = {part: [] for part in _PARTS}
+        self._digests = hashlib.sha256()
+        self._points: list[dict] = []
+        self._last_news = 0.0
+
+    def run(self) -> None:
+        self._take_point(0)
+        for step in range(self._place.settings.steps):
+            started = time.perf_counter()
+            self._train_step(step)
+            self._step_ms.append(1e3 * (time.perf_counter() - started))
+            record = self._exchange.after_step()
+            for part in _PARTS:
+                self._part_ms[part].append(record[part])
+            self._digests.update(repr(record["digest"]).encode())
+            self._tell_step(step + 1)
+            if self._place.settings.is_point(step + 1):
+                self._take_point(step + 1)
+
+    def _train_step(self, step: int) -> None:
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._place.settings.learning_rate(step)
+        images, labels = self._place.batches.at(step)
+        self._optimizer.zero_grad()
+        cross_entropy(self._model(images), labels).backward()
+        if self._place.settings.clip > 0:
+            clip_grad_norm_(self._network.parameters(), self._place.settings.clip)
+        self._optimizer.step()
+
+    def _take_point(self, finished_steps: int) -> None:
+        """Accuracy so far: on all test images after the last step, on the first of them before."""
+        is_last = finished_steps == self._place.settings.steps
+        bytes_sent = self._exchange.bytes_sent()
+        accuracy = self._place.evaluator.accuracy(self._network, None if is_last else POINT_IMAGES)
+        point = {
+            "step": finished_steps,
+            "seconds": sum(self._step_ms) / 1e3,
+            "wire_mb": bytes_sent / 1e6,
+            "accuracy": accuracy,
+        }
+        self._points.append(point)
+        self._tell({"event": "point", **point})
+        dist.barrier()
+
+    def _tell_step(self, finished_steps: int) -> None:
+        now = time.monotonic()
+        if now - self._last_news < _SECONDS_BETWEEN_NEWS:
+            return
+        self._last_news = now
+        recent = statistics.median(self._step_ms[-20:])
+        self._tell({"event": "step", "step": finished_steps, "ms_per_step": recent})
+
+    def report(self) -> dict:
+        parts = {part: statistics.median(self._part_ms[part]) for part in _PARTS}
+        return {
+            "accuracy": self._points[-1]["accuracy"],
+            "ms_per_step": statistics.median(self._step_ms),
+            **parts,
+            "bytes_sent": self._exchange.bytes_sent(),
+            "digests": self._digests.hexdigest(),
+            "points": self._points,
+        }
+
+
+def _measure_compute(place: Place, model: DistributedDataParallel) -> float:
+    """Median milliseconds of a step without exchange, on all ranks at once, before training."""
+    dist.barrier()
+    measured = []
+    with model.no_sync():
+        for step in range(_WARM_UP_STEPS + COMPUTE_STEPS):
+            started = time.perf_counter()
+            images, labels = place.batches.at(step)
+            model.zero_grad()
+            cross_entropy(model(images), labels).backward()
+            measured.append(1e3 * (time.perf_counter() - started))
+    model.zero_grad()
+    return statistics.median(measured[_WARM_UP_STEPS:])
+
+
+def _fingerprint(network: torch.nn.Module) -> str:
+    """SHA-256 of all parameters' bytes."""
+    digest = hashlib.sha256()
+    for parameter in network.parameters():
+        digest.update(parameter.detach().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,52 @@
+"""What all rows of a demo share."""
+
+import dataclasses
+import math
+
+POINT_IMAGES = 2_000  # of the test set, for the points of the curves
+POINTS = 8
+COMPUTE_STEPS = 8
+_CONSTANT_SHARE = 0.6
+SCHEDULE = f"constant for the first {_CONSTANT_SHARE:.0%} of the steps, then linear to 0"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The same for every row; sent to the workers as a dict.
+
+    Attributes:
+        ranks: worker processes.
+        steps: of each row.
+        batch: images a step on each rank.
+        seed: of initial parameters and the order of images.
+        lr, momentum: of SGD; lr at the first step.
+        clip: the mean gradient's norm is at most this; 0 is any.
+        link: as on the command line.
+        bytes_per_second: of the link; None is the bare loopback.
+        namespaces: the link is a real one, not shaped in the transport.
+        data: directory of the idx files.
+        timeout: seconds after which a step that hangs is an error.
+    """
+
+    ranks: int
+    steps: int
+    batch: int
+    seed: int
+    lr: float
+    momentum: float
+    clip: float
+    link: str
+    bytes_per_second: float | None
+    namespaces: bool
+    data: str
+    timeout: float
+
+    def learning_rate(self, step: int) -> float:
+        """Of a step; see SCHEDULE."""
+        left = (self.steps - step) / self.steps
+        return self.lr * min(1.0, left / (1.0 - _CONSTANT_SHARE))
+
+    def is_point(self, finished_steps: int) -> bool:
+        """Whether accuracy is taken after so many steps; it always is after the last."""
+        every = max(1, math.ceil(self.steps / POINTS))
+        return finished_steps % every == 0 or finished_steps == self.steps

@@ -1,0 +1,52 @@
+"""What the demo's link looks like, as text ("100mbit") and as numbers."""
+
+import dataclasses
+import re
+
+BURST_BYTES = 16_384
+
+_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+_PATTERN = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """Bytes a second for each direction of a rank; None is the loopback as it is."""
+
+    text: str
+    bytes_per_second: float | None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_link(text: str) -> Link:
+    """ "100mbit" (tc's units: kbit, mbit, gbit) or "none".
+
+    Raises:
+        ValueError: with one line that says what is allowed.
+    """
+    wanted = text.strip().lower()
+    if wanted == "none":
+        return Link("none", None)
+    match = _PATTERN.fullmatch(wanted)
+    bits_per_second = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if not 8e3 <= bits_per_second <= 1e12:
+        raise ValueError(
+            f"'{text}' is not a link; write e.g. 100mbit, 2.5gbit or 500kbit (8kbit ... 1000gbit), "
+            "or none"
+        )
+    return Link(wanted, bits_per_second / 8)
+
+
+def link_in_words(text: str) -> str:
+    """ "100mbit" as "links of 100 Mbit/s"; "none" as "the bare loopback"."""
+    match = _PATTERN.fullmatch(text)
+    return f"links of {match[1]} {match[2].capitalize()}/s" if match else "the bare loopback"
+
+
+def ring_bytes(tensor_bytes: float, world_size: int) -> float:
+    """What a rank sends in a ring all-reduce, and on average in a `direct` one: 2 (N - 1) / N
+    tensors.
+    """
+    return 2 * (world_size - 1) / world_size * tensor_bytes

@@ -1,0 +1,112 @@
+"""The demo's report: one HTML file with everything in it."""
+
+import base64
+from html import escape
+
+from lab.demo.table import cells_of, columns
+from lab.links import link_in_words
+from lab.report_style import STYLE
+
+_FIGURES = (
+    ("accuracy-time", "Accuracy against time: test accuracy over seconds of training"),
+    ("accuracy-bytes", "Accuracy against bytes: test accuracy over megabytes sent per rank"),
+    ("step-parts", "Computation, encoding, exchange and decoding of a step, per method"),
+)
+
+_SAME_PACE = 0.95  # of the fastest: the difference is the machine's noise
+
+
+def render_report(results: dict, figures: dict[str, str]) -> str:
+    """The whole page.
+
+    Args:
+        results: what results.json holds.
+        figures: name -> SVG text, see lab.figures.
+    """
+    settings = results["settings"]
+    lead = (
+        f"{settings['network']}, {settings['parameters']:,} parameters, trained by "
+        f"{settings['ranks']} processes for {settings['steps']} steps over "
+        f"{link_in_words(settings['link'])}; once per method, all else equal."
+    )
+    body = [
+        "<header><p class='brand'>deltawire <span>train over thin wires</span></p>",
+        f"<h1>{escape(headline(results['rows']))}</h1><p class='lead'>{escape(lead)}</p></header>",
+        _table(results["rows"]),
+        *(_figure(figures[name], text) for name, text in _FIGURES),
+        _facts(
+            "Settings, equal for all rows",
+            {name.replace("_", " "): value for name, value in settings.items()},
+        ),
+        _facts("What the numbers mean", results["definitions"]),
+        _facts("Machine and versions", results["machine"] | results["versions"]),
+        f"<h2>Made by</h2><pre>{escape(results['command'])}</pre>",
+        f"<footer>{escape(results['finished'])}; the same numbers are in results.json</footer>",
+    ]
+    return (
+        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        f"<title>deltawire demo</title><style>{STYLE}</style></head>\n<body><main>\n"
+        + "\n".join(body)
+        + "\n</main></body></html>\n"
+    )
+
+
+def headline(rows: list[dict]) -> str:
+    """In a sentence the best of the fastest compressed rows, with its price in accuracy."""
+    base = next((row for row in rows if row["method"] == "fp32" and row["failed"] is None), None)
+    others = [row for row in rows if row["times_faster"] is not None and row["times_smaller"] > 1.5]
+    if base is None or not others:
+        return "What each way to exchange gradients costs and gains"
+    fastest = max(row["times_faster"] for row in others)
+    nearly = [row for row in others if row["times_faster"] > _SAME_PACE * fastest]
+    best = max(nearly, key=lambda row: row["accuracy"])
+    points = 100 * (best["accuracy"] - base["accuracy"])
+    change = (
+        "the same accuracy as"
+        if abs(points) < 0.05
+        else f"{abs(points):.1f} points {'more' if points > 0 else 'less'} accuracy than"
+    )
+    speed = best["times_faster"]
+    pace = f"{speed:.1f} times faster" if speed >= 1 else f"{1 / speed:.1f} times slower"
+    smaller = f"{best['times_smaller']:.0f} times fewer bytes"
+    return f"{best['detail']['label']}: {smaller}, {pace}, {change} fp32"
+
+
+def _table(rows: list[dict]) -> str:
+    heads = "".join(f"<th>{escape(head)}</th>" for head in columns())
+    lines = []
+    for row in rows:
+        if row["failed"] is not None:
+            label = escape(row["detail"]["label"])
+            reason = f"failed: {escape(row['failed'])}"
+            lines.append(
+                f"<tr><td>{label}</td><td class='failed' "
+                f"colspan='{len(columns()) - 1}'>{reason}</td></tr>"
+            )
+            continue
+        lines.append(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells_of(row)) + "</tr>"
+        )
+    head = f"<thead><tr>{heads}</tr></thead>"
+    return f"<div class='wide'><table>{head}<tbody>{''.join(lines)}</tbody></table></div>"
+
+
+def _figure(svg: str, description: str) -> str:
+    """As an image of its own, so that the figures' ids can't clash."""
+    data = base64.b64encode(svg.encode()).decode()
+    return (
+        f"<figure><img alt='{escape(description)}' src='data:image/svg+xml;base64,{data}'></figure>"
+    )
+
+
+def _facts(title: str, facts: dict) -> str:
+    entries = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(_in_words(value))}</dd>"
+        for name, value in facts.items()
+    )
+    return f"<h2>{escape(title)}</h2><dl>{entries}</dl>"
+
+
+def _in_words(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,89 @@
+"""deltawire: the state changes of distributed training in far fewer bytes.
+
+Here: the codecs, on NumPy arrays. For training with PyTorch see `deltawire.torch`.
+"""
+
+import math
+
+import numpy as np
+
+from deltawire import _core
+from deltawire._core import CodecInfo, LinkShape, ParameterInfo, __version__
+from deltawire.errors import DeltawireError, DTypeError, InvalidArgumentError, make_error
+
+__all__ = [
+    "CodecInfo",
+    "DTypeError",
+    "DeltawireError",
+    "InvalidArgumentError",
+    "LinkShape",
+    "ParameterInfo",
+    "__version__",
+    "codecs",
+    "decode",
+    "encode",
+]
+
+
+def codecs() -> list[CodecInfo]:
+    """All codecs with their parameters, in the order of their numbers on the wire."""
+    return _core.registered_codecs()
+
+
+def encode(array: np.ndarray, spec: str, *, min_elements: int = 256) -> bytes:
+    """Encodes one array as a .dw file.
+
+    Args:
+        array: float32 in the machine's byte order, up to 8 dimensions; copied first if it isn't
+            C-contiguous.
+        spec: codec and parameters, e.g. "3lc:s=1.75".
+        min_elements: arrays below this many elements are stored uncompressed.
+
+    Raises:
+        DTypeError (a TypeError): not a float32 array.
+        InvalidArgumentError (a ValueError): unknown codec or parameter, value out of range.
+        DeltawireError: a value that the codec can't carry, e.g. NaN ("NotFinite").
+    """
+    if not isinstance(array, np.ndarray):
+        raise make_error(
+            "UnsupportedDType",
+            f"encode takes a NumPy array, not {type(array).__name__}; convert it with np.asarray",
+        )
+    if array.dtype != np.float32 or not array.dtype.isnative:
+        raise make_error(
+            "UnsupportedDType",
+            f"encode takes float32 arrays, not {array.dtype!r}; convert with .astype(np.float32)",
+        )
+    # ascontiguousarray would turn a scalar array into one of a single dimension.
+    contiguous = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    return _core.encode_file(contiguous, spec, min_elements)
+
+
+def decode(data: bytes, *, max_elements: int = 1 << 28) -> np.ndarray:
+    """Decodes a .dw file (any bytes-like object) to a new float32 array of the encoded shape.
+
+    Args:
+        data: the whole file; hostile bytes are safe.
+        max_elements: larger arrays are refused ("Limit") before memory is taken for them, because a
+            few bytes can claim any size.
+
+    Raises:
+        DeltawireError: "Truncated", "Corrupt", "UnsupportedVersion", "Mismatch", "Limit".
+        DTypeError (a TypeError): the file holds another dtype.
+    """
+    flat = np.frombuffer(data, dtype=np.uint8)
+    header = _core.read_file_header(flat)
+    if header.dtype != "float32":
+        raise make_error(
+            "UnsupportedDType", f"the file holds {header.dtype}; only float32 can be decoded here"
+        )
+    shape = tuple(header.shape)
+    if math.prod(shape) > max_elements:
+        raise make_error(
+            "Limit",
+            f"the file claims {math.prod(shape):,} elements, more than max_elements="
+            f"{max_elements:,}; pass a larger max_elements if you trust it",
+        )
+    out = np.empty(shape, dtype=np.float32)
+    _core.decode_file(flat, out)
+    return out

@@ -1,0 +1,42 @@
+"""The exceptions of deltawire.
+
+All are `DeltawireError`s with the core's error code as a string; some are also the built-in
+exception that a caller would expect (`ValueError`, `TypeError`).
+"""
+
+
+class DeltawireError(RuntimeError):
+    """What went wrong, where, and what to do, in one line.
+
+    Attributes:
+        code: the core's name of the error, e.g. "PeerLost", "Timeout", "Corrupt".
+        suspect: the rank that caused it, or None where none is known.
+    """
+
+    def __init__(self, message: str, code: str, suspect: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.suspect = suspect
+
+    def __reduce__(self):
+        return type(self), (str(self), self.code, self.suspect)
+
+
+class InvalidArgumentError(DeltawireError, ValueError):
+    """A spec, parameter or setting that can't be meant, or an unknown codec."""
+
+
+class DTypeError(DeltawireError, TypeError):
+    """A dtype or device that deltawire doesn't carry."""
+
+
+_BY_CODE = {
+    "InvalidArgument": InvalidArgumentError,
+    "UnknownCodec": InvalidArgumentError,
+    "UnsupportedDType": DTypeError,
+}
+
+
+def make_error(code: str, message: str, suspect: int | None = None) -> DeltawireError:
+    """The exception for an error code (also called by the core)."""
+    return _BY_CODE.get(code, DeltawireError)(message, code, suspect)

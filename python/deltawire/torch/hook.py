@@ -1,0 +1,190 @@
+"""The communication hook. (No `from __future__ import annotations` here: DDP inspects the hook's
+signature and refuses annotations that are strings.)"""
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from deltawire import _core
+from deltawire.errors import DeltawireError, make_error
+from deltawire.torch import interrupt
+from deltawire.torch.ledger import Ledger
+
+_STATE_VERSION = 1
+
+
+class Hook:
+    """A rank's compressed exchange; made by `register`.
+
+    After an error the training loop sees a RuntimeError with the message from `backward()`, and
+    `last_error` has it typed; the hook can't be used any more. Close it and go on without, or
+    start again.
+
+    Attributes:
+        rank, world_size: in the DDP model's process group.
+        spec: canonical, e.g. "direct(3lc:s=1.75,mode=auto,runs=on)".
+
+    Thread rule: DDP calls `deltawire_hook` from the thread of backward; `state_dict`,
+    `load_state_dict` and `close` belong to the training loop, between steps; everything else may
+    be called from any thread.
+    """
+
+    def __init__(
+        self, session: _core.Session, names: dict[int, str], place: tuple[int, int], timeout_ms: int
+    ) -> None:
+        self.rank, self.world_size = place
+        self.spec = session.spec
+        self._session = session
+        self._names = names  # id(parameter) -> its name: residuals survive every rebuild of buckets
+        self._ledger = Ledger(self.rank)
+        self._step = 0
+        self._next_bucket = 0
+        self._timeout_ms = timeout_ms
+        interrupt.watch(self)
+
+    def deltawire_hook(
+        self, state: object, bucket: dist.GradBucket
+    ) -> torch.futures.Future[torch.Tensor]:
+        """DDP's communication hook: the mean of the bucket over all ranks, in place, as a Future.
+
+        Never raises and never returns None, whatever happens: DDP survives neither.
+        """
+        exchanged = torch.futures.Future()
+        buffer = bucket.buffer()
+        try:
+            self._submit(bucket, buffer, exchanged)
+        except Exception as cause:
+            self._give_up(cause)
+            exchanged.set_result(self.last_error)
+
+        def check(future):
+            error = future.value()
+            if error is not None:
+                raise RuntimeError(f"deltawire: {error}")
+            return buffer  # the closure also keeps its memory alive until the exchange is over
+
+        return exchanged.then(check)
+
+    def _submit(self, bucket, buffer, exchanged) -> None:
+        """Hands the bucket to the communication thread, which sets `exchanged` to an error or
+        None."""
+        if buffer.is_sparse or buffer.dtype != torch.float32 or buffer.device.type != "cpu":
+            kind = f"{'sparse ' if buffer.is_sparse else ''}{buffer.dtype} on {buffer.device}"
+            raise make_error(
+                "UnsupportedDType",
+                f"a bucket of gradients is {kind}; deltawire exchanges dense float32 on the CPU",
+                self.rank,
+            )
+        if bucket.index() != self._next_bucket:
+            raise make_error(
+                "State",
+                f"bucket {bucket.index()} came where {self._next_bucket} was due: a backward pass "
+                "was cut short; register a new DDP model",
+                self.rank,
+            )
+        last = bucket.is_last()
+        step = _core.Step(self._step, bucket.index(), last)
+        self._next_bucket = 0 if last else bucket.index() + 1
+        self._step += last
+        tensors = [
+            (self._names[id(parameter)], gradient.data_ptr(), gradient.numel())
+            for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
+        ]
+        ledger = self._ledger
+
+        def complete(error, report):
+            try:
+                if error is None:
+                    ledger.add(report, last)
+                else:
+                    ledger.fail(error)
+            finally:  # a Future that nobody completes is a wait without a deadline
+                exchanged.set_result(error)
+
+        self._session.submit(tensors, step, self._timeout_ms, complete)
+
+    def _give_up(self, cause: Exception) -> None:
+        """Ends the exchange on every rank because of an exception here."""
+        if not isinstance(cause, DeltawireError):
+            cause = make_error("InvalidArgument", f"{type(cause).__name__}: {cause}", self.rank)
+        self._ledger.fail(cause)
+        self._session.abort(f"the hook failed on rank {self.rank}: {cause}")
+
+    def interrupted(self) -> None:
+        """Ends the exchange on every rank because of Ctrl-C here."""
+        if not self._session.closed:
+            self._session.abort(f"interrupted on rank {self.rank}")
+
+    @property
+    def last_error(self) -> DeltawireError | None:
+        """The first error, typed; None while all is well."""
+        return self._ledger.last_error
+
+    @property
+    def closed(self) -> bool:
+        """True after `close()`."""
+        return self._session.closed
+
+    @property
+    def step_records(self) -> list[dict]:
+        """Of the latest 4,096 steps, oldest first: dicts of buckets, elements, encode_ms,
+        exchange_ms (waiting for others), decode_ms, bytes_sent (messages, every copy counted) and
+        digest (an int: of the step's means, equal on all ranks)."""
+        return list(self._ledger.records)
+
+    def metrics(self) -> dict:
+        """The last step's record (see `step_records`), the same keys summed over all steps as
+        `total_...`, `steps`, and the links' `traffic_bytes_sent` and `traffic_bytes_received`
+        (transport headers and control messages included)."""
+        sent, received = self._session.traffic()
+        traffic = {"traffic_bytes_sent": sent, "traffic_bytes_received": received}
+        return {**self._ledger.metrics(), **traffic}
+
+    def state_dict(self) -> dict:
+        """What a checkpoint must keep of this rank; every rank saves its own. Call between steps.
+
+        `residuals` is a uint8 tensor; the other entries say where it belongs.
+        """
+        residuals = torch.frombuffer(bytearray(self._session.save()), dtype=torch.uint8)
+        return {
+            "version": _STATE_VERSION,
+            "spec": self.spec,
+            "world_size": self.world_size,
+            "rank": self.rank,
+            "steps": self._step,
+            "residuals": residuals,
+        }
+
+    def load_state_dict(self, state: dict) -> None:
+        """Puts back what `state_dict` gave, on every rank or on none. Call between steps.
+
+        Raises InvalidArgumentError (a ValueError) where the state is of another rank, world size,
+        spec or version, DeltawireError where its bytes are damaged; then nothing is changed.
+        """
+        wanted = {
+            "version": _STATE_VERSION,
+            "spec": self.spec,
+            "world_size": self.world_size,
+            "rank": self.rank,
+        }
+        missing = [key for key in (*wanted, "steps", "residuals") if key not in state]
+        if missing:
+            raise make_error("InvalidArgument", f"the state lacks {', '.join(missing)}")
+        for key, value in wanted.items():
+            if state[key] != value:
+                raise make_error(
+                    "InvalidArgument",
+                    f"the state has {key} {state[key]}, but this hook has {value}; residuals can't "
+                    "be moved: load the state of the same job and rank, or start without",
+                )
+        residuals = state["residuals"].cpu().contiguous().numpy()
+        self._session.load(np.asarray(residuals, dtype=np.uint8))
+        self._step = int(state["steps"])
+
+    def close(self) -> None:
+        """Joins the communication thread and says goodbye to the other ranks; idempotent.
+
+        Done at exit in any case. Buckets still in flight are aborted on every rank.
+        """
+        self._session.close()
+        interrupt.unwatch(self)

@@ -1,0 +1,133 @@
+"""Ctrl-C while a backward pass waits, and the end of the process.
+
+Python runs a signal's handler only when the main thread is back in Python code, and a backward
+pass that waits for other ranks isn't. But the C-level handler writes the signal's number to the
+wakeup descriptor at once: a thread that reads it ends the exchange, the wait fails, and
+KeyboardInterrupt follows.
+"""
+
+import atexit
+import contextlib
+import logging
+import multiprocessing.util
+import os
+import signal
+import threading
+import weakref
+
+logger = logging.getLogger("deltawire")
+
+
+class _Watcher:
+    """The process's one wakeup descriptor, shared by all hooks. It passes every byte on to the
+    descriptor that was set before."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hooks = weakref.WeakSet()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._read_end = self._write_end = self._previous = -1
+        self._thread = None
+        self._closes_at_exit = False
+
+    def add(self, hook) -> None:
+        with self._lock:
+            self._hooks.add(hook)
+        if not self._closes_at_exit:
+            # For children of multiprocessing: those that were forked leave without atexit.
+            multiprocessing.util.Finalize(None, _close_all, exitpriority=100)
+            self._closes_at_exit = True
+        if self._thread is not None:
+            return
+        if threading.current_thread() is threading.main_thread():
+            self._install()
+        else:
+            logger.warning(
+                "rank %d: registered outside the main thread, where signals can't be watched: "
+                "Ctrl-C waits for the exchange under way, at most its timeout",
+                hook.rank,
+            )
+
+    def remove(self, hook) -> None:
+        with self._lock:
+            self._hooks.discard(hook)
+            left = len(self._hooks)
+        if not left and threading.current_thread() is threading.main_thread():
+            self._uninstall()
+
+    def hooks(self) -> list:
+        with self._lock:
+            return list(self._hooks)
+
+    def _install(self) -> None:
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._write_end, False)
+        self._previous = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+        self._thread = threading.Thread(
+            target=self._run,
+            args=(self._read_end, self._previous),
+            name="deltawire-signals",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def _uninstall(self) -> None:
+        if self._thread is None:
+            return
+        current = signal.set_wakeup_fd(self._previous)
+        if current != self._write_end:
+            # Somebody came after us, and may pass signals on to our descriptor: it has to stay.
+            signal.set_wakeup_fd(current)
+            return
+        os.close(self._write_end)  # the thread reads the end of file and goes
+        self._thread.join(timeout=5)
+        self._read_end = self._write_end = self._previous = -1
+        self._thread = None
+
+    def _run(self, read_end: int, previous: int) -> None:
+        while numbers := os.read(read_end, 512):
+            if previous != -1:
+                with contextlib.suppress(OSError):  # full or closed, as the C-level handler
+                    os.write(previous, numbers)
+            # A program with its own handler decides itself what Ctrl-C means.
+            if (
+                signal.SIGINT in numbers
+                and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            ):
+                for hook in self.hooks():
+                    hook.interrupted()
+        os.close(read_end)
+
+    def after_fork_in_child(self) -> None:
+        """A child shares the pipe: its signals would be taken for the parent's."""
+        self._lock = threading.Lock()
+        self._hooks = weakref.WeakSet()
+        if self._thread is not None:
+            if signal.set_wakeup_fd(self._previous) not in (-1, self._write_end):
+                logger.debug("another wakeup descriptor was in use at the fork")
+            os.close(self._read_end)
+            os.close(self._write_end)
+        self._forget()
+
+
+_watcher = _Watcher()
+os.register_at_fork(after_in_child=_watcher.after_fork_in_child)
+
+
+def watch(hook) -> None:
+    """Calls hook.interrupted() on Ctrl-C, from another thread, and hook.close() at exit."""
+    _watcher.add(hook)
+
+
+def unwatch(hook) -> None:
+    """Ends what `watch` began."""
+    _watcher.remove(hook)
+
+
+@atexit.register
+def _close_all() -> None:
+    """The communication threads must be gone before the interpreter is: they call it."""
+    for hook in _watcher.hooks():
+        hook.close()

@@ -1,0 +1,64 @@
+"""What a hook's buckets cost, and what went wrong: written by the communication thread."""
+
+import collections
+import logging
+import threading
+
+from deltawire.errors import DeltawireError
+
+logger = logging.getLogger("deltawire")
+
+# Steps whose records are kept; a record is about half a kilobyte.
+RECORDED_STEPS = 4096
+_SUMMED = ("buckets", "elements", "encode_ms", "exchange_ms", "decode_ms", "bytes_sent")
+
+
+class Ledger:
+    """Counters of one rank, and its first error. Thread rule: any thread may call any member.
+
+    It holds no session, so that the communication thread, which fills it, never owns its own
+    session.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.steps = 0
+        self.last_error: DeltawireError | None = None
+        self.records: collections.deque[dict] = collections.deque(maxlen=RECORDED_STEPS)
+        self._lock = threading.Lock()
+        self._open = dict.fromkeys(_SUMMED, 0)
+        self._totals = dict.fromkeys(_SUMMED, 0)
+
+    def add(self, report, last: bool) -> None:
+        """Counts one finished bucket (a `_core.Report`); `last` closes the step."""
+        with self._lock:
+            step = self._open
+            step["buckets"] += 1
+            step["elements"] += report.element_count
+            step["encode_ms"] += 1e3 * report.encode_seconds
+            step["exchange_ms"] += 1e3 * report.exchange_seconds
+            step["decode_ms"] += 1e3 * report.decode_seconds
+            step["bytes_sent"] += report.bytes_sent
+            if last:
+                for key in _SUMMED:
+                    self._totals[key] += step[key]
+                self.records.append({**step, "digest": report.digest})
+                self.steps += 1
+                self._open = dict.fromkeys(_SUMMED, 0)
+
+    def fail(self, error: DeltawireError) -> None:
+        """Keeps and logs the first error; later ones follow from it."""
+        with self._lock:
+            if self.last_error is not None:
+                return
+            self.last_error = error
+        logger.error("rank %d: %s", self.rank, error)
+
+    def metrics(self) -> dict:
+        """The last finished step's record, and totals over all steps as `total_...`."""
+        with self._lock:
+            last = (
+                self.records[-1] if self.records else {**dict.fromkeys(_SUMMED, 0), "digest": None}
+            )
+            totals = {f"total_{key}": value for key, value in self._totals.items()}
+            return {"steps": self.steps, **last, **totals}

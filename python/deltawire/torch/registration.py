@@ -1,0 +1,154 @@
+"""register(): checks, meets the other ranks, and gives the DDP model its hook."""
+
+import math
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from deltawire import _core
+from deltawire.errors import DTypeError, InvalidArgumentError, make_error
+from deltawire.torch import bootstrap
+from deltawire.torch.hook import Hook
+
+
+def register(
+    ddp_model: DistributedDataParallel,
+    spec: str,
+    *,
+    min_elements: int = 256,
+    timeout: float = 120.0,
+    interface: str | None = None,
+    link: _core.LinkShape | None = None,
+    revert: str = "fold",
+) -> Hook:
+    """Makes a DDP model exchange its gradients through deltawire; called once on every rank.
+
+    Args:
+        ddp_model: its parameters that require gradients are float32 on the CPU.
+        spec: codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)"; equal on all ranks.
+        min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
+        timeout: seconds that a bucket may take before the ranks give up and name the culprit.
+        interface: name or address of the network interface to listen on. Default: the address from
+            which packets to MASTER_ADDR leave; loopback where MASTER_ADDR isn't set.
+        link: a token bucket on this rank's traffic, to see how a thinner line would do.
+        revert: what becomes of a step that fails: "fold" (its gradient stays in the residual) or
+            "exact" (the residual goes back to what it was; costs a second buffer).
+
+    Returns:
+        The hook: metrics, state for checkpoints, the typed error when training fails, close().
+
+    Raises:
+        DTypeError (a TypeError): not a DDP model, or parameters that can't be exchanged.
+        InvalidArgumentError (a ValueError): world size 1, bad spec or setting, a model that has a
+            communication hook already.
+        DeltawireError: a rank with other settings ("Mismatch"), a rank that could not register
+            ("Aborted"), ranks that don't connect ("Timeout"); alike on every rank.
+
+    The one collective on the model's process group waits under that group's timeout.
+    """
+    _check_model(ddp_model)
+    group = ddp_model.process_group
+    place = dist.get_rank(group), dist.get_world_size(group)
+    offer = bootstrap.Offer()
+    own_problem = None
+    try:  # whatever is wrong here, the others must hear of it: they wait in the gather
+        names = _parameter_names(ddp_model)
+        timeout_ms = _timeout_in_ms(timeout)
+        options = _reducer_options(min_elements, revert)
+        _check_link(link)
+        offer.settings = (
+            f"spec={_core.canonical_spec(spec)} min_elements={min_elements} "
+            f"version={_core.__version__} world_size={place[1]}"
+        )
+        listener = bootstrap.listen(interface)
+        offer.endpoint = listener.endpoint
+    except Exception as cause:
+        own_problem = cause
+        offer.problem = bootstrap.problem_of(cause)
+    offers = bootstrap.swap(offer, group)
+    if own_problem is not None:
+        raise own_problem
+    bootstrap.check(offers)
+    session = _core.Session(listener, bootstrap.mesh_of(offers, place[0], link), spec, options)
+    hook = Hook(session, names, place, timeout_ms)
+    try:
+        ddp_model.register_comm_hook(None, hook.deltawire_hook)
+    except Exception as cause:
+        hook.close()
+        raise make_error("InvalidArgument", f"DDP refuses the hook: {cause}") from cause
+    return hook
+
+
+def _check_model(ddp_model: DistributedDataParallel) -> None:
+    """What every rank finds alike, without a word to the others."""
+    if not isinstance(ddp_model, DistributedDataParallel):
+        raise DTypeError(
+            f"register takes a DistributedDataParallel model, not {type(ddp_model).__name__}; wrap "
+            "the model first",
+            "InvalidArgument",
+        )
+    if dist.get_world_size(ddp_model.process_group) < 2:
+        raise InvalidArgumentError(
+            "world size is 1: there is nobody to exchange gradients with; start at least 2 ranks, "
+            "or leave register out",
+            "InvalidArgument",
+        )
+    if getattr(ddp_model, "mixed_precision", None) is not None:
+        raise InvalidArgumentError(
+            "DDP's mixed_precision= has a communication hook of its own, and DDP takes only one; "
+            "leave mixed_precision out (autocast is fine)",
+            "InvalidArgument",
+        )
+    if getattr(ddp_model, "_comm_hooks", None):
+        raise InvalidArgumentError(
+            "the model has a communication hook already, and DDP takes only one; wrap the "
+            "module in a new DistributedDataParallel",
+            "InvalidArgument",
+        )
+    if getattr(ddp_model, "_use_python_reducer", False):
+        raise InvalidArgumentError(
+            "torch.compile's python_reducer gives hooks no buckets; set "
+            'torch._dynamo.config.optimize_ddp = "ddp_optimizer"',
+            "InvalidArgument",
+        )
+
+
+def _parameter_names(ddp_model: DistributedDataParallel) -> dict[int, str]:
+    """id(parameter) -> name, of all that DDP exchanges."""
+    ignored = getattr(ddp_model, "parameters_to_ignore", ())
+    names = {}
+    for name, parameter in ddp_model.module.named_parameters():
+        if not parameter.requires_grad or name in ignored:
+            continue
+        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+            raise DTypeError(
+                f"parameter '{name}' is {parameter.dtype} on {parameter.device}; deltawire "
+                "exchanges float32 parameters on the CPU: convert the model with .float() and "
+                ".cpu() before DDP",
+                "UnsupportedDType",
+            )
+        names[id(parameter)] = name
+    return names
+
+
+def _reducer_options(min_elements: int, revert: str) -> _core.ReducerOptions:
+    if not isinstance(min_elements, int) or isinstance(min_elements, bool) or min_elements < 0:
+        raise make_error(
+            "InvalidArgument", f"min_elements={min_elements!r} must be a whole number, 0 or more"
+        )
+    return _core.ReducerOptions(min_elements, str(revert))
+
+
+def _check_link(link: _core.LinkShape | None) -> None:
+    if link is not None and not isinstance(link, _core.LinkShape):
+        raise TypeError(f"link must be a deltawire.LinkShape or None, not {type(link).__name__}")
+
+
+def _timeout_in_ms(seconds: float) -> int:
+    """Whole milliseconds, at least one."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        raise make_error("InvalidArgument", f"timeout={seconds!r} must be a number of seconds")
+    if not (0 < seconds <= 86_400) or math.isnan(seconds):
+        raise make_error("InvalidArgument", f"timeout={seconds} must be 0 < seconds <= 86,400")
+    return max(1, round(1e3 * seconds))

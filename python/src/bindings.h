@@ -1,0 +1,11 @@
+// The parts of deltawire._core, one function per file.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace deltawire::python {
+
+void bind_codecs(nanobind::module_& module);    // registry, .dw files
+void bind_sessions(nanobind::module_& module);  // listener, mesh, session
+
+}  // namespace deltawire::python

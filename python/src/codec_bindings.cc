@@ -1,0 +1,117 @@
+// The registry and .dw files.
+#include <string>
+#include <vector>
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.h"
+#include "deltawire/codec.h"
+#include "deltawire/file.h"
+#include "deltawire/reducer.h"
+#include "python_error.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace deltawire::python {
+namespace {
+
+using FloatsIn = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using FloatsOut = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
+using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+Bytes as_bytes(const BytesIn& data) {
+  return {reinterpret_cast<const std::byte*>(data.data()), data.size()};
+}
+
+std::string canonical_spec(std::string_view spec) {
+  return value_or_raise(make_reducer(spec))->spec();
+}
+
+nb::bytes encode_array(const FloatsIn& values, const std::string& spec, std::uint64_t min_elements) {
+  std::vector<std::uint64_t> shape(values.ndim());
+  for (std::size_t i = 0; i < shape.size(); ++i) shape[i] = values.shape(i);
+  Result<std::vector<std::byte>> file;
+  {
+    const nb::gil_scoped_release no_gil;
+    file = encode_file(TensorView{values.data(), values.size(), DType::kF32}, shape, spec, {min_elements});
+  }
+  const std::vector<std::byte> bytes = value_or_raise(std::move(file));
+  return nb::bytes(bytes.data(), bytes.size());
+}
+
+FileHeader file_header(const BytesIn& data) {
+  return value_or_raise(read_file_header(as_bytes(data)));
+}
+
+void decode_array(const BytesIn& data, const FloatsOut& out) {
+  Status decoded;
+  {
+    const nb::gil_scoped_release no_gil;
+    decoded = decode_file(as_bytes(data), TensorSlot{out.data(), out.size(), DType::kF32});
+  }
+  raise_if_failed(decoded);
+}
+
+std::string codec_repr(const CodecInfo& info) {
+  std::string text = "<codec " + std::string(info.name);
+  for (const ParameterInfo& p : info.parameters) {
+    text += " " + std::string(p.name) + "=" + std::string(p.default_value);
+  }
+  return text + ": " + std::string(info.summary) + ">";
+}
+
+void bind_registry(nb::module_& module) {
+  nb::class_<ParameterInfo>(module, "ParameterInfo", "A parameter of a codec, as its spec strings name it.")
+      .def_ro("name", &ParameterInfo::name)
+      .def_ro("range", &ParameterInfo::range, "Allowed values, in words.")
+      .def_ro("default_value", &ParameterInfo::default_value)
+      .def_ro("meaning", &ParameterInfo::meaning);
+  nb::class_<CodecInfo>(module, "CodecInfo", "What the registry knows of a codec.")
+      .def_ro("id", &CodecInfo::id, "Its number on the wire.")
+      .def_ro("name", &CodecInfo::name, "Its name in spec strings.")
+      .def_ro("summary", &CodecInfo::summary)
+      .def_ro("source", &CodecInfo::source, "Paper, section, equation.")
+      .def_prop_ro("parameters",
+                   [](const CodecInfo& info) {
+                     return std::vector<ParameterInfo>(info.parameters.begin(), info.parameters.end());
+                   })
+      .def_ro("default_pattern", &CodecInfo::default_pattern,
+              "The exchange pattern used where a spec names none.")
+      .def_ro("lossless", &CodecInfo::lossless)
+      .def_ro("error_feedback", &CodecInfo::error_feedback, "Keeps a residual of what was not sent.")
+      .def_ro("finite_only", &CodecInfo::finite_only, "Refuses NaN and infinities.")
+      .def("__repr__", &codec_repr);
+  module.def(
+      "registered_codecs",
+      [] {
+        std::vector<const CodecInfo*> infos;
+        for (const CodecInfo* info : registered_codecs()) infos.push_back(info);
+        return infos;
+      },
+      nb::rv_policy::reference, "All codecs, in the order of their ids.");
+}
+
+}  // namespace
+
+void bind_codecs(nb::module_& module) {
+  bind_registry(module);
+  module.def("canonical_spec", &canonical_spec, "spec"_a,
+             "The reducer spec with pattern and every parameter spelled out. Raises on a bad spec.");
+  nb::class_<FileHeader>(module, "FileHeader", "The head of a .dw file.")
+      .def_ro("spec", &FileHeader::codec_spec)
+      .def_ro("shape", &FileHeader::shape)
+      .def_prop_ro("dtype", [](const FileHeader& header) { return dtype_name(header.dtype); })
+      .def_prop_ro("min_elements", [](const FileHeader& header) { return header.policy.min_elements; })
+      .def_prop_ro("count", &FileHeader::count, "Elements.");
+  module.def("encode_file", &encode_array, "values"_a, "spec"_a, "min_elements"_a,
+             "The .dw file of a C-contiguous float32 array. Releases the GIL.");
+  module.def("read_file_header", &file_header, "data"_a, "The header of a .dw file.");
+  module.def("decode_file", &decode_array, "data"_a, "out"_a,
+             "Decodes a .dw file into a float32 array of the header's element count. Releases the GIL.");
+}
+
+}  // namespace deltawire::python

@@ -1,0 +1,260 @@
+// Listener, mesh settings, session.
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.h"
+#include "deltawire/connect.h"
+#include "deltawire/reducer.h"
+#include "python_error.h"
+#include "session.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace deltawire::python {
+namespace {
+
+using Address = std::pair<std::string, std::uint16_t>;
+using TensorAt = std::tuple<std::string, std::uintptr_t, std::uint64_t>;
+using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// Owns a listener until a session takes it.
+struct OpenListener {
+  std::unique_ptr<Listener> listener;
+  Endpoint endpoint;
+};
+
+void make_listener(OpenListener* self, const std::string& host, std::uint16_t port) {
+  Result<std::unique_ptr<Listener>> made;
+  {
+    const nb::gil_scoped_release no_gil;  // a host name may take a while to resolve
+    made = listen_tcp(host, port);
+  }
+  std::unique_ptr<Listener> listener = value_or_raise(std::move(made));
+  Endpoint endpoint = listener->endpoint();
+  new (self) OpenListener{std::move(listener), std::move(endpoint)};
+}
+
+std::string address_towards(const std::string& host) {
+  Result<std::string> address;
+  {
+    const nb::gil_scoped_release no_gil;
+    address = local_address_towards(host);
+  }
+  return value_or_raise(std::move(address));
+}
+
+void make_shape(LinkShape* self, double bytes_per_second, std::uint64_t burst_bytes) {
+  if (!(bytes_per_second > 0)) {
+    raise({ErrorCode::kInvalidArgument, "bytes_per_second must be above 0; 12.5e6 is 100 Mbit/s"});
+  }
+  if (burst_bytes < 1 || burst_bytes > 16384) {
+    raise({ErrorCode::kInvalidArgument, "burst_bytes must be 1 ... 16384"});
+  }
+  new (self) LinkShape{bytes_per_second, burst_bytes};
+}
+
+void make_mesh(MeshOptions* self, int rank, const std::vector<Address>& endpoints, const nb::bytes& token,
+               std::string settings) {
+  MeshOptions mesh;
+  if (token.size() != mesh.token.size()) {
+    raise(
+        {ErrorCode::kInvalidArgument, "the token must have " + std::to_string(mesh.token.size()) + " bytes"});
+  }
+  const auto* bytes = static_cast<const std::byte*>(token.data());
+  std::copy(bytes, bytes + token.size(), mesh.token.begin());
+  mesh.rank = rank;
+  mesh.world_size = static_cast<int>(endpoints.size());
+  for (const auto& [host, port] : endpoints) mesh.endpoints.push_back(Endpoint{host, port});
+  mesh.settings = std::move(settings);
+  new (self) MeshOptions(std::move(mesh));
+}
+
+void make_reducer_options(ReducerOptions* self, std::uint64_t min_elements, std::string_view revert) {
+  if (revert != "fold" && revert != "exact") {
+    raise({ErrorCode::kInvalidArgument,
+           "revert='" + std::string(revert) + "' is unknown; use 'fold' or 'exact'"});
+  }
+  new (self) ReducerOptions{{min_elements}, revert == "exact" ? Revert::kExact : Revert::kFold};
+}
+
+std::unique_ptr<Session> open_session(OpenListener& listener, const MeshOptions& mesh,
+                                      const std::string& spec, const ReducerOptions& options) {
+  if (!listener.listener)
+    raise({ErrorCode::kState, "this listener was used by another session; listen again"});
+  Result<std::unique_ptr<Session>> session;
+  {
+    const nb::gil_scoped_release no_gil;
+    session = Session::open(std::move(listener.listener), mesh, spec, options);
+  }
+  return value_or_raise(std::move(session));
+}
+
+void submit(Session& session, const std::vector<TensorAt>& tensors, const Step& step, std::int64_t timeout_ms,
+            nb::callable callback) {
+  std::vector<Named> parts;
+  parts.reserve(tensors.size());
+  for (const auto& [name, address, count] : tensors) {
+    // The caller's promise, not a cast of convenience: the address of a tensor comes as a number.
+    void* values = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+    parts.push_back(Named{name, TensorSlot{values, count, DType::kF32}, 0});
+  }
+  auto done = std::make_shared<const Callback>(std::move(callback));
+  const nb::gil_scoped_release no_gil;
+  session.submit(parts, step, std::chrono::milliseconds(timeout_ms),
+                 [done = std::move(done)](const Result<Report>& report) { (*done)(report); });
+}
+
+nb::bytes save(Session& session) {
+  Result<std::vector<std::byte>> state;
+  {
+    const nb::gil_scoped_release no_gil;
+    state = session.save();
+  }
+  const std::vector<std::byte> bytes = value_or_raise(std::move(state));
+  return nb::bytes(bytes.data(), bytes.size());
+}
+
+void load(Session& session, const BytesIn& state) {
+  Status loaded;
+  {
+    const nb::gil_scoped_release no_gil;
+    loaded = session.load({reinterpret_cast<const std::byte*>(state.data()), state.size()});
+  }
+  raise_if_failed(loaded);
+}
+
+std::pair<std::uint64_t, std::uint64_t> traffic(const Session& session) {
+  const Traffic traffic = session.traffic();
+  return {traffic.bytes_sent, traffic.bytes_received};
+}
+
+// What Python holds: a session whose destructor lets go of the GIL.
+class SessionHandle {
+ public:
+  explicit SessionHandle(std::unique_ptr<Session> session) : session_(std::move(session)) {}
+  ~SessionHandle() {
+    const nb::gil_scoped_release no_gil;  // joins a thread that may need the GIL for its last callbacks
+    session_.reset();
+  }
+  SessionHandle(const SessionHandle&) = delete;
+  SessionHandle& operator=(const SessionHandle&) = delete;
+  Session& operator*() const { return *session_; }
+  Session* operator->() const { return session_.get(); }
+
+ private:
+  std::unique_ptr<Session> session_;
+};
+
+void bind_mesh(nb::module_& module) {
+  nb::class_<OpenListener>(module, "Listener", "A listening socket, until a Session takes it.")
+      .def("__init__", &make_listener, "host"_a, "port"_a = 0,
+           "Listens on an address, name or interface of this machine; port 0 takes a free one.")
+      .def_prop_ro("endpoint",
+                   [](const OpenListener& self) { return Address{self.endpoint.host, self.endpoint.port}; });
+  module.def("local_address_towards", &address_towards, "host"_a,
+             "The local address that packets to `host` leave from.");
+  nb::class_<LinkShape>(module, "LinkShape",
+                        "A token bucket on everything that this rank sends, and one on what it receives, "
+                        "shared by its peers like a network card.")
+      .def("__init__", &make_shape, "bytes_per_second"_a = 12.5e6, "burst_bytes"_a = 16384,
+           "bytes_per_second > 0; burst_bytes 1 ... 16384.")
+      .def_ro("bytes_per_second", &LinkShape::bytes_per_second)
+      .def_ro("burst_bytes", &LinkShape::burst_bytes);
+  nb::class_<MeshOptions>(module, "Mesh", "Who is in the job, and how to reach them.")
+      .def("__init__", &make_mesh, "rank"_a, "endpoints"_a, "token"_a, "settings"_a,
+           "endpoints: (host, port) of every rank, own included; token: 32 bytes, equal on all ranks.")
+      .def_prop_rw(
+          "connect_timeout_ms", [](const MeshOptions& self) { return self.connect_timeout.count(); },
+          [](MeshOptions& self, std::int64_t ms) { self.connect_timeout = std::chrono::milliseconds(ms); })
+      .def_prop_rw(
+          "shape", [](const MeshOptions& self) { return self.link.shape; },
+          [](MeshOptions& self, std::optional<LinkShape> shape) { self.link.shape = shape; },
+          nb::arg("shape").none());
+}
+
+void bind_reports(nb::module_& module) {
+  nb::class_<ReducerOptions>(module, "ReducerOptions", "How residuals and small tensors are treated.")
+      .def("__init__", &make_reducer_options, "min_elements"_a, "revert"_a,
+           "Tensors below min_elements travel uncompressed; revert: 'fold' or 'exact'.");
+  nb::class_<Step>(module, "Step", "Where in training a bucket stands.")
+      .def(
+          "__init__",
+          [](Step* self, std::uint64_t number, std::uint32_t bucket, bool last) {
+            new (self) Step{number, 0, bucket, last};
+          },
+          "number"_a, "bucket"_a, "last"_a);
+  nb::class_<Report>(module, "Report", "What one bucket cost on this rank; wall-clock seconds.")
+      .def_ro("encode_seconds", &Report::encode_seconds)
+      .def_ro("exchange_seconds", &Report::exchange_seconds, "Waiting for others.")
+      .def_ro("decode_seconds", &Report::decode_seconds)
+      .def_ro("bytes_sent", &Report::bytes_sent, "Messages, every copy counted; transport headers not.")
+      .def_ro("element_count", &Report::element_count)
+      .def_ro("digest", &Report::digest, "Of the step's means so far; equal on all ranks.");
+}
+
+}  // namespace
+
+void bind_sessions(nb::module_& module) {
+  bind_mesh(module);
+  bind_reports(module);
+  nb::class_<SessionHandle>(module, "Session",
+                            "A connected rank. submit, save, load and close from one thread at a time; abort "
+                            "and traffic from any.")
+      .def(
+          "__init__",
+          [](SessionHandle* self, OpenListener& listener, const MeshOptions& mesh, const std::string& spec,
+             const ReducerOptions& options) {
+            new (self) SessionHandle(open_session(listener, mesh, spec, options));
+          },
+          "listener"_a, "mesh"_a, "spec"_a, "options"_a, "Connects; blocks up to mesh.connect_timeout_ms.")
+      .def(
+          "submit",
+          [](SessionHandle& self, const std::vector<TensorAt>& tensors, const Step& step,
+             std::int64_t timeout_ms,
+             nb::callable callback) { submit(*self, tensors, step, timeout_ms, std::move(callback)); },
+          "tensors"_a, "step"_a, "timeout_ms"_a, "callback"_a,
+          "Queues one bucket: (name, address, element count) of each float32 tensor, which becomes the mean "
+          "over ranks. The memory must stay until callback(error or None, report or None) has run, on the "
+          "communication thread.")
+      .def(
+          "abort",
+          [](SessionHandle& self, const std::string& reason) {
+            const nb::gil_scoped_release no_gil;
+            self->abort(reason);
+          },
+          "reason"_a, "Fails every wait on every rank, naming this rank.")
+      .def(
+          "close",
+          [](SessionHandle& self) {
+            const nb::gil_scoped_release no_gil;
+            self->close();
+          },
+          "Joins the communication thread and says goodbye; idempotent. Buckets in flight are aborted.")
+      .def_prop_ro("closed", [](const SessionHandle& self) { return self->closed(); })
+      .def(
+          "traffic", [](const SessionHandle& self) { return traffic(*self); },
+          "Bytes (sent, received) by the links, headers and control messages included.")
+      .def_prop_ro("spec", [](const SessionHandle& self) { return self->spec(); })
+      .def(
+          "save", [](SessionHandle& self) { return save(*self); }, "The residuals, between steps.")
+      .def(
+          "load", [](SessionHandle& self, const BytesIn& state) { load(*self, state); }, "state"_a,
+          "Replaces the residuals by saved ones, or raises and changes nothing.");
+}
+
+}  // namespace deltawire::python

@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""Checks the rules of the house that a compiler does not: which layer may include which, how long
+files and functions may be, what kernels may lean on, and names that say nothing.
+
+The rules of the layers stand in docs/architecture.md, in the table between the `layers` markers.
+
+usage: scripts/check_layers.py [ROOT]     exit status 1 if anything is wrong
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import cpp_source
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+FOLDERS = ("src", "include", "tests", "bench", "python", "lab", "scripts")
+CPP = {".h", ".cc", ".cu"}
+CHECKED = CPP | {".py", ".sh"}
+SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out"}
+EMPTY_NAMES = {"utils", "util", "common", "misc", "manager", "helper", "helpers"}
+KERNEL = re.compile(r"_ref\.cc$|_ops\.h$")
+KERNEL_MAY_INCLUDE = {
+    *("cstddef", "cstdint", "cstring", "bit"),
+    *("base/bits.h", "base/little_endian.h"),
+}
+TABLE = re.compile(r"<!-- layers -->\n(.*?)<!-- /layers -->", re.DOTALL)
+PUBLIC = "deltawire/"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One row of the table: where the layer lives and what it may include."""
+
+    name: str
+    folder: str
+    headers: frozenset[str]  # its public headers
+    layers: frozenset[str]  # whose inside and public headers it may include
+    contracts: frozenset[str]  # single public headers beyond these
+
+
+class TableError(Exception):
+    """The table in docs/architecture.md cannot be read."""
+
+
+def _cell_names(cell: str) -> frozenset[str]:
+    return frozenset(re.findall(r"`([^`]+)`", cell))
+
+
+def read_layers(root: Path) -> dict[str, Layer]:
+    """The table of docs/architecture.md by layer name."""
+    page = root / "docs" / "architecture.md"
+    found = TABLE.search(page.read_text(encoding="utf-8")) if page.is_file() else None
+    if found is None:
+        raise TableError(f"{page}: no table between <!-- layers --> and <!-- /layers -->")
+    layers = {}
+    for row in found.group(1).splitlines()[2:]:
+        cells = [cell.strip() for cell in row.strip().strip("|").split("|")]
+        if len(cells) != 5:
+            raise TableError(f"{page}: this row of the layer table has not 5 cells: {row}")
+        (name,), (folder,) = _cell_names(cells[0]), _cell_names(cells[1])
+        layers[name] = Layer(name, folder, *map(_cell_names, cells[2:]))
+    for layer in layers.values():
+        for other in sorted(layer.layers - layers.keys()):
+            raise TableError(f"{page}: layer {layer.name} may use {other}, which has no row")
+    return layers
+
+
+class Checker:
+    """All checks over one tree; what is wrong is collected in `violations`."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.layers = read_layers(root)
+        self.home_of_header = {
+            header: layer.name for layer in self.layers.values() for header in layer.headers
+        }
+        self.violations: list[str] = []
+
+    def run(self) -> list[str]:
+        """Checks every file; returns the violations."""
+        for path in self._files():
+            self._check_file(path)
+        self._check_headers_have_a_home()
+        return self.violations
+
+    def _files(self) -> Iterator[Path]:
+        for folder in FOLDERS:
+            for path in sorted((self.root / folder).rglob("*")):
+                parts = path.relative_to(self.root).parts
+                if path.suffix in CHECKED and path.is_file() and not SKIPPED_FOLDERS & set(parts):
+                    yield path
+
+    def _report(self, path: Path, line: int, text: str) -> None:
+        self.violations.append(f"{path.relative_to(self.root)}:{line}: {text}")
+
+    def _check_file(self, path: Path) -> None:
+        text = path.read_text(encoding="utf-8")
+        lines = text.count("\n") + (not text.endswith("\n") and text != "")
+        if lines > MAX_FILE_LINES:
+            self._report(
+                path,
+                MAX_FILE_LINES + 1,
+                f"the file has {lines} lines, the limit is {MAX_FILE_LINES}; "
+                "split it where two ideas meet",
+            )
+        words = set(re.split(r"[_\-.]", path.stem.lower()))
+        for word in sorted(words & EMPTY_NAMES):
+            self._report(path, 1, f"'{word}' in a file name says nothing; name what the file holds")
+        if path.suffix in CPP:
+            self._check_includes(path, text)
+            self._check_functions(path, cpp_source.functions(text))
+        elif path.suffix == ".py":
+            self._check_functions(path, python_functions(text))
+
+    def _check_functions(self, path: Path, functions: list[cpp_source.Function]) -> None:
+        for function in functions:
+            if function.lines > MAX_FUNCTION_LINES:
+                self._report(
+                    path,
+                    function.first,
+                    f"{function.name} has {function.lines} lines, the limit is "
+                    f"{MAX_FUNCTION_LINES}; give its parts names and make them functions",
+                )
+
+    def _check_includes(self, path: Path, text: str) -> None:
+        layer = self._layer_of(path)
+        kernel = KERNEL.search(path.name) and path.is_relative_to(self.root / "src")
+        for include in cpp_source.includes(text):
+            ours = include.quoted or include.target.startswith(PUBLIC)
+            problem = self._layer_problem(path, layer, include.target) if ours else None
+            if kernel and not problem:
+                problem = self._kernel_problem(path, include.target)
+            if problem:
+                self._report(path, include.line, f"includes {include.target}: {problem}")
+
+    def _layer_of(self, path: Path) -> Layer | None:
+        relative = path.relative_to(self.root).as_posix()
+        if relative.startswith("include/"):
+            return self.layers.get(self.home_of_header.get(path.name, ""))
+        for layer in self.layers.values():
+            if relative.startswith(layer.folder + "/"):
+                return layer
+        return None
+
+    def _layer_problem(self, path: Path, layer: Layer | None, target: str) -> str | None:
+        if layer is None:
+            return None if "/" not in target else "this folder has no row in docs/architecture.md"
+        if target.startswith(PUBLIC):
+            return self._public_problem(layer, target.removeprefix(PUBLIC))
+        if path.is_relative_to(self.root / "include"):
+            return "a public header may include only other public headers"
+        owner, _, rest = target.partition("/")
+        if not rest:
+            beside = (path.parent / target).is_file()
+            return None if beside else "no such file in this folder; write the path from src/"
+        if layer.folder.startswith("src/") or owner in layer.layers:
+            allowed = layer.layers | {layer.name}
+            if owner not in allowed:
+                return f"{layer.name} may use only {_names(allowed)} (docs/architecture.md)"
+            return self._codec_problem(path, target)
+        if (self.root / layer.folder / target).is_file() or (path.parent / target).is_file():
+            return None
+        others = _names(layer.layers) or "nothing else"
+        return f"{layer.folder}/ may use only public headers and {others}"
+
+    def _public_problem(self, layer: Layer, header: str) -> str | None:
+        home = self.home_of_header.get(header)
+        if home is None:
+            return "this header has no layer; add it to the table in docs/architecture.md"
+        sees_all = not layer.folder.startswith("src/") or "public" in layer.contracts
+        if sees_all or home in layer.layers | {layer.name} or header in layer.contracts:
+            return None
+        return (
+            f"it belongs to {home}, but {layer.name} may use only "
+            f"{_names(layer.layers | {layer.name})} (docs/architecture.md)"
+        )
+
+    def _codec_problem(self, path: Path, target: str) -> str | None:
+        """A codec knows no other codec; only the registry knows them all."""
+        parts = Path(target).parts
+        codecs = self.root / "src" / "codecs"
+        if len(parts) < 3 or parts[0] != "codecs" or not path.is_relative_to(codecs):
+            return None
+        own = path.relative_to(codecs).parts[0]
+        if own == parts[1] or own == "registry.cc" or own.endswith("_test.cc"):
+            return None
+        return f"codecs do not know each other; move what {own} and {parts[1]} share to src/codecs/"
+
+    def _kernel_problem(self, path: Path, target: str) -> str | None:
+        own = path.relative_to(self.root / "src").parent.as_posix()
+        if target in KERNEL_MAY_INCLUDE or re.fullmatch(rf"{own}/\w+_ops\.h", target):
+            return None
+        return (
+            f"a kernel ({path.name}) may include only its own _ops.h and "
+            f"{_names(KERNEL_MAY_INCLUDE)}, so that it runs on any device"
+        )
+
+    def _check_headers_have_a_home(self) -> None:
+        folder = self.root / "include" / "deltawire"
+        for path in sorted(folder.glob("*.h")):
+            if path.name not in self.home_of_header:
+                self._report(
+                    path, 1, "no layer owns it; add it to the table in docs/architecture.md"
+                )
+
+
+def _names(names: frozenset[str] | set[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def python_functions(text: str) -> list[cpp_source.Function]:
+    """All functions of a Python file; nested ones also count to the one around them."""
+    return [
+        cpp_source.Function(node.name, node.lineno, node.end_lineno or node.lineno)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
+def main() -> int:
+    """Prints one line for each violation."""
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]
+    try:
+        violations = Checker(root.resolve()).run()
+    except TableError as error:
+        print(error)
+        return 1
+    print(*violations, sep="\n", end="\n" if violations else "")
+    if violations:
+        print(f"{len(violations)} violations of the rules in docs/architecture.md")
+        return 1
+    print("layers, lengths and names: all as docs/architecture.md says")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

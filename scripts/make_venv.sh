@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Makes the development environment .venv from requirements-dev.txt. Does nothing when it is up to date.
+#
+# The environment sees the Python package of the release build (build/release/python), so that
+# `.venv/bin/python -c "import deltawire"` runs the code that was just built.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+stamp=.venv/installed-requirements.txt
+if cmp -s requirements-dev.txt "$stamp" && .venv/bin/python -c '' 2>/dev/null; then
+  exit 0
+fi
+
+python="${PYTHON:-python3}"
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+  echo "the development environment needs Python 3.11 or newer; '$python' is $("$python" --version)." >&2
+  echo "Name another one: make PYTHON=/path/to/python3.11 ..." >&2
+  exit 1
+fi
+
+echo "Python environment: installing requirements-dev.txt into .venv (PyTorch is big: minutes)"
+rm -f "$stamp"
+"$python" -m venv --clear .venv
+.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+site="$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+echo "$PWD/build/release/python" >"$site/deltawire-release-build.pth"
+cp requirements-dev.txt "$stamp"
+echo "Python environment: ready"

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# The steps behind `make test`, `make check`, `make lint` and `make bench`: each with its time, and a
+# clear end. Stops at the first step that fails and says which.
+#
+#   scripts/run_steps.sh test|check|lint|bench
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+jobs="${JOBS:-$(nproc)}"
+fuzz_seconds="${FUZZ_SECONDS:-20}"
+summary=()
+
+# step TITLE COMMAND...: runs one step.
+step() {
+  local title="$1" start=$SECONDS
+  shift
+  printf '\n=== %s\n' "$title"
+  if ! "$@"; then
+    printf '\nFAILED: %s. The reason is above; every later step was left out.\n' "$title" >&2
+    exit 1
+  fi
+  summary+=("$(printf '%5d s  %s' $((SECONDS - start)) "$title")")
+}
+
+# build PRESET [TARGET...]
+build() {
+  local preset="$1"
+  shift
+  local targets=()
+  [[ $# -gt 0 ]] && targets=(--target "$@")
+  cmake --preset "$preset" && cmake --build --preset "$preset" -j "$jobs" "${targets[@]}"
+}
+
+python_style() { .venv/bin/ruff check . && .venv/bin/ruff format --check .; }
+
+cpp_files() {
+  find src include tests bench python -name '*.h' -o -name '*.cc' | sort
+}
+
+cpp_style() { cpp_files | xargs clang-format-19 --dry-run --Werror; }
+
+# Tests are left out: the macros of the test libraries trip checks that are meant for our code.
+clang_tidy() {
+  find src -name '*.cc' -not -name '*_test.cc' | sort |
+    xargs -P "$jobs" -n 4 clang-tidy-19 --quiet -p build/clang19
+}
+
+fuzz_targets() {
+  local source
+  for source in tests/fuzz/fuzz_*.cc; do basename "$source" .cc; done
+}
+
+fuzz_one() {
+  local program="$1" corpus name
+  name="$(basename "$program")"
+  corpus="build/fuzz/corpus/$name"
+  mkdir -p "$corpus"
+  local seeds=()
+  [[ -d "tests/fuzz/corpus/$name" ]] && seeds=("tests/fuzz/corpus/$name")
+  "$program" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+    -verbosity=0 -artifact_prefix="build/fuzz/$name-" "$corpus" "${seeds[@]}"
+}
+
+test_steps() {
+  step "layers, file and function lengths" .venv/bin/python scripts/check_layers.py
+  step "Python style (ruff)" python_style
+  step "release build (g++)" build release
+  step "C++ tests, release" ctest --preset release -j "$jobs"
+  step "Python tests" .venv/bin/python -m pytest -q
+  step "ASan + UBSan build (g++)" build asan-ubsan
+  step "C++ tests under ASan + UBSan" ctest --preset asan-ubsan -j "$jobs"
+}
+
+check_steps() {
+  step "C++ style (clang-format)" cpp_style
+  test_steps
+  step "clang 19 build" build clang19
+  step "C++ tests, clang 19" ctest --preset clang19 -j "$jobs"
+  step "clang-tidy" clang_tidy
+  # Only the layers that have threads.
+  step "thread sanitizer build" build tsan deltawire_transport_test deltawire_reduce_test
+  step "transport and reduce under the thread sanitizer" ctest --preset tsan -j "$jobs"
+  local program
+  # shellcheck disable=SC2046  # target names have no spaces
+  step "fuzz build" build fuzz $(fuzz_targets)
+  for program in build/fuzz/bin/fuzz_*; do
+    step "fuzz $(basename "$program"), $fuzz_seconds s" fuzz_one "$program"
+  done
+}
+
+lint_steps() {
+  step "layers, file and function lengths" .venv/bin/python scripts/check_layers.py
+  step "Python style (ruff)" python_style
+  step "C++ style (clang-format)" cpp_style
+  step "compile commands for clang-tidy" cmake --preset clang19
+  step "clang-tidy" clang_tidy
+}
+
+bench_steps() {
+  local programs=() program
+  mapfile -t programs < <(find build/release/bench -type f -executable -not -name '*.so' 2>/dev/null | sort)
+  mapfile -t -O "${#programs[@]}" programs < <(grep -ls '__main__' bench/*.py || true)
+  if [[ ${#programs[@]} -eq 0 ]]; then
+    echo "no benchmarks: neither a program in build/release/bench nor a script in bench/"
+    return
+  fi
+  for program in "${programs[@]}"; do
+    case "$program" in
+      *.py) step "$program" .venv/bin/python "$program" ;;
+      *) step "$program" "$program" ;;
+    esac
+  done
+}
+
+main() {
+  case "${1:-}" in
+    test | check | lint) "$1_steps" ;;
+    bench)
+      if [[ -n "$(find bench -name CMakeLists.txt)" ]]; then step "build" build release; fi
+      bench_steps
+      ;;
+    *)
+      echo "usage: scripts/run_steps.sh test|check|lint|bench" >&2
+      exit 2
+      ;;
+  esac
+  printf '\n'
+  [[ ${#summary[@]} -gt 0 ]] && printf '%s\n' "${summary[@]}"
+  printf 'make %s: all %d steps passed in %d min %d s\n' "$1" "${#summary[@]}" \
+    $((SECONDS / 60)) $((SECONDS % 60))
+}
+
+main "$@"

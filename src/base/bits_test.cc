@@ -1,0 +1,157 @@
+#include "base/bits.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+namespace deltawire {
+namespace {
+
+std::uint64_t low_bits(std::uint64_t value, unsigned bits) {
+  return value & ((std::uint64_t{1} << bits) - 1);
+}
+
+std::vector<std::byte> bytes_of(std::initializer_list<unsigned> values) {
+  std::vector<std::byte> bytes;
+  for (const unsigned value : values) bytes.push_back(static_cast<std::byte>(value));
+  return bytes;
+}
+
+TEST(BitWriter, FirstBitIsTheLowestOfTheFirstByte) {
+  std::array<std::byte, 2> out{};
+  BitWriter writer(out);
+  writer.put(1, 1);
+  writer.put(0, 1);
+  writer.put(0b11, 2);
+  writer.put(0b10001, 5);
+  EXPECT_EQ(writer.finish(), 2u);
+  EXPECT_EQ(out[0], std::byte{0b00011101});
+  EXPECT_EQ(out[1], std::byte{0b1});
+  EXPECT_FALSE(writer.overflowed());
+}
+
+TEST(BitWriter, StopsAtItsEndAndSaysSo) {
+  std::array<std::byte, 3> out{std::byte{0}, std::byte{0}, std::byte{0xAA}};
+  const std::span<std::byte> all(out);
+  BitWriter writer(all.first(2));
+  writer.put(0xFFFFFF, 24);
+  EXPECT_EQ(writer.finish(), 2u);
+  EXPECT_TRUE(writer.overflowed());
+  EXPECT_EQ(out[2], std::byte{0xAA});
+}
+
+TEST(BitWriter, NothingWrittenTakesNoBytes) {
+  BitWriter writer({});
+  writer.put(0, 0);
+  EXPECT_EQ(writer.finish(), 0u);
+  EXPECT_FALSE(writer.overflowed());
+}
+
+TEST(BitReader, PastTheEndGivesZeroForGood) {
+  const std::vector<std::byte> bytes = bytes_of({0xFF});
+  BitReader reader(bytes);
+  EXPECT_EQ(reader.get(5), 31u);
+  EXPECT_FALSE(reader.exhausted());
+  EXPECT_EQ(reader.get(4), 0u);
+  EXPECT_TRUE(reader.exhausted());
+  EXPECT_EQ(reader.get(1), 0u);
+  EXPECT_FALSE(reader.at_clean_end());
+}
+
+TEST(BitReader, UnaryCountsOnesAndTakesTheZero) {
+  const std::vector<std::byte> bytes = bytes_of({0b00110111, 0xFF});
+  BitReader reader(bytes);
+  EXPECT_EQ(reader.get_unary(10), 3u);
+  EXPECT_EQ(reader.get_unary(10), 2u);
+  EXPECT_EQ(reader.get(1), 0u);
+  EXPECT_FALSE(reader.exhausted());
+}
+
+TEST(BitReader, UnaryStopsAtTheCapAndTakesNoMore) {
+  const std::vector<std::byte> bytes = bytes_of({0xFF});
+  BitReader reader(bytes);
+  EXPECT_EQ(reader.get_unary(5), 5u);
+  EXPECT_EQ(reader.get(3), 7u);
+  EXPECT_FALSE(reader.exhausted());
+}
+
+TEST(BitReader, UnaryWithoutItsZeroIsExhausted) {
+  const std::vector<std::byte> bytes = bytes_of({0xFF});
+  BitReader reader(bytes);
+  EXPECT_EQ(reader.get_unary(20), 0u);
+  EXPECT_TRUE(reader.exhausted());
+}
+
+TEST(BitReader, CleanEndIsLessThanAByteOfZeros) {
+  const std::vector<std::byte> zeros = bytes_of({0b00000101});
+  BitReader clean(zeros);
+  clean.get(3);
+  EXPECT_TRUE(clean.at_clean_end());
+
+  BitReader dirty(zeros);
+  dirty.get(2);
+  EXPECT_FALSE(dirty.at_clean_end());
+
+  const std::vector<std::byte> too_long = bytes_of({1, 0});
+  BitReader early(too_long);
+  early.get(8);
+  EXPECT_FALSE(early.at_clean_end());
+
+  BitReader empty({});
+  EXPECT_TRUE(empty.at_clean_end());
+}
+
+struct Field {
+  std::uint64_t value;
+  unsigned bits;
+};
+
+rc::Gen<std::vector<Field>> some_fields() {
+  return rc::gen::container<std::vector<Field>>(
+      rc::gen::map(rc::gen::pair(rc::gen::arbitrary<std::uint64_t>(), rc::gen::inRange<unsigned>(0, 57)),
+                   [](const auto& pair) { return Field{low_bits(pair.first, pair.second), pair.second}; }));
+}
+
+std::uint64_t total_bits(const std::vector<Field>& fields) {
+  std::uint64_t bits = 0;
+  for (const Field& field : fields) bits += field.bits;
+  return bits;
+}
+
+std::vector<std::byte> written(const std::vector<Field>& fields) {
+  std::vector<std::byte> out((total_bits(fields) + 7) / 8);
+  BitWriter writer(out);
+  for (const Field& field : fields) writer.put(field.value, field.bits);
+  RC_ASSERT(writer.finish() == out.size());
+  RC_ASSERT(!writer.overflowed());
+  return out;
+}
+
+RC_GTEST_PROP(BitsProperty, WhatIsWrittenIsRead, ()) {
+  const std::vector<Field> fields = *rc::gen::noShrink(some_fields());
+  const std::vector<std::byte> bytes = written(fields);
+  BitReader reader(bytes);
+  for (const Field& field : fields) RC_ASSERT(reader.get(field.bits) == field.value);
+  RC_ASSERT(!reader.exhausted());
+  RC_ASSERT(reader.at_clean_end());
+}
+
+RC_GTEST_PROP(BitsProperty, AReaderOfFewerBytesIsExhaustedAndNothingElse, ()) {
+  const std::vector<Field> fields = *rc::gen::noShrink(some_fields());
+  std::vector<std::byte> bytes = written(fields);
+  RC_PRE(!bytes.empty());
+  bytes.pop_back();
+  bytes.shrink_to_fit();  // so that a sanitizer sees a read past the end
+  BitReader reader(bytes);
+  for (const Field& field : fields) reader.get(field.bits);
+  RC_ASSERT(reader.exhausted());
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,92 @@
+#include "base/crc32c.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "base/random.h"
+
+namespace deltawire {
+namespace {
+
+std::vector<std::byte> bytes_from(std::initializer_list<unsigned> values) {
+  std::vector<std::byte> bytes;
+  for (const unsigned value : values) bytes.push_back(static_cast<std::byte>(value));
+  return bytes;
+}
+
+std::vector<std::byte> counting(int first, int step) {
+  std::vector<std::byte> bytes(32);
+  for (int i = 0; i < 32; ++i) bytes[static_cast<std::size_t>(i)] = static_cast<std::byte>(first + step * i);
+  return bytes;
+}
+
+void expect_both(std::span<const std::byte> bytes, std::uint32_t expected) {
+  EXPECT_EQ(crc32c(bytes), expected);
+  EXPECT_EQ(crc32c_portable(bytes), expected);
+}
+
+// RFC 3720, appendix B.4. The RFC prints the checksum's bytes in the order of transmission.
+TEST(Crc32c, Rfc3720Examples) {
+  expect_both(std::vector<std::byte>(32, std::byte{0x00}), 0x8A9136AA);
+  expect_both(std::vector<std::byte>(32, std::byte{0xFF}), 0x62A8AB43);
+  expect_both(counting(0, 1), 0x46DD794E);
+  expect_both(counting(31, -1), 0x113FDB5C);
+  const auto iscsi_read_command = bytes_from(
+      {0x01, 0xC0, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+       0x14, 0x00, 0x00, 0x00, 0x00, 0x00, 0x04, 0x00, 0x00, 0x00, 0x00, 0x14, 0x00, 0x00, 0x00, 0x18,
+       0x28, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00});
+  expect_both(iscsi_read_command, 0xD9963A56);
+}
+
+TEST(Crc32c, CheckValueOfTheCatalogue) {
+  constexpr std::string_view kDigits = "123456789";
+  expect_both(std::as_bytes(std::span(kDigits)), 0xE3069283);
+  expect_both({}, 0);
+}
+
+std::vector<std::byte> random_bytes(std::size_t count, std::uint64_t seed) {
+  CounterRng random(seed);
+  std::vector<std::byte> bytes(count);
+  for (std::byte& value : bytes) value = static_cast<std::byte>(random.next() & 0xFF);
+  return bytes;
+}
+
+TEST(Crc32c, FastEqualsPortableAtEveryLengthAndAlignment) {
+  const std::vector<std::byte> bytes = random_bytes(300, 1);
+  for (std::size_t offset = 0; offset < 9; ++offset) {
+    for (std::size_t length = 0; length + offset <= bytes.size(); ++length) {
+      const auto piece = std::span(bytes).subspan(offset, length);
+      ASSERT_EQ(crc32c(piece, 77), crc32c_portable(piece, 77)) << offset << " " << length;
+    }
+  }
+}
+
+RC_GTEST_PROP(Crc32cProperty, ASeedContinues, (std::uint64_t seed)) {
+  const std::size_t count = *rc::gen::inRange<std::size_t>(0, 5000);
+  const std::size_t cut = *rc::gen::inRange<std::size_t>(0, count + 1);
+  const std::vector<std::byte> bytes = random_bytes(count, seed);
+  const auto whole = std::span(bytes);
+  const std::uint32_t in_two = crc32c(whole.subspan(cut), crc32c(whole.first(cut)));
+  RC_ASSERT(in_two == crc32c(whole));
+  RC_ASSERT(crc32c_portable(whole.subspan(cut), crc32c_portable(whole.first(cut))) == in_two);
+}
+
+TEST(Crc32c, EverySingleBitFlipIsSeen) {
+  std::vector<std::byte> bytes = random_bytes(64, 2);
+  const std::uint32_t clean = crc32c(bytes);
+  for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    bytes[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
+    EXPECT_NE(crc32c(bytes), clean) << bit;
+    bytes[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
+  }
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,239 @@
+// The Channel: residuals and the step's transaction around codec, framing and decoding.
+#include "deltawire/channel.h"
+
+#include <cmath>
+#include <deque>
+#include <string>
+#include <utility>
+
+#include "channel/channel_state.h"
+#include "channel/message_decoder.h"
+#include "channel/message_encoder.h"
+#include "channel/residual_store.h"
+#include "wire/hashes.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::uint64_t kMaxTensorElements = std::uint64_t{1} << 32;
+
+class ChannelImpl final : public Channel {
+ public:
+  ChannelImpl(std::unique_ptr<const Codec> codec, std::unique_ptr<const Codec> raw,
+              const ChannelOptions& options)
+      : codec_(std::move(codec)),
+        raw_(std::move(raw)),
+        options_(options),
+        params_hash_(deltawire::params_hash(codec_->spec(), options.policy)) {}
+
+  const Codec& codec() const noexcept override { return *codec_; }
+  std::uint64_t message_bound(std::span<const Named> parts) const override;
+  Result<std::span<const Bytes>> encode(std::span<const Named> parts, const MessageId& id) override;
+  Status decode(Bytes message, std::span<const Named> parts, const MessageId& expected, Into into,
+                float scale) override;
+  void commit() noexcept override;
+  void revert() noexcept override;
+  std::span<const float> residual(std::string_view name, std::uint64_t first) const override;
+  Result<std::vector<std::byte>> save() const override;
+  Status load(Bytes state) override;
+
+ private:
+  struct Bounds {
+    std::uint64_t payload_bytes = 0;
+    std::uint64_t chunks = 0;
+    std::uint64_t scratch_bytes = 0;
+    std::uint64_t parts = 0;
+  };
+  // What a fold needs of a part that was encoded in the open step.
+  struct StepPart {
+    std::string name;
+    SentPart sent;
+  };
+
+  PartCodecs codecs() const noexcept { return {*codec_, *raw_, options_.policy}; }
+  Bounds bounds_of(std::span<const Named> parts) const;
+  Status check_encode(std::span<const Named> parts, const MessageId& id) const;
+  Result<SentPart> encode_part(const Named& part, const PartBuffer& buffer);
+  Result<std::span<float>> residual_for(const Named& part, const Codec& codec);
+  void fold(const StepPart& part);
+  void close_step() noexcept;
+
+  std::unique_ptr<const Codec> codec_;
+  std::unique_ptr<const Codec> raw_;
+  ChannelOptions options_;
+  std::uint64_t params_hash_;
+  ResidualStore residuals_;
+  bool step_open_ = false;
+  std::uint64_t step_ = 0;
+  std::deque<Message> messages_;  // of the open step; a deque, so that spans into them stay
+  std::vector<StepPart> step_parts_;
+  std::vector<std::byte> scratch_;
+};
+
+ChannelImpl::Bounds ChannelImpl::bounds_of(std::span<const Named> parts) const {
+  Bounds bounds;
+  for (const Named& part : parts) {
+    if (part.tensor.count == 0) continue;
+    const Sizes sizes = codecs().of(part.tensor.count).sizes(as_view(part.tensor));
+    bounds.payload_bytes += sizes.payload_bytes;
+    bounds.chunks += sizes.chunks;
+    bounds.scratch_bytes = std::max(bounds.scratch_bytes, sizes.scratch_bytes);
+    ++bounds.parts;
+  }
+  return bounds;
+}
+
+std::uint64_t ChannelImpl::message_bound(std::span<const Named> parts) const {
+  const Bounds bounds = bounds_of(parts);
+  if (bounds.parts == 0) return 0;
+  return bounds.payload_bytes + framing_bound(bounds.payload_bytes, bounds.chunks, bounds.parts);
+}
+
+Status ChannelImpl::check_encode(std::span<const Named> parts, const MessageId& id) const {
+  if (step_open_ && step_ != id.step) {
+    return fail(ErrorCode::kState, "step " + std::to_string(step_) +
+                                       " is open; commit or revert it before step " +
+                                       std::to_string(id.step));
+  }
+  for (const Named& part : parts) {
+    if (part.first >= kMaxTensorElements || part.tensor.count >= kMaxTensorElements - part.first) {
+      return fail(ErrorCode::kLimit,
+                  "part '" + std::string(part.name) + "' goes beyond element 2^32; split the tensor");
+    }
+  }
+  return {};
+}
+
+Result<std::span<float>> ChannelImpl::residual_for(const Named& part, const Codec& codec) {
+  ResidualStore::Entry* entry = residuals_.find(part.name, part.first);
+  // A codec without error feedback has a residual only after a fold put something there.
+  if (entry == nullptr && !codec.info().error_feedback) return std::span<float>{};
+  Result<ResidualStore::Entry*> obtained = residuals_.obtain(part.name, part.first, part.tensor.count);
+  if (!obtained) return forward_error(obtained);
+  if (options_.revert == Revert::kExact) residuals_.save_for_step(**obtained);
+  return std::span<float>((*obtained)->values);
+}
+
+Result<SentPart> ChannelImpl::encode_part(const Named& part, const PartBuffer& buffer) {
+  const PartCodecs both = codecs();
+  const Codec& codec = both.of(part.tensor.count);
+  Result<std::span<float>> residual = residual_for(part, codec);
+  if (!residual) return forward_error(residual);
+  Result<EncodedPart> encoded = codec.encode(as_view(part.tensor), *residual, buffer);
+  if (!encoded) {
+    return fail(encoded.error().code, "part '" + std::string(part.name) + "': " + encoded.error().message);
+  }
+  SentPart sent;
+  sent.name = part.name;
+  sent.first = part.first;
+  sent.count = part.tensor.count;
+  sent.codec = &codec;
+  sent.raw = both.is_raw(part.tensor.count);
+  sent.encoded = PartView{buffer.payload.first(encoded->payload_bytes),
+                          buffer.chunk_ends.first(encoded->chunks), encoded->scalar};
+  return sent;
+}
+
+Result<std::span<const Bytes>> ChannelImpl::encode(std::span<const Named> parts, const MessageId& id) {
+  if (Status legal = check_encode(parts, id); !legal) return forward_error(legal);
+  step_open_ = true;
+  step_ = id.step;
+  const Bounds bounds = bounds_of(parts);
+  if (scratch_.size() < bounds.scratch_bytes) scratch_.resize(bounds.scratch_bytes);
+  Message& message = messages_.emplace_back();
+  message.payload = std::make_unique_for_overwrite<std::byte[]>(bounds.payload_bytes);
+  message.chunk_ends.resize(bounds.chunks);
+  MutBytes payload(message.payload.get(), bounds.payload_bytes);
+  std::span<std::uint32_t> ends(message.chunk_ends);
+  std::vector<SentPart> sent_parts;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].tensor.count == 0) continue;
+    Result<SentPart> sent = encode_part(parts[i], PartBuffer{payload, ends, scratch_});
+    if (!sent) return forward_error(sent);
+    sent->index = static_cast<std::uint32_t>(i);
+    payload = payload.subspan(sent->encoded.payload.size());
+    ends = ends.subspan(sent->encoded.chunk_ends.size());
+    step_parts_.push_back({std::string(sent->name), *sent});
+    sent_parts.push_back(*sent);
+  }
+  FrameHeader header;
+  header.codec = codec_->info().id;
+  header.params_hash = params_hash_;
+  header.spec_hash = spec_hash(parts);
+  header.step = id.step;
+  header.epoch = id.epoch;
+  header.rank = id.rank;
+  header.world = id.world;
+  header.slice = id.slice;
+  frame_message(sent_parts, header, message);
+  return std::span<const Bytes>(message.pieces);
+}
+
+Status ChannelImpl::decode(Bytes message, std::span<const Named> parts, const MessageId& expected, Into into,
+                           float scale) {
+  const ExpectedMessage due{expected, params_hash_, spec_hash(parts), parts};
+  return decode_message(message, due, codecs(), Target{into, scale});
+}
+
+void ChannelImpl::close_step() noexcept {
+  step_open_ = false;
+  messages_.clear();
+  step_parts_.clear();
+  residuals_.forget_step();
+}
+
+void ChannelImpl::commit() noexcept {
+  close_step();
+}
+
+// The own bytes, decoded, go back to where they came from. Values that no residual may hold (a NaN or Inf
+// that a lossless codec carried) would stay for ever, so they are dropped.
+void ChannelImpl::fold(const StepPart& part) {
+  std::vector<float> values(part.sent.count);
+  const TensorSlot slot{values.data(), part.sent.count, DType::kF32};
+  if (!part.sent.codec->decode(part.sent.encoded, slot, Into::kOverwrite, 1.0F)) return;
+  const auto entry = residuals_.obtain(part.name, part.sent.first, part.sent.count);
+  if (!entry) return;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) (*entry)->values[i] += values[i];
+  }
+}
+
+void ChannelImpl::revert() noexcept {
+  if (options_.revert == Revert::kExact) {
+    residuals_.restore_step();
+  } else {
+    for (const StepPart& part : step_parts_) fold(part);
+  }
+  close_step();
+}
+
+std::span<const float> ChannelImpl::residual(std::string_view name, std::uint64_t first) const {
+  const ResidualStore::Entry* entry = residuals_.find(name, first);
+  return entry == nullptr ? std::span<const float>{} : std::span<const float>(entry->values);
+}
+
+Result<std::vector<std::byte>> ChannelImpl::save() const {
+  if (step_open_) return fail(ErrorCode::kState, "a step is open; commit or revert it before saving");
+  return save_residuals(residuals_, params_hash_);
+}
+
+Status ChannelImpl::load(Bytes state) {
+  if (step_open_) return fail(ErrorCode::kState, "a step is open; commit or revert it before loading");
+  ResidualStore loaded;
+  if (Status status = load_residuals(state, params_hash_, loaded); !status) return status;
+  residuals_ = std::move(loaded);
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Channel>> make_channel(std::string_view codec_spec, const ChannelOptions& options) {
+  Result<std::unique_ptr<const Codec>> codec = make_codec(codec_spec);
+  if (!codec) return forward_error(codec);
+  Result<std::unique_ptr<const Codec>> raw = make_codec("fp32");
+  if (!raw) return forward_error(raw);
+  return std::make_unique<ChannelImpl>(std::move(*codec), std::move(*raw), options);
+}
+
+}  // namespace deltawire

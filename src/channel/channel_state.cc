@@ -1,0 +1,117 @@
+#include "channel/channel_state.h"
+
+#include <bit>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "base/checked.h"
+#include "base/crc32c.h"
+#include "base/little_endian.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::string_view kMagic = "DWSTATE\n";
+constexpr std::uint32_t kVersion = 0;
+constexpr std::uint64_t kHeadBytes = 24;  // magic, u32 version, u32 entries, u64 params_hash
+
+constexpr std::uint64_t kEntryHeadBytes = 20;  // u32 length of the name, u64 first, u64 count
+
+// Writes numbers and bytes one after another into memory that was made large enough.
+class Writer {
+ public:
+  explicit Writer(std::byte* at) : at_(at) {}
+
+  template <class T>
+  void number(T value) {
+    store_le<T>(at_, value);
+    at_ += sizeof(T);
+  }
+  void text(std::string_view value) {
+    std::memcpy(at_, value.data(), value.size());
+    at_ += value.size();
+  }
+
+ private:
+  std::byte* at_;
+};
+
+Status load_entry(Bytes& rest, ResidualStore& store) {
+  const auto truncated = [] { return fail(ErrorCode::kTruncated, "channel state: ends within an entry"); };
+  if (rest.size() < kEntryHeadBytes) return truncated();
+  const std::uint64_t name_bytes = load_le<std::uint32_t>(rest.data());
+  const auto first = load_le<std::uint64_t>(rest.data() + 4);
+  const auto count = load_le<std::uint64_t>(rest.data() + 12);
+  rest = rest.subspan(kEntryHeadBytes);
+  if (name_bytes > rest.size()) return truncated();
+  const std::string name(reinterpret_cast<const char*>(rest.data()), name_bytes);
+  rest = rest.subspan(name_bytes);
+  const auto value_bytes = checked_mul(count, 4);
+  if (!value_bytes || *value_bytes > rest.size()) return truncated();
+  if (store.find(name, first) != nullptr) {
+    return fail(ErrorCode::kCorrupt, "channel state: part '" + name + "' stands twice");
+  }
+  Result<ResidualStore::Entry*> entry = store.obtain(name, first, count);
+  if (!entry) return forward_error(entry);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    (*entry)->values[i] = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 4 * i));
+  }
+  rest = rest.subspan(*value_bytes);
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::byte> save_residuals(const ResidualStore& store, std::uint64_t params_hash) {
+  const auto entries = store.sorted();
+  std::uint64_t bytes = kHeadBytes + 4;
+  for (const ResidualStore::Entry* entry : entries) {
+    bytes += kEntryHeadBytes + entry->name.size() + 4 * entry->values.size();
+  }
+  std::vector<std::byte> out(bytes);
+  Writer writer(out.data());
+  writer.text(kMagic);
+  writer.number<std::uint32_t>(kVersion);
+  writer.number<std::uint32_t>(static_cast<std::uint32_t>(entries.size()));
+  writer.number<std::uint64_t>(params_hash);
+  for (const ResidualStore::Entry* entry : entries) {
+    writer.number<std::uint32_t>(static_cast<std::uint32_t>(entry->name.size()));
+    writer.number<std::uint64_t>(entry->first);
+    writer.number<std::uint64_t>(entry->values.size());
+    writer.text(entry->name);
+    for (const float value : entry->values) writer.number(std::bit_cast<std::uint32_t>(value));
+  }
+  writer.number<std::uint32_t>(crc32c(Bytes(out).first(bytes - 4)));
+  return out;
+}
+
+Status load_residuals(Bytes state, std::uint64_t params_hash, ResidualStore& store) {
+  if (state.size() < kHeadBytes + 4) {
+    return fail(ErrorCode::kTruncated,
+                "channel state: " + std::to_string(state.size()) + " bytes are too few");
+  }
+  if (std::memcmp(state.data(), kMagic.data(), kMagic.size()) != 0) {
+    return fail(ErrorCode::kCorrupt, "channel state: wrong magic; these bytes are no saved channel");
+  }
+  if (load_le<std::uint32_t>(state.data() + 8) != kVersion) {
+    return fail(ErrorCode::kUnsupportedVersion, "channel state: written by a newer deltawire; use that one");
+  }
+  const Bytes body = state.first(state.size() - 4);
+  if (crc32c(body) != load_le<std::uint32_t>(state.data() + body.size())) {
+    return fail(ErrorCode::kCorrupt, "channel state: the checksum is wrong; the bytes changed or were cut");
+  }
+  if (load_le<std::uint64_t>(state.data() + 16) != params_hash) {
+    return fail(ErrorCode::kMismatch,
+                "channel state: saved with another codec, parameters or policy; load it with the same spec");
+  }
+  const auto entries = load_le<std::uint32_t>(state.data() + 12);
+  Bytes rest = body.subspan(kHeadBytes);
+  for (std::uint32_t i = 0; i < entries; ++i) {
+    if (Status loaded = load_entry(rest, store); !loaded) return loaded;
+  }
+  if (!rest.empty()) return fail(ErrorCode::kCorrupt, "channel state: bytes beyond the last entry");
+  return {};
+}
+
+}  // namespace deltawire

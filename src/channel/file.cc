@@ -1,0 +1,153 @@
+// .dw files: a file header in words before the frames of one channel message.
+#include "deltawire/file.h"
+
+#include <cstring>
+#include <string>
+
+#include "base/checked.h"
+#include "base/crc32c.h"
+#include "base/little_endian.h"
+#include "deltawire/channel.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::string_view kMagic = "DWFILE\r\n";  // \r\n: a text-mode copy breaks it at once
+constexpr std::uint16_t kVersion = 0;
+constexpr std::uint64_t kFixedBytes = 32;
+constexpr std::uint64_t kMaxDimensions = 8;
+constexpr std::uint64_t kMaxSpecBytes = 1024;
+constexpr std::string_view kTensorName = "tensor";  // the one part of a file has a name, for its spec_hash
+
+Result<std::uint64_t> product(std::span<const std::uint64_t> shape) {
+  std::uint64_t count = 1;
+  for (const std::uint64_t extent : shape) {
+    const auto next = checked_mul(count, extent);
+    if (!next || *next >= (std::uint64_t{1} << 32)) {
+      return fail(ErrorCode::kLimit, "the shape has 2^32 elements or more; split the tensor");
+    }
+    count = *next;
+  }
+  return count;
+}
+
+std::vector<std::byte> header_bytes_of(const FileHeader& header) {
+  const std::uint64_t bytes = kFixedBytes + 8 * header.shape.size() + header.codec_spec.size() + 4;
+  std::vector<std::byte> out(bytes);
+  std::byte* at = out.data();
+  std::memcpy(at, kMagic.data(), kMagic.size());
+  store_le<std::uint16_t>(at + 8, kVersion);
+  at[10] = static_cast<std::byte>(header.dtype);
+  at[11] = static_cast<std::byte>(header.shape.size());
+  store_le<std::uint32_t>(at + 12, static_cast<std::uint32_t>(bytes));
+  store_le<std::uint64_t>(at + 16, header.policy.min_elements);
+  store_le<std::uint32_t>(at + 24, static_cast<std::uint32_t>(header.codec_spec.size()));
+  at += kFixedBytes;
+  for (const std::uint64_t extent : header.shape) {
+    store_le<std::uint64_t>(at, extent);
+    at += 8;
+  }
+  std::memcpy(at, header.codec_spec.data(), header.codec_spec.size());
+  store_le<std::uint32_t>(out.data() + bytes - 4, crc32c(Bytes(out).first(bytes - 4)));
+  return out;
+}
+
+Status check_fixed(Bytes file) {
+  if (file.size() < kFixedBytes) {
+    return fail(ErrorCode::kTruncated,
+                "the file has " + std::to_string(file.size()) + " bytes, fewer than a .dw header");
+  }
+  if (std::memcmp(file.data(), kMagic.data(), kMagic.size()) != 0) {
+    return fail(ErrorCode::kCorrupt, "wrong magic: this is no .dw file");
+  }
+  const auto version = load_le<std::uint16_t>(file.data() + 8);
+  if (version != kVersion) {
+    return fail(ErrorCode::kUnsupportedVersion, "the file has format " + std::to_string(version) +
+                                                    ", newer than this deltawire reads; use a newer one");
+  }
+  return {};
+}
+
+MessageId file_message() noexcept {
+  return MessageId{};
+}
+
+}  // namespace
+
+std::uint64_t FileHeader::count() const noexcept {
+  std::uint64_t elements = 1;
+  for (const std::uint64_t extent : shape) elements *= extent;
+  return elements;
+}
+
+Result<std::vector<std::byte>> encode_file(const TensorView& tensor, std::span<const std::uint64_t> shape,
+                                           std::string_view codec_spec, const Policy& policy) {
+  const Result<std::uint64_t> count = product(shape);
+  if (!count) return forward_error(count);
+  if (*count != tensor.count || shape.size() > kMaxDimensions) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the shape must have " + std::to_string(tensor.count) + " elements in at most 8 dimensions");
+  }
+  Result<std::unique_ptr<Channel>> channel = make_channel(codec_spec, ChannelOptions{policy, Revert::kFold});
+  if (!channel) return forward_error(channel);
+  FileHeader header;
+  header.codec_spec = (*channel)->codec().spec();
+  header.policy = policy;
+  header.dtype = tensor.dtype;
+  header.shape.assign(shape.begin(), shape.end());
+  std::vector<std::byte> out = header_bytes_of(header);
+  // encode only reads the values; Named serves both directions.
+  const Named part{kTensorName, TensorSlot{const_cast<void*>(tensor.values), tensor.count, tensor.dtype}};
+  const auto pieces = (*channel)->encode(std::span(&part, 1), file_message());
+  if (!pieces) return forward_error(pieces);
+  for (const Bytes piece : *pieces) out.insert(out.end(), piece.begin(), piece.end());
+  return out;
+}
+
+Result<FileHeader> read_file_header(Bytes file) {
+  if (Status fixed = check_fixed(file); !fixed) return forward_error(fixed);
+  const std::byte* at = file.data();
+  const std::uint64_t dimensions = std::to_integer<std::uint64_t>(at[11]);
+  const std::uint64_t bytes = load_le<std::uint32_t>(at + 12);
+  const std::uint64_t spec_bytes = load_le<std::uint32_t>(at + 24);
+  if (dimensions > kMaxDimensions || spec_bytes > kMaxSpecBytes) {
+    return fail(ErrorCode::kLimit, "the file header claims more than 8 dimensions or 1,024 bytes of spec");
+  }
+  if (bytes != kFixedBytes + 8 * dimensions + spec_bytes + 4) {
+    return fail(ErrorCode::kCorrupt, "the file header's length does not match its content");
+  }
+  if (bytes > file.size()) return fail(ErrorCode::kTruncated, "the file ends within its header");
+  if (crc32c(file.first(bytes - 4)) != load_le<std::uint32_t>(at + bytes - 4)) {
+    return fail(ErrorCode::kCorrupt, "the file header's checksum is wrong; the file was changed");
+  }
+  FileHeader header;
+  header.dtype = static_cast<DType>(at[10]);
+  header.policy.min_elements = load_le<std::uint64_t>(at + 16);
+  if (dtype_bytes(header.dtype) == 0 || load_le<std::uint32_t>(at + 28) != 0) {
+    return fail(ErrorCode::kCorrupt, "the file header has an unknown dtype or a reserved field that is set");
+  }
+  for (std::uint64_t i = 0; i < dimensions; ++i) {
+    header.shape.push_back(load_le<std::uint64_t>(at + kFixedBytes + 8 * i));
+  }
+  if (const auto count = product(header.shape); !count) return forward_error(count);
+  header.codec_spec.assign(reinterpret_cast<const char*>(at + kFixedBytes + 8 * dimensions), spec_bytes);
+  header.header_bytes = bytes;
+  return header;
+}
+
+Status decode_file(Bytes file, const TensorSlot& out) {
+  const Result<FileHeader> header = read_file_header(file);
+  if (!header) return forward_error(header);
+  if (out.count != header->count() || out.dtype != header->dtype) {
+    return fail(ErrorCode::kMismatch, "the output must have " + std::to_string(header->count()) +
+                                          " elements of " + std::string(dtype_name(header->dtype)));
+  }
+  Result<std::unique_ptr<Channel>> channel =
+      make_channel(header->codec_spec, ChannelOptions{header->policy, Revert::kFold});
+  if (!channel) return forward_error(channel);
+  const Named part{kTensorName, out};
+  return (*channel)->decode(file.subspan(header->header_bytes), std::span(&part, 1), file_message(),
+                            Into::kOverwrite, 1.0F);
+}
+
+}  // namespace deltawire

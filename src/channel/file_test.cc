@@ -1,0 +1,85 @@
+#include "deltawire/file.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+#include "base/random.h"
+
+namespace deltawire {
+namespace {
+
+std::vector<float> normal(std::size_t count) {
+  CounterRng rng(11);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    double sum = -6;
+    for (int i = 0; i < 12; ++i) sum += rng.next_uniform();
+    value = static_cast<float>(sum);
+  }
+  return values;
+}
+
+TEST(File, RoundTrip) {
+  std::vector<float> values = normal(6 * 7 * 8);
+  const std::array<std::uint64_t, 3> shape{6, 7, 8};
+  const auto file = encode_file({values.data(), values.size(), DType::kF32}, shape, "fp32");
+  ASSERT_TRUE(file);
+  const auto header = read_file_header(*file);
+  ASSERT_TRUE(header);
+  EXPECT_EQ(header->codec_spec, "fp32");
+  EXPECT_EQ(header->shape, (std::vector<std::uint64_t>{6, 7, 8}));
+  std::vector<float> out(values.size());
+  ASSERT_TRUE(decode_file(*file, {out.data(), out.size(), DType::kF32}));
+  EXPECT_EQ(values, out);
+}
+
+TEST(File, ScalarAndEmptyShapes) {
+  float one = 3.5F;
+  const auto scalar = encode_file({&one, 1, DType::kF32}, {}, "3lc", Policy{0});
+  ASSERT_TRUE(scalar);
+  float back = 0;
+  ASSERT_TRUE(decode_file(*scalar, {&back, 1, DType::kF32}));
+  EXPECT_EQ(back, 3.5F);
+  const std::array<std::uint64_t, 2> none{0, 5};
+  const auto empty = encode_file({nullptr, 0, DType::kF32}, none, "3lc");
+  ASSERT_TRUE(empty);
+  EXPECT_EQ(empty->size(), read_file_header(*empty)->header_bytes);
+  EXPECT_TRUE(decode_file(*empty, {nullptr, 0, DType::kF32}));
+}
+
+TEST(File, WrongShapeIsRefused) {
+  float one = 1;
+  const std::array<std::uint64_t, 1> shape{2};
+  EXPECT_EQ(encode_file({&one, 1, DType::kF32}, shape, "fp32").error().code, ErrorCode::kInvalidArgument);
+  const std::array<std::uint64_t, 3> wrap{std::uint64_t{1} << 32, std::uint64_t{1} << 32, 1};
+  EXPECT_EQ(encode_file({&one, 0, DType::kF32}, wrap, "fp32").error().code, ErrorCode::kLimit);
+}
+
+TEST(File, EveryBitFlipAndTruncationIsDetected) {
+  std::vector<float> values = normal(300);
+  const std::array<std::uint64_t, 1> shape{300};
+  const auto file = *encode_file({values.data(), values.size(), DType::kF32}, shape, "3lc:s=1.5");
+  std::vector<float> out(values.size());
+  const TensorSlot slot{out.data(), out.size(), DType::kF32};
+  ASSERT_TRUE(decode_file(file, slot));
+  for (std::size_t bit = 0; bit < file.size() * 8; ++bit) {
+    auto bad = file;
+    bad[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
+    EXPECT_FALSE(decode_file(bad, slot)) << bit;
+  }
+  for (std::size_t bytes = 0; bytes < file.size(); ++bytes) {
+    EXPECT_FALSE(decode_file(Bytes(file).first(bytes), slot)) << bytes;
+  }
+}
+
+TEST(File, NewerFormatIsNamed) {
+  float one = 1;
+  auto file = *encode_file({&one, 1, DType::kF32}, {}, "fp32");
+  file[8] = std::byte{9};
+  EXPECT_EQ(read_file_header(file).error().code, ErrorCode::kUnsupportedVersion);
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,39 @@
+// From a message to its parts: every field of every frame must be what the receiver expects.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "deltawire/channel.h"
+#include "deltawire/frame.h"
+
+namespace deltawire {
+
+// What the receiver knows before the message comes.
+struct ExpectedMessage {
+  MessageId id;
+  std::uint64_t params_hash = 0;
+  std::uint64_t spec_hash = 0;
+  std::span<const Named> parts;
+};
+
+// The codecs that a channel decodes with.
+struct PartCodecs {
+  const Codec& codec;
+  const Codec& raw;
+  Policy policy;
+
+  bool is_raw(std::uint64_t count) const noexcept { return count < policy.min_elements; }
+  const Codec& of(std::uint64_t count) const noexcept { return is_raw(count) ? raw : codec; }
+};
+
+// Where decoded values go.
+struct Target {
+  Into into = Into::kOverwrite;
+  float scale = 1.0F;
+};
+
+Status decode_message(Bytes message, const ExpectedMessage& expected, const PartCodecs& codecs,
+                      const Target& target);
+
+}  // namespace deltawire

@@ -1,0 +1,67 @@
+#include "channel/residual_store.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace deltawire {
+
+std::string ResidualStore::key_of(std::string_view name, std::uint64_t first) {
+  std::string key(name);
+  key.push_back('\0');
+  key += std::to_string(first);
+  return key;
+}
+
+ResidualStore::Entry* ResidualStore::find(std::string_view name, std::uint64_t first) const {
+  const auto found = entries_.find(key_of(name, first));
+  return found == entries_.end() ? nullptr : found->second.get();
+}
+
+Result<ResidualStore::Entry*> ResidualStore::obtain(std::string_view name, std::uint64_t first,
+                                                    std::uint64_t count) {
+  auto [found, is_new] = entries_.try_emplace(key_of(name, first));
+  if (is_new) {
+    found->second = std::make_unique<Entry>();
+    found->second->name = name;
+    found->second->first = first;
+    found->second->values.assign(count, 0.0F);
+  }
+  Entry* entry = found->second.get();
+  if (entry->values.size() != count) {
+    return fail(ErrorCode::kMismatch, "part '" + std::string(name) + "' at element " + std::to_string(first) +
+                                          " has " + std::to_string(count) +
+                                          " elements, but its residual has " +
+                                          std::to_string(entry->values.size()) +
+                                          "; names must keep their shapes and the world its size");
+  }
+  return entry;
+}
+
+void ResidualStore::save_for_step(Entry& entry) {
+  if (entry.in_step) return;
+  entry.saved = entry.values;
+  entry.in_step = true;
+}
+
+void ResidualStore::restore_step() {
+  for (auto& [key, entry] : entries_) {
+    if (entry->in_step) entry->values.swap(entry->saved);
+    entry->in_step = false;
+  }
+}
+
+void ResidualStore::forget_step() {
+  for (auto& [key, entry] : entries_) entry->in_step = false;
+}
+
+std::vector<const ResidualStore::Entry*> ResidualStore::sorted() const {
+  std::vector<const Entry*> all;
+  all.reserve(entries_.size());
+  for (const auto& [key, entry] : entries_) all.push_back(entry.get());
+  std::sort(all.begin(), all.end(), [](const Entry* a, const Entry* b) {
+    return std::tie(a->name, a->first) < std::tie(b->name, b->first);
+  });
+  return all;
+}
+
+}  // namespace deltawire

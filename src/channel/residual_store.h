@@ -1,0 +1,47 @@
+// The residuals of a channel, by part, with the second buffer that an exact revert needs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "deltawire/result.h"
+
+namespace deltawire {
+
+class ResidualStore {
+ public:
+  struct Entry {
+    std::string name;
+    std::uint64_t first = 0;
+    std::vector<float> values;
+    std::vector<float> saved;  // `values` before the open step; used by exact reverts only
+    bool in_step = false;      // `saved` holds the state to go back to
+  };
+
+  // The part's residual or nullptr. Pointers stay valid until clear().
+  Entry* find(std::string_view name, std::uint64_t first) const;
+
+  // The part's residual, made as zeros if there is none. kMismatch if it has another element count.
+  Result<Entry*> obtain(std::string_view name, std::uint64_t first, std::uint64_t count);
+
+  // Keeps the entry's values for restore(), once a step.
+  void save_for_step(Entry& entry);
+
+  void restore_step();
+  void forget_step();
+  void clear() { entries_.clear(); }
+
+  // In the order of (name, first), so that saved states are equal byte for byte.
+  std::vector<const Entry*> sorted() const;
+
+ private:
+  static std::string key_of(std::string_view name, std::uint64_t first);
+
+  std::unordered_map<std::string, std::unique_ptr<Entry>> entries_;
+};
+
+}  // namespace deltawire

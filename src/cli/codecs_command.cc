@@ -1,0 +1,90 @@
+// deltawire codecs: what the registry holds.
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "deltawire/codec.h"
+
+namespace deltawire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The spec with every default spelled out.
+std::string default_spec(const CodecInfo& info) {
+  const auto codec = make_codec(info.name);
+  return codec ? (*codec)->spec() : std::string(info.name);
+}
+
+Json to_json(const CodecInfo& info) {
+  Json parameters = Json::array();
+  for (const ParameterInfo& parameter : info.parameters) {
+    parameters.push_back({{"name", parameter.name},
+                          {"range", parameter.range},
+                          {"default", parameter.default_value},
+                          {"meaning", parameter.meaning}});
+  }
+  return {{"name", info.name},
+          {"id", info.id},
+          {"summary", info.summary},
+          {"source", info.source},
+          {"default_spec", default_spec(info)},
+          {"default_pattern", info.default_pattern},
+          {"lossless", info.lossless},
+          {"error_feedback", info.error_feedback},
+          {"finite_only", info.finite_only},
+          {"chunk_elements", info.chunk_elements},
+          {"parameters", std::move(parameters)}};
+}
+
+void print_text(const CodecInfo& info) {
+  std::cout << info.name << " (id " << info.id << "): " << info.summary << "\n"
+            << "  source      " << info.source << "\n"
+            << "  default     " << default_spec(info) << "\n"
+            << "  pattern     " << info.default_pattern << "\n"
+            << "  values      "
+            << (info.lossless         ? "come back bit for bit"
+                : info.error_feedback ? "are changed; in training, error feedback sends the rest later"
+                                      : "are changed")
+            << (info.finite_only ? "; NaN and Inf are refused" : "; NaN and Inf are carried") << "\n";
+  if (info.parameters.empty()) std::cout << "  parameters  none\n";
+  for (const ParameterInfo& parameter : info.parameters) {
+    std::cout << "  parameter   " << parameter.name << "=" << parameter.default_value << "  ("
+              << parameter.range << ")\n"
+              << "              " << parameter.meaning << "\n";
+  }
+}
+
+Outcome<void> list_codecs(bool json) {
+  if (json) {
+    Json codecs = Json::array();
+    for (const CodecInfo* info : registered_codecs()) codecs.push_back(to_json(*info));
+    std::cout << Json{{"codecs", std::move(codecs)}}.dump(2) << "\n";
+    return {};
+  }
+  for (const CodecInfo* info : registered_codecs()) {
+    print_text(*info);
+    std::cout << "\n";
+  }
+  std::cout
+      << "A spec is a name, or name:parameter=value,parameter=value; what is left out has its default.\n";
+  return {};
+}
+
+}  // namespace
+
+void add_codecs_command(CLI::App& app, Command& chosen) {
+  CLI::App* command = app.add_subcommand("codecs", "List all codecs with their parameters");
+  const auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "Print JSON for programs");
+  command->footer(
+      "Examples:\n"
+      "  deltawire codecs\n"
+      "  deltawire codecs --json | jq '.codecs[].default_spec'\n");
+  command->callback([&chosen, json] { chosen = [json] { return list_codecs(*json); }; });
+}
+
+}  // namespace deltawire::cli

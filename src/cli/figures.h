@@ -1,0 +1,31 @@
+// Numbers as people read them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace deltawire::cli {
+
+// "1,234,567"
+std::string grouped(std::uint64_t number);
+
+// "19.97", "7477", "0.00359": the three or four digits that matter.
+std::string rounded(double number);
+
+// "(3, 4, 5)", "(7,)", "()": as NumPy writes a shape.
+std::string shape_text(std::span<const std::uint64_t> shape);
+
+// A tensor and its .dw file.
+struct FileSize {
+  std::uint64_t count = 0;
+  std::uint64_t tensor_bytes = 0;
+  std::uint64_t file_bytes = 0;
+  double times_smaller() const noexcept;
+  double bits_per_value() const noexcept;  // REQUIRES: count > 0
+};
+
+// "19.97 times smaller, 1.602 bits per value"; says so when there are no values.
+std::string ratio_text(const FileSize& size);
+
+}  // namespace deltawire::cli

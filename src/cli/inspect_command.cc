@@ -1,0 +1,174 @@
+// deltawire inspect FILE: what is in a .dw file, and where its bits go.
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <numeric>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/input_file.h"
+#include "cli/inspection.h"
+
+namespace deltawire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Not a JSON number: many readers hold numbers as fp64, which has 53 bits.
+std::string hex(std::uint64_t number) {
+  char text[24];
+  std::snprintf(text, sizeof text, "0x%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
+Json to_json(const SegmentFacts& facts) {
+  return {{"tensor", facts.segment.tensor}, {"raw", facts.segment.raw},
+          {"first", facts.segment.first},   {"count", facts.segment.count},
+          {"scalar", facts.segment.scalar}, {"chunk_bytes", facts.chunk_bytes}};
+}
+
+Json to_json(const FrameFacts& frame) {
+  Json segments = Json::array();
+  for (const SegmentFacts& segment : frame.segments) segments.push_back(to_json(segment));
+  const FrameHeader& header = frame.header;
+  return {{"at", frame.at},
+          {"bytes", frame.bytes},
+          {"payload_bytes", frame.payload_bytes},
+          {"codec", codec_name(header.codec, false)},
+          {"codec_id", header.codec},
+          {"params_hash", hex(header.params_hash)},
+          {"spec_hash", hex(header.spec_hash)},
+          {"step", header.step},
+          {"epoch", header.epoch},
+          {"seq", header.seq},
+          {"rank", header.rank},
+          {"world", header.world},
+          {"slice", header.slice},
+          {"chunks", frame.chunks},
+          {"segments", std::move(segments)}};
+}
+
+Json to_json(const Inspection& facts, const std::string& path) {
+  Json sections = Json::array();
+  for (const Section& section : facts.sections) {
+    sections.push_back({{"name", section.name}, {"bits", section.bits}});
+  }
+  Json frames = Json::array();
+  for (const FrameFacts& frame : facts.frames) frames.push_back(to_json(frame));
+  const bool empty = facts.size.count == 0;
+  return {{"file", path},
+          {"bytes", facts.size.file_bytes},
+          {"bits", facts.size.file_bytes * 8},
+          {"header_bytes", facts.file_header.header_bytes},
+          {"spec", facts.canonical_spec},
+          {"min_elements", facts.file_header.policy.min_elements},
+          {"dtype", dtype_name(facts.file_header.dtype)},
+          {"shape", facts.file_header.shape},
+          {"count", facts.size.count},
+          {"tensor_bytes", facts.size.tensor_bytes},
+          {"times_smaller", empty ? Json() : Json(facts.size.times_smaller())},
+          {"bits_per_value", empty ? Json() : Json(facts.size.bits_per_value())},
+          {"sections", std::move(sections)},
+          {"frames", std::move(frames)}};
+}
+
+void print_row(const std::string& name, std::uint64_t bits, const Inspection& facts) {
+  const auto share = static_cast<double>(bits) / (static_cast<double>(facts.size.file_bytes) * 8);
+  char row[160];
+  std::snprintf(row, sizeof row, "  %-16s %18s %8.2f %%", name.c_str(), grouped(bits).c_str(), share * 100);
+  std::cout << row;
+  if (facts.size.count > 0) {
+    const auto each = static_cast<double>(bits) / static_cast<double>(facts.size.count);
+    std::snprintf(row, sizeof row, "   %.5f", each);
+    std::cout << row;
+  }
+  std::cout << "\n";
+}
+
+void print_sections(const Inspection& facts) {
+  std::cout << "\nWhere the bits go               bits      share   bits per value\n";
+  std::uint64_t total = 0;
+  for (const Section& section : facts.sections) {
+    print_row(std::string(section.name), section.bits, facts);
+    total += section.bits;
+  }
+  print_row("all", total, facts);
+}
+
+void print_segment(const FrameFacts& frame, const SegmentFacts& facts) {
+  const auto [least, most] = std::minmax_element(facts.chunk_bytes.begin(), facts.chunk_bytes.end());
+  const auto sum = std::accumulate(facts.chunk_bytes.begin(), facts.chunk_bytes.end(), std::uint64_t{0});
+  const std::uint64_t first = facts.segment.first;
+  std::cout << "  segment: values " << grouped(first) << " to " << grouped(first + facts.segment.count - 1)
+            << " by " << codec_name(frame.header.codec, facts.segment.raw) << ", scalar bits "
+            << hex(facts.segment.scalar).erase(2, 8) << ", ";
+  if (facts.chunk_bytes.size() == 1) {
+    std::cout << "1 chunk of " << grouped(sum) << " bytes\n";
+  } else {
+    std::cout << facts.chunk_bytes.size() << " chunks of " << grouped(*least) << " to " << grouped(*most)
+              << " bytes, " << grouped(sum) << " in all\n";
+  }
+}
+
+void print_frame(const FrameFacts& frame, std::size_t number) {
+  const FrameHeader& header = frame.header;
+  std::cout << "\nFrame " << number << " at byte " << grouped(frame.at) << ": " << grouped(frame.bytes)
+            << " bytes, " << grouped(frame.payload_bytes) << " of them payload\n"
+            << "  header: codec " << codec_name(header.codec, false) << " (id " << header.codec << "), step "
+            << header.step << ", epoch " << header.epoch << ", seq " << header.seq << ", rank " << header.rank
+            << " of " << header.world << ", slice " << header.slice << ", params_hash "
+            << hex(header.params_hash) << ", spec_hash " << hex(header.spec_hash) << "\n";
+  for (const SegmentFacts& segment : frame.segments) print_segment(frame, segment);
+}
+
+void print_text(const Inspection& facts, const std::string& path) {
+  const FileHeader& header = facts.file_header;
+  std::cout << path << ": " << grouped(facts.size.file_bytes) << " bytes, " << ratio_text(facts.size) << "\n"
+            << "  spec          " << facts.canonical_spec << "\n"
+            << "  policy        arrays below " << grouped(header.policy.min_elements)
+            << " values stay float32\n"
+            << "  dtype         " << dtype_name(header.dtype) << "\n"
+            << "  shape         " << shape_text(header.shape) << ", " << grouped(facts.size.count)
+            << " values, " << grouped(facts.size.tensor_bytes) << " bytes\n"
+            << "  frames        " << facts.frames.size() << "\n"
+            << "  checksums     all right\n";
+  print_sections(facts);
+  for (std::size_t i = 0; i < facts.frames.size(); ++i) print_frame(facts.frames[i], i);
+}
+
+Outcome<void> inspect(const std::string& path, bool json) {
+  const auto file = read_input(path);
+  if (!file) return tl::unexpected<Failure>(file.error());
+  const auto facts = inspect_file(*file, path);
+  if (!facts) return tl::unexpected<Failure>(facts.error());
+  if (json) {
+    // A path may be no UTF-8; JSON must be.
+    const auto replace = Json::error_handler_t::replace;
+    std::cout << to_json(*facts, input_name(path)).dump(2, ' ', false, replace) << "\n";
+  } else {
+    print_text(*facts, input_name(path));
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& app, Command& chosen) {
+  CLI::App* command = app.add_subcommand("inspect", "Show what is in a .dw file and where its bits go");
+  const auto path = std::make_shared<std::string>();
+  const auto json = std::make_shared<bool>(false);
+  command->add_option("FILE", *path, "A .dw file; - for standard input")->required();
+  command->add_flag("--json", *json, "Print JSON for programs");
+  command->footer(
+      "Verifies every checksum. The sections' bits add up to the whole file.\n\n"
+      "Examples:\n"
+      "  deltawire inspect gradient.dw\n"
+      "  deltawire inspect gradient.dw --json | jq .times_smaller\n"
+      "  deltawire inspect gradient.dw --json | jq '.sections[] | select(.name == \"chunk index\").bits'\n");
+  command->callback([&chosen, path, json] { chosen = [path, json] { return inspect(*path, *json); }; });
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,129 @@
+#include "cli/inspection.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace deltawire::cli {
+namespace {
+
+constexpr std::string_view kRawCodec = "fp32";  // what codes the segments that a policy leaves alone
+
+void add_bits(std::vector<Section>& sections, std::string_view name, std::uint64_t bits) {
+  const auto same_name = [&](const Section& section) { return section.name == name; };
+  const auto found = std::find_if(sections.begin(), sections.end(), same_name);
+  if (found != sections.end()) {
+    found->bits += bits;
+  } else {
+    sections.push_back(Section{name, bits});
+  }
+}
+
+std::string at_byte(std::uint64_t at) {
+  return "the frame at byte " + grouped(at) + ": ";
+}
+
+class Inspector {
+ public:
+  Inspector(Bytes file, Inspection& result, const Codec& codec, const Codec& raw_codec)
+      : file_(file), result_(result), codec_(codec), raw_codec_(raw_codec) {}
+
+  Status read_frames() {
+    std::uint64_t at = result_.file_header.header_bytes;
+    add_bits(result_.sections, "file header", at * 8);
+    while (at < file_.size()) {
+      if (Status read = read_frame(at); !read) {
+        return fail(read.error().code, at_byte(at) + read.error().message);
+      }
+      at += result_.frames.back().bytes;
+    }
+    if (covered_ == result_.size.count) return {};
+    return fail(ErrorCode::kTruncated,
+                "the frames hold " + grouped(covered_) + " of " + grouped(result_.size.count) + " values");
+  }
+
+ private:
+  Status read_frame(std::uint64_t at) {
+    if (covered_ == result_.size.count) {
+      return fail(ErrorCode::kCorrupt, "bytes follow after the last value");
+    }
+    auto reader = FrameReader::open(file_.subspan(at));
+    if (!reader) return forward_error(reader);
+    if (reader->header().codec != codec_.info().id) {
+      return fail(ErrorCode::kMismatch, "its codec is " + codec_name(reader->header().codec, false) +
+                                            ", but the file header says " + result_.canonical_spec);
+    }
+    FrameFacts frame;
+    frame.at = at;
+    frame.bytes = reader->frame_bytes();
+    frame.chunks = reader->chunk_count();
+    frame.header = reader->header();
+    add_bits(result_.sections, "frame headers", kFrameHeaderBytes * 8);
+    add_bits(result_.sections, "segment table", kSegmentBytes * 8 * reader->segment_count());
+    add_bits(result_.sections, "chunk index", kChunkEntryBytes * 8 * reader->chunk_count());
+    while (reader->segments_left() > 0) {
+      const auto segment = reader->next();
+      if (!segment) return forward_error(segment);
+      if (Status added = add_segment(*segment, frame); !added) return added;
+    }
+    result_.frames.push_back(std::move(frame));
+    return {};
+  }
+
+  Status add_segment(const SegmentView& view, FrameFacts& frame) {
+    const Segment& segment = view.segment;
+    if (segment.tensor != 0 || segment.first != covered_ || segment.count > result_.size.count - covered_) {
+      return fail(ErrorCode::kCorrupt,
+                  "its segments do not continue the tensor at value " + grouped(covered_));
+    }
+    const Codec& codec = segment.raw ? raw_codec_ : codec_;
+    if (Status described = codec.describe(view.part, segment.count, result_.sections); !described) {
+      return described;
+    }
+    covered_ += segment.count;
+    SegmentFacts facts{segment, {}};
+    std::uint32_t begin = 0;
+    for (const std::uint32_t end : view.part.chunk_ends) {
+      facts.chunk_bytes.push_back(end - begin);
+      begin = end;
+    }
+    frame.payload_bytes += view.part.payload.size();
+    frame.segments.push_back(std::move(facts));
+    return {};
+  }
+
+  Bytes file_;
+  Inspection& result_;
+  const Codec& codec_;
+  const Codec& raw_codec_;
+  std::uint64_t covered_ = 0;  // values in the frames so far
+};
+
+}  // namespace
+
+Outcome<Inspection> inspect_file(Bytes file, std::string_view path) {
+  auto header = read_file_header(file);
+  if (!header) return failed_reading(path, header.error());
+  const auto codec = make_codec(header->codec_spec);
+  if (!codec) return failed_reading(path, codec.error());
+  const auto raw_codec = make_codec(kRawCodec);
+  if (!raw_codec) return failed(raw_codec.error().message);
+  Inspection result;
+  result.canonical_spec = (*codec)->spec();
+  const std::uint64_t count = header->count();
+  result.size = FileSize{count, count * dtype_bytes(header->dtype), file.size()};
+  result.file_header = std::move(*header);
+  Inspector inspector(file, result, **codec, **raw_codec);
+  if (const Status read = inspector.read_frames(); !read) return failed_reading(path, read.error());
+  return result;
+}
+
+std::string codec_name(std::uint16_t id, bool raw) {
+  if (raw) return std::string(kRawCodec) + " (raw)";
+  for (const CodecInfo* info : registered_codecs()) {
+    if (info->id == id) return std::string(info->name);
+  }
+  return "codec " + std::to_string(id);
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,46 @@
+// What `deltawire inspect` finds out about a .dw file, before it is printed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/figures.h"
+#include "cli/outcome.h"
+#include "deltawire/codec.h"
+#include "deltawire/file.h"
+#include "deltawire/frame.h"
+
+namespace deltawire::cli {
+
+struct SegmentFacts {
+  Segment segment;
+  std::vector<std::uint32_t> chunk_bytes;
+};
+
+struct FrameFacts {
+  std::uint64_t at = 0;  // where the frame begins in the file
+  std::uint64_t bytes = 0;
+  std::uint64_t payload_bytes = 0;
+  std::uint32_t chunks = 0;
+  FrameHeader header;
+  std::vector<SegmentFacts> segments;
+};
+
+struct Inspection {
+  FileHeader file_header;
+  std::string canonical_spec;
+  FileSize size;
+  std::vector<FrameFacts> frames;
+  std::vector<Section> sections;  // of all the file's bits; the names live as long as the program
+};
+
+// Takes the file apart and verifies all checksums and that the segments cover the tensor. `path` is for
+// messages.
+Outcome<Inspection> inspect_file(Bytes file, std::string_view path);
+
+// The name of the codec that coded the segment, or "codec <id>".
+std::string codec_name(std::uint16_t id, bool raw);
+
+}  // namespace deltawire::cli

@@ -1,0 +1,86 @@
+// The program `deltawire`: parses the command line and turns every failure into one line and an exit status.
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "cli/outcome.h"
+
+namespace deltawire::cli {
+namespace {
+
+constexpr const char* kAbout =
+    "deltawire: gradients and weight updates in far fewer bytes.\n"
+    "Encodes float32 arrays as .dw files and back, and shows what is in them.";
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  deltawire codecs                                      which codecs there are\n"
+    "  deltawire encode 3lc:s=1.75 gradient.npy gradient.dw  compress an array\n"
+    "  deltawire inspect gradient.dw                         see where the bits went\n"
+    "  deltawire decode gradient.dw restored.npy             get it back\n"
+    "\n"
+    "'deltawire COMMAND --help' explains a command.\n"
+    "Exit status: 0 done, 1 failed, 2 wrong usage; then one line on standard error says why.\n";
+
+// What the parser found wrong, with the command whose help tells more.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  const auto commands = app.get_subcommands();
+  if (!commands.empty()) {
+    return commands.front()->get_name() + ": " + error.what() + "; see 'deltawire " +
+           commands.front()->get_name() + " --help'";
+  }
+  if (argc < 2) return "no command given; see 'deltawire --help'";
+  const std::string kind = argv[1][0] == '-' ? "option" : "command";
+  return "unknown " + kind + " \"" + argv[1] + "\"; see 'deltawire --help'";
+}
+
+int parse_and_run(int argc, char** argv) {
+  Command chosen;
+  CLI::App app(kAbout, "deltawire");
+  app.footer(kFooter);
+  app.set_version_flag("--version", "deltawire " DELTAWIRE_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(26);
+  add_codecs_command(app, chosen);
+  add_encode_command(app, chosen);
+  add_decode_command(app, chosen);
+  add_inspect_command(app, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
+    print_failure(usage_message(app, error, argc, argv));
+    return kExitUsage;
+  }
+  if (const Outcome<void> outcome = chosen(); !outcome) {
+    print_failure(outcome.error().message);
+    return outcome.error().exit_status;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace deltawire::cli
+
+int main(int argc, char** argv) {
+  using deltawire::cli::kExitFailure;
+  using deltawire::cli::print_failure;
+  try {
+    const int status = deltawire::cli::parse_and_run(argc, argv);
+    std::cout.flush();
+    if (status == 0 && !std::cout) {
+      print_failure("standard output cannot be written; check the disk or the pipe that it goes to");
+      return kExitFailure;
+    }
+    return status;
+  } catch (const std::bad_alloc&) {
+    print_failure("not enough memory for this tensor; split it, or use a machine with more");
+  } catch (const std::exception& error) {
+    print_failure(std::string("unexpected: ") + error.what() + "; please report it");
+  }
+  return kExitFailure;
+}

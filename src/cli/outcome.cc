@@ -1,0 +1,42 @@
+#include "cli/outcome.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <system_error>
+
+namespace deltawire::cli {
+
+tl::unexpected<Failure> failed_system_call(std::string_view path, std::string_view what, int error_number) {
+  return failed(std::string(path) + ": " + std::string(what) + ": " +
+                std::generic_category().message(error_number));
+}
+
+tl::unexpected<Failure> failed_reading(std::string_view path, const Error& error) {
+  std::string message = input_name(path) + ": " + error.message;
+  switch (error.code) {
+    case ErrorCode::kTruncated: message += "; the file is incomplete, copy it again"; break;
+    case ErrorCode::kCorrupt: message += "; copy the file again or encode it anew"; break;
+    case ErrorCode::kMismatch: message += "; encode it anew"; break;
+    case ErrorCode::kUnknownCodec: message += "; a newer deltawire may know it"; break;
+    default: break;
+  }
+  return failed(std::move(message));
+}
+
+std::string input_name(std::string_view path) {
+  return path == "-" ? "standard input" : std::string(path);
+}
+
+std::string output_name(std::string_view path) {
+  return path == "-" ? "standard output" : std::string(path);
+}
+
+void print_failure(std::string_view message) {
+  std::string line = "deltawire: " + std::string(message);
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
+  std::replace_if(line.begin(), line.end(), is_control, '?');
+  line += '\n';
+  std::fputs(line.c_str(), stderr);
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,158 @@
+#include "cli/output_file.h"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <system_error>
+#include <utility>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace deltawire::cli {
+namespace {
+
+constexpr std::array kEndingSignals = {SIGINT, SIGTERM, SIGHUP};
+
+// The unfinished file, where a signal handler can read it: a handler may use neither locks nor allocation.
+std::array<char, 4096> g_unfinished{};
+
+extern "C" void remove_unfinished(int signal_number) {
+  if (g_unfinished[0] != '\0') unlink(g_unfinished.data());
+  // SA_RESETHAND has put the default action back: the program ends as if it had no handler.
+  raise(signal_number);
+}
+
+void handle_ending_signals() {
+  struct sigaction action{};
+  action.sa_handler = remove_unfinished;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  for (const int signal_number : kEndingSignals) {
+    struct sigaction before{};
+    sigaction(signal_number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(signal_number, &action, nullptr);  // nohup stays nohup
+  }
+}
+
+// Holds the ending signals back while the unfinished file and its name change together.
+class SignalPause {
+ public:
+  SignalPause() {
+    sigset_t ending;
+    sigemptyset(&ending);
+    for (const int signal_number : kEndingSignals) sigaddset(&ending, signal_number);
+    sigprocmask(SIG_BLOCK, &ending, &before_);
+  }
+  ~SignalPause() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  SignalPause(const SignalPause&) = delete;
+  SignalPause& operator=(const SignalPause&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+Outcome<void> check_place(const std::string& path, bool force) {
+  struct stat info{};
+  if (stat(path.c_str(), &info) != 0) return {};  // free, or beyond reach: creating the file will tell
+  if (S_ISDIR(info.st_mode)) return failed(path + ": is a folder; name a file in it");
+  if (!S_ISREG(info.st_mode)) {
+    return failed(path + ": is not a regular file; name one, or give - for standard output");
+  }
+  if (!force) return failed(path + ": exists already; give another name, or --force to replace it");
+  return {};
+}
+
+// The permissions that the shell's `>` would give. mkstemp's are for secrets.
+mode_t usual_mode() {
+  const mode_t mask = umask(0);
+  umask(mask);
+  return static_cast<mode_t>(0666 & ~mask);
+}
+
+}  // namespace
+
+Outcome<OutputFile> OutputFile::create(const std::string& path, bool force) {
+  OutputFile file(path, force);
+  if (path == "-") {
+    if (isatty(STDOUT_FILENO) == 1) {
+      return failed(
+          "standard output is a terminal, which can't show these bytes; send it to a file or a pipe");
+    }
+    file.descriptor_ = STDOUT_FILENO;
+    return file;
+  }
+  if (auto place = check_place(path, force); !place) return tl::unexpected<Failure>(place.error());
+  // --force through a symbolic link replaces what it points to, not the link.
+  std::error_code not_there;
+  const std::filesystem::path resolved = std::filesystem::canonical(path, not_there);
+  if (!not_there) file.path_ = resolved.string();
+  if (auto opened = file.open_unfinished(); !opened) return tl::unexpected<Failure>(opened.error());
+  return file;
+}
+
+Outcome<void> OutputFile::open_unfinished() {
+  std::string name = path_ + ".XXXXXX";
+  if (name.size() >= g_unfinished.size()) return failed(path_ + ": the path is too long; shorten it");
+  const SignalPause pause;
+  descriptor_ = mkstemp(name.data());
+  if (descriptor_ < 0) {
+    if (errno == ENOENT) return failed(path_ + ": its folder does not exist; create it first");
+    return failed_system_call(path_, "cannot be written, its folder takes no new file", errno);
+  }
+  fchmod(descriptor_, usual_mode());
+  unfinished_ = std::move(name);
+  std::memcpy(g_unfinished.data(), unfinished_.c_str(), unfinished_.size() + 1);
+  handle_ending_signals();
+  return {};
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      force_(other.force_),
+      unfinished_(std::exchange(other.unfinished_, {})),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+OutputFile::~OutputFile() {
+  if (unfinished_.empty()) return;
+  const SignalPause pause;
+  if (descriptor_ >= 0) close(descriptor_);
+  unlink(unfinished_.c_str());
+  g_unfinished[0] = '\0';
+}
+
+Outcome<void> OutputFile::write(Bytes bytes) {
+  const std::string name = output_name(path_);
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return failed_system_call(name, "cannot be written", errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+Outcome<void> OutputFile::commit() {
+  if (path_ == "-") return {};
+  // Some file systems tell of a full disk only here.
+  if (close(std::exchange(descriptor_, -1)) != 0) {
+    return failed_system_call(path_, "cannot be written", errno);
+  }
+  if (auto place = check_place(path_, force_); !place) return place;  // somebody may have been quicker
+  const SignalPause pause;
+  if (std::rename(unfinished_.c_str(), path_.c_str()) != 0) {
+    return failed_system_call(path_, "cannot be put in place", errno);
+  }
+  unfinished_.clear();
+  g_unfinished[0] = '\0';
+  return {};
+}
+
+std::ostream& report_stream(const std::string& output_path) {
+  return output_path == "-" ? std::cerr : std::cout;
+}
+
+}  // namespace deltawire::cli

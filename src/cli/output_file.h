@@ -1,0 +1,40 @@
+// An output that is there whole or not at all: written beside its place, then moved there.
+#pragma once
+
+#include <string>
+
+#include "cli/outcome.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire::cli {
+
+// While one exists, SIGINT, SIGTERM and SIGHUP remove the unfinished file before they end the program. One at
+// a time.
+class OutputFile {
+ public:
+  // "-" is standard output. Fails when `path` exists (unless `force`), isn't a regular file, or its folder
+  // can't be written to: before any work is done.
+  static Outcome<OutputFile> create(const std::string& path, bool force);
+
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&&) = delete;
+  ~OutputFile();  // without commit, no trace remains
+
+  Outcome<void> write(Bytes bytes);
+  Outcome<void> commit();
+
+ private:
+  OutputFile(std::string path, bool force) : path_(std::move(path)), force_(force) {}
+
+  Outcome<void> open_unfinished();
+
+  std::string path_;
+  bool force_ = false;
+  std::string unfinished_;  // empty: standard output, or moved to its place
+  int descriptor_ = -1;
+};
+
+// The stream for what a command tells the user: standard error when standard output carries the file.
+std::ostream& report_stream(const std::string& output_path);
+
+}  // namespace deltawire::cli

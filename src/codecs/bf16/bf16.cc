@@ -1,0 +1,74 @@
+#include "codecs/bf16/bf16.h"
+
+#include "codecs/bf16/bf16_ops.h"
+#include "codecs/float_environment.h"
+#include "codecs/part_checks.h"
+
+namespace deltawire {
+
+namespace {
+
+using bf16::kValueBytes;
+
+constexpr std::uint64_t kChunkElements = 65536;
+
+class Bf16 final : public Codec {
+ public:
+  const CodecInfo& info() const noexcept override { return kBf16Info; }
+
+  std::string spec() const override { return "bf16"; }
+
+  Sizes sizes(const TensorView& part) const noexcept override {
+    return fixed_sizes(part.count, kChunkElements, kValueBytes);
+  }
+
+  Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
+                             const PartBuffer& out) const override {
+    if (auto ok = check_float32(part.dtype, kBf16Info.name); !ok) return forward_error(ok);
+    if (auto ok = check_residual(residual, part.count); !ok) return forward_error(ok);
+    if (auto ok = check_buffer(out, sizes(part)); !ok) return forward_error(ok);
+    const FloatEnvironment environment;
+    kernels_.encode(static_cast<const float*>(part.values), residual.empty() ? nullptr : residual.data(),
+                    part.count, out.payload.data());
+    return write_fixed_ends(part.count, kChunkElements, kValueBytes, out.chunk_ends);
+  }
+
+  Status decode(const PartView& in, const TensorSlot& out, Into into, float scale) const override {
+    if (auto ok = check_float32(out.dtype, kBf16Info.name); !ok) return ok;
+    if (auto ok = check_fixed_size(in, out.count, kChunkElements, kValueBytes); !ok) return ok;
+    const FloatEnvironment environment;
+    const auto kernel = into == Into::kAccumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
+    kernel(in.payload.data(), out.count, scale, static_cast<float*>(out.values));
+    return {};
+  }
+
+  Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
+    if (auto ok = check_fixed_size(in, count, kChunkElements, kValueBytes); !ok) return ok;
+    add_section(sections, "bf16 values", in.payload.size() * 8);
+    return {};
+  }
+
+ private:
+  const bf16::Kernels& kernels_ = bf16::reference_kernels();
+};
+
+}  // namespace
+
+constinit const CodecInfo kBf16Info = {
+    .id = 2,
+    .name = "bf16",
+    .summary = "upper half of each float32, rounded to nearest even: half the bytes",
+    .source = "Intel, BFLOAT16 - Hardware Numerics Definition (2018), sections 1-2",
+    .parameters = {},
+    .default_pattern = "direct",
+    .lossless = false,
+    .error_feedback = false,
+    .finite_only = false,
+    .chunk_elements = kChunkElements,
+};
+
+Result<std::unique_ptr<const Codec>> make_bf16(const ParsedSpec&) {
+  return std::make_unique<const Bf16>();
+}
+
+}  // namespace deltawire

@@ -1,0 +1,194 @@
+// What every codec owes, driven by the registry: a new row in it is tested without a change here.
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "codecs/codec_testing.h"
+#include "codecs/float_environment.h"
+
+namespace deltawire {
+namespace {
+
+using testing::bits_of;
+using testing::codec_of;
+using testing::Encoded;
+using testing::same_bits;
+
+constexpr std::uint64_t kCounts[] = {0,   1,     2,     3,     4,     5,     319,   320,
+                                     321, 40959, 40960, 40961, 65535, 65536, 65537, 100003};
+
+class Conformance : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<const Codec> codec_ = codec_of(GetParam());
+};
+
+std::string test_name(const ::testing::TestParamInfo<std::string>& param) {
+  std::string name;
+  for (const char c : param.param) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, Conformance, ::testing::ValuesIn(testing::conformance_specs()), test_name);
+
+// The farthest that a decoded value may lie from x.
+double error_bound(const CodecInfo& info, float x, std::uint32_t scalar) {
+  if (info.lossless) return 0;
+  if (info.name == "bf16") return std::fabs(x) / 256 + 0x1p-134;
+  return std::bit_cast<float>(scalar) / 2;
+}
+
+TEST_P(Conformance, RoundTripWithinTheStatedBound) {
+  for (const std::uint64_t count : kCounts) {
+    const std::vector<float> values = testing::normal_values(count, count);
+    std::vector<float> residual(count, 0.0F);
+    const auto part = testing::encode(*codec_, values, residual);
+    ASSERT_TRUE(part) << part.error().message;
+    const auto back = testing::decode(*codec_, part->view(), count, Into::kOverwrite, 1, -7);
+    ASSERT_TRUE(back) << count << ": " << back.error().message;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      ASSERT_LE(std::fabs(back->at(i) - values[i]), error_bound(codec_->info(), values[i], part->scalar));
+      ASSERT_EQ(static_cast<double>(back->at(i)) + residual[i], values[i]) << "not conserved";
+    }
+    const auto sum = testing::decode(*codec_, part->view(), count, Into::kAccumulate, 0.25F, 3);
+    ASSERT_TRUE(sum);
+    for (std::uint64_t i = 0; i < count; ++i) ASSERT_EQ(sum->at(i), 3 + 0.25F * back->at(i));
+  }
+}
+
+TEST_P(Conformance, DescribeSumsToThePayload) {
+  for (const std::uint64_t count : kCounts) {
+    const auto part = *testing::encode(*codec_, testing::sparse_values(count, 0.01, 5));
+    std::vector<Section> sections;
+    ASSERT_TRUE(codec_->describe(part.view(), count, sections));
+    std::uint64_t bits = 0;
+    for (const Section& section : sections) bits += section.bits;
+    EXPECT_EQ(bits, part.payload.size() * 8) << count;
+  }
+}
+
+TEST_P(Conformance, SpecialValues) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const std::vector<float> special = {std::numeric_limits<float>::quiet_NaN(), kInf, -kInf};
+  const auto part = testing::encode(*codec_, special);
+  if (codec_->info().finite_only) {
+    ASSERT_FALSE(part);
+    EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
+  } else {
+    ASSERT_TRUE(part);
+    const auto back = *testing::decode(*codec_, part->view(), 3);
+    EXPECT_TRUE(std::isnan(back[0]));
+    EXPECT_EQ(back[1], kInf);
+    EXPECT_EQ(back[2], -kInf);
+  }
+  const std::vector<float> tiny = {0x1p-133F, -0x1p-133F, -0.0F, 0.0F};
+  const auto tiny_part = testing::encode(*codec_, tiny);
+  ASSERT_TRUE(tiny_part);
+  const auto back = *testing::decode(*codec_, tiny_part->view(), 4);
+  EXPECT_GT(back[0], 0);
+  EXPECT_LT(back[1], 0);
+  EXPECT_EQ(back[2], 0);
+  EXPECT_EQ(bits_of(back[3]), 0U);
+  EXPECT_TRUE(!codec_->info().lossless || same_bits(back, tiny));
+}
+
+TEST_P(Conformance, BuffersOneShortAreRefused) {
+  const std::vector<float> values = testing::normal_values(70000, 4);
+  const TensorView part{values.data(), values.size(), DType::kF32};
+  const Sizes sizes = codec_->sizes(part);
+  std::vector<std::byte> payload(sizes.payload_bytes);
+  std::vector<std::byte> scratch(sizes.scratch_bytes);
+  std::vector<std::uint32_t> ends(sizes.chunks);
+  const auto code = [&](MutBytes p, std::span<std::uint32_t> e, MutBytes s) {
+    std::vector<float> residual(values.size(), 0.5F);
+    const auto result = codec_->encode(part, residual, {p, e, s});
+    EXPECT_TRUE(result.has_value() || residual == std::vector<float>(values.size(), 0.5F));
+    return result ? ErrorCode{} : result.error().code;
+  };
+  EXPECT_EQ(code(payload, ends, scratch), ErrorCode{});
+  EXPECT_EQ(code(MutBytes(payload).first(payload.size() - 1), ends, scratch), ErrorCode::kOutputTooSmall);
+  EXPECT_EQ(code(payload, std::span(ends).first(ends.size() - 1), scratch), ErrorCode::kOutputTooSmall);
+  if (!scratch.empty()) {
+    EXPECT_EQ(code(payload, ends, MutBytes(scratch).first(scratch.size() - 1)), ErrorCode::kOutputTooSmall);
+  }
+}
+
+TEST_P(Conformance, OtherDTypesAndResidualSizesAreRefused) {
+  std::vector<float> values(8, 1.0F);
+  std::vector<float> residual(7);
+  std::vector<std::byte> memory(4096);
+  std::vector<std::uint32_t> ends(4);
+  const PartBuffer out{memory, ends, std::span(memory).subspan(2048)};
+  for (const DType dtype : {DType::kBF16, DType::kF16, static_cast<DType>(9)}) {
+    EXPECT_EQ(codec_->encode({values.data(), 8, dtype}, {}, out).error().code, ErrorCode::kUnsupportedDType);
+    EXPECT_EQ(codec_->decode({}, {values.data(), 0, dtype}, Into::kOverwrite, 1).error().code,
+              ErrorCode::kUnsupportedDType);
+  }
+  EXPECT_EQ(codec_->encode({values.data(), 8, DType::kF32}, residual, out).error().code,
+            ErrorCode::kInvalidArgument);
+}
+
+TEST_P(Conformance, SameBytesEveryTimeAndUnderFlushToZero) {
+  std::vector<float> values = testing::normal_values(50000, 9);
+  for (float& value : values) value *= 0x1p-128F;  // subnormals among them, and products that are
+  const auto run = [&] {
+    std::vector<float> residual(values.size(), 0x1p-147F);
+    auto part = testing::encode(*codec_, values, residual);
+    auto sum = testing::decode(*codec_, part->view(), values.size(), Into::kAccumulate, 0.75F, 0x1p-140F);
+    auto slot = testing::decode(*codec_, part->view(), values.size(), Into::kOverwrite, 0.75F);
+    return std::tuple(std::move(*part), residual, std::move(*sum), std::move(*slot));
+  };
+  const auto [part, residual, sum, slot] = run();
+  const std::uint64_t before = FloatEnvironment::read_control();
+  for (const std::uint64_t mode :
+       {before, before | FloatEnvironment::kFlushToZero | FloatEnvironment::kRoundUp}) {
+    FloatEnvironment::write_control(mode);
+    const auto [part2, residual2, sum2, slot2] = run();
+    const std::uint64_t after = FloatEnvironment::read_control();
+    FloatEnvironment::write_control(before);
+    EXPECT_EQ(after & mode, mode);
+    EXPECT_EQ(part.payload, part2.payload);
+    EXPECT_EQ(part.scalar, part2.scalar);
+    EXPECT_EQ(part.chunk_ends, part2.chunk_ends);
+    EXPECT_TRUE(same_bits(residual, residual2));
+    EXPECT_TRUE(same_bits(sum, sum2));
+    EXPECT_TRUE(same_bits(slot, slot2));
+  }
+}
+
+TEST_P(Conformance, PartsCutAtChunksGiveTheSameChunks) {
+  const std::uint64_t chunk = codec_->info().chunk_elements;
+  if (chunk == 0) GTEST_SKIP() << "chunks follow the data";
+  std::vector<float> values = testing::normal_values(2 * chunk + 77, 6);
+  const auto whole = *testing::encode(*codec_, values);
+  const std::uint32_t cut = whole.chunk_ends[0];
+  Encoded tail = whole;
+  tail.payload.erase(tail.payload.begin(), tail.payload.begin() + cut);
+  tail.chunk_ends = {whole.chunk_ends[1] - cut, whole.chunk_ends[2] - cut};
+  const auto back = *testing::decode(*codec_, whole.view(), values.size());
+  const auto tail_back = testing::decode(*codec_, tail.view(), chunk + 77);
+  ASSERT_TRUE(tail_back);
+  EXPECT_TRUE(same_bits(*tail_back, std::span(back).subspan(chunk)));
+}
+
+TEST(Registry, IdsNamesAndPatternsArePinned) {
+  std::vector<std::pair<int, std::string>> rows;
+  for (const CodecInfo* info : registered_codecs()) {
+    rows.emplace_back(info->id, info->name);
+    EXPECT_EQ(info->default_pattern, "direct");
+    EXPECT_EQ(&codec_of(info->name)->info(), info);
+    std::string spec(info->name);
+    for (const ParameterInfo& parameter : info->parameters) {
+      spec += (&parameter == info->parameters.data() ? ":" : ",") + std::string(parameter.name) + "=" +
+              std::string(parameter.default_value);
+    }
+    EXPECT_EQ(codec_of(info->name)->spec(), spec) << "the stated defaults aren't the real ones";
+  }
+  EXPECT_EQ(rows, (std::vector<std::pair<int, std::string>>{{1, "fp32"}, {2, "bf16"}, {3, "3lc"}}));
+}
+
+}  // namespace
+}  // namespace deltawire

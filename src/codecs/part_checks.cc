@@ -1,0 +1,130 @@
+#include "codecs/part_checks.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/checked.h"
+
+namespace deltawire {
+
+namespace {
+
+constexpr std::uint64_t kMaxPayloadBytes = std::numeric_limits<std::uint32_t>::max();
+
+std::string need(std::string_view what, std::uint64_t has, std::uint64_t wants) {
+  return std::string(what) + " has room for " + std::to_string(has) + ", needs " + std::to_string(wants) +
+         ": size it with sizes()";
+}
+
+std::uint64_t product_or_max(std::uint64_t a, std::uint64_t b) noexcept {
+  return checked_mul(a, b).value_or(std::numeric_limits<std::uint64_t>::max());
+}
+
+}  // namespace
+
+Status check_float32(DType dtype, std::string_view codec) {
+  if (dtype == DType::kF32) return {};
+  return fail(ErrorCode::kUnsupportedDType, std::string(codec) + " carries float32, not " +
+                                                std::string(dtype_name(dtype)) +
+                                                ": convert the tensor to float32");
+}
+
+Status check_residual(std::span<const float> residual, std::uint64_t count) {
+  if (residual.empty() || residual.size() == count) return {};
+  return fail(ErrorCode::kInvalidArgument, "residual has " + std::to_string(residual.size()) +
+                                               " values for a part of " + std::to_string(count) +
+                                               ": give one per element, or none");
+}
+
+Status check_buffer(const PartBuffer& out, const Sizes& sizes) {
+  if (sizes.payload_bytes > kMaxPayloadBytes) {
+    return fail(ErrorCode::kLimit, "a part may take " + std::to_string(sizes.payload_bytes) +
+                                       " bytes, more than a chunk end of 32 bits can say: cut the tensor");
+  }
+  if (out.payload.size() < sizes.payload_bytes) {
+    return fail(ErrorCode::kOutputTooSmall, need("payload (bytes)", out.payload.size(), sizes.payload_bytes));
+  }
+  if (out.chunk_ends.size() < sizes.chunks) {
+    return fail(ErrorCode::kOutputTooSmall, need("chunk_ends", out.chunk_ends.size(), sizes.chunks));
+  }
+  if (out.scratch.size() < sizes.scratch_bytes) {
+    return fail(ErrorCode::kOutputTooSmall, need("scratch (bytes)", out.scratch.size(), sizes.scratch_bytes));
+  }
+  return {};
+}
+
+Status check_chunks(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements) {
+  const std::uint64_t chunks = ceil_div(count, chunk_elements);
+  if (in.chunk_ends.size() != chunks) {
+    return fail(ErrorCode::kCorrupt, std::to_string(in.chunk_ends.size()) + " chunks for " +
+                                         std::to_string(count) + " elements, expected " +
+                                         std::to_string(chunks));
+  }
+  std::uint64_t before = 0;
+  for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+    if (in.chunk_ends[i] <= before) {
+      return fail(ErrorCode::kCorrupt, "chunk " + std::to_string(i) + " ends at byte " +
+                                           std::to_string(in.chunk_ends[i]) +
+                                           ", not after the chunk before it");
+    }
+    before = in.chunk_ends[i];
+  }
+  if (before > in.payload.size()) {
+    return fail(ErrorCode::kTruncated, "payload has " + std::to_string(in.payload.size()) +
+                                           " bytes, its chunks " + std::to_string(before));
+  }
+  if (before < in.payload.size()) {
+    return fail(ErrorCode::kCorrupt,
+                std::to_string(in.payload.size() - before) + " bytes follow the last chunk");
+  }
+  return {};
+}
+
+Status check_fixed_size(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements,
+                        std::uint64_t element_bytes) {
+  if (auto ok = check_chunks(in, count, chunk_elements); !ok) return ok;
+  if (in.scalar != 0) {
+    return fail(ErrorCode::kCorrupt,
+                "the part's scalar is " + std::to_string(in.scalar) + ", but this codec has none");
+  }
+  for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+    const std::uint64_t elements = std::min(count, (i + 1) * chunk_elements);
+    const std::uint64_t end = product_or_max(elements, element_bytes);
+    if (in.chunk_ends[i] == end) continue;
+    return fail(in.chunk_ends[i] < end ? ErrorCode::kTruncated : ErrorCode::kCorrupt,
+                "chunk " + std::to_string(i) + " ends at byte " + std::to_string(in.chunk_ends[i]) +
+                    ", expected " + std::to_string(end));
+  }
+  return {};
+}
+
+Sizes fixed_sizes(std::uint64_t count, std::uint64_t chunk_elements, std::uint64_t element_bytes) noexcept {
+  const std::uint64_t chunks = ceil_div(count, chunk_elements);
+  return Sizes{.payload_bytes = product_or_max(count, element_bytes),
+               .chunks = static_cast<std::uint32_t>(
+                   std::min<std::uint64_t>(chunks, std::numeric_limits<std::uint32_t>::max())),
+               .scratch_bytes = 0};
+}
+
+EncodedPart write_fixed_ends(std::uint64_t count, std::uint64_t chunk_elements, std::uint64_t element_bytes,
+                             std::span<std::uint32_t> chunk_ends) noexcept {
+  const std::uint64_t chunks = ceil_div(count, chunk_elements);
+  for (std::uint64_t i = 0; i < chunks; ++i) {
+    chunk_ends[i] = static_cast<std::uint32_t>(std::min(count, (i + 1) * chunk_elements) * element_bytes);
+  }
+  return EncodedPart{
+      .payload_bytes = count * element_bytes, .chunks = static_cast<std::uint32_t>(chunks), .scalar = 0};
+}
+
+void add_section(std::vector<Section>& sections, std::string_view name, std::uint64_t bits) {
+  if (bits == 0) return;
+  const auto at = std::find_if(sections.begin(), sections.end(),
+                               [name](const Section& section) { return section.name == name; });
+  if (at == sections.end()) {
+    sections.push_back(Section{name, bits});
+  } else {
+    at->bits += bits;
+  }
+}
+
+}  // namespace deltawire

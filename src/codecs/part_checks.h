@@ -1,0 +1,42 @@
+// The checks that every codec makes on its arguments before it touches a value.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "deltawire/codec.h"
+
+namespace deltawire {
+
+// kUnsupportedDType unless `dtype` is float32; `codec` names the codec in the message.
+Status check_float32(DType dtype, std::string_view codec);
+
+// kInvalidArgument unless `residual` is empty or has `count` values.
+Status check_residual(std::span<const float> residual, std::uint64_t count);
+
+// kOutputTooSmall unless every span of `out` has what `sizes` asks for; kLimit if chunk ends wouldn't fit
+// the 32 bits they have.
+Status check_buffer(const PartBuffer& out, const Sizes& sizes);
+
+// Checks the chunk index of a part of `count` elements: ceil(count / chunk_elements) ends that grow strictly
+// and of which the last is the payload's length. kTruncated if the payload is shorter than its last end,
+// kCorrupt for everything else.
+Status check_chunks(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements);
+
+// The same for a codec that codes each element in `element_bytes` bytes and has no scalar.
+Status check_fixed_size(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements,
+                        std::uint64_t element_bytes);
+
+// Sizes of a part coded at `element_bytes` a value. A count beyond what 64 bits can carry gives UINT64_MAX.
+Sizes fixed_sizes(std::uint64_t count, std::uint64_t chunk_elements, std::uint64_t element_bytes) noexcept;
+
+// Writes the chunk ends of such a part and returns what encode has to.
+EncodedPart write_fixed_ends(std::uint64_t count, std::uint64_t chunk_elements, std::uint64_t element_bytes,
+                             std::span<std::uint32_t> chunk_ends) noexcept;
+
+// Adds `bits` to the section `name`, which must live as long as the program; 0 bits add nothing.
+void add_section(std::vector<Section>& sections, std::string_view name, std::uint64_t bits);
+
+}  // namespace deltawire

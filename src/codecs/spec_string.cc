@@ -1,0 +1,108 @@
+#include "codecs/spec_string.h"
+
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+
+namespace deltawire {
+
+namespace {
+
+std::string quoted(std::string_view text) {
+  return "\"" + std::string(text) + "\"";
+}
+
+const SpecParameter* find(const ParsedSpec& spec, std::string_view key) {
+  const auto at = std::find_if(spec.parameters.begin(), spec.parameters.end(),
+                               [key](const SpecParameter& parameter) { return parameter.key == key; });
+  return at == spec.parameters.end() ? nullptr : &*at;
+}
+
+Result<SpecParameter> parse_parameter(std::string_view text, std::string_view spec) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size()) {
+    return fail(ErrorCode::kInvalidArgument, "spec " + quoted(spec) + ": " + quoted(text) +
+                                                 " is not a parameter: write name:key=value,key=value");
+  }
+  return SpecParameter{text.substr(0, equals), text.substr(equals + 1)};
+}
+
+}  // namespace
+
+Result<ParsedSpec> parse_spec(std::string_view text) {
+  ParsedSpec spec;
+  const std::size_t colon = text.find(':');
+  spec.name = text.substr(0, colon);
+  if (spec.name.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "spec " + quoted(text) + " names no codec: write name or " + "name:key=value,key=value");
+  }
+  if (colon == std::string_view::npos) return spec;
+  for (std::string_view rest = text.substr(colon + 1);;) {
+    const std::size_t comma = rest.find(',');
+    const auto parameter = parse_parameter(rest.substr(0, comma), text);
+    if (!parameter) return forward_error(parameter);
+    if (find(spec, parameter->key) != nullptr) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "spec " + quoted(text) + " gives " + quoted(parameter->key) + " twice: keep one");
+    }
+    spec.parameters.push_back(*parameter);
+    if (comma == std::string_view::npos) return spec;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+Status check_parameter_names(const ParsedSpec& spec, const CodecInfo& info) {
+  for (const SpecParameter& given : spec.parameters) {
+    const bool known =
+        std::any_of(info.parameters.begin(), info.parameters.end(),
+                    [&](const ParameterInfo& parameter) { return parameter.name == given.key; });
+    if (known) continue;
+    std::string message = std::string(info.name) + " has no parameter " + quoted(given.key) + ": it has ";
+    if (info.parameters.empty()) message += "none";
+    for (const ParameterInfo& parameter : info.parameters) {
+      if (&parameter != info.parameters.data()) message += ", ";
+      message += std::string(parameter.name) + " (" + std::string(parameter.range) + ")";
+    }
+    return fail(ErrorCode::kInvalidArgument, std::move(message));
+  }
+  return {};
+}
+
+Result<float> float_parameter(const ParsedSpec& spec, std::string_view key, const FloatRange& range) {
+  const SpecParameter* given = find(spec, key);
+  if (given == nullptr) return range.default_value;
+  float value = 0;
+  const char* end = given->value.data() + given->value.size();
+  const auto [read_to, error] = std::from_chars(given->value.data(), end, value);
+  // Written so that NaN, which compares false with everything, is refused.
+  const bool in_range = error == std::errc() && read_to == end && value >= range.low && value < range.high;
+  if (in_range) return value;
+  return fail(ErrorCode::kInvalidArgument,
+              std::string(spec.name) + ": " + std::string(key) + "=" + std::string(given->value) +
+                  " is out of range: give a number " + canonical_number(range.low) +
+                  " <= " + std::string(key) + " < " + canonical_number(range.high));
+}
+
+Result<std::size_t> choice_parameter(const ParsedSpec& spec, std::string_view key,
+                                     std::span<const std::string_view> choices, std::size_t default_choice) {
+  const SpecParameter* given = find(spec, key);
+  if (given == nullptr) return default_choice;
+  const auto at = std::find(choices.begin(), choices.end(), given->value);
+  if (at != choices.end()) return static_cast<std::size_t>(at - choices.begin());
+  std::string message = std::string(spec.name) + ": " + std::string(key) + "=" + std::string(given->value) +
+                        " is not a choice: give ";
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (i > 0) message += i + 1 == choices.size() ? " or " : ", ";
+    message += choices[i];
+  }
+  return fail(ErrorCode::kInvalidArgument, std::move(message));
+}
+
+std::string canonical_number(float value) {
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
+  return std::string(text, error == std::errc() ? end : text);
+}
+
+}  // namespace deltawire

@@ -1,0 +1,50 @@
+// Spec strings: "name" or "name:key=value,key=value", the text from which a codec is made.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltawire/codec.h"
+#include "deltawire/result.h"
+
+namespace deltawire {
+
+struct SpecParameter {
+  std::string_view key;
+  std::string_view value;
+};
+
+// A spec string taken apart; the views lie in the text that was parsed.
+struct ParsedSpec {
+  std::string_view name;
+  std::vector<SpecParameter> parameters;  // in the order of the text; no key twice
+};
+
+// Splits `text`. kInvalidArgument for an empty name or parameter, a parameter without '=', or a key twice.
+Result<ParsedSpec> parse_spec(std::string_view text);
+
+// kInvalidArgument for a key that `info` doesn't list; the message lists those that it does.
+Status check_parameter_names(const ParsedSpec& spec, const CodecInfo& info);
+
+// `low` <= value < `high`, or the default where the spec doesn't name the key.
+struct FloatRange {
+  float low = 0;
+  float high = 0;
+  float default_value = 0;
+};
+
+// The parameter `key` as float32, rounded to nearest. kInvalidArgument if it isn't a number in the range.
+Result<float> float_parameter(const ParsedSpec& spec, std::string_view key, const FloatRange& range);
+
+// Index in `choices` of the parameter `key`; `default_choice` where the spec doesn't name it.
+// kInvalidArgument for another word; the message lists the choices.
+Result<std::size_t> choice_parameter(const ParsedSpec& spec, std::string_view key,
+                                     std::span<const std::string_view> choices, std::size_t default_choice);
+
+// The shortest decimal text that reads back as the same float32, e.g. "1.75": the form in canonical specs.
+std::string canonical_number(float value);
+
+}  // namespace deltawire

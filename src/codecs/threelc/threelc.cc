@@ -1,0 +1,280 @@
+#include "codecs/threelc/threelc.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/checked.h"
+#include "codecs/float_environment.h"
+#include "codecs/part_checks.h"
+#include "codecs/threelc/threelc_inspect.h"
+#include "codecs/threelc/threelc_ops.h"
+
+namespace deltawire {
+
+namespace {
+
+using namespace threelc;  // NOLINT: the codec's own namespace
+
+enum class Modes : std::uint8_t { kBase3, kPaper, kAuto };  // which chunk modes an encoder may choose from
+
+struct Parameters {
+  float s = 1;
+  bool mode_auto = true;
+  bool runs = true;
+
+  Modes modes() const noexcept {
+    if (!runs) return Modes::kBase3;
+    return mode_auto ? Modes::kAuto : Modes::kPaper;
+  }
+};
+
+// One part on its way through encode.
+struct Source {
+  const float* in = nullptr;
+  float* residual = nullptr;
+  std::uint64_t count = 0;
+};
+
+std::uint32_t chunk_count(std::uint64_t count, std::uint64_t chunk) noexcept {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(count - chunk * kChunkElements, kChunkElements));
+}
+
+std::string number_name(float x) {
+  if (std::isnan(x)) return "NaN";
+  return x > 0 ? "Inf" : "-Inf";
+}
+
+// Names the first element that isn't finite. REQUIRES: there is one.
+Error not_finite(const Source& source) {
+  for (std::uint64_t i = 0; i < source.count; ++i) {
+    const float in = source.in[i];
+    const float x = source.residual != nullptr ? in + source.residual[i] : in;
+    if (std::isfinite(x)) continue;
+    std::string message = "element " + std::to_string(i);
+    if (!std::isfinite(in)) {
+      message += " of the input is " + number_name(in);
+    } else {
+      message += " is " + number_name(x) + " once the residual " + canonical_number(source.residual[i]) +
+                 " is added to the input " + canonical_number(in);
+    }
+    return Error{ErrorCode::kNotFinite, message + ": 3lc carries finite values only, skip or mend the step",
+                 kNoSuspect};
+  }
+  return Error{ErrorCode::kNotFinite, "an element is not finite", kNoSuspect};
+}
+
+std::string_view fault_text(Fault fault) noexcept {
+  switch (fault) {
+    case Fault::kNone: return "no fault";
+    case Fault::kTruncated: return "the bytes end before the chunk does";
+    case Fault::kUnknownMode: return "unknown mode byte";
+    case Fault::kTrailingBytes: return "bytes follow the last element";
+    case Fault::kBadByte: return "a byte above 242 in base 3^5";
+    case Fault::kBadPad: return "a pad digit isn't 1";
+    case Fault::kSplitRun: return "a zero run is split where it should not be";
+    case Fault::kRunTooLong: return "a zero run goes past the chunk's end";
+    case Fault::kNonzeroWithoutM: return "a digit isn't 0 although m is 0";
+    case Fault::kRiceParameter: return "Rice parameter above 15";
+    case Fault::kRiceCount: return "more positions than elements";
+    case Fault::kRiceEscape: return "a raw gap that has a shorter code";
+    case Fault::kRicePosition: return "a position outside the chunk";
+    case Fault::kRicePadding: return "bits follow the last sign";
+  }
+  return "unknown fault";
+}
+
+Status fault_status(Fault fault, std::uint64_t chunk) {
+  if (fault == Fault::kNone) return {};
+  return fail(fault == Fault::kTruncated ? ErrorCode::kTruncated : ErrorCode::kCorrupt,
+              "3lc chunk " + std::to_string(chunk) + ": " + std::string(fault_text(fault)));
+}
+
+class Threelc final : public Codec {
+ public:
+  explicit Threelc(const Parameters& parameters) noexcept : parameters_(parameters) {}
+
+  const CodecInfo& info() const noexcept override { return kThreelcInfo; }
+
+  std::string spec() const override {
+    return "3lc:s=" + canonical_number(parameters_.s) +
+           ",mode=" + (parameters_.mode_auto ? "auto" : "paper") +
+           ",runs=" + (parameters_.runs ? "on" : "off");
+  }
+
+  Sizes sizes(const TensorView& part) const noexcept override {
+    const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
+    const auto chunk = static_cast<std::uint32_t>(std::min<std::uint64_t>(part.count, kChunkElements));
+    return Sizes{.payload_bytes = chunks + ceil_div(part.count, kDigitsPerByte),
+                 .chunks = static_cast<std::uint32_t>(
+                     std::min<std::uint64_t>(chunks, std::numeric_limits<std::uint32_t>::max())),
+                 .scratch_bytes = parameters_.modes() == Modes::kAuto ? 2 * map_bytes(chunk) : 0U};
+  }
+
+  Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
+                             const PartBuffer& out) const override {
+    if (auto ok = check_float32(part.dtype, kThreelcInfo.name); !ok) return forward_error(ok);
+    if (auto ok = check_residual(residual, part.count); !ok) return forward_error(ok);
+    if (auto ok = check_buffer(out, sizes(part)); !ok) return forward_error(ok);
+    const FloatEnvironment environment;
+    const Source source{static_cast<const float*>(part.values), residual.empty() ? nullptr : residual.data(),
+                        part.count};
+    const auto scale = find_scale(source);
+    if (!scale) return forward_error(scale);
+    return encode_chunks(source, *scale, out);
+  }
+
+  Status decode(const PartView& in, const TensorSlot& out, Into into, float scale) const override {
+    if (auto ok = check_float32(out.dtype, kThreelcInfo.name); !ok) return ok;
+    if (auto ok = check_part(in, out.count); !ok) return ok;
+    const FloatEnvironment environment;
+    DecodeTarget target{.slot = static_cast<float*>(out.values),
+                        .value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * scale,
+                        .zeros_only = in.scalar == 0,
+                        .accumulate = into == Into::kAccumulate};
+    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+      target.count = chunk_count(out.count, i);
+      const Fault fault = kernels_.decode(chunk_bytes(in, i), target);
+      if (fault != Fault::kNone) return fault_status(fault, i);
+      target.slot += target.count;
+    }
+    return {};
+  }
+
+  Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
+    if (auto ok = check_part(in, count); !ok) return ok;
+    std::vector<float> values(static_cast<std::size_t>(std::min<std::uint64_t>(count, kChunkElements)));
+    std::vector<Section> found;
+    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+      const DecodeTarget target{.slot = values.data(),
+                                .count = chunk_count(count, i),
+                                .value = 1,
+                                .zeros_only = in.scalar == 0,
+                                .accumulate = false};
+      const ChunkBytes chunk = chunk_bytes(in, i);
+      if (auto ok = fault_status(kernels_.decode(chunk, target), i); !ok) return ok;
+      describe_chunk(chunk, found);
+    }
+    for (const Section& section : found) add_section(sections, section.name, section.bits);
+    return {};
+  }
+
+ private:
+  // Reads all values and writes none, so that an error leaves the residual as it was.
+  Result<Scale> find_scale(const Source& source) const {
+    const std::uint32_t largest = kernels_.max_magnitude(source.in, source.residual, source.count);
+    if (largest >= kInfinityBits) return tl::unexpected<Error>(not_finite(source));
+    const Scale scale = scale_for(std::bit_cast<float>(largest), parameters_.s);
+    if (std::isfinite(scale.m)) return scale;
+    return fail(ErrorCode::kRange, "m = " + canonical_number(std::bit_cast<float>(largest)) +
+                                       " * s = " + canonical_number(parameters_.s) +
+                                       " is beyond float32: scale the tensor down or use s=1");
+  }
+
+  EncodedPart encode_chunks(const Source& source, const Scale& scale, const PartBuffer& out) const {
+    const std::uint64_t chunks = ceil_div(source.count, kChunkElements);
+    std::uint64_t written = 0;
+    for (std::uint64_t i = 0; i < chunks; ++i) {
+      const std::uint64_t at = i * kChunkElements;
+      const QuantizeInput input{source.in + at, source.residual != nullptr ? source.residual + at : nullptr,
+                                chunk_count(source.count, i), scale};
+      written += encode_chunk(input, out.payload.data() + written, out.scratch);
+      out.chunk_ends[i] = static_cast<std::uint32_t>(written);
+    }
+    return EncodedPart{.payload_bytes = written,
+                       .chunks = static_cast<std::uint32_t>(chunks),
+                       .scalar = std::bit_cast<std::uint32_t>(scale.m)};
+  }
+
+  // Writes one chunk to `out` and returns its bytes. The base 3^5 bytes go to where they would stay, and the
+  // shorter modes overwrite them: the room for mode 0 is room enough for all.
+  std::uint32_t encode_chunk(const QuantizeInput& input, std::byte* out, MutBytes scratch) const {
+    const Modes modes = parameters_.modes();
+    DigitMaps maps;
+    if (modes == Modes::kAuto) maps = {scratch.data(), scratch.data() + map_bytes(input.count)};
+    std::byte* body = out + 1;
+    const std::uint32_t nonzeros = kernels_.quantize(input, body, maps);
+    const std::uint32_t plain = packed_bytes(input.count);
+    out[0] = static_cast<std::byte>(ChunkMode::kBase3);
+    if (modes == Modes::kBase3) return 1 + plain;
+
+    const std::uint32_t with_runs = kernels_.zero_run_bytes(body, plain);
+    const std::uint32_t smallest = std::min(plain, with_runs);
+    if (modes == Modes::kAuto) {
+      const RiceCode code{nonzeros, rice_parameter(nonzeros, input.count)};
+      const std::uint32_t rice = rice_bytes(maps, input.count, code, smallest);
+      if (rice < smallest) {
+        out[0] = static_cast<std::byte>(ChunkMode::kRice);
+        return 1 + kernels_.rice(maps, input.count, code, body, rice);
+      }
+    }
+    if (with_runs >= plain) return 1 + plain;
+    out[0] = static_cast<std::byte>(ChunkMode::kZeroRuns);
+    return 1 + kernels_.zero_runs(body, plain);
+  }
+
+  // The bytes of a Rice chunk after its mode byte, or any number >= `limit` if that is what they reach. A
+  // position and its sign cost at least parameter + 2 bits, so dense chunks are answered without a look.
+  std::uint32_t rice_bytes(const DigitMaps& maps, std::uint32_t count, const RiceCode& code,
+                           std::uint32_t limit) const {
+    const std::uint64_t least = std::uint64_t{code.nonzeros} * (code.parameter + 2);
+    if (kRiceHeaderBytes + ceil_div(least, 8) >= limit) return limit;
+    return kRiceHeaderBytes + static_cast<std::uint32_t>(ceil_div(kernels_.rice_bits(maps, count, code), 8));
+  }
+
+  static Status check_part(const PartView& in, std::uint64_t count) {
+    if (auto ok = check_chunks(in, count, kChunkElements); !ok) return ok;
+    if (in.scalar < kInfinityBits && (count > 0 || in.scalar == 0)) return {};
+    return fail(ErrorCode::kCorrupt,
+                "3lc: m is " + number_text(in.scalar) + ", not a finite number >= 0 (0 for an empty part)");
+  }
+
+  static std::string number_text(std::uint32_t bits) {
+    const float value = std::bit_cast<float>(bits);
+    return std::isfinite(value) ? canonical_number(value) : number_name(value);
+  }
+
+  static ChunkBytes chunk_bytes(const PartView& in, std::size_t chunk) noexcept {
+    const std::uint32_t begin = chunk == 0 ? 0 : in.chunk_ends[chunk - 1];
+    return {in.payload.data() + begin, in.chunk_ends[chunk] - begin};
+  }
+
+  Parameters parameters_;
+  const Kernels& kernels_ = reference_kernels();
+};
+
+constexpr ParameterInfo kParameters[] = {
+    {"s", "1 <= s < 2", "1", "sparsity multiplier: m = s * max|x|; larger is sparser"},
+    {"mode", "auto or paper", "auto", "chunk codings: the paper's, or also positions where that is smaller"},
+    {"runs", "on or off", "on", "off: base 3^5 alone, 1.6 bits an element whatever the mode"},
+};
+
+}  // namespace
+
+constinit const CodecInfo kThreelcInfo = {
+    .id = 3,
+    .name = "3lc",
+    .summary = "3 values with error feedback: 20x smaller, far more where gradients are sparse",
+    .source = "Lim, Andersen, Kaminsky: 3LC (MLSys 2019), section 3",
+    .parameters = kParameters,
+    .default_pattern = "direct",
+    .lossless = false,
+    .error_feedback = true,
+    .finite_only = true,
+    .chunk_elements = kChunkElements,
+};
+
+Result<std::unique_ptr<const Codec>> make_threelc(const ParsedSpec& spec) {
+  constexpr std::string_view kModes[] = {"auto", "paper"};
+  constexpr std::string_view kRuns[] = {"on", "off"};
+  const auto s = float_parameter(spec, "s", {.low = 1, .high = 2, .default_value = 1});
+  if (!s) return forward_error(s);
+  const auto mode = choice_parameter(spec, "mode", kModes, 0);
+  if (!mode) return forward_error(mode);
+  const auto runs = choice_parameter(spec, "runs", kRuns, 0);
+  if (!runs) return forward_error(runs);
+  return std::make_unique<const Threelc>(Parameters{*s, *mode == 0, *runs == 0});
+}
+
+}  // namespace deltawire

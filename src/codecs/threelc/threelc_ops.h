@@ -1,0 +1,159 @@
+// The kernels of 3lc: what a faster implementation replaces. Each is a pure function of its arguments, and
+// every implementation must give the reference's bytes, residuals and faults exactly.
+//
+// REQUIRES of all: the calling thread in a FloatEnvironment; chunks of 1 to kChunkElements elements. No
+// kernel allocates, locks or keeps anything.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace deltawire::threelc {
+
+inline constexpr std::uint32_t kChunkElements = 40960;
+inline constexpr std::uint32_t kRowElements = 320;  // 5 digits a byte, 64 bytes a row
+inline constexpr std::uint32_t kDigitsPerByte = 5;
+
+inline constexpr std::byte kZeroByte{121};        // five zeros
+inline constexpr std::uint32_t kFirstRun = 243;   // codes 243..255 stand for 2..14 zero bytes
+inline constexpr std::uint32_t kLongestRun = 14;  // zero bytes in one run code
+
+inline constexpr std::uint32_t kRiceHeaderBytes = 3;  // u8 parameter, u16 number of positions
+inline constexpr unsigned kRiceMaxParameter = 15;
+inline constexpr unsigned kRiceMaxUnary = 24;    // this many ones announce a raw gap
+inline constexpr unsigned kRiceEscapeBits = 16;  // of a raw gap; a chunk has fewer than 2^16 elements
+
+inline constexpr std::uint32_t kMagnitudeMask = 0x7FFFFFFF;
+inline constexpr std::uint32_t kInfinityBits = 0x7F800000;
+
+enum class ChunkMode : std::uint8_t { kBase3 = 0, kZeroRuns = 1, kRice = 2 };
+
+// The paper's m, and the smallest float that is at least m/2 in exact arithmetic (Inf for m = 0, so that no
+// value reaches it).
+struct Scale {
+  float m = 0;
+  float half = 0;
+};
+
+// From the largest |x| of the part. m may come out as Inf: check before use.
+inline Scale scale_for(float largest, float s) noexcept {
+  const float m = largest * s;
+  const auto bits = std::bit_cast<std::uint32_t>(m);
+  if (bits == 0) return {m, std::bit_cast<float>(kInfinityBits)};
+  // Below 2^-125 floats are 2^-149 apart and their bits count in that unit, so an odd m has no exact half;
+  // rounding up keeps x >= half the same as x >= m/2.
+  if (bits < 0x01000000) return {m, std::bit_cast<float>((bits + 1) >> 1)};
+  return {m, m * 0.5F};
+}
+
+// Bytes of `count` elements in base 3^5.
+inline constexpr std::uint32_t packed_bytes(std::uint32_t count) noexcept {
+  return (count + kDigitsPerByte - 1) / kDigitsPerByte;
+}
+
+// Bytes of a bit map of `count` elements: whole words of 64 bits.
+inline constexpr std::uint32_t map_bytes(std::uint32_t count) noexcept {
+  return (count + 63) / 64 * 8;
+}
+
+// Bit i % 64 of little-endian word i / 64 belongs to element i of the chunk.
+struct DigitMaps {
+  std::byte* nonzero = nullptr;  // null: not wanted
+  std::byte* negative = nullptr;
+};
+
+struct QuantizeInput {
+  const float* in = nullptr;
+  float* residual = nullptr;  // null: no error feedback
+  std::uint32_t count = 0;
+  Scale scale;
+};
+
+struct RiceCode {
+  std::uint32_t nonzeros = 0;
+  unsigned parameter = 0;  // low bits of a gap that are written as they are
+};
+
+// The Rice parameter for `nonzeros` of `count` elements: b* = 1 + floor(log2(ln(phi - 1) / ln(1 - p))),
+// p = nonzeros / count, phi the golden ratio (Sattler et al., "Sparse Binary Compression", IJCNN 2019,
+// eq. 5), held to 0..15 and computed without logarithms: b* is the number of j in 0..14 with
+// p <= 1 - (phi - 1)^(2^-j), and the table holds these bounds times 2^32, rounded down.
+inline unsigned rice_parameter(std::uint32_t nonzeros, std::uint32_t count) noexcept {
+  constexpr std::uint64_t kBounds[kRiceMaxParameter] = {
+      1640531526, 918472838, 486826900, 250732083, 127251137, 64103956, 32172475, 16116475,
+      8065811,    4034800,   2017874,   1009055,   504557,    252286,   126144};
+  unsigned parameter = 0;
+  while (parameter < kRiceMaxParameter &&
+         (std::uint64_t{nonzeros} << 32) <= kBounds[parameter] * std::uint64_t{count}) {
+    ++parameter;
+  }
+  return parameter;
+}
+
+// What a decoder found wrong with a chunk.
+enum class Fault : std::uint8_t {
+  kNone,
+  kTruncated,        // the bytes end before the chunk does
+  kUnknownMode,      // mode byte above 2
+  kTrailingBytes,    // bytes after the chunk's last element
+  kBadByte,          // base 3^5: a byte above 242
+  kBadPad,           // base 3^5: a pad digit other than 1
+  kSplitRun,         // zero runs: a zero code after one that wasn't full
+  kRunTooLong,       // zero runs: a run past the chunk's end
+  kNonzeroWithoutM,  // a digit +1 or -1 where m is 0
+  kRiceParameter,    // Rice: parameter above 15
+  kRiceCount,        // Rice: more positions than elements
+  kRiceEscape,       // Rice: a raw gap that had a shorter code
+  kRicePosition,     // Rice: a position outside the chunk
+  kRicePadding,      // Rice: set bits or whole bytes after the last sign
+};
+
+struct ChunkBytes {
+  const std::byte* at = nullptr;
+  std::uint32_t bytes = 0;  // with the mode byte; may be any bytes
+};
+
+struct DecodeTarget {
+  float* slot = nullptr;
+  std::uint32_t count = 0;
+  float value = 0;          // m * scale: what a digit of +1 stands for
+  bool zeros_only = false;  // m is 0
+  bool accumulate = false;  // slot += instead of slot =
+};
+
+struct Kernels {
+  // Largest bits of |in + residual| as unsigned integers: their order is the values' order, with Inf and NaN
+  // on top. `residual` may be null.
+  std::uint32_t (*max_magnitude)(const float* in, const float* residual, std::uint64_t count);
+
+  // Quantizes a chunk: base 3^5 to `packed` (packed_bytes(count)), bit maps to `maps` where wanted
+  // (map_bytes(count) each), the new residual to `residual`. Returns the number of digits that aren't 0.
+  std::uint32_t (*quantize)(const QuantizeInput& input, std::byte* packed, const DigitMaps& maps);
+
+  // Bytes that zero_runs() would leave of these packed ones.
+  std::uint32_t (*zero_run_bytes)(const std::byte* packed, std::uint32_t bytes);
+
+  // Replaces runs of zero bytes by run codes, in place; returns the bytes left.
+  std::uint32_t (*zero_runs)(std::byte* packed, std::uint32_t bytes);
+
+  // Bits that rice() would write after its header.
+  std::uint64_t (*rice_bits)(const DigitMaps& maps, std::uint32_t count, const RiceCode& code);
+
+  // Writes header, positions and signs to `out`, which has kRiceHeaderBytes + ceil(rice_bits / 8) bytes.
+  // Returns the bytes written.
+  std::uint32_t (*rice)(const DigitMaps& maps, std::uint32_t count, const RiceCode& code, std::byte* out,
+                        std::uint32_t out_bytes);
+
+  // Decodes one chunk of any mode. Reads inside `chunk` alone, writes inside the slot's `count` values alone;
+  // on a fault the slot's content is unspecified.
+  Fault (*decode)(const ChunkBytes& chunk, const DecodeTarget& target);
+};
+
+// The portable kernels: the definition that faster ones are compared with.
+const Kernels& reference_kernels() noexcept;
+
+// The reference decoder, in a file of its own.
+Fault decode_chunk_ref(const ChunkBytes& chunk, const DecodeTarget& target);
+
+}  // namespace deltawire::threelc

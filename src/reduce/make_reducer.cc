@@ -1,0 +1,58 @@
+// Reducer specs: "pattern(codec-spec)", or "codec-spec" with the codec's default pattern. One row a pattern.
+#include <array>
+#include <string>
+
+#include "deltawire/codec.h"
+#include "deltawire/reducer.h"
+#include "reduce/direct.h"
+
+namespace deltawire {
+namespace {
+
+struct Pattern {
+  std::string_view name;
+  Result<std::unique_ptr<Reducer>> (*make)(std::string_view codec_spec, const ReducerOptions& options);
+};
+
+constexpr std::array<Pattern, 1> kPatterns{{{"direct", make_direct_reducer}}};
+
+std::string known_patterns() {
+  std::string names;
+  for (const Pattern& pattern : kPatterns) {
+    names += (names.empty() ? "" : ", ") + std::string(pattern.name);
+  }
+  return names;
+}
+
+struct Split {
+  std::string pattern;
+  std::string_view codec_spec;
+};
+
+Result<Split> split(std::string_view spec) {
+  const auto open = spec.find('(');
+  if (open == std::string_view::npos) {
+    const auto codec = make_codec(spec);
+    if (!codec) return forward_error(codec);
+    return Split{std::string((*codec)->info().default_pattern), spec};
+  }
+  if (spec.back() != ')') {
+    return fail(ErrorCode::kInvalidArgument,
+                "reducer spec '" + std::string(spec) + "' lacks its closing bracket; write pattern(codec)");
+  }
+  return Split{std::string(spec.substr(0, open)), spec.substr(open + 1, spec.size() - open - 2)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const ReducerOptions& options) {
+  const Result<Split> parts = split(spec);
+  if (!parts) return forward_error(parts);
+  for (const Pattern& pattern : kPatterns) {
+    if (pattern.name == parts->pattern) return pattern.make(parts->codec_spec, options);
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              "unknown exchange pattern '" + parts->pattern + "'; known: " + known_patterns());
+}
+
+}  // namespace deltawire

@@ -1,0 +1,63 @@
+#include "reduce/owners.h"
+
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+namespace deltawire {
+namespace {
+
+TEST(Owners, SmallTensorsAreWhole) {
+  for (const int world : {1, 2, 4, 7}) {
+    const auto ranges = owned_ranges("conv1.weight", 65535, world);
+    ASSERT_EQ(ranges.size(), 1u);
+    EXPECT_EQ(ranges[0].count, 65535u);
+    EXPECT_LT(ranges[0].owner, world);
+  }
+  EXPECT_TRUE(owned_ranges("empty", 0, 4).empty());
+}
+
+TEST(Owners, LargeTensorsAreSpreadEvenly) {
+  const auto ranges = owned_ranges("fc1.weight", 400000, 4);
+  ASSERT_EQ(ranges.size(), 4u);
+  std::set<int> owners;
+  for (const OwnedRange& range : ranges) {
+    owners.insert(range.owner);
+    EXPECT_NEAR(static_cast<double>(range.count), 100000.0, 320.0);
+  }
+  EXPECT_EQ(owners.size(), 4u);
+}
+
+TEST(Owners, SmallTensorsDoNotPileUpOnOneRank) {
+  std::set<int> owners;
+  for (int i = 0; i < 64; ++i) owners.insert(owned_ranges("layer" + std::to_string(i), 100, 4)[0].owner);
+  EXPECT_EQ(owners.size(), 4u);
+}
+
+// Pinned: docs/format.md states the rule, and other builds must cut alike.
+TEST(Owners, GoldenCut) {
+  const auto ranges = owned_ranges("w", 65536, 3);
+  ASSERT_EQ(ranges.size(), 3u);
+  EXPECT_EQ(ranges[0].count, 320u * 68);
+  EXPECT_EQ(ranges[1].count, 320u * 68);
+  EXPECT_EQ(ranges[2].count, 65536u - 320u * 136);
+}
+
+RC_GTEST_PROP(OwnersProperty, CoverEverythingOnceInOrder, ()) {
+  const auto count = *rc::gen::inRange<std::uint64_t>(1, 2000000);
+  const auto world = *rc::gen::inRange(1, 300);
+  std::uint64_t next = 0;
+  for (const OwnedRange& range : owned_ranges("tensor", count, world)) {
+    RC_ASSERT(range.first == next);
+    RC_ASSERT(range.count > 0u);
+    RC_ASSERT(range.first % kCutElements == 0u);
+    RC_ASSERT(range.owner >= 0 && range.owner < world);
+    next += range.count;
+  }
+  RC_ASSERT(next == count);
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,23 @@
+// The vote that ends a step: every rank tells every other that it has all of the step's means, and their
+// digest. Only when all have said so, with one digest, is the step committed.
+#pragma once
+
+#include <cstdint>
+
+#include "deltawire/reducer.h"
+#include "deltawire/result.h"
+#include "deltawire/transport.h"
+
+namespace deltawire {
+
+// The tag of a message of `slice` in `step`; 0xFFFF is the vote.
+inline constexpr std::uint16_t kVoteSlice = 0xFFFF;
+inline constexpr Tag tag_of(const Step& step, std::uint16_t slice) noexcept {
+  return (step.number << 16) | slice;
+}
+
+// Errors: those of the transport; kMismatch when digests differ: the suspect is a rank in the minority, and
+// the message lists all of them.
+Status vote(const Step& step, std::uint64_t digest, Transport& transport, Deadline deadline);
+
+}  // namespace deltawire

@@ -1,0 +1,214 @@
+// Messages that arrive: sizes, tags, orders, early ones, many at once.
+#include <algorithm>
+#include <random>
+
+#include "transport/test_mesh.h"
+
+namespace deltawire::test {
+namespace {
+
+class Exchange : public testing::TestWithParam<MeshKind> {};
+INSTANTIATE_TEST_SUITE_P(Meshes, Exchange, testing::Values(MeshKind::kInproc, MeshKind::kTcp),
+                         mesh_kind_name);
+
+struct Planned {
+  int from, to;
+  Tag tag;
+  std::size_t length;
+  std::uint64_t seed;
+};
+
+std::vector<Planned> plan_messages(int world_size, std::mt19937_64& random) {
+  const std::size_t lengths[] = {0, 1, 23, 24, 25, 4072, 4096, 5000, 70000, 300000};
+  std::vector<Planned> plan;
+  std::uint64_t seed = random();
+  for (int from = 0; from < world_size; ++from) {
+    for (int to = 0; to < world_size; ++to) {
+      if (from == to) continue;
+      for (int i = 0; i < 30; ++i) plan.push_back({from, to, random() % 5, lengths[random() % 10], ++seed});
+    }
+  }
+  return plan;
+}
+
+struct Posted {
+  Handle handle = Handle::kNone;
+  const Planned* message = nullptr;
+  std::vector<std::byte> bytes;
+};
+
+// Posts and waits in random order; messages with one tag keep theirs, so receives are posted by tag in the
+// order of the plan and the tags are shuffled.
+void play(Transport& self, const std::vector<Planned>& plan, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<Posted> posts;
+  for (const Planned& message : plan) {
+    if (message.from == self.rank()) {
+      posts.push_back({{}, &message, pattern(message.length, message.seed)});
+    }
+    if (message.to == self.rank()) posts.push_back({{}, &message, std::vector<std::byte>(message.length)});
+  }
+  std::vector<std::size_t> order(posts.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const auto key = [&](std::size_t i) { return (posts[i].message->tag * 0x9E3779B97F4A7C15u) ^ seed; };
+    return key(a) < key(b);
+  });
+  for (const std::size_t i : order) {
+    Posted& post = posts[i];
+    const Planned& message = *post.message;
+    post.handle = message.from == self.rank() ? send_bytes(self, message.to, message.tag, post.bytes)
+                                              : self.post_recv(message.from, message.tag, post.bytes);
+  }
+  std::shuffle(posts.begin(), posts.end(), random);
+  for (Posted& post : posts) {
+    const auto moved = self.wait(post.handle, soon());
+    ASSERT_TRUE(moved.has_value()) << moved.error().message;
+    EXPECT_EQ(*moved, post.message->length);
+    EXPECT_TRUE(post.bytes == pattern(post.message->length, post.message->seed));
+  }
+}
+
+TEST_P(Exchange, RandomMessagesArriveWholeAndInOrder) {
+  for (const int world_size : {2, 3, 4}) {
+    std::mt19937_64 random(static_cast<std::uint64_t>(world_size) * 77);
+    Ranks ranks = connect_ranks(GetParam(), world_size);
+    ASSERT_EQ(ranks.size(), static_cast<std::size_t>(world_size));
+    for (int round = 0; round < 3; ++round) {
+      const std::vector<Planned> plan = plan_messages(world_size, random);
+      run_ranks(world_size, [&](int rank) {
+        play(*ranks[static_cast<std::size_t>(rank)], plan, static_cast<std::uint64_t>(rank * 100 + round));
+      });
+    }
+  }
+}
+
+TEST_P(Exchange, PiecesBecomeOneMessage) {
+  Ranks ranks = connect_ranks(GetParam(), 2);
+  const std::vector<std::byte> whole = pattern(100000, 5);
+  std::vector<Bytes> pieces;
+  for (std::size_t at = 0, i = 0; at < whole.size(); ++i) {
+    const std::size_t length = std::min(whole.size() - at, i * i % 97 * 13);  // some of them empty
+    pieces.push_back(Bytes(whole).subspan(at, length));
+    at += length;
+  }
+  const Handle sent = ranks[0]->post_send(1, 9, pieces);
+  std::vector<std::byte> got(whole.size() + 10);
+  EXPECT_EQ(ranks[1]->wait(ranks[1]->post_recv(0, 9, got), soon()).value(), whole.size());
+  EXPECT_EQ(ranks[0]->wait(sent, soon()).value(), whole.size());
+  got.resize(whole.size());
+  EXPECT_TRUE(got == whole);
+}
+
+TEST_P(Exchange, EarlyMessagesWaitForTheirReceives) {
+  Ranks ranks = connect_ranks(GetParam(), 2);
+  constexpr std::uint64_t kMessages = 50;
+  std::vector<std::vector<std::byte>> sent;
+  std::vector<Handle> handles;
+  for (std::uint64_t i = 0; i < kMessages; ++i) sent.push_back(pattern(20000 + i, i));
+  for (std::uint64_t i = 0; i < kMessages; ++i) handles.push_back(send_bytes(*ranks[0], 1, i, sent[i]));
+  // Nobody has posted a receive, and yet all are taken off the sender's hands.
+  for (const Handle handle : handles) ASSERT_TRUE(ranks[0]->wait(handle, soon()).has_value());
+  for (std::uint64_t i = kMessages; i-- > 0;) {
+    std::vector<std::byte> got(30000);
+    const auto length = ranks[1]->wait(ranks[1]->post_recv(0, i, got), soon());
+    ASSERT_TRUE(length.has_value()) << length.error().message;
+    got.resize(*length);
+    EXPECT_TRUE(got == sent[i]);
+  }
+}
+
+TEST_P(Exchange, BeyondTheEarlyStoreTheSenderIsHeldBackButNothingIsLost) {
+  Ranks ranks = connect_ranks(GetParam(), 2);
+  constexpr std::uint64_t kMessages = 300;
+  const std::vector<std::byte> bytes = pattern(100000, 3);
+  std::vector<Handle> handles;
+  for (std::uint64_t i = 0; i < kMessages; ++i) handles.push_back(send_bytes(*ranks[0], 1, i, bytes));
+  for (std::uint64_t i = 0; i < kMessages; ++i) {
+    std::vector<std::byte> got(bytes.size());
+    ASSERT_TRUE(ranks[1]->wait(ranks[1]->post_recv(0, i, got), soon()).has_value());
+    EXPECT_TRUE(got == bytes);
+  }
+  for (const Handle handle : handles) EXPECT_TRUE(ranks[0]->wait(handle, soon()).has_value());
+}
+
+TEST_P(Exchange, AReceivePostedInTheMiddleOfItsMessageGetsIt) {
+  // Slow enough that the receive comes while the message is under way.
+  const std::vector<LinkOptions> links{{LinkShape{4e6, 16384}, {}}, {}};
+  Ranks ranks = connect_ranks(GetParam(), 2, links);
+  const std::vector<std::byte> bytes = pattern(1000000, 11);
+  const Handle sent = send_bytes(*ranks[0], 1, 1, bytes);
+  while (ranks[1]->traffic().bytes_received < 200000) std::this_thread::sleep_for(1ms);
+  std::vector<std::byte> got(bytes.size());
+  EXPECT_EQ(ranks[1]->wait(ranks[1]->post_recv(0, 1, got), soon()).value(), bytes.size());
+  EXPECT_TRUE(got == bytes);
+  EXPECT_TRUE(ranks[0]->wait(sent, soon()).has_value());
+}
+
+TEST_P(Exchange, TrafficCountsPayloadAndHeaders) {
+  Ranks ranks = connect_ranks(GetParam(), 2);
+  const std::vector<std::byte> bytes = pattern(1000, 1);
+  std::vector<std::byte> got(1000);
+  const Handle sent = send_bytes(*ranks[0], 1, 1, bytes);
+  ASSERT_TRUE(ranks[1]->wait(ranks[1]->post_recv(0, 1, got), soon()).has_value());
+  ASSERT_TRUE(ranks[0]->wait(sent, soon()).has_value());
+  EXPECT_EQ(ranks[0]->traffic().bytes_sent, 1024u);
+  EXPECT_EQ(ranks[1]->traffic().bytes_received, 1024u);
+  EXPECT_EQ(ranks[1]->traffic().bytes_sent, 0u);
+}
+
+TEST_P(Exchange, ManyThreadsMayUseOneTransport) {
+  Ranks ranks = connect_ranks(GetParam(), 2);
+  run_ranks(8, [&](int thread) {
+    const auto tag = static_cast<Tag>(thread / 2);
+    Transport& self = *ranks[static_cast<std::size_t>(thread % 2)];
+    const int peer = 1 - self.rank();
+    for (std::uint64_t i = 0; i < 50; ++i) {
+      const auto bytes = pattern(i * 317, tag * 1000 + i);
+      std::vector<std::byte> got(bytes.size());
+      const Handle receive = self.post_recv(peer, tag, got);
+      const Handle send = send_bytes(self, peer, tag, bytes);
+      ASSERT_TRUE(self.wait(receive, soon()).has_value());
+      ASSERT_TRUE(self.wait(send, soon()).has_value());
+      EXPECT_TRUE(got == bytes);
+    }
+  });
+}
+
+TEST_P(Exchange, LastMessagesArriveThoughTheirSenderLeavesAtOnce) {
+  Ranks ranks = connect_ranks(GetParam(), 2);
+  const std::vector<std::byte> bytes = pattern(3000000, 8);
+  (void)send_bytes(*ranks[0], 1, 1, bytes);
+  (void)send_bytes(*ranks[0], 1, 2, bytes);
+  std::thread leaver([&] { ranks[0].reset(); });
+  std::vector<std::byte> got(bytes.size());
+  for (const Tag tag : {Tag{2}, Tag{1}}) {
+    const auto length = ranks[1]->wait(ranks[1]->post_recv(0, tag, got), soon());
+    EXPECT_TRUE(length.has_value()) << length.error().message;
+    EXPECT_TRUE(got == bytes);
+  }
+  leaver.join();
+}
+
+TEST_P(Exchange, AMeshThatIsNeverUsedComesAndGoes) {
+  for (const int world_size : {1, 2, 4}) {
+    Ranks ranks = connect_ranks(GetParam(), world_size);
+    ASSERT_EQ(ranks.size(), static_cast<std::size_t>(world_size));
+    EXPECT_EQ(ranks.back()->world_size(), world_size);
+    EXPECT_EQ(ranks.back()->rank(), world_size - 1);
+    EXPECT_EQ(ranks.back()->wait(Handle::kNone, soon()).value(), 0u);
+  }
+}
+
+TEST_P(Exchange, WaitingTwiceIsAnErrorOfThisCallOnly) {
+  Ranks ranks = connect_ranks(GetParam(), 2);
+  const std::vector<std::byte> bytes = pattern(10, 1);
+  const Handle sent = send_bytes(*ranks[0], 1, 1, bytes);
+  EXPECT_TRUE(ranks[0]->wait(sent, soon()).has_value());
+  EXPECT_EQ(ranks[0]->wait(sent, soon()).error().code, ErrorCode::kState);
+  std::vector<std::byte> got(10);
+  EXPECT_TRUE(ranks[1]->wait(ranks[1]->post_recv(0, 1, got), soon()).has_value());
+}
+
+}  // namespace
+}  // namespace deltawire::test

@@ -1,0 +1,109 @@
+// One non-blocking byte stream to one peer: what the engine moves messages over, and what decorators (a
+// slow line, a broken line, a meter) wrap.
+//
+// Thread rule: one thread at a time; the engine calls links under its lock.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include <sys/uio.h>
+
+#include "deltawire/tensor.h"
+#include "deltawire/transport.h"
+
+namespace deltawire {
+
+// No time at all: "never", or "when the descriptor is ready".
+inline constexpr Deadline kNever = Deadline::max();
+
+struct IoResult {
+  enum class Kind : std::uint8_t {
+    kOk,          // `bytes` > 0 were moved
+    kWouldBlock,  // nothing now; again when fd() is ready or, if it isn't kNever, at `retry_at`
+    kClosed,      // end of stream, or reset by the peer
+    kError,       // `error` is the errno
+  };
+  Kind kind = Kind::kOk;
+  std::size_t bytes = 0;
+  int error = 0;
+  Deadline retry_at = kNever;
+
+  static IoResult moved(std::size_t bytes) noexcept { return {Kind::kOk, bytes, 0, kNever}; }
+  static IoResult would_block(Deadline retry_at = kNever) noexcept {
+    return {Kind::kWouldBlock, 0, 0, retry_at};
+  }
+  static IoResult closed() noexcept { return {Kind::kClosed, 0, 0, kNever}; }
+};
+
+class Link {
+ public:
+  // More pieces than this are never handed to one send().
+  static constexpr std::size_t kMaxPieces = 16;
+
+  virtual ~Link() = default;
+
+  virtual int fd() const noexcept = 0;
+
+  // Sends a prefix of the pieces. REQUIRES: at most kMaxPieces, at least one byte.
+  virtual IoResult send(std::span<const iovec> pieces) noexcept = 0;
+
+  // Receives into a prefix of `into`. REQUIRES: not empty.
+  virtual IoResult recv(MutBytes into) noexcept = 0;
+
+  // Moves bytes that the link itself holds back. Returns when it wants to be called again; kNever when it
+  // holds nothing.
+  virtual Deadline pump() noexcept { return kNever; }
+
+  // Whether closing now can't lose bytes that were sent.
+  virtual bool delivered() noexcept = 0;
+};
+
+// A link that passes everything on to the one it wraps; decorators override what they change.
+class LinkDecorator : public Link {
+ public:
+  explicit LinkDecorator(std::unique_ptr<Link> inner) noexcept : inner_(std::move(inner)) {}
+
+  int fd() const noexcept override { return inner_->fd(); }
+  IoResult send(std::span<const iovec> pieces) noexcept override { return inner_->send(pieces); }
+  IoResult recv(MutBytes into) noexcept override { return inner_->recv(into); }
+  Deadline pump() noexcept override { return inner_->pump(); }
+  bool delivered() noexcept override { return inner_->delivered(); }
+
+ protected:
+  Link& inner() noexcept { return *inner_; }
+
+ private:
+  std::unique_ptr<Link> inner_;
+};
+
+inline std::size_t total_bytes(std::span<const iovec> pieces) noexcept {
+  std::size_t total = 0;
+  for (const iovec& piece : pieces) total += piece.iov_len;
+  return total;
+}
+
+// The first `limit` bytes of some pieces.
+class ClippedPieces {
+ public:
+  ClippedPieces(std::span<const iovec> pieces, std::size_t limit) noexcept {
+    for (const iovec& piece : pieces) {
+      if (limit == 0 || count_ == pieces_.size()) break;
+      const std::size_t length = piece.iov_len < limit ? piece.iov_len : limit;
+      pieces_[count_++] = iovec{piece.iov_base, length};
+      limit -= length;
+    }
+  }
+  std::span<const iovec> span() const noexcept { return {pieces_.data(), count_}; }
+
+ private:
+  std::array<iovec, Link::kMaxPieces> pieces_{};
+  std::size_t count_ = 0;
+};
+
+}  // namespace deltawire

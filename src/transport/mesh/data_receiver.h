@@ -1,0 +1,65 @@
+// The receiving half of a data stream: takes messages apart and puts them where receives were posted.
+#pragma once
+
+#include <array>
+#include <map>
+
+#include "transport/link.h"
+#include "transport/mesh/early_store.h"
+#include "transport/mesh/message_header.h"
+#include "transport/mesh/operation.h"
+
+namespace deltawire {
+
+class DataReceiver {
+ public:
+  DataReceiver(int peer, Link& link) noexcept : peer_(peer), link_(&link) {}
+
+  // Takes a message that is there already or registers `operation`, which then stays where it is until it
+  // is done or clear() was called. After a pause there is something to step again. Kind is kMoved or
+  // kFailed.
+  StreamStep post(Operation& operation);
+
+  // Receives at most about kStepBytes.
+  StreamStep step();
+
+  // Forgets all operations; no posted memory is touched any more.
+  void clear() noexcept;
+
+ private:
+  enum class Target : std::uint8_t {
+    kNoMessage,  // between messages
+    kUnclaimed,  // the header is here; no receive and no room for the rest
+    kPosted,     // the message goes into a posted receive
+    kEarly,      // the message goes into the early store
+  };
+
+  StreamStep consume_staged();
+  StreamStep begin_message();
+  StreamStep claim(Operation& operation, std::uint64_t length);
+  StreamStep adopt(Operation& operation, EarlyStore::Place place);
+  StreamStep read_staged();
+  StreamStep read_direct();
+  void take(Bytes bytes);
+  void end_message_if_whole();
+  Bytes staged() const noexcept { return Bytes(stage_).subspan(stage_begin_, stage_end_ - stage_begin_); }
+  std::uint64_t missing() const noexcept { return header_.length - got_; }
+
+  int peer_;
+  Link* link_;
+  // Small messages come out of one read together with their headers; the rest of a big one goes straight
+  // to its destination.
+  std::array<std::byte, 4096> stage_{};
+  std::size_t stage_begin_ = 0;
+  std::size_t stage_end_ = 0;
+
+  Target target_ = Target::kNoMessage;
+  MessageHeader header_;
+  std::uint64_t got_ = 0;
+  Operation* posted_target_ = nullptr;
+  EarlyStore early_;
+  EarlyStore::Place early_target_ = early_.none();
+  std::multimap<Tag, Operation*> posted_;  // equal tags in the order of posting
+};
+
+}  // namespace deltawire

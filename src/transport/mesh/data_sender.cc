@@ -1,0 +1,70 @@
+#include "transport/mesh/data_sender.h"
+
+#include <algorithm>
+
+namespace deltawire {
+
+StreamStep DataSender::step() noexcept {
+  std::size_t budget = kStepBytes;
+  while (!queue_.empty()) {
+    std::array<iovec, Link::kMaxPieces> pieces;
+    const std::size_t count = gather(pieces);
+    const ClippedPieces clipped(std::span<const iovec>(pieces).first(count), budget);
+    const IoResult result = link_->send(clipped.span());
+    switch (result.kind) {
+      case IoResult::Kind::kOk: break;
+      case IoResult::Kind::kWouldBlock: return {StreamStep::Kind::kIdle, result.retry_at, 0, {}};
+      case IoResult::Kind::kClosed:
+      case IoResult::Kind::kError: return {StreamStep::Kind::kClosed, kNever, result.error, {}};
+    }
+    advance(result.bytes);
+    if (front_sent()) {
+      Operation& done = *queue_.front();
+      queue_.pop_front();
+      header_sent_ = piece_ = piece_sent_ = 0;
+      done.finish(done.length);
+    }
+    budget -= std::min(budget, result.bytes);
+    if (budget == 0) return {};
+  }
+  return {StreamStep::Kind::kIdle, kNever, 0, {}};
+}
+
+// What is left of the front message, as far as it fits in `into`.
+std::size_t DataSender::gather(std::span<iovec> into) noexcept {
+  const Operation& front = *queue_.front();
+  if (header_sent_ == 0) header_ = encode_message_header({front.tag, front.length});
+  std::size_t count = 0;
+  if (header_sent_ < header_.size()) {
+    into[count++] = iovec{header_.data() + header_sent_, header_.size() - header_sent_};
+  }
+  std::size_t skip = piece_sent_;
+  for (std::size_t i = piece_; i < front.pieces.size() && count < into.size(); ++i) {
+    const Bytes rest = front.pieces[i].subspan(skip);
+    skip = 0;
+    // The cast is for iovec's sake: sending only reads.
+    if (!rest.empty()) into[count++] = iovec{const_cast<std::byte*>(rest.data()), rest.size()};
+  }
+  return count;
+}
+
+void DataSender::advance(std::size_t bytes) noexcept {
+  const std::size_t of_header = std::min(bytes, header_.size() - header_sent_);
+  header_sent_ += of_header;
+  bytes -= of_header;
+  const std::vector<Bytes>& pieces = queue_.front()->pieces;
+  while (piece_ < pieces.size() && header_sent_ == header_.size()) {
+    const std::size_t of_piece = std::min(bytes, pieces[piece_].size() - piece_sent_);
+    piece_sent_ += of_piece;
+    bytes -= of_piece;
+    if (piece_sent_ < pieces[piece_].size()) return;
+    ++piece_;
+    piece_sent_ = 0;
+  }
+}
+
+bool DataSender::front_sent() const noexcept {
+  return header_sent_ == header_.size() && piece_ == queue_.front()->pieces.size();
+}
+
+}  // namespace deltawire

@@ -1,0 +1,42 @@
+// The sending half of a data stream: posted messages, one after the other.
+#pragma once
+
+#include <deque>
+
+#include "transport/link.h"
+#include "transport/mesh/message_header.h"
+#include "transport/mesh/operation.h"
+
+namespace deltawire {
+
+class DataSender {
+ public:
+  explicit DataSender(Link& link) noexcept : link_(&link) {}
+
+  // `operation` stays where it is until it is done or clear() was called.
+  void post(Operation& operation) { queue_.push_back(&operation); }
+  bool empty() const noexcept { return queue_.empty(); }
+
+  // Sends at most about kStepBytes.
+  StreamStep step() noexcept;
+
+  // Forgets all operations.
+  void clear() noexcept { queue_.clear(); }
+
+ private:
+  std::size_t gather(std::span<iovec> into) noexcept;
+  void advance(std::size_t bytes) noexcept;
+  bool front_sent() const noexcept;
+
+  Link* link_;
+  std::deque<Operation*> queue_;
+  MessageHeaderBytes header_{};
+  std::size_t header_sent_ = 0;
+  std::size_t piece_ = 0;       // of the front operation: the first one not wholly sent
+  std::size_t piece_sent_ = 0;  // bytes of it that were sent
+};
+
+// How much one visit to a stream moves at most, so that all peers and all posting threads get their turn.
+inline constexpr std::size_t kStepBytes = std::size_t{256} << 10;
+
+}  // namespace deltawire

@@ -1,0 +1,167 @@
+#include "transport/mesh/engine.h"
+
+#include <algorithm>
+
+#include <pthread.h>
+#include <signal.h>
+
+namespace deltawire {
+namespace {
+
+constexpr std::chrono::milliseconds kFarewellTime{2000};
+// While others are already announcing, a wait that lasts this long is worth announcing too.
+constexpr std::chrono::milliseconds kPromptAnnouncement{20};
+
+}  // namespace
+
+Engine::Engine(int rank, std::vector<PeerLinks> links, GuardedFd wake)
+    : rank_(rank), wake_(std::move(wake)), waits_(static_cast<int>(links.size())) {
+  const int world_size = static_cast<int>(links.size());
+  peers_.resize(links.size());
+  for (int i = 0; i < world_size; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    if (i != rank) peers_[at] = std::make_unique<Peer>(i, std::move(links[at]), world_size);
+  }
+  polls_.resize(1 + 2 * peers_.size());
+  // Signals belong to the program's own threads: a handler must not run on a thread it doesn't know.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    io_thread_ = std::thread([this] { run(); });
+  } catch (...) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Engine::~Engine() {
+  {
+    const Lock lock(mutex_);
+    leaving_ = true;
+    leave_by_ = Clock::now() + kFarewellTime;
+    wake_io_thread();
+  }
+  io_thread_.join();
+}
+
+Operation& Engine::add_operation(Operation operation, Handle& handle) {
+  auto owned = std::make_unique<Operation>(std::move(operation));
+  Operation& added = *owned;
+  operations_.emplace(last_handle_ + 1, std::move(owned));
+  handle = static_cast<Handle>(++last_handle_);
+  return added;
+}
+
+Handle Engine::post_send(int to, Tag tag, std::span<const Bytes> pieces) {
+  Operation send;
+  send.kind = Operation::Kind::kSend;
+  send.peer = to;
+  send.tag = tag;
+  send.pieces.assign(pieces.begin(), pieces.end());
+  for (const Bytes piece : pieces) send.length += piece.size();
+  const Lock lock(mutex_);
+  Handle handle = Handle::kNone;
+  Operation& posted = add_operation(std::move(send), handle);
+  if (failure_) return handle;
+  if (posted.length > kMessageBytesMax) {
+    fail({ErrorCode::kLimit,
+          "a message of " + std::to_string(posted.length) + " bytes is above the limit of " +
+              std::to_string(kMessageBytesMax) + "; send it in parts",
+          rank_},
+         rank_);
+    return handle;
+  }
+  Peer& receiver = peer(to);
+  const bool idle = receiver.sender.empty();
+  receiver.sender.post(posted);
+  // Nothing is ahead of it: sending from here saves the way through the other thread.
+  if (idle && receiver.wants_send()) send_data(receiver);
+  if (receiver.wants_send() || receiver.pump_at != kNever) wake_io_thread();
+  return handle;
+}
+
+Handle Engine::post_recv(int from, Tag tag, MutBytes capacity) {
+  Operation receive;
+  receive.kind = Operation::Kind::kReceive;
+  receive.peer = from;
+  receive.tag = tag;
+  receive.capacity = capacity;
+  const Lock lock(mutex_);
+  Handle handle = Handle::kNone;
+  Operation& posted = add_operation(std::move(receive), handle);
+  if (failure_) return handle;
+  Peer& sender = peer(from);
+  StreamStep step = sender.receiver.post(posted);
+  if (step.kind == StreamStep::Kind::kFailed) {
+    fail(std::move(step.failure), rank_);
+  } else if (sender.receive_paused) {
+    sender.receive_paused = false;
+    sender.receive_again = true;
+    wake_io_thread();
+  }
+  return handle;
+}
+
+Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
+  Lock lock(mutex_);
+  const auto found = operations_.find(static_cast<std::uint64_t>(handle));
+  if (found == operations_.end()) {
+    if (failure_) return tl::unexpected<Error>(*failure_);
+    if (handle == Handle::kNone) return std::uint64_t{0};
+    return deltawire::fail(ErrorCode::kState, "wait: no such operation, or it was waited for before");
+  }
+  Operation& operation = *found->second;
+  if (operation.waiter != nullptr) {
+    return deltawire::fail(ErrorCode::kState, "wait: another thread waits for this operation already");
+  }
+  if (!operation.done && !failure_) block(lock, operation, deadline);
+  const std::uint64_t length = operation.length;
+  operations_.erase(static_cast<std::uint64_t>(handle));
+  if (failure_) return tl::unexpected<Error>(*failure_);
+  return length;
+}
+
+// Until the operation is done or the mesh has failed, perhaps because of this very wait.
+void Engine::block(Lock& lock, Operation& operation, Deadline deadline) {
+  Waiter waiter;
+  waiter.operation = &operation;
+  waiter.began_at = Clock::now();
+  waiter.announce_at = waiter.began_at + std::max(deadline - waiter.began_at, Clock::duration{0}) / 2;
+  if (waits_.anyone_waits()) {
+    waiter.announce_at = std::min(waiter.announce_at, waiter.began_at + kPromptAnnouncement);
+  }
+  waiters_.push_back(&waiter);
+  operation.waiter = &waiter.changed;
+  while (!operation.done && !failure_) {
+    const Deadline now = Clock::now();
+    if (peer(operation.peer).is_hopeless(operation)) {
+      fail_left(peer(operation.peer));
+    } else if (now >= deadline) {
+      fail_timeout(waiter);
+    } else if (!waiter.announced && now >= waiter.announce_at) {
+      waiter.announced = true;
+      update_announcement();
+    } else {
+      waiter.changed.wait_until(lock, waiter.announced ? deadline : std::min(deadline, waiter.announce_at));
+    }
+  }
+  operation.waiter = nullptr;
+  std::erase(waiters_, &waiter);
+  if (waiter.announced) update_announcement();
+}
+
+void Engine::abort(const Error& error) noexcept {
+  try {
+    const Lock lock(mutex_);
+    Error named = error;
+    if (named.suspect < 0 || named.suspect >= static_cast<int>(peers_.size())) named.suspect = rank_;
+    fail(std::move(named), rank_);
+  } catch (...) {
+    // Out of memory for the text: the others will notice at their deadlines.
+  }
+}
+
+}  // namespace deltawire

@@ -1,0 +1,118 @@
+// The message engine: posted operations of one rank over two byte streams to each peer.
+//
+// One thread does the I/O that posting threads couldn't finish at once; it sleeps in ppoll and never
+// spins. One lock guards everything, and all I/O happens under it: so an operation's memory is never
+// touched after wait() has returned.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include <poll.h>
+
+#include "deltawire/transport.h"
+#include "transport/fork_guard.h"
+#include "transport/mesh/operation.h"
+#include "transport/mesh/peer.h"
+#include "transport/mesh/wait_graph.h"
+
+namespace deltawire {
+
+class Engine {
+ public:
+  // `links` by rank; the own entry is empty. `wake` is an eventfd. May throw std::system_error when there
+  // is no thread to be had.
+  Engine(int rank, std::vector<PeerLinks> links, GuardedFd wake);
+  // Flushes what is posted, for at most about two seconds, and says goodbye.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  Handle post_send(int peer, Tag tag, std::span<const Bytes> pieces);
+  Handle post_recv(int peer, Tag tag, MutBytes capacity);
+  Result<std::uint64_t> wait(Handle handle, Deadline deadline);
+  void abort(const Error& error) noexcept;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  // A thread inside wait().
+  struct Waiter {
+    Operation* operation;
+    Deadline began_at;
+    Deadline announce_at;  // when to tell the others whom this rank waits for
+    bool announced = false;
+    std::condition_variable changed;
+  };
+
+  // engine.cc: operations
+  Operation& add_operation(Operation operation, Handle& handle);
+  void block(Lock& lock, Operation& operation, Deadline deadline);
+  Peer& peer(int rank) noexcept { return *peers_[static_cast<std::size_t>(rank)]; }
+  template <class Visit>
+  void each_peer(Visit visit) {
+    for (const auto& one : peers_) {
+      if (one) visit(*one);
+    }
+  }
+
+  // engine_io.cc: the I/O thread
+  void run() noexcept;
+  void loop(Lock& lock);
+  Deadline prepare_poll();
+  Deadline prepare_peer(Peer& peer, pollfd* control, pollfd* data);
+  void poll_until(Deadline wake_at);
+  void serve_all();
+  void serve(Peer& peer, const pollfd& control, const pollfd& data);
+  void send_data(Peer& peer);
+  void receive_data(Peer& peer);
+  void wake_io_thread() noexcept;
+  bool may_leave();
+  bool all_flushed();
+
+  // engine_failure.cc: what can go wrong, and who is to blame
+  void read_control(Peer& peer);
+  void on_control(Peer& peer, const ControlMessage& message);
+  void on_abort(Peer& peer, const ControlMessage& message);
+  void on_data_lost(Peer& peer, int error);
+  void fail(Error error, int origin);
+  void fail_lost(Peer& peer, int error);
+  void fail_left(const Peer& peer);
+  void fail_timeout(const Waiter& waiter);
+  void broadcast(const ControlMessage& message);
+  void update_announcement();
+  void announce_all_waits();
+  void notify_waiters() noexcept;
+
+  const int rank_;
+  const GuardedFd wake_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+
+  std::mutex mutex_;  // guards all below, and the peers
+  std::unordered_map<std::uint64_t, std::unique_ptr<Operation>> operations_;
+  std::uint64_t last_handle_ = 0;
+  std::vector<Waiter*> waiters_;  // the longest-waiting first
+  WaitGraph waits_;
+  int announced_ = WaitGraph::kNobody;
+  std::optional<Error> failure_;
+  std::vector<ControlMessage> news_;  // read_control's, kept for its memory
+
+  std::vector<pollfd> polls_;  // the eventfd, then each peer's control and data
+  std::size_t first_served_ = 0;
+  bool polling_ = false;
+  bool woken_ = false;
+  bool leaving_ = false;
+  bool farewell_said_ = false;
+  Deadline leave_by_ = kNever;
+
+  std::thread io_thread_;  // last: it uses all the above
+};
+
+}  // namespace deltawire

@@ -1,0 +1,85 @@
+#include "transport/mesh/make_mesh.h"
+
+#include <cerrno>
+#include <cmath>
+#include <string>
+#include <system_error>
+
+#include <sys/eventfd.h>
+
+#include "transport/faulty/faulty_link.h"
+#include "transport/mesh/mesh_transport.h"
+#include "transport/metered/metered_link.h"
+#include "transport/shaped/shaped_link.h"
+#include "transport/socket_link.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::uint64_t kBurstMax = 16384;
+
+std::unique_ptr<Link> metered(GuardedFd socket, const std::shared_ptr<TrafficMeter>& meter) {
+  return std::make_unique<MeteredLink>(std::make_unique<SocketLink>(std::move(socket)), meter);
+}
+
+}  // namespace
+
+Status check_link_options(const LinkOptions& options, int rank, int world_size) {
+  if (options.shape) {
+    const double rate = options.shape->bytes_per_second;
+    if (!std::isfinite(rate) || rate <= 0) {
+      return fail(ErrorCode::kInvalidArgument, "link shape: bytes_per_second must be above 0");
+    }
+    if (options.shape->burst_bytes < 1 || options.shape->burst_bytes > kBurstMax) {
+      return fail(ErrorCode::kInvalidArgument, "link shape: burst_bytes must be 1 to " +
+                                                   std::to_string(kBurstMax) + ", not " +
+                                                   std::to_string(options.shape->burst_bytes));
+    }
+  }
+  for (const LinkFault& fault : options.faults) {
+    if (fault.peer < 0 || fault.peer >= world_size || fault.peer == rank) {
+      return fail(ErrorCode::kInvalidArgument, "link fault: rank " + std::to_string(rank) +
+                                                   " has no link to rank " + std::to_string(fault.peer) +
+                                                   " in a world of " + std::to_string(world_size));
+    }
+    if (fault.delay.count() < 0) {
+      return fail(ErrorCode::kInvalidArgument, "link fault: delay must not be negative");
+    }
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Transport>> make_mesh(int rank, std::vector<PeerSockets> sockets,
+                                             const LinkOptions& options) {
+  GuardedFd wake = GuardedFd::open([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+  if (!wake) {
+    return fail(ErrorCode::kSystem, "eventfd: " + std::generic_category().message(errno));
+  }
+  const auto meter = std::make_shared<TrafficMeter>();
+  std::shared_ptr<LineBuckets> line;
+  if (options.shape) {
+    const TokenBucket full(*options.shape, Clock::now());
+    line = std::make_shared<LineBuckets>(LineBuckets{full, full});
+  }
+  std::vector<PeerLinks> links(sockets.size());
+  for (std::size_t i = 0; i < sockets.size(); ++i) {
+    if (static_cast<int>(i) == rank) continue;
+    links[i].control = metered(std::move(sockets[i].control), meter);
+    // Faults inside the shape: a fault's byte positions count what really leaves.
+    links[i].data = metered(std::move(sockets[i].data), meter);
+    for (const LinkFault& fault : options.faults) {
+      if (fault.peer == static_cast<int>(i))
+        links[i].data = make_faulty_link(std::move(links[i].data), fault);
+    }
+    if (line) links[i].data = std::make_unique<ShapedLink>(std::move(links[i].data), line);
+  }
+  const int world_size = static_cast<int>(sockets.size());
+  try {
+    auto engine = std::make_unique<Engine>(rank, std::move(links), std::move(wake));
+    return std::make_unique<MeshTransport>(rank, world_size, std::move(engine), meter);
+  } catch (const std::system_error& error) {
+    return fail(ErrorCode::kSystem, std::string("no thread for the transport: ") + error.what());
+  }
+}
+
+}  // namespace deltawire

@@ -1,0 +1,26 @@
+// Puts a rank's transport together from connected sockets.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "deltawire/connect.h"
+#include "deltawire/transport.h"
+#include "transport/fork_guard.h"
+
+namespace deltawire {
+
+struct PeerSockets {
+  GuardedFd data;
+  GuardedFd control;
+};
+
+// kInvalidArgument where a shape or a fault can't be meant.
+Status check_link_options(const LinkOptions& options, int rank, int world_size);
+
+// `sockets` by rank, connected and non-blocking; the own entry is empty. REQUIRES: the options are checked.
+// Errors: kSystem.
+Result<std::unique_ptr<Transport>> make_mesh(int rank, std::vector<PeerSockets> sockets,
+                                             const LinkOptions& options);
+
+}  // namespace deltawire

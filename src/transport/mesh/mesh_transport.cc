@@ -1,0 +1,42 @@
+#include "transport/mesh/mesh_transport.h"
+
+#include <string>
+
+namespace deltawire {
+
+MeshTransport::~MeshTransport() {
+  // Left to the child's end: to join a thread that doesn't exist would hang.
+  if (in_forked_child()) (void)engine_.release();
+}
+
+// A peer that doesn't exist ends the mesh like any other misuse: the wait tells.
+bool MeshTransport::refuses(int peer) {
+  if (in_forked_child()) return true;
+  if (peer >= 0 && peer < world_size_ && peer != rank_) return false;
+  engine_->abort({ErrorCode::kInvalidArgument,
+                  "rank " + std::to_string(rank_) + " posted an operation for rank " + std::to_string(peer) +
+                      " in a world of " + std::to_string(world_size_),
+                  rank_});
+  return true;
+}
+
+Handle MeshTransport::post_send(int peer, Tag tag, std::span<const Bytes> pieces) {
+  return refuses(peer) ? Handle::kNone : engine_->post_send(peer, tag, pieces);
+}
+
+Handle MeshTransport::post_recv(int peer, Tag tag, MutBytes capacity) {
+  return refuses(peer) ? Handle::kNone : engine_->post_recv(peer, tag, capacity);
+}
+
+Result<std::uint64_t> MeshTransport::wait(Handle handle, Deadline deadline) {
+  if (in_forked_child()) {
+    return fail(ErrorCode::kState, "a transport can't be used in a forked child; connect a new one there");
+  }
+  return engine_->wait(handle, deadline);
+}
+
+void MeshTransport::abort(const Error& error) noexcept {
+  if (!in_forked_child()) engine_->abort(error);
+}
+
+}  // namespace deltawire

@@ -1,0 +1,43 @@
+// The Transport that every mesh is: an engine, and what must not be used in a forked child.
+#pragma once
+
+#include <memory>
+
+#include "deltawire/transport.h"
+#include "transport/mesh/engine.h"
+#include "transport/metered/metered_link.h"
+
+namespace deltawire {
+
+class MeshTransport final : public Transport {
+ public:
+  MeshTransport(int rank, int world_size, std::unique_ptr<Engine> engine,
+                std::shared_ptr<TrafficMeter> meter) noexcept
+      : rank_(rank),
+        world_size_(world_size),
+        generation_(fork_generation()),
+        engine_(std::move(engine)),
+        meter_(std::move(meter)) {}
+  ~MeshTransport() override;
+
+  int rank() const noexcept override { return rank_; }
+  int world_size() const noexcept override { return world_size_; }
+  Handle post_send(int peer, Tag tag, std::span<const Bytes> pieces) override;
+  Handle post_recv(int peer, Tag tag, MutBytes capacity) override;
+  Result<std::uint64_t> wait(Handle handle, Deadline deadline) override;
+  void abort(const Error& error) noexcept override;
+  Traffic traffic() const noexcept override { return meter_->total(); }
+
+ private:
+  // In a forked child the engine's thread doesn't exist and its lock may be held for ever.
+  bool in_forked_child() const noexcept { return fork_generation() != generation_; }
+  bool refuses(int peer);
+
+  const int rank_;
+  const int world_size_;
+  const std::uint64_t generation_;
+  std::unique_ptr<Engine> engine_;
+  const std::shared_ptr<TrafficMeter> meter_;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,48 @@
+#include "transport/mesh/message_header.h"
+
+#include "base/crc32c.h"
+#include "base/little_endian.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x4D445744;  // "DWDM" on the wire
+constexpr std::size_t kCrcAt = 4;
+constexpr std::size_t kTagAt = 8;
+constexpr std::size_t kLengthAt = 16;
+
+std::uint32_t checksum(std::span<const std::byte, kMessageHeaderBytes> bytes) noexcept {
+  return crc32c(bytes.subspan<kTagAt>(), crc32c(bytes.first<kCrcAt>()));
+}
+
+}  // namespace
+
+MessageHeaderBytes encode_message_header(const MessageHeader& header) noexcept {
+  MessageHeaderBytes bytes;
+  store_le(bytes.data(), kMagic);
+  store_le(bytes.data() + kTagAt, header.tag);
+  store_le(bytes.data() + kLengthAt, header.length);
+  store_le(bytes.data() + kCrcAt, checksum(bytes));
+  return bytes;
+}
+
+Result<MessageHeader> decode_message_header(std::span<const std::byte, kMessageHeaderBytes> bytes,
+                                            int sender) {
+  const std::string from = " in the data stream from rank " + std::to_string(sender);
+  if (load_le<std::uint32_t>(bytes.data()) != kMagic ||
+      load_le<std::uint32_t>(bytes.data() + kCrcAt) != checksum(bytes)) {
+    return fail(ErrorCode::kCorrupt,
+                "message header is damaged" + from + "; check the network and that rank's machine", sender);
+  }
+  const MessageHeader header{load_le<Tag>(bytes.data() + kTagAt),
+                             load_le<std::uint64_t>(bytes.data() + kLengthAt)};
+  if (header.length > kMessageBytesMax) {
+    return fail(ErrorCode::kCorrupt,
+                "message length " + std::to_string(header.length) + from + " is above the limit of " +
+                    std::to_string(kMessageBytesMax) + " bytes",
+                sender);
+  }
+  return header;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,56 @@
+// All that the engine keeps about one other rank.
+#pragma once
+
+#include <memory>
+
+#include "transport/link.h"
+#include "transport/mesh/control_stream.h"
+#include "transport/mesh/data_receiver.h"
+#include "transport/mesh/data_sender.h"
+
+namespace deltawire {
+
+// Two streams to each peer, so that an abort is never stuck behind a message that nobody claims.
+struct PeerLinks {
+  std::unique_ptr<Link> data;
+  std::unique_ptr<Link> control;
+};
+
+struct Peer {
+  Peer(int peer_rank, PeerLinks links, int world_size)
+      : rank(peer_rank),
+        data(std::move(links.data)),
+        control(std::move(links.control), world_size),
+        sender(*data),
+        receiver(peer_rank, *data) {}
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  const int rank;
+  const std::unique_ptr<Link> data;
+  ControlStream control;
+  DataSender sender;
+  DataReceiver receiver;
+
+  Deadline send_at = kNever;     // the link asks to send again then; kNever: when it is writable
+  Deadline receive_at = kNever;  // likewise
+  Deadline pump_at = kNever;     // the link holds bytes and asks for pump() then
+  bool receive_again = false;    // there may be bytes that are no longer in the socket
+  bool receive_paused = false;   // until somebody posts a receive
+  bool receive_ended = false;
+  bool send_ended = false;
+  bool said_goodbye = false;
+  // The data stream broke without a farewell: the peer is given until then to explain itself.
+  Deadline verdict_at = kNever;
+  int stream_error = 0;
+
+  bool wants_receive() const noexcept { return !receive_ended && !receive_paused; }
+  bool wants_send() const noexcept { return !send_ended && !sender.empty(); }
+  // Whether `operation`, not done yet, can't be done any more.
+  bool is_hopeless(const Operation& operation) const noexcept {
+    if (!said_goodbye) return false;
+    return operation.kind == Operation::Kind::kSend || receive_ended;
+  }
+};
+
+}  // namespace deltawire

@@ -1,0 +1,34 @@
+#include "transport/mesh/wait_graph.h"
+
+#include <algorithm>
+
+namespace deltawire {
+
+bool WaitGraph::anyone_waits() const noexcept {
+  return std::any_of(waits_for_.begin(), waits_for_.end(), [](int other) { return other != kNobody; });
+}
+
+WaitGraph::Verdict WaitGraph::follow(int self, int first) const {
+  Verdict verdict;
+  std::vector<bool> seen(waits_for_.size(), false);
+  seen[static_cast<std::size_t>(self)] = true;
+  int at = first;
+  while (true) {
+    if (seen[static_cast<std::size_t>(at)]) {
+      verdict.suspect = first;
+      verdict.cycle = true;
+      return verdict;
+    }
+    seen[static_cast<std::size_t>(at)] = true;
+    const int next = of(at);
+    if (next == kNobody) {
+      verdict.suspect = at;
+      return verdict;
+    }
+    if (!verdict.chain.empty()) verdict.chain += ", ";
+    verdict.chain += "rank " + std::to_string(at) + " waits for rank " + std::to_string(next);
+    at = next;
+  }
+}
+
+}  // namespace deltawire

@@ -1,0 +1,33 @@
+// Who waits for whom, as far as the ranks have announced it; finds the rank that everybody waits for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace deltawire {
+
+class WaitGraph {
+ public:
+  static constexpr int kNobody = -1;
+
+  explicit WaitGraph(int world_size) : waits_for_(static_cast<std::size_t>(world_size), kNobody) {}
+
+  // `rank` says that it waits for `other`, or for kNobody (any more).
+  void set(int rank, int other) noexcept { waits_for_[static_cast<std::size_t>(rank)] = other; }
+  int of(int rank) const noexcept { return waits_for_[static_cast<std::size_t>(rank)]; }
+  bool anyone_waits() const noexcept;
+
+  struct Verdict {
+    int suspect = kNobody;
+    bool cycle = false;
+    std::string chain;  // "rank 1 waits for rank 2, rank 2 waits for rank 3"; empty for a chain of one
+  };
+  // `self` waits for `first`: follows the announcements from there to the one who announces nothing. In a
+  // cycle everybody waits, so that the suspect is `first` itself.
+  Verdict follow(int self, int first) const;
+
+ private:
+  std::vector<int> waits_for_;
+};
+
+}  // namespace deltawire

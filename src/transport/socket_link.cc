@@ -1,0 +1,52 @@
+#include "transport/socket_link.h"
+
+#include <cerrno>
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+namespace deltawire {
+namespace {
+
+IoResult from_errno(int error) noexcept {
+  if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS) return IoResult::would_block();
+  if (error == ECONNRESET || error == EPIPE) return IoResult::closed();
+  return {IoResult::Kind::kError, 0, error, kNever};
+}
+
+}  // namespace
+
+IoResult SocketLink::send(std::span<const iovec> pieces) noexcept {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(pieces.data());  // sendmsg only reads them
+  message.msg_iovlen = pieces.size();
+  while (true) {
+    const ssize_t sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) return IoResult::moved(static_cast<std::size_t>(sent));
+    if (errno != EINTR) return from_errno(errno);
+  }
+}
+
+IoResult SocketLink::recv(MutBytes into) noexcept {
+  while (true) {
+    const ssize_t got = ::recv(fd(), into.data(), into.size(), MSG_DONTWAIT);
+    if (got > 0) return IoResult::moved(static_cast<std::size_t>(got));
+    if (got == 0) return IoResult::closed();
+    if (errno != EINTR) return from_errno(errno);
+  }
+}
+
+// Closing a socket with unread bytes in it resets the connection, and a reset throws away what is still
+// on its way to the peer. Without unread bytes the kernel delivers the rest after the close.
+bool SocketLink::delivered() noexcept {
+  int unread = 0;
+  if (::ioctl(fd(), SIOCINQ, &unread) != 0 || unread == 0) return true;
+  int domain = 0;
+  socklen_t length = sizeof domain;
+  if (::getsockopt(fd(), SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain == AF_UNIX) return true;
+  int unacknowledged = 0;
+  return ::ioctl(fd(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
+}
+
+}  // namespace deltawire

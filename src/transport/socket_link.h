@@ -1,0 +1,23 @@
+// A connected stream socket as a link; the innermost of every stack of decorators.
+#pragma once
+
+#include "transport/fork_guard.h"
+#include "transport/link.h"
+
+namespace deltawire {
+
+class SocketLink final : public Link {
+ public:
+  // REQUIRES: `socket` is connected and non-blocking.
+  explicit SocketLink(GuardedFd socket) noexcept : socket_(std::move(socket)) {}
+
+  int fd() const noexcept override { return socket_.get(); }
+  IoResult send(std::span<const iovec> pieces) noexcept override;
+  IoResult recv(MutBytes into) noexcept override;
+  bool delivered() noexcept override;
+
+ private:
+  GuardedFd socket_;
+};
+
+}  // namespace deltawire

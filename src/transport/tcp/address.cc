@@ -1,0 +1,99 @@
+#include "transport/tcp/address.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <system_error>
+
+#include <ifaddrs.h>
+#include <netdb.h>
+
+namespace deltawire {
+
+void SocketAddress::assign(const sockaddr* address, socklen_t length) noexcept {
+  std::memcpy(&storage_, address, length);
+  length_ = length;
+}
+
+Result<SocketAddress> SocketAddress::resolve(const std::string& host, std::uint16_t port, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error != 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                "no such address: \"" + host + "\" (" + ::gai_strerror(error) + ")");
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  SocketAddress address;
+  address.assign(found->ai_addr, found->ai_addrlen);
+  return address;
+}
+
+Result<SocketAddress> SocketAddress::from_numeric(const std::string& host, std::uint16_t port) {
+  if (host.empty()) return fail(ErrorCode::kInvalidArgument, "no such address: the host is empty");
+  return resolve(host, port, AI_NUMERICHOST);
+}
+
+Result<SocketAddress> SocketAddress::from_host(const std::string& host, std::uint16_t port) {
+  if (host.empty()) return fail(ErrorCode::kInvalidArgument, "no such address: the host is empty");
+  return resolve(host, port, 0);
+}
+
+// The first IPv4 address, else the first IPv6 one; length() is 0 where the interface has none.
+SocketAddress SocketAddress::of_interface(const std::string& name, std::uint16_t port) {
+  ifaddrs* all = nullptr;
+  SocketAddress address;
+  if (::getifaddrs(&all) != 0) return address;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, &::freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+      if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family || name != one->ifa_name) continue;
+      address.assign(one->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+      if (family == AF_INET) {
+        reinterpret_cast<sockaddr_in*>(&address.storage_)->sin_port = htons(port);
+      } else {
+        reinterpret_cast<sockaddr_in6*>(&address.storage_)->sin6_port = htons(port);
+      }
+      return address;
+    }
+  }
+  return address;
+}
+
+Result<SocketAddress> SocketAddress::from_local_name(const std::string& host, std::uint16_t port) {
+  if (Result<SocketAddress> numeric = from_numeric(host, port)) return numeric;
+  if (SocketAddress of = of_interface(host, port); of.length() > 0) return of;
+  Result<SocketAddress> named = from_host(host, port);
+  if (named) return named;
+  return fail(ErrorCode::kInvalidArgument,
+              "\"" + host + "\" is neither an address, nor a name, nor a network interface of this machine");
+}
+
+Result<SocketAddress> SocketAddress::of_socket(int fd) {
+  SocketAddress address;
+  address.length_ = sizeof address.storage_;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage_), &address.length_) != 0) {
+    return fail(ErrorCode::kSystem, "getsockname: " + std::generic_category().message(errno));
+  }
+  return address;
+}
+
+Endpoint SocketAddress::endpoint() const {
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> service{};
+  const int error = ::getnameinfo(get(), length_, host.data(), host.size(), service.data(), service.size(),
+                                  NI_NUMERICHOST | NI_NUMERICSERV);
+  if (error != 0) return {};
+  return {host.data(), static_cast<std::uint16_t>(std::stoi(service.data()))};
+}
+
+std::string to_string(const Endpoint& endpoint) {
+  const bool colons = endpoint.host.find(':') != std::string::npos;
+  const std::string host = colons ? "[" + endpoint.host + "]" : endpoint.host;
+  return host + ":" + std::to_string(endpoint.port);
+}
+
+}  // namespace deltawire

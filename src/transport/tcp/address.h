@@ -1,0 +1,44 @@
+// Socket addresses, as the kernel and as people write them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "deltawire/connect.h"
+
+namespace deltawire {
+
+class SocketAddress {
+ public:
+  SocketAddress() noexcept = default;
+
+  // A numeric address, with a scope ("fe80::1%eth0") where IPv6 needs one. kInvalidArgument otherwise.
+  static Result<SocketAddress> from_numeric(const std::string& host, std::uint16_t port);
+  // A numeric address, the name of a network interface of this machine, or a host name; tried in this order.
+  static Result<SocketAddress> from_local_name(const std::string& host, std::uint16_t port);
+  // A numeric address or a host name.
+  static Result<SocketAddress> from_host(const std::string& host, std::uint16_t port);
+  // The local address of a bound socket.
+  static Result<SocketAddress> of_socket(int fd);
+
+  const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage_); }
+  socklen_t length() const noexcept { return length_; }
+  int family() const noexcept { return storage_.ss_family; }
+  Endpoint endpoint() const;
+
+ private:
+  static Result<SocketAddress> resolve(const std::string& host, std::uint16_t port, int flags);
+  static SocketAddress of_interface(const std::string& name, std::uint16_t port);
+  void assign(const sockaddr* address, socklen_t length) noexcept;
+
+  sockaddr_storage storage_{};
+  socklen_t length_ = 0;
+};
+
+// "127.0.0.1:4000", "[::1]:4000".
+std::string to_string(const Endpoint& endpoint);
+
+}  // namespace deltawire

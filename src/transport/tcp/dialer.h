@@ -1,0 +1,56 @@
+// One outgoing connection of a mesh: dials until the other rank answers.
+#pragma once
+
+#include <vector>
+
+#include <poll.h>
+
+#include "deltawire/connect.h"
+#include "transport/fork_guard.h"
+#include "transport/link.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/hello.h"
+
+namespace deltawire {
+
+class Dialer {
+ public:
+  Dialer(int rank, Hello::Stream stream, const SocketAddress& address) noexcept
+      : rank_(rank), stream_(stream), address_(address) {}
+
+  // Does what can be done now; true once the other rank has answered.
+  bool advance(Deadline now, const Token& token, const std::vector<std::byte>& own_hello);
+
+  // What to poll for; an fd of -1 while it pauses until retry_at().
+  pollfd interest() const noexcept;
+  Deadline retry_at() const noexcept { return phase_ == Phase::kPause ? retry_at_ : kNever; }
+
+  int rank() const noexcept { return rank_; }
+  Hello::Stream stream() const noexcept { return stream_; }
+  Endpoint endpoint() const { return address_.endpoint(); }
+  // Whether somebody listened there but hung up on this rank's hello: most likely another token.
+  bool was_turned_away() const noexcept { return turned_away_; }
+
+  // The answer, and the connection it came on. REQUIRES: advance() returned true.
+  const Hello& hello() const noexcept { return reader_.hello(); }
+  GuardedFd take_socket() noexcept { return std::move(socket_); }
+
+ private:
+  enum class Phase : std::uint8_t { kPause, kConnecting, kReading };
+
+  void dial(Deadline now);
+  void greet(Deadline now, const std::vector<std::byte>& own_hello);
+  void pause(Deadline now) noexcept;
+
+  int rank_;
+  Hello::Stream stream_;
+  SocketAddress address_;
+  Phase phase_ = Phase::kPause;
+  Deadline retry_at_{};
+  std::chrono::milliseconds pause_{10};
+  GuardedFd socket_;
+  HelloReader reader_{Token{}};
+  bool turned_away_ = false;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,59 @@
+#include "transport/tcp/listener.h"
+
+#include <cerrno>
+#include <system_error>
+
+#include "transport/tcp/address.h"
+
+namespace deltawire {
+namespace {
+
+constexpr int kBacklog = 1024;
+
+tl::unexpected<Error> refusal(const SocketAddress& address, int error) {
+  const std::string at = to_string(address.endpoint());
+  if (error == EADDRINUSE) {
+    return fail(ErrorCode::kAddressInUse,
+                at + " is taken by another program; choose another port, or 0 for any free one");
+  }
+  if (error == EADDRNOTAVAIL) {
+    return fail(ErrorCode::kInvalidArgument, at + " is not an address of this machine; see \"ip addr\"");
+  }
+  return fail(ErrorCode::kSystem, "can't listen on " + at + ": " + std::generic_category().message(error));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, std::uint16_t port) {
+  const Result<SocketAddress> address = SocketAddress::from_local_name(host, port);
+  if (!address) return forward_error(address);
+  GuardedFd socket = GuardedFd::open(
+      [&] { return ::socket(address->family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+  if (!socket) return refusal(*address, errno);
+  // A restarted job must not wait until the kernel has forgotten the old connections of its port.
+  const int on = 1;
+  (void)::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(socket.get(), address->get(), address->length()) != 0 || ::listen(socket.get(), kBacklog) != 0) {
+    return refusal(*address, errno);
+  }
+  const Result<SocketAddress> bound = SocketAddress::of_socket(socket.get());
+  if (!bound) return forward_error(bound);
+  return std::make_unique<TcpListener>(std::move(socket), bound->endpoint());
+}
+
+Result<std::string> local_address_towards(const std::string& host) {
+  // Connecting a datagram socket sends nothing; it only asks the routing table.
+  const std::uint16_t any_port = 9;
+  const Result<SocketAddress> target = SocketAddress::from_host(host, any_port);
+  if (!target) return forward_error(target);
+  const GuardedFd socket =
+      GuardedFd::open([&] { return ::socket(target->family(), SOCK_DGRAM | SOCK_CLOEXEC, 0); });
+  if (!socket || ::connect(socket.get(), target->get(), target->length()) != 0) {
+    return fail(ErrorCode::kSystem, "no route to " + host + ": " + std::generic_category().message(errno));
+  }
+  const Result<SocketAddress> local = SocketAddress::of_socket(socket.get());
+  if (!local) return forward_error(local);
+  return local->endpoint().host;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,217 @@
+// Ranks as processes that are killed, stopped or forked.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "transport/test_mesh.h"
+
+namespace deltawire::test {
+namespace {
+
+constexpr int kWorld = 4;
+constexpr int kVictim = 2;
+
+struct Report {
+  std::atomic<bool> is_there;
+  ErrorCode code;
+  int suspect;
+  Deadline at;
+  std::array<char, 600> message;
+};
+
+// Memory that all the processes of a test share.
+struct Board {
+  std::array<std::atomic<int>, kWorld> ports;
+  std::atomic<int> connected;
+  std::atomic<int> grandchild;
+  std::array<Report, kWorld> reports;
+};
+
+class Processes : public testing::Test {
+ protected:
+  void SetUp() override {
+    void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    board_ = new (memory) Board{};
+  }
+
+  void TearDown() override {
+    for (const pid_t pid : pids_) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+    }
+    if (board_->grandchild > 0) ::kill(board_->grandchild, SIGKILL);
+    ::munmap(board_, sizeof(Board));
+  }
+
+  // Forks one process for each rank, which connects and then does `work`; the result goes on the board.
+  void start(const std::function<Status(Transport&)>& work) {
+    for (int rank = 0; rank < kWorld; ++rank) {
+      const pid_t pid = ::fork();
+      ASSERT_GE(pid, 0);
+      if (pid == 0) live(rank, work);
+      pids_.push_back(pid);
+    }
+    while (board_->connected < kWorld) std::this_thread::sleep_for(1ms);
+  }
+
+  const Report& report_of(int rank) {
+    const Report& report = board_->reports[static_cast<std::size_t>(rank)];
+    const Deadline until = soon();
+    while (!report.is_there && Clock::now() < until) std::this_thread::sleep_for(1ms);
+    EXPECT_TRUE(report.is_there) << "rank " << rank << " never reported";
+    return report;
+  }
+
+  void expect_victim_named(const Report& report, ErrorCode code) {
+    EXPECT_EQ(report.code, code) << report.message.data();
+    EXPECT_EQ(report.suspect, kVictim) << report.message.data();
+  }
+
+  void signal_victim(int signal) { ::kill(pids_[kVictim], signal); }
+
+  Board* board_ = nullptr;
+  std::vector<pid_t> pids_;
+
+ private:
+  [[noreturn]] void live(int rank, const std::function<Status(Transport&)>& work) {
+    const auto at = static_cast<std::size_t>(rank);
+    auto listener = listen_tcp("127.0.0.1");
+    if (!listener) ::_exit(1);
+    board_->ports[at] = (*listener)->endpoint().port;
+    std::vector<Endpoint> endpoints;
+    for (const auto& port : board_->ports) {
+      while (port == 0) std::this_thread::sleep_for(1ms);
+      endpoints.push_back({"127.0.0.1", static_cast<std::uint16_t>(port.load())});
+    }
+    auto transport = connect_tcp(std::move(*listener), mesh_options(rank, endpoints));
+    if (!transport) ::_exit(2);
+    ++board_->connected;
+    const Status status = work(**transport);
+    Report& report = board_->reports[at];
+    report.at = Clock::now();
+    report.suspect = kNoSuspect;
+    if (!status) {
+      report.code = status.error().code;
+      report.suspect = status.error().suspect;
+      const std::size_t length = std::min(status.error().message.size(), report.message.size() - 1);
+      std::memcpy(report.message.data(), status.error().message.data(), length);
+    }
+    report.is_there = true;
+    transport->reset();
+    ::_exit(0);
+  }
+};
+
+// Every rank waits for its right neighbour, so that only one of them waits for the victim itself.
+Status wait_in_ring(Transport& self, std::chrono::milliseconds patience) {
+  std::vector<std::byte> got(10);
+  const Handle receive = self.post_recv((self.rank() + 1) % kWorld, 1, got);
+  const auto moved = self.wait(receive, in(patience));
+  return moved ? Status{} : Status(forward_error(moved));
+}
+
+TEST_F(Processes, AKilledRankIsNamedByAllAtOnce) {
+  start([](Transport& self) { return wait_in_ring(self, 30s); });
+  const Deadline killed = Clock::now();
+  signal_victim(SIGKILL);
+  for (const int rank : {0, 1, 3}) {
+    const Report& report = report_of(rank);
+    expect_victim_named(report, ErrorCode::kPeerLost);
+    EXPECT_LT(report.at - killed, 10s);
+  }
+}
+
+TEST_F(Processes, AForkedChildDoesNotHideItsParentsDeath) {
+  start([this](Transport& self) {
+    if (self.rank() == kVictim) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        ::sleep(60);
+        ::_exit(0);
+      }
+      board_->grandchild = child;
+    }
+    return wait_in_ring(self, 30s);
+  });
+  while (board_->grandchild == 0) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(50ms);
+  const Deadline killed = Clock::now();
+  signal_victim(SIGKILL);
+  for (const int rank : {0, 1, 3}) {
+    const Report& report = report_of(rank);
+    expect_victim_named(report, ErrorCode::kPeerLost);
+    EXPECT_LT(report.at - killed, 10s);
+  }
+  EXPECT_EQ(::kill(board_->grandchild, 0), 0) << "the child was to outlive the test";
+}
+
+TEST_F(Processes, AKillInTheMiddleOfMessagesIsNamedByAll) {
+  start([](Transport& self) -> Status {
+    const std::vector<std::byte> bytes(3000000);
+    std::vector<std::vector<std::byte>> got(kWorld, bytes);
+    while (true) {
+      std::vector<Handle> handles;
+      for (int peer = 0; peer < kWorld; ++peer) {
+        if (peer == self.rank()) continue;
+        handles.push_back(self.post_recv(peer, 1, got[static_cast<std::size_t>(peer)]));
+        handles.push_back(send_bytes(self, peer, 1, bytes));
+      }
+      for (const Handle handle : handles) {
+        if (const auto moved = self.wait(handle, in(30s)); !moved) return forward_error(moved);
+      }
+    }
+  });
+  std::this_thread::sleep_for(300ms);
+  signal_victim(SIGKILL);
+  for (const int rank : {0, 1, 3}) expect_victim_named(report_of(rank), ErrorCode::kPeerLost);
+}
+
+TEST_F(Processes, AnExitWithoutFarewellIsNamed) {
+  start([](Transport& self) {
+    if (self.rank() == kVictim) ::_exit(3);
+    return wait_in_ring(self, 30s);
+  });
+  for (const int rank : {0, 1, 3}) expect_victim_named(report_of(rank), ErrorCode::kPeerLost);
+}
+
+TEST_F(Processes, AStoppedRankIsNamedByAllAtTheDeadlineAndByItselfLater) {
+  start([](Transport& self) { return wait_in_ring(self, 3s); });
+  signal_victim(SIGSTOP);
+  for (const int rank : {0, 1, 3}) expect_victim_named(report_of(rank), ErrorCode::kTimeout);
+  signal_victim(SIGCONT);
+  expect_victim_named(report_of(kVictim), ErrorCode::kTimeout);
+}
+
+TEST_F(Processes, AForkedChildCanNeitherUseNorHurtTheTransport) {
+  start([](Transport& self) -> Status {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      std::vector<std::byte> got(10);
+      const auto result = self.wait(self.post_recv((self.rank() + 1) % kWorld, 1, got), in(1s));
+      self.abort({ErrorCode::kAborted, "from a child", kNoSuspect});
+      const bool refused = !result && result.error().code == ErrorCode::kState;
+      self.~Transport();
+      ::_exit(refused ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    if (status != 0) return fail(ErrorCode::kState, "the child went wrong");
+    const std::vector<std::byte> bytes(10);
+    (void)send_bytes(self, (self.rank() + kWorld - 1) % kWorld, 1, bytes);
+    return wait_in_ring(self, 30s);
+  });
+  for (int rank = 0; rank < kWorld; ++rank) {
+    const Report& report = report_of(rank);
+    EXPECT_STREQ(report.message.data(), "");
+  }
+}
+
+}  // namespace
+}  // namespace deltawire::test

@@ -1,0 +1,111 @@
+// Meshes for tests: ranks as threads, over TCP or in the process.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "deltawire/connect.h"
+
+namespace deltawire::test {
+
+using Ranks = std::vector<std::unique_ptr<Transport>>;
+using namespace std::chrono_literals;
+
+enum class MeshKind { kInproc, kTcp };
+
+inline std::string mesh_kind_name(const testing::TestParamInfo<MeshKind>& info) {
+  return info.param == MeshKind::kTcp ? "Tcp" : "Inproc";
+}
+
+inline Deadline in(std::chrono::milliseconds time) {
+  return Clock::now() + time;
+}
+
+// Generous: a test that meets it hangs, on however slow a machine.
+inline Deadline soon() {
+  return in(30s);
+}
+
+inline Token token_of(unsigned char fill) {
+  Token token;
+  token.fill(std::byte{fill});
+  return token;
+}
+
+// Calls work(rank) for every rank, each on a thread of its own.
+inline void run_ranks(int world_size, const std::function<void(int)>& work) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world_size; ++rank) threads.emplace_back([&work, rank] { work(rank); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+struct Listeners {
+  std::vector<std::unique_ptr<Listener>> listeners;
+  std::vector<Endpoint> endpoints;
+};
+
+inline Listeners listen_all(int world_size, const std::string& host = "127.0.0.1") {
+  Listeners all;
+  for (int rank = 0; rank < world_size; ++rank) {
+    auto listener = listen_tcp(host);
+    EXPECT_TRUE(listener.has_value()) << listener.error().message;
+    all.endpoints.push_back((*listener)->endpoint());
+    all.listeners.push_back(std::move(*listener));
+  }
+  return all;
+}
+
+inline MeshOptions mesh_options(int rank, const std::vector<Endpoint>& endpoints) {
+  MeshOptions options;
+  options.rank = rank;
+  options.world_size = static_cast<int>(endpoints.size());
+  options.endpoints = endpoints;
+  options.token = token_of(7);
+  options.connect_timeout = 30s;
+  return options;
+}
+
+inline Ranks connect_threads_over_tcp(int world_size, const std::vector<LinkOptions>& links) {
+  Listeners all = listen_all(world_size);
+  Ranks ranks(static_cast<std::size_t>(world_size));
+  run_ranks(world_size, [&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    MeshOptions options = mesh_options(rank, all.endpoints);
+    if (!links.empty()) options.link = links[at];
+    auto transport = connect_tcp(std::move(all.listeners[at]), options);
+    ASSERT_TRUE(transport.has_value()) << transport.error().message;
+    ranks[at] = std::move(*transport);
+  });
+  return ranks;
+}
+
+inline Ranks connect_ranks(MeshKind kind, int world_size, const std::vector<LinkOptions>& links = {}) {
+  if (kind == MeshKind::kTcp) return connect_threads_over_tcp(world_size, links);
+  auto ranks = connect_inproc(world_size, links);
+  EXPECT_TRUE(ranks.has_value()) << ranks.error().message;
+  return ranks ? std::move(*ranks) : Ranks{};
+}
+
+// Bytes that depend on everything given, so that a message in the wrong place is noticed.
+inline std::vector<std::byte> pattern(std::size_t length, std::uint64_t seed) {
+  std::vector<std::byte> bytes(length);
+  std::uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
+  for (std::byte& value : bytes) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    value = static_cast<std::byte>(state >> 56);
+  }
+  return bytes;
+}
+
+inline Handle send_bytes(Transport& from, int to, Tag tag, const std::vector<std::byte>& bytes) {
+  const Bytes piece(bytes);
+  return from.post_send(to, tag, {&piece, 1});
+}
+
+}  // namespace deltawire::test

@@ -1,0 +1,23 @@
+// The two hashes by which sender and receiver know that they mean the same thing (docs/format.md, "Hashes").
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "deltawire/policy.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire {
+
+// XXH64 (seed 0) of the text "<canonical codec spec>;min=<min_elements>".
+std::uint64_t params_hash(std::string_view canonical_codec_spec, const Policy& policy);
+
+// XXH64 (seed 0) over the parts in order, each as: u32 length of the name, the name's bytes, u64 first,
+// u64 count, u8 dtype; numbers little-endian.
+std::uint64_t spec_hash(std::span<const Named> parts);
+
+// XXH64 of bytes; the digest by which replicas are compared.
+std::uint64_t digest64(Bytes bytes, std::uint64_t seed) noexcept;
+
+}  // namespace deltawire

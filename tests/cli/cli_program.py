@@ -1,0 +1,48 @@
+"""The program under test, run as a user runs it."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+BINARY = Path(os.environ.get("DELTAWIRE_BIN", ROOT / "build" / "release" / "deltawire"))
+TIMEOUT = 60  # seconds
+
+
+def run(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess:
+    command = [str(BINARY), *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=TIMEOUT, check=False)
+
+
+def must_run(*arguments: object, stdin: bytes = b"") -> bytes:
+    """What the program says on standard output when it succeeds."""
+    done = run(*arguments, stdin=stdin)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+def encode(folder: Path, spec: str, values: np.ndarray, *options: object) -> Path:
+    """The .dw file that the program makes of `values`."""
+    source, target = folder / "values.npy", folder / "values.dw"
+    np.save(source, values)
+    must_run("encode", spec, source, target, "--force", *options)
+    return target
+
+
+def decode(folder: Path, source: Path) -> np.ndarray:
+    target = folder / "decoded.npy"
+    must_run("decode", source, target, "--force")
+    return np.load(target)
+
+
+def assert_refused(status: int, words: list[str], *arguments: object, stdin: bytes = b"") -> None:
+    """The program ends with `status` and one line that names `words`."""
+    done = run(*arguments, stdin=stdin)
+    said = done.stderr.decode()
+    assert done.returncode == status, said or "no message"
+    assert done.stdout == b""
+    assert said.startswith("deltawire: ") and said.endswith("\n") and said.count("\n") == 1, said
+    for word in words:
+        assert word in said, f"{word!r} is not in: {said}"

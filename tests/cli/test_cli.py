@@ -1,0 +1,213 @@
+"""The command line does what its help says: round trips, sizes, inspection."""
+
+import io
+import json
+import math
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_program import decode, encode, must_run, run
+
+MILLION = 1_000_000
+SHAPES = [(), (0,), (3, 0, 2), (1,), (5,), (1000,), (3, 4, 5), (100_003,)]
+
+# What each codec promises: the largest error of decode(encode(x)), from x and the parameters.
+BOUNDS = {
+    "fp32": lambda x, _: np.zeros_like(x),
+    # 8 bits of mantissa, rounded to nearest; the smallest normal number covers what underflows.
+    "bf16": lambda x, _: np.abs(x) * 2.0**-8 + 2.0**-126,
+    # Values in {-m, 0, m} with m = s * max|x|, rounded to nearest; m itself is rounded to float32.
+    "3lc": lambda x, p: np.full_like(x, float(p["s"]) * np.abs(x).max() / 2 * (1 + 1e-6)),
+}
+SPECS = ["fp32", "bf16", "3lc", "3lc:s=1.75", "3lc:mode=paper", "3lc:s=1.3,runs=off"]
+
+
+def listed_codecs() -> list[dict]:
+    return json.loads(must_run("codecs", "--json"))["codecs"]
+
+
+def gradient(shape: tuple[int, ...], seed: int = 7) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def ternary(density: float) -> np.ndarray:
+    random = np.random.default_rng(11)
+    values = np.zeros(MILLION, np.float32)
+    places = random.choice(MILLION, int(MILLION * density), replace=False)
+    values[places] = random.choice([-1.0, 1.0], len(places))
+    return values
+
+
+def parameters_of(spec: str) -> dict[str, str]:
+    return dict(pair.split("=") for pair in spec.partition(":")[2].split(",") if pair)
+
+
+def test_every_codec_has_a_round_trip_here() -> None:
+    names = {codec["name"] for codec in listed_codecs()}
+    assert names == BOUNDS.keys(), "state a bound for each codec"
+    assert names == {spec.partition(":")[0] for spec in SPECS}
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_round_trip(tmp_path: Path, spec: str, shape: tuple[int, ...]) -> None:
+    values = gradient(shape)
+    file = encode(tmp_path, spec, values, "--min-elements", 0)
+    back = decode(tmp_path, file)
+    assert back.shape == values.shape and back.dtype == np.float32
+    facts = json.loads(must_run("inspect", file, "--json"))
+    assert facts["shape"] == list(shape)
+    if values.size:
+        bound = BOUNDS[spec.partition(":")[0]](values, parameters_of(facts["spec"]))
+        assert np.all(np.abs(back - values) <= bound)
+
+
+def test_small_arrays_stay_float32_unless_told_otherwise(tmp_path: Path) -> None:
+    values = gradient((255,))
+    assert decode(tmp_path, encode(tmp_path, "3lc", values)).tobytes() == values.tobytes()
+    changed = decode(tmp_path, encode(tmp_path, "3lc", values, "--min-elements", 255))
+    assert len(np.unique(changed)) <= 3
+
+
+def test_written_npy_is_what_numpy_writes(tmp_path: Path) -> None:
+    for shape in SHAPES:
+        decode(tmp_path, encode(tmp_path, "fp32", gradient(shape)))
+        assert (tmp_path / "decoded.npy").read_bytes() == (tmp_path / "values.npy").read_bytes()
+
+
+def test_fp32_carries_every_bit_pattern(tmp_path: Path) -> None:
+    values = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45, 3.4e38] * 100, np.float32)
+    assert decode(tmp_path, encode(tmp_path, "fp32", values)).tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_npy_versions(tmp_path: Path, version: tuple[int, int]) -> None:
+    source = tmp_path / "in.npy"
+    with source.open("wb") as file:
+        np.lib.format.write_array(file, gradient((7, 3)), version=version)
+    must_run("encode", "fp32", source, tmp_path / "out.dw")
+    assert np.array_equal(decode(tmp_path, tmp_path / "out.dw"), gradient((7, 3)))
+
+
+def test_npy_header_in_another_style(tmp_path: Path) -> None:
+    # Other order, other quotes, no padding: the values lie at an odd address.
+    header = b"{\"shape\":(2L,), \"fortran_order\" : False,'descr':'<f4'}"
+    header += b" " * (1 - len(header) % 2)
+    prefix = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    assert len(prefix) % 2 == 1
+    values = np.array([1.5, -2.5], np.float32)
+    (tmp_path / "in.npy").write_bytes(prefix + values.tobytes())
+    must_run("encode", "fp32", tmp_path / "in.npy", tmp_path / "out.dw")
+    assert np.array_equal(decode(tmp_path, tmp_path / "out.dw"), values)
+
+
+def test_pipes(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, gradient((1000,)))
+    encoded = run("encode", "fp32", "-", "-", stdin=buffer.getvalue())
+    assert encoded.returncode == 0 and b"times smaller" in encoded.stderr
+    assert must_run("decode", "-", "-", stdin=encoded.stdout) == buffer.getvalue()
+    assert b"1,000 values" in must_run("inspect", "-", stdin=encoded.stdout)
+    assert not any(tmp_path.iterdir())
+
+
+def test_output_has_usual_permissions_and_force_keeps_a_link(tmp_path: Path) -> None:
+    file = encode(tmp_path, "fp32", gradient((300,)))
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o666 & ~mask
+    link = tmp_path / "link.dw"
+    link.symlink_to(file)
+    must_run("encode", "bf16", tmp_path / "values.npy", link, "--force")
+    assert link.is_symlink() and b"bf16" in file.read_bytes()
+
+
+def test_one_line_tells_the_ratio(tmp_path: Path) -> None:
+    np.save(tmp_path / "in.npy", gradient((1000, 1000)))
+    said = must_run("encode", "bf16", tmp_path / "in.npy", tmp_path / "out.dw").decode()
+    assert said.count("\n") == 1
+    for word in (
+        "out.dw: ",
+        "1,000,000 values",
+        "4,000,000 -> 2,000,",
+        "2.000 times smaller",
+        "16.00 bits",
+    ):
+        assert word in said
+
+
+def test_size_without_runs(tmp_path: Path) -> None:
+    file = encode(tmp_path, "3lc:runs=off", gradient((MILLION,)))
+    assert file.stat().st_size <= MILLION * 1.6 / 8 + 400
+
+
+@pytest.mark.parametrize("spec,least", [("3lc:mode=paper", 265), ("3lc", 2000)])
+def test_size_of_zeros(tmp_path: Path, spec: str, least: float) -> None:
+    file = encode(tmp_path, spec, np.zeros(MILLION, np.float32))
+    assert 4 * MILLION / file.stat().st_size >= least
+    assert not decode(tmp_path, file).any()
+
+
+def test_size_of_sparse_ternary(tmp_path: Path) -> None:
+    density = 0.005
+    values = ternary(density)
+    file = encode(tmp_path, "3lc", values)
+    entropy = -density * math.log2(density) - (1 - density) * math.log2(1 - density)
+    assert file.stat().st_size <= 1.10 * (MILLION * entropy + MILLION * density) / 8
+    assert np.array_equal(decode(tmp_path, file), values)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (1000,), (600, 700)], ids=str)
+def test_inspect_sections_sum_to_the_file(
+    tmp_path: Path, spec: str, shape: tuple[int, ...]
+) -> None:
+    file = encode(tmp_path, spec, gradient(shape))
+    facts = json.loads(must_run("inspect", file, "--json"))
+    size = file.stat().st_size
+    sections = {section["name"]: section["bits"] for section in facts["sections"]}
+    assert sum(sections.values()) == facts["bits"] == 8 * size
+    assert len(sections) == len(facts["sections"])
+    frames = facts["frames"]
+    assert facts["header_bytes"] + sum(frame["bytes"] for frame in frames) == size
+    assert sections.get("frame headers", 0) == 512 * len(frames)
+    assert sum(part["count"] for frame in frames for part in frame["segments"]) == facts["count"]
+    assert [frame["seq"] for frame in frames] == list(range(len(frames)))
+    for frame in frames:
+        assert sum(sum(part["chunk_bytes"]) for part in frame["segments"]) == frame["payload_bytes"]
+        assert sum(len(part["chunk_bytes"]) for part in frame["segments"]) == frame["chunks"]
+    if facts["count"]:
+        assert facts["bits_per_value"] == pytest.approx(8 * size / facts["count"])
+        assert facts["times_smaller"] == pytest.approx(4 * facts["count"] / size)
+
+
+def test_inspect_for_people(tmp_path: Path) -> None:
+    said = must_run("inspect", encode(tmp_path, "3lc:s=1.75", gradient((600, 700)))).decode()
+    words = ["3lc:s=1.75,mode=auto,runs=on", "(600, 700)", "420,000 values", "times smaller"]
+    words += ["frame headers", "chunk index", "Frame 0", "segment: values 0 to 419,999 by 3lc"]
+    for word in words:
+        assert word in said
+
+
+def test_codecs_for_people_and_programs() -> None:
+    said = must_run("codecs").decode()
+    for codec in listed_codecs():
+        assert f"{codec['name']} (id {codec['id']}): {codec['summary']}" in said
+        assert codec["source"] in said and codec["default_spec"] in said
+        for parameter in codec["parameters"]:
+            assert f"{parameter['name']}={parameter['default']}  ({parameter['range']})" in said
+            assert parameter["meaning"] in said
+
+
+@pytest.mark.parametrize("command", [[], ["codecs"], ["encode"], ["decode"], ["inspect"]], ids=str)
+def test_help_teaches_by_examples(command: list[str]) -> None:
+    said = must_run(*command, "--help").decode()
+    assert "Examples:\n  deltawire " in said
+    assert all(len(line) <= 110 for line in said.splitlines())
+
+
+def test_version() -> None:
+    assert must_run("--version").decode().startswith("deltawire 0.")

@@ -1,0 +1,305 @@
+"""Every bad input: one line that names it, the right exit status, and no file left over."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_program import BINARY, TIMEOUT, assert_refused, encode, must_run
+
+USAGE, FAILURE = 2, 1
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in.npy"
+    np.save(path, np.linspace(-1, 1, 1000, dtype=np.float32))
+    return path
+
+
+def assert_encode_refused(source: Path, status: int, words: list[str], spec: str = "3lc") -> None:
+    before = sorted(source.parent.iterdir())
+    assert_refused(status, words, "encode", spec, source, source.parent / "out.dw")
+    assert sorted(source.parent.iterdir()) == before
+
+
+def assert_decode_refused(folder: Path, data: bytes, words: list[str]) -> None:
+    file = folder / "bad.dw"
+    file.write_bytes(data)
+    before = sorted(folder.iterdir())
+    assert_refused(FAILURE, ["bad.dw", *words], "decode", file, folder / "out.npy")
+    assert_refused(FAILURE, ["bad.dw", *words], "inspect", file)
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "spec,words",
+    [
+        ("4lc", ["4lc", "3lc", "bf16"]),
+        ("", ["codec"]),
+        ("3lc:q=1", ["q", "s"]),
+        ("3lc:s=2", ["s=2", "1 <= s < 2"]),
+        ("3lc:s=0.99", ["s=0.99", "1 <= s < 2"]),
+        ("3lc:s=nan", ["s=nan", "1 <= s < 2"]),
+        ("3lc:s=", ["s"]),
+        ("3lc:mode=fast", ["mode=fast", "auto", "paper"]),
+        ("3lc:s=1,s=1", ["s"]),
+        ("fp32:s=1", ["s", "fp32"]),
+        ("3lc\nrm", ["3lc?rm"]),
+    ],
+)
+def test_bad_spec(source: Path, spec: str, words: list[str]) -> None:
+    assert_encode_refused(source, USAGE, words, spec)
+
+
+@pytest.mark.parametrize(
+    "arguments,words",
+    [
+        ([], ["no command"]),
+        (["squeeze", "a"], ["squeeze", "--help"]),
+        (["--loud"], ["--loud", "--help"]),
+        (["encode"], ["encode", "SPEC", "required"]),
+        (["encode", "3lc", "a.npy"], ["OUT.dw", "required"]),
+        (["decode", "a.dw", "b.npy", "c"], ["c", "not expected"]),
+        (["inspect", "a.dw", "--jsn"], ["--jsn"]),
+        (["encode", "3lc", "a", "b", "--min-elements", "-1"], ["-1", "--min-elements"]),
+        (["encode", "3lc", "a", "b", "--min-elements", "many"], ["many", "--min-elements"]),
+        (["encode", "3lc", "a", "b", "--min-elements", "1.5"], ["1.5", "--min-elements"]),
+    ],
+)
+def test_bad_usage(arguments: list[str], words: list[str]) -> None:
+    assert_refused(USAGE, words, *arguments)
+
+
+@pytest.mark.parametrize("value,word", [(np.nan, "NaN"), (np.inf, "Inf"), (-np.inf, "Inf")])
+def test_value_that_3lc_refuses(source: Path, value: float, word: str) -> None:
+    values = np.zeros(1000, np.float32)
+    values[321] = value
+    np.save(source, values)
+    assert_encode_refused(source, FAILURE, ["in.npy", "321", word])
+
+
+def test_scale_beyond_float32(source: Path) -> None:
+    np.save(source, np.full(1000, 3e38, np.float32))
+    assert_encode_refused(source, FAILURE, ["in.npy", "float32"], "3lc:s=1.75")
+
+
+@pytest.mark.parametrize(
+    "dtype,words",
+    [
+        ("<f8", ["float64", ".astype('float32')"]),
+        ("<f2", ["float16", ".astype('float32')"]),
+        ("<i4", ["int32", ".astype('float32')"]),
+        ("|b1", ["bool", ".astype('float32')"]),
+        (">f4", [">f4", "big-endian", ".astype('<f4')"]),
+        ([("a", "<f4")], ["structured", ".astype('float32')"]),
+    ],
+    ids=str,
+)
+def test_wrong_dtype(source: Path, dtype: object, words: list[str]) -> None:
+    np.save(source, np.zeros(300, dtype))
+    assert_encode_refused(source, FAILURE, ["in.npy", *words])
+
+
+def test_fortran_order(source: Path) -> None:
+    np.save(source, np.asfortranarray(np.zeros((30, 20), np.float32)))
+    assert_encode_refused(source, FAILURE, ["in.npy", "Fortran", "ascontiguousarray"])
+
+
+def test_npy_of_another_length(source: Path) -> None:
+    data = source.read_bytes()
+    source.write_bytes(data[:-1])
+    assert_encode_refused(source, FAILURE, ["in.npy", "4,000", "3,999"])
+    source.write_bytes(data + b"?")
+    assert_encode_refused(source, FAILURE, ["in.npy", "4,000", "4,001"])
+    for length in (0, 5, 6, 7, 8, 9, 10, 50, 127):
+        source.write_bytes(data[:length])
+        assert_encode_refused(source, FAILURE, ["in.npy", ".npy"])
+
+
+def npy(header: str, version: int = 1) -> bytes:
+    length = len(header).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + length + header.encode()
+
+
+def f4(shape: str) -> str:
+    return f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n"
+
+
+@pytest.mark.parametrize(
+    "data,words",
+    [
+        (b"PK\x03\x04 an .npz", ["no .npy file"]),
+        (npy(f4("(1,)"), version=4), ["version 4"]),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", ["4,294,967,295"]),
+        (npy(""), ["dictionary"]),
+        (npy("{"), ["dictionary"]),
+        (npy("{'descr': '<f4'}"), ["fortran_order"]),
+        (npy("{'descr': '<f4"), ["descr"]),
+        (npy(f4("(-1,)")), ["shape"]),
+        (npy(f4("(1")), ["shape"]),
+        (npy(f4("(,)")), ["shape"]),
+        (npy(f4("(99999999999999999999,)")), ["shape"]),
+        (npy(f4("(4294967296,)")), ["2^32"]),
+        (npy(f4("(65536, 65536)")), ["2^32"]),
+        (npy(f4("(2, 4294967295, 4294967295, 4294967295)")), ["2^32"]),
+        (npy(f4("(4294967295,)")), ["17,179,869,180 bytes", "found 0"]),
+        (npy(f4("(1, 1, 1, 1, 1, 1, 1, 1, 1)")), ["9 dimensions"]),
+        (npy(f4("(1,)") + "import os"), ["after the dictionary"]),
+        (npy(f4("(1,)").replace("descr", "dtype")), ["unexpected key"]),
+        (npy(f4("(1,)").replace("<f4", "<f999999999999999999999")), ["<f99"]),
+    ],
+    ids=range(19),
+)
+def test_hostile_npy(source: Path, data: bytes, words: list[str]) -> None:
+    source.write_bytes(data)
+    assert_encode_refused(source, FAILURE, ["in.npy", *words])
+
+
+def test_missing_and_unreadable_inputs(tmp_path: Path) -> None:
+    for command in (["encode", "3lc"], ["decode"]):
+        missing, folder, out = tmp_path / "gone", tmp_path / "folder", tmp_path / "out"
+        folder.mkdir(exist_ok=True)
+        assert_refused(FAILURE, ["gone", "no such file"], *command, missing, out)
+        assert_refused(FAILURE, ["folder"], *command, folder, out)
+        assert not out.exists()
+    assert_refused(FAILURE, ["gone", "no such file"], "inspect", missing)
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_bad_outputs(tmp_path: Path, source: Path) -> None:
+    taken = tmp_path / "taken.dw"
+    taken.write_bytes(b"precious")
+    encode_to = ["encode", "3lc", source]
+    assert_refused(FAILURE, ["taken.dw", "--force"], *encode_to, taken)
+    assert taken.read_bytes() == b"precious"
+    assert_refused(FAILURE, ["folder"], *encode_to, tmp_path / "no" / "out.dw")
+    assert_refused(FAILURE, ["in.npy/out.dw"], *encode_to, source / "out.dw")
+    assert_refused(FAILURE, ["is a folder"], *encode_to, tmp_path, "--force")
+    assert_refused(FAILURE, ["/dev/null", "regular"], *encode_to, "/dev/null", "--force")
+    assert_refused(FAILURE, ["/proc/out.dw"], *encode_to, "/proc/out.dw")
+    assert sorted(tmp_path.iterdir()) == [source, taken]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_folder_without_permission(tmp_path: Path, source: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    assert_refused(FAILURE, ["locked", "denied"], "encode", "3lc", source, locked / "out.dw")
+
+
+def test_failed_force_leaves_the_old_file(tmp_path: Path, source: Path) -> None:
+    old = tmp_path / "old.dw"
+    old.write_bytes(b"precious")
+    np.save(source, np.full(1000, np.nan, np.float32))
+    assert_refused(FAILURE, ["NaN"], "encode", "3lc", source, old, "--force")
+    assert old.read_bytes() == b"precious"
+    assert sorted(tmp_path.iterdir()) == [source, old]
+
+
+def test_full_disk(source: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        for arguments in (["codecs"], ["encode", "fp32", str(source), "-"]):
+            command = [str(BINARY), *arguments]
+            done = subprocess.run(
+                command, stdout=full, stderr=subprocess.PIPE, timeout=TIMEOUT, check=False
+            )
+            assert done.returncode == FAILURE
+            assert b"standard output" in done.stderr and done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted(tmp_path: Path, number: signal.Signals) -> None:
+    pipe = tmp_path / "in.npy"
+    os.mkfifo(pipe)
+    command = [BINARY, "encode", "3lc", pipe, tmp_path / "out.dw"]
+    # Opening waits for the program to open its end, which it does once the output is begun.
+    with subprocess.Popen(command) as program, pipe.open("wb"):
+        assert len(list(tmp_path.iterdir())) == 2
+        program.send_signal(number)
+        assert program.wait(TIMEOUT) == -number
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    values = np.random.default_rng(3).standard_normal(5000).astype(np.float32)
+    return encode(tmp_path_factory.mktemp("good"), "3lc", values).read_bytes()
+
+
+def header_bytes(data: bytes) -> int:
+    return int.from_bytes(data[12:16], "little")
+
+
+def test_bit_flips_are_detected(tmp_path: Path, good: bytes) -> None:
+    bits = np.random.default_rng(5).choice(8 * len(good), 200, replace=False)
+    file = tmp_path / "bad.dw"
+    for bit in bits.tolist():
+        data = bytearray(good)
+        data[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(data)
+        assert_refused(FAILURE, ["bad.dw"], "decode", file, tmp_path / "out.npy")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_truncations_are_detected(tmp_path: Path, good: bytes) -> None:
+    frame = header_bytes(good)
+    for length in (0, 1, 8, 31, 32, frame - 1, frame, frame + 63, frame + 64, len(good) - 1):
+        assert_decode_refused(tmp_path, good[:length], [])
+
+
+def test_trailing_bytes_are_detected(tmp_path: Path, good: bytes) -> None:
+    for tail in (b"\0", b"garbage" * 100, good[header_bytes(good) :]):
+        assert_decode_refused(tmp_path, good + tail, [])
+
+
+def test_another_file_type(tmp_path: Path) -> None:
+    assert_decode_refused(tmp_path, b"\x93NUMPY" + bytes(1000), ["no .dw file"])
+
+
+def test_newer_formats(tmp_path: Path, good: bytes) -> None:
+    for at in (8, header_bytes(good) + 4):  # the version of the file, and of its frame
+        data = bytearray(good)
+        data[at] += 1
+        assert_decode_refused(tmp_path, bytes(data), ["newer"])
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def file_header(
+    shape: list[int], spec: bytes = b"3lc:s=1,mode=auto,runs=on", dtype: int = 1
+) -> bytes:
+    length = 32 + 8 * len(shape) + len(spec) + 4
+    words = [(0, 2), (dtype, 1), (len(shape), 1), (length, 4), (256, 8), (len(spec), 4), (0, 4)]
+    words += [(extent, 8) for extent in shape]
+    data = b"DWFILE\r\n" + b"".join(value.to_bytes(size, "little") for value, size in words) + spec
+    return data + crc32c(data).to_bytes(4, "little")
+
+
+def test_headers_that_lie(tmp_path: Path, good: bytes) -> None:
+    frames = good[header_bytes(good) :]
+    assert file_header([5000]) + frames == good
+    assert_decode_refused(tmp_path, file_header([5001]) + frames, [])
+    assert_decode_refused(tmp_path, file_header([4999]) + frames, [])
+    assert_decode_refused(tmp_path, file_header([2**32 - 1]) + frames, [])
+    assert_decode_refused(tmp_path, file_header([2**40]) + frames, ["2^32"])
+    assert_decode_refused(tmp_path, file_header([5000], spec=b"4lc") + frames, ["4lc"])
+    assert_decode_refused(tmp_path, file_header([5000], spec=b"bf16") + frames, ["codec"])
+    assert_decode_refused(tmp_path, file_header([5000], dtype=9) + frames, ["dtype"])
+
+
+def test_dtype_that_npy_lacks(tmp_path: Path) -> None:
+    file = tmp_path / "half.dw"
+    file.write_bytes(file_header([0], spec=b"fp32", dtype=2))
+    assert_refused(FAILURE, ["half.dw", "bfloat16"], "decode", file, tmp_path / "out.npy")
+    assert b"bfloat16" in must_run("inspect", file)
+    assert list(tmp_path.iterdir()) == [file]

@@ -1,0 +1,49 @@
+// Codec::decode and describe on hostile payloads: behind the checksums, where only the codec stands.
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "deltawire/codec.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::size_t kMaxCount = 1000;
+
+// The first bytes choose the count, the scalar and where chunks end; the rest is the payload.
+void decode_all(Bytes data) {
+  if (data.size() < 8) return;
+  const auto byte_at = [&](std::size_t i) { return std::to_integer<std::uint32_t>(data[i]); };
+  const std::uint64_t count = (byte_at(0) | byte_at(1) << 8) % kMaxCount;
+  std::uint32_t scalar = 0;
+  std::memcpy(&scalar, data.data() + 2, 4);
+  const std::uint32_t chunks = byte_at(6) % 4;
+  const Bytes payload = data.subspan(8);
+  std::vector<std::uint32_t> ends;
+  for (std::uint32_t i = 0; i < chunks; ++i) {
+    ends.push_back(i + 1 == chunks ? static_cast<std::uint32_t>(payload.size())
+                                   : static_cast<std::uint32_t>(payload.size() * byte_at(7) / 256 * i));
+  }
+  const PartView part{payload, ends, scalar};
+  for (const CodecInfo* info : registered_codecs()) {
+    const auto codec = make_codec(info->name);
+    if (!codec) std::abort();
+    // Exactly as large as promised: the sanitizer sees a write past the end.
+    std::vector<float> out(count, 1.0F);
+    const TensorSlot slot{out.data(), count, DType::kF32};
+    const Status plain = (*codec)->decode(part, slot, Into::kOverwrite, 1.0F);
+    const Status added = (*codec)->decode(part, slot, Into::kAccumulate, 0.5F);
+    if (plain.has_value() != added.has_value()) std::abort();
+    std::vector<Section> sections;
+    const Status described = (*codec)->describe(part, count, sections);
+    if (plain.has_value() && !described.has_value()) std::abort();
+  }
+}
+
+}  // namespace
+}  // namespace deltawire
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  deltawire::decode_all(std::as_bytes(std::span(data, size)));
+  return 0;
+}

@@ -1,0 +1,59 @@
+"""Writes the golden files anew. Only with a reason, which belongs into commit and changelog:
+
+python tests/golden/update.py --reason "format 0: ..." [--binary build/release/deltawire]
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cases import CASES, INPUTS  # noqa: E402
+
+FOLDER = Path(__file__).parent / "files"
+
+
+def encode(binary: str, spec: str, values: np.ndarray, least: int) -> bytes:
+    """The .dw bytes that the command line makes of `values`."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "in.npy", Path(folder) / "out.dw"
+        np.save(source, values)
+        command = [binary, "encode", spec, str(source), str(target), "--min-elements", str(least)]
+        subprocess.run(command, check=True, capture_output=True)
+        return target.read_bytes()
+
+
+def decode(binary: str, data: bytes) -> np.ndarray:
+    """The values that the command line makes of .dw bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "in.dw", Path(folder) / "out.npy"
+        source.write_bytes(data)
+        subprocess.run(
+            [binary, "decode", str(source), str(target)], check=True, capture_output=True
+        )
+        return np.load(target)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--reason", required=True, help="why the files may change")
+    parser.add_argument("--binary", default="build/release/deltawire")
+    arguments = parser.parse_args()
+    FOLDER.mkdir(exist_ok=True)
+    for old in FOLDER.iterdir():
+        old.unlink()
+    for stem, spec, name, least in CASES:
+        data = encode(arguments.binary, spec, INPUTS[name](), least)
+        (FOLDER / f"{stem}.dw").write_bytes(data)
+        np.save(FOLDER / f"{stem}.npy", decode(arguments.binary, data))
+    print(f"{len(CASES)} golden files written: {arguments.reason}")
+
+
+if __name__ == "__main__":
+    main()

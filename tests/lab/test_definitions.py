@@ -1,0 +1,135 @@
+"""The definitions of results.json, on made-up numbers that can be checked by hand."""
+
+import pytest
+
+pytest.importorskip("torch")
+
+from lab import methods  # noqa: E402
+from lab.demo.results import ROW_KEYS, add_ratios, failed_row, make_row, times_smaller  # noqa: E402
+from lab.demo.settings import Settings  # noqa: E402
+from lab.demo.table import cells_of, columns  # noqa: E402
+from lab.lenet import PARAMETER_COUNT  # noqa: E402
+from lab.links import parse_link, ring_bytes  # noqa: E402
+
+SETTINGS = Settings(
+    ranks=4,
+    steps=10,
+    batch=64,
+    seed=1,
+    lr=0.06,
+    momentum=0.9,
+    clip=1.0,
+    link="100mbit",
+    bytes_per_second=12.5e6,
+    namespaces=False,
+    data="",
+    timeout=60.0,
+)
+
+
+def make_report(rank: int, **changes) -> dict:
+    """A rank's report of a row; milliseconds grow with the rank."""
+    report = {
+        "accuracy": 0.8,
+        "ms_per_step": 100.0 + rank,
+        "compute_ms": 40.0 + rank,
+        "encode_ms": 1.0 + rank,
+        "exchange_ms": 50.0 + rank,
+        "decode_ms": 2.0 + rank,
+        "bytes_sent": 10 * (1e5 + 100 * rank),
+        "digests": "d",
+        "parameters": "p",
+        "points": [
+            {"step": 0, "seconds": 0.0, "wire_mb": 0.0, "accuracy": 0.1},
+            {"step": 10, "seconds": 1.0 + rank, "wire_mb": 1.0, "accuracy": 0.8},
+        ],
+    }
+    return {**report, **changes}
+
+
+def make_rows() -> list[dict]:
+    """Plain DDP at 100 ms, fp32 at 120 ms, bf16 at 60 ms."""
+    rows = []
+    for name, ms in (("plain", 100.0), ("fp32", 120.0), ("bf16", 60.0)):
+        reports = [make_report(rank, ms_per_step=ms) for rank in range(4)]
+        rows.append(make_row(methods.find(name), reports, SETTINGS))
+    add_ratios(rows)
+    return rows
+
+
+def test_a_ring_sends_one_and_a_half_tensors_with_4_ranks():
+    assert ring_bytes(1000, 4) == 1500
+    assert ring_bytes(1000, 2) == 1000
+
+
+def test_times_smaller():
+    fp32 = 4 * PARAMETER_COUNT * 2 * 3 / 4
+    for pattern in ("direct", "ring"):
+        assert times_smaller(fp32, 4, pattern) == 1
+        assert times_smaller(fp32 / 40, 4, pattern) == pytest.approx(40)
+    own_frame = 1000.0
+    assert times_smaller(3 * own_frame, 4, "gather", elements=25_000) == pytest.approx(100)
+
+
+def test_a_row_has_exactly_the_promised_keys():
+    row = make_rows()[0]
+    assert tuple(key for key in row if key != "detail") == ROW_KEYS
+    assert tuple(ROW_KEYS) == (
+        *("method", "accuracy", "steps", "ms_per_step", "compute_ms", "encode_ms"),
+        *("exchange_ms", "decode_ms", "wire_mb_per_rank", "times_smaller", "bits_per_value"),
+        *("times_faster", "bit_equal", "failed"),
+    )
+
+
+def test_a_row_is_made_of_medians_and_of_mean_bytes():
+    row = make_row(methods.find("bf16"), [make_report(rank) for rank in range(4)], SETTINGS)
+    assert row["ms_per_step"] == 101.5
+    assert row["compute_ms"] == 41.5
+    assert row["encode_ms"] == 2.5
+    assert row["wire_mb_per_rank"] == pytest.approx(1.0015)
+    assert row["times_smaller"] == pytest.approx(6 * PARAMETER_COUNT / 100_150)
+    assert row["bits_per_value"] == pytest.approx(32 / row["times_smaller"])
+    assert row["bit_equal"] is True
+    assert row["failed"] is None
+    assert row["detail"]["curve"][1]["seconds"] == 2.5
+
+
+@pytest.mark.parametrize("key", ["digests", "parameters"])
+def test_one_rank_that_differs_is_not_bit_equal(key: str):
+    reports = [make_report(rank) for rank in range(4)]
+    reports[2][key] = "other"
+    assert make_row(methods.find("bf16"), reports, SETTINGS)["bit_equal"] is False
+
+
+def test_times_faster_compares_with_fp32_and_beside_it_with_plain():
+    plain, fp32, bf16 = make_rows()
+    assert fp32["times_faster"] == 1
+    assert bf16["times_faster"] == 2
+    assert plain["times_faster"] == pytest.approx(1.2)
+    assert bf16["detail"]["times_faster_than_plain"] == pytest.approx(100 / 60)
+
+
+def test_a_failed_row_does_not_disturb_the_others():
+    rows = [*make_rows()[:2], failed_row(methods.find("bf16"), "rank 2 ended", SETTINGS)]
+    add_ratios(rows)
+    assert rows[2]["failed"] == "rank 2 ended"
+    assert rows[2]["times_faster"] is None
+    assert tuple(key for key in rows[2] if key != "detail") == ROW_KEYS
+    assert rows[1]["times_faster"] == 1
+
+
+def test_plain_ddp_is_labelled_modelled():
+    plain, fp32, _ = make_rows()
+    assert plain["detail"]["label"] == "plain DDP (modelled)"
+    assert fp32["detail"]["label"] == "fp32"
+    for with_parts in (True, False):
+        assert len(cells_of(fp32, with_parts)) == len(columns(with_parts))
+
+
+def test_links():
+    assert parse_link("100mbit").bytes_per_second == 12.5e6
+    assert parse_link("2.5Gbit").bytes_per_second == 312.5e6
+    assert parse_link("none").bytes_per_second is None
+    for bad in ("100", "100 mb", "0mbit", "-1mbit", "1e3mbit", ""):
+        with pytest.raises(ValueError, match="is not a link"):
+            parse_link(bad)

@@ -1,0 +1,196 @@
+"""The demo as a user runs it: wrong usage, a tiny run, a failing row, Ctrl-C."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("deltawire.torch")
+
+from lab.demo import controller  # noqa: E402
+from lab.demo.arguments import parse  # noqa: E402
+from lab.demo.results import ROW_KEYS  # noqa: E402
+from lab.methods import Method  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "lab.demo", *map(str, arguments)]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=150, check=False
+    )
+
+
+def tiny(image_folder: Path, out: Path, *more: str) -> list[str]:
+    """Options of a run of seconds."""
+    options = ["--ranks", "2", "--steps", "6", "--batch", "4", "--link", "none"]
+    return [*options, "--data", str(image_folder), "--out", str(out), *more]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--ranks", "1"], "nobody to exchange with"),
+        (["--methods", "4lc"], "unknown method '4lc'; known: plain, fp32, bf16, 3lc:s=1.00"),
+        (["--methods", "fp32", "fp32"], "given twice"),
+        (["--methods", "3lc:s=9"], "method '3lc:s=9': "),
+        (["--link", "fast"], "write e.g. 100mbit"),
+        (["--steps", "0"], "must be 1"),
+        (["--steps", "many"], "invalid int value"),
+        (["--lr", "-1"], "must be above 0"),
+        (["--namespaces", "--link", "none"], "name the links' rate"),
+        (["--colour"], "unrecognized arguments"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_2(
+    arguments: list[str], part: str, capsys: pytest.CaptureFixture
+):
+    with pytest.raises(SystemExit) as caught:
+        parse(arguments)
+    assert caught.value.code == 2
+    told = capsys.readouterr()
+    assert part in told.err
+    assert len(told.err.splitlines()) == 1
+    assert told.out == ""
+
+
+def test_exit_status_2_reaches_the_shell():
+    done = run("--ranks", "1")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_missing_data_is_one_line_and_exit_1(tmp_path: Path):
+    done = run("--data", tmp_path / "nowhere", "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert "nowhere has no train-images-idx3-ubyte[.gz]; pass --data" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_too_few_images_is_one_line_and_exit_1(image_folder: Path, tmp_path: Path):
+    done = run(*tiny(image_folder, tmp_path / "out", "--batch", "500"))
+    assert done.returncode == 1
+    assert "has 96 to train with; lower --batch or --ranks" in done.stderr
+
+
+def test_help_teaches():
+    done = run("--help")
+    assert done.returncode == 0
+    assert "examples:" in done.stdout
+    assert "--namespaces" in done.stdout
+
+
+def test_a_tiny_run(image_folder: Path, tmp_path: Path):
+    out = tmp_path / "deep" / "out"
+    done = run(*tiny(image_folder, out, "--methods", "plain", "fp32", "3lc:s=1.00"))
+    assert done.returncode == 0, done.stderr
+    assert f"report: {out / 'report.html'}" in done.stdout
+    results = json.loads((out / "results.json").read_text())
+    assert results["settings"]["steps"] == 6
+    defined = ", ".join(results["definitions"]).split(", ")
+    assert set(defined) == set(ROW_KEYS) - {"method"}
+    for row, name in zip(results["rows"], ("plain", "fp32", "3lc:s=1.00"), strict=True):
+        assert set(row) == {*ROW_KEYS, "detail"}
+        assert row["method"] == name
+        assert row["failed"] is None
+        assert row["bit_equal"] is True
+        assert row["steps"] == 6
+        assert 0 <= row["accuracy"] <= 1
+        assert row["ms_per_step"] > 0
+        assert row["bits_per_value"] == pytest.approx(32 / row["times_smaller"])
+        assert row["detail"]["curve"][-1]["step"] == 6
+    fp32 = results["rows"][1]
+    assert 0.95 < fp32["times_smaller"] < 1.0  # headers cost a little
+    assert results["rows"][2]["times_smaller"] > 5
+    page = (out / "report.html").read_text()
+    assert page.count("data:image/svg+xml;base64,") == 3
+    assert "http://" not in page and "https://" not in page
+    assert not [path.name for path in out.iterdir() if path.name.startswith(".")]
+
+
+def test_a_failing_row_is_marked_and_the_others_run(
+    image_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+):
+    request = parse(tiny(image_folder, tmp_path / "out", "--methods", "bf16"))
+    broken = Method("broken", "3lc:s=9", "broken")  # the command line would refuse it
+    status = controller.run(
+        dataclasses.replace(request, methods=[broken, *request.methods]), "pytest"
+    )
+    assert status == 1
+    assert "demo: broken failed:" in capfd.readouterr().err
+    failed, ended = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
+    assert "9" in failed["failed"]
+    assert failed["ms_per_step"] is None
+    assert ended["failed"] is None
+    assert ended["bit_equal"] is True
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def children_of(pid: int) -> list[int]:
+    """Process ids of the demo's workers."""
+    found = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in found.read_text().split()] if found.exists() else []
+
+
+def is_alive(pid: int) -> bool:
+    """False also for what is dead and not yet waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def endless_demo(image_folder: Path, tmp_path: Path):
+    """A demo that has begun to train and would go on for hours, and its workers' process ids."""
+    options = tiny(image_folder, tmp_path / "out", "--methods", "fp32", "--steps", "1000000")
+    demo = subprocess.Popen(
+        command(*options), cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    for line in demo.stderr:
+        if "step 0/" in line:
+            break
+    workers = children_of(demo.pid)
+    assert len(workers) == 2
+    yield demo, workers
+    demo.kill()
+    demo.wait()
+    demo.stderr.close()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_ends_all_workers(endless_demo, tmp_path: Path, number: int, status: int):
+    demo, workers = endless_demo
+    demo.send_signal(number)
+    assert demo.wait(20) == status
+    assert not any(map(is_alive, workers))
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_workers_end_with_a_controlling_process_that_is_killed(endless_demo):
+    demo, workers = endless_demo
+    demo.kill()
+    deadline = time.monotonic() + 20
+    while any(map(is_alive, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(is_alive, workers))
+
+
+def test_a_killed_worker_is_named(endless_demo, tmp_path: Path):
+    demo, workers = endless_demo
+    os.kill(workers[1], signal.SIGKILL)
+    _, told = demo.communicate(timeout=60)
+    assert demo.returncode == 1
+    assert "fp32 failed: rank 1 ended with signal SIGKILL" in told

@@ -1,0 +1,130 @@
+"""Real processes as ranks: started, watched, faulted and ended by a test.
+
+A worker is a function worker(rank, world_size, report, ...) of a test module. It runs in a process
+group over gloo on loopback; what it returns or raises comes back, and report(x) tells the test
+something meanwhile.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import tempfile
+import time
+import traceback
+
+import torch
+import torch.distributed as dist
+
+# Importing torch takes seconds; the fork server does it once for all ranks of all tests.
+_FORKSERVER = multiprocessing.get_context("forkserver")
+_FORKSERVER.set_forkserver_preload(["deltawire.torch", "torch.distributed", "ranks"])
+
+
+@dataclasses.dataclass
+class Outcome:
+    """How a rank ended: `value` it returned, or name and text of what it raised; `after` seconds
+    counted from when the test began to wait."""
+
+    value: object = None
+    raised: str | None = None
+    text: str = ""
+    after: float = 0.0
+
+
+def _run(worker, rank, world_size, init, pipe, args):
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{init}",
+        rank=rank,
+        world_size=world_size,
+        timeout=datetime.timedelta(seconds=60),
+    )
+    try:
+        outcome = Outcome(value=worker(rank, world_size, pipe.send, *args))
+    except BaseException as error:
+        traceback.print_exc()
+        outcome = Outcome(raised=type(error).__name__, text=str(error))
+    pipe.send(outcome)
+
+
+class Ranks:
+    """The running ranks of a test."""
+
+    def __init__(self, worker, world_size, args=(), method="forkserver"):
+        context = _FORKSERVER if method == "forkserver" else multiprocessing.get_context(method)
+        self._folder = tempfile.TemporaryDirectory(prefix="deltawire-ranks-")
+        init = os.path.join(self._folder.name, "store")
+        self.pipes, self.processes = [], []
+        for rank in range(world_size):
+            ours, theirs = context.Pipe(duplex=False)
+            process = context.Process(
+                target=_run, args=(worker, rank, world_size, init, theirs, args), daemon=True
+            )
+            process.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.processes.append(process)
+
+    def hear(self, rank, timeout=40.0):
+        """The next thing that a rank reports."""
+        if not self.pipes[rank].poll(timeout):
+            raise AssertionError(f"rank {rank} said nothing for {timeout} s")
+        return self.pipes[rank].recv()
+
+    def signal(self, rank, number):
+        os.kill(self.processes[rank].pid, number)
+
+    def outcomes(self, ranks=None, timeout=40.0):
+        """The outcomes of these ranks (default: all), by rank."""
+        start = time.monotonic()
+        waiting = set(range(len(self.processes)) if ranks is None else ranks)
+        found = {}
+        while waiting:
+            left = timeout - (time.monotonic() - start)
+            if left <= 0:
+                raise AssertionError(f"ranks {sorted(waiting)} didn't end in {timeout} s")
+            ready = multiprocessing.connection.wait([self.pipes[r] for r in waiting], left)
+            for rank in [r for r in waiting if self.pipes[r] in ready]:
+                outcome = self.pipes[rank].recv()
+                if isinstance(outcome, Outcome):
+                    outcome.after = time.monotonic() - start
+                    found[rank] = outcome
+                    waiting.discard(rank)
+        return found
+
+    def exit_codes(self, timeout=20.0):
+        for process in self.processes:
+            process.join(timeout)
+        return [process.exitcode for process in self.processes]
+
+    def end(self):
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGCONT)
+            process.kill()
+            process.join(10)
+        self._folder.cleanup()
+
+
+@contextlib.contextmanager
+def started(worker, world_size, *args, method="forkserver"):
+    """Ranks that end with the block, whatever happens in it."""
+    ranks = Ranks(worker, world_size, args, method)
+    try:
+        yield ranks
+    finally:
+        ranks.end()
+
+
+def results(worker, world_size, *args):
+    """Runs a worker to its end: the values, by rank. A rank that raises fails the test."""
+    with started(worker, world_size, *args) as ranks:
+        outcomes = ranks.outcomes(timeout=100)
+    for rank, outcome in sorted(outcomes.items()):
+        assert outcome.raised is None, f"rank {rank}: {outcome.raised}: {outcome.text}"
+    return [outcomes[rank].value for rank in range(world_size)]

@@ -1,0 +1,128 @@
+"""encode, decode and codecs of the package on NumPy arrays, and its exceptions."""
+
+import pickle
+
+import deltawire
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+SPECS = [info.name for info in deltawire.codecs()]
+LOSSLESS = [info.name for info in deltawire.codecs() if info.lossless]
+
+
+def test_the_registry_describes_every_codec():
+    assert {"fp32", "bf16", "3lc"} <= set(SPECS)
+    for info in deltawire.codecs():
+        assert info.summary and info.source and info.default_pattern
+        for parameter in info.parameters:
+            assert parameter.name and parameter.range and parameter.meaning
+            assert f"{parameter.name}={parameter.default_value}" in repr(info) or info.parameters
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0, 2), (1000,), (7, 11, 13), (1,) * 8])
+def test_shapes_come_back(spec, shape):
+    array = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+    out = deltawire.decode(deltawire.encode(np.asarray(array), spec))
+    assert out.shape == shape and out.dtype == np.float32
+    if spec in LOSSLESS:
+        assert out.tobytes() == np.asarray(array).tobytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    hnp.arrays(np.float32, hnp.array_shapes(max_dims=4, max_side=20), elements=st.floats(width=32))
+)
+def test_lossless_codecs_give_every_bit_back(array):
+    for spec in LOSSLESS:
+        out = deltawire.decode(deltawire.encode(array, spec, min_elements=0))
+        assert out.tobytes() == array.tobytes()
+
+
+def test_3lc_is_small_and_within_its_maximum():
+    array = np.random.default_rng(5).standard_normal(100_000).astype(np.float32)
+    data = deltawire.encode(array, "3lc:s=1.0")
+    assert len(data) < array.nbytes / 16
+    out = deltawire.decode(data)
+    largest = np.abs(array).max()
+    assert np.unique(np.abs(out)).size <= 2 and np.abs(out - array).max() <= largest
+
+
+def test_slices_and_other_bytes_like_objects():
+    array = np.arange(2000, dtype=np.float32).reshape(40, 50)
+    data = deltawire.encode(array[:, ::2], "fp32")
+    for held in (data, bytearray(data), memoryview(data)):
+        assert np.array_equal(deltawire.decode(held), array[:, ::2])
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros(4), np.zeros(4, np.float16), np.zeros(4, np.int32), np.zeros(4, ">f4"), [1.0, 2.0]],
+)
+def test_other_dtypes_are_type_errors(array):
+    with pytest.raises(TypeError, match="convert") as caught:
+        deltawire.encode(array, "fp32")
+    assert caught.value.code == "UnsupportedDType"
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "says"),
+    [
+        ("4lc", "UnknownCodec", "3lc"),
+        ("3lc:s=7", "InvalidArgument", "s"),
+        ("3lc:speed=1", "InvalidArgument", "speed"),
+        ("", "UnknownCodec", "codec"),
+    ],
+)
+def test_bad_specs_are_value_errors(spec, code, says):
+    with pytest.raises(ValueError, match=says) as caught:
+        deltawire.encode(np.zeros(1000, np.float32), spec)
+    assert isinstance(caught.value, deltawire.DeltawireError)
+    assert caught.value.code == code
+    assert "\n" not in str(caught.value)
+
+
+def test_nan_is_refused_where_the_codec_cant_carry_it():
+    array = np.zeros(1000, np.float32)
+    array[17] = np.nan
+    with pytest.raises(deltawire.DeltawireError, match="17") as caught:
+        deltawire.encode(array, "3lc")
+    assert caught.value.code == "NotFinite"
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_damaged_files_are_errors(spec):
+    data = deltawire.encode(np.linspace(-1, 1, 600, dtype=np.float32), spec)
+    for length in range(0, len(data), 7):
+        with pytest.raises(deltawire.DeltawireError):
+            deltawire.decode(data[:length])
+    rng = np.random.default_rng(11)
+    for at in rng.integers(0, len(data), 200):
+        flipped = bytearray(data)
+        flipped[at] ^= 1 << int(rng.integers(0, 8))
+        with pytest.raises((deltawire.DeltawireError, TypeError)):
+            deltawire.decode(bytes(flipped))
+
+
+def test_large_claims_take_no_memory():
+    data = deltawire.encode(np.zeros(1_000_000, np.float32), "3lc")
+    with pytest.raises(deltawire.DeltawireError, match="max_elements") as caught:
+        deltawire.decode(data, max_elements=999_999)
+    assert caught.value.code == "Limit"
+    assert deltawire.decode(data, max_elements=1_000_000).size == 1_000_000
+
+
+def test_errors_survive_pickling():
+    error = deltawire.DeltawireError("rank 3 is gone", "PeerLost", 3)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.code, copy.suspect) == ("rank 3 is gone", "PeerLost", 3)
+
+
+def test_link_shapes_are_checked():
+    assert deltawire.LinkShape().bytes_per_second == 12.5e6
+    for wrong in ({"bytes_per_second": 0}, {"burst_bytes": 0}, {"burst_bytes": 16385}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            deltawire.LinkShape(**wrong)

@@ -1,0 +1,254 @@
+"""One rank is killed, frozen, interrupted or raises: the others name it, in time."""
+
+import contextlib
+import dataclasses
+import os
+import signal
+import time
+
+import deltawire.torch
+import pytest
+import torch
+from models import Net, batch, train_step, wrapped
+from ranks import started
+
+VICTIM = 1
+LONG = 60.0  # a timeout that a test never waits for
+
+
+@dataclasses.dataclass
+class Plan:
+    """What the ranks of a failure test do. `fault` runs on the victim after `steps` steps."""
+
+    timeout: float = LONG
+    spec: str = "fp32"
+    fault: str = ""
+    pause: float = 0.0  # seconds between steps
+
+
+def raise_outside(hook, model, report):
+    """A bug in the training loop; the process lives on."""
+    report("raised")
+    try:
+        raise ZeroDivisionError("a bug of the training loop")
+    except ZeroDivisionError:
+        time.sleep(30)
+
+
+def raise_in_backward(hook, model, report):
+    """A bug in the user's autograd code, amid a backward pass; the process ends."""
+
+    def fail(_gradient):
+        raise ZeroDivisionError("a bug of the backward pass")
+
+    x, _ = batch(VICTIM, 0)
+    y = model.module.layers[2](x)
+    y.register_hook(fail)
+    report("raised")
+    y.sum().backward()
+
+
+def train_on_nan(hook, model, report):
+    """A loss that has diverged: 3LC can't carry it."""
+    report("nan")
+    x, _ = batch(VICTIM, 0)
+    (model(x) * float("nan")).sum().backward()
+
+
+def grow_children(hook, model, report):
+    """Like DataLoader workers: forked, alive, and they outlive this rank."""
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    report(("child", child))
+
+
+def train_until_it_fails(rank, world_size, report, plan):
+    """Trains for ever. Returns what the error was, as the training loop and as the hook has it."""
+    model = wrapped(Net())
+    hook = deltawire.torch.register(model, plan.spec, timeout=plan.timeout)
+    error = None
+    for step in range(100_000):
+        if step == 3:
+            report("training")
+            if rank == VICTIM and plan.fault:
+                globals()[plan.fault](hook, model, report)
+        if plan.pause and step >= 3:
+            time.sleep(plan.pause)
+        try:
+            train_step(model, rank, step)
+        except RuntimeError as caught:
+            error = caught
+            break
+    last = hook.last_error
+    began = time.monotonic()
+    hook.close()
+    return {
+        "shown": str(error),
+        "code": last.code,
+        "suspect": last.suspect,
+        "last": str(last),
+        "close_s": time.monotonic() - began,
+    }
+
+
+def check_survivors(outcomes, within, codes):
+    for rank, outcome in sorted(outcomes.items()):
+        assert outcome.raised is None, outcome
+        value = outcome.value
+        print(f"rank {rank} after {outcome.after:.2f} s [{value['code']}]: {value['shown']}")
+        assert value["suspect"] == VICTIM
+        assert value["code"] in codes
+        assert f"rank {VICTIM}" in value["shown"]
+        assert value["last"] in value["shown"], "the training loop sees another message"
+        assert within[0] <= outcome.after <= within[1]
+        assert value["close_s"] < 2
+
+
+def others(world_size):
+    return [rank for rank in range(world_size) if rank != VICTIM]
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_a_killed_rank_with_living_children_is_named_at_once(world_size):
+    with started(train_until_it_fails, world_size, Plan(fault="grow_children")) as ranks:
+        for rank in range(world_size):
+            assert ranks.hear(rank) == "training"
+        _, child = ranks.hear(VICTIM)
+        try:
+            ranks.signal(VICTIM, signal.SIGKILL)
+            outcomes = ranks.outcomes(others(world_size))
+            os.kill(child, 0)  # the child has been alive all the time
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+    check_survivors(outcomes, (0, 3), {"PeerLost", "Aborted"})
+
+
+def test_a_frozen_rank_is_named_by_all_at_the_deadline():
+    with started(train_until_it_fails, 3, Plan(timeout=4.0)) as ranks:
+        for rank in range(3):
+            assert ranks.hear(rank) == "training"
+        ranks.signal(VICTIM, signal.SIGSTOP)
+        outcomes = ranks.outcomes(others(3))
+    check_survivors(outcomes, (2.5, 7), {"Timeout"})
+
+
+def test_a_rank_that_raises_and_lives_on_is_named_at_the_deadline():
+    with started(train_until_it_fails, 3, Plan(timeout=3.0, fault="raise_outside")) as ranks:
+        assert [ranks.hear(VICTIM), ranks.hear(VICTIM)] == ["training", "raised"]
+        outcomes = ranks.outcomes(others(3))
+    check_survivors(outcomes, (1.5, 6), {"Timeout"})
+
+
+def test_a_rank_that_raises_and_ends_is_named_at_once():
+    with started(train_until_it_fails, 3, Plan(fault="raise_in_backward")) as ranks:
+        assert [ranks.hear(VICTIM), ranks.hear(VICTIM)] == ["training", "raised"]
+        own = ranks.outcomes([VICTIM])[VICTIM]
+        outcomes = ranks.outcomes(others(3))
+    assert own.raised == "ZeroDivisionError"
+    check_survivors(outcomes, (0, 3), {"PeerLost", "Aborted"})
+
+
+def test_a_rank_whose_hook_fails_is_named_at_once_everywhere():
+    plan = Plan(spec="3lc", fault="train_on_nan")
+    with started(train_until_it_fails, 3, plan) as ranks:
+        assert [ranks.hear(VICTIM), ranks.hear(VICTIM)] == ["training", "nan"]
+        outcomes = ranks.outcomes()
+    own = outcomes.pop(VICTIM)
+    assert own.raised == "RuntimeError" and "deltawire" in own.text
+    check_survivors(outcomes, (0, 3), {"NotFinite", "Aborted"})
+
+
+def test_frozen_and_thawed_rank_fails_too():
+    """It finds itself expelled, instead of training on alone."""
+    with started(train_until_it_fails, 3, Plan(timeout=2.0)) as ranks:
+        for rank in range(3):
+            assert ranks.hear(rank) == "training"
+        ranks.signal(VICTIM, signal.SIGSTOP)
+        ranks.outcomes(others(3))
+        ranks.signal(VICTIM, signal.SIGCONT)
+        own = ranks.outcomes([VICTIM])[VICTIM]
+    assert own.raised is None and own.value["code"] in {"Timeout", "Aborted", "PeerLost"}, own
+
+
+def wait_for_a_slow_rank(rank, world_size, report):
+    """Rank 0 is slow, so that the others wait in backward when Ctrl-C comes to the victim."""
+    model = wrapped(Net())
+    hook = deltawire.torch.register(model, "fp32", timeout=LONG)
+    for step in range(3):
+        train_step(model, rank, step)
+    report("training")
+    if rank == 0:
+        time.sleep(4)
+    try:
+        train_step(model, rank, 3)
+    except KeyboardInterrupt:
+        last = hook.last_error
+        return "KeyboardInterrupt", "", last.code if last else None, last.suspect if last else None
+    except RuntimeError as error:
+        return "RuntimeError", str(error), hook.last_error.code, hook.last_error.suspect
+    return None
+
+
+def test_ctrl_c_on_one_rank_ends_all():
+    with started(wait_for_a_slow_rank, 3) as ranks:
+        for rank in range(3):
+            assert ranks.hear(rank) == "training"
+        time.sleep(1)  # by now ranks 1 and 2 wait
+        ranks.signal(VICTIM, signal.SIGINT)
+        quick = ranks.outcomes([1, 2])
+        slow = ranks.outcomes([0])
+    print({rank: (o.raised, o.text, o.value, o.after) for rank, o in {**quick, **slow}.items()})
+    assert quick[VICTIM].value[0] == "KeyboardInterrupt" and quick[VICTIM].after < 2
+    for outcome in (quick[2], slow[0]):
+        kind, text, code, suspect = outcome.value
+        assert (kind, code, suspect) == ("RuntimeError", "Aborted", VICTIM)
+        assert f"interrupted on rank {VICTIM}" in text
+    assert quick[2].after < 2
+
+
+def own_handler(rank, world_size, report):
+    """A program that finishes its step on Ctrl-C: nothing may be aborted."""
+    asked = []
+    signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    model = wrapped(Net())
+    hook = deltawire.torch.register(model, "fp32", timeout=LONG)
+    report("training")
+    for step in range(400):
+        train_step(model, rank, step)
+        if step >= 50 and hook.last_error:
+            break
+    return len(asked), hook.last_error, signal.set_wakeup_fd(-1) >= 0
+
+
+def test_a_handler_of_the_program_keeps_the_last_word():
+    with started(own_handler, 2) as ranks:
+        assert [ranks.hear(0), ranks.hear(1)] == ["training"] * 2
+        ranks.signal(VICTIM, signal.SIGINT)
+        outcomes = ranks.outcomes()
+    assert outcomes[VICTIM].value[:2] == (1, None), outcomes
+    assert outcomes[0].value[:2] == (0, None)
+    assert outcomes[0].value[2], "no wakeup descriptor was set: nothing was tested"
+
+
+def wakeup_chain(rank, world_size, report):
+    """The descriptor of before gets its bytes, and comes back at the end."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end)
+    signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    hook = deltawire.torch.register(wrapped(Net()), "fp32")
+    os.kill(os.getpid(), signal.SIGUSR1)
+    forwarded = os.read(read_end, 8)
+    hook.close()
+    restored = signal.set_wakeup_fd(-1) == write_end
+    torch.distributed.barrier()
+    return forwarded == bytes([signal.SIGUSR1]), restored
+
+
+def test_the_wakeup_descriptor_of_before_is_served_and_restored():
+    with started(wakeup_chain, 2) as ranks:
+        for outcome in ranks.outcomes().values():
+            assert outcome.value == (True, True), outcome

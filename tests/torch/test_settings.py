@@ -1,0 +1,161 @@
+"""What register refuses: alike on every rank, at once, in one clear line."""
+
+import os
+import socket
+
+import deltawire
+import deltawire.torch
+import pytest
+import torch.distributed as dist
+from models import Net, train_step, wrapped
+from ranks import started
+from torch.nn.parallel import DistributedDataParallel
+
+
+def register_with(rank, world_size, report, settings):
+    """Registers with settings[rank]; then shows that the group is still usable."""
+    model = wrapped(Net())
+    spec, options = settings[rank]
+    try:
+        deltawire.torch.register(model, spec, **options)
+        caught = None
+    except Exception as error:
+        caught = (type(error).__name__, str(error), getattr(error, "suspect", None))
+    dist.barrier()
+    return caught
+
+
+def errors_of(*settings):
+    with started(register_with, len(settings), settings) as ranks:
+        outcomes = ranks.outcomes(timeout=15)
+    assert all(o.raised is None for o in outcomes.values()), outcomes
+    caught = [outcomes[rank].value for rank in range(len(settings))]
+    print(caught)
+    assert all("\n" not in error[1] for error in caught)
+    return caught
+
+
+@pytest.mark.parametrize(
+    ("other", "texts"),
+    [
+        (("3lc:s=1.5", {}), ("s=1.5", "s=1.75")),
+        (("bf16", {}), ("bf16", "3lc")),
+        (("3lc:s=1.75", {"min_elements": 7}), ("min_elements=7", "min_elements=256")),
+    ],
+)
+def test_another_ranks_settings_are_named_by_all(other, texts):
+    usual = ("3lc:s=1.75", {})
+    caught = errors_of(usual, other, usual)
+    assert len(set(caught)) == 1, "the ranks disagree about what is wrong"
+    kind, text, suspect = caught[0]
+    assert kind == "DeltawireError" and suspect == 1 and "rank 1" in text
+    assert all(part in text for part in texts)
+
+
+def test_a_spec_that_is_wrong_everywhere():
+    caught = errors_of(("3lc:s=9", {}), ("3lc:s=9", {}))
+    assert len(set(caught)) == 1
+    assert caught[0][0] == "InvalidArgumentError" and "s" in caught[0][1]
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (("fp32", {"interface": "nosuch0"}), "nosuch0"),
+        (("fp33", {}), "fp33"),
+        (("fp32", {"timeout": 0}), "timeout"),
+        (("fp32", {"revert": "undo"}), "undo"),
+        (("fp32", {"min_elements": -1}), "min_elements"),
+        (("fp32", {"link": 100}), "LinkShape"),
+    ],
+)
+def test_a_rank_that_cant_register_tells_the_others(bad, says):
+    good = ("fp32", {})
+    first, own, third = errors_of(good, bad, good)
+    assert own[0] in ("InvalidArgumentError", "TypeError", "DeltawireError") and says in own[1]
+    for _kind, text, suspect in (first, third):
+        assert suspect == 1 and "rank 1 could not register" in text and says in text
+
+
+def refused_models(rank, world_size, report):
+    caught = []
+
+    def attempt(model):
+        try:
+            deltawire.torch.register(model, "fp32")
+        except (TypeError, ValueError) as error:
+            caught.append((type(error).__name__, str(error)))
+
+    attempt(Net())
+    attempt(DistributedDataParallel(Net().half()))
+    attempt(DistributedDataParallel(Net().double()))
+    model = wrapped(Net())
+    hook = deltawire.torch.register(model, "fp32")
+    attempt(model)
+    train_step(model, rank, 0)
+    model = wrapped(Net())
+    model.mixed_precision = object()  # what DDP keeps of the argument
+    attempt(model)
+    model = wrapped(Net())
+    model.register_comm_hook(None, hook.deltawire_hook)
+    attempt(model)
+    return caught
+
+
+def test_models_that_cant_have_the_hook():
+    with started(refused_models, 2) as ranks:
+        outcomes = ranks.outcomes()
+    expected = [
+        ("DTypeError", "DistributedDataParallel"),
+        ("DTypeError", "'layers.0.0.weight' is torch.float16 on cpu"),
+        ("DTypeError", "'layers.0.0.weight' is torch.float64 on cpu"),
+        ("InvalidArgumentError", "hook already"),
+        ("InvalidArgumentError", "mixed_precision"),
+        ("InvalidArgumentError", "hook already"),
+    ]
+    for outcome in outcomes.values():
+        assert outcome.raised is None, outcome
+        assert len(outcome.value) == len(expected), outcome.value
+        for (kind, text), (wanted, says) in zip(outcome.value, expected, strict=True):
+            assert kind == wanted and says in text
+
+
+def alone(rank, world_size, report):
+    deltawire.torch.register(wrapped(Net()), "fp32")
+
+
+def test_world_size_one():
+    with started(alone, 1) as ranks:
+        outcome = ranks.outcomes()[0]
+    assert outcome.raised == "InvalidArgumentError" and "world size is 1" in outcome.text
+    assert "\n" not in outcome.text
+
+
+def loopback_elsewhere(rank, world_size, report):
+    """Two machines, as far as the offers say; MASTER_ADDR is missing."""
+    os.environ.pop("MASTER_ADDR", None)
+    socket.gethostname = lambda: f"host{rank}"
+    deltawire.torch.register(wrapped(Net()), "fp32")
+
+
+def test_loopback_between_machines_is_refused():
+    with started(loopback_elsewhere, 2) as ranks:
+        for outcome in ranks.outcomes().values():
+            assert outcome.raised == "InvalidArgumentError"
+            assert "MASTER_ADDR" in outcome.text and "host1" in outcome.text
+
+
+def subgroups(rank, world_size, report):
+    """Two pairs of ranks, each with a model of its own."""
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    model = wrapped(Net(), process_group=pairs[rank // 2])
+    hook = deltawire.torch.register(model, "3lc")
+    train_step(model, rank, 0)
+    return hook.rank, hook.world_size, hook.step_records[0]["digest"]
+
+
+def test_a_model_on_a_subgroup():
+    with started(subgroups, 4) as ranks:
+        values = [outcome.value for _, outcome in sorted(ranks.outcomes().items())]
+    assert [value[:2] for value in values] == [(0, 2), (1, 2)] * 2
+    assert values[0][2] == values[1][2] != values[2][2] == values[3][2]

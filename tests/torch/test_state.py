@@ -1,0 +1,82 @@
+"""Checkpoints: residuals go out and come back, and only where they belong."""
+
+import deltawire
+import deltawire.torch
+import torch
+from models import Net, fingerprint, train_step, wrapped
+from ranks import results
+
+SPEC = "3lc:s=1.5"
+
+
+def round_trip(rank, world_size, report):
+    model = wrapped(Net())
+    hook = deltawire.torch.register(model, SPEC)
+    for step in range(4):
+        train_step(model, rank, step)
+    saved, parameters = (
+        hook.state_dict(),
+        {k: v.clone() for k, v in model.module.state_dict().items()},
+    )
+    for step in range(4, 7):  # saving disturbs nothing
+        train_step(model, rank, step)
+    straight = fingerprint(model)
+
+    finals = []
+    for state in (saved, None):
+        module = Net()
+        module.load_state_dict(parameters)
+        model = wrapped(module)
+        again = deltawire.torch.register(model, SPEC)
+        if state is not None:
+            again.load_state_dict(state)
+        for step in range(4, 7):
+            train_step(model, rank, step)
+        finals.append(fingerprint(model))
+        again.close()
+    return straight, *finals, saved["residuals"].dtype, saved["residuals"].numel(), hook.last_error
+
+
+def test_a_restored_run_goes_on_bit_for_bit():
+    for straight, restored, without, dtype, count, error in results(round_trip, 2):
+        assert error is None and dtype == torch.uint8 and count > 0
+        assert restored == straight
+        assert without != straight, "the residuals made no difference: nothing was tested"
+
+
+def wrong_states(rank, world_size, report):
+    model = wrapped(Net())
+    hook = deltawire.torch.register(model, SPEC)
+    train_step(model, rank, 0)
+    good = hook.state_dict()
+    caught = []
+    for change in (
+        {"rank": 1 - rank},
+        {"world_size": 3},
+        {"spec": "direct(fp32)"},
+        {"version": 2},
+        {"residuals": good["residuals"][:-3]},
+        {"residuals": torch.zeros(100, dtype=torch.uint8)},
+    ):
+        try:
+            hook.load_state_dict({**good, **change})
+        except deltawire.DeltawireError as error:
+            caught.append((type(error).__name__, str(error)))
+    try:
+        hook.load_state_dict({"version": 1})
+    except ValueError as error:
+        caught.append((type(error).__name__, str(error)))
+    assert torch.equal(hook.state_dict()["residuals"], good["residuals"])
+    train_step(model, rank, 1)  # nothing was harmed
+    hook.close()
+    assert torch.is_tensor(hook.state_dict()["residuals"])  # also after close
+    return caught
+
+
+def test_states_of_others_are_refused():
+    for rank, caught in enumerate(results(wrong_states, 2)):
+        kinds, texts = zip(*caught, strict=True)
+        assert kinds[:4] == ("InvalidArgumentError",) * 4 and kinds[6] == "InvalidArgumentError"
+        assert kinds[4:6] == ("DeltawireError",) * 2
+        assert f"rank {1 - rank}" in texts[0] and "world_size 3" in texts[1]
+        assert "direct(fp32)" in texts[2] and "residuals" in texts[6]

@@ -1,0 +1,195 @@
+"""Training through the hook: fp32 equals plain DDP, every codec keeps replicas bit-equal."""
+
+import copy
+import time
+
+import deltawire
+import deltawire.torch
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from models import Net, backward, fingerprint, train_step, wrapped
+from ranks import results, started
+
+STEPS = 5
+
+
+def local_gradients(module, rank, step):
+    """What this rank alone would compute, one flat array per parameter."""
+    backward(module, rank, step)
+    return [p.grad.detach().clone() for p in module.parameters()]
+
+
+def mean_in_rank_order(rank, world_size, gradients):
+    """The stated arithmetic of `direct(fp32)`: sum, in rank order, of products with 1/N."""
+    scale = np.float32(1) / np.float32(world_size)
+    means = []
+    for gradient in gradients:
+        shares = [torch.empty_like(gradient) for _ in range(world_size)]
+        dist.all_gather(shares, gradient)
+        total = np.zeros(gradient.shape, np.float32)
+        for share in shares:
+            total = total + scale * share.numpy()
+        means.append(total)
+    return means
+
+
+def compare_with_plain(rank, world_size, report):
+    module = Net()
+    plain, hooked = wrapped(copy.deepcopy(module)), wrapped(module)
+    hook = deltawire.torch.register(hooked, "fp32")
+    bit_equal, worst = True, 0.0
+    for step in range(STEPS):
+        alone = copy.deepcopy(module)
+        expected = mean_in_rank_order(rank, world_size, local_gradients(alone, rank, step))
+        backward(plain, rank, step)
+        backward(hooked, rank, step)
+        for ours, theirs, stated in zip(
+            hooked.parameters(), plain.parameters(), expected, strict=True
+        ):
+            assert ours.grad.numpy().tobytes() == stated.tobytes(), "not the stated arithmetic"
+            bit_equal &= torch.equal(ours.grad, theirs.grad)
+            gap = (ours.grad - theirs.grad).norm() / theirs.grad.norm()
+            worst = max(worst, gap.item())
+        with torch.no_grad():  # both go on from the same point: rounding doesn't pile up
+            for ours, theirs in zip(hooked.parameters(), plain.parameters(), strict=True):
+                ours -= 0.05 * ours.grad
+                theirs.copy_(ours)
+    metrics = hook.metrics()
+    hook.close()
+    return bit_equal, worst, metrics
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_fp32_is_the_stated_sum_and_near_plain_ddp(world_size):
+    elements = sum(p.numel() for p in Net().parameters())
+    sent = 0
+    for rank, (bit_equal, worst, metrics) in enumerate(results(compare_with_plain, world_size)):
+        print(f"rank {rank} of {world_size}: bit-equal to plain {bit_equal}, gap {worst:.1e}")
+        assert worst <= 1e-6
+        assert metrics["steps"] == STEPS
+        assert metrics["elements"] == elements
+        assert metrics["traffic_bytes_sent"] >= metrics["total_bytes_sent"]
+        assert metrics["traffic_bytes_received"] > 0
+        sent += metrics["bytes_sent"]
+    # Every value goes to its owner N - 1 times and comes back N - 1 times; headers on top.
+    values = 2 * (world_size - 1) * 4 * elements
+    assert values <= sent <= 1.1 * values
+
+
+def train_every_codec(rank, world_size, report, ddp_options, sometimes):
+    seen = {}
+    for info in deltawire.codecs():
+        model = wrapped(Net(sometimes), **ddp_options)
+        hook = deltawire.torch.register(model, info.name, min_elements=100)
+        for step in range(STEPS + 1):
+            train_step(model, rank, step)
+        records = list(hook.step_records)
+        seen[info.name] = (
+            fingerprint(model),
+            [record["digest"] for record in records],
+            [record["buckets"] for record in records],
+            sum(record["bytes_sent"] for record in records),
+        )
+        hook.close()
+    return seen
+
+
+MODES = {
+    "default": ({}, False),
+    "static_graph": ({"static_graph": True}, False),
+    "find_unused": ({"find_unused_parameters": True}, True),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_replicas_stay_bit_equal_through_the_bucket_rebuild(world_size, mode):
+    ddp_options, sometimes = MODES[mode]
+    ranks = results(train_every_codec, world_size, ddp_options, sometimes)
+    fingerprints = set()
+    for codec, (state, digests, buckets, sent) in ranks[0].items():
+        for other in ranks[1:]:
+            assert other[codec][0] == state, f"{codec}: replicas differ"
+            assert other[codec][1] == digests
+        assert len(set(digests)) == len(digests), "the means of different steps look alike"
+        assert max(buckets) > 1, "one bucket only: nothing was tested"
+        if mode != "find_unused":
+            assert buckets[0] == 1 and buckets[-1] > 1, "no bucket was rebuilt"
+        fingerprints.add(state)
+        if codec == "3lc":
+            assert 8 * sent < ranks[0]["fp32"][3]
+    assert len(fingerprints) == len(ranks[0]), (
+        "two codecs gave the same model: one of them did nothing"
+    )
+
+
+def accumulate(rank, world_size, report):
+    model = wrapped(Net())
+    hook = deltawire.torch.register(model, "3lc:s=1.75")
+    losses = []
+    for _ in range(20):
+        x, y = torch.ones(8, 64), torch.zeros(8, 64)
+        model.zero_grad()
+        with model.no_sync():
+            (model(x) - y).square().mean().backward()
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        losses.append(loss.item())
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.05 * parameter.grad
+    return losses, fingerprint(model), hook.metrics()["steps"]
+
+
+def test_gradient_accumulation_and_learning():
+    (losses, state, steps), other = results(accumulate, 2)
+    assert state == other[1] and steps == 20
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def shaped(rank, world_size, report):
+    model = wrapped(Net())
+    link = deltawire.LinkShape(bytes_per_second=1e6)
+    deltawire.torch.register(model, "fp32", link=link)
+    train_step(model, rank, 0)
+    start = time.monotonic()
+    train_step(model, rank, 1)
+    return time.monotonic() - start
+
+
+def test_a_shaped_link_takes_its_time():
+    bytes_each_way = 4 * sum(p.numel() for p in Net().parameters())  # 100 KB: 0.1 s at 1 MB/s
+    for seconds in results(shaped, 2):
+        assert seconds > 0.6 * bytes_each_way / 1e6
+
+
+def leave_without_close(rank, world_size, report):
+    model = wrapped(Net())
+    hook = deltawire.torch.register(model, "3lc")
+    train_step(model, rank, 0)
+    leave_without_close.kept = model, hook
+    return hook.last_error
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_process_ends_without_close(method):
+    with started(leave_without_close, 2, method=method) as ranks:
+        for outcome in ranks.outcomes().values():
+            assert outcome.raised is None and outcome.value is None, outcome
+        assert ranks.exit_codes() == [0, 0]
+
+
+def drop_the_model(rank, world_size, report):
+    for _ in range(3):  # the model goes, the hook with it, and its thread and sockets too
+        model = wrapped(Net())
+        deltawire.torch.register(model, "fp32")
+        train_step(model, rank, 0)
+        del model
+    return len(deltawire.torch.hook.interrupt._watcher.hooks())
+
+
+def test_models_that_are_dropped_leave_nothing_behind():
+    for alive in results(drop_the_model, 2):
+        assert alive <= 1

@@ -94,8 +94,9 @@ class Codec {
 
   // Encodes part + residual and leaves in `residual` what was not sent (error feedback fused into the
   // encoding). `residual` is empty (no error feedback) or has part.count values.
-  // Errors: kUnsupportedDType, kOutputTooSmall, kNotFinite (message names the element), kRange; then
-  // `residual` is untouched and `out` unspecified. Allocates nothing on success.
+  // Errors: kUnsupportedDType, kOutputTooSmall, kInvalidArgument (a residual of another count), kLimit (chunk
+  // ends beyond 32 bits), kNotFinite (message names the element), kRange; then `residual` is untouched and
+  // `out` unspecified. Allocates nothing on success.
   virtual Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
                                      const PartBuffer& out) const = 0;
 

@@ -20,7 +20,8 @@ class Settings:
         batch: images a step on each rank.
         seed: of initial parameters and the order of images.
         lr, momentum: of SGD; lr at the first step.
-        clip: the mean gradient's norm is at most this; 0 is any.
+        clip: the mean gradient's norm is at most this; 0 is any. It hardly touches fp32, but keeps
+            very sparse methods, which send rare and large values, from diverging.
         link: as on the command line.
         bytes_per_second: of the link; None is the bare loopback.
         namespaces: the link is a real one, not shaped in the transport.

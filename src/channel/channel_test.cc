@@ -1,13 +1,13 @@
 #include "deltawire/channel.h"
 
-#include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
-
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include "base/random.h"
 #include "channel/message_encoder.h"
@@ -60,7 +60,8 @@ std::unique_ptr<Channel> channel(std::string_view spec, const ChannelOptions& op
   return std::move(*made);
 }
 
-const std::vector<std::string> kSpecs{"fp32", "bf16", "3lc", "3lc:s=1.75", "3lc:s=1.5,mode=paper", "3lc:runs=off"};
+const std::vector<std::string> kSpecs{"fp32",        "bf16", "3lc", "3lc:s=1.75", "3lc:s=1.5,mode=paper",
+                                      "3lc:runs=off"};
 
 TEST(Channel, RoundTripWithinTheBound) {
   for (const std::string& spec : kSpecs) {

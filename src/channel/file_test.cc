@@ -1,9 +1,9 @@
 #include "deltawire/file.h"
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "base/random.h"
 

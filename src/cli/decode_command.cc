@@ -64,8 +64,7 @@ void add_decode_command(CLI::App& app, Command& chosen) {
       "Verifies every checksum; writes OUT.npy whole or not at all.\n\n"
       "Examples:\n"
       "  deltawire decode gradient.dw gradient.npy\n"
-      "  deltawire decode gradient.dw - | python -c 'import io, sys, numpy; "
-      "print(numpy.load(io.BytesIO(sys.stdin.buffer.read())))'\n");
+      "  ssh host 'cat update.dw' | deltawire decode - update.npy --force\n");
   command->callback([&chosen, options] { chosen = [options] { return decode(*options); }; });
 }
 

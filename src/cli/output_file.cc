@@ -100,8 +100,13 @@ Outcome<void> OutputFile::open_unfinished() {
   const SignalPause pause;
   descriptor_ = mkstemp(name.data());
   if (descriptor_ < 0) {
-    if (errno == ENOENT) return failed(path_ + ": its folder does not exist; create it first");
-    return failed_system_call(path_, "cannot be written, its folder takes no new file", errno);
+    const int reason = errno;
+    std::error_code unknown;
+    const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
+    if (!folder.empty() && !std::filesystem::exists(folder, unknown) && !unknown) {
+      return failed(path_ + ": its folder does not exist; create it first");
+    }
+    return failed_system_call(path_, "cannot be written, its folder takes no new file", reason);
   }
   fchmod(descriptor_, usual_mode());
   unfinished_ = std::move(name);

@@ -1,13 +1,14 @@
-#include <gtest/gtest.h>
+#include "deltawire/frame.h"
 
 #include <array>
 #include <cstring>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "base/random.h"
-#include "deltawire/frame.h"
 #include "wire/frame_builder.h"
 #include "wire/frame_layout.h"
 #include "wire/hashes.h"
@@ -145,9 +146,9 @@ TEST(Frame, NewerVersionIsNamed) {
 // Every 32-bit number of header and index, with its checksum repaired, set to each nasty number: a value or
 // an error, and never a read outside (the sanitizers watch).
 TEST(Frame, NastyNumbersAreRefused) {
-  constexpr std::array<std::uint32_t, 16> kNasty{0,          1,          2,          0x7F,       0x80,       0xFF,
-                                                 0xFFFF,     0x10000,    0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFF,
-                                                 0xFFFFFFFE, 0xFFFFFFF8, 0x10000000, 0x20000000};
+  constexpr std::array<std::uint32_t, 16> kNasty{
+      0,          1,          2,          0x7F,       0x80,       0xFF,       0xFFFF,     0x10000,
+      0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFF8, 0x10000000, 0x20000000};
   const Frame good = small_frame();
   const std::size_t head = 64 + 2 * 16 + 3 * 8;
   int accepted = 0;

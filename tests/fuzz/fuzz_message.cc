@@ -51,8 +51,8 @@ void decode(Bytes data) {
                                  {"b", {second.data(), second.size(), DType::kF32}, 0}};
   static const std::vector<std::byte> wanted = [&] {
     std::vector<std::byte> all;
-    for (const Bytes piece : *channel->encode(parts, MessageId{}))
-      all.insert(all.end(), piece.begin(), piece.end());
+    const auto pieces = channel->encode(parts, MessageId{});
+    for (const Bytes piece : *pieces) all.insert(all.end(), piece.begin(), piece.end());
     channel->commit();
     return all;
   }();

@@ -87,6 +87,8 @@ TEST_P(DirectTcp, AKilledRankIsNamedThoughItsChildLives) {
     train(context, {}, [&](std::uint64_t step) {
       // Like a DataLoader worker: forked with the sockets, and outliving its parent.
       if (context.rank == 1 && step == 2 && fork() == 0) {
+        close(STDOUT_FILENO);  // or the test's runner waits for this child too
+        close(STDERR_FILENO);
         std::this_thread::sleep_for(std::chrono::seconds(15));
         _exit(0);
       }

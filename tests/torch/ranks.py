@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 # Importing torch takes seconds; the fork server does it once for all ranks of all tests.
 _FORKSERVER = multiprocessing.get_context("forkserver")
-_FORKSERVER.set_forkserver_preload(["deltawire.torch", "torch.distributed", "ranks"])
+_FORKSERVER.set_forkserver_preload(["deltawire.torch", "pytest", "models", "ranks"])
 
 
 @dataclasses.dataclass
@@ -70,7 +70,7 @@ class Ranks:
             self.pipes.append(ours)
             self.processes.append(process)
 
-    def hear(self, rank, timeout=40.0):
+    def hear(self, rank, timeout=90.0):
         """The next thing that a rank reports."""
         if not self.pipes[rank].poll(timeout):
             raise AssertionError(f"rank {rank} said nothing for {timeout} s")
@@ -79,7 +79,7 @@ class Ranks:
     def signal(self, rank, number):
         os.kill(self.processes[rank].pid, number)
 
-    def outcomes(self, ranks=None, timeout=40.0):
+    def outcomes(self, ranks=None, timeout=90.0):
         """The outcomes of these ranks (default: all), by rank."""
         start = time.monotonic()
         waiting = set(range(len(self.processes)) if ranks is None else ranks)

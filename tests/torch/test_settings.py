@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 
 import deltawire
 import deltawire.torch
@@ -16,18 +17,21 @@ def register_with(rank, world_size, report, settings):
     """Registers with settings[rank]; then shows that the group is still usable."""
     model = wrapped(Net())
     spec, options = settings[rank]
+    dist.barrier()
+    began = time.monotonic()
     try:
         deltawire.torch.register(model, spec, **options)
         caught = None
     except Exception as error:
         caught = (type(error).__name__, str(error), getattr(error, "suspect", None))
+    assert time.monotonic() - began < 10, "it took a timeout, not an answer"
     dist.barrier()
     return caught
 
 
 def errors_of(*settings):
     with started(register_with, len(settings), settings) as ranks:
-        outcomes = ranks.outcomes(timeout=15)
+        outcomes = ranks.outcomes(timeout=90)
     assert all(o.raised is None for o in outcomes.values()), outcomes
     caught = [outcomes[rank].value for rank in range(len(settings))]
     print(caught)

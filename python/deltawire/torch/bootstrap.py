@@ -27,7 +27,7 @@ class Offer:
     """
 
     settings: str = ""
-    host_name: str = dataclasses.field(default_factory=socket.gethostname)
+    host_name: str = dataclasses.field(default_factory=lambda: socket.gethostname())
     endpoint: tuple[str, int] | None = None
     problem: str | None = None
     token: bytes = dataclasses.field(default_factory=lambda: secrets.token_bytes(_TOKEN_BYTES))

@@ -71,7 +71,11 @@ def register(
         raise own_problem
     bootstrap.check(offers)
     session = _core.Session(listener, bootstrap.mesh_of(offers, place[0], link), spec, options)
-    hook = Hook(session, names, place, timeout_ms)
+    return _attach(Hook(session, names, place, timeout_ms), ddp_model)
+
+
+def _attach(hook: Hook, ddp_model: DistributedDataParallel) -> Hook:
+    """Gives the hook to DDP; closes it if DDP won't have it."""
     try:
         ddp_model.register_comm_hook(None, hook.deltawire_hook)
     except Exception as cause:

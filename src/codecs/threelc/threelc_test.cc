@@ -92,7 +92,10 @@ TEST(Threelc, AccumulateAddsAndLeavesZerosAlone) {
     const auto sum = *testing::decode(*codec, part->view(), 1000, Into::kAccumulate, 0.5F, -0.0F);
     EXPECT_EQ(sum[3], 1.5F);
     EXPECT_EQ(sum[700], -1.5F);
-    EXPECT_EQ(bits_of(sum[0]), 0x80000000U) << spec;
+    // Zeros in a byte of their own, and those that share one with 3 and 700.
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      ASSERT_TRUE(i == 3 || i == 700 || bits_of(sum[i]) == 0x80000000U) << spec << " " << i;
+    }
     EXPECT_EQ(bits_of(testing::decode(*codec, part->view(), 1000, Into::kOverwrite, 1, -0.0F)->at(0)), 0U);
   }
 }

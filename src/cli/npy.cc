@@ -57,7 +57,7 @@ Outcome<HeaderText> find_header(Bytes file, const std::string& name) {
 // "float64" for "<f8"; what stands there where NumPy's name isn't so regular.
 std::string numpy_name(const std::string& descr) {
   if (descr.empty()) return "a structured dtype";
-  const std::string quoted = "'" + descr + "'";
+  std::string quoted = "'" + descr + "'";
   if (descr == "|b1") return "bool (" + quoted + ")";
   if (descr.size() < 3 || descr.find_first_not_of("0123456789", 2) != std::string::npos || descr.size() > 4) {
     return quoted;

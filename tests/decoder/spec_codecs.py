@@ -87,7 +87,9 @@ def expand_runs(body: bytes, size: int) -> bytes:
     for code in body:
         require(len(out) < size, "Corrupt", "bytes after the last row")
         zero_code = code == ZERO_BYTE or code > LAST_DIGITS
-        require(not (zero_code and after_short), "Corrupt", "a zero run in more codes than it needs")
+        require(
+            not (zero_code and after_short), "Corrupt", "a zero run in more codes than it needs"
+        )
         if code > LAST_DIGITS:
             out += bytes([ZERO_BYTE]) * (code - 241)
             require(len(out) <= size, "Corrupt", "a zero run past the last row")

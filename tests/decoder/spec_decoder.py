@@ -1,4 +1,4 @@
-"""A decoder for `.dw` files, written from the documents alone and sharing no code with the library."""
+"""A decoder for `.dw` files, written from the documents alone, without the library's code."""
 
 import math
 import struct

@@ -19,16 +19,19 @@ constexpr std::uint64_t kMaxDimensions = 8;
 constexpr std::uint64_t kMaxSpecBytes = 1024;
 constexpr std::string_view kTensorName = "tensor";  // the one part of a file has a name, for its spec_hash
 
+// The element count. A 0 among the dimensions does not excuse the others, or the order would decide.
 Result<std::uint64_t> product(std::span<const std::uint64_t> shape) {
   std::uint64_t count = 1;
+  bool empty = false;
   for (const std::uint64_t extent : shape) {
-    const auto next = checked_mul(count, extent);
+    empty = empty || extent == 0;
+    const auto next = checked_mul(count, extent == 0 ? 1 : extent);
     if (!next || *next >= (std::uint64_t{1} << 32)) {
       return fail(ErrorCode::kLimit, "the shape has 2^32 elements or more; split the tensor");
     }
     count = *next;
   }
-  return count;
+  return empty ? 0 : count;
 }
 
 std::vector<std::byte> header_bytes_of(const FileHeader& header) {
@@ -145,6 +148,11 @@ Status decode_file(Bytes file, const TensorSlot& out) {
   Result<std::unique_ptr<Channel>> channel =
       make_channel(header->codec_spec, ChannelOptions{header->policy, Revert::kFold});
   if (!channel) return forward_error(channel);
+  if ((*channel)->codec().spec() != header->codec_spec) {
+    return fail(ErrorCode::kCorrupt, "the file names its codec as '" + header->codec_spec +
+                                         "', which is not the canonical form '" + (*channel)->codec().spec() +
+                                         "'; encode it again");
+  }
   const Named part{kTensorName, out};
   return (*channel)->decode(file.subspan(header->header_bytes), std::span(&part, 1), file_message(),
                             Into::kOverwrite, 1.0F);

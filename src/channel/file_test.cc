@@ -1,10 +1,14 @@
 #include "deltawire/file.h"
 
 #include <array>
+#include <cstring>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "base/crc32c.h"
+#include "base/little_endian.h"
 #include "base/random.h"
 
 namespace deltawire {
@@ -72,6 +76,28 @@ TEST(File, EveryBitFlipAndTruncationIsDetected) {
   for (std::size_t bytes = 0; bytes < file.size(); ++bytes) {
     EXPECT_FALSE(decode_file(Bytes(file).first(bytes), slot)) << bytes;
   }
+}
+
+TEST(File, AZeroDimensionDoesNotExcuseTheOthers) {
+  const std::uint64_t huge = std::uint64_t{1} << 40;
+  for (const auto& shape : {std::array<std::uint64_t, 2>{huge, 0}, std::array<std::uint64_t, 2>{0, huge}}) {
+    EXPECT_EQ(encode_file({nullptr, 0, DType::kF32}, shape, "fp32").error().code, ErrorCode::kLimit);
+  }
+}
+
+TEST(File, OnlyTheCanonicalSpecIsAccepted) {
+  float one = 1;
+  auto file = *encode_file({&one, 1, DType::kF32}, {}, "3lc");
+  const std::string other = "3lc:mode=auto,s=1,runs=on";
+  const FileHeader header = *read_file_header(file);
+  ASSERT_EQ(header.codec_spec.size(), other.size());
+  std::memcpy(file.data() + header.header_bytes - 4 - other.size(), other.data(), other.size());
+  store_le<std::uint32_t>(file.data() + header.header_bytes - 4,
+                          crc32c(Bytes(file).first(header.header_bytes - 4)));
+  const Status decoded = decode_file(file, {&one, 1, DType::kF32});
+  ASSERT_FALSE(decoded);
+  EXPECT_EQ(decoded.error().code, ErrorCode::kCorrupt);
+  EXPECT_NE(decoded.error().message.find("canonical"), std::string::npos);
 }
 
 TEST(File, NewerFormatIsNamed) {

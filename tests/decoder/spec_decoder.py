@@ -86,7 +86,8 @@ def parse_file_header(data: bytes) -> FileHeader:
     require(dtype in DTYPES, "Corrupt", f"dtype {dtype}")
     require(reserved == 0, "Corrupt", "bytes 28-31 set")
     shape = struct.unpack_from(f"<{dimensions}Q", data, FILE_FIXED)
-    require(math.prod(shape) < 1 << 32, "Limit", "too many elements")
+    extents = [extent for extent in shape if extent != 0]
+    require(math.prod(extents) < 1 << 32, "Limit", "too many elements")
     spec = data[FILE_FIXED + 8 * dimensions : header_bytes - 4]
     return FileHeader(shape, dtype, min_elements, spec, header_bytes)
 

@@ -68,7 +68,9 @@ void Engine::fail(Error error, int origin) {
   news.rank = error.suspect;
   news.origin = origin;
   news.text = error.message;
-  if (origin != rank_) error.message = rank_name(origin) + " reports: " + error.message;
+  if (origin != rank_ && !error.message.starts_with(rank_name(origin) + " ")) {
+    error.message = rank_name(origin) + " reports: " + error.message;
+  }
   failure_ = std::move(error);
   each_peer([](Peer& peer) {
     peer.sender.clear();
@@ -124,10 +126,10 @@ void Engine::fail_timeout(const Waiter& waiter) {
   const Operation& operation = *waiter.operation;
   const WaitGraph::Verdict verdict = waits_.follow(rank_, operation.peer);
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - waiter.began_at);
-  std::string message = rank_name(rank_) + " waited " + std::to_string(waited.count()) + " ms for " +
-                        rank_name(operation.peer) +
-                        (operation.kind == Operation::Kind::kSend ? " to take" : " to send") +
-                        " a message with tag " + std::to_string(operation.tag) + "; ";
+  std::string message =
+      rank_name(rank_) + " waited " + std::to_string(waited.count()) + " ms for " +
+      rank_name(operation.peer) +
+      (operation.kind == Operation::Kind::kSend ? " to take a message; " : " to send one; ");
   if (verdict.cycle) {
     message +=
         verdict.chain + ": the ranks wait for each other in a circle, so do they all run the same steps?";

@@ -63,6 +63,13 @@ class Channel {
   virtual Status decode(Bytes message, std::span<const Named> parts, const MessageId& expected, Into into,
                         float scale) = 0;
 
+  // Momentum masking (Lin et al., "Deep Gradient Compression", section 3; SBC, supplement A): sets
+  // momentum[i] to 0 where the part's element i was sent in the step that was committed last, so that stale
+  // momentum does not carry a weight on after its update has left. Does nothing for codecs that are not
+  // sparse (info().sparse): they send everything. Errors: kInvalidArgument for a part of another count,
+  // kState when the part was not in that step or a step is open.
+  virtual Status mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const = 0;
+
   // Ends the open transaction, if any: the residuals stand / are taken back (Revert).
   virtual void commit() noexcept = 0;
   virtual void revert() noexcept = 0;

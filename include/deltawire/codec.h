@@ -41,6 +41,9 @@ struct CodecInfo {
   bool lossless = false;             // decode gives the input's bits back
   bool error_feedback = false;       // a Channel keeps a residual for it from the first step on
   bool finite_only = false;          // NaN and Inf are kNotFinite; otherwise they are carried
+  bool sparse = false;               // sends few elements: decode accumulates them only, momentum of what was
+                                     // sent can be masked
+  bool key_value = false;            // takes and gives the key-value form
   std::uint64_t chunk_elements = 0;  // a chunk covers this many elements, so a part can be cut between
                                      // frames at its multiples; 0: chunks follow the data, never cut
 };
@@ -83,27 +86,37 @@ class Codec {
  public:
   virtual ~Codec() = default;
 
+  // As registered, except for flags that parameters change (a residual turned on, a lossless variant).
   virtual const CodecInfo& info() const noexcept = 0;
 
   // Canonical spec with every parameter spelled out, e.g. "3lc:s=1.75,mode=auto,runs=on". Two codecs with
   // equal canonical specs give equal bytes for equal input, on every machine.
   virtual std::string spec() const = 0;
 
-  // Bounds for a part of `part.count` elements; part.values is not read.
+  // Bounds for a part of `part.count` values (of `part.dimension` elements in key-value form); neither values
+  // nor keys are read. The bounds of a dense part hold for every message of that many elements.
   virtual Sizes sizes(const TensorView& part) const noexcept = 0;
 
   // Encodes part + residual and leaves in `residual` what was not sent (error feedback fused into the
-  // encoding). `residual` is empty (no error feedback) or has part.count values.
-  // Errors: kUnsupportedDType, kOutputTooSmall, kInvalidArgument (a residual of another count), kLimit (chunk
+  // encoding). `residual` is empty (no error feedback) or has part.count values; with the key-value form it
+  // must be empty. A part has the same bytes in both forms.
+  // Errors: kUnsupportedDType, kOutputTooSmall, kInvalidArgument (a residual of another count;
+  // keys where info().key_value is false, out of order or out of range), kLimit (chunk
   // ends beyond 32 bits), kNotFinite (message names the element), kRange; then `residual` is untouched and
   // `out` unspecified. Allocates nothing on success.
   virtual Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
                                      const PartBuffer& out) const = 0;
 
-  // Decodes into `out`, whose count and dtype are the receiver's expectation. A total function of `in`:
-  // any bytes give a value or kTruncated, kCorrupt, kUnsupportedDType. On error the slot is unspecified.
-  // Reads only inside in.payload, writes only inside the slot, allocates nothing on success.
+  // Decodes into `out`, dense, whose count and dtype are the receiver's expectation. A total function of
+  // `in`: any bytes give a value or kTruncated, kCorrupt, kUnsupportedDType. On error the slot is
+  // unspecified. Reads only inside in.payload, writes only inside the slot, allocates nothing on success.
   virtual Status decode(const PartView& in, const TensorSlot& out, Into into, float scale) const = 0;
+
+  // Decodes into key-value form: out.dimension is the receiver's expectation, out.count the capacity of both
+  // out.values and out.keys; returns the pairs written. Where a part was cut into segments, keys count from
+  // the segment's beginning. Errors: as decode; kOutputTooSmall when there are more pairs (a capacity of
+  // out.dimension is always enough); kInvalidArgument where info().key_value is false.
+  virtual Result<std::uint64_t> decode_pairs(const PartView& in, const TensorSlot& out, float scale) const;
 
   // Adds the bits of the part's sections to `sections` (same name: summed). Same errors as decode.
   virtual Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const = 0;

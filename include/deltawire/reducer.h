@@ -69,6 +69,17 @@ class Reducer {
   // Ends the open step as if it had failed, without touching a transport.
   virtual void revert() noexcept = 0;
 
+  // The mean of key-value tensors, merged: means[i] gets every key that any rank sent of tensors[i], with the
+  // mean over all ranks, summed in rank order. One bucket, begun and finished at once. A pattern without it
+  // (only `gather` has it) returns kInvalidArgument and nothing has happened. Errors otherwise: as begin,
+  // finish.
+  virtual Result<Report> all_reduce_pairs(std::span<const Named> tensors, std::vector<Pairs>& means,
+                                          const Step& step, Transport& transport, Deadline deadline);
+
+  // Channel::mask_sent for a whole tensor, after its step has been committed. kInvalidArgument for patterns
+  // in which what a rank sends is not its own (`ring`).
+  virtual Status mask_sent(std::string_view name, std::span<float> momentum) const = 0;
+
   // Residuals of all channels, and back (see Channel::save). kState while a step is open.
   virtual Result<std::vector<std::byte>> save() const = 0;
   virtual Status load(Bytes state) = 0;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace deltawire {
 
@@ -22,26 +23,48 @@ std::string_view dtype_name(DType dtype) noexcept;
 // Bytes of one element; 0 for a number outside the enum.
 std::uint64_t dtype_bytes(DType dtype) noexcept;
 
-// `count` contiguous elements of `dtype`, in the machine's byte order. Value is `const void` or `void`.
-template <class Value>
+// Dense (dimension 0): `count` contiguous elements of `dtype`, in the machine's byte order.
+// Key-value form (dimension > 0): a tensor of `dimension` elements of which only the `count` at keys[i] are
+// given, values[i]; all others are zero. Keys grow strictly and are below `dimension`.
+// Value and Key are both const (a view) or both not (a slot).
+template <class Value, class Key>
 struct BasicTensor {
   Value* values = nullptr;
   std::uint64_t count = 0;
   DType dtype = DType::kF32;
+  Key* keys = nullptr;
+  std::uint64_t dimension = 0;
+
+  // What the optimizer can still see, one number for each of `values`, dense form only: what an update adds
+  // to is |significance| times as large as the value's unit (GComp, table 2: the numerator of delta, so that
+  // delta = significance / value; optimizer.h computes it). nullptr: not known, nothing may be cut by it.
+  const float* significance = nullptr;
+
+  bool has_keys() const noexcept { return dimension != 0; }
+
+  // Elements of the tensor that is meant, in either form.
+  std::uint64_t elements() const noexcept { return has_keys() ? dimension : count; }
 };
-using TensorView = BasicTensor<const void>;
-using TensorSlot = BasicTensor<void>;
+using TensorView = BasicTensor<const void, const std::uint32_t>;
+using TensorSlot = BasicTensor<void, std::uint32_t>;
 
 inline TensorView as_view(const TensorSlot& slot) noexcept {
-  return TensorView{slot.values, slot.count, slot.dtype};
+  return TensorView{slot.values, slot.count, slot.dtype, slot.keys, slot.dimension, slot.significance};
 }
 
-// A whole tensor (first = 0) or a part of it: elements [first, first + tensor.count) of the tensor
-// `name`. Residuals and statistics belong to the pair (name, first).
+// A whole tensor (first = 0) or a part of it: elements [first, first + tensor.elements()) of the tensor
+// `name`. Residuals and statistics belong to the pair (name, first). Keys count from the part's beginning.
 struct Named {
   std::string_view name;
   TensorSlot tensor;
   std::uint64_t first = 0;
+};
+
+// A key-value tensor with memory of its own: keys grow strictly, keys.size() == values.size().
+struct Pairs {
+  std::vector<std::uint32_t> keys;
+  std::vector<float> values;
+  std::uint64_t dimension = 0;
 };
 
 }  // namespace deltawire

@@ -1,6 +1,7 @@
 // The Channel: residuals and the step's transaction around codec, framing and decoding.
 #include "deltawire/channel.h"
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <string>
@@ -31,6 +32,7 @@ class ChannelImpl final : public Channel {
   Result<std::span<const Bytes>> encode(std::span<const Named> parts, const MessageId& id) override;
   Status decode(Bytes message, std::span<const Named> parts, const MessageId& expected, Into into,
                 float scale) override;
+  Status mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const override;
   void commit() noexcept override;
   void revert() noexcept override;
   std::span<const float> residual(std::string_view name, std::uint64_t first) const override;
@@ -67,6 +69,8 @@ class ChannelImpl final : public Channel {
   std::uint64_t step_ = 0;
   std::deque<Message> messages_;  // of the open step; a deque, so that spans into them stay
   std::vector<StepPart> step_parts_;
+  std::deque<Message> committed_messages_;  // of the last committed step, sparse codecs only: for mask_sent
+  std::vector<StepPart> committed_parts_;
   std::vector<std::byte> scratch_;
 };
 
@@ -183,7 +187,36 @@ void ChannelImpl::close_step() noexcept {
 }
 
 void ChannelImpl::commit() noexcept {
+  if (codec_->info().sparse) {
+    committed_messages_.swap(messages_);
+    committed_parts_.swap(step_parts_);
+  }
   close_step();
+}
+
+Status ChannelImpl::mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const {
+  if (!codec_->info().sparse) return {};
+  if (step_open_) return fail(ErrorCode::kState, "a step is open; commit or revert it before masking");
+  const auto part = std::find_if(
+      committed_parts_.begin(), committed_parts_.end(),
+      [&](const StepPart& candidate) { return candidate.name == name && candidate.sent.first == first; });
+  if (part == committed_parts_.end()) {
+    return fail(ErrorCode::kState,
+                "part '" + std::string(name) + "' was not in the step that was committed last");
+  }
+  if (part->sent.count != momentum.size()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "part '" + std::string(name) + "' has " + std::to_string(part->sent.count) +
+                    " elements, its momentum " + std::to_string(momentum.size()));
+  }
+  if (part->sent.raw) return {};
+  std::vector<float> sent(momentum.size());
+  const TensorSlot slot{sent.data(), sent.size(), DType::kF32};
+  if (Status s = codec_->decode(part->sent.encoded, slot, Into::kOverwrite, 1.0F); !s) return s;
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    if (sent[i] != 0.0F) momentum[i] = 0.0F;
+  }
+  return {};
 }
 
 // The own bytes, decoded, go back to where they came from. Values that no residual may hold (a NaN or Inf

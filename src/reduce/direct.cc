@@ -16,6 +16,7 @@
 
 #include "base/little_endian.h"
 #include "reduce/direct_bucket.h"
+#include "reduce/owners.h"
 #include "reduce/vote.h"
 #include "wire/hashes.h"
 
@@ -57,6 +58,7 @@ class DirectReducer final : public Reducer {
   Result<Report> finish() override;
   std::size_t in_flight() const noexcept override { return buckets_.size(); }
   void revert() noexcept override;
+  Status mask_sent(std::string_view name, std::span<float> momentum) const override;
   Result<std::vector<std::byte>> save() const override;
   Status load(Bytes state) override;
 
@@ -326,6 +328,15 @@ void DirectReducer::revert() noexcept {
   digest_ = 0;
   buckets_.clear();
   finished_.clear();
+}
+
+Status DirectReducer::mask_sent(std::string_view name, std::span<float> momentum) const {
+  if (saved_world_ == 0) return fail(ErrorCode::kState, "no step has been committed yet");
+  for (const OwnedRange& range : owned_ranges(name, momentum.size(), saved_world_)) {
+    const Status masked = push_->mask_sent(name, range.first, momentum.subspan(range.first, range.count));
+    if (!masked) return masked;
+  }
+  return {};
 }
 
 Result<std::vector<std::byte>> DirectReducer::save() const {

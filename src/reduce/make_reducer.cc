@@ -45,6 +45,12 @@ Result<Split> split(std::string_view spec) {
 
 }  // namespace
 
+Result<Report> Reducer::all_reduce_pairs(std::span<const Named>, std::vector<Pairs>&, const Step&, Transport&,
+                                         Deadline) {
+  return fail(ErrorCode::kInvalidArgument,
+              spec() + " has no key-value form; take the pattern gather with a codec that has one");
+}
+
 Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const ReducerOptions& options) {
   const Result<Split> parts = split(spec);
   if (!parts) return forward_error(parts);

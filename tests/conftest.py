@@ -4,7 +4,10 @@ import signal
 
 
 def pytest_configure(config):
-    """A program started in the background of a script ignores SIGINT, and hands that down to every
-    program it starts: the tests of Ctrl-C then wait for ever. Undo it for this run and its children."""
+    """Undoes an inherited 'ignore SIGINT', for this run and the programs that it starts.
+
+    A script's background jobs ignore SIGINT and hand that down: tests of Ctrl-C would wait for
+    ever.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

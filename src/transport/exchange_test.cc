@@ -50,9 +50,9 @@ void play(Transport& self, const std::vector<Planned>& plan, std::uint64_t seed)
   }
   std::vector<std::size_t> order(posts.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     const auto key = [&](std::size_t i) { return (posts[i].message->tag * 0x9E3779B97F4A7C15u) ^ seed; };
-    return key(a) < key(b);
+    return std::pair(key(a), a) < std::pair(key(b), b);
   });
   for (const std::size_t i : order) {
     Posted& post = posts[i];

@@ -41,7 +41,7 @@ cpp_style() { cpp_files | xargs clang-format-19 --dry-run --Werror; }
 
 # Tests are left out: the macros of the test libraries trip checks that are meant for our code.
 clang_tidy() {
-  find src -name '*.cc' -not -name '*_test.cc' | sort |
+  find src -name '*.cc' -not -name '*_test.cc' -not -name '*_testing.cc' | sort |
     xargs -P "$jobs" -n 4 clang-tidy-19 --quiet -p build/clang19
 }
 

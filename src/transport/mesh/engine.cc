@@ -159,6 +159,7 @@ void Engine::abort(const Error& error) noexcept {
     Error named = error;
     if (named.suspect < 0 || named.suspect >= static_cast<int>(peers_.size())) named.suspect = rank_;
     fail(std::move(named), rank_);
+    // NOLINTNEXTLINE(bugprone-empty-catch): there is nothing left to tell it with.
   } catch (...) {
     // Out of memory for the text: the others will notice at their deadlines.
   }

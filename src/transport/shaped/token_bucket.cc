@@ -1,6 +1,7 @@
 #include "transport/shaped/token_bucket.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace deltawire {
 namespace {
@@ -32,7 +33,7 @@ std::size_t TokenBucket::grant(std::size_t wanted, Deadline now) noexcept {
   refill(now);
   // The half byte forgives rounding: without it a wake-up exactly on time could find 4095.9999 tokens.
   if (tokens_ + 0.5 < useful(wanted)) return 0;
-  const auto granted = static_cast<std::size_t>(tokens_ + 0.5);
+  const auto granted = static_cast<std::size_t>(std::floor(tokens_ + 0.5));
   return std::clamp<std::size_t>(granted, 1, wanted);
 }
 

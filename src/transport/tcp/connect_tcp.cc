@@ -54,6 +54,7 @@ class Meeting {
   Status advance(Deadline now);
   void wait_for_news(Deadline now);
   void watch_met_ranks(Deadline now);
+  Error refused_by(const Dialer& dialer) const;
   Error too_late() const;
   std::string describe_missing() const;
 
@@ -159,15 +160,18 @@ std::string Meeting::describe_missing() const {
   return text;
 }
 
+Error Meeting::refused_by(const Dialer& dialer) const {
+  return {ErrorCode::kUnauthorized,
+          "whoever listens as rank " + std::to_string(dialer.rank()) + " at " + to_string(dialer.endpoint()) +
+              " refuses rank " + std::to_string(options_.rank) +
+              ": same job? same token? Not connected: " + describe_missing(),
+          dialer.rank()};
+}
+
 Error Meeting::too_late() const {
   const std::string self = "rank " + std::to_string(options_.rank);
   for (const Dialer& dialer : dialers_) {
-    if (!dialer.was_turned_away()) continue;
-    const std::string other = "rank " + std::to_string(dialer.rank());
-    return {ErrorCode::kUnauthorized,
-            "whoever listens as " + other + " at " + to_string(dialer.endpoint()) + " refuses " + self +
-                ": same job? same token? Not connected: " + describe_missing(),
-            dialer.rank()};
+    if (dialer.was_turned_away()) return refused_by(dialer);
   }
   if (gone_rank_ != kNoSuspect) {
     const std::string gone = "rank " + std::to_string(gone_rank_);
@@ -191,12 +195,11 @@ Error Meeting::too_late() const {
 Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listener,
                                                const MeshOptions& options) {
   if (Status status = check_options(options); !status) return forward_error(status);
-  auto* tcp = dynamic_cast<TcpListener*>(listener.get());
-  if (tcp == nullptr) {
+  if (dynamic_cast<TcpListener*>(listener.get()) == nullptr) {
     return fail(ErrorCode::kInvalidArgument, "connect_tcp: needs the listener that listen_tcp made");
   }
-  (void)listener.release();
-  Result<std::vector<PeerSockets>> sockets = Meeting(std::unique_ptr<TcpListener>(tcp), options).run();
+  std::unique_ptr<TcpListener> tcp(static_cast<TcpListener*>(listener.release()));
+  Result<std::vector<PeerSockets>> sockets = Meeting(std::move(tcp), options).run();
   if (!sockets) return forward_error(sockets);
   return make_mesh(options.rank, std::move(*sockets), options.link);
 }

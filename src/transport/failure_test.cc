@@ -22,7 +22,7 @@ TEST_P(Failure, AMessageLongerThanItsBufferIsALimitAndIsNotWritten) {
       std::vector<std::byte> guarded(length + 200, std::byte{0xA5});
       Handle receive = Handle::kNone;
       if (!early) receive = ranks[1]->post_recv(0, 4, MutBytes(guarded).first(100));
-      (void)send_bytes(*ranks[0], 1, 4, bytes);
+      send_and_forget(*ranks[0], 1, 4, bytes);
       if (early) {
         while (ranks[1]->traffic().bytes_received < 24) std::this_thread::sleep_for(1ms);
         receive = ranks[1]->post_recv(0, 4, MutBytes(guarded).first(100));
@@ -125,7 +125,7 @@ TEST_P(Failure, AnAbortReachesEveryWaitAtOnce) {
 TEST_P(Failure, AnAbortOvertakesUnclaimedData) {
   Ranks ranks = connect_ranks(GetParam(), 2);
   const std::vector<std::byte> bytes(std::size_t{80} << 20);
-  (void)send_bytes(*ranks[0], 1, 1, bytes);
+  send_and_forget(*ranks[0], 1, 1, bytes);
   ranks[0]->abort({ErrorCode::kAborted, "enough", kNoSuspect});
   std::vector<std::byte> got(10);
   const auto result = ranks[1]->wait(ranks[1]->post_recv(0, 2, got), soon());
@@ -165,7 +165,7 @@ TEST_P(Failure, ALeavingRankDoesNotDisturbTheOthers) {
   std::this_thread::sleep_for(50ms);
   const std::vector<std::byte> bytes = pattern(5000, 1);
   std::vector<std::byte> got(5000);
-  (void)send_bytes(*ranks[0], 1, 1, bytes);
+  send_and_forget(*ranks[0], 1, 1, bytes);
   EXPECT_TRUE(ranks[1]->wait(ranks[1]->post_recv(0, 1, got), soon()).has_value());
   EXPECT_TRUE(got == bytes);
 }
@@ -209,7 +209,7 @@ TEST_P(Failure, NothingSpinsWhateverTheStateOfTheMesh) {
   Ranks idle = connect_ranks(GetParam(), 3);
   Ranks held_back = connect_ranks(GetParam(), 2);  // a send that nobody takes
   const std::vector<std::byte> bytes(std::size_t{70} << 20);
-  (void)send_bytes(*held_back[0], 1, 1, bytes);
+  send_and_forget(*held_back[0], 1, 1, bytes);
   Ranks left = connect_ranks(GetParam(), 3);
   left[0].reset();
   Ranks failed = connect_ranks(GetParam(), 3);

@@ -30,7 +30,7 @@ TEST_P(Links, AShapedLineIsAsSlowAsItsShapeInEitherDirection) {
     std::vector<std::byte> got(bytes.size());
     const Deadline start = Clock::now();
     const Handle receive = ranks[1]->post_recv(0, 1, got);
-    (void)send_bytes(*ranks[0], 1, 1, bytes);
+    send_and_forget(*ranks[0], 1, 1, bytes);
     ASSERT_TRUE(ranks[1]->wait(receive, soon()).has_value());
     EXPECT_GE(seconds_since(start), 0.09);
     EXPECT_TRUE(got == bytes);
@@ -46,7 +46,7 @@ TEST_P(Links, AllPeersShareOneLine) {
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
     std::vector<std::byte> got(bytes.size());
     if (rank == 0) {
-      (void)send_bytes(self, 1, 1, bytes);
+      send_and_forget(self, 1, 1, bytes);
       EXPECT_TRUE(self.wait(send_bytes(self, 2, 1, bytes), soon()).has_value());
     } else {
       EXPECT_TRUE(self.wait(self.post_recv(0, 1, got), soon()).has_value());
@@ -61,7 +61,7 @@ TEST_P(Links, ATinyBurstStillMoves) {
   Ranks ranks = connect_ranks(GetParam(), 2, {slow, {}});
   const std::vector<std::byte> bytes = pattern(500, 2);
   std::vector<std::byte> got(bytes.size());
-  (void)send_bytes(*ranks[0], 1, 1, bytes);
+  send_and_forget(*ranks[0], 1, 1, bytes);
   ASSERT_TRUE(ranks[1]->wait(ranks[1]->post_recv(0, 1, got), soon()).has_value());
   EXPECT_TRUE(got == bytes);
 }
@@ -70,7 +70,7 @@ TEST_P(Links, DelayHoldsEveryMessageBackButNotOneAfterTheOther) {
   Ranks ranks = with_fault(Kind::kDelay, 0, 300ms);
   const Deadline start = Clock::now();
   const std::vector<std::byte> bytes = pattern(10000, 2);
-  for (Tag tag = 0; tag < 100; ++tag) (void)send_bytes(*ranks[0], 1, tag, bytes);
+  for (Tag tag = 0; tag < 100; ++tag) send_and_forget(*ranks[0], 1, tag, bytes);
   for (Tag tag = 0; tag < 100; ++tag) {
     std::vector<std::byte> got(bytes.size());
     ASSERT_TRUE(ranks[1]->wait(ranks[1]->post_recv(0, tag, got), soon()).has_value());
@@ -83,7 +83,7 @@ TEST_P(Links, DelayHoldsEveryMessageBackButNotOneAfterTheOther) {
 TEST_P(Links, DelayedBytesSurviveTheirSendersDeparture) {
   Ranks ranks = with_fault(Kind::kDelay, 0, 200ms);
   const std::vector<std::byte> bytes = pattern(10000, 2);
-  (void)send_bytes(*ranks[0], 1, 1, bytes);
+  send_and_forget(*ranks[0], 1, 1, bytes);
   ranks[0].reset();
   std::vector<std::byte> got(bytes.size());
   EXPECT_TRUE(ranks[1]->wait(ranks[1]->post_recv(0, 1, got), soon()).has_value());
@@ -94,7 +94,7 @@ TEST_P(Links, CutIsNoticedOnBothSides) {
   for (const std::uint64_t at : {0u, 10u, 24u, 5000u}) {
     Ranks ranks = with_fault(Kind::kCut, at);
     const std::vector<std::byte> bytes = pattern(10000, 2);
-    (void)send_bytes(*ranks[0], 1, 1, bytes);
+    send_and_forget(*ranks[0], 1, 1, bytes);
     for (const std::size_t rank : {0u, 1u}) {
       std::vector<std::byte> got(bytes.size());
       const auto result =
@@ -110,7 +110,7 @@ TEST_P(Links, FlipInvertsOneBitOfThePayload) {
   Ranks ranks = with_fault(Kind::kFlip, 24 + 5003);
   const std::vector<std::byte> bytes = pattern(10000, 2);
   std::vector<std::byte> got(bytes.size());
-  (void)send_bytes(*ranks[0], 1, 1, bytes);
+  send_and_forget(*ranks[0], 1, 1, bytes);
   ASSERT_TRUE(ranks[1]->wait(ranks[1]->post_recv(0, 1, got), soon()).has_value());
   std::vector<std::byte> expected = bytes;
   expected[5003] ^= std::byte{1} << ((24 + 5003) % 8);
@@ -122,7 +122,7 @@ TEST_P(Links, AFlippedHeaderIsCorruptAndNamesTheSender) {
     Ranks ranks = with_fault(Kind::kFlip, at);
     const std::vector<std::byte> bytes = pattern(100, 2);
     std::vector<std::byte> got(bytes.size());
-    (void)send_bytes(*ranks[0], 1, 1, bytes);
+    send_and_forget(*ranks[0], 1, 1, bytes);
     const auto result = ranks[1]->wait(ranks[1]->post_recv(0, 1, got), soon());
     ASSERT_FALSE(result.has_value()) << "byte " << at;
     EXPECT_EQ(result.error().code, ErrorCode::kCorrupt);
@@ -146,7 +146,7 @@ TEST_P(Links, DribbleIsSlowButWhole) {
   const std::vector<std::byte> bytes = pattern(10024, 2);
   std::vector<std::byte> got(bytes.size());
   const Deadline start = Clock::now();
-  (void)send_bytes(*ranks[0], 1, 1, bytes);
+  send_and_forget(*ranks[0], 1, 1, bytes);
   ASSERT_TRUE(ranks[1]->wait(ranks[1]->post_recv(0, 1, got), soon()).has_value());
   EXPECT_GE(seconds_since(start), 0.09);  // 48 bytes, 2 ms apart
   EXPECT_TRUE(got == bytes);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -106,6 +108,15 @@ inline std::vector<std::byte> pattern(std::size_t length, std::uint64_t seed) {
 inline Handle send_bytes(Transport& from, int to, Tag tag, const std::vector<std::byte>& bytes) {
   const Bytes piece(bytes);
   return from.post_send(to, tag, {&piece, 1});
+}
+
+// A send that nobody waits for: its bytes must stay, so they do until the program ends.
+inline void send_and_forget(Transport& from, int to, Tag tag, const std::vector<std::byte>& bytes) {
+  static std::mutex mutex;
+  static std::deque<std::vector<std::byte>> kept;
+  const std::lock_guard lock(mutex);
+  kept.push_back(bytes);
+  (void)send_bytes(from, to, tag, kept.back());
 }
 
 }  // namespace deltawire::test

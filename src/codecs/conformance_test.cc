@@ -174,6 +174,16 @@ TEST_P(Conformance, PartsCutAtChunksGiveTheSameChunks) {
   EXPECT_TRUE(same_bits(*tail_back, std::span(back).subspan(chunk)));
 }
 
+TEST_P(Conformance, KeysAreRefusedWithoutTheForm) {
+  if (codec_->info().key_value) GTEST_SKIP() << "has the form";
+  const float value = 1;
+  const std::uint32_t key = 0;
+  const TensorView pairs{&value, 1, DType::kF32, &key, 10};
+  const auto part = codec_->encode(pairs, {}, {});
+  ASSERT_FALSE(part);
+  EXPECT_EQ(part.error().code, ErrorCode::kInvalidArgument);
+}
+
 TEST(Registry, IdsNamesAndPatternsArePinned) {
   std::vector<std::pair<int, std::string>> rows;
   for (const CodecInfo* info : registered_codecs()) {

@@ -29,6 +29,14 @@ Status check_float32(DType dtype, std::string_view codec) {
                                                 ": convert the tensor to float32");
 }
 
+Status check_dense(const TensorView& part, std::string_view codec) {
+  if (part.has_keys()) {
+    return fail(ErrorCode::kInvalidArgument,
+                std::string(codec) + " has no key-value form: give a dense tensor, or take fastsgd");
+  }
+  return check_float32(part.dtype, codec);
+}
+
 Status check_residual(std::span<const float> residual, std::uint64_t count) {
   if (residual.empty() || residual.size() == count) return {};
   return fail(ErrorCode::kInvalidArgument, "residual has " + std::to_string(residual.size()) +

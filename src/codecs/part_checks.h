@@ -13,6 +13,9 @@ namespace deltawire {
 // kUnsupportedDType unless `dtype` is float32; `codec` names the codec in the message.
 Status check_float32(DType dtype, std::string_view codec);
 
+// The same for a part to encode, and kInvalidArgument if it comes in key-value form: for codecs without it.
+Status check_dense(const TensorView& part, std::string_view codec);
+
 // kInvalidArgument unless `residual` is empty or has `count` values.
 Status check_residual(std::span<const float> residual, std::uint64_t count);
 

@@ -24,7 +24,7 @@ class Bf16 final : public Codec {
 
   Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
                              const PartBuffer& out) const override {
-    if (auto ok = check_float32(part.dtype, kBf16Info.name); !ok) return forward_error(ok);
+    if (auto ok = check_dense(part, kBf16Info.name); !ok) return forward_error(ok);
     if (auto ok = check_residual(residual, part.count); !ok) return forward_error(ok);
     if (auto ok = check_buffer(out, sizes(part)); !ok) return forward_error(ok);
     const FloatEnvironment environment;

@@ -114,7 +114,7 @@ class Threelc final : public Codec {
 
   Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
                              const PartBuffer& out) const override {
-    if (auto ok = check_float32(part.dtype, kThreelcInfo.name); !ok) return forward_error(ok);
+    if (auto ok = check_dense(part, kThreelcInfo.name); !ok) return forward_error(ok);
     if (auto ok = check_residual(residual, part.count); !ok) return forward_error(ok);
     if (auto ok = check_buffer(out, sizes(part)); !ok) return forward_error(ok);
     const FloatEnvironment environment;

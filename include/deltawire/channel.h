@@ -63,6 +63,12 @@ class Channel {
   virtual Status decode(Bytes message, std::span<const Named> parts, const MessageId& expected, Into into,
                         float scale) = 0;
 
+  // As decode, into key-value form: parts name the expected dimensions (dense parts of that many elements,
+  // their values not touched) and means[i] gets part i's non-zero elements times `scale`, its vectors' memory
+  // reused.
+  virtual Status decode_pairs(Bytes message, std::span<const Named> parts, const MessageId& expected,
+                              float scale, std::span<Pairs> means) = 0;
+
   // Momentum masking (Lin et al., "Deep Gradient Compression", section 3; SBC, supplement A): sets
   // momentum[i] to 0 where the part's element i was sent in the step that was committed last, so that stale
   // momentum does not carry a weight on after its update has left. Does nothing for codecs that are not

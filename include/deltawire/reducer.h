@@ -38,7 +38,14 @@ struct Report {
 
 struct ReducerOptions {
   Policy policy;
+
+  // `ring` reverts exactly whatever stands here: what it sends are partial sums, which hold other ranks'
+  // gradients, and those ranks would fold them back as well. So does the owner's side of `direct`.
   Revert revert = Revert::kFold;
+
+  // `ring` only: false waits for all pieces of a hop before it codes the first, to see what overlapping is
+  // worth. The bytes are the same.
+  bool pipeline = true;
 };
 
 // Thread rule: one thread at a time.

@@ -32,6 +32,8 @@ class ChannelImpl final : public Channel {
   Result<std::span<const Bytes>> encode(std::span<const Named> parts, const MessageId& id) override;
   Status decode(Bytes message, std::span<const Named> parts, const MessageId& expected, Into into,
                 float scale) override;
+  Status decode_pairs(Bytes message, std::span<const Named> parts, const MessageId& expected, float scale,
+                      std::span<Pairs> means) override;
   Status mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const override;
   void commit() noexcept override;
   void revert() noexcept override;
@@ -50,10 +52,13 @@ class ChannelImpl final : public Channel {
   struct StepPart {
     std::string name;
     SentPart sent;
+    bool has_keys = false;  // the caller still has these; they have no residual
   };
 
   PartCodecs codecs() const noexcept { return {*codec_, *raw_, options_.policy}; }
   Bounds bounds_of(std::span<const Named> parts) const;
+  TensorView as_encoded(const Named& part) const;
+  Status fill_dense(const TensorSlot& pairs);
   Status check_encode(std::span<const Named> parts, const MessageId& id) const;
   Result<SentPart> encode_part(const Named& part, const PartBuffer& buffer);
   Result<std::span<float>> residual_for(const Named& part, const Codec& codec);
@@ -72,13 +77,40 @@ class ChannelImpl final : public Channel {
   std::deque<Message> committed_messages_;  // of the last committed step, sparse codecs only: for mask_sent
   std::vector<StepPart> committed_parts_;
   std::vector<std::byte> scratch_;
+  std::vector<float> dense_;  // a raw part that came in key-value form
 };
+
+tl::unexpected<Error> name_part(const Named& part, const Error& error) {
+  return fail(error.code, "part '" + std::string(part.name) + "': " + error.message);
+}
+
+// As the codec gets it: raw parts are dense whatever the caller's form, with values still to be filled in.
+TensorView ChannelImpl::as_encoded(const Named& part) const {
+  if (part.tensor.has_keys() && codecs().is_raw(part.tensor.dimension)) {
+    return TensorView{nullptr, part.tensor.dimension, part.tensor.dtype};
+  }
+  return as_view(part.tensor);
+}
+
+Status ChannelImpl::fill_dense(const TensorSlot& pairs) {
+  dense_.assign(pairs.dimension, 0.0F);
+  const auto* values = static_cast<const float*>(pairs.values);
+  for (std::uint64_t i = 0; i < pairs.count; ++i) {
+    if (pairs.keys[i] >= pairs.dimension || (i > 0 && pairs.keys[i] <= pairs.keys[i - 1])) {
+      return fail(ErrorCode::kInvalidArgument, "key " + std::to_string(pairs.keys[i]) + " at index " +
+                                                   std::to_string(i) + " is out of order or not below " +
+                                                   std::to_string(pairs.dimension) + "; sort the keys");
+    }
+    dense_[pairs.keys[i]] = values[i];
+  }
+  return {};
+}
 
 ChannelImpl::Bounds ChannelImpl::bounds_of(std::span<const Named> parts) const {
   Bounds bounds;
   for (const Named& part : parts) {
-    if (part.tensor.count == 0) continue;
-    const Sizes sizes = codecs().of(part.tensor.count).sizes(as_view(part.tensor));
+    if (part.tensor.elements() == 0) continue;
+    const Sizes sizes = codecs().of(part.tensor.elements()).sizes(as_encoded(part));
     bounds.payload_bytes += sizes.payload_bytes;
     bounds.chunks += sizes.chunks;
     bounds.scratch_bytes = std::max(bounds.scratch_bytes, sizes.scratch_bytes);
@@ -100,7 +132,7 @@ Status ChannelImpl::check_encode(std::span<const Named> parts, const MessageId& 
                                        std::to_string(id.step));
   }
   for (const Named& part : parts) {
-    if (part.first >= kMaxTensorElements || part.tensor.count >= kMaxTensorElements - part.first) {
+    if (part.first >= kMaxTensorElements || part.tensor.elements() >= kMaxTensorElements - part.first) {
       return fail(ErrorCode::kLimit,
                   "part '" + std::string(part.name) + "' goes beyond element 2^32; split the tensor");
     }
@@ -110,6 +142,12 @@ Status ChannelImpl::check_encode(std::span<const Named> parts, const MessageId& 
 
 Result<std::span<float>> ChannelImpl::residual_for(const Named& part, const Codec& codec) {
   ResidualStore::Entry* entry = residuals_.find(part.name, part.first);
+  if (part.tensor.has_keys()) {
+    if (!codec.info().error_feedback) return std::span<float>{};
+    return fail(ErrorCode::kInvalidArgument, "part '" + std::string(part.name) +
+                                                 "' is in key-value form, which has no residual; turn " +
+                                                 "the codec's residual off");
+  }
   // A codec without error feedback has a residual only after a fold put something there.
   if (entry == nullptr && !codec.info().error_feedback) return std::span<float>{};
   Result<ResidualStore::Entry*> obtained = residuals_.obtain(part.name, part.first, part.tensor.count);
@@ -120,19 +158,23 @@ Result<std::span<float>> ChannelImpl::residual_for(const Named& part, const Code
 
 Result<SentPart> ChannelImpl::encode_part(const Named& part, const PartBuffer& buffer) {
   const PartCodecs both = codecs();
-  const Codec& codec = both.of(part.tensor.count);
+  const std::uint64_t elements = part.tensor.elements();
+  const Codec& codec = both.of(elements);
   Result<std::span<float>> residual = residual_for(part, codec);
   if (!residual) return forward_error(residual);
-  Result<EncodedPart> encoded = codec.encode(as_view(part.tensor), *residual, buffer);
-  if (!encoded) {
-    return fail(encoded.error().code, "part '" + std::string(part.name) + "': " + encoded.error().message);
+  TensorView view = as_encoded(part);
+  if (view.values == nullptr && elements > 0) {
+    if (Status filled = fill_dense(part.tensor); !filled) return name_part(part, filled.error());
+    view.values = dense_.data();
   }
+  Result<EncodedPart> encoded = codec.encode(view, *residual, buffer);
+  if (!encoded) return name_part(part, encoded.error());
   SentPart sent;
   sent.name = part.name;
   sent.first = part.first;
-  sent.count = part.tensor.count;
+  sent.count = elements;
   sent.codec = &codec;
-  sent.raw = both.is_raw(part.tensor.count);
+  sent.raw = both.is_raw(elements);
   sent.encoded = PartView{buffer.payload.first(encoded->payload_bytes),
                           buffer.chunk_ends.first(encoded->chunks), encoded->scalar};
   return sent;
@@ -151,13 +193,13 @@ Result<std::span<const Bytes>> ChannelImpl::encode(std::span<const Named> parts,
   std::span<std::uint32_t> ends(message.chunk_ends);
   std::vector<SentPart> sent_parts;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].tensor.count == 0) continue;
+    if (parts[i].tensor.elements() == 0) continue;
     Result<SentPart> sent = encode_part(parts[i], PartBuffer{payload, ends, scratch_});
     if (!sent) return forward_error(sent);
     sent->index = static_cast<std::uint32_t>(i);
     payload = payload.subspan(sent->encoded.payload.size());
     ends = ends.subspan(sent->encoded.chunk_ends.size());
-    step_parts_.push_back({std::string(sent->name), *sent});
+    step_parts_.push_back({std::string(sent->name), *sent, parts[i].tensor.has_keys()});
     sent_parts.push_back(*sent);
   }
   FrameHeader header;
@@ -177,6 +219,12 @@ Status ChannelImpl::decode(Bytes message, std::span<const Named> parts, const Me
                            float scale) {
   const ExpectedMessage due{expected, params_hash_, spec_hash(parts), parts};
   return decode_message(message, due, codecs(), Target{into, scale});
+}
+
+Status ChannelImpl::decode_pairs(Bytes message, std::span<const Named> parts, const MessageId& expected,
+                                 float scale, std::span<Pairs> means) {
+  const ExpectedMessage due{expected, params_hash_, spec_hash(parts), parts};
+  return decode_message_to_pairs(message, due, codecs(), scale, means);
 }
 
 void ChannelImpl::close_step() noexcept {
@@ -236,7 +284,9 @@ void ChannelImpl::revert() noexcept {
   if (options_.revert == Revert::kExact) {
     residuals_.restore_step();
   } else {
-    for (const StepPart& part : step_parts_) fold(part);
+    for (const StepPart& part : step_parts_) {
+      if (!part.has_keys) fold(part);
+    }
   }
   close_step();
 }

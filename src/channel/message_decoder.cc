@@ -1,15 +1,87 @@
 #include "channel/message_decoder.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 namespace deltawire {
 namespace {
 
+// A segment in its part.
+struct Place {
+  std::size_t part = 0;
+  std::uint64_t begin = 0;  // elements of the part before it
+  std::uint64_t count = 0;
+};
+
+// Into the parts' own memory.
+struct DenseSink {
+  Status take(const Codec& codec, const PartView& in, const Place& place) const {
+    const TensorSlot& tensor = parts[place.part].tensor;
+    auto* at = static_cast<std::byte*>(tensor.values) + place.begin * dtype_bytes(tensor.dtype);
+    return codec.decode(in, TensorSlot{at, place.count, tensor.dtype}, target.into, target.scale);
+  }
+
+  std::span<const Named> parts;
+  Target target;
+};
+
+// Into lists of keys and values.
+struct PairsSink {
+  Status take(const Codec& codec, const PartView& in, const Place& place) {
+    Pairs& mean = means[place.part];
+    if (!codec.info().key_value) return take_dense(codec, in, place, mean);
+    // A pair has a byte or two; the loop ends at the latest with room for every element.
+    std::uint64_t room = std::min<std::uint64_t>(place.count, in.payload.size() + 64);
+    while (true) {
+      const std::size_t before = mean.keys.size();
+      mean.keys.resize(before + room);
+      mean.values.resize(before + room);
+      const TensorSlot slot{mean.values.data() + before, room, DType::kF32, mean.keys.data() + before,
+                            place.count};
+      const Result<std::uint64_t> written = codec.decode_pairs(in, slot, scale);
+      const std::uint64_t kept = written ? *written : 0;
+      mean.keys.resize(before + kept);
+      mean.values.resize(before + kept);
+      if (written) return add_offset(mean, before, place.begin);
+      if (written.error().code != ErrorCode::kOutputTooSmall || room == place.count) {
+        return forward_error(written);
+      }
+      room = std::min(place.count, 2 * room);
+    }
+  }
+
+  std::span<Pairs> means;
+  float scale = 1.0F;
+
+ private:
+  static Status add_offset(Pairs& mean, std::size_t from, std::uint64_t begin) {
+    for (std::size_t i = from; i < mean.keys.size(); ++i) mean.keys[i] += static_cast<std::uint32_t>(begin);
+    return {};
+  }
+
+  // Raw parts: few elements.
+  Status take_dense(const Codec& codec, const PartView& in, const Place& place, Pairs& mean) {
+    dense_.resize(place.count);
+    const TensorSlot slot{dense_.data(), place.count, DType::kF32};
+    if (Status decoded = codec.decode(in, slot, Into::kOverwrite, scale); !decoded) return decoded;
+    for (std::uint64_t i = 0; i < place.count; ++i) {
+      if (dense_[i] == 0.0F) continue;
+      mean.keys.push_back(static_cast<std::uint32_t>(place.begin + i));
+      mean.values.push_back(dense_[i]);
+    }
+    return {};
+  }
+
+  std::vector<float> dense_;
+};
+
 // Walks over the expected parts as segments arrive; they must come in order and without gaps.
+template <class Sink>
 class Decoder {
  public:
-  Decoder(const ExpectedMessage& expected, const PartCodecs& codecs, const Target& target)
-      : expected_(expected), codecs_(codecs), target_(target) {
+  Decoder(const ExpectedMessage& expected, const PartCodecs& codecs, Sink& sink)
+      : expected_(expected), codecs_(codecs), sink_(sink) {
     skip_empty_parts();
   }
 
@@ -34,7 +106,7 @@ class Decoder {
   const Named& current() const { return expected_.parts[part_]; }
 
   void skip_empty_parts() {
-    while (part_ < expected_.parts.size() && current().tensor.count == 0) ++part_;
+    while (part_ < expected_.parts.size() && current().tensor.elements() == 0) ++part_;
   }
 
   template <class Number>
@@ -71,21 +143,19 @@ class Decoder {
     }
     const Named& part = current();
     const std::string where = "part '" + std::string(part.name) + "': ";
-    const std::uint64_t left = part.tensor.count - covered_;
-    const Codec& codec = codecs_.of(part.tensor.count);
+    const std::uint64_t left = part.tensor.elements() - covered_;
+    const Codec& codec = codecs_.of(part.tensor.elements());
     const std::uint64_t step = codec.info().chunk_elements;
     if (segment.tensor != part_ || segment.first != part.first + covered_ || segment.count > left ||
-        segment.raw != codecs_.is_raw(part.tensor.count) ||
+        segment.raw != codecs_.is_raw(part.tensor.elements()) ||
         (segment.count < left && (step == 0 || segment.count % step != 0))) {
       return fail(ErrorCode::kCorrupt, where + "a segment is not the one that is due here");
     }
-    auto* at = static_cast<std::byte*>(part.tensor.values) + covered_ * dtype_bytes(part.tensor.dtype);
-    const TensorSlot slot{at, segment.count, part.tensor.dtype};
-    if (Status decoded = codec.decode(view.part, slot, target_.into, target_.scale); !decoded) {
+    if (Status decoded = sink_.take(codec, view.part, {part_, covered_, segment.count}); !decoded) {
       return fail(decoded.error().code, where + decoded.error().message);
     }
     covered_ += segment.count;
-    if (covered_ == part.tensor.count) {
+    if (covered_ == part.tensor.elements()) {
       covered_ = 0;
       ++part_;
       skip_empty_parts();
@@ -95,17 +165,15 @@ class Decoder {
 
   const ExpectedMessage& expected_;
   const PartCodecs& codecs_;
-  const Target& target_;
+  Sink& sink_;
   std::size_t part_ = 0;
   std::uint64_t covered_ = 0;
   std::uint32_t frames_ = 0;
 };
 
-}  // namespace
-
-Status decode_message(Bytes message, const ExpectedMessage& expected, const PartCodecs& codecs,
-                      const Target& target) {
-  Decoder decoder(expected, codecs, target);
+template <class Sink>
+Status decode_into(Sink& sink, Bytes message, const ExpectedMessage& expected, const PartCodecs& codecs) {
+  Decoder<Sink> decoder(expected, codecs, sink);
   while (!message.empty()) {
     Result<FrameReader> reader = FrameReader::open(message);
     if (!reader) return forward_error(reader);
@@ -113,6 +181,27 @@ Status decode_message(Bytes message, const ExpectedMessage& expected, const Part
     message = message.subspan(reader->frame_bytes());
   }
   return decoder.finish();
+}
+
+}  // namespace
+
+Status decode_message(Bytes message, const ExpectedMessage& expected, const PartCodecs& codecs,
+                      const Target& target) {
+  const DenseSink sink{expected.parts, target};
+  return decode_into(sink, message, expected, codecs);
+}
+
+Status decode_message_to_pairs(Bytes message, const ExpectedMessage& expected, const PartCodecs& codecs,
+                               float scale, std::span<Pairs> means) {
+  for (Pairs& mean : means) {
+    mean.keys.clear();
+    mean.values.clear();
+    mean.dimension = 0;
+  }
+  PairsSink sink;
+  sink.means = means;
+  sink.scale = scale;
+  return decode_into(sink, message, expected, codecs);
 }
 
 }  // namespace deltawire

@@ -36,4 +36,8 @@ struct Target {
 Status decode_message(Bytes message, const ExpectedMessage& expected, const PartCodecs& codecs,
                       const Target& target);
 
+// The same into key-value form: means[i] gets part i's non-zero elements times `scale`.
+Status decode_message_to_pairs(Bytes message, const ExpectedMessage& expected, const PartCodecs& codecs,
+                               float scale, std::span<Pairs> means);
+
 }  // namespace deltawire

@@ -4,7 +4,7 @@
 
 #include "deltawire/codec.h"
 #include "deltawire/reducer.h"
-#include "reduce/direct.h"
+#include "reduce/patterns.h"
 
 namespace deltawire {
 namespace {
@@ -14,7 +14,11 @@ struct Pattern {
   Result<std::unique_ptr<Reducer>> (*make)(std::string_view codec_spec, const ReducerOptions& options);
 };
 
-constexpr std::array<Pattern, 1> kPatterns{{{"direct", make_direct_reducer}}};
+constexpr std::array<Pattern, 3> kPatterns{{
+    {"direct", make_direct_reducer},
+    {"ring", make_ring_reducer},
+    {"gather", make_gather_reducer},
+}};
 
 std::string known_patterns() {
   std::string names;

@@ -9,7 +9,7 @@
 namespace deltawire {
 
 // Tensors below this many elements have one owner; docs/format.md, "Parts", states it: it is on the wire.
-inline constexpr std::uint64_t kWholeTensorElements = 65536;
+inline constexpr std::uint64_t kWholeTensorElements = 16384;
 
 // Cuts fall on multiples of this (a row of 3LC), so that a cut costs no padding.
 inline constexpr std::uint64_t kCutElements = 320;

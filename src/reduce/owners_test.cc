@@ -11,9 +11,9 @@ namespace {
 
 TEST(Owners, SmallTensorsAreWhole) {
   for (const int world : {1, 2, 4, 7}) {
-    const auto ranges = owned_ranges("conv1.weight", 65535, world);
+    const auto ranges = owned_ranges("conv1.weight", 16383, world);
     ASSERT_EQ(ranges.size(), 1u);
-    EXPECT_EQ(ranges[0].count, 65535u);
+    EXPECT_EQ(ranges[0].count, 16383u);
     EXPECT_LT(ranges[0].owner, world);
   }
   EXPECT_TRUE(owned_ranges("empty", 0, 4).empty());
@@ -38,11 +38,11 @@ TEST(Owners, SmallTensorsDoNotPileUpOnOneRank) {
 
 // Pinned: docs/format.md states the rule, and other builds must cut alike.
 TEST(Owners, GoldenCut) {
-  const auto ranges = owned_ranges("w", 65536, 3);
+  const auto ranges = owned_ranges("w", 16384, 3);
   ASSERT_EQ(ranges.size(), 3u);
-  EXPECT_EQ(ranges[0].count, 320u * 68);
-  EXPECT_EQ(ranges[1].count, 320u * 68);
-  EXPECT_EQ(ranges[2].count, 65536u - 320u * 136);
+  EXPECT_EQ(ranges[0].count, 320u * 17);
+  EXPECT_EQ(ranges[1].count, 320u * 17);
+  EXPECT_EQ(ranges[2].count, 16384u - 320u * 34);
 }
 
 RC_GTEST_PROP(OwnersProperty, CoverEverythingOnceInOrder, ()) {

@@ -28,7 +28,7 @@ std::uint64_t spec_hash(std::span<const Named> parts) {
     const auto name = std::as_bytes(std::span(part.name));
     text.insert(text.end(), name.begin(), name.end());
     append(part.first, 8);
-    append(part.tensor.count, 8);
+    append(part.tensor.elements(), 8);
     append(static_cast<std::uint64_t>(part.tensor.dtype), 1);
   }
   return digest64(text, 0);

@@ -1,0 +1,45 @@
+#include "reduce/merge_pairs.h"
+
+#include <utility>
+
+namespace deltawire {
+
+void MergedPairs::clear(std::size_t tensor_count) {
+  sums_.resize(tensor_count);
+  for (Pairs& sum : sums_) {
+    sum.keys.clear();
+    sum.values.clear();
+    sum.dimension = 0;
+  }
+}
+
+void MergedPairs::add(std::size_t tensor, const Pairs& addend) {
+  Pairs& sum = sums_[tensor];
+  merged_.keys.clear();
+  merged_.values.clear();
+  std::size_t left = 0;
+  std::size_t right = 0;
+  const auto take = [&](std::uint32_t key, float value) {
+    merged_.keys.push_back(key);
+    merged_.values.push_back(value);
+  };
+  while (left < sum.keys.size() || right < addend.keys.size()) {
+    const bool no_right = right == addend.keys.size();
+    const bool no_left = left == sum.keys.size();
+    if (no_right || (!no_left && sum.keys[left] < addend.keys[right])) {
+      take(sum.keys[left], sum.values[left]);
+      ++left;
+    } else if (no_left || addend.keys[right] < sum.keys[left]) {
+      take(addend.keys[right], addend.values[right]);
+      ++right;
+    } else {
+      take(sum.keys[left], sum.values[left] + addend.values[right]);
+      ++left;
+      ++right;
+    }
+  }
+  std::swap(sum.keys, merged_.keys);
+  std::swap(sum.values, merged_.values);
+}
+
+}  // namespace deltawire

@@ -1,0 +1,173 @@
+// Every pattern against its sequential reference, on threads.
+#include <cctype>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reduce/rank_threads.h"
+#include "reduce/sequential_testing.h"
+
+namespace deltawire {
+namespace {
+
+using testing::gradients;
+using testing::named;
+using testing::tensor_counts;
+using testing::tensor_names;
+using testing::Tensors;
+
+struct Case {
+  std::string spec;
+  int world;
+};
+
+class Patterns : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Patterns, EqualTheSequentialReferenceBitForBit) {
+  const Case& chosen = GetParam();
+  run_ranks(chosen.world, {},
+            [&](int, Transport& transport) { testing::expect_reference(chosen.spec, transport); });
+}
+
+// The bucket layout must not change a byte: one bucket, or one for each tensor with all in flight.
+TEST_P(Patterns, BucketsChangeNothing) {
+  const Case& chosen = GetParam();
+  std::vector<Tensors> whole(static_cast<std::size_t>(chosen.world));
+  std::vector<Tensors> split(static_cast<std::size_t>(chosen.world));
+  const auto train = [&](std::vector<Tensors>& results, bool buckets) {
+    run_ranks(chosen.world, {}, [&](int rank, Transport& transport) {
+      const auto reducer = reducer_of(chosen.spec);
+      const auto names = tensor_names();
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        Tensors tensors = gradients(rank, step);
+        const auto all = named(tensors, names);
+        const std::uint32_t count = buckets ? static_cast<std::uint32_t>(all.size()) : 1;
+        for (std::uint32_t b = 0; b < count; ++b) {
+          const auto part = buckets ? std::span(all).subspan(b, 1) : std::span(all);
+          const auto begun = reducer->begin(part, {step, 0, b, b + 1 == count}, transport, in_seconds(20));
+          ASSERT_TRUE(begun) << begun.error().message;
+        }
+        EXPECT_EQ(reducer->in_flight(), count);
+        for (std::uint32_t b = 0; b < count; ++b) {
+          const auto report = reducer->finish();
+          ASSERT_TRUE(report) << report.error().message;
+        }
+        results[static_cast<std::size_t>(rank)] = tensors;
+      }
+    });
+  };
+  train(whole, false);
+  train(split, true);
+  for (std::size_t rank = 0; rank < whole.size(); ++rank) EXPECT_EQ(whole[rank], split[rank]);
+}
+
+// A restored reducer sends the bytes that the original would have sent.
+TEST_P(Patterns, SavedStateGoesOnAsIfNothingHadHappened) {
+  const Case& chosen = GetParam();
+  std::vector<Tensors> straight(static_cast<std::size_t>(chosen.world));
+  std::vector<Tensors> restored(static_cast<std::size_t>(chosen.world));
+  run_ranks(chosen.world, {}, [&](int rank, Transport& transport) {
+    const auto names = tensor_names();
+    const auto first = reducer_of(chosen.spec);
+    const auto second = reducer_of(chosen.spec);
+    const auto run = [&](Reducer& reducer, std::uint64_t number, std::uint64_t data) {
+      Tensors tensors = gradients(rank, data);
+      const auto report =
+          reducer.all_reduce(named(tensors, names), {number, 0, 0, true}, transport, in_seconds(20));
+      EXPECT_TRUE(report) << report.error().message;
+      return tensors;
+    };
+    run(*first, 0, 0);
+    const auto state = first->save();
+    ASSERT_TRUE(state);
+    ASSERT_TRUE(second->load(*state));
+    straight[static_cast<std::size_t>(rank)] = run(*first, 1, 9);
+    restored[static_cast<std::size_t>(rank)] = run(*second, 2, 9);
+  });
+  EXPECT_EQ(straight, restored);
+}
+
+class Conservation : public ::testing::TestWithParam<Case> {};
+
+// What went in = what came out + what waits, up to rounding; the reducers equal this reference bit for bit.
+TEST_P(Conservation, NothingIsLost) {
+  const Case& chosen = GetParam();
+  const auto reference = testing::make_sequential(chosen.spec, chosen.world);
+  std::vector<std::vector<double>> balance;
+  std::vector<std::vector<double>> moved;
+  for (const std::uint64_t count : tensor_counts()) {
+    balance.emplace_back(count, 0.0);
+    moved.emplace_back(count, 1e-6);
+  }
+  for (std::uint64_t step = 0; step < 5; ++step) {
+    std::vector<Tensors> inputs;
+    for (int rank = 0; rank < chosen.world; ++rank) inputs.push_back(gradients(rank, step));
+    const Tensors mean = reference->mean(inputs, step);
+    for (std::size_t i = 0; i < balance.size(); ++i) {
+      for (std::size_t k = 0; k < balance[i].size(); ++k) {
+        for (const Tensors& input : inputs) {
+          balance[i][k] += static_cast<double>(input[i][k]) / chosen.world;
+          moved[i][k] += std::abs(static_cast<double>(input[i][k]));
+        }
+        balance[i][k] -= static_cast<double>(mean[i][k]);
+        moved[i][k] += std::abs(static_cast<double>(mean[i][k]));
+      }
+    }
+  }
+  for (std::size_t i = 0; i < balance.size(); ++i) {
+    const auto waiting = reference->waiting(i);
+    for (std::size_t k = 0; k < waiting.size(); ++k) {
+      ASSERT_NEAR(balance[i][k], waiting[k], 1e-5 * moved[i][k]) << "tensor " << i << ", element " << k;
+    }
+  }
+}
+
+std::vector<Case> cases(const std::vector<std::string>& specs) {
+  std::vector<Case> all;
+  for (const std::string& spec : specs) {
+    for (const int world : {1, 2, 3, 4, 5}) all.push_back({spec, world});
+  }
+  return all;
+}
+
+std::string case_name(const ::testing::TestParamInfo<Case>& chosen) {
+  std::string name = chosen.param.spec + "_" + std::to_string(chosen.param.world);
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Specs, Patterns, ::testing::ValuesIn(cases(testing::reducer_specs())), case_name);
+INSTANTIATE_TEST_SUITE_P(Specs, Conservation,
+                         ::testing::ValuesIn(cases(testing::reducer_specs_that_lose_nothing())), case_name);
+
+class PatternsFp32 : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(PatternsFp32, GiveTheMeanToOneRoundingARank) {
+  std::vector<Tensors> inputs;
+  for (int rank = 0; rank < 4; ++rank) inputs.push_back(gradients(rank, 0));
+  run_ranks(4, {}, [&](int rank, Transport& transport) {
+    const auto reducer = reducer_of(GetParam() + "(fp32)");
+    const auto names = tensor_names();
+    Tensors tensors = gradients(rank, 0);
+    ASSERT_TRUE(reducer->all_reduce(named(tensors, names), {0, 0, 0, true}, transport, in_seconds(20)));
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      for (std::size_t j = 0; j < tensors[i].size(); ++j) {
+        double sum = 0;
+        double magnitude = 0;
+        for (const Tensors& input : inputs) {
+          sum += static_cast<double>(input[i][j]);
+          magnitude += std::abs(static_cast<double>(input[i][j]));
+        }
+        ASSERT_LE(std::abs(sum / 4 - static_cast<double>(tensors[i][j])), 4 * 0x1p-24 * magnitude);
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PatternsFp32, ::testing::Values("direct", "ring", "gather"));
+
+}  // namespace
+}  // namespace deltawire

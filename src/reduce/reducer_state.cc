@@ -1,0 +1,47 @@
+#include "reduce/reducer_state.h"
+
+#include <cstring>
+
+#include "base/little_endian.h"
+
+namespace deltawire {
+namespace {
+
+// magic, u32 version, u32 world, u64 bytes of the first channel's state, u32 rank, u32 0
+constexpr std::uint64_t kHeadBytes = 32;
+
+}  // namespace
+
+std::vector<std::byte> pack_reducer_state(const ReducerPlace& place,
+                                          const std::vector<std::vector<std::byte>>& channels) {
+  std::vector<std::byte> out(kHeadBytes);
+  std::memcpy(out.data(), place.magic.data(), place.magic.size());
+  store_le<std::uint32_t>(out.data() + 12, static_cast<std::uint32_t>(place.world));
+  store_le<std::uint64_t>(out.data() + 16, channels.front().size());
+  store_le<std::uint32_t>(out.data() + 24, static_cast<std::uint32_t>(place.rank));
+  for (const auto& channel : channels) out.insert(out.end(), channel.begin(), channel.end());
+  return out;
+}
+
+Result<ReducerState> unpack_reducer_state(Bytes state, std::string_view magic, std::size_t channel_count) {
+  if (state.size() < kHeadBytes) return fail(ErrorCode::kTruncated, "reducer state: too few bytes");
+  if (std::memcmp(state.data(), magic.data(), magic.size()) != 0) {
+    return fail(ErrorCode::kCorrupt,
+                "reducer state: wrong magic; these bytes are no saved reducer of this "
+                "pattern");
+  }
+  if (load_le<std::uint32_t>(state.data() + 8) != 0) {
+    return fail(ErrorCode::kUnsupportedVersion, "reducer state: written by a newer deltawire; use that one");
+  }
+  const auto first_bytes = load_le<std::uint64_t>(state.data() + 16);
+  const Bytes rest = state.subspan(kHeadBytes);
+  if (first_bytes > rest.size()) return fail(ErrorCode::kTruncated, "reducer state: ends within a channel");
+  ReducerState parts;
+  parts.world = static_cast<int>(load_le<std::uint32_t>(state.data() + 12));
+  parts.rank = static_cast<int>(load_le<std::uint32_t>(state.data() + 24));
+  parts.channels.push_back(channel_count == 1 ? rest : rest.first(first_bytes));
+  if (channel_count == 2) parts.channels.push_back(rest.subspan(first_bytes));
+  return parts;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,66 @@
+// What only the ring has: pieces, and hops that can wait for each other.
+#include <numeric>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reduce/rank_threads.h"
+#include "reduce/ring_bucket.h"
+
+namespace deltawire {
+namespace {
+
+// More elements than one piece holds, on each rank.
+std::vector<float> long_tensor(int rank, std::size_t count) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), static_cast<float>(rank));
+  return values;
+}
+
+std::vector<float> reduced(const ReducerOptions& options, std::size_t count, std::uint64_t* bytes_sent) {
+  std::vector<std::vector<float>> results(2);
+  run_ranks(2, {}, [&](int rank, Transport& transport) {
+    const auto reducer = reducer_of("ring(bf16)", options);
+    std::vector<float> values = long_tensor(rank, count);
+    const Named tensor{"w", {values.data(), count, DType::kF32}, 0};
+    const auto report =
+        reducer->all_reduce(std::span(&tensor, 1), {0, 0, 0, true}, transport, in_seconds(20));
+    ASSERT_TRUE(report) << report.error().message;
+    if (rank == 0) *bytes_sent = report->bytes_sent;
+    results[static_cast<std::size_t>(rank)] = values;
+  });
+  EXPECT_EQ(results[0], results[1]);
+  return results[0];
+}
+
+TEST(Ring, PipeliningChangesNothing) {
+  constexpr std::size_t kCount = 5 * kRingPieceElements + 17;
+  ReducerOptions in_turn;
+  in_turn.pipeline = false;
+  std::uint64_t bytes = 0;
+  std::uint64_t bytes_in_turn = 0;
+  EXPECT_EQ(reduced({}, kCount, &bytes), reduced(in_turn, kCount, &bytes_in_turn));
+  EXPECT_EQ(bytes, bytes_in_turn);
+}
+
+TEST(Ring, SendsTwoTensorsLessTheOwnShare) {
+  constexpr std::size_t kCount = 4 * kRingPieceElements;
+  run_ranks(4, {}, [](int rank, Transport& transport) {
+    const auto reducer = reducer_of("ring(fp32)");
+    std::vector<float> values = long_tensor(rank, kCount);
+    const Named tensor{"w", {values.data(), kCount, DType::kF32}, 0};
+    const auto report =
+        reducer->all_reduce(std::span(&tensor, 1), {0, 0, 0, true}, transport, in_seconds(20));
+    ASSERT_TRUE(report) << report.error().message;
+    const double expected = 2.0 * 3 / 4 * 4 * kCount;
+    EXPECT_NEAR(static_cast<double>(report->bytes_sent), expected, 0.002 * expected);
+  });
+}
+
+TEST(Ring, CannotMaskMomentum) {
+  std::vector<float> momentum(10);
+  EXPECT_EQ(reducer_of("ring(fp32)")->mask_sent("w", momentum).error().code, ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,287 @@
+#include "reduce/sequential_testing.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "reduce/owners.h"
+#include "reduce/ring_bucket.h"
+
+namespace deltawire::testing {
+namespace {
+
+using Channels = std::vector<std::unique_ptr<Channel>>;
+
+Channels make_channels(std::string_view codec, int count) {
+  Channels channels;
+  for (int i = 0; i < count; ++i) channels.push_back(std::move(*make_channel(codec)));
+  return channels;
+}
+
+struct How {
+  Into into = Into::kOverwrite;
+  float scale = 1.0F;
+};
+
+// Through the channel's encoder and decoder.
+void relay(Channel& channel, const Named& from, const Named& to, std::uint64_t step, How how) {
+  const MessageId id{step, 0, 0, 1, 0};
+  const auto pieces = channel.encode(std::span(&from, 1), id);
+  ASSERT_TRUE(pieces) << pieces.error().message;
+  const auto status = channel.decode(join(*pieces), std::span(&to, 1), id, how.into, how.scale);
+  ASSERT_TRUE(status) << status.error().message;
+}
+
+Named part_of(const std::string& name, const std::vector<float>& values, const OwnedRange& range) {
+  auto* memory = const_cast<float*>(values.data());
+  return {name, {memory + range.first, range.count, DType::kF32}, range.first};
+}
+
+void add_residuals(const Channel& channel, const std::string& name, const OwnedRange& part, double scale,
+                   std::vector<double>& sum) {
+  const auto residual = channel.residual(name, part.first);
+  for (std::size_t i = 0; i < residual.size(); ++i) {
+    sum[part.first + i] += scale * static_cast<double>(residual[i]);
+  }
+}
+
+class Sequential : public SequentialPattern {
+ public:
+  explicit Sequential(int world) : world_(world) {}
+
+  Tensors mean(const std::vector<Tensors>& inputs, std::uint64_t step) override {
+    Tensors result;
+    for (std::size_t i = 0; i < tensor_counts().size(); ++i) {
+      const std::string name = tensor_names()[i];
+      auto& out = result.emplace_back(tensor_counts()[i], 0.0F);
+      std::vector<const std::vector<float>*> shares;
+      for (const Tensors& input : inputs) shares.push_back(&input[i]);
+      for (const OwnedRange& part : parts(name, tensor_counts()[i])) {
+        mean_of_part({name, part, step}, shares, out);
+      }
+    }
+    for (Channel* channel : all_channels()) channel->commit();
+    return result;
+  }
+
+  std::vector<double> waiting(std::size_t i) const override {
+    const std::string name = tensor_names()[i];
+    std::vector<double> sum(tensor_counts()[i], 0.0);
+    for (const OwnedRange& part : parts(name, tensor_counts()[i])) add_waiting(name, part, sum);
+    return sum;
+  }
+
+ protected:
+  struct Part {
+    std::string name;
+    OwnedRange range;
+    std::uint64_t step = 0;
+  };
+  virtual std::vector<OwnedRange> parts(const std::string& name, std::uint64_t count) const {
+    return owned_ranges(name, count, world_);
+  }
+  virtual void mean_of_part(const Part& part, const std::vector<const std::vector<float>*>& shares,
+                            std::vector<float>& out) = 0;
+  virtual std::vector<Channel*> all_channels() = 0;
+  virtual void add_waiting(const std::string& name, const OwnedRange& part,
+                           std::vector<double>& sum) const = 0;
+
+  float scale() const { return 1.0F / static_cast<float>(world_); }
+
+  int world_;
+};
+
+class SequentialDirect final : public Sequential {
+ public:
+  SequentialDirect(std::string_view codec, int world)
+      : Sequential(world), pushes_(make_channels(codec, world)), pull_(make_channels(codec, 1)) {}
+
+ private:
+  void mean_of_part(const Part& part, const std::vector<const std::vector<float>*>& shares,
+                    std::vector<float>& out) override {
+    std::vector<float> mean(part.range.count, 0.0F);
+    const Named slot{part.name, {mean.data(), mean.size(), DType::kF32}, part.range.first};
+    for (std::size_t rank = 0; rank < shares.size(); ++rank) {
+      relay(*pushes_[rank], part_of(part.name, *shares[rank], part.range), slot, part.step,
+            {Into::kAccumulate, scale()});
+    }
+    relay(*pull_[0], slot, part_of(part.name, out, part.range), part.step, {});
+  }
+  std::vector<Channel*> all_channels() override {
+    std::vector<Channel*> all{pull_[0].get()};
+    for (const auto& push : pushes_) all.push_back(push.get());
+    return all;
+  }
+  void add_waiting(const std::string& name, const OwnedRange& part, std::vector<double>& sum) const override {
+    add_residuals(*pull_[0], name, part, 1.0, sum);
+    for (const auto& push : pushes_) add_residuals(*push, name, part, 1.0 / world_, sum);
+  }
+
+  Channels pushes_;
+  Channels pull_;
+};
+
+class SequentialGather final : public Sequential {
+ public:
+  SequentialGather(std::string_view codec, int world)
+      : Sequential(world), channels_(make_channels(codec, world)) {}
+
+ private:
+  std::vector<OwnedRange> parts(const std::string&, std::uint64_t count) const override {
+    return count == 0 ? std::vector<OwnedRange>{} : std::vector<OwnedRange>{{0, count, 0}};
+  }
+  void mean_of_part(const Part& part, const std::vector<const std::vector<float>*>& shares,
+                    std::vector<float>& out) override {
+    for (std::size_t rank = 0; rank < shares.size(); ++rank) {
+      relay(*channels_[rank], part_of(part.name, *shares[rank], part.range),
+            part_of(part.name, out, part.range), part.step, {Into::kAccumulate, scale()});
+    }
+  }
+  std::vector<Channel*> all_channels() override {
+    std::vector<Channel*> all;
+    for (const auto& channel : channels_) all.push_back(channel.get());
+    return all;
+  }
+  void add_waiting(const std::string& name, const OwnedRange& part, std::vector<double>& sum) const override {
+    for (const auto& channel : channels_) add_residuals(*channel, name, part, 1.0 / world_, sum);
+  }
+
+  Channels channels_;
+};
+
+class SequentialRing final : public Sequential {
+ public:
+  SequentialRing(std::string_view codec, int world)
+      : Sequential(world), hops_(make_channels(codec, world)), means_(make_channels(codec, 1)) {}
+
+ private:
+  std::vector<OwnedRange> parts(const std::string& name, std::uint64_t count) const override {
+    std::vector<OwnedRange> pieces;
+    for (const OwnedRange& range : owned_ranges(name, count, world_)) {
+      for (std::uint64_t done = 0; done < range.count; done += kRingPieceElements) {
+        pieces.push_back({range.first + done, std::min(kRingPieceElements, range.count - done), range.owner});
+      }
+    }
+    return pieces;
+  }
+  // From the rank after the owner round to the owner: what comes is added to the own share and sent on.
+  void mean_of_part(const Part& part, const std::vector<const std::vector<float>*>& shares,
+                    std::vector<float>& out) override {
+    std::vector<float> sum;
+    for (int place = 1; place <= world_; ++place) {
+      const auto rank = static_cast<std::size_t>((part.range.owner + place) % world_);
+      std::vector<float> own;
+      for (std::uint64_t i = 0; i < part.range.count; ++i) {
+        own.push_back(scale() * (*shares[rank])[part.range.first + i]);
+      }
+      if (place > 1) {
+        const auto before = static_cast<std::size_t>((part.range.owner + place - 1) % world_);
+        const Named from{part.name, {sum.data(), sum.size(), DType::kF32}, part.range.first};
+        const Named to{part.name, {own.data(), own.size(), DType::kF32}, part.range.first};
+        relay(*hops_[before], from, to, part.step, {Into::kAccumulate, 1.0F});
+      }
+      sum = own;
+    }
+    const Named mean{part.name, {sum.data(), sum.size(), DType::kF32}, part.range.first};
+    relay(*means_[0], mean, part_of(part.name, out, part.range), part.step, {});
+  }
+  std::vector<Channel*> all_channels() override {
+    std::vector<Channel*> all{means_[0].get()};
+    for (const auto& hop : hops_) all.push_back(hop.get());
+    return all;
+  }
+  void add_waiting(const std::string& name, const OwnedRange& part, std::vector<double>& sum) const override {
+    add_residuals(*means_[0], name, part, 1.0, sum);
+    for (const auto& hop : hops_) add_residuals(*hop, name, part, 1.0, sum);
+  }
+
+  Channels hops_;
+  Channels means_;
+};
+
+std::vector<std::string> with_every_pattern(const std::vector<std::string>& codecs) {
+  std::vector<std::string> specs;
+  for (const char* pattern : {"direct", "ring", "gather"}) {
+    for (const std::string& codec : codecs) specs.push_back(std::string(pattern) + "(" + codec + ")");
+  }
+  return specs;
+}
+
+}  // namespace
+
+const std::vector<std::uint64_t>& tensor_counts() {
+  static const std::vector<std::uint64_t> counts{500, 20, 70001, 0, 1, 16384, 16383, 321};
+  return counts;
+}
+
+std::vector<std::string> tensor_names() {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < tensor_counts().size(); ++i) {
+    names.push_back("layer" + std::to_string(i) + ".weight");
+  }
+  return names;
+}
+
+Tensors gradients(int rank, std::uint64_t step) {
+  Tensors all;
+  for (std::size_t i = 0; i < tensor_counts().size(); ++i) {
+    CounterRng rng(1000 * step + static_cast<std::uint64_t>(rank), i);
+    auto& values = all.emplace_back(tensor_counts()[i]);
+    for (float& value : values) {
+      const double u = rng.next_uniform() - 0.5;
+      value = u > 0.4 ? 0.0F : static_cast<float>(u * u * u);
+    }
+  }
+  return all;
+}
+
+std::vector<Named> named(Tensors& tensors, const std::vector<std::string>& names) {
+  std::vector<Named> all;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    all.push_back({names[i], {tensors[i].data(), tensors[i].size(), DType::kF32}, 0});
+  }
+  return all;
+}
+
+std::vector<std::byte> join(std::span<const Bytes> pieces) {
+  std::vector<std::byte> all;
+  for (const Bytes piece : pieces) all.insert(all.end(), piece.begin(), piece.end());
+  return all;
+}
+
+std::unique_ptr<SequentialPattern> make_sequential(std::string_view spec, int world) {
+  const auto open = spec.find('(');
+  const std::string_view pattern = spec.substr(0, open);
+  const std::string_view codec = spec.substr(open + 1, spec.size() - open - 2);
+  if (pattern == "direct") return std::make_unique<SequentialDirect>(codec, world);
+  if (pattern == "gather") return std::make_unique<SequentialGather>(codec, world);
+  return std::make_unique<SequentialRing>(codec, world);
+}
+
+void expect_reference(std::string_view spec, Transport& transport, std::uint64_t steps) {
+  auto reducer = make_reducer(spec);
+  ASSERT_TRUE(reducer) << reducer.error().message;
+  const auto reference = make_sequential(spec, transport.world_size());
+  const auto names = tensor_names();
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    std::vector<Tensors> inputs;
+    for (int rank = 0; rank < transport.world_size(); ++rank) inputs.push_back(gradients(rank, step));
+    Tensors tensors = inputs[static_cast<std::size_t>(transport.rank())];
+    const auto report = (*reducer)->all_reduce(named(tensors, names), {step, 0, 0, true}, transport,
+                                               Clock::now() + std::chrono::seconds(30));
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_EQ(reference->mean(inputs, step), tensors) << spec << ", step " << step;
+  }
+}
+
+std::vector<std::string> reducer_specs() {
+  return with_every_pattern({"fp32", "bf16", "3lc", "3lc:s=1.75"});
+}
+
+std::vector<std::string> reducer_specs_that_lose_nothing() {
+  return with_every_pattern({"fp32", "3lc", "3lc:s=1.75"});
+}
+
+}  // namespace deltawire::testing

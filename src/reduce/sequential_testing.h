@@ -1,0 +1,51 @@
+// For tests of reducers, on any transport: gradients that every rank can make for every other, and the
+// arithmetic of each pattern without transport, threads or buckets, which reducers must equal bit for bit.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltawire/reducer.h"
+
+namespace deltawire::testing {
+
+using Tensors = std::vector<std::vector<float>>;
+
+// Empty, single, small and large tensors; some are cut among the ranks.
+const std::vector<std::uint64_t>& tensor_counts();
+std::vector<std::string> tensor_names();
+
+// A rank's gradients in a step. Each has a few values far larger than the rest, and some zeros.
+Tensors gradients(int rank, std::uint64_t step);
+
+std::vector<Named> named(Tensors& tensors, const std::vector<std::string>& names);
+
+std::vector<std::byte> join(std::span<const Bytes> pieces);
+
+// What a pattern owes, part after part and rank after rank.
+class SequentialPattern {
+ public:
+  virtual ~SequentialPattern() = default;
+
+  // The means of a step, given every rank's tensors, named as above.
+  virtual Tensors mean(const std::vector<Tensors>& inputs, std::uint64_t step) = 0;
+
+  // The sum over all channels of what they have not sent yet of tensor i, in the unit of the mean.
+  virtual std::vector<double> waiting(std::size_t i) const = 0;
+};
+
+// Of a spec with its pattern written out, such as "ring(3lc)".
+std::unique_ptr<SequentialPattern> make_sequential(std::string_view spec, int world);
+
+// A few steps of the reducer on this rank, each compared with the reference; every rank calls it.
+void expect_reference(std::string_view spec, Transport& transport, std::uint64_t steps = 3);
+
+// "ring(fp32)" and the like: every pattern with codecs of every kind.
+std::vector<std::string> reducer_specs();
+
+// Of these, the ones whose residuals hold all that was not sent.
+std::vector<std::string> reducer_specs_that_lose_nothing();
+
+}  // namespace deltawire::testing

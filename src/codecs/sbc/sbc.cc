@@ -236,11 +236,8 @@ class Sbc final : public Codec {
         return chunk_error(ErrorCode::kCorrupt, i,
                            "fewer than 16384 positions, though another chunk follows");
       }
-      if (content.positions == 0 ? i > 0 || in.scalar != 0 : in.scalar == 0) {
-        return chunk_error(ErrorCode::kCorrupt, i,
-                           i > 0 && content.positions == 0
-                               ? "no positions, though it isn't the first"
-                               : "a mean without positions, or positions of mean 0");
+      if ((content.positions == 0) != (in.scalar == 0)) {
+        return chunk_error(ErrorCode::kCorrupt, i, "a mean without positions, or positions of mean 0");
       }
       visit(content, chunk.bytes);
       next = content.next;

@@ -1,4 +1,5 @@
 // The bytes of sbc, and how many they are.
+#include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -151,16 +152,31 @@ TEST(SbcBytes, PositionBitsAreGolombsExpectation) {
   }
 }
 
-// Bounds must hold for what is hardest to code: clusters far apart, and dense runs.
+// Bounds must hold for what is hardest to code: runs as far apart as makes each gap between them an escape.
 TEST(SbcBytes, SizesAreBounds) {
-  for (const char* spec : {"sbc:p=0.1%", "sbc", "sbc:p=0.25", "sbc:p=0.999"}) {
-    for (const std::size_t period : {2U, 30U, 1000U, 40000U}) {
-      Floats x(300000, 0.0F);
-      for (std::size_t i = 0; i < x.size(); i += period) {
-        for (std::size_t j = i; j < std::min(x.size(), i + period / 20 + 1); ++j) x[j] = 1;
+  struct Hard {
+    const char* spec;
+    std::size_t run;
+    std::size_t gap;
+  };
+  for (const auto& [spec, run, gap] : {Hard{"sbc:p=0.1%", 13, 24 * 512},
+                                       {"sbc", 15, 24 * 64},
+                                       {"sbc", 1, 100},
+                                       {"sbc:p=0.25", 16, 48},
+                                       {"sbc:p=0.5", 24, 24},
+                                       {"sbc:p=0.6", 1, 0},
+                                       {"sbc:p=0.999", 1, 0},
+                                       {"sbc:p=0.999", 100, 1}}) {
+    for (const std::size_t count : {40U, 3000U, 300000U}) {
+      Floats x(count, 0.0F);
+      for (std::size_t i = 0; i < count; i += run + gap) {
+        for (std::size_t j = i; j < std::min(count, i + run); ++j) x[j] = 1;
       }
       const auto part = testing::encode(*codec_of(spec), x);  // checks the bounds
-      EXPECT_TRUE(part) << spec << " " << period;
+      ASSERT_TRUE(part) << spec;
+      const auto back = testing::decode(*codec_of(spec), part->view(), count);
+      ASSERT_TRUE(back) << spec << ", runs of " << run;
+      for (std::size_t i = 0; i < count; ++i) ASSERT_LE(back->at(i), x[i]) << spec << " " << i;
     }
   }
 }

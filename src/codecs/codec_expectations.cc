@@ -1,0 +1,107 @@
+// A row of expectations for each codec: what the conformance tests hold it to.
+#include <bit>
+#include <cctype>
+#include <cmath>
+#include <stdexcept>
+
+#include "codecs/codec_testing.h"
+
+namespace deltawire::testing {
+
+namespace {
+
+float scalar_of(const EncodedValue& value) {
+  return std::bit_cast<float>(value.scalar);
+}
+
+double nothing(const EncodedValue&) {
+  return 0;
+}
+
+// 8 bits of mantissa, rounded to nearest; the last term is half a step where bf16 is subnormal.
+double bf16_error(const EncodedValue& value) {
+  return std::fabs(value.x()) / 256 + 0x1p-134;
+}
+
+// Values in {-m, 0, m}; the scalar is m.
+double threelc_error(const EncodedValue& value) {
+  return scalar_of(value) / 2;
+}
+
+// Each value is sent as the mean, or not at all.
+double sbc_error(const EncodedValue& value) {
+  const double x = value.x();
+  return std::fmax(std::fabs(x), std::fabs(x - static_cast<double>(scalar_of(value))));
+}
+
+// What is left is one rounded subtraction: half a step of the result, which is no larger than this.
+double sbc_conservation(const EncodedValue& value) {
+  const double x = value.x();
+  return std::fabs(x - static_cast<double>(scalar_of(value))) * 0x1p-24;
+}
+
+}  // namespace
+
+std::span<const Expectation> expectations() {
+  static const Expectation kRows[] = {
+      {.id = 1,
+       .name = "fp32",
+       .default_pattern = "direct",
+       .error_bound = nothing,
+       .conservation_bound = nothing},
+      {.id = 2,
+       .name = "bf16",
+       .default_pattern = "direct",
+       .error_bound = bf16_error,
+       .conservation_bound = nothing},
+      {.id = 3,
+       .name = "3lc",
+       .default_pattern = "direct",
+       .error_bound = threelc_error,
+       .conservation_bound = nothing,
+       .specs = {"3lc:s=1.75", "3lc:mode=paper", "3lc:runs=off", "3lc:s=1.9999,mode=auto"},
+       .hostile_specs = {"3lc:runs=off"}},
+      {.id = 4,
+       .name = "sbc",
+       .default_pattern = "gather",
+       .error_bound = sbc_error,
+       .conservation_bound = sbc_conservation,
+       .tiny_signs = {1, 0, 0, 0},
+       .specs = {"sbc:p=0.1%", "sbc:p=0.25", "sbc:p=0.999"},
+       .hostile_specs = {"sbc:p=0.25"}},
+  };
+  return kRows;
+}
+
+const Expectation& expectation_of(std::string_view name) {
+  for (const Expectation& row : expectations()) {
+    if (row.name == name) return row;
+  }
+  throw std::runtime_error("no row in expectations() for the codec " + std::string(name));
+}
+
+std::vector<std::string> conformance_specs() {
+  std::vector<std::string> specs;
+  for (const CodecInfo* info : registered_codecs()) {
+    specs.emplace_back(info->name);
+    for (const std::string& spec : expectation_of(info->name).specs) specs.push_back(spec);
+  }
+  return specs;
+}
+
+std::vector<std::string> hostile_specs() {
+  std::vector<std::string> specs;
+  for (const CodecInfo* info : registered_codecs()) {
+    specs.emplace_back(info->name);
+    for (const std::string& spec : expectation_of(info->name).hostile_specs) specs.push_back(spec);
+  }
+  return specs;
+}
+
+std::string test_name(std::string_view spec) {
+  std::string name;
+  for (const char c : spec) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+}
+
+}  // namespace deltawire::testing

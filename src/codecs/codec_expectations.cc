@@ -24,6 +24,15 @@ double threelc_error(const EncodedValue& value) {
   return std::bit_cast<float>(value.scalar) / 2;
 }
 
+// Truncation drops less than the lowest bit that it keeps; what lies below the normal numbers is flushed.
+double gcomp_error(const EncodedValue& value) {
+  const std::string spec = value.codec.spec();
+  const std::size_t at = spec.find("cut=") + 4;
+  const int bits = std::isdigit(static_cast<unsigned char>(spec[at])) != 0 ? std::stoi(spec.substr(at)) : 0;
+  const double cut = bits == 0 ? 0 : std::ldexp(std::fabs(value.x()), bits - 23);
+  return std::fabs(value.x()) < 0x1p-126 && !value.codec.info().lossless ? 0x1p-126 : cut;
+}
+
 }  // namespace
 
 std::span<const Expectation> expectations() {
@@ -45,6 +54,14 @@ std::span<const Expectation> expectations() {
        .conservation_bound = nothing,
        .specs = {"3lc:s=1.75", "3lc:mode=paper", "3lc:runs=off", "3lc:s=1.9999,mode=auto"},
        .hostile_specs = {"3lc:runs=off"}},
+      {.id = 5,
+       .name = "gcomp",
+       .default_pattern = "ring",
+       .error_bound = gcomp_error,
+       .conservation_bound = nothing,
+       .tiny_signs = {0, 0, 0, 0},
+       .specs = {"gcomp:cut=0", "gcomp:cut=6", "gcomp:cut=12", "gcomp:cut=18", "gcomp:lossless=on"},
+       .hostile_specs = {"gcomp:cut=12", "gcomp:lossless=on"}},
   };
   return kRows;
 }

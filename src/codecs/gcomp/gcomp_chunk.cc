@@ -21,7 +21,7 @@ BlockParts cut_scratch(MutBytes scratch) noexcept {
   parts.values = reinterpret_cast<std::uint32_t*>(at);
   parts.codes = parts.values + kBlockElements;
   parts.words = reinterpret_cast<std::uint16_t*>(parts.codes + kBlockElements);
-  parts.mantissas = reinterpret_cast<std::byte*>(parts.words + kBlockElements);
+  parts.mantissas = reinterpret_cast<std::byte*>(parts.words + kWordRoom);
   return parts;
 }
 
@@ -37,7 +37,7 @@ void write_body(const BlockParts& parts, std::uint32_t count, std::byte* out) no
   store_le(out, static_cast<std::uint16_t>(parts.word_count));
   out += 2;
   for (unsigned lane = 0; lane < lanes_for(count); ++lane, out += 4) store_le(out, parts.states[lane]);
-  const std::uint16_t* words = parts.words + (kBlockElements - parts.word_count);
+  const std::uint16_t* words = parts.words + (kWordRoom - parts.word_count);
   for (std::uint32_t i = 0; i < parts.word_count; ++i, out += 2) store_le(out, words[i]);
   if (parts.mantissa_bytes > 0) std::memcpy(out, parts.mantissas, parts.mantissa_bytes);
 }
@@ -167,7 +167,7 @@ std::uint64_t chunk_bound(std::uint64_t count) noexcept {
 
 std::uint64_t scratch_bound(std::uint64_t count) noexcept {
   if (count == 0) return 0;
-  return kScratchAlignment - 1 + kBlockElements * (4 + 4 + 2) + kMantissaRoom;
+  return kScratchAlignment - 1 + kBlockElements * (4 + 4) + kWordRoom * 2 + kMantissaRoom;
 }
 
 std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, std::byte* out, MutBytes scratch) {
@@ -177,7 +177,7 @@ std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, std::byt
   TableChoice choice;
   choose_table(histogram, chunk.rule, choice);
   EncodeTable table;
-  make_encode_table(choice.lengths, table);
+  make_encode_table(choice.lengths, chunk.rule.uniform_level(), table);
   Prologue prologue;
   write_prologue(choice, chunk.rule, prologue);
   BlockParts parts = cut_scratch(scratch);

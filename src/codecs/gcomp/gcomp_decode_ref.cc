@@ -79,11 +79,12 @@ std::uint32_t read_symbols(Streams& streams, const DecodeTable& table, std::uint
     const unsigned length = entry & kEntryLengthMask;
     x >>= length;
     n -= length;
-    const bool refill = n < kWordBits;
-    const std::uint32_t word = load_le<std::uint16_t>(at);
-    streams.x[lane] = x | (refill ? word << (n & 31) : 0);
-    streams.n[lane] = n + (refill ? kWordBits : 0);
-    at += refill ? kWordBytes : 0;
+    // 1 if the lane needs a word. In numbers, because no processor foretells it.
+    const std::uint32_t refill = (n - kWordBits) >> 31;
+    const std::uint32_t word = load_le<std::uint16_t>(at) & (0U - refill);
+    streams.x[lane] = x | word << (n & 31);
+    streams.n[lane] = n + refill * kWordBits;
+    at += refill * kWordBytes;
   }
   return static_cast<std::uint32_t>(at - words) / kWordBytes;
 }

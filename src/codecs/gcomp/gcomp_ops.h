@@ -82,24 +82,30 @@ struct Values {
   Rule rule;
 };
 
-// Code of each plain symbol: low 16 bits the code (and, after an escape, the exponent), the rest its length.
+// Of each plain symbol: low 16 bits the code (and, after an escape, the exponent), its length, and the bits
+// of sign and mantissa that follow.
 struct EncodeTable {
   std::uint32_t code[kPlainSymbols];
 };
 inline constexpr unsigned kCodeLengthShift = 16;
+inline constexpr std::uint32_t kCodeLengthMask = 0x1F;
+inline constexpr unsigned kCodeMantissaShift = 24;
+
+// Room for one word and one mantissa more than a block can have: kernels write before they know.
+inline constexpr std::uint32_t kWordRoom = kBlockElements + 4;
+inline constexpr std::uint32_t kMantissaRoom = kBlockElements * 3 + 8;
 
 // Where encode_block leaves a block. The caller chooses between `values` and the rest.
 struct BlockParts {
   std::uint32_t* values = nullptr;  // [kBlockElements]: bits of what a decoder will see
   std::uint32_t* codes = nullptr;   // [kBlockElements]: room for the kernel
-  std::uint16_t* words = nullptr;  // [kBlockElements]: the last `word_count` of them hold the words, in order
-  std::byte* mantissas = nullptr;  // [kMantissaRoom]
+  std::uint16_t* words = nullptr;   // [kWordRoom]: the last `word_count` of them hold the words, in order
+  std::byte* mantissas = nullptr;   // [kMantissaRoom]
   std::uint32_t states[kMaxLanes] = {};
   std::uint32_t word_count = 0;
   std::uint32_t mantissa_bytes = 0;
   bool zeros = false;  // every value is +0; then nothing else is set but `values`
 };
-inline constexpr std::uint32_t kMantissaRoom = kBlockElements * 3 + 8;
 
 // One entry for each value of the next 8 bits: exponent in its place in a float, and below it
 // length | flags | mantissa width, as the shifts say.

@@ -55,14 +55,14 @@ Classified classify(std::uint32_t bits, const Values& values, std::uint32_t i) n
   std::uint32_t level = 0;  // of the symbol
   std::uint32_t cut = 0;    // levels cut
   if constexpr (kKeep == Keep::kSignificance) {
-    level = significance_level(magnitude, values.significance[i]);
-    if (exponent == 0 || exponent == 255) level = 0;
+    level = significance_level(magnitude, values.significance[i]) * (exponent - 1 < 254 ? 1U : 0U);
     cut = level;
   } else {
     cut = exponent == 255 ? 0 : values.rule.level;
   }
+  // Without branches: zeros come in no order that a processor could foretell.
   const std::uint32_t mask = 0xFFFFFFFFU << (kCutBitsPerLevel * cut);
-  return {symbol_of(exponent, level), exponent == 0 ? 0 : bits & mask};
+  return {symbol_of(exponent, level), bits & mask & (0U - (exponent != 0 ? 1U : 0U))};
 }
 
 std::uint32_t input_bits(const Values& values, std::uint32_t i) noexcept {
@@ -121,15 +121,15 @@ void split(const Values& block, const EncodeTable& table, BlockParts& parts) noe
   std::uint64_t pending = 0;
   unsigned filled = 0;  // bits of `pending`; fewer than 8 between elements
   std::uint32_t any = 0;
-  const std::uint32_t uniform_level = block.rule.uniform_level();
   for (std::uint32_t i = 0; i < block.count; ++i) {
     const std::uint32_t bits = input_bits(block, i);
     const Classified value = classify<kKeep>(bits, block, i);
     if (block.residual != nullptr) block.residual[i] = left_over(bits, value.kept);
     parts.values[i] = value.kept;
-    parts.codes[i] = table.code[value.symbol];
+    const std::uint32_t code = table.code[value.symbol];
+    parts.codes[i] = code;
     any |= value.kept;
-    const unsigned width = mantissa_width(value.symbol, uniform_level);
+    const unsigned width = code >> kCodeMantissaShift;
     const std::uint64_t sign_mantissa = (value.kept & kSignBit) >> 8 | (value.kept & kMantissaMask);
     pending |= sign_mantissa >> (kSignMantissaBits - width) << filled;
     filled += width;
@@ -149,25 +149,26 @@ void push_codes(std::uint32_t count, BlockParts& parts) noexcept {
   std::uint32_t pushed[kMaxLanes] = {};
   unsigned held[kMaxLanes];
   for (unsigned& bits : held) bits = kWordBits;
-  std::uint16_t* at = parts.words + kBlockElements;
+  std::uint16_t* const end = parts.words + kWordRoom;
+  std::uint16_t* at = end;
   for (std::uint32_t i = count; i-- > 0;) {
     const unsigned lane = i % lanes;
     const std::uint32_t code = parts.codes[i] & 0xFFFF;
-    const unsigned length = parts.codes[i] >> kCodeLengthShift;
-    std::uint32_t x = pushed[lane];
-    unsigned n = held[lane];
-    if (n + length >= 2 * kWordBits) {
-      n -= kWordBits;
-      *--at = static_cast<std::uint16_t>(x >> n);
-    }
+    const unsigned length = parts.codes[i] >> kCodeLengthShift & kCodeLengthMask;
+    const std::uint32_t x = pushed[lane];
+    const unsigned n = held[lane];
+    // 1 if the oldest 16 bits must leave. They are written in any case, to where the next word goes.
+    const unsigned leave = (n + length) / (2 * kWordBits);
+    at[-1] = static_cast<std::uint16_t>(x >> (n - kWordBits));
+    at -= leave;
     pushed[lane] = x << length | code;
-    held[lane] = n + length;
+    held[lane] = n + length - leave * kWordBits;
   }
   for (unsigned lane = 0; lane < lanes; ++lane) {
     const std::uint32_t top = 1U << held[lane];
     parts.states[lane] = top | (pushed[lane] & (top - 1));
   }
-  parts.word_count = static_cast<std::uint32_t>(parts.words + kBlockElements - at);
+  parts.word_count = static_cast<std::uint32_t>(end - at);
 }
 
 void encode_block(const Values& block, const EncodeTable& table, BlockParts& parts) {

@@ -165,7 +165,7 @@ std::uint32_t write_table(const TableChoice& choice, bool mixed, std::byte* out)
   return at;
 }
 
-void make_encode_table(const CodeLengths& lengths, EncodeTable& table) {
+void make_encode_table(const CodeLengths& lengths, std::uint32_t uniform_level, EncodeTable& table) {
   std::uint32_t first[kMaxCodeBits + 1] = {};
   first_codes(lengths, first);
   std::uint32_t codes[kSymbols] = {};
@@ -174,10 +174,13 @@ void make_encode_table(const CodeLengths& lengths, EncodeTable& table) {
     if (length > 0) codes[symbol] = reversed(first[length]++, length) | length << kCodeLengthShift;
   }
   for (std::uint32_t symbol = 0; symbol < kPlainSymbols; ++symbol) {
-    const std::uint32_t escape = codes[kPlainSymbols + symbol % kLevels];
-    const std::uint32_t exponent = symbol / kLevels << (escape >> kCodeLengthShift);
-    table.code[symbol] =
-        codes[symbol] != 0 ? codes[symbol] : (escape | exponent) + (kExponentBits << kCodeLengthShift);
+    std::uint32_t code = codes[symbol];
+    if (code == 0) {
+      code = codes[kPlainSymbols + symbol % kLevels];
+      code |= symbol / kLevels << (code >> kCodeLengthShift);
+      code += kExponentBits << kCodeLengthShift;
+    }
+    table.code[symbol] = code | mantissa_width(symbol, uniform_level) << kCodeMantissaShift;
   }
 }
 

@@ -53,7 +53,8 @@ void choose_table(const Histogram& histogram, const Rule& rule, TableChoice& cho
 // Writes `choice` to `out`, which has kMaxTableBytes; returns the bytes.
 std::uint32_t write_table(const TableChoice& choice, bool mixed, std::byte* out);
 
-void make_encode_table(const CodeLengths& lengths, EncodeTable& table);
+// `uniform_level`: what level 0 stands for, as in mantissa_width().
+void make_encode_table(const CodeLengths& lengths, std::uint32_t uniform_level, EncodeTable& table);
 
 // Reads the table of a chunk from hostile bytes.
 struct TableBytes {

@@ -114,32 +114,80 @@ float left_over(std::uint32_t bits, std::uint32_t kept) noexcept {
   return std::bit_cast<float>(bits) - std::bit_cast<float>(kept);
 }
 
-// Classifies all values, looks up their codes, and appends sign and mantissa to one stream of bits.
+// Classifies the values [begin, end) and looks up their codes; returns all their bits, or-ed.
 template <Keep kKeep>
-void split(const Values& block, const EncodeTable& table, BlockParts& parts) noexcept {
-  std::byte* at = parts.mantissas;
-  std::uint64_t pending = 0;
-  unsigned filled = 0;  // bits of `pending`; fewer than 8 between elements
+std::uint32_t classify_values(const Values& block, std::uint32_t begin, std::uint32_t end,
+                              const EncodeTable& table, BlockParts& parts) noexcept {
   std::uint32_t any = 0;
-  for (std::uint32_t i = 0; i < block.count; ++i) {
+  for (std::uint32_t i = begin; i < end; ++i) {
     const std::uint32_t bits = input_bits(block, i);
     const Classified value = classify<kKeep>(bits, block, i);
     if (block.residual != nullptr) block.residual[i] = left_over(bits, value.kept);
     parts.values[i] = value.kept;
-    const std::uint32_t code = table.code[value.symbol];
-    parts.codes[i] = code;
+    parts.codes[i] = table.code[value.symbol];
     any |= value.kept;
-    const unsigned width = code >> kCodeMantissaShift;
-    const std::uint64_t sign_mantissa = (value.kept & kSignBit) >> 8 | (value.kept & kMantissaMask);
-    pending |= sign_mantissa >> (kSignMantissaBits - width) << filled;
-    filled += width;
-    store_le(at, pending);
-    at += filled / 8;
-    pending >>= filled / 8 * 8;
-    filled %= 8;
+  }
+  return any;
+}
+
+// Appends numbers to a stream of bits, the lowest bit first, with whole words: up to 8 bytes past the end.
+class MantissaWriter {
+ public:
+  explicit MantissaWriter(std::byte* at) noexcept : at_(at) {}
+
+  // REQUIRES: bits <= 48.
+  void put(std::uint64_t value, unsigned bits) noexcept {
+    pending_ |= value << filled_;
+    filled_ += bits;
+    store_le(at_, pending_);
+    at_ += filled_ / 8;
+    pending_ >>= filled_ & 56;
+    filled_ %= 8;
+  }
+
+  const std::byte* end() const noexcept { return at_ + (filled_ > 0 ? 1 : 0); }
+
+ private:
+  std::byte* at_;
+  std::uint64_t pending_ = 0;
+  unsigned filled_ = 0;  // bits pending; fewer than 8 between calls
+};
+
+// The highest `width` bits of sign and mantissa.
+std::uint64_t kept_mantissa(std::uint32_t value, unsigned width) noexcept {
+  const std::uint32_t sign_mantissa = (value & kSignBit) >> 8 | (value & kMantissaMask);
+  return sign_mantissa >> (kSignMantissaBits - width);
+}
+
+// Appends sign and mantissa of the values [begin, end), two at a time.
+void write_mantissas(const BlockParts& parts, std::uint32_t begin, std::uint32_t end,
+                     MantissaWriter& writer) noexcept {
+  std::uint32_t i = begin;
+  for (; i + 1 < end; i += 2) {
+    const unsigned first = parts.codes[i] >> kCodeMantissaShift;
+    const unsigned second = parts.codes[i + 1] >> kCodeMantissaShift;
+    writer.put(kept_mantissa(parts.values[i], first) | kept_mantissa(parts.values[i + 1], second) << first,
+               first + second);
+  }
+  if (i < end) {
+    const unsigned width = parts.codes[i] >> kCodeMantissaShift;
+    writer.put(kept_mantissa(parts.values[i], width), width);
+  }
+}
+
+// Fills values, codes and mantissas, in stretches that stay in the first cache.
+template <Keep kKeep>
+void split(const Values& block, const EncodeTable& table, BlockParts& parts) noexcept {
+  constexpr std::uint32_t kStretch = 1024;
+  MantissaWriter writer(parts.mantissas);
+  std::uint32_t any = 0;
+  for (std::uint32_t begin = 0; begin < block.count; begin += kStretch) {
+    const std::uint32_t end = block.count - begin < kStretch ? block.count : begin + kStretch;
+    any |= classify_values<kKeep>(block, begin, end, table, parts);
+    write_mantissas(parts, begin, end, writer);
   }
   parts.zeros = any == 0;
-  parts.mantissa_bytes = static_cast<std::uint32_t>(at - parts.mantissas) + (filled > 0 ? 1 : 0);
+  parts.mantissa_bytes = static_cast<std::uint32_t>(writer.end() - parts.mantissas);
 }
 
 // Runs backwards, as a decoder's mirror: what it reads first is pushed last. A lane holds at least 16 and at

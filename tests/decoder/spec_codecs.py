@@ -1,4 +1,4 @@
-"""The codecs fp32, bf16 and 3lc, and the table of all, decoded as their documents say, one chunk at a time."""
+"""The codecs fp32, bf16 and 3lc, decoded as their documents say, and the table of all codecs."""
 
 import re
 import struct

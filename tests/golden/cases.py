@@ -54,7 +54,7 @@ def not_finite() -> np.ndarray:
 
 
 def blocks() -> np.ndarray:
-    """Three blocks of gcomp: values, zeros, and bits without a pattern, of which some are no number."""
+    """Three blocks of gcomp: values, zeros, and bits without a pattern, NaN among them."""
     noise = (whole_numbers(1000) << 1).astype(np.uint32).view(np.float32)
     return np.concatenate([bell(16384), np.zeros(16384, np.float32), noise])
 

@@ -40,6 +40,15 @@ double sbc_conservation(const EncodedValue& value) {
   return std::fabs(x - static_cast<double>(scalar_of(value))) * 0x1p-24;
 }
 
+// Truncation drops less than the lowest bit that it keeps; what lies below the normal numbers is flushed.
+double gcomp_error(const EncodedValue& value) {
+  const std::string spec = value.codec.spec();
+  const std::size_t at = spec.find("cut=") + 4;
+  const int bits = std::isdigit(static_cast<unsigned char>(spec[at])) != 0 ? std::stoi(spec.substr(at)) : 0;
+  const double cut = bits == 0 ? 0 : std::ldexp(std::fabs(value.x()), bits - 23);
+  return std::fabs(value.x()) < 0x1p-126 && !value.codec.info().lossless ? 0x1p-126 : cut;
+}
+
 }  // namespace
 
 std::span<const Expectation> expectations() {
@@ -69,6 +78,14 @@ std::span<const Expectation> expectations() {
        .tiny_signs = {1, 0, 0, 0},
        .specs = {"sbc:p=0.1%", "sbc:p=0.25", "sbc:p=0.999"},
        .hostile_specs = {"sbc:p=0.25"}},
+      {.id = 5,
+       .name = "gcomp",
+       .default_pattern = "ring",
+       .error_bound = gcomp_error,
+       .conservation_bound = nothing,
+       .tiny_signs = {0, 0, 0, 0},
+       .specs = {"gcomp:cut=0", "gcomp:cut=6", "gcomp:cut=12", "gcomp:cut=18", "gcomp:lossless=on"},
+       .hostile_specs = {"gcomp:cut=12", "gcomp:lossless=on"}},
   };
   return kRows;
 }

@@ -5,6 +5,7 @@
 
 #include "codecs/bf16/bf16.h"
 #include "codecs/fp32/fp32.h"
+#include "codecs/gcomp/gcomp.h"
 #include "codecs/sbc/sbc.h"
 #include "codecs/spec_string.h"
 #include "codecs/threelc/threelc.h"
@@ -25,6 +26,7 @@ constexpr std::array kCodecs = {
     CodecRow{&kBf16Info, make_bf16},
     CodecRow{&kThreelcInfo, make_threelc},
     CodecRow{&kSbcInfo, make_sbc},
+    CodecRow{&kGcompInfo, make_gcomp},
 };
 
 constexpr auto kInfos = [] {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from spec_bits import BitReader
+from spec_gcomp import decode_gcomp
 from spec_hashes import DecodeError, require
 from spec_sbc import check_mean, decode_sbc
 
@@ -150,6 +151,7 @@ FP32 = Codec(1, 65536, 4, check_no_scalar, decode_fp32)
 BF16 = Codec(2, 65536, 2, check_no_scalar, decode_bf16)
 THREELC = Codec(3, 40960, 0, check_3lc_scalar, decode_3lc)
 SBC = Codec(4, 0, 0, check_mean, None, decode_sbc)
+GCOMP = Codec(5, 262144, 0, check_no_scalar, decode_gcomp)
 
 
 def codec_of_spec(spec: bytes) -> Codec:
@@ -164,6 +166,8 @@ def codec_of_spec(spec: bytes) -> Codec:
     if found := re.fullmatch(rb"sbc:p=([0-9.]+)", spec):
         check_number(found[1].decode(), np.float32(0.000001), 1)
         return SBC
+    if re.fullmatch(rb"gcomp:cut=(?:auto|0|6|12|18),lossless=off|gcomp:cut=0,lossless=on", spec):
+        return GCOMP
     raise DecodeError("Corrupt", f"not a canonical codec spec: {spec!r}")
 
 

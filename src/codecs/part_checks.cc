@@ -1,9 +1,11 @@
 #include "codecs/part_checks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/checked.h"
+#include "codecs/spec_string.h"
 
 namespace deltawire {
 
@@ -27,6 +29,12 @@ Status check_float32(DType dtype, std::string_view codec) {
   return fail(ErrorCode::kUnsupportedDType, std::string(codec) + " carries float32, not " +
                                                 std::string(dtype_name(dtype)) +
                                                 ": convert the tensor to float32");
+}
+
+Status check_dense(const TensorView& part, std::string_view codec) {
+  if (!part.has_keys()) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              std::string(codec) + " has no key-value form: give the tensor in dense form");
 }
 
 Status check_residual(std::span<const float> residual, std::uint64_t count) {
@@ -53,6 +61,24 @@ Status check_buffer(const PartBuffer& out, const Sizes& sizes) {
   return {};
 }
 
+Error not_finite_error(std::string_view codec, const float* in, const float* residual, std::uint64_t count) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const float x = residual != nullptr ? in[i] + residual[i] : in[i];
+    if (std::isfinite(x)) continue;
+    std::string message = "element " + std::to_string(i);
+    if (!std::isfinite(in[i])) {
+      message += " of the input is " + number_text(in[i]);
+    } else {
+      message += " is " + number_text(x) + " once the residual " + number_text(residual[i]) +
+                 " is added to the input " + number_text(in[i]);
+    }
+    return Error{ErrorCode::kNotFinite,
+                 message + ": " + std::string(codec) + " carries finite values only, skip or mend the step",
+                 kNoSuspect};
+  }
+  return Error{ErrorCode::kNotFinite, "an element is not finite", kNoSuspect};
+}
+
 Status check_chunks(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements) {
   const std::uint64_t chunks = ceil_div(count, chunk_elements);
   if (in.chunk_ends.size() != chunks) {
@@ -60,6 +86,10 @@ Status check_chunks(const PartView& in, std::uint64_t count, std::uint64_t chunk
                                          std::to_string(count) + " elements, expected " +
                                          std::to_string(chunks));
   }
+  return check_chunk_ends(in);
+}
+
+Status check_chunk_ends(const PartView& in) {
   std::uint64_t before = 0;
   for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
     if (in.chunk_ends[i] <= before) {

@@ -13,12 +13,22 @@ namespace deltawire {
 // kUnsupportedDType unless `dtype` is float32; `codec` names the codec in the message.
 Status check_float32(DType dtype, std::string_view codec);
 
+// kInvalidArgument if `part` is in key-value form.
+Status check_dense(const TensorView& part, std::string_view codec);
+
 // kInvalidArgument unless `residual` is empty or has `count` values.
 Status check_residual(std::span<const float> residual, std::uint64_t count);
 
 // kOutputTooSmall unless every span of `out` has what `sizes` asks for; kLimit if chunk ends wouldn't fit
 // the 32 bits they have.
 Status check_buffer(const PartBuffer& out, const Sizes& sizes);
+
+// Names the first element of in + residual (nullptr: none) that isn't finite. REQUIRES: there is one.
+Error not_finite_error(std::string_view codec, const float* in, const float* residual, std::uint64_t count);
+
+// Checks a chunk index alone: ends that grow strictly and of which the last is the payload's length.
+// kTruncated if the payload is shorter than its last end, kCorrupt for everything else.
+Status check_chunk_ends(const PartView& in);
 
 // Checks the chunk index of a part of `count` elements: ceil(count / chunk_elements) ends that grow strictly
 // and of which the last is the payload's length. kTruncated if the payload is shorter than its last end,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <optional>
 #include <system_error>
 
 namespace deltawire {
@@ -25,6 +27,24 @@ Result<SpecParameter> parse_parameter(std::string_view text, std::string_view sp
                                                  " is not a parameter: write name:key=value,key=value");
   }
   return SpecParameter{text.substr(0, equals), text.substr(equals + 1)};
+}
+
+std::optional<float> number_in(std::string_view text, const FloatRange& range) {
+  float value = 0;
+  const char* end = text.data() + text.size();
+  const auto [read_to, error] = std::from_chars(text.data(), end, value);
+  // Written so that NaN, which compares false with everything, is refused.
+  const bool in_range = error == std::errc() && read_to == end && value >= range.low && value < range.high;
+  return in_range ? std::optional<float>(value) : std::nullopt;
+}
+
+tl::unexpected<Error> out_of_range(const ParsedSpec& spec, const SpecParameter& given,
+                                   const FloatRange& range) {
+  const std::string key(given.key);
+  return fail(ErrorCode::kInvalidArgument, std::string(spec.name) + ": " + key + "=" +
+                                               std::string(given.value) + " is out of range: give a number " +
+                                               canonical_number(range.low) + " <= " + key + " < " +
+                                               canonical_number(range.high));
 }
 
 }  // namespace
@@ -72,16 +92,17 @@ Status check_parameter_names(const ParsedSpec& spec, const CodecInfo& info) {
 Result<float> float_parameter(const ParsedSpec& spec, std::string_view key, const FloatRange& range) {
   const SpecParameter* given = find(spec, key);
   if (given == nullptr) return range.default_value;
-  float value = 0;
-  const char* end = given->value.data() + given->value.size();
-  const auto [read_to, error] = std::from_chars(given->value.data(), end, value);
-  // Written so that NaN, which compares false with everything, is refused.
-  const bool in_range = error == std::errc() && read_to == end && value >= range.low && value < range.high;
-  if (in_range) return value;
-  return fail(ErrorCode::kInvalidArgument,
-              std::string(spec.name) + ": " + std::string(key) + "=" + std::string(given->value) +
-                  " is out of range: give a number " + canonical_number(range.low) +
-                  " <= " + std::string(key) + " < " + canonical_number(range.high));
+  if (const auto value = number_in(given->value, range)) return *value;
+  return out_of_range(spec, *given, range);
+}
+
+Result<float> fraction_parameter(const ParsedSpec& spec, std::string_view key, const FloatRange& range) {
+  const SpecParameter* given = find(spec, key);
+  if (given == nullptr || !given->value.ends_with('%')) return float_parameter(spec, key, range);
+  // As text, so that it is rounded once: 0.1 / 100 in float32 need not be the float32 nearest to 0.001.
+  const std::string text = std::string(given->value.substr(0, given->value.size() - 1)) + "e-2";
+  if (const auto value = number_in(text, range)) return *value;
+  return out_of_range(spec, *given, range);
 }
 
 Result<std::size_t> choice_parameter(const ParsedSpec& spec, std::string_view key,
@@ -100,6 +121,14 @@ Result<std::size_t> choice_parameter(const ParsedSpec& spec, std::string_view ke
 }
 
 std::string canonical_number(float value) {
+  char text[64];  // the smallest subnormals take 48
+  const auto [end, error] = std::to_chars(text, text + sizeof text, value, std::chars_format::fixed);
+  return std::string(text, error == std::errc() ? end : text);
+}
+
+std::string number_text(float value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Inf" : "-Inf";
   char text[32];
   const auto [end, error] = std::to_chars(text, text + sizeof text, value);
   return std::string(text, error == std::errc() ? end : text);

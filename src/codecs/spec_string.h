@@ -39,12 +39,19 @@ struct FloatRange {
 // The parameter `key` as float32, rounded to nearest. kInvalidArgument if it isn't a number in the range.
 Result<float> float_parameter(const ParsedSpec& spec, std::string_view key, const FloatRange& range);
 
+// The same for a share, which may also be given in percent: "1%" is "0.01".
+Result<float> fraction_parameter(const ParsedSpec& spec, std::string_view key, const FloatRange& range);
+
 // Index in `choices` of the parameter `key`; `default_choice` where the spec doesn't name it.
 // kInvalidArgument for another word; the message lists the choices.
 Result<std::size_t> choice_parameter(const ParsedSpec& spec, std::string_view key,
                                      std::span<const std::string_view> choices, std::size_t default_choice);
 
-// The shortest decimal text that reads back as the same float32, e.g. "1.75": the form in canonical specs.
+// The shortest decimal text without exponent that reads back as the same float32, e.g. "1.75": the form in
+// canonical specs. REQUIRES: a finite value.
 std::string canonical_number(float value);
+
+// A number for people: with an exponent where that is shorter; "NaN", "Inf", "-Inf".
+std::string number_text(float value);
 
 }  // namespace deltawire

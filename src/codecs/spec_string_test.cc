@@ -40,7 +40,10 @@ TEST(SpecString, RefusesWhatIsNotASpec) {
 
 TEST(SpecString, UnknownCodecListsTheKnownOnes) {
   EXPECT_EQ(code_of("3LC"), ErrorCode::kUnknownCodec);
-  EXPECT_EQ(message_of("nope:s=1"), "no codec is named \"nope\": give one of fp32, bf16, 3lc");
+  std::string known;
+  for (const CodecInfo* info : registered_codecs())
+    known += (known.empty() ? "" : ", ") + std::string(info->name);
+  EXPECT_EQ(message_of("nope:s=1"), "no codec is named \"nope\": give one of " + known);
 }
 
 TEST(SpecString, UnknownParameterListsTheKnownOnes) {

@@ -41,30 +41,6 @@ std::uint32_t chunk_count(std::uint64_t count, std::uint64_t chunk) noexcept {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(count - chunk * kChunkElements, kChunkElements));
 }
 
-std::string number_name(float x) {
-  if (std::isnan(x)) return "NaN";
-  return x > 0 ? "Inf" : "-Inf";
-}
-
-// Names the first element that isn't finite. REQUIRES: there is one.
-Error not_finite(const Source& source) {
-  for (std::uint64_t i = 0; i < source.count; ++i) {
-    const float in = source.in[i];
-    const float x = source.residual != nullptr ? in + source.residual[i] : in;
-    if (std::isfinite(x)) continue;
-    std::string message = "element " + std::to_string(i);
-    if (!std::isfinite(in)) {
-      message += " of the input is " + number_name(in);
-    } else {
-      message += " is " + number_name(x) + " once the residual " + canonical_number(source.residual[i]) +
-                 " is added to the input " + canonical_number(in);
-    }
-    return Error{ErrorCode::kNotFinite, message + ": 3lc carries finite values only, skip or mend the step",
-                 kNoSuspect};
-  }
-  return Error{ErrorCode::kNotFinite, "an element is not finite", kNoSuspect};
-}
-
 std::string_view fault_text(Fault fault) noexcept {
   switch (fault) {
     case Fault::kNone: return "no fault";
@@ -164,10 +140,13 @@ class Threelc final : public Codec {
   // Reads all values and writes none, so that an error leaves the residual as it was.
   Result<Scale> find_scale(const Source& source) const {
     const std::uint32_t largest = kernels_.max_magnitude(source.in, source.residual, source.count);
-    if (largest >= kInfinityBits) return tl::unexpected<Error>(not_finite(source));
+    if (largest >= kInfinityBits) {
+      return tl::unexpected<Error>(
+          not_finite_error(kThreelcInfo.name, source.in, source.residual, source.count));
+    }
     const Scale scale = scale_for(std::bit_cast<float>(largest), parameters_.s);
     if (std::isfinite(scale.m)) return scale;
-    return fail(ErrorCode::kRange, "m = " + canonical_number(std::bit_cast<float>(largest)) +
+    return fail(ErrorCode::kRange, "m = " + number_text(std::bit_cast<float>(largest)) +
                                        " * s = " + canonical_number(parameters_.s) +
                                        " is beyond float32: scale the tensor down or use s=1");
   }
@@ -226,13 +205,8 @@ class Threelc final : public Codec {
   static Status check_part(const PartView& in, std::uint64_t count) {
     if (auto ok = check_chunks(in, count, kChunkElements); !ok) return ok;
     if (in.scalar < kInfinityBits && (count > 0 || in.scalar == 0)) return {};
-    return fail(ErrorCode::kCorrupt,
-                "3lc: m is " + number_text(in.scalar) + ", not a finite number >= 0 (0 for an empty part)");
-  }
-
-  static std::string number_text(std::uint32_t bits) {
-    const float value = std::bit_cast<float>(bits);
-    return std::isfinite(value) ? canonical_number(value) : number_name(value);
+    return fail(ErrorCode::kCorrupt, "3lc: m is " + number_text(std::bit_cast<float>(in.scalar)) +
+                                         ", not a finite number >= 0 (0 for an empty part)");
   }
 
   static ChunkBytes chunk_bytes(const PartView& in, std::size_t chunk) noexcept {

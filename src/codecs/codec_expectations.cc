@@ -24,6 +24,12 @@ double threelc_error(const EncodedValue& value) {
   return std::bit_cast<float>(value.scalar) / 2;
 }
 
+// A value is dropped, or coded as the next of sum / b^L below it, so that it is off by less than 1 - 1/b of
+// itself; b < 4 in all specs. Which ones are dropped is tested in fastsgd_test.cc.
+double fastsgd_error(const EncodedValue& value) {
+  return std::fabs(value.x());
+}
+
 }  // namespace
 
 std::span<const Expectation> expectations() {
@@ -45,6 +51,14 @@ std::span<const Expectation> expectations() {
        .conservation_bound = nothing,
        .specs = {"3lc:s=1.75", "3lc:mode=paper", "3lc:runs=off", "3lc:s=1.9999,mode=auto"},
        .hostile_specs = {"3lc:runs=off"}},
+      {.id = 6,
+       .name = "fastsgd",
+       .default_pattern = "gather",
+       .error_bound = fastsgd_error,
+       .conservation_bound = nothing,
+       .specs = {"fastsgd:tau=128", "fastsgd:keep=30%,residual=on", "fastsgd:b=2,tau=40,l=5",
+                 "fastsgd:b=1.02,tau=2047,l=1"},
+       .hostile_specs = {"fastsgd:tau=128", "fastsgd:b=2,tau=40,l=5", "fastsgd:b=1.02,tau=2047,l=1"}},
   };
   return kRows;
 }

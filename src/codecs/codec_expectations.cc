@@ -25,7 +25,7 @@ double threelc_error(const EncodedValue& value) {
 }
 
 // A value is dropped, or coded as the next of sum / b^L below it, so that it is off by less than 1 - 1/b of
-// itself; b < 4 in all specs. Which ones are dropped is tested in fastsgd_test.cc.
+// itself. Which ones are dropped is tested in fastsgd_test.cc.
 double fastsgd_error(const EncodedValue& value) {
   return std::fabs(value.x());
 }

@@ -23,6 +23,10 @@ using namespace fastsgd;  // NOLINT: the codec's own namespace
 
 constexpr std::uint32_t kAutoTau = 0;
 
+// Just above 2. Up to 2, |x|/2 <= |decoded|, so that x - decoded is exact, and sum / b^L in float32 skips no
+// number on its way to 0.
+constexpr float kBaseEnd = 0x1.000002p1F;
+
 struct Parameters {
   float b = 1.1F;
   std::uint32_t tau = kAutoTau;
@@ -272,7 +276,7 @@ class Fastsgd final : public Codec {
 };
 
 constexpr ParameterInfo kParameters[] = {
-    {"b", "1.02 <= b < 4", "1.1", "base: a value is off by less than this factor, and never too large"},
+    {"b", "1.02 <= b <= 2", "1.1", "base: a value is off by less than this factor, and never too large"},
     {"tau", "auto, or 1 to 2047", "auto", "threshold: values below sum/b^tau are dropped (128 in the paper)"},
     {"keep", "0.000001 <= keep < 1", "0.01", "tau=auto: the share of the elements that is sent at least"},
     {"l", "1 to 5", "2", "bits of the flag before each gap between keys that says how long it is"},
@@ -322,7 +326,7 @@ constinit const CodecInfo kFastsgdInfo = info_with(false);
 Result<std::unique_ptr<const Codec>> make_fastsgd(const ParsedSpec& spec) {
   constexpr std::string_view kFlagBits[] = {"1", "2", "3", "4", "5"};
   constexpr std::string_view kSwitch[] = {"off", "on"};
-  const auto b = float_parameter(spec, "b", {.low = 1.02F, .high = 4, .default_value = 1.1F});
+  const auto b = float_parameter(spec, "b", {.low = 1.02F, .high = kBaseEnd, .default_value = 1.1F});
   if (!b) return forward_error(b);
   const auto tau = tau_parameter(spec);
   if (!tau) return forward_error(tau);

@@ -104,7 +104,8 @@ class Fastsgd final : public Codec {
     const auto code_bits = static_cast<unsigned>(std::bit_width(parameters_.largest_code()));
     const std::uint64_t bits = sum_or_max(gap_bits, product_or_max(pairs, code_bits + 1));
     // Two streams of a chunk end inside a byte each.
-    return Sizes{.payload_bytes = sum_or_max(ceil_div(bits, 8), product_or_max(chunks, kHeadBytes + 2)),
+    const std::uint64_t chunk_bytes = sum_or_max(product_or_max(chunks, kHeadBytes + 2), kStoreSlack);
+    return Sizes{.payload_bytes = sum_or_max(ceil_div(bits, 8), chunk_bytes),
                  .chunks = static_cast<std::uint32_t>(
                      std::min<std::uint64_t>(chunks, std::numeric_limits<std::uint32_t>::max())),
                  .scratch_bytes = kWorkspaceBytes};

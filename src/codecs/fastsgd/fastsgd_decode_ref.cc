@@ -2,8 +2,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
-#include "base/bits.h"
 #include "base/little_endian.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 
@@ -26,95 +26,107 @@ struct Values {
   }
 };
 
-// Turns the pairs of a chunk from bits into keys and values, one at a time.
-class PairReader {
- public:
-  PairReader(const ChunkBytes& chunk, const Head& head, const DecodeRules& rules, const Values& values,
-             std::uint32_t value_bytes) noexcept
-      : head_(head),
-        rules_(rules),
-        values_(values),
-        lengths_(head.key_bits, rules.flag_bits),
-        codes_({chunk.at + kHeadBytes, value_bytes}),
-        gaps_({chunk.at + kHeadBytes + value_bytes, chunk.bytes - kHeadBytes - value_bytes}) {}
+// Bits from the lowest on. Callers compare `position` with `bits` themselves, once for several numbers.
+struct BitWindow {
+  const std::byte* at;
+  std::uint64_t bytes;
+  std::uint64_t position = 0;
 
-  Fault first(std::uint64_t least_key) noexcept {
-    key_ = head_.first_key;
-    return key_ < least_key || key_ >= rules_.dimension ? Fault::kKey : next_value();
+  std::uint64_t bits() const noexcept { return bytes * 8; }
+
+  // At least 57 bits from `position` on, zeros past the end.
+  std::uint64_t peek() const noexcept {
+    const std::uint64_t byte = position / 8;
+    if (bytes >= 8 && byte <= bytes - 8) return load_le<std::uint64_t>(at + byte) >> (position % 8);
+    std::byte tail[8] = {};
+    if (byte < bytes) std::memcpy(tail, at + byte, bytes - byte);
+    return load_le<std::uint64_t>(tail) >> (position % 8);
   }
 
-  Fault next() noexcept {
-    std::uint32_t gap = 0;
-    if (head_.key_bits > 0) {
-      const auto flag = static_cast<std::uint32_t>(gaps_.get(rules_.flag_bits));
-      gap = static_cast<std::uint32_t>(gaps_.get(lengths_.of_flag[flag]));
-      if (gaps_.exhausted()) return Fault::kTruncated;
-      if (flag != lengths_.flag_of[std::bit_width(gap)]) return Fault::kFlag;
-      all_gaps_ |= gap;
-    }
-    key_ += std::uint64_t{gap} + 1;
-    return key_ >= rules_.dimension ? Fault::kKey : next_value();
-  }
-
-  Fault finish() noexcept {
-    const std::uint32_t span = highest_ - lowest_;
-    if (lowest_ != 0 || static_cast<unsigned>(std::bit_width(span)) != head_.code_bits) {
-      return Fault::kCodeRange;
-    }
-    if (static_cast<unsigned>(std::bit_width(all_gaps_)) != head_.key_bits) return Fault::kKeyBits;
-    return codes_.at_clean_end() && gaps_.at_clean_end() ? Fault::kNone : Fault::kPadding;
-  }
-
-  std::uint64_t key() const noexcept { return key_; }
-  float value() const noexcept { return value_; }
-
- private:
-  Fault next_value() noexcept {
-    const auto word = static_cast<std::uint32_t>(codes_.get(head_.code_bits + 1));
-    const std::uint32_t code = word & ((1U << head_.code_bits) - 1);
-    if (code >= values_.allowed) return Fault::kCode;
-    lowest_ = code < lowest_ ? code : lowest_;
-    highest_ = code > highest_ ? code : highest_;
-    const float magnitude = values_.of_code[code];
-    value_ = word >> head_.code_bits != 0 ? -magnitude : magnitude;
-    return Fault::kNone;
-  }
-
-  const Head& head_;
-  const DecodeRules& rules_;
-  const Values& values_;
-  GapLengths lengths_;
-  BitReader codes_;
-  BitReader gaps_;
-  std::uint64_t key_ = 0;
-  float value_ = 0;
-  std::uint32_t lowest_ = kMaxCode;
-  std::uint32_t highest_ = 0;
-  std::uint32_t all_gaps_ = 0;
+  // Whether all that is left is less than a byte of zero bits.
+  bool at_clean_end() const noexcept { return bits() - position < 8 && peek() == 0; }
 };
 
 template <Sink kSink>
-void put(const PairReader& pair, std::uint32_t i, DecodeTarget& target) noexcept {
-  if constexpr (kSink == Sink::kDense) target.values[pair.key()] = pair.value();
-  if constexpr (kSink == Sink::kDenseAdd) target.values[pair.key()] += pair.value();
+void put(std::uint64_t key, float value, std::uint32_t i, DecodeTarget& target) noexcept {
+  if constexpr (kSink == Sink::kDense) target.values[key] = value;
+  if constexpr (kSink == Sink::kDenseAdd) target.values[key] += value;
   if constexpr (kSink == Sink::kPairs) {
-    target.keys[target.pairs + i] = static_cast<std::uint32_t>(pair.key());
-    target.values[target.pairs + i] = pair.value();
+    target.keys[i] = static_cast<std::uint32_t>(key);
+    target.values[i] = value;
   }
 }
 
-template <Sink kSink>
-Fault read_pairs(PairReader& reader, std::uint32_t pairs, DecodeTarget& target) noexcept {
-  if (kSink == Sink::kPairs && pairs > target.capacity - target.pairs) return Fault::kNoRoom;
-  Fault fault = reader.first(target.least_key);
-  for (std::uint32_t i = 0; fault == Fault::kNone; fault = reader.next()) {
-    put<kSink>(reader, i, target);
-    if (++i == pairs) break;
+// What the codes and gaps of a chunk turned out to be, against what its head states.
+struct Extent {
+  std::uint32_t lowest_code = kMaxCode;
+  std::uint32_t highest_code = 0;
+  std::uint32_t all_gaps = 0;  // or of them: as many bits as the longest
+
+  Fault check(const Head& head) const noexcept {
+    if (lowest_code != 0) return Fault::kCodeRange;
+    if (static_cast<unsigned>(std::bit_width(highest_code)) != head.code_bits) return Fault::kCodeRange;
+    if (static_cast<unsigned>(std::bit_width(all_gaps)) != head.key_bits) return Fault::kKeyBits;
+    return Fault::kNone;
   }
-  if (fault != Fault::kNone) return fault;
-  target.pairs += pairs;
-  target.least_key = reader.key() + 1;
-  return reader.finish();
+};
+
+// Reads the flag and the gap of the next key.
+struct GapReader {
+  BitWindow window;
+  unsigned flag_bits;
+  std::uint32_t all_gaps = 0;
+
+  Fault next(const GapLengths& lengths, std::uint64_t& gap) noexcept {
+    const std::uint64_t word = window.peek();
+    const auto flag = static_cast<std::uint32_t>(word & ((1U << flag_bits) - 1));
+    const unsigned length = lengths.of_flag[flag];
+    gap = word >> flag_bits & ((std::uint64_t{1} << length) - 1);
+    window.position += flag_bits + length;
+    if (window.position > window.bits()) return Fault::kTruncated;
+    if (gap < lengths.least[flag]) return Fault::kFlag;
+    all_gaps |= static_cast<std::uint32_t>(gap);
+    return Fault::kNone;
+  }
+};
+
+template <Sink kSink>
+Fault read_pairs(const Head& head, const DecodeRules& rules, const Values& values, BitWindow codes,
+                 BitWindow rest, DecodeTarget& part) noexcept {
+  if (kSink == Sink::kPairs && head.pairs > part.capacity - part.pairs) return Fault::kNoRoom;
+  DecodeTarget target = part;  // a copy that no store can alias
+  if (kSink == Sink::kPairs) {
+    target.keys += part.pairs;
+    target.values += part.pairs;
+  }
+  const GapLengths lengths(head.key_bits, rules.flag_bits);
+  GapReader gaps{rest, rules.flag_bits};
+  Extent extent;
+  std::uint64_t key = head.first_key;
+  if (key < target.least_key) return Fault::kKey;
+  for (std::uint32_t i = 0; i < head.pairs; ++i) {
+    if (i > 0) {
+      std::uint64_t gap = 0;
+      const Fault fault = head.key_bits > 0 ? gaps.next(lengths, gap) : Fault::kNone;
+      if (fault != Fault::kNone) return fault;
+      key += gap + 1;
+    }
+    if (key >= rules.dimension) return Fault::kKey;
+    const std::uint64_t word = codes.peek();
+    const auto code = static_cast<std::uint32_t>(word & ((1U << head.code_bits) - 1));
+    if (code >= values.allowed) return Fault::kCode;
+    codes.position += head.code_bits + 1;
+    extent.lowest_code = code < extent.lowest_code ? code : extent.lowest_code;
+    extent.highest_code = code > extent.highest_code ? code : extent.highest_code;
+    const auto sign = static_cast<std::uint32_t>(word >> head.code_bits & 1) << 31;
+    put<kSink>(key, std::bit_cast<float>(std::bit_cast<std::uint32_t>(values.of_code[code]) ^ sign), i,
+               target);
+  }
+  extent.all_gaps = gaps.all_gaps;
+  part.pairs += head.pairs;
+  part.least_key = key + 1;
+  if (const Fault fault = extent.check(head); fault != Fault::kNone) return fault;
+  return codes.at_clean_end() && gaps.window.at_clean_end() ? Fault::kNone : Fault::kPadding;
 }
 
 }  // namespace
@@ -144,12 +156,13 @@ Fault decode_chunk_ref(const ChunkBytes& chunk, const DecodeRules& rules, Decode
   const std::uint32_t value_bytes = (head.pairs * (head.code_bits + 1) + 7) / 8;
   if (value_bytes > chunk.bytes - kHeadBytes) return Fault::kTruncated;
   const Values values(rules, head, target.scale);
-  PairReader reader(chunk, head, rules, values, value_bytes);
+  const BitWindow codes{chunk.at + kHeadBytes, value_bytes};
+  const BitWindow gaps{codes.at + value_bytes, chunk.bytes - kHeadBytes - value_bytes};
   switch (target.sink) {
-    case Sink::kDense: return read_pairs<Sink::kDense>(reader, head.pairs, target);
-    case Sink::kDenseAdd: return read_pairs<Sink::kDenseAdd>(reader, head.pairs, target);
-    case Sink::kPairs: return read_pairs<Sink::kPairs>(reader, head.pairs, target);
-    default: return read_pairs<Sink::kNothing>(reader, head.pairs, target);
+    case Sink::kDense: return read_pairs<Sink::kDense>(head, rules, values, codes, gaps, target);
+    case Sink::kDenseAdd: return read_pairs<Sink::kDenseAdd>(head, rules, values, codes, gaps, target);
+    case Sink::kPairs: return read_pairs<Sink::kPairs>(head, rules, values, codes, gaps, target);
+    default: return read_pairs<Sink::kNothing>(head, rules, values, codes, gaps, target);
   }
 }
 

@@ -20,6 +20,8 @@ inline constexpr unsigned kMaxFlagBits = 5;
 inline constexpr std::uint32_t kEmptyHeadBytes = 2;  // a chunk without pairs is its count alone
 inline constexpr std::uint32_t kHeadBytes = 9;  // u16 pairs, u16 code base and bits, u8 key bits, u32 key
 
+inline constexpr std::uint32_t kStoreSlack = 8;  // bytes that write() may touch behind a chunk
+
 inline constexpr std::uint32_t kSumLanes = 16;
 inline constexpr std::uint32_t kSumBlock = 65536;  // elements
 
@@ -73,11 +75,13 @@ struct ChunkPairs {
 // Lengths of gaps in bits: flag f of l bits announces ceil((f + 1) * longest / 2^l) bits (section 3.3).
 struct GapLengths {
   std::uint8_t of_flag[1U << kMaxFlagBits] = {};
-  std::uint8_t flag_of[kMaxKeyBits + 1] = {};  // the first flag with room for this many bits
+  std::uint8_t flag_of[kMaxKeyBits + 1] = {};    // the first flag with room for this many bits
+  std::uint64_t least[1U << kMaxFlagBits] = {};  // the smallest gap that needs this flag
 
   GapLengths(unsigned longest, unsigned flag_bits) noexcept {
     const unsigned flags = 1U << flag_bits;
     for (unsigned flag = 0; flag < flags; ++flag) {
+      least[flag] = flag > 0 ? std::uint64_t{1} << of_flag[flag - 1] : 0;
       of_flag[flag] = static_cast<std::uint8_t>(((flag + 1) * longest + flags - 1) / flags);
     }
     std::uint8_t flag = 0;
@@ -165,7 +169,8 @@ struct Kernels {
   CodeRange (*quantize)(const Input& input, const Codebook& book, std::uint32_t pairs,
                         const Staging& staging);
 
-  // Writes a chunk and returns its bytes, which sizes() has made room for.
+  // Writes a chunk and returns its bytes, which sizes() has made room for; content of the kStoreSlack bytes
+  // behind them is unspecified afterwards.
   std::uint32_t (*write)(const ChunkPairs& chunk, unsigned flag_bits, std::byte* out);
 
   // Decodes one chunk, the part's first if target.least_key is 0. Reads inside `chunk` alone, writes inside

@@ -153,6 +153,7 @@ CodeRange quantize(const Input& input, const Codebook& book, std::uint32_t pairs
     const std::uint32_t bits = value & kMagnitudeMask;
     const std::uint32_t sign = value & ~kMagnitudeMask;
     std::uint32_t code = book.starts[bits >> kStartShift];
+    code += book.values[code] > bits ? 1 : 0;  // up to b = 1.03 that is all, and no branch to guess
     while (book.values[code] > bits) ++code;
     staging.codes[i] = static_cast<std::uint16_t>(code | sign >> 16);
     range.lowest = code < range.lowest ? code : range.lowest;

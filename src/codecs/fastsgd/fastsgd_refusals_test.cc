@@ -129,7 +129,8 @@ TEST(FastsgdRefusals, KeysOutside) {
 }
 
 TEST(FastsgdRefusals, Scalars) {
-  for (const float sum : {-8.0F, -0.0F, std::bit_cast<float>(0x7F800000U), std::bit_cast<float>(0x7FC00000U)}) {
+  for (const float sum :
+       {-8.0F, -0.0F, std::bit_cast<float>(0x7F800000U), std::bit_cast<float>(0x7FC00000U)}) {
     expect(decoded(kGood, 1000, sum), ErrorCode::kCorrupt, "not a finite number >= 0");
   }
   expect(decoded(Encoded{{}, {}, 1}, 0), ErrorCode::kCorrupt, "0 for an empty part");

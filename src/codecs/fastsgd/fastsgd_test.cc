@@ -185,9 +185,9 @@ TEST(Fastsgd, Specs) {
             "fastsgd:b=1.1,tau=128,keep=" + codec_of("fastsgd")->spec().substr(28, 4) + ",l=2,residual=off");
   EXPECT_EQ(codec_of("fastsgd:keep=0.5%,l=5,residual=on,tau=auto")->spec(),
             "fastsgd:b=1.1,tau=auto,keep=0.005,l=5,residual=on");
-  for (const char* spec : {"fastsgd:b=1", "fastsgd:b=2.0000003", "fastsgd:b=nan", "fastsgd:tau=0", "fastsgd:tau=2048",
-                           "fastsgd:tau=1.5", "fastsgd:tau=", "fastsgd:keep=0", "fastsgd:keep=100%",
-                           "fastsgd:l=0", "fastsgd:l=6", "fastsgd:residual=yes"}) {
+  for (const char* spec : {"fastsgd:b=1", "fastsgd:b=2.0000003", "fastsgd:b=nan", "fastsgd:tau=0",
+                           "fastsgd:tau=2048", "fastsgd:tau=1.5", "fastsgd:tau=", "fastsgd:keep=0",
+                           "fastsgd:keep=100%", "fastsgd:l=0", "fastsgd:l=6", "fastsgd:residual=yes"}) {
     const auto codec = make_codec(spec);
     ASSERT_FALSE(codec) << spec;
     EXPECT_EQ(codec.error().code, ErrorCode::kInvalidArgument) << spec;

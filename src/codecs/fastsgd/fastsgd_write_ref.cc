@@ -10,30 +10,25 @@ namespace deltawire::fastsgd {
 
 namespace {
 
-// Bits from the lowest on, stored in words of 32.
+// Bits from the lowest on. A store always takes 8 bytes, so that no branch hangs on how full the word is:
+// past the end there must be room for kStoreSlack bytes, which sizes() asks for.
 class Appender {
  public:
   explicit Appender(std::byte* out) noexcept : out_(out) {}
 
-  // REQUIRES: bits <= 32 and value < 2^bits.
+  // REQUIRES: bits <= 56 and value < 2^bits.
   void put(std::uint64_t value, unsigned bits) noexcept {
     pending_ |= value << filled_;
     filled_ += bits;
-    if (filled_ < 32) return;
-    store_le(out_, static_cast<std::uint32_t>(pending_));
-    out_ += 4;
-    pending_ >>= 32;
-    filled_ -= 32;
+    store_le(out_, pending_);
+    const unsigned whole = filled_ / 8;
+    out_ += whole;
+    pending_ >>= whole * 8;
+    filled_ %= 8;
   }
 
-  // Fills the last byte with zero bits; returns the address behind it.
-  std::byte* finish() noexcept {
-    for (; filled_ > 0; filled_ -= filled_ < 8 ? filled_ : 8) {
-      *out_++ = static_cast<std::byte>(pending_ & 0xFF);
-      pending_ >>= 8;
-    }
-    return out_;
-  }
+  // Fills the last byte with zero bits, which the last store has done; returns the address behind it.
+  std::byte* finish() noexcept { return out_ + (filled_ > 0 ? 1 : 0); }
 
  private:
   std::byte* out_;
@@ -62,8 +57,7 @@ std::byte* write_gaps(const ChunkPairs& chunk, unsigned key_bits, unsigned flag_
   for (std::uint32_t i = 1; i < chunk.pairs; ++i) {
     const std::uint32_t gap = gap_at(chunk, i);
     const std::uint8_t flag = lengths.flag_of[std::bit_width(gap)];
-    bits.put(flag, flag_bits);
-    bits.put(gap, lengths.of_flag[flag]);
+    bits.put(flag | std::uint64_t{gap} << flag_bits, flag_bits + lengths.of_flag[flag]);
   }
   return bits.finish();
 }

@@ -10,6 +10,10 @@ namespace deltawire::testing {
 
 namespace {
 
+float scalar_of(const EncodedValue& value) {
+  return std::bit_cast<float>(value.scalar);
+}
+
 double nothing(const EncodedValue&) {
   return 0;
 }
@@ -21,7 +25,19 @@ double bf16_error(const EncodedValue& value) {
 
 // Values in {-m, 0, m}; the scalar is m.
 double threelc_error(const EncodedValue& value) {
-  return std::bit_cast<float>(value.scalar) / 2;
+  return scalar_of(value) / 2;
+}
+
+// Each value is sent as the mean, or not at all.
+double sbc_error(const EncodedValue& value) {
+  const double x = value.x();
+  return std::fmax(std::fabs(x), std::fabs(x - static_cast<double>(scalar_of(value))));
+}
+
+// What is left is one rounded subtraction: half a step of the result, which is no larger than this.
+double sbc_conservation(const EncodedValue& value) {
+  const double x = value.x();
+  return std::fabs(x - static_cast<double>(scalar_of(value))) * 0x1p-24;
 }
 
 // A value is dropped, or coded as the next of sum / b^L below it, so that it is off by less than 1 - 1/b of
@@ -51,6 +67,14 @@ std::span<const Expectation> expectations() {
        .conservation_bound = nothing,
        .specs = {"3lc:s=1.75", "3lc:mode=paper", "3lc:runs=off", "3lc:s=1.9999,mode=auto"},
        .hostile_specs = {"3lc:runs=off"}},
+      {.id = 4,
+       .name = "sbc",
+       .default_pattern = "gather",
+       .error_bound = sbc_error,
+       .conservation_bound = sbc_conservation,
+       .tiny_signs = {1, 0, 0, 0},
+       .specs = {"sbc:p=0.1%", "sbc:p=0.25", "sbc:p=0.999"},
+       .hostile_specs = {"sbc:p=0.25"}},
       {.id = 6,
        .name = "fastsgd",
        .default_pattern = "gather",

@@ -6,6 +6,7 @@
 #include "codecs/bf16/bf16.h"
 #include "codecs/fastsgd/fastsgd.h"
 #include "codecs/fp32/fp32.h"
+#include "codecs/sbc/sbc.h"
 #include "codecs/spec_string.h"
 #include "codecs/threelc/threelc.h"
 #include "deltawire/codec.h"
@@ -24,6 +25,7 @@ constexpr std::array kCodecs = {
     CodecRow{&kFp32Info, make_fp32},
     CodecRow{&kBf16Info, make_bf16},
     CodecRow{&kThreelcInfo, make_threelc},
+    CodecRow{&kSbcInfo, make_sbc},
     CodecRow{&kFastsgdInfo, make_fastsgd},
 };
 

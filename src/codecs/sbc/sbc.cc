@@ -1,0 +1,282 @@
+#include "codecs/sbc/sbc.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/checked.h"
+#include "codecs/float_environment.h"
+#include "codecs/part_checks.h"
+#include "codecs/sbc/sbc_ops.h"
+
+namespace deltawire {
+
+namespace {
+
+using namespace sbc;  // NOLINT: the codec's own namespace
+
+// p * count rounded to the nearest integer, halves up, at least 1 and at most count. In integers, as sizes()
+// must say the same under every rounding mode. REQUIRES: 2^-20 <= p < 1, count <= kMaxElements.
+std::uint64_t kept_of(float p, std::uint64_t count) noexcept {
+  constexpr unsigned kMantissaBits = 23;
+  constexpr unsigned kBias = 127;
+  const auto bits = std::bit_cast<std::uint32_t>(p);
+  const std::uint64_t mantissa = (bits & ((1U << kMantissaBits) - 1)) | 1U << kMantissaBits;
+  const unsigned shift = kBias + kMantissaBits - (bits >> kMantissaBits);  // p = mantissa / 2^shift; 24 to 43
+  const std::uint64_t rounded = (mantissa * count + (std::uint64_t{1} << (shift - 1))) >> shift;
+  return std::min(std::max<std::uint64_t>(rounded, 1), count);
+}
+
+// Bytes that the chunks of `kept` positions can take. Of n gaps with the sum S (positions counted, d = S / n)
+// the rule for b gives 0.38 d < 2^b <= d where b isn't held at 24. So a remainder has at most log2(d) bits,
+// the ones of all unary parts are at most n / 0.38, and escapes, one for 24 of these ones at the most and
+// each up to 31 bits longer than the plain code, add less than 3.4 n: with the zeros in all n (log2(d) + 7).
+// Chunks of one density take the most. b is held at 24 only in a last chunk of fewer than 256 gaps.
+std::uint64_t payload_bound(std::uint64_t kept, std::uint64_t count) noexcept {
+  constexpr std::uint64_t kHeldGaps = 256;
+  constexpr std::uint64_t kLongestCodeBytes = (kMaxUnary + kEscapeBits) / 8;
+  const auto distance_bits = static_cast<unsigned>(std::bit_width(ceil_div(count, kept) - 1));
+  const std::uint64_t held = count >> kMaxParameter != 0 ? kHeldGaps * kLongestCodeBytes : 0;
+  return ceil_div(kept * (distance_bits + 7), 8) + held + ceil_div(kept, kChunkPositions) * kMaxChunkOverhead;
+}
+
+// Candidates of both signs, laid out in an encoder's scratch.
+std::uint64_t scratch_bytes(std::uint64_t room) noexcept {
+  return 4 * room * sizeof(std::uint32_t) + (alignof(std::uint32_t) - 1);
+}
+
+struct Selection {
+  Candidates positive;
+  Candidates negative;
+};
+
+Selection lay_out(MutBytes scratch, std::uint64_t room) noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
+  const std::size_t skipped = (0 - address) % alignof(std::uint32_t);
+  auto* at = reinterpret_cast<std::uint32_t*>(scratch.data() + skipped);
+  return {{at, at + room, 0}, {at + 2 * room, at + 3 * room, 0}};
+}
+
+// One part on its way through encode.
+struct Source {
+  const float* in = nullptr;
+  float* residual = nullptr;
+  std::uint64_t count = 0;
+};
+
+// What is sent: the same value, the signed mean, at all positions.
+struct Update {
+  Candidates kept;
+  float mean = 0;
+};
+
+bool all_finite(const Candidates& kept) noexcept {
+  return std::all_of(kept.magnitudes, kept.magnitudes + kept.count,
+                     [](std::uint32_t magnitude) { return magnitude < kInfinityBits; });
+}
+
+std::string_view fault_text(Fault fault) noexcept {
+  switch (fault) {
+    case Fault::kNone: return "no fault";
+    case Fault::kTruncated: return "the bytes end before the chunk does";
+    case Fault::kParameter: return "Rice parameter above 24";
+    case Fault::kLanes: return "lanes other than 1, 4 or 8";
+    case Fault::kUnusedCode: return "a code for gaps where there are none";
+    case Fault::kCount: return "more than 16384 positions";
+    case Fault::kOrder: return "its first position isn't behind the chunk before";
+    case Fault::kPosition: return "a position outside the part";
+    case Fault::kEscape: return "a raw gap that has a shorter code";
+    case Fault::kPadding: return "bits follow the last code of a lane";
+    case Fault::kTrailingBytes: return "bytes follow an empty chunk";
+  }
+  return "unknown fault";
+}
+
+tl::unexpected<Error> chunk_error(ErrorCode code, std::size_t chunk, std::string_view text) {
+  return fail(code, "sbc chunk " + std::to_string(chunk) + ": " + std::string(text));
+}
+
+class Sbc final : public Codec {
+ public:
+  explicit Sbc(float p) noexcept : p_(p) {}
+
+  const CodecInfo& info() const noexcept override { return kSbcInfo; }
+
+  std::string spec() const override { return "sbc:p=" + canonical_number(p_); }
+
+  Sizes sizes(const TensorView& part) const noexcept override {
+    if (part.count == 0) return {};
+    if (part.count > kMaxElements) return {.payload_bytes = std::numeric_limits<std::uint64_t>::max()};
+    const std::uint64_t kept = kept_of(p_, part.count);
+    return Sizes{.payload_bytes = payload_bound(kept, part.count),
+                 .chunks = static_cast<std::uint32_t>(ceil_div(kept, kChunkPositions)),
+                 .scratch_bytes = scratch_bytes(candidate_room(part.count, kept))};
+  }
+
+  Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
+                             const PartBuffer& out) const override {
+    if (auto ok = check_float32(part.dtype, kSbcInfo.name); !ok) return forward_error(ok);
+    if (auto ok = check_dense(part, kSbcInfo.name); !ok) return forward_error(ok);
+    if (auto ok = check_residual(residual, part.count); !ok) return forward_error(ok);
+    if (auto ok = check_buffer(out, sizes(part)); !ok) return forward_error(ok);
+    if (part.count == 0) return EncodedPart{};
+    const FloatEnvironment environment;
+    const Source source{static_cast<const float*>(part.values), residual.empty() ? nullptr : residual.data(),
+                        part.count};
+    const auto update = choose(source, out.scratch);
+    if (!update) return forward_error(update);
+    if (source.residual != nullptr) keep_unsent(source, *update);
+    return encode_chunks(*update, out);
+  }
+
+  Status decode(const PartView& in, const TensorSlot& out, Into into, float scale) const override {
+    if (auto ok = check_float32(out.dtype, kSbcInfo.name); !ok) return ok;
+    if (auto ok = check_part(in, out.count); !ok) return ok;
+    const FloatEnvironment environment;
+    const DecodeTarget target{.slot = static_cast<float*>(out.values),
+                              .count = out.count,
+                              .value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * scale,
+                              .accumulate = into == Into::kAccumulate};
+    if (!target.accumulate) std::fill_n(target.slot, target.count, 0.0F);
+    return decode_chunks(in, target, [](const ChunkContent&, std::uint32_t) {});
+  }
+
+  Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
+    if (auto ok = check_part(in, count); !ok) return ok;
+    std::uint64_t heads = 0;
+    std::uint64_t codes = 0;
+    std::uint64_t all = 0;
+    const auto add_up = [&](const ChunkContent& content, std::uint32_t bytes) {
+      heads += content.head_bytes * std::uint64_t{8};
+      codes += content.code_bits;
+      all += bytes * std::uint64_t{8};
+    };
+    if (auto ok = decode_chunks(in, {.slot = nullptr, .count = count}, add_up); !ok) return ok;
+    add_section(sections, "chunk heads", heads);
+    add_section(sections, "positions", codes);
+    add_section(sections, "padding", all - heads - codes);
+    return {};
+  }
+
+ private:
+  // Reads all values and writes none, so that an error leaves the residual as it was.
+  Result<Update> choose(const Source& source, MutBytes scratch) const {
+    const std::uint64_t keep = kept_of(p_, source.count);
+    Selection selected = lay_out(scratch, candidate_room(source.count, keep));
+    kernels_.select({source.in, source.residual, source.count, keep}, selected.positive, selected.negative);
+    // What isn't finite is larger than all else, so it was kept.
+    if (!all_finite(selected.positive) || !all_finite(selected.negative)) {
+      return tl::unexpected<Error>(not_finite_error(kSbcInfo.name, source.in, source.residual, source.count));
+    }
+    const double positive = mean(selected.positive);
+    const double negative = mean(selected.negative);
+    if (positive >= negative) return Update{selected.positive, static_cast<float>(positive)};
+    return Update{selected.negative, -static_cast<float>(negative)};
+  }
+
+  // 0 of no values.
+  double mean(const Candidates& kept) const {
+    if (kept.count == 0) return 0;
+    return kernels_.sum(kept.magnitudes, kept.count) / static_cast<double>(kept.count);
+  }
+
+  void keep_unsent(const Source& source, const Update& update) const {
+    kernels_.add(source.in, source.residual, source.count);
+    for (std::uint64_t i = 0; i < update.kept.count; ++i) {
+      source.residual[update.kept.positions[i]] -= update.mean;
+    }
+  }
+
+  EncodedPart encode_chunks(const Update& update, const PartBuffer& out) const {
+    std::uint64_t written = 0;
+    std::uint32_t chunks = 0;
+    std::uint64_t at = 0;
+    do {  // nothing to send is a chunk too: a segment has at least one
+      const auto count =
+          static_cast<std::uint32_t>(std::min<std::uint64_t>(update.kept.count - at, kChunkPositions));
+      const MutBytes rest = out.payload.subspan(written);
+      written += kernels_.encode_chunk(update.kept.positions + at, count, rest.data(), rest.size());
+      out.chunk_ends[chunks++] = static_cast<std::uint32_t>(written);
+      at += count;
+    } while (at < update.kept.count);
+    return EncodedPart{
+        .payload_bytes = written, .chunks = chunks, .scalar = std::bit_cast<std::uint32_t>(update.mean)};
+  }
+
+  static Status check_part(const PartView& in, std::uint64_t count) {
+    if (auto ok = check_chunk_ends(in); !ok) return ok;
+    if (count > kMaxElements) {
+      return fail(ErrorCode::kCorrupt,
+                  "sbc: a part has fewer than 2^32 elements, not " + std::to_string(count));
+    }
+    if (in.chunk_ends.empty() != (count == 0)) {
+      return fail(ErrorCode::kCorrupt, "sbc: " + std::to_string(in.chunk_ends.size()) +
+                                           " chunks for a part of " + std::to_string(count) + " elements");
+    }
+    const bool finite = (in.scalar & ~kSignBit) < kInfinityBits;
+    if (finite && in.scalar != kSignBit && (count > 0 || in.scalar == 0)) return {};
+    return fail(ErrorCode::kCorrupt, "sbc: the bits of the mean are " + std::to_string(in.scalar) +
+                                         ", not a finite number other than -0 (0 for an empty part)");
+  }
+
+  // Calls visit(content, bytes) for each chunk.
+  template <class Visit>
+  Status decode_chunks(const PartView& in, const DecodeTarget& target, Visit visit) const {
+    std::uint64_t next = 0;
+    std::uint32_t begin = 0;
+    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+      const ChunkBytes chunk{in.payload.data() + begin, in.chunk_ends[i] - begin};
+      const ChunkContent content = kernels_.decode_chunk(chunk, next, target);
+      if (content.fault != Fault::kNone) {
+        return chunk_error(content.fault == Fault::kTruncated ? ErrorCode::kTruncated : ErrorCode::kCorrupt,
+                           i, fault_text(content.fault));
+      }
+      const bool is_last = i + 1 == in.chunk_ends.size();
+      if (!is_last && content.positions < kChunkPositions) {
+        return chunk_error(ErrorCode::kCorrupt, i,
+                           "fewer than 16384 positions, though another chunk follows");
+      }
+      if (content.positions == 0 ? i > 0 || in.scalar != 0 : in.scalar == 0) {
+        return chunk_error(ErrorCode::kCorrupt, i,
+                           i > 0 && content.positions == 0
+                               ? "no positions, though it isn't the first"
+                               : "a mean without positions, or positions of mean 0");
+      }
+      visit(content, chunk.bytes);
+      next = content.next;
+      begin = in.chunk_ends[i];
+    }
+    return {};
+  }
+
+  float p_;
+  const Kernels& kernels_ = reference_kernels();
+};
+
+constexpr ParameterInfo kParameters[] = {
+    {"p", "0.000001 <= p < 1, or in percent", "0.01", "share of the elements that is sent at most"},
+};
+
+}  // namespace
+
+constinit const CodecInfo kSbcInfo = {
+    .id = 4,
+    .name = "sbc",
+    .summary = "the largest values of one sign as positions and one mean, with error feedback: 390x at p=1%",
+    .source = "Sattler, Wiedemann, Mueller, Samek: Sparse Binary Compression (IJCNN 2019), algorithms 2-4",
+    .parameters = kParameters,
+    .default_pattern = "gather",
+    .lossless = false,
+    .error_feedback = true,
+    .finite_only = true,
+    .sparse = true,
+    .chunk_elements = 0,
+};
+
+Result<std::unique_ptr<const Codec>> make_sbc(const ParsedSpec& spec) {
+  const auto p = fraction_parameter(spec, "p", {.low = 1e-6F, .high = 1, .default_value = 0.01F});
+  if (!p) return forward_error(p);
+  return std::make_unique<const Sbc>(*p);
+}
+
+}  // namespace deltawire

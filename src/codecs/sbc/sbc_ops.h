@@ -1,0 +1,142 @@
+// The kernels of sbc: what a faster implementation replaces. Each is a pure function of its arguments, and
+// every implementation must give the reference's bytes, residuals and faults exactly.
+//
+// REQUIRES of all: the calling thread in a FloatEnvironment. No kernel allocates, locks or keeps anything.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace deltawire::sbc {
+
+inline constexpr std::uint32_t kChunkPositions = 16384;  // in every chunk of a part but the last
+inline constexpr std::uint64_t kMaxElements = 0xFFFFFFFF;
+
+inline constexpr std::uint32_t kEmptyHeadBytes = 3;  // u8 code, u16 positions
+inline constexpr std::uint32_t kHeadBytes = 7;       // and u32 first position
+inline constexpr std::uint32_t kLaneLengthBytes = 2;
+inline constexpr unsigned kMaxLanes = 8;
+inline constexpr unsigned kMaxParameter = 24;  // low bits of a gap that are written as they are
+inline constexpr unsigned kMaxUnary = 24;      // this many ones announce a raw gap
+inline constexpr unsigned kEscapeBits = 32;    // of a raw gap
+
+inline constexpr std::uint32_t kSignBit = 0x80000000;
+inline constexpr std::uint32_t kInfinityBits = 0x7F800000;
+
+// Candidates of one sign, in the order of their positions. A magnitude is the bits of |x|: as unsigned
+// integers these order as the values do.
+struct Candidates {
+  std::uint32_t* positions = nullptr;
+  std::uint32_t* magnitudes = nullptr;
+  std::uint64_t count = 0;
+};
+
+struct SelectInput {
+  const float* in = nullptr;
+  const float* residual = nullptr;  // null: no error feedback
+  std::uint64_t count = 0;          // at most kMaxElements
+  std::uint64_t keep = 0;           // 1 to count
+};
+
+// Room that select() needs in each array of Candidates: twice what is kept, so that making room pays for
+// itself; some more, so that small parts need none; at least a block beyond the elements.
+inline constexpr std::uint64_t kSelectBlock = 16;
+inline constexpr std::uint64_t candidate_room(std::uint64_t count, std::uint64_t keep) noexcept {
+  const std::uint64_t usual = 2 * keep + 1024;
+  const std::uint64_t all = count + kSelectBlock;
+  return usual < all ? usual : all;
+}
+
+// The Golomb-Rice parameter for gaps whose sum, each counted with its position, is `span`:
+// b* = 1 + floor(log2(ln(phi - 1) / ln(1 - p))), p = gaps / span, phi the golden ratio (Sattler et al.,
+// "Sparse Binary Compression", eq. 5), held to 0..24 and computed without logarithms: b* is the number of j
+// in 0..23 with p <= 1 - (phi - 1)^(2^-j), and the table holds these bounds times 2^32, rounded down.
+// REQUIRES: gaps < 2^32, span < 2^32.
+inline unsigned rice_parameter(std::uint64_t gaps, std::uint64_t span) noexcept {
+  constexpr std::uint64_t kBounds[kMaxParameter] = {
+      1640531526, 918472838, 486826900, 250732083, 127251137, 64103956, 32172475, 16116475,
+      8065811,    4034800,   2017874,   1009055,   504557,    252286,   126144,   63072,
+      31536,      15768,     7884,      3942,      1971,      985,      492,      246};
+  unsigned parameter = 0;
+  while (parameter < kMaxParameter && gaps << 32 <= kBounds[parameter] * span) ++parameter;
+  return parameter;
+}
+
+// Streams over which an encoder spreads the gaps of a chunk.
+inline constexpr unsigned lanes_for(std::uint32_t positions) noexcept {
+  return positions < 512 ? 1 : positions < 4096 ? 4 : 8;
+}
+
+// More than any chunk's head and the padding of its lanes take.
+inline constexpr std::uint32_t kMaxChunkOverhead =
+    kHeadBytes + kLaneLengthBytes * (kMaxLanes - 1) + kMaxLanes;
+
+// What a decoder found wrong with a chunk.
+enum class Fault : std::uint8_t {
+  kNone,
+  kTruncated,      // the bytes end before the chunk does
+  kParameter,      // Rice parameter above 24
+  kLanes,          // a number of lanes that isn't 1, 4 or 8, or the unused bit of the first byte
+  kUnusedCode,     // a Rice parameter or lanes where there is no gap to use them
+  kCount,          // more than 16,384 positions
+  kOrder,          // the first position isn't behind those of the chunk before
+  kPosition,       // a position outside the part
+  kEscape,         // a raw gap that had a shorter code
+  kPadding,        // set bits or whole bytes after the last code of a lane
+  kTrailingBytes,  // bytes after a chunk without gaps
+};
+
+struct ChunkBytes {
+  const std::byte* at = nullptr;
+  std::uint32_t bytes = 0;  // may be any bytes
+};
+
+struct DecodeTarget {
+  float* slot = nullptr;    // null: check alone
+  std::uint64_t count = 0;  // of the part; at most kMaxElements
+  float value = 0;          // the scaled mean
+  bool accumulate = false;  // slot += instead of slot =
+};
+
+// What a chunk that decoded without a fault has.
+struct ChunkContent {
+  Fault fault = Fault::kNone;
+  std::uint32_t positions = 0;
+  std::uint32_t head_bytes = 0;
+  std::uint64_t code_bits = 0;  // of all gaps, without padding
+  std::uint64_t next = 0;       // the position after the last one
+};
+
+struct Kernels {
+  // Leaves in `positive` and `negative` (candidate_room() each; zeros are neither) the `keep` largest of each
+  // sign of x = in + residual by (|x| descending, position ascending), in the order of positions, or all
+  // where there are fewer. An infinite or NaN x counts as larger than every finite one of the sign that it
+  // bears.
+  void (*select)(const SelectInput& input, Candidates& positive, Candidates& negative);
+
+  // Sum of magnitudes as doubles, in the order that spec.md fixes.
+  double (*sum)(const std::uint32_t* magnitudes, std::uint64_t count);
+
+  // residual += in.
+  void (*add)(const float* in, float* residual, std::uint64_t count);
+
+  // Writes a chunk of 0 to kChunkPositions positions to `out`, which has at least
+  // kMaxChunkOverhead + 7 * count bytes or what all chunks of the part can take. Returns the bytes written.
+  std::uint32_t (*encode_chunk)(const std::uint32_t* positions, std::uint32_t count, std::byte* out,
+                                std::uint64_t out_bytes);
+
+  // Decodes one chunk, whose positions must be >= begin. Reads inside `chunk` alone, writes at positions
+  // inside the slot alone; on a fault the slot's content is unspecified.
+  ChunkContent (*decode_chunk)(const ChunkBytes& chunk, std::uint64_t begin, const DecodeTarget& target);
+};
+
+// The portable kernels: the definition that faster ones are compared with.
+const Kernels& reference_kernels() noexcept;
+
+// The reference's coding of positions, in a file of its own.
+std::uint32_t encode_chunk_ref(const std::uint32_t* positions, std::uint32_t count, std::byte* out,
+                               std::uint64_t out_bytes);
+ChunkContent decode_chunk_ref(const ChunkBytes& chunk, std::uint64_t begin, const DecodeTarget& target);
+
+}  // namespace deltawire::sbc

@@ -60,6 +60,27 @@ TEST(SpecString, NumbersOutOfRangeAreRefusedWithTheRange) {
   EXPECT_EQ(message_of("3lc:s=2"), "3lc: s=2 is out of range: give a number 1 <= s < 2");
 }
 
+TEST(SpecString, NumbersAreWrittenWithoutExponent) {
+  EXPECT_EQ(canonical_number(0.0001F), "0.0001");
+  EXPECT_EQ(canonical_number(1e10F), "10000000000");
+  EXPECT_EQ(canonical_number(0x1p-149F), "0.000000000000000000000000000000000000000000001");
+  EXPECT_EQ(canonical_number(-3.4028235e38F), "-340282346638528859811704183484516925440");
+  EXPECT_EQ(number_text(1e-10F), "1e-10");
+}
+
+TEST(SpecString, FractionsMayBeInPercent) {
+  const FloatRange range{.low = 0, .high = 1, .default_value = 0.5F};
+  const auto p = [&](std::string_view text) {
+    return fraction_parameter(*parse_spec(text), "p", range).value_or(-1);
+  };
+  EXPECT_EQ(p("x"), 0.5F);
+  EXPECT_EQ(p("x:p=0.1%"), 0.001F);
+  EXPECT_EQ(p("x:p=0.001"), 0.001F);
+  // Rounded once: 0.7 / 100 in float32 is another number than the nearest to 0.007.
+  EXPECT_EQ(p("x:p=0.7%"), 0.007F);
+  EXPECT_EQ(p("x:p=100%"), -1);
+}
+
 TEST(SpecString, ChoicesAreListed) {
   EXPECT_EQ(message_of("3lc:mode=fast"), "3lc: mode=fast is not a choice: give auto or paper");
 }

@@ -21,8 +21,10 @@ BOUNDS = {
     "bf16": lambda x, _: np.abs(x) * 2.0**-8 + 2.0**-126,
     # Values in {-m, 0, m} with m = s * max|x|, rounded to nearest; m itself is rounded to float32.
     "3lc": lambda x, p: np.full_like(x, float(p["s"]) * np.abs(x).max() / 2 * (1 + 1e-6)),
+    # Sent as the mean of the largest, or not at all.
+    "sbc": lambda x, _: np.full_like(x, np.abs(x).max()),
 }
-SPECS = ["fp32", "bf16", "3lc", "3lc:s=1.75", "3lc:mode=paper", "3lc:s=1.3,runs=off"]
+SPECS = ["fp32", "bf16", "3lc", "3lc:s=1.75", "3lc:mode=paper", "3lc:s=1.3,runs=off", "sbc", "sbc:p=20%"]
 
 
 def listed_codecs() -> list[dict]:
@@ -158,6 +160,26 @@ def test_size_of_sparse_ternary(tmp_path: Path) -> None:
     entropy = -density * math.log2(density) - (1 - density) * math.log2(1 - density)
     assert file.stat().st_size <= 1.10 * (MILLION * entropy + MILLION * density) / 8
     assert np.array_equal(decode(tmp_path, file), values)
+
+
+# Golomb's expectation b* + 1 / (1 - (1 - p)^(2^b*)) in bits a position, and how close the file must come.
+@pytest.mark.parametrize("p,b,most", [(0.001, 9, 1.12), (0.01, 6, 1.04), (0.05, 4, 1.03)])
+def test_size_of_sparse_positions(tmp_path: Path, p: float, b: int, most: float) -> None:
+    values = gradient((MILLION,))
+    file = encode(tmp_path, f"sbc:p={100 * p:g}%", values)
+    positions = round(p * MILLION)
+    expected = positions * (b + 1 / (1 - (1 - p) ** 2**b))
+    facts = json.loads(must_run("inspect", file, "--json"))
+    assert facts["spec"] == f"sbc:p={p:g}"
+    bits = {section["name"]: section["bits"] for section in facts["sections"]}
+    assert 0.97 * expected <= bits["positions"] <= 1.03 * expected
+    assert 8 * file.stat().st_size <= most * expected
+    back = decode(tmp_path, file)
+    sent = back[back != 0]
+    assert len(sent) == positions and len(np.unique(sent)) == 1
+    side = np.sort(values * np.sign(sent[0]))[::-1]
+    assert np.all(values[back != 0] * np.sign(sent[0]) >= side[positions - 1])
+    assert abs(sent[0]) == pytest.approx(side[:positions].mean(dtype=np.float64), rel=1e-6)
 
 
 @pytest.mark.parametrize("spec", SPECS)

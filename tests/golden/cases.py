@@ -80,6 +80,9 @@ CASES = [
             (spec, ["paper", "bell", "zeros", "sparse", "edge", "tiny", "scalar", "empty"])
             for spec in THREELC
         ],
+        ("sbc:p=0.01", ["paper", "bell", "zeros", "sparse", "edge", "tiny", "scalar", "empty"]),
+        ("sbc:p=0.001", ["bell", "sparse"]),
+        ("sbc:p=0.5", ["paper", "bell", "sparse", "edge"]),
         ("fp32", ["paper", "edge", "not_finite", "empty"]),
         ("bf16", ["paper", "bell", "edge", "not_finite"]),
     ]

@@ -120,16 +120,41 @@ Fault open_lanes(const ChunkBytes& chunk, const Head& head, std::uint32_t head_b
   return Fault::kNone;
 }
 
-void put(const DecodeTarget& target, std::uint64_t position) noexcept {
-  float& slot = target.slot[position];
-  slot = target.accumulate ? slot + target.value : target.value;
-}
+// Adds or writes the value at positions some time after they are known, so that memory far apart is on its
+// way when it is needed.
+class Scatter {
+ public:
+  explicit Scatter(const DecodeTarget& target) noexcept : target_(target) {}
+
+  void put(std::uint64_t position) noexcept {
+    if (target_.slot == nullptr) return;
+    if (waiting_ == kWaiting) flush();
+    __builtin_prefetch(target_.slot + position, 1);
+    positions_[waiting_++] = position;
+  }
+
+  void flush() noexcept {
+    for (std::uint32_t i = 0; i < waiting_; ++i) {
+      float& slot = target_.slot[positions_[i]];
+      slot = target_.accumulate ? slot + target_.value : target_.value;
+    }
+    waiting_ = 0;
+  }
+
+ private:
+  static constexpr std::uint32_t kWaiting = 64;
+  DecodeTarget target_;
+  std::uint64_t positions_[kWaiting];
+  std::uint32_t waiting_ = 0;
+};
 
 // Gap i is the next one of lane i mod kLanes, so a round of gaps has no dependency between its reads.
 template <unsigned kLanes>
 Fault decode_gaps(LaneReader* readers, unsigned parameter, const DecodeTarget& target,
                   ChunkContent& content) noexcept {
+  Scatter scatter(target);
   Fault fault = Fault::kNone;
+  std::uint64_t next = content.next;
   std::uint32_t left = content.positions - 1;
   while (left > 0) {
     const unsigned round = left < kLanes ? left : kLanes;
@@ -142,13 +167,14 @@ Fault decode_gaps(LaneReader* readers, unsigned parameter, const DecodeTarget& t
     if (exhausted) return Fault::kTruncated;
     if (fault != Fault::kNone) return fault;
     for (unsigned lane = 0; lane < round; ++lane) {
-      if (gaps[lane] >= target.count - content.next) return Fault::kPosition;
-      const std::uint64_t position = content.next + gaps[lane];
-      if (target.slot != nullptr) put(target, position);
-      content.next = position + 1;
+      if (gaps[lane] >= target.count - next) return Fault::kPosition;
+      scatter.put(next + gaps[lane]);
+      next += std::uint64_t{gaps[lane]} + 1;
     }
     left -= round;
   }
+  scatter.flush();
+  content.next = next;
   for (unsigned lane = 0; lane < kLanes; ++lane) {
     content.code_bits += readers[lane].bits_read();
     if (!readers[lane].at_clean_end()) return Fault::kPadding;
@@ -167,7 +193,9 @@ Fault decode_positions(const ChunkBytes& chunk, std::uint64_t begin, const Decod
   LaneReader readers[kMaxLanes];
   if (const Fault fault = open_lanes(chunk, head, content.head_bytes, readers); fault != Fault::kNone)
     return fault;
-  if (target.slot != nullptr) put(target, head.first);
+  Scatter first(target);
+  first.put(head.first);
+  first.flush();
   content.next = std::uint64_t{head.first} + 1;
   switch (head.lanes) {
     case 1: return decode_gaps<1>(readers, head.parameter, target, content);

@@ -44,10 +44,11 @@ struct List {
   Candidates all;
   std::uint32_t below = 0;  // only larger magnitudes can still be among the largest
 
-  void append(std::uint64_t position, std::uint32_t magnitude) noexcept {
+  // Written whether it is one or not, as no branch can foretell it. REQUIRES: room for one more.
+  void offer(std::uint64_t position, std::uint32_t magnitude) noexcept {
     all.positions[all.count] = static_cast<std::uint32_t>(position);
     all.magnitudes[all.count] = magnitude;
-    ++all.count;
+    all.count += magnitude > below ? 1 : 0;
   }
 
   void keep_largest(std::uint64_t keep) noexcept {
@@ -96,8 +97,7 @@ struct Lists {
   std::uint64_t keep = 0;
 
   void add(std::uint64_t position, std::uint32_t x_bits) noexcept {
-    List& list = of[x_bits >> 31];
-    if ((x_bits & ~kSignBit) > list.below) list.append(position, x_bits & ~kSignBit);
+    of[x_bits >> 31].offer(position, x_bits & ~kSignBit);
   }
 
   void make_room() noexcept {

@@ -1,0 +1,169 @@
+// The bytes of sbc, and how many they are.
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "codecs/codec_testing.h"
+#include "codecs/sbc/sbc_ops.h"
+
+namespace deltawire {
+namespace {
+
+using testing::bits_of;
+using testing::codec_of;
+using testing::to_ints;
+using Floats = std::vector<float>;
+using Ints = std::vector<int>;
+
+testing::Encoded coded(std::string_view spec, const Floats& values) {
+  return *testing::encode(*codec_of(spec), values);
+}
+
+std::uint64_t section_bits(const testing::Encoded& part, std::uint64_t count, std::string_view name) {
+  std::vector<Section> sections;
+  EXPECT_TRUE(codec_of("sbc")->describe(part.view(), count, sections));
+  for (const Section& section : sections) {
+    if (section.name == name) return section.bits;
+  }
+  return 0;
+}
+
+// Ones at positions with these gaps between them, from position 0 on.
+Floats ones_with_gaps(const std::vector<std::size_t>& gaps) {
+  Floats values = {1};
+  for (const std::size_t gap : gaps) {
+    values.resize(values.size() + gap, 0.0F);
+    values.push_back(1);
+  }
+  return values;
+}
+
+TEST(SbcBytes, ByHand) {
+  // Positions 1 and 5: one gap in a span of 4, so b = 1; the gap of 3 is 1, 0, then the low bit 1.
+  const auto two = coded("sbc:p=0.25", {0, 3, 0, -1, 0, 5, 0, 0});
+  EXPECT_EQ(to_ints(two.payload), (Ints{1, 2, 0, 1, 0, 0, 0, 0b101}));
+  EXPECT_EQ(two.scalar, bits_of(4.0F));
+  // Positions 0, 6, 7: two gaps in a span of 7, b = 1; 5 is 110 1, 0 is 0 0.
+  const auto three = coded("sbc:p=0.3", {-1, 0, 0, 0, 0, 0, -2, -3, 0, 0});
+  EXPECT_EQ(to_ints(three.payload), (Ints{1, 3, 0, 0, 0, 0, 0, 0b001011}));
+  EXPECT_EQ(three.scalar, bits_of(-2.0F));
+  // Positions 258 and 259 side by side: b = 0, and the gap of 0 is a zero.
+  Floats late(300, 0.0F);
+  late[258] = late[259] = 1;
+  EXPECT_EQ(to_ints(coded("sbc", late).payload), (Ints{0, 2, 0, 2, 1, 0, 0, 0}));
+}
+
+TEST(SbcBytes, WithoutGaps) {
+  EXPECT_EQ(to_ints(coded("sbc", {-2.5F}).payload), (Ints{0, 1, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(to_ints(coded("sbc", {0, 0, 7, 0}).payload), (Ints{0, 1, 0, 2, 0, 0, 0}));
+  const auto zeros = coded("sbc", Floats(70000, 0.0F));
+  EXPECT_EQ(to_ints(zeros.payload), (Ints{0, 0, 0}));
+  EXPECT_EQ(zeros.scalar, 0U);
+  EXPECT_TRUE(coded("sbc", {}).payload.empty());
+}
+
+TEST(SbcBytes, Escape) {
+  // 500 gaps of 19, then one of 30,978, which at b = 6 would take 484 ones.
+  std::vector<std::size_t> gaps(500, 19);
+  gaps.push_back(30978);
+  const Floats x = ones_with_gaps(gaps);
+  const auto part = coded("sbc:p=0.5", x);
+  ASSERT_EQ(part.payload[0], std::byte{6});
+  EXPECT_EQ(section_bits(part, x.size(), "positions"), 500 * 7 + 24 + 32U);
+  const Ints bytes = to_ints(part.payload);
+  // 3,500 bits are 437 bytes and 4 bits: four bits of the code before, 24 ones, 30978 = 0x7902, four pad
+  // bits.
+  EXPECT_EQ(Ints(bytes.end() - 8, bytes.end()), (Ints{0xF4, 0xFF, 0xFF, 0x2F, 0x90, 0x07, 0x00, 0x00}));
+  EXPECT_EQ(*testing::decode(*codec_of("sbc"), part.view(), x.size()), x);
+}
+
+TEST(SbcBytes, FourLanesTakeGapsInTurn) {
+  // 511 gaps: 1 in lane 0, 0 in the others, so that b = 0 and their codes are 10 and 0.
+  std::vector<std::size_t> gaps(511, 0);
+  for (std::size_t i = 0; i < gaps.size(); i += 4) gaps[i] = 1;
+  const auto part = coded("sbc:p=0.9", ones_with_gaps(gaps));
+  Ints expected = {2 << 5, 0, 2, 0, 0, 0, 0, 32, 0, 16, 0, 16, 0};
+  expected.insert(expected.end(), 32, 0b01010101);
+  expected.insert(expected.end(), 48, 0);
+  EXPECT_EQ(to_ints(part.payload), expected);
+}
+
+TEST(SbcBytes, LanesFollowTheNumberOfPositions) {
+  for (const auto& [count, first_byte] : std::vector<std::pair<std::size_t, int>>{
+           {511, 0}, {512, 2 << 5}, {4095, 2 << 5}, {4096, 3 << 5}, {16384, 3 << 5}}) {
+    const Floats x(count, 1.0F);
+    const auto part = coded("sbc:p=0.99999", x);
+    EXPECT_EQ(std::to_integer<int>(part.payload[0]), first_byte) << count;
+    EXPECT_EQ(part.chunk_ends.size(), 1U);
+    EXPECT_EQ(*testing::decode(*codec_of("sbc"), part.view(), count), x);
+  }
+}
+
+TEST(SbcBytes, ChunksHold16384PositionsAndDecodeAlone) {
+  const Floats x(16386, 1.0F);
+  const auto part = coded("sbc:p=0.99999", x);
+  ASSERT_EQ(part.chunk_ends.size(), 2U);
+  testing::Encoded second = part;
+  second.payload.erase(second.payload.begin(), second.payload.begin() + part.chunk_ends[0]);
+  second.chunk_ends = {static_cast<std::uint32_t>(second.payload.size())};
+  EXPECT_EQ(to_ints(second.payload), (Ints{0, 2, 0, 0, 64, 0, 0, 0}));  // first position 16384
+  const auto back = *testing::decode(*codec_of("sbc"), second.view(), x.size());
+  EXPECT_EQ(back[16383], 0.0F);
+  EXPECT_EQ(back[16384] + back[16385], 2.0F);
+}
+
+TEST(SbcBytes, RiceParameterIsGolombsRule) {
+  const std::pair<std::uint64_t, unsigned> published[] = {{4, 1},   {10, 3},   {20, 4},
+                                                          {100, 6}, {1000, 9}, {10000, 13}};
+  for (const auto& [distance, expected] : published) {
+    EXPECT_EQ(sbc::rice_parameter(300, 300 * distance), expected) << "p = 1 / " << distance;
+  }
+  EXPECT_EQ(sbc::rice_parameter(1, 1), 0U);
+  EXPECT_EQ(sbc::rice_parameter(1, sbc::kMaxElements), 24U);
+  const double golden = (std::sqrt(5.0) + 1) / 2;
+  for (const std::uint64_t gaps : {1U, 15U, 999U, 16383U}) {
+    for (std::uint64_t span = gaps + 1; span < 20 * sbc::kMaxElements / 21; span += span / 20 + 1) {
+      const double p = static_cast<double>(gaps) / static_cast<double>(span);
+      const double exact = 1 + std::floor(std::log2(std::log(golden - 1) / std::log1p(-p)));
+      const auto expected = static_cast<unsigned>(std::fmin(std::fmax(exact, 0), 24));
+      if (p < 1e-6) {  // the table's bounds are rounded down there
+        ASSERT_LE(sbc::rice_parameter(gaps, span), expected) << gaps << " in " << span;
+        ASSERT_GE(sbc::rice_parameter(gaps, span) + 1, expected) << gaps << " in " << span;
+      } else {
+        ASSERT_EQ(sbc::rice_parameter(gaps, span), expected) << gaps << " in " << span;
+      }
+    }
+  }
+}
+
+// b* + 1 / (1 - (1 - p)^(2^b*)), the paper's eq. 5. The paper itself prints 8.38 for p = 0.01, which is what
+// b* = 7 would give.
+TEST(SbcBytes, PositionBitsAreGolombsExpectation) {
+  const std::tuple<const char*, double, double> published[] = {
+      {"sbc:p=5%", 5.7861, 50000}, {"sbc:p=1%", 8.1079, 10000}, {"sbc:p=0.1%", 11.4947, 1000}};
+  const Floats x = testing::normal_values(1000000, 1);
+  for (const auto& [spec, bits, positions] : published) {
+    const auto part = coded(spec, x);
+    const double measured = static_cast<double>(section_bits(part, x.size(), "positions")) / positions;
+    RecordProperty(spec, std::to_string(measured));
+    EXPECT_NEAR(measured, bits, 0.03 * bits) << spec;
+    EXPECT_LE(static_cast<double>(part.payload.size()) * 8, 1.03 * bits * positions) << spec;
+  }
+}
+
+// Bounds must hold for what is hardest to code: clusters far apart, and dense runs.
+TEST(SbcBytes, SizesAreBounds) {
+  for (const char* spec : {"sbc:p=0.1%", "sbc", "sbc:p=0.25", "sbc:p=0.999"}) {
+    for (const std::size_t period : {2U, 30U, 1000U, 40000U}) {
+      Floats x(300000, 0.0F);
+      for (std::size_t i = 0; i < x.size(); i += period) {
+        for (std::size_t j = i; j < std::min(x.size(), i + period / 20 + 1); ++j) x[j] = 1;
+      }
+      const auto part = testing::encode(*codec_of(spec), x);  // checks the bounds
+      EXPECT_TRUE(part) << spec << " " << period;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,308 @@
+// What sbc means: which elements are sent, the mean, residuals, errors. The bytes are in sbc_bytes_test.cc.
+#include <algorithm>
+#include <bit>
+#include <cfloat>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "base/random.h"
+#include "codecs/codec_testing.h"
+
+namespace deltawire {
+namespace {
+
+using testing::bits_of;
+using testing::codec_of;
+using Floats = std::vector<float>;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// The order of summation of spec.md, section 5, by the places of the values alone.
+double tree_sum(const std::vector<double>& values) {
+  double total = 0;
+  for (std::size_t block = 0; block < values.size(); block += 4096) {
+    std::vector<double> lanes(64, 0.0);
+    for (std::size_t j = block; j < std::min(values.size(), block + 4096); ++j) lanes[j % 64] += values[j];
+    while (lanes.size() > 1) {
+      const std::size_t half = lanes.size() / 2;
+      for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+      lanes.resize(half);
+    }
+    total += lanes[0];
+  }
+  return total;
+}
+
+// One sign's part of the update, found by sorting.
+struct Side {
+  std::vector<std::size_t> positions;
+  double mean = 0;
+};
+
+Side slow_side(const Floats& x, std::size_t keep, float sign) {
+  Side side;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (x[i] * sign > 0) side.positions.push_back(i);
+  }
+  std::stable_sort(side.positions.begin(), side.positions.end(),
+                   [&](std::size_t a, std::size_t b) { return std::fabs(x[a]) > std::fabs(x[b]); });
+  side.positions.resize(std::min(keep, side.positions.size()));
+  std::sort(side.positions.begin(), side.positions.end());
+  std::vector<double> values;
+  for (const std::size_t i : side.positions) values.push_back(std::fabs(x[i]));
+  if (!values.empty()) side.mean = tree_sum(values) / static_cast<double>(values.size());
+  return side;
+}
+
+// The dense update that sbc sends of x.
+Floats slow_update(const Floats& x, std::size_t keep) {
+  const Side positive = slow_side(x, keep, 1);
+  const Side negative = slow_side(x, keep, -1);
+  const bool up = positive.mean >= negative.mean;
+  Floats update(x.size(), 0.0F);
+  for (const std::size_t i : (up ? positive : negative).positions) {
+    update[i] = up ? static_cast<float>(positive.mean) : -static_cast<float>(negative.mean);
+  }
+  return update;
+}
+
+std::size_t keep_of(double p, std::size_t count) {
+  return std::max<std::size_t>(1, static_cast<std::size_t>(std::floor(p * static_cast<double>(count) + 0.5)));
+}
+
+Floats round_trip(std::string_view spec, const Floats& values, std::span<float> residual = {}) {
+  const auto codec = codec_of(spec);
+  const auto part = testing::encode(*codec, values, residual);
+  if (!part) throw std::runtime_error(part.error().message);
+  return *testing::decode(*codec, part->view(), values.size());
+}
+
+Error encode_error(const Floats& values, Floats residual = {}) {
+  const Floats before = residual;
+  const auto part = testing::encode(*codec_of("sbc:p=0.5"), values, residual);
+  EXPECT_FALSE(part);
+  EXPECT_TRUE(testing::same_bits(before, residual)) << "residual";
+  return part ? Error{} : part.error();
+}
+
+TEST(Sbc, SendsTheMeanOfTheLargestOfOneSign) {
+  EXPECT_EQ(round_trip("sbc:p=0.5", {1, 2, 3, 4}), (Floats{0, 0, 3.5F, 3.5F}));
+  EXPECT_EQ(round_trip("sbc:p=0.5", {-1, -2, -3, -4}), (Floats{0, 0, -3.5F, -3.5F}));
+  EXPECT_EQ(round_trip("sbc:p=0.25", {1, -2, 3, -4, 5, -6, 7, -8}), (Floats{0, 0, 0, 0, 0, -7, 0, -7}));
+  EXPECT_EQ(round_trip("sbc:p=0.25", {1, -2, 3, -4, 9, -6, 7, -8}), (Floats{0, 0, 0, 0, 8, 0, 8, 0}));
+}
+
+TEST(Sbc, EqualMeansTakeThePositiveSide) {
+  EXPECT_EQ(round_trip("sbc:p=0.25", {-2, 2, 0, 0}), (Floats{0, 2, 0, 0}));
+  EXPECT_EQ(round_trip("sbc:p=0.5", {-3, 2, -1, 2}), (Floats{0, 2, 0, 2}));
+  const float above = std::nextafter(2.0F, 3.0F);
+  EXPECT_EQ(round_trip("sbc:p=0.25", {-above, 2, 0, 0}), (Floats{-above, 0, 0, 0}));
+}
+
+TEST(Sbc, TiesGoToTheLowestPositions) {
+  EXPECT_EQ(round_trip("sbc:p=0.5", {1, 1, 1, 1, 1, 1}), (Floats{1, 1, 1, 0, 0, 0}));
+  EXPECT_EQ(round_trip("sbc:p=0.5", {1, 1, 1, 3, 1, 1}), (Floats{5 / 3.0F, 5 / 3.0F, 0, 5 / 3.0F, 0, 0}));
+  // Beyond what can be held at once, so that ties are decided several times on the way.
+  Floats x(100000, 0.5F);
+  const Floats back = round_trip("sbc:p=1%", x);
+  EXPECT_EQ(std::count(back.begin(), back.begin() + 1000, 0.5F), 1000);
+  EXPECT_EQ(std::count(back.begin() + 1000, back.end(), 0.0F), 99000);
+}
+
+TEST(Sbc, FewerThanKeepOfASignSendNoZeros) {
+  EXPECT_EQ(round_trip("sbc:p=0.5", {0, 7, 0, 0, -0.0F, 0, 0, 0}), (Floats{0, 7, 0, 0, 0, 0, 0, 0}));
+  // The mean is over what is there: 3 positives of the 4 that may be sent, against four of 2.5.
+  EXPECT_EQ(round_trip("sbc:p=0.5", {3, -2.5F, 3, -2.5F, 3, -2.5F, -2.5F, 0}),
+            (Floats{3, 0, 3, 0, 3, 0, 0, 0}));
+}
+
+TEST(Sbc, ZerosAndOneElement) {
+  for (const std::size_t count : {1U, 2U, 100U}) {
+    Floats residual(count, -0.0F);
+    for (const float value : round_trip("sbc", Floats(count, 0.0F), residual)) EXPECT_EQ(bits_of(value), 0U);
+    for (const float value : residual) EXPECT_EQ(value, 0);
+  }
+  EXPECT_EQ(testing::encode(*codec_of("sbc"), Floats(5, -0.0F))->scalar, 0U);
+  EXPECT_EQ(round_trip("sbc:p=0.0001%", {-2.5F}), (Floats{-2.5F}));
+  EXPECT_EQ(testing::encode(*codec_of("sbc"), Floats{-2.5F})->scalar, bits_of(-2.5F));
+}
+
+TEST(Sbc, SubnormalsAndTheLargestNumbers) {
+  const float least = 0x1p-149F;
+  EXPECT_EQ(round_trip("sbc:p=0.5", {least, -least, 0, least}), (Floats{least, 0, 0, least}));
+  // A mean of 1.5 units is rounded to even; it can't be 0, as no value is below it that isn't.
+  Floats residual(4, 0.0F);
+  EXPECT_EQ(round_trip("sbc:p=0.5", {least, 2 * least, 0, 0}, residual),
+            (Floats{2 * least, 2 * least, 0, 0}));
+  EXPECT_EQ(residual, (Floats{-least, 0, 0, 0}));
+  EXPECT_EQ(round_trip("sbc:p=0.5", {FLT_MAX, FLT_MAX, -FLT_MAX, 1}), (Floats{FLT_MAX, FLT_MAX, 0, 0}));
+  EXPECT_EQ(round_trip("sbc:p=0.9", Floats(5000, -FLT_MAX))[0], -FLT_MAX);
+}
+
+TEST(Sbc, KeepsPTimesCountRoundedAndAtLeastOne) {
+  const auto sent = [](std::string_view spec, std::size_t count) {
+    const Floats back = round_trip(spec, Floats(count, 1.0F));
+    return count - static_cast<std::size_t>(std::count(back.begin(), back.end(), 0.0F));
+  };
+  EXPECT_EQ(sent("sbc:p=1%", 1), 1U);
+  EXPECT_EQ(sent("sbc:p=1%", 149), 1U);
+  EXPECT_EQ(sent("sbc:p=1%", 151), 2U);
+  EXPECT_EQ(sent("sbc:p=1%", 100000), 1000U);
+  EXPECT_EQ(sent("sbc:p=0.1%", 100000), 100U);
+  EXPECT_EQ(sent("sbc:p=0.5", 3), 2U);  // 1.5: halves go up
+  EXPECT_EQ(sent("sbc:p=0.25", 10), 3U);
+  EXPECT_EQ(sent("sbc:p=0.999", 3), 3U);
+}
+
+TEST(Sbc, ResidualIsWhatWasNotSent) {
+  Floats residual = {0.5F, -1, 0.25F, 0};
+  EXPECT_EQ(round_trip("sbc:p=0.5", {2.5F, 4, 1, -2}, residual), (Floats{3, 3, 0, 0}));
+  EXPECT_EQ(residual, (Floats{0, 0, 1.25F, -2}));
+  EXPECT_EQ(round_trip("sbc:p=0.5", {0, 0, 0, 0}, residual), (Floats{0, 0, 0, -2}));
+  EXPECT_EQ(residual, (Floats{0, 0, 1.25F, 0}));
+}
+
+TEST(Sbc, NotFiniteNamesTheFirstElement) {
+  const Error input = encode_error({0, 1, kNan, kInf}, {0, 1, 2, 3});
+  EXPECT_EQ(input.code, ErrorCode::kNotFinite);
+  EXPECT_EQ(input.message.rfind("element 2 of the input is NaN: sbc carries", 0), 0U) << input.message;
+  EXPECT_EQ(encode_error({-kInf}).message.rfind("element 0 of the input is -Inf", 0), 0U);
+  EXPECT_EQ(encode_error({0, 3e38F}, {0, 3e38F}).message.rfind("element 1 is Inf once the residual 3e+38", 0),
+            0U);
+  EXPECT_EQ(encode_error({1}, {kNan}).code, ErrorCode::kNotFinite);
+  // In a large part, on the side that would lose, with too many others to be held at once.
+  for (const float bad : {kNan, -kNan, -kInf, kInf}) {
+    Floats x = testing::normal_values(200000, 3);
+    for (float& value : x) value = std::fabs(value);
+    x[777] = bad;
+    const auto part = testing::encode(*codec_of("sbc:p=0.1%"), x);
+    ASSERT_FALSE(part);
+    EXPECT_EQ(part.error().message.rfind("element 777 of the input is", 0), 0U) << part.error().message;
+  }
+}
+
+TEST(Sbc, KeyValueFormIsRefused) {
+  const Floats values = {1, 2};
+  const std::vector<std::uint32_t> keys = {3, 5};
+  const auto part = codec_of("sbc")->encode({values.data(), 2, DType::kF32, keys.data(), 10}, {}, {});
+  EXPECT_EQ(part.error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(Sbc, AccumulateAddsAndLeavesTheOthersAlone) {
+  Floats values(1000, 0.0F);
+  values[3] = values[700] = -3;
+  const auto codec = codec_of("sbc");
+  const auto part = testing::encode(*codec, values);
+  const auto sum = *testing::decode(*codec, part->view(), 1000, Into::kAccumulate, 0.5F, -0.0F);
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    ASSERT_EQ(bits_of(sum[i]), i == 3 || i == 700 ? bits_of(-1.5F) : 0x80000000U) << i;
+  }
+  EXPECT_EQ(bits_of(testing::decode(*codec, part->view(), 1000, Into::kOverwrite, 1, -0.0F)->at(0)), 0U);
+  const float value = 1 + 0x1p-23F;  // scale then add: two roundings
+  const auto one = testing::encode(*codec, Floats{value});
+  EXPECT_EQ(testing::decode(*codec, one->view(), 1, Into::kAccumulate, value, -1)->at(0), 0x1p-22F);
+}
+
+TEST(Sbc, Spec) {
+  const std::pair<const char*, const char*> same[] = {
+      {"sbc", "sbc:p=0.01"},          {"sbc:p=1%", "sbc:p=0.01"},    {"sbc:p=0.1%", "sbc:p=0.001"},
+      {"sbc:p=1e-2", "sbc:p=0.01"},   {"sbc:p=.5%", "sbc:p=0.005"},  {"sbc:p=0.0001%", "sbc:p=0.000001"},
+      {"sbc:p=99.9%", "sbc:p=0.999"}, {"sbc:p=0.0100", "sbc:p=0.01"}};
+  for (const auto& [given, canonical] : same) EXPECT_EQ(codec_of(given)->spec(), canonical);
+  for (const char* p :
+       {"0", "1", "100%", "-1%", "1%%", "%", "nan%", "inf%", "1e1%", "0.00009%", "1 %", "x"}) {
+    const auto codec = make_codec("sbc:p=" + std::string(p));
+    ASSERT_FALSE(codec) << p;
+    EXPECT_EQ(codec.error().message,
+              "sbc: p=" + std::string(p) + " is out of range: give a number 0.000001 <= p < 1");
+  }
+}
+
+// Inputs at which a selection may go wrong: sorted, equal, clustered, of wild exponents.
+std::vector<Floats> awkward_inputs() {
+  constexpr std::size_t kCount = 262144;
+  std::vector<Floats> inputs(6, Floats(kCount));
+  CounterRng random(8);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const auto place = static_cast<float>(i);
+    inputs[0][i] = place;
+    inputs[1][i] = i % 2 == 0 ? 3e5F - place : place - 3e5F;
+    inputs[2][i] = static_cast<float>(random.next() % 5) - 2;
+    // Large in every eighth block of 16 alone, where samples may be taken.
+    inputs[3][i] = (i / 16 % 8 == 0 ? 1000.0F : 1.0F) * (static_cast<float>(random.next() % 2001) - 1000);
+    const auto bits = static_cast<std::uint32_t>(random.next());
+    inputs[4][i] = std::bit_cast<float>((bits & 0x7F800000U) == 0x7F800000U ? bits & 0x807FFFFFU : bits);
+    inputs[5][i] = i % 1000 == 999 ? -1.0F : 0.0F;
+  }
+  return inputs;
+}
+
+TEST(Sbc, EqualsTheSlowReferenceOnLargeInputs) {
+  std::vector<Floats> inputs = awkward_inputs();
+  inputs.push_back(testing::normal_values(300001, 2));
+  for (std::size_t n = 0; n < inputs.size(); ++n) {
+    for (const double p : {0.00001, 0.001, 0.01, 0.2, 0.9}) {
+      std::string spec = "sbc:p=" + std::to_string(p);
+      Floats residual(inputs[n].size(), 0.0F);
+      const Floats back = round_trip(spec, inputs[n], residual);
+      const Floats expected = slow_update(inputs[n], keep_of(p, inputs[n].size()));
+      ASSERT_TRUE(testing::same_bits(back, expected)) << "input " << n << ", p = " << p;
+      for (std::size_t i = 0; i < back.size(); ++i)
+        ASSERT_EQ(residual[i], inputs[n][i] - back[i]) << n << " " << i;
+    }
+  }
+}
+
+RC_GTEST_PROP(SbcProperty, EqualsTheSlowReference, (std::vector<std::int32_t> words, std::uint8_t choice)) {
+  Floats input;
+  Floats residual;
+  for (const std::int32_t word : words) {
+    // Half of the cases: few values, many ties; the others: all finite floats up to 2^126.
+    const auto bits = static_cast<std::uint32_t>(word) * 2654435761U;
+    input.push_back(choice % 2 == 0 ? static_cast<float>(word % 4)
+                                    : std::bit_cast<float>(bits & 0xBEFFFFFFU));
+    residual.push_back(choice % 3 == 0 ? 0.0F : static_cast<float>(word / 7 % 3));
+  }
+  const double shares[] = {0.01, 0.1, 0.25, 0.5, 0.75};
+  const double p = shares[choice % 5];
+  Floats x(input.size());
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = input[i] + residual[i];
+  const auto codec = codec_of("sbc:p=" + std::to_string(p));
+  const auto part = testing::encode(*codec, input, residual);
+  RC_ASSERT(part.has_value());
+  const auto back = *testing::decode(*codec, part->view(), x.size());
+  RC_ASSERT(testing::same_bits(back, slow_update(x, keep_of(p, x.size()))));
+  for (std::size_t i = 0; i < x.size(); ++i)
+    RC_ASSERT(testing::same_bits(std::span(&residual[i], 1), Floats{x[i] - back[i]}));
+}
+
+// Whole numbers below 2^24 are added exactly; means aren't whole, so what is lost is one rounding a step.
+RC_GTEST_PROP(SbcProperty, ConservedOverStepsUpToRounding, (std::vector<std::vector<std::int8_t>> steps)) {
+  const auto codec = codec_of("sbc:p=0.2");
+  constexpr std::size_t kCount = 37;
+  Floats residual(kCount, 0.0F);
+  std::vector<double> total(kCount, 0.0);
+  std::vector<double> decoded(kCount, 0.0);
+  double allowed = 0;
+  for (const auto& step : steps) {
+    Floats values(kCount, 0.0F);
+    for (std::size_t i = 0; i < kCount && i < step.size(); ++i) values[i] = step[i];
+    const auto part = testing::encode(*codec, values, residual);
+    RC_ASSERT(part.has_value());
+    const auto back = *testing::decode(*codec, part->view(), kCount);
+    allowed += 128 * 0x1p-22 * static_cast<double>(steps.size());
+    for (std::size_t i = 0; i < kCount; ++i) {
+      total[i] += static_cast<double>(values[i]);
+      decoded[i] += static_cast<double>(back[i]);
+      RC_ASSERT(std::fabs(decoded[i] + static_cast<double>(residual[i]) - total[i]) <= allowed);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deltawire

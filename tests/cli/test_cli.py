@@ -24,7 +24,16 @@ BOUNDS = {
     # Sent as the mean of the largest, or not at all.
     "sbc": lambda x, _: np.full_like(x, np.abs(x).max()),
 }
-SPECS = ["fp32", "bf16", "3lc", "3lc:s=1.75", "3lc:mode=paper", "3lc:s=1.3,runs=off", "sbc", "sbc:p=20%"]
+SPECS = [
+    "fp32",
+    "bf16",
+    "3lc",
+    "3lc:s=1.75",
+    "3lc:mode=paper",
+    "3lc:s=1.3,runs=off",
+    "sbc",
+    "sbc:p=20%",
+]
 
 
 def listed_codecs() -> list[dict]:
@@ -162,7 +171,7 @@ def test_size_of_sparse_ternary(tmp_path: Path) -> None:
     assert np.array_equal(decode(tmp_path, file), values)
 
 
-# Golomb's expectation b* + 1 / (1 - (1 - p)^(2^b*)) in bits a position, and how close the file must come.
+# Golomb's expectation b* + 1 / (1 - (1 - p)^(2^b*)) in bits a position; how close the file comes.
 @pytest.mark.parametrize("p,b,most", [(0.001, 9, 1.12), (0.01, 6, 1.04), (0.05, 4, 1.03)])
 def test_size_of_sparse_positions(tmp_path: Path, p: float, b: int, most: float) -> None:
     values = gradient((MILLION,))

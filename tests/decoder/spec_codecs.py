@@ -1,4 +1,4 @@
-"""The codecs fp32, bf16 and 3lc, decoded as their documents say, one chunk at a time."""
+"""The codecs fp32, bf16 and 3lc as their documents say, chunk by chunk; the list of codecs."""
 
 import re
 import struct
@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from spec_bits import BitReader
 from spec_hashes import DecodeError, require
+from spec_sbc import check_mean, decode_sbc
 
 ROW = 320
 ZERO_BYTE = 121  # five digits of value 0
@@ -100,31 +102,6 @@ def expand_runs(body: bytes, size: int) -> bytes:
     return bytes(out)
 
 
-class BitReader:
-    """Reads a bit stream from the least significant bit on."""
-
-    def __init__(self, data: bytes) -> None:
-        """Begin at bit 0."""
-        self._bits = np.unpackbits(np.frombuffer(data, "u1"), bitorder="little").tolist()
-        self._at = 0
-
-    def bit(self) -> int:
-        """Take one bit."""
-        require(self._at < len(self._bits), "Truncated", "the stream ends inside a code")
-        self._at += 1
-        return self._bits[self._at - 1]
-
-    def number(self, bits: int) -> int:
-        """Take a number, least significant bit first."""
-        return sum(self.bit() << place for place in range(bits))
-
-    def finish(self) -> None:
-        """Check that only zero bits remain, and less than a byte of them."""
-        rest = self._bits[self._at :]
-        require(len(rest) < 8, "Corrupt", "a whole byte after the last sign")
-        require(not any(rest), "Corrupt", "a set bit after the last sign")
-
-
 def read_gap(stream: BitReader, k: int) -> int:
     """Read one Rice code or escape of mode 2."""
     ones = 0
@@ -156,18 +133,23 @@ def positions_digits(body: bytes, n: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Codec:
-    """What a frame needs to know about a codec; `width` is 0 where chunks vary in size."""
+    """What a frame needs to know about a codec; `width` is 0 where chunks vary in size.
+
+    Chunks of a codec with 0 `chunk_elements` follow the data: `decode_part` gets all of them.
+    """
 
     codec_id: int
     chunk_elements: int
     width: int
     check_scalar: Callable[[int], None]
-    decode: Callable[[bytes, int, int], np.ndarray]
+    decode: Callable[[bytes, int, int], np.ndarray] | None
+    decode_part: Callable[[list[bytes], int, int], np.ndarray] | None = None
 
 
 FP32 = Codec(1, 65536, 4, check_no_scalar, decode_fp32)
 BF16 = Codec(2, 65536, 2, check_no_scalar, decode_bf16)
 THREELC = Codec(3, 40960, 0, check_3lc_scalar, decode_3lc)
+SBC = Codec(4, 0, 0, check_mean, None, decode_sbc)
 
 
 def codec_of_spec(spec: bytes) -> Codec:
@@ -176,12 +158,19 @@ def codec_of_spec(spec: bytes) -> Codec:
         return FP32
     if spec == b"bf16":
         return BF16
-    found = re.fullmatch(rb"3lc:s=(1(?:\.[0-9]+)?),mode=(?:auto|paper),runs=(?:on|off)", spec)
-    if found is None:
-        raise DecodeError("Corrupt", f"not a canonical codec spec: {spec!r}")
-    text = found[1].decode()
-    s = np.float32(text)
-    require(bool(1 <= s < 2), "Corrupt", "s outside of 1 to 2")
-    shortest = np.format_float_positional(s, unique=True, trim="-")
-    require(text == shortest, "Corrupt", "s not in its shortest form")
-    return THREELC
+    if found := re.fullmatch(rb"3lc:s=([0-9.]+),mode=(?:auto|paper),runs=(?:on|off)", spec):
+        check_number(found[1].decode(), 1, 2)
+        return THREELC
+    if found := re.fullmatch(rb"sbc:p=([0-9.]+)", spec):
+        check_number(found[1].decode(), np.float32(0.000001), 1)
+        return SBC
+    raise DecodeError("Corrupt", f"not a canonical codec spec: {spec!r}")
+
+
+def check_number(text: str, least: float, below: float) -> None:
+    """Check that a parameter is in its range and in its shortest form."""
+    require(re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) is not None, "Corrupt", f"{text}: no number")
+    value = np.float32(text)
+    require(bool(least <= value < below), "Corrupt", f"{text} is out of its range")
+    shortest = np.format_float_positional(value, unique=True, trim="-")
+    require(text == shortest, "Corrupt", f"{text} is not in its shortest form")

@@ -189,25 +189,33 @@ def check_place(segment: Segment, position: int, header: FileHeader, codec: Code
     raw = header.count < header.min_elements
     require(segment.raw == raw, "Corrupt", "raw is not as the policy says")
     if end < header.count:
-        require(segment.count % codec.chunk_elements == 0, "Corrupt", "a cut inside a chunk")
+        at_chunk = codec.chunk_elements and segment.count % codec.chunk_elements == 0
+        require(bool(at_chunk), "Corrupt", "a cut inside a chunk")
 
 
 def decode_segment(
     segment: Segment, chunks: list[Chunk], payload: bytes, codec: Codec
 ) -> list[np.ndarray]:
     """Decode a segment; what it allocates is bounded by its number of chunks."""
-    expected = -(-segment.count // codec.chunk_elements)
-    require(len(chunks) == expected, "Corrupt", "number of chunks of a segment")
+    if codec.chunk_elements:
+        expected = -(-segment.count // codec.chunk_elements)
+        require(len(chunks) == expected, "Corrupt", "number of chunks of a segment")
     codec.check_scalar(segment.scalar)
     values = []
+    bodies = []
     for number, chunk in enumerate(chunks):
+        body = payload[chunk.begin : chunk.end]
+        require(crc32c(body, chunk.number) == chunk.crc, "Corrupt", "chunk CRC")
+        if codec.decode is None:
+            bodies.append(body)
+            continue
         first = number * codec.chunk_elements
         last = min(segment.count, first + codec.chunk_elements)
         if codec.width:
             check_wide_end(codec.width, chunk.end - chunks[0].begin, last)
-        body = payload[chunk.begin : chunk.end]
-        require(crc32c(body, chunk.number) == chunk.crc, "Corrupt", "chunk CRC")
         values.append(codec.decode(body, last - first, segment.scalar))
+    if codec.decode_part:
+        values.append(codec.decode_part(bodies, segment.count, segment.scalar))
     return values
 
 

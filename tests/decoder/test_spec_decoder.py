@@ -12,7 +12,7 @@ from spec_hashes import crc32c, xxh64
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "files"
 FILES = sorted(GOLDEN.glob("*.dw"))
 SMALL_LIMIT = 2500
-CODECS = (b"fp32", b"bf16", b"3lc")
+CODECS = (b"fp32", b"bf16", b"3lc", b"sbc")
 ONE = struct.unpack("<I", struct.pack("<f", 1.0))[0]
 
 

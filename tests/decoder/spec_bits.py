@@ -1,0 +1,29 @@
+"""Bit streams, as the codecs' documents number their bits."""
+
+import numpy as np
+from spec_hashes import require
+
+
+class BitReader:
+    """Reads a bit stream from the least significant bit on."""
+
+    def __init__(self, data: bytes) -> None:
+        """Begin at bit 0."""
+        self._bits = np.unpackbits(np.frombuffer(data, "u1"), bitorder="little").tolist()
+        self._at = 0
+
+    def bit(self) -> int:
+        """Take one bit."""
+        require(self._at < len(self._bits), "Truncated", "the stream ends inside a code")
+        self._at += 1
+        return self._bits[self._at - 1]
+
+    def number(self, bits: int) -> int:
+        """Take a number, least significant bit first."""
+        return sum(self.bit() << place for place in range(bits))
+
+    def finish(self) -> None:
+        """Check that only zero bits remain, and less than a byte of them."""
+        rest = self._bits[self._at :]
+        require(len(rest) < 8, "Corrupt", "a whole byte after the last code")
+        require(not any(rest), "Corrupt", "a set bit after the last code")

@@ -23,6 +23,8 @@ BOUNDS = {
     "3lc": lambda x, p: np.full_like(x, float(p["s"]) * np.abs(x).max() / 2 * (1 + 1e-6)),
     # Sent as the mean of the largest, or not at all.
     "sbc": lambda x, _: np.full_like(x, np.abs(x).max()),
+    # Dropped, or rounded towards 0.
+    "fastsgd": lambda x, _: np.abs(x),
 }
 SPECS = [
     "fp32",
@@ -33,6 +35,9 @@ SPECS = [
     "3lc:s=1.3,runs=off",
     "sbc",
     "sbc:p=20%",
+    "fastsgd",
+    "fastsgd:tau=128",
+    "fastsgd:b=2,l=3,keep=90%",
 ]
 
 

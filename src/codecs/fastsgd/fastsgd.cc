@@ -30,7 +30,7 @@ constexpr float kBaseEnd = 0x1.000002p1F;
 struct Parameters {
   float b = 1.1F;
   std::uint32_t tau = kAutoTau;
-  float keep = 0.01F;
+  float keep = 0.25F;
   unsigned flag_bits = 2;
   bool residual = false;
 
@@ -279,7 +279,7 @@ class Fastsgd final : public Codec {
 constexpr ParameterInfo kParameters[] = {
     {"b", "1.02 <= b <= 2", "1.1", "base: a value is off by less than this factor, and never too large"},
     {"tau", "auto, or 1 to 2047", "auto", "threshold: values below sum/b^tau are dropped (128 in the paper)"},
-    {"keep", "0.000001 <= keep < 1", "0.01", "tau=auto: the share of the elements that is sent at least"},
+    {"keep", "0.000001 <= keep < 1", "0.25", "tau=auto: the share of the elements that is sent at least"},
     {"l", "1 to 5", "2", "bits of the flag before each gap between keys that says how long it is"},
     {"residual", "on or off", "off", "on: what was dropped is sent later (dense tensors; not in the paper)"},
 };
@@ -331,7 +331,7 @@ Result<std::unique_ptr<const Codec>> make_fastsgd(const ParsedSpec& spec) {
   if (!b) return forward_error(b);
   const auto tau = tau_parameter(spec);
   if (!tau) return forward_error(tau);
-  const auto keep = fraction_parameter(spec, "keep", {.low = 1e-6F, .high = 1, .default_value = 0.01F});
+  const auto keep = fraction_parameter(spec, "keep", {.low = 1e-6F, .high = 1, .default_value = 0.25F});
   if (!keep) return forward_error(keep);
   const auto flag_bits = choice_parameter(spec, "l", kFlagBits, 1);
   if (!flag_bits) return forward_error(flag_bits);

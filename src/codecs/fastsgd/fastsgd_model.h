@@ -12,7 +12,7 @@ namespace deltawire::testing {
 struct FastsgdModel {
   float b = 1.1F;
   int tau = -1;  // -1: auto
-  float keep = 0.01F;
+  float keep = 0.25F;
   int l = 2;
 
   // What L = code stands for, given the sum.

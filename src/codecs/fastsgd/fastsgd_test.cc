@@ -181,8 +181,8 @@ TEST(Fastsgd, ResidualOnAsksForErrorFeedback) {
 }
 
 TEST(Fastsgd, Specs) {
-  EXPECT_EQ(codec_of("fastsgd:tau=128,b=1.1")->spec(),
-            "fastsgd:b=1.1,tau=128,keep=" + codec_of("fastsgd")->spec().substr(28, 4) + ",l=2,residual=off");
+  EXPECT_EQ(codec_of("fastsgd")->spec(), "fastsgd:b=1.1,tau=auto,keep=0.25,l=2,residual=off");
+  EXPECT_EQ(codec_of("fastsgd:tau=128")->spec(), "fastsgd:b=1.1,tau=128,keep=0.25,l=2,residual=off");
   EXPECT_EQ(codec_of("fastsgd:keep=0.5%,l=5,residual=on,tau=auto")->spec(),
             "fastsgd:b=1.1,tau=auto,keep=0.005,l=5,residual=on");
   for (const char* spec : {"fastsgd:b=1", "fastsgd:b=2.0000003", "fastsgd:b=nan", "fastsgd:tau=0",

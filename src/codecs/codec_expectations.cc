@@ -49,6 +49,12 @@ double gcomp_error(const EncodedValue& value) {
   return std::fabs(value.x()) < 0x1p-126 && !value.codec.info().lossless ? 0x1p-126 : cut;
 }
 
+// A value is dropped, or coded as the next of sum / b^L below it, so that it is off by less than 1 - 1/b of
+// itself. Which ones are dropped is tested in fastsgd_test.cc.
+double fastsgd_error(const EncodedValue& value) {
+  return std::fabs(value.x());
+}
+
 }  // namespace
 
 std::span<const Expectation> expectations() {
@@ -86,6 +92,14 @@ std::span<const Expectation> expectations() {
        .tiny_signs = {0, 0, 0, 0},
        .specs = {"gcomp:cut=0", "gcomp:cut=6", "gcomp:cut=12", "gcomp:cut=18", "gcomp:lossless=on"},
        .hostile_specs = {"gcomp:cut=12", "gcomp:lossless=on"}},
+      {.id = 6,
+       .name = "fastsgd",
+       .default_pattern = "gather",
+       .error_bound = fastsgd_error,
+       .conservation_bound = nothing,
+       .specs = {"fastsgd:tau=128", "fastsgd:keep=30%,residual=on", "fastsgd:b=2,tau=40,l=5",
+                 "fastsgd:b=1.02,tau=2047,l=1"},
+       .hostile_specs = {"fastsgd:tau=128", "fastsgd:b=2,tau=40,l=5", "fastsgd:b=1.02,tau=2047,l=1"}},
   };
   return kRows;
 }

@@ -52,7 +52,10 @@ std::unique_ptr<const Codec> codec_of(std::string_view spec) {
 }
 
 Result<Encoded> encode(const Codec& codec, std::span<const float> values, std::span<float> residual) {
-  const TensorView part{values.data(), values.size(), DType::kF32};
+  return encode_view(codec, {values.data(), values.size(), DType::kF32}, residual);
+}
+
+Result<Encoded> encode_view(const Codec& codec, const TensorView& part, std::span<float> residual) {
   const Sizes sizes = codec.sizes(part);
   Guarded<std::byte> payload(sizes.payload_bytes, std::byte{0}, kGuardByte);
   Guarded<std::byte> scratch(sizes.scratch_bytes, std::byte{0xFF}, kGuardByte);

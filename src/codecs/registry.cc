@@ -4,6 +4,7 @@
 #include <string>
 
 #include "codecs/bf16/bf16.h"
+#include "codecs/fastsgd/fastsgd.h"
 #include "codecs/fp32/fp32.h"
 #include "codecs/gcomp/gcomp.h"
 #include "codecs/sbc/sbc.h"
@@ -27,6 +28,7 @@ constexpr std::array kCodecs = {
     CodecRow{&kThreelcInfo, make_threelc},
     CodecRow{&kSbcInfo, make_sbc},
     CodecRow{&kGcompInfo, make_gcomp},
+    CodecRow{&kFastsgdInfo, make_fastsgd},
 };
 
 constexpr auto kInfos = [] {

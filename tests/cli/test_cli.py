@@ -25,10 +25,13 @@ BOUNDS = {
     "sbc": lambda x, _: np.full_like(x, np.abs(x).max()),
     # Low bits of 23 are dropped; without a significance beside the values, auto drops none.
     "gcomp": lambda x, p: np.abs(x) * {"6": 2**-17, "18": 2**-5}.get(p["cut"], 0),
+    # Dropped, or rounded towards 0.
+    "fastsgd": lambda x, _: np.abs(x),
 }
 SPECS = ["fp32", "bf16", "3lc", "3lc:s=1.75", "3lc:mode=paper", "3lc:s=1.3,runs=off"]
 SPECS += ["sbc", "sbc:p=20%"]
 SPECS += ["gcomp", "gcomp:cut=6", "gcomp:cut=18", "gcomp:lossless=on"]
+SPECS += ["fastsgd", "fastsgd:tau=128", "fastsgd:b=2,l=3,keep=90%"]
 
 
 def listed_codecs() -> list[dict]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from spec_bits import BitReader
+from spec_fastsgd import check_sum, fastsgd_decoder
 from spec_gcomp import decode_gcomp
 from spec_hashes import DecodeError, require
 from spec_sbc import check_mean, decode_sbc
@@ -152,6 +153,9 @@ BF16 = Codec(2, 65536, 2, check_no_scalar, decode_bf16)
 THREELC = Codec(3, 40960, 0, check_3lc_scalar, decode_3lc)
 SBC = Codec(4, 0, 0, check_mean, None, decode_sbc)
 GCOMP = Codec(5, 262144, 0, check_no_scalar, decode_gcomp)
+FASTSGD_SPEC = (
+    rb"fastsgd:b=([0-9.]+),tau=(auto|[1-9][0-9]{0,3}),keep=([0-9.]+),l=([1-5]),residual=(on|off)"
+)
 
 
 def codec_of_spec(spec: bytes) -> Codec:
@@ -168,6 +172,12 @@ def codec_of_spec(spec: bytes) -> Codec:
         return SBC
     if re.fullmatch(rb"gcomp:cut=(?:auto|0|6|12|18),lossless=off|gcomp:cut=0,lossless=on", spec):
         return GCOMP
+    if found := re.fullmatch(FASTSGD_SPEC, spec):
+        b, tau, keep, flag_bits = (text.decode() for text in found.groups()[:4])
+        check_number(b, np.float32(1.02), np.nextafter(np.float32(2), np.float32(3)))
+        check_number(keep, np.float32(0.000001), 1)
+        require(tau == "auto" or int(tau) <= 2047, "Corrupt", "tau out of its range")
+        return Codec(6, 0, 0, check_sum, None, fastsgd_decoder(b, tau, int(flag_bits)))
     raise DecodeError("Corrupt", f"not a canonical codec spec: {spec!r}")
 
 

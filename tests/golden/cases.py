@@ -101,6 +101,13 @@ CASES = [
         ("sbc:p=0.01", ["paper", "bell", "zeros", "sparse", "edge", "tiny", "scalar", "empty"]),
         ("sbc:p=0.001", ["bell", "sparse"]),
         ("sbc:p=0.5", ["paper", "bell", "sparse", "edge"]),
+        (
+            "fastsgd",
+            ["paper", "bell", "zeros", "sparse", "edge", "tiny", "scalar", "empty"],
+        ),
+        ("fastsgd:tau=128", ["paper", "bell", "sparse", "edge"]),
+        ("fastsgd:b=2,tau=300,l=5", ["bell", "edge", "tiny"]),
+        ("fastsgd:b=1.02,keep=0.9,l=1", ["bell", "edge"]),
         ("fp32", ["paper", "edge", "not_finite", "empty"]),
         ("bf16", ["paper", "bell", "edge", "not_finite"]),
         ("gcomp", ["paper", "bell", "zeros", "sparse", "tiny", "empty", "not_finite", "blocks"]),

@@ -1,0 +1,344 @@
+#include "codecs/fastsgd/fastsgd.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <new>
+
+#include "base/checked.h"
+#include "codecs/fastsgd/fastsgd_faults.h"
+#include "codecs/fastsgd/fastsgd_ops.h"
+#include "codecs/fastsgd/fastsgd_threshold.h"
+#include "codecs/float_environment.h"
+#include "codecs/part_checks.h"
+
+namespace deltawire {
+
+namespace {
+
+using namespace fastsgd;  // NOLINT: the codec's own namespace
+
+constexpr std::uint32_t kAutoTau = 0;
+
+// Just above 2. Up to 2, |x|/2 <= |decoded|, so that x - decoded is exact, and sum / b^L in float32 skips no
+// number on its way to 0.
+constexpr float kBaseEnd = 0x1.000002p1F;
+
+struct Parameters {
+  float b = 1.1F;
+  std::uint32_t tau = kAutoTau;
+  float keep = 0.25F;
+  unsigned flag_bits = 2;
+  bool residual = false;
+
+  std::uint32_t largest_code() const noexcept { return tau == kAutoTau ? kMaxCode : tau; }
+};
+
+// The encoder's scratch: one chunk of pairs, and the codebook.
+struct Workspace {
+  std::uint32_t keys[kChunkPairs];
+  std::uint32_t values[kChunkPairs];
+  std::uint16_t codes[kChunkPairs];
+  std::uint32_t code_values[kCodes];
+  std::uint16_t starts[kStarts];
+
+  Staging staging() noexcept { return {keys, values, codes}; }
+};
+constexpr std::uint64_t kWorkspaceBytes = sizeof(Workspace) + alignof(Workspace) - 1;
+
+// REQUIRES: kWorkspaceBytes of scratch.
+Workspace* workspace_in(MutBytes scratch) noexcept {
+  void* at = scratch.data();
+  std::size_t bytes = scratch.size();
+  return ::new (std::align(alignof(Workspace), sizeof(Workspace), at, bytes)) Workspace;
+}
+
+std::uint64_t sum_or_max(std::uint64_t a, std::uint64_t b) noexcept {
+  return checked_add(a, b).value_or(std::numeric_limits<std::uint64_t>::max());
+}
+
+std::uint64_t product_or_max(std::uint64_t a, std::uint64_t b) noexcept {
+  return checked_mul(a, b).value_or(std::numeric_limits<std::uint64_t>::max());
+}
+
+ChunkBytes chunk_bytes(const PartView& in, std::size_t chunk) noexcept {
+  const std::uint32_t begin = chunk == 0 ? 0 : in.chunk_ends[chunk - 1];
+  return {in.payload.data() + begin, in.chunk_ends[chunk] - begin};
+}
+
+class Fastsgd final : public Codec {
+ public:
+  Fastsgd(const Parameters& parameters, const CodecInfo& info) noexcept
+      : parameters_(parameters), info_(info) {
+    powers_[0] = 1;
+    for (std::uint32_t code = 1; code < kCodes; ++code) {
+      powers_[code] = powers_[code - 1] * static_cast<double>(parameters.b);
+    }
+  }
+
+  const CodecInfo& info() const noexcept override { return info_; }
+
+  std::string spec() const override {
+    return "fastsgd:b=" + canonical_number(parameters_.b) +
+           ",tau=" + (parameters_.tau == kAutoTau ? "auto" : std::to_string(parameters_.tau)) +
+           ",keep=" + canonical_number(parameters_.keep) + ",l=" + std::to_string(parameters_.flag_bits) +
+           ",residual=" + (parameters_.residual ? "on" : "off");
+  }
+
+  // Of n elements with d pairs, a gap g costs l + bits(g) + ceil(M / 2^l) - 1 bits at most (M if bits(g) =
+  // 0). Gaps and pairs share the n elements, and bits(g) <= g, so that all gaps together take at most n (l +
+  // ceil(M / 2^l)); d (l + M) is the other bound, for few pairs.
+  Sizes sizes(const TensorView& part) const noexcept override {
+    const std::uint64_t elements = part.elements();
+    if (elements == 0) return {};
+    const std::uint64_t pairs = std::min(part.count, elements);
+    const std::uint64_t chunks = std::max<std::uint64_t>(1, ceil_div(pairs, kChunkPairs));
+    const unsigned flags = parameters_.flag_bits;
+    const auto longest = std::min(static_cast<unsigned>(std::bit_width(elements)), kMaxKeyBits);
+    const std::uint64_t gap_bits =
+        std::min(product_or_max(pairs, flags + longest),
+                 product_or_max(elements, flags + ceil_div(longest, std::uint64_t{1} << flags)));
+    const auto code_bits = static_cast<unsigned>(std::bit_width(parameters_.largest_code()));
+    const std::uint64_t bits = sum_or_max(gap_bits, product_or_max(pairs, code_bits + 1));
+    // Two streams of a chunk end inside a byte each.
+    const std::uint64_t chunk_bytes = sum_or_max(product_or_max(chunks, kHeadBytes + 2), kStoreSlack);
+    return Sizes{.payload_bytes = sum_or_max(ceil_div(bits, 8), chunk_bytes),
+                 .chunks = static_cast<std::uint32_t>(
+                     std::min<std::uint64_t>(chunks, std::numeric_limits<std::uint32_t>::max())),
+                 .scratch_bytes = kWorkspaceBytes};
+  }
+
+  Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
+                             const PartBuffer& out) const override {
+    if (auto ok = check_float32(part.dtype, info_.name); !ok) return forward_error(ok);
+    if (auto ok = check_error_feedback(part, residual); !ok) return forward_error(ok);
+    if (auto ok = check_buffer(out, sizes(part)); !ok) return forward_error(ok);
+    if (auto ok = check_keys(part); !ok) return forward_error(ok);
+    if (part.elements() == 0) return EncodedPart{};
+    const FloatEnvironment environment;
+    const Input input{static_cast<const float*>(part.values), residual.empty() ? nullptr : residual.data(),
+                      part.has_keys() ? part.keys : nullptr, part.count};
+    const auto sum = part_sum(input);
+    if (!sum) return forward_error(sum);
+    Workspace& workspace = *workspace_in(out.scratch);
+    return write_chunks(input, codebook(input, *sum, part.elements(), workspace), *sum, out, workspace);
+  }
+
+  Status decode(const PartView& in, const TensorSlot& out, Into into, float scale) const override {
+    if (auto ok = check_float32(out.dtype, info_.name); !ok) return ok;
+    if (out.has_keys()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "the slot has keys: fastsgd decodes into key-value form with decode_pairs");
+    }
+    const FloatEnvironment environment;
+    auto* slot = static_cast<float*>(out.values);
+    if (auto ok = check_part(in, out.count); !ok) return ok;
+    if (into == Into::kOverwrite) std::fill_n(slot, out.count, 0.0F);
+    DecodeTarget target{
+        .sink = into == Into::kAccumulate ? Sink::kDenseAdd : Sink::kDense, .scale = scale, .values = slot};
+    return decode_chunks(in, out.count, target);
+  }
+
+  Result<std::uint64_t> decode_pairs(const PartView& in, const TensorSlot& out, float scale) const override {
+    if (auto ok = check_float32(out.dtype, info_.name); !ok) return forward_error(ok);
+    if (out.count > 0 && out.keys == nullptr) {
+      return fail(ErrorCode::kInvalidArgument, "the slot has no keys: decode dense tensors with decode");
+    }
+    if (auto ok = check_part(in, out.dimension); !ok) return forward_error(ok);
+    const FloatEnvironment environment;
+    DecodeTarget target{.sink = Sink::kPairs,
+                        .scale = scale,
+                        .values = static_cast<float*>(out.values),
+                        .keys = out.keys,
+                        .capacity = out.count};
+    if (auto ok = decode_chunks(in, out.dimension, target); !ok) return forward_error(ok);
+    return target.pairs;
+  }
+
+  Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
+    if (auto ok = check_part(in, count); !ok) return ok;
+    const FloatEnvironment environment;
+    DecodeTarget target;
+    if (auto ok = decode_chunks(in, count, target); !ok) return ok;
+    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+      const ChunkSections bits = chunk_sections(chunk_bytes(in, i));
+      add_section(sections, "chunk heads", bits.head);
+      add_section(sections, "values", bits.values);
+      add_section(sections, "keys", bits.keys);
+    }
+    return {};
+  }
+
+ private:
+  static Status check_error_feedback(const TensorView& part, std::span<const float> residual) {
+    if (!part.has_keys() || residual.empty()) return check_residual(residual, part.count);
+    return fail(ErrorCode::kInvalidArgument,
+                "a residual of " + std::to_string(residual.size()) +
+                    " values for a key-value part: error feedback needs the dense form; give no residual");
+  }
+
+  static Status check_keys(const TensorView& part) {
+    if (!part.has_keys()) return {};
+    std::uint64_t least = 0;
+    for (std::uint64_t i = 0; i < part.count; ++i) {
+      const std::uint32_t key = part.keys[i];
+      if (key < least || key >= part.dimension) return bad_key(part, i);
+      least = std::uint64_t{key} + 1;
+    }
+    return {};
+  }
+
+  // The sum in float32, as it goes on the wire and everything is computed from.
+  Result<float> part_sum(const Input& input) const {
+    const double sum = kernels_.sum(input);
+    if (!std::isfinite(sum)) return tl::unexpected<Error>(not_finite(input));
+    const auto rounded = static_cast<float>(sum);
+    if (std::isfinite(rounded)) return rounded;
+    return fail(ErrorCode::kRange,
+                "the sum of all magnitudes is beyond float32: fastsgd codes values as fractions of it; scale "
+                "the tensor down");
+  }
+
+  // Without a value that isn't 0 the codebook is empty.
+  Codebook codebook(const Input& input, float sum, std::uint64_t elements, Workspace& workspace) const {
+    if (sum == 0) return {};
+    const CodeScale scale{static_cast<double>(sum), powers_.data()};
+    std::uint32_t last = last_code(scale, parameters_.largest_code());
+    if (parameters_.tau == kAutoTau) {
+      const double share = static_cast<double>(parameters_.keep) * static_cast<double>(elements);
+      auto wanted = static_cast<std::uint64_t>(std::ceil(share));
+      if (wanted >= input.count) {  // all of them: what matters is how far down the table must go
+        wanted = kernels_.count_at_least(input, scale.bits(last), scale.bits(last)).low;
+      }
+      last = code_for_share(kernels_, input, scale, wanted, last, workspace.values);
+    }
+    return make_codebook(scale, last, workspace.code_values, workspace.starts);
+  }
+
+  EncodedPart write_chunks(const Input& input, const Codebook& book, float sum, const PartBuffer& out,
+                           Workspace& workspace) const {
+    const std::uint32_t cut = book.values != nullptr ? book.values[book.last] : kInfinityBits;
+    const Staging staging = workspace.staging();
+    std::uint64_t written = 0;
+    std::uint32_t chunks = 0;
+    for (std::uint64_t at = 0; at < input.count || chunks == 0;) {
+      ChunkPairs chunk{staging.keys, staging.codes, kernels_.collect(input, at, cut, staging), {}};
+      if (chunk.pairs == 0 && chunks > 0) break;
+      if (chunk.pairs > 0) chunk.range = kernels_.quantize(input, book, chunk.pairs, staging);
+      written += kernels_.write(chunk, parameters_.flag_bits, out.payload.data() + written);
+      out.chunk_ends[chunks++] = static_cast<std::uint32_t>(written);
+    }
+    return EncodedPart{
+        .payload_bytes = written, .chunks = chunks, .scalar = std::bit_cast<std::uint32_t>(sum)};
+  }
+
+  // All that can be said without a look at the pairs, before a slot of that many elements is touched.
+  static Status check_part(const PartView& in, std::uint64_t elements) {
+    if (auto ok = check_chunk_ends(in); !ok) return ok;
+    std::uint64_t pairs = 0;
+    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+      Head head;
+      const Fault fault = read_head_ref(chunk_bytes(in, i), i == 0, i + 1 == in.chunk_ends.size(), head);
+      if (fault != Fault::kNone) return fault_status(fault, i);
+      pairs += head.pairs;
+    }
+    if (in.chunk_ends.empty() != (elements == 0) || pairs > elements) {
+      return fail(ErrorCode::kCorrupt, "fastsgd: " + std::to_string(pairs) + " pairs in " +
+                                           std::to_string(in.chunk_ends.size()) + " chunks for " +
+                                           std::to_string(elements) + " elements");
+    }
+    if (in.scalar < kInfinityBits && (elements > 0 || in.scalar == 0)) return {};
+    return fail(ErrorCode::kCorrupt, "fastsgd: the sum is " + number_text(std::bit_cast<float>(in.scalar)) +
+                                         ", not a finite number >= 0 (0 for an empty part)");
+  }
+
+  Status decode_chunks(const PartView& in, std::uint64_t elements, DecodeTarget& target) const {
+    const float sum = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar));
+    const DecodeRules rules{.sum = static_cast<double>(sum),
+                            .powers = powers_.data(),
+                            .last_code = parameters_.largest_code(),
+                            .flag_bits = parameters_.flag_bits,
+                            .dimension = elements};
+    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+      target.is_last = i + 1 == in.chunk_ends.size();
+      const Fault fault = kernels_.decode(chunk_bytes(in, i), rules, target);
+      if (fault != Fault::kNone) return fault_status(fault, i);
+    }
+    return {};
+  }
+
+  Parameters parameters_;
+  const CodecInfo& info_;
+  std::array<double, kCodes> powers_;
+  const Kernels& kernels_ = reference_kernels();
+};
+
+constexpr ParameterInfo kParameters[] = {
+    {"b", "1.02 <= b <= 2", "1.1", "base: a value is off by less than this factor, and never too large"},
+    {"tau", "auto, or 1 to 2047", "auto", "threshold: values below sum/b^tau are dropped (128 in the paper)"},
+    {"keep", "0.000001 <= keep < 1", "0.25", "tau=auto: the share of the elements that is sent at least"},
+    {"l", "1 to 5", "2", "bits of the flag before each gap between keys that says how long it is"},
+    {"residual", "on or off", "off", "on: what was dropped is sent later (dense tensors; not in the paper)"},
+};
+
+constexpr CodecInfo info_with(bool error_feedback) {
+  return CodecInfo{
+      .id = 6,
+      .name = "fastsgd",
+      .summary =
+          "key-value pairs: keys as short gaps, values as logarithms of their share, small ones dropped",
+      .source = "Yang, Chen, Zeng, Gao: FastSGD (arXiv 2112.04291), section 3",
+      .parameters = kParameters,
+      .default_pattern = "gather",
+      .lossless = false,
+      .error_feedback = error_feedback,
+      .finite_only = true,
+      .sparse = true,
+      .key_value = true,
+      .chunk_elements = 0,
+  };
+}
+
+constexpr CodecInfo kInfoWithResidual = info_with(true);
+
+// "auto", or a whole number from 1 to kMaxCode.
+Result<std::uint32_t> tau_parameter(const ParsedSpec& spec) {
+  for (const SpecParameter& given : spec.parameters) {
+    if (given.key != "tau") continue;
+    if (given.value == "auto") return kAutoTau;
+    std::uint32_t tau = 0;
+    const char* end = given.value.data() + given.value.size();
+    const auto [read_to, error] = std::from_chars(given.value.data(), end, tau);
+    if (error == std::errc() && read_to == end && tau >= 1 && tau <= kMaxCode) return tau;
+    return fail(ErrorCode::kInvalidArgument, "fastsgd: tau=" + std::string(given.value) +
+                                                 " is out of range: give auto or a whole number 1 to " +
+                                                 std::to_string(kMaxCode));
+  }
+  return kAutoTau;
+}
+
+}  // namespace
+
+constinit const CodecInfo kFastsgdInfo = info_with(false);
+
+Result<std::unique_ptr<const Codec>> make_fastsgd(const ParsedSpec& spec) {
+  constexpr std::string_view kFlagBits[] = {"1", "2", "3", "4", "5"};
+  constexpr std::string_view kSwitch[] = {"off", "on"};
+  const auto b = float_parameter(spec, "b", {.low = 1.02F, .high = kBaseEnd, .default_value = 1.1F});
+  if (!b) return forward_error(b);
+  const auto tau = tau_parameter(spec);
+  if (!tau) return forward_error(tau);
+  const auto keep = fraction_parameter(spec, "keep", {.low = 1e-6F, .high = 1, .default_value = 0.25F});
+  if (!keep) return forward_error(keep);
+  const auto flag_bits = choice_parameter(spec, "l", kFlagBits, 1);
+  if (!flag_bits) return forward_error(flag_bits);
+  const auto residual = choice_parameter(spec, "residual", kSwitch, 0);
+  if (!residual) return forward_error(residual);
+  const Parameters parameters{*b, *tau, *keep, static_cast<unsigned>(*flag_bits) + 1, *residual == 1};
+  return std::make_unique<const Fastsgd>(parameters, parameters.residual ? kInfoWithResidual : kFastsgdInfo);
+}
+
+}  // namespace deltawire

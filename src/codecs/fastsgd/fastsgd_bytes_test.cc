@@ -1,0 +1,152 @@
+// The bytes of fastsgd: by hand, and against the slow model.
+#include <bit>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "codecs/codec_testing.h"
+#include "codecs/fastsgd/fastsgd_model.h"
+
+namespace deltawire {
+namespace {
+
+using testing::bits_of;
+using testing::codec_of;
+using testing::Encoded;
+using testing::FastsgdModel;
+using testing::same_bits;
+using testing::to_ints;
+using Ints = std::vector<int>;
+
+Encoded encoded(std::string_view spec, const std::vector<float>& values) {
+  return *testing::encode(*codec_of(spec), values);
+}
+
+Ints coded(std::string_view spec, const std::vector<float>& values) {
+  return to_ints(encoded(spec, values).payload);
+}
+
+// Fig. 3 of the paper: the longest delta key is 232, and the last key, 578, has delta 3. Written as gaps
+// (delta - 1): M = 8 bits for 231; lengths 2, 4, 6, 8; the last gap is flag 00 and 2 in 2 bits.
+TEST(FastsgdBytes, PaperFigure3) {
+  std::vector<float> x(1000, 0.0F);
+  x[343] = 4;   // L = 1 of sum 8
+  x[575] = -2;  // L = 2, delta 232
+  x[578] = 2;   // L = 2, delta 3
+  const Encoded part = encoded("fastsgd:b=2,tau=128,l=2", x);
+  EXPECT_EQ(part.scalar, bits_of(8.0F));
+  const int codes = 0b00 | 0b11 << 2 | 0b01 << 4;           // L - 1 in one bit, then the sign
+  const int gaps = 0b11 | 231 << 2 | 0b00 << 10 | 2 << 12;  // flag, then its 8 and 2 bits
+  EXPECT_EQ(to_ints(part.payload),
+            (Ints{3, 0, 0x01, 0x08, 8, 343 & 255, 343 >> 8, 0, 0, codes, gaps & 255, gaps >> 8}));
+}
+
+// Fig. 2 of the paper: b = 2; R = 6.1 has L = 3.
+TEST(FastsgdBytes, PaperFigure2) {
+  const std::vector<float> x = {1, 5.1F};
+  EXPECT_EQ(coded("fastsgd:b=2,tau=128", x), (Ints{2, 0, 0x01, 0x10, 0, 0, 0, 0, 0, 0b000'010}));
+  const auto back =
+      *testing::decode(*codec_of("fastsgd:b=2,tau=128"), encoded("fastsgd:b=2,tau=128", x).view(), 2);
+  EXPECT_EQ(back, (std::vector<float>{6.1F / 8, 6.1F / 2}));
+}
+
+TEST(FastsgdBytes, NothingToSendIsTheCountAlone) {
+  EXPECT_EQ(coded("fastsgd", {0, -0.0F, 0}), (Ints{0, 0}));
+  EXPECT_EQ(encoded("fastsgd", {0, 0}).scalar, 0U);
+  EXPECT_EQ(coded("fastsgd", {}), Ints{});
+  // All below sum / b^tau: the sum goes out nevertheless.
+  const Encoded part = encoded("fastsgd:b=2,tau=1", {1, 1, 1, 1});
+  EXPECT_EQ(to_ints(part.payload), (Ints{0, 0}));
+  EXPECT_EQ(part.scalar, bits_of(4.0F));
+}
+
+TEST(FastsgdBytes, ASingleValueHasCode0AndIsExact) {
+  EXPECT_EQ(coded("fastsgd", {-3}), (Ints{1, 0, 0, 0, 0, 0, 0, 0, 0, 1}));
+  EXPECT_EQ(encoded("fastsgd", {-3}).scalar, bits_of(3.0F));
+  const std::vector<float> x = {0, 0, 3.1F, 0};
+  EXPECT_EQ(*testing::decode(*codec_of("fastsgd"), encoded("fastsgd", x).view(), 4), x);
+}
+
+TEST(FastsgdBytes, NeighboursNeedNoKeyBits) {
+  EXPECT_EQ(coded("fastsgd:b=2,tau=128", {1, -1, 1, -1}), (Ints{4, 0, 2, 0, 0, 0, 0, 0, 0, 0b1010}));
+}
+
+// Codes 0 and 128 in one chunk are 129 values, which 7 bits can't say: 8 bits and the sign.
+TEST(FastsgdBytes, SpanOf129CodesTakes8Bits) {
+  const std::vector<float> x = {0x1p100F, 0x1p-28F};
+  EXPECT_EQ(coded("fastsgd:b=2,tau=128", x),
+            (Ints{2, 0, 0, 8 << 3, 0, 0, 0, 0, 0, 0, 128 << 1 & 255, 128 >> 7}));
+}
+
+TEST(FastsgdBytes, ChunksOf16384Pairs) {
+  std::vector<float> x(2 * 16384 + 5, 1.0F);
+  x[7] = 0;
+  const Encoded part = encoded("fastsgd:b=2,tau=128", x);
+  ASSERT_EQ(part.chunk_ends.size(), 3U);
+  const auto pairs = [&](std::size_t at) {
+    return std::to_integer<int>(part.payload[at]) | std::to_integer<int>(part.payload[at + 1]) << 8;
+  };
+  EXPECT_EQ(pairs(0), 16384);
+  EXPECT_EQ(pairs(part.chunk_ends[0]), 16384);
+  EXPECT_EQ(pairs(part.chunk_ends[1]), 4);
+  EXPECT_EQ(std::to_integer<int>(part.payload[part.chunk_ends[0] + 5]), 1);  // key 16385
+}
+
+// Values as gradients have them, and as they don't.
+std::vector<float> drawn_values(CounterRng& random) {
+  const std::uint64_t count = 1 + random.next() % (random.next() % 8 == 0 ? 40000 : 300);
+  const double nonzero = random.next_uniform();
+  const double spread = random.next_uniform() * 30;  // powers of 2 between values
+  const double unit = std::exp2(-120 + 200 * random.next_uniform());
+  const bool few = random.next() % 4 == 0;  // few different values: ties
+  std::vector<float> values(count);
+  for (float& value : values) {
+    if (random.next_uniform() > nonzero) continue;
+    double x =
+        unit * std::exp2(spread * (few ? std::floor(random.next_uniform() * 3) / 3 : random.next_uniform()));
+    if (random.next() % 2 == 0) x = -x;
+    value = static_cast<float>(x);
+  }
+  return values;
+}
+
+TEST(FastsgdBytes, EqualTheSlowModel) {
+  CounterRng random(42);
+  for (int round = 0; round < 400; ++round) {
+    const std::vector<float> values = drawn_values(random);
+    FastsgdModel model;
+    constexpr float kBases[] = {1.02F, 1.03625F, 1.1F, 1.5F, 1.9999F, 2.0F};
+    model.b = kBases[random.next() % 6];
+    model.l = static_cast<int>(1 + random.next() % 5);
+    model.keep = 0.001F + 0.99F * static_cast<float>(random.next_uniform());
+    if (random.next() % 2 == 0) model.tau = static_cast<int>(1 + random.next() % 300);
+    char spec[128];
+    std::snprintf(spec, sizeof spec, "fastsgd:b=%.9g,keep=%.9g,l=%d,tau=%s", static_cast<double>(model.b),
+                  static_cast<double>(model.keep), model.l,
+                  model.tau < 0 ? "auto" : std::to_string(model.tau).c_str());
+    const Encoded part = encoded(spec, values);
+    const Encoded expected = model.encode(values);
+    ASSERT_EQ(part.scalar, expected.scalar) << spec;
+    ASSERT_EQ(part.chunk_ends, expected.chunk_ends) << spec << " round " << round;
+    ASSERT_EQ(part.payload, expected.payload) << spec << " round " << round;
+    const auto back = testing::decode(*codec_of(spec), part.view(), values.size());
+    ASSERT_TRUE(back) << back.error().message;
+    ASSERT_TRUE(same_bits(*back, model.decode(part, values.size()))) << spec;
+  }
+}
+
+// Longer than a block of the sum, and sums whose last bit hangs on the order of the additions.
+TEST(FastsgdBytes, SumsOfLongPartsEqualTheSlowModel) {
+  for (const std::uint64_t count : {65535U, 65536U, 65537U, 200001U}) {
+    std::vector<float> values = testing::normal_values(count, count);
+    for (std::size_t i = 0; i < values.size(); i += 7) values[i] *= 0x1p40F;
+    const Encoded part = encoded("fastsgd", values);
+    const Encoded expected = FastsgdModel{}.encode(values);
+    EXPECT_EQ(part.scalar, expected.scalar) << count;
+    EXPECT_EQ(part.payload, expected.payload) << count;
+  }
+}
+
+}  // namespace
+}  // namespace deltawire

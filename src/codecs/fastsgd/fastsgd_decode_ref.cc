@@ -1,0 +1,169 @@
+// Reference kernel: decoding a chunk of hostile bytes. Writing is in fastsgd_write_ref.cc.
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/little_endian.h"
+#include "codecs/fastsgd/fastsgd_ops.h"
+
+namespace deltawire::fastsgd {
+
+namespace {
+
+// Scaled values of the codes from `base` on, as far as they are allowed.
+struct Values {
+  float of_code[kCodes];
+  std::uint32_t allowed = 0;
+
+  Values(const DecodeRules& rules, const Head& head, float scale) noexcept {
+    const std::uint32_t codes = std::uint32_t{1} << head.code_bits;
+    for (; allowed < codes && head.base + allowed <= rules.last_code; ++allowed) {
+      const float value = code_value(rules.sum, rules.powers, head.base + allowed);
+      if (std::bit_cast<std::uint32_t>(value) == 0) break;
+      of_code[allowed] = value * scale;
+    }
+  }
+};
+
+// Bits from the lowest on. Callers compare `position` with `bits` themselves, once for several numbers.
+struct BitWindow {
+  const std::byte* at;
+  std::uint64_t bytes;
+  std::uint64_t position = 0;
+
+  std::uint64_t bits() const noexcept { return bytes * 8; }
+
+  // At least 57 bits from `position` on, zeros past the end.
+  std::uint64_t peek() const noexcept {
+    const std::uint64_t byte = position / 8;
+    if (bytes >= 8 && byte <= bytes - 8) return load_le<std::uint64_t>(at + byte) >> (position % 8);
+    std::byte tail[8] = {};
+    if (byte < bytes) std::memcpy(tail, at + byte, bytes - byte);
+    return load_le<std::uint64_t>(tail) >> (position % 8);
+  }
+
+  // Whether all that is left is less than a byte of zero bits.
+  bool at_clean_end() const noexcept { return bits() - position < 8 && peek() == 0; }
+};
+
+template <Sink kSink>
+void put(std::uint64_t key, float value, std::uint32_t i, DecodeTarget& target) noexcept {
+  if constexpr (kSink == Sink::kDense) target.values[key] = value;
+  if constexpr (kSink == Sink::kDenseAdd) target.values[key] += value;
+  if constexpr (kSink == Sink::kPairs) {
+    target.keys[i] = static_cast<std::uint32_t>(key);
+    target.values[i] = value;
+  }
+}
+
+// What the codes and gaps of a chunk turned out to be, against what its head states.
+struct Extent {
+  std::uint32_t lowest_code = kMaxCode;
+  std::uint32_t highest_code = 0;
+  std::uint32_t all_gaps = 0;  // or of them: as many bits as the longest
+
+  Fault check(const Head& head) const noexcept {
+    if (lowest_code != 0) return Fault::kCodeRange;
+    if (static_cast<unsigned>(std::bit_width(highest_code)) != head.code_bits) return Fault::kCodeRange;
+    if (static_cast<unsigned>(std::bit_width(all_gaps)) != head.key_bits) return Fault::kKeyBits;
+    return Fault::kNone;
+  }
+};
+
+// Reads the flag and the gap of the next key.
+struct GapReader {
+  BitWindow window;
+  unsigned flag_bits;
+  std::uint32_t all_gaps = 0;
+
+  Fault next(const GapLengths& lengths, std::uint64_t& gap) noexcept {
+    const std::uint64_t word = window.peek();
+    const auto flag = static_cast<std::uint32_t>(word & ((1U << flag_bits) - 1));
+    const unsigned length = lengths.of_flag[flag];
+    gap = word >> flag_bits & ((std::uint64_t{1} << length) - 1);
+    window.position += flag_bits + length;
+    if (window.position > window.bits()) return Fault::kTruncated;
+    if (gap < lengths.least[flag]) return Fault::kFlag;
+    all_gaps |= static_cast<std::uint32_t>(gap);
+    return Fault::kNone;
+  }
+};
+
+template <Sink kSink>
+Fault read_pairs(const Head& head, const DecodeRules& rules, const Values& values, BitWindow codes,
+                 BitWindow rest, DecodeTarget& part) noexcept {
+  if (kSink == Sink::kPairs && head.pairs > part.capacity - part.pairs) return Fault::kNoRoom;
+  DecodeTarget target = part;  // a copy that no store can alias
+  if (kSink == Sink::kPairs) {
+    target.keys += part.pairs;
+    target.values += part.pairs;
+  }
+  const GapLengths lengths(head.key_bits, rules.flag_bits);
+  GapReader gaps{rest, rules.flag_bits};
+  Extent extent;
+  std::uint64_t key = head.first_key;
+  if (key < target.least_key) return Fault::kKey;
+  for (std::uint32_t i = 0; i < head.pairs; ++i) {
+    if (i > 0) {
+      std::uint64_t gap = 0;
+      const Fault fault = head.key_bits > 0 ? gaps.next(lengths, gap) : Fault::kNone;
+      if (fault != Fault::kNone) return fault;
+      key += gap + 1;
+    }
+    if (key >= rules.dimension) return Fault::kKey;
+    const std::uint64_t word = codes.peek();
+    const auto code = static_cast<std::uint32_t>(word & ((1U << head.code_bits) - 1));
+    if (code >= values.allowed) return Fault::kCode;
+    codes.position += head.code_bits + 1;
+    extent.lowest_code = code < extent.lowest_code ? code : extent.lowest_code;
+    extent.highest_code = code > extent.highest_code ? code : extent.highest_code;
+    const auto sign = static_cast<std::uint32_t>(word >> head.code_bits & 1) << 31;
+    put<kSink>(key, std::bit_cast<float>(std::bit_cast<std::uint32_t>(values.of_code[code]) ^ sign), i,
+               target);
+  }
+  extent.all_gaps = gaps.all_gaps;
+  part.pairs += head.pairs;
+  part.least_key = key + 1;
+  if (const Fault fault = extent.check(head); fault != Fault::kNone) return fault;
+  return codes.at_clean_end() && gaps.window.at_clean_end() ? Fault::kNone : Fault::kPadding;
+}
+
+}  // namespace
+
+Fault read_head_ref(const ChunkBytes& chunk, bool is_first, bool is_last, Head& head) {
+  if (chunk.bytes < kEmptyHeadBytes) return Fault::kTruncated;
+  head.pairs = load_le<std::uint16_t>(chunk.at);
+  if (head.pairs > kChunkPairs || (!is_last && head.pairs != kChunkPairs)) return Fault::kPairCount;
+  if (head.pairs == 0) {
+    if (!is_first) return Fault::kPairCount;
+    return chunk.bytes > kEmptyHeadBytes ? Fault::kTrailingBytes : Fault::kNone;
+  }
+  if (chunk.bytes < kHeadBytes) return Fault::kTruncated;
+  const std::uint32_t codes = load_le<std::uint16_t>(chunk.at + 2);
+  head.base = codes & kMaxCode;
+  head.code_bits = codes >> kMaxCodeBits;
+  head.key_bits = std::to_integer<unsigned>(chunk.at[4]);
+  head.first_key = load_le<std::uint32_t>(chunk.at + 5);
+  return head.code_bits > kMaxCodeBits || head.key_bits > kMaxKeyBits ? Fault::kHead : Fault::kNone;
+}
+
+Fault decode_chunk_ref(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target) {
+  Head head;
+  const Fault wrong_head = read_head_ref(chunk, target.least_key == 0, target.is_last, head);
+  if (wrong_head != Fault::kNone) return wrong_head;
+  if (head.pairs == 0) return Fault::kNone;
+  const std::uint32_t value_bytes = (head.pairs * (head.code_bits + 1) + 7) / 8;
+  if (value_bytes > chunk.bytes - kHeadBytes) return Fault::kTruncated;
+  const Values values(rules, head, target.scale);
+  const BitWindow codes{chunk.at + kHeadBytes, value_bytes};
+  const BitWindow gaps{codes.at + value_bytes, chunk.bytes - kHeadBytes - value_bytes};
+  switch (target.sink) {
+    case Sink::kDense: return read_pairs<Sink::kDense>(head, rules, values, codes, gaps, target);
+    case Sink::kDenseAdd: return read_pairs<Sink::kDenseAdd>(head, rules, values, codes, gaps, target);
+    case Sink::kPairs: return read_pairs<Sink::kPairs>(head, rules, values, codes, gaps, target);
+    default: return read_pairs<Sink::kNothing>(head, rules, values, codes, gaps, target);
+  }
+}
+
+}  // namespace deltawire::fastsgd

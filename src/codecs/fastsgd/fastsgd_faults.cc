@@ -1,0 +1,74 @@
+#include "codecs/fastsgd/fastsgd_faults.h"
+
+#include <cmath>
+#include <string>
+
+#include "codecs/part_checks.h"
+#include "codecs/spec_string.h"
+
+namespace deltawire::fastsgd {
+
+namespace {
+
+std::string_view fault_text(Fault fault) noexcept {
+  switch (fault) {
+    case Fault::kNone: return "no fault";
+    case Fault::kTruncated: return "the bytes end before the chunk does";
+    case Fault::kTrailingBytes: return "bytes follow a chunk without pairs";
+    case Fault::kPairCount: return "a number of pairs that this chunk can't have";
+    case Fault::kHead: return "more code bits or key bits than there are";
+    case Fault::kCode: return "a code beyond the threshold";
+    case Fault::kCodeRange: return "the codes don't fill the range that the head states";
+    case Fault::kFlag: return "a length flag that isn't the smallest";
+    case Fault::kKeyBits: return "no gap is as long as the head states";
+    case Fault::kKey: return "a key that is out of order or outside the tensor";
+    case Fault::kPadding: return "bits follow the last code or the last key";
+    case Fault::kNoRoom: return "more pairs than the slot has room for: give it room for its dimension";
+  }
+  return "unknown fault";
+}
+
+}  // namespace
+
+Status fault_status(Fault fault, std::uint64_t chunk) {
+  if (fault == Fault::kNone) return {};
+  ErrorCode code = ErrorCode::kCorrupt;
+  if (fault == Fault::kTruncated) code = ErrorCode::kTruncated;
+  if (fault == Fault::kNoRoom) code = ErrorCode::kOutputTooSmall;
+  return fail(code, "fastsgd chunk " + std::to_string(chunk) + ": " + std::string(fault_text(fault)));
+}
+
+Status bad_key(const TensorView& part, std::uint64_t i) {
+  const std::uint32_t key = part.keys[i];
+  std::string message = "key " + std::to_string(key) + " at index " + std::to_string(i);
+  if (key >= part.dimension) {
+    message += " is outside the tensor: keys must be below " + std::to_string(part.dimension);
+  } else {
+    message += " is not above the key before it, " + std::to_string(part.keys[i - 1]) +
+               ": sort the pairs by key and add up those of equal keys";
+  }
+  return fail(ErrorCode::kInvalidArgument, std::move(message));
+}
+
+Error not_finite(const Input& input) {
+  if (input.keys == nullptr) return not_finite_error("fastsgd", input.in, input.residual, input.count);
+  std::uint64_t i = 0;
+  while (i + 1 < input.count && std::isfinite(input.in[i])) ++i;
+  return Error{ErrorCode::kNotFinite,
+               "the value at index " + std::to_string(i) + " (key " + std::to_string(input.keys[i]) +
+                   ") is " + number_text(input.in[i]) +
+                   ": fastsgd carries finite values only, skip or mend the step",
+               kNoSuspect};
+}
+
+ChunkSections chunk_sections(const ChunkBytes& chunk) noexcept {
+  Head head;
+  read_head_ref(chunk, true, true, head);
+  if (head.pairs == 0) return {.head = kEmptyHeadBytes * 8, .values = 0, .keys = 0};
+  const std::uint64_t value_bytes = (head.pairs * (head.code_bits + 1) + 7) / 8;
+  return {.head = kHeadBytes * 8,
+          .values = value_bytes * 8,
+          .keys = (chunk.bytes - kHeadBytes - value_bytes) * 8};
+}
+
+}  // namespace deltawire::fastsgd

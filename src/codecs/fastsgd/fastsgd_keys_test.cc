@@ -1,0 +1,83 @@
+// How many bits keys take: against the exact expectation and against the paper's formula.
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "codecs/codec_testing.h"
+
+namespace deltawire {
+namespace {
+
+using testing::codec_of;
+using testing::Encoded;
+
+struct Drawn {
+  std::vector<float> values;
+  double pairs = 0;
+};
+
+// `pairs` ones, the zeros between them geometrically distributed: random positions of that density.
+Drawn geometric(double density, std::uint64_t pairs) {
+  CounterRng random(static_cast<std::uint64_t>(1 / density));
+  Drawn drawn;
+  for (std::uint64_t i = 0; i < pairs; ++i) {
+    const double gap = std::floor(std::log1p(-random.next_uniform()) / std::log1p(-density));
+    drawn.values.insert(drawn.values.end(), static_cast<std::size_t>(gap), 0.0F);
+    drawn.values.push_back(1.0F);
+  }
+  drawn.pairs = static_cast<double>(pairs);
+  return drawn;
+}
+
+std::uint64_t key_bits_of(const Codec& codec, const Encoded& part, std::uint64_t count) {
+  std::vector<Section> sections;
+  EXPECT_TRUE(codec.describe(part.view(), count, sections));
+  for (const Section& section : sections) {
+    if (section.name == "keys") return section.bits;
+  }
+  return 0;
+}
+
+// Bits of a key whose gap is geometric, given that no gap has more than `longest` bits: the flag, and for
+// each length the chance that the gap fits it and none shorter.
+double expected_bits(double density, int longest, int l) {
+  const auto below = [density](int bits) { return -std::expm1(std::exp2(bits) * std::log1p(-density)); };
+  double bits = l;
+  double shorter = 0;
+  for (int flag = 1; flag <= 1 << l; ++flag) {
+    const int length = static_cast<int>(std::ceil(flag * longest / std::exp2(l)));
+    bits += length * (below(length) - shorter) / below(longest);
+    shorter = below(length);
+  }
+  return bits;
+}
+
+TEST(FastsgdKeys, BitsAreTheExactExpectationAndNearThePapersFormula) {
+  constexpr std::uint64_t kChunks = 4;
+  constexpr std::uint64_t kChunk = 16384;
+  for (const double density : {0.1, 0.01, 0.001}) {
+    const Drawn drawn = geometric(density, kChunks * kChunk);
+    for (int l = 1; l <= 5; ++l) {
+      const auto codec = codec_of("fastsgd:tau=2047,l=" + std::to_string(l));
+      const Encoded part = *testing::encode(*codec, drawn.values);
+      ASSERT_EQ(part.chunk_ends.size(), kChunks);
+      const double per_key =
+          static_cast<double>(key_bits_of(*codec, part, drawn.values.size())) / (drawn.pairs - kChunks);
+      double expected = 0;
+      for (std::size_t i = 0; i < kChunks; ++i) {
+        const std::size_t head = i == 0 ? 0 : part.chunk_ends[i - 1];
+        expected += expected_bits(density, std::to_integer<int>(part.payload[head + 4]), l) / kChunks;
+      }
+      EXPECT_NEAR(per_key, expected, 0.02) << density << " l=" << l;
+      const double paper = std::ceil(std::log2(static_cast<double>(drawn.values.size()) / drawn.pairs)) + l;
+      RecordProperty("bits_" + std::to_string(density) + "_l" + std::to_string(l),
+                     std::to_string(per_key) + " expected " + std::to_string(expected) + " paper " +
+                         std::to_string(paper));
+      EXPECT_NEAR(per_key / paper, 1, 0.35) << density << " l=" << l;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,188 @@
+// The kernels of fastsgd: what a faster implementation replaces. Each is a pure function of its arguments,
+// and every implementation must give the reference's bytes, residuals and faults exactly.
+//
+// REQUIRES of all: the calling thread in a FloatEnvironment. No kernel allocates, locks or keeps anything.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace deltawire::fastsgd {
+
+inline constexpr std::uint32_t kChunkPairs = 16384;
+inline constexpr std::uint32_t kMaxCode = 2047;  // the largest L
+inline constexpr std::uint32_t kCodes = kMaxCode + 1;
+inline constexpr unsigned kMaxCodeBits = 11;  // of L - base
+inline constexpr unsigned kMaxKeyBits = 32;   // of a gap between keys
+inline constexpr unsigned kMaxFlagBits = 5;
+
+inline constexpr std::uint32_t kEmptyHeadBytes = 2;  // a chunk without pairs is its count alone
+inline constexpr std::uint32_t kHeadBytes = 9;  // u16 pairs, u16 code base and bits, u8 key bits, u32 key
+
+inline constexpr std::uint32_t kStoreSlack = 8;  // bytes that write() may touch behind a chunk
+
+inline constexpr std::uint32_t kSumLanes = 16;
+inline constexpr std::uint32_t kSumBlock = 65536;  // elements
+
+inline constexpr std::uint32_t kMagnitudeMask = 0x7FFFFFFF;
+inline constexpr std::uint32_t kInfinityBits = 0x7F800000;
+
+// The non-zero values of a part: dense (keys null: value i has key i) or in key-value form.
+struct Input {
+  const float* in = nullptr;
+  float* residual = nullptr;            // null: no error feedback; dense form only
+  const std::uint32_t* keys = nullptr;  // strictly increasing
+  std::uint64_t count = 0;
+};
+
+// What L stands for: sum / b^L, where powers[L] = b^L in float64, made by repeated multiplication.
+inline float code_value(double sum, const double* powers, std::uint32_t code) noexcept {
+  return static_cast<float>(sum / powers[code]);
+}
+
+// Finds the code of a magnitude: start[bits >> kStartShift] is the smallest L that a magnitude in this range
+// can have, from where a search goes on upwards. Only ranges between the last value and the first are filled.
+inline constexpr unsigned kStartShift = 18;
+inline constexpr std::uint32_t kStarts = (kInfinityBits >> kStartShift) + 1;
+
+struct Codebook {
+  const std::uint32_t* values = nullptr;  // bits of code_value(L), L = 0 ... last; not 0, never growing
+  const std::uint16_t* starts = nullptr;  // kStarts entries
+  std::uint32_t last = 0;                 // the threshold: smaller magnitudes than its value are dropped
+};
+
+// Pairs of one chunk on their way to the bytes; arrays of kChunkPairs.
+struct Staging {
+  std::uint32_t* keys = nullptr;
+  std::uint32_t* values = nullptr;  // bits of the float32
+  std::uint16_t* codes = nullptr;   // L, and the sign in kSignBit
+};
+inline constexpr std::uint16_t kSignBit = 0x8000;
+
+struct CodeRange {
+  std::uint32_t lowest = 0;
+  std::uint32_t highest = 0;
+};
+
+struct ChunkPairs {
+  const std::uint32_t* keys = nullptr;
+  const std::uint16_t* codes = nullptr;
+  std::uint32_t pairs = 0;
+  CodeRange range;
+};
+
+// Lengths of gaps in bits: flag f of l bits announces ceil((f + 1) * longest / 2^l) bits (section 3.3).
+struct GapLengths {
+  std::uint8_t of_flag[1U << kMaxFlagBits] = {};
+  std::uint8_t flag_of[kMaxKeyBits + 1] = {};    // the first flag with room for this many bits
+  std::uint64_t least[1U << kMaxFlagBits] = {};  // the smallest gap that needs this flag
+
+  GapLengths(unsigned longest, unsigned flag_bits) noexcept {
+    const unsigned flags = 1U << flag_bits;
+    for (unsigned flag = 0; flag < flags; ++flag) {
+      least[flag] = flag > 0 ? std::uint64_t{1} << of_flag[flag - 1] : 0;
+      of_flag[flag] = static_cast<std::uint8_t>(((flag + 1) * longest + flags - 1) / flags);
+    }
+    std::uint8_t flag = 0;
+    for (unsigned bits = 0; bits <= longest; ++bits) {
+      while (of_flag[flag] < bits) ++flag;
+      flag_of[bits] = flag;
+    }
+  }
+};
+
+// What a decoder found wrong with a chunk.
+enum class Fault : std::uint8_t {
+  kNone,
+  kTruncated,      // the bytes end before the chunk does
+  kTrailingBytes,  // bytes after the last key
+  kPairCount,      // more than kChunkPairs, too few in a chunk that isn't the last, or none beside others
+  kHead,           // a reserved bit, or more code or key bits than there can be
+  kCode,           // a code beyond the threshold, or of value 0
+  kCodeRange,      // the smallest code isn't the base, or the largest doesn't need the bits
+  kFlag,           // a length flag that is larger than the gap needs
+  kKeyBits,        // the longest gap doesn't need the key bits
+  kKey,            // a key that isn't above the one before it, or not below the dimension
+  kPadding,        // a set bit after the last code or the last key
+  kNoRoom,         // more pairs than the receiver's slot has room for
+};
+
+struct ChunkBytes {
+  const std::byte* at = nullptr;
+  std::uint32_t bytes = 0;  // may be any bytes
+};
+
+struct Head {
+  std::uint32_t pairs = 0;
+  std::uint32_t base = 0;  // the smallest code
+  unsigned code_bits = 0;  // of a code less the base
+  unsigned key_bits = 0;   // of the longest gap
+  std::uint32_t first_key = 0;
+};
+
+// Reads a chunk's head, the only part of a chunk that can be checked alone: of chunks before the last, which
+// are full, and of the last, which has at least one pair unless it is also the first.
+Fault read_head_ref(const ChunkBytes& chunk, bool is_first, bool is_last, Head& head);
+
+struct DecodeRules {
+  double sum = 0;
+  const double* powers = nullptr;
+  std::uint32_t last_code = 0;  // the spec's largest L
+  unsigned flag_bits = 0;
+  std::uint64_t dimension = 0;
+};
+
+enum class Sink : std::uint8_t { kNothing, kDense, kDenseAdd, kPairs };
+
+// Where decoded pairs go, and how far the part has come.
+struct DecodeTarget {
+  Sink sink = Sink::kNothing;
+  float scale = 1;
+  float* values = nullptr;
+  std::uint32_t* keys = nullptr;  // kPairs alone
+  std::uint64_t capacity = 0;     // pairs, kPairs alone
+  std::uint64_t pairs = 0;        // decoded so far
+  std::uint64_t least_key = 0;    // the next key must be at least this
+  bool is_last = true;            // chunk of the part
+};
+
+struct Counts {
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+};
+
+struct Kernels {
+  // sum of |x| over the part, x = in + residual, in the tree of lanes that spec.md states. Not finite exactly
+  // if an x isn't.
+  double (*sum)(const Input& input);
+
+  // How many x have magnitude bits of at least `low`, and of at least `high`.
+  Counts (*count_at_least)(const Input& input, std::uint32_t low, std::uint32_t high);
+
+  // Stages the pairs of the next chunk: from value `at` on those with magnitude bits >= cut, up to
+  // kChunkPairs; moves `at` behind the last value that was looked at. With a residual, x is put there for all
+  // of them. Returns the pairs.
+  std::uint32_t (*collect)(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging);
+
+  // Codes of the staged pairs; with a residual, x less the code's value is put there. REQUIRES: pairs > 0.
+  CodeRange (*quantize)(const Input& input, const Codebook& book, std::uint32_t pairs,
+                        const Staging& staging);
+
+  // Writes a chunk and returns its bytes, which sizes() has made room for; content of the kStoreSlack bytes
+  // behind them is unspecified afterwards.
+  std::uint32_t (*write)(const ChunkPairs& chunk, unsigned flag_bits, std::byte* out);
+
+  // Decodes one chunk, the part's first if target.least_key is 0. Reads inside `chunk` alone, writes inside
+  // the target alone.
+  Fault (*decode)(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target);
+};
+
+// The portable kernels: the definition that faster ones are compared with.
+const Kernels& reference_kernels() noexcept;
+
+// The reference's coding of chunks, in files of their own.
+std::uint32_t write_chunk_ref(const ChunkPairs& chunk, unsigned flag_bits, std::byte* out);
+Fault decode_chunk_ref(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target);
+
+}  // namespace deltawire::fastsgd

@@ -1,0 +1,148 @@
+// Bytes that fastsgd must refuse: each rule of spec.md once.
+#include <bit>
+
+#include <gtest/gtest.h>
+
+#include "codecs/codec_testing.h"
+
+namespace deltawire {
+namespace {
+
+using testing::bits_of;
+using testing::codec_of;
+using testing::Encoded;
+using testing::one_chunk;
+using Ints = std::vector<int>;
+
+// Decodes under b = 2, tau = 20, l = 2 with sum 8, from memory of exactly the bytes' size.
+Status decoded(const Encoded& part, std::uint64_t count = 1000) {
+  const auto back = testing::decode(*codec_of("fastsgd:b=2,tau=20"), part.view(), count);
+  if (!back) return tl::unexpected<Error>(back.error());
+  return {};
+}
+
+Status decoded(Ints bytes, std::uint64_t count = 1000, float sum = 8) {
+  return decoded(one_chunk(std::move(bytes), bits_of(sum)), count);
+}
+
+void expect(const Status& status, ErrorCode code, std::string_view text) {
+  ASSERT_FALSE(status) << "accepted; expected " << text;
+  EXPECT_EQ(status.error().code, code) << status.error().message;
+  EXPECT_NE(status.error().message.find(text), std::string::npos) << status.error().message;
+}
+
+// FastsgdBytes.PaperFigure3: keys 343, 575, 578.
+const Ints kGood = {3, 0, 0x01, 0x08, 8, 343 & 255, 343 >> 8, 0, 0, 28, 0x9F, 0x23};
+
+Ints with(Ints bytes, std::size_t at, int value) {
+  bytes[at] = value;
+  return bytes;
+}
+
+Ints cut(const Ints& bytes, std::size_t count) {
+  return Ints(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count));
+}
+
+TEST(FastsgdRefusals, TheGoodChunkIsAccepted) {
+  EXPECT_TRUE(decoded(kGood));
+  EXPECT_TRUE(decoded(kGood, 579)) << "the last key is 578";
+}
+
+TEST(FastsgdRefusals, EveryTruncation) {
+  for (std::size_t bytes = 1; bytes < kGood.size(); ++bytes) {
+    EXPECT_FALSE(decoded(cut(kGood, bytes))) << bytes;
+  }
+  for (const std::size_t bytes : {1U, 8U, 9U, 11U}) {
+    expect(decoded(cut(kGood, bytes)), ErrorCode::kTruncated, "end before the chunk does");
+  }
+}
+
+TEST(FastsgdRefusals, PairCounts) {
+  expect(decoded(with(with(kGood, 0, 1), 1, 0x40)), ErrorCode::kCorrupt, "number of pairs");  // 16385
+  expect(decoded(kGood, 2), ErrorCode::kCorrupt, "3 pairs in 1 chunks for 2 elements");
+  expect(decoded({0, 0, 0}), ErrorCode::kCorrupt, "bytes follow a chunk without pairs");
+  Encoded two = one_chunk({1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 9, 0, 0, 0, 0}, bits_of(8.0F));
+  two.chunk_ends = {10, 20};
+  expect(decoded(two), ErrorCode::kCorrupt, "chunk 0: a number of pairs");
+}
+
+TEST(FastsgdRefusals, AnEmptyChunkAfterAnother) {
+  std::vector<float> full(16384, 1.0F);
+  const auto codec = codec_of("fastsgd:b=2,tau=20");
+  Encoded part = *testing::encode(*codec, full);
+  ASSERT_TRUE(testing::decode(*codec, part.view(), full.size()));
+  part.payload.resize(part.payload.size() + 2, std::byte{0});
+  part.chunk_ends.push_back(static_cast<std::uint32_t>(part.payload.size()));
+  expect(decoded(part, full.size()), ErrorCode::kCorrupt, "chunk 1: a number of pairs");
+}
+
+TEST(FastsgdRefusals, ChunksMustGoUpInKeys) {
+  const auto codec = codec_of("fastsgd:b=2,tau=20");
+  Encoded part = *testing::encode(*codec, std::vector<float>(16385, 1.0F));
+  ASSERT_EQ(part.chunk_ends.size(), 2U);
+  part.payload[part.chunk_ends[0] + 6] = std::byte{0x3F};  // key 16384 becomes 16128
+  expect(decoded(part, 16385), ErrorCode::kCorrupt, "chunk 1: a key that is out of order");
+}
+
+TEST(FastsgdRefusals, Heads) {
+  expect(decoded(with(kGood, 3, 0x61)), ErrorCode::kCorrupt, "code bits");  // 12 bits
+  expect(decoded(with(kGood, 4, 33)), ErrorCode::kCorrupt, "key bits");
+  expect(decoded(with(kGood, 3, 0x80)), ErrorCode::kCorrupt, "code bits");  // 16 bits
+}
+
+TEST(FastsgdRefusals, Codes) {
+  EXPECT_TRUE(decoded({1, 0, 20, 0, 0, 0, 0, 0, 0, 0}));
+  expect(decoded({1, 0, 21, 0, 0, 0, 0, 0, 0, 0}), ErrorCode::kCorrupt, "beyond the threshold");
+  // sum / 2^3 of the smallest float is 0.
+  expect(decoded({1, 0, 3, 0, 0, 0, 0, 0, 0, 0}, 1000, 0x1p-149F), ErrorCode::kCorrupt,
+         "beyond the threshold");
+  expect(decoded({1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1000, 0), ErrorCode::kCorrupt, "beyond the threshold");
+  expect(decoded(with(kGood, 9, 0b00'11'11'01)), ErrorCode::kCorrupt, "range");  // no code 0
+  expect(decoded(with(kGood, 9, 0b00'00'10'00)), ErrorCode::kCorrupt, "range");  // none needs the bit
+  expect(decoded(with(kGood, 9, 28 | 0x40)), ErrorCode::kCorrupt, "bits follow");
+  expect(decoded(with(kGood, 9, 28 | 0x80)), ErrorCode::kCorrupt, "bits follow");
+}
+
+TEST(FastsgdRefusals, Gaps) {
+  // The last gap, 2, with flag 01 and 4 bits.
+  const int longer = 0b11 | 231 << 2;
+  Ints bytes = cut(kGood, 10);
+  bytes.insert(bytes.end(), {longer & 255, longer >> 8 | 0b01 << 2 | (2 << 4 & 255)});
+  expect(decoded(bytes), ErrorCode::kCorrupt, "flag that isn't the smallest");
+  expect(decoded(with(kGood, 11, 0x23 | 0x40)), ErrorCode::kCorrupt, "bits follow");
+  Ints more = kGood;
+  more.push_back(0);
+  expect(decoded(more), ErrorCode::kCorrupt, "bits follow");
+  // 8 key bits, but the gaps are 2 and 2 in 2 bits each.
+  expect(decoded({3, 0, 0x01, 0x08, 8, 0, 0, 0, 0, 28, 0b1000'1000}), ErrorCode::kCorrupt,
+         "no gap is as long");
+  EXPECT_TRUE(decoded({2, 0, 1, 0, 0, 0, 0, 0, 0, 0}));
+  expect(decoded({2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}), ErrorCode::kCorrupt, "bits follow");
+}
+
+TEST(FastsgdRefusals, KeysOutside) {
+  expect(decoded(kGood, 578), ErrorCode::kCorrupt, "outside the tensor");
+  expect(decoded({1, 0, 1, 0, 0, 0xE8, 3, 0, 0, 0}), ErrorCode::kCorrupt, "outside the tensor");  // key 1000
+  // A gap of 2^32 - 1 must not wrap around to a key that exists.
+  expect(decoded({2, 0, 1, 0, 32, 5, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 3}), ErrorCode::kCorrupt,
+         "outside the tensor");
+}
+
+TEST(FastsgdRefusals, Scalars) {
+  for (const float sum :
+       {-8.0F, -0.0F, std::bit_cast<float>(0x7F800000U), std::bit_cast<float>(0x7FC00000U)}) {
+    expect(decoded(kGood, 1000, sum), ErrorCode::kCorrupt, "not a finite number >= 0");
+  }
+  expect(decoded(Encoded{{}, {}, 1}, 0), ErrorCode::kCorrupt, "0 for an empty part");
+  EXPECT_TRUE(decoded(Encoded{}, 0));
+  expect(decoded(Encoded{}, 5), ErrorCode::kCorrupt, "0 pairs in 0 chunks for 5 elements");
+}
+
+TEST(FastsgdRefusals, OtherParametersReadOtherBytes) {
+  const Encoded part = one_chunk(kGood, bits_of(8.0F));
+  EXPECT_FALSE(testing::decode(*codec_of("fastsgd:b=2,tau=1"), part.view(), 1000)) << "L = 2 is beyond tau";
+  EXPECT_FALSE(testing::decode(*codec_of("fastsgd:b=2,l=3"), part.view(), 1000));
+}
+
+}  // namespace
+}  // namespace deltawire

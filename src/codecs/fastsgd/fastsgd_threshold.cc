@@ -1,0 +1,92 @@
+#include "codecs/fastsgd/fastsgd_threshold.h"
+
+#include <algorithm>
+#include <functional>
+
+namespace deltawire::fastsgd {
+
+namespace {
+
+constexpr std::uint32_t kAboveAll = 0x7FFFFFFF;
+
+std::uint32_t sampled_bits(const Input& input, std::uint64_t i) noexcept {
+  const float x = input.residual != nullptr ? input.in[i] + input.residual[i] : input.in[i];
+  return std::bit_cast<std::uint32_t>(x) & kMagnitudeMask;
+}
+
+// The smallest code <= last whose value is at most this magnitude; last if there is none.
+std::uint32_t code_below(const CodeScale& scale, std::uint32_t bits, std::uint32_t last) noexcept {
+  std::uint32_t low = 0;
+  for (std::uint32_t high = last; low < high;) {
+    const std::uint32_t middle = (low + high) / 2;
+    if (scale.bits(middle) <= bits) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+std::uint32_t guess(const Input& input, const CodeScale& scale, std::uint64_t wanted, std::uint32_t last,
+                    std::span<std::uint32_t> sample) {
+  const std::uint64_t stride = input.count / sample.size() + 1;
+  std::size_t taken = 0;
+  for (std::uint64_t i = 0; i < input.count; i += stride) sample[taken++] = sampled_bits(input, i);
+  const std::uint64_t rank = std::min<std::uint64_t>((wanted - 1) / stride, taken - 1);
+  const auto numbers = sample.first(taken);
+  const auto at = numbers.begin() + static_cast<std::ptrdiff_t>(rank);
+  std::nth_element(numbers.begin(), at, numbers.end(), std::greater<>());
+  return code_below(scale, *at, last);
+}
+
+}  // namespace
+
+std::uint32_t last_code(const CodeScale& scale, std::uint32_t limit) noexcept {
+  std::uint32_t low = 0;  // bits(0) is the sum, not 0
+  for (std::uint32_t high = limit; low < high;) {
+    const std::uint32_t middle = (low + high + 1) / 2;
+    if (scale.bits(middle) > 0) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+std::uint32_t code_for_share(const Kernels& kernels, const Input& input, const CodeScale& scale,
+                             std::uint64_t wanted, std::uint32_t last, std::span<std::uint32_t> sample) {
+  std::uint32_t low = 0;  // the answer lies in [low, high]
+  std::uint32_t high = last;
+  std::uint32_t code = guess(input, scale, wanted, last, sample);
+  for (std::uint32_t step = 1; low < high; step *= 2) {
+    const Counts counts =
+        kernels.count_at_least(input, scale.bits(code), code > 0 ? scale.bits(code - 1) : kAboveAll);
+    if (counts.low < wanted) {
+      low = std::min(code + 1, high);
+      code = low + std::min(step - 1, (high - low) / 2);
+    } else if (counts.high < wanted) {
+      return code;
+    } else {
+      high = code - 1;
+      code = high - std::min(step - 1, (high - low) / 2);
+    }
+  }
+  return low;
+}
+
+Codebook make_codebook(const CodeScale& scale, std::uint32_t last, std::span<std::uint32_t> values,
+                       std::span<std::uint16_t> starts) noexcept {
+  for (std::uint32_t code = 0; code <= last; ++code) values[code] = scale.bits(code);
+  std::uint32_t code = 0;
+  const std::uint32_t lowest = values[last] >> kStartShift;
+  for (std::uint32_t range = (values[0] >> kStartShift) + 1; range-- > lowest;) {
+    const std::uint32_t largest = ((range + 1) << kStartShift) - 1;
+    while (values[code] > largest) ++code;
+    starts[range] = static_cast<std::uint16_t>(code);
+  }
+  return Codebook{values.data(), starts.data(), last};
+}
+
+}  // namespace deltawire::fastsgd

@@ -50,11 +50,13 @@ Side slow_side(const Floats& x, std::size_t keep, float sign) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (x[i] * sign > 0) side.positions.push_back(i);
   }
-  std::stable_sort(side.positions.begin(), side.positions.end(),
-                   [&](std::size_t a, std::size_t b) { return std::fabs(x[a]) > std::fabs(x[b]); });
+  std::sort(side.positions.begin(), side.positions.end(), [&](std::size_t a, std::size_t b) {
+    return std::fabs(x[a]) > std::fabs(x[b]) || (std::fabs(x[a]) == std::fabs(x[b]) && a < b);
+  });
   side.positions.resize(std::min(keep, side.positions.size()));
   std::sort(side.positions.begin(), side.positions.end());
   std::vector<double> values;
+  values.reserve(side.positions.size());
   for (const std::size_t i : side.positions) values.push_back(std::fabs(x[i]));
   if (!values.empty()) side.mean = tree_sum(values) / static_cast<double>(values.size());
   return side;
@@ -277,7 +279,8 @@ TEST(Sbc, EqualsTheSlowReferenceOnLargeInputs) {
   }
 }
 
-RC_GTEST_PROP(SbcProperty, EqualsTheSlowReference, (std::vector<std::int32_t> words, std::uint8_t choice)) {
+RC_GTEST_PROP(SbcProperty, EqualsTheSlowReference,
+              (const std::vector<std::int32_t>& words, std::uint8_t choice)) {
   Floats input;
   Floats residual;
   for (const std::int32_t word : words) {
@@ -301,7 +304,8 @@ RC_GTEST_PROP(SbcProperty, EqualsTheSlowReference, (std::vector<std::int32_t> wo
 }
 
 // Whole numbers below 2^24 are added exactly; means aren't whole, so what is lost is one rounding a step.
-RC_GTEST_PROP(SbcProperty, ConservedOverStepsUpToRounding, (std::vector<std::vector<std::int8_t>> steps)) {
+RC_GTEST_PROP(SbcProperty, ConservedOverStepsUpToRounding,
+              (const std::vector<std::vector<std::int8_t>>& steps)) {
   const auto codec = codec_of("sbc:p=0.2");
   constexpr std::size_t kCount = 37;
   Floats residual(kCount, 0.0F);

@@ -63,6 +63,7 @@ TEST(GcompLengths, SmallAlphabetsByHand) {
   EXPECT_EQ(limited({1, 1, 1}),
             (std::vector<std::uint32_t>{1, 2, 2}));  // ties: the lowest symbol is shortest
   EXPECT_EQ(limited({1, 2, 4, 8}), (std::vector<std::uint32_t>{3, 3, 2, 1}));
+  EXPECT_EQ(limited({2, 2, 1, 1}), (std::vector<std::uint32_t>{2, 2, 2, 2}));  // 1 2 3 3 costs as much
 }
 
 RC_GTEST_PROP(GcompLengths, OptimalWithinTheLimit, ()) {

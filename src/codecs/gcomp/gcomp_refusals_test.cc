@@ -202,6 +202,9 @@ TEST(GcompRefusals, BlockIndex) {
   EXPECT_EQ(index({1, 0, 0, 0, 2, 0, 0, 0}, {1, 1, 1, 0}), ErrorCode::kCorrupt);
   EXPECT_EQ(index({0, 0, 0, 0, 1, 0, 0, 0}, {1, 1}), ErrorCode::kCorrupt);
   EXPECT_EQ(index({1, 0, 0, 0, 1, 0, 0, 0}, {1, 1}), ErrorCode::kCorrupt);
+  const auto empty = one_chunk(joined({{2}, kTable, {1, 0, 0, 0, 1, 0, 0, 0, 1, 1}}), 0);
+  EXPECT_EQ(testing::decode(*codec_of("gcomp"), empty.view(), count).error().message,
+            "gcomp chunk 0: the ends of blocks don't grow");
   EXPECT_EQ(index({2, 0, 0, 0, 1, 0, 0, 0}, {1, 1, 1}), ErrorCode::kCorrupt);
   EXPECT_EQ(index({1, 0, 0, 0, 4, 0, 0, 0}, {1, 1, 1}), ErrorCode::kTruncated);
   EXPECT_EQ(index({1, 0, 0, 0, 255, 255, 255, 255}, {1, 1, 1}), ErrorCode::kTruncated);

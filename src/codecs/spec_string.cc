@@ -12,45 +12,7 @@ std::string quoted(std::string_view text) {
   return "\"" + std::string(text) + "\"";
 }
 
-const SpecParameter* find(const ParsedSpec& spec, std::string_view key) {
-  const auto at = std::find_if(spec.parameters.begin(), spec.parameters.end(),
-                               [key](const SpecParameter& parameter) { return parameter.key == key; });
-  return at == spec.parameters.end() ? nullptr : &*at;
-}
-
-Result<SpecParameter> parse_parameter(std::string_view text, std::string_view spec) {
-  const std::size_t equals = text.find('=');
-  if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size()) {
-    return fail(ErrorCode::kInvalidArgument, "spec " + quoted(spec) + ": " + quoted(text) +
-                                                 " is not a parameter: write name:key=value,key=value");
-  }
-  return SpecParameter{text.substr(0, equals), text.substr(equals + 1)};
-}
-
 }  // namespace
-
-Result<ParsedSpec> parse_spec(std::string_view text) {
-  ParsedSpec spec;
-  const std::size_t colon = text.find(':');
-  spec.name = text.substr(0, colon);
-  if (spec.name.empty()) {
-    return fail(ErrorCode::kInvalidArgument,
-                "spec " + quoted(text) + " names no codec: write name or " + "name:key=value,key=value");
-  }
-  if (colon == std::string_view::npos) return spec;
-  for (std::string_view rest = text.substr(colon + 1);;) {
-    const std::size_t comma = rest.find(',');
-    const auto parameter = parse_parameter(rest.substr(0, comma), text);
-    if (!parameter) return forward_error(parameter);
-    if (find(spec, parameter->key) != nullptr) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "spec " + quoted(text) + " gives " + quoted(parameter->key) + " twice: keep one");
-    }
-    spec.parameters.push_back(*parameter);
-    if (comma == std::string_view::npos) return spec;
-    rest.remove_prefix(comma + 1);
-  }
-}
 
 Status check_parameter_names(const ParsedSpec& spec, const CodecInfo& info) {
   for (const SpecParameter& given : spec.parameters) {
@@ -70,7 +32,7 @@ Status check_parameter_names(const ParsedSpec& spec, const CodecInfo& info) {
 }
 
 Result<float> float_parameter(const ParsedSpec& spec, std::string_view key, const FloatRange& range) {
-  const SpecParameter* given = find(spec, key);
+  const SpecParameter* given = find_parameter(spec, key);
   if (given == nullptr) return range.default_value;
   float value = 0;
   const char* end = given->value.data() + given->value.size();
@@ -86,7 +48,7 @@ Result<float> float_parameter(const ParsedSpec& spec, std::string_view key, cons
 
 Result<std::size_t> choice_parameter(const ParsedSpec& spec, std::string_view key,
                                      std::span<const std::string_view> choices, std::size_t default_choice) {
-  const SpecParameter* given = find(spec, key);
+  const SpecParameter* given = find_parameter(spec, key);
   if (given == nullptr) return default_choice;
   const auto at = std::find(choices.begin(), choices.end(), given->value);
   if (at != choices.end()) return static_cast<std::size_t>(at - choices.begin());

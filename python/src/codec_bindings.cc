@@ -33,13 +33,10 @@ std::string canonical_spec(std::string_view spec) {
   return value_or_raise(make_reducer(spec))->spec();
 }
 
-// Whether the codec inside a reducer's or codec's spec, with these parameters, reads significance.
+// Whether the codec of a spec, "codec" or "pattern(codec)", reads significance with its parameters.
 bool uses_significance(std::string_view spec) {
-  const std::string canonical = canonical_spec(spec);  // "pattern(codec)"
-  const std::size_t open = canonical.rfind('(');
-  const std::size_t begin = open == std::string::npos ? 0 : open + 1;
-  const std::string codec = canonical.substr(begin, canonical.find(')', begin) - begin);
-  return value_or_raise(make_codec(codec))->info().significance;
+  if (const std::size_t open = spec.rfind('('); open != std::string_view::npos) spec.remove_prefix(open + 1);
+  return value_or_raise(make_codec(spec.substr(0, spec.find(')'))))->info().significance;
 }
 
 nb::bytes encode_array(const FloatsIn& values, const std::string& spec, std::uint64_t min_elements,

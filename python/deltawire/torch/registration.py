@@ -1,5 +1,6 @@
 """register(): checks, meets the other ranks, and gives the DDP model its hook."""
 
+import logging
 import math
 
 import torch
@@ -8,14 +9,19 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
 from deltawire.errors import DTypeError, InvalidArgumentError, make_error
+from deltawire.significance import require_use
 from deltawire.torch import bootstrap
 from deltawire.torch.hook import Hook
+from deltawire.torch.significance import SignificanceSource
+
+logger = logging.getLogger("deltawire")
 
 
 def register(
     ddp_model: DistributedDataParallel,
     spec: str,
     *,
+    optimizer: torch.optim.Optimizer | None = None,
     min_elements: int = 256,
     timeout: float = 120.0,
     interface: str | None = None,
@@ -27,6 +33,10 @@ def register(
     Args:
         ddp_model: its parameters that require gradients are float32 on the CPU.
         spec: codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)"; equal on all ranks.
+        optimizer: that steps the model, for a codec that cuts what its step can't see of a
+            gradient ("gcomp"); the same kind on all ranks. torch.optim.SGD, Adagrad, RMSprop (not
+            centered, no momentum), Adam or AdamW. Without it such a codec cuts nothing (and a
+            warning is logged). See `deltawire.torch.SignificanceSource`.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
         timeout: seconds that a bucket may take before the ranks give up and name the culprit.
         interface: name or address of the network interface to listen on. Default: the address from
@@ -39,9 +49,10 @@ def register(
         The hook: metrics, state for checkpoints, the typed error when training fails, close().
 
     Raises:
-        DTypeError (a TypeError): not a DDP model, or parameters that can't be exchanged.
+        DTypeError (a TypeError): not a DDP model, parameters that can't be exchanged, an optimizer
+            that isn't supported or whose state isn't float32 on the CPU.
         InvalidArgumentError (a ValueError): world size 1, bad spec or setting, a model that has a
-            communication hook already.
+            communication hook already, an optimizer for a codec that makes no use of it.
         DeltawireError: a rank with other settings ("Mismatch"), a rank that could not register
             ("Aborted"), ranks that don't connect ("Timeout"); alike on every rank.
 
@@ -56,10 +67,12 @@ def register(
         names = _parameter_names(ddp_model)
         timeout_ms = _timeout_in_ms(timeout)
         options = _reducer_options(min_elements, revert)
+        source = _significance_source(optimizer, spec, names)
         _check_link(link)
         offer.settings = (
             f"spec={_core.canonical_spec(spec)} min_elements={min_elements} "
-            f"version={_core.__version__} world_size={place[1]}"
+            f"version={_core.__version__} world_size={place[1]} "
+            f"optimizer={source.name if source else 'none'}"
         )
         listener = bootstrap.listen(interface)
         offer.endpoint = listener.endpoint
@@ -71,7 +84,7 @@ def register(
         raise own_problem
     bootstrap.check(offers)
     session = _core.Session(listener, bootstrap.mesh_of(offers, place[0], link), spec, options)
-    return _attach(Hook(session, names, place, timeout_ms), ddp_model)
+    return _attach(Hook(session, names, place, timeout_ms, source), ddp_model)
 
 
 def _attach(hook: Hook, ddp_model: DistributedDataParallel) -> Hook:
@@ -134,6 +147,24 @@ def _parameter_names(ddp_model: DistributedDataParallel) -> dict[int, str]:
             )
         names[id(parameter)] = name
     return names
+
+
+def _significance_source(
+    optimizer: torch.optim.Optimizer | None, spec: str, names: dict[int, str]
+) -> SignificanceSource | None:
+    """None without an optimizer."""
+    if optimizer is None:
+        if _core.uses_significance(spec):
+            logger.warning(
+                "'%s' cuts what the optimizer can't see of a gradient, but no optimizer= was "
+                "given: nothing is cut",
+                spec,
+            )
+        return None
+    source = SignificanceSource(optimizer)
+    source.require_any_of(names)
+    require_use(spec, "optimizer=")
+    return source
 
 
 def _reducer_options(min_elements: int, revert: str) -> _core.ReducerOptions:

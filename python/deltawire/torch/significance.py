@@ -1,6 +1,7 @@
 """What a torch optimizer can see of each gradient (GComp, table 2), bucket by bucket."""
 
 import dataclasses
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -52,15 +53,27 @@ class SignificanceSource:
         self._optimizer = optimizer
         self._settings_of = _SETTINGS[type(optimizer)]
         self._buffers: dict[int, torch.Tensor] = {}  # by bucket; one in use is not in here
-        for group in optimizer.param_groups:
-            self._settings_of(group)
+        for known, parameter in self._known_parameters():
+            _read_moments(*known, optimizer.state.get(parameter, {}), parameter, "a parameter")
 
     @property
     def name(self) -> str:
         """The optimizer's, equal on ranks that use the same kind."""
         return type(self._optimizer).__name__
 
-    def of_bucket(self, bucket: dist.GradBucket) -> tuple[torch.Tensor, list[int]]:
+    def require_any_of(self, names: dict[int, str]) -> None:
+        """Raises InvalidArgumentError where the optimizer steps none of these parameters, given as
+        id -> name."""
+        if not any(id(parameter) in names for _, parameter in self._known_parameters()):
+            raise make_error(
+                "InvalidArgument",
+                f"optimizer={self.name} holds none of the model's parameters; pass the optimizer "
+                "that steps this model",
+            )
+
+    def of_bucket(
+        self, bucket: dist.GradBucket, names: dict[int, str]
+    ) -> tuple[torch.Tensor, list[int]]:
         """Memory to be kept while the bucket is exchanged, and in it the address of each
         parameter's significance (0: none), laid out as the bucket's gradients.
 
@@ -71,16 +84,18 @@ class SignificanceSource:
         memory = self._buffers.pop(bucket.index(), None)
         if memory is None or memory.numel() != needed:
             memory = torch.empty(needed, dtype=torch.float32)
-        settings = self._settings_by_parameter()
+        by_parameter = {id(parameter): known for known, parameter in self._known_parameters()}
         addresses, first = [], 0
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
             out = memory[first : first + gradient.numel()]
             first += gradient.numel()
-            known = settings.get(id(parameter))
+            known = by_parameter.get(id(parameter))
             if known is None:
                 addresses.append(0)
                 continue
-            _write(*known, self._optimizer.state.get(parameter, {}), parameter, gradient, out)
+            state = self._optimizer.state.get(parameter, {})
+            name = f"parameter '{names[id(parameter)]}'"
+            _write(_read_moments(*known, state, gradient, name), parameter, gradient, out)
             addresses.append(out.data_ptr())
         return memory, addresses
 
@@ -88,12 +103,12 @@ class SignificanceSource:
         """Ends the use of a bucket's memory: the bucket's next step may take it."""
         self._buffers[index] = memory
 
-    def _settings_by_parameter(self) -> dict[int, tuple]:
-        by_parameter = {}
+    def _known_parameters(self) -> Iterator[tuple[tuple, torch.Tensor]]:
+        """((settings, moments), parameter) of every parameter in a group, as the groups are now."""
         for group in self._optimizer.param_groups:
-            settings = self._settings_of(group)
-            by_parameter.update((id(parameter), settings) for parameter in group["params"])
-        return by_parameter
+            known = self._settings_of(group)
+            for parameter in group["params"]:
+                yield known, parameter
 
 
 def significance_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> torch.Tensor:
@@ -103,35 +118,43 @@ def significance_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -
     source = SignificanceSource(optimizer)
     _check_tensor("the parameter", parameter, parameter)
     out = torch.zeros(parameter.numel(), dtype=torch.float32)
-    known = source._settings_by_parameter().get(id(parameter))
-    if known is not None:
-        like = torch.empty(parameter.shape, dtype=torch.float32)
-        _write(*known, optimizer.state.get(parameter, {}), parameter, like, out)
+    like = torch.empty(parameter.shape, dtype=torch.float32)
+    for known, candidate in source._known_parameters():
+        if candidate is parameter:
+            state = optimizer.state.get(parameter, {})
+            _write(_read_moments(*known, state, like, "the parameter"), parameter, like, out)
     return out.view(parameter.shape)
 
 
-def _write(settings, moments, state, parameter, gradient, out) -> None:
-    """The significance of one parameter to `out`, in the order of the gradient's memory."""
+def _read_moments(settings, moments, state, like, name) -> tuple:
+    """(settings, steps, first moment, second moment) of a parameter with that state, checked
+    against a tensor of the gradient's shape; None where a moment isn't there."""
     second_name = moments.second
     steps = int(state.get("step", 0))
     if second_name == "exp_avg_sq" and "max_exp_avg_sq" in state:
         second_name = "max_exp_avg_sq"  # amsgrad divides by the largest so far
     if second_name == "sum" and steps == 0 and settings.initial_accumulator == 0:
         second_name = None  # nothing has been added up yet
-    values = _flat("a parameter", parameter.detach(), gradient)
-    first, second = (
-        _flat(f"the optimizer's {name}", state[name], gradient)
-        if name and state.get(name) is not None
-        else None
-        for name in (moments.first, second_name)
-    )
-    _core.significance(settings, values, steps, first, second, out.numpy())
+    found = []
+    for key in (moments.first, second_name):
+        moment = state.get(key) if key else None
+        if moment is not None:
+            _check_tensor(f"the optimizer's {key} of {name}", moment, like)
+        found.append(moment)
+    return settings, steps, *found
 
 
-def _flat(what: str, tensor: torch.Tensor, gradient: torch.Tensor):
+def _write(known: tuple, parameter, gradient, out: torch.Tensor) -> None:
+    """The significance of one parameter to `out`, in the order of the gradient's memory."""
+    settings, steps, first, second = known
+    values = (parameter.detach(), first, second)
+    theta, first, second = (None if v is None else _flat(v, gradient) for v in values)
+    _core.significance(settings, theta, steps, first, second, out.numpy())
+
+
+def _flat(tensor: torch.Tensor, gradient: torch.Tensor):
     """The tensor's values as a NumPy array in the order of the gradient's memory; no copy where
     both are laid out alike, as they usually are."""
-    _check_tensor(what, tensor, gradient)
     if tensor.stride() != gradient.stride():
         tensor = torch.empty_strided(gradient.shape, gradient.stride()).copy_(tensor)
     return tensor.as_strided((tensor.numel(),), (1,)).numpy()
@@ -142,8 +165,8 @@ def _check_tensor(what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
         raise make_error(
             "UnsupportedDType",
             f"{what} is {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device} where "
-            f"float32 of shape {tuple(like.shape)} on the CPU is due; keep the optimizer's state "
-            "as the parameters are, or register without optimizer=",
+            f"float32 of shape {tuple(like.shape)} on the CPU is due; keep parameters and the "
+            "optimizer's state so, or leave optimizer= out",
         )
 
 

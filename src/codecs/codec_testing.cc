@@ -122,18 +122,4 @@ std::vector<float> sparse_values(std::uint64_t count, double share, std::uint64_
   return values;
 }
 
-std::vector<std::string> conformance_specs() {
-  std::vector<std::string> specs;
-  for (const CodecInfo* info : registered_codecs()) {
-    const std::string name(info->name);
-    specs.push_back(name);
-    if (name == "3lc") {
-      for (const char* rest : {":s=1.75", ":mode=paper", ":runs=off", ":s=1.9999,mode=auto"}) {
-        specs.push_back(name + rest);
-      }
-    }
-  }
-  return specs;
-}
-
 }  // namespace deltawire::testing

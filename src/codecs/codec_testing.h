@@ -46,7 +46,44 @@ std::vector<float> normal_values(std::uint64_t count, std::uint64_t seed);
 // `share` of the values are +1 or -1, the others 0.
 std::vector<float> sparse_values(std::uint64_t count, double share, std::uint64_t seed);
 
-// All registered codecs' specs that the conformance tests run over.
+// One value of an encoded part, as the expectations below see it.
+struct EncodedValue {
+  const Codec& codec;
+  std::span<const float> values;  // the whole input; without a residual before it
+  std::uint64_t i = 0;            // the element in question
+  std::uint32_t scalar = 0;       // of the encoded part
+
+  float x() const { return values[i]; }
+};
+
+// What a codec promises beyond its CodecInfo. A new codec adds its row to expectations().
+struct Expectation {
+  std::uint16_t id = 0;
+  std::string_view name;
+  std::string_view default_pattern;
+  // The farthest that decoded[i] may lie from x.
+  double (*error_bound)(const EncodedValue&) = nullptr;
+  // The farthest that decoded[i] + residual[i] may lie from x, both added in double; 0: nothing is lost.
+  double (*conservation_bound)(const EncodedValue&) = nullptr;
+  // The signs to which 2^-133, -2^-133, -0 and +0, in one part of these four, are decoded.
+  int tiny_signs[4] = {1, -1, 0, 0};
+  // Specs that the conformance tests run over beside the bare name; of these, the ones (with other bytes)
+  // that the tests of hostile bytes run over too.
+  std::vector<std::string> specs = {};
+  std::vector<std::string> hostile_specs = {};
+};
+
+// One row for each registered codec, in the order of the ids.
+std::span<const Expectation> expectations();
+
+// The row of a registered codec; fails the test and throws if there is none.
+const Expectation& expectation_of(std::string_view name);
+
+// All specs that the conformance tests, and those of hostile bytes, run over.
 std::vector<std::string> conformance_specs();
+std::vector<std::string> hostile_specs();
+
+// A spec as part of a test's name.
+std::string test_name(std::string_view spec);
 
 }  // namespace deltawire::testing

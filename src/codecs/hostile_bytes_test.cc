@@ -46,13 +46,8 @@ class HostileBytes : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<const Codec> codec_ = codec_of(GetParam());
 };
 
-INSTANTIATE_TEST_SUITE_P(Codecs, HostileBytes, ::testing::Values("fp32", "bf16", "3lc", "3lc:runs=off"),
-                         [](const auto& param) {
-                           std::string name = param.param;
-                           for (char& c : name)
-                             c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Codecs, HostileBytes, ::testing::ValuesIn(testing::hostile_specs()),
+                         [](const auto& param) { return testing::test_name(param.param); });
 
 TEST_P(HostileBytes, EverySingleBitFlip) {
   for (const auto& [part, count] : samples()) {

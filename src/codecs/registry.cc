@@ -5,6 +5,7 @@
 
 #include "codecs/bf16/bf16.h"
 #include "codecs/fp32/fp32.h"
+#include "codecs/gcomp/gcomp.h"
 #include "codecs/spec_string.h"
 #include "codecs/threelc/threelc.h"
 #include "deltawire/codec.h"
@@ -23,6 +24,7 @@ constexpr std::array kCodecs = {
     CodecRow{&kFp32Info, make_fp32},
     CodecRow{&kBf16Info, make_bf16},
     CodecRow{&kThreelcInfo, make_threelc},
+    CodecRow{&kGcompInfo, make_gcomp},
 };
 
 constexpr auto kInfos = [] {

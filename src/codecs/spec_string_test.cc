@@ -40,7 +40,7 @@ TEST(SpecString, RefusesWhatIsNotASpec) {
 
 TEST(SpecString, UnknownCodecListsTheKnownOnes) {
   EXPECT_EQ(code_of("3LC"), ErrorCode::kUnknownCodec);
-  EXPECT_EQ(message_of("nope:s=1"), "no codec is named \"nope\": give one of fp32, bf16, 3lc");
+  EXPECT_EQ(message_of("nope:s=1"), "no codec is named \"nope\": give one of fp32, bf16, 3lc, gcomp");
 }
 
 TEST(SpecString, UnknownParameterListsTheKnownOnes) {

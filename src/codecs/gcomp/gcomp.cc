@@ -1,0 +1,195 @@
+#include "codecs/gcomp/gcomp.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/checked.h"
+#include "codecs/float_environment.h"
+#include "codecs/gcomp/gcomp_chunk.h"
+#include "codecs/part_checks.h"
+
+namespace deltawire {
+
+namespace {
+
+using namespace gcomp;  // NOLINT: the codec's own namespace
+
+constexpr std::string_view kCuts[] = {"auto", "0", "6", "12", "18"};
+constexpr std::string_view kSwitch[] = {"on", "off"};
+
+struct Parameters {
+  std::size_t cut = 0;  // index in kCuts
+  bool lossless = false;
+};
+
+std::string_view fault_text(Fault fault) noexcept {
+  switch (fault) {
+    case Fault::kNone: return "no fault";
+    case Fault::kTruncated: return "the bytes end before the chunk does";
+    case Fault::kChunkMode: return "the first byte is of no known mode";
+    case Fault::kBlockMode: return "unknown block mode";
+    case Fault::kBlockIndex: return "the ends of blocks don't grow";
+    case Fault::kTrailingBytes: return "bytes follow the last element";
+    case Fault::kTableWindow: return "the table's exponents are out of range, or a window has an unused end";
+    case Fault::kTableLength: return "a code longer than 8 bits";
+    case Fault::kTablePadding: return "the table's padding isn't 0";
+    case Fault::kTableKraft: return "the table's lengths make no complete code";
+    case Fault::kLaneState: return "a lane begins with too few bits";
+    case Fault::kLaneEnd: return "a lane doesn't end empty";
+    case Fault::kWordsLeft: return "words are left over";
+    case Fault::kEscape: return "an escape for a symbol that has a code or doesn't exist";
+    case Fault::kTinyZero: return "a zero among the subnormals";
+    case Fault::kMantissaPadding: return "bits follow the last mantissa";
+  }
+  return "unknown fault";
+}
+
+Status fault_status(Fault fault, std::uint64_t chunk) {
+  if (fault == Fault::kNone) return {};
+  return fail(fault == Fault::kTruncated ? ErrorCode::kTruncated : ErrorCode::kCorrupt,
+              "gcomp chunk " + std::to_string(chunk) + ": " + std::string(fault_text(fault)));
+}
+
+std::uint32_t chunk_count(std::uint64_t count, std::uint64_t chunk) noexcept {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(count - chunk * kChunkElements, kChunkElements));
+}
+
+Status check_part(const PartView& in, std::uint64_t count) {
+  if (auto ok = check_chunks(in, count, kChunkElements); !ok) return ok;
+  if (in.scalar == 0) return {};
+  return fail(ErrorCode::kCorrupt,
+              "the part's scalar is " + std::to_string(in.scalar) + ", but gcomp has none");
+}
+
+ChunkBytes chunk_bytes(const PartView& in, std::size_t chunk) noexcept {
+  const std::uint32_t begin = chunk == 0 ? 0 : in.chunk_ends[chunk - 1];
+  return {in.payload.data() + begin, in.chunk_ends[chunk] - begin};
+}
+
+constexpr ParameterInfo kParameters[] = {
+    {"cut", "auto, 0, 6, 12 or 18", "auto",
+     "low mantissa bits dropped of every value; auto: of each as many as the optimizer can't see"},
+    {"lossless", "on or off", "off", "on: every bit is kept, subnormals and signs of zeros too"},
+};
+
+constexpr CodecInfo info_with(bool lossless) noexcept {
+  return {
+      .id = 5,
+      .name = "gcomp",
+      .summary = "Huffman-coded exponents, mantissas cut by what the optimizer can still see: near-lossless",
+      .source = "Li et al.: Near-Lossless Gradient Compression (SoCC 2024), sections 4 to 6.1",
+      .parameters = kParameters,
+      .default_pattern = "ring",
+      .lossless = lossless,
+      .error_feedback = false,
+      .finite_only = false,
+      .chunk_elements = kChunkElements,
+  };
+}
+
+constinit const CodecInfo kLosslessInfo = info_with(true);
+
+class Gcomp final : public Codec {
+ public:
+  explicit Gcomp(const Parameters& parameters) noexcept : parameters_(parameters) {}
+
+  const CodecInfo& info() const noexcept override {
+    return parameters_.lossless ? kLosslessInfo : kGcompInfo;
+  }
+
+  std::string spec() const override {
+    return "gcomp:cut=" + std::string(kCuts[parameters_.cut]) +
+           ",lossless=" + (parameters_.lossless ? "on" : "off");
+  }
+
+  Sizes sizes(const TensorView& part) const noexcept override {
+    constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+    const std::uint64_t full = part.count / kChunkElements;
+    const std::uint64_t rest = chunk_bound(part.count % kChunkElements);
+    const std::uint64_t bytes = checked_mul(full, chunk_bound(kChunkElements)).value_or(kMax);
+    return Sizes{.payload_bytes = checked_add(bytes, rest).value_or(kMax),
+                 .chunks = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+                     ceil_div(part.count, kChunkElements), std::numeric_limits<std::uint32_t>::max())),
+                 .scratch_bytes = scratch_bound(part.count)};
+  }
+
+  Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
+                             const PartBuffer& out) const override {
+    if (auto ok = check_float32(part.dtype, kGcompInfo.name); !ok) return forward_error(ok);
+    if (auto ok = check_residual(residual, part.count); !ok) return forward_error(ok);
+    if (auto ok = check_buffer(out, sizes(part)); !ok) return forward_error(ok);
+    const FloatEnvironment environment;
+    const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
+    std::uint64_t written = 0;
+    for (std::uint64_t i = 0; i < chunks; ++i) {
+      const std::uint64_t at = i * kChunkElements;
+      const Values chunk{.in = static_cast<const float*>(part.values) + at,
+                         .residual = residual.empty() ? nullptr : residual.data() + at,
+                         .significance = part.significance != nullptr ? part.significance + at : nullptr,
+                         .count = chunk_count(part.count, i),
+                         .rule = rule(part)};
+      written += encode_chunk(kernels_, chunk, out.payload.data() + written, out.scratch);
+      out.chunk_ends[i] = static_cast<std::uint32_t>(written);
+    }
+    return EncodedPart{.payload_bytes = written, .chunks = static_cast<std::uint32_t>(chunks), .scalar = 0};
+  }
+
+  Status decode(const PartView& in, const TensorSlot& out, Into into, float scale) const override {
+    if (auto ok = check_float32(out.dtype, kGcompInfo.name); !ok) return ok;
+    if (auto ok = check_part(in, out.count); !ok) return ok;
+    const FloatEnvironment environment;
+    Target target{.slot = static_cast<float*>(out.values),
+                  .count = 0,
+                  .scale = scale,
+                  .accumulate = into == Into::kAccumulate};
+    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+      target.count = chunk_count(out.count, i);
+      if (auto ok = fault_status(decode_chunk(kernels_, chunk_bytes(in, i), target), i); !ok) return ok;
+      target.slot += target.count;
+    }
+    return {};
+  }
+
+  Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
+    if (auto ok = check_part(in, count); !ok) return ok;
+    std::vector<float> values(static_cast<std::size_t>(std::min<std::uint64_t>(count, kChunkElements)));
+    std::vector<Section> found;
+    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+      const Target target{.slot = values.data(), .count = chunk_count(count, i)};
+      const ChunkBytes chunk = chunk_bytes(in, i);
+      if (auto ok = fault_status(decode_chunk(kernels_, chunk, target), i); !ok) return ok;
+      describe_chunk(chunk, target.count, found);
+    }
+    for (const Section& section : found) add_section(sections, section.name, section.bits);
+    return {};
+  }
+
+ private:
+  Rule rule(const TensorView& part) const noexcept {
+    if (parameters_.lossless) return {Keep::kEverything, 0};
+    if (parameters_.cut > 0) return {Keep::kLevel, static_cast<std::uint32_t>(parameters_.cut - 1)};
+    return {part.significance != nullptr ? Keep::kSignificance : Keep::kLevel, 0};
+  }
+
+  Parameters parameters_;
+  const Kernels& kernels_ = reference_kernels();
+};
+
+}  // namespace
+
+constinit const CodecInfo kGcompInfo = info_with(false);
+
+Result<std::unique_ptr<const Codec>> make_gcomp(const ParsedSpec& spec) {
+  const auto lossless = choice_parameter(spec, "lossless", kSwitch, 1);
+  if (!lossless) return forward_error(lossless);
+  const bool keeps_all = *lossless == 0;
+  const auto cut = choice_parameter(spec, "cut", kCuts, keeps_all ? 1 : 0);
+  if (!cut) return forward_error(cut);
+  if (keeps_all && *cut != 1) {
+    return fail(ErrorCode::kInvalidArgument, "gcomp: cut=" + std::string(kCuts[*cut]) +
+                                                 " together with lossless=on: give cut=0, or leave it out");
+  }
+  return std::make_unique<const Gcomp>(Parameters{*cut, keeps_all});
+}
+
+}  // namespace deltawire

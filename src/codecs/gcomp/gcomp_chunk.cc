@@ -1,0 +1,214 @@
+#include "codecs/gcomp/gcomp_chunk.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.h"
+#include "codecs/gcomp/gcomp_chunk_layout.h"
+
+namespace deltawire::gcomp {
+
+namespace {
+
+constexpr std::uint32_t kMaxHeadBytes = 1 + kMaxTableBytes + (kMaxBlocks - 1) * kIndexEntryBytes;
+constexpr std::uint64_t kScratchAlignment = 8;
+
+// Cuts the caller's scratch memory, of any alignment, into the arrays of a block of `count` elements.
+BlockParts cut_scratch(MutBytes scratch) noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
+  std::byte* at = scratch.data() + (kScratchAlignment - address % kScratchAlignment) % kScratchAlignment;
+  BlockParts parts;
+  parts.values = reinterpret_cast<std::uint32_t*>(at);
+  parts.codes = parts.values + kBlockElements;
+  parts.words = reinterpret_cast<std::uint16_t*>(parts.codes + kBlockElements);
+  parts.mantissas = reinterpret_cast<std::byte*>(parts.words + kWordRoom);
+  return parts;
+}
+
+std::uint32_t body_bytes(const BlockParts& parts, std::uint32_t count) noexcept {
+  return 2 + lanes_for(count) * 4 + parts.mantissa_bytes + parts.word_count * 2;
+}
+
+void write_stored(const BlockParts& parts, std::uint32_t count, std::byte* out) noexcept {
+  for (std::uint32_t i = 0; i < count; ++i) store_le(out + i * kValueBytes, parts.values[i]);
+}
+
+void write_body(const BlockParts& parts, std::uint32_t count, std::byte* out) noexcept {
+  store_le(out, static_cast<std::uint16_t>(parts.word_count));
+  out += 2;
+  for (unsigned lane = 0; lane < lanes_for(count); ++lane, out += 4) store_le(out, parts.states[lane]);
+  const std::uint16_t* words = parts.words + (kWordRoom - parts.word_count);
+  for (std::uint32_t i = 0; i < parts.word_count; ++i, out += 2) store_le(out, words[i]);
+  if (parts.mantissa_bytes > 0) std::memcpy(out, parts.mantissas, parts.mantissa_bytes);
+}
+
+// The smallest way to write a block, ties to the lower mode.
+BlockMode smallest_mode(const BlockParts& parts, std::uint32_t count) noexcept {
+  if (parts.zeros) return BlockMode::kZeros;
+  return body_bytes(parts, count) < count * kValueBytes ? BlockMode::kCoded : BlockMode::kStored;
+}
+
+std::uint32_t write_block(BlockMode mode, const BlockParts& parts, std::uint32_t count,
+                          std::byte* out) noexcept {
+  out[0] = static_cast<std::byte>(mode);
+  switch (mode) {
+    case BlockMode::kZeros: return 1;
+    case BlockMode::kStored: write_stored(parts, count, out + 1); return 1 + count * kValueBytes;
+    case BlockMode::kCoded: write_body(parts, count, out + 1); return 1 + body_bytes(parts, count);
+  }
+  return 0;
+}
+
+Values block_of(const Values& chunk, std::uint32_t block) noexcept {
+  Values values = chunk;
+  const std::uint32_t at = block * kBlockElements;
+  values.in += at;
+  if (values.residual != nullptr) values.residual += at;
+  if (values.significance != nullptr) values.significance += at;
+  values.count = block_elements(chunk.count, block);
+  return values;
+}
+
+// What stands before the blocks of a chunk.
+struct Prologue {
+  std::byte bytes[kMaxHeadBytes];
+  std::uint32_t size = 0;
+};
+
+void write_prologue(const TableChoice& choice, const Rule& rule, Prologue& prologue) noexcept {
+  ChunkHead head{rule.mixed() ? ChunkMode::kMixed : ChunkMode::kUniform, rule.uniform_level(), choice.id};
+  prologue.bytes[0] = write_head(head);
+  prologue.size = 1 + write_table(choice, rule.mixed(), prologue.bytes + 1);
+}
+
+// A chunk of one block: written whole as what is smallest.
+std::uint32_t write_single(const Prologue& prologue, const BlockParts& parts, std::uint32_t count,
+                           std::byte* out) noexcept {
+  if (parts.zeros) {
+    out[0] = write_head({.mode = ChunkMode::kZeros});
+    return 1;
+  }
+  if (prologue.size + 1 + body_bytes(parts, count) >= 1 + count * kValueBytes) {
+    out[0] = write_head({.mode = ChunkMode::kStored});
+    write_stored(parts, count, out + 1);
+    return 1 + count * kValueBytes;
+  }
+  std::memcpy(out, prologue.bytes, prologue.size);
+  return prologue.size + write_block(BlockMode::kCoded, parts, count, out + prologue.size);
+}
+
+// Blocks one after another into their place behind prologue and index. If none of them is coded, the chunk
+// needs neither: all zeros are one byte, and stored blocks are moved up to where stored values begin.
+std::uint32_t write_blocks(const Kernels& kernels, const Values& chunk, const EncodeTable& table,
+                           const Prologue& prologue, BlockParts& parts, std::byte* out) {
+  const std::uint32_t blocks = block_count(chunk.count);
+  std::byte* index = out + prologue.size;
+  std::byte* area = index + (blocks - 1) * kIndexEntryBytes;
+  std::uint32_t written = 0;
+  std::uint32_t zeros = 0;
+  std::uint32_t stored = 0;
+  for (std::uint32_t block = 0; block < blocks; ++block) {
+    const Values values = block_of(chunk, block);
+    kernels.encode_block(values, table, parts);
+    const BlockMode mode = smallest_mode(parts, values.count);
+    zeros += mode == BlockMode::kZeros ? 1 : 0;
+    stored += mode == BlockMode::kStored ? 1 : 0;
+    written += write_block(mode, parts, values.count, area + written);
+    if (block + 1 < blocks) store_le(index + block * kIndexEntryBytes, written);
+  }
+  if (zeros == blocks) {
+    out[0] = write_head({.mode = ChunkMode::kZeros});
+    return 1;
+  }
+  if (stored == blocks) {
+    out[0] = write_head({.mode = ChunkMode::kStored});
+    for (std::uint32_t block = 0; block < blocks; ++block) {
+      const std::uint32_t at = block * kBlockElements * kValueBytes;
+      std::memmove(out + 1 + at, area + block + 1 + at, block_elements(chunk.count, block) * kValueBytes);
+    }
+    return 1 + chunk.count * kValueBytes;
+  }
+  std::memcpy(out, prologue.bytes, prologue.size);
+  return static_cast<std::uint32_t>(area - out) + written;
+}
+
+Fault decode_one(const Kernels& kernels, const ChunkBytes& block, const DecodeTable& table,
+                 const Target& target) {
+  const std::byte* body = block.at + 1;
+  const std::uint32_t bytes = block.bytes - 1;
+  std::uint32_t stored = 0;
+  switch (static_cast<BlockMode>(block.at[0])) {
+    case BlockMode::kCoded: return kernels.decode_block({body, bytes}, table, target);
+    case BlockMode::kZeros: break;
+    case BlockMode::kStored: stored = target.count * kValueBytes; break;
+    default: return Fault::kBlockMode;
+  }
+  if (bytes < stored) return Fault::kTruncated;
+  if (bytes > stored) return Fault::kTrailingBytes;
+  kernels.decode_stored(stored > 0 ? body : nullptr, target);
+  return Fault::kNone;
+}
+
+Fault decode_plain(const Kernels& kernels, ChunkMode mode, const ChunkBytes& chunk, const Target& target) {
+  const std::uint32_t stored = mode == ChunkMode::kStored ? target.count * kValueBytes : 0;
+  if (chunk.bytes - 1 < stored) return Fault::kTruncated;
+  if (chunk.bytes - 1 > stored) return Fault::kTrailingBytes;
+  kernels.decode_stored(stored > 0 ? chunk.at + 1 : nullptr, target);
+  return Fault::kNone;
+}
+
+}  // namespace
+
+std::uint64_t chunk_bound(std::uint64_t count) noexcept {
+  if (count == 0) return 0;
+  const std::uint64_t stored = count * kValueBytes;
+  return count <= kBlockElements ? 1 + stored : kMaxHeadBytes + kMaxBlocks + stored;
+}
+
+std::uint64_t scratch_bound(std::uint64_t count) noexcept {
+  if (count == 0) return 0;
+  return kScratchAlignment - 1 + kBlockElements * (4 + 4) + kWordRoom * 2 + kMantissaRoom;
+}
+
+std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, std::byte* out, MutBytes scratch) {
+  Histogram histogram;
+  kernels.histogram(chunk, histogram.counts);
+  histogram.complete = chunk.count <= kBlockElements;
+  TableChoice choice;
+  choose_table(histogram, chunk.rule, choice);
+  EncodeTable table;
+  make_encode_table(choice.lengths, chunk.rule.uniform_level(), table);
+  Prologue prologue;
+  write_prologue(choice, chunk.rule, prologue);
+  BlockParts parts = cut_scratch(scratch);
+  if (chunk.count > kBlockElements) return write_blocks(kernels, chunk, table, prologue, parts, out);
+  kernels.encode_block(chunk, table, parts);
+  return write_single(prologue, parts, chunk.count, out);
+}
+
+Fault decode_chunk(const Kernels& kernels, const ChunkBytes& chunk, const Target& target) {
+  ChunkHead head;
+  if (const Fault fault = read_head(chunk.at[0], head); fault != Fault::kNone) return fault;
+  if (head.mode == ChunkMode::kStored || head.mode == ChunkMode::kZeros) {
+    return decode_plain(kernels, head.mode, chunk, target);
+  }
+  const TableBytes in{chunk.at + 1, chunk.bytes - 1, head.mode == ChunkMode::kMixed, head.uniform_level,
+                      head.table_id};
+  DecodeTable table;
+  std::uint32_t used = 0;
+  if (const Fault fault = read_table(in, table, used); fault != Fault::kNone) return fault;
+  BlockArea area;
+  const Fault opened = open_blocks(in.at + used, in.bytes - used, block_count(target.count), area);
+  if (opened != Fault::kNone) return opened;
+  for (std::uint32_t i = 0; i < area.count; ++i) {
+    ChunkBytes block;
+    if (const Fault fault = block_bytes(area, i, block); fault != Fault::kNone) return fault;
+    Target part = target;
+    part.slot += i * kBlockElements;
+    part.count = block_elements(target.count, i);
+    if (const Fault fault = decode_one(kernels, block, table, part); fault != Fault::kNone) return fault;
+  }
+  return Fault::kNone;
+}
+
+}  // namespace deltawire::gcomp

@@ -33,33 +33,29 @@ def register(
     Args:
         ddp_model: its parameters that require gradients are float32 on the CPU.
         spec: codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)"; equal on all ranks.
-        optimizer: that steps the model, for a codec that cuts what its step can't see of a
-            gradient ("gcomp"); the same kind on all ranks. torch.optim.SGD, Adagrad, RMSprop (not
-            centered, no momentum), Adam or AdamW. Without it such a codec cuts nothing (and a
-            warning is logged). See `deltawire.torch.SignificanceSource`.
+        optimizer: that steps the model (see `SignificanceSource`), for a codec that cuts what its
+            step can't see ("gcomp", which cuts nothing without it); the same kind on all ranks.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
         timeout: seconds that a bucket may take before the ranks give up and name the culprit.
         interface: name or address of the network interface to listen on. Default: the address from
             which packets to MASTER_ADDR leave; loopback where MASTER_ADDR isn't set.
         link: a token bucket on this rank's traffic, to see how a thinner line would do.
-        revert: what becomes of a step that fails: "fold" (its gradient stays in the residual) or
-            "exact" (the residual goes back to what it was; costs a second buffer).
+        revert: of a step that fails, "fold" (its gradient stays in the residual) or "exact" (the
+            residual goes back to what it was; costs a second buffer).
 
     Returns:
         The hook: metrics, state for checkpoints, the typed error when training fails, close().
 
     Raises:
-        DTypeError (a TypeError): not a DDP model, parameters that can't be exchanged, an optimizer
-            that isn't supported or whose state isn't float32 on the CPU.
+        DTypeError (a TypeError): not a DDP model, or parameters or an optimizer that can't be used.
         InvalidArgumentError (a ValueError): world size 1, bad spec or setting, a model that has a
             communication hook already, an optimizer for a codec that makes no use of it.
-        DeltawireError: a rank with other settings ("Mismatch"), a rank that could not register
-            ("Aborted"), ranks that don't connect ("Timeout"); alike on every rank.
+        DeltawireError: alike on every rank: "Mismatch" (a rank with other settings), "Aborted" (a
+            rank could not register), "Timeout" (ranks don't connect).
 
     The one collective on the model's process group waits under that group's timeout.
     """
-    _check_model(ddp_model)
-    group = ddp_model.process_group
+    group = _check_model(ddp_model)
     place = dist.get_rank(group), dist.get_world_size(group)
     offer = bootstrap.Offer()
     own_problem = None
@@ -69,11 +65,7 @@ def register(
         options = _reducer_options(min_elements, revert)
         source = _significance_source(optimizer, spec, names)
         _check_link(link)
-        offer.settings = (
-            f"spec={_core.canonical_spec(spec)} min_elements={min_elements} "
-            f"version={_core.__version__} world_size={place[1]} "
-            f"optimizer={source.name if source else 'none'}"
-        )
+        offer.settings = _settings_text(spec, min_elements, place[1], source)
         listener = bootstrap.listen(interface)
         offer.endpoint = listener.endpoint
     except Exception as cause:
@@ -87,6 +79,17 @@ def register(
     return _attach(Hook(session, names, place, timeout_ms, source), ddp_model)
 
 
+def _settings_text(
+    spec: str, min_elements: int, world_size: int, source: SignificanceSource | None
+) -> str:
+    """What must be equal on all ranks."""
+    return (
+        f"spec={_core.canonical_spec(spec)} min_elements={min_elements} "
+        f"version={_core.__version__} world_size={world_size} "
+        f"optimizer={source.name if source else 'none'}"
+    )
+
+
 def _attach(hook: Hook, ddp_model: DistributedDataParallel) -> Hook:
     """Gives the hook to DDP; closes it if DDP won't have it."""
     try:
@@ -97,8 +100,8 @@ def _attach(hook: Hook, ddp_model: DistributedDataParallel) -> Hook:
     return hook
 
 
-def _check_model(ddp_model: DistributedDataParallel) -> None:
-    """What every rank finds alike, without a word to the others."""
+def _check_model(ddp_model: DistributedDataParallel) -> dist.ProcessGroup:
+    """The model's group, after what every rank finds alike, without a word to the others."""
     if not isinstance(ddp_model, DistributedDataParallel):
         raise DTypeError(
             f"register takes a DistributedDataParallel model, not {type(ddp_model).__name__}; wrap "
@@ -129,6 +132,7 @@ def _check_model(ddp_model: DistributedDataParallel) -> None:
             'torch._dynamo.config.optimize_ddp = "ddp_optimizer"',
             "InvalidArgument",
         )
+    return ddp_model.process_group
 
 
 def _parameter_names(ddp_model: DistributedDataParallel) -> dict[int, str]:

@@ -95,7 +95,7 @@ class SignificanceSource:
                 continue
             state = self._optimizer.state.get(parameter, {})
             name = f"parameter '{names[id(parameter)]}'"
-            _write(_read_moments(*known, state, gradient, name), parameter, gradient, out)
+            _write(_read_moments(*known, state, parameter, name), parameter, out)
             addresses.append(out.data_ptr())
         return memory, addresses
 
@@ -118,17 +118,16 @@ def significance_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -
     source = SignificanceSource(optimizer)
     _check_tensor("the parameter", parameter, parameter)
     out = torch.zeros(parameter.numel(), dtype=torch.float32)
-    like = torch.empty(parameter.shape, dtype=torch.float32)
     for known, candidate in source._known_parameters():
         if candidate is parameter:
             state = optimizer.state.get(parameter, {})
-            _write(_read_moments(*known, state, like, "the parameter"), parameter, like, out)
-    return out.view(parameter.shape)
+            _write(_read_moments(*known, state, parameter, "the parameter"), parameter, out)
+    return out.as_strided(parameter.shape, _gradient_strides(parameter))
 
 
-def _read_moments(settings, moments, state, like, name) -> tuple:
-    """(settings, steps, first moment, second moment) of a parameter with that state, checked
-    against a tensor of the gradient's shape; None where a moment isn't there."""
+def _read_moments(settings, moments, state, parameter, name) -> tuple:
+    """(settings, steps, first moment, second moment) of a parameter with that state, checked;
+    None where a moment isn't there."""
     second_name = moments.second
     steps = int(state.get("step", 0))
     if second_name == "exp_avg_sq" and "max_exp_avg_sq" in state:
@@ -139,24 +138,37 @@ def _read_moments(settings, moments, state, like, name) -> tuple:
     for key in (moments.first, second_name):
         moment = state.get(key) if key else None
         if moment is not None:
-            _check_tensor(f"the optimizer's {key} of {name}", moment, like)
+            _check_tensor(f"the optimizer's {key} of {name}", moment, parameter)
         found.append(moment)
     return settings, steps, *found
 
 
-def _write(known: tuple, parameter, gradient, out: torch.Tensor) -> None:
-    """The significance of one parameter to `out`, in the order of the gradient's memory."""
-    settings, steps, first, second = known
-    values = (parameter.detach(), first, second)
-    theta, first, second = (None if v is None else _flat(v, gradient) for v in values)
+def _write(known: tuple, parameter: torch.Tensor, out: torch.Tensor) -> None:
+    """The significance of one parameter to `out`, in the order of its gradient's memory."""
+    settings, steps, *moments = known
+    strides = _gradient_strides(parameter)
+    theta, first, second = (
+        None if values is None else _in_memory_order(values, strides)
+        for values in (parameter.detach(), *moments)
+    )
     _core.significance(settings, theta, steps, first, second, out.numpy())
 
 
-def _flat(tensor: torch.Tensor, gradient: torch.Tensor):
-    """The tensor's values as a NumPy array in the order of the gradient's memory; no copy where
-    both are laid out alike, as they usually are."""
-    if tensor.stride() != gradient.stride():
-        tensor = torch.empty_strided(gradient.shape, gradient.stride()).copy_(tensor)
+def _gradient_strides(parameter: torch.Tensor) -> tuple[int, ...]:
+    """How DDP lays a gradient out in its bucket: as the parameter, where that is without gaps and
+    overlaps, whatever order its dimensions have (channels_last); else contiguous. (The strides of
+    GradBucket.gradients() are contiguous always, and wrong for such parameters.)"""
+    without_gaps = torch.empty_like(parameter, device="meta").stride()
+    if parameter.stride() == without_gaps:
+        return without_gaps
+    return torch.empty(parameter.shape, device="meta").stride()
+
+
+def _in_memory_order(tensor: torch.Tensor, strides: tuple[int, ...]):
+    """The tensor's values as a NumPy array in the order that these strides give; no copy where it
+    has them, as it usually does."""
+    if tensor.stride() != strides:
+        tensor = torch.empty_strided(tensor.shape, strides).copy_(tensor)
     return tensor.as_strided((tensor.numel(),), (1,)).numpy()
 
 

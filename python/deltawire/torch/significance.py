@@ -132,8 +132,6 @@ def _read_moments(settings, moments, state, parameter, name) -> tuple:
     steps = int(state.get("step", 0))
     if second_name == "exp_avg_sq" and "max_exp_avg_sq" in state:
         second_name = "max_exp_avg_sq"  # amsgrad divides by the largest so far
-    if second_name == "sum" and steps == 0 and settings.initial_accumulator == 0:
-        second_name = None  # nothing has been added up yet
     found = []
     for key in (moments.first, second_name):
         moment = state.get(key) if key else None

@@ -2,8 +2,8 @@
 // subnormals kept.
 //
 // A training framework may run its threads with flush-to-zero on; a residual of 0x0020aac8 then turns into 0
-// on one machine and not on another. Every encode, decode and optimizer step holds a FloatEnvironment while it
-// computes.
+// on one machine and not on another. Every encode, decode and optimizer step holds a FloatEnvironment while
+// it computes.
 #pragma once
 
 #include <cstdint>

@@ -44,6 +44,7 @@ struct CodecInfo {
   bool sparse = false;               // sends few elements: decode accumulates them only, momentum of what was
                                      // sent can be masked
   bool key_value = false;            // takes and gives the key-value form
+  bool significance = false;         // reads TensorView::significance and saves more where it is given
   std::uint64_t chunk_elements = 0;  // a chunk covers this many elements, so a part can be cut between
                                      // frames at its multiples; 0: chunks follow the data, never cut
 };

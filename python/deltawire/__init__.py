@@ -1,6 +1,7 @@
 """deltawire: the state changes of distributed training in far fewer bytes.
 
-Here: the codecs, on NumPy arrays. For training with PyTorch see `deltawire.torch`.
+Here: the codecs and the optimizers, on NumPy arrays. For training with PyTorch see
+`deltawire.torch`.
 """
 
 import math
@@ -10,6 +11,8 @@ import numpy as np
 from deltawire import _core
 from deltawire._core import CodecInfo, LinkShape, ParameterInfo, __version__
 from deltawire.errors import DeltawireError, DTypeError, InvalidArgumentError, make_error
+from deltawire.optimizer import Optimizer
+from deltawire.significance import require_use
 
 __all__ = [
     "CodecInfo",
@@ -17,6 +20,7 @@ __all__ = [
     "DeltawireError",
     "InvalidArgumentError",
     "LinkShape",
+    "Optimizer",
     "ParameterInfo",
     "__version__",
     "codecs",
@@ -30,7 +34,13 @@ def codecs() -> list[CodecInfo]:
     return _core.registered_codecs()
 
 
-def encode(array: np.ndarray, spec: str, *, min_elements: int = 256) -> bytes:
+def encode(
+    array: np.ndarray,
+    spec: str,
+    *,
+    min_elements: int = 256,
+    significance: np.ndarray | None = None,
+) -> bytes:
     """Encodes one array as a .dw file.
 
     Args:
@@ -38,25 +48,42 @@ def encode(array: np.ndarray, spec: str, *, min_elements: int = 256) -> bytes:
             C-contiguous.
         spec: codec and parameters, e.g. "3lc:s=1.75".
         min_elements: arrays below this many elements are stored uncompressed.
+        significance: what the optimizer can see of each element (`Optimizer.significance`), float32
+            of the array's shape, for a codec that cuts by it ("gcomp").
 
     Raises:
         DTypeError (a TypeError): not a float32 array.
-        InvalidArgumentError (a ValueError): unknown codec or parameter, value out of range.
+        InvalidArgumentError (a ValueError): unknown codec or parameter, value out of range;
+            significance of another shape, or for a codec that makes no use of it.
         DeltawireError: a value that the codec can't carry, e.g. NaN ("NotFinite").
     """
+    _check_float32("encode takes", array)
+    if significance is not None:
+        _check_float32("significance takes", significance)
+        if significance.shape != array.shape:
+            raise make_error(
+                "InvalidArgument",
+                f"significance has shape {significance.shape}, the array {array.shape}; give one "
+                "for each element",
+            )
+        require_use(spec, "significance")
+        significance = np.ascontiguousarray(significance)
+    # ascontiguousarray would turn a scalar array into one of a single dimension.
+    contiguous = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    return _core.encode_file(contiguous, spec, min_elements, significance)
+
+
+def _check_float32(what: str, array: np.ndarray) -> None:
     if not isinstance(array, np.ndarray):
         raise make_error(
             "UnsupportedDType",
-            f"encode takes a NumPy array, not {type(array).__name__}; convert it with np.asarray",
+            f"{what} a NumPy array, not {type(array).__name__}; convert it with np.asarray",
         )
     if array.dtype != np.float32 or not array.dtype.isnative:
         raise make_error(
             "UnsupportedDType",
-            f"encode takes float32 arrays, not {array.dtype!r}; convert with .astype(np.float32)",
+            f"{what} float32 arrays, not {array.dtype!r}; convert with .astype(np.float32)",
         )
-    # ascontiguousarray would turn a scalar array into one of a single dimension.
-    contiguous = array if array.flags.c_contiguous else np.ascontiguousarray(array)
-    return _core.encode_file(contiguous, spec, min_elements)
 
 
 def decode(data: bytes, *, max_elements: int = 1 << 28) -> np.ndarray:

@@ -1,8 +1,10 @@
 // The registry and .dw files.
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
@@ -31,13 +33,29 @@ std::string canonical_spec(std::string_view spec) {
   return value_or_raise(make_reducer(spec))->spec();
 }
 
-nb::bytes encode_array(const FloatsIn& values, const std::string& spec, std::uint64_t min_elements) {
+// Whether the codec of a spec, "codec" or "pattern(codec)", reads significance with its parameters.
+bool uses_significance(std::string_view spec) {
+  if (const std::size_t open = spec.rfind('('); open != std::string_view::npos) spec.remove_prefix(open + 1);
+  return value_or_raise(make_codec(spec.substr(0, spec.find(')'))))->info().significance;
+}
+
+nb::bytes encode_array(const FloatsIn& values, const std::string& spec, std::uint64_t min_elements,
+                       const std::optional<FloatsIn>& significance) {
   std::vector<std::uint64_t> shape(values.ndim());
   for (std::size_t i = 0; i < shape.size(); ++i) shape[i] = values.shape(i);
+  TensorView view{values.data(), values.size(), DType::kF32};
+  if (significance) {
+    if (significance->size() != values.size()) {
+      raise({ErrorCode::kInvalidArgument, "significance has " + std::to_string(significance->size()) +
+                                              " elements where the array has " +
+                                              std::to_string(values.size())});
+    }
+    view.significance = significance->data();
+  }
   Result<std::vector<std::byte>> file;
   {
     const nb::gil_scoped_release no_gil;
-    file = encode_file(TensorView{values.data(), values.size(), DType::kF32}, shape, spec, {min_elements});
+    file = encode_file(view, shape, spec, {min_elements});
   }
   const std::vector<std::byte> bytes = value_or_raise(std::move(file));
   return nb::bytes(bytes.data(), bytes.size());
@@ -84,6 +102,8 @@ void bind_registry(nb::module_& module) {
       .def_ro("lossless", &CodecInfo::lossless)
       .def_ro("error_feedback", &CodecInfo::error_feedback, "Keeps a residual of what was not sent.")
       .def_ro("finite_only", &CodecInfo::finite_only, "Refuses NaN and infinities.")
+      .def_ro("significance", &CodecInfo::significance,
+              "Saves more where it is told what the optimizer can see.")
       .def("__repr__", &codec_repr);
   module.def(
       "registered_codecs",
@@ -101,14 +121,17 @@ void bind_codecs(nb::module_& module) {
   bind_registry(module);
   module.def("canonical_spec", &canonical_spec, "spec"_a,
              "The reducer spec with pattern and every parameter spelled out. Raises on a bad spec.");
+  module.def("uses_significance", &uses_significance, "spec"_a,
+             "Whether the spec's codec, with its parameters, reads significance. Raises on a bad spec.");
   nb::class_<FileHeader>(module, "FileHeader", "The head of a .dw file.")
       .def_ro("spec", &FileHeader::codec_spec)
       .def_ro("shape", &FileHeader::shape)
       .def_prop_ro("dtype", [](const FileHeader& header) { return dtype_name(header.dtype); })
       .def_prop_ro("min_elements", [](const FileHeader& header) { return header.policy.min_elements; })
       .def_prop_ro("count", &FileHeader::count, "Elements.");
-  module.def("encode_file", &encode_array, "values"_a, "spec"_a, "min_elements"_a,
-             "The .dw file of a C-contiguous float32 array. Releases the GIL.");
+  module.def(
+      "encode_file", &encode_array, "values"_a, "spec"_a, "min_elements"_a, "significance"_a = nb::none(),
+      "The .dw file of a C-contiguous float32 array; significance: as many float32. Releases the GIL.");
   module.def("read_file_header", &file_header, "data"_a, "The header of a .dw file.");
   module.def("decode_file", &decode_array, "data"_a, "out"_a,
              "Decodes a .dw file into a float32 array of the header's element count. Releases the GIL.");

@@ -5,6 +5,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <nanobind/ndarray.h>
@@ -14,6 +15,7 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
@@ -30,6 +32,8 @@ namespace {
 
 using Address = std::pair<std::string, std::uint16_t>;
 using TensorAt = std::tuple<std::string, std::uintptr_t, std::uint64_t>;
+using SignificantTensorAt = std::tuple<std::string, std::uintptr_t, std::uint64_t, std::uintptr_t>;
+using Submitted = std::vector<std::variant<TensorAt, SignificantTensorAt>>;
 using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // Owns a listener until a session takes it.
@@ -104,14 +108,29 @@ std::unique_ptr<Session> open_session(OpenListener& listener, const MeshOptions&
   return value_or_raise(std::move(session));
 }
 
-void submit(Session& session, const std::vector<TensorAt>& tensors, const Step& step, std::int64_t timeout_ms,
+// The caller's promise, not a cast of convenience: the address of a tensor comes as a number.
+void* at_address(std::uintptr_t address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
+Named named(const TensorAt& tensor) {
+  const auto& [name, address, count] = tensor;
+  return {name, TensorSlot{at_address(address), count, DType::kF32}, 0};
+}
+
+Named named(const SignificantTensorAt& tensor) {
+  const auto& [name, address, count, significance] = tensor;
+  TensorSlot slot{at_address(address), count, DType::kF32};
+  slot.significance = static_cast<const float*>(at_address(significance));
+  return {name, slot, 0};
+}
+
+void submit(Session& session, const Submitted& tensors, const Step& step, std::int64_t timeout_ms,
             nb::callable callback) {
   std::vector<Named> parts;
   parts.reserve(tensors.size());
-  for (const auto& [name, address, count] : tensors) {
-    // The caller's promise, not a cast of convenience: the address of a tensor comes as a number.
-    void* values = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
-    parts.push_back(Named{name, TensorSlot{values, count, DType::kF32}, 0});
+  for (const auto& tensor : tensors) {
+    parts.push_back(std::visit([](const auto& at) { return named(at); }, tensor));
   }
   auto done = std::make_shared<const Callback>(std::move(callback));
   const nb::gil_scoped_release no_gil;
@@ -224,13 +243,13 @@ void bind_sessions(nb::module_& module) {
           "listener"_a, "mesh"_a, "spec"_a, "options"_a, "Connects; blocks up to mesh.connect_timeout_ms.")
       .def(
           "submit",
-          [](SessionHandle& self, const std::vector<TensorAt>& tensors, const Step& step,
-             std::int64_t timeout_ms,
+          [](SessionHandle& self, const Submitted& tensors, const Step& step, std::int64_t timeout_ms,
              nb::callable callback) { submit(*self, tensors, step, timeout_ms, std::move(callback)); },
           "tensors"_a, "step"_a, "timeout_ms"_a, "callback"_a,
           "Queues one bucket: (name, address, element count) of each float32 tensor, which becomes the mean "
-          "over ranks. The memory must stay until callback(error or None, report or None) has run, on the "
-          "communication thread.")
+          "over ranks, and optionally the address of its significance: as many float32, 0 for none. The "
+          "memory "
+          "must stay until callback(error or None, report or None) has run, on the communication thread.")
       .def(
           "abort",
           [](SessionHandle& self, const std::string& reason) {

@@ -23,12 +23,8 @@ struct CodecRow {
 
 // In the order of the ids.
 constexpr std::array kCodecs = {
-    CodecRow{&kFp32Info, make_fp32},
-    CodecRow{&kBf16Info, make_bf16},
-    CodecRow{&kThreelcInfo, make_threelc},
-    CodecRow{&kSbcInfo, make_sbc},
-    CodecRow{&kGcompInfo, make_gcomp},
-    CodecRow{&kFastsgdInfo, make_fastsgd},
+    CodecRow{&kFp32Info, make_fp32}, CodecRow{&kBf16Info, make_bf16},   CodecRow{&kThreelcInfo, make_threelc},
+    CodecRow{&kSbcInfo, make_sbc},   CodecRow{&kGcompInfo, make_gcomp}, CodecRow{&kFastsgdInfo, make_fastsgd},
 };
 
 constexpr auto kInfos = [] {

@@ -14,21 +14,6 @@ std::string quoted(std::string_view text) {
   return "\"" + std::string(text) + "\"";
 }
 
-const SpecParameter* find(const ParsedSpec& spec, std::string_view key) {
-  const auto at = std::find_if(spec.parameters.begin(), spec.parameters.end(),
-                               [key](const SpecParameter& parameter) { return parameter.key == key; });
-  return at == spec.parameters.end() ? nullptr : &*at;
-}
-
-Result<SpecParameter> parse_parameter(std::string_view text, std::string_view spec) {
-  const std::size_t equals = text.find('=');
-  if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size()) {
-    return fail(ErrorCode::kInvalidArgument, "spec " + quoted(spec) + ": " + quoted(text) +
-                                                 " is not a parameter: write name:key=value,key=value");
-  }
-  return SpecParameter{text.substr(0, equals), text.substr(equals + 1)};
-}
-
 std::optional<float> number_in(std::string_view text, const FloatRange& range) {
   float value = 0;
   const char* end = text.data() + text.size();
@@ -49,29 +34,6 @@ tl::unexpected<Error> out_of_range(const ParsedSpec& spec, const SpecParameter& 
 
 }  // namespace
 
-Result<ParsedSpec> parse_spec(std::string_view text) {
-  ParsedSpec spec;
-  const std::size_t colon = text.find(':');
-  spec.name = text.substr(0, colon);
-  if (spec.name.empty()) {
-    return fail(ErrorCode::kInvalidArgument,
-                "spec " + quoted(text) + " names no codec: write name or " + "name:key=value,key=value");
-  }
-  if (colon == std::string_view::npos) return spec;
-  for (std::string_view rest = text.substr(colon + 1);;) {
-    const std::size_t comma = rest.find(',');
-    const auto parameter = parse_parameter(rest.substr(0, comma), text);
-    if (!parameter) return forward_error(parameter);
-    if (find(spec, parameter->key) != nullptr) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "spec " + quoted(text) + " gives " + quoted(parameter->key) + " twice: keep one");
-    }
-    spec.parameters.push_back(*parameter);
-    if (comma == std::string_view::npos) return spec;
-    rest.remove_prefix(comma + 1);
-  }
-}
-
 Status check_parameter_names(const ParsedSpec& spec, const CodecInfo& info) {
   for (const SpecParameter& given : spec.parameters) {
     const bool known =
@@ -90,14 +52,14 @@ Status check_parameter_names(const ParsedSpec& spec, const CodecInfo& info) {
 }
 
 Result<float> float_parameter(const ParsedSpec& spec, std::string_view key, const FloatRange& range) {
-  const SpecParameter* given = find(spec, key);
+  const SpecParameter* given = find_parameter(spec, key);
   if (given == nullptr) return range.default_value;
   if (const auto value = number_in(given->value, range)) return *value;
   return out_of_range(spec, *given, range);
 }
 
 Result<float> fraction_parameter(const ParsedSpec& spec, std::string_view key, const FloatRange& range) {
-  const SpecParameter* given = find(spec, key);
+  const SpecParameter* given = find_parameter(spec, key);
   if (given == nullptr || !given->value.ends_with('%')) return float_parameter(spec, key, range);
   // As text, so that it is rounded once: 0.1 / 100 in float32 need not be the float32 nearest to 0.001.
   const std::string text = std::string(given->value.substr(0, given->value.size() - 1)) + "e-2";
@@ -107,7 +69,7 @@ Result<float> fraction_parameter(const ParsedSpec& spec, std::string_view key, c
 
 Result<std::size_t> choice_parameter(const ParsedSpec& spec, std::string_view key,
                                      std::span<const std::string_view> choices, std::size_t default_choice) {
-  const SpecParameter* given = find(spec, key);
+  const SpecParameter* given = find_parameter(spec, key);
   if (given == nullptr) return default_choice;
   const auto at = std::find(choices.begin(), choices.end(), given->value);
   if (at != choices.end()) return static_cast<std::size_t>(at - choices.begin());

@@ -1,30 +1,16 @@
-// Spec strings: "name" or "name:key=value,key=value", the text from which a codec is made.
+// The parameters of a codec's spec string (base/spec_text.h takes the text apart).
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "base/spec_text.h"
 #include "deltawire/codec.h"
 #include "deltawire/result.h"
 
 namespace deltawire {
-
-struct SpecParameter {
-  std::string_view key;
-  std::string_view value;
-};
-
-// A spec string taken apart; the views lie in the text that was parsed.
-struct ParsedSpec {
-  std::string_view name;
-  std::vector<SpecParameter> parameters;  // in the order of the text; no key twice
-};
-
-// Splits `text`. kInvalidArgument for an empty name or parameter, a parameter without '=', or a key twice.
-Result<ParsedSpec> parse_spec(std::string_view text);
 
 // kInvalidArgument for a key that `info` doesn't list; the message lists those that it does.
 Status check_parameter_names(const ParsedSpec& spec, const CodecInfo& info);

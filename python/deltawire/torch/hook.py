@@ -9,6 +9,7 @@ from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.torch import interrupt
 from deltawire.torch.ledger import Ledger
+from deltawire.torch.significance import SignificanceSource
 
 _STATE_VERSION = 1
 
@@ -30,12 +31,18 @@ class Hook:
     """
 
     def __init__(
-        self, session: _core.Session, names: dict[int, str], place: tuple[int, int], timeout_ms: int
+        self,
+        session: _core.Session,
+        names: dict[int, str],
+        place: tuple[int, int],
+        timeout_ms: int,
+        source: SignificanceSource | None = None,
     ) -> None:
         self.rank, self.world_size = place
         self.spec = session.spec
         self._session = session
         self._names = names  # id(parameter) -> its name: residuals survive every rebuild of buckets
+        self._source = source  # of what the optimizer can see; None: nothing may be cut by it
         self._ledger = Ledger(self.rank)
         self._step = 0
         self._next_bucket = 0
@@ -90,10 +97,16 @@ class Hook:
             (self._names[id(parameter)], gradient.data_ptr(), gradient.numel())
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
         ]
+        source, index, memory = self._source, bucket.index(), None
+        if source is not None:
+            memory, addresses = source.of_bucket(bucket, self._names)
+            tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
         ledger = self._ledger
 
         def complete(error, report):
             try:
+                if source is not None:
+                    source.give_back(index, memory)
                 if error is None:
                     ledger.add(report, last)
                 else:

@@ -1,5 +1,6 @@
 """register(): checks, meets the other ranks, and gives the DDP model its hook."""
 
+import logging
 import math
 
 import torch
@@ -8,14 +9,19 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
 from deltawire.errors import DTypeError, InvalidArgumentError, make_error
+from deltawire.significance import require_use
 from deltawire.torch import bootstrap
 from deltawire.torch.hook import Hook
+from deltawire.torch.significance import SignificanceSource
+
+logger = logging.getLogger("deltawire")
 
 
 def register(
     ddp_model: DistributedDataParallel,
     spec: str,
     *,
+    optimizer: torch.optim.Optimizer | None = None,
     min_elements: int = 256,
     timeout: float = 120.0,
     interface: str | None = None,
@@ -27,28 +33,29 @@ def register(
     Args:
         ddp_model: its parameters that require gradients are float32 on the CPU.
         spec: codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)"; equal on all ranks.
+        optimizer: that steps the model (see `SignificanceSource`), for a codec that cuts what its
+            step can't see ("gcomp", which cuts nothing without it); the same kind on all ranks.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
         timeout: seconds that a bucket may take before the ranks give up and name the culprit.
         interface: name or address of the network interface to listen on. Default: the address from
             which packets to MASTER_ADDR leave; loopback where MASTER_ADDR isn't set.
         link: a token bucket on this rank's traffic, to see how a thinner line would do.
-        revert: what becomes of a step that fails: "fold" (its gradient stays in the residual) or
-            "exact" (the residual goes back to what it was; costs a second buffer).
+        revert: of a step that fails, "fold" (its gradient stays in the residual) or "exact" (the
+            residual goes back to what it was; costs a second buffer).
 
     Returns:
         The hook: metrics, state for checkpoints, the typed error when training fails, close().
 
     Raises:
-        DTypeError (a TypeError): not a DDP model, or parameters that can't be exchanged.
+        DTypeError (a TypeError): not a DDP model, or parameters or an optimizer that can't be used.
         InvalidArgumentError (a ValueError): world size 1, bad spec or setting, a model that has a
-            communication hook already.
-        DeltawireError: a rank with other settings ("Mismatch"), a rank that could not register
-            ("Aborted"), ranks that don't connect ("Timeout"); alike on every rank.
+            communication hook already, an optimizer for a codec that makes no use of it.
+        DeltawireError: alike on every rank: "Mismatch" (a rank with other settings), "Aborted" (a
+            rank could not register), "Timeout" (ranks don't connect).
 
     The one collective on the model's process group waits under that group's timeout.
     """
-    _check_model(ddp_model)
-    group = ddp_model.process_group
+    group = _check_model(ddp_model)
     place = dist.get_rank(group), dist.get_world_size(group)
     offer = bootstrap.Offer()
     own_problem = None
@@ -56,11 +63,9 @@ def register(
         names = _parameter_names(ddp_model)
         timeout_ms = _timeout_in_ms(timeout)
         options = _reducer_options(min_elements, revert)
+        source = _significance_source(optimizer, spec, names)
         _check_link(link)
-        offer.settings = (
-            f"spec={_core.canonical_spec(spec)} min_elements={min_elements} "
-            f"version={_core.__version__} world_size={place[1]}"
-        )
+        offer.settings = _settings_text(spec, min_elements, place[1], source)
         listener = bootstrap.listen(interface)
         offer.endpoint = listener.endpoint
     except Exception as cause:
@@ -71,7 +76,18 @@ def register(
         raise own_problem
     bootstrap.check(offers)
     session = _core.Session(listener, bootstrap.mesh_of(offers, place[0], link), spec, options)
-    return _attach(Hook(session, names, place, timeout_ms), ddp_model)
+    return _attach(Hook(session, names, place, timeout_ms, source), ddp_model)
+
+
+def _settings_text(
+    spec: str, min_elements: int, world_size: int, source: SignificanceSource | None
+) -> str:
+    """What must be equal on all ranks."""
+    return (
+        f"spec={_core.canonical_spec(spec)} min_elements={min_elements} "
+        f"version={_core.__version__} world_size={world_size} "
+        f"optimizer={source.name if source else 'none'}"
+    )
 
 
 def _attach(hook: Hook, ddp_model: DistributedDataParallel) -> Hook:
@@ -84,8 +100,8 @@ def _attach(hook: Hook, ddp_model: DistributedDataParallel) -> Hook:
     return hook
 
 
-def _check_model(ddp_model: DistributedDataParallel) -> None:
-    """What every rank finds alike, without a word to the others."""
+def _check_model(ddp_model: DistributedDataParallel) -> dist.ProcessGroup:
+    """The model's group, after what every rank finds alike, without a word to the others."""
     if not isinstance(ddp_model, DistributedDataParallel):
         raise DTypeError(
             f"register takes a DistributedDataParallel model, not {type(ddp_model).__name__}; wrap "
@@ -116,6 +132,7 @@ def _check_model(ddp_model: DistributedDataParallel) -> None:
             'torch._dynamo.config.optimize_ddp = "ddp_optimizer"',
             "InvalidArgument",
         )
+    return ddp_model.process_group
 
 
 def _parameter_names(ddp_model: DistributedDataParallel) -> dict[int, str]:
@@ -134,6 +151,24 @@ def _parameter_names(ddp_model: DistributedDataParallel) -> dict[int, str]:
             )
         names[id(parameter)] = name
     return names
+
+
+def _significance_source(
+    optimizer: torch.optim.Optimizer | None, spec: str, names: dict[int, str]
+) -> SignificanceSource | None:
+    """None without an optimizer."""
+    if optimizer is None:
+        if _core.uses_significance(spec):
+            logger.warning(
+                "'%s' cuts what the optimizer can't see of a gradient, but no optimizer= was "
+                "given: nothing is cut",
+                spec,
+            )
+        return None
+    source = SignificanceSource(optimizer)
+    source.require_any_of(names)
+    require_use(spec, "optimizer=")
+    return source
 
 
 def _reducer_options(min_elements: int, revert: str) -> _core.ReducerOptions:

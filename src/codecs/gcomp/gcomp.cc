@@ -72,7 +72,7 @@ constexpr ParameterInfo kParameters[] = {
     {"lossless", "on or off", "off", "on: every bit is kept, subnormals and signs of zeros too"},
 };
 
-constexpr CodecInfo info_with(bool lossless) noexcept {
+constexpr CodecInfo info_with(bool lossless, bool significance) noexcept {
   return {
       .id = 5,
       .name = "gcomp",
@@ -83,18 +83,21 @@ constexpr CodecInfo info_with(bool lossless) noexcept {
       .lossless = lossless,
       .error_feedback = false,
       .finite_only = false,
+      .significance = significance,
       .chunk_elements = kChunkElements,
   };
 }
 
-constinit const CodecInfo kLosslessInfo = info_with(true);
+constinit const CodecInfo kLosslessInfo = info_with(true, false);
+constinit const CodecInfo kUniformCutInfo = info_with(false, false);
 
 class Gcomp final : public Codec {
  public:
   explicit Gcomp(const Parameters& parameters) noexcept : parameters_(parameters) {}
 
   const CodecInfo& info() const noexcept override {
-    return parameters_.lossless ? kLosslessInfo : kGcompInfo;
+    if (parameters_.lossless) return kLosslessInfo;
+    return parameters_.cut == 0 ? kGcompInfo : kUniformCutInfo;
   }
 
   std::string spec() const override {
@@ -177,7 +180,7 @@ class Gcomp final : public Codec {
 
 }  // namespace
 
-constinit const CodecInfo kGcompInfo = info_with(false);
+constinit const CodecInfo kGcompInfo = info_with(false, true);
 
 Result<std::unique_ptr<const Codec>> make_gcomp(const ParsedSpec& spec) {
   const auto lossless = choice_parameter(spec, "lossless", kSwitch, 1);

@@ -1,0 +1,127 @@
+"""Optimizers on NumPy arrays, with the steps of torch.optim and their significance."""
+
+import numpy as np
+
+from deltawire import _core
+from deltawire.errors import make_error
+
+
+class Optimizer:
+    """SGD, Momentum, Nesterov, AdaGrad, RMSProp, Adam or AdamW on the caller's arrays, in place.
+
+    Tensors are known by name; their moments appear with their first step. Arrays are float32 and
+    C-contiguous, of any shape, the same element count in every step. The arithmetic is float32 in a
+    fixed order: the same input gives the same bits on every machine.
+
+    Args:
+        spec: kind and hyper-parameters, e.g. "adam:lr=0.001,beta1=0.9"; what isn't given is
+            PyTorch's default (momentum 0.9). Kinds: sgd, momentum, nesterov, adagrad, rmsprop,
+            adam, adamw.
+
+    Raises:
+        InvalidArgumentError (a ValueError): unknown kind or parameter, value out of range; from
+            the methods: another element count, keys that don't grow. Then nothing has changed.
+        DTypeError (a TypeError): not such an array.
+
+    Thread rule: one thread at a time.
+    """
+
+    def __init__(self, spec: str) -> None:
+        self._core = _core.Optimizer(spec)
+
+    @property
+    def spec(self) -> str:
+        """Canonical: every parameter spelled out."""
+        return self._core.spec
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the steps to come; may be set, for schedules."""
+        return self._core.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        self._core.learning_rate = rate
+
+    def step(self, tensor: str, parameters: np.ndarray, gradient: np.ndarray) -> None:
+        """One step of the tensor."""
+        self._core.step(
+            tensor, _floats("parameters", parameters, True), _floats("gradient", gradient)
+        )
+
+    def step_pairs(
+        self, tensor: str, parameters: np.ndarray, keys: np.ndarray, values: np.ndarray
+    ) -> None:
+        """One step with a gradient in key-value form: values[i] belongs to element keys[i].
+
+        Lazy, as torch.optim.SparseAdam: an element without a key is as it was, moments included.
+        With every key present it is `step`, bit for bit.
+
+        Args:
+            tensor, parameters: as in `step`; keys count in C order.
+            keys: uint32, strictly increasing.
+            values: float32, as many.
+        """
+        if not isinstance(keys, np.ndarray) or keys.dtype != np.uint32 or keys.ndim != 1:
+            raise make_error(
+                "UnsupportedDType",
+                "keys must be a one-dimensional array of uint32; convert with .astype(np.uint32)",
+            )
+        self._core.step_pairs(
+            tensor,
+            _floats("parameters", parameters, True),
+            np.ascontiguousarray(keys),
+            _floats("values", values),
+        )
+
+    def significance(
+        self, tensor: str, parameters: np.ndarray, out: np.ndarray | None = None
+    ) -> np.ndarray:
+        """What the tensor's coming step can see of a gradient, for `encode(significance=)`.
+
+        The numerator of GComp's delta (table 2): the lowest n bits of a gradient's mantissa fall
+        off in the update where abs(significance) > 2**n * abs(gradient). 0 where nothing may be
+        cut: before the first step of an optimizer with a second moment, at learning rate 0.
+
+        Args:
+            tensor, parameters: as in `step`; nothing is changed.
+            out: where it is written and returned; a new array if left out.
+        """
+        values = _floats("parameters", parameters)
+        if out is None:
+            out = np.empty(parameters.shape, dtype=np.float32)
+        self._core.significance(tensor, values, _floats("out", out, True))
+        return out
+
+    def steps_of(self, tensor: str) -> int:
+        """Steps that the tensor has had."""
+        return self._core.steps_of(tensor)
+
+    def save(self) -> bytes:
+        """All moments and step counts; the settings are not in them."""
+        return self._core.save()
+
+    def load(self, state: bytes) -> None:
+        """Puts back what `save` gave, for the same kind of optimizer.
+
+        Raises DeltawireError ("Truncated", "Corrupt", "UnsupportedVersion", "Mismatch") and
+        changes nothing where it can't.
+        """
+        self._core.load(np.frombuffer(state, dtype=np.uint8))
+
+
+def _floats(what: str, array: np.ndarray, writable: bool = False) -> np.ndarray:
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32 or not array.dtype.isnative:
+        kind = repr(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
+        raise make_error(
+            "UnsupportedDType",
+            f"{what} must be a float32 NumPy array, not {kind}; convert with .astype(np.float32)",
+        )
+    if not writable:
+        return np.ascontiguousarray(array)
+    if not array.flags.c_contiguous or not array.flags.writeable:
+        raise make_error(
+            "InvalidArgument",
+            f"{what} is written in place and must be C-contiguous and writable; pass such an array",
+        )
+    return array

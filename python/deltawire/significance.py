@@ -1,0 +1,15 @@
+"""Whether a spec's codec cuts by significance: what the optimizer can see of a gradient."""
+
+from deltawire import _core
+from deltawire.errors import make_error
+
+
+def require_use(spec: str, argument: str) -> None:
+    """Raises InvalidArgumentError where `argument` would have no effect, or the spec is bad."""
+    if _core.uses_significance(spec):
+        return
+    users = [info.name for info in _core.registered_codecs() if info.significance]
+    advice = f", or use a codec that cuts by it: {', '.join(users)}" if users else ""
+    raise make_error(
+        "InvalidArgument", f"{argument} has no effect with '{spec}'; leave it out{advice}"
+    )

@@ -1,0 +1,242 @@
+"""What a torch optimizer can see of each gradient (GComp, table 2), bucket by bucket."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+
+from deltawire import _core
+from deltawire.errors import DTypeError, make_error
+
+_SUPPORTED = "torch.optim.SGD, Adagrad, RMSprop, Adam and AdamW"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Moments:
+    """Where an optimizer's state of a parameter keeps its moments; None: it has none."""
+
+    first: str | None = None
+    second: str | None = None
+
+
+class SignificanceSource:
+    """Computes, for the parameters of a bucket, what the optimizer's coming step can see.
+
+    Reads the optimizer's param_groups and state anew for every bucket: schedules, loaded states and
+    added groups are followed. A parameter in no group has no significance: nothing of its gradient
+    is cut. So has one whose optimizer has no second moment yet (its first step).
+
+    `maximize` and Adam's `amsgrad` are supported: they change the gradient's sign, and which second
+    moment divides. Gradients that are scaled up (a GradScaler) or clipped afterwards have less cut
+    than they could.
+
+    Args:
+        optimizer: torch.optim.SGD, Adagrad, RMSprop (neither centered nor with momentum), Adam or
+            AdamW; no subclass, whose step may differ.
+
+    Raises:
+        DTypeError (a TypeError): not a torch optimizer, another one, or a subclass.
+        InvalidArgumentError (a ValueError): a setting whose significance is not known.
+
+    Thread rule: one thread at a time.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        if type(optimizer) not in _SETTINGS:
+            raise DTypeError(
+                f"optimizer={type(optimizer).__name__} is not supported: its significance is known "
+                f"for {_SUPPORTED} themselves, not for subclasses; leave optimizer out and nothing "
+                "is cut",
+                "UnsupportedDType",
+            )
+        self._optimizer = optimizer
+        self._settings_of = _SETTINGS[type(optimizer)]
+        self._buffers: dict[int, torch.Tensor] = {}  # by bucket; one in use is not in here
+        for known, parameter in self._known_parameters():
+            _read_moments(*known, optimizer.state.get(parameter, {}), parameter, "a parameter")
+
+    @property
+    def name(self) -> str:
+        """The optimizer's, equal on ranks that use the same kind."""
+        return type(self._optimizer).__name__
+
+    def require_any_of(self, names: dict[int, str]) -> None:
+        """Raises InvalidArgumentError where the optimizer steps none of these parameters, given as
+        id -> name."""
+        if not any(id(parameter) in names for _, parameter in self._known_parameters()):
+            raise make_error(
+                "InvalidArgument",
+                f"optimizer={self.name} holds none of the model's parameters; pass the optimizer "
+                "that steps this model",
+            )
+
+    def of_bucket(
+        self, bucket: dist.GradBucket, names: dict[int, str]
+    ) -> tuple[torch.Tensor, list[int]]:
+        """Memory to be kept while the bucket is exchanged, and in it the address of each
+        parameter's significance (0: none), laid out as the bucket's gradients.
+
+        Raises DTypeError where a moment isn't float32 on the CPU, InvalidArgumentError where a
+        setting has become one that isn't supported.
+        """
+        needed = bucket.buffer().numel()
+        memory = self._buffers.pop(bucket.index(), None)
+        if memory is None or memory.numel() != needed:
+            memory = torch.empty(needed, dtype=torch.float32)
+        by_parameter = {id(parameter): known for known, parameter in self._known_parameters()}
+        addresses, first = [], 0
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+            out = memory[first : first + gradient.numel()]
+            first += gradient.numel()
+            known = by_parameter.get(id(parameter))
+            if known is None:
+                addresses.append(0)
+                continue
+            state = self._optimizer.state.get(parameter, {})
+            name = f"parameter '{names[id(parameter)]}'"
+            _write(_read_moments(*known, state, parameter, name), parameter, out)
+            addresses.append(out.data_ptr())
+        return memory, addresses
+
+    def give_back(self, index: int, memory: torch.Tensor) -> None:
+        """Ends the use of a bucket's memory: the bucket's next step may take it."""
+        self._buffers[index] = memory
+
+    def _known_parameters(self) -> Iterator[tuple[tuple, torch.Tensor]]:
+        """((settings, moments), parameter) of every parameter in a group, as the groups are now."""
+        for group in self._optimizer.param_groups:
+            known = self._settings_of(group)
+            for parameter in group["params"]:
+                yield known, parameter
+
+
+def significance_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> torch.Tensor:
+    """What the optimizer's coming step can see of the parameter's gradient, as a new tensor of its
+    shape; zeros, by which nothing may be cut, for a parameter in none of its groups. Errors: as
+    `SignificanceSource`. See `deltawire.Optimizer.significance`."""
+    source = SignificanceSource(optimizer)
+    _check_tensor("the parameter", parameter, parameter)
+    out = torch.zeros(parameter.numel(), dtype=torch.float32)
+    for known, candidate in source._known_parameters():
+        if candidate is parameter:
+            state = optimizer.state.get(parameter, {})
+            _write(_read_moments(*known, state, parameter, "the parameter"), parameter, out)
+    return out.as_strided(parameter.shape, _gradient_strides(parameter))
+
+
+def _read_moments(settings, moments, state, parameter, name) -> tuple:
+    """(settings, steps, first moment, second moment) of a parameter with that state, checked;
+    None where a moment isn't there."""
+    second_name = moments.second
+    steps = int(state.get("step", 0))
+    if second_name == "exp_avg_sq" and "max_exp_avg_sq" in state:
+        second_name = "max_exp_avg_sq"  # amsgrad divides by the largest so far
+    found = []
+    for key in (moments.first, second_name):
+        moment = state.get(key) if key else None
+        if moment is not None:
+            _check_tensor(f"the optimizer's {key} of {name}", moment, parameter)
+        found.append(moment)
+    return settings, steps, *found
+
+
+def _write(known: tuple, parameter: torch.Tensor, out: torch.Tensor) -> None:
+    """The significance of one parameter to `out`, in the order of its gradient's memory."""
+    settings, steps, *moments = known
+    strides = _gradient_strides(parameter)
+    theta, first, second = (
+        None if values is None else _in_memory_order(values, strides)
+        for values in (parameter.detach(), *moments)
+    )
+    _core.significance(settings, theta, steps, first, second, out.numpy())
+
+
+def _gradient_strides(parameter: torch.Tensor) -> tuple[int, ...]:
+    """How DDP lays a gradient out in its bucket: as the parameter, where that is without gaps and
+    overlaps, whatever order its dimensions have (channels_last); else contiguous. (The strides of
+    GradBucket.gradients() are contiguous always, and wrong for such parameters.)"""
+    without_gaps = torch.empty_like(parameter, device="meta").stride()
+    if parameter.stride() == without_gaps:
+        return without_gaps
+    return torch.empty(parameter.shape, device="meta").stride()
+
+
+def _in_memory_order(tensor: torch.Tensor, strides: tuple[int, ...]):
+    """The tensor's values as a NumPy array in the order that these strides give; no copy where it
+    has them, as it usually does."""
+    if tensor.stride() != strides:
+        tensor = torch.empty_strided(tensor.shape, strides).copy_(tensor)
+    return tensor.as_strided((tensor.numel(),), (1,)).numpy()
+
+
+def _check_tensor(what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
+    if tensor.dtype != torch.float32 or tensor.device.type != "cpu" or tensor.shape != like.shape:
+        raise make_error(
+            "UnsupportedDType",
+            f"{what} is {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device} where "
+            f"float32 of shape {tuple(like.shape)} on the CPU is due; keep parameters and the "
+            "optimizer's state so, or leave optimizer= out",
+        )
+
+
+def _sgd(group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
+    if group["momentum"] == 0:
+        return _with(_core.OptimizerSettings("sgd"), group), _Moments()
+    settings = _core.OptimizerSettings("nesterov" if group["nesterov"] else "momentum")
+    settings.momentum = float(group["momentum"])
+    settings.dampening = float(group["dampening"])
+    return _with(settings, group), _Moments(first="momentum_buffer")
+
+
+def _adagrad(group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
+    settings = _core.OptimizerSettings("adagrad")
+    settings.lr_decay = float(group["lr_decay"])
+    settings.eps = float(group["eps"])
+    settings.initial_accumulator = float(group["initial_accumulator_value"])
+    return _with(settings, group), _Moments(second="sum")
+
+
+def _rmsprop(group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
+    for name in ("centered", "momentum"):
+        if group[name]:
+            raise make_error(
+                "InvalidArgument",
+                f"RMSprop({name}={group[name]}) is not supported: what its step sees of a gradient "
+                f"is known without {name} only; leave {name} out, or optimizer= (then nothing is "
+                "cut)",
+            )
+    settings = _core.OptimizerSettings("rmsprop")
+    settings.alpha = float(group["alpha"])
+    settings.eps = float(group["eps"])
+    return _with(settings, group), _Moments(second="square_avg")
+
+
+def _adam(group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
+    settings = _core.OptimizerSettings("adamw" if group.get("decoupled_weight_decay") else "adam")
+    return _with_betas(settings, group)
+
+
+def _adamw(group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
+    return _with_betas(_core.OptimizerSettings("adamw"), group)
+
+
+def _with_betas(settings, group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
+    settings.beta1, settings.beta2 = map(float, group["betas"])
+    settings.eps = float(group["eps"])
+    return _with(settings, group), _Moments("exp_avg", "exp_avg_sq")
+
+
+def _with(settings: _core.OptimizerSettings, group: dict) -> _core.OptimizerSettings:
+    settings.learning_rate = float(group["lr"])
+    settings.weight_decay = float(group["weight_decay"])
+    return settings
+
+
+_SETTINGS = {
+    torch.optim.SGD: _sgd,
+    torch.optim.Adagrad: _adagrad,
+    torch.optim.RMSprop: _rmsprop,
+    torch.optim.Adam: _adam,
+    torch.optim.AdamW: _adamw,
+}

@@ -1,0 +1,141 @@
+// Optimizers, and significance for any optimizer's state.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include "bindings.h"
+#include "deltawire/optimizer.h"
+#include "python_error.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace deltawire::python {
+namespace {
+
+using FloatsIn = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using FloatsInPlace = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
+using KeysIn = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+std::span<const float> span_of(const FloatsIn& array) {
+  return {array.data(), array.size()};
+}
+
+std::span<const float> span_of(const std::optional<FloatsIn>& array) {
+  return array ? span_of(*array) : std::span<const float>{};
+}
+
+std::span<float> span_of(const FloatsInPlace& array) {
+  return {array.data(), array.size()};
+}
+
+void step(Optimizer& self, std::string_view tensor, const FloatsInPlace& parameters,
+          const FloatsIn& gradient) {
+  Status stepped;
+  {
+    const nb::gil_scoped_release no_gil;
+    stepped = self.step(tensor, span_of(parameters), span_of(gradient));
+  }
+  raise_if_failed(stepped);
+}
+
+void step_pairs(Optimizer& self, std::string_view tensor, const FloatsInPlace& parameters, const KeysIn& keys,
+                const FloatsIn& values) {
+  Status stepped;
+  {
+    const nb::gil_scoped_release no_gil;
+    stepped = self.step(tensor, span_of(parameters), std::span(keys.data(), keys.size()), span_of(values));
+  }
+  raise_if_failed(stepped);
+}
+
+void significance_of(const Optimizer& self, std::string_view tensor, const FloatsIn& parameters,
+                     const FloatsInPlace& out) {
+  Status written;
+  {
+    const nb::gil_scoped_release no_gil;
+    written = self.significance(tensor, span_of(parameters), span_of(out));
+  }
+  raise_if_failed(written);
+}
+
+void write_significance(const OptimizerSettings& settings, const FloatsIn& parameters, std::uint64_t steps,
+                        const std::optional<FloatsIn>& first, const std::optional<FloatsIn>& second,
+                        const FloatsInPlace& out) {
+  Status written;
+  {
+    const nb::gil_scoped_release no_gil;
+    written =
+        significance(settings, span_of(parameters), {steps, span_of(first), span_of(second)}, span_of(out));
+  }
+  raise_if_failed(written);
+}
+
+void bind_settings(nb::module_& module) {
+  using S = OptimizerSettings;
+  nb::class_<S>(module, "OptimizerSettings", "An optimizer's kind and hyper-parameters.")
+      .def(
+          "__init__",
+          [](S* self, std::string_view spec) { new (self) S(value_or_raise(parse_optimizer(spec))); },
+          "spec"_a, "From a spec such as 'adam:lr=0.001'.")
+      .def_prop_ro("spec", &optimizer_spec, "Canonical.")
+      .def_rw("learning_rate", &S::learning_rate)
+      .def_rw("weight_decay", &S::weight_decay)
+      .def_rw("momentum", &S::momentum)
+      .def_rw("dampening", &S::dampening)
+      .def_rw("alpha", &S::alpha)
+      .def_rw("beta1", &S::beta1)
+      .def_rw("beta2", &S::beta2)
+      .def_rw("eps", &S::eps)
+      .def_rw("lr_decay", &S::lr_decay)
+      .def_rw("initial_accumulator", &S::initial_accumulator);
+}
+
+}  // namespace
+
+void bind_optimizers(nb::module_& module) {
+  bind_settings(module);
+  nb::class_<Optimizer>(module, "Optimizer", "State and steps; one thread at a time.")
+      .def(
+          "__init__",
+          [](Optimizer* self, std::string_view spec) {
+            new (self) Optimizer(value_or_raise(make_optimizer(spec)));
+          },
+          "spec"_a)
+      .def_prop_ro("spec", &Optimizer::spec)
+      .def_prop_rw(
+          "learning_rate", [](const Optimizer& self) { return self.settings().learning_rate; },
+          [](Optimizer& self, double rate) { raise_if_failed(self.set_learning_rate(rate)); })
+      .def("step", &step, "tensor"_a, "parameters"_a.noconvert(), "gradient"_a.noconvert())
+      .def("step_pairs", &step_pairs, "tensor"_a, "parameters"_a.noconvert(), "keys"_a.noconvert(),
+           "values"_a.noconvert())
+      .def("significance", &significance_of, "tensor"_a, "parameters"_a.noconvert(), "out"_a.noconvert())
+      .def(
+          "steps_of",
+          [](const Optimizer& self, std::string_view tensor) { return self.moments(tensor).steps; },
+          "tensor"_a)
+      .def("save",
+           [](const Optimizer& self) {
+             const auto state = self.save();
+             return nb::bytes(state.data(), state.size());
+           })
+      .def(
+          "load",
+          [](Optimizer& self, const BytesIn& state) {
+            raise_if_failed(self.load({reinterpret_cast<const std::byte*>(state.data()), state.size()}));
+          },
+          "state"_a);
+  module.def("significance", &write_significance, "settings"_a, "parameters"_a.noconvert(), "steps"_a,
+             nb::arg("first").noconvert().none(), nb::arg("second").noconvert().none(), "out"_a.noconvert(),
+             "Writes the significance of the coming step; moments: those after `steps` steps, None where "
+             "there are none. Releases the GIL.");
+}
+
+}  // namespace deltawire::python

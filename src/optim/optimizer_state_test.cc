@@ -1,0 +1,106 @@
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/crc32c.h"
+#include "base/little_endian.h"
+#include "optim/optimizer_testing.h"
+
+namespace deltawire {
+namespace {
+
+using testing::bits_of;
+using testing::kOptimizerSpecs;
+using testing::optimizer_of;
+using testing::random_values;
+
+Optimizer after_three_steps(std::string_view spec, std::vector<float>& parameters) {
+  Optimizer optimizer = optimizer_of(spec);
+  std::vector<float> other(3, 1.0F);
+  for (std::uint64_t t = 0; t < 3; ++t) {
+    EXPECT_TRUE(optimizer.step("w", parameters, random_values(parameters.size(), t)));
+    EXPECT_TRUE(optimizer.step("another tensor", other, random_values(3, t)));
+  }
+  return optimizer;
+}
+
+void repair_checksum(std::vector<std::byte>& state) {
+  store_le<std::uint32_t>(state.data() + state.size() - 4, crc32c(Bytes(state).first(state.size() - 4)));
+}
+
+TEST(OptimizerState, LoadedStateGoesOnBitForBit) {
+  for (const auto spec : kOptimizerSpecs) {
+    std::vector<float> parameters = random_values(31, 1);
+    Optimizer saved = after_three_steps(spec, parameters);
+    std::vector<float> loaded_parameters = parameters;
+    Optimizer loaded = optimizer_of(spec);
+    ASSERT_TRUE(loaded.load(saved.save()));
+    EXPECT_EQ(loaded.save(), saved.save());
+    EXPECT_EQ(loaded.moments("w").steps, 3U);
+    ASSERT_TRUE(saved.step("w", parameters, random_values(31, 9)));
+    ASSERT_TRUE(loaded.step("w", loaded_parameters, random_values(31, 9)));
+    EXPECT_EQ(bits_of(parameters), bits_of(loaded_parameters)) << spec;
+  }
+}
+
+TEST(OptimizerState, AnotherKindsStateIsRefused) {
+  std::vector<float> parameters = random_values(5, 1);
+  const auto state = after_three_steps("adam", parameters).save();
+  EXPECT_EQ(optimizer_of("adamw").load(state).error().code, ErrorCode::kMismatch);
+  EXPECT_TRUE(optimizer_of("adam:lr=0.5,beta1=0.1").load(state));
+}
+
+TEST(OptimizerState, DamageIsAnErrorAndChangesNothing) {
+  std::vector<float> parameters = random_values(5, 1);
+  Optimizer optimizer = after_three_steps("adam", parameters);
+  const auto good = optimizer.save();
+  for (std::size_t bytes = 0; bytes < good.size(); ++bytes) {
+    EXPECT_FALSE(optimizer.load(Bytes(good).first(bytes))) << bytes;
+  }
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    auto damaged = good;
+    damaged[bit / 8] ^= std::byte{1} << static_cast<int>(bit % 8);
+    EXPECT_FALSE(optimizer.load(damaged)) << bit;
+  }
+  EXPECT_EQ(optimizer.save(), good);
+}
+
+// With a checksum that is right, the numbers inside are still not to be believed.
+TEST(OptimizerState, ClaimsBeyondTheBytesAreErrors) {
+  std::vector<float> parameters = random_values(5, 1);
+  Optimizer optimizer = after_three_steps("adam", parameters);
+  const auto good = optimizer.save();
+  const auto code_with = [&](std::size_t offset, std::uint64_t value, bool wide) {
+    auto changed = good;
+    if (wide) {
+      store_le<std::uint64_t>(changed.data() + offset, value);
+    } else {
+      store_le<std::uint32_t>(changed.data() + offset, static_cast<std::uint32_t>(value));
+    }
+    repair_checksum(changed);
+    const Status loaded = optimizer.load(changed);
+    return loaded ? ErrorCode{} : loaded.error().code;
+  };
+  EXPECT_EQ(code_with(8, 1, false), ErrorCode::kUnsupportedVersion);
+  EXPECT_EQ(code_with(16, 3, false), ErrorCode::kTruncated);                      // entries
+  EXPECT_EQ(code_with(16, 1, false), ErrorCode::kCorrupt);                        // bytes left over
+  EXPECT_EQ(code_with(20, 0xFFFFFFFF, false), ErrorCode::kTruncated);             // length of the first name
+  EXPECT_EQ(code_with(32, std::uint64_t{1} << 61, true), ErrorCode::kTruncated);  // 8 * count wraps to 0
+  EXPECT_EQ(code_with(32, std::uint64_t{1} << 40, true), ErrorCode::kTruncated);
+  EXPECT_EQ(code_with(8, 0, false), ErrorCode{});
+  EXPECT_EQ(optimizer.save(), good);
+}
+
+TEST(OptimizerState, TensorsInAnotherOrderOrTwiceAreRefused) {
+  Optimizer optimizer = optimizer_of("sgd");
+  std::vector<float> one(1);
+  ASSERT_TRUE(optimizer.step("a", one, std::vector<float>{1}));
+  ASSERT_TRUE(optimizer.step("b", one, std::vector<float>{1}));
+  auto state = optimizer.save();
+  state[20 + 21 + 20] = std::byte{'a'};  // the second entry's name
+  repair_checksum(state);
+  EXPECT_EQ(optimizer.load(state).error().code, ErrorCode::kCorrupt);
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,141 @@
+// GComp's quantization metric, table 2. Every optimizer's numerator has one form,
+//   parameter * (plain + root * sqrt(second)) + momentum * first,
+// so the kinds differ in three coefficients and one loop serves all.
+#include <cmath>
+#include <limits>
+
+#include "base/float_environment.h"
+#include "deltawire/optimizer.h"
+#include "optim/bias_correction.h"
+
+namespace deltawire {
+namespace {
+
+struct Coefficients {
+  double plain = 0;
+  double root = 0;
+  double momentum = 0;
+};
+
+Coefficients adam_coefficients(const OptimizerSettings& s, std::uint64_t steps) {
+  double unit = bias_correction(s.beta1, steps + 1) / (s.learning_rate * (1 - s.beta1));
+  double decay = s.weight_decay;
+  if (s.kind == OptimizerKind::kAdamW) {
+    unit *= 1 - s.learning_rate * s.weight_decay;
+    decay = 0;
+  }
+  // At steps = 0 the root is infinite, so that nothing is defined: there is no moment yet.
+  return {s.eps * unit - decay, unit / std::sqrt(bias_correction(s.beta2, steps)), -s.beta1 / (1 - s.beta1)};
+}
+
+Coefficients coefficients_of(const OptimizerSettings& s, const MomentsView& moments) {
+  const double eta = s.learning_rate;
+  const double lambda = s.weight_decay;
+  const double mu = s.momentum;
+  switch (s.kind) {
+    case OptimizerKind::kSgd: break;
+    case OptimizerKind::kMomentum:
+      if (moments.first.empty()) break;
+      return {1 / (eta * (1 - s.dampening)) - lambda, 0, -mu / (1 - s.dampening)};
+    case OptimizerKind::kNesterov:
+      return {(1 - eta * lambda * (1 + mu)) / (eta * (1 + mu)), 0, -mu * mu / (1 + mu)};
+    case OptimizerKind::kAdaGrad: {
+      const double decayed = eta / (1 + static_cast<double>(moments.steps) * s.lr_decay);
+      return {s.eps / decayed - lambda, 1 / decayed, 0};
+    }
+    case OptimizerKind::kRmsProp: return {s.eps / eta - lambda, 1 / eta, 0};
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kAdamW: return adam_coefficients(s, moments.steps);
+  }
+  return {1 / eta - lambda, 0, 0};
+}
+
+// 0 for NaN and infinities, and otherwise the value.
+float finite_or_zero(float value) noexcept {
+  return std::abs(value) <= std::numeric_limits<float>::max() ? value : 0.0F;
+}
+
+void write_without_second(const Coefficients& c, std::span<const float> parameters,
+                          std::span<const float> first, float* out) {
+  const float plain = FloatEnvironment::pinned(static_cast<float>(c.plain));
+  const auto momentum = static_cast<float>(c.momentum);
+  const float* theta = parameters.data();
+  if (first.empty()) {
+    for (std::size_t i = 0; i < parameters.size(); ++i) out[i] = finite_or_zero(theta[i] * plain);
+    return;
+  }
+  const float* b = first.data();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    out[i] = finite_or_zero(theta[i] * plain + b[i] * momentum);
+  }
+}
+
+void write_with_second(const Coefficients& c, std::span<const float> parameters, const MomentsView& moments,
+                       float* out) {
+  const float plain = FloatEnvironment::pinned(static_cast<float>(c.plain));
+  const auto root = static_cast<float>(c.root);
+  const auto momentum = static_cast<float>(c.momentum);
+  const float* theta = parameters.data();
+  const float* v = moments.second.data();
+  const auto unit = [=](std::size_t i) { return plain + root * std::sqrt(v[i]); };
+  if (moments.first.empty()) {
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const float numerator = finite_or_zero(theta[i] * unit(i));
+      out[i] = v[i] > 0.0F ? numerator : 0.0F;
+    }
+    return;
+  }
+  const float* m = moments.first.data();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const float numerator = finite_or_zero(theta[i] * unit(i) + m[i] * momentum);
+    out[i] = v[i] > 0.0F ? numerator : 0.0F;
+  }
+}
+
+Status check_moment(std::string_view which, bool kept, std::span<const float> moment, std::uint64_t count) {
+  if (moment.empty() || (kept && moment.size() == count)) return {};
+  const std::string name(which);
+  if (!kept)
+    return fail(ErrorCode::kInvalidArgument, "this optimizer keeps no " + name + " moment; give none");
+  return fail(ErrorCode::kInvalidArgument, "the " + name + " moment has " + std::to_string(moment.size()) +
+                                               " values where the tensor has " + std::to_string(count));
+}
+
+Status check(const OptimizerSettings& settings, std::uint64_t count, const MomentsView& moments,
+             std::uint64_t out_count) {
+  if (Status valid = check_settings(settings); !valid) return valid;
+  if (out_count != count) {
+    return fail(ErrorCode::kInvalidArgument, "the output has " + std::to_string(out_count) +
+                                                 " values where the tensor has " + std::to_string(count));
+  }
+  const bool first = has_first_moment(settings.kind);
+  const bool second = has_second_moment(settings.kind);
+  if (Status fits = check_moment("first", first, moments.first, count); !fits) return fits;
+  if (Status fits = check_moment("second", second, moments.second, count); !fits) return fits;
+  if (first && second && moments.first.empty() != moments.second.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "one of Adam's two moments is missing; give both or none");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status significance(const OptimizerSettings& settings, std::span<const float> parameters,
+                    const MomentsView& moments, std::span<float> out) {
+  if (Status valid = check(settings, parameters.size(), moments, out.size()); !valid) return valid;
+  const FloatEnvironment environment;
+  const Coefficients c = coefficients_of(settings, moments);
+  const bool defined = std::isfinite(static_cast<float>(c.plain)) &&
+                       std::isfinite(static_cast<float>(c.root)) &&
+                       std::isfinite(static_cast<float>(c.momentum));
+  if (!defined || (has_second_moment(settings.kind) && moments.second.empty())) {
+    for (float& value : out) value = 0.0F;
+  } else if (moments.second.empty()) {
+    write_without_second(c, parameters, moments.first, out.data());
+  } else {
+    write_with_second(c, parameters, moments, out.data());
+  }
+  return {};
+}
+
+}  // namespace deltawire

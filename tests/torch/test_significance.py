@@ -1,0 +1,357 @@
+"""What a torch optimizer can see of a gradient: the values, and their way through the hook."""
+
+import copy
+import ctypes
+
+import deltawire
+import deltawire.torch
+import numpy as np
+import pytest
+import torch
+from deltawire.torch import SignificanceSource, significance_of
+from models import WIDTH, Net, backward, fingerprint, wrapped
+from ranks import results, started
+
+SHAPE = (13, 17)
+
+# Optimizers with no setting at its default, and every way to use them that is supported.
+OPTIMIZERS = {
+    "sgd": (torch.optim.SGD, {"lr": 0.05, "weight_decay": 0.02}),
+    "sgd maximize": (torch.optim.SGD, {"lr": 0.05, "weight_decay": 0.02, "maximize": True}),
+    "momentum": (
+        torch.optim.SGD,
+        {"lr": 0.05, "momentum": 0.8, "dampening": 0.3, "weight_decay": 0.02},
+    ),
+    "nesterov": (
+        torch.optim.SGD,
+        {"lr": 0.05, "momentum": 0.8, "nesterov": True, "weight_decay": 0.02},
+    ),
+    "adagrad": (
+        torch.optim.Adagrad,
+        {"lr": 0.05, "lr_decay": 0.1, "eps": 1e-3, "weight_decay": 0.02},
+    ),
+    "adagrad initial": (
+        torch.optim.Adagrad,
+        {"lr": 0.05, "initial_accumulator_value": 0.4, "eps": 1e-3, "weight_decay": 0.02},
+    ),
+    "rmsprop": (
+        torch.optim.RMSprop,
+        {"lr": 0.004, "alpha": 0.8, "eps": 1e-3, "weight_decay": 0.02},
+    ),
+    "adam": (
+        torch.optim.Adam,
+        {"lr": 0.004, "betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.02},
+    ),
+    "adam amsgrad": (torch.optim.Adam, {"lr": 0.004, "betas": (0.8, 0.5), "amsgrad": True}),
+    "adam tensor lr": (torch.optim.Adam, {"lr": torch.tensor(0.004), "weight_decay": 0.02}),
+    "adamw": (
+        torch.optim.AdamW,
+        {"lr": 0.004, "betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.3},
+    ),
+}
+
+
+def numerator(parameter, optimizer):
+    """GComp's table 2 in float64, as it is printed, with the moments of the step before."""
+    group, state = optimizer.param_groups[0], optimizer.state[parameter]
+    theta, lr, decay = parameter.detach().double(), float(group["lr"]), group["weight_decay"]
+    if isinstance(optimizer, torch.optim.SGD):
+        mu, b = group["momentum"], state.get("momentum_buffer")
+        if mu == 0 or (b is None and not group["nesterov"]):
+            return theta / lr - decay * theta
+        b = torch.zeros_like(theta) if b is None else b.double()
+        if group["nesterov"]:
+            return ((1 - lr * decay * (1 + mu)) * theta - lr * mu**2 * b) / (lr * (1 + mu))
+        return (theta - lr * mu * b) / (lr * (1 - group["dampening"])) - decay * theta
+    steps = int(state.get("step", 0))
+    if steps == 0 and not group.get("initial_accumulator_value"):
+        return torch.zeros_like(theta)
+    if isinstance(optimizer, torch.optim.Adagrad):
+        lr = lr / (1 + steps * group["lr_decay"])
+        return theta * (state["sum"].double().sqrt() + group["eps"]) / lr - decay * theta
+    if isinstance(optimizer, torch.optim.RMSprop):
+        return theta * (state["square_avg"].double().sqrt() + group["eps"]) / lr - decay * theta
+    beta1, beta2 = group["betas"]
+    squares = state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"].double()
+    unit = ((squares / (1 - beta2**steps)).sqrt() + group["eps"]) * (1 - beta1 ** (steps + 1))
+    if isinstance(optimizer, torch.optim.AdamW):
+        unit, decay = unit * (1 - lr * decay), 0
+    moment = lr * beta1 * state["exp_avg"].double()
+    return (theta * unit - moment) / (lr * (1 - beta1)) - decay * theta
+
+
+def trained(name, steps):
+    """A parameter and its optimizer after some steps of random gradients."""
+    kind, settings = OPTIMIZERS[name]
+    generator = torch.Generator().manual_seed(17)
+    parameter = torch.nn.Parameter(torch.randn(SHAPE, generator=generator))
+    optimizer = kind([parameter], **settings)
+    for _ in range(steps):
+        parameter.grad = 0.1 * torch.randn(SHAPE, generator=generator)
+        optimizer.step()
+    return parameter, optimizer
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 7])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_values_are_table_2s(name, steps):
+    parameter, optimizer = trained(name, steps)
+    expected = numerator(parameter, optimizer)
+    out = significance_of(optimizer, parameter)
+    assert out.shape == parameter.shape and out.dtype == torch.float32
+    torch.testing.assert_close(
+        out.double(), expected, rtol=1e-5, atol=1e-5 * expected.abs().max().item()
+    )
+    has_second_moment = name.split()[0] not in ("sgd", "momentum", "nesterov")
+    assert bool((out == 0).all()) == (steps == 0 and has_second_moment and "initial" not in name)
+
+
+# A step that is linear in the gradient, theta = A - B g, says itself what the numerator is: A / B.
+# So is a step whose second moment is so large, or so slow, that one gradient doesn't move it.
+LINEAR = {
+    "sgd": {},
+    "sgd maximize": {},
+    "momentum": {},
+    "nesterov": {},
+    "adagrad initial": {"sum": 1e8},
+    "rmsprop": {"square_avg": 3.0, "alpha": 1.0},
+    "adam": {"exp_avg_sq": 2e-4, "step": 2000.0, "betas": (0.8, 1 - 1e-7)},
+    "adamw": {"exp_avg_sq": 2e-4, "step": 2000.0, "betas": (0.8, 1 - 1e-7)},
+}
+
+
+def after(parameter, optimizer, gradient):
+    """The parameter after torch's own step, in float64."""
+    double = torch.nn.Parameter(parameter.detach().double())
+    group = {k: v for k, v in optimizer.param_groups[0].items() if k != "params"}
+    stepped = type(optimizer)([{"params": [double], **group}], lr=0.1)
+    for key, value in optimizer.state[parameter].items():
+        is_moment = torch.is_tensor(value) and value.dim() > 0
+        stepped.state[double][key] = value.double() if is_moment else copy.deepcopy(value)
+    double.grad = torch.full_like(double, gradient)
+    stepped.step()
+    return double.detach()
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_values_are_what_torchs_own_step_says(name):
+    parameter, optimizer = trained(name, 3)
+    for key, value in LINEAR[name].items():
+        if key in optimizer.param_groups[0]:
+            optimizer.param_groups[0][key] = value
+        else:
+            optimizer.state[parameter][key].fill_(value)
+    gradient = 1e-6
+    without = after(parameter, optimizer, 0.0)
+    moved = (without - after(parameter, optimizer, gradient)) / gradient
+    out = significance_of(optimizer, parameter).double()
+    # The sign means nothing: maximize turns the gradient's round.
+    sign = -1 if optimizer.param_groups[0]["maximize"] else 1
+    torch.testing.assert_close(out, sign * without / moved, rtol=2e-3, atol=1e-3)
+
+
+class OwnSGD(torch.optim.SGD):
+    """A subclass, whose step could be anything."""
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "says"),
+    [
+        (lambda p: torch.optim.LBFGS([p]), "DTypeError", "LBFGS is not supported"),
+        (lambda p: OwnSGD([p], lr=0.1), "DTypeError", "OwnSGD is not supported.*subclasses"),
+        (lambda p: "adam", "DTypeError", "str is not supported.*torch.optim.SGD, Adagrad"),
+        (lambda p: torch.optim.RMSprop([p], centered=True), "InvalidArg", "centered"),
+        (lambda p: torch.optim.RMSprop([p], momentum=0.5), "InvalidArg", "momentum"),
+    ],
+)
+def test_optimizers_that_are_refused(make, kind, says):
+    parameter = torch.nn.Parameter(torch.randn(3))
+    with pytest.raises(deltawire.DeltawireError, match=says) as caught:
+        SignificanceSource(make(parameter))
+    assert type(caught.value).__name__.startswith(kind) and "\n" not in str(caught.value)
+
+
+def test_states_and_parameters_of_other_dtypes_are_refused():
+    parameter, optimizer = trained("adam", 1)
+    optimizer.state[parameter]["exp_avg_sq"] = optimizer.state[parameter]["exp_avg_sq"].double()
+    with pytest.raises(deltawire.DTypeError, match="exp_avg_sq .* is torch.float64"):
+        SignificanceSource(optimizer)
+    half = torch.nn.Parameter(torch.randn(3).half())
+    with pytest.raises(deltawire.DTypeError, match="the parameter is torch.float16"):
+        significance_of(torch.optim.SGD([half], lr=0.1), half)
+
+
+def test_a_parameter_of_no_group_and_a_rate_of_0_see_everything():
+    parameter, optimizer = trained("momentum", 2)
+    other = torch.nn.Parameter(torch.randn(4))
+    assert torch.equal(significance_of(optimizer, other), torch.zeros(4))
+    optimizer.param_groups[0]["lr"] = 0.0
+    assert torch.equal(significance_of(optimizer, parameter), torch.zeros(SHAPE))
+
+
+class Recorder:
+    """Stands in front of a hook's session and reads the significance of what is submitted."""
+
+    def __init__(self, session):
+        self.session = session
+        self.seen = {}
+        self.addresses = []
+
+    def __getattr__(self, name):
+        return getattr(self.session, name)
+
+    def submit(self, tensors, step, timeout_ms, callback):
+        for name, _, count, address in tensors:
+            self.addresses.append(address)
+            if address == 0:
+                self.seen[name] = None
+            else:
+                memory = (ctypes.c_float * count).from_address(address)
+                self.seen[name] = np.array(memory, dtype=np.float32)
+        self.session.submit(tensors, step, timeout_ms, callback)
+
+
+class ConvNet(Net):
+    """With a convolution whose memory is not in the order of its shape."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(2, 4, 3, padding=1).to(memory_format=torch.channels_last)
+
+    def forward(self, x):
+        image = x.view(-1, 2, 8, WIDTH // 16).to(memory_format=torch.channels_last)
+        return super().forward(x) + self.conv(image).mean(dim=(1, 2, 3)).unsqueeze(1)
+
+
+def recorded_steps(rank, world_size, report, name):
+    model = wrapped(ConvNet())
+    parameters = dict(model.module.named_parameters())
+    left_out = parameters["layers.3.0.bias"]
+    kind, settings = OPTIMIZERS[name]
+    optimizer = kind([p for p in parameters.values() if p is not left_out], **settings)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.7)
+    hook = deltawire.torch.register(model, "direct(gcomp)", optimizer=optimizer, min_elements=0)
+    recorder = hook._session = Recorder(hook._session)
+    for step in range(4):
+        expected = {key: significance_of(optimizer, p).numpy() for key, p in parameters.items()}
+        recorder.seen.clear()
+        backward(model, rank, step)
+        assert recorder.seen.keys() == expected.keys()
+        assert recorder.seen.pop("layers.3.0.bias") is None
+        for key, seen in recorder.seen.items():
+            values = expected[key]
+            if key == "conv.weight":  # its gradient lies in memory as channels_last does
+                values = values.transpose(0, 2, 3, 1)
+            assert seen.tobytes() == values.tobytes(), f"{key} in step {step}"
+            assert step == 0 or values.any()
+        optimizer.step()
+        schedule.step()
+    buckets = hook.metrics()["buckets"]
+    assert buckets > 1, "one bucket only: nothing was tested"
+    hook.close()
+    return fingerprint(model), len(set(recorder.addresses))
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adagrad", "adam amsgrad"])
+def test_the_hook_hands_on_what_the_optimizer_can_see(name):
+    (first, addresses), (second, _) = results(recorded_steps, 2, name)
+    assert first == second
+    # Of 15 tensors, in the first step's one bucket and in the later ones; memory is used again.
+    assert addresses <= 2 * 15 + 1
+
+
+def bytes_and_gaps(rank, world_size, report, pattern):
+    """Bytes of ten steps with and without the optimizer, and what cutting did to the weights."""
+    weights, sent = {}, {}
+    for known in (False, True):
+        model = wrapped(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        given = {"optimizer": optimizer} if known else {}
+        hook = deltawire.torch.register(model, f"{pattern}(gcomp)", **given)
+        for step in range(10):
+            backward(model, rank, step)
+            optimizer.step()
+        sent[known] = hook.metrics()["total_bytes_sent"]
+        weights[known] = torch.cat([p.detach().flatten() for p in model.parameters()])
+        digest = fingerprint(model)
+        hook.close()
+    gap = (weights[True] - weights[False]).norm() / weights[False].norm()
+    return sent, gap.item(), digest
+
+
+@pytest.mark.parametrize("pattern", ["direct", "ring"])
+def test_knowing_the_optimizer_saves_bytes_and_not_the_weights(pattern):
+    try:
+        deltawire._core.canonical_spec("ring(gcomp)")
+    except deltawire.InvalidArgumentError:
+        pytest.skip("patterns hand significance on since there is `ring`; this build has none")
+    ranks = results(bytes_and_gaps, 2, pattern)
+    assert len({digest for _, _, digest in ranks}) == 1
+    for sent, gap, _ in ranks:
+        print(f"{pattern}: {sent[False]} bytes, {sent[True]} with the optimizer, gap {gap:.1e}")
+        assert sent[True] < 0.9 * sent[False]
+        assert 0 < gap < 1e-6
+
+
+def refusals(rank, world_size, report):
+    caught = []
+    model = wrapped(Net())
+    own = torch.optim.SGD(model.parameters(), lr=0.1)
+    others = torch.optim.SGD([torch.nn.Parameter(torch.randn(3))], lr=0.1)
+    mixed = own if rank == 0 else torch.optim.Adam(model.parameters())
+    for spec, optimizer in [
+        ("3lc", own),
+        ("direct(gcomp:cut=18)", own),
+        ("direct(gcomp)", others),
+        ("direct(gcomp)", torch.optim.Rprop(model.parameters())),
+        ("direct(gcomp)", mixed),
+    ]:
+        try:
+            deltawire.torch.register(model, spec, optimizer=optimizer)
+        except deltawire.DeltawireError as error:
+            caught.append((type(error).__name__, str(error)))
+    hook = deltawire.torch.register(model, "direct(gcomp)", optimizer=own)
+    backward(model, rank, 0)
+    own.step()
+    if rank == 1:  # a setting that becomes wrong in training ends it on every rank, with the reason
+        own.param_groups[0]["lr"] = -1.0
+    with pytest.raises(RuntimeError, match="lr=-1"):
+        backward(model, rank, 1)
+    caught.append((type(hook.last_error).__name__, str(hook.last_error)))
+    hook.close()
+    return caught
+
+
+def test_registrations_that_are_refused():
+    with started(refusals, 2) as ranks:
+        outcomes = ranks.outcomes()
+    for rank, outcome in outcomes.items():
+        assert outcome.raised is None, outcome.text
+        expected = [
+            ("InvalidArgumentError", "optimizer= has no effect with '3lc'; leave it out, or use"),
+            ("InvalidArgumentError", "optimizer= has no effect with 'direct(gcomp:cut=18)'"),
+            ("InvalidArgumentError", "optimizer=SGD holds none of the model's parameters"),
+            ("DTypeError", "Rprop is not supported"),
+            ("DeltawireError", "optimizer=Adam"),
+            ("InvalidArgumentError" if rank == 1 else "DeltawireError", "lr=-1"),
+        ]
+        assert len(outcome.value) == len(expected), outcome.value
+        for (kind, text), (expected_kind, says) in zip(outcome.value, expected, strict=True):
+            assert kind == expected_kind and says in text and "\n" not in text
+
+
+def warned(rank, world_size, report):
+    import logging
+
+    records = []
+    handler = logging.Handler()
+    handler.emit = lambda record: records.append(record.getMessage())
+    logging.getLogger("deltawire").addHandler(handler)
+    model = wrapped(Net())
+    deltawire.torch.register(model, "direct(gcomp)").close()
+    return records
+
+
+def test_a_codec_that_could_cut_warns_where_it_cant():
+    for records in results(warned, 2):
+        assert any("nothing is cut" in record for record in records), records

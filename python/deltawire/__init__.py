@@ -19,6 +19,7 @@ __all__ = [
     "LinkShape",
     "ParameterInfo",
     "__version__",
+    "canonical_spec",
     "codecs",
     "decode",
     "encode",
@@ -28,6 +29,18 @@ __all__ = [
 def codecs() -> list[CodecInfo]:
     """All codecs with their parameters, in the order of their numbers on the wire."""
     return _core.registered_codecs()
+
+
+def canonical_spec(spec: str) -> str:
+    """A reducer's spec with pattern and every parameter spelled out.
+
+    "bf16" gives "direct(bf16)". Two reducers with equal canonical specs give equal bytes.
+
+    Raises:
+        InvalidArgumentError (a ValueError): unknown pattern, codec or parameter, value out of
+            range.
+    """
+    return _core.canonical_spec(spec)
 
 
 def encode(array: np.ndarray, spec: str, *, min_elements: int = 256) -> bytes:

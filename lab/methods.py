@@ -2,8 +2,6 @@
 
 import dataclasses
 
-import numpy as np
-
 
 class UnknownMethod(Exception):
     """A method that is neither in the table nor a codec's spec: one line."""
@@ -11,19 +9,27 @@ class UnknownMethod(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """One way to exchange gradients.
+    """One way to exchange what training changes.
 
     Attributes:
         name: on the command line and in results.json.
-        spec: for deltawire.torch.register; None is DDP's own all-reduce.
+        spec: of deltawire's reducer; None is DDP's own all-reduce.
         label: in tables and figures.
-        pattern: whose fp32 bytes `times_smaller` compares with: "direct" or "ring".
+        pattern: whose fp32 bytes `times_smaller` compares with: "direct", "ring" or "gather".
+        local_steps: 0 exchanges gradients, in DDP's hook, in every step; n >= 1 exchanges weight
+            updates after n optimizer steps of each rank, by deltawire.torch.LocalSteps.
     """
 
     name: str
     spec: str | None
     label: str
     pattern: str = "direct"
+    local_steps: int = 0
+
+    @property
+    def steps_per_exchange(self) -> int:
+        """Optimizer steps from one exchange to the next."""
+        return max(1, self.local_steps)
 
 
 BASE = "fp32"  # what times_faster compares with
@@ -33,9 +39,15 @@ METHODS = (
     Method(PLAIN, None, "plain DDP", pattern="ring"),
     Method(BASE, "fp32", "fp32"),
     Method("bf16", "bf16", "bf16"),
+    Method("gcomp", "gcomp", "GComp", pattern="ring"),
     Method("3lc:s=1.00", "3lc:s=1.00", "3LC s=1.00"),
     Method("3lc:s=1.75", "3lc:s=1.75", "3LC s=1.75"),
+    Method("sbc:p=1%@1", "sbc:p=1%", "SBC p=1 %, 1 step", pattern="gather", local_steps=1),
+    Method("sbc:p=1%@10", "sbc:p=1%", "SBC p=1 %, 10 steps", pattern="gather", local_steps=10),
+    Method("fastsgd:tau=auto", "fastsgd:tau=auto", "FastSGD", pattern="gather"),
 )
+
+_MOST_LOCAL_STEPS = 10_000
 
 
 def names() -> list[str]:
@@ -44,7 +56,8 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Method:
-    """The row of that name, or a row for any other codec spec, such as "3lc:s=1.5".
+    """The row of that name, or a row for any other reducer spec, such as "3lc:s=1.5" or
+    "ring(bf16)"; "spec@n" exchanges weight updates after n local steps.
 
     Raises:
         UnknownMethod: neither (the message lists the known names), or a bad parameter.
@@ -52,16 +65,19 @@ def find(name: str) -> Method:
     for method in METHODS:
         if method.name == name:
             return method
+    spec, at, steps = name.partition("@")
+    if at and not (steps.isdecimal() and 1 <= int(steps) <= _MOST_LOCAL_STEPS):
+        raise UnknownMethod(
+            f"method '{name}': after the @ stands how many local steps one exchange covers, "
+            f"1 ... {_MOST_LOCAL_STEPS:,}"
+        )
     import deltawire  # here: the table alone is of use without the compiled extension
 
-    known = {codec.name for codec in deltawire.codecs()}
-    if name.partition(":")[0] in known:
-        try:
-            deltawire.encode(np.zeros(1, dtype=np.float32), name)
-        except deltawire.InvalidArgumentError as cause:
-            raise UnknownMethod(f"method '{name}': {cause}") from cause
-        return Method(name, name, name)
-    raise UnknownMethod(
-        f"unknown method '{name}'; known: {', '.join(names())}, or any spec of the codecs "
-        f"{', '.join(sorted(known))}"
-    )
+    try:
+        canonical = deltawire.canonical_spec(spec)
+    except deltawire.InvalidArgumentError as cause:
+        raise UnknownMethod(
+            f"method '{name}': {cause}. Known methods: {', '.join(names())}, or any spec of a "
+            "codec or reducer"
+        ) from cause
+    return Method(name, spec, name, canonical.partition("(")[0], int(steps or 0))

@@ -78,8 +78,9 @@ class Reducer {
 
   // The mean of key-value tensors, merged: means[i] gets every key that any rank sent of tensors[i], with the
   // mean over all ranks, summed in rank order. One bucket, begun and finished at once. A pattern without it
-  // (only `gather` has it) returns kInvalidArgument and nothing has happened. Errors otherwise: as begin,
-  // finish.
+  // (only `gather` has it) returns kInvalidArgument and nothing has happened. The input is not
+  // touched: a failed step's update is the caller's to send again, so there is no residual, and a codec with
+  // one is kInvalidArgument. Errors otherwise: as begin, finish.
   virtual Result<Report> all_reduce_pairs(std::span<const Named> tensors, std::vector<Pairs>& means,
                                           const Step& step, Transport& transport, Deadline deadline);
 

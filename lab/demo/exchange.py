@@ -1,7 +1,12 @@
-"""The two ways that a row exchanges gradients, behind one face: deltawire's hook and DDP's
-all-reduce.
+"""The ways that a row exchanges what training changes, behind one face: DDP's own all-reduce,
+deltawire's hook on gradients, and weight updates after local steps.
+
+Each has `model` (what to call with a batch), `take_step` (in the place of optimizer.step),
+`finish` (after the last step), `last_record` (of the latest exchange), `bytes_sent`, `error_text`
+and `close`.
 """
 
+import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -11,43 +16,117 @@ from lab.methods import Method
 from lab.modelled_link import ModelledLink
 
 
-class DeltawireExchange:
-    """A row through deltawire.torch. Bytes are its transport's, headers and votes included."""
+def _shaped_link(settings: Settings):
+    """What the transport's link is made to look like; None where it is real or bare."""
+    import deltawire  # here: plain DDP runs without the compiled extension
 
-    def __init__(
-        self, model: DistributedDataParallel, method: Method, settings: Settings, interface: str
-    ) -> None:
-        import deltawire.torch  # here: plain DDP runs without the compiled extension
+    if settings.bytes_per_second is None or settings.namespaces:
+        return None
+    return deltawire.LinkShape(settings.bytes_per_second, BURST_BYTES)
 
-        link = None
-        if settings.bytes_per_second is not None and not settings.namespaces:
-            link = deltawire.LinkShape(settings.bytes_per_second, BURST_BYTES)
-        self._hook = deltawire.torch.register(
-            model, method.spec, timeout=settings.timeout, interface=interface, link=link
-        )
-        self._bytes_at_start = self._hook.metrics()["traffic_bytes_sent"]
 
-    def after_step(self) -> dict:
-        """The step's encode_ms, exchange_ms, decode_ms and digest."""
-        return self._hook.step_records[-1]
+class _DeltawireExchange:
+    """What hook and LocalSteps share. Bytes are the transport's, headers and votes included."""
+
+    def __init__(self, session) -> None:
+        self._session = session
+        self._bytes_at_start = session.metrics()["traffic_bytes_sent"]
+
+    def last_record(self) -> dict:
+        """encode_ms, exchange_ms, decode_ms and digest of the latest exchange."""
+        return self._session.step_records[-1]
 
     def bytes_sent(self) -> float:
         """By this rank since the start."""
-        return self._hook.metrics()["traffic_bytes_sent"] - self._bytes_at_start
+        return self._session.metrics()["traffic_bytes_sent"] - self._bytes_at_start
 
     def error_text(self, cause: Exception) -> str:
         """What the training loop's exception means."""
-        return str(self._hook.last_error or cause)
+        return str(self._session.last_error or cause)
 
     def close(self) -> None:
-        """Joins the hook's thread."""
-        self._hook.close()
+        """Joins the communication thread."""
+        self._session.close()
+
+
+class HookExchange(_DeltawireExchange):
+    """Gradients, in every step, through deltawire.torch.register."""
+
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        optimizer: torch.optim.Optimizer,
+        method: Method,
+        settings: Settings,
+        interface: str,
+    ) -> None:
+        import deltawire.torch
+
+        self.model = model
+        self._optimizer = optimizer
+        self._hook = deltawire.torch.register(
+            model,
+            method.spec,
+            timeout=settings.timeout,
+            interface=interface,
+            link=_shaped_link(settings),
+            optimizer=optimizer if deltawire.uses_significance(method.spec) else None,
+        )
+        super().__init__(self._hook)
+
+    def take_step(self) -> None:
+        """The optimizer's; the gradients are exchanged already."""
+        self._optimizer.step()
+
+    def finish(self) -> None:
+        """Nothing is left to exchange."""
+
+
+class LocalStepsExchange(_DeltawireExchange):
+    """Weight updates after a few steps of each rank's own optimizer."""
+
+    def __init__(
+        self,
+        network: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        method: Method,
+        settings: Settings,
+        interface: str,
+    ) -> None:
+        import deltawire.torch
+
+        self.model = network
+        self._trainer = deltawire.torch.LocalSteps(
+            network,
+            optimizer,
+            steps=method.local_steps,
+            reducer=method.spec,
+            timeout=settings.timeout,
+            interface=interface,
+            link=_shaped_link(settings),
+        )
+        super().__init__(self._trainer)
+
+    def take_step(self) -> None:
+        """The optimizer's, and after the last of a round the exchange."""
+        self._trainer.step()
+
+    def finish(self) -> None:
+        """Exchanges what a last, shorter round has changed."""
+        self._trainer.exchange()
 
 
 class PlainExchange:
     """DDP's own all-reduce. Its bytes are calculated: the ring's, without any header."""
 
-    def __init__(self, model: DistributedDataParallel, settings: Settings) -> None:
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        optimizer: torch.optim.Optimizer,
+        settings: Settings,
+    ) -> None:
+        self.model = model
+        self._optimizer = optimizer
         world_size = dist.get_world_size()
         rate = None if settings.namespaces else settings.bytes_per_second
         self._link = ModelledLink(world_size, rate)
@@ -56,9 +135,16 @@ class PlainExchange:
         self._bytes_a_step = ring_bytes(4 * elements, world_size)
         model.register_comm_hook(None, self._link.native_hook)
 
-    def after_step(self) -> dict:
-        """The step's exchange_ms; nothing is encoded."""
+    def take_step(self) -> None:
+        """The optimizer's; the gradients are reduced already."""
+        self._optimizer.step()
         self._steps += 1
+
+    def finish(self) -> None:
+        """Nothing is left to exchange."""
+
+    def last_record(self) -> dict:
+        """The last step's exchange_ms; nothing is encoded."""
         return {
             "encode_ms": 0.0,
             "exchange_ms": self._link.take_exchange_ms(),
@@ -80,9 +166,16 @@ class PlainExchange:
 
 
 def make_exchange(
-    model: DistributedDataParallel, method: Method, settings: Settings, interface: str
-) -> DeltawireExchange | PlainExchange:
-    """Registers the method's hook on the model; every rank calls it."""
+    network: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    method: Method,
+    settings: Settings,
+    interface: str,
+) -> HookExchange | LocalStepsExchange | PlainExchange:
+    """Sets up the method's exchange; every rank calls it."""
+    if method.local_steps:
+        return LocalStepsExchange(network, optimizer, method, settings, interface)
+    model = DistributedDataParallel(network)
     if method.spec is None:
-        return PlainExchange(model, settings)
-    return DeltawireExchange(model, method, settings, interface)
+        return PlainExchange(model, optimizer, settings)
+    return HookExchange(model, optimizer, method, settings, interface)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
 from lab.batches import Batches
@@ -50,12 +49,14 @@ def run_row(place: Place, method: Method, tell: Callable[[dict], None]) -> dict:
         RowFailed: with the reason in one line.
     """
     network = make_lenet(place.settings.seed)
-    model = DistributedDataParallel(network)
-    compute_ms = _measure_compute(place, model)
-    exchange = make_exchange(model, method, place.settings, place.interface)
+    compute_ms = _measure_compute(place, network)
+    optimizer = torch.optim.SGD(
+        network.parameters(), lr=place.settings.lr, momentum=place.settings.momentum
+    )
+    exchange = make_exchange(network, optimizer, method, place.settings, place.interface)
     try:
-        training = _Training(place, network, model, exchange, tell)
-        training.run()
+        training = _Training(place, network, optimizer, exchange, tell)
+        training.run(method.steps_per_exchange)
         dist.barrier()  # the last votes of all ranks are out before bytes are counted
         report = training.report()
     except Exception as cause:
@@ -68,44 +69,54 @@ def run_row(place: Place, method: Method, tell: Callable[[dict], None]) -> dict:
 class _Training:
     """The training loop with its clock, which stands still during evaluation."""
 
-    def __init__(self, place: Place, network, model, exchange, tell) -> None:
+    def __init__(self, place: Place, network, optimizer, exchange, tell) -> None:
         self._place = place
         self._network = network
-        self._model = model
+        self._optimizer = optimizer
         self._exchange = exchange
         self._tell = tell
-        self._optimizer = torch.optim.SGD(
-            network.parameters(), lr=place.settings.lr, momentum=place.settings.momentum
-        )
-        self._step_ms: list[float] = []
+        self._step_ms: list[float] = []  # a step's; in rounds of several, their mean
         self._part_ms: dict[str, list[float]] = {part: [] for part in _PARTS}
         self._digests = hashlib.sha256()
         self._points: list[dict] = []
         self._last_news = 0.0
 
-    def run(self) -> None:
+    def run(self, steps_per_exchange: int) -> None:
+        """All steps. Within a round of local steps the ranks differ: nothing is measured there."""
         self._take_point(0)
-        for step in range(self._place.settings.steps):
-            started = time.perf_counter()
+        steps = self._place.settings.steps
+        start = 0
+        while start < steps:
+            end = min(start + steps_per_exchange, steps)
+            self._train_round(start, end)
+            self._tell_step(end)
+            if self._place.settings.is_point(start, end):
+                self._take_point(end)
+            start = end
+
+    def _train_round(self, start: int, end: int) -> None:
+        """Steps up to the next exchange; a last round may be cut short."""
+        started = time.perf_counter()
+        for step in range(start, end):
             self._train_step(step)
-            self._step_ms.append(1e3 * (time.perf_counter() - started))
-            record = self._exchange.after_step()
-            for part in _PARTS:
-                self._part_ms[part].append(record[part])
-            self._digests.update(repr(record["digest"]).encode())
-            self._tell_step(step + 1)
-            if self._place.settings.is_point(step + 1):
-                self._take_point(step + 1)
+        if end == self._place.settings.steps:
+            self._exchange.finish()
+        steps = end - start
+        self._step_ms.extend([1e3 * (time.perf_counter() - started) / steps] * steps)
+        record = self._exchange.last_record()
+        for part in _PARTS:
+            self._part_ms[part].append(record[part] / steps)
+        self._digests.update(repr(record["digest"]).encode())
 
     def _train_step(self, step: int) -> None:
         for group in self._optimizer.param_groups:
             group["lr"] = self._place.settings.learning_rate(step)
         images, labels = self._place.batches.at(step)
         self._optimizer.zero_grad()
-        cross_entropy(self._model(images), labels).backward()
+        cross_entropy(self._exchange.model(images), labels).backward()
         if self._place.settings.clip > 0:
             clip_grad_norm_(self._network.parameters(), self._place.settings.clip)
-        self._optimizer.step()
+        self._exchange.take_step()
 
     def _take_point(self, finished_steps: int) -> None:
         """Accuracy so far: on all test images after the last step, on the first of them before."""
@@ -142,18 +153,17 @@ class _Training:
         }
 
 
-def _measure_compute(place: Place, model: DistributedDataParallel) -> float:
+def _measure_compute(place: Place, network: torch.nn.Module) -> float:
     """Median milliseconds of a step without exchange, on all ranks at once, before training."""
     dist.barrier()
     measured = []
-    with model.no_sync():
-        for step in range(_WARM_UP_STEPS + COMPUTE_STEPS):
-            started = time.perf_counter()
-            images, labels = place.batches.at(step)
-            model.zero_grad()
-            cross_entropy(model(images), labels).backward()
-            measured.append(1e3 * (time.perf_counter() - started))
-    model.zero_grad()
+    for step in range(_WARM_UP_STEPS + COMPUTE_STEPS):
+        started = time.perf_counter()
+        images, labels = place.batches.at(step)
+        network.zero_grad()
+        cross_entropy(network(images), labels).backward()
+        measured.append(1e3 * (time.perf_counter() - started))
+    network.zero_grad()
     return statistics.median(measured[_WARM_UP_STEPS:])
 
 

@@ -47,7 +47,10 @@ class Settings:
         left = (self.steps - step) / self.steps
         return self.lr * min(1.0, left / (1.0 - _CONSTANT_SHARE))
 
-    def is_point(self, finished_steps: int) -> bool:
-        """Whether accuracy is taken after so many steps; it always is after the last."""
+    def is_point(self, start: int, end: int) -> bool:
+        """Whether accuracy is taken after step `end`, when the exchange before was after `start`.
+
+        About POINTS times in all, and after the last step.
+        """
         every = max(1, math.ceil(self.steps / POINTS))
-        return finished_steps % every == 0 or finished_steps == self.steps
+        return start // every < end // every or end == self.steps

@@ -23,15 +23,39 @@ __all__ = [
     "Optimizer",
     "ParameterInfo",
     "__version__",
+    "canonical_spec",
     "codecs",
     "decode",
     "encode",
+    "uses_significance",
 ]
 
 
 def codecs() -> list[CodecInfo]:
     """All codecs with their parameters, in the order of their numbers on the wire."""
     return _core.registered_codecs()
+
+
+def canonical_spec(spec: str) -> str:
+    """A reducer's spec with pattern and every parameter spelled out.
+
+    "bf16" gives "direct(bf16)". Two reducers with equal canonical specs give equal bytes.
+
+    Raises:
+        InvalidArgumentError (a ValueError): unknown pattern, codec or parameter, value out of
+            range.
+    """
+    return _core.canonical_spec(spec)
+
+
+def uses_significance(spec: str) -> bool:
+    """Whether the spec's codec, with its parameters, cuts by what the optimizer can still see, so
+    that `encode(significance=)` and `deltawire.torch.register(optimizer=)` have an effect.
+
+    Raises:
+        InvalidArgumentError (a ValueError): a bad spec.
+    """
+    return _core.uses_significance(spec)
 
 
 def encode(

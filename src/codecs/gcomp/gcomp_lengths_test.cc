@@ -16,6 +16,7 @@ constexpr std::uint32_t kComplete = 256;  // the sum of 2^(8 - length) of a comp
 // Lengths of symbols 0, 1, ... with these weights.
 std::vector<std::uint32_t> limited(const std::vector<std::uint32_t>& weights) {
   std::vector<SymbolWeight> symbols;
+  symbols.reserve(weights.size());
   for (std::uint32_t i = 0; i < weights.size(); ++i) symbols.push_back({weights[i], i});
   CodeLengths lengths;
   limit_lengths(symbols, lengths);
@@ -130,6 +131,7 @@ TEST(GcompTable, ASampleLeavesTheDoorOpenForEverything) {
   const auto escapes = [](const Rule& rule) {
     const CodeLengths lengths = chosen(histogram_of({{100, symbol_of(120, 0)}}, false), rule);
     std::vector<bool> has;
+    has.reserve(kLevels);
     for (std::uint32_t level = 0; level < kLevels; ++level) has.push_back(lengths.bits[1024 + level] > 0);
     return has;
   };
@@ -140,6 +142,7 @@ TEST(GcompTable, ASampleLeavesTheDoorOpenForEverything) {
 
 TEST(GcompTable, AtMost192SymbolsHaveCodesTheMostFrequentOnes) {
   std::vector<SymbolWeight> counts;
+  counts.reserve(250);
   for (std::uint32_t i = 0; i < 250; ++i) counts.push_back({i < 50 ? 7U : 8U, symbol_of(i + 1, 0)});
   const CodeLengths lengths = chosen(histogram_of(counts, true), {Keep::kLevel, 0});
   std::uint32_t coded = 0;

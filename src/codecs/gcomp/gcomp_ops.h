@@ -113,7 +113,6 @@ struct DecodeTable {
   std::uint32_t entry[1U << kMaxCodeBits];
   std::uint64_t coded[kPlainSymbols / 64];  // bit s % 64 of word s / 64: symbol s has a code
   std::uint32_t uniform_level = 0;
-  bool mixed = false;
 };
 inline constexpr std::uint32_t kEntryLengthMask = 0x1F;
 inline constexpr std::uint32_t kEntryEscape = 0x20;

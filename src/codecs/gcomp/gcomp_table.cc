@@ -194,7 +194,6 @@ Fault read_table(const TableBytes& in, DecodeTable& table, std::uint32_t& used) 
   std::uint32_t first[kMaxCodeBits + 1] = {};
   if (first_codes(lengths, first) != kCompleteCode) return Fault::kTableKraft;
   table.uniform_level = in.uniform_level;
-  table.mixed = in.mixed;
   make_decode_table(lengths, first, table);
   used = reader.used();
   return Fault::kNone;

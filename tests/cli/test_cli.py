@@ -21,8 +21,11 @@ BOUNDS = {
     "bf16": lambda x, _: np.abs(x) * 2.0**-8 + 2.0**-126,
     # Values in {-m, 0, m} with m = s * max|x|, rounded to nearest; m itself is rounded to float32.
     "3lc": lambda x, p: np.full_like(x, float(p["s"]) * np.abs(x).max() / 2 * (1 + 1e-6)),
+    # Low bits of 23 are dropped; without a significance beside the values, auto drops none.
+    "gcomp": lambda x, p: np.abs(x) * {"6": 2**-17, "18": 2**-5}.get(p["cut"], 0),
 }
 SPECS = ["fp32", "bf16", "3lc", "3lc:s=1.75", "3lc:mode=paper", "3lc:s=1.3,runs=off"]
+SPECS += ["gcomp", "gcomp:cut=6", "gcomp:cut=18", "gcomp:lossless=on"]
 
 
 def listed_codecs() -> list[dict]:
@@ -158,6 +161,30 @@ def test_size_of_sparse_ternary(tmp_path: Path) -> None:
     entropy = -density * math.log2(density) - (1 - density) * math.log2(1 - density)
     assert file.stat().st_size <= 1.10 * (MILLION * entropy + MILLION * density) / 8
     assert np.array_equal(decode(tmp_path, file), values)
+
+
+@pytest.mark.parametrize("share_of_zeros", [0.0, 0.5])
+def test_gcomp_size_is_near_the_entropy(tmp_path: Path, share_of_zeros: float) -> None:
+    values = gradient((MILLION,))
+    values[np.random.default_rng(5).random(MILLION) < share_of_zeros] = 0
+    exponents = np.bincount(values.view(np.uint32) >> 23 & 0xFF)
+    shares = exponents[exponents > 0] / MILLION
+    bits = -(shares * np.log2(shares)).sum() + 24 * (1 - exponents[0] / MILLION)
+    file = encode(tmp_path, "gcomp", values)
+    assert bits < 8 * file.stat().st_size / MILLION <= 1.02 * bits
+    assert decode(tmp_path, file).tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize("spec", ["gcomp", "gcomp:lossless=on"])
+@pytest.mark.parametrize("finite", [True, False])
+def test_gcomp_hardly_grows_what_is_incompressible(tmp_path: Path, spec: str, finite: bool) -> None:
+    values = np.random.default_rng(3).integers(0, 2**32, MILLION, np.uint32).view(np.float32)
+    if finite:
+        values[~np.isfinite(values)] = 1
+    file = encode(tmp_path, spec, values)
+    assert file.stat().st_size <= 1.001 * 4 * MILLION
+    if spec == "gcomp:lossless=on":
+        assert decode(tmp_path, file).tobytes() == values.tobytes()
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -1,4 +1,4 @@
-"""The codecs fp32, bf16 and 3lc, decoded as their documents say, one chunk at a time."""
+"""The codecs fp32, bf16 and 3lc, decoded as their documents say, and the table of all codecs."""
 
 import re
 import struct
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from spec_gcomp import decode_gcomp
 from spec_hashes import DecodeError, require
 
 ROW = 320
@@ -168,6 +169,7 @@ class Codec:
 FP32 = Codec(1, 65536, 4, check_no_scalar, decode_fp32)
 BF16 = Codec(2, 65536, 2, check_no_scalar, decode_bf16)
 THREELC = Codec(3, 40960, 0, check_3lc_scalar, decode_3lc)
+GCOMP = Codec(5, 262144, 0, check_no_scalar, decode_gcomp)
 
 
 def codec_of_spec(spec: bytes) -> Codec:
@@ -176,6 +178,8 @@ def codec_of_spec(spec: bytes) -> Codec:
         return FP32
     if spec == b"bf16":
         return BF16
+    if re.fullmatch(rb"gcomp:cut=(?:auto|0|6|12|18),lossless=off|gcomp:cut=0,lossless=on", spec):
+        return GCOMP
     found = re.fullmatch(rb"3lc:s=(1(?:\.[0-9]+)?),mode=(?:auto|paper),runs=(?:on|off)", spec)
     if found is None:
         raise DecodeError("Corrupt", f"not a canonical codec spec: {spec!r}")

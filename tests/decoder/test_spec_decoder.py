@@ -12,7 +12,7 @@ from spec_hashes import crc32c, xxh64
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "files"
 FILES = sorted(GOLDEN.glob("*.dw"))
 SMALL_LIMIT = 2500
-CODECS = (b"fp32", b"bf16", b"3lc")
+CODECS = {b"fp32": 1, b"bf16": 2, b"3lc": 3, b"gcomp": 5}
 ONE = struct.unpack("<I", struct.pack("<f", 1.0))[0]
 
 
@@ -72,7 +72,7 @@ def frame(
         "magic": 0x46575744,
         "version": 0,
         "flags": 0,
-        "codec": 1 + [spec.startswith(codec) for codec in CODECS].index(True),
+        "codec": CODECS[spec.partition(b":")[0]],
         "header_bytes": header_bytes,
         "frame_bytes": header_bytes + len(payload),
         "params_hash": xxh64(spec + b";min=%d" % changed.pop("least", 0)),

@@ -41,10 +41,10 @@ std::vector<std::uint8_t> real_file(deltawire::CounterRng& rng, const char* spec
 int main() {
   std::printf("seed %llu, %d rounds\n", static_cast<unsigned long long>(kSeed), kRounds);
   deltawire::CounterRng rng(kSeed);
-  constexpr std::array<const char*, 4> kSpecs{"fp32", "bf16", "3lc", "3lc:s=1.75"};
+  constexpr std::array kSpecs{"fp32", "bf16", "3lc", "3lc:s=1.75", "gcomp", "gcomp:lossless=on"};
   for (int round = 0; round < kRounds; ++round) {
     std::vector<std::uint8_t> bytes =
-        round % 2 == 0 ? random_bytes(rng) : real_file(rng, kSpecs[rng.next() % 4]);
+        round % 2 == 0 ? random_bytes(rng) : real_file(rng, kSpecs[rng.next() % kSpecs.size()]);
     // Half of the real files lose their file header, so that the frame comes first.
     if (round % 4 == 1 && bytes.size() > 80) {
       const std::uint32_t header = bytes[12] | static_cast<std::uint32_t>(bytes[13]) << 8;

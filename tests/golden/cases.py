@@ -53,6 +53,22 @@ def not_finite() -> np.ndarray:
     return np.array([1.0, np.nan, np.inf, -np.inf, -0.0, 3.0e38, 1e-45], np.float32)
 
 
+def blocks() -> np.ndarray:
+    """Three blocks of gcomp: values, zeros, and bits without a pattern, NaN among them."""
+    noise = (whole_numbers(1000) << 1).astype(np.uint32).view(np.float32)
+    return np.concatenate([bell(16384), np.zeros(16384, np.float32), noise])
+
+
+def tiny_among_normal() -> np.ndarray:
+    """Normal numbers with subnormals, zeros of both signs, NaN and Inf among them."""
+    bits = bell(3000).view(np.uint32)
+    numbers = whole_numbers(3000) >> 8
+    bits[::7] = numbers[::7] & 0x007FFFFF
+    bits[1::7] = 0x80000000
+    bits[2::49] = 0x7F800001 | (numbers[2::49] & 0x80000000)
+    return bits.view(np.float32)
+
+
 INPUTS = {
     "paper": lambda: np.array([0.3, 0.1, -0.4, 0, 0.2, -0.1, -0.1, -0.1, 0, 0.3], np.float32),
     "bell": lambda: bell(1000).reshape(10, 100),
@@ -63,6 +79,8 @@ INPUTS = {
     "scalar": lambda: np.array(-2.5, np.float32),
     "empty": lambda: np.zeros((0, 3), np.float32),
     "not_finite": not_finite,
+    "blocks": blocks,
+    "tiny_among_normal": tiny_among_normal,
 }
 
 THREELC = ["3lc", "3lc:s=1.75", "3lc:s=1.5,mode=paper", "3lc:runs=off"]
@@ -82,6 +100,9 @@ CASES = [
         ],
         ("fp32", ["paper", "edge", "not_finite", "empty"]),
         ("bf16", ["paper", "bell", "edge", "not_finite"]),
+        ("gcomp", ["paper", "bell", "zeros", "sparse", "tiny", "empty", "not_finite", "blocks"]),
+        ("gcomp:cut=18", ["paper", "bell", "scalar", "sparse", "tiny_among_normal"]),
+        ("gcomp:lossless=on", ["bell", "edge", "not_finite", "tiny_among_normal"]),
     ]
     for name in names
     for least in ([0, 256] if name == "paper" and spec == "3lc" else [0])

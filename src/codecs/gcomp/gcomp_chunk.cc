@@ -97,8 +97,33 @@ std::uint32_t write_single(const Prologue& prologue, const BlockParts& parts, st
   return prologue.size + write_block(BlockMode::kCoded, parts, count, out + prologue.size);
 }
 
-// Blocks one after another into their place behind prologue and index. If none of them is coded, the chunk
-// needs neither: all zeros are one byte, and stored blocks are moved up to where stored values begin.
+// What becomes of a chunk whose blocks, written behind `prologue`, are all zeros or stored, and which needs
+// no table therefore: all zeros are one byte, stored blocks alone are stored values, and of a mixture the
+// index stays, behind the shortest table that there is. Returns the chunk's bytes.
+std::uint32_t drop_table(const Prologue& prologue, std::uint32_t count, std::uint32_t stored, std::byte* out,
+                         std::uint32_t bytes) noexcept {
+  const std::uint32_t blocks = block_count(count);
+  if (stored == 0) {
+    out[0] = write_head({.mode = ChunkMode::kZeros});
+    return 1;
+  }
+  if (stored < blocks) {
+    out[0] = write_head({.mode = ChunkMode::kUniform});
+    out[1] = two_lengths(1, 1);  // the escape and zero
+    out[2] = std::byte{0};
+    std::memmove(out + 3, out + prologue.size, bytes - prologue.size);
+    return bytes - prologue.size + 3;
+  }
+  out[0] = write_head({.mode = ChunkMode::kStored});
+  const std::byte* area = out + prologue.size + (blocks - 1) * kIndexEntryBytes;
+  for (std::uint32_t block = 0; block < blocks; ++block) {
+    const std::uint32_t at = block * kBlockElements * kValueBytes;
+    std::memmove(out + 1 + at, area + block + 1 + at, block_elements(count, block) * kValueBytes);
+  }
+  return 1 + count * kValueBytes;
+}
+
+// Blocks one after another into their place behind prologue and index.
 std::uint32_t write_blocks(const Kernels& kernels, const Values& chunk, const EncodeTable& table,
                            const Prologue& prologue, BlockParts& parts, std::byte* out) {
   const std::uint32_t blocks = block_count(chunk.count);
@@ -116,20 +141,10 @@ std::uint32_t write_blocks(const Kernels& kernels, const Values& chunk, const En
     written += write_block(mode, parts, values.count, area + written);
     if (block + 1 < blocks) store_le(index + block * kIndexEntryBytes, written);
   }
-  if (zeros == blocks) {
-    out[0] = write_head({.mode = ChunkMode::kZeros});
-    return 1;
-  }
-  if (stored == blocks) {
-    out[0] = write_head({.mode = ChunkMode::kStored});
-    for (std::uint32_t block = 0; block < blocks; ++block) {
-      const std::uint32_t at = block * kBlockElements * kValueBytes;
-      std::memmove(out + 1 + at, area + block + 1 + at, block_elements(chunk.count, block) * kValueBytes);
-    }
-    return 1 + chunk.count * kValueBytes;
-  }
+  const std::uint32_t bytes = static_cast<std::uint32_t>(area - out) + written;
+  if (zeros + stored == blocks) return drop_table(prologue, chunk.count, stored, out, bytes);
   std::memcpy(out, prologue.bytes, prologue.size);
-  return static_cast<std::uint32_t>(area - out) + written;
+  return bytes;
 }
 
 Fault decode_one(const Kernels& kernels, const ChunkBytes& block, const DecodeTable& table,

@@ -17,19 +17,26 @@ constexpr std::uint32_t kGroup = kMaxLanes;  // elements decoded at a time: the 
 constexpr std::uint32_t kGroupMantissaBytes = kGroup * kSignMantissaBits / 8;
 constexpr std::uint32_t kReadAhead = 8;  // a load of a mantissa may reach this far past its first byte
 
+// `value`, or `otherwise` where the decoded bits are all 0. By masks: zeros come in no order that a processor
+// could foretell.
+float unless_zero(std::uint32_t bits, float value, float otherwise) noexcept {
+  const std::uint32_t mask = 0U - (bits != 0 ? 1U : 0U);
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(value) & mask) |
+                              (std::bit_cast<std::uint32_t>(otherwise) & ~mask));
+}
+
 // Hands over up to kGroup decoded values. A value whose bits are all 0 leaves an accumulator as it is.
 void deliver(const std::uint32_t* bits, std::uint32_t count, const Target& target, float* slot) noexcept {
   if (target.accumulate) {
     for (std::uint32_t i = 0; i < count; ++i) {
-      const float sum = slot[i] + target.scale * std::bit_cast<float>(bits[i]);
-      slot[i] = bits[i] != 0 ? sum : slot[i];
+      const float before = slot[i];
+      slot[i] = unless_zero(bits[i], before + target.scale * std::bit_cast<float>(bits[i]), before);
     }
   } else if (target.scale == 1.0F) {
     std::memcpy(slot, bits, count * sizeof *slot);  // as integers: arithmetic would quieten a NaN
   } else {
     for (std::uint32_t i = 0; i < count; ++i) {
-      const float product = target.scale * std::bit_cast<float>(bits[i]);
-      slot[i] = bits[i] != 0 ? product : 0.0F;
+      slot[i] = unless_zero(bits[i], target.scale * std::bit_cast<float>(bits[i]), 0.0F);
     }
   }
 }

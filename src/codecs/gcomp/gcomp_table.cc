@@ -8,12 +8,7 @@ namespace deltawire::gcomp {
 
 namespace {
 
-constexpr unsigned kNibbleBits = 4;
 constexpr std::uint32_t kCompleteCode = 1U << kMaxCodeBits;  // sum of 2^(kMaxCodeBits - length)
-
-std::byte two_lengths(unsigned low, unsigned high) noexcept {
-  return static_cast<std::byte>(low | high << kNibbleBits);
-}
 
 // Exponents that a window of `level` may cover; NaN and Inf are never cut.
 constexpr std::uint32_t last_exponent(std::uint32_t level) noexcept {

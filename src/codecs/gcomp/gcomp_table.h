@@ -50,6 +50,12 @@ struct TableChoice {
 // together smaller. REQUIRES: the histogram isn't empty.
 void choose_table(const Histogram& histogram, const Rule& rule, TableChoice& choice);
 
+// Two lengths in a byte of a table.
+inline constexpr unsigned kNibbleBits = 4;
+inline constexpr std::byte two_lengths(unsigned low, unsigned high) noexcept {
+  return static_cast<std::byte>(low | high << kNibbleBits);
+}
+
 // Writes `choice` to `out`, which has kMaxTableBytes; returns the bytes.
 std::uint32_t write_table(const TableChoice& choice, bool mixed, std::byte* out);
 

@@ -1,0 +1,154 @@
+// The length limiter against a search over all codes, and what a table says about a histogram.
+#include <algorithm>
+#include <numeric>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "codecs/gcomp/gcomp_static_tables.h"
+#include "codecs/gcomp/gcomp_table.h"
+
+namespace deltawire::gcomp {
+namespace {
+
+constexpr std::uint32_t kComplete = 256;  // the sum of 2^(8 - length) of a complete code
+
+// Lengths of symbols 0, 1, ... with these weights.
+std::vector<std::uint32_t> limited(const std::vector<std::uint32_t>& weights) {
+  std::vector<SymbolWeight> symbols;
+  for (std::uint32_t i = 0; i < weights.size(); ++i) symbols.push_back({weights[i], i});
+  CodeLengths lengths;
+  limit_lengths(symbols, lengths);
+  return {lengths.bits, lengths.bits + weights.size()};
+}
+
+std::uint64_t cost(const std::vector<std::uint32_t>& weights, const std::vector<std::uint32_t>& lengths) {
+  return std::inner_product(weights.begin(), weights.end(), lengths.begin(), std::uint64_t{0});
+}
+
+std::uint32_t kraft(const std::vector<std::uint32_t>& lengths) {
+  std::uint32_t sum = 0;
+  for (const std::uint32_t length : lengths) sum += kComplete >> length;
+  return sum;
+}
+
+// The cheapest of all complete codes of at most 8 bits, by trying every sequence of lengths that doesn't
+// shrink; `weights` from frequent to rare, of which the first `at` are done and have used `used`.
+std::uint64_t cheapest(const std::vector<std::uint32_t>& weights, std::size_t at, std::uint32_t least,
+                       std::uint32_t used) {
+  if (at == weights.size()) return used == kComplete ? 0 : ~std::uint64_t{0} / 2;
+  std::uint64_t best = ~std::uint64_t{0} / 2;
+  for (std::uint32_t length = least; length <= kMaxCodeBits; ++length) {
+    const std::uint32_t share = kComplete >> length;
+    if (used + share > kComplete) continue;
+    const std::uint64_t rest = cheapest(weights, at + 1, length, used + share);
+    best = std::min(best, rest + std::uint64_t{weights[at]} * length);
+  }
+  return best;
+}
+
+TEST(GcompLengths, FibonacciWeightsWouldNeedLongerCodes) {
+  const std::vector<std::uint32_t> weights = {144, 89, 55, 34, 21, 13, 8, 5, 3, 2, 1, 1};
+  const auto lengths = limited(weights);
+  EXPECT_EQ(kraft(lengths), kComplete);
+  EXPECT_EQ(*std::max_element(lengths.begin(), lengths.end()), 8U);
+  EXPECT_EQ(cost(weights, lengths), cheapest(weights, 0, 1, 0));
+  const std::vector<std::uint32_t> unlimited = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 11};
+  EXPECT_GT(cost(weights, lengths), cost(weights, unlimited));
+}
+
+TEST(GcompLengths, SmallAlphabetsByHand) {
+  EXPECT_EQ(limited({1, 1}), (std::vector<std::uint32_t>{1, 1}));
+  EXPECT_EQ(limited({9, 1}), (std::vector<std::uint32_t>{1, 1}));
+  EXPECT_EQ(limited({1, 1, 1}),
+            (std::vector<std::uint32_t>{1, 2, 2}));  // ties: the lowest symbol is shortest
+  EXPECT_EQ(limited({1, 2, 4, 8}), (std::vector<std::uint32_t>{3, 3, 2, 1}));
+  EXPECT_EQ(limited({2, 2, 1, 1}), (std::vector<std::uint32_t>{2, 2, 2, 2}));  // 1 2 3 3 costs as much
+}
+
+RC_GTEST_PROP(GcompLengths, OptimalWithinTheLimit, ()) {
+  const auto count = *rc::gen::inRange<std::size_t>(2, 13);
+  // Powers of two of random size make deep trees.
+  auto weights = *rc::gen::container<std::vector<std::uint32_t>>(
+      count, rc::gen::map(rc::gen::pair(rc::gen::inRange(0, 20), rc::gen::inRange<std::uint32_t>(1, 9)),
+                          [](const auto& parts) { return parts.second << parts.first; }));
+  std::sort(weights.rbegin(), weights.rend());
+  const auto lengths = limited(weights);
+  RC_ASSERT(kraft(lengths) == kComplete);
+  RC_ASSERT(cost(weights, lengths) == cheapest(weights, 0, 1, 0));
+  RC_ASSERT(std::is_sorted(lengths.begin(), lengths.end()));  // rarer, or equal and higher: never shorter
+}
+
+RC_GTEST_PROP(GcompLengths, CompleteForManySymbols, ()) {
+  const auto count = *rc::gen::inRange<std::size_t>(2, kMaxCodedSymbols + kLevels + 1);
+  const auto weights =
+      *rc::gen::container<std::vector<std::uint32_t>>(count, rc::gen::inRange<std::uint32_t>(1, 300000));
+  const auto lengths = limited(weights);
+  RC_ASSERT(kraft(lengths) == kComplete);
+  RC_ASSERT(*std::max_element(lengths.begin(), lengths.end()) <= kMaxCodeBits);
+}
+
+TEST(GcompLengths, StaticShapesAreCompleteCodes) {
+  for (std::uint32_t id = 1; id <= kStaticTables; ++id) {
+    CodeLengths lengths;
+    static_lengths(id, 120, lengths);
+    std::uint32_t sum = 0;
+    for (const std::uint8_t bits : lengths.bits) sum += bits > 0 ? kComplete >> bits : 0;
+    EXPECT_EQ(sum, kComplete) << id;
+  }
+  EXPECT_FALSE(static_fits(11));
+  EXPECT_TRUE(static_fits(12));
+  EXPECT_TRUE(static_fits(254));
+  EXPECT_FALSE(static_fits(255));
+}
+
+// The histogram {symbol, count}.
+Histogram histogram_of(const std::vector<SymbolWeight>& counts, bool complete) {
+  Histogram histogram{{}, complete};
+  for (const SymbolWeight& entry : counts) histogram.counts[entry.symbol] = entry.weight;
+  return histogram;
+}
+
+CodeLengths chosen(const Histogram& histogram, const Rule& rule) {
+  TableChoice choice;
+  choose_table(histogram, rule, choice);
+  return choice.lengths;
+}
+
+TEST(GcompTable, RareSymbolsAreEscaped) {
+  const std::uint32_t frequent = symbol_of(120, 0);
+  const std::uint32_t rare = symbol_of(80, 0);
+  const Rule rule{Keep::kEverything, 0};
+  EXPECT_GT(chosen(histogram_of({{1023, frequent}, {1, rare}}, true), rule).bits[rare], 0);
+  const CodeLengths lengths = chosen(histogram_of({{1024, frequent}, {1, rare}}, true), rule);
+  EXPECT_EQ(lengths.bits[rare], 0);
+  EXPECT_EQ(lengths.bits[kPlainSymbols], 1);
+  EXPECT_EQ(lengths.bits[kPlainSymbols + 1], 0);
+}
+
+TEST(GcompTable, ASampleLeavesTheDoorOpenForEverything) {
+  const auto escapes = [](const Rule& rule) {
+    const CodeLengths lengths = chosen(histogram_of({{100, symbol_of(120, 0)}}, false), rule);
+    std::vector<bool> has;
+    for (std::uint32_t level = 0; level < kLevels; ++level) has.push_back(lengths.bits[1024 + level] > 0);
+    return has;
+  };
+  EXPECT_EQ(escapes({Keep::kLevel, 3}), (std::vector<bool>{true, false, false, false}));
+  EXPECT_EQ(escapes({Keep::kEverything, 0}), (std::vector<bool>{true, true, false, false}));
+  EXPECT_EQ(escapes({Keep::kSignificance, 0}), (std::vector<bool>{true, true, true, true}));
+}
+
+TEST(GcompTable, AtMost192SymbolsHaveCodesTheMostFrequentOnes) {
+  std::vector<SymbolWeight> counts;
+  for (std::uint32_t i = 0; i < 250; ++i) counts.push_back({i < 50 ? 7U : 8U, symbol_of(i + 1, 0)});
+  const CodeLengths lengths = chosen(histogram_of(counts, true), {Keep::kLevel, 0});
+  std::uint32_t coded = 0;
+  for (std::uint32_t i = 0; i < 250; ++i) coded += lengths.bits[symbol_of(i + 1, 0)] > 0 ? 1U : 0U;
+  EXPECT_EQ(coded, 192U);
+  for (std::uint32_t i = 0; i < 50; ++i) EXPECT_EQ(lengths.bits[symbol_of(i + 1, 0)], 0);
+  EXPECT_EQ(lengths.bits[symbol_of(250, 0)], 0) << "of equally frequent ones the lowest";
+  EXPECT_GT(lengths.bits[symbol_of(51, 0)], 0);
+}
+
+}  // namespace
+}  // namespace deltawire::gcomp

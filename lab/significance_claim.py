@@ -11,10 +11,11 @@ One process trains LeNet5 on Fashion-MNIST from the same start on the same batch
 - "auto": each gradient through gcomp, cut by the optimizer's significance (GComp, section 5.1);
 - "cut=18": each gradient through gcomp with 18 of the 23 mantissa bits cut (the paper's
   single-level truncation).
-The weight gap is ||w - w'||2 / ||w||2 after some of the steps. The one-step gap is the same after one
-step from the same weights, moments and gradients, the largest of all steps: what compression does,
-before training amplifies it. The loss gap is |loss - loss'|, the mean over the steps. Bytes are those of the .dw files, heads included, of all gradients of
-all steps. Runs are deterministic: the same command gives the same table.
+The weight gap is ||w - w'||2 / ||w||2 after some of the steps. The one-step gap is the same after
+one step from the same weights, moments and gradients, the largest of all steps: what compression
+does, before training amplifies it. The loss gap is |loss - loss'|, the mean over the steps. Bytes
+are those of the .dw files, heads included, of all gradients of all steps. Runs are deterministic:
+the same command gives the same table.
 """
 
 import argparse

@@ -84,6 +84,8 @@ void bind_registry(nb::module_& module) {
       .def_ro("lossless", &CodecInfo::lossless)
       .def_ro("error_feedback", &CodecInfo::error_feedback, "Keeps a residual of what was not sent.")
       .def_ro("finite_only", &CodecInfo::finite_only, "Refuses NaN and infinities.")
+      .def_ro("sparse", &CodecInfo::sparse,
+              "Sends few elements of a tensor; momentum of what was sent can be masked.")
       .def("__repr__", &codec_repr);
   module.def(
       "registered_codecs",

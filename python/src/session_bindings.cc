@@ -104,8 +104,7 @@ std::unique_ptr<Session> open_session(OpenListener& listener, const MeshOptions&
   return value_or_raise(std::move(session));
 }
 
-void submit(Session& session, const std::vector<TensorAt>& tensors, const Step& step, std::int64_t timeout_ms,
-            nb::callable callback) {
+std::vector<Named> named(const std::vector<TensorAt>& tensors) {
   std::vector<Named> parts;
   parts.reserve(tensors.size());
   for (const auto& [name, address, count] : tensors) {
@@ -113,10 +112,26 @@ void submit(Session& session, const std::vector<TensorAt>& tensors, const Step& 
     void* values = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
     parts.push_back(Named{name, TensorSlot{values, count, DType::kF32}, 0});
   }
+  return parts;
+}
+
+void submit(Session& session, const std::vector<TensorAt>& tensors, const Step& step, std::int64_t timeout_ms,
+            nb::callable callback) {
+  const std::vector<Named> parts = named(tensors);
   auto done = std::make_shared<const Callback>(std::move(callback));
   const nb::gil_scoped_release no_gil;
   session.submit(parts, step, std::chrono::milliseconds(timeout_ms),
                  [done = std::move(done)](const Result<Report>& report) { (*done)(report); });
+}
+
+void mask_sent(Session& session, const std::vector<TensorAt>& momenta) {
+  const std::vector<Named> parts = named(momenta);
+  Status masked;
+  {
+    const nb::gil_scoped_release no_gil;
+    masked = session.mask_sent(parts);
+  }
+  raise_if_failed(masked);
 }
 
 nb::bytes save(Session& session) {
@@ -250,6 +265,13 @@ void bind_sessions(nb::module_& module) {
           "traffic", [](const SessionHandle& self) { return traffic(*self); },
           "Bytes (sent, received) by the links, headers and control messages included.")
       .def_prop_ro("spec", [](const SessionHandle& self) { return self->spec(); })
+      .def(
+          "mask_sent",
+          [](SessionHandle& self, const std::vector<TensorAt>& momenta) { mask_sent(*self, momenta); },
+          "momenta"_a,
+          "Sets elements of momenta to 0 where this rank sent the tensor of the same name's element in the "
+          "step committed last: (name, address, element count) of each float32 tensor. Between steps. Does "
+          "nothing for codecs that are not sparse.")
       .def(
           "save", [](SessionHandle& self) { return save(*self); }, "The residuals, between steps.")
       .def(

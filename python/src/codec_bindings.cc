@@ -104,6 +104,8 @@ void bind_registry(nb::module_& module) {
       .def_ro("finite_only", &CodecInfo::finite_only, "Refuses NaN and infinities.")
       .def_ro("significance", &CodecInfo::significance,
               "Saves more where it is told what the optimizer can see.")
+      .def_ro("sparse", &CodecInfo::sparse,
+              "Sends few elements of a tensor; momentum of what was sent can be masked.")
       .def("__repr__", &codec_repr);
   module.def(
       "registered_codecs",

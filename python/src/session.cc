@@ -100,7 +100,7 @@ Traffic Session::traffic() const {
 Status Session::pause() {
   if (parts_->forked()) return fail(ErrorCode::kState, "this process was forked from a rank; ask the rank");
   if (parts_->in_flight > 0) {
-    return fail(ErrorCode::kState, "buckets are in flight; save and load between steps");
+    return fail(ErrorCode::kState, "buckets are in flight; save, load and mask between steps");
   }
   parts_->queue.reset();
   return {};
@@ -108,6 +108,18 @@ Status Session::pause() {
 
 void Session::resume() {
   if (parts_->transport) parts_->queue = std::make_unique<ReduceQueue>(*parts_->reducer, *parts_->transport);
+}
+
+Status Session::mask_sent(std::span<const Named> momenta) {
+  if (Status paused = pause(); !paused) return paused;
+  Status masked;
+  for (const Named& momentum : momenta) {
+    auto* values = static_cast<float*>(momentum.tensor.values);
+    masked = parts_->reducer->mask_sent(momentum.name, {values, momentum.tensor.count});
+    if (!masked) break;
+  }
+  resume();
+  return masked;
 }
 
 Result<std::vector<std::byte>> Session::save() {

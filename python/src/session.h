@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,9 @@ class Session {
 
   Traffic traffic() const;
   std::string spec() const { return parts_->reducer->spec(); }
+
+  // Reducer::mask_sent for each of these tensors, float32. kState while buckets are in flight.
+  Status mask_sent(std::span<const Named> momenta);
 
   // The reducer's residuals, also after close(). kState while buckets are in flight.
   Result<std::vector<std::byte>> save();

@@ -138,6 +138,18 @@ void submit(Session& session, const Submitted& tensors, const Step& step, std::i
                  [done = std::move(done)](const Result<Report>& report) { (*done)(report); });
 }
 
+void mask_sent(Session& session, const std::vector<TensorAt>& momenta) {
+  std::vector<Named> parts;
+  parts.reserve(momenta.size());
+  for (const TensorAt& momentum : momenta) parts.push_back(named(momentum));
+  Status masked;
+  {
+    const nb::gil_scoped_release no_gil;
+    masked = session.mask_sent(parts);
+  }
+  raise_if_failed(masked);
+}
+
 nb::bytes save(Session& session) {
   Result<std::vector<std::byte>> state;
   {
@@ -269,6 +281,13 @@ void bind_sessions(nb::module_& module) {
           "traffic", [](const SessionHandle& self) { return traffic(*self); },
           "Bytes (sent, received) by the links, headers and control messages included.")
       .def_prop_ro("spec", [](const SessionHandle& self) { return self->spec(); })
+      .def(
+          "mask_sent",
+          [](SessionHandle& self, const std::vector<TensorAt>& momenta) { mask_sent(*self, momenta); },
+          "momenta"_a,
+          "Sets elements of momenta to 0 where this rank sent the tensor of the same name's element in the "
+          "step committed last: (name, address, element count) of each float32 tensor. Between steps. Does "
+          "nothing for codecs that are not sparse.")
       .def(
           "save", [](SessionHandle& self) { return save(*self); }, "The residuals, between steps.")
       .def(

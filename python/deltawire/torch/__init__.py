@@ -1,10 +1,13 @@
 """deltawire under PyTorch: one line makes DistributedDataParallel exchange compressed gradients.
 
 hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
+
+`LocalSteps` is for ranks that meet only now and then: it exchanges weight changes.
 """
 
 from deltawire.torch.hook import Hook
+from deltawire.torch.local_steps import LocalSteps
 from deltawire.torch.registration import register
 from deltawire.torch.significance import SignificanceSource, significance_of
 
-__all__ = ["Hook", "SignificanceSource", "register", "significance_of"]
+__all__ = ["Hook", "LocalSteps", "SignificanceSource", "register", "significance_of"]

@@ -1,4 +1,4 @@
-"""How the ranks of a DDP model find each other: one gather over its own process group."""
+"""How the ranks of a job find each other: one gather over their process group."""
 
 import dataclasses
 import ipaddress
@@ -31,6 +31,52 @@ class Offer:
     endpoint: tuple[str, int] | None = None
     problem: str | None = None
     token: bytes = dataclasses.field(default_factory=lambda: secrets.token_bytes(_TOKEN_BYTES))
+
+
+class Meeting:
+    """The ranks of a process group meet: `with Meeting(group) as meeting:` checks this rank's
+    arguments, fills in `settings` and calls `listen`; then `connect` opens the session.
+
+    The end of the block is the gather, one collective on the group under its own timeout. Whatever
+    is raised in the block, the other ranks hear of: they wait in the gather. It raises as `check`.
+
+    Attributes:
+        place: (rank, world size) in the group.
+        settings: what must be equal on all ranks, as text.
+    """
+
+    def __init__(self, group) -> None:
+        self.place = dist.get_rank(group), dist.get_world_size(group)
+        self.settings = ""
+        self._group = group
+        self._listener: _core.Listener | None = None
+        self._offers: list[Offer] = []
+
+    def __enter__(self) -> "Meeting":
+        return self
+
+    def listen(self, interface: str | None) -> None:
+        """Opens this rank's listener, see `listen`."""
+        self._listener = listen(interface)
+
+    def __exit__(self, kind, cause, traceback) -> None:
+        if cause is not None and not isinstance(cause, Exception):
+            return  # Ctrl-C must not wait for anybody
+        offer = Offer(settings=self.settings)
+        if cause is None:
+            offer.endpoint = self._listener.endpoint
+        else:
+            offer.problem = problem_of(cause)
+        self._offers = swap(offer, self._group)
+        if cause is None:
+            check(self._offers)
+
+    def connect(
+        self, spec: str, options: _core.ReducerOptions, link: _core.LinkShape | None
+    ) -> _core.Session:
+        """The session with all of them, after the block."""
+        mesh = mesh_of(self._offers, self.place[0], link)
+        return _core.Session(self._listener, mesh, spec, options)
 
 
 def listen(interface: str | None) -> _core.Listener:

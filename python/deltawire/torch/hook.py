@@ -1,13 +1,12 @@
 """The communication hook. (No `from __future__ import annotations` here: DDP inspects the hook's
 signature and refuses annotations that are strings.)"""
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
-from deltawire.torch import interrupt
+from deltawire.torch import checkpoint, interrupt
 from deltawire.torch.ledger import Ledger
 from deltawire.torch.significance import SignificanceSource
 
@@ -158,14 +157,16 @@ class Hook:
 
         `residuals` is a uint8 tensor; the other entries say where it belongs.
         """
-        residuals = torch.frombuffer(bytearray(self._session.save()), dtype=torch.uint8)
+        residuals = checkpoint.saved_residuals(self._session)
+        return {**self._state_place(), "steps": self._step, "residuals": residuals}
+
+    def _state_place(self) -> dict:
+        """Where a state of this rank belongs."""
         return {
             "version": _STATE_VERSION,
             "spec": self.spec,
             "world_size": self.world_size,
             "rank": self.rank,
-            "steps": self._step,
-            "residuals": residuals,
         }
 
     def load_state_dict(self, state: dict) -> None:
@@ -174,24 +175,8 @@ class Hook:
         Raises InvalidArgumentError (a ValueError) where the state is of another rank, world size,
         spec or version, DeltawireError where its bytes are damaged; then nothing is changed.
         """
-        wanted = {
-            "version": _STATE_VERSION,
-            "spec": self.spec,
-            "world_size": self.world_size,
-            "rank": self.rank,
-        }
-        missing = [key for key in (*wanted, "steps", "residuals") if key not in state]
-        if missing:
-            raise make_error("InvalidArgument", f"the state lacks {', '.join(missing)}")
-        for key, value in wanted.items():
-            if state[key] != value:
-                raise make_error(
-                    "InvalidArgument",
-                    f"the state has {key} {state[key]}, but this hook has {value}; residuals can't "
-                    "be moved: load the state of the same job and rank, or start without",
-                )
-        residuals = state["residuals"].cpu().contiguous().numpy()
-        self._session.load(np.asarray(residuals, dtype=np.uint8))
+        checkpoint.check_state(state, self._state_place(), ("steps", "residuals"), "hook")
+        checkpoint.load_residuals(self._session, state["residuals"])
         self._step = int(state["steps"])
 
     def close(self) -> None:

@@ -29,8 +29,9 @@ class Ledger:
         self._open = dict.fromkeys(_SUMMED, 0)
         self._totals = dict.fromkeys(_SUMMED, 0)
 
-    def add(self, report, last: bool) -> None:
-        """Counts one finished bucket (a `_core.Report`); `last` closes the step."""
+    def add(self, report, last: bool, also: dict | None = None) -> None:
+        """Counts one finished bucket (a `_core.Report`); `last` closes the step, with `also` in
+        its record."""
         with self._lock:
             step = self._open
             step["buckets"] += 1
@@ -42,7 +43,7 @@ class Ledger:
             if last:
                 for key in _SUMMED:
                     self._totals[key] += step[key]
-                self.records.append({**step, "digest": report.digest})
+                self.records.append({**step, "digest": report.digest, **(also or {})})
                 self.steps += 1
                 self._open = dict.fromkeys(_SUMMED, 0)
 

@@ -1,7 +1,6 @@
 """register(): checks, meets the other ranks, and gives the DDP model its hook."""
 
 import logging
-import math
 
 import torch
 import torch.distributed as dist
@@ -10,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire import _core
 from deltawire.errors import DTypeError, InvalidArgumentError, make_error
 from deltawire.significance import require_use
-from deltawire.torch import bootstrap
+from deltawire.torch import arguments, bootstrap
 from deltawire.torch.hook import Hook
 from deltawire.torch.significance import SignificanceSource
 
@@ -56,27 +55,16 @@ def register(
     The one collective on the model's process group waits under that group's timeout.
     """
     group = _check_model(ddp_model)
-    place = dist.get_rank(group), dist.get_world_size(group)
-    offer = bootstrap.Offer()
-    own_problem = None
-    try:  # whatever is wrong here, the others must hear of it: they wait in the gather
+    with bootstrap.Meeting(group) as meeting:
         names = _parameter_names(ddp_model)
-        timeout_ms = _timeout_in_ms(timeout)
-        options = _reducer_options(min_elements, revert)
+        timeout_ms = arguments.timeout_in_ms(timeout)
+        options = arguments.reducer_options(min_elements, revert)
         source = _significance_source(optimizer, spec, names)
-        _check_link(link)
-        offer.settings = _settings_text(spec, min_elements, place[1], source)
-        listener = bootstrap.listen(interface)
-        offer.endpoint = listener.endpoint
-    except Exception as cause:
-        own_problem = cause
-        offer.problem = bootstrap.problem_of(cause)
-    offers = bootstrap.swap(offer, group)
-    if own_problem is not None:
-        raise own_problem
-    bootstrap.check(offers)
-    session = _core.Session(listener, bootstrap.mesh_of(offers, place[0], link), spec, options)
-    return _attach(Hook(session, names, place, timeout_ms, source), ddp_model)
+        arguments.check_link(link)
+        meeting.settings = _settings_text(spec, min_elements, meeting.place[1], source)
+        meeting.listen(interface)
+    session = meeting.connect(spec, options, link)
+    return _attach(Hook(session, names, meeting.place, timeout_ms, source), ddp_model)
 
 
 def _settings_text(
@@ -142,13 +130,7 @@ def _parameter_names(ddp_model: DistributedDataParallel) -> dict[int, str]:
     for name, parameter in ddp_model.module.named_parameters():
         if not parameter.requires_grad or name in ignored:
             continue
-        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
-            raise DTypeError(
-                f"parameter '{name}' is {parameter.dtype} on {parameter.device}; deltawire "
-                "exchanges float32 parameters on the CPU: convert the model with .float() and "
-                ".cpu() before DDP",
-                "UnsupportedDType",
-            )
+        arguments.check_parameter(name, parameter)
         names[id(parameter)] = name
     return names
 
@@ -169,25 +151,3 @@ def _significance_source(
     source.require_any_of(names)
     require_use(spec, "optimizer=")
     return source
-
-
-def _reducer_options(min_elements: int, revert: str) -> _core.ReducerOptions:
-    if not isinstance(min_elements, int) or isinstance(min_elements, bool) or min_elements < 0:
-        raise make_error(
-            "InvalidArgument", f"min_elements={min_elements!r} must be a whole number, 0 or more"
-        )
-    return _core.ReducerOptions(min_elements, str(revert))
-
-
-def _check_link(link: _core.LinkShape | None) -> None:
-    if link is not None and not isinstance(link, _core.LinkShape):
-        raise TypeError(f"link must be a deltawire.LinkShape or None, not {type(link).__name__}")
-
-
-def _timeout_in_ms(seconds: float) -> int:
-    """Whole milliseconds, at least one."""
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
-        raise make_error("InvalidArgument", f"timeout={seconds!r} must be a number of seconds")
-    if not (0 < seconds <= 86_400) or math.isnan(seconds):
-        raise make_error("InvalidArgument", f"timeout={seconds} must be 0 < seconds <= 86,400")
-    return max(1, round(1e3 * seconds))

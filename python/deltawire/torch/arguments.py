@@ -1,0 +1,83 @@
+"""Checks of the arguments that every way to exchange through deltawire takes."""
+
+import math
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from deltawire import _core
+from deltawire.errors import DTypeError, make_error
+
+
+def reducer_options(min_elements: int, revert: str) -> _core.ReducerOptions:
+    """How residuals and small tensors are treated; raises InvalidArgumentError."""
+    if not isinstance(min_elements, int) or isinstance(min_elements, bool) or min_elements < 0:
+        raise make_error(
+            "InvalidArgument", f"min_elements={min_elements!r} must be a whole number, 0 or more"
+        )
+    return _core.ReducerOptions(min_elements, str(revert))
+
+
+def check_link(link: _core.LinkShape | None) -> None:
+    """Raises TypeError for anything but a link's shape or None."""
+    if link is not None and not isinstance(link, _core.LinkShape):
+        raise TypeError(f"link must be a deltawire.LinkShape or None, not {type(link).__name__}")
+
+
+def timeout_in_ms(seconds: float) -> int:
+    """Whole milliseconds, at least one; raises InvalidArgumentError."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        raise make_error("InvalidArgument", f"timeout={seconds!r} must be a number of seconds")
+    if not (0 < seconds <= 86_400) or math.isnan(seconds):
+        raise make_error("InvalidArgument", f"timeout={seconds} must be 0 < seconds <= 86,400")
+    return max(1, round(1e3 * seconds))
+
+
+def check_parameter(name: str, parameter: torch.Tensor) -> None:
+    """Raises DTypeError for a parameter that can't be exchanged."""
+    if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+        raise DTypeError(
+            f"parameter '{name}' is {parameter.dtype} on {parameter.device}; deltawire "
+            "exchanges float32 parameters on the CPU: convert the model with .float() and "
+            ".cpu() first",
+            "UnsupportedDType",
+        )
+
+
+def check_positive(name: str, value: int) -> None:
+    """Raises InvalidArgumentError for anything but a whole number, 1 or more."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise make_error("InvalidArgument", f"{name}={value!r} must be a whole number, 1 or more")
+
+
+def check_module(model: torch.nn.Module) -> None:
+    """Raises DTypeError for anything but a module that exchanges nothing by itself."""
+    if isinstance(model, DistributedDataParallel):
+        raise DTypeError(
+            "LocalSteps takes the bare module: a DistributedDataParallel averages gradients in "
+            "every step; pass model.module",
+            "InvalidArgument",
+        )
+    if not isinstance(model, torch.nn.Module):
+        raise DTypeError(
+            f"LocalSteps takes a torch.nn.Module, not {type(model).__name__}", "InvalidArgument"
+        )
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
+    """Raises where `optimizer` isn't one, or has parameters that aren't the model's."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise DTypeError(
+            f"LocalSteps takes a torch.optim.Optimizer, not {type(optimizer).__name__}",
+            "InvalidArgument",
+        )
+    known = {id(parameter) for parameter in model.parameters()}
+    for number, group in enumerate(optimizer.param_groups):
+        for parameter in group["params"]:
+            if id(parameter) not in known:
+                raise make_error(
+                    "InvalidArgument",
+                    f"the optimizer's group {number} has a parameter of shape "
+                    f"{tuple(parameter.shape)} that isn't the model's and would not be exchanged; "
+                    "make the optimizer from model.parameters()",
+                )

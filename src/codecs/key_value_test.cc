@@ -81,6 +81,14 @@ TEST_P(KeyValue, SameBytesAsTheDenseTensor) {
   }
 }
 
+// Sums in both forms must take the same order: see FastsgdBytes.TheSumTakesTheStatedOrder.
+TEST_P(KeyValue, StatisticsDoNotDependOnTheForm) {
+  for (const std::uint32_t second : {18U, 19U, 10U, 65538U}) {
+    const Pairs pairs{{0, 1, 2, second}, {0x1p24F, 1, 0x1p-29F, 0x1p-29F}, 70000};
+    EXPECT_EQ(encode(pairs)->scalar, testing::encode(*codec_, dense_of(pairs))->scalar) << second;
+  }
+}
+
 TEST_P(KeyValue, PairsAreTheDenseTensorsNonZeros) {
   for (const auto& [dimension, share] : kShapes) {
     const Encoded part = *encode(drawn_pairs(dimension, share, dimension));

@@ -21,11 +21,13 @@ struct CodecRow {
   Result<std::unique_ptr<const Codec>> (*make)(const ParsedSpec& spec);
 };
 
-// In the order of the ids.
+// In the order of the ids, a row each.
+// clang-format off
 constexpr std::array kCodecs = {
     CodecRow{&kFp32Info, make_fp32}, CodecRow{&kBf16Info, make_bf16},   CodecRow{&kThreelcInfo, make_threelc},
     CodecRow{&kSbcInfo, make_sbc},   CodecRow{&kGcompInfo, make_gcomp}, CodecRow{&kFastsgdInfo, make_fastsgd},
 };
+// clang-format on
 
 constexpr auto kInfos = [] {
   std::array<const CodecInfo*, kCodecs.size()> infos{};

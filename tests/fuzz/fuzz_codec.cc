@@ -34,6 +34,12 @@ void decode_all(Bytes data) {
     const Status plain = (*codec)->decode(part, slot, Into::kOverwrite, 1.0F);
     const Status added = (*codec)->decode(part, slot, Into::kAccumulate, 0.5F);
     if (plain.has_value() != added.has_value()) std::abort();
+    if (info->key_value) {
+      std::vector<std::uint32_t> keys(count);
+      const TensorSlot pairs{out.data(), count, DType::kF32, keys.data(), count};
+      if (count > 0 && (*codec)->decode_pairs(part, pairs, 1.0F).has_value() != plain.has_value())
+        std::abort();
+    }
     std::vector<Section> sections;
     const Status described = (*codec)->describe(part, count, sections);
     if (plain.has_value() && !described.has_value()) std::abort();

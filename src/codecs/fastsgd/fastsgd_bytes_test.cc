@@ -1,4 +1,5 @@
 // The bytes of fastsgd: by hand, and against the slow model.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -136,15 +137,61 @@ TEST(FastsgdBytes, EqualTheSlowModel) {
   }
 }
 
-// Longer than a block of the sum, and sums whose last bit hangs on the order of the additions.
-TEST(FastsgdBytes, SumsOfLongPartsEqualTheSlowModel) {
+// The sum of 2^24, 1 and two of 2^-29 is 2^24 + 2 in float32 if the small ones meet before they meet the
+// others, else each is lost in float64 and the sum is a tie that rounds to 2^24. So it shows which order was
+// taken.
+TEST(FastsgdBytes, TheSumTakesTheStatedOrder) {
+  const auto sum_with = [](std::size_t first, std::size_t second) {
+    std::vector<float> x(3 * 65536 + 5, 0.0F);
+    x[0] = 0x1p24F;
+    x[1] = 1;
+    x[first] += 0x1p-29F;
+    x[second] += 0x1p-29F;
+    EXPECT_EQ(encoded("fastsgd", x).scalar, bits_of(testing::fastsgd_sum(x)));
+    return std::bit_cast<float>(encoded("fastsgd", x).scalar);
+  };
+  EXPECT_EQ(sum_with(2, 2 + 16), 0x1p24F + 2) << "the same lane";
+  EXPECT_EQ(sum_with(2, 65520 + 2), 0x1p24F + 2) << "the same lane at the end of the block";
+  EXPECT_EQ(sum_with(2, 10), 0x1p24F + 2) << "lanes 2 and 10 meet first";
+  EXPECT_EQ(sum_with(2, 2 + 17), 0x1p24F) << "lanes 2 and 3";
+  EXPECT_EQ(sum_with(2, 65536 + 2), 0x1p24F) << "another block";
+  EXPECT_EQ(sum_with(65538, 65536 + 9), 0x1p24F + 2) << "a block of their own";
+  EXPECT_EQ(sum_with(65538, 2 * 65536), 0x1p24F) << "two blocks";
+}
+
+TEST(FastsgdBytes, EveryValueCountsInLongParts) {
   for (const std::uint64_t count : {65535U, 65536U, 65537U, 200001U}) {
     std::vector<float> values = testing::normal_values(count, count);
-    for (std::size_t i = 0; i < values.size(); i += 7) values[i] *= 0x1p40F;
+    for (std::size_t i = 65535; i < count; i += 65536) values[i] = 1e4F;
+    for (std::size_t i = 0; i < count; i += 65536) values[i] = -2e4F;
     const Encoded part = encoded("fastsgd", values);
     const Encoded expected = FastsgdModel{}.encode(values);
     EXPECT_EQ(part.scalar, expected.scalar) << count;
     EXPECT_EQ(part.payload, expected.payload) << count;
+  }
+}
+
+// The sample that guesses the threshold takes every third of these values. Where it sees only large or only
+// small ones the search has a long way to go, and ends at the same code: also where a code has exactly as
+// many values as are wanted.
+TEST(FastsgdBytes, AMisleadingSampleChangesNothing) {
+  constexpr std::uint64_t kCount = 40000;
+  for (const bool sees_large : {true, false}) {
+    std::vector<float> values = testing::normal_values(kCount, 8);
+    for (std::size_t i = 0; i < kCount; ++i) values[i] *= (i % 3 == 0) == sees_large ? 0x1p20F : 1.0F;
+    const float sum = testing::fastsgd_sum(values);
+    for (int code = 95; code < 300; code += 7) {
+      FastsgdModel model;
+      const float edge = model.value(sum, code);
+      const auto wanted =
+          std::count_if(values.begin(), values.end(), [edge](float x) { return std::fabs(x) >= edge; });
+      if (wanted == 0) continue;
+      model.keep =
+          std::min(std::nextafter(static_cast<float>(static_cast<double>(wanted) / kCount), 0.0F), 0.9999F);
+      char spec[64];
+      std::snprintf(spec, sizeof spec, "fastsgd:keep=%.9g", static_cast<double>(model.keep));
+      ASSERT_EQ(encoded(spec, values).payload, model.encode(values).payload) << code << " " << spec;
+    }
   }
 }
 

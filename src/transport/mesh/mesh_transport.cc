@@ -6,7 +6,10 @@ namespace deltawire {
 
 MeshTransport::~MeshTransport() {
   // Left to the child's end: to join a thread that doesn't exist would hang.
-  if (in_forked_child()) (void)engine_.release();
+  if (in_forked_child()) {
+    (void)engine_.release();
+    (void)host_.release();
+  }
 }
 
 // A peer that doesn't exist ends the mesh like any other misuse: the wait tells.

@@ -38,7 +38,7 @@ bool has_gloo() noexcept;
 // - connect_timeout bounds each of Gloo's own steps, so that connecting to a rank that dies in the midst of
 // it
 //   can take world_size times as long; the message then is Gloo's own and names an address, not a rank.
-// - Transport::traffic() doesn't count the packets' headers (32 bytes each) nor Gloo's own messages.
+// - Transport::traffic() doesn't count the packets' headers (24 bytes each) nor Gloo's own messages.
 // - At its end a transport waits for up to 2 s until the others have taken what was sent.
 //
 // Cost: a thread for each peer and one of Gloo, which wakes up 100 times a second; up to about 4 MiB of

@@ -33,8 +33,9 @@ bool has_mpi() noexcept;
 // - After a failure MPI itself may be unusable. A program should then end itself, without MPI_Finalize, which
 //   would wait for the lost rank for ever; mpirun ends the others.
 // - MPI trusts its network: no token, no protection against strangers.
-// - Transport::traffic() doesn't count the packets' headers (32 bytes each) nor MPI's own messages.
-// - At its end a transport waits for up to 2 s until the others have taken what was sent.
+// - Transport::traffic() doesn't count the packets' headers (24 bytes each) nor MPI's own messages.
+// - At its end a transport waits for up to 2 s for the ends of the others' (MPI's messages can't be told from
+//   those of a later mesh otherwise); if they don't come, a communicator is lost until the process ends.
 // - A transport can't be used or ended in a forked child.
 //
 // MPI's life: where the program has initialized MPI, it must have asked for MPI_THREAD_MULTIPLE (the

@@ -9,7 +9,7 @@ namespace deltawire {
 
 Result<std::unique_ptr<Transport>> connect_fabric(const FabricMember& self, std::unique_ptr<Fabric> fabric,
                                                   Deadline deadline) {
-  auto port = PacketPort::open(self.rank, self.world_size, self.session, std::move(fabric));
+  auto port = PacketPort::open(self.rank, self.world_size, std::move(fabric));
   if (!port) return forward_error(port);
   if (Status met = (*port)->greet(self.settings, deadline); !met) return forward_error(met);
   std::vector<PeerLinks> links = (*port)->make_links();

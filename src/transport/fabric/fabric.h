@@ -34,9 +34,13 @@ class Fabric {
   virtual bool finish_send(int peer, std::size_t slot) noexcept = 0;
 
   // Ends all threads. No call into the port after it. False: the library may still touch slots or rooms,
-  // as a peer has taken or given only part of a packet by the deadline. `in_good_order`: every peer has said
-  // that it has everything, or that it needs nothing more.
-  virtual bool stop(Deadline deadline, bool in_good_order) noexcept = 0;
+  // as a peer has taken or given only part of a packet by the deadline. `drained`: no packet is on its way
+  // any more, from or to anybody.
+  virtual bool stop(Deadline deadline, bool drained) noexcept = 0;
+
+  // Whether the end of a mesh should wait until it's drained, and so for all peers' ends, instead of only
+  // until they have everything.
+  virtual bool ends_drained() const noexcept = 0;
 };
 
 }  // namespace deltawire

@@ -47,7 +47,8 @@ class MemoryFabric final : public Fabric {
   void start(PacketPort& port) override;
   bool start_send(int peer, std::size_t slot, Bytes packet) noexcept override;
   bool finish_send(int peer, std::size_t slot) noexcept override;
-  bool stop(Deadline deadline, bool in_good_order) noexcept override;
+  bool stop(Deadline deadline, bool drained) noexcept override;
+  bool ends_drained() const noexcept override { return false; }
 
  private:
   std::shared_ptr<Switchboard> switchboard_;

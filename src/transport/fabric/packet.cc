@@ -8,11 +8,9 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x50445744;  // "DWDP" on the wire
 constexpr std::size_t kCrcAt = 4;
-constexpr std::size_t kSessionAt = 8;
-constexpr std::size_t kKindAt = 12;
-constexpr std::size_t kPayloadAt = 16;
-constexpr std::size_t kUsedAt = 20;
-constexpr std::size_t kZeroAt = 28;
+constexpr std::size_t kKindAt = 8;
+constexpr std::size_t kPayloadAt = 12;
+constexpr std::size_t kUsedAt = 16;
 
 }  // namespace
 
@@ -20,12 +18,10 @@ void encode_packet_header(const PacketHeader& header,
                           std::span<std::byte, kPacketHeaderBytes> packet) noexcept {
   std::byte* const at = packet.data();
   store_le(at, kMagic);
-  store_le(at + kSessionAt, header.session);
   store_le(at + kKindAt, static_cast<std::uint32_t>(header.kind));
   store_le(at + kPayloadAt, header.payload_bytes);
   for (std::size_t lane = 0; lane < kLanes; ++lane) store_le(at + kUsedAt + 4 * lane, header.used[lane]);
-  store_le(at + kZeroAt, std::uint32_t{0});
-  store_le(at + kCrcAt, crc32c(packet.subspan(kSessionAt)));
+  store_le(at + kCrcAt, crc32c(packet.subspan(kKindAt)));
 }
 
 std::optional<PacketHeader> decode_packet_header(Bytes packet) noexcept {
@@ -33,13 +29,12 @@ std::optional<PacketHeader> decode_packet_header(Bytes packet) noexcept {
   const Bytes bytes = packet.first(kPacketHeaderBytes);
   const std::byte* const at = bytes.data();
   if (load_le<std::uint32_t>(at) != kMagic) return std::nullopt;
-  if (load_le<std::uint32_t>(at + kCrcAt) != crc32c(bytes.subspan(kSessionAt))) return std::nullopt;
+  if (load_le<std::uint32_t>(at + kCrcAt) != crc32c(bytes.subspan(kKindAt))) return std::nullopt;
   const auto kind = load_le<std::uint32_t>(at + kKindAt);
   const bool known = kind >= static_cast<std::uint32_t>(PacketHeader::Kind::kHello) &&
                      kind <= static_cast<std::uint32_t>(PacketHeader::Kind::kTaken);
-  if (!known || load_le<std::uint32_t>(at + kZeroAt) != 0) return std::nullopt;
+  if (!known) return std::nullopt;
   PacketHeader header;
-  header.session = load_le<std::uint32_t>(at + kSessionAt);
   header.kind = static_cast<PacketHeader::Kind>(kind);
   header.payload_bytes = load_le<std::uint32_t>(at + kPayloadAt);
   for (std::size_t lane = 0; lane < kLanes; ++lane) {

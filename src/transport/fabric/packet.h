@@ -1,14 +1,11 @@
-// The packets that a mesh over Gloo or MPI is cut into: 32 bytes, little-endian, then the payload.
+// The packets that a mesh over Gloo or MPI is cut into: 24 bytes, little-endian, then the payload.
 //
 //   0  u32  magic
-//   4  u32  CRC-32C of bytes 8 to 32
-//   8  u32  session: of which mesh between these ranks it is
-//  12  u8   kind
-//  13  3 bytes  0
-//  16  u32  payload bytes
-//  20  u32  data packets of the receiver that the sender has used up, since the start, modulo 2^32
-//  24  u32  control packets, likewise
-//  28  u32  0
+//   4  u32  CRC-32C of bytes 8 to 24
+//   8  u32  kind
+//  12  u32  payload bytes
+//  16  u32  data packets of the receiver that the sender has used up, since the start, modulo 2^32
+//  20  u32  control packets, likewise
 #pragma once
 
 #include <array>
@@ -21,7 +18,7 @@
 
 namespace deltawire {
 
-inline constexpr std::size_t kPacketHeaderBytes = 32;
+inline constexpr std::size_t kPacketHeaderBytes = 24;
 // Header and payload. Larger packets are faster over Gloo, where each takes a notice from the receiver;
 // smaller ones need less memory (see bench/transports.cc).
 inline constexpr std::size_t kPacketBytes = std::size_t{128} << 10;
@@ -40,7 +37,6 @@ struct PacketHeader {
     kLast = 5,     // the sender's streams end here
     kTaken = 6,    // the answer to kLast: all before it has arrived
   };
-  std::uint32_t session = 0;
   Kind kind = Kind::kGrant;
   std::uint32_t payload_bytes = 0;
   std::array<std::uint32_t, kLanes> used{};

@@ -82,9 +82,10 @@ struct PacketPeer {
   // No more arrives, and nothing leaves.
   void end_lanes() noexcept;
 
-  // Whether the peer needs nothing more from this rank; or can't get it either.
-  bool left_in_good_order() const noexcept { return last_received || last_taken; }
-  bool done() const noexcept { return gone || left_in_good_order(); }
+  // Whether the peer has everything, or is leaving and reads no more.
+  bool needs_nothing() const noexcept { return last_received || last_taken; }
+  // Whether nothing is on its way any more, in either direction.
+  bool drained() const noexcept { return last_received && last_taken; }
 
   std::array<LaneOut, kLanes> lanes_out;
   std::array<LaneIn, kLanes> lanes_in;

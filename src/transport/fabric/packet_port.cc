@@ -25,17 +25,17 @@ std::string name_ranks(const std::vector<int>& ranks) {
 
 }  // namespace
 
-PacketPort::PacketPort(int rank, int world_size, std::uint32_t session, std::unique_ptr<Fabric> fabric)
-    : rank_(rank), session_(session), fabric_(std::move(fabric)) {
+PacketPort::PacketPort(int rank, int world_size, std::unique_ptr<Fabric> fabric)
+    : rank_(rank), fabric_(std::move(fabric)) {
   peers_.resize(static_cast<std::size_t>(world_size));
   for (int i = 0; i < world_size; ++i) {
     if (i != rank) peers_[static_cast<std::size_t>(i)] = std::make_unique<PacketPeer>();
   }
 }
 
-Result<std::unique_ptr<PacketPort>> PacketPort::open(int rank, int world_size, std::uint32_t session,
+Result<std::unique_ptr<PacketPort>> PacketPort::open(int rank, int world_size,
                                                      std::unique_ptr<Fabric> fabric) {
-  std::unique_ptr<PacketPort> port(new PacketPort(rank, world_size, session, std::move(fabric)));
+  std::unique_ptr<PacketPort> port(new PacketPort(rank, world_size, std::move(fabric)));
   if (!port->all_peers([](const PacketPeer& peer) { return peer.ok(); })) {
     return fail(ErrorCode::kSystem, "eventfd: " + std::generic_category().message(errno) +
                                         "; is the limit of open files high enough?");
@@ -53,17 +53,21 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open(int rank, int world_size, s
 PacketPort::~PacketPort() {
   if (!started_) return;
   const Deadline leave_by = Clock::now() + kFarewellTime;
-  bool in_good_order = false;
+  bool drained = false;
   {
     Lock lock(mutex_);
     for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
       if (rank != rank_ && !at(rank).gone) send_notice(rank, kLastSlot, Kind::kLast);
     }
-    changed_.wait_until(lock, leave_by,
-                        [this] { return all_peers([](const PacketPeer& peer) { return peer.done(); }); });
-    in_good_order = all_peers([](const PacketPeer& peer) { return peer.left_in_good_order(); });
+    const bool thoroughly = fabric_->ends_drained();
+    changed_.wait_until(lock, leave_by, [this, thoroughly] {
+      return all_peers([thoroughly](const PacketPeer& peer) {
+        return peer.gone || (thoroughly ? peer.drained() : peer.needs_nothing());
+      });
+    });
+    drained = all_peers([](const PacketPeer& peer) { return peer.drained(); });
   }
-  if (fabric_->stop(leave_by, in_good_order)) return;
+  if (fabric_->stop(leave_by, drained)) return;
   // A frozen peer holds half a packet, and the library will touch the memory for as long: it's given up.
   (void)fabric_.release();
   for (auto& peer : peers_) {

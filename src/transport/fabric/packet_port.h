@@ -29,10 +29,8 @@ class PacketPort final : public LinkHost {
     MutBytes bytes;  // kPacketBytes; empty: there is none
   };
 
-  // `session` is equal on all ranks of this mesh, and another for the next mesh over the same fabric.
   // Errors: kSystem (no descriptors or threads).
-  static Result<std::unique_ptr<PacketPort>> open(int rank, int world_size, std::uint32_t session,
-                                                  std::unique_ptr<Fabric> fabric);
+  static Result<std::unique_ptr<PacketPort>> open(int rank, int world_size, std::unique_ptr<Fabric> fabric);
   // Waits, for at most about two seconds, until the peers have taken everything, and ends the fabric.
   ~PacketPort() override;
   PacketPort(const PacketPort&) = delete;
@@ -64,7 +62,7 @@ class PacketPort final : public LinkHost {
   using Lock = std::unique_lock<std::mutex>;
   using Kind = PacketHeader::Kind;
 
-  PacketPort(int rank, int world_size, std::uint32_t session, std::unique_ptr<Fabric> fabric);
+  PacketPort(int rank, int world_size, std::unique_ptr<Fabric> fabric);
 
   PacketPeer& at(int peer) noexcept { return *peers_[static_cast<std::size_t>(peer)]; }
   template <class Condition>
@@ -86,7 +84,6 @@ class PacketPort final : public LinkHost {
   void lose(int peer, int error) noexcept;
 
   const int rank_;
-  const std::uint32_t session_;
   std::mutex mutex_;                 // guards the peers
   std::condition_variable changed_;  // a hello, an answer or a loss came in
   std::vector<std::unique_ptr<PacketPeer>> peers_;

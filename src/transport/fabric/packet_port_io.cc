@@ -110,7 +110,6 @@ void PacketPort::send_notice(int rank, std::size_t slot, Kind kind) noexcept {
 void PacketPort::send_packet(int rank, std::size_t slot, Kind kind, std::size_t payload_bytes) noexcept {
   PacketPeer& peer = at(rank);
   PacketHeader header;
-  header.session = session_;
   header.kind = kind;
   header.payload_bytes = static_cast<std::uint32_t>(payload_bytes);
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
@@ -135,11 +134,6 @@ void PacketPort::arrived(int rank, const Room& room, std::size_t bytes) noexcept
   PacketPeer& peer = at(rank);
   const std::optional<PacketHeader> header = decode_packet_header(Bytes(room.bytes).first(bytes));
   if (!header) return lose(rank, EBADMSG);
-  if (header->session != session_) {
-    // A straggler of an earlier mesh between these ranks.
-    peer.free_rooms.push_back(room.index);
-    return;
-  }
   // Behind the last packet come only answers.
   const bool answer = header->kind == Kind::kGrant || header->kind == Kind::kTaken;
   if ((peer.last_received && !answer) || !peer.take_grants(*header)) return lose(rank, EBADMSG);

@@ -19,7 +19,7 @@ using Kind = PacketHeader::Kind;
 class Port : public testing::Test {
  protected:
   Port() {
-    auto opened = PacketPort::open(0, 2, kSession, std::make_unique<MemoryFabric>(switchboard_, 0));
+    auto opened = PacketPort::open(0, 2, std::make_unique<MemoryFabric>(switchboard_, 0));
     EXPECT_TRUE(opened.has_value());
     port_ = std::move(*opened);
   }
@@ -28,10 +28,9 @@ class Port : public testing::Test {
     switchboard_->put(0, {1, {}});
   }
 
-  void send(Kind kind, std::size_t payload_bytes, std::array<std::uint32_t, kLanes> used = {},
-            std::uint32_t session = kSession) {
+  void send(Kind kind, std::size_t payload_bytes, std::array<std::uint32_t, kLanes> used = {}) {
     std::vector<std::byte> packet(kPacketHeaderBytes + payload_bytes, std::byte{0x5A});
-    encode_packet_header({session, kind, static_cast<std::uint32_t>(payload_bytes), used},
+    encode_packet_header({kind, static_cast<std::uint32_t>(payload_bytes), used},
                          std::span(packet).first<kPacketHeaderBytes>());
     switchboard_->put(0, {1, std::move(packet)});
   }
@@ -59,7 +58,6 @@ class Port : public testing::Test {
     return ::poll(&entry, 1, 0) == 1;
   }
 
-  static constexpr std::uint32_t kSession = 42;
   std::shared_ptr<Switchboard> switchboard_ = std::make_shared<Switchboard>(2);
   std::unique_ptr<PacketPort> port_;
 };
@@ -118,15 +116,6 @@ TEST_F(Port, APacketIsReadInPiecesAndPacketsInOneGo) {
   EXPECT_EQ(::poll(&entry, 1, 0), 0);
 }
 
-TEST_F(Port, AStragglerOfAnotherSessionIsDropped) {
-  send(Kind::kData, 10, {}, kSession + 1);
-  send(Kind::kLast, 0, {9, 9}, kSession + 1);
-  send(Kind::kData, 7);
-  std::size_t received = 0;
-  EXPECT_EQ(receive_all(Lane::kData, received).kind, IoResult::Kind::kWouldBlock);
-  EXPECT_EQ(received, 7u);
-}
-
 TEST_F(Port, TheLastPacketEndsBothLanesBehindTheirData) {
   send(Kind::kData, 500);
   send(Kind::kLast, 0);
@@ -153,14 +142,14 @@ TEST_F(Port, APeerThatBreaksTheRulesIsLost) {
         send(Kind::kLast, 0);
         send(Kind::kData, 10);
       },
-      [this] { switchboard_->put(0, {1, std::vector<std::byte>(31)}); },
+      [this] { switchboard_->put(0, {1, std::vector<std::byte>(kPacketHeaderBytes - 1)}); },
       [this] { switchboard_->put(0, {1, std::vector<std::byte>(64, std::byte{0xFF})}); },
       [this] { switchboard_->put(0, {1, std::vector<std::byte>(kPacketBytes + 1)}); },
   };
   for (std::size_t i = 0; i < offences.size(); ++i) {
     SCOPED_TRACE(i);
     switchboard_ = std::make_shared<Switchboard>(2);
-    port_ = std::move(*PacketPort::open(0, 2, kSession, std::make_unique<MemoryFabric>(switchboard_, 0)));
+    port_ = std::move(*PacketPort::open(0, 2, std::make_unique<MemoryFabric>(switchboard_, 0)));
     offences[i]();
     std::size_t received = 0;
     const IoResult end = receive_all(Lane::kData, received);
@@ -172,7 +161,7 @@ TEST_F(Port, APeerThatBreaksTheRulesIsLost) {
 TEST(ConnectFabric, OtherSettingsAreNamedOnAllRanks) {
   const auto switchboard = std::make_shared<Switchboard>(3);
   run_ranks(3, [&](int rank) {
-    auto transport = connect_fabric({rank, 3, 7, rank == 2 ? "3lc" : "fp32"},
+    auto transport = connect_fabric({rank, 3, rank == 2 ? "3lc" : "fp32"},
                                     std::make_unique<MemoryFabric>(switchboard, rank), soon());
     ASSERT_FALSE(transport.has_value());
     EXPECT_EQ(transport.error().code, ErrorCode::kMismatch);
@@ -185,7 +174,7 @@ TEST(ConnectFabric, MissingRanksAreNamed) {
   const auto switchboard = std::make_shared<Switchboard>(4);
   run_ranks(2, [&](int rank) {
     auto transport =
-        connect_fabric({rank, 4, 7, ""}, std::make_unique<MemoryFabric>(switchboard, rank), in(2000ms));
+        connect_fabric({rank, 4, ""}, std::make_unique<MemoryFabric>(switchboard, rank), in(2000ms));
     ASSERT_FALSE(transport.has_value());
     EXPECT_EQ(transport.error().code, ErrorCode::kTimeout);
     EXPECT_NE(transport.error().message.find("ranks 2, 3"), std::string::npos) << transport.error().message;

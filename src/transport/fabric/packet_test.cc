@@ -17,20 +17,19 @@ std::vector<std::byte> packet_of(const PacketHeader& header, std::size_t bytes) 
   return packet;
 }
 
-const PacketHeader kExample{0xA1B2C3D4, PacketHeader::Kind::kControl, 100, {0xFFFFFFFE, 3}};
+const PacketHeader kExample{PacketHeader::Kind::kControl, 100, {0xFFFFFFFE, 3}};
 
 TEST(Packet, HeaderComesBackAsItWas) {
   const std::vector<std::byte> packet = packet_of(kExample, 200);
   const auto header = decode_packet_header(packet);
   ASSERT_TRUE(header.has_value());
-  EXPECT_EQ(header->session, kExample.session);
   EXPECT_EQ(header->kind, kExample.kind);
   EXPECT_EQ(header->payload_bytes, kExample.payload_bytes);
   EXPECT_EQ(header->used, kExample.used);
 }
 
 TEST(Packet, NoFlippedBitIsAccepted) {
-  const std::vector<std::byte> packet = packet_of(kExample, 132);
+  const std::vector<std::byte> packet = packet_of(kExample, kPacketHeaderBytes + 100);
   for (std::size_t bit = 0; bit < 8 * kPacketHeaderBytes; ++bit) {
     std::vector<std::byte> flipped = packet;
     flipped[bit / 8] ^= std::byte{1} << (bit % 8);
@@ -39,24 +38,18 @@ TEST(Packet, NoFlippedBitIsAccepted) {
 }
 
 TEST(Packet, ShorterThanItsPayloadIsRefused) {
-  const std::vector<std::byte> packet = packet_of(kExample, 132);
+  const std::vector<std::byte> packet = packet_of(kExample, kPacketHeaderBytes + 100);
   EXPECT_TRUE(decode_packet_header(packet).has_value());
   for (std::size_t length = 0; length < packet.size(); ++length) {
     EXPECT_FALSE(decode_packet_header(Bytes(packet).first(length)).has_value()) << length;
   }
 }
 
-TEST(Packet, ReservedBytesAndUnknownKindsAreRefusedThoughTheChecksumIsRight) {
-  for (const std::size_t at : {std::size_t{13}, std::size_t{14}, std::size_t{15}, std::size_t{28}}) {
-    std::vector<std::byte> packet = packet_of(kExample, 132);
-    packet[at] = std::byte{1};
-    store_le(packet.data() + 4, crc32c(Bytes(packet).subspan(8, 24)));
-    EXPECT_FALSE(decode_packet_header(packet).has_value()) << "byte " << at;
-  }
-  for (const unsigned kind : {0u, 7u, 255u}) {
-    std::vector<std::byte> packet = packet_of(kExample, 132);
-    packet[12] = static_cast<std::byte>(kind);
-    store_le(packet.data() + 4, crc32c(Bytes(packet).subspan(8, 24)));
+TEST(Packet, UnknownKindsAreRefusedThoughTheChecksumIsRight) {
+  for (const std::uint32_t kind : {0u, 7u, 255u, 0x101u}) {
+    std::vector<std::byte> packet = packet_of(kExample, kPacketHeaderBytes + 100);
+    store_le(packet.data() + 8, kind);
+    store_le(packet.data() + 4, crc32c(Bytes(packet).subspan(8, 16)));
     EXPECT_FALSE(decode_packet_header(packet).has_value()) << "kind " << kind;
   }
 }

@@ -1,9 +1,7 @@
 #include "deltawire/connect_mpi.h"
 
-#include <cstdint>
 #include <cstdlib>
 #include <mutex>
-#include <random>
 #include <thread>
 
 #include <mpi.h>
@@ -58,12 +56,6 @@ bool complete(MPI_Request& request, Deadline deadline) {
   return false;
 }
 
-// What the operations above work on; left to them if they never end.
-struct Meeting {
-  MPI_Comm communicator = MPI_COMM_NULL;
-  std::uint32_t session = 0;
-};
-
 tl::unexpected<Error> not_all_there(const MpiOptions& options) {
   MpiFabric::ranks_left_behind() = true;
   return fail(ErrorCode::kTimeout, "connect_mpi: not all ranks of the communicator called it within " +
@@ -85,29 +77,21 @@ Result<std::unique_ptr<Transport>> connect_mpi(const MpiOptions& options) {
   if (parent == MPI_COMM_NULL) {
     return fail(ErrorCode::kInvalidArgument, "connect_mpi: fortran_communicator is MPI_COMM_NULL's");
   }
-  auto meeting = std::make_unique<Meeting>();
+  auto communicator = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   MPI_Request request = MPI_REQUEST_NULL;
-  if (MPI_Comm_idup(parent, &meeting->communicator, &request) != MPI_SUCCESS) {
+  if (MPI_Comm_idup(parent, communicator.get(), &request) != MPI_SUCCESS) {
     return fail(ErrorCode::kSystem, "connect_mpi: the communicator can't be duplicated");
   }
   if (!complete(request, deadline)) {
-    (void)meeting.release();
+    (void)communicator.release();  // MPI may still write to it
     return not_all_there(options);
   }
   FabricMember self;
-  MPI_Comm_set_errhandler(meeting->communicator, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(meeting->communicator, &self.rank);
-  MPI_Comm_size(meeting->communicator, &self.world_size);
-  // MPI gives the duplicate's number out again once it's freed: the session tells late packets apart.
-  if (self.rank == 0) meeting->session = std::random_device{}();
-  if (MPI_Ibcast(&meeting->session, 1, MPI_UINT32_T, 0, meeting->communicator, &request) != MPI_SUCCESS ||
-      !complete(request, deadline)) {
-    (void)meeting.release();
-    return not_all_there(options);
-  }
-  self.session = meeting->session;
+  MPI_Comm_set_errhandler(*communicator, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(*communicator, &self.rank);
+  MPI_Comm_size(*communicator, &self.world_size);
   self.settings = options.settings;
-  return connect_fabric(self, std::make_unique<MpiFabric>(meeting->communicator), deadline);
+  return connect_fabric(self, std::make_unique<MpiFabric>(*communicator), deadline);
 }
 
 }  // namespace deltawire

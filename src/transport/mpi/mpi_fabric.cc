@@ -139,7 +139,7 @@ bool MpiFabric::sends_complete() noexcept {
   return true;
 }
 
-bool MpiFabric::stop(Deadline deadline, bool in_good_order) noexcept {
+bool MpiFabric::stop(Deadline deadline, bool drained) noexcept {
   if (!looker_.joinable()) return clean_;
   stopping_ = true;
   looker_.join();
@@ -150,12 +150,14 @@ bool MpiFabric::stop(Deadline deadline, bool in_good_order) noexcept {
   }
   clean_ = clean_ && complete &&
            std::ranges::all_of(peers_, [](const Peer& peer) { return peer.incoming.empty(); });
-  if (!clean_ || !in_good_order) ranks_left_behind() = true;
+  drained_ = clean_ && drained;
+  if (!drained_) ranks_left_behind() = true;
   return clean_;
 }
 
 MpiFabric::~MpiFabric() {
-  if (stop(Clock::now(), false) && !ranks_left_behind()) MPI_Comm_free(&communicator_);
+  (void)stop(Clock::now(), false);
+  if (drained_) MPI_Comm_free(&communicator_);
 }
 
 std::atomic<bool>& MpiFabric::ranks_left_behind() noexcept {

@@ -29,10 +29,13 @@ class MpiFabric final : public Fabric {
   void start(PacketPort& port) override;
   bool start_send(int peer, std::size_t slot, Bytes packet) noexcept override;
   bool finish_send(int peer, std::size_t slot) noexcept override;
-  bool stop(Deadline deadline, bool in_good_order) noexcept override;
+  bool stop(Deadline deadline, bool drained) noexcept override;
+  // A communicator must not be freed with a message in it: Open MPI gives its number out again, and takes the
+  // message for one of the new communicator.
+  bool ends_drained() const noexcept override { return true; }
 
-  // Whether a fabric of this process has ended while a rank was silent or broken: MPI_Finalize would wait for
-  // that rank for ever.
+  // Whether a fabric of this process has ended while a rank was silent: MPI_Finalize would wait for that
+  // rank, perhaps for ever.
   static std::atomic<bool>& ranks_left_behind() noexcept;
 
  private:
@@ -62,8 +65,9 @@ class MpiFabric final : public Fabric {
   std::condition_variable changed_;
   bool busy_ = false;  // a send was started since the thread last looked
   std::atomic<bool> stopping_{false};
-  bool clean_ = true;
-  std::thread looker_;  // last: it uses all the above
+  bool clean_ = true;     // MPI has let go of all memory
+  bool drained_ = false;  // and the communicator is empty
+  std::thread looker_;    // last: it uses all the above
 };
 
 }  // namespace deltawire

@@ -40,6 +40,9 @@ base_group() {
   want nlohmann-json3-dev 'the --json output of deltawire'
   want libgtest-dev 'unit tests'
   want librapidcheck-dev 'property tests'
+  want libgloo-dev 'the optional transport over Gloo'
+  want libopenmpi-dev 'the optional transport over Open MPI'
+  want openmpi-bin 'mpirun: runs the tests of that transport'
   want dataset-fashion-mnist 'the images that demo and tests train on (30 MB)'
 }
 

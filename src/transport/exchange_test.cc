@@ -8,8 +8,7 @@ namespace deltawire::test {
 namespace {
 
 class Exchange : public testing::TestWithParam<MeshKind> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, Exchange, testing::Values(MeshKind::kInproc, MeshKind::kTcp),
-                         mesh_kind_name);
+INSTANTIATE_TEST_SUITE_P(Meshes, Exchange, testing::ValuesIn(tested_meshes()), mesh_kind_name);
 
 struct Planned {
   int from, to;

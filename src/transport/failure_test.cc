@@ -8,7 +8,7 @@ namespace deltawire::test {
 namespace {
 
 class Failure : public testing::TestWithParam<MeshKind> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, Failure, testing::Values(MeshKind::kInproc, MeshKind::kTcp), mesh_kind_name);
+INSTANTIATE_TEST_SUITE_P(Meshes, Failure, testing::ValuesIn(tested_meshes()), mesh_kind_name);
 
 bool has(const Error& error, const std::string& part) {
   return error.message.find(part) != std::string::npos;

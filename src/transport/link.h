@@ -25,7 +25,7 @@ inline constexpr Deadline kNever = Deadline::max();
 struct IoResult {
   enum class Kind : std::uint8_t {
     kOk,          // `bytes` > 0 were moved
-    kWouldBlock,  // nothing now; again when fd() is ready or, if it isn't kNever, at `retry_at`
+    kWouldBlock,  // nothing now; again when fd() or send_fd() is ready or, if not kNever, at `retry_at`
     kClosed,      // end of stream, or reset by the peer
     kError,       // `error` is the errno
   };
@@ -41,6 +41,13 @@ struct IoResult {
   static IoResult closed() noexcept { return {Kind::kClosed, 0, 0, kNever}; }
 };
 
+// What the links of a mesh stand on, if it is more than the links themselves. It outlives them, and its end
+// sees to it that what they took is delivered.
+class LinkHost {
+ public:
+  virtual ~LinkHost() = default;
+};
+
 class Link {
  public:
   // More pieces than this are never handed to one send().
@@ -48,7 +55,11 @@ class Link {
 
   virtual ~Link() = default;
 
+  // Readable when recv() may have something.
   virtual int fd() const noexcept = 0;
+
+  // Writable when send() may take something: the same descriptor, where the link is a socket.
+  virtual int send_fd() const noexcept { return fd(); }
 
   // Sends a prefix of the pieces. REQUIRES: at most kMaxPieces, at least one byte.
   virtual IoResult send(std::span<const iovec> pieces) noexcept = 0;
@@ -70,6 +81,7 @@ class LinkDecorator : public Link {
   explicit LinkDecorator(std::unique_ptr<Link> inner) noexcept : inner_(std::move(inner)) {}
 
   int fd() const noexcept override { return inner_->fd(); }
+  int send_fd() const noexcept override { return inner_->send_fd(); }
   IoResult send(std::span<const iovec> pieces) noexcept override { return inner_->send(pieces); }
   IoResult recv(MutBytes into) noexcept override { return inner_->recv(into); }
   Deadline pump() noexcept override { return inner_->pump(); }

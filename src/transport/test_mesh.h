@@ -1,4 +1,4 @@
-// Meshes for tests: ranks as threads, over TCP or in the process.
+// Meshes for tests: ranks as threads, over every transport that can have them so.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,22 @@ namespace deltawire::test {
 using Ranks = std::vector<std::unique_ptr<Transport>>;
 using namespace std::chrono_literals;
 
-enum class MeshKind { kInproc, kTcp };
+enum class MeshKind { kInproc, kTcp, kPackets, kGloo };
 
 inline std::string mesh_kind_name(const testing::TestParamInfo<MeshKind>& info) {
-  return info.param == MeshKind::kTcp ? "Tcp" : "Inproc";
+  switch (info.param) {
+    case MeshKind::kInproc: return "Inproc";
+    case MeshKind::kTcp: return "Tcp";
+    case MeshKind::kPackets: return "Packets";
+    case MeshKind::kGloo: return "Gloo";
+  }
+  return "";
 }
+
+// Each test program defines these two for the transports that it tests. Links of packets and of Gloo have no
+// shapes and faults: for them `links` is ignored.
+std::vector<MeshKind> tested_meshes();
+Ranks connect_ranks(MeshKind kind, int world_size, const std::vector<LinkOptions>& links = {});
 
 inline Deadline in(std::chrono::milliseconds time) {
   return Clock::now() + time;
@@ -85,13 +96,6 @@ inline Ranks connect_threads_over_tcp(int world_size, const std::vector<LinkOpti
     ranks[at] = std::move(*transport);
   });
   return ranks;
-}
-
-inline Ranks connect_ranks(MeshKind kind, int world_size, const std::vector<LinkOptions>& links = {}) {
-  if (kind == MeshKind::kTcp) return connect_threads_over_tcp(world_size, links);
-  auto ranks = connect_inproc(world_size, links);
-  EXPECT_TRUE(ranks.has_value()) << ranks.error().message;
-  return ranks ? std::move(*ranks) : Ranks{};
 }
 
 // Bytes that depend on everything given, so that a message in the wrong place is noticed.

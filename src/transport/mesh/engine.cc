@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include <pthread.h>
-#include <signal.h>
+#include "transport/signals.h"
 
 namespace deltawire {
 namespace {
@@ -22,19 +21,9 @@ Engine::Engine(int rank, std::vector<PeerLinks> links, GuardedFd wake)
     const auto at = static_cast<std::size_t>(i);
     if (i != rank) peers_[at] = std::make_unique<Peer>(i, std::move(links[at]), world_size);
   }
-  polls_.resize(1 + 2 * peers_.size());
-  // Signals belong to the program's own threads: a handler must not run on a thread it doesn't know.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    io_thread_ = std::thread([this] { run(); });
-  } catch (...) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  polls_.resize(1 + kPollEntries * peers_.size());
+  const SignalsHeldBack no_signals;
+  io_thread_ = std::thread([this] { run(); });
 }
 
 Engine::~Engine() {

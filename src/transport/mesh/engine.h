@@ -67,10 +67,14 @@ class Engine {
   void run() noexcept;
   void loop(Lock& lock);
   Deadline prepare_poll();
-  Deadline prepare_peer(Peer& peer, pollfd* control, pollfd* data);
+  // The entries that ppoll() has for one peer: a link may have a descriptor for each direction.
+  enum PollEntry : std::size_t { kControlIn, kControlOut, kDataIn, kDataOut, kPollEntries };
+  using PeerPolls = std::span<pollfd, kPollEntries>;
+  PeerPolls polls_of(std::size_t rank) noexcept;
+  Deadline prepare_peer(Peer& peer, PeerPolls polls);
   void poll_until(Deadline wake_at);
   void serve_all();
-  void serve(Peer& peer, const pollfd& control, const pollfd& data);
+  void serve(Peer& peer, PeerPolls polls);
   void send_data(Peer& peer);
   void receive_data(Peer& peer);
   void wake_io_thread() noexcept;
@@ -104,7 +108,7 @@ class Engine {
   std::optional<Error> failure_;
   std::vector<ControlMessage> news_;  // read_control's, kept for its memory
 
-  std::vector<pollfd> polls_;  // the eventfd, then each peer's control and data
+  std::vector<pollfd> polls_;  // the eventfd, then the entries of each peer
   std::size_t first_served_ = 0;
   bool polling_ = false;
   bool woken_ = false;

@@ -10,13 +10,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kFlushCheck{1};
 
+// Hang-ups and errors count: only reading or writing tells which it is.
 bool is_ready(const pollfd& entry) noexcept {
   return entry.fd >= 0 && entry.revents != 0;
-}
-
-bool is_ready_for(const pollfd& entry, short events) noexcept {
-  // A hang-up shows as both: only reading or writing tells which it is.
-  return is_ready(entry) && (entry.revents & (events | POLLERR | POLLHUP | POLLNVAL)) != 0;
 }
 
 }  // namespace
@@ -54,33 +50,33 @@ Deadline Engine::prepare_poll() {
   polls_[0] = {wake_.get(), POLLIN, 0};
   Deadline wake_at = leaving_ ? std::min(leave_by_, Clock::now() + kFlushCheck) : kNever;
   for (std::size_t i = 0; i < peers_.size(); ++i) {
-    pollfd& control = polls_[1 + 2 * i];
-    pollfd& data = polls_[2 + 2 * i];
-    control = data = {-1, 0, 0};
-    if (peers_[i]) wake_at = std::min(wake_at, prepare_peer(*peers_[i], &control, &data));
+    std::ranges::fill(polls_of(i), pollfd{-1, 0, 0});
+    if (peers_[i]) wake_at = std::min(wake_at, prepare_peer(*peers_[i], polls_of(i)));
   }
   return wake_at;
 }
 
+Engine::PeerPolls Engine::polls_of(std::size_t rank) noexcept {
+  return PeerPolls(polls_.data() + 1 + kPollEntries * rank, kPollEntries);
+}
+
 // An entry that waits for nothing is left out: a hang-up would make the poll return for ever.
-Deadline Engine::prepare_peer(Peer& peer, pollfd* control, pollfd* data) {
+Deadline Engine::prepare_peer(Peer& peer, PeerPolls polls) {
   if (peer.control.end() == ControlStream::End::kOpen) {
-    control->fd = peer.control.link().fd();
-    control->events = POLLIN;
-    if (peer.control.has_unsent()) control->events |= POLLOUT;
+    polls[kControlIn] = {peer.control.link().fd(), POLLIN, 0};
+    if (peer.control.has_unsent()) polls[kControlOut] = {peer.control.link().send_fd(), POLLOUT, 0};
   }
   if (failure_) return kNever;
   Deadline wake_at = std::min(peer.pump_at, peer.verdict_at);
   if (peer.wants_receive()) {
     if (peer.receive_again) return Deadline{};
-    if (peer.receive_at == kNever) data->events |= POLLIN;
+    if (peer.receive_at == kNever) polls[kDataIn] = {peer.data->fd(), POLLIN, 0};
     wake_at = std::min(wake_at, peer.receive_at);
   }
   if (peer.wants_send()) {
-    if (peer.send_at == kNever) data->events |= POLLOUT;
+    if (peer.send_at == kNever) polls[kDataOut] = {peer.data->send_fd(), POLLOUT, 0};
     wake_at = std::min(wake_at, peer.send_at);
   }
-  if (data->events != 0) data->fd = peer.data->fd();
   return wake_at;
 }
 
@@ -108,20 +104,20 @@ void Engine::serve_all() {
   first_served_ = (first_served_ + 1) % peers_.size();
   for (std::size_t k = 0; k < peers_.size(); ++k) {
     const std::size_t i = (first_served_ + k) % peers_.size();
-    if (peers_[i]) serve(*peers_[i], polls_[1 + 2 * i], polls_[2 + 2 * i]);
+    if (peers_[i]) serve(*peers_[i], polls_of(i));
   }
 }
 
-void Engine::serve(Peer& peer, const pollfd& control, const pollfd& data) {
-  if (is_ready_for(control, POLLIN)) read_control(peer);
-  if (is_ready_for(control, POLLOUT)) peer.control.flush();
+void Engine::serve(Peer& peer, PeerPolls polls) {
+  if (is_ready(polls[kControlIn])) read_control(peer);
+  if (is_ready(polls[kControlOut])) peer.control.flush();
   if (failure_) return;
   const Deadline now = Clock::now();
-  if (peer.wants_receive() && (peer.receive_again || is_ready_for(data, POLLIN) || peer.receive_at <= now)) {
+  if (peer.wants_receive() && (peer.receive_again || is_ready(polls[kDataIn]) || peer.receive_at <= now)) {
     receive_data(peer);
   }
   if (!failure_ && peer.pump_at <= now) peer.pump_at = peer.data->pump();
-  if (!failure_ && peer.wants_send() && (is_ready_for(data, POLLOUT) || peer.send_at <= now)) {
+  if (!failure_ && peer.wants_send() && (is_ready(polls[kDataOut]) || peer.send_at <= now)) {
     send_data(peer);
   }
   if (!failure_ && peer.verdict_at <= now) fail_lost(peer, peer.stream_error);

@@ -18,10 +18,6 @@ namespace {
 
 constexpr std::uint64_t kBurstMax = 16384;
 
-std::unique_ptr<Link> metered(GuardedFd socket, const std::shared_ptr<TrafficMeter>& meter) {
-  return std::make_unique<MeteredLink>(std::make_unique<SocketLink>(std::move(socket)), meter);
-}
-
 }  // namespace
 
 Status check_link_options(const LinkOptions& options, int rank, int world_size) {
@@ -51,6 +47,17 @@ Status check_link_options(const LinkOptions& options, int rank, int world_size) 
 
 Result<std::unique_ptr<Transport>> make_mesh(int rank, std::vector<PeerSockets> sockets,
                                              const LinkOptions& options) {
+  std::vector<PeerLinks> links(sockets.size());
+  for (std::size_t i = 0; i < sockets.size(); ++i) {
+    if (static_cast<int>(i) == rank) continue;
+    links[i].control = std::make_unique<SocketLink>(std::move(sockets[i].control));
+    links[i].data = std::make_unique<SocketLink>(std::move(sockets[i].data));
+  }
+  return make_mesh(rank, std::move(links), options, nullptr);
+}
+
+Result<std::unique_ptr<Transport>> make_mesh(int rank, std::vector<PeerLinks> links,
+                                             const LinkOptions& options, std::unique_ptr<LinkHost> host) {
   GuardedFd wake = GuardedFd::open([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (!wake) {
     return fail(ErrorCode::kSystem, "eventfd: " + std::generic_category().message(errno));
@@ -61,22 +68,21 @@ Result<std::unique_ptr<Transport>> make_mesh(int rank, std::vector<PeerSockets> 
     const TokenBucket full(*options.shape, Clock::now());
     line = std::make_shared<LineBuckets>(LineBuckets{full, full});
   }
-  std::vector<PeerLinks> links(sockets.size());
-  for (std::size_t i = 0; i < sockets.size(); ++i) {
+  for (std::size_t i = 0; i < links.size(); ++i) {
     if (static_cast<int>(i) == rank) continue;
-    links[i].control = metered(std::move(sockets[i].control), meter);
+    links[i].control = std::make_unique<MeteredLink>(std::move(links[i].control), meter);
     // Faults inside the shape: a fault's byte positions count what really leaves.
-    links[i].data = metered(std::move(sockets[i].data), meter);
+    links[i].data = std::make_unique<MeteredLink>(std::move(links[i].data), meter);
     for (const LinkFault& fault : options.faults) {
       if (fault.peer == static_cast<int>(i))
         links[i].data = make_faulty_link(std::move(links[i].data), fault);
     }
     if (line) links[i].data = std::make_unique<ShapedLink>(std::move(links[i].data), line);
   }
-  const int world_size = static_cast<int>(sockets.size());
+  const int world_size = static_cast<int>(links.size());
   try {
     auto engine = std::make_unique<Engine>(rank, std::move(links), std::move(wake));
-    return std::make_unique<MeshTransport>(rank, world_size, std::move(engine), meter);
+    return std::make_unique<MeshTransport>(rank, world_size, std::move(host), std::move(engine), meter);
   } catch (const std::system_error& error) {
     return fail(ErrorCode::kSystem, std::string("no thread for the transport: ") + error.what());
   }

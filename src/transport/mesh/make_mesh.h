@@ -7,6 +7,7 @@
 #include "deltawire/connect.h"
 #include "deltawire/transport.h"
 #include "transport/fork_guard.h"
+#include "transport/mesh/peer.h"
 
 namespace deltawire {
 
@@ -22,5 +23,9 @@ Status check_link_options(const LinkOptions& options, int rank, int world_size);
 // Errors: kSystem.
 Result<std::unique_ptr<Transport>> make_mesh(int rank, std::vector<PeerSockets> sockets,
                                              const LinkOptions& options);
+
+// The same over links of any kind; `host`, which may be empty, is what they stand on.
+Result<std::unique_ptr<Transport>> make_mesh(int rank, std::vector<PeerLinks> links,
+                                             const LinkOptions& options, std::unique_ptr<LinkHost> host);
 
 }  // namespace deltawire

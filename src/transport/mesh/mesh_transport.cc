@@ -6,8 +6,10 @@ namespace deltawire {
 
 MeshTransport::~MeshTransport() {
   // Left to the child's end: to join a thread that doesn't exist would hang.
-  if (in_forked_child()) [[maybe_unused]]
-    const Engine* left = engine_.release();
+  if (in_forked_child()) {
+    [[maybe_unused]] const Engine* engine = engine_.release();
+    [[maybe_unused]] const auto* host = host_.release();
+  }
 }
 
 // A peer that doesn't exist ends the mesh like any other misuse: the wait tells.

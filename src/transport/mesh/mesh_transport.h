@@ -11,11 +11,13 @@ namespace deltawire {
 
 class MeshTransport final : public Transport {
  public:
-  MeshTransport(int rank, int world_size, std::unique_ptr<Engine> engine,
+  // `host` may be empty: links that stand alone.
+  MeshTransport(int rank, int world_size, std::unique_ptr<LinkHost> host, std::unique_ptr<Engine> engine,
                 std::shared_ptr<TrafficMeter> meter) noexcept
       : rank_(rank),
         world_size_(world_size),
         generation_(fork_generation()),
+        host_(std::move(host)),
         engine_(std::move(engine)),
         meter_(std::move(meter)) {}
   ~MeshTransport() override;
@@ -36,6 +38,7 @@ class MeshTransport final : public Transport {
   const int rank_;
   const int world_size_;
   const std::uint64_t generation_;
+  std::unique_ptr<LinkHost> host_;  // before the engine, which ends first
   std::unique_ptr<Engine> engine_;
   const std::shared_ptr<TrafficMeter> meter_;
 };

@@ -30,11 +30,7 @@ Status check_options(const MeshOptions& options) {
                 "connect_tcp: " + std::to_string(options.endpoints.size()) + " endpoints for a world of " +
                     std::to_string(options.world_size) + "; give one for each rank, the own included");
   }
-  if (options.settings.size() > kSettingsMax) {
-    return fail(ErrorCode::kInvalidArgument,
-                "connect_tcp: settings of " + std::to_string(options.settings.size()) + " bytes; at most " +
-                    std::to_string(kSettingsMax) + " can be compared");
-  }
+  if (Status status = check_settings("connect_tcp", options.settings); !status) return status;
   return check_link_options(options.link, options.rank, options.world_size);
 }
 

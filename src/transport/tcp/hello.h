@@ -20,10 +20,9 @@
 
 #include "deltawire/connect.h"
 #include "deltawire/tensor.h"
+#include "transport/settings.h"
 
 namespace deltawire {
-
-inline constexpr std::size_t kSettingsMax = 1024;
 
 struct Hello {
   enum class Stream : std::uint8_t { kData = 1, kControl = 2 };

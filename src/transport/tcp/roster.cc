@@ -27,16 +27,6 @@ bool has_ended(int fd) noexcept {
   return ::recv(fd, &peeked, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-// A peer's settings go into logs and exceptions: they stay one printable line.
-std::string quoted(const std::string& text) {
-  std::string line = "\"";
-  for (const char c : text) {
-    const auto value = static_cast<unsigned char>(c);
-    line.push_back(value < 0x20 || value == 0x7F ? ' ' : c);
-  }
-  return line + "\"";
-}
-
 }  // namespace
 
 void configure_connection(int fd, Hello::Stream stream) noexcept {
@@ -92,10 +82,8 @@ Status Roster::check(const Hello& hello) const {
                 suspect);
   }
   if (hello.settings != own_.settings) {
-    return fail(ErrorCode::kMismatch,
-                other + " has the settings " + quoted(hello.settings) + ", " + self + " has " +
-                    quoted(own_.settings) + "; start all ranks with the same settings",
-                suspect);
+    return tl::unexpected<Error>(
+        settings_mismatch(suspect, hello.settings, static_cast<int>(own_.rank), own_.settings));
   }
   return {};
 }

@@ -1,0 +1,33 @@
+# The optional fabrics: AUTO takes what is installed, ON insists, OFF leaves it out.
+# Sets DELTAWIRE_HAS_GLOO and DELTAWIRE_HAS_MPI.
+set(DELTAWIRE_GLOO AUTO CACHE STRING "Transport over Gloo: AUTO, ON or OFF")
+set(DELTAWIRE_MPI AUTO CACHE STRING "Transport over MPI: AUTO, ON or OFF")
+
+# deltawire_fabric(NAME, Debian package, arguments of find_package...)
+function(deltawire_fabric name debian_package)
+  set(choice "${DELTAWIRE_${name}}")
+  if(NOT choice MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "DELTAWIRE_${name} is '${choice}'; it can be AUTO, ON or OFF")
+  endif()
+  set(found FALSE)
+  if(NOT choice STREQUAL "OFF")
+    find_package(${ARGN} QUIET)
+    list(GET ARGN 0 package)
+    set(found "${${package}_FOUND}")
+    if(choice STREQUAL "ON" AND NOT found)
+      message(FATAL_ERROR "DELTAWIRE_${name} is ON, but ${package} was not found; install it "
+                          "(Debian: ${debian_package}) or set ${package}_ROOT")
+    endif()
+  endif()
+  if(found)
+    message(STATUS "Transport over ${name}: yes")
+  else()
+    message(STATUS "Transport over ${name}: no (${debian_package} not found, or switched off)")
+  endif()
+  set(DELTAWIRE_HAS_${name} "${found}" PARENT_SCOPE)
+endfunction()
+
+# Debian's package keeps its configuration where CMake doesn't look by itself.
+deltawire_fabric(GLOO libgloo-dev Gloo CONFIG PATHS /usr/share/cmake/Gloo)
+set(MPI_CXX_SKIP_MPICXX ON)  # the old bindings for C++, which MPI 3 has removed
+deltawire_fabric(MPI "libopenmpi-dev openmpi-bin" MPI COMPONENTS CXX)

@@ -1,0 +1,106 @@
+// What a PacketPort keeps about one other rank: the windows of both lanes, in both directions.
+//
+// A sender may have as many packets on the way as the window of their lane has places; the receiver grants
+// places anew as it uses packets up. So every packet that arrives finds room, however slowly its bytes are
+// taken, neither lane ever stands in the other's way, and a fast rank fills its own window and not the
+// memory of a slow one.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "transport/fabric/packet.h"
+#include "transport/fabric/ready_flag.h"
+
+namespace deltawire {
+
+inline constexpr std::uint32_t kWindow = 4;
+// Of a control packet, so that its slots are small: two of the longest control messages.
+inline constexpr std::size_t kControlPayloadMax = 1088;
+// Packets of counts alone that can be on the way: two for each lane beyond what the peer has seen, doubled.
+inline constexpr std::size_t kGrantSlots = 8;
+
+// The slots of a peer, each the memory of one packet on its way: the lanes' windows, then these.
+inline constexpr std::size_t kFirstGrantSlot = kLanes * kWindow;
+inline constexpr std::size_t kHelloSlot = kFirstGrantSlot + kGrantSlots;
+inline constexpr std::size_t kLastSlot = kHelloSlot + 1;
+inline constexpr std::size_t kTakenSlot = kLastSlot + 1;
+inline constexpr std::size_t kSlots = kTakenSlot + 1;
+
+// Rooms for packets from a peer: unused ones of both lanes, and all the others that can be on their way.
+inline constexpr std::size_t kRooms = 24;
+static_assert(kRooms >= kLanes * kWindow + kGrantSlots + 3);
+
+struct Arrived {
+  std::size_t room = 0;
+  std::size_t begin = 0;  // of the payload that is left
+  std::size_t end = 0;
+};
+
+struct LaneOut {
+  std::uint32_t sent = 0;     // packets, modulo 2^32, as all counts here
+  std::uint32_t granted = 0;  // of them, used up by the peer
+  ReadyFlag writable{ReadyFlag::Shown::kWritable};
+
+  bool has_place() const noexcept { return sent - granted < kWindow; }
+};
+
+struct LaneIn {
+  std::array<Arrived, kWindow> arrived{};  // a ring
+  std::uint32_t received = 0;
+  std::uint32_t used = 0;
+  std::uint32_t told = 0;  // of `used`, as the peer has been told
+  bool ended = false;      // no more will arrive
+  bool closed = false;     // nobody reads any more
+  ReadyFlag readable{ReadyFlag::Shown::kReadable};
+
+  bool empty() const noexcept { return received == used; }
+  bool full() const noexcept { return received - used == kWindow; }
+  Arrived& front() noexcept { return arrived[used % kWindow]; }
+};
+
+struct PacketPeer {
+  PacketPeer();
+  PacketPeer(const PacketPeer&) = delete;
+  PacketPeer& operator=(const PacketPeer&) = delete;
+
+  bool ok() const noexcept;  // all descriptors are there
+  LaneOut& out(Lane lane) noexcept { return lanes_out[static_cast<std::size_t>(lane)]; }
+  LaneIn& in(Lane lane) noexcept { return lanes_in[static_cast<std::size_t>(lane)]; }
+  std::span<std::byte> slot(std::size_t index) noexcept;
+  std::span<std::byte> room(std::size_t index) noexcept {
+    return {rooms.get() + index * kPacketBytes, kPacketBytes};
+  }
+
+  // Takes what the header says about this side's windows. False: more than was ever sent.
+  bool take_grants(const PacketHeader& header) noexcept;
+  // Whether the peer should be told, even if there is nothing else to send.
+  bool owes_grants() const noexcept;
+  // No more arrives, and nothing leaves.
+  void end_lanes() noexcept;
+
+  // Whether the peer has everything, or is leaving and reads no more.
+  bool needs_nothing() const noexcept { return last_received || last_taken; }
+  // Whether nothing is on its way any more, in either direction.
+  bool drained() const noexcept { return last_received && last_taken; }
+
+  std::array<LaneOut, kLanes> lanes_out;
+  std::array<LaneIn, kLanes> lanes_in;
+  // Uninitialized: memory that is never used is never taken from the system.
+  std::unique_ptr<std::byte[]> slots;
+  std::unique_ptr<std::byte[]> rooms;
+  std::vector<std::size_t> free_rooms;  // the last used one first: it's still in the cache
+  std::array<bool, kSlots> slot_used{};
+  std::size_t grants_sent = 0;
+
+  std::optional<Arrived> hello;  // kept until it has been judged
+  bool gone = false;             // the way to it is broken
+  int error = 0;                 // the errno of that, if it has one
+  bool last_received = false;    // it sends nothing more
+  bool last_taken = false;       // and it has everything
+};
+
+}  // namespace deltawire

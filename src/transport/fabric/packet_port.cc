@@ -1,0 +1,152 @@
+#include "transport/fabric/packet_port.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "base/little_endian.h"
+#include "transport/fabric/packet_link.h"
+#include "transport/settings.h"
+
+namespace deltawire {
+namespace {
+
+// How long a leaving rank waits for the others to take what it sent.
+constexpr std::chrono::milliseconds kFarewellTime{2000};
+// A hello's payload: u32 rank, u32 world size, settings.
+constexpr std::size_t kHelloFixedBytes = 8;
+
+std::string name_ranks(const std::vector<int>& ranks) {
+  std::string names = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) names += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  return names;
+}
+
+}  // namespace
+
+PacketPort::PacketPort(int rank, int world_size, std::unique_ptr<Fabric> fabric)
+    : rank_(rank), fabric_(std::move(fabric)) {
+  peers_.resize(static_cast<std::size_t>(world_size));
+  for (int i = 0; i < world_size; ++i) {
+    if (i != rank) peers_[static_cast<std::size_t>(i)] = std::make_unique<PacketPeer>();
+  }
+}
+
+Result<std::unique_ptr<PacketPort>> PacketPort::open(int rank, int world_size,
+                                                     std::unique_ptr<Fabric> fabric) {
+  std::unique_ptr<PacketPort> port(new PacketPort(rank, world_size, std::move(fabric)));
+  if (!port->all_peers([](const PacketPeer& peer) { return peer.ok(); })) {
+    return fail(ErrorCode::kSystem, "eventfd: " + std::generic_category().message(errno) +
+                                        "; is the limit of open files high enough?");
+  }
+  try {
+    port->fabric_->start(*port);
+  } catch (const std::system_error& error) {
+    (void)port->fabric_->stop(Clock::now(), false);
+    return fail(ErrorCode::kSystem, std::string("no thread for the transport: ") + error.what());
+  }
+  port->started_ = true;
+  return port;
+}
+
+PacketPort::~PacketPort() {
+  if (!started_) return;
+  const Deadline leave_by = Clock::now() + kFarewellTime;
+  bool drained = false;
+  {
+    Lock lock(mutex_);
+    for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+      if (rank != rank_ && !at(rank).gone) send_notice(rank, kLastSlot, Kind::kLast);
+    }
+    const bool thoroughly = fabric_->ends_drained();
+    changed_.wait_until(lock, leave_by, [this, thoroughly] {
+      return all_peers([thoroughly](const PacketPeer& peer) {
+        return peer.gone || (thoroughly ? peer.drained() : peer.needs_nothing());
+      });
+    });
+    drained = all_peers([](const PacketPeer& peer) { return peer.drained(); });
+  }
+  if (fabric_->stop(leave_by, drained)) return;
+  // A frozen peer holds half a packet, and the library will touch the memory for as long: it's given up.
+  (void)fabric_.release();
+  for (auto& peer : peers_) {
+    if (!peer) continue;
+    (void)peer->slots.release();
+    (void)peer->rooms.release();
+  }
+}
+
+Status PacketPort::greet(const std::string& settings, Deadline deadline) {
+  const Deadline begin = Clock::now();
+  Lock lock(mutex_);
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+    if (rank == rank_) continue;
+    std::byte* const payload = claim_slot(rank, kHelloSlot).data() + kPacketHeaderBytes;
+    store_le(payload, static_cast<std::uint32_t>(rank_));
+    store_le(payload + 4, static_cast<std::uint32_t>(peers_.size()));
+    if (!settings.empty()) std::memcpy(payload + kHelloFixedBytes, settings.data(), settings.size());
+    send_packet(rank, kHelloSlot, Kind::kHello, kHelloFixedBytes + settings.size());
+  }
+  const bool met = changed_.wait_until(lock, deadline, [this] {
+    return all_peers([](const PacketPeer& peer) { return peer.hello || peer.gone; });
+  });
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+    if (rank == rank_) continue;
+    if (Status judged = judge_hello(rank, settings); !judged) return judged;
+  }
+  if (met) return {};
+  return tl::unexpected<Error>(
+      missing_hellos(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin)));
+}
+
+Status PacketPort::judge_hello(int rank, const std::string& settings) {
+  PacketPeer& peer = at(rank);
+  if (!peer.hello) {
+    if (!peer.gone) return {};  // missing_hellos() names it
+    return fail(
+        ErrorCode::kPeerLost,
+        "rank " + std::to_string(rank) + " ended its connection before its first packet; see its own log",
+        rank);
+  }
+  const Arrived place = *peer.hello;
+  const Bytes payload = Bytes(peer.room(place.room)).subspan(place.begin, place.end - place.begin);
+  const bool whole = payload.size() >= kHelloFixedBytes && payload.size() <= kHelloFixedBytes + kSettingsMax;
+  if (!whole || load_le<std::uint32_t>(payload.data()) != static_cast<std::uint32_t>(rank) ||
+      load_le<std::uint32_t>(payload.data() + 4) != peers_.size()) {
+    return fail(ErrorCode::kMismatch,
+                "rank " + std::to_string(rank) +
+                    " sent a hello of another world or version; start all ranks " +
+                    "with the same world size, and install the same deltawire everywhere",
+                rank);
+  }
+  const Bytes text = payload.subspan(kHelloFixedBytes);
+  std::string others(reinterpret_cast<const char*>(text.data()), text.size());
+  peer.free_rooms.push_back(place.room);
+  if (others == settings) return {};
+  return tl::unexpected<Error>(settings_mismatch(rank, others, rank_, settings));
+}
+
+Error PacketPort::missing_hellos(std::chrono::milliseconds waited) {
+  std::vector<int> missing;
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+    if (rank != rank_ && !at(rank).hello) missing.push_back(rank);
+  }
+  return {ErrorCode::kTimeout,
+          "rank " + std::to_string(rank_) + " waited " + std::to_string(waited.count()) + " ms for " +
+              name_ranks(missing) + " to connect; did all ranks start, with the same rendezvous?",
+          missing.front()};
+}
+
+std::vector<PeerLinks> PacketPort::make_links() {
+  std::vector<PeerLinks> links(peers_.size());
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    const int rank = static_cast<int>(i);
+    if (rank == rank_) continue;
+    links[i].data = std::make_unique<PacketLink>(*this, rank, Lane::kData);
+    links[i].control = std::make_unique<PacketLink>(*this, rank, Lane::kControl);
+  }
+  return links;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,94 @@
+// One rank's end of a mesh of packets: turns the two byte streams to each peer into packets for a Fabric,
+// and back.
+//
+// Thread rule: any thread; one lock guards everything, and nothing waits under it.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sys/uio.h>
+
+#include "deltawire/connect.h"
+#include "transport/fabric/fabric.h"
+#include "transport/fabric/packet_peer.h"
+#include "transport/link.h"
+#include "transport/mesh/peer.h"
+
+namespace deltawire {
+
+class PacketPort final : public LinkHost {
+ public:
+  // Memory for one packet from a peer.
+  struct Room {
+    std::size_t index = 0;
+    MutBytes bytes;  // kPacketBytes; empty: there is none
+  };
+
+  // Errors: kSystem (no descriptors or threads).
+  static Result<std::unique_ptr<PacketPort>> open(int rank, int world_size, std::unique_ptr<Fabric> fabric);
+  // Waits, for at most about two seconds, until the peers have taken everything, and ends the fabric.
+  ~PacketPort() override;
+  PacketPort(const PacketPort&) = delete;
+  PacketPort& operator=(const PacketPort&) = delete;
+
+  // Exchanges settings with every peer. Errors: kTimeout (names the missing ranks), kMismatch, kPeerLost.
+  Status greet(const std::string& settings, Deadline deadline);
+
+  // The links to every peer, by rank. They must end before the port.
+  std::vector<PeerLinks> make_links();
+
+  // For links.
+  IoResult send(int peer, Lane lane, std::span<const iovec> pieces) noexcept;
+  IoResult recv(int peer, Lane lane, MutBytes into) noexcept;
+  int readable_fd(int peer, Lane lane) noexcept { return at(peer).in(lane).readable.fd(); }
+  int writable_fd(int peer, Lane lane) noexcept { return at(peer).out(lane).writable.fd(); }
+  void close(int peer, Lane lane) noexcept;
+
+  // For the fabric. The memory of slots and rooms stays where it is until the port's end.
+  std::span<std::byte> slot(int peer, std::size_t index) noexcept { return at(peer).slot(index); }
+  std::span<std::byte> room(int peer, std::size_t index) noexcept { return at(peer).room(index); }
+  // Rooms of a peer are filled in the order of its packets.
+  Room take_room(int peer) noexcept;
+  void arrived(int peer, const Room& room, std::size_t bytes) noexcept;
+  // The way to `peer` is broken; `error` is an errno, or 0 for an end without one.
+  void lost(int peer, int error) noexcept;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  using Kind = PacketHeader::Kind;
+
+  PacketPort(int rank, int world_size, std::unique_ptr<Fabric> fabric);
+
+  PacketPeer& at(int peer) noexcept { return *peers_[static_cast<std::size_t>(peer)]; }
+  template <class Condition>
+  bool all_peers(Condition condition) {
+    for (const auto& peer : peers_) {
+      if (peer && !condition(*peer)) return false;
+    }
+    return true;
+  }
+  Status judge_hello(int peer, const std::string& settings);
+  Error missing_hellos(std::chrono::milliseconds waited);
+  std::span<std::byte> claim_slot(int peer, std::size_t slot) noexcept;
+  void send_notice(int peer, std::size_t slot, Kind kind) noexcept;
+  void send_packet(int peer, std::size_t slot, Kind kind, std::size_t payload_bytes) noexcept;
+  void send_grants(int peer) noexcept;
+  void accept(int peer, const PacketHeader& header, const Room& room) noexcept;
+  void accept_stream(int peer, Lane lane, const PacketHeader& header, const Room& room) noexcept;
+  void use_front(int peer, Lane lane) noexcept;
+  void lose(int peer, int error) noexcept;
+
+  const int rank_;
+  std::mutex mutex_;                 // guards the peers
+  std::condition_variable changed_;  // a hello, an answer or a loss came in
+  std::vector<std::unique_ptr<PacketPeer>> peers_;
+  std::unique_ptr<Fabric> fabric_;
+  bool started_ = false;
+};
+
+}  // namespace deltawire

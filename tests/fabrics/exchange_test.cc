@@ -1,0 +1,201 @@
+// The contract of Transport, between processes over Gloo or MPI.
+#include <algorithm>
+#include <random>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "fabric_world.h"
+
+namespace deltawire {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct Planned {
+  int from, to;
+  Tag tag;
+  std::size_t length;
+  std::uint64_t seed;
+};
+
+// The same on all ranks.
+std::vector<Planned> plan_messages(int world_size, std::mt19937_64& random) {
+  const std::size_t lengths[] = {0, 1, 24, 4096, 65536, 131040, 131072, 300000, 5000000};
+  std::vector<Planned> plan;
+  std::uint64_t seed = random();
+  for (int from = 0; from < world_size; ++from) {
+    for (int to = 0; to < world_size; ++to) {
+      if (from == to) continue;
+      for (int i = 0; i < 20; ++i) {
+        plan.push_back({from, to, random() % 6, lengths[random() % (i == 0 ? 9 : 8)], ++seed});
+      }
+    }
+  }
+  return plan;
+}
+
+struct Posted {
+  Handle handle = Handle::kNone;
+  const Planned* message = nullptr;
+  std::vector<std::byte> bytes;
+};
+
+// Posts tag by tag, in an order of tags that differs between ranks, and waits in any order.
+void play(Transport& self, const std::vector<Planned>& plan, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<Posted> posts;
+  for (const Planned& message : plan) {
+    if (message.from == self.rank()) posts.push_back({{}, &message, pattern(message.length, message.seed)});
+    if (message.to == self.rank()) posts.push_back({{}, &message, std::vector<std::byte>(message.length)});
+  }
+  std::stable_sort(posts.begin(), posts.end(), [seed](const Posted& a, const Posted& b) {
+    const auto key = [seed](const Posted& post) { return (post.message->tag * 0x9E3779B97F4A7C15u) ^ seed; };
+    return key(a) < key(b);
+  });
+  for (Posted& post : posts) {
+    const Planned& message = *post.message;
+    post.handle = message.from == self.rank() ? send_bytes(self, message.to, message.tag, post.bytes)
+                                              : self.post_recv(message.from, message.tag, post.bytes);
+  }
+  std::shuffle(posts.begin(), posts.end(), random);
+  for (Posted& post : posts) {
+    const auto moved = self.wait(post.handle, soon());
+    ASSERT_TRUE(moved.has_value()) << moved.error().message;
+    EXPECT_EQ(*moved, post.message->length);
+    EXPECT_TRUE(post.bytes == pattern(post.message->length, post.message->seed));
+  }
+}
+
+TEST(Exchange, RandomMessagesArriveWholeAndInOrder) {
+  const auto self = connect_world();
+  std::mt19937_64 random(31);
+  for (int round = 0; round < 4; ++round) {
+    const std::vector<Planned> plan = plan_messages(self->world_size(), random);
+    play(*self, plan, static_cast<std::uint64_t>(self->rank() * 100 + round));
+  }
+}
+
+TEST(Exchange, TwoMeshesOfTheSameRanksDoNotMeet) {
+  const auto first = connect_world();
+  const auto second = connect_world();
+  std::mt19937_64 random(32);
+  const std::vector<Planned> one = plan_messages(first->world_size(), random);
+  const std::vector<Planned> other = plan_messages(first->world_size(), random);
+  const auto seed = static_cast<std::uint64_t>(first->rank());
+  std::thread thread([&] { play(*first, one, seed); });
+  play(*second, other, seed + 50);
+  thread.join();
+}
+
+TEST(Exchange, EarlyMessagesWaitForTheirReceives) {
+  const auto self = connect_world();
+  if (self->world_size() < 2) GTEST_SKIP() << "needs 2 ranks";
+  constexpr std::uint64_t kMessages = 40;
+  if (self->rank() == 0) {
+    std::vector<std::vector<std::byte>> sent;
+    std::vector<Handle> handles;
+    for (std::uint64_t i = 0; i < kMessages; ++i) sent.push_back(pattern(30000 + i, i));
+    for (std::uint64_t i = 0; i < kMessages; ++i) handles.push_back(send_bytes(*self, 1, i, sent[i]));
+    // Rank 1 hasn't posted a receive, and yet all are taken off this rank's hands.
+    for (const Handle handle : handles) ASSERT_TRUE(self->wait(handle, soon()).has_value());
+    const std::vector<std::byte> go(1);
+    ASSERT_TRUE(self->wait(send_bytes(*self, 1, 1000, go), soon()).has_value());
+  }
+  if (self->rank() == 1) {
+    std::vector<std::byte> go(1);
+    ASSERT_TRUE(self->wait(self->post_recv(0, 1000, go), soon()).has_value());
+    for (std::uint64_t i = kMessages; i-- > 0;) {
+      std::vector<std::byte> got(40000);
+      const auto length = self->wait(self->post_recv(0, i, got), soon());
+      ASSERT_TRUE(length.has_value()) << length.error().message;
+      got.resize(*length);
+      EXPECT_TRUE(got == pattern(30000 + i, i));
+    }
+  }
+}
+
+// Waits for something that never comes: how a bystander learns of a failure elsewhere.
+Error error_seen_by(Transport& self, Deadline deadline) {
+  std::vector<std::byte> never(1);
+  const int peer = (self.rank() + 1) % self.world_size();
+  const auto result = self.wait(self.post_recv(peer, 999999, never), deadline);
+  EXPECT_FALSE(result.has_value());
+  return result ? Error{} : result.error();
+}
+
+TEST(Failure, AMessageLongerThanItsBufferIsALimitAndIsNotWritten) {
+  for (const std::size_t length : {101ul, 70000ul, 3000000ul}) {
+    const auto self = connect_world();
+    if (self->world_size() < 2) GTEST_SKIP() << "needs 2 ranks";
+    std::vector<std::byte> guarded(length + 200, std::byte{0xA5});
+    const std::vector<std::byte> bytes = pattern(length, 1);
+    if (self->rank() == 0) (void)send_bytes(*self, 1, 4, bytes);
+    if (self->rank() == 1) {
+      const auto result = self->wait(self->post_recv(0, 4, MutBytes(guarded).first(100)), soon());
+      ASSERT_FALSE(result.has_value());
+      EXPECT_EQ(result.error().code, ErrorCode::kLimit);
+    }
+    const Error error = error_seen_by(*self, soon());
+    EXPECT_EQ(error.code, ErrorCode::kLimit) << error.message;
+    EXPECT_EQ(error.suspect, 0) << error.message;
+    for (const std::byte value : guarded) ASSERT_EQ(value, std::byte{0xA5});
+  }
+}
+
+TEST(Failure, AMessageAboveTheLimitIsRefusedBeforeItLeaves) {
+  const auto self = connect_world();
+  if (self->world_size() < 2) GTEST_SKIP() << "needs 2 ranks";
+  if (self->rank() == 0) {
+    const std::vector<std::byte> large(std::size_t{1} << 20);
+    const std::vector<Bytes> pieces(1025, Bytes(large));
+    EXPECT_EQ(self->wait(self->post_send(1, 1, pieces), soon()).error().code, ErrorCode::kLimit);
+  }
+  EXPECT_EQ(error_seen_by(*self, soon()).code, ErrorCode::kLimit);
+}
+
+TEST(Failure, ASilentRankIsNamedByAllAtTheDeadline) {
+  const auto self = connect_world();
+  const int silent = self->world_size() - 1;
+  if (self->world_size() < 2) GTEST_SKIP() << "needs 2 ranks";
+  if (self->rank() == silent) {
+    // Its transport answers; the rank itself waits for nobody.
+    std::this_thread::sleep_for(milliseconds(3000));
+    EXPECT_EQ(error_seen_by(*self, soon()).code, ErrorCode::kTimeout);
+    return;
+  }
+  std::vector<std::byte> got(10);
+  const Deadline begin = Clock::now();
+  const auto result = self->wait(self->post_recv(self->rank() + 1, 1, got), in(milliseconds(2000)));
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().code, ErrorCode::kTimeout);
+  EXPECT_EQ(result.error().suspect, silent) << result.error().message;
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
+}
+
+TEST(Failure, AnAbortReachesEveryWait) {
+  const auto self = connect_world();
+  if (self->world_size() < 2) GTEST_SKIP() << "needs 2 ranks";
+  const int aborter = self->world_size() - 1;
+  if (self->rank() == aborter) self->abort({ErrorCode::kNotFinite, "element 7 is NaN", kNoSuspect});
+  const Error error = error_seen_by(*self, soon());
+  EXPECT_EQ(error.code, ErrorCode::kNotFinite);
+  EXPECT_EQ(error.suspect, aborter);
+  EXPECT_NE(error.message.find("element 7 is NaN"), std::string::npos) << error.message;
+}
+
+TEST(Failure, OtherSettingsAreNamed) {
+  const auto probe = connect_world();
+  if (probe->world_size() < 2) GTEST_SKIP() << "needs 2 ranks";
+  const bool odd_one = probe->rank() == probe->world_size() - 1;
+  const auto transport = fabric_world().connect(odd_one ? "3lc:s=1.5" : "3lc:s=1.75");
+  ASSERT_FALSE(transport.has_value());
+  EXPECT_EQ(transport.error().code, ErrorCode::kMismatch);
+  EXPECT_NE(transport.error().message.find("3lc:s=1.5"), std::string::npos) << transport.error().message;
+  if (!odd_one) {
+    EXPECT_EQ(transport.error().suspect, probe->world_size() - 1);
+  }
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,106 @@
+// Reducers over Gloo and MPI: bit for bit what the same ranks get as threads in one process.
+#include "deltawire/reducer.h"
+
+#include <cmath>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "deltawire/connect.h"
+#include "fabric_world.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::uint64_t kSteps = 3;
+const std::vector<std::size_t> kCounts{1, 300, 70001};
+
+// The gradients of one rank at one step, tensor after tensor.
+using Gradients = std::vector<std::vector<float>>;
+
+Gradients gradients_of(int rank, std::uint64_t step) {
+  Gradients tensors;
+  for (const std::size_t count : kCounts) {
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto mixed = (i * 2654435761u + step * 40503u + static_cast<std::uint64_t>(rank) * 97u) % 1999;
+      values[i] = (static_cast<float>(mixed) - 999.0F) * 0.001F;
+    }
+    tensors.push_back(std::move(values));
+  }
+  return tensors;
+}
+
+struct Outcome {
+  std::vector<Gradients> means;  // by step
+  std::vector<std::uint64_t> digests;
+  std::string error;
+};
+
+Outcome train(const std::string& spec, Transport& transport) {
+  Outcome outcome;
+  auto reducer = make_reducer(spec);
+  if (!reducer) return {{}, {}, reducer.error().message};
+  for (std::uint64_t step = 0; step < kSteps; ++step) {
+    Gradients values = gradients_of(transport.rank(), step);
+    std::vector<Named> tensors;
+    const std::vector<std::string> names{"bias", "conv.weight", "fc.weight"};
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      tensors.push_back({names[i], {values[i].data(), values[i].size(), DType::kF32}, 0});
+    }
+    const auto report = (*reducer)->all_reduce(tensors, {step, 0, 0, true}, transport, soon());
+    if (!report) return {{}, {}, report.error().message};
+    outcome.digests.push_back(report->digest);
+    outcome.means.push_back(std::move(values));
+  }
+  return outcome;
+}
+
+// What rank 0 gets where all ranks are threads of this process.
+Outcome train_in_process(const std::string& spec, int world_size) {
+  auto ranks = connect_inproc(world_size);
+  if (!ranks) return {{}, {}, ranks.error().message};
+  std::vector<Outcome> outcomes(ranks->size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < ranks->size(); ++rank) {
+    threads.emplace_back([&, rank] { outcomes[rank] = train(spec, *(*ranks)[rank]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes[0];
+}
+
+class Reducers : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Specs, Reducers,
+                         testing::Values("direct(fp32)", "direct(bf16)", "direct(3lc:s=1.75)", "ring(fp32)",
+                                         "gather(3lc:s=1.75)"));
+
+TEST_P(Reducers, GiveTheSameBitsAsInOneProcess) {
+  const auto self = connect_world(GetParam());
+  if (!make_reducer(GetParam())) GTEST_SKIP() << "this build has no " << GetParam();
+  const Outcome expected = train_in_process(GetParam(), self->world_size());
+  const Outcome got = train(GetParam(), *self);
+  ASSERT_EQ(expected.error, "");
+  ASSERT_EQ(got.error, "");
+  EXPECT_EQ(got.digests, expected.digests);
+  EXPECT_EQ(got.means, expected.means);
+}
+
+TEST(Reducers, Fp32IsTheMeanOfAllRanks) {
+  const auto self = connect_world();
+  const Outcome got = train("direct(fp32)", *self);
+  ASSERT_EQ(got.error, "");
+  for (std::uint64_t step = 0; step < kSteps; ++step) {
+    std::vector<Gradients> all;
+    for (int rank = 0; rank < self->world_size(); ++rank) all.push_back(gradients_of(rank, step));
+    for (std::size_t tensor = 0; tensor < kCounts.size(); ++tensor) {
+      for (std::size_t i = 0; i < kCounts[tensor]; ++i) {
+        double sum = 0;
+        for (const Gradients& gradients : all) sum += static_cast<double>(gradients[tensor][i]);
+        ASSERT_NEAR(static_cast<double>(got.means[step][tensor][i]), sum / self->world_size(), 1e-6);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -107,6 +107,11 @@ def main(argv: list[str]) -> int:
     given = parse(argv)
     try:
         images = load_image_set(given.data)
+        if len(images.train_labels) < given.ranks * given.batch:
+            raise DataError(
+                f"{given.data}: {len(images.train_labels)} images are less than one step of "
+                f"{given.ranks} ranks with {given.batch}; lower --ranks or --batch"
+            )
         for spec in given.specs:
             right, bits = train(spec, images, given)
             print(f"{spec:32} {100 * right:6.1f} %  {bits:7.3f} bits", flush=True)

@@ -120,6 +120,7 @@ def test_without_a_process_group():
 def train_until_it_fails(rank, world_size, report, timeout, fault):
     """Trains for ever. Returns what the error was."""
     model = Net()
+    model.layers[5].requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     trainer = deltawire.torch.LocalSteps(
         model, optimizer, steps=3, reducer="sbc:p=5%", timeout=timeout
@@ -170,7 +171,7 @@ def lose_the_optimizer(trainer, optimizer, model):
 
 
 def thaw(trainer, optimizer, model):
-    trainer._weights._frozen.append(("layers.0.0.weight", model.layers[0][0].weight))
+    model.layers[5].requires_grad_(True)
 
 
 def wait_for_training(ranks, count):
@@ -193,12 +194,19 @@ def test_a_late_rank_is_named_at_the_deadline():
     check_survivors(outcomes, {"Timeout"}, (1.5, 15))
 
 
-def test_a_rank_that_fails_in_its_round_is_named_everywhere():
-    with started(train_until_it_fails, 2, LONG, thaw) as ranks:
+@pytest.mark.parametrize(
+    ("fault", "code", "says"),
+    [
+        (thaw, "State", "'layers.5.0.weight' requires gradients now"),
+        (lose_the_optimizer, "UnsupportedDType", "'momentum_buffer' of parameter 'layers.0.0"),
+    ],
+)
+def test_a_rank_that_fails_in_its_round_is_named_everywhere(fault, code, says):
+    with started(train_until_it_fails, 2, LONG, fault) as ranks:
         wait_for_training(ranks, 2)
         outcomes = ranks.outcomes()
     own = outcomes.pop(VICTIM).value
-    assert own[0] == "State" and "layers.0.0.weight" in own[2]
+    assert own[0] == code and says in own[2]
     check_survivors(outcomes, {"Aborted"}, (0, 10))
 
 

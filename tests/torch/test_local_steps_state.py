@@ -168,7 +168,7 @@ def fail_and_recover(rank, world_size, report, spec):
 
 def test_after_a_failed_round_nothing_is_lost():
     values = results(fail_and_recover, 3, "sbc:p=5%")
-    assert [value[0] for value in values] == ["Aborted", "NotFinite", "Aborted"]
+    assert [value[0] for value in values] == ["NotFinite"] * 3
     for _, suspect, text, print_, rounds in values:
-        assert suspect == 1 and "rank 1" in text or "layers.2.0.weight" in text
+        assert suspect == 1 and "layers.2.0.weight" in text
         assert print_ == values[0][3] and rounds == 2

@@ -166,7 +166,7 @@ class LocalSteps:
         steps = self._steps
         if callable(steps):
             steps = steps(self.round)
-            arguments.check_positive(f"the schedule's steps for round {self.round}", steps)
+            arguments.check_positive(f"steps({self.round})", steps)
         result = self._optimizer.step() if closure is None else self._optimizer.step(closure)
         self.local_steps += 1
         if self.local_steps >= steps:

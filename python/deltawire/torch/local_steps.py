@@ -208,7 +208,7 @@ class LocalSteps:
         """Ends the exchange on every rank."""
         if not isinstance(cause, DeltawireError):
             what = f"{type(cause).__name__}: {cause}".rstrip(": ")
-            cause = make_error("Aborted", f"rank {self.rank} left a round: {what}", self.rank)
+            cause = make_error("Aborted", f"rank {self.rank} gave up: {what}", self.rank)
         self._ledger.fail(cause)
         self._session.abort(str(cause))
         self.close()

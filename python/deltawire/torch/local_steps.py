@@ -73,7 +73,7 @@ class LocalSteps:
 
     Attributes:
         rank, world_size: in the process group.
-        spec: canonical, e.g. "gather(sbc:p=0.01,mean=paper)".
+        spec: canonical, e.g. "gather(sbc:p=0.01)".
         round: rounds finished.
         local_steps: steps taken since the last round.
 
@@ -166,7 +166,7 @@ class LocalSteps:
         steps = self._steps
         if callable(steps):
             steps = steps(self.round)
-            arguments.check_positive(f"the schedule's steps for round {self.round}", steps)
+            arguments.check_positive(f"steps({self.round})", steps)
         result = self._optimizer.step() if closure is None else self._optimizer.step(closure)
         self.local_steps += 1
         if self.local_steps >= steps:
@@ -208,7 +208,7 @@ class LocalSteps:
         """Ends the exchange on every rank."""
         if not isinstance(cause, DeltawireError):
             what = f"{type(cause).__name__}: {cause}".rstrip(": ")
-            cause = make_error("Aborted", f"rank {self.rank} left a round: {what}", self.rank)
+            cause = make_error("Aborted", f"rank {self.rank} gave up: {what}", self.rank)
         self._ledger.fail(cause)
         self._session.abort(str(cause))
         self.close()

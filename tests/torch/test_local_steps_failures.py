@@ -1,0 +1,244 @@
+"""What LocalSteps refuses, and rounds in which a rank is lost, late or interrupted."""
+
+import signal
+import time
+
+import deltawire.torch
+import pytest
+import torch
+import torch.distributed as dist
+from models import Net, backward, fingerprint, wrapped
+from ranks import started
+
+VICTIM = 1
+LONG = 60.0  # a timeout that a test never waits for
+
+
+def attempt(rank, world_size, report, settings):
+    """Makes LocalSteps with settings[rank]; then shows that the group is still usable."""
+    model = Net()
+    options = {"steps": 3, "reducer": "fp32", **settings[rank]}
+    wrap = options.pop("wrap", lambda model: model)
+    of = options.pop("of", lambda model: torch.optim.SGD(model.parameters(), lr=0.1))
+    wrapped_model = wrap(model)
+    optimizer = of(model)
+    dist.barrier()
+    began = time.monotonic()
+    try:
+        deltawire.torch.LocalSteps(wrapped_model, optimizer, **options)
+        caught = None
+    except Exception as error:
+        caught = (type(error).__name__, str(error), getattr(error, "suspect", None))
+    assert time.monotonic() - began < 10, "it took a timeout, not an answer"
+    dist.barrier()
+    return caught
+
+
+def errors_of(*settings):
+    with started(attempt, len(settings), settings) as ranks:
+        outcomes = ranks.outcomes()
+    assert all(outcome.raised is None for outcome in outcomes.values()), outcomes
+    caught = [outcomes[rank].value for rank in range(len(settings))]
+    print(caught)
+    assert all("\n" not in error[1] for error in caught)
+    return caught
+
+
+def narrow(model):
+    del model.layers[5]
+    return model
+
+
+def freeze(model):
+    model.layers[3].requires_grad_(False)
+    return model
+
+
+def no_gradients(model):
+    return model.requires_grad_(False)
+
+
+def halved(model):
+    return model.half()
+
+
+def foreign(model):
+    return torch.optim.SGD([*model.parameters(), torch.nn.Parameter(torch.zeros(5))], lr=0.1)
+
+
+def no_optimizer(model):
+    return model.parameters()
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"steps": 4}, ("steps=4", "steps=3")),
+        ({"steps": abs}, ("steps=scheduled", "steps=3")),
+        ({"reducer": "bf16"}, ("bf16", "fp32")),
+        ({"bucket_bytes": 4096}, ("bucket_bytes=4096",)),
+        ({"wrap": narrow}, ("model=",)),
+        ({"wrap": freeze}, ("model=",)),
+    ],
+)
+def test_another_ranks_settings_or_model_are_named_by_all(other, says):
+    caught = errors_of({}, other, {})
+    assert len(set(caught)) == 1
+    kind, text, suspect = caught[0]
+    assert kind == "DeltawireError" and suspect == VICTIM and all(part in text for part in says)
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind", "says"),
+    [
+        ({"wrap": wrapped}, "DTypeError", "pass model.module"),
+        ({"wrap": halved}, "DTypeError", "'layers.0.0.weight' is torch.float16"),
+        ({"wrap": no_gradients}, "InvalidArgumentError", "no parameter"),
+        ({"of": no_optimizer}, "DTypeError", "torch.optim.Optimizer"),
+        ({"of": foreign}, "InvalidArgumentError", "(5,)"),
+        ({"steps": 0}, "InvalidArgumentError", "steps=0"),
+        ({"reducer": "ring(sbc)"}, "InvalidArgumentError", "mask_momentum=False"),
+        ({"momentum": "exp_avg"}, "InvalidArgumentError", "momentum='exp_avg'"),
+        ({"timeout": -1}, "InvalidArgumentError", "timeout"),
+    ],
+)
+def test_a_rank_that_cant_take_part_tells_the_other(bad, kind, says):
+    first, own = errors_of({}, bad) if bad.get("wrap") is not wrapped else errors_of(bad, bad)
+    assert own[0] == kind and says in own[1]
+    if first != own:
+        assert first[2] == VICTIM and says in first[1]
+
+
+def test_without_a_process_group():
+    model = Net()
+    with pytest.raises(ValueError, match="init_process_group"):
+        deltawire.torch.LocalSteps(
+            model, torch.optim.SGD(model.parameters(), lr=0.1), steps=1, reducer="fp32"
+        )
+
+
+def train_until_it_fails(rank, world_size, report, timeout, fault):
+    """Trains for ever. Returns what the error was."""
+    model = Net()
+    model.layers[5].requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    trainer = deltawire.torch.LocalSteps(
+        model, optimizer, steps=3, reducer="sbc:p=5%", timeout=timeout
+    )
+    error = None
+    try:
+        for step in range(100_000):
+            if step == 6:
+                report("training")
+            if step >= 6 and rank == VICTIM:
+                fault(trainer, optimizer, model)
+            optimizer.zero_grad()
+            backward(model, rank, step)
+            before = fingerprint(model)
+            trainer.step()
+    except deltawire.DeltawireError as caught:
+        error = caught
+    except KeyboardInterrupt:
+        error = trainer.last_error
+        assert error is not None and trainer.closed
+        return "KeyboardInterrupt", error.suspect, str(error), None
+    moved = fingerprint(model) != before  # the local step that came before the round stays
+    return error.code, error.suspect, str(error), (trainer.closed, trainer.local_steps, moved)
+
+
+def check_survivors(outcomes, codes, within):
+    for rank, outcome in sorted(outcomes.items()):
+        assert outcome.raised is None, outcome
+        code, suspect, text, (closed, local_steps, moved) = outcome.value
+        print(f"rank {rank} after {outcome.after:.2f} s [{code}]: {text}")
+        assert code in codes and suspect == VICTIM and f"rank {VICTIM}" in text
+        assert closed and local_steps == 3 and moved
+        assert within[0] <= outcome.after <= within[1]
+
+
+def no_fault(trainer, optimizer, model):
+    pass
+
+
+def be_late(trainer, optimizer, model):
+    time.sleep(20)
+
+
+def lose_the_optimizer(trainer, optimizer, model):
+    """A bug in the round itself: momentum can't be found as it should."""
+    for state in optimizer.state.values():
+        state["momentum_buffer"] = state["momentum_buffer"].double()
+
+
+def thaw(trainer, optimizer, model):
+    model.layers[5].requires_grad_(True)
+
+
+def wait_for_training(ranks, count):
+    for rank in range(count):
+        assert ranks.hear(rank) == "training"
+
+
+def test_a_killed_rank_is_named_at_once():
+    with started(train_until_it_fails, 3, LONG, no_fault) as ranks:
+        wait_for_training(ranks, 3)
+        ranks.signal(VICTIM, signal.SIGKILL)
+        outcomes = ranks.outcomes([0, 2])
+    check_survivors(outcomes, {"PeerLost", "Aborted"}, (0, 10))
+
+
+def test_a_late_rank_is_named_at_the_deadline():
+    with started(train_until_it_fails, 3, 3.0, be_late) as ranks:
+        wait_for_training(ranks, 3)
+        outcomes = ranks.outcomes([0, 2])
+    check_survivors(outcomes, {"Timeout"}, (1.5, 15))
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "says"),
+    [
+        (thaw, "State", "'layers.5.0.weight' requires gradients now"),
+        (lose_the_optimizer, "UnsupportedDType", "'momentum_buffer' of parameter 'layers.0.0"),
+    ],
+)
+def test_a_rank_that_fails_in_its_round_is_named_everywhere(fault, code, says):
+    with started(train_until_it_fails, 2, LONG, fault) as ranks:
+        wait_for_training(ranks, 2)
+        outcomes = ranks.outcomes()
+    own = outcomes.pop(VICTIM).value
+    assert own[0] == code and says in own[2]
+    check_survivors(outcomes, {"Aborted"}, (0, 10))
+
+
+def test_ctrl_c_in_a_round_ends_all():
+    with started(train_until_it_fails, 2, LONG, no_fault) as ranks:
+        wait_for_training(ranks, 2)
+        ranks.signal(0, signal.SIGSTOP)  # the victim waits in its round
+        time.sleep(2)
+        ranks.signal(VICTIM, signal.SIGINT)
+        own = ranks.outcomes([VICTIM])[VICTIM]
+        ranks.signal(0, signal.SIGCONT)
+        outcomes = ranks.outcomes([0])
+    print(own)
+    assert own.raised is None and own.value[0] == "KeyboardInterrupt" and own.after < 10
+    check_survivors(outcomes, {"Aborted"}, (0, 10))
+
+
+def raise_inside(rank, world_size, report):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with deltawire.torch.LocalSteps(
+        model, optimizer, steps=1, reducer="fp32", timeout=LONG
+    ) as trainer:
+        trainer.step()
+        if rank == VICTIM:
+            raise ZeroDivisionError("a bug of the training loop")
+        trainer.step()
+
+
+def test_a_bug_inside_the_with_block_is_told_to_the_others():
+    with started(raise_inside, 2) as ranks:
+        outcomes = ranks.outcomes()
+    assert outcomes[VICTIM].raised == "ZeroDivisionError"
+    assert outcomes[0].raised == "DeltawireError" and outcomes[0].after < 15
+    assert "rank 1" in outcomes[0].text and "a bug of the training loop" in outcomes[0].text

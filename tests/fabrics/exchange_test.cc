@@ -1,7 +1,9 @@
 // The contract of Transport, between processes over Gloo or MPI.
 #include <algorithm>
+#include <numeric>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -49,11 +51,14 @@ void play(Transport& self, const std::vector<Planned>& plan, std::uint64_t seed)
     if (message.from == self.rank()) posts.push_back({{}, &message, pattern(message.length, message.seed)});
     if (message.to == self.rank()) posts.push_back({{}, &message, std::vector<std::byte>(message.length)});
   }
-  std::stable_sort(posts.begin(), posts.end(), [seed](const Posted& a, const Posted& b) {
-    const auto key = [seed](const Posted& post) { return (post.message->tag * 0x9E3779B97F4A7C15u) ^ seed; };
-    return key(a) < key(b);
+  std::vector<std::size_t> order(posts.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&posts, seed](std::size_t a, std::size_t b) {
+    const auto key = [&](std::size_t i) { return (posts[i].message->tag * 0x9E3779B97F4A7C15u) ^ seed; };
+    return std::pair(key(a), a) < std::pair(key(b), b);
   });
-  for (Posted& post : posts) {
+  for (const std::size_t i : order) {
+    Posted& post = posts[i];
     const Planned& message = *post.message;
     post.handle = message.from == self.rank() ? send_bytes(self, message.to, message.tag, post.bytes)
                                               : self.post_recv(message.from, message.tag, post.bytes);

@@ -69,11 +69,11 @@ PacketPort::~PacketPort() {
   }
   if (fabric_->stop(leave_by, drained)) return;
   // A frozen peer holds half a packet, and the library will touch the memory for as long: it's given up.
-  (void)fabric_.release();
+  [[maybe_unused]] const Fabric* fabric = fabric_.release();
   for (auto& peer : peers_) {
     if (!peer) continue;
-    (void)peer->slots.release();
-    (void)peer->rooms.release();
+    [[maybe_unused]] const std::byte* slots = peer->slots.release();
+    [[maybe_unused]] const std::byte* rooms = peer->rooms.release();
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <numeric>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -66,8 +67,8 @@ Status meet(FolderStore& store, const GlooOptions& options, Deadline deadline) {
                     "; give every job, and every restart of it, a name of its own");
   }
   store.set(mark(options.rank), {'1'});
-  std::vector<int> missing;
-  for (int rank = 0; rank < options.world_size; ++rank) missing.push_back(rank);
+  std::vector<int> missing(static_cast<std::size_t>(options.world_size));
+  std::iota(missing.begin(), missing.end(), 0);
   while (true) {
     std::erase_if(missing, [&](int rank) { return store.has(mark(rank)); });
     if (missing.empty()) return {};

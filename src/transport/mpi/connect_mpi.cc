@@ -83,7 +83,7 @@ Result<std::unique_ptr<Transport>> connect_mpi(const MpiOptions& options) {
     return fail(ErrorCode::kSystem, "connect_mpi: the communicator can't be duplicated");
   }
   if (!complete(request, deadline)) {
-    (void)communicator.release();  // MPI may still write to it
+    [[maybe_unused]] const MPI_Comm* still_written = communicator.release();
     return not_all_there(options);
   }
   FabricMember self;

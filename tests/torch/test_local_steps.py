@@ -184,7 +184,7 @@ def masked_momentum(rank, world_size, report, optimizer_of, key, spec, masks):
             sent = deltawire.decode(deltawire.encode(change, SBC))
             momentum[torch.from_numpy(sent) != 0] = 0
         expected[name] = momentum
-    others = {n: s.clone() for p in optimizer.state.values() for n, s in p.items() if n != key}
+    others = [s.clone() for p in optimizer.state.values() for n, s in p.items() if n != key]
     trainer.exchange()
     for name, parameter in model.named_parameters():
         if name in expected:
@@ -192,8 +192,8 @@ def masked_momentum(rank, world_size, report, optimizer_of, key, spec, masks):
             assert torch.equal(found, expected[name]), name
             counts["masked"] += int((found == 0).sum())
             counts["kept"] += int((found != 0).sum())
-    now = {n: s for p in optimizer.state.values() for n, s in p.items() if n != key}
-    assert all(torch.equal(others[n], now[n]) for n in others), "more than momentum was masked"
+    now = [s for p in optimizer.state.values() for n, s in p.items() if n != key]
+    assert all(map(torch.equal, others, now)), "more than momentum was masked"
     trainer.close()
     return counts, strided
 

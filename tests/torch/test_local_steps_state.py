@@ -95,8 +95,8 @@ def refused_states(rank, world_size, report):
     ]
     rank_1 = [  # wrong on rank 1 alone, or only where the ranks are compared
         {**good, "residuals": torch.zeros(9, dtype=torch.uint8)},
-        early,
         {**good, "reference": other},
+        early,  # last: its residuals must not stay
     ]
     caught = []
     for state in own + [good if rank == 0 else state for state in rank_1]:
@@ -127,7 +127,7 @@ def test_states_that_dont_belong_here_are_refused_on_every_rank():
         assert "layers.0.0.weight" in texts[5] and "another model" in texts[6]
         assert codes[7] in ("Truncated", "Corrupt")
         assert codes[9:] == ("Mismatch", "Mismatch")
-        assert "round 1" in texts[9] and "round 2" in texts[9]
+        assert "round 1" in texts[10] and "round 2" in texts[10]
     assert values[0][0][8][1] == "Aborted" and "rank 1 can't load" in values[0][0][8][2]
     assert values[1][0][8][1] in ("Truncated", "Corrupt", "UnsupportedVersion")
 

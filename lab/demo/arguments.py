@@ -18,8 +18,9 @@ and report.html and results.json with figures and all numbers."""
 
 _EXAMPLES = """\
 examples:
-  python -m lab.demo                            all rows over 100 Mbit/s: about 3 minutes
-  python -m lab.demo --methods fp32 3lc:s=1.5   two rows; any codec spec is a method
+  python -m lab.demo                            all rows over 100 Mbit/s: about 5 minutes
+  python -m lab.demo --methods fp32 3lc:s=1.5   two rows; any spec of codec or reducer is a method
+  python -m lab.demo --methods fp32@10 sbc@10   weight updates after 10 local steps
   python -m lab.demo --link 1gbit --steps 100   a faster line, a shorter training
   python -m lab.demo --data mnist/              other idx files: train-images-idx3-ubyte[.gz] ...
   sudo python -m lab.demo --namespaces          real links: network namespaces with tc's tbf
@@ -98,7 +99,7 @@ def _make_parser() -> argparse.ArgumentParser:
 def _add_link(parser: argparse.ArgumentParser) -> None:
     """Methods, and what they run over."""
     add = parser.add_argument
-    known = ", ".join(methods.names())
+    known = ", ".join(methods.names()).replace("%", "%%")
     add("--methods", nargs="+", default=methods.names(), metavar="METHOD", help=f"default: {known}")
     add(
         "--link",

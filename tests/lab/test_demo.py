@@ -42,7 +42,7 @@ def tiny(image_folder: Path, out: Path, *more: str) -> list[str]:
     ("arguments", "part"),
     [
         (["--ranks", "1"], "nobody to exchange with"),
-        (["--methods", "4lc"], "unknown method '4lc'; known: plain, fp32, bf16, 3lc:s=1.00"),
+        (["--methods", "4lc"], "Known methods: plain, fp32, bf16, gcomp, 3lc:s=1.00"),
         (["--methods", "fp32", "fp32"], "given twice"),
         (["--methods", "3lc:s=9"], "method '3lc:s=9': "),
         (["--link", "fast"], "write e.g. 100mbit"),

@@ -43,8 +43,8 @@ struct ReducerOptions {
   // gradients, and those ranks would fold them back as well. So does the owner's side of `direct`.
   Revert revert = Revert::kFold;
 
-  // `ring` only: false waits for all pieces of a hop before it codes the first, to see what overlapping is
-  // worth. The bytes are the same.
+  // `ring` only: false waits for all messages of a hop before it codes the first, and sends none of the next
+  // before all are coded, to see what overlapping is worth. The bytes are the same.
   bool pipeline = true;
 };
 
@@ -69,6 +69,13 @@ class Reducer {
   // every other its digest, all are equal, and the step is committed. kState when none is in flight;
   // kMismatch when replicas differ (names the ranks).
   virtual Result<Report> finish() = 0;
+
+  // Works on the buckets in flight, the oldest first and the younger ones while that has to wait, until the
+  // oldest is complete up to the vote: true, and finish() waits for nobody but voters. False when something
+  // else happened meanwhile: a wait has ended, or somebody called Transport::wake; call it again. finish()
+  // does all this by itself; advance is for a thread that has other things to begin in between. Errors: those
+  // of finish.
+  virtual Result<bool> advance() = 0;
 
   // Buckets begun and not finished.
   virtual std::size_t in_flight() const noexcept = 0;

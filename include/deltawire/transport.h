@@ -53,6 +53,19 @@ class Transport {
   // waits ends at.
   virtual Result<std::uint64_t> wait(Handle handle, Deadline deadline) = 0;
 
+  // Whether the operation has ended, well or badly: its wait returns at once. True for Handle::kNone and for
+  // an operation that was waited for. Never blocks.
+  virtual bool done(Handle handle) const noexcept = 0;
+
+  // Waits until at least one of the operations has ended, or somebody calls wake(); forgets none of them.
+  // The first is the one that counts: passing the deadline is kTimeout as in wait(), with the blame for it.
+  // Returns at once when there are none. Errors: those of wait().
+  virtual Status wait_any(std::span<const Handle> handles, Deadline deadline) = 0;
+
+  // Ends the wait_any that is running, or else the next one, as soon as it begins. One wake ends one
+  // wait_any.
+  virtual void wake() noexcept = 0;
+
   // Fails every wait of every rank with `error`; error.suspect kNoSuspect means this rank itself.
   // The first call (here or on another rank) wins; later ones change nothing.
   virtual void abort(const Error& error) noexcept = 0;

@@ -3,36 +3,160 @@
 // bytes: 3LC's parameter server with its shared pull (section 3), spread over the workers. Two encodings,
 // whatever the number of ranks.
 //
-//   start:    encode pushes, post all sends and receives
-//   complete: wait for the pushes, mean in rank order, encode the pull, send it; wait for the other owners'
-//             pulls, decode them into staging
-#include <string>
+//   start: post all receives, encode and send the pushes
+//   move:  decode the pushes in rank order; encode the mean, send it as the pull; decode the others' pulls
 #include <utility>
 
 #include "reduce/owners.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns.h"
-#include "wire/hashes.h"
 
 namespace deltawire {
 namespace {
 
-struct DirectBucket final : Bucket {
-  std::vector<std::vector<Named>> input;   // by owner: parts in the caller's memory
-  std::vector<std::vector<Named>> output;  // by owner: the same parts in `staged`
-  std::vector<Named> mean;                 // the parts this rank owns, in `own_mean`
-  std::vector<float> own_mean;             // the mean of the pushes, before it is compressed
-  std::vector<Bytes> own_push;             // this rank's own push message to itself, in pieces
+class DirectExchange final : public BucketExchange {
+ public:
+  DirectExchange(Channel& push, Channel& pull) : push_(push), pull_(pull) {}
 
-  Incoming& push_of(int rank) { return incoming[static_cast<std::size_t>(rank)]; }
-  Incoming& pull_of(int owner) { return incoming[static_cast<std::size_t>(world() + owner)]; }
+  Status start() override;
+  Result<Progress> move() override;
+
+ private:
+  void plan() override;
+  void plan_own_mean();
+  void post_receives();
+  Result<Progress> decode_push();
+  Status share_mean();
+  Result<Progress> decode_pull();
+  std::size_t self() const noexcept { return static_cast<std::size_t>(rank()); }
+  std::size_t ranks() const noexcept { return static_cast<std::size_t>(world()); }
+  Incoming& push_from(std::size_t peer) { return incoming(peer); }
+  Incoming& pull_from(std::size_t owner) { return incoming(ranks() + owner); }
+
+  Channel& push_;
+  Channel& pull_;
+  std::vector<std::vector<Named>> input_;   // by owner: parts in the caller's memory
+  std::vector<std::vector<Named>> output_;  // by owner: the same parts in staged_
+  std::vector<Named> mean_;                 // the parts this rank owns, in own_mean_
+  std::vector<float> own_mean_;             // the mean of the pushes, before it is compressed
+  std::vector<Bytes> own_push_;             // this rank's own push message to itself, in pieces
+  std::size_t pushes_decoded_ = 0;          // of the ranks, in order
+  std::size_t pulls_decoded_ = 0;           // of the owners, in order
 };
 
-std::uint16_t push_slice(const Step& step) noexcept {
-  return static_cast<std::uint16_t>(2 * step.bucket);
+void DirectExchange::plan() {
+  input_.resize(ranks());
+  output_.resize(ranks());
+  for (auto& parts : input_) parts.clear();
+  for (auto& parts : output_) parts.clear();
+  pushes_decoded_ = 0;
+  pulls_decoded_ = 0;
+  staged_.resize(report().element_count);
+  std::uint64_t staged_at = 0;
+  for (const Named& tensor : tensors_) {
+    for (const OwnedRange& range : owned_ranges(tensor.name, tensor.tensor.count, world())) {
+      const auto owner = static_cast<std::size_t>(range.owner);
+      input_[owner].push_back(part_of(tensor, range.first, range.count, tensor.tensor.values));
+      output_[owner].push_back(part_of(tensor, range.first, range.count, staged_.data() + staged_at));
+    }
+    staged_at += tensor.tensor.count;
+  }
+  plan_own_mean();
 }
-std::uint16_t pull_slice(const Step& step) noexcept {
-  return static_cast<std::uint16_t>(2 * step.bucket + 1);
+
+void DirectExchange::plan_own_mean() {
+  mean_ = output_[self()];
+  std::uint64_t elements = 0;
+  for (const Named& part : mean_) elements += part.tensor.count;
+  own_mean_.assign(elements, 0.0F);
+  std::uint64_t at = 0;
+  for (Named& part : mean_) {
+    part.tensor.values = own_mean_.data() + at;
+    at += part.tensor.count;
+  }
+}
+
+void DirectExchange::post_receives() {
+  const std::uint64_t push_bound = push_.message_bound(mean_);
+  for (std::size_t peer = 0; peer < ranks(); ++peer) {
+    if (peer == self()) continue;
+    const int from = static_cast<int>(peer);
+    if (!mean_.empty()) post(push_from(peer), from, first_slice(), push_bound);
+    if (!output_[peer].empty()) {
+      post(pull_from(peer), from, second_slice(), pull_.message_bound(output_[peer]));
+    }
+  }
+}
+
+Status DirectExchange::start() {
+  post_receives();
+  for (int i = 1; i <= world(); ++i) {
+    // Everybody starts with another owner, and ends with itself, so that no owner is flooded first.
+    const int owner = (rank() + i) % world();
+    const auto& parts = input_[static_cast<std::size_t>(owner)];
+    if (parts.empty()) continue;
+    const auto pieces = encode(push_, parts, first_slice());
+    if (!pieces) return forward_error(pieces);
+    if (owner == rank()) {
+      own_push_.assign(pieces->begin(), pieces->end());
+    } else {
+      send(owner, first_slice(), *pieces);
+    }
+  }
+  return {};
+}
+
+Result<Progress> DirectExchange::decode_push() {
+  const std::size_t from = pushes_decoded_;
+  Bytes message;
+  if (from == self()) {
+    message = join(own_push_);
+  } else {
+    Incoming& push = push_from(from);
+    if (!arrived(push)) return Progress::waits(push.handle);
+    const Result<Bytes> taken = take(push);
+    if (!taken) return forward_error(taken);
+    message = *taken;
+  }
+  const int sender = static_cast<int>(from);
+  const Status decoded =
+      decode(push_, message, mean_, {sender, sender, first_slice()}, Into::kAccumulate, world_scale());
+  if (!decoded) return forward_error(decoded);
+  if (++pushes_decoded_ == ranks()) {
+    if (Status s = share_mean(); !s) return forward_error(s);
+  }
+  return Progress::moved();
+}
+
+Status DirectExchange::share_mean() {
+  const auto pieces = encode(pull_, mean_, second_slice());
+  if (!pieces) return forward_error(pieces);
+  send_to_all(second_slice(), *pieces);
+  // The owner applies the bytes that the others get, not the mean that it knows better.
+  return decode(pull_, join(*pieces), output_[self()], {rank(), rank(), second_slice()}, Into::kOverwrite,
+                1.0F);
+}
+
+Result<Progress> DirectExchange::decode_pull() {
+  const std::size_t owner = pulls_decoded_;
+  if (owner != self() && !output_[owner].empty()) {
+    Incoming& pull = pull_from(owner);
+    if (!arrived(pull)) return Progress::waits(pull.handle);
+    const Result<Bytes> message = take(pull);
+    if (!message) return forward_error(message);
+    const int sender = static_cast<int>(owner);
+    const Status decoded =
+        decode(pull_, *message, output_[owner], {sender, sender, second_slice()}, Into::kOverwrite, 1.0F);
+    if (!decoded) return forward_error(decoded);
+  }
+  ++pulls_decoded_;
+  return Progress::moved();
+}
+
+Result<Progress> DirectExchange::move() {
+  if (!mean_.empty() && pushes_decoded_ < ranks()) return decode_push();
+  if (pulls_decoded_ < ranks()) return decode_pull();
+  return Progress::done();
 }
 
 class DirectReducer final : public PatternReducer {
@@ -40,169 +164,31 @@ class DirectReducer final : public PatternReducer {
   explicit DirectReducer(std::vector<std::unique_ptr<Channel>> channels)
       : PatternReducer({"direct", "DWDIRECT"}, std::move(channels)) {}
 
-  Status mask_sent(std::string_view name, std::span<float> momentum) const override;
-
- protected:
-  std::unique_ptr<Bucket> make_bucket() const override { return std::make_unique<DirectBucket>(); }
-  void plan(Bucket& bucket) const override;
-  Status start(Bucket& bucket) override;
-  Result<std::uint64_t> complete(Bucket& bucket, std::uint64_t digest) override;
+  Status mask_sent(std::string_view name, std::span<float> momentum) const override {
+    if (world() == 0) return fail(ErrorCode::kState, "no step has been committed yet");
+    for (const OwnedRange& range : owned_ranges(name, momentum.size(), world())) {
+      const Status masked =
+          channel(0).mask_sent(name, range.first, momentum.subspan(range.first, range.count));
+      if (!masked) return masked;
+    }
+    return {};
+  }
 
  private:
-  Channel& push() { return channel(0); }
-  Channel& pull() { return channel(1); }
-  void post_receives(DirectBucket& bucket);
-  Status average_pushes(DirectBucket& bucket);
-  Status share_mean(DirectBucket& bucket);
-  Status collect_pulls(DirectBucket& bucket);
+  std::unique_ptr<BucketExchange> make_bucket() override {
+    return std::make_unique<DirectExchange>(channel(0), channel(1));
+  }
 };
-
-void clear_all(std::vector<std::vector<Named>>& by_owner, std::size_t world) {
-  by_owner.resize(world);
-  for (auto& parts : by_owner) parts.clear();
-}
-
-// The parts this rank owns, once more, in memory for their mean.
-void plan_mean(DirectBucket& bucket) {
-  const auto& owned = bucket.output[static_cast<std::size_t>(bucket.rank())];
-  std::uint64_t elements = 0;
-  for (const Named& part : owned) elements += part.tensor.count;
-  bucket.own_mean.assign(elements, 0.0F);
-  bucket.mean.clear();
-  float* at = bucket.own_mean.data();
-  for (const Named& part : owned) {
-    TensorSlot slot = part.tensor;
-    slot.values = at;
-    bucket.mean.push_back({part.name, slot, part.first});
-    at += part.tensor.count;
-  }
-}
-
-void DirectReducer::plan(Bucket& base) const {
-  auto& bucket = static_cast<DirectBucket&>(base);
-  const auto world = static_cast<std::size_t>(bucket.world());
-  bucket.incoming.resize(2 * world);
-  clear_all(bucket.input, world);
-  clear_all(bucket.output, world);
-  for (std::size_t i = 0; i < bucket.tensors.size(); ++i) {
-    const Named& tensor = bucket.tensors[i];
-    auto* values = static_cast<float*>(tensor.tensor.values);
-    for (const OwnedRange& range : owned_ranges(tensor.name, tensor.tensor.count, bucket.world())) {
-      const auto owner = static_cast<std::size_t>(range.owner);
-      TensorSlot slot{values + range.first, range.count, DType::kF32};
-      if (tensor.tensor.significance != nullptr) slot.significance = tensor.tensor.significance + range.first;
-      bucket.input[owner].push_back({tensor.name, slot, tensor.first + range.first});
-      slot.values = bucket.staged_of(i) + range.first;
-      bucket.output[owner].push_back({tensor.name, slot, tensor.first + range.first});
-    }
-  }
-  plan_mean(bucket);
-}
-
-void DirectReducer::post_receives(DirectBucket& bucket) {
-  const std::uint64_t push_bound = push().message_bound(bucket.mean);
-  for (int peer = 0; peer < bucket.world(); ++peer) {
-    if (peer == bucket.rank()) continue;
-    if (!bucket.mean.empty()) {
-      receive(bucket, bucket.push_of(peer), peer, push_slice(bucket.step), push_bound);
-    }
-    const auto& pulled = bucket.output[static_cast<std::size_t>(peer)];
-    if (!pulled.empty()) {
-      receive(bucket, bucket.pull_of(peer), peer, pull_slice(bucket.step), pull().message_bound(pulled));
-    }
-  }
-}
-
-Status DirectReducer::start(Bucket& base) {
-  auto& bucket = static_cast<DirectBucket&>(base);
-  post_receives(bucket);
-  for (int i = 1; i <= bucket.world(); ++i) {
-    // Everybody starts with another owner, and ends with itself, so that no owner is flooded first.
-    const int owner = (bucket.rank() + i) % bucket.world();
-    const auto& parts = bucket.input[static_cast<std::size_t>(owner)];
-    if (parts.empty()) continue;
-    const auto pieces = encode(bucket, push(), parts, push_slice(bucket.step));
-    if (!pieces) return forward_error(pieces);
-    if (owner == bucket.rank()) {
-      bucket.own_push.assign(pieces->begin(), pieces->end());
-    } else {
-      send(bucket, owner, push_slice(bucket.step), *pieces);
-    }
-  }
-  return {};
-}
-
-Status DirectReducer::average_pushes(DirectBucket& bucket) {
-  const float scale = 1.0F / static_cast<float>(bucket.world());
-  for (int rank = 0; rank < bucket.world(); ++rank) {
-    Result<Bytes> message = rank == bucket.rank() ? Result<Bytes>(join(bucket, bucket.own_push))
-                                                  : wait(bucket, bucket.push_of(rank));
-    if (!message) return forward_error(message);
-    const Status added = decode(bucket, push(), *message, {rank, rank, push_slice(bucket.step)},
-                                {bucket.mean, Into::kAccumulate, scale});
-    if (!added) return added;
-  }
-  return {};
-}
-
-Status DirectReducer::share_mean(DirectBucket& bucket) {
-  const std::uint16_t slice = pull_slice(bucket.step);
-  const auto pieces = encode(bucket, pull(), bucket.mean, slice);
-  if (!pieces) return forward_error(pieces);
-  for (int i = 1; i < bucket.world(); ++i) {
-    send(bucket, (bucket.rank() + i) % bucket.world(), slice, *pieces);
-  }
-  // The owner applies the bytes that the others get, not the mean that it knows better.
-  const auto& owned = bucket.output[static_cast<std::size_t>(bucket.rank())];
-  return decode(bucket, pull(), join(bucket, *pieces), {bucket.rank(), bucket.rank(), slice}, {owned});
-}
-
-Status DirectReducer::collect_pulls(DirectBucket& bucket) {
-  for (int owner = 0; owner < bucket.world(); ++owner) {
-    Incoming& pulled = bucket.pull_of(owner);
-    if (pulled.handle == Handle::kNone) continue;
-    const Result<Bytes> message = wait(bucket, pulled);
-    if (!message) return forward_error(message);
-    const auto& parts = bucket.output[static_cast<std::size_t>(owner)];
-    const Status copied = decode(bucket, pull(), *message, {owner, owner, pull_slice(bucket.step)}, {parts});
-    if (!copied) return copied;
-  }
-  return {};
-}
-
-Result<std::uint64_t> DirectReducer::complete(Bucket& base, std::uint64_t digest) {
-  auto& bucket = static_cast<DirectBucket&>(base);
-  if (!bucket.mean.empty()) {
-    if (Status s = average_pushes(bucket); !s) return forward_error(s);
-    if (Status s = share_mean(bucket); !s) return forward_error(s);
-  }
-  if (Status s = collect_pulls(bucket); !s) return forward_error(s);
-  return digest64(std::as_bytes(std::span(bucket.staged)), digest);
-}
-
-Status DirectReducer::mask_sent(std::string_view name, std::span<float> momentum) const {
-  if (world_seen() == 0) return fail(ErrorCode::kState, "no step has been committed yet");
-  for (const OwnedRange& range : owned_ranges(name, momentum.size(), world_seen())) {
-    const Status masked = channel(0).mask_sent(name, range.first, momentum.subspan(range.first, range.count));
-    if (!masked) return masked;
-  }
-  return {};
-}
 
 }  // namespace
 
 Result<std::unique_ptr<Reducer>> make_direct_reducer(std::string_view codec_spec,
                                                      const ReducerOptions& options) {
-  auto push = make_channel(codec_spec, ChannelOptions{options.policy, options.revert});
-  if (!push) return forward_error(push);
   // A folding revert would keep the mean of a step whose gradients the push channels keep already: twice. So
   // the owner's residual is taken back exactly; it is only 1/N of the model.
-  auto pull = make_channel(codec_spec, ChannelOptions{options.policy, Revert::kExact});
-  if (!pull) return forward_error(pull);
-  std::vector<std::unique_ptr<Channel>> channels;
-  channels.push_back(std::move(*push));
-  channels.push_back(std::move(*pull));
-  return std::make_unique<DirectReducer>(std::move(channels));
+  auto channels = make_channels(codec_spec, options, {options.revert, Revert::kExact});
+  if (!channels) return forward_error(channels);
+  return std::make_unique<DirectReducer>(std::move(*channels));
 }
 
 }  // namespace deltawire

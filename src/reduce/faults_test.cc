@@ -144,6 +144,117 @@ TEST_P(Faults, WhatAFailedStepLeaves) {
   step({}, 1, 2.0F, false);
 }
 
+// A bucket that fails takes along those before it that are not finished: no tensor has changed.
+TEST_P(Faults, UnfinishedBucketsAreUntouched) {
+  run_ranks(kWorld, {}, [&](int rank, Transport& transport) {
+    std::vector<float> first(1000, static_cast<float>(rank));
+    std::vector<float> second(kCount, static_cast<float>(rank));
+    if (rank == 1) second[kCount - 1] = std::numeric_limits<float>::infinity();
+    const Named early{"bias", {first.data(), first.size(), DType::kF32}, 0};
+    const Named late{"fc.weight", {second.data(), kCount, DType::kF32}, 0};
+    const auto reducer = reducer_of(with("3lc"));
+    Status begun = reducer->begin(std::span(&early, 1), {0, 0, 0, false}, transport, in_seconds(5));
+    if (begun) begun = reducer->begin(std::span(&late, 1), {0, 0, 1, true}, transport, in_seconds(5));
+    // A ring's owner finds it when it encodes, which may be while the first bucket is finished.
+    std::size_t finished = 0;
+    while (begun && finished < 2) {
+      const auto report = reducer->finish();
+      if (!report) begun = forward_error(report);
+      if (report) ++finished;
+    }
+    ASSERT_FALSE(begun);
+    EXPECT_EQ(begun.error().suspect, 1) << begun.error().message;
+    EXPECT_EQ(reducer->in_flight(), 0u);
+    if (finished == 0) {
+      EXPECT_EQ(first, std::vector<float>(1000, static_cast<float>(rank)));
+    }
+    EXPECT_EQ(second[0], static_cast<float>(rank));
+    EXPECT_EQ(second[kCount / 2], static_cast<float>(rank));
+    EXPECT_LT(finished, 2u);
+  });
+}
+
+TEST_P(Faults, GarbageIsRefusedAndItsSenderNamed) {
+  for (const std::size_t length : {0u, 3u, 64u, 1000u}) {
+    run_ranks(2, {}, [&](int rank, Transport& transport) {
+      std::vector<float> values(kCount, 1.0F);
+      const Named tensor{"fc.weight", {values.data(), kCount, DType::kF32}, 0};
+      if (rank == 0) {
+        const auto report =
+            reducer_of(with("bf16"))->all_reduce(std::span(&tensor, 1), {}, transport, in_seconds(5));
+        ASSERT_FALSE(report);
+        EXPECT_EQ(report.error().suspect, 1) << report.error().message;
+        EXPECT_TRUE(report.error().code == ErrorCode::kTruncated ||
+                    report.error().code == ErrorCode::kCorrupt)
+            << report.error().message;
+        EXPECT_EQ(values, std::vector<float>(kCount, 1.0F));
+      } else {
+        const std::vector<std::byte> garbage(length, std::byte{0x57});
+        const Bytes piece(garbage);
+        const Handle sent = transport.post_send(0, tag_of({}, 0), std::span(&piece, 1));
+        const Handle never = transport.post_recv(0, 12345, {});
+        (void)transport.wait(sent, in_seconds(5));
+        (void)transport.wait(never, in_seconds(5));
+      }
+    });
+  }
+}
+
+TEST_P(Faults, MessagesOfAnotherEpochAreNamed) {
+  run_ranks(2, {}, [&](int rank, Transport& transport) {
+    std::vector<float> values(kCount, 1.0F);
+    const Named tensor{"fc.weight", {values.data(), kCount, DType::kF32}, 0};
+    const Step step{7, static_cast<std::uint32_t>(rank), 0, true};
+    const auto report =
+        reducer_of(with("bf16"))->all_reduce(std::span(&tensor, 1), step, transport, in_seconds(5));
+    ASSERT_FALSE(report);
+    EXPECT_EQ(report.error().code, ErrorCode::kMismatch);
+    EXPECT_NE(report.error().message.find("epoch"), std::string::npos) << report.error().message;
+  });
+}
+
+TEST_P(Faults, OtherTensorsAreNamed) {
+  run_ranks(2, {}, [&](int rank, Transport& transport) {
+    std::vector<float> values(kCount, 1.0F);
+    const std::uint64_t count = rank == 0 ? kCount : kCount - 320;
+    const Named tensor{"fc.weight", {values.data(), count, DType::kF32}, 0};
+    const auto report =
+        reducer_of(with("3lc"))->all_reduce(std::span(&tensor, 1), {}, transport, in_seconds(5));
+    ASSERT_FALSE(report);
+    EXPECT_EQ(report.error().code, ErrorCode::kMismatch) << report.error().message;
+  });
+}
+
+// Exact reverts: the step has not been, whatever the pattern.
+TEST_P(Faults, AnExactRevertLeavesNoTrace) {
+  std::vector<LinkOptions> broken(2);
+  broken[0].faults.push_back({LinkFault::Kind::kFlip, 1, 100, {}});
+  std::vector<std::vector<float>> results;
+  for (const bool failing : {true, false}) {
+    std::vector<std::unique_ptr<Reducer>> reducers;
+    ReducerOptions options;
+    options.revert = Revert::kExact;
+    for (int rank = 0; rank < 2; ++rank) reducers.push_back(reducer_of(with("3lc:s=1.9"), options));
+    const auto step = [&](const std::vector<LinkOptions>& links, std::uint64_t number, float value) {
+      std::vector<float> result;
+      run_ranks(2, links, [&](int rank, Transport& transport) {
+        std::vector<float> values(kCount);
+        for (std::size_t i = 0; i < kCount; ++i) values[i] = value * static_cast<float>(i % 7 + 1);
+        const Named tensor{"fc.weight", {values.data(), kCount, DType::kF32}, 0};
+        const auto report = reducers[static_cast<std::size_t>(rank)]->all_reduce(
+            std::span(&tensor, 1), {number, 0, 0, true}, transport, in_seconds(5));
+        EXPECT_EQ(!report, !links.empty());
+        if (rank == 0) result = values;
+      });
+      return result;
+    };
+    step({}, 0, 1.0F);
+    if (failing) step(broken, 1, 5.0F);
+    results.push_back(step({}, 2, -0.3F));
+  }
+  EXPECT_TRUE(results[0] == results[1]);
+}
+
 TEST(Arguments, AreChecked) {
   run_ranks(1, {}, [](int, Transport& transport) {
     std::vector<float> values(10);
@@ -161,6 +272,7 @@ TEST(Arguments, AreChecked) {
         reducer_of("gather(fp32)")->begin(std::span(&pairs, 1), {}, transport, in_seconds(2)).error().code,
         ErrorCode::kInvalidArgument);
     EXPECT_EQ(reducer_of("fp32")->finish().error().code, ErrorCode::kState);
+    EXPECT_EQ(reducer_of("fp32")->advance().error().code, ErrorCode::kState);
   });
   EXPECT_EQ(make_reducer("rnig(fp32)").error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(make_reducer("direct(fp33)").error().code, ErrorCode::kUnknownCodec);

@@ -1,11 +1,10 @@
-// `gather`: every rank sends its compressed update to all others, and everybody adds all of them in rank
-// order. One encoding, nothing is compressed twice: for updates so sparse that a second compression would
-// lose what the first one chose (SBC's algorithm 1: the plain mean of all updates). Bytes grow with the world
-// size.
+// `gather`: every rank compresses its whole tensors once and sends the one message to all others; everybody
+// decodes the messages of all ranks, its own included, in rank order, each scaled by 1/N. One encoding, one
+// residual, nobody's mean is compressed again: the exchange of the papers whose updates are very sparse (SBC,
+// algorithm 1: the server sums and broadcasts what the clients sent; FastSGD, section 4: key-value pairs).
 //
-//   start:    encode, post receives, send to all
-//   complete: decode all messages in rank order, the own one included, into the mean
-#include <string>
+//   start: post all receives, encode, send to all
+//   move:  decode one rank's message
 #include <utility>
 
 #include "reduce/merge_pairs.h"
@@ -16,16 +15,114 @@
 namespace deltawire {
 namespace {
 
-struct GatherBucket final : Bucket {
-  std::vector<Named> input;   // in the caller's memory, in either form
-  std::vector<Named> output;  // dense parts in `staged`; in key-value form only names and dimensions
-  std::vector<Bytes> own;     // this rank's own message, in pieces
-  std::vector<Pairs> update;  // key-value form: one rank's update
-  MergedPairs merged;
+// The messages are the same whether the tensors are dense or key-value; only what becomes of them differs.
+class GatherExchange final : public BucketExchange {
+ public:
+  explicit GatherExchange(Channel& channel) : channel_(channel) {}
+
+  // The next bucket has key-value tensors, and publish gives their means to `means`.
+  void expect_pairs(std::vector<Pairs>& means) noexcept { means_ = &means; }
+
+  Status start() override;
+  Result<Progress> move() override;
+  std::uint64_t digest(std::uint64_t seed) const override;
+  void publish() override;
+
+ private:
+  void plan() override;
+  Status add_message(Bytes message, int sender);
+  Status add_pairs(Bytes message, int sender);
+
+  Channel& channel_;
+  std::vector<Named> shapes_;  // the whole tensors as parts: dense, in staged_ (key-value: without memory)
+  std::vector<Bytes> own_;     // this rank's message, in pieces
+  int decoded_ = 0;            // ranks, in order
+  // Key-value buckets alone.
+  std::vector<Pairs>* means_ = nullptr;
+  MergedPairs sums_;
+  std::vector<Pairs> addends_;  // one message
 };
 
-std::uint16_t slice_of(const Step& step) noexcept {
-  return static_cast<std::uint16_t>(2 * step.bucket);
+void GatherExchange::plan() {
+  decoded_ = 0;
+  staged_.assign(means_ == nullptr ? report().element_count : 0, 0.0F);
+  sums_.clear(means_ == nullptr ? 0 : tensors_.size());
+  addends_.resize(means_ == nullptr ? 0 : tensors_.size());
+  shapes_.clear();
+  std::uint64_t at = 0;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const std::uint64_t elements = tensors_[i].tensor.elements();
+    float* values = means_ == nullptr ? staged_.data() + at : nullptr;
+    shapes_.push_back({tensors_[i].name, {values, elements, DType::kF32}, tensors_[i].first});
+    at += elements;
+  }
+}
+
+Status GatherExchange::start() {
+  if (report().element_count == 0) {
+    decoded_ = world();
+    return {};
+  }
+  const std::uint64_t bound = channel_.message_bound(shapes_);
+  for (int peer = 0; peer < world(); ++peer) {
+    if (peer != rank()) post(incoming(static_cast<std::size_t>(peer)), peer, first_slice(), bound);
+  }
+  const auto pieces = encode(channel_, tensors_, first_slice());
+  if (!pieces) return forward_error(pieces);
+  own_.assign(pieces->begin(), pieces->end());
+  send_to_all(first_slice(), own_);
+  return {};
+}
+
+Result<Progress> GatherExchange::move() {
+  if (decoded_ == world()) return Progress::done();
+  Bytes message;
+  if (decoded_ == rank()) {
+    message = join(own_);
+  } else {
+    Incoming& receive = incoming(static_cast<std::size_t>(decoded_));
+    if (!arrived(receive)) return Progress::waits(receive.handle);
+    const Result<Bytes> taken = take(receive);
+    if (!taken) return forward_error(taken);
+    message = *taken;
+  }
+  const Status added = means_ == nullptr ? add_message(message, decoded_) : add_pairs(message, decoded_);
+  if (!added) return forward_error(added);
+  ++decoded_;
+  return Progress::moved();
+}
+
+Status GatherExchange::add_message(Bytes message, int sender) {
+  return decode(channel_, message, shapes_, {sender, sender, first_slice()}, Into::kAccumulate,
+                world_scale());
+}
+
+Status GatherExchange::add_pairs(Bytes message, int sender) {
+  const Stopwatch timer(report().decode_seconds);
+  const MessageId id = message_id(sender, first_slice());
+  const Status decoded = channel_.decode_pairs(message, shapes_, id, world_scale(), addends_);
+  if (!decoded) return blame(sender, decoded.error());
+  for (std::size_t i = 0; i < addends_.size(); ++i) sums_.add(i, addends_[i]);
+  return {};
+}
+
+std::uint64_t GatherExchange::digest(std::uint64_t seed) const {
+  if (means_ == nullptr) return BucketExchange::digest(seed);
+  for (const Pairs& sum : sums_.sums()) {
+    seed = digest64(std::as_bytes(std::span(sum.keys)), seed);
+    seed = digest64(std::as_bytes(std::span(sum.values)), seed);
+  }
+  return seed;
+}
+
+void GatherExchange::publish() {
+  if (means_ == nullptr) {
+    BucketExchange::publish();
+  } else {
+    std::vector<Pairs>& means = *std::exchange(means_, nullptr);
+    sums_.move_to(means);
+    for (std::size_t i = 0; i < means.size(); ++i) means[i].dimension = tensors_[i].tensor.elements();
+  }
 }
 
 class GatherReducer final : public PatternReducer {
@@ -33,112 +130,42 @@ class GatherReducer final : public PatternReducer {
   explicit GatherReducer(std::vector<std::unique_ptr<Channel>> channels)
       : PatternReducer({"gather", "DWGATHER"}, std::move(channels)) {}
 
-  Result<Report> all_reduce_pairs(std::span<const Named> tensors, std::vector<Pairs>& means, const Step& step,
-                                  Transport& transport, Deadline deadline) override;
   Status mask_sent(std::string_view name, std::span<float> momentum) const override {
     return channel(0).mask_sent(name, 0, momentum);
   }
-
- protected:
-  std::unique_ptr<Bucket> make_bucket() const override { return std::make_unique<GatherBucket>(); }
-  void plan(Bucket& bucket) const override;
-  Status start(Bucket& bucket) override;
-  Result<std::uint64_t> complete(Bucket& bucket, std::uint64_t digest) override;
+  Result<Report> all_reduce_pairs(std::span<const Named> tensors, std::vector<Pairs>& means, const Step& step,
+                                  Transport& transport, Deadline deadline) override;
 
  private:
-  Status add(GatherBucket& bucket, int rank, Bytes message);
-  Status add_pairs(GatherBucket& bucket, int rank, Bytes message);
+  Status check_pairs(std::span<const Named> tensors) const;
+  std::unique_ptr<BucketExchange> make_bucket() override {
+    return std::make_unique<GatherExchange>(channel(0));
+  }
 };
 
-void GatherReducer::plan(Bucket& base) const {
-  auto& bucket = static_cast<GatherBucket&>(base);
-  bucket.incoming.resize(static_cast<std::size_t>(bucket.world()));
-  bucket.input = bucket.tensors;
-  bucket.output.clear();
-  for (std::size_t i = 0; i < bucket.tensors.size(); ++i) {
-    const Named& tensor = bucket.tensors[i];
-    float* values = bucket.pairs == nullptr ? bucket.staged_of(i) : nullptr;
-    bucket.output.push_back({tensor.name, {values, tensor.tensor.elements(), DType::kF32}, tensor.first});
+Status GatherReducer::check_pairs(std::span<const Named> tensors) const {
+  if (in_flight() != 0) {
+    return fail(ErrorCode::kState, "buckets are in flight; finish them before all_reduce_pairs");
   }
-  if (bucket.pairs == nullptr) {
-    bucket.staged.assign(bucket.staged.size(), 0.0F);
-  } else {
-    bucket.update.resize(bucket.tensors.size());
-    bucket.merged.clear(bucket.tensors.size());
-  }
-}
-
-Status GatherReducer::start(Bucket& base) {
-  auto& bucket = static_cast<GatherBucket&>(base);
-  const std::uint64_t bound = channel(0).message_bound(bucket.output);
-  if (bound == 0) return {};
-  for (int peer = 0; peer < bucket.world(); ++peer) {
-    if (peer == bucket.rank()) continue;
-    receive(bucket, bucket.incoming[static_cast<std::size_t>(peer)], peer, slice_of(bucket.step), bound);
-  }
-  const auto pieces = encode(bucket, channel(0), bucket.input, slice_of(bucket.step));
-  if (!pieces) return forward_error(pieces);
-  bucket.own.assign(pieces->begin(), pieces->end());
-  for (int i = 1; i < bucket.world(); ++i) {
-    send(bucket, (bucket.rank() + i) % bucket.world(), slice_of(bucket.step), *pieces);
+  for (const Named& tensor : tensors) {
+    if (tensor.tensor.has_keys()) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                "tensor '" + std::string(tensor.name) + "' is dense; use begin or all_reduce for it");
   }
   return {};
-}
-
-Status GatherReducer::add(GatherBucket& bucket, int rank, Bytes message) {
-  const float scale = 1.0F / static_cast<float>(bucket.world());
-  return decode(bucket, channel(0), message, {rank, rank, slice_of(bucket.step)},
-                {bucket.output, Into::kAccumulate, scale});
-}
-
-Status GatherReducer::add_pairs(GatherBucket& bucket, int rank, Bytes message) {
-  const Stopwatch timer(bucket.report.decode_seconds);
-  const float scale = 1.0F / static_cast<float>(bucket.world());
-  const Status decoded = channel(0).decode_pairs(
-      message, bucket.output, message_id(bucket, rank, slice_of(bucket.step)), scale, bucket.update);
-  if (!decoded) return tl::unexpected<Error>(blame(decoded.error(), rank));
-  for (std::size_t i = 0; i < bucket.update.size(); ++i) bucket.merged.add(i, bucket.update[i]);
-  return {};
-}
-
-std::uint64_t digest_of(std::span<const Pairs> means, std::uint64_t digest) {
-  for (const Pairs& mean : means) {
-    digest = digest64(std::as_bytes(std::span(mean.keys)), digest);
-    digest = digest64(std::as_bytes(std::span(mean.values)), digest);
-  }
-  return digest;
-}
-
-Result<std::uint64_t> GatherReducer::complete(Bucket& base, std::uint64_t digest) {
-  auto& bucket = static_cast<GatherBucket&>(base);
-  const bool is_pairs = bucket.pairs != nullptr;
-  const bool has_messages = channel(0).message_bound(bucket.output) > 0;
-  for (int rank = 0; has_messages && rank < bucket.world(); ++rank) {
-    Result<Bytes> message = rank == bucket.rank()
-                                ? Result<Bytes>(join(bucket, bucket.own))
-                                : wait(bucket, bucket.incoming[static_cast<std::size_t>(rank)]);
-    if (!message) return forward_error(message);
-    const Status added = is_pairs ? add_pairs(bucket, rank, *message) : add(bucket, rank, *message);
-    if (!added) return forward_error(added);
-  }
-  if (!is_pairs) return digest64(std::as_bytes(std::span(bucket.staged)), digest);
-  bucket.merged.move_to(*bucket.pairs);
-  for (std::size_t i = 0; i < bucket.pairs->size(); ++i) {
-    (*bucket.pairs)[i].dimension = bucket.tensors[i].tensor.elements();
-  }
-  return digest_of(*bucket.pairs, digest);
 }
 
 Result<Report> GatherReducer::all_reduce_pairs(std::span<const Named> tensors, std::vector<Pairs>& means,
                                                const Step& step, Transport& transport, Deadline deadline) {
   if (!channel(0).codec().info().key_value) {
     return fail(ErrorCode::kInvalidArgument,
-                spec() + " has no key-value form; take a codec that has one, such as fastsgd");
+                spec() + " has no key-value form; take a codec that has one (CodecInfo::key_value)");
   }
-  if (in_flight() != 0) {
-    return fail(ErrorCode::kState, "other buckets are in flight; finish them before all_reduce_pairs");
-  }
-  if (Status begun = begin_bucket(tensors, &means, step, transport, deadline); !begun) {
+  if (Status legal = check_pairs(tensors); !legal) return give_up(transport, legal.error());
+  if (Status legal = check(tensors, step, transport); !legal) return give_up(transport, legal.error());
+  std::unique_ptr<BucketExchange> bucket = obtain_bucket();
+  static_cast<GatherExchange&>(*bucket).expect_pairs(means);
+  if (Status begun = launch(std::move(bucket), tensors, step, transport, deadline); !begun) {
     return forward_error(begun);
   }
   return finish();
@@ -148,11 +175,9 @@ Result<Report> GatherReducer::all_reduce_pairs(std::span<const Named> tensors, s
 
 Result<std::unique_ptr<Reducer>> make_gather_reducer(std::string_view codec_spec,
                                                      const ReducerOptions& options) {
-  auto channel = make_channel(codec_spec, ChannelOptions{options.policy, options.revert});
-  if (!channel) return forward_error(channel);
-  std::vector<std::unique_ptr<Channel>> channels;
-  channels.push_back(std::move(*channel));
-  return std::make_unique<GatherReducer>(std::move(channels));
+  auto channels = make_channels(codec_spec, options, {options.revert});
+  if (!channels) return forward_error(channels);
+  return std::make_unique<GatherReducer>(std::move(*channels));
 }
 
 }  // namespace deltawire

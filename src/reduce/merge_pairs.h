@@ -16,6 +16,8 @@ class MergedPairs {
   // sums[tensor] += addend. A key that only one of them has keeps its value, bit for bit.
   void add(std::size_t tensor, const Pairs& addend);
 
+  const std::vector<Pairs>& sums() const noexcept { return sums_; }
+
   // Gives the sums away, in exchange for memory to use next time.
   void move_to(std::vector<Pairs>& sums) { sums_.swap(sums); }
 

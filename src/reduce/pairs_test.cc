@@ -92,6 +92,39 @@ TEST(Pairs, TakeFewerBytesThanTheyWouldRaw) {
   });
 }
 
+// Nothing of the size of the dimension is touched or kept.
+TEST(Pairs, AVastDimensionCostsNothing) {
+  static constexpr std::uint32_t kDimension = 20000000;
+  run_ranks(2, {}, [](int rank, Transport& transport) {
+    std::vector<std::uint32_t> keys{5, static_cast<std::uint32_t>(1000 + rank), kDimension - 1};
+    std::vector<float> values(3, 1.0F);
+    const Named tensor{"ads", {values.data(), 3, DType::kF32, keys.data(), kDimension}, 0};
+    std::vector<Pairs> means;
+    const auto report = reducer_of("fastsgd")->all_reduce_pairs(std::span(&tensor, 1), means, {0, 0, 0, true},
+                                                                transport, in_seconds(20));
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_EQ(means.at(0).keys, (std::vector<std::uint32_t>{5, 1000, 1001, kDimension - 1}));
+    EXPECT_EQ(means[0].dimension, kDimension);
+    EXPECT_LT(means[0].keys.capacity(), 10000u);
+  });
+}
+
+TEST(Pairs, AFailedStepDeliversNothing) {
+  std::vector<LinkOptions> broken(2);
+  broken[0].faults.push_back({LinkFault::Kind::kFlip, 1, 300, {}});
+  run_ranks(2, broken, [](int rank, Transport& transport) {
+    Updates updates(rank, 0);
+    std::vector<Pairs> means(1);
+    means[0].keys = {77};
+    const auto report = reducer_of("fastsgd")->all_reduce_pairs(updates.named(), means, {0, 0, 0, true},
+                                                                transport, in_seconds(20));
+    ASSERT_FALSE(report);
+    EXPECT_EQ(report.error().suspect, 0);
+    ASSERT_EQ(means.size(), 1u);
+    EXPECT_EQ(means[0].keys, std::vector<std::uint32_t>{77});
+  });
+}
+
 TEST(Pairs, WhatIsRefused) {
   run_ranks(1, {}, [](int rank, Transport& transport) {
     std::vector<Pairs> means;

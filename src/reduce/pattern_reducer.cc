@@ -11,29 +11,13 @@ namespace {
 
 constexpr std::uint32_t kMaxBucket = 8190;
 
-Status check_form(const Named& tensor, bool is_pairs) {
-  const std::string name(tensor.name);
-  if (tensor.tensor.dtype != DType::kF32) {
-    return fail(ErrorCode::kUnsupportedDType, "tensor '" + name + "' is " +
-                                                  std::string(dtype_name(tensor.tensor.dtype)) +
-                                                  ", but only float32 can be reduced; convert it");
-  }
-  if (tensor.tensor.has_keys() && !is_pairs) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        "tensor '" + name + "' is in key-value form, whose mean has other keys; use all_reduce_pairs");
-  }
-  return {};
-}
-
 }  // namespace
 
 std::string PatternReducer::spec() const {
-  return std::string(pattern_.name) + "(" + channel(0).codec().spec() + ")";
+  return std::string(info_.name) + "(" + channel(0).codec().spec() + ")";
 }
 
-Status PatternReducer::check(std::span<const Named> tensors, bool is_pairs, const Step& step,
-                             const Transport& transport) {
+Status PatternReducer::check(std::span<const Named> tensors, const Step& step, const Transport& transport) {
   if (step.bucket > kMaxBucket) {
     return fail(ErrorCode::kInvalidArgument,
                 "bucket " + std::to_string(step.bucket) + " is beyond 8,190; use larger buckets");
@@ -46,10 +30,15 @@ Status PatternReducer::check(std::span<const Named> tensors, bool is_pairs, cons
   }
   std::unordered_set<std::string_view> names;
   for (const Named& tensor : tensors) {
-    if (Status form = check_form(tensor, is_pairs); !form) return form;
+    const std::string name(tensor.name);
+    if (tensor.tensor.dtype != DType::kF32) {
+      return fail(ErrorCode::kUnsupportedDType, "tensor '" + name + "' is " +
+                                                    std::string(dtype_name(tensor.tensor.dtype)) +
+                                                    ", but only float32 can be reduced; convert it");
+    }
     if (!names.insert(tensor.name).second) {
-      return fail(ErrorCode::kInvalidArgument, "tensor '" + std::string(tensor.name) +
-                                                   "' stands twice in the bucket; names must be unique");
+      return fail(ErrorCode::kInvalidArgument,
+                  "tensor '" + name + "' stands twice in the bucket; names must be unique");
     }
   }
   world_ = transport.world_size();
@@ -57,68 +46,95 @@ Status PatternReducer::check(std::span<const Named> tensors, bool is_pairs, cons
   return {};
 }
 
-std::unique_ptr<Bucket> PatternReducer::take_spare() {
+Status PatternReducer::begin(std::span<const Named> tensors, const Step& step, Transport& transport,
+                             Deadline deadline) {
+  if (Status legal = check(tensors, step, transport); !legal) return give_up(transport, legal.error());
+  for (const Named& tensor : tensors) {
+    if (!tensor.tensor.has_keys()) continue;
+    return give_up(transport, {ErrorCode::kInvalidArgument, "tensor '" + std::string(tensor.name) +
+                                                                "' has the key-value form; use "
+                                                                "all_reduce_pairs"});
+  }
+  return launch(obtain_bucket(), tensors, step, transport, deadline);
+}
+
+std::unique_ptr<BucketExchange> PatternReducer::obtain_bucket() {
   if (spare_.empty()) return make_bucket();
-  std::unique_ptr<Bucket> bucket = std::move(spare_.back());
+  std::unique_ptr<BucketExchange> bucket = std::move(spare_.back());
   spare_.pop_back();
   return bucket;
 }
 
-Status PatternReducer::begin(std::span<const Named> tensors, const Step& step, Transport& transport,
-                             Deadline deadline) {
-  return begin_bucket(tensors, nullptr, step, transport, deadline);
-}
-
-Status PatternReducer::begin_bucket(std::span<const Named> tensors, std::vector<Pairs>* pairs,
-                                    const Step& step, Transport& transport, Deadline deadline) {
-  if (Status legal = check(tensors, pairs != nullptr, step, transport); !legal) {
-    return give_up(transport, legal.error());
-  }
-  std::unique_ptr<Bucket> bucket = take_spare();
+Status PatternReducer::launch(std::unique_ptr<BucketExchange> bucket, std::span<const Named> tensors,
+                              const Step& step, Transport& transport, Deadline deadline) {
   bucket->open(tensors, step, transport, deadline);
-  bucket->pairs = pairs;
-  if (pairs == nullptr) bucket->take_staging();
-  plan(*bucket);
   buckets_.push_back(std::move(bucket));
-  if (Status started = start(*buckets_.back()); !started) return give_up(transport, started.error());
+  if (Status started = buckets_.back()->start(); !started) return give_up(transport, started.error());
   return {};
 }
 
-// After the last bucket: vote, then collect the sends.
-Status PatternReducer::end_step(Bucket& last) {
+// Moves the oldest bucket that can be moved; false when all of them wait for awaited_.
+Result<bool> PatternReducer::move_one() {
+  awaited_.clear();
+  for (const auto& bucket : buckets_) {
+    if (bucket->complete()) continue;
+    const Result<Progress> progress = bucket->move();
+    if (!progress) return forward_error(progress);
+    if (progress->kind == Progress::Kind::kDone) bucket->set_complete();
+    if (progress->kind != Progress::Kind::kWaits) return true;
+    awaited_.push_back(progress->handle);
+  }
+  return false;
+}
+
+Result<bool> PatternReducer::advance() {
+  if (buckets_.empty()) return fail(ErrorCode::kState, "no bucket is in flight; begin one first");
+  BucketExchange& oldest = *buckets_.front();
+  bool waited = false;
+  while (!oldest.complete()) {
+    const Result<bool> moved = move_one();
+    if (!moved) return give_up(oldest.transport(), moved.error());
+    if (*moved) continue;
+    if (waited) return false;
+    const Stopwatch timer(oldest.report().exchange_seconds);
+    const Status ended = oldest.transport().wait_any(awaited_, oldest.deadline());
+    if (!ended) return give_up(oldest.transport(), ended.error());
+    waited = true;
+  }
+  return true;
+}
+
+Status PatternReducer::vote_and_collect(BucketExchange& last) {
   {
-    const Stopwatch timer(last.report.exchange_seconds);
-    if (Status s = vote(last.step, digest_, *last.transport, last.deadline); !s) return s;
+    const Stopwatch timer(last.report().exchange_seconds);
+    if (Status s = vote(last.step(), digest_, last.transport(), last.deadline()); !s) return s;
   }
   // Nobody votes before having received all, so these sends are over; the waits only collect them.
   for (const auto& earlier : finished_) {
-    for (Handle& handle : earlier->sends) {
-      if (const auto sent = wait(*earlier, handle); !sent) return forward_error(sent);
-    }
+    if (Status s = earlier->collect_sends(); !s) return s;
   }
-  for (Handle& handle : last.sends) {
-    if (const auto sent = wait(last, handle); !sent) return forward_error(sent);
-  }
-  return {};
+  return last.collect_sends();
 }
 
 Result<Report> PatternReducer::finish() {
-  if (buckets_.empty()) return fail(ErrorCode::kState, "no bucket is in flight; begin one first");
-  Bucket& bucket = *buckets_.front();
-  const Result<std::uint64_t> digest = complete(bucket, digest_);
-  if (!digest) return give_up(*bucket.transport, digest.error());
-  digest_ = *digest;
-  bucket.report.digest = digest_;
-  const bool last = bucket.step.last;
+  while (true) {
+    const Result<bool> complete = advance();
+    if (!complete) return forward_error(complete);
+    if (*complete) break;
+  }
+  BucketExchange& bucket = *buckets_.front();
+  digest_ = bucket.digest(digest_);
+  bucket.report().digest = digest_;
+  const bool last = bucket.step().last;
   if (last) {
-    if (Status ended = end_step(bucket); !ended) return give_up(*bucket.transport, ended.error());
+    if (Status s = vote_and_collect(bucket); !s) return give_up(bucket.transport(), s.error());
   }
   bucket.publish();
-  const Report report = bucket.report;
+  const Report report = bucket.report();
   finished_.push_back(std::move(buckets_.front()));
   buckets_.pop_front();
   if (last) {
-    for (const auto& each : channels_) each->commit();
+    for (const auto& channel : channels_) channel->commit();
     digest_ = 0;
     for (auto& done : finished_) spare_.push_back(std::move(done));
     finished_.clear();
@@ -126,26 +142,18 @@ Result<Report> PatternReducer::finish() {
   return report;
 }
 
-void PatternReducer::drain(Bucket& bucket) {
-  const auto end = [&](Handle& handle) {
-    if (handle != Handle::kNone) (void)wait(bucket, handle);
-  };
-  for (Incoming& message : bucket.incoming) end(message.handle);
-  for (Handle& handle : bucket.sends) end(handle);
-}
-
 // The transport lets go of the buffers when a wait has failed: so abort, wait for everything, then free.
 tl::unexpected<Error> PatternReducer::give_up(Transport& transport, Error error) {
   if (error.suspect == kNoSuspect) error.suspect = transport.rank();
   transport.abort(error);
-  for (const auto& bucket : buckets_) drain(*bucket);
-  for (const auto& bucket : finished_) drain(*bucket);
+  for (const auto& bucket : buckets_) bucket->drain();
+  for (const auto& bucket : finished_) bucket->drain();
   revert();
   return tl::unexpected<Error>(std::move(error));
 }
 
 void PatternReducer::revert() noexcept {
-  for (const auto& each : channels_) each->revert();
+  for (const auto& channel : channels_) channel->revert();
   digest_ = 0;
   buckets_.clear();
   finished_.clear();
@@ -158,14 +166,14 @@ Result<std::vector<std::byte>> PatternReducer::save() const {
     if (!state) return forward_error(state);
     states.push_back(std::move(*state));
   }
-  return pack_reducer_state({pattern_.state_magic, world_, rank_}, states);
+  return pack_reducer_state({info_.state_magic, world_, rank_}, states);
 }
 
 Status PatternReducer::load(Bytes state) {
   if (!buckets_.empty() || !finished_.empty()) {
     return fail(ErrorCode::kState, "a step is open; finish or revert it before loading");
   }
-  const Result<ReducerState> parts = unpack_reducer_state(state, pattern_.state_magic, channels_.size());
+  const Result<ReducerState> parts = unpack_reducer_state(state, info_.state_magic, channels_.size());
   if (!parts) return forward_error(parts);
   std::vector<std::vector<std::byte>> before;
   for (const auto& each : channels_) {
@@ -182,6 +190,18 @@ Status PatternReducer::load(Bytes state) {
   world_ = parts->world;
   rank_ = parts->rank;
   return {};
+}
+
+Result<std::vector<std::unique_ptr<Channel>>> make_channels(std::string_view codec_spec,
+                                                            const ReducerOptions& options,
+                                                            std::initializer_list<Revert> reverts) {
+  std::vector<std::unique_ptr<Channel>> channels;
+  for (const Revert revert : reverts) {
+    auto made = make_channel(codec_spec, ChannelOptions{options.policy, revert});
+    if (!made) return forward_error(made);
+    channels.push_back(std::move(*made));
+  }
+  return channels;
 }
 
 }  // namespace deltawire

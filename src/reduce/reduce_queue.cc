@@ -35,6 +35,8 @@ class ReduceQueue::Impl {
     if (stopping_) return false;
     waiting_.push_back(std::move(job));
     changed_.notify_one();
+    // The thread may be waiting for a bucket in flight: this one can begin meanwhile.
+    transport_.wake();
     return true;
   }
 
@@ -65,10 +67,20 @@ class ReduceQueue::Impl {
       if (std::optional<Job> job = take()) {
         begin(std::move(*job));
       } else if (!begun_.empty()) {
-        finish();
+        work();
       } else {
         return;  // stopping, and nothing is left
       }
+    }
+  }
+
+  // Until the oldest bucket is finished, or something may have been submitted.
+  void work() {
+    const Result<bool> complete = reducer_.advance();
+    if (!complete) {
+      fail_all(complete.error());
+    } else if (*complete) {
+      finish();
     }
   }
 

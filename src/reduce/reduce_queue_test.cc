@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "reduce/rank_threads.h"
+#include "reduce/vote.h"
 
 namespace deltawire {
 namespace {
@@ -52,6 +53,39 @@ TEST(ReduceQueue, AfterAnErrorEverythingFailsWithIt) {
     }
     queue.stop();
     EXPECT_EQ(codes, std::vector<ErrorCode>(4, ErrorCode::kAborted));
+  });
+}
+
+// Rank 1 never answers the first bucket, and sees the second all the same.
+TEST(ReduceQueue, ABucketBeginsWhileAnotherIsWaitedFor) {
+  std::promise<void> first_is_out;
+  run_ranks(2, {}, [&](int rank, Transport& transport) {
+    const auto reducer = reducer_of("gather(fp32)");
+    std::vector<std::vector<float>> tensors(2, std::vector<float>(300, static_cast<float>(rank)));
+    const std::vector<Named> named{{"a", {tensors[0].data(), 300, DType::kF32}, 0},
+                                   {"b", {tensors[1].data(), 300, DType::kF32}, 0}};
+    const std::vector<Step> steps{{0, 0, 0, false}, {0, 0, 1, true}};
+    if (rank == 0) {
+      ReduceQueue queue(*reducer, transport);
+      const auto done = [](const Result<Report>& report) {
+        ASSERT_FALSE(report);  // rank 1 has no reducer and ends it
+        EXPECT_EQ(report.error().code, ErrorCode::kAborted) << report.error().message;
+      };
+      queue.submit(std::span(named).first(1), steps[0], std::chrono::seconds(5), done);
+      first_is_out.get_future().wait();
+      queue.submit(std::span(named).last(1), steps[1], std::chrono::seconds(5), done);
+      queue.stop();
+    } else {
+      std::vector<std::vector<std::byte>> messages(2, std::vector<std::byte>(10000));
+      for (std::uint16_t b = 0; b < 2; ++b) {
+        const Handle handle =
+            transport.post_recv(0, tag_of(steps[b], static_cast<std::uint16_t>(2 * b)), messages[b]);
+        const auto length = transport.wait(handle, in_seconds(4));
+        if (b == 0) first_is_out.set_value();
+        ASSERT_TRUE(length) << "bucket " << b << ": " << length.error().message;
+      }
+      transport.abort({ErrorCode::kAborted, "that is all", 1});
+    }
   });
 }
 

@@ -1,27 +1,232 @@
-// `ring`: reduce-scatter and all-gather round the ring (GComp, section 6.2). Each rank talks to its two
-// neighbours only. In the reduce-scatter a partition travels through all ranks and ends at its owner; each
-// hop decodes, adds its own share and encodes again. The owner encodes the mean once, and the all-gather
-// hands these bytes on unchanged, so that all ranks decode the same. Values are divided by the world size
-// before the first hop: partial sums then compare with the significance of the mean.
+// `ring`: GComp's exchange (section 6.2, figure 8). The tensors of all ranks, scaled by 1/N, are summed
+// partition by partition while they go round the ring: each hop decodes the neighbour's partial sum, adds the
+// own values, encodes and sends on. The owner of a partition, the last on its way, encodes the mean once,
+// applies its own bytes, and these go round unchanged, so that the replicas are bit-equal. Each rank sends
+// 2 (N-1)/N of the tensors' compressed size. The scale comes first, so that partial sums compare rightly
+// with what the optimizer can still see (significance).
 //
-//   start:    own values / world size into staging, post all receives, send the first hop
-//   complete: the other hops, piece by piece: while one is coded, the next is on the wire
-#include <string>
+// Partitions travel as messages of bounded size: while one is coded, others are on the wire.
+//
+//   start: post receives, encode and send the partition that begins here
+//   move:  one arrival: add, encode and send on; or a mean: decode and pass on
+#include <algorithm>
 #include <utility>
 
+#include "codecs/float_environment.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns.h"
-#include "reduce/ring_bucket.h"
-#include "wire/hashes.h"
+#include "reduce/ring_plan.h"
 
 namespace deltawire {
 namespace {
 
-std::uint16_t scatter_slice(const Step& step) noexcept {
-  return static_cast<std::uint16_t>(2 * step.bucket);
+class RingExchange final : public BucketExchange {
+ public:
+  RingExchange(Channel& scatter, Channel& gather, bool pipeline)
+      : pipeline_(pipeline),
+        scatter_{.channel = scatter, .slots_from = 0},
+        gather_{.channel = gather, .slots_from = 1} {}
+
+  Status start() override;
+  Result<Progress> move() override;
+
+ private:
+  // One of the two phases: its arrivals come in a fixed order into a few buffers that take turns.
+  struct Phase {
+    Channel& channel;
+    std::size_t slots_from;  // its receives are incoming(slots_from + 2 * slot)
+    std::span<const RingStop> stops = {};
+    std::size_t posted = 0;  // of the stops
+    std::size_t taken = 0;
+    std::vector<Handle> forwards = {};  // by slot: the send that still reads the buffer
+    std::size_t held = 0;               // of those taken: the last ones, to be passed on with the hop's end
+  };
+  // Without pipelining: what leaves when the whole hop has been coded.
+  struct Held {
+    std::uint16_t slice;
+    std::vector<Bytes> pieces;
+    Handle* forward;
+  };
+
+  void plan() override;
+  int left() const noexcept { return (rank() + world() - 1) % world(); }
+  int right() const noexcept { return (rank() + 1) % world(); }
+  std::uint16_t slice_of(const Phase& phase) const noexcept {
+    return &phase == &scatter_ ? first_slice() : second_slice();
+  }
+  Incoming& slot(const Phase& phase, std::size_t stop) {
+    return incoming(phase.slots_from + 2 * (stop % phase.forwards.size()));
+  }
+  std::size_t next_needed(const Phase& phase) const;
+  void post_receives(Phase& phase);
+  bool next_arrived(const Phase& phase);
+  Handle awaited_by(Phase& phase);
+  void load(const RingMessage& message);
+  void pass_on(std::uint16_t slice, std::span<const Bytes> pieces, Handle* forward = nullptr);
+  void end_hop();
+  Status send_sum(const RingMessage& message);
+  Status share_mean(const RingMessage& message);
+  Status add_arrival();
+  Status apply_arrival();
+
+  bool pipeline_;
+  RingPlan plan_;
+  Phase scatter_;
+  Phase gather_;
+  std::vector<Held> held_;
+};
+
+void RingExchange::plan() {
+  held_.clear();
+  staged_.resize(report().element_count);
+  plan_.cut(tensors_, staged_, rank(), world());
+  scatter_.stops = plan_.scatter_arrivals();
+  gather_.stops = plan_.gather_arrivals();
+  for (Phase* phase : {&scatter_, &gather_}) {
+    phase->posted = 0;
+    phase->taken = 0;
+    phase->held = 0;
+    // One more than a hop has: the next hop's first message finds its receive posted.
+    phase->forwards.assign(plan_.most_messages() + 1, Handle::kNone);
+  }
 }
-std::uint16_t gather_slice(const Step& step) noexcept {
-  return static_cast<std::uint16_t>(2 * step.bucket + 1);
+
+// As many as there are free buffers; a buffer is free when its message was decoded and passed on.
+void RingExchange::post_receives(Phase& phase) {
+  while (phase.posted < phase.stops.size() &&
+         phase.posted < phase.taken - phase.held + phase.forwards.size()) {
+    Handle& forward = phase.forwards[phase.posted % phase.forwards.size()];
+    if (forward != Handle::kNone && !transport().done(forward)) return;
+    forward = Handle::kNone;
+    const RingMessage& message = plan_.message(phase.stops[phase.posted]);
+    post(slot(phase, phase.posted), left(), slice_of(phase), phase.channel.message_bound(message.parts));
+    ++phase.posted;
+  }
+}
+
+// The caller's values, scaled, to staging memory.
+void RingExchange::load(const RingMessage& message) {
+  const Stopwatch timer(report().encode_seconds);
+  const FloatEnvironment environment;
+  const float scale = FloatEnvironment::pinned(world_scale());
+  for (std::size_t i = 0; i < message.parts.size(); ++i) {
+    auto* staged = static_cast<float*>(message.parts[i].tensor.values);
+    const float* own = message.own[i];
+    for (std::uint64_t k = 0; k < message.parts[i].tensor.count; ++k) staged[k] = scale * own[k];
+  }
+}
+
+Status RingExchange::send_sum(const RingMessage& message) {
+  const auto pieces = encode(scatter_.channel, message.parts, first_slice());
+  if (!pieces) return forward_error(pieces);
+  pass_on(first_slice(), *pieces);
+  return {};
+}
+
+Status RingExchange::share_mean(const RingMessage& message) {
+  const auto pieces = encode(gather_.channel, message.parts, second_slice());
+  if (!pieces) return forward_error(pieces);
+  if (world() > 1) pass_on(second_slice(), *pieces);
+  // The owner applies the bytes that the others get, not the mean that it knows better.
+  return decode(gather_.channel, join(*pieces), message.parts, {rank(), rank(), second_slice()},
+                Into::kOverwrite, 1.0F);
+}
+
+Status RingExchange::start() {
+  post_receives(scatter_);
+  post_receives(gather_);
+  for (const RingMessage& message : plan_.partition(left())) {
+    load(message);
+    const Status sent = world() == 1 ? share_mean(message) : send_sum(message);
+    if (!sent) return sent;
+  }
+  end_hop();
+  return {};
+}
+
+void RingExchange::pass_on(std::uint16_t slice, std::span<const Bytes> pieces, Handle* forward) {
+  if (!pipeline_) {
+    held_.push_back({slice, {pieces.begin(), pieces.end()}, forward});
+    return;
+  }
+  const Handle sent = send(right(), slice, pieces);
+  if (forward != nullptr) *forward = sent;
+}
+
+void RingExchange::end_hop() {
+  for (const Held& held : held_) {
+    const Handle sent = send(right(), held.slice, held.pieces);
+    if (held.forward != nullptr) *held.forward = sent;
+  }
+  held_.clear();
+  gather_.held = 0;
+}
+
+// The stop that has to be there before the next one is coded: itself, or without pipelining the hop's last.
+std::size_t RingExchange::next_needed(const Phase& phase) const {
+  std::size_t needed = phase.taken;
+  while (!pipeline_ && needed + 1 < phase.stops.size() &&
+         phase.stops[needed + 1].partition == phase.stops[needed].partition) {
+    ++needed;
+  }
+  return needed;
+}
+
+bool RingExchange::next_arrived(const Phase& phase) {
+  const std::size_t needed = next_needed(phase);
+  return needed < phase.posted && arrived(slot(phase, needed));
+}
+
+Status RingExchange::add_arrival() {
+  const RingStop stop = scatter_.stops[scatter_.taken];
+  const RingMessage& message = plan_.message(stop);
+  const Result<Bytes> bytes = take(slot(scatter_, scatter_.taken));
+  if (!bytes) return forward_error(bytes);
+  load(message);
+  const Status added = decode(scatter_.channel, *bytes, message.parts, {left(), left(), first_slice()},
+                              Into::kAccumulate, 1.0F);
+  if (!added) return added;
+  ++scatter_.taken;
+  return stop.last_hop ? share_mean(message) : send_sum(message);
+}
+
+// Decoded first, then passed on: so the rank that spoils bytes is named, not one that handed them on.
+Status RingExchange::apply_arrival() {
+  const RingStop stop = gather_.stops[gather_.taken];
+  const Result<Bytes> bytes = take(slot(gather_, gather_.taken));
+  if (!bytes) return forward_error(bytes);
+  const Status applied = decode(gather_.channel, *bytes, plan_.message(stop).parts,
+                                {left(), stop.partition, second_slice()}, Into::kOverwrite, 1.0F);
+  if (!applied) return applied;
+  if (!stop.last_hop) {
+    if (!pipeline_) ++gather_.held;
+    pass_on(second_slice(), std::span(&*bytes, 1),
+            &gather_.forwards[gather_.taken % gather_.forwards.size()]);
+  }
+  ++gather_.taken;
+  return {};
+}
+
+// What keeps the phase from going on: the next message, or that its buffer is still being passed on.
+Handle RingExchange::awaited_by(Phase& phase) {
+  const std::size_t needed = next_needed(phase);
+  if (needed < phase.posted) return slot(phase, needed).handle;
+  return phase.forwards[phase.posted % phase.forwards.size()];
+}
+
+// The own means leave before anybody else's are passed on: the order that the right neighbour expects.
+Result<Progress> RingExchange::move() {
+  post_receives(scatter_);
+  post_receives(gather_);
+  const bool scattering = scatter_.taken < scatter_.stops.size();
+  Phase& phase = scattering ? scatter_ : gather_;
+  if (phase.taken == phase.stops.size()) return Progress::done();
+  if (!next_arrived(phase)) return Progress::waits(awaited_by(phase));
+  const bool ends_hop = next_needed(phase) == phase.taken;
+  const Status status = scattering ? add_arrival() : apply_arrival();
+  if (!status) return forward_error(status);
+  if (!pipeline_ && ends_hop) end_hop();
+  return Progress::moved();
 }
 
 class RingReducer final : public PatternReducer {
@@ -31,166 +236,25 @@ class RingReducer final : public PatternReducer {
 
   Status mask_sent(std::string_view, std::span<float>) const override {
     return fail(ErrorCode::kInvalidArgument,
-                spec() +
-                    " sends partial sums, not what a rank has: momentum can't be masked by it; take "
-                    "gather or direct");
+                "what a rank sends in a ring is not its own, so its momentum can't be masked by it; take "
+                "the pattern gather or direct");
   }
 
- protected:
-  std::unique_ptr<Bucket> make_bucket() const override { return std::make_unique<RingBucket>(); }
-  void plan(Bucket& bucket) const override { static_cast<RingBucket&>(bucket).cut(); }
-  Status start(Bucket& bucket) override;
-  Result<std::uint64_t> complete(Bucket& bucket, std::uint64_t digest) override;
-
  private:
-  Channel& scatter() { return channel(0); }
-  Channel& gather() { return channel(1); }
-  void post_receives(RingBucket& bucket);
-  Status scatter_hop(RingBucket& bucket, int hop, Incoming* messages);
-  Status gather_hop(RingBucket& bucket, int hop, Incoming* messages);
-  Status send_sum(RingBucket& bucket, const RingPiece& piece);
-  Status share_mean(RingBucket& bucket, const RingPiece& piece);
-  static Status wait_for_all(RingBucket& bucket, std::span<Incoming> messages);
+  std::unique_ptr<BucketExchange> make_bucket() override {
+    return std::make_unique<RingExchange>(channel(0), channel(1), pipeline_);
+  }
 
   bool pipeline_;
 };
-
-// Partitions in the order in which they pass here: in hop h of the reduce-scatter comes that of the rank h +
-// 2 places to the left, the own one in the last; in hop h of the all-gather that of h + 1 places to the left.
-void RingReducer::post_receives(RingBucket& bucket) {
-  std::size_t count = 0;
-  const int hops = bucket.world() - 1;
-  for (int hop = 0; hop < hops; ++hop) {
-    count += bucket.partition(bucket.left(hop + 2)).size() + bucket.partition(bucket.left(hop + 1)).size();
-  }
-  if (bucket.incoming.size() < count) bucket.incoming.resize(count);
-  Incoming* next = bucket.incoming.data();
-  for (int hop = 0; hop < hops; ++hop) {
-    for (const RingPiece& piece : bucket.partition(bucket.left(hop + 2))) {
-      receive(bucket, *next++, bucket.left(1), scatter_slice(bucket.step), scatter().message_bound(piece));
-    }
-  }
-  for (int hop = 0; hop < hops; ++hop) {
-    for (const RingPiece& piece : bucket.partition(bucket.left(hop + 1))) {
-      receive(bucket, *next++, bucket.left(1), gather_slice(bucket.step), gather().message_bound(piece));
-    }
-  }
-}
-
-void scale_into_staging(RingBucket& bucket) {
-  const float scale = 1.0F / static_cast<float>(bucket.world());
-  for (std::size_t i = 0; i < bucket.tensors.size(); ++i) {
-    const auto* values = static_cast<const float*>(bucket.tensors[i].tensor.values);
-    float* staged = bucket.staged_of(i);
-    for (std::uint64_t k = 0; k < bucket.tensors[i].tensor.count; ++k) staged[k] = scale * values[k];
-  }
-}
-
-Status RingReducer::start(Bucket& base) {
-  auto& bucket = static_cast<RingBucket&>(base);
-  {
-    const Stopwatch timer(bucket.report.encode_seconds);
-    scale_into_staging(bucket);
-  }
-  if (bucket.world() == 1) return {};
-  post_receives(bucket);
-  for (const RingPiece& piece : bucket.partition(bucket.left(1))) {
-    if (Status sent = send_sum(bucket, piece); !sent) return sent;
-  }
-  return {};
-}
-
-Status RingReducer::send_sum(RingBucket& bucket, const RingPiece& piece) {
-  const auto message = encode(bucket, scatter(), piece, scatter_slice(bucket.step));
-  if (!message) return forward_error(message);
-  send(bucket, bucket.right(), scatter_slice(bucket.step), *message);
-  return {};
-}
-
-// The owner encodes the mean and applies the bytes that the others get.
-Status RingReducer::share_mean(RingBucket& bucket, const RingPiece& piece) {
-  const std::uint16_t slice = gather_slice(bucket.step);
-  const auto message = encode(bucket, gather(), piece, slice);
-  if (!message) return forward_error(message);
-  if (bucket.world() > 1) send(bucket, bucket.right(), slice, *message);
-  return decode(bucket, gather(), join(bucket, *message), {bucket.rank(), bucket.rank(), slice}, {piece});
-}
-
-Status RingReducer::wait_for_all(RingBucket& bucket, std::span<Incoming> messages) {
-  for (Incoming& message : messages) {
-    if (const Result<Bytes> received = wait(bucket, message); !received) return forward_error(received);
-  }
-  return {};
-}
-
-Status RingReducer::scatter_hop(RingBucket& bucket, int hop, Incoming* messages) {
-  const auto& pieces = bucket.partition(bucket.left(hop + 2));
-  if (!pipeline_) {
-    if (Status all = wait_for_all(bucket, {messages, pieces.size()}); !all) return all;
-  }
-  const bool is_last = hop == bucket.world() - 2;
-  const Origin origin{bucket.left(1), bucket.left(1), scatter_slice(bucket.step)};
-  for (const RingPiece& piece : pieces) {
-    const Result<Bytes> message = wait(bucket, *messages++);
-    if (!message) return forward_error(message);
-    const Status added = decode(bucket, scatter(), *message, origin, {piece, Into::kAccumulate, 1.0F});
-    if (!added) return added;
-    const Status passed_on = is_last ? share_mean(bucket, piece) : send_sum(bucket, piece);
-    if (!passed_on) return passed_on;
-  }
-  return {};
-}
-
-Status RingReducer::gather_hop(RingBucket& bucket, int hop, Incoming* messages) {
-  const int owner = bucket.left(hop + 1);
-  const auto& pieces = bucket.partition(owner);
-  if (!pipeline_) {
-    if (Status all = wait_for_all(bucket, {messages, pieces.size()}); !all) return all;
-  }
-  const bool is_last = hop == bucket.world() - 2;
-  const Origin origin{owner, bucket.left(1), gather_slice(bucket.step)};
-  for (const RingPiece& piece : pieces) {
-    const Result<Bytes> message = wait(bucket, *messages++);
-    if (!message) return forward_error(message);
-    if (!is_last) send(bucket, bucket.right(), gather_slice(bucket.step), {&*message, 1});
-    if (Status copied = decode(bucket, gather(), *message, origin, {piece}); !copied) return copied;
-  }
-  return {};
-}
-
-Result<std::uint64_t> RingReducer::complete(Bucket& base, std::uint64_t digest) {
-  auto& bucket = static_cast<RingBucket&>(base);
-  const int hops = bucket.world() - 1;
-  Incoming* next = bucket.incoming.data();
-  for (int hop = 0; hop < hops; ++hop) {
-    if (Status done = scatter_hop(bucket, hop, next); !done) return forward_error(done);
-    next += bucket.partition(bucket.left(hop + 2)).size();
-  }
-  for (int hop = 0; hop < hops; ++hop) {
-    if (Status done = gather_hop(bucket, hop, next); !done) return forward_error(done);
-    next += bucket.partition(bucket.left(hop + 1)).size();
-  }
-  if (hops == 0) {
-    for (const RingPiece& piece : bucket.partition(0)) {
-      if (Status done = share_mean(bucket, piece); !done) return forward_error(done);
-    }
-  }
-  return digest64(std::as_bytes(std::span(bucket.staged)), digest);
-}
 
 }  // namespace
 
 Result<std::unique_ptr<Reducer>> make_ring_reducer(std::string_view codec_spec,
                                                    const ReducerOptions& options) {
-  // A partial sum holds other ranks' gradients, which they would fold back too: so both revert exactly.
-  const ChannelOptions exact{options.policy, Revert::kExact};
-  std::vector<std::unique_ptr<Channel>> channels;
-  for (int i = 0; i < 2; ++i) {
-    auto channel = make_channel(codec_spec, exact);
-    if (!channel) return forward_error(channel);
-    channels.push_back(std::move(*channel));
-  }
-  return std::make_unique<RingReducer>(std::move(channels), options.pipeline);
+  auto channels = make_channels(codec_spec, options, {Revert::kExact, Revert::kExact});
+  if (!channels) return forward_error(channels);
+  return std::make_unique<RingReducer>(std::move(*channels), options.pipeline);
 }
 
 }  // namespace deltawire

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "reduce/rank_threads.h"
-#include "reduce/ring_bucket.h"
+#include "reduce/ring_plan.h"
 
 namespace deltawire {
 namespace {

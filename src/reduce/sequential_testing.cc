@@ -7,7 +7,7 @@
 
 #include "base/random.h"
 #include "reduce/owners.h"
-#include "reduce/ring_bucket.h"
+#include "reduce/ring_plan.h"
 
 namespace deltawire::testing {
 namespace {

@@ -67,8 +67,9 @@ void expect_survivors_name(RankProcesses& ranks, int world, int suspect) {
 class DirectTcp : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Worlds, DirectTcp, testing::Values(2, 3, 4));
 
-TEST_P(DirectTcp, ReplicasAreBitEqualForEveryCodec) {
-  for (const char* spec : {"fp32", "bf16", "3lc", "3lc:s=1.75"}) {
+TEST_P(DirectTcp, ReplicasAreBitEqualForEveryCodecAndPattern) {
+  for (const char* spec : {"direct(fp32)", "direct(bf16)", "3lc", "3lc:s=1.75", "ring(fp32)", "gcomp",
+                           "gather(bf16)", "sbc", "fastsgd"}) {
     Training how;
     how.spec = spec;
     how.steps = 5;

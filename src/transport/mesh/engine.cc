@@ -94,50 +94,100 @@ Handle Engine::post_recv(int from, Tag tag, MutBytes capacity) {
   return handle;
 }
 
+Operation* Engine::find(Handle handle) const noexcept {
+  const auto found = operations_.find(static_cast<std::uint64_t>(handle));
+  return found == operations_.end() ? nullptr : found->second.get();
+}
+
 Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
   Lock lock(mutex_);
-  const auto found = operations_.find(static_cast<std::uint64_t>(handle));
-  if (found == operations_.end()) {
+  Operation* operation = find(handle);
+  if (operation == nullptr) {
     if (failure_) return tl::unexpected<Error>(*failure_);
     if (handle == Handle::kNone) return std::uint64_t{0};
     return deltawire::fail(ErrorCode::kState, "wait: no such operation, or it was waited for before");
   }
-  Operation& operation = *found->second;
-  if (operation.waiter != nullptr) {
+  if (operation->waiter != nullptr) {
     return deltawire::fail(ErrorCode::kState, "wait: another thread waits for this operation already");
   }
-  if (!operation.done && !failure_) block(lock, operation, deadline);
-  const std::uint64_t length = operation.length;
+  Waiter waiter{.operation = operation, .deadline = deadline};
+  block(lock, waiter);
+  const std::uint64_t length = operation->length;
   operations_.erase(static_cast<std::uint64_t>(handle));
   if (failure_) return tl::unexpected<Error>(*failure_);
   return length;
 }
 
-// Until the operation is done or the mesh has failed, perhaps because of this very wait.
-void Engine::block(Lock& lock, Operation& operation, Deadline deadline) {
-  Waiter waiter;
-  waiter.operation = &operation;
-  waiter.began_at = Clock::now();
-  waiter.announce_at = waiter.began_at + std::max(deadline - waiter.began_at, Clock::duration{0}) / 2;
+bool Engine::done(Handle handle) {
+  const Lock lock(mutex_);
+  const Operation* operation = find(handle);
+  return operation == nullptr || operation->done || failure_.has_value();
+}
+
+Status Engine::wait_any(std::span<const Handle> handles, Deadline deadline) {
+  Lock lock(mutex_);
+  std::vector<Operation*> operations;
+  bool ended = handles.empty();
+  for (const Handle handle : handles) {
+    Operation* operation = find(handle);
+    ended = ended || operation == nullptr;
+    if (operation == nullptr) continue;
+    if (operation->waiter != nullptr) {
+      return deltawire::fail(ErrorCode::kState, "wait_any: another thread waits for one of the operations");
+    }
+    operations.push_back(operation);
+  }
+  if (!ended) {
+    Waiter waiter{
+        .operation = operations.front(), .deadline = deadline, .others = operations, .heeds_wake = true};
+    block(lock, waiter);
+  }
+  wake_due_ = false;
+  if (failure_) return tl::unexpected<Error>(*failure_);
+  return {};
+}
+
+void Engine::wake() {
+  const Lock lock(mutex_);
+  wake_due_ = true;
+  for (Waiter* waiter : waiters_) {
+    if (waiter->heeds_wake) waiter->changed.notify_one();
+  }
+}
+
+bool Engine::has_ended(const Waiter& waiter) const noexcept {
+  return waiter.operation->done || (waiter.heeds_wake && wake_due_) ||
+         std::ranges::any_of(waiter.others, [](const Operation* other) { return other->done; });
+}
+
+// Until the wait has ended or the mesh has failed, perhaps because of this very wait.
+void Engine::block(Lock& lock, Waiter& waiter) {
+  if (failure_ || has_ended(waiter)) return;
+  waiter.announce_at = waiter.began_at + std::max(waiter.deadline - waiter.began_at, Clock::duration{0}) / 2;
   if (waits_.anyone_waits()) {
     waiter.announce_at = std::min(waiter.announce_at, waiter.began_at + kPromptAnnouncement);
   }
   waiters_.push_back(&waiter);
-  operation.waiter = &waiter.changed;
-  while (!operation.done && !failure_) {
+  waiter.operation->waiter = &waiter.changed;
+  for (Operation* other : waiter.others) other->waiter = &waiter.changed;
+  Peer& awaited = peer(waiter.operation->peer);
+  while (!failure_ && !has_ended(waiter)) {
     const Deadline now = Clock::now();
-    if (peer(operation.peer).is_hopeless(operation)) {
-      fail_left(peer(operation.peer));
-    } else if (now >= deadline) {
+    if (awaited.is_hopeless(*waiter.operation)) {
+      fail_left(awaited);
+    } else if (now >= waiter.deadline) {
       fail_timeout(waiter);
     } else if (!waiter.announced && now >= waiter.announce_at) {
       waiter.announced = true;
       update_announcement();
     } else {
-      waiter.changed.wait_until(lock, waiter.announced ? deadline : std::min(deadline, waiter.announce_at));
+      const Deadline wake_at =
+          waiter.announced ? waiter.deadline : std::min(waiter.deadline, waiter.announce_at);
+      waiter.changed.wait_until(lock, wake_at);
     }
   }
-  operation.waiter = nullptr;
+  waiter.operation->waiter = nullptr;
+  for (Operation* other : waiter.others) other->waiter = nullptr;
   std::erase(waiters_, &waiter);
   if (waiter.announced) update_announcement();
 }

@@ -38,23 +38,31 @@ class Engine {
   Handle post_send(int peer, Tag tag, std::span<const Bytes> pieces);
   Handle post_recv(int peer, Tag tag, MutBytes capacity);
   Result<std::uint64_t> wait(Handle handle, Deadline deadline);
+  bool done(Handle handle);
+  Status wait_any(std::span<const Handle> handles, Deadline deadline);
+  void wake();
   void abort(const Error& error) noexcept;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  // A thread inside wait().
+  // A thread inside wait() or wait_any().
   struct Waiter {
-    Operation* operation;
-    Deadline began_at;
-    Deadline announce_at;  // when to tell the others whom this rank waits for
+    Operation* operation;  // the one that counts: its peer is announced, and blamed at the deadline
+    Deadline deadline;
+    std::span<Operation* const> others = {};  // any of these ends the wait too
+    bool heeds_wake = false;
+    Deadline began_at = Clock::now();
+    Deadline announce_at{};  // when to tell the others whom this rank waits for
     bool announced = false;
-    std::condition_variable changed;
+    std::condition_variable changed{};
   };
 
   // engine.cc: operations
   Operation& add_operation(Operation operation, Handle& handle);
-  void block(Lock& lock, Operation& operation, Deadline deadline);
+  Operation* find(Handle handle) const noexcept;
+  void block(Lock& lock, Waiter& waiter);
+  bool has_ended(const Waiter& waiter) const noexcept;
   Peer& peer(int rank) noexcept { return *peers_[static_cast<std::size_t>(rank)]; }
   template <class Visit>
   void each_peer(Visit visit) {
@@ -103,6 +111,7 @@ class Engine {
   std::unordered_map<std::uint64_t, std::unique_ptr<Operation>> operations_;
   std::uint64_t last_handle_ = 0;
   std::vector<Waiter*> waiters_;  // the longest-waiting first
+  bool wake_due_ = false;         // wake() was called; the next wait_any takes it
   WaitGraph waits_;
   int announced_ = WaitGraph::kNobody;
   std::optional<Error> failure_;

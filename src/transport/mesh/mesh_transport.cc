@@ -38,6 +38,21 @@ Result<std::uint64_t> MeshTransport::wait(Handle handle, Deadline deadline) {
   return engine_->wait(handle, deadline);
 }
 
+bool MeshTransport::done(Handle handle) const noexcept {
+  return in_forked_child() || engine_->done(handle);
+}
+
+Status MeshTransport::wait_any(std::span<const Handle> handles, Deadline deadline) {
+  if (in_forked_child()) {
+    return fail(ErrorCode::kState, "a transport can't be used in a forked child; connect a new one there");
+  }
+  return engine_->wait_any(handles, deadline);
+}
+
+void MeshTransport::wake() noexcept {
+  if (!in_forked_child()) engine_->wake();
+}
+
 void MeshTransport::abort(const Error& error) noexcept {
   if (!in_forked_child()) engine_->abort(error);
 }

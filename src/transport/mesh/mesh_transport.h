@@ -27,6 +27,9 @@ class MeshTransport final : public Transport {
   Handle post_send(int peer, Tag tag, std::span<const Bytes> pieces) override;
   Handle post_recv(int peer, Tag tag, MutBytes capacity) override;
   Result<std::uint64_t> wait(Handle handle, Deadline deadline) override;
+  bool done(Handle handle) const noexcept override;
+  Status wait_any(std::span<const Handle> handles, Deadline deadline) override;
+  void wake() noexcept override;
   void abort(const Error& error) noexcept override;
   Traffic traffic() const noexcept override { return meter_->total(); }
 

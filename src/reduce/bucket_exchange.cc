@@ -1,0 +1,121 @@
+#include "reduce/bucket_exchange.h"
+
+#include <cstring>
+#include <utility>
+
+#include "reduce/vote.h"
+#include "wire/hashes.h"
+
+namespace deltawire {
+
+Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void* values) {
+  Named part{whole.name, {static_cast<float*>(values) + first, count, DType::kF32}, whole.first + first};
+  if (whole.tensor.significance != nullptr) part.tensor.significance = whole.tensor.significance + first;
+  return part;
+}
+
+void BucketExchange::open(std::span<const Named> tensors, const Step& step, Transport& transport,
+                          Deadline deadline) {
+  step_ = step;
+  transport_ = &transport;
+  deadline_ = deadline;
+  report_ = Report{};
+  complete_ = false;
+  sends_.clear();
+  names_.assign(tensors.size(), {});
+  tensors_.assign(tensors.begin(), tensors.end());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    names_[i] = tensors[i].name;
+    report_.element_count += tensors[i].tensor.elements();
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors_[i].name = names_[i];
+  plan();
+}
+
+std::uint64_t BucketExchange::digest(std::uint64_t seed) const {
+  return digest64(std::as_bytes(std::span(staged_)), seed);
+}
+
+void BucketExchange::publish() {
+  std::uint64_t at = 0;
+  for (const Named& tensor : tensors_) {
+    if (tensor.tensor.count == 0) continue;
+    std::memcpy(tensor.tensor.values, staged_.data() + at, 4 * tensor.tensor.count);
+    at += tensor.tensor.count;
+  }
+}
+
+Status BucketExchange::collect_sends() {
+  const Stopwatch timer(report_.exchange_seconds);
+  for (Handle& handle : sends_) {
+    const auto sent = transport_->wait(std::exchange(handle, Handle::kNone), deadline_);
+    if (!sent) return forward_error(sent);
+  }
+  return {};
+}
+
+void BucketExchange::drain() {
+  for (Incoming& receive : receives_) {
+    if (receive.handle == Handle::kNone) continue;
+    (void)transport_->wait(std::exchange(receive.handle, Handle::kNone), deadline_);
+  }
+  for (Handle& handle : sends_) {
+    if (handle != Handle::kNone) (void)transport_->wait(std::exchange(handle, Handle::kNone), deadline_);
+  }
+}
+
+MessageId BucketExchange::message_id(int encoder, std::uint16_t slice) const {
+  return MessageId{step_.number, step_.epoch, static_cast<std::uint16_t>(encoder),
+                   static_cast<std::uint16_t>(world()), slice};
+}
+
+Incoming& BucketExchange::incoming(std::size_t index) {
+  while (receives_.size() <= index) receives_.emplace_back();
+  return receives_[index];
+}
+
+void BucketExchange::post(Incoming& receive, int peer, std::uint16_t slice, std::uint64_t capacity_bytes) {
+  receive.handle = transport_->post_recv(peer, tag_of(step_, slice), receive.buffer.take(capacity_bytes));
+}
+
+Result<Bytes> BucketExchange::take(Incoming& receive) {
+  const auto length = transport_->wait(std::exchange(receive.handle, Handle::kNone), deadline_);
+  if (!length) return forward_error(length);
+  return receive.buffer.first(*length);
+}
+
+Handle BucketExchange::send(int peer, std::uint16_t slice, std::span<const Bytes> pieces) {
+  for (const Bytes piece : pieces) report_.bytes_sent += piece.size();
+  return sends_.emplace_back(transport_->post_send(peer, tag_of(step_, slice), pieces));
+}
+
+// Everybody starts with another receiver, so that no rank is flooded first.
+void BucketExchange::send_to_all(std::uint16_t slice, std::span<const Bytes> pieces) {
+  for (int i = 1; i < world(); ++i) send((rank() + i) % world(), slice, pieces);
+}
+
+Bytes BucketExchange::join(std::span<const Bytes> pieces) {
+  joined_.clear();
+  for (const Bytes piece : pieces) joined_.insert(joined_.end(), piece.begin(), piece.end());
+  return joined_;
+}
+
+Result<std::span<const Bytes>> BucketExchange::encode(Channel& channel, std::span<const Named> parts,
+                                                      std::uint16_t slice) {
+  const Stopwatch timer(report_.encode_seconds);
+  return channel.encode(parts, message_id(rank(), slice));
+}
+
+tl::unexpected<Error> BucketExchange::blame(int sender, const Error& error) {
+  return fail(error.code, "from rank " + std::to_string(sender) + ": " + error.message, sender);
+}
+
+Status BucketExchange::decode(Channel& channel, Bytes message, std::span<const Named> parts,
+                              const Source& source, Into into, float scale) {
+  const Stopwatch timer(report_.decode_seconds);
+  const MessageId id = message_id(source.encoder, source.slice);
+  if (Status s = channel.decode(message, parts, id, into, scale); !s) return blame(source.sender, s.error());
+  return {};
+}
+
+}  // namespace deltawire

@@ -1,0 +1,159 @@
+// One bucket on its way through an exchange pattern: what all patterns share. A pattern's own class adds the
+// algorithm as a machine that moves by one message at a time and never waits, so that several buckets can be
+// in flight and none holds up another.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "deltawire/channel.h"
+#include "deltawire/reducer.h"
+#include "deltawire/transport.h"
+
+namespace deltawire {
+
+// Bytes that only grow: a bucket's receive buffers are the same size every step.
+class ReceiveBuffer {
+ public:
+  MutBytes take(std::uint64_t bytes) {
+    if (bytes > capacity_) {
+      memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+      capacity_ = bytes;
+    }
+    return MutBytes(memory_.get(), bytes);
+  }
+  Bytes first(std::uint64_t bytes) const { return Bytes(memory_.get(), bytes); }
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+  std::uint64_t capacity_ = 0;
+};
+
+// A receive, posted or not.
+struct Incoming {
+  ReceiveBuffer buffer;
+  Handle handle = Handle::kNone;
+};
+
+// Adds the time of its scope to a total of seconds.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& total) : total_(total), start_(Clock::now()) {}
+  ~Stopwatch() { total_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& total_;
+  Deadline start_;
+};
+
+// What came of one move.
+struct Progress {
+  enum class Kind : std::uint8_t {
+    kMoved,  // something was done; there may be more to do at once
+    kWaits,  // nothing can be done before `handle` has ended
+    kDone,   // the means are staged
+  };
+  Kind kind = Kind::kMoved;
+  Handle handle = Handle::kNone;
+
+  static Progress moved() { return {}; }
+  static Progress waits(Handle handle) { return {Kind::kWaits, handle}; }
+  static Progress done() { return {Kind::kDone, Handle::kNone}; }
+};
+
+// Elements [first, first + count) of `whole` as a part whose values lie at `values`, the memory of the whole
+// tensor in the caller's or another place.
+Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void* values);
+
+class BucketExchange {
+ public:
+  virtual ~BucketExchange() = default;
+
+  // Takes what begin was given; reuses this object's memory. Posts and encodes nothing.
+  void open(std::span<const Named> tensors, const Step& step, Transport& transport, Deadline deadline);
+
+  // Encodes and posts what needs nobody else.
+  virtual Status start() = 0;
+
+  // Does at most about one message's work, and does not wait.
+  virtual Result<Progress> move() = 0;
+
+  // The step's digest goes on over the bucket's means.
+  virtual std::uint64_t digest(std::uint64_t seed) const;
+
+  // Gives the staged means to the caller.
+  virtual void publish();
+
+  // Waits for all sends. When the transport has failed, the error, once no buffer is used any more.
+  Status collect_sends();
+  // Waits for everything posted, so that the memory is free. REQUIRES: the transport has failed.
+  void drain();
+
+  const Step& step() const noexcept { return step_; }
+  Transport& transport() const noexcept { return *transport_; }
+  Deadline deadline() const noexcept { return deadline_; }
+  Report& report() noexcept { return report_; }
+  bool complete() const noexcept { return complete_; }
+  void set_complete() noexcept { complete_ = true; }
+
+ protected:
+  int rank() const noexcept { return transport_->rank(); }
+  int world() const noexcept { return transport_->world_size(); }
+  MessageId message_id(int encoder, std::uint16_t slice) const;
+
+  // Cuts `staged` and the like; called by open.
+  virtual void plan() = 0;
+
+  // The first message of the bucket and the second, where there are two kinds.
+  std::uint16_t first_slice() const noexcept { return static_cast<std::uint16_t>(2 * step_.bucket); }
+  std::uint16_t second_slice() const noexcept { return static_cast<std::uint16_t>(2 * step_.bucket + 1); }
+
+  // Receive number `index` of this bucket; its memory is kept from step to step.
+  Incoming& incoming(std::size_t index);
+  void post(Incoming& receive, int peer, std::uint16_t slice, std::uint64_t capacity_bytes);
+  bool arrived(const Incoming& receive) const { return transport_->done(receive.handle); }
+  // The message that has arrived, in the receive's buffer.
+  Result<Bytes> take(Incoming& receive);
+
+  // Counts the bytes; the pieces must stay until the step ends.
+  Handle send(int peer, std::uint16_t slice, std::span<const Bytes> pieces);
+  void send_to_all(std::uint16_t slice, std::span<const Bytes> pieces);
+
+  // An own message as the decoder wants it, in one piece; valid until the next call.
+  Bytes join(std::span<const Bytes> pieces);
+
+  // Timed encoding, and timed decoding whose errors blame `sender`.
+  Result<std::span<const Bytes>> encode(Channel& channel, std::span<const Named> parts, std::uint16_t slice);
+  struct Source {
+    int sender = 0;   // who handed the bytes to this rank
+    int encoder = 0;  // who made them
+    std::uint16_t slice = 0;
+  };
+  Status decode(Channel& channel, Bytes message, std::span<const Named> parts, const Source& source,
+                Into into, float scale);
+  static tl::unexpected<Error> blame(int sender, const Error& error);
+
+  float world_scale() const noexcept { return 1.0F / static_cast<float>(world()); }
+
+  std::vector<std::string> names_;
+  std::vector<Named> tensors_;  // the caller's memory, own names
+  std::vector<float> staged_;   // the bucket's means, tensor after tensor
+
+ private:
+  Step step_;
+  Transport* transport_ = nullptr;
+  Deadline deadline_;
+  Report report_;
+  bool complete_ = false;
+  std::deque<Incoming> receives_;  // a deque, so that references stay
+  std::vector<Handle> sends_;
+  std::vector<std::byte> joined_;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,51 @@
+#include "reduce/ring_plan.h"
+
+#include <algorithm>
+
+#include "reduce/bucket_exchange.h"
+#include "reduce/owners.h"
+
+namespace deltawire {
+
+void RingPlan::add_part(const Named& part, const float* own, int owner) {
+  auto& messages = partitions_[static_cast<std::size_t>(owner)];
+  const bool opens = messages.empty() || messages.back().elements + part.tensor.count > kRingPieceElements;
+  RingMessage& message = opens ? messages.emplace_back() : messages.back();
+  message.parts.push_back(part);
+  message.own.push_back(own);
+  message.elements += part.tensor.count;
+}
+
+void RingPlan::cut(std::span<const Named> tensors, std::span<float> staged, int rank, int world) {
+  partitions_.assign(static_cast<std::size_t>(world), {});
+  scatter_.clear();
+  gather_.clear();
+  std::uint64_t staged_at = 0;
+  for (const Named& tensor : tensors) {
+    const auto* own = static_cast<const float*>(tensor.tensor.values);
+    for (const OwnedRange& range : owned_ranges(tensor.name, tensor.tensor.count, world)) {
+      for (std::uint64_t at = 0; at < range.count; at += kRingPieceElements) {
+        const std::uint64_t first = range.first + at;
+        const std::uint64_t count = std::min(kRingPieceElements, range.count - at);
+        add_part(part_of(tensor, first, count, staged.data() + staged_at), own + first, range.owner);
+      }
+    }
+    staged_at += tensor.tensor.count;
+  }
+  for (int hop = 0; hop + 1 < world; ++hop) {
+    const bool last_hop = hop + 2 == world;
+    const int scattered = (rank + 2 * world - 2 - hop) % world;
+    const int gathered = (rank + world - 1 - hop) % world;
+    for (std::size_t i = 0; i < partition(scattered).size(); ++i)
+      scatter_.push_back({scattered, i, last_hop});
+    for (std::size_t i = 0; i < partition(gathered).size(); ++i) gather_.push_back({gathered, i, last_hop});
+  }
+}
+
+std::size_t RingPlan::most_messages() const noexcept {
+  std::size_t most = 0;
+  for (const auto& messages : partitions_) most = std::max(most, messages.size());
+  return most;
+}
+
+}  // namespace deltawire

@@ -31,8 +31,7 @@ void Bucket::take_staging() {
   }
 }
 
-void Bucket::publish() const {
-  if (pairs != nullptr) return;
+void Bucket::publish() {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].tensor.count == 0) continue;
     std::memcpy(tensors[i].tensor.values, staged.data() + staged_at[i], 4 * tensors[i].tensor.count);

@@ -22,6 +22,14 @@ struct GatherBucket final : Bucket {
   std::vector<Bytes> own;     // this rank's own message, in pieces
   std::vector<Pairs> update;  // key-value form: one rank's update
   MergedPairs merged;
+
+  void publish() override {
+    if (pairs == nullptr) {
+      Bucket::publish();
+    } else {
+      merged.move_to(*pairs);
+    }
+  }
 };
 
 std::uint16_t slice_of(const Step& step) noexcept {
@@ -64,7 +72,7 @@ void GatherReducer::plan(Bucket& base) const {
     bucket.staged.assign(bucket.staged.size(), 0.0F);
   } else {
     bucket.update.resize(bucket.tensors.size());
-    bucket.merged.clear(bucket.tensors.size());
+    bucket.merged.clear(bucket.output);
   }
 }
 
@@ -122,11 +130,7 @@ Result<std::uint64_t> GatherReducer::complete(Bucket& base, std::uint64_t digest
     if (!added) return forward_error(added);
   }
   if (!is_pairs) return digest64(std::as_bytes(std::span(bucket.staged)), digest);
-  bucket.merged.move_to(*bucket.pairs);
-  for (std::size_t i = 0; i < bucket.pairs->size(); ++i) {
-    (*bucket.pairs)[i].dimension = bucket.tensors[i].tensor.elements();
-  }
-  return digest_of(*bucket.pairs, digest);
+  return digest_of(bucket.merged.sums(), digest);
 }
 
 Result<Report> GatherReducer::all_reduce_pairs(std::span<const Named> tensors, std::vector<Pairs>& means,

@@ -152,8 +152,9 @@ Status RingReducer::gather_hop(RingBucket& bucket, int hop, Incoming* messages) 
   for (const RingPiece& piece : pieces) {
     const Result<Bytes> message = wait(bucket, *messages++);
     if (!message) return forward_error(message);
-    if (!is_last) send(bucket, bucket.right(), gather_slice(bucket.step), {&*message, 1});
+    // First decoded, then passed on: spoilt bytes are seen by the neighbour of the rank that spoilt them.
     if (Status copied = decode(bucket, gather(), *message, origin, {piece}); !copied) return copied;
+    if (!is_last) send(bucket, bucket.right(), gather_slice(bucket.step), {&*message, 1});
   }
   return {};
 }

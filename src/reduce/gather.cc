@@ -46,7 +46,6 @@ class GatherExchange final : public BucketExchange {
 void GatherExchange::plan() {
   decoded_ = 0;
   staged_.assign(means_ == nullptr ? report().element_count : 0, 0.0F);
-  sums_.clear(means_ == nullptr ? 0 : tensors_.size());
   addends_.resize(means_ == nullptr ? 0 : tensors_.size());
   shapes_.clear();
   std::uint64_t at = 0;
@@ -56,6 +55,7 @@ void GatherExchange::plan() {
     shapes_.push_back({tensors_[i].name, {values, elements, DType::kF32}, tensors_[i].first});
     at += elements;
   }
+  if (means_ != nullptr) sums_.clear(shapes_);
 }
 
 Status GatherExchange::start() {
@@ -119,9 +119,7 @@ void GatherExchange::publish() {
   if (means_ == nullptr) {
     BucketExchange::publish();
   } else {
-    std::vector<Pairs>& means = *std::exchange(means_, nullptr);
-    sums_.move_to(means);
-    for (std::size_t i = 0; i < means.size(); ++i) means[i].dimension = tensors_[i].tensor.elements();
+    sums_.move_to(*std::exchange(means_, nullptr));
   }
 }
 

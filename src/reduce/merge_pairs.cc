@@ -4,12 +4,12 @@
 
 namespace deltawire {
 
-void MergedPairs::clear(std::size_t tensor_count) {
-  sums_.resize(tensor_count);
-  for (Pairs& sum : sums_) {
-    sum.keys.clear();
-    sum.values.clear();
-    sum.dimension = 0;
+void MergedPairs::clear(std::span<const Named> tensors) {
+  sums_.resize(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    sums_[i].keys.clear();
+    sums_[i].values.clear();
+    sums_[i].dimension = tensors[i].tensor.count;
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "deltawire/tensor.h"
@@ -10,13 +11,13 @@ namespace deltawire {
 
 class MergedPairs {
  public:
-  // Empty sums for so many tensors.
-  void clear(std::size_t tensor_count);
+  // Empty sums of these dense tensors' dimensions.
+  void clear(std::span<const Named> tensors);
 
   // sums[tensor] += addend. A key that only one of them has keeps its value, bit for bit.
   void add(std::size_t tensor, const Pairs& addend);
 
-  const std::vector<Pairs>& sums() const noexcept { return sums_; }
+  std::span<const Pairs> sums() const { return sums_; }
 
   // Gives the sums away, in exchange for memory to use next time.
   void move_to(std::vector<Pairs>& sums) { sums_.swap(sums); }

@@ -161,6 +161,26 @@ TEST(Pairs, KeysOutOfOrderAreNamedInRawPartsToo) {
   }
 }
 
+// The vote fails because one rank had a bucket more: the caller's lists must be as they were.
+TEST(Pairs, AreHandedOverAfterTheVoteOnly) {
+  run_ranks(2, {}, [](int rank, Transport& transport) {
+    const auto reducer = reducer_of("fastsgd");
+    Updates updates(rank, 0);
+    std::vector<Pairs> means{{{7}, {1.0F}, 10}};
+    if (rank == 0) {
+      std::vector<float> values(10, 1.0F);
+      const Named dense{"w", {values.data(), 0, DType::kF32}, 0};
+      ASSERT_TRUE(reducer->begin(std::span(&dense, 1), {0, 0, 1, false}, transport, in_seconds(5)));
+      ASSERT_TRUE(reducer->finish());
+    }
+    const auto report =
+        reducer->all_reduce_pairs(updates.named(), means, {0, 0, 0, true}, transport, in_seconds(5));
+    ASSERT_FALSE(report);
+    ASSERT_EQ(means.size(), 1U);
+    EXPECT_EQ(means[0].keys, std::vector<std::uint32_t>{7});
+  });
+}
+
 TEST(Pairs, WithAResidualAreRefused) {
   run_ranks(1, {}, [](int rank, Transport& transport) {
     Updates updates(rank, 0);
@@ -175,11 +195,13 @@ TEST(Pairs, WithAResidualAreRefused) {
 
 TEST(MergedPairs, AddsInOrderAndKeepsWhatIsAlone) {
   MergedPairs merged;
-  merged.clear(1);
+  const Named tensor{"w", {nullptr, 10, DType::kF32}, 0};
+  merged.clear(std::span(&tensor, 1));
   merged.add(0, {{1, 5, 7}, {1.0F, -0.0F, 0.25F}, 10});
   merged.add(0, {{0, 5, 9}, {2.0F, 3.0F, -1.0F}, 10});
   std::vector<Pairs> sums;
   merged.move_to(sums);
+  EXPECT_EQ(sums[0].dimension, 10U);
   EXPECT_EQ(sums[0].keys, (std::vector<std::uint32_t>{0, 1, 5, 7, 9}));
   EXPECT_EQ(sums[0].values, (std::vector<float>{2.0F, 1.0F, 3.0F, 0.25F, -1.0F}));
 }

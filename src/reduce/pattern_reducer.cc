@@ -87,6 +87,12 @@ Result<bool> PatternReducer::move_one() {
   return false;
 }
 
+// The time counts for the oldest bucket; it ends before the bucket can.
+Status PatternReducer::wait_for_any(BucketExchange& oldest) {
+  const Stopwatch timer(oldest.report().exchange_seconds);
+  return oldest.transport().wait_any(awaited_, oldest.deadline());
+}
+
 Result<bool> PatternReducer::advance() {
   if (buckets_.empty()) return fail(ErrorCode::kState, "no bucket is in flight; begin one first");
   BucketExchange& oldest = *buckets_.front();
@@ -96,8 +102,7 @@ Result<bool> PatternReducer::advance() {
     if (!moved) return give_up(oldest.transport(), moved.error());
     if (*moved) continue;
     if (waited) return false;
-    const Stopwatch timer(oldest.report().exchange_seconds);
-    const Status ended = oldest.transport().wait_any(awaited_, oldest.deadline());
+    const Status ended = wait_for_any(oldest);
     if (!ended) return give_up(oldest.transport(), ended.error());
     waited = true;
   }

@@ -51,6 +51,7 @@ class PatternReducer : public Reducer {
 
  private:
   Result<bool> move_one();
+  Status wait_for_any(BucketExchange& oldest);
   Status vote_and_collect(BucketExchange& last);
 
   PatternInfo info_;

@@ -55,6 +55,11 @@ double fastsgd_error(const EncodedValue& value) {
   return std::fabs(value.x());
 }
 
+// Half a step, the scalar, and the rounding of 127 steps to float32.
+double int8_error(const EncodedValue& value) {
+  return static_cast<double>(scalar_of(value)) * (0.5 + 0x1p-17);
+}
+
 }  // namespace
 
 std::span<const Expectation> expectations() {
@@ -100,6 +105,11 @@ std::span<const Expectation> expectations() {
        .specs = {"fastsgd:tau=128", "fastsgd:keep=30%,residual=on", "fastsgd:b=2,tau=40,l=5",
                  "fastsgd:b=1.02,tau=2047,l=1"},
        .hostile_specs = {"fastsgd:tau=128", "fastsgd:b=2,tau=40,l=5", "fastsgd:b=1.02,tau=2047,l=1"}},
+      {.id = 7,
+       .name = "int8",
+       .default_pattern = "direct",
+       .error_bound = int8_error,
+       .conservation_bound = nothing},
   };
   return kRows;
 }

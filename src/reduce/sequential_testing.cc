@@ -277,11 +277,13 @@ void expect_reference(std::string_view spec, Transport& transport, std::uint64_t
 }
 
 std::vector<std::string> reducer_specs() {
-  return with_every_pattern({"fp32", "bf16", "3lc:s=1.75", "sbc", "gcomp", "gcomp:cut=18", "fastsgd"});
+  return with_every_pattern(
+      {"fp32", "bf16", "int8", "3lc:s=1.75", "sbc", "gcomp", "gcomp:cut=18", "fastsgd"});
 }
 
 std::vector<std::string> reducer_specs_that_lose_nothing() {
-  return with_every_pattern({"fp32", "3lc", "3lc:s=1.75", "sbc", "gcomp:lossless=on", "fastsgd:residual=on"});
+  return with_every_pattern(
+      {"fp32", "int8", "3lc", "3lc:s=1.75", "sbc", "gcomp:lossless=on", "fastsgd:residual=on"});
 }
 
 }  // namespace deltawire::testing

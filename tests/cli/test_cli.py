@@ -27,11 +27,14 @@ BOUNDS = {
     "gcomp": lambda x, p: np.abs(x) * {"6": 2**-17, "18": 2**-5}.get(p["cut"], 0),
     # Dropped, or rounded towards 0.
     "fastsgd": lambda x, _: np.abs(x),
+    # The nearest of 255 multiples of max|x|/127; a multiple is rounded to float32.
+    "int8": lambda x, _: np.full_like(x, np.abs(x).max(initial=0) / 254 * (1 + 2.0**-15)),
 }
 SPECS = ["fp32", "bf16", "3lc", "3lc:s=1.75", "3lc:mode=paper", "3lc:s=1.3,runs=off"]
 SPECS += ["sbc", "sbc:p=20%"]
 SPECS += ["gcomp", "gcomp:cut=6", "gcomp:cut=18", "gcomp:lossless=on"]
 SPECS += ["fastsgd", "fastsgd:tau=128", "fastsgd:b=2,l=3,keep=90%"]
+SPECS += ["int8"]
 
 
 def listed_codecs() -> list[dict]:

@@ -1,4 +1,4 @@
-"""The codecs fp32, bf16 and 3lc as their documents say, chunk by chunk; the list of codecs."""
+"""The codecs fp32, bf16, int8 and 3lc as their documents say, by chunks; the list of codecs."""
 
 import re
 import struct
@@ -17,6 +17,7 @@ ZERO_BYTE = 121  # five digits of value 0
 LAST_DIGITS = 242
 LONG_RUN = 255
 RICE_LIMIT = 24
+INT8_LARGEST_STEP = 0x7C010203
 
 
 def check_wide_end(width: int, end: int, elements: int) -> None:
@@ -43,6 +44,19 @@ def decode_fp32(chunk: bytes, _n: int, _scalar: int) -> np.ndarray:
 def decode_bf16(chunk: bytes, _n: int, _scalar: int) -> np.ndarray:
     """Put 16 zero bits below each u16."""
     return (np.frombuffer(chunk, "<u2").astype("<u4") << 16).view("<f4")
+
+
+def check_int8_step(scalar: int) -> None:
+    """Check that the step is at least 0, not -0, and that 127 of it are finite."""
+    require(scalar <= INT8_LARGEST_STEP, "Corrupt", "the step is negative or beyond the largest")
+
+
+def decode_int8(chunk: bytes, _n: int, scalar: int) -> np.ndarray:
+    """Multiply the codes -127 ... 127 with the step."""
+    codes = np.frombuffer(chunk, "i1")
+    require(not (codes == -128).any(), "Corrupt", "a code of -128")
+    require(scalar != 0 or not codes.any(), "Corrupt", "a code where the step is 0")
+    return codes.astype("<f4") * np.frombuffer(struct.pack("<I", scalar), "<f4")[0]
 
 
 def decode_3lc(chunk: bytes, n: int, scalar: int) -> np.ndarray:
@@ -152,6 +166,7 @@ FP32 = Codec(1, 65536, 4, check_no_scalar, decode_fp32)
 BF16 = Codec(2, 65536, 2, check_no_scalar, decode_bf16)
 THREELC = Codec(3, 40960, 0, check_3lc_scalar, decode_3lc)
 SBC = Codec(4, 0, 0, check_mean, None, decode_sbc)
+INT8 = Codec(7, 65536, 1, check_int8_step, decode_int8)
 GCOMP = Codec(5, 262144, 0, check_no_scalar, decode_gcomp)
 FASTSGD_SPEC = (
     rb"fastsgd:b=([0-9.]+),tau=(auto|[1-9][0-9]{0,3}),keep=([0-9.]+),l=([1-5]),residual=(on|off)"
@@ -164,6 +179,8 @@ def codec_of_spec(spec: bytes) -> Codec:
         return FP32
     if spec == b"bf16":
         return BF16
+    if spec == b"int8":
+        return INT8
     if found := re.fullmatch(rb"3lc:s=([0-9.]+),mode=(?:auto|paper),runs=(?:on|off)", spec):
         check_number(found[1].decode(), 1, 2)
         return THREELC

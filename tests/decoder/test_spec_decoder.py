@@ -12,7 +12,7 @@ from spec_hashes import crc32c, xxh64
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "files"
 FILES = sorted(GOLDEN.glob("*.dw"))
 SMALL_LIMIT = 2500
-CODECS = {b"fp32": 1, b"bf16": 2, b"3lc": 3, b"sbc": 4, b"gcomp": 5, b"fastsgd": 6}
+CODECS = {b"fp32": 1, b"bf16": 2, b"3lc": 3, b"sbc": 4, b"gcomp": 5, b"fastsgd": 6, b"int8": 7}
 ONE = struct.unpack("<I", struct.pack("<f", 1.0))[0]
 
 

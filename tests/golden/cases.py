@@ -110,6 +110,7 @@ CASES = [
         ("fastsgd:b=1.02,keep=0.9,l=1", ["bell", "edge"]),
         ("fp32", ["paper", "edge", "not_finite", "empty"]),
         ("bf16", ["paper", "bell", "edge", "not_finite"]),
+        ("int8", ["paper", "bell", "zeros", "edge", "tiny", "scalar", "empty"]),
         ("gcomp", ["paper", "bell", "zeros", "sparse", "tiny", "empty", "not_finite", "blocks"]),
         ("gcomp:cut=18", ["paper", "bell", "scalar", "sparse", "tiny_among_normal"]),
         ("gcomp:lossless=on", ["bell", "edge", "not_finite", "tiny_among_normal"]),

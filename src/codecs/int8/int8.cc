@@ -1,0 +1,102 @@
+#include "codecs/int8/int8.h"
+
+#include <bit>
+
+#include "codecs/float_environment.h"
+#include "codecs/int8/int8_ops.h"
+#include "codecs/part_checks.h"
+#include "codecs/spec_string.h"
+
+namespace deltawire {
+
+namespace {
+
+using int8::kValueBytes;
+
+constexpr std::uint64_t kChunkElements = 65536;
+
+class Int8 final : public Codec {
+ public:
+  const CodecInfo& info() const noexcept override { return kInt8Info; }
+
+  std::string spec() const override { return "int8"; }
+
+  Sizes sizes(const TensorView& part) const noexcept override {
+    return fixed_sizes(part.count, kChunkElements, kValueBytes);
+  }
+
+  Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
+                             const PartBuffer& out) const override {
+    if (auto ok = check_dense(part, kInt8Info.name); !ok) return forward_error(ok);
+    if (auto ok = check_residual(residual, part.count); !ok) return forward_error(ok);
+    if (auto ok = check_buffer(out, sizes(part)); !ok) return forward_error(ok);
+    const FloatEnvironment environment;
+    const auto* in = static_cast<const float*>(part.values);
+    float* left = residual.empty() ? nullptr : residual.data();
+    const std::uint32_t largest = kernels_.max_magnitude(in, left, part.count);
+    if (largest >= int8::kInfinityBits) {
+      return tl::unexpected<Error>(not_finite_error(kInt8Info.name, in, left, part.count));
+    }
+    const float step = int8::step_for(FloatEnvironment::pinned(std::bit_cast<float>(largest)));
+    kernels_.encode(in, left, part.count, step, out.payload.data());
+    EncodedPart encoded = write_fixed_ends(part.count, kChunkElements, kValueBytes, out.chunk_ends);
+    encoded.scalar = std::bit_cast<std::uint32_t>(step);
+    return encoded;
+  }
+
+  Status decode(const PartView& in, const TensorSlot& out, Into into, float scale) const override {
+    if (auto ok = check_float32(out.dtype, kInt8Info.name); !ok) return ok;
+    if (auto ok = check_part(in, out.count); !ok) return ok;
+    const FloatEnvironment environment;
+    const auto kernel = into == Into::kAccumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
+    kernel(in.payload.data(), out.count, std::bit_cast<float>(in.scalar), scale,
+           static_cast<float*>(out.values));
+    return {};
+  }
+
+  Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
+    if (auto ok = check_part(in, count); !ok) return ok;
+    add_section(sections, "int8 codes", in.payload.size() * 8);
+    return {};
+  }
+
+ private:
+  Status check_part(const PartView& in, std::uint64_t count) const {
+    // The ends are those of a codec without a scalar; the scalar is looked at below.
+    const PartView without_scalar{in.payload, in.chunk_ends, 0};
+    if (auto ok = check_fixed_size(without_scalar, count, kChunkElements, kValueBytes); !ok) return ok;
+    if (in.scalar > int8::kLargestStep || (count == 0 && in.scalar != 0)) {
+      return fail(ErrorCode::kCorrupt,
+                  "int8: the step is " + number_text(std::bit_cast<float>(in.scalar)) +
+                      ", not a number >= 0 with a finite 127-fold (0 for an empty part)");
+    }
+    const std::uint64_t bad = kernels_.find_bad_code(in.payload.data(), count, in.scalar == 0);
+    if (bad == count) return {};
+    return fail(ErrorCode::kCorrupt,
+                "int8: the code of element " + std::to_string(bad) +
+                    (in.payload[bad] == int8::kUnusedCode ? " is -128" : " isn't 0 although the step is 0"));
+  }
+
+  const int8::Kernels& kernels_ = int8::reference_kernels();
+};
+
+}  // namespace
+
+constinit const CodecInfo kInt8Info = {
+    .id = 7,
+    .name = "int8",
+    .summary = "255 evenly spaced values up to the largest: a quarter of the bytes",
+    .source = "Lim, Andersen, Kaminsky: 3LC (MLSys 2019), section 5 (8-bit int)",
+    .parameters = {},
+    .default_pattern = "direct",
+    .lossless = false,
+    .error_feedback = true,
+    .finite_only = true,
+    .chunk_elements = kChunkElements,
+};
+
+Result<std::unique_ptr<const Codec>> make_int8(const ParsedSpec&) {
+  return std::make_unique<const Int8>();
+}
+
+}  // namespace deltawire

@@ -29,7 +29,13 @@ class Batches:
         self._seed = seed
         self._batch = batch
         self._rank, self._world_size = place
-        self.steps_per_epoch = len(self._labels) // (batch * self._world_size)
+        per_step = batch * self._world_size
+        self.steps_per_epoch = len(self._labels) // per_step
+        if self.steps_per_epoch == 0:
+            raise ValueError(
+                f"a step takes {per_step} images ({self._world_size} ranks x batch {batch}), and "
+                f"the training set has {len(self._labels)}; take a smaller batch or more images"
+            )
         self._epoch = -1
         self._order = np.empty(0, dtype=np.int64)
 

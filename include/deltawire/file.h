@@ -23,7 +23,7 @@ struct FileHeader {
 };
 
 // The whole file for `tensor`. Errors: those of make_codec and Codec::encode; kInvalidArgument when the
-// shape does not match the count.
+// shape does not match the count, or the tensor has keys: a file holds dense tensors.
 Result<std::vector<std::byte>> encode_file(const TensorView& tensor, std::span<const std::uint64_t> shape,
                                            std::string_view codec_spec, const Policy& policy = {});
 

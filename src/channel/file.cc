@@ -85,6 +85,9 @@ std::uint64_t FileHeader::count() const noexcept {
 
 Result<std::vector<std::byte>> encode_file(const TensorView& tensor, std::span<const std::uint64_t> shape,
                                            std::string_view codec_spec, const Policy& policy) {
+  if (tensor.has_keys()) {
+    return fail(ErrorCode::kInvalidArgument, "files hold dense tensors, and this one has keys; expand it");
+  }
   const Result<std::uint64_t> count = product(shape);
   if (!count) return forward_error(count);
   if (*count != tensor.count || shape.size() > kMaxDimensions) {

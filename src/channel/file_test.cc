@@ -61,6 +61,16 @@ TEST(File, WrongShapeIsRefused) {
   EXPECT_EQ(encode_file({&one, 0, DType::kF32}, wrap, "fp32").error().code, ErrorCode::kLimit);
 }
 
+TEST(File, KeysAreRefused) {
+  float one = 1;
+  std::uint32_t key = 3;
+  const std::array<std::uint64_t, 1> shape{1};
+  const auto file = encode_file({&one, 1, DType::kF32, &key, 10}, shape, "fastsgd");
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(file.error().message.find("keys"), std::string::npos) << file.error().message;
+}
+
 TEST(File, EveryBitFlipAndTruncationIsDetected) {
   std::vector<float> values = normal(300);
   const std::array<std::uint64_t, 1> shape{300};

@@ -1,4 +1,4 @@
-// The codecs of deltawire: one row each. A new codec is a new row, and nothing else changes.
+// The codecs of deltawire: one row each. docs/adding-a-codec.md lists what else a new one needs.
 #include <algorithm>
 #include <array>
 #include <string>

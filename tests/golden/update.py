@@ -45,13 +45,16 @@ def main() -> None:
     parser.add_argument("--reason", required=True, help="why the files may change")
     parser.add_argument("--binary", default="build/release/deltawire")
     arguments = parser.parse_args()
+    made = {}  # all of them before the first old one goes: a failure leaves the folder as it was
+    for stem, spec, name, least in CASES:
+        data = encode(arguments.binary, spec, INPUTS[name](), least)
+        made[stem] = (data, decode(arguments.binary, data))
     FOLDER.mkdir(exist_ok=True)
     for old in FOLDER.iterdir():
         old.unlink()
-    for stem, spec, name, least in CASES:
-        data = encode(arguments.binary, spec, INPUTS[name](), least)
+    for stem, (data, values) in made.items():
         (FOLDER / f"{stem}.dw").write_bytes(data)
-        np.save(FOLDER / f"{stem}.npy", decode(arguments.binary, data))
+        np.save(FOLDER / f"{stem}.npy", values)
     print(f"{len(CASES)} golden files written: {arguments.reason}")
 
 

@@ -50,6 +50,11 @@ def test_ranks_share_an_epoch_without_overlap(image_folder: Path):
     assert torch.equal(again, ranks[1].at(1)[0])  # no state: any step at any time
 
 
+def test_a_step_larger_than_the_training_set_is_refused(image_folder: Path):
+    with pytest.raises(ValueError, match="a step takes 100 images"):
+        Batches(load_image_set(image_folder), seed=3, batch=25, place=(0, 4))
+
+
 def test_points_are_few_and_include_the_last_step():
     for steps in (1, 6, 7, 220, 1000):
         settings = Settings(2, steps, 4, 1, 0.06, 0.9, 1.0, "none", None, False, "", 10.0)

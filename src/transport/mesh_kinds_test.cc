@@ -1,7 +1,6 @@
-#include "transport/test_mesh.h"
-
 #include "transport/fabric/connect_fabric.h"
 #include "transport/fabric/memory_fabric.h"
+#include "transport/test_mesh.h"
 
 namespace deltawire::test {
 namespace {

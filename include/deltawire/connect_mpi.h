@@ -32,8 +32,7 @@ bool has_mpi() noexcept;
 //   into the void, and the deadline names the rank as one that is silent (kTimeout, not kPeerLost).
 // - After a failure MPI itself may be unusable. A program should then end itself, without MPI_Finalize, which
 //   would wait for the lost rank for ever; mpirun ends the others.
-// - connect_timeout begins once MPI is initialized: MPI_Init itself waits for all ranks of the job without a
-// limit.
+// - connect_timeout begins once MPI is initialized: MPI_Init itself waits for all ranks without limit.
 // - MPI trusts its network: no token, no protection against strangers.
 // - Transport::traffic() doesn't count the packets' headers (24 bytes each) nor MPI's own messages.
 // - At its end a transport waits for up to 2 s for the ends of the others' (MPI's messages can't be told from

@@ -11,14 +11,27 @@ import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.ticker import FuncFormatter  # noqa: E402
 
-# Colours that people with colour blindness can tell apart (Okabe and Ito), the dark ones first.
-_COLOURS = ("#8c8c8c", "#222222", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+# Colours that people with colour blindness can tell apart (Okabe and Ito's, grey and brown); the
+# markers tell rows apart where colours don't, on paper or beyond nine rows.
+_COLOURS = (
+    "#8c8c8c",
+    "#222222",
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#8c564b",
+)
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # as many as have no common factor with the colours
 _PARTS = (
     ("compute_ms", "compute", "#9db4c8"),
     ("encode_ms", "encode", "#e69f00"),
     ("exchange_ms", "exchange", "#d55e00"),
     ("decode_ms", "decode", "#009e73"),
 )
+_WIDE = (9, 5)  # inches; the legend stands beside it
 _STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 12,
@@ -48,7 +61,7 @@ def draw_figures(rows: list[dict]) -> dict[str, str]:
 
 
 def _accuracy_time(rows: list[dict]) -> str:
-    figure, axes = plt.subplots(figsize=(9, 5))
+    figure, axes = plt.subplots(figsize=_WIDE)
     _draw_curves(axes, rows, "seconds", first_point=0)
     axes.set_xlim(left=0)
     axes.set_xlabel("seconds of training (evaluation not counted)")
@@ -57,7 +70,7 @@ def _accuracy_time(rows: list[dict]) -> str:
 
 
 def _accuracy_bytes(rows: list[dict]) -> str:
-    figure, axes = plt.subplots(figsize=(9, 5))
+    figure, axes = plt.subplots(figsize=_WIDE)
     _draw_curves(axes, rows, "wire_mb", first_point=1)  # nothing sent has no place on a log axis
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -67,18 +80,18 @@ def _accuracy_bytes(rows: list[dict]) -> str:
 
 
 def _draw_curves(axes: Axes, rows: list[dict], x_key: str, first_point: int) -> None:
-    for row, colour in _coloured(rows):
+    for index, (row, colour) in enumerate(coloured(rows)):
         points = row["detail"]["curve"][first_point:]
         is_plain = row["method"] == "plain"
         axes.plot(
             [point[x_key] for point in points],
             [point["accuracy"] for point in points],
             color=colour,
-            label=row["detail"]["label"],
+            label=f"{row['detail']['label']}:  {100 * row['accuracy']:.1f} %",
             linewidth=2.2,
             linestyle=(0, (5, 2)) if is_plain else "-",
-            marker="o",
-            markersize=5,
+            marker=marker_of(index),
+            markersize=5.5,
             markerfacecolor="white" if is_plain else colour,
             zorder=3 if is_plain else 2,
         )
@@ -86,19 +99,21 @@ def _draw_curves(axes: Axes, rows: list[dict], x_key: str, first_point: int) -> 
     axes.set_ylabel("test accuracy")
     axes.set_ylim(bottom=_floor(rows))
     if axes.lines:
-        axes.legend(loc="lower right")
+        axes.legend(
+            title="at the end", loc="upper left", bbox_to_anchor=(1.01, 1.0), alignment="left"
+        )
 
 
 def _floor(rows: list[dict]) -> float:
     """Where the accuracy axis begins: a round number below all points of trained networks."""
     trained = [
-        point["accuracy"] for row, _ in _coloured(rows) for point in row["detail"]["curve"][1:]
+        point["accuracy"] for row, _ in coloured(rows) for point in row["detail"]["curve"][1:]
     ]
     return math.floor(10 * min(trained, default=0)) / 10
 
 
 def _step_parts(rows: list[dict]) -> str:
-    alive = [row for row, _ in _coloured(rows)]
+    alive = [row for row, _ in coloured(rows)]
     figure, axes = plt.subplots(figsize=(9, 1.6 + 0.62 * max(1, len(alive))))
     places = range(len(alive))
     left = [0.0] * len(alive)
@@ -137,10 +152,15 @@ def _step_parts(rows: list[dict]) -> str:
     return _to_svg(figure)
 
 
-def _coloured(rows: list[dict]) -> list[tuple[dict, str]]:
+def coloured(rows: list[dict]) -> list[tuple[dict, str]]:
     """Rows with numbers, each with its own colour."""
     alive = [row for row in rows if row["failed"] is None]
     return [(row, _COLOURS[index % len(_COLOURS)]) for index, row in enumerate(alive)]
+
+
+def marker_of(index: int) -> str:
+    """The marker of the curve that stands in this place."""
+    return _MARKERS[index % len(_MARKERS)]
 
 
 def _to_svg(figure: plt.Figure) -> str:

@@ -80,8 +80,8 @@ check_steps() {
   step "C++ tests, clang 19" ctest --preset clang19 -j "$test_jobs"
   step "clang-tidy" clang_tidy
   # Only the layers that have threads.
-  step "thread sanitizer build" build tsan deltawire_transport_test deltawire_reduce_test
-  step "transport and reduce under the thread sanitizer" ctest --preset tsan -j "$jobs"
+  step "thread sanitizer build" build tsan deltawire_base_test deltawire_transport_test deltawire_reduce_test
+  step "base, transport and reduce under the thread sanitizer" ctest --preset tsan -j "$jobs"
   local program
   # shellcheck disable=SC2046  # target names have no spaces
   step "fuzz build" build fuzz $(fuzz_targets)

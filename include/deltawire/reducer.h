@@ -46,6 +46,11 @@ struct ReducerOptions {
   // `ring` only: false waits for all messages of a hop before it codes the first, and sends none of the next
   // before all are coded, to see what overlapping is worth. The bytes are the same.
   bool pipeline = true;
+
+  // Threads that code a message, the calling one included: 1 to 64, of this rank alone. The bytes are the
+  // same for any number. `gcomp` uses them, 16,384 values a task; the other codecs are as fast as memory is,
+  // or nearly, and stay with one.
+  int threads = 1;
 };
 
 // Thread rule: one thread at a time.
@@ -108,7 +113,8 @@ class Reducer {
 };
 
 // Makes a reducer from "pattern(codec-spec)" or "codec-spec" (the codec's default pattern).
-// Errors: those of make_codec; kInvalidArgument for an unknown pattern (lists the known ones).
+// Errors: those of make_codec; kInvalidArgument for an unknown pattern (lists the known ones) or a
+// number of threads out of range.
 Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const ReducerOptions& options = {});
 
 // One ordered communication thread over a Reducer: buckets are begun in the order of submission, up to a few

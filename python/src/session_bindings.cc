@@ -88,12 +88,15 @@ void make_mesh(MeshOptions* self, int rank, const std::vector<Address>& endpoint
   new (self) MeshOptions(std::move(mesh));
 }
 
-void make_reducer_options(ReducerOptions* self, std::uint64_t min_elements, std::string_view revert) {
+void make_reducer_options(ReducerOptions* self, std::uint64_t min_elements, std::string_view revert,
+                          int threads) {
   if (revert != "fold" && revert != "exact") {
     raise({ErrorCode::kInvalidArgument,
            "revert='" + std::string(revert) + "' is unknown; use 'fold' or 'exact'"});
   }
-  new (self) ReducerOptions{{min_elements}, revert == "exact" ? Revert::kExact : Revert::kFold};
+  new (self) ReducerOptions{.policy = {min_elements},
+                            .revert = revert == "exact" ? Revert::kExact : Revert::kFold,
+                            .threads = threads};
 }
 
 std::unique_ptr<Session> open_session(OpenListener& listener, const MeshOptions& mesh,
@@ -220,8 +223,9 @@ void bind_mesh(nb::module_& module) {
 
 void bind_reports(nb::module_& module) {
   nb::class_<ReducerOptions>(module, "ReducerOptions", "How residuals and small tensors are treated.")
-      .def("__init__", &make_reducer_options, "min_elements"_a, "revert"_a,
-           "Tensors below min_elements travel uncompressed; revert: 'fold' or 'exact'.");
+      .def("__init__", &make_reducer_options, "min_elements"_a, "revert"_a, "threads"_a = 1,
+           "Tensors below min_elements travel uncompressed; revert: 'fold' or 'exact'; threads: that code a "
+           "message.");
   nb::class_<Step>(module, "Step", "Where in training a bucket stands.")
       .def(
           "__init__",

@@ -274,6 +274,13 @@ TEST(Arguments, AreChecked) {
     EXPECT_EQ(reducer_of("fp32")->finish().error().code, ErrorCode::kState);
     EXPECT_EQ(reducer_of("fp32")->advance().error().code, ErrorCode::kState);
   });
+  for (const int threads : {-1, 0, 65}) {
+    ReducerOptions options;
+    options.threads = threads;
+    const auto refused = make_reducer("gcomp", options);
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find("threads=" + std::to_string(threads)), std::string::npos);
+  }
   EXPECT_EQ(make_reducer("rnig(fp32)").error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(make_reducer("direct(fp33)").error().code, ErrorCode::kUnknownCodec);
   EXPECT_EQ(make_reducer("direct(fp32").error().code, ErrorCode::kInvalidArgument);

@@ -125,8 +125,8 @@ void GatherExchange::publish() {
 
 class GatherReducer final : public PatternReducer {
  public:
-  explicit GatherReducer(std::vector<std::unique_ptr<Channel>> channels)
-      : PatternReducer({"gather", "DWGATHER"}, std::move(channels)) {}
+  GatherReducer(std::vector<std::unique_ptr<Channel>> channels, int threads)
+      : PatternReducer({"gather", "DWGATHER"}, std::move(channels), threads) {}
 
   Status mask_sent(std::string_view name, std::span<float> momentum) const override {
     return channel(0).mask_sent(name, 0, momentum);
@@ -175,7 +175,7 @@ Result<std::unique_ptr<Reducer>> make_gather_reducer(std::string_view codec_spec
                                                      const ReducerOptions& options) {
   auto channels = make_channels(codec_spec, options, {options.revert});
   if (!channels) return forward_error(channels);
-  return std::make_unique<GatherReducer>(std::move(*channels));
+  return std::make_unique<GatherReducer>(std::move(*channels), options.threads);
 }
 
 }  // namespace deltawire

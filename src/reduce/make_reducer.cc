@@ -9,6 +9,8 @@
 namespace deltawire {
 namespace {
 
+constexpr int kMaxThreads = 64;
+
 struct Pattern {
   std::string_view name;
   Result<std::unique_ptr<Reducer>> (*make)(std::string_view codec_spec, const ReducerOptions& options);
@@ -56,6 +58,10 @@ Result<Report> Reducer::all_reduce_pairs(std::span<const Named>, std::vector<Pai
 }
 
 Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const ReducerOptions& options) {
+  if (options.threads < 1 || options.threads > kMaxThreads) {
+    return fail(ErrorCode::kInvalidArgument, "threads=" + std::to_string(options.threads) + " must be 1 to " +
+                                                 std::to_string(kMaxThreads));
+  }
   const Result<Split> parts = split(spec);
   if (!parts) return forward_error(parts);
   for (const Pattern& pattern : kPatterns) {

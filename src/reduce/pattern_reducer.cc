@@ -67,6 +67,7 @@ std::unique_ptr<BucketExchange> PatternReducer::obtain_bucket() {
 
 Status PatternReducer::launch(std::unique_ptr<BucketExchange> bucket, std::span<const Named> tensors,
                               const Step& step, Transport& transport, Deadline deadline) {
+  const Workers::Lent lent(workers_.get());
   bucket->open(tensors, step, transport, deadline);
   buckets_.push_back(std::move(bucket));
   if (Status started = buckets_.back()->start(); !started) return give_up(transport, started.error());
@@ -75,6 +76,7 @@ Status PatternReducer::launch(std::unique_ptr<BucketExchange> bucket, std::span<
 
 // Moves the oldest bucket that can be moved; false when all of them wait for awaited_.
 Result<bool> PatternReducer::move_one() {
+  const Workers::Lent lent(workers_.get());
   awaited_.clear();
   for (const auto& bucket : buckets_) {
     if (bucket->complete()) continue;

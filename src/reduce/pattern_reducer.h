@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/workers.h"
 #include "reduce/bucket_exchange.h"
 
 namespace deltawire {
@@ -30,9 +31,11 @@ class PatternReducer : public Reducer {
   Status load(Bytes state) override;
 
  protected:
-  // One or two channels, all of one codec.
-  PatternReducer(PatternInfo info, std::vector<std::unique_ptr<Channel>> channels)
-      : info_(info), channels_(std::move(channels)) {}
+  // One or two channels, all of one codec; threads as in ReducerOptions.
+  PatternReducer(PatternInfo info, std::vector<std::unique_ptr<Channel>> channels, int threads)
+      : info_(info),
+        channels_(std::move(channels)),
+        workers_(threads > 1 ? std::make_unique<Workers>(threads) : nullptr) {}
 
   virtual std::unique_ptr<BucketExchange> make_bucket() = 0;
   // A new one, or one of an earlier step with its memory.
@@ -56,6 +59,7 @@ class PatternReducer : public Reducer {
 
   PatternInfo info_;
   std::vector<std::unique_ptr<Channel>> channels_;
+  std::unique_ptr<Workers> workers_;                       // null: one thread
   std::deque<std::unique_ptr<BucketExchange>> buckets_;    // in flight, oldest first
   std::vector<std::unique_ptr<BucketExchange>> finished_;  // of the open step: their sends may be under way
   std::vector<std::unique_ptr<BucketExchange>> spare_;

@@ -231,8 +231,9 @@ Result<Progress> RingExchange::move() {
 
 class RingReducer final : public PatternReducer {
  public:
-  RingReducer(std::vector<std::unique_ptr<Channel>> channels, bool pipeline)
-      : PatternReducer({"ring", "DWRING\r\n"}, std::move(channels)), pipeline_(pipeline) {}
+  RingReducer(std::vector<std::unique_ptr<Channel>> channels, const ReducerOptions& options)
+      : PatternReducer({"ring", "DWRING\r\n"}, std::move(channels), options.threads),
+        pipeline_(options.pipeline) {}
 
   Status mask_sent(std::string_view, std::span<float>) const override {
     return fail(ErrorCode::kInvalidArgument,
@@ -254,7 +255,7 @@ Result<std::unique_ptr<Reducer>> make_ring_reducer(std::string_view codec_spec,
                                                    const ReducerOptions& options) {
   auto channels = make_channels(codec_spec, options, {Revert::kExact, Revert::kExact});
   if (!channels) return forward_error(channels);
-  return std::make_unique<RingReducer>(std::move(*channels), options.pipeline);
+  return std::make_unique<RingReducer>(std::move(*channels), options);
 }
 
 }  // namespace deltawire

@@ -17,10 +17,11 @@ std::vector<float> long_tensor(int rank, std::size_t count) {
   return values;
 }
 
-std::vector<float> reduced(const ReducerOptions& options, std::size_t count, std::uint64_t* bytes_sent) {
+std::vector<float> reduced(const char* spec, const ReducerOptions& options, std::size_t count,
+                           std::uint64_t* bytes_sent) {
   std::vector<std::vector<float>> results(2);
   run_ranks(2, {}, [&](int rank, Transport& transport) {
-    const auto reducer = reducer_of("ring(bf16)", options);
+    const auto reducer = reducer_of(spec, options);
     std::vector<float> values = long_tensor(rank, count);
     const Named tensor{"w", {values.data(), count, DType::kF32}, 0};
     const auto report =
@@ -39,8 +40,21 @@ TEST(Ring, PipeliningChangesNothing) {
   in_turn.pipeline = false;
   std::uint64_t bytes = 0;
   std::uint64_t bytes_in_turn = 0;
-  EXPECT_EQ(reduced({}, kCount, &bytes), reduced(in_turn, kCount, &bytes_in_turn));
+  EXPECT_EQ(reduced("ring(bf16)", {}, kCount, &bytes),
+            reduced("ring(bf16)", in_turn, kCount, &bytes_in_turn));
   EXPECT_EQ(bytes, bytes_in_turn);
+}
+
+TEST(Ring, ThreadsChangeNothing) {
+  constexpr std::size_t kCount = 2 * kRingPieceElements + 17;
+  ReducerOptions three;
+  three.threads = 3;
+  std::uint64_t bytes = 0;
+  std::uint64_t bytes_of_three = 0;
+  for (const char* spec : {"ring(gcomp)", "gather(gcomp)", "direct(gcomp:cut=6)"}) {
+    EXPECT_EQ(reduced(spec, {}, kCount, &bytes), reduced(spec, three, kCount, &bytes_of_three)) << spec;
+    EXPECT_EQ(bytes, bytes_of_three) << spec;
+  }
 }
 
 TEST(Ring, SendsTwoTensorsLessTheOwnShare) {

@@ -71,6 +71,7 @@ def test_a_spec_that_is_wrong_everywhere():
         (("fp32", {"revert": "undo"}), "undo"),
         (("fp32", {"min_elements": -1}), "min_elements"),
         (("fp32", {"link": 100}), "LinkShape"),
+        (("fp32", {"threads": 0}), "threads"),
     ],
 )
 def test_a_rank_that_cant_register_tells_the_others(bad, says):

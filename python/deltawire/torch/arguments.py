@@ -9,13 +9,16 @@ from deltawire import _core
 from deltawire.errors import DTypeError, make_error
 
 
-def reducer_options(min_elements: int, revert: str) -> _core.ReducerOptions:
-    """How residuals and small tensors are treated; raises InvalidArgumentError."""
+def reducer_options(min_elements: int, revert: str, threads: int) -> _core.ReducerOptions:
+    """How residuals and small tensors are treated, and by how many threads; raises
+    InvalidArgumentError.
+    """
     if not isinstance(min_elements, int) or isinstance(min_elements, bool) or min_elements < 0:
         raise make_error(
             "InvalidArgument", f"min_elements={min_elements!r} must be a whole number, 0 or more"
         )
-    return _core.ReducerOptions(min_elements, str(revert))
+    check_positive("threads", threads)
+    return _core.ReducerOptions(min_elements, str(revert), threads)
 
 
 def check_link(link: _core.LinkShape | None) -> None:

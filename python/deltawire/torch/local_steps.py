@@ -60,6 +60,7 @@ class LocalSteps:
             family ("exp_avg"); second moments ("exp_avg_sq") aren't momentum.
         bucket_bytes: parameters are exchanged in buckets of about this size, so that one is encoded
             while another is on its way; equal on all ranks.
+        threads: as for `register`.
         group: the process group, default: the world. One rank alone is fine: its changes pass
             through the codec, and nothing through a network.
 
@@ -100,6 +101,7 @@ class LocalSteps:
         mask_momentum: bool = True,
         momentum: Sequence[str] = DEFAULT_MOMENTUM,
         bucket_bytes: int = _BUCKET_BYTES,
+        threads: int = 1,
         group: dist.ProcessGroup | None = None,
     ) -> None:
         if not dist.is_initialized():
@@ -116,7 +118,7 @@ class LocalSteps:
             self._timeout_ms = arguments.timeout_in_ms(timeout)
             # "fold" would put a failed round's changes into the residual; but they are still in
             # the weights, and would count twice.
-            options = arguments.reducer_options(min_elements, "exact")
+            options = arguments.reducer_options(min_elements, "exact", threads)
             arguments.check_link(link)
             arguments.check_positive("bucket_bytes", bucket_bytes)
             self.spec = _core.canonical_spec(reducer)

@@ -26,6 +26,7 @@ def register(
     interface: str | None = None,
     link: _core.LinkShape | None = None,
     revert: str = "fold",
+    threads: int = 1,
 ) -> Hook:
     """Makes a DDP model exchange its gradients through deltawire; called once on every rank.
 
@@ -41,6 +42,7 @@ def register(
         link: a token bucket on this rank's traffic, to see how a thinner line would do.
         revert: of a step that fails, "fold" (its gradient stays in the residual) or "exact" (the
             residual goes back to what it was; costs a second buffer).
+        threads: that code this rank's messages, 1 to 64; "gcomp" makes use of more than one.
 
     Returns:
         The hook: metrics, state for checkpoints, the typed error when training fails, close().
@@ -58,7 +60,7 @@ def register(
     with bootstrap.Meeting(group) as meeting:
         names = _parameter_names(ddp_model)
         timeout_ms = arguments.timeout_in_ms(timeout)
-        options = arguments.reducer_options(min_elements, revert)
+        options = arguments.reducer_options(min_elements, revert, threads)
         source = _significance_source(optimizer, spec, names)
         arguments.check_link(link)
         meeting.settings = _settings_text(spec, min_elements, meeting.place[1], source)

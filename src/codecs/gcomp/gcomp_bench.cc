@@ -3,9 +3,11 @@
 //   gcomp_bench [COUNT [GRADIENT SIGNIFICANCE]]     raw little-endian float32 files
 //
 // Every round trip is verified before it is timed. Speed is the ratio to memcpy of the same array, both
-// alternating in one loop, in processor time; the median of the ratios stands in the table.
+// alternating in one loop, in processor time; the median of the ratios stands in the table. Below it, what
+// several threads are worth, by the clock on the wall (nothing else should run).
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -15,9 +17,11 @@
 #include <iterator>
 #include <numbers>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/random.h"
+#include "base/workers.h"
 #include "deltawire/codec.h"
 
 namespace deltawire {
@@ -123,6 +127,49 @@ void measure(const Input& input, const char* spec) {
       ratio(accumulate));
 }
 
+double wall_seconds_of(const auto& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// One thread and `threads`, in turn; the bytes of both are compared.
+void measure_threads(const std::vector<float>& values, int threads) {
+  const auto codec = make_codec("gcomp");
+  if (!codec) std::abort();
+  const TensorView part{values.data(), values.size(), DType::kF32};
+  const Sizes sizes = (*codec)->sizes(part);
+  std::vector<std::byte> payload(sizes.payload_bytes);
+  std::vector<std::byte> scratch(sizes.scratch_bytes);
+  std::vector<std::uint32_t> ends(sizes.chunks);
+  std::vector<float> back(values.size());
+  Workers workers(threads);
+  std::vector<std::byte> first;
+  std::vector<double> encode;
+  std::vector<double> decode;
+  for (int round = 0; round <= kRounds; ++round) {
+    double encode_s[2];
+    double decode_s[2];
+    for (const int several : {0, 1}) {
+      const Workers::Lent lent(several == 1 ? &workers : nullptr);
+      EncodedPart part_s;
+      encode_s[several] =
+          wall_seconds_of([&] { part_s = (*codec)->encode(part, {}, {payload, ends, scratch}).value(); });
+      const PartView view{{payload.data(), part_s.payload_bytes}, {ends.data(), part_s.chunks}, 0};
+      decode_s[several] = wall_seconds_of([&] {
+        (void)(*codec)->decode(view, {back.data(), back.size(), DType::kF32}, Into::kOverwrite, 1);
+      });
+      if (several == 0) first = payload;
+    }
+    if (payload != first) std::abort();
+    if (round == 0) continue;  // it made the memory
+    encode.push_back(encode_s[0] / encode_s[1]);
+    decode.push_back(decode_s[0] / decode_s[1]);
+  }
+  std::printf("%zu values, %d threads against one: encode %.2fx, decode %.2fx\n", values.size(), threads,
+              median(encode), median(decode));
+}
+
 int run(int argc, char** argv) {
   const std::size_t count = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 25'000'000;
   Input normal{"normal", normal_values(count, 1e-3, 1), {}};
@@ -140,6 +187,11 @@ int run(int argc, char** argv) {
   measure(half, "gcomp");
   if (argc > 3) measure({"files", file_values(argv[2]), file_values(argv[3])}, "gcomp");
   if (argc > 2) measure({"files", file_values(argv[2]), {}}, "gcomp");
+  const unsigned cores = std::thread::hardware_concurrency();
+  for (int threads = 2; threads <= static_cast<int>(cores); threads *= 2) {
+    measure_threads(normal.values, threads);
+    measure_threads(normal_values(1'000'000, 1e-3, 1), threads);
+  }
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/workers.h"
 #include "codecs/gcomp/gcomp_chunk_layout.h"
 
 namespace deltawire::gcomp {
@@ -13,10 +14,14 @@ namespace {
 constexpr std::uint32_t kMaxHeadBytes = 1 + kMaxTableBytes + (kMaxBlocks - 1) * kIndexEntryBytes;
 constexpr std::uint64_t kScratchAlignment = 8;
 
-// Cuts the caller's scratch memory, of any alignment, into the arrays of a block of `count` elements.
-BlockParts cut_scratch(MutBytes scratch) noexcept {
+constexpr std::uint64_t kBlockScratchBytes = kBlockElements * (4 + 4) + kWordRoom * 2 + kMantissaRoom;
+static_assert(kBlockScratchBytes % kScratchAlignment == 0);
+
+// The arrays of the caller's scratch memory, of any alignment, that the block in this place works in.
+BlockParts cut_scratch(MutBytes scratch, std::size_t place) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
-  std::byte* at = scratch.data() + (kScratchAlignment - address % kScratchAlignment) % kScratchAlignment;
+  std::byte* at = scratch.data() + (kScratchAlignment - address % kScratchAlignment) % kScratchAlignment +
+                  place * kBlockScratchBytes;
   BlockParts parts;
   parts.values = reinterpret_cast<std::uint32_t*>(at);
   parts.codes = parts.values + kBlockElements;
@@ -123,22 +128,32 @@ std::uint32_t drop_table(const Prologue& prologue, std::uint32_t count, std::uin
   return 1 + count * kValueBytes;
 }
 
-// Blocks one after another into their place behind prologue and index.
+// Codes blocks on all threads that are lent, and writes them one after another into their place behind
+// prologue and index.
 std::uint32_t write_blocks(const Kernels& kernels, const Values& chunk, const EncodeTable& table,
-                           const Prologue& prologue, BlockParts& parts, std::byte* out) {
+                           const Prologue& prologue, MutBytes scratch, std::byte* out) {
   const std::uint32_t blocks = block_count(chunk.count);
   std::byte* index = out + prologue.size;
   std::byte* area = index + (blocks - 1) * kIndexEntryBytes;
   std::uint32_t written = 0;
   std::uint32_t zeros = 0;
   std::uint32_t stored = 0;
+  BlockParts parts[kMaxBlocks];
+  // One thread goes block by block, so that what it writes is still in its cache.
+  const std::uint32_t at_once = Workers::lent() > 1 ? kMaxBlocks : 1;
   for (std::uint32_t block = 0; block < blocks; ++block) {
-    const Values values = block_of(chunk, block);
-    kernels.encode_block(values, table, parts);
-    const BlockMode mode = smallest_mode(parts, values.count);
+    if (block % at_once == 0) {
+      Workers::share(std::min(at_once, blocks - block), [&](std::size_t place) {
+        parts[place] = cut_scratch(scratch, place);
+        kernels.encode_block(block_of(chunk, block + static_cast<std::uint32_t>(place)), table, parts[place]);
+      });
+    }
+    const BlockParts& coded = parts[block % at_once];
+    const std::uint32_t count = block_elements(chunk.count, block);
+    const BlockMode mode = smallest_mode(coded, count);
     zeros += mode == BlockMode::kZeros ? 1 : 0;
     stored += mode == BlockMode::kStored ? 1 : 0;
-    written += write_block(mode, parts, values.count, area + written);
+    written += write_block(mode, coded, count, area + written);
     if (block + 1 < blocks) store_le(index + block * kIndexEntryBytes, written);
   }
   const std::uint32_t bytes = static_cast<std::uint32_t>(area - out) + written;
@@ -172,6 +187,26 @@ Fault decode_plain(const Kernels& kernels, ChunkMode mode, const ChunkBytes& chu
   return Fault::kNone;
 }
 
+// On all threads that are lent. The fault of the first block that has one.
+Fault decode_blocks(const Kernels& kernels, const BlockArea& area, const DecodeTable& table,
+                    const Target& target) {
+  Fault faults[kMaxBlocks];
+  Workers::share(area.count, [&](std::size_t place) {
+    const auto i = static_cast<std::uint32_t>(place);
+    ChunkBytes block;
+    faults[i] = block_bytes(area, i, block);
+    if (faults[i] != Fault::kNone) return;
+    Target part = target;
+    part.slot += i * kBlockElements;
+    part.count = block_elements(target.count, i);
+    faults[i] = decode_one(kernels, block, table, part);
+  });
+  for (std::uint32_t i = 0; i < area.count; ++i) {
+    if (faults[i] != Fault::kNone) return faults[i];
+  }
+  return Fault::kNone;
+}
+
 }  // namespace
 
 std::uint64_t chunk_bound(std::uint64_t count) noexcept {
@@ -182,7 +217,9 @@ std::uint64_t chunk_bound(std::uint64_t count) noexcept {
 
 std::uint64_t scratch_bound(std::uint64_t count) noexcept {
   if (count == 0) return 0;
-  return kScratchAlignment - 1 + kBlockElements * (4 + 4) + kWordRoom * 2 + kMantissaRoom;
+  const std::uint64_t blocks =
+      block_count(static_cast<std::uint32_t>(std::min<std::uint64_t>(count, kChunkElements)));
+  return kScratchAlignment - 1 + blocks * kBlockScratchBytes;
 }
 
 std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, std::byte* out, MutBytes scratch) {
@@ -195,8 +232,8 @@ std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, std::byt
   make_encode_table(choice.lengths, chunk.rule.uniform_level(), table);
   Prologue prologue;
   write_prologue(choice, chunk.rule, prologue);
-  BlockParts parts = cut_scratch(scratch);
-  if (chunk.count > kBlockElements) return write_blocks(kernels, chunk, table, prologue, parts, out);
+  if (chunk.count > kBlockElements) return write_blocks(kernels, chunk, table, prologue, scratch, out);
+  BlockParts parts = cut_scratch(scratch, 0);
   kernels.encode_block(chunk, table, parts);
   return write_single(prologue, parts, chunk.count, out);
 }
@@ -215,15 +252,7 @@ Fault decode_chunk(const Kernels& kernels, const ChunkBytes& chunk, const Target
   BlockArea area;
   const Fault opened = open_blocks(in.at + used, in.bytes - used, block_count(target.count), area);
   if (opened != Fault::kNone) return opened;
-  for (std::uint32_t i = 0; i < area.count; ++i) {
-    ChunkBytes block;
-    if (const Fault fault = block_bytes(area, i, block); fault != Fault::kNone) return fault;
-    Target part = target;
-    part.slot += i * kBlockElements;
-    part.count = block_elements(target.count, i);
-    if (const Fault fault = decode_one(kernels, block, table, part); fault != Fault::kNone) return fault;
-  }
-  return Fault::kNone;
+  return decode_blocks(kernels, area, table, target);
 }
 
 }  // namespace deltawire::gcomp

@@ -1,0 +1,96 @@
+#include "base/workers.h"
+
+#include <atomic>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/float_environment.h"
+
+namespace deltawire {
+namespace {
+
+class Sharing : public ::testing::TestWithParam<int> {};
+
+TEST_P(Sharing, EveryTaskRunsOnceAndHasReturned) {
+  Workers workers(GetParam());
+  const Workers::Lent lent(&workers);
+  EXPECT_EQ(Workers::lent(), GetParam());
+  for (const std::size_t count : {0U, 1U, 2U, 3U, 16U, 1000U}) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<int> runs(count);  // not atomic: the thread sanitizer sees a task that is still running
+      Workers::share(count, [&](std::size_t index) { ++runs[index]; });
+      EXPECT_EQ(std::accumulate(runs.begin(), runs.end(), 0), static_cast<int>(count));
+      for (const int one : runs) EXPECT_EQ(one, 1);
+    }
+  }
+}
+
+TEST_P(Sharing, InsideATaskIsInOrderOnItsThread) {
+  Workers workers(GetParam());
+  const Workers::Lent lent(&workers);
+  std::atomic<int> wrong = 0;
+  Workers::share(8, [&](std::size_t) {
+    const auto self = std::this_thread::get_id();
+    std::size_t last = 0;
+    Workers::share(5, [&](std::size_t index) {
+      wrong += std::this_thread::get_id() != self || index < last ? 1 : 0;
+      last = index;
+    });
+  });
+  // With workers of one thread tasks run as without any.
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_P(Sharing, TasksComputeInTheDefinedFloatingPointMode) {
+  Workers workers(GetParam());
+  const std::uint64_t callers = FloatEnvironment::read_control();
+  FloatEnvironment::write_control(callers | FloatEnvironment::kFlushToZero);
+  std::atomic<int> flushed = 0;
+  {
+    const FloatEnvironment environment;
+    const Workers::Lent lent(&workers);
+    Workers::share(64, [&](std::size_t) {
+      flushed += (FloatEnvironment::read_control() & FloatEnvironment::kFlushToZero) != 0 ? 1 : 0;
+    });
+  }
+  FloatEnvironment::write_control(callers);
+  EXPECT_EQ(flushed, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, Sharing, ::testing::Values(1, 2, 3, 8));
+
+TEST(Workers, SeveralThreadsTakePart) {
+  Workers workers(3);
+  const Workers::Lent lent(&workers);
+  // All three must be inside a task at once; nobody waits longer than it takes the others to wake up.
+  std::atomic<int> inside = 0;
+  Workers::share(3, [&](std::size_t) {
+    ++inside;
+    while (inside < 3) std::this_thread::yield();
+  });
+  EXPECT_EQ(inside, 3);
+}
+
+TEST(Workers, AreLentToOneThreadAndTakenBack) {
+  Workers workers(2);
+  EXPECT_EQ(Workers::lent(), 1);
+  {
+    const Workers::Lent lent(&workers);
+    EXPECT_EQ(Workers::lent(), 2);
+    {
+      const Workers::Lent none(nullptr);
+      EXPECT_EQ(Workers::lent(), 1);
+    }
+    EXPECT_EQ(Workers::lent(), 2);
+    int elsewhere = 0;
+    std::thread([&] { elsewhere = Workers::lent(); }).join();
+    EXPECT_EQ(elsewhere, 1);
+  }
+  EXPECT_EQ(Workers::lent(), 1);
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -183,8 +183,8 @@ Status RingExchange::add_arrival() {
   const Result<Bytes> bytes = take(slot(scatter_, scatter_.taken));
   if (!bytes) return forward_error(bytes);
   load(message);
-  const Status added = decode(scatter_.channel, *bytes, message.parts, {left(), left(), first_slice()},
-                              Into::kAccumulate, 1.0F);
+  Status added = decode(scatter_.channel, *bytes, message.parts, {left(), left(), first_slice()},
+                        Into::kAccumulate, 1.0F);
   if (!added) return added;
   ++scatter_.taken;
   return stop.last_hop ? share_mean(message) : send_sum(message);
@@ -195,8 +195,8 @@ Status RingExchange::apply_arrival() {
   const RingStop stop = gather_.stops[gather_.taken];
   const Result<Bytes> bytes = take(slot(gather_, gather_.taken));
   if (!bytes) return forward_error(bytes);
-  const Status applied = decode(gather_.channel, *bytes, plan_.message(stop).parts,
-                                {left(), stop.partition, second_slice()}, Into::kOverwrite, 1.0F);
+  Status applied = decode(gather_.channel, *bytes, plan_.message(stop).parts,
+                          {left(), stop.partition, second_slice()}, Into::kOverwrite, 1.0F);
   if (!applied) return applied;
   if (!stop.last_hop) {
     if (!pipeline_) ++gather_.held;

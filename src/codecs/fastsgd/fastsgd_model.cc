@@ -124,6 +124,7 @@ int FastsgdModel::threshold(const std::vector<float>& values, float sum) const {
   while (last > 0 && value(sum, last) == 0) --last;
   if (tau >= 0) return last;
   std::vector<float> sorted;
+  sorted.reserve(values.size());
   for (const float x : values) sorted.push_back(std::fabs(x));
   std::sort(sorted.begin(), sorted.end(), std::greater<>());
   const double wanted = std::ceil(static_cast<double>(keep) * static_cast<double>(values.size()));

@@ -83,6 +83,16 @@ Result<std::vector<float>> decode(const Codec& codec, const PartView& in, std::u
   return std::vector<float>(slot.inside().begin(), slot.inside().end());
 }
 
+ErrorCode verdict_of(std::string_view spec, const Encoded& part, std::uint64_t count) {
+  const auto codec = codec_of(spec);
+  const auto code = [](const auto& result) { return result ? kAccepted : result.error().code; };
+  const ErrorCode overwrite = code(decode(*codec, part.view(), count));
+  EXPECT_EQ(code(decode(*codec, part.view(), count, Into::kAccumulate, 2, 1)), overwrite);
+  std::vector<Section> sections;
+  EXPECT_EQ(code(codec->describe(part.view(), count, sections)), overwrite);
+  return overwrite;
+}
+
 Encoded one_chunk(std::vector<int> bytes, std::uint32_t scalar) {
   Encoded part;
   for (const int value : bytes) part.payload.push_back(static_cast<std::byte>(value));

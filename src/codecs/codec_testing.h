@@ -34,6 +34,11 @@ Result<Encoded> encode_view(const Codec& codec, const TensorView& part, std::spa
 Result<std::vector<float>> decode(const Codec& codec, const PartView& in, std::uint64_t count,
                                   Into into = Into::kOverwrite, float scale = 1, float start = 0);
 
+// What decoding `part` gives, kAccepted or its error's code; fails the test where accumulating or describing
+// judge differently.
+inline constexpr ErrorCode kAccepted{};
+ErrorCode verdict_of(std::string_view spec, const Encoded& part, std::uint64_t count);
+
 // One chunk of bytes as a part.
 Encoded one_chunk(std::vector<int> bytes, std::uint32_t scalar);
 

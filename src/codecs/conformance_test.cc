@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/float_environment.h"
 #include "base/random.h"
 #include "codecs/codec_testing.h"
-#include "codecs/float_environment.h"
 
 namespace deltawire {
 namespace {

@@ -148,6 +148,11 @@ EncodedPart write_fixed_ends(std::uint64_t count, std::uint64_t chunk_elements, 
       .payload_bytes = count * element_bytes, .chunks = static_cast<std::uint32_t>(chunks), .scalar = 0};
 }
 
+tl::unexpected<Error> chunk_error(std::string_view codec, ErrorCode code, std::uint64_t chunk,
+                                  std::string_view text) {
+  return fail(code, std::string(codec) + " chunk " + std::to_string(chunk) + ": " + std::string(text));
+}
+
 void add_section(std::vector<Section>& sections, std::string_view name, std::uint64_t bits) {
   if (bits == 0) return;
   const auto at = std::find_if(sections.begin(), sections.end(),

@@ -46,6 +46,17 @@ Sizes fixed_sizes(std::uint64_t count, std::uint64_t chunk_elements, std::uint64
 EncodedPart write_fixed_ends(std::uint64_t count, std::uint64_t chunk_elements, std::uint64_t element_bytes,
                              std::span<std::uint32_t> chunk_ends) noexcept;
 
+// The error of one chunk, "<codec> chunk <number>: <text>".
+tl::unexpected<Error> chunk_error(std::string_view codec, ErrorCode code, std::uint64_t chunk,
+                                  std::string_view text);
+
+// The bytes of one chunk, as the kernels' {at, bytes}. REQUIRES: the chunk index has been checked.
+template <class ChunkBytes>
+ChunkBytes chunk_of(const PartView& in, std::size_t chunk) noexcept {
+  const std::uint32_t begin = chunk == 0 ? 0 : in.chunk_ends[chunk - 1];
+  return {in.payload.data() + begin, in.chunk_ends[chunk] - begin};
+}
+
 // Adds `bits` to the section `name`, which must live as long as the program; 0 bits add nothing.
 void add_section(std::vector<Section>& sections, std::string_view name, std::uint64_t bits);
 

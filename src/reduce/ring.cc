@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "codecs/float_environment.h"
+#include "base/float_environment.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns.h"
 #include "reduce/ring_plan.h"

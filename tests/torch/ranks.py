@@ -24,6 +24,21 @@ _FORKSERVER = multiprocessing.get_context("forkserver")
 _FORKSERVER.set_forkserver_preload(["deltawire.torch", "pytest", "models", "ranks"])
 
 
+def attempted(action):
+    """On a rank: what `action()` raises as (type's name, text, suspect), or None. It must come at
+    once on all ranks, and leave the process group usable."""
+    dist.barrier()
+    began = time.monotonic()
+    try:
+        action()
+        caught = None
+    except Exception as error:
+        caught = (type(error).__name__, str(error), getattr(error, "suspect", None))
+    assert time.monotonic() - began < 10, "it took a timeout, not an answer"
+    dist.barrier()
+    return caught
+
+
 @dataclasses.dataclass
 class Outcome:
     """How a rank ended: `value` it returned, or name and text of what it raised; `after` seconds

@@ -8,12 +8,13 @@ from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.torch import checkpoint, interrupt
 from deltawire.torch.ledger import Ledger
+from deltawire.torch.participant import Participant
 from deltawire.torch.significance import SignificanceSource
 
 _STATE_VERSION = 1
 
 
-class Hook:
+class Hook(Participant):
     """A rank's compressed exchange; made by `register`.
 
     After an error the training loop sees a RuntimeError with the message from `backward()`, and
@@ -121,36 +122,6 @@ class Hook:
             cause = make_error("InvalidArgument", f"{type(cause).__name__}: {cause}", self.rank)
         self._ledger.fail(cause)
         self._session.abort(f"the hook failed on rank {self.rank}: {cause}")
-
-    def interrupted(self) -> None:
-        """Ends the exchange on every rank because of Ctrl-C here."""
-        if not self._session.closed:
-            self._session.abort(f"interrupted on rank {self.rank}")
-
-    @property
-    def last_error(self) -> DeltawireError | None:
-        """The first error, typed; None while all is well."""
-        return self._ledger.last_error
-
-    @property
-    def closed(self) -> bool:
-        """True after `close()`."""
-        return self._session.closed
-
-    @property
-    def step_records(self) -> list[dict]:
-        """Of the latest 4,096 steps, oldest first: dicts of buckets, elements, encode_ms,
-        exchange_ms (waiting for others), decode_ms, bytes_sent (messages, every copy counted) and
-        digest (an int: of the step's means, equal on all ranks)."""
-        return list(self._ledger.records)
-
-    def metrics(self) -> dict:
-        """The last step's record (see `step_records`), the same keys summed over all steps as
-        `total_...`, `steps`, and the links' `traffic_bytes_sent` and `traffic_bytes_received`
-        (transport headers and control messages included)."""
-        sent, received = self._session.traffic()
-        traffic = {"traffic_bytes_sent": sent, "traffic_bytes_received": received}
-        return {**self._ledger.metrics(), **traffic}
 
     def state_dict(self) -> dict:
         """What a checkpoint must keep of this rank; every rank saves its own. Call between steps.

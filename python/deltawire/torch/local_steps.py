@@ -16,6 +16,7 @@ from deltawire.errors import DeltawireError, make_error
 from deltawire.torch import arguments, bootstrap, checkpoint, interrupt
 from deltawire.torch.ledger import Ledger
 from deltawire.torch.momentum import DEFAULT_MOMENTUM, Momentum
+from deltawire.torch.participant import Participant
 from deltawire.torch.weights import Weights, broadcast_model, layout_digest, values_digest
 
 _STATE_VERSION = 1
@@ -24,7 +25,7 @@ _BUCKET_BYTES = 25 << 20
 Steps = int | Callable[[int], int]
 
 
-class LocalSteps:
+class LocalSteps(Participant):
     """A rank's local steps and rounds; made on every rank at the same time.
 
         trainer = deltawire.torch.LocalSteps(model, optimizer, steps=10, reducer="sbc:p=1%")
@@ -225,33 +226,6 @@ class LocalSteps:
             + (f" (it ended with: {error})" if error else ""),
             error.suspect if error else None,
         )
-
-    def interrupted(self) -> None:
-        """Ends the exchange on every rank because of Ctrl-C here."""
-        if not self._session.closed:
-            self._session.abort(f"interrupted on rank {self.rank}")
-
-    @property
-    def last_error(self) -> DeltawireError | None:
-        """The first error, typed; None while all is well."""
-        return self._ledger.last_error
-
-    @property
-    def closed(self) -> bool:
-        """True after `close()` and after a failed round."""
-        return self._session.closed
-
-    @property
-    def step_records(self) -> list[dict]:
-        """Of the latest 4,096 rounds, oldest first: the dicts of `Hook.step_records`, and
-        local_steps."""
-        return list(self._ledger.records)
-
-    def metrics(self) -> dict:
-        """As `Hook.metrics`, where a step is a round: `steps` counts rounds."""
-        sent, received = self._session.traffic()
-        traffic = {"traffic_bytes_sent": sent, "traffic_bytes_received": received}
-        return {**self._ledger.metrics(), **traffic}
 
     def state_dict(self) -> dict:
         """What a checkpoint must keep of this rank, at any point of a round, also after a failed

@@ -1,7 +1,7 @@
 #include "codecs/bf16/bf16.h"
 
+#include "base/float_environment.h"
 #include "codecs/bf16/bf16_ops.h"
-#include "codecs/float_environment.h"
 #include "codecs/part_checks.h"
 
 namespace deltawire {

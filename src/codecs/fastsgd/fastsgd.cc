@@ -9,10 +9,10 @@
 #include <new>
 
 #include "base/checked.h"
+#include "base/float_environment.h"
 #include "codecs/fastsgd/fastsgd_faults.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 #include "codecs/fastsgd/fastsgd_threshold.h"
-#include "codecs/float_environment.h"
 #include "codecs/part_checks.h"
 
 namespace deltawire {
@@ -62,11 +62,6 @@ std::uint64_t sum_or_max(std::uint64_t a, std::uint64_t b) noexcept {
 
 std::uint64_t product_or_max(std::uint64_t a, std::uint64_t b) noexcept {
   return checked_mul(a, b).value_or(std::numeric_limits<std::uint64_t>::max());
-}
-
-ChunkBytes chunk_bytes(const PartView& in, std::size_t chunk) noexcept {
-  const std::uint32_t begin = chunk == 0 ? 0 : in.chunk_ends[chunk - 1];
-  return {in.payload.data() + begin, in.chunk_ends[chunk] - begin};
 }
 
 class Fastsgd final : public Codec {
@@ -164,7 +159,7 @@ class Fastsgd final : public Codec {
     DecodeTarget target;
     if (auto ok = decode_chunks(in, count, target); !ok) return ok;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      const ChunkSections bits = chunk_sections(chunk_bytes(in, i));
+      const ChunkSections bits = chunk_sections(chunk_of<ChunkBytes>(in, i));
       add_section(sections, "chunk heads", bits.head);
       add_section(sections, "values", bits.values);
       add_section(sections, "keys", bits.keys);
@@ -241,7 +236,8 @@ class Fastsgd final : public Codec {
     std::uint64_t pairs = 0;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       Head head;
-      const Fault fault = read_head_ref(chunk_bytes(in, i), i == 0, i + 1 == in.chunk_ends.size(), head);
+      const Fault fault =
+          read_head_ref(chunk_of<ChunkBytes>(in, i), i == 0, i + 1 == in.chunk_ends.size(), head);
       if (fault != Fault::kNone) return fault_status(fault, i);
       pairs += head.pairs;
     }
@@ -264,7 +260,7 @@ class Fastsgd final : public Codec {
                             .dimension = elements};
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       target.is_last = i + 1 == in.chunk_ends.size();
-      const Fault fault = kernels_.decode(chunk_bytes(in, i), rules, target);
+      const Fault fault = kernels_.decode(chunk_of<ChunkBytes>(in, i), rules, target);
       if (fault != Fault::kNone) return fault_status(fault, i);
     }
     return {};

@@ -35,7 +35,7 @@ Status fault_status(Fault fault, std::uint64_t chunk) {
   ErrorCode code = ErrorCode::kCorrupt;
   if (fault == Fault::kTruncated) code = ErrorCode::kTruncated;
   if (fault == Fault::kNoRoom) code = ErrorCode::kOutputTooSmall;
-  return fail(code, "fastsgd chunk " + std::to_string(chunk) + ": " + std::string(fault_text(fault)));
+  return chunk_error("fastsgd", code, chunk, fault_text(fault));
 }
 
 Status bad_key(const TensorView& part, std::uint64_t i) {

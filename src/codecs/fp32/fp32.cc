@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "base/float_environment.h"
 #include "base/little_endian.h"
-#include "codecs/float_environment.h"
 #include "codecs/part_checks.h"
 
 namespace deltawire {

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/checked.h"
-#include "codecs/float_environment.h"
+#include "base/float_environment.h"
 #include "codecs/gcomp/gcomp_chunk.h"
 #include "codecs/part_checks.h"
 
@@ -46,8 +46,8 @@ std::string_view fault_text(Fault fault) noexcept {
 
 Status fault_status(Fault fault, std::uint64_t chunk) {
   if (fault == Fault::kNone) return {};
-  return fail(fault == Fault::kTruncated ? ErrorCode::kTruncated : ErrorCode::kCorrupt,
-              "gcomp chunk " + std::to_string(chunk) + ": " + std::string(fault_text(fault)));
+  const ErrorCode code = fault == Fault::kTruncated ? ErrorCode::kTruncated : ErrorCode::kCorrupt;
+  return chunk_error("gcomp", code, chunk, fault_text(fault));
 }
 
 std::uint32_t chunk_count(std::uint64_t count, std::uint64_t chunk) noexcept {
@@ -59,11 +59,6 @@ Status check_part(const PartView& in, std::uint64_t count) {
   if (in.scalar == 0) return {};
   return fail(ErrorCode::kCorrupt,
               "the part's scalar is " + std::to_string(in.scalar) + ", but gcomp has none");
-}
-
-ChunkBytes chunk_bytes(const PartView& in, std::size_t chunk) noexcept {
-  const std::uint32_t begin = chunk == 0 ? 0 : in.chunk_ends[chunk - 1];
-  return {in.payload.data() + begin, in.chunk_ends[chunk] - begin};
 }
 
 constexpr ParameterInfo kParameters[] = {
@@ -147,7 +142,8 @@ class Gcomp final : public Codec {
                   .accumulate = into == Into::kAccumulate};
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       target.count = chunk_count(out.count, i);
-      if (auto ok = fault_status(decode_chunk(kernels_, chunk_bytes(in, i), target), i); !ok) return ok;
+      if (auto ok = fault_status(decode_chunk(kernels_, chunk_of<ChunkBytes>(in, i), target), i); !ok)
+        return ok;
       target.slot += target.count;
     }
     return {};
@@ -159,7 +155,7 @@ class Gcomp final : public Codec {
     std::vector<Section> found;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const Target target{.slot = values.data(), .count = chunk_count(count, i)};
-      const ChunkBytes chunk = chunk_bytes(in, i);
+      const ChunkBytes chunk = chunk_of<ChunkBytes>(in, i);
       if (auto ok = fault_status(decode_chunk(kernels_, chunk, target), i); !ok) return ok;
       describe_chunk(chunk, target.count, found);
     }

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "codecs/float_environment.h"
+#include "base/float_environment.h"
 #include "codecs/int8/int8_ops.h"
 #include "codecs/part_checks.h"
 #include "codecs/spec_string.h"

@@ -14,6 +14,7 @@ namespace {
 using testing::bits_of;
 using testing::codec_of;
 using testing::Encoded;
+using testing::kAccepted;
 using testing::one_chunk;
 using Ints = std::vector<int>;
 
@@ -114,16 +115,8 @@ TEST(Int8, AccumulatesAndScales) {
             (std::vector<float>{127, -1, 0}));
 }
 
-constexpr ErrorCode kAccepted{};
-
 ErrorCode verdict(const Encoded& part, std::uint64_t count) {
-  const auto codec = codec_of("int8");
-  const auto code = [](const auto& result) { return result ? kAccepted : result.error().code; };
-  const ErrorCode overwrite = code(testing::decode(*codec, part.view(), count));
-  EXPECT_EQ(code(testing::decode(*codec, part.view(), count, Into::kAccumulate, 2, 1)), overwrite);
-  std::vector<Section> sections;
-  EXPECT_EQ(code(codec->describe(part.view(), count, sections)), overwrite);
-  return overwrite;
+  return testing::verdict_of("int8", part, count);
 }
 
 TEST(Int8Refusals, Codes) {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/checked.h"
-#include "codecs/float_environment.h"
+#include "base/float_environment.h"
 #include "codecs/part_checks.h"
 #include "codecs/sbc/sbc_ops.h"
 
@@ -90,10 +90,6 @@ std::string_view fault_text(Fault fault) noexcept {
     case Fault::kTrailingBytes: return "bytes follow an empty chunk";
   }
   return "unknown fault";
-}
-
-tl::unexpected<Error> chunk_error(ErrorCode code, std::size_t chunk, std::string_view text) {
-  return fail(code, "sbc chunk " + std::to_string(chunk) + ": " + std::string(text));
 }
 
 class Sbc final : public Codec {
@@ -227,16 +223,17 @@ class Sbc final : public Codec {
       const ChunkBytes chunk{in.payload.data() + begin, in.chunk_ends[i] - begin};
       const ChunkContent content = kernels_.decode_chunk(chunk, next, target);
       if (content.fault != Fault::kNone) {
-        return chunk_error(content.fault == Fault::kTruncated ? ErrorCode::kTruncated : ErrorCode::kCorrupt,
+        return chunk_error("sbc",
+                           content.fault == Fault::kTruncated ? ErrorCode::kTruncated : ErrorCode::kCorrupt,
                            i, fault_text(content.fault));
       }
       const bool is_last = i + 1 == in.chunk_ends.size();
       if (!is_last && content.positions < kChunkPositions) {
-        return chunk_error(ErrorCode::kCorrupt, i,
+        return chunk_error("sbc", ErrorCode::kCorrupt, i,
                            "fewer than 16384 positions, though another chunk follows");
       }
       if ((content.positions == 0) != (in.scalar == 0)) {
-        return chunk_error(ErrorCode::kCorrupt, i, "a mean without positions, or positions of mean 0");
+        return chunk_error("sbc", ErrorCode::kCorrupt, i, "a mean without positions, or positions of mean 0");
       }
       visit(content, chunk.bytes);
       next = content.next;

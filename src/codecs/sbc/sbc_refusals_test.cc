@@ -10,19 +10,12 @@ namespace {
 
 using testing::bits_of;
 using testing::codec_of;
+using testing::kAccepted;
 using testing::one_chunk;
 using Ints = std::vector<int>;
 
-constexpr ErrorCode kAccepted{};
-
 ErrorCode verdict(const testing::Encoded& part, std::uint64_t count) {
-  const auto codec = codec_of("sbc");
-  const auto code = [](const auto& result) { return result ? kAccepted : result.error().code; };
-  const ErrorCode overwrite = code(testing::decode(*codec, part.view(), count));
-  EXPECT_EQ(code(testing::decode(*codec, part.view(), count, Into::kAccumulate, 2, 1)), overwrite);
-  std::vector<Section> sections;
-  EXPECT_EQ(code(codec->describe(part.view(), count, sections)), overwrite);
-  return overwrite;
+  return testing::verdict_of("sbc", part, count);
 }
 
 ErrorCode verdict(const Ints& bytes, std::uint64_t count, std::uint32_t scalar = bits_of(-1.0F)) {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/checked.h"
-#include "codecs/float_environment.h"
+#include "base/float_environment.h"
 #include "codecs/part_checks.h"
 #include "codecs/threelc/threelc_inspect.h"
 #include "codecs/threelc/threelc_ops.h"
@@ -63,8 +63,8 @@ std::string_view fault_text(Fault fault) noexcept {
 
 Status fault_status(Fault fault, std::uint64_t chunk) {
   if (fault == Fault::kNone) return {};
-  return fail(fault == Fault::kTruncated ? ErrorCode::kTruncated : ErrorCode::kCorrupt,
-              "3lc chunk " + std::to_string(chunk) + ": " + std::string(fault_text(fault)));
+  const ErrorCode code = fault == Fault::kTruncated ? ErrorCode::kTruncated : ErrorCode::kCorrupt;
+  return chunk_error("3lc", code, chunk, fault_text(fault));
 }
 
 class Threelc final : public Codec {
@@ -111,7 +111,7 @@ class Threelc final : public Codec {
                         .accumulate = into == Into::kAccumulate};
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       target.count = chunk_count(out.count, i);
-      const Fault fault = kernels_.decode(chunk_bytes(in, i), target);
+      const Fault fault = kernels_.decode(chunk_of<ChunkBytes>(in, i), target);
       if (fault != Fault::kNone) return fault_status(fault, i);
       target.slot += target.count;
     }
@@ -128,7 +128,7 @@ class Threelc final : public Codec {
                                 .value = 1,
                                 .zeros_only = in.scalar == 0,
                                 .accumulate = false};
-      const ChunkBytes chunk = chunk_bytes(in, i);
+      const ChunkBytes chunk = chunk_of<ChunkBytes>(in, i);
       if (auto ok = fault_status(kernels_.decode(chunk, target), i); !ok) return ok;
       describe_chunk(chunk, found);
     }
@@ -207,11 +207,6 @@ class Threelc final : public Codec {
     if (in.scalar < kInfinityBits && (count > 0 || in.scalar == 0)) return {};
     return fail(ErrorCode::kCorrupt, "3lc: m is " + number_text(std::bit_cast<float>(in.scalar)) +
                                          ", not a finite number >= 0 (0 for an empty part)");
-  }
-
-  static ChunkBytes chunk_bytes(const PartView& in, std::size_t chunk) noexcept {
-    const std::uint32_t begin = chunk == 0 ? 0 : in.chunk_ends[chunk - 1];
-    return {in.payload.data() + begin, in.chunk_ends[chunk] - begin};
   }
 
   Parameters parameters_;

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "base/float_environment.h"
 #include "codecs/codec_testing.h"
-#include "codecs/float_environment.h"
 
 namespace deltawire {
 namespace {

@@ -1,0 +1,47 @@
+"""What every door to an exchange has: its first error, its records, its end by Ctrl-C."""
+
+from deltawire import _core
+from deltawire.errors import DeltawireError
+from deltawire.torch.ledger import Ledger
+
+
+class Participant:
+    """A rank's part in an exchange: a session, and the ledger that its buckets are counted in.
+
+    Thread rule: every member may be called from any thread.
+    """
+
+    rank: int
+    _session: _core.Session
+    _ledger: Ledger
+
+    def interrupted(self) -> None:
+        """Ends the exchange on every rank because of Ctrl-C here."""
+        if not self._session.closed:
+            self._session.abort(f"interrupted on rank {self.rank}")
+
+    @property
+    def last_error(self) -> DeltawireError | None:
+        """The first error, typed; None while all is well."""
+        return self._ledger.last_error
+
+    @property
+    def closed(self) -> bool:
+        """True after `close()`, and where a failure closes by itself (`LocalSteps`) after one."""
+        return self._session.closed
+
+    @property
+    def step_records(self) -> list[dict]:
+        """Of the latest 4,096 steps (of `LocalSteps`: rounds), oldest first: dicts of buckets,
+        elements, encode_ms, exchange_ms (waiting for others), decode_ms, bytes_sent (messages,
+        every copy counted) and digest (an int: of the step's means, equal on all ranks); of a
+        round local_steps, too."""
+        return list(self._ledger.records)
+
+    def metrics(self) -> dict:
+        """The last step's record (see `step_records`), the same keys summed over all steps as
+        `total_...`, `steps` (of `LocalSteps`: rounds), and the links' `traffic_bytes_sent` and
+        `traffic_bytes_received` (transport headers and control messages included)."""
+        sent, received = self._session.traffic()
+        traffic = {"traffic_bytes_sent": sent, "traffic_bytes_received": received}
+        return {**self._ledger.metrics(), **traffic}

@@ -34,6 +34,7 @@ struct Report {
   std::uint64_t bytes_sent = 0;  // messages, every copy counted; transport headers not
   std::uint64_t element_count = 0;
   std::uint64_t digest = 0;  // of the step's means so far; after the last bucket equal on all ranks
+  std::uint64_t standing_step = kNoStep;  // the last step that counts on every rank, perhaps this one
 };
 
 struct ReducerOptions {
@@ -55,9 +56,12 @@ struct ReducerOptions {
 
 // Thread rule: one thread at a time.
 //
-// Failure rule: when begin or finish returns an error, the step's residuals have been reverted on this rank,
-// the transport aborted (so every rank fails, by the deadline at the latest, and names the suspect), and
-// the tensors of buckets not yet finished are untouched. The reducer may go on with a new transport.
+// Failure rule: when begin or finish returns an error, the step's residuals have been reverted on this rank and
+// on every other that lives, the transport aborted (so every rank fails, by the deadline at the latest, and
+// names the suspect), and the tensors of buckets not yet finished are untouched. Error::standing_step is the
+// last step that counts, the same on every rank that lives; docs/commit.md has the rule and its limits. A step
+// whose finish returned its Report counts, and a failure after that is an error of the next one. The reducer
+// may go on with a new transport.
 class Reducer {
  public:
   virtual ~Reducer() = default;

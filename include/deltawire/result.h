@@ -36,15 +36,21 @@ enum class ErrorCode : std::uint16_t {
   kIo = 19,                 // a file can't be read or written
 };
 
+inline constexpr ErrorCode kLastErrorCode = ErrorCode::kIo;
+
 // The enumerator's name without its k, e.g. "PeerLost"; "Unknown" for a number outside the enum.
 std::string_view error_code_name(ErrorCode code) noexcept;
 
 inline constexpr int kNoSuspect = -1;
+inline constexpr std::uint64_t kNoStep = ~std::uint64_t{0};
 
 struct Error {
   ErrorCode code = ErrorCode::kInvalidArgument;
   std::string message;       // one line: what was wrong, where, and what to do
   int suspect = kNoSuspect;  // the rank that caused it, where one is known
+  // Where an exchange failed: the last step that counts, for every rank that lives (docs/commit.md); kNoStep
+  // where none does yet, and for errors of other calls.
+  std::uint64_t standing_step = kNoStep;
 };
 
 template <class T>

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
@@ -20,6 +21,21 @@ using Tag = std::uint64_t;
 
 // A posted send or receive. 0 is no operation.
 enum class Handle : std::uint64_t { kNone = 0 };
+
+// What a rank says of a step that it has completed: it holds all of the step's results, and these.
+struct Ballot {
+  std::uint64_t step = 0;
+  std::uint64_t digest = 0;  // of the results
+  std::uint32_t epoch = 0;
+
+  bool operator==(const Ballot&) const = default;
+};
+
+// Which step counts (docs/commit.md).
+struct Standing {
+  std::uint64_t step = kNoStep;  // the last one that every rank voted for alike; kNoStep before the first
+  std::vector<int> unheard;      // after a failure: ranks that could not be asked where they stand
+};
 
 // Bytes that crossed this rank's links since the start, message headers and control messages included.
 struct Traffic {
@@ -65,6 +81,25 @@ class Transport {
   // Ends the wait_any that is running, or else the next one, as soon as it begins. One wake ends one
   // wait_any.
   virtual void wake() noexcept = 0;
+
+  // How long a wait may last beyond its deadline for a rank that answers, and has not arrived where this rank
+  // waits for it: it evaluates, or loads data. 0, as at first: not at all. Ranks that don't answer are not
+  // waited for, and neither are messages of ranks that have arrived.
+  virtual void set_arrival_timeout(std::chrono::milliseconds timeout) = 0;
+
+  // This rank begins a bucket of this step. The others learn from it, when they ask, whether a rank that they
+  // wait for has arrived; and the first call, like one that does not go on with the next step, is compared:
+  // ranks whose steps go on elsewhere fail with kMismatch.
+  virtual void arrive(std::uint64_t step) = 0;
+
+  // Votes for a step, and waits for everybody's ballots: all of them, in rank order. When they are alike the
+  // step counts. When the mesh fails meanwhile, the ranks that live settle whether the step counts, alike on
+  // all of them (docs/commit.md): these ballots, if it does; else the error, whose standing_step is the step
+  // before. One vote at a time. Passing the deadline is kTimeout as in wait(); settling may take 2 s more.
+  virtual Result<std::vector<Ballot>> vote(const Ballot& ballot, Deadline deadline) = 0;
+
+  // Final after a failure, unless a vote of this rank is still waiting.
+  virtual Standing standing() const = 0;
 
   // Fails every wait of every rank with `error`; error.suspect kNoSuspect means this rank itself.
   // The first call (here or on another rank) wins; later ones change nothing.

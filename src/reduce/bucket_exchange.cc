@@ -19,6 +19,7 @@ void BucketExchange::open(std::span<const Named> tensors, const Step& step, Tran
   step_ = step;
   transport_ = &transport;
   deadline_ = deadline;
+  time_allowed_ = deadline - Clock::now();
   report_ = Report{};
   complete_ = false;
   sends_.clear();
@@ -45,16 +46,8 @@ void BucketExchange::publish() {
   }
 }
 
-Status BucketExchange::collect_sends() {
-  const Stopwatch timer(report_.exchange_seconds);
-  for (Handle& handle : sends_) {
-    const auto sent = transport_->wait(std::exchange(handle, Handle::kNone), deadline_);
-    if (!sent) return forward_error(sent);
-  }
-  return {};
-}
-
 void BucketExchange::drain() {
+  const Stopwatch timer(report_.exchange_seconds);
   for (Incoming& receive : receives_) {
     if (receive.handle == Handle::kNone) continue;
     (void)transport_->wait(std::exchange(receive.handle, Handle::kNone), deadline_);

@@ -90,14 +90,15 @@ class BucketExchange {
   // Gives the staged means to the caller.
   virtual void publish();
 
-  // Waits for all sends. When the transport has failed, the error, once no buffer is used any more.
-  Status collect_sends();
-  // Waits for everything posted, so that the memory is free. REQUIRES: the transport has failed.
+  // Waits for everything posted, so that the memory is free. REQUIRES: the transport has failed, or all is
+  // received and only sends can be left.
   void drain();
 
   const Step& step() const noexcept { return step_; }
   Transport& transport() const noexcept { return *transport_; }
   Deadline deadline() const noexcept { return deadline_; }
+  // The time that the bucket may take begins anew.
+  void restart_clock() noexcept { deadline_ = Clock::now() + time_allowed_; }
   Report& report() noexcept { return report_; }
   bool complete() const noexcept { return complete_; }
   void set_complete() noexcept { complete_ = true; }
@@ -149,6 +150,7 @@ class BucketExchange {
   Step step_;
   Transport* transport_ = nullptr;
   Deadline deadline_;
+  Clock::duration time_allowed_{};
   Report report_;
   bool complete_ = false;
   std::deque<Incoming> receives_;  // a deque, so that references stay

@@ -68,6 +68,7 @@ std::unique_ptr<BucketExchange> PatternReducer::obtain_bucket() {
 Status PatternReducer::launch(std::unique_ptr<BucketExchange> bucket, std::span<const Named> tensors,
                               const Step& step, Transport& transport, Deadline deadline) {
   const Workers::Lent lent(workers_.get());
+  transport.arrive(step.number);
   bucket->open(tensors, step, transport, deadline);
   buckets_.push_back(std::move(bucket));
   if (Status started = buckets_.back()->start(); !started) return give_up(transport, started.error());
@@ -92,7 +93,12 @@ Result<bool> PatternReducer::move_one() {
 // The time counts for the oldest bucket; it ends before the bucket can.
 Status PatternReducer::wait_for_any(BucketExchange& oldest) {
   const Stopwatch timer(oldest.report().exchange_seconds);
-  return oldest.transport().wait_any(awaited_, oldest.deadline());
+  Status ended = oldest.transport().wait_any(awaited_, oldest.deadline());
+  // A rank that came late was waited for: what the buckets may take counts from its arrival.
+  if (ended && Clock::now() >= oldest.deadline()) {
+    for (const auto& bucket : buckets_) bucket->restart_clock();
+  }
+  return ended;
 }
 
 Result<bool> PatternReducer::advance() {
@@ -116,11 +122,11 @@ Status PatternReducer::vote_and_collect(BucketExchange& last) {
     const Stopwatch timer(last.report().exchange_seconds);
     if (Status s = vote(last.step(), digest_, last.transport(), last.deadline()); !s) return s;
   }
-  // Nobody votes before having received all, so these sends are over; the waits only collect them.
-  for (const auto& earlier : finished_) {
-    if (Status s = earlier->collect_sends(); !s) return s;
-  }
-  return last.collect_sends();
+  // Nobody votes before having received all, so these sends are over; the waits only collect them. The step
+  // counts, and a failure that comes now is the next step's.
+  for (const auto& earlier : finished_) earlier->drain();
+  last.drain();
+  return {};
 }
 
 Result<Report> PatternReducer::finish() {
@@ -137,6 +143,7 @@ Result<Report> PatternReducer::finish() {
     if (Status s = vote_and_collect(bucket); !s) return give_up(bucket.transport(), s.error());
   }
   bucket.publish();
+  bucket.report().standing_step = bucket.transport().standing().step;
   const Report report = bucket.report();
   finished_.push_back(std::move(buckets_.front()));
   buckets_.pop_front();
@@ -156,6 +163,7 @@ tl::unexpected<Error> PatternReducer::give_up(Transport& transport, Error error)
   for (const auto& bucket : buckets_) bucket->drain();
   for (const auto& bucket : finished_) bucket->drain();
   revert();
+  say_which_step_stands(error, transport);
   return tl::unexpected<Error>(std::move(error));
 }
 

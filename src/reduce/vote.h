@@ -1,5 +1,5 @@
 // The vote that ends a step: every rank tells every other that it has all of the step's means, and their
-// digest. Only when all have said so, with one digest, is the step committed.
+// digest. Only when all have said so, with one digest, does the step count (docs/commit.md).
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,16 @@
 
 namespace deltawire {
 
-// The tag of a message of `slice` in `step`; 0xFFFF is the vote.
-inline constexpr std::uint16_t kVoteSlice = 0xFFFF;
+// The tag of a message of `slice` in `step`.
 inline constexpr Tag tag_of(const Step& step, std::uint16_t slice) noexcept {
   return (step.number << 16) | slice;
 }
 
-// Errors: those of the transport; kMismatch when digests differ: the suspect is a rank in the minority, and
+// Errors: those of Transport::vote; kMismatch when digests differ: the suspect is a rank in the minority, and
 // the message lists all of them.
 Status vote(const Step& step, std::uint64_t digest, Transport& transport, Deadline deadline);
+
+// Completes the error of a failed step: its standing_step, and the same in words.
+void say_which_step_stands(Error& error, const Transport& transport);
 
 }  // namespace deltawire

@@ -12,17 +12,112 @@ namespace {
 constexpr std::uint32_t kMagic = 0x43445744;  // "DWDC" on the wire
 constexpr std::size_t kCrcAt = 4;
 constexpr std::size_t kKindAt = 8;
-constexpr std::size_t kTextLengthAt = 10;
-constexpr std::size_t kCodeAt = 12;
-constexpr std::size_t kRankAt = 16;
-constexpr std::size_t kOriginAt = 20;
+constexpr std::size_t kContentBytesAt = 10;
 constexpr std::uint32_t kNoRank = 0xFFFFFFFF;
 
-std::optional<int> rank_from_wire(std::uint32_t value, int world_size) noexcept {
-  if (value == kNoRank) return -1;
-  if (value >= static_cast<std::uint32_t>(world_size)) return std::nullopt;
-  return static_cast<int>(value);
-}
+class ContentWriter {
+ public:
+  explicit ContentWriter(std::vector<std::byte>& out) : out_(out) {}
+
+  template <class T>
+  void number(T value) {
+    const std::size_t at = out_.size();
+    out_.resize(at + sizeof value);
+    store_le(out_.data() + at, value);
+  }
+  void rank(int rank) { number(rank < 0 ? kNoRank : static_cast<std::uint32_t>(rank)); }
+  void bytes(Bytes bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
+  void ballot(const Ballot& ballot) {
+    number(ballot.step);
+    number(ballot.digest);
+    number(ballot.epoch);
+  }
+
+  void operator()(const Abort& abort) {
+    number(static_cast<std::uint16_t>(abort.code));
+    number(std::uint16_t{0});
+    rank(abort.suspect);
+    rank(abort.origin);
+    bytes(std::as_bytes(std::span(abort.text)).first(std::min(abort.text.size(), kControlTextMax)));
+  }
+  void operator()(const Waiting& waiting) {
+    rank(waiting.rank);
+    number(waiting.place);
+  }
+  void operator()(const Goodbye& goodbye) { number(goodbye.decided); }
+  void operator()(const Here& here) { number(here.place); }
+  void operator()(const Start& start) { number(start.step); }
+  void operator()(const Vote& vote) {
+    number(vote.number);
+    ballot(vote.ballot);
+  }
+  void operator()(const SettleRound& round) {
+    number(round.number);
+    number(round.known.decided);
+    number(static_cast<std::uint8_t>(round.known.split));
+    ballot(round.known.ballot);
+    bytes(round.known.voters.bytes());
+    bytes(round.absent.bytes());
+  }
+  void operator()(const Verdict& verdict) { number(verdict.decided); }
+
+ private:
+  std::vector<std::byte>& out_;
+};
+
+// Reads a content; whole() tells whether it had all that was asked for, and nothing more.
+class ContentReader {
+ public:
+  ContentReader(Bytes content, int world_size) : rest_(content), world_size_(world_size) {}
+
+  template <class T>
+  T number() {
+    if (rest_.size() < sizeof(T)) return broken<T>();
+    const T value = load_le<T>(rest_.data());
+    rest_ = rest_.subspan(sizeof(T));
+    return value;
+  }
+  int rank() {
+    const auto value = number<std::uint32_t>();
+    if (value == kNoRank) return -1;
+    if (value >= static_cast<std::uint32_t>(world_size_)) return broken<int>();
+    return static_cast<int>(value);
+  }
+  RankSet ranks() {
+    RankSet set(world_size_);
+    if (rest_.size() < set.bytes().size()) return broken<RankSet>();
+    std::copy_n(rest_.begin(), set.bytes().size(), set.bytes().begin());
+    rest_ = rest_.subspan(set.bytes().size());
+    for (int rank = world_size_; rank < static_cast<int>(8 * set.bytes().size()); ++rank) {
+      if (set.has(rank)) broken_ = true;
+    }
+    return set;
+  }
+  Ballot ballot() { return {number<std::uint64_t>(), number<std::uint64_t>(), number<std::uint32_t>()}; }
+  void zero(std::uint16_t value) { broken_ = broken_ || value != 0; }
+  bool flag() {
+    const auto value = number<std::uint8_t>();
+    broken_ = broken_ || value > 1;
+    return value == 1;
+  }
+  Bytes all(std::size_t at_most) {
+    if (rest_.size() > at_most) return broken<Bytes>();
+    return std::exchange(rest_, {});
+  }
+  bool whole() const noexcept { return !broken_ && rest_.empty(); }
+
+ private:
+  template <class T>
+  T broken() {
+    broken_ = true;
+    rest_ = {};
+    return T{};
+  }
+
+  Bytes rest_;
+  int world_size_;
+  bool broken_ = false;
+};
 
 // A peer's text goes into logs and exceptions: it stays one printable line.
 std::string printable(Bytes bytes) {
@@ -35,20 +130,63 @@ std::string printable(Bytes bytes) {
   return text;
 }
 
+Abort read_abort(ContentReader& reader) {
+  Abort abort;
+  const auto code = reader.number<std::uint16_t>();
+  const bool known = code >= static_cast<std::uint16_t>(ErrorCode::kInvalidArgument) &&
+                     code <= static_cast<std::uint16_t>(kLastErrorCode);
+  abort.code = known ? static_cast<ErrorCode>(code) : ErrorCode::kAborted;
+  reader.zero(reader.number<std::uint16_t>());
+  abort.suspect = reader.rank();
+  abort.origin = reader.rank();
+  abort.text = printable(reader.all(kControlTextMax));
+  return abort;
+}
+
+SettleRound read_round(ContentReader& reader) {
+  SettleRound round;
+  round.number = reader.number<std::uint32_t>();
+  round.known.decided = reader.number<std::uint64_t>();
+  round.known.split = reader.flag();
+  round.known.ballot = reader.ballot();
+  round.known.voters = reader.ranks();
+  round.absent = reader.ranks();
+  return round;
+}
+
+// A kind is a number on the wire: its place in the variant, counted from 1.
+std::optional<ControlMessage> read_content(std::uint8_t kind, ContentReader& reader) {
+  switch (kind) {
+    case 1: return read_abort(reader);
+    case 2: {
+      const int rank = reader.rank();
+      return Waiting{rank, reader.number<std::uint64_t>()};
+    }
+    case 3: return Goodbye{reader.number<std::uint64_t>()};
+    case 4: return Here{reader.number<std::uint64_t>()};
+    case 5: return Start{reader.number<std::uint64_t>()};
+    case 6: {
+      const auto number = reader.number<std::uint64_t>();
+      return Vote{number, reader.ballot()};
+    }
+    case 7: return read_round(reader);
+    case 8: return Verdict{reader.number<std::uint64_t>()};
+    default: return std::nullopt;
+  }
+}
+
 }  // namespace
 
 void append_control_message(const ControlMessage& message, std::vector<std::byte>& out) {
-  const std::size_t text_bytes = std::min(message.text.size(), kControlTextMax);
   const std::size_t start = out.size();
-  out.resize(start + kControlHeaderBytes + text_bytes);
+  out.resize(start + kControlHeaderBytes);
+  ContentWriter writer(out);
+  std::visit(writer, message);
   std::byte* at = out.data() + start;
+  const std::size_t content = out.size() - start - kControlHeaderBytes;
   store_le(at, kMagic);
-  at[kKindAt] = static_cast<std::byte>(message.kind);
-  store_le(at + kTextLengthAt, static_cast<std::uint16_t>(text_bytes));
-  store_le(at + kCodeAt, static_cast<std::uint16_t>(message.code));
-  store_le(at + kRankAt, message.rank < 0 ? kNoRank : static_cast<std::uint32_t>(message.rank));
-  store_le(at + kOriginAt, message.origin < 0 ? kNoRank : static_cast<std::uint32_t>(message.origin));
-  if (text_bytes > 0) std::memcpy(at + kControlHeaderBytes, message.text.data(), text_bytes);
+  at[kKindAt] = static_cast<std::byte>(message.index() + 1);
+  store_le(at + kContentBytesAt, static_cast<std::uint16_t>(content));
   store_le(at + kCrcAt, crc32c(Bytes(out).subspan(start + kKindAt)));
 }
 
@@ -58,10 +196,10 @@ bool ControlParser::feed(Bytes bytes, std::vector<ControlMessage>& messages) {
     std::memcpy(held_.data() + held_bytes_, bytes.data(), take);
     held_bytes_ += take;
     bytes = bytes.subspan(take);
-    if (damaged_ || held_bytes_ < kControlHeaderBytes) continue;
+    if (held_bytes_ < kControlHeaderBytes) continue;
     // Checked before the length is used, so that a foreign stream is refused at its first header.
     if (load_le<std::uint32_t>(held_.data()) != kMagic ||
-        load_le<std::uint16_t>(held_.data() + kTextLengthAt) > kControlTextMax) {
+        load_le<std::uint16_t>(held_.data() + kContentBytesAt) > kControlContentMax) {
       damaged_ = true;
       break;
     }
@@ -79,28 +217,15 @@ bool ControlParser::feed(Bytes bytes, std::vector<ControlMessage>& messages) {
 
 std::size_t ControlParser::needed() const noexcept {
   if (held_bytes_ < kControlHeaderBytes) return kControlHeaderBytes;
-  return kControlHeaderBytes + load_le<std::uint16_t>(held_.data() + kTextLengthAt);
+  return kControlHeaderBytes + load_le<std::uint16_t>(held_.data() + kContentBytesAt);
 }
 
 std::optional<ControlMessage> ControlParser::parse(Bytes whole) const {
   if (load_le<std::uint32_t>(whole.data() + kCrcAt) != crc32c(whole.subspan(kKindAt))) return std::nullopt;
-  ControlMessage message;
-  const auto kind = static_cast<std::uint8_t>(whole[kKindAt]);
-  if (kind < static_cast<std::uint8_t>(ControlMessage::Kind::kAbort) ||
-      kind > static_cast<std::uint8_t>(ControlMessage::Kind::kGoodbye)) {
-    return std::nullopt;
-  }
-  message.kind = static_cast<ControlMessage::Kind>(kind);
-  const auto code = load_le<std::uint16_t>(whole.data() + kCodeAt);
-  const bool known = code >= static_cast<std::uint16_t>(ErrorCode::kInvalidArgument) &&
-                     code <= static_cast<std::uint16_t>(ErrorCode::kIo);
-  message.code = known ? static_cast<ErrorCode>(code) : ErrorCode::kAborted;
-  const auto rank = rank_from_wire(load_le<std::uint32_t>(whole.data() + kRankAt), world_size_);
-  const auto origin = rank_from_wire(load_le<std::uint32_t>(whole.data() + kOriginAt), world_size_);
-  if (!rank || !origin) return std::nullopt;
-  message.rank = *rank;
-  message.origin = *origin;
-  message.text = printable(whole.subspan(kControlHeaderBytes));
+  if (whole[kKindAt + 1] != std::byte{0}) return std::nullopt;
+  ContentReader reader(whole.subspan(kControlHeaderBytes), world_size_);
+  std::optional<ControlMessage> message = read_content(static_cast<std::uint8_t>(whole[kKindAt]), reader);
+  if (!reader.whole()) return std::nullopt;
   return message;
 }
 

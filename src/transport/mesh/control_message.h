@@ -1,44 +1,84 @@
 // Control messages: small news between ranks, on streams of their own so that they never queue behind
-// data. 24 bytes, little-endian, then `text length` bytes of text:
+// data. A header of 12 bytes, little-endian, then the content:
 //
 //   0  u32  magic
-//   4  u32  CRC-32C of bytes 8 to the end of the text
+//   4  u32  CRC-32C of bytes 8 to the end of the content
 //   8  u8   kind
 //   9  u8   0
-//  10  u16  text length, <= 512
-//  12  u16  error code (abort)
-//  14  u16  0
-//  16  u32  rank: the suspect (abort), or the one waited for (waiting); 0xFFFFFFFF for none
-//  20  u32  origin: the rank that failed first (abort); else 0xFFFFFFFF
+//  10  u16  bytes of the content, <= 4096
+//
+// Contents; a rank is u32, 0xFFFFFFFF for none, a set of ranks one bit a rank, lowest first, 0 to whole bytes:
+//
+//   1 abort    u16 error code, u16 0, rank suspect, rank origin, text of at most 512 bytes
+//   2 waiting  rank, u64 place
+//   3 goodbye  u64 ballots that count
+//   4 here     u64 place
+//   5 start    u64 step
+//   6 vote     u64 number, ballot: u64 step, u64 digest, u32 epoch
+//   7 round    u32 number, u64 decided, u8 split, ballot, set of voters, set of the absent
+//   8 verdict  u64 ballots that count
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
+#include "transport/mesh/agreement.h"
 
 namespace deltawire {
 
-struct ControlMessage {
-  enum class Kind : std::uint8_t {
-    kAbort = 1,    // the mesh has failed: code, rank (suspect), origin, text
-    kWaiting = 2,  // the sender has been waiting for `rank` for a while; rank -1: no longer
-    kGoodbye = 3,  // the sender leaves, and nothing is wrong
-  };
-  Kind kind = Kind::kGoodbye;
+// The mesh has failed.
+struct Abort {
   ErrorCode code = ErrorCode::kAborted;
-  int rank = -1;
-  int origin = -1;
+  int suspect = -1;
+  int origin = -1;  // the rank that failed first
   std::string text;
+
+  bool operator==(const Abort&) const = default;
 };
 
-inline constexpr std::size_t kControlHeaderBytes = 24;
+// The sender has been waiting for `rank` for a while (-1: no longer), at its `place` (see Here): and asks
+// everybody to answer with Here.
+struct Waiting {
+  int rank = -1;
+  std::uint64_t place = 0;
+
+  bool operator==(const Waiting&) const = default;
+};
+
+// The sender leaves, and nothing is wrong.
+struct Goodbye {
+  std::uint64_t decided = 0;
+
+  bool operator==(const Goodbye&) const = default;
+};
+
+// The sender lives, and has begun so many buckets.
+struct Here {
+  std::uint64_t place = 0;
+
+  bool operator==(const Here&) const = default;
+};
+
+// The sender's steps go on from this one, and not from the one after its last.
+struct Start {
+  std::uint64_t step = 0;
+
+  bool operator==(const Start&) const = default;
+};
+
+using ControlMessage = std::variant<Abort, Waiting, Goodbye, Here, Start, Vote, SettleRound, Verdict>;
+
+inline constexpr std::size_t kControlHeaderBytes = 12;
+inline constexpr std::size_t kControlContentMax = 4096;
 inline constexpr std::size_t kControlTextMax = 512;
+// So that two sets of ranks fit in a message.
+inline constexpr int kWorldMax = 15000;
 
 // Appends the encoding to `out`; a longer text is cut.
 void append_control_message(const ControlMessage& message, std::vector<std::byte>& out);
@@ -57,7 +97,7 @@ class ControlParser {
   std::size_t needed() const noexcept;
 
   int world_size_;
-  std::array<std::byte, kControlHeaderBytes + kControlTextMax> held_{};
+  std::array<std::byte, kControlHeaderBytes + kControlContentMax> held_{};
   std::size_t held_bytes_ = 0;
   bool damaged_ = false;
 };

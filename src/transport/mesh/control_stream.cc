@@ -1,17 +1,26 @@
 #include "transport/mesh/control_stream.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 
 namespace deltawire {
 namespace {
 
 constexpr std::size_t kUnsentMax = std::size_t{64} << 10;
+// At most so much at once, and then a pause.
+constexpr std::size_t kReadBytesMax = std::size_t{16} << 10;
+constexpr std::chrono::milliseconds kReadPause{1};
+
+bool may_be_dropped(const ControlMessage& message) noexcept {
+  return std::holds_alternative<Waiting>(message) || std::holds_alternative<Here>(message);
+}
 
 }  // namespace
 
 void ControlStream::send(const ControlMessage& message) {
   if (end_ != End::kOpen || send_broken_) return;
-  if (message.kind == ControlMessage::Kind::kWaiting && unsent_.size() > kUnsentMax) return;
+  if (may_be_dropped(message) && unsent_.size() > kUnsentMax) return;
   append_control_message(message, unsent_);
   flush();
 }
@@ -33,7 +42,13 @@ void ControlStream::flush() noexcept {
 
 void ControlStream::receive(std::vector<ControlMessage>& messages) {
   std::array<std::byte, 2048> buffer;
+  std::size_t left = kReadBytesMax;
+  read_at_ = kNever;
   while (end_ == End::kOpen) {
+    if (left == 0) {
+      read_at_ = Clock::now() + kReadPause;
+      return;
+    }
     const IoResult result = link_->recv(buffer);
     if (result.kind == IoResult::Kind::kWouldBlock) return;
     if (result.kind != IoResult::Kind::kOk) {
@@ -43,6 +58,7 @@ void ControlStream::receive(std::vector<ControlMessage>& messages) {
     } else if (result.bytes < buffer.size()) {
       return;
     }
+    left -= std::min(left, result.bytes);
   }
 }
 

@@ -10,11 +10,16 @@ namespace {
 constexpr std::chrono::milliseconds kFarewellTime{2000};
 // While others are already announcing, a wait that lasts this long is worth announcing too.
 constexpr std::chrono::milliseconds kPromptAnnouncement{20};
+// In which a rank that lives answers, on however busy a machine.
+constexpr std::chrono::milliseconds kAnswerTime{1000};
 
 }  // namespace
 
 Engine::Engine(int rank, std::vector<PeerLinks> links, GuardedFd wake)
-    : rank_(rank), wake_(std::move(wake)), waits_(static_cast<int>(links.size())) {
+    : rank_(rank),
+      wake_(std::move(wake)),
+      waits_(static_cast<int>(links.size())),
+      agreement_(rank, static_cast<int>(links.size())) {
   const int world_size = static_cast<int>(links.size());
   peers_.resize(links.size());
   for (int i = 0; i < world_size; ++i) {
@@ -103,7 +108,7 @@ Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
   Lock lock(mutex_);
   Operation* operation = find(handle);
   if (operation == nullptr) {
-    if (failure_) return tl::unexpected<Error>(*failure_);
+    if (failure_) return tl::unexpected<Error>(told_failure());
     if (handle == Handle::kNone) return std::uint64_t{0};
     return deltawire::fail(ErrorCode::kState, "wait: no such operation, or it was waited for before");
   }
@@ -114,7 +119,7 @@ Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
   block(lock, waiter);
   const std::uint64_t length = operation->length;
   operations_.erase(static_cast<std::uint64_t>(handle));
-  if (failure_) return tl::unexpected<Error>(*failure_);
+  if (failure_) return tl::unexpected<Error>(told_failure());
   return length;
 }
 
@@ -143,7 +148,7 @@ Status Engine::wait_any(std::span<const Handle> handles, Deadline deadline) {
     block(lock, waiter);
   }
   wake_due_ = false;
-  if (failure_) return tl::unexpected<Error>(*failure_);
+  if (failure_) return tl::unexpected<Error>(told_failure());
   return {};
 }
 
@@ -163,33 +168,76 @@ bool Engine::has_ended(const Waiter& waiter) const noexcept {
 // Until the wait has ended or the mesh has failed, perhaps because of this very wait.
 void Engine::block(Lock& lock, Waiter& waiter) {
   if (failure_ || has_ended(waiter)) return;
-  waiter.announce_at = waiter.began_at + std::max(waiter.deadline - waiter.began_at, Clock::duration{0}) / 2;
+  waiter.span = std::max(waiter.deadline - waiter.began_at, Clock::duration{0});
+  waiter.announce_at = waiter.began_at + waiter.span / 2;
   if (waits_.anyone_waits()) {
     waiter.announce_at = std::min(waiter.announce_at, waiter.began_at + kPromptAnnouncement);
   }
   waiters_.push_back(&waiter);
   waiter.operation->waiter = &waiter.changed;
   for (Operation* other : waiter.others) other->waiter = &waiter.changed;
-  Peer& awaited = peer(waiter.operation->peer);
+  wait_on(lock, waiter);
+  waiter.operation->waiter = nullptr;
+  for (Operation* other : waiter.others) other->waiter = nullptr;
+  std::erase(waiters_, &waiter);
+  if (waiter.announced) update_announcement();
+}
+
+void Engine::wait_on(Lock& lock, Waiter& waiter) {
   while (!failure_ && !has_ended(waiter)) {
     const Deadline now = Clock::now();
+    const Peer& awaited = peer(waiter.operation->peer);
     if (awaited.is_hopeless(*waiter.operation)) {
       fail_left(awaited);
     } else if (now >= waiter.deadline) {
-      fail_timeout(waiter);
+      if (!extend(waiter)) fail_timeout(waiter);
     } else if (!waiter.announced && now >= waiter.announce_at) {
       waiter.announced = true;
-      update_announcement();
+      ask(waiter);
     } else {
       const Deadline wake_at =
           waiter.announced ? waiter.deadline : std::min(waiter.deadline, waiter.announce_at);
       waiter.changed.wait_until(lock, wake_at);
     }
   }
-  waiter.operation->waiter = nullptr;
-  for (Operation* other : waiter.others) other->waiter = nullptr;
-  std::erase(waiters_, &waiter);
-  if (waiter.announced) update_announcement();
+}
+
+// Tells the others whom this rank waits for; whoever lives answers.
+void Engine::ask(Waiter& waiter) {
+  waiter.asked_at = Clock::now();
+  announced_ = WaitGraph::kNobody;  // said again, even if it is the same
+  update_announcement();
+}
+
+// The deadline has passed: whether the wait may go on, because the rank that everybody waits for answers, and
+// is only late.
+bool Engine::extend(Waiter& waiter) {
+  each_peer([this](Peer& peer) { read_control(peer); });
+  if (failure_ || has_ended(waiter)) return true;
+  const Deadline now = Clock::now();
+  if (arrival_timeout_.count() == 0) return false;
+  const WaitGraph::Verdict verdict = waits_.follow(rank_, waiter.operation->peer);
+  if (verdict.cycle) return false;
+  Peer& suspect = peer(verdict.suspect);
+  if (waiter.asked_at == kNever) {
+    waiter.announced = true;
+    ask(waiter);
+  }
+  if (!answers(suspect, waiter)) {
+    // Asked so late that the answer may still be on its way.
+    if (now - waiter.asked_at >= kAnswerTime) return false;
+    waiter.deadline = waiter.asked_at + kAnswerTime;
+    return true;
+  }
+  const bool is_late = suspect.place < place_;
+  if (is_late && now - waiter.began_at >= arrival_timeout_) return false;
+  // Where it has arrived since it was asked last, its messages get the time that they have otherwise.
+  if (!is_late && !suspect.was_late) return false;
+  suspect.was_late = is_late;
+  waiter.deadline = now + std::max<Clock::duration>(waiter.span, kAnswerTime);
+  if (is_late) waiter.deadline = std::min(waiter.deadline, waiter.began_at + arrival_timeout_);
+  ask(waiter);
+  return true;
 }
 
 void Engine::abort(const Error& error) noexcept {

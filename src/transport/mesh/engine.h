@@ -19,6 +19,7 @@
 
 #include "deltawire/transport.h"
 #include "transport/fork_guard.h"
+#include "transport/mesh/agreement.h"
 #include "transport/mesh/operation.h"
 #include "transport/mesh/peer.h"
 #include "transport/mesh/wait_graph.h"
@@ -41,6 +42,10 @@ class Engine {
   bool done(Handle handle);
   Status wait_any(std::span<const Handle> handles, Deadline deadline);
   void wake();
+  void set_arrival_timeout(std::chrono::milliseconds timeout);
+  void arrive(std::uint64_t step);
+  Result<std::vector<Ballot>> vote(const Ballot& ballot, Deadline deadline);
+  Standing standing();
   void abort(const Error& error) noexcept;
 
  private:
@@ -53,8 +58,10 @@ class Engine {
     std::span<Operation* const> others = {};  // any of these ends the wait too
     bool heeds_wake = false;
     Deadline began_at = Clock::now();
-    Deadline announce_at{};  // when to tell the others whom this rank waits for
+    Clock::duration span{};  // that the deadline left at first
+    Deadline announce_at{};  // when to tell the others whom this rank waits for, and to ask who is there
     bool announced = false;
+    Deadline asked_at = kNever;  // when they were asked last
     std::condition_variable changed{};
   };
 
@@ -63,6 +70,9 @@ class Engine {
   Operation* find(Handle handle) const noexcept;
   void block(Lock& lock, Waiter& waiter);
   bool has_ended(const Waiter& waiter) const noexcept;
+  void wait_on(Lock& lock, Waiter& waiter);
+  void ask(Waiter& waiter);
+  bool extend(Waiter& waiter);
   Peer& peer(int rank) noexcept { return *peers_[static_cast<std::size_t>(rank)]; }
   template <class Visit>
   void each_peer(Visit visit) {
@@ -89,15 +99,27 @@ class Engine {
   bool may_leave();
   bool all_flushed();
 
+  // engine_vote.cc: what the ranks agree on
+  void on_agreement(Peer& peer, const AgreementMessage& message);
+  void on_start(Peer& peer, const Start& start);
+  void compare_start(const Peer& peer);
+  void heed_agreement();
+  void settle_on(Lock& lock, Waiter& waiter);
+  Error told_failure() const;
+
   // engine_failure.cc: what can go wrong, and who is to blame
   void read_control(Peer& peer);
   void on_control(Peer& peer, const ControlMessage& message);
-  void on_abort(Peer& peer, const ControlMessage& message);
+  void on_goodbye(Peer& peer, const Goodbye& goodbye);
+  void on_waiting(Peer& peer, const Waiting& waiting);
+  void on_abort(const Peer& peer, const Abort& abort);
   void on_data_lost(Peer& peer, int error);
-  void fail(Error error, int origin);
+  void fail(Error error, int origin, int silent = kNoSuspect);
   void fail_lost(Peer& peer, int error);
   void fail_left(const Peer& peer);
   void fail_timeout(const Waiter& waiter);
+  bool answers(const Peer& peer, const Waiter& waiter) const noexcept;
+  std::string what_is_due(const Operation& operation) const;
   void broadcast(const ControlMessage& message);
   void update_announcement();
   void announce_all_waits();
@@ -116,6 +138,17 @@ class Engine {
   int announced_ = WaitGraph::kNobody;
   std::optional<Error> failure_;
   std::vector<ControlMessage> news_;  // read_control's, kept for its memory
+  std::chrono::milliseconds arrival_timeout_{0};
+  Agreement agreement_;
+  Operation* vote_ = nullptr;  // the open one
+  Ballot ballot_;              // of this rank, cast last
+  std::uint64_t standing_step_ = kNoStep;
+  Deadline settle_by_ = kNever;
+  std::uint64_t place_ = 0;  // buckets begun
+  std::uint32_t starts_ = 0;
+  std::uint64_t start_step_ = 0;
+  std::uint64_t last_step_ = 0;
+  bool step_is_open_ = false;  // begun, and not voted for
 
   std::vector<pollfd> polls_;  // the eventfd, then the entries of each peer
   std::size_t first_served_ = 0;

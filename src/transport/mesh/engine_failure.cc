@@ -21,9 +21,13 @@ void Engine::read_control(Peer& peer) {
   std::vector<ControlMessage> news = std::move(news_);
   news.clear();
   peer.control.receive(news);
+  if (!news.empty()) peer.heard_at = Clock::now();
   for (const ControlMessage& message : news) on_control(peer, message);
   news_ = std::move(news);
-  if (peer.control.end() == ControlStream::End::kOpen || failure_) return;
+  if (peer.control.end() == ControlStream::End::kOpen) return;
+  agreement_.on_lost(peer.rank);
+  heed_agreement();
+  if (failure_) return;
   if (peer.control.end() == ControlStream::End::kDamaged) {
     fail({ErrorCode::kCorrupt,
           "control stream from " + rank_name(peer.rank) + " is damaged; check the network and its machine",
@@ -35,39 +39,47 @@ void Engine::read_control(Peer& peer) {
 }
 
 void Engine::on_control(Peer& peer, const ControlMessage& message) {
-  switch (message.kind) {
-    case ControlMessage::Kind::kAbort: on_abort(peer, message); return;
-    case ControlMessage::Kind::kWaiting:
-      waits_.set(peer.rank, message.rank);
-      // Deadlines differ, so that the first to pass half of its own may be the first to end: whoever waits
-      // answers at once, or he would be taken for the one that everybody waits for.
-      if (message.rank != WaitGraph::kNobody) announce_all_waits();
-      return;
-    case ControlMessage::Kind::kGoodbye:
-      peer.said_goodbye = true;
-      peer.verdict_at = kNever;
-      waits_.set(peer.rank, WaitGraph::kNobody);
-      notify_waiters();
-      return;
-  }
+  if (const auto* vote = std::get_if<Vote>(&message)) return on_agreement(peer, *vote);
+  if (const auto* round = std::get_if<SettleRound>(&message)) return on_agreement(peer, *round);
+  if (const auto* verdict = std::get_if<Verdict>(&message)) return on_agreement(peer, *verdict);
+  if (const auto* abort = std::get_if<Abort>(&message)) return on_abort(peer, *abort);
+  if (const auto* waiting = std::get_if<Waiting>(&message)) return on_waiting(peer, *waiting);
+  if (const auto* start = std::get_if<Start>(&message)) return on_start(peer, *start);
+  if (const auto* goodbye = std::get_if<Goodbye>(&message)) return on_goodbye(peer, *goodbye);
+  peer.place = std::get<Here>(message).place;
 }
 
-void Engine::on_abort(Peer& peer, const ControlMessage& message) {
-  if (failure_) return;
-  const int origin = message.origin < 0 ? peer.rank : message.origin;
-  const int suspect = message.rank < 0 ? origin : message.rank;
-  fail({message.code, message.text, suspect}, origin);
+void Engine::on_waiting(Peer& peer, const Waiting& waiting) {
+  peer.place = waiting.place;
+  waits_.set(peer.rank, waiting.rank);
+  if (waiting.rank == WaitGraph::kNobody) return;
+  peer.control.send(Here{place_});
+  // Deadlines differ, so that the first to pass half of its own may be the first to end: whoever waits
+  // answers at once, or he would be taken for the one that everybody waits for.
+  announce_all_waits();
 }
 
-// The first error wins; all others learn it from here, even if its origin can't reach them.
-void Engine::fail(Error error, int origin) {
+void Engine::on_goodbye(Peer& peer, const Goodbye& goodbye) {
+  peer.said_goodbye = true;
+  peer.verdict_at = kNever;
+  waits_.set(peer.rank, WaitGraph::kNobody);
+  agreement_.on_left(peer.rank, goodbye.decided);
+  heed_agreement();
+  notify_waiters();
+}
+
+void Engine::on_abort(const Peer& peer, const Abort& abort) {
   if (failure_) return;
-  ControlMessage news;
-  news.kind = ControlMessage::Kind::kAbort;
-  news.code = error.code;
-  news.rank = error.suspect;
-  news.origin = origin;
-  news.text = error.message;
+  const int origin = abort.origin < 0 ? peer.rank : abort.origin;
+  const int suspect = abort.suspect < 0 ? origin : abort.suspect;
+  fail({abort.code, abort.text, suspect}, origin);
+}
+
+// The first error wins; all others learn it from here, even if its origin can't reach them. `silent` is a rank
+// that answers nobody.
+void Engine::fail(Error error, int origin, int silent) {
+  if (failure_) return;
+  const Abort news{error.code, error.suspect, origin, error.message};
   if (origin != rank_ && !error.message.starts_with(rank_name(origin) + " ")) {
     error.message = rank_name(origin) + " reports: " + error.message;
   }
@@ -76,8 +88,12 @@ void Engine::fail(Error error, int origin) {
     peer.sender.clear();
     peer.receiver.clear();
   });
-  notify_waiters();
   broadcast(news);
+  RankSet absent(static_cast<int>(peers_.size()));
+  if (silent != kNoSuspect) absent.add(silent);
+  agreement_.fail(absent);
+  heed_agreement();
+  notify_waiters();
   wake_io_thread();
 }
 
@@ -119,25 +135,49 @@ void Engine::fail_left(const Peer& peer) {
        rank_);
 }
 
+bool Engine::answers(const Peer& peer, const Waiter& waiter) const noexcept {
+  return waiter.asked_at != kNever && peer.heard_at >= waiter.asked_at;
+}
+
+std::string Engine::what_is_due(const Operation& operation) const {
+  const std::string name = rank_name(operation.peer);
+  switch (operation.kind) {
+    case Operation::Kind::kSend: return name + " to take a message";
+    case Operation::Kind::kReceive: return "a message of " + name;
+    case Operation::Kind::kVote: break;
+  }
+  return "the vote of " + name;
+}
+
 void Engine::fail_timeout(const Waiter& waiter) {
   // This rank itself may have been the frozen one: the verdict of the others is then here already.
   each_peer([this](Peer& peer) { read_control(peer); });
-  if (failure_) return;
+  if (failure_ || has_ended(waiter)) return;
   const Operation& operation = *waiter.operation;
   const WaitGraph::Verdict verdict = waits_.follow(rank_, operation.peer);
+  const Peer& suspect = peer(verdict.suspect);
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - waiter.began_at);
-  std::string message =
-      rank_name(rank_) + " waited " + std::to_string(waited.count()) + " ms for " +
-      rank_name(operation.peer) +
-      (operation.kind == Operation::Kind::kSend ? " to take a message; " : " to send one; ");
+  std::string message = rank_name(rank_) + " waited " + std::to_string(waited.count()) + " ms for " +
+                        what_is_due(operation) + "; ";
+  const bool silent = waiter.asked_at != kNever && !answers(suspect, waiter);
   if (verdict.cycle) {
     message +=
         verdict.chain + ": the ranks wait for each other in a circle, so do they all run the same steps?";
   } else {
     if (!verdict.chain.empty()) message += verdict.chain + "; ";
-    message += rank_name(verdict.suspect) + " waits for nobody: frozen, stuck or busy, see its own log";
+    message += rank_name(verdict.suspect) + " waits for nobody: ";
+    if (silent) {
+      message += "it answers nothing, so it is frozen or cut off";
+    } else if (suspect.place < place_) {
+      message += "it answers, but has not arrived at this step; if that may take so long, allow it more time "
+                 "(arrival_timeout), else";
+    } else {
+      message += "frozen, stuck or busy, or the time (timeout) is too short for the link;";
+    }
+    message += " see its own log";
   }
-  fail({ErrorCode::kTimeout, std::move(message), verdict.suspect}, rank_);
+  fail({ErrorCode::kTimeout, std::move(message), verdict.suspect}, rank_,
+       silent ? verdict.suspect : kNoSuspect);
 }
 
 void Engine::broadcast(const ControlMessage& message) {
@@ -154,15 +194,15 @@ void Engine::update_announcement() {
   }
   if (target == announced_ || failure_) return;
   announced_ = target;
-  ControlMessage news;
-  news.kind = ControlMessage::Kind::kWaiting;
-  news.rank = target;
-  broadcast(news);
+  broadcast(Waiting{target, place_});
 }
 
 void Engine::announce_all_waits() {
-  for (Waiter* waiter : waiters_) waiter->announced = true;
-  update_announcement();
+  for (Waiter* waiter : waiters_) {
+    if (waiter->announced) continue;
+    waiter->announced = true;
+    ask(*waiter);
+  }
 }
 
 void Engine::notify_waiters() noexcept {

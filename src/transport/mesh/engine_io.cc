@@ -63,11 +63,11 @@ Engine::PeerPolls Engine::polls_of(std::size_t rank) noexcept {
 // An entry that waits for nothing is left out: a hang-up would make the poll return for ever.
 Deadline Engine::prepare_peer(Peer& peer, PeerPolls polls) {
   if (peer.control.end() == ControlStream::End::kOpen) {
-    polls[kControlIn] = {peer.control.link().fd(), POLLIN, 0};
+    if (peer.control.read_at() == kNever) polls[kControlIn] = {peer.control.link().fd(), POLLIN, 0};
     if (peer.control.has_unsent()) polls[kControlOut] = {peer.control.link().send_fd(), POLLOUT, 0};
   }
-  if (failure_) return kNever;
-  Deadline wake_at = std::min(peer.pump_at, peer.verdict_at);
+  if (failure_) return peer.control.read_at();
+  Deadline wake_at = std::min({peer.pump_at, peer.verdict_at, peer.control.read_at()});
   if (peer.wants_receive()) {
     if (peer.receive_again) return Deadline{};
     if (peer.receive_at == kNever) polls[kDataIn] = {peer.data->fd(), POLLIN, 0};
@@ -109,7 +109,7 @@ void Engine::serve_all() {
 }
 
 void Engine::serve(Peer& peer, PeerPolls polls) {
-  if (is_ready(polls[kControlIn])) read_control(peer);
+  if (is_ready(polls[kControlIn]) || peer.control.read_at() <= Clock::now()) read_control(peer);
   if (is_ready(polls[kControlOut])) peer.control.flush();
   if (failure_) return;
   const Deadline now = Clock::now();
@@ -165,11 +165,7 @@ bool Engine::may_leave() {
     each_peer([&sending](Peer& peer) { sending = sending || (peer.wants_send() && !peer.said_goodbye); });
     if (sending && !failure_ && !overdue) return false;
     farewell_said_ = true;
-    if (!failure_) {
-      ControlMessage goodbye;
-      goodbye.kind = ControlMessage::Kind::kGoodbye;
-      broadcast(goodbye);
-    }
+    if (!failure_) broadcast(Goodbye{agreement_.decided()});
   }
   return overdue || all_flushed();
 }

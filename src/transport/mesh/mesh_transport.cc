@@ -4,6 +4,14 @@
 
 namespace deltawire {
 
+namespace {
+
+tl::unexpected<Error> forked() {
+  return fail(ErrorCode::kState, "a transport can't be used in a forked child; connect a new one there");
+}
+
+}  // namespace
+
 MeshTransport::~MeshTransport() {
   // Left to the child's end: to join a thread that doesn't exist would hang.
   if (in_forked_child()) {
@@ -32,9 +40,7 @@ Handle MeshTransport::post_recv(int peer, Tag tag, MutBytes capacity) {
 }
 
 Result<std::uint64_t> MeshTransport::wait(Handle handle, Deadline deadline) {
-  if (in_forked_child()) {
-    return fail(ErrorCode::kState, "a transport can't be used in a forked child; connect a new one there");
-  }
+  if (in_forked_child()) return forked();
   return engine_->wait(handle, deadline);
 }
 
@@ -43,14 +49,29 @@ bool MeshTransport::done(Handle handle) const noexcept {
 }
 
 Status MeshTransport::wait_any(std::span<const Handle> handles, Deadline deadline) {
-  if (in_forked_child()) {
-    return fail(ErrorCode::kState, "a transport can't be used in a forked child; connect a new one there");
-  }
+  if (in_forked_child()) return forked();
   return engine_->wait_any(handles, deadline);
 }
 
 void MeshTransport::wake() noexcept {
   if (!in_forked_child()) engine_->wake();
+}
+
+void MeshTransport::set_arrival_timeout(std::chrono::milliseconds timeout) {
+  if (!in_forked_child()) engine_->set_arrival_timeout(timeout);
+}
+
+void MeshTransport::arrive(std::uint64_t step) {
+  if (!in_forked_child()) engine_->arrive(step);
+}
+
+Result<std::vector<Ballot>> MeshTransport::vote(const Ballot& ballot, Deadline deadline) {
+  if (in_forked_child()) return forked();
+  return engine_->vote(ballot, deadline);
+}
+
+Standing MeshTransport::standing() const {
+  return in_forked_child() ? Standing{} : engine_->standing();
 }
 
 void MeshTransport::abort(const Error& error) noexcept {

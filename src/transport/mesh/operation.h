@@ -1,4 +1,4 @@
-// A posted send or receive.
+// A posted send or receive, or a vote.
 #pragma once
 
 #include <condition_variable>
@@ -10,10 +10,10 @@
 namespace deltawire {
 
 struct Operation {
-  enum class Kind : std::uint8_t { kSend, kReceive };
+  enum class Kind : std::uint8_t { kSend, kReceive, kVote };
 
   Kind kind = Kind::kSend;
-  int peer = 0;
+  int peer = 0;  // kVote: the first rank whose ballot is missing
   Tag tag = 0;
   std::vector<Bytes> pieces;  // kSend
   MutBytes capacity;          // kReceive

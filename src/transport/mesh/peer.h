@@ -40,6 +40,11 @@ struct Peer {
   bool receive_ended = false;
   bool send_ended = false;
   bool said_goodbye = false;
+  Deadline heard_at{};           // when its control stream last brought something
+  std::uint64_t place = 0;       // buckets that it had begun by then
+  bool was_late = false;         // when it was last asked, it had not begun what this rank waits for
+  std::uint32_t starts = 0;      // how often its steps began anew
+  std::uint64_t start_step = 0;  // the last time, at this one
   // The data stream broke without a farewell: the peer is given until then to explain itself.
   Deadline verdict_at = kNever;
   int stream_error = 0;
@@ -49,7 +54,7 @@ struct Peer {
   // Whether `operation`, not done yet, can't be done any more.
   bool is_hopeless(const Operation& operation) const noexcept {
     if (!said_goodbye) return false;
-    return operation.kind == Operation::Kind::kSend || receive_ended;
+    return operation.kind != Operation::Kind::kReceive || receive_ended;
   }
 };
 

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/crc32c.h"
+#include "base/little_endian.h"
 #include "transport/mesh/control_message.h"
 #include "transport/mesh/data_receiver.h"
 #include "transport/mesh/message_header.h"
@@ -39,57 +41,114 @@ TEST(MessageHeader, AnAbsurdLengthIsRefused) {
   }
 }
 
-std::vector<std::byte> three_messages() {
+constexpr int kWorld = 11;
+
+RankSet ranks_of(std::initializer_list<int> ranks) {
+  RankSet set(kWorld);
+  for (const int rank : ranks) set.add(rank);
+  return set;
+}
+
+// One of each kind, with every field other than its default.
+std::vector<ControlMessage> all_kinds() {
+  SettleRound round;
+  round.number = 3;
+  round.known.decided = 17;
+  round.known.voters = ranks_of({0, 9});
+  round.known.ballot = {16, 0xD1, 5};
+  round.absent = ranks_of({10});
+  SettleRound split = round;
+  split.known.split = true;
+  return {Abort{ErrorCode::kLimit, 2, 0, "why not"},
+          Waiting{1, 77},
+          Waiting{-1, 0},
+          Goodbye{~std::uint64_t{0}},
+          Here{0x0123456789},
+          Start{41},
+          Vote{17, {16, 0xFEDCBA9876543210, 5}},
+          round,
+          split,
+          Verdict{18}};
+}
+
+std::vector<std::byte> bytes_of(const std::vector<ControlMessage>& messages) {
   std::vector<std::byte> bytes;
-  append_control_message({ControlMessage::Kind::kAbort, ErrorCode::kLimit, 2, 0, "why\nnot"}, bytes);
-  append_control_message({ControlMessage::Kind::kWaiting, ErrorCode::kAborted, 1, -1, ""}, bytes);
-  append_control_message({ControlMessage::Kind::kGoodbye, ErrorCode::kAborted, -1, -1, ""}, bytes);
+  for (const ControlMessage& message : messages) append_control_message(message, bytes);
   return bytes;
 }
 
 TEST(ControlMessage, ComesBackHoweverItWasCut) {
-  const std::vector<std::byte> bytes = three_messages();
+  const std::vector<ControlMessage> sent = all_kinds();
+  const std::vector<std::byte> bytes = bytes_of(sent);
   for (std::size_t step = 1; step <= bytes.size(); ++step) {
-    ControlParser parser(4);
+    ControlParser parser(kWorld);
     std::vector<ControlMessage> messages;
     for (std::size_t at = 0; at < bytes.size(); at += step) {
       ASSERT_TRUE(parser.feed(Bytes(bytes).subspan(at, std::min(step, bytes.size() - at)), messages));
     }
-    ASSERT_EQ(messages.size(), 3u);
-    EXPECT_EQ(messages[0].code, ErrorCode::kLimit);
-    EXPECT_EQ(messages[0].rank, 2);
-    EXPECT_EQ(messages[0].origin, 0);
-    EXPECT_EQ(messages[0].text, "why not");  // one line, whatever was sent
-    EXPECT_EQ(messages[1].rank, 1);
-    EXPECT_EQ(messages[2].kind, ControlMessage::Kind::kGoodbye);
+    ASSERT_TRUE(messages == sent) << "in pieces of " << step;
   }
 }
 
 TEST(ControlMessage, EveryFlippedBitIsFound) {
-  const std::vector<std::byte> good = three_messages();
+  const std::vector<ControlMessage> sent = all_kinds();
+  const std::vector<std::byte> good = bytes_of(sent);
   for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
     std::vector<std::byte> bad = good;
     bad[bit / 8] ^= std::byte{1} << (bit % 8);
-    bad.resize(bad.size() + kControlTextMax);  // whatever length it now claims is there
-    ControlParser parser(4);
+    bad.resize(bad.size() + kControlContentMax);  // whatever length it now claims is there
+    ControlParser parser(kWorld);
     std::vector<ControlMessage> messages;
     EXPECT_FALSE(parser.feed(bad, messages)) << bit;
-    EXPECT_LT(messages.size(), 3u);
+    EXPECT_LT(messages.size(), sent.size());
   }
+}
+
+// Contents with a right checksum that say what can't be meant.
+TEST(ControlMessage, NonsenseIsRefused) {
+  const auto refused = [](std::uint8_t kind, std::size_t content, const std::vector<std::size_t>& set_bits) {
+    std::vector<std::byte> bytes(kControlHeaderBytes + content);
+    std::vector<std::byte> any;
+    append_control_message(Here{}, any);
+    std::copy_n(any.begin(), 4, bytes.begin());  // the magic
+    bytes[8] = static_cast<std::byte>(kind);
+    store_le(bytes.data() + 10, static_cast<std::uint16_t>(content));
+    for (const std::size_t bit : set_bits) {
+      bytes[kControlHeaderBytes + bit / 8] |= std::byte{1} << (bit % 8);
+    }
+    store_le(bytes.data() + 4, crc32c(Bytes(bytes).subspan(8)));
+    std::vector<ControlMessage> messages;
+    return !ControlParser(kWorld).feed(bytes, messages);
+  };
+  EXPECT_FALSE(refused(4, 8, {}));  // as it should be
+  EXPECT_TRUE(refused(4, 7, {}));
+  EXPECT_TRUE(refused(4, 9, {}));
+  EXPECT_TRUE(refused(0, 8, {}));
+  EXPECT_TRUE(refused(9, 8, {}));
+  EXPECT_TRUE(refused(2, 12, {31}));  // waits for rank 2^31
+  EXPECT_TRUE(refused(1, 12, {16}));  // the reserved bits of an abort
+  const std::size_t round = 4 + 8 + 1 + 20 + 2 + 2;
+  EXPECT_FALSE(refused(7, round, {}));
+  EXPECT_TRUE(refused(7, round, {8 * 12 + 1}));         // split is 0 or 1
+  EXPECT_TRUE(refused(7, round, {8 * 33 + kWorld}));    // a voter beyond the world
+  EXPECT_TRUE(refused(7, round, {8 * 35 + kWorld}));    // an absent rank beyond it
+  EXPECT_FALSE(refused(7, round, {8 * 33 + kWorld - 1}));
+  EXPECT_TRUE(refused(1, 12 + kControlTextMax + 1, {}));
 }
 
 TEST(ControlMessage, RanksOutsideTheWorldAreRefused) {
   std::vector<ControlMessage> messages;
-  EXPECT_FALSE(ControlParser(2).feed(three_messages(), messages));
+  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Abort{ErrorCode::kLimit, 2, 0, ""}}), messages));
+  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Waiting{2, 0}}), messages));
 }
 
-TEST(ControlMessage, LongTextsAreCut) {
-  std::vector<std::byte> bytes;
-  append_control_message({ControlMessage::Kind::kAbort, ErrorCode::kLimit, 0, 0, std::string(2000, 'x')},
-                         bytes);
+TEST(ControlMessage, TextsAreOneLineAndLongOnesAreCut) {
+  const auto bytes = bytes_of({Abort{ErrorCode::kLimit, 0, 0, "why\nnot"},
+                               Abort{ErrorCode::kLimit, 0, 0, std::string(2000, 'x')}});
   std::vector<ControlMessage> messages;
   ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
-  EXPECT_EQ(messages[0].text, std::string(kControlTextMax, 'x'));
+  EXPECT_EQ(std::get<Abort>(messages[0]).text, "why not");
+  EXPECT_EQ(std::get<Abort>(messages[1]).text, std::string(kControlTextMax, 'x'));
 }
 
 TEST(WaitGraph, FollowsToTheOneWhoWaitsForNobody) {

@@ -1,0 +1,146 @@
+#include <algorithm>
+#include <string>
+
+#include "transport/mesh/engine.h"
+
+namespace deltawire {
+namespace {
+
+// How long a rank may take to say what it knows when the mesh has failed. A living one takes milliseconds.
+constexpr std::chrono::milliseconds kSettleTime{2000};
+
+}  // namespace
+
+void Engine::set_arrival_timeout(std::chrono::milliseconds timeout) {
+  const Lock lock(mutex_);
+  arrival_timeout_ = timeout;
+}
+
+void Engine::arrive(std::uint64_t step) {
+  const Lock lock(mutex_);
+  if (failure_) return;
+  ++place_;
+  step_is_open_ = true;
+  if (starts_ == 0 || (step != last_step_ && step != last_step_ + 1)) {
+    ++starts_;
+    start_step_ = step;
+    broadcast(Start{step});
+  }
+  last_step_ = step;
+  each_peer([this](const Peer& peer) { compare_start(peer); });
+}
+
+void Engine::on_start(Peer& peer, const Start& start) {
+  ++peer.starts;
+  peer.start_step = start.step;
+  // A peer that began anew before this rank's step is voted for will not take part in it.
+  if (peer.starts <= starts_ || (starts_ > 0 && step_is_open_)) compare_start(peer);
+}
+
+// All ranks begin anew at the same points and with the same steps.
+void Engine::compare_start(const Peer& peer) {
+  if (failure_ || starts_ == 0 || peer.starts < starts_) return;
+  if (peer.starts == starts_ && peer.start_step == start_step_) return;
+  const std::string own = "rank " + std::to_string(rank_);
+  const std::string other = "rank " + std::to_string(peer.rank);
+  fail({ErrorCode::kMismatch,
+        other + " goes on at step " + std::to_string(peer.start_step) + ", " + own + " at step " +
+            std::to_string(peer.starts == starts_ ? start_step_ : last_step_) +
+            "; load the same checkpoint on every rank, or on none",
+        peer.rank},
+       rank_);
+}
+
+Result<std::vector<Ballot>> Engine::vote(const Ballot& ballot, Deadline deadline) {
+  Lock lock(mutex_);
+  // A rank that was frozen may find that the others have gone on without it: their words come first.
+  each_peer([this](Peer& peer) { read_control(peer); });
+  if (failure_) return tl::unexpected<Error>(told_failure());
+  if (vote_ != nullptr) return deltawire::fail(ErrorCode::kState, "vote: this rank's last vote is still open");
+  Operation operation;
+  operation.kind = Operation::Kind::kVote;
+  operation.peer = rank_;
+  vote_ = &operation;
+  ballot_ = ballot;
+  step_is_open_ = false;
+  agreement_.cast(ballot);
+  heed_agreement();
+  Waiter waiter{.operation = &operation, .deadline = deadline};
+  block(lock, waiter);
+  if (!operation.done) settle_on(lock, waiter);
+  vote_ = nullptr;
+  switch (agreement_.outcome()) {
+    case Agreement::Outcome::kUnanimous: return std::vector<Ballot>(peers_.size(), ballot);
+    case Agreement::Outcome::kSplit: return agreement_.ballots();
+    case Agreement::Outcome::kNone:
+    case Agreement::Outcome::kOpen:
+    case Agreement::Outcome::kReverted: break;
+  }
+  return tl::unexpected<Error>(told_failure());
+}
+
+// The mesh has failed while this rank's vote was open: until the ranks that live agree whether it counts.
+void Engine::settle_on(Lock& lock, Waiter& waiter) {
+  Deadline settle_by = std::max(Clock::now() + kSettleTime, waiter.deadline);
+  waiter.operation->waiter = &waiter.changed;
+  while (!waiter.operation->done) {
+    if (Clock::now() < settle_by) {
+      waiter.changed.wait_until(lock, settle_by);
+      continue;
+    }
+    (void)agreement_.give_up_waiting();
+    heed_agreement();
+    settle_by = Clock::now() + kSettleTime;
+  }
+  waiter.operation->waiter = nullptr;
+}
+
+void Engine::on_agreement(Peer& peer, const AgreementMessage& message) {
+  if (!failure_ && !std::holds_alternative<Vote>(message)) {
+    fail({ErrorCode::kAborted,
+          "rank " + std::to_string(peer.rank) + " settles a failure that it has told nobody", peer.rank},
+         rank_);
+  }
+  const bool proper = agreement_.receive(peer.rank, message);
+  heed_agreement();
+  if (proper) return;
+  fail({ErrorCode::kCorrupt,
+        "rank " + std::to_string(peer.rank) + " votes out of turn; do all ranks run the same steps?",
+        peer.rank},
+       rank_);
+}
+
+// Sends what the agreement has to say, and ends the vote when it is decided.
+void Engine::heed_agreement() {
+  for (const AgreementMessage& message : agreement_.outbox()) {
+    broadcast(std::visit([](const auto& each) { return ControlMessage(each); }, message));
+  }
+  agreement_.outbox().clear();
+  if (vote_ == nullptr || vote_->done) return;
+  if (agreement_.outcome() == Agreement::Outcome::kOpen) {
+    const int missing = agreement_.first_missing();
+    if (missing >= 0) vote_->peer = missing;
+    return;
+  }
+  if (agreement_.outcome() == Agreement::Outcome::kUnanimous) standing_step_ = ballot_.step;
+  vote_->finish(0);
+}
+
+Standing Engine::standing() {
+  const Lock lock(mutex_);
+  Standing standing{standing_step_, {}};
+  if (!failure_) return standing;
+  const RankSet unheard = agreement_.unheard();
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+    if (unheard.has(rank)) standing.unheard.push_back(rank);
+  }
+  return standing;
+}
+
+Error Engine::told_failure() const {
+  Error told = *failure_;
+  told.standing_step = standing_step_;
+  return told;
+}
+
+}  // namespace deltawire

@@ -56,12 +56,12 @@ struct ReducerOptions {
 
 // Thread rule: one thread at a time.
 //
-// Failure rule: when begin or finish returns an error, the step's residuals have been reverted on this rank and
-// on every other that lives, the transport aborted (so every rank fails, by the deadline at the latest, and
-// names the suspect), and the tensors of buckets not yet finished are untouched. Error::standing_step is the
-// last step that counts, the same on every rank that lives; docs/commit.md has the rule and its limits. A step
-// whose finish returned its Report counts, and a failure after that is an error of the next one. The reducer
-// may go on with a new transport.
+// Failure rule: when begin or finish returns an error, the step's residuals have been reverted on this rank
+// and on every other that lives, the transport aborted (so every rank fails, by the deadline at the latest,
+// and names the suspect), and the tensors of buckets not yet finished are untouched. Error::standing_step is
+// the last step that counts, the same on every rank that lives; docs/commit.md has the rule and its limits. A
+// step whose finish returned its Report counts, and a failure after that is an error of the next one. The
+// reducer may go on with a new transport.
 class Reducer {
  public:
   virtual ~Reducer() = default;

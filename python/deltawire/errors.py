@@ -11,15 +11,24 @@ class DeltawireError(RuntimeError):
     Attributes:
         code: the core's name of the error, e.g. "PeerLost", "Timeout", "Corrupt".
         suspect: the rank that caused it, or None where none is known.
+        standing_step: where an exchange failed, the number of the last step that counts, the same
+            on every rank that lives; None where none does yet, and for other errors.
     """
 
-    def __init__(self, message: str, code: str, suspect: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        code: str,
+        suspect: int | None = None,
+        standing_step: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.suspect = suspect
+        self.standing_step = standing_step
 
     def __reduce__(self):
-        return type(self), (str(self), self.code, self.suspect)
+        return type(self), (str(self), self.code, self.suspect, self.standing_step)
 
 
 class InvalidArgumentError(DeltawireError, ValueError):
@@ -37,6 +46,8 @@ _BY_CODE = {
 }
 
 
-def make_error(code: str, message: str, suspect: int | None = None) -> DeltawireError:
+def make_error(
+    code: str, message: str, suspect: int | None = None, standing_step: int | None = None
+) -> DeltawireError:
     """The exception for an error code (also called by the core)."""
-    return _BY_CODE.get(code, DeltawireError)(message, code, suspect)
+    return _BY_CODE.get(code, DeltawireError)(message, code, suspect, standing_step)

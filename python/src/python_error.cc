@@ -9,8 +9,11 @@ namespace deltawire::python {
 nb::object make_exception(const Error& error) {
   nb::object suspect = nb::none();
   if (error.suspect != kNoSuspect) suspect = nb::int_(error.suspect);
+  nb::object standing_step = nb::none();
+  if (error.standing_step != kNoStep) standing_step = nb::int_(error.standing_step);
   return nb::module_::import_("deltawire.errors")
-      .attr("make_error")(error_code_name(error.code), nb::str(error.message.c_str()), suspect);
+      .attr("make_error")(error_code_name(error.code), nb::str(error.message.c_str()), suspect,
+                          standing_step);
 }
 
 void raise(const Error& error) {

@@ -239,7 +239,14 @@ void bind_reports(nb::module_& module) {
       .def_ro("decode_seconds", &Report::decode_seconds)
       .def_ro("bytes_sent", &Report::bytes_sent, "Messages, every copy counted; transport headers not.")
       .def_ro("element_count", &Report::element_count)
-      .def_ro("digest", &Report::digest, "Of the step's means so far; equal on all ranks.");
+      .def_ro("digest", &Report::digest, "Of the step's means so far; equal on all ranks.")
+      .def_prop_ro(
+          "standing_step",
+          [](const Report& self) -> std::optional<std::uint64_t> {
+            if (self.standing_step == kNoStep) return std::nullopt;
+            return self.standing_step;
+          },
+          "The last step that counts on every rank, perhaps this one; None before the first.");
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ void Knowledge::add(int voter, const Ballot& cast) noexcept {
   merge(one);
 }
 
-// Whoever knows of more decided ballots knows more: votes on an older ballot say nothing any more. Of votes that
-// differ nothing counts but that they do.
+// Whoever knows of more decided ballots knows more: votes on an older ballot say nothing any more. Of votes
+// that differ nothing counts but that they do.
 void Knowledge::merge(const Knowledge& other) noexcept {
   if (other.decided < decided) return;
   if (other.decided > decided) {
@@ -165,8 +165,8 @@ bool Agreement::round_is_complete() {
   return true;
 }
 
-// A round in which all who count began with the same knowledge and the same absent ranks is the last one: none
-// of them can learn anything new from then on.
+// A round in which all who count began with the same knowledge and the same absent ranks is the last one:
+// none of them can learn anything new from then on.
 void Agreement::end_rounds() {
   while (!settled_ && !cut_off_ && round_is_complete()) {
     bool same = absent_ == absent_at_start_;

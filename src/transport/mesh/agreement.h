@@ -1,6 +1,6 @@
-// What the ranks of a mesh agree on: which steps count. A state machine without clocks and without I/O, so that
-// a test can drive it through every order of messages and crashes. docs/commit.md has the protocol and why it
-// is right.
+// What the ranks of a mesh agree on: which steps count. A state machine without clocks and without I/O, so
+// that a test can drive it through every order of messages and crashes. docs/commit.md has the protocol and
+// why it is right.
 //
 // As long as nothing fails, a ballot counts when every rank has cast it alike. When the mesh fails, the ranks
 // that live settle whether the ballot that was open counts: alike, or for none of them.
@@ -82,6 +82,8 @@ class Agreement {
   void cast(const Ballot& ballot);
   // Everybody's ballots in rank order. REQUIRES: kSplit.
   std::vector<Ballot> ballots() const;
+  // Whether the rank has voted on the ballot that is open, or due.
+  bool has_voted(int rank) const noexcept { return votes_[static_cast<std::size_t>(rank)].has_value(); }
   // The lowest rank whose vote on the own open ballot is missing; -1 without one.
   int first_missing() const noexcept;
 

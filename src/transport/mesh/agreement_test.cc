@@ -1,6 +1,6 @@
 // The agreement under every order of messages, crashes and departures that a small world can have. What is
-// explored is the Agreement itself, not a model of it: its states are numbered as they are met, so that a state
-// of the world is a short row of numbers.
+// explored is the Agreement itself, not a model of it: its states are numbered as they are met, so that a
+// state of the world is a short row of numbers.
 #include "transport/mesh/agreement.h"
 
 #include <array>
@@ -51,12 +51,12 @@ struct Letter {
 
 struct Limits {
   int world = 3;
-  int crashes = 1;          // ranks that die, the highest first: all ranks are alike
-  int ballots = 1;          // that each rank casts
-  bool may_leave = false;   // a rank that has all its ballots decided may leave in good order
-  bool may_abort = false;   // the lowest rank may fail the mesh by itself
-  int false_suspicions = 0; // times that a settling rank gives up on those who would still have answered
-  bool splits = false;      // the lowest rank votes unlike the others
+  int crashes = 1;           // ranks that die, the highest first: all ranks are alike
+  int ballots = 1;           // that each rank casts
+  bool may_leave = false;    // a rank that has all its ballots decided may leave in good order
+  bool may_abort = false;    // the lowest rank may fail the mesh by itself
+  int false_suspicions = 0;  // times that a settling rank gives up on those who would still have answered
+  bool splits = false;       // the lowest rank votes unlike the others
 };
 
 constexpr int kWorldMost = 4;
@@ -285,7 +285,8 @@ void explore(const Limits& limits) {
   Explorer explorer(limits);
   const std::size_t worlds = explorer.run();
   EXPECT_GT(explorer.ends(), 0u);
-  std::printf("%zu worlds, %zu ends, %zu states of a rank\n", worlds, explorer.ends(), explorer.local_states());
+  std::printf("%zu worlds, %zu ends, %zu states of a rank\n", worlds, explorer.ends(),
+              explorer.local_states());
 }
 
 TEST(Agreement, ThreeRanksOneCrash) {

@@ -7,7 +7,8 @@
 //   9  u8   0
 //  10  u16  bytes of the content, <= 4096
 //
-// Contents; a rank is u32, 0xFFFFFFFF for none, a set of ranks one bit a rank, lowest first, 0 to whole bytes:
+// Contents; a rank is u32, 0xFFFFFFFF for none, a set of ranks one bit a rank, lowest first, 0 to whole
+// bytes:
 //
 //   1 abort    u16 error code, u16 0, rank suspect, rank origin, text of at most 512 bytes
 //   2 waiting  rank, u64 place

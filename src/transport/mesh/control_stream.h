@@ -28,7 +28,8 @@ class ControlStream {
   void flush() noexcept;
   bool has_unsent() const noexcept { return !unsent_.empty() && end_ == End::kOpen; }
 
-  // Reads what has arrived, up to a limit, and appends it to `messages`; end() tells whether there can be more.
+  // Reads what has arrived, up to a limit, and appends it to `messages`; end() tells whether there can be
+  // more.
   void receive(std::vector<ControlMessage>& messages);
   // When reading may go on: kNever unless the last receive() met the limit. Control streams carry little, so
   // whoever floods one must not keep this rank from its own work.

@@ -75,8 +75,8 @@ void Engine::on_abort(const Peer& peer, const Abort& abort) {
   fail({abort.code, abort.text, suspect}, origin);
 }
 
-// The first error wins; all others learn it from here, even if its origin can't reach them. `silent` is a rank
-// that answers nobody.
+// The first error wins; all others learn it from here, even if its origin can't reach them. `silent` is a
+// rank that answers nobody.
 void Engine::fail(Error error, int origin, int silent) {
   if (failure_) return;
   const Abort news{error.code, error.suspect, origin, error.message};
@@ -169,8 +169,9 @@ void Engine::fail_timeout(const Waiter& waiter) {
     if (silent) {
       message += "it answers nothing, so it is frozen or cut off";
     } else if (suspect.place < place_) {
-      message += "it answers, but has not arrived at this step; if that may take so long, allow it more time "
-                 "(arrival_timeout), else";
+      message +=
+          "it answers, but has not arrived at this step; if that may take so long, allow it more time "
+          "(arrival_timeout), else";
     } else {
       message += "frozen, stuck or busy, or the time (timeout) is too short for the link;";
     }

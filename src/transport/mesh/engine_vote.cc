@@ -33,8 +33,10 @@ void Engine::arrive(std::uint64_t step) {
 void Engine::on_start(Peer& peer, const Start& start) {
   ++peer.starts;
   peer.start_step = start.step;
-  // A peer that began anew before this rank's step is voted for will not take part in it.
-  if (peer.starts <= starts_ || (starts_ > 0 && step_is_open_)) compare_start(peer);
+  // A peer that begins anew without having voted on this rank's step will not take part in it. Otherwise this
+  // rank may be about to begin anew too: its next arrival tells.
+  const bool votes_missing = vote_ != nullptr && !vote_->done && !agreement_.has_voted(peer.rank);
+  if (peer.starts <= starts_ || step_is_open_ || votes_missing) compare_start(peer);
 }
 
 // All ranks begin anew at the same points and with the same steps.
@@ -56,7 +58,8 @@ Result<std::vector<Ballot>> Engine::vote(const Ballot& ballot, Deadline deadline
   // A rank that was frozen may find that the others have gone on without it: their words come first.
   each_peer([this](Peer& peer) { read_control(peer); });
   if (failure_) return tl::unexpected<Error>(told_failure());
-  if (vote_ != nullptr) return deltawire::fail(ErrorCode::kState, "vote: this rank's last vote is still open");
+  if (vote_ != nullptr)
+    return deltawire::fail(ErrorCode::kState, "vote: this rank's last vote is still open");
   Operation operation;
   operation.kind = Operation::Kind::kVote;
   operation.peer = rank_;

@@ -129,9 +129,9 @@ TEST(ControlMessage, NonsenseIsRefused) {
   EXPECT_TRUE(refused(1, 12, {16}));  // the reserved bits of an abort
   const std::size_t round = 4 + 8 + 1 + 20 + 2 + 2;
   EXPECT_FALSE(refused(7, round, {}));
-  EXPECT_TRUE(refused(7, round, {8 * 12 + 1}));         // split is 0 or 1
-  EXPECT_TRUE(refused(7, round, {8 * 33 + kWorld}));    // a voter beyond the world
-  EXPECT_TRUE(refused(7, round, {8 * 35 + kWorld}));    // an absent rank beyond it
+  EXPECT_TRUE(refused(7, round, {8 * 12 + 1}));       // split is 0 or 1
+  EXPECT_TRUE(refused(7, round, {8 * 33 + kWorld}));  // a voter beyond the world
+  EXPECT_TRUE(refused(7, round, {8 * 35 + kWorld}));  // an absent rank beyond it
   EXPECT_FALSE(refused(7, round, {8 * 33 + kWorld - 1}));
   EXPECT_TRUE(refused(1, 12 + kControlTextMax + 1, {}));
 }
@@ -143,8 +143,8 @@ TEST(ControlMessage, RanksOutsideTheWorldAreRefused) {
 }
 
 TEST(ControlMessage, TextsAreOneLineAndLongOnesAreCut) {
-  const auto bytes = bytes_of({Abort{ErrorCode::kLimit, 0, 0, "why\nnot"},
-                               Abort{ErrorCode::kLimit, 0, 0, std::string(2000, 'x')}});
+  const auto bytes = bytes_of(
+      {Abort{ErrorCode::kLimit, 0, 0, "why\nnot"}, Abort{ErrorCode::kLimit, 0, 0, std::string(2000, 'x')}});
   std::vector<ControlMessage> messages;
   ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
   EXPECT_EQ(std::get<Abort>(messages[0]).text, "why not");

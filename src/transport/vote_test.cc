@@ -1,0 +1,243 @@
+// Votes, places and starts through real meshes: what docs/commit.md promises of them.
+#include <fstream>
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "transport/mesh/control_message.h"
+#include "transport/mesh/make_mesh.h"
+#include "transport/test_mesh.h"
+
+namespace deltawire::test {
+namespace {
+
+class Votes : public testing::TestWithParam<MeshKind> {};
+INSTANTIATE_TEST_SUITE_P(Meshes, Votes, testing::ValuesIn(tested_meshes()), mesh_kind_name);
+
+bool has(const Error& error, const std::string& part) {
+  return error.message.find(part) != std::string::npos;
+}
+
+TEST_P(Votes, AlikeMakeAStepCount) {
+  Ranks ranks = connect_ranks(GetParam(), 4);
+  run_ranks(4, [&](int rank) {
+    Transport& self = *ranks[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(self.standing().step, kNoStep);
+    for (std::uint64_t step = 7; step < 57; ++step) {
+      self.arrive(step);
+      const Ballot ballot{step, 1000 + step, 3};
+      const auto ballots = self.vote(ballot, soon());
+      ASSERT_TRUE(ballots.has_value()) << ballots.error().message;
+      EXPECT_EQ(*ballots, std::vector<Ballot>(4, ballot));
+      EXPECT_EQ(self.standing().step, step);
+    }
+  });
+}
+
+TEST_P(Votes, UnlikeAreToldToEverybody) {
+  Ranks ranks = connect_ranks(GetParam(), 3);
+  run_ranks(3, [&](int rank) {
+    Transport& self = *ranks[static_cast<std::size_t>(rank)];
+    ASSERT_TRUE(self.vote({4, 1, 0}, soon()).has_value());
+    const auto digest = static_cast<std::uint64_t>(rank);
+    const auto ballots = self.vote({5, digest, 0}, soon());
+    ASSERT_TRUE(ballots.has_value()) << ballots.error().message;
+    EXPECT_EQ(*ballots, (std::vector<Ballot>{{5, 0, 0}, {5, 1, 0}, {5, 2, 0}}));
+    EXPECT_EQ(self.standing().step, 4u);  // step 5 does not count
+  });
+}
+
+// Whoever has not voted when the mesh fails keeps the step from counting, for everybody.
+TEST_P(Votes, AFailureBeforeOneOfThemRevertsTheStep) {
+  Ranks ranks = connect_ranks(GetParam(), 3);
+  run_ranks(3, [&](int rank) {
+    Transport& self = *ranks[static_cast<std::size_t>(rank)];
+    ASSERT_TRUE(self.vote({4, 1, 0}, soon()).has_value());
+    if (rank == 2) {
+      self.abort({ErrorCode::kNotFinite, "element 7 is NaN", kNoSuspect});
+      EXPECT_EQ(self.standing().step, 4u);
+    }
+    const auto ballots = self.vote({5, 1, 0}, soon());
+    ASSERT_FALSE(ballots.has_value());
+    EXPECT_EQ(ballots.error().code, ErrorCode::kNotFinite);
+    EXPECT_EQ(ballots.error().suspect, 2);
+    EXPECT_EQ(ballots.error().standing_step, 4u);
+    EXPECT_TRUE(self.standing().unheard.empty());
+  });
+}
+
+// A rank that has its step may leave; the others have it too.
+TEST_P(Votes, OfARankThatLeavesStand) {
+  Ranks ranks = connect_ranks(GetParam(), 3);
+  run_ranks(3, [&](int rank) {
+    auto& self = ranks[static_cast<std::size_t>(rank)];
+    ASSERT_TRUE(self->vote({9, 1, 0}, soon()).has_value());
+    self.reset();
+  });
+}
+
+TEST_P(Votes, ThatNeverComeTimeOutAndNameTheRank) {
+  Ranks ranks = connect_ranks(GetParam(), 3);
+  run_ranks(2, [&](int rank) {
+    const auto ballots = ranks[static_cast<std::size_t>(rank)]->vote({4, 1, 0}, in(2s));
+    ASSERT_FALSE(ballots.has_value());
+    EXPECT_EQ(ballots.error().code, ErrorCode::kTimeout);
+    EXPECT_EQ(ballots.error().suspect, 2) << ballots.error().message;
+    EXPECT_TRUE(has(ballots.error(), "the vote of rank 2")) << ballots.error().message;
+    EXPECT_EQ(ballots.error().standing_step, kNoStep);
+  });
+}
+
+TEST_P(Votes, OneAtATime) {
+  Ranks ranks = connect_ranks(GetParam(), 2);
+  std::thread first([&] { (void)ranks[0]->vote({1, 1, 0}, soon()); });
+  Result<std::vector<Ballot>> second = std::vector<Ballot>{};
+  const Deadline until = soon();
+  // Until the first one is open, this is the first one, and would wait.
+  std::vector<std::byte> got(1);
+  const Handle told = ranks[1]->post_recv(0, 1, got);
+  send_and_forget(*ranks[0], 1, 1, got);
+  ASSERT_TRUE(ranks[1]->wait(told, until).has_value());
+  while (ranks[1]->traffic().bytes_received < 24 + 1 + 12 + 28) {
+    ASSERT_LT(Clock::now(), until);
+    std::this_thread::sleep_for(1ms);
+  }
+  second = ranks[0]->vote({1, 1, 0}, soon());
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code, ErrorCode::kState);
+  EXPECT_TRUE(ranks[1]->vote({1, 1, 0}, soon()).has_value());
+  first.join();
+}
+
+TEST_P(Votes, StepsThatGoOnElsewhereAreNoticedAtOnce) {
+  Ranks ranks = connect_ranks(GetParam(), 3);
+  run_ranks(3, [&](int rank) {
+    Transport& self = *ranks[static_cast<std::size_t>(rank)];
+    self.arrive(rank == 1 ? 40 : 0);
+    std::vector<std::byte> got(1);
+    const auto result = self.wait(self.post_recv((rank + 1) % 3, 1, got), soon());
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().code, ErrorCode::kMismatch) << result.error().message;
+    EXPECT_TRUE(has(result.error(), "step 40")) << result.error().message;
+    EXPECT_TRUE(has(result.error(), "step 0")) << result.error().message;
+  });
+}
+
+// As when one rank alone has loaded a checkpoint.
+TEST_P(Votes, AJumpOfOneRankAloneIsNoticedAtOnce) {
+  for (const int jumper : {0, 1}) {
+    Ranks ranks = connect_ranks(GetParam(), 2);
+    run_ranks(2, [&](int rank) {
+      Transport& self = *ranks[static_cast<std::size_t>(rank)];
+      for (const std::uint64_t step : {10u, 11u}) {
+        self.arrive(step);
+        ASSERT_TRUE(self.vote({step, 1, 0}, soon()).has_value());
+      }
+      const std::uint64_t next = rank == jumper ? 5 : 12;
+      self.arrive(next);
+      const auto ballots = self.vote({next, 1, 0}, soon());
+      EXPECT_EQ(self.standing().step, 11u);
+      if (ballots) {  // they were faster than the news: and differ
+        EXPECT_FALSE(ballots->front() == ballots->back());
+      } else {
+        EXPECT_EQ(ballots.error().code, ErrorCode::kMismatch) << ballots.error().message;
+        EXPECT_TRUE(has(ballots.error(), "step 5")) << ballots.error().message;
+        EXPECT_EQ(ballots.error().standing_step, 11u);
+      }
+    });
+  }
+}
+
+TEST_P(Votes, AJumpOfAllIsNone) {
+  Ranks ranks = connect_ranks(GetParam(), 3);
+  run_ranks(3, [&](int rank) {
+    Transport& self = *ranks[static_cast<std::size_t>(rank)];
+    for (const std::uint64_t step : {10u, 11u, 3u, 4u, 90u}) {
+      self.arrive(step);
+      self.arrive(step);  // a second bucket
+      const auto ballots = self.vote({step, 1, 0}, soon());
+      ASSERT_TRUE(ballots.has_value()) << ballots.error().message;
+    }
+  });
+}
+
+// The others wait longer than their deadline for a rank that answers.
+TEST_P(Votes, ALateRankIsWaitedForAsLongAsItAnswers) {
+  Ranks ranks = connect_ranks(GetParam(), 3);
+  for (const auto& rank : ranks) rank->set_arrival_timeout(60s);
+  run_ranks(3, [&](int rank) {
+    Transport& self = *ranks[static_cast<std::size_t>(rank)];
+    if (rank == 2) std::this_thread::sleep_for(5s);  // busy elsewhere, for more than twice the deadline
+    self.arrive(0);
+    const auto ballots = self.vote({0, 1, 0}, in(2s));
+    EXPECT_TRUE(ballots.has_value()) << ballots.error().message;
+  });
+}
+
+TEST_P(Votes, ALateRankIsNotWaitedForForEver) {
+  Ranks ranks = connect_ranks(GetParam(), 2);
+  ranks[0]->set_arrival_timeout(4s);
+  ranks[0]->arrive(0);
+  const Deadline began = Clock::now();
+  const auto ballots = ranks[0]->vote({0, 1, 0}, in(2s));
+  ASSERT_FALSE(ballots.has_value());
+  EXPECT_EQ(ballots.error().code, ErrorCode::kTimeout);
+  EXPECT_EQ(ballots.error().suspect, 1);
+  EXPECT_TRUE(has(ballots.error(), "has not arrived")) << ballots.error().message;
+  EXPECT_TRUE(has(ballots.error(), "arrival_timeout")) << ballots.error().message;
+  EXPECT_GE(Clock::now() - began, 4s);
+}
+
+// Patience is for ranks that have not arrived: one that has, and does not send, meets the deadline.
+TEST_P(Votes, ARankThatHasArrivedHasTheDeadlineOnly) {
+  Ranks ranks = connect_ranks(GetParam(), 2);
+  for (const auto& rank : ranks) rank->set_arrival_timeout(600s);
+  ranks[0]->arrive(0);
+  ranks[1]->arrive(0);
+  std::vector<std::byte> got(1);
+  const auto result = ranks[0]->wait(ranks[0]->post_recv(1, 1, got), in(2s));
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().code, ErrorCode::kTimeout);
+  EXPECT_TRUE(has(result.error(), "timeout")) << result.error().message;
+}
+
+std::uint64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::uint64_t pages = 0;
+  statm >> pages >> pages;
+  return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// A peer that sends nothing but news keeps nobody from his deadline, nor takes his memory.
+TEST(ControlFlood, IsReadInSmallBites) {
+  std::array<std::array<int, 2>, 2> pairs{};
+  std::vector<PeerSockets> sockets(2);
+  for (auto& pair : pairs) {
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair.data()), 0);
+    ASSERT_EQ(::fcntl(pair[0], F_SETFL, O_NONBLOCK), 0);
+  }
+  sockets[1].data = GuardedFd::open([&] { return pairs[0][0]; });
+  sockets[1].control = GuardedFd::open([&] { return pairs[1][0]; });
+  auto mesh = make_mesh(0, std::move(sockets), {});
+  ASSERT_TRUE(mesh.has_value());
+  std::vector<std::byte> news;
+  while (news.size() < 60000) append_control_message(Waiting{0, 1}, news);
+  std::thread flood([&] {
+    while (::send(pairs[1][1], news.data(), news.size(), MSG_NOSIGNAL) > 0) continue;
+  });
+  const std::uint64_t before = resident_bytes();
+  std::vector<std::byte> got(1);
+  const auto result = (*mesh)->wait((*mesh)->post_recv(1, 1, got), in(3s));
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().code, ErrorCode::kTimeout) << result.error().message;
+  EXPECT_GT((*mesh)->traffic().bytes_received, std::uint64_t{1} << 20);  // it was a flood
+  EXPECT_LT((*mesh)->traffic().bytes_received, std::uint64_t{200} << 20);
+  EXPECT_LT(resident_bytes(), before + (std::uint64_t{64} << 20));
+  mesh->reset();
+  flood.join();
+  for (const auto& pair : pairs) ::close(pair[1]);
+}
+
+}  // namespace
+}  // namespace deltawire::test

@@ -19,9 +19,12 @@ import traceback
 import torch
 import torch.distributed as dist
 
-# Importing torch takes seconds; the fork server does it once for all ranks of all tests.
+# Importing torch takes seconds, and what DDP imports when the first is made some more; the fork
+# server does it once for all ranks of all tests.
 _FORKSERVER = multiprocessing.get_context("forkserver")
-_FORKSERVER.set_forkserver_preload(["deltawire.torch", "pytest", "models", "ranks"])
+_FORKSERVER.set_forkserver_preload(
+    ["deltawire.torch", "torch._dynamo", "pytest", "models", "ranks"]
+)
 
 
 def attempted(action):

@@ -32,6 +32,7 @@ struct Report {
   double exchange_seconds = 0;  // waiting for others
   double decode_seconds = 0;
   std::uint64_t bytes_sent = 0;  // messages, every copy counted; transport headers not
+  std::uint64_t raw_bytes = 0;   // of the same messages as bare float32: 4 bytes an element, keys or not
   std::uint64_t element_count = 0;
   std::uint64_t digest = 0;  // of the step's means so far; after the last bucket equal on all ranks
   std::uint64_t standing_step = kNoStep;  // the last step that counts on every rank, perhaps this one

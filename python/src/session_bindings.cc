@@ -238,6 +238,7 @@ void bind_reports(nb::module_& module) {
       .def_ro("exchange_seconds", &Report::exchange_seconds, "Waiting for others.")
       .def_ro("decode_seconds", &Report::decode_seconds)
       .def_ro("bytes_sent", &Report::bytes_sent, "Messages, every copy counted; transport headers not.")
+      .def_ro("raw_bytes", &Report::raw_bytes, "Of the same messages as bare float32: 4 bytes an element.")
       .def_ro("element_count", &Report::element_count)
       .def_ro("digest", &Report::digest, "Of the step's means so far; equal on all ranks.")
       .def_prop_ro(

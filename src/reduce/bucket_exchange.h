@@ -122,6 +122,9 @@ class BucketExchange {
   // The message that has arrived, in the receive's buffer.
   Result<Bytes> take(Incoming& receive);
 
+  // Called by plan: the elements of all messages that this rank will send, every copy counted.
+  void count_elements_sent(std::uint64_t elements) noexcept { report_.raw_bytes = 4 * elements; }
+
   // Counts the bytes; the pieces must stay until the step ends.
   Handle send(int peer, std::uint16_t slice, std::span<const Bytes> pieces);
   void send_to_all(std::uint16_t slice, std::span<const Bytes> pieces);

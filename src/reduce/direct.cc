@@ -74,6 +74,8 @@ void DirectExchange::plan_own_mean() {
     part.tensor.values = own_mean_.data() + at;
     at += part.tensor.count;
   }
+  const auto peers = static_cast<std::uint64_t>(world() - 1);
+  count_elements_sent(report().element_count - elements + peers * elements);
 }
 
 void DirectExchange::post_receives() {

@@ -56,6 +56,7 @@ void GatherExchange::plan() {
     at += elements;
   }
   if (means_ != nullptr) sums_.clear(shapes_);
+  count_elements_sent(static_cast<std::uint64_t>(world() - 1) * report().element_count);
 }
 
 Status GatherExchange::start() {

@@ -167,6 +167,31 @@ TEST_P(PatternsFp32, GiveTheMeanToOneRoundingARank) {
   });
 }
 
+// Raw bytes are what the messages' values are as they are: what `fp32` sends, less the headers.
+TEST_P(PatternsFp32, RawBytesAreFourAnElementSent) {
+  const std::uint64_t elements = std::accumulate(tensor_counts().begin(), tensor_counts().end(), 0ULL);
+  for (const int world : {1, 2, 3, 5}) {
+    std::vector<Report> reports(static_cast<std::size_t>(world));
+    run_ranks(world, {}, [&](int rank, Transport& transport) {
+      const auto names = tensor_names();
+      Tensors tensors = gradients(rank, 0);
+      const auto report = reducer_of(GetParam() + "(fp32)")
+                              ->all_reduce(named(tensors, names), {0, 0, 0, true}, transport, in_seconds(20));
+      ASSERT_TRUE(report) << report.error().message;
+      reports[static_cast<std::size_t>(rank)] = *report;
+    });
+    std::uint64_t all = 0;
+    for (const Report& report : reports) {
+      all += report.raw_bytes;
+      EXPECT_GE(report.bytes_sent, report.raw_bytes) << world;
+      EXPECT_LE(report.bytes_sent, report.raw_bytes + report.raw_bytes / 50 + 4096) << world;
+    }
+    const auto ranks = static_cast<std::uint64_t>(world);
+    const std::uint64_t copies = GetParam() == "gather" ? ranks * (ranks - 1) : 2 * (ranks - 1);
+    EXPECT_EQ(all, 4 * elements * copies) << world;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, PatternsFp32, ::testing::Values("direct", "ring", "gather"));
 
 }  // namespace

@@ -48,4 +48,10 @@ std::size_t RingPlan::most_messages() const noexcept {
   return most;
 }
 
+std::uint64_t RingPlan::elements_of(int owner) const noexcept {
+  std::uint64_t elements = 0;
+  for (const RingMessage& message : partition(owner)) elements += message.elements;
+  return elements;
+}
+
 }  // namespace deltawire

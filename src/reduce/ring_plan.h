@@ -45,6 +45,7 @@ class RingPlan {
   std::span<const RingStop> gather_arrivals() const noexcept { return gather_; }
   // Of the largest partition.
   std::size_t most_messages() const noexcept;
+  std::uint64_t elements_of(int owner) const noexcept;
 
  private:
   void add_part(const Named& part, const float* own, int owner);

@@ -10,7 +10,15 @@ logger = logging.getLogger("deltawire")
 
 # Steps whose records are kept; a record is about half a kilobyte.
 RECORDED_STEPS = 4096
-_SUMMED = ("buckets", "elements", "encode_ms", "exchange_ms", "decode_ms", "bytes_sent")
+_SUMMED = (
+    "buckets",
+    "elements",
+    "encode_ms",
+    "exchange_ms",
+    "decode_ms",
+    "bytes_sent",
+    "raw_bytes",
+)
 
 
 class Ledger:
@@ -40,10 +48,11 @@ class Ledger:
             step["exchange_ms"] += 1e3 * report.exchange_seconds
             step["decode_ms"] += 1e3 * report.decode_seconds
             step["bytes_sent"] += report.bytes_sent
+            step["raw_bytes"] += report.raw_bytes
             if last:
                 for key in _SUMMED:
                     self._totals[key] += step[key]
-                self.records.append({**step, "digest": report.digest, **(also or {})})
+                self.records.append(_record(step, report.digest) | (also or {}))
                 self.steps += 1
                 self._open = dict.fromkeys(_SUMMED, 0)
 
@@ -58,8 +67,16 @@ class Ledger:
     def metrics(self) -> dict:
         """The last finished step's record, and totals over all steps as `total_...`."""
         with self._lock:
-            last = (
-                self.records[-1] if self.records else {**dict.fromkeys(_SUMMED, 0), "digest": None}
-            )
-            totals = {f"total_{key}": value for key, value in self._totals.items()}
-            return {"steps": self.steps, **last, **totals}
+            last = self.records[-1] if self.records else _record(dict.fromkeys(_SUMMED, 0), None)
+            totals = {**self._totals, "ratio": _ratio(self._totals)}
+            prefixed = {f"total_{key}": value for key, value in totals.items()}
+            return {"steps": self.steps, **last, **prefixed}
+
+
+def _record(sums: dict, digest: int | None) -> dict:
+    return {**sums, "ratio": _ratio(sums), "digest": digest}
+
+
+def _ratio(sums: dict) -> float | None:
+    """How many times smaller the messages were; None where none was sent."""
+    return sums["raw_bytes"] / sums["bytes_sent"] if sums["bytes_sent"] else None

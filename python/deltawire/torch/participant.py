@@ -32,16 +32,26 @@ class Participant:
 
     @property
     def step_records(self) -> list[dict]:
-        """Of the latest 4,096 steps (of `LocalSteps`: rounds), oldest first: dicts of buckets,
-        elements, encode_ms, exchange_ms (waiting for others), decode_ms, bytes_sent (messages,
-        every copy counted) and digest (an int: of the step's means, equal on all ranks); of a
-        round local_steps, too."""
+        """Of the latest 4,096 steps (of `LocalSteps`: rounds), oldest first: dicts of
+
+        - buckets, elements;
+        - encode_ms, exchange_ms (waiting for others), decode_ms;
+        - bytes_sent: of this rank's messages, every copy counted, with their headers;
+        - raw_bytes: of the same messages as bare float32, 4 bytes an element. In the mean over
+          the N ranks, "direct" and "ring" send each element 2 (N-1) / N times; "gather" sends it
+          N-1 times on each;
+        - ratio: raw_bytes / bytes_sent, how many times smaller; None where nothing was sent (one
+          rank alone). A round counts once, however many local steps it stands for;
+        - digest: an int, of the step's means, equal on all ranks;
+        - of a round local_steps, too.
+        """
         return list(self._ledger.records)
 
     def metrics(self) -> dict:
         """The last step's record (see `step_records`), the same keys summed over all steps as
-        `total_...`, `steps` (of `LocalSteps`: rounds), and the links' `traffic_bytes_sent` and
-        `traffic_bytes_received` (transport headers and control messages included)."""
+        `total_...` (`total_ratio`: the sums' ratio), `steps` (of `LocalSteps`: rounds), and the
+        links' `traffic_bytes_sent` and `traffic_bytes_received` (transport headers and control
+        messages included)."""
         sent, received = self._session.traffic()
         traffic = {"traffic_bytes_sent": sent, "traffic_bytes_received": received}
         return {**self._ledger.metrics(), **traffic}

@@ -3,7 +3,6 @@
 import math
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
 from deltawire.errors import DTypeError, make_error
@@ -38,6 +37,12 @@ def timeout_in_ms(seconds: float) -> int:
 
 def check_parameter(name: str, parameter: torch.Tensor) -> None:
     """Raises DTypeError for a parameter that can't be exchanged."""
+    if hasattr(parameter, "device_mesh"):
+        raise DTypeError(
+            f"parameter '{name}' is a {type(parameter).__name__}, spread over ranks; deltawire "
+            "exchanges whole parameters: leave fully_shard and tensor parallelism out",
+            "UnsupportedDType",
+        )
     if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
         raise DTypeError(
             f"parameter '{name}' is {parameter.dtype} on {parameter.device}; deltawire "
@@ -51,20 +56,6 @@ def check_positive(name: str, value: int) -> None:
     """Raises InvalidArgumentError for anything but a whole number, 1 or more."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise make_error("InvalidArgument", f"{name}={value!r} must be a whole number, 1 or more")
-
-
-def check_module(model: torch.nn.Module) -> None:
-    """Raises DTypeError for anything but a module that exchanges nothing by itself."""
-    if isinstance(model, DistributedDataParallel):
-        raise DTypeError(
-            "LocalSteps takes the bare module: a DistributedDataParallel averages gradients in "
-            "every step; pass model.module",
-            "InvalidArgument",
-        )
-    if not isinstance(model, torch.nn.Module):
-        raise DTypeError(
-            f"LocalSteps takes a torch.nn.Module, not {type(model).__name__}", "InvalidArgument"
-        )
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:

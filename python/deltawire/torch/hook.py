@@ -3,10 +3,13 @@ signature and refuses annotations that are strings.)"""
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.torch import checkpoint, interrupt
+from deltawire.torch.copied import CopiedSession
+from deltawire.torch.exchanged import Exchanged
 from deltawire.torch.ledger import Ledger
 from deltawire.torch.participant import Participant
 from deltawire.torch.significance import SignificanceSource
@@ -21,6 +24,13 @@ class Hook(Participant):
     `last_error` has it typed; the hook can't be used any more. Close it and go on without, or
     start again.
 
+    A forward pass whose gradients DDP would exchange in part only raises DeltawireError ("State")
+    that names the parameter, and ends the exchange on every rank: one that was thawed or replaced
+    since DDP was made, or frozen without find_unused_parameters=True.
+
+    The model may be deep-copied and pickled, and the hook with it. The copy has no session, and its
+    forward pass with gradients raises ("State") until it is registered itself.
+
     Attributes:
         rank, world_size: in the DDP model's process group.
         spec: canonical, e.g. "direct(3lc:s=1.75,mode=auto,runs=on)".
@@ -32,8 +42,8 @@ class Hook(Participant):
 
     def __init__(
         self,
-        session: _core.Session,
-        names: dict[int, str],
+        session: _core.Session | CopiedSession,
+        exchanged: Exchanged | None,
         place: tuple[int, int],
         timeout_ms: int,
         source: SignificanceSource | None = None,
@@ -41,13 +51,27 @@ class Hook(Participant):
         self.rank, self.world_size = place
         self.spec = session.spec
         self._session = session
-        self._names = names  # id(parameter) -> its name: residuals survive every rebuild of buckets
+        self._exchanged = exchanged  # names: residuals survive every rebuild of buckets
         self._source = source  # of what the optimizer can see; None: nothing may be cut by it
         self._ledger = Ledger(self.rank)
         self._step = 0
         self._next_bucket = 0
         self._timeout_ms = timeout_ms
-        interrupt.watch(self)
+        # Not for torch.compile, which would make a guard of every parameter's requires_grad. A
+        # function, because a bound method would keep the hook of a dropped model alive.
+        self._check_forward = torch.compiler.disable(_check_forward)
+        if not session.closed:
+            interrupt.watch(self)
+
+    def __reduce__(self):
+        """For copy and pickle: never two owners of one session."""
+        return _copied_hook, (self.spec, self.rank, self.world_size)
+
+    def after_forward(self, ddp_model: DistributedDataParallel, _, __) -> None:
+        """A forward hook of the DDP model: where its gradients would not be exchanged, or in part
+        only, raises DeltawireError ("State") and tells the other ranks. Not before the forward
+        pass, in which DDP has collectives: a rank that leaves it out keeps the others waiting."""
+        self._check_forward(self, ddp_model)
 
     def deltawire_hook(
         self, state: object, bucket: dist.GradBucket
@@ -89,17 +113,19 @@ class Hook(Participant):
                 "was cut short; register a new DDP model",
                 self.rank,
             )
+        if isinstance(self._session, CopiedSession):
+            raise self._session.error()
         last = bucket.is_last()
         step = _core.Step(self._step, bucket.index(), last)
         self._next_bucket = 0 if last else bucket.index() + 1
         self._step += last
         tensors = [
-            (self._names[id(parameter)], gradient.data_ptr(), gradient.numel())
+            (self._exchanged.name_of(parameter), gradient.data_ptr(), gradient.numel())
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
         ]
         source, index, memory = self._source, bucket.index(), None
         if source is not None:
-            memory, addresses = source.of_bucket(bucket, self._names)
+            memory, addresses = source.of_bucket(bucket, self._exchanged.names)
             tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
         ledger = self._ledger
 
@@ -157,3 +183,23 @@ class Hook(Participant):
         """
         self._session.close()
         interrupt.unwatch(self)
+
+
+def _check_forward(hook: Hook, ddp_model: DistributedDataParallel) -> None:
+    # What DDP itself looks at before it readies its reducer.
+    if not torch.is_grad_enabled() or not ddp_model.require_backward_grad_sync:
+        return
+    if isinstance(hook._session, CopiedSession):
+        raise hook._session.error()
+    if hook.closed:
+        return
+    try:
+        hook._exchanged.check(ddp_model)
+    except DeltawireError as cause:
+        hook._give_up(cause)
+        raise
+
+
+def _copied_hook(spec: str, rank: int, world_size: int) -> Hook:
+    """What a copied or unpickled hook is."""
+    return Hook(CopiedSession(spec), None, (rank, world_size), 0)

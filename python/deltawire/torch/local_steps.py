@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
-from deltawire.torch import arguments, bootstrap, checkpoint, interrupt
+from deltawire.torch import arguments, bootstrap, checkpoint, interrupt, wrappers
 from deltawire.torch.ledger import Ledger
 from deltawire.torch.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.participant import Participant
@@ -40,11 +40,12 @@ class LocalSteps(Participant):
     residual), and `weights of the last round + mean` are the new weights, bit-equal on every rank.
 
     Args:
-        model: the bare module, not a DistributedDataParallel. Its parameters that require gradients
-            are float32 on the CPU; they are exchanged, and which they are stays as it is now. At
-            the start all parameters and buffers become rank 0's, as with DDP. From then on buffers
-            (statistics of BatchNorm) are each rank's own: a lossy mean could turn a variance
-            negative. Frozen parameters stay what they are.
+        model: the bare module, compiled or not; no DistributedDataParallel and nothing else that
+            exchanges by itself. Its parameters that require gradients are float32 on the CPU; they
+            are exchanged, and which they are stays as it is now. At the start all parameters and
+            buffers become rank 0's, as with DDP. From then on buffers (statistics of BatchNorm) are
+            each rank's own: a lossy mean could turn a variance negative. Frozen parameters stay
+            what they are.
         optimizer: any torch.optim.Optimizer whose parameters are the model's.
         steps: local steps a round, 1 or more, or a function of the round's number (0, 1, ...) that
             gives them; equal on all ranks. See `steps` below.
@@ -84,6 +85,8 @@ class LocalSteps(Participant):
     those of before the round, so that `state_dict` loses nothing; the trainer is closed, and a new
     one is needed to go on.
 
+    It can't be copied or pickled (TypeError): keep its `state_dict`. The model can.
+
     Memory: reference weights, weight changes, and with error feedback two residuals: four times the
     parameters. Thread rule: one thread at a time; metrics, step_records and last_error from any.
     """
@@ -112,7 +115,7 @@ class LocalSteps(Participant):
             )
         self._group = dist.group.WORLD if group is None else group
         with bootstrap.Meeting(self._group) as meeting:
-            arguments.check_module(model)
+            wrappers.check_bare(model)
             arguments.check_optimizer(optimizer, model)
             self.steps = steps
             self._optimizer = optimizer
@@ -294,6 +297,13 @@ class LocalSteps(Participant):
         """
         self._session.close()
         interrupt.unwatch(self)
+
+    def __reduce__(self):
+        """There is one owner of connections and a thread: neither copy nor pickle."""
+        raise TypeError(
+            "a LocalSteps can't be copied or pickled: it owns connections; copy or save the model, "
+            "and keep the trainer's state_dict()"
+        )
 
     def __enter__(self) -> "LocalSteps":
         return self

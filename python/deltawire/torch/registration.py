@@ -7,9 +7,11 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
-from deltawire.errors import DTypeError, InvalidArgumentError, make_error
+from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.significance import require_use
-from deltawire.torch import arguments, bootstrap
+from deltawire.torch import arguments, bootstrap, wrappers
+from deltawire.torch.copied import forget_copied_hooks
+from deltawire.torch.exchanged import Exchanged
 from deltawire.torch.hook import Hook
 from deltawire.torch.significance import SignificanceSource
 
@@ -31,7 +33,9 @@ def register(
     """Makes a DDP model exchange its gradients through deltawire; called once on every rank.
 
     Args:
-        ddp_model: its parameters that require gradients are float32 on the CPU.
+        ddp_model: the parameters that it exchanges are float32 on the CPU. Which they are was fixed
+            when it was made; frozen ones may be among them. Register before training, and before or
+            after torch.compile.
         spec: codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)"; equal on all ranks.
         optimizer: that steps the model (see `SignificanceSource`), for a codec that cuts what its
             step can't see ("gcomp", which cuts nothing without it); the same kind on all ranks.
@@ -50,7 +54,8 @@ def register(
     Raises:
         DTypeError (a TypeError): not a DDP model, or parameters or an optimizer that can't be used.
         InvalidArgumentError (a ValueError): world size 1, bad spec or setting, a model that has a
-            communication hook already, an optimizer for a codec that makes no use of it.
+            communication hook already (a copy of a registered one may be registered), a parameter
+            that was replaced since DDP was made, an optimizer for a codec that makes no use of it.
         DeltawireError: alike on every rank: "Mismatch" (a rank with other settings), "Aborted" (a
             rank could not register), "Timeout" (ranks don't connect).
 
@@ -58,15 +63,15 @@ def register(
     """
     group = _check_model(ddp_model)
     with bootstrap.Meeting(group) as meeting:
-        names = _parameter_names(ddp_model)
+        exchanged = Exchanged(ddp_model)
         timeout_ms = arguments.timeout_in_ms(timeout)
         options = arguments.reducer_options(min_elements, revert, threads)
-        source = _significance_source(optimizer, spec, names)
+        source = _significance_source(optimizer, spec, exchanged.names)
         arguments.check_link(link)
         meeting.settings = _settings_text(spec, min_elements, meeting.place[1], source)
         meeting.listen(interface)
     session = meeting.connect(spec, options, link)
-    return _attach(Hook(session, names, meeting.place, timeout_ms, source), ddp_model)
+    return _attach(Hook(session, exchanged, meeting.place, timeout_ms, source), ddp_model)
 
 
 def _settings_text(
@@ -87,17 +92,13 @@ def _attach(hook: Hook, ddp_model: DistributedDataParallel) -> Hook:
     except Exception as cause:
         hook.close()
         raise make_error("InvalidArgument", f"DDP refuses the hook: {cause}") from cause
+    ddp_model.register_forward_hook(hook.after_forward)
     return hook
 
 
 def _check_model(ddp_model: DistributedDataParallel) -> dist.ProcessGroup:
     """The model's group, after what every rank finds alike, without a word to the others."""
-    if not isinstance(ddp_model, DistributedDataParallel):
-        raise DTypeError(
-            f"register takes a DistributedDataParallel model, not {type(ddp_model).__name__}; wrap "
-            "the model first",
-            "InvalidArgument",
-        )
+    wrappers.check_ddp(ddp_model)
     if dist.get_world_size(ddp_model.process_group) < 2:
         raise InvalidArgumentError(
             "world size is 1: there is nobody to exchange gradients with; start at least 2 ranks, "
@@ -110,7 +111,8 @@ def _check_model(ddp_model: DistributedDataParallel) -> dist.ProcessGroup:
             "leave mixed_precision out (autocast is fine)",
             "InvalidArgument",
         )
-    if getattr(ddp_model, "_comm_hooks", None):
+    forget_copied_hooks(ddp_model)
+    if ddp_model._comm_hooks:
         raise InvalidArgumentError(
             "the model has a communication hook already, and DDP takes only one; wrap the "
             "module in a new DistributedDataParallel",
@@ -119,22 +121,11 @@ def _check_model(ddp_model: DistributedDataParallel) -> dist.ProcessGroup:
     if getattr(ddp_model, "_use_python_reducer", False):
         raise InvalidArgumentError(
             "torch.compile's python_reducer gives hooks no buckets; set "
-            'torch._dynamo.config.optimize_ddp = "ddp_optimizer"',
+            'torch._dynamo.config.optimize_ddp = "ddp_optimizer" before DistributedDataParallel is '
+            "made",
             "InvalidArgument",
         )
     return ddp_model.process_group
-
-
-def _parameter_names(ddp_model: DistributedDataParallel) -> dict[int, str]:
-    """id(parameter) -> name, of all that DDP exchanges."""
-    ignored = getattr(ddp_model, "parameters_to_ignore", ())
-    names = {}
-    for name, parameter in ddp_model.module.named_parameters():
-        if not parameter.requires_grad or name in ignored:
-            continue
-        arguments.check_parameter(name, parameter)
-        names[id(parameter)] = name
-    return names
 
 
 def _significance_source(

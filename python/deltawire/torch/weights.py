@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire.errors import make_error
-from deltawire.torch import arguments
+from deltawire.torch import arguments, wrappers
 
 
 class Weights:
@@ -23,7 +23,8 @@ class Weights:
     def __init__(self, model: torch.nn.Module, bucket_bytes: int) -> None:
         self.names: list[str] = []
         self.parameters: list[torch.nn.Parameter] = []
-        for name, parameter in model.named_parameters():
+        named = [(wrappers.plain_name(n), p) for n, p in model.named_parameters()]
+        for name, parameter in named:
             if parameter.requires_grad and parameter.numel():
                 arguments.check_parameter(name, parameter)
                 self.names.append(name)
@@ -33,7 +34,7 @@ class Weights:
                 "InvalidArgument", "the model has no parameter that requires gradients"
             )
         self._buckets = self._cut(bucket_bytes)
-        self._frozen = [(n, p) for n, p in model.named_parameters() if not p.requires_grad]
+        self._frozen = [(n, p) for n, p in named if not p.requires_grad]
         self._changes = [torch.empty(p.shape) for p in self.parameters]
         self._reference = [torch.empty(p.shape) for p in self.parameters]
         self.start_from_here()
@@ -124,7 +125,7 @@ def layout_digest(model: torch.nn.Module) -> str:
     text = hashlib.sha256()
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         line = f"{name} {tuple(tensor.shape)} {tensor.dtype} {tensor.requires_grad}\n"
-        text.update(line.encode())
+        text.update(wrappers.plain_name(line).encode())
     return text.hexdigest()[:12]
 
 

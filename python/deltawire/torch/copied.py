@@ -1,0 +1,64 @@
+"""What a copy of a hook has in place of a session: there is one owner of connections and threads.
+
+torch lets a DDP model be deep-copied and pickled together with its communication hook, and never
+calls the hook of the copy, which exchanges plain gradients from then on. So does `Hook`; and it
+says so instead of doing it.
+"""
+
+from torch.nn.parallel import DistributedDataParallel
+
+from deltawire.errors import DeltawireError, make_error
+
+
+class CopiedSession:
+    """Closed; every use is an error that says what to do."""
+
+    closed = True
+
+    def __init__(self, spec: str) -> None:
+        self.spec = spec
+
+    def error(self) -> DeltawireError:
+        """Code "State"."""
+        return make_error(
+            "State",
+            "this is a copy of a registered model or of its hook, and has no session: its "
+            "gradients would be exchanged uncompressed; register the copied model again to train "
+            "it (or use it under torch.no_grad())",
+        )
+
+    def submit(self, *_) -> None:
+        """Raises `error()`."""
+        raise self.error()
+
+    def save(self) -> bytes:
+        """Raises `error()`."""
+        raise self.error()
+
+    def load(self, _) -> None:
+        """Raises `error()`."""
+        raise self.error()
+
+    def traffic(self) -> tuple[int, int]:
+        """None."""
+        return 0, 0
+
+    def abort(self, _) -> None:
+        """There is nobody to tell."""
+
+    def close(self) -> None:
+        """It is."""
+
+
+def forget_copied_hooks(ddp_model: DistributedDataParallel) -> None:
+    """Takes from a copied model what its copied hooks left in it, so that it can have a new one.
+    DDP itself gave the copy's reducer none."""
+    ddp_model._comm_hooks = [entry for entry in ddp_model._comm_hooks if not _is_copied(entry[0])]
+    after = ddp_model._forward_hooks
+    for key in [key for key, function in after.items() if _is_copied(function)]:
+        del after[key]
+
+
+def _is_copied(function) -> bool:
+    owner = getattr(function, "__self__", None)
+    return isinstance(getattr(owner, "_session", None), CopiedSession)

@@ -1,0 +1,141 @@
+"""The parameters that a DDP model exchanges: fixed when DDP was made, whatever is frozen since."""
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from deltawire.errors import DeltawireError, DTypeError, make_error
+from deltawire.torch import arguments, wrappers
+
+
+class Exchanged:
+    """Names of what a DDP model exchanges, and what it would lose or leave to differ.
+
+    Attributes:
+        names: id(parameter) -> its name, of all that DDP exchanges, frozen or not. A name doesn't
+            say whether the module is compiled, so that residuals outlive torch.compile.
+
+    Raises:
+        DTypeError (a TypeError): a parameter that can't be exchanged.
+        InvalidArgumentError (a ValueError): DDP exchanges a tensor that isn't the module's any
+            more.
+    """
+
+    def __init__(self, ddp_model: DistributedDataParallel) -> None:
+        _check_dense(ddp_model.module)
+        self._slots = [
+            (name, owner, key)
+            for name, owner, key in _slots_of(ddp_model.module)
+            if name not in ddp_model.parameters_to_ignore
+        ]
+        by_id = {}
+        for name, owner, key in self._slots:
+            by_id.setdefault(id(owner[key]), wrappers.plain_name(name))
+        # Kept, so that no id is given away to another tensor.
+        self._parameters = list(_parameters_of(ddp_model))
+        self.names: dict[int, str] = {}
+        for parameter in self._parameters:
+            name = by_id.get(id(parameter))
+            if name is None:
+                raise make_error(
+                    "InvalidArgument",
+                    f"DistributedDataParallel exchanges a parameter of shape "
+                    f"{tuple(parameter.shape)} that isn't the module's any more: one was replaced "
+                    f"since it was made; {_AGAIN}",
+                )
+            arguments.check_parameter(name, parameter)
+            self.names[id(parameter)] = name
+        self._first_trained: list[bool] | None = None
+
+    def name_of(self, parameter: torch.Tensor) -> str:
+        """The parameter's name; raises DeltawireError ("State") for one that DDP has from
+        elsewhere."""
+        name = self.names.get(id(parameter))
+        if name is None:
+            raise make_error(
+                "State",
+                f"a bucket has a parameter of shape {tuple(parameter.shape)} that the model didn't "
+                f"have when it was registered; {_AGAIN}",
+            )
+        return name
+
+    def check(self, ddp_model: DistributedDataParallel) -> None:
+        """Before a backward pass whose gradients are exchanged: raises DeltawireError ("State"),
+        naming the parameter, where DDP would exchange them in part only. DDP itself lets the
+        ranks' parameters differ, and says so one step later or never."""
+        for name, owner, key in self._slots:
+            parameter = owner.get(key)  # None: moved by a parametrization, and DDP still has it
+            if (
+                parameter is not None
+                and parameter.requires_grad
+                and id(parameter) not in self.names
+            ):
+                raise _left_out(wrappers.plain_name(name))
+        if not ddp_model.find_unused_parameters:
+            self._check_frozen(ddp_model.static_graph)
+
+    def _check_frozen(self, static_graph: bool) -> None:
+        """A step without any parameter is fine: nothing is exchanged. One with a part of them lets
+        DDP wait for gradients that never come."""
+        trained = [parameter.requires_grad for parameter in self._parameters]
+        if not any(trained):
+            return
+        if not static_graph:
+            expected, then = [True] * len(trained), "when DistributedDataParallel was made"
+        else:
+            if self._first_trained is None:
+                self._first_trained = trained
+            expected, then = self._first_trained, "in the first step of a static graph"
+        for parameter, now, due in zip(self._parameters, trained, expected, strict=True):
+            if now != due:
+                raise _frozen_or_thawed(self.names[id(parameter)], now, then)
+
+
+_AGAIN = "wrap the module in a new DistributedDataParallel and register that"
+
+
+def _left_out(name: str) -> DeltawireError:
+    return make_error(
+        "State",
+        f"parameter '{name}' requires gradients, but DistributedDataParallel doesn't exchange it: "
+        "it was frozen, or another tensor, when DistributedDataParallel was made, and would differ "
+        f"between ranks; {_AGAIN}, or freeze it again",
+    )
+
+
+def _frozen_or_thawed(name: str, now: bool, then: str) -> DeltawireError:
+    change = "requires gradients, and did not" if now else "is frozen, and was not"
+    return make_error(
+        "State",
+        f"parameter '{name}' {change} {then}: gradients would be exchanged in part only; "
+        f"give DistributedDataParallel find_unused_parameters=True, or {_AGAIN}",
+    )
+
+
+def _slots_of(module: torch.nn.Module) -> Iterator[tuple[str, dict, str]]:
+    """(name, the dict that holds it, its key there) of every parameter, shared ones each time."""
+    for prefix, child in module.named_modules():
+        for key, parameter in child._parameters.items():
+            if parameter is not None:
+                yield f"{prefix}.{key}" if prefix else key, child._parameters, key
+
+
+def _parameters_of(ddp_model: DistributedDataParallel) -> Iterable[torch.Tensor]:
+    """What DDP exchanges: only its reducer knows. The tensors of zeros that come with the answer
+    (DDP's join() needs them) are as large as the gradients and are gone at once."""
+    for bucket in ddp_model.reducer._get_zeros_like_grad_buckets():
+        yield from bucket.parameters()
+
+
+def _check_dense(module: torch.nn.Module) -> None:
+    for name, child in module.named_modules():
+        if not isinstance(child, torch.nn.Embedding | torch.nn.EmbeddingBag):
+            continue
+        if child.sparse and child.weight.requires_grad:
+            raise DTypeError(
+                f"'{wrappers.plain_name(name)}' is {type(child).__name__}(sparse=True), and "
+                "deltawire exchanges dense gradients; make it with sparse=False, or freeze it "
+                "before DistributedDataParallel is made",
+                "UnsupportedDType",
+            )

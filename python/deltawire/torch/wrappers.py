@@ -1,0 +1,72 @@
+"""What torch's functions make of a model, and which of it deltawire can work with."""
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from deltawire.errors import DTypeError
+
+# Who calls it, and what it does that keeps deltawire out. By class names: to import these classes,
+# only to compare with them, would take seconds.
+_EXCHANGING = {
+    "FullyShardedDataParallel": "FullyShardedDataParallel shards parameters and gradients",
+    "ReplicateModule": "replicate() exchanges gradients and has no communication hook",
+    "FSDPModule": "fully_shard() shards parameters and gradients",
+    "DDP": "replicate() exchanges gradients through a DistributedDataParallel that it hides",
+}
+
+
+def check_ddp(model: object) -> None:
+    """Raises DTypeError for anything but a DistributedDataParallel model."""
+    if isinstance(model, DistributedDataParallel):
+        return
+    advice = "wrap the model in it first"
+    if (does := _exchanging(model)) is not None:
+        advice = (
+            f"{does}, which is not supported yet: pass DistributedDataParallel(module), where each "
+            "rank has room for the model"
+        )
+    elif isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
+        advice = (
+            "it is compiled: register the DistributedDataParallel model itself, and go on with "
+            "torch.compile(ddp_model)"
+        )
+    elif hasattr(model, "_orig_mod"):
+        advice = "it is compiled: wrap it first, DistributedDataParallel(torch.compile(module))"
+    raise DTypeError(
+        f"register takes a DistributedDataParallel model, not {type(model).__name__}; {advice}",
+        "InvalidArgument",
+    )
+
+
+def check_bare(model: object) -> None:
+    """Raises DTypeError for anything but a module that exchanges nothing by itself."""
+    if not isinstance(model, torch.nn.Module):
+        raise DTypeError(
+            f"LocalSteps takes a torch.nn.Module, not {type(model).__name__}", "InvalidArgument"
+        )
+    for name, module in model.named_modules():
+        where = f"its module '{plain_name(name)}'" if name else "this"
+        if isinstance(module, DistributedDataParallel):
+            raise DTypeError(
+                f"LocalSteps takes the bare module, and {where} is a DistributedDataParallel, "
+                "which averages gradients in every step; pass model.module",
+                "InvalidArgument",
+            )
+        if (does := _exchanging(module)) is not None:
+            raise DTypeError(
+                f"LocalSteps takes the bare module, and {where} is a {type(module).__name__}: "
+                f"{does}; leave it out",
+                "InvalidArgument",
+            )
+
+
+def plain_name(name: str) -> str:
+    """A module's or parameter's name without what torch.compile puts into it, so that a checkpoint
+    of residuals fits the compiled model and the other one."""
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
+
+
+def _exchanging(model: object) -> str | None:
+    """What a model of torch's own wrapper classes does; None for any other."""
+    bases = [base.__name__ for base in type(model).__mro__ if base.__module__.startswith("torch.")]
+    return next((_EXCHANGING[name] for name in bases if name in _EXCHANGING), None)

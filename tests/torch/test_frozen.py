@@ -1,0 +1,221 @@
+"""Parameters that are frozen, thawed or replaced: what DDP exchanges is fixed when it is made. Each
+case is a step that works or an error on every rank that names the parameter, and never a KeyError
+or replicas that differ."""
+
+import deltawire.torch
+import pytest
+import torch
+from models import Net, batch, fingerprint, wrapped
+from ranks import results
+from torch.nn.parallel import DistributedDataParallel
+
+FIRST, LAST = "layers.0.0.weight", "layers.5.0.weight"
+
+
+def freeze(module, name, frozen=True):
+    module.get_parameter(name).requires_grad_(not frozen)
+
+
+def step(model, rank, number):
+    """One step of SGD; what it raised, or None."""
+    x, y = batch(rank, number)
+    model.zero_grad()
+    try:
+        (model(x) - y).square().mean().backward()
+    except Exception as error:
+        return type(error).__name__, str(error), getattr(error, "code", None)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter -= 0.05 * parameter.grad
+    return None
+
+
+def train(rank, world_size, report, before, between, after, options):
+    """`before` and `between` list what is frozen before DDP is made and before register; `after`
+    maps a step's number to what is frozen (True) or thawed (False) before it."""
+    module = Net()
+    for name in before:
+        freeze(module, name)
+    model = wrapped(module, **options)
+    for name in between:
+        freeze(module, name)
+    hook = deltawire.torch.register(model, "3lc", timeout=20)
+    raised = None
+    for number in range(4):
+        for name, frozen in after.get(number, {}).items():
+            freeze(module, name, frozen)
+        raised = step(model, rank, number)
+        if raised:
+            break
+    error = hook.last_error
+    state = fingerprint(model)
+    hook.close()
+    return raised, error and str(error), state, hook.metrics()["steps"]
+
+
+UNUSED = {"find_unused_parameters": True}
+STATIC = {"static_graph": True}
+ALL = [name for name, _ in Net().named_parameters()]
+
+WORKS = {
+    "frozen before DDP": ([FIRST], [], {}, {}),
+    "frozen before register": ([], [FIRST], {}, UNUSED),
+    "frozen before register, static": ([], [FIRST], {}, STATIC),
+    "frozen before register, thawed after": ([], [FIRST], {0: {FIRST: False}}, {}),
+    "frozen before register, thawed later": ([], [FIRST], {2: {FIRST: False}}, UNUSED),
+    "frozen after register": ([], [], {2: {LAST: True}}, UNUSED),
+    "frozen and thawed": ([], [], {1: {LAST: True}, 3: {LAST: False}}, UNUSED),
+    "all frozen when registered": ([], ALL, {0: dict.fromkeys(ALL, False)}, {}),
+}
+
+
+@pytest.mark.parametrize("case", WORKS)
+def test_what_ddp_exchanges_goes_on(case):
+    first, second = results(train, 2, *WORKS[case])
+    for raised, error, _, steps in (first, second):
+        assert raised is None and error is None
+        assert steps == 4
+    assert first[2] == second[2], "the replicas differ"
+
+
+FAILS = {
+    "thawed after DDP": ([LAST], [], {0: {LAST: False}}, UNUSED, 0, "doesn't exchange it"),
+    "thawed after register": ([LAST], [], {2: {LAST: False}}, {}, 2, "doesn't exchange it"),
+    "thawed, static": ([FIRST], [], {2: {FIRST: False}}, STATIC, 2, "doesn't exchange it"),
+    "frozen before register": ([], [FIRST], {}, {}, 0, "find_unused_parameters=True"),
+    "frozen after register": ([], [], {2: {LAST: True}}, {}, 2, "find_unused_parameters=True"),
+    "frozen, static": ([], [], {2: {LAST: True}}, STATIC, 2, "is frozen, and was not in the first"),
+    "thawed within DDP, static": ([], [LAST], {2: {LAST: False}}, STATIC, 2, "and did not in the"),
+}
+
+
+@pytest.mark.parametrize("case", FAILS)
+def test_what_ddp_does_not_exchange_is_named_before_anything_differs(case):
+    *arguments, steps, says = FAILS[case]
+    name = FIRST if FIRST in arguments[0] + arguments[1] else LAST
+    ranks = results(train, 2, *arguments)
+    for raised, error, _, finished in ranks:
+        kind, text, _ = raised
+        # A rank that still finishes the step before hears it from the other.
+        assert kind in ("DeltawireError", "RuntimeError")
+        for line in (text, error):
+            assert f"'{name}'" in line and says in line
+            assert "wrap the module in a new DistributedDataParallel" in line
+        assert finished in (steps, steps - 1)
+    assert "State" in [raised[2] for raised, *_ in ranks]
+    assert ranks[0][2] == ranks[1][2], "the step that failed changed a replica"
+
+
+def thaw_on_one(rank, world_size, report):
+    module = Net()
+    freeze(module, LAST)
+    model = wrapped(module)
+    hook = deltawire.torch.register(model, "fp32", timeout=60)
+    assert step(model, rank, 0) is None
+    if rank == 1:
+        freeze(module, LAST, frozen=False)
+    kind, text, code = step(model, rank, 1)
+    return kind, text, code, hook.last_error.suspect
+
+
+def test_a_parameter_that_one_rank_thaws_is_named_by_all():
+    first, second = results(thaw_on_one, 2)
+    assert second[0] == "DeltawireError" and second[2] == "State"
+    assert first[0] == "RuntimeError" and first[3] == 1
+    for _, text, *_ in (first, second):
+        assert f"'{LAST}'" in text and "doesn't exchange it" in text
+
+
+def replace(rank, world_size, report):
+    """load_state_dict(assign=True) puts other tensors where DDP's were."""
+    outcomes = []
+    for registered in (True, False):
+        model = wrapped(Net())
+        if registered:
+            deltawire.torch.register(model, "fp32")
+            assert step(model, rank, 0) is None
+        state = {name: value.clone() for name, value in model.module.state_dict().items()}
+        model.module.load_state_dict(state, assign=True)
+        if registered:
+            outcomes.append(step(model, rank, 1))
+        else:
+            with pytest.raises(ValueError) as caught:
+                deltawire.torch.register(model, "fp32")
+            outcomes.append((type(caught.value).__name__, str(caught.value), caught.value.code))
+    return outcomes
+
+
+def test_parameters_that_were_replaced_are_noticed():
+    for after, before in results(replace, 2):
+        assert f"'{FIRST}'" in after[1] and "another tensor" in after[1]
+        assert before[2] == "InvalidArgument" and "was replaced" in before[1]
+        assert all("new DistributedDataParallel" in text for _, text, _ in (after, before))
+
+
+def without_gradients(rank, world_size, report):
+    """What exchanges nothing asks for nothing: evaluation, accumulation, a frozen critic."""
+    module = Net()
+    freeze(module, FIRST)
+    model = wrapped(module)
+    hook = deltawire.torch.register(model, "fp32")
+    assert step(model, rank, 0) is None
+    freeze(module, FIRST, frozen=False)
+    with torch.no_grad():
+        model(batch(rank, 1)[0])
+    with model.no_sync():
+        model(batch(rank, 1)[0]).sum().backward()
+    for name in ALL:
+        freeze(module, name)
+    x = batch(rank, 1)[0].requires_grad_()
+    model(x).sum().backward()
+    assert x.grad is not None
+    for name in ALL:
+        freeze(module, name, frozen=name == FIRST)
+    assert step(model, rank, 1) is None
+    return hook.metrics()["steps"], fingerprint(model)
+
+
+def test_forward_passes_that_exchange_nothing_are_left_alone():
+    first, second = results(without_gradients, 2)
+    assert first == second and first[0] == 2
+
+
+def ignore(rank, world_size, report):
+    """Parameters that DDP was told to ignore are nobody's concern."""
+    module = Net()
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, [LAST])
+    model = wrapped(module)
+    hook = deltawire.torch.register(model, "fp32")
+    outcomes = [step(model, rank, number) for number in range(2)]
+    module.get_parameter(LAST).data.zero_()
+    return outcomes, hook.metrics()["elements"], fingerprint(model)
+
+
+def test_ignored_parameters_are_left_out():
+    elements = sum(p.numel() for name, p in Net().named_parameters() if name != LAST)
+    first, second = results(ignore, 2)
+    assert first == second
+    assert first[:2] == ([None, None], elements)
+
+
+class Moved(torch.nn.Linear):
+    """A layer whose weight has another name by now, as parametrizations give it."""
+
+    weight = property(lambda self: self.original)
+
+
+def move(rank, world_size, report):
+    model = wrapped(Net())
+    hook = deltawire.torch.register(model, "fp32")
+    layer = model.module.layers[0][0]
+    layer.register_parameter("original", layer._parameters.pop("weight"))
+    layer.__class__ = Moved
+    outcomes = [step(model, rank, number) for number in range(2)]
+    return outcomes, hook.last_error, fingerprint(model)
+
+
+def test_a_parameter_that_has_moved_is_still_exchanged():
+    first, second = results(move, 2)
+    assert first == second
+    assert first[:2] == ([None, None], None)

@@ -57,6 +57,11 @@ def wrong_states(rank, world_size, report):
         {"version": 2},
         {"residuals": good["residuals"][:-3]},
         {"residuals": torch.zeros(100, dtype=torch.uint8)},
+        {"residuals": good["residuals"].numpy()},
+        {"residuals": good["residuals"].float()},
+        {"steps": -1},
+        {"steps": 1.0},
+        {"steps": True},
     ):
         try:
             hook.load_state_dict({**good, **change})
@@ -66,7 +71,9 @@ def wrong_states(rank, world_size, report):
         hook.load_state_dict({"version": 1})
     except ValueError as error:
         caught.append((type(error).__name__, str(error)))
-    assert torch.equal(hook.state_dict()["residuals"], good["residuals"])
+    after = hook.state_dict()
+    assert torch.equal(after.pop("residuals"), good["residuals"])
+    assert after == {key: value for key, value in good.items() if key != "residuals"}
     train_step(model, rank, 1)  # nothing was harmed
     hook.close()
     assert torch.is_tensor(hook.state_dict()["residuals"])  # also after close
@@ -76,7 +83,9 @@ def wrong_states(rank, world_size, report):
 def test_states_of_others_are_refused():
     for rank, caught in enumerate(results(wrong_states, 2)):
         kinds, texts = zip(*caught, strict=True)
-        assert kinds[:4] == ("InvalidArgumentError",) * 4 and kinds[6] == "InvalidArgumentError"
-        assert kinds[4:6] == ("DeltawireError",) * 2
+        assert kinds == ("InvalidArgumentError",) * 4 + ("DeltawireError",) * 2 + (kinds[0],) * 6
         assert f"rank {1 - rank}" in texts[0] and "world_size 3" in texts[1]
-        assert "direct(fp32)" in texts[2] and "residuals" in texts[6]
+        assert "direct(fp32)" in texts[2]
+        assert "residuals are ndarray" in texts[6] and "residuals are torch.float32" in texts[7]
+        assert all("steps=" in text for text in texts[8:11])
+        assert "lacks" in texts[11] and "residuals" in texts[11]

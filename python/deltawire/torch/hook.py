@@ -172,9 +172,9 @@ class Hook(Participant):
         Raises InvalidArgumentError (a ValueError) where the state is of another rank, world size,
         spec or version, DeltawireError where its bytes are damaged; then nothing is changed.
         """
-        checkpoint.check_state(state, self._state_place(), ("steps", "residuals"), "hook")
+        checkpoint.check_state(state, self._state_place(), ("steps",), "hook")
         checkpoint.load_residuals(self._session, state["residuals"])
-        self._step = int(state["steps"])
+        self._step = state["steps"]
 
     def close(self) -> None:
         """Joins the communication thread and says goodbye to the other ranks; idempotent.

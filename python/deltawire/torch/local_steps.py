@@ -267,8 +267,13 @@ class LocalSteps(Participant):
         problem, loaded = None, False
         offer = bootstrap.Offer()
         try:
-            also = ("round", "local_steps", "residuals", "reference", "parameters")
-            checkpoint.check_state(state, self._state_place(), also, "trainer")
+            checkpoint.check_state(
+                state,
+                self._state_place(),
+                ("round", "local_steps"),
+                "trainer",
+                also=("reference", "parameters"),
+            )
             self._weights.check_state(state)
             checkpoint.load_residuals(self._session, state["residuals"])
             loaded = True
@@ -288,7 +293,7 @@ class LocalSteps(Participant):
                 self._session.load(memoryview(before))
             raise problem
         self._weights.load(state)
-        self.round, self.local_steps = int(state["round"]), int(state["local_steps"])
+        self.round, self.local_steps = state["round"], state["local_steps"]
 
     def close(self) -> None:
         """Joins the communication thread and says goodbye to the other ranks; idempotent.

@@ -65,12 +65,10 @@ class Exchanged:
         naming the parameter, where DDP would exchange them in part only. DDP itself lets the
         ranks' parameters differ, and says so one step later or never."""
         for name, owner, key in self._slots:
-            parameter = owner.get(key)  # None: moved by a parametrization, and DDP still has it
-            if (
-                parameter is not None
-                and parameter.requires_grad
-                and id(parameter) not in self.names
-            ):
+            parameter = owner.get(key)
+            if id(parameter) in self.names or parameter is None:
+                continue  # None: moved by a parametrization, and DDP still has it
+            if parameter.requires_grad:
                 raise _left_out(wrappers.plain_name(name))
         if not ddp_model.find_unused_parameters:
             self._check_frozen(ddp_model.static_graph)

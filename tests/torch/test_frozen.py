@@ -173,7 +173,10 @@ def without_gradients(rank, world_size, report):
     for name in ALL:
         freeze(module, name, frozen=name == FIRST)
     assert step(model, rank, 1) is None
-    return hook.metrics()["steps"], fingerprint(model)
+    hook.close()
+    freeze(module, FIRST, frozen=False)
+    model(batch(rank, 2)[0])  # a closed hook minds nothing
+    return hook.metrics()["steps"], fingerprint(model), hook.last_error
 
 
 def test_forward_passes_that_exchange_nothing_are_left_alone():

@@ -30,6 +30,7 @@ def round_trip(rank, world_size, report):
         again = deltawire.torch.register(model, SPEC)
         if state is not None:
             again.load_state_dict(state)
+            assert again.state_dict()["steps"] == saved["steps"] == 4
         for step in range(4, 7):
             train_step(model, rank, step)
         finals.append(fingerprint(model))

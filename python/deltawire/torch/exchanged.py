@@ -1,12 +1,13 @@
 """The parameters that a DDP model exchanges: fixed when DDP was made, whatever is frozen since."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire.errors import DeltawireError, DTypeError, make_error
 from deltawire.torch import arguments, wrappers
+from deltawire.torch.slots import Slots
 
 
 class Exchanged:
@@ -24,14 +25,8 @@ class Exchanged:
 
     def __init__(self, ddp_model: DistributedDataParallel) -> None:
         _check_dense(ddp_model.module)
-        self._slots = [
-            (name, owner, key)
-            for name, owner, key in _slots_of(ddp_model.module)
-            if name not in ddp_model.parameters_to_ignore
-        ]
-        by_id = {}
-        for name, owner, key in self._slots:
-            by_id.setdefault(id(owner[key]), wrappers.plain_name(name))
+        self._slots = Slots(ddp_model.module, ddp_model.parameters_to_ignore)
+        by_id = Slots(ddp_model.module).names()  # DDP exchanges some that it was told to ignore
         # Kept, so that no id is given away to another tensor.
         self._parameters = list(_parameters_of(ddp_model))
         self.names: dict[int, str] = {}
@@ -64,12 +59,9 @@ class Exchanged:
         """Before a backward pass whose gradients are exchanged: raises DeltawireError ("State"),
         naming the parameter, where DDP would exchange them in part only. DDP itself lets the
         ranks' parameters differ, and says so one step later or never."""
-        for name, owner, key in self._slots:
-            parameter = owner.get(key)
-            if id(parameter) in self.names or parameter is None:
-                continue  # None: moved by a parametrization, and DDP still has it
-            if parameter.requires_grad:
-                raise _left_out(wrappers.plain_name(name))
+        left_out = self._slots.left_out(self.names)
+        if left_out is not None:
+            raise _left_out(left_out)
         if not ddp_model.find_unused_parameters:
             self._check_frozen(ddp_model.static_graph)
 
@@ -109,14 +101,6 @@ def _frozen_or_thawed(name: str, now: bool, then: str) -> DeltawireError:
         f"parameter '{name}' {change} {then}: gradients would be exchanged in part only; "
         f"give DistributedDataParallel find_unused_parameters=True, or {_AGAIN}",
     )
-
-
-def _slots_of(module: torch.nn.Module) -> Iterator[tuple[str, dict, str]]:
-    """(name, the dict that holds it, its key there) of every parameter, shared ones each time."""
-    for prefix, child in module.named_modules():
-        for key, parameter in child._parameters.items():
-            if parameter is not None:
-                yield f"{prefix}.{key}" if prefix else key, child._parameters, key
 
 
 def _parameters_of(ddp_model: DistributedDataParallel) -> Iterable[torch.Tensor]:

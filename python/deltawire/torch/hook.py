@@ -57,7 +57,7 @@ class Hook(Participant):
         self._step = 0
         self._next_bucket = 0
         self._timeout_ms = timeout_ms
-        # Not for torch.compile, which would make a guard of every parameter's requires_grad. A
+        # Not for torch.compile, which would trace it parameter by parameter, for seconds. A
         # function, because a bound method would keep the hook of a dropped model alive.
         self._check_forward = torch.compiler.disable(_check_forward)
         if not session.closed:

@@ -195,7 +195,7 @@ class LocalSteps(Participant):
             raise
 
     def _run_round(self) -> None:
-        self._weights.check_frozen()
+        self._weights.check_left_out()
         momenta = self._momentum.tensors() if self._masks else []
         last = self._weights.bucket_count - 1
         under_way = _Round(self._ledger, self._weights, self.local_steps)

@@ -7,6 +7,7 @@ import torch.distributed as dist
 
 from deltawire.errors import make_error
 from deltawire.torch import arguments, wrappers
+from deltawire.torch.slots import Slots
 
 
 class Weights:
@@ -23,18 +24,18 @@ class Weights:
     def __init__(self, model: torch.nn.Module, bucket_bytes: int) -> None:
         self.names: list[str] = []
         self.parameters: list[torch.nn.Parameter] = []
-        named = [(wrappers.plain_name(n), p) for n, p in model.named_parameters()]
-        for name, parameter in named:
+        for name, parameter in model.named_parameters():
             if parameter.requires_grad and parameter.numel():
-                arguments.check_parameter(name, parameter)
-                self.names.append(name)
+                self.names.append(wrappers.plain_name(name))
                 self.parameters.append(parameter)
+                arguments.check_parameter(self.names[-1], parameter)
         if not self.names:
             raise make_error(
                 "InvalidArgument", "the model has no parameter that requires gradients"
             )
         self._buckets = self._cut(bucket_bytes)
-        self._frozen = [(n, p) for n, p in named if not p.requires_grad]
+        self._slots = Slots(model)
+        self._exchanged = {id(parameter) for parameter in self.parameters}
         self._changes = [torch.empty(p.shape) for p in self.parameters]
         self._reference = [torch.empty(p.shape) for p in self.parameters]
         self.start_from_here()
@@ -54,15 +55,16 @@ class Weights:
         """At least 1."""
         return len(self._buckets)
 
-    def check_frozen(self) -> None:
-        """Raises where a parameter that wasn't trained, and isn't exchanged, is trained now."""
-        for name, parameter in self._frozen:
-            if parameter.requires_grad:
-                raise make_error(
-                    "State",
-                    f"parameter '{name}' requires gradients now and did not when LocalSteps was "
-                    "made: it would differ between ranks; close this LocalSteps and make a new one",
-                )
+    def check_left_out(self) -> None:
+        """Raises where a parameter is trained now and isn't exchanged."""
+        name = self._slots.left_out(self._exchanged)
+        if name is not None:
+            raise make_error(
+                "State",
+                f"parameter '{name}' requires gradients now and did not, or was another tensor, "
+                "when LocalSteps was made: it would differ between ranks; close this LocalSteps "
+                "and make a new one",
+            )
 
     @torch.no_grad()
     def start_from_here(self) -> None:

@@ -164,6 +164,11 @@ def thaw(trainer, optimizer, model):
     model.layers[5].requires_grad_(True)
 
 
+def replace(trainer, optimizer, model):
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(state, assign=True)
+
+
 def wait_for_training(ranks, count):
     for rank in range(count):
         assert ranks.hear(rank) == "training"
@@ -188,6 +193,7 @@ def test_a_late_rank_is_named_at_the_deadline():
     ("fault", "code", "says"),
     [
         (thaw, "State", "'layers.5.0.weight' requires gradients now"),
+        (replace, "State", "'layers.0.0.weight' requires gradients now and did not, or was anoth"),
         (lose_the_optimizer, "UnsupportedDType", "'momentum_buffer' of parameter 'layers.0.0"),
     ],
 )

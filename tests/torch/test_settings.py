@@ -7,6 +7,7 @@ import deltawire
 import deltawire.torch
 import pytest
 import torch.distributed as dist
+from deltawire.torch import bootstrap
 from models import Net, train_step, wrapped
 from ranks import attempted, started
 from torch.nn.parallel import DistributedDataParallel
@@ -124,6 +125,21 @@ def test_world_size_one():
         outcome = ranks.outcomes()[0]
     assert outcome.raised == "InvalidArgumentError" and "world size is 1" in outcome.text
     assert "\n" not in outcome.text
+
+
+def interrupted_while_it_meets(rank, world_size, report):
+    """Ctrl-C on one rank, before the others are there."""
+    if rank == 0:
+        with pytest.raises(KeyboardInterrupt), bootstrap.Meeting(dist.group.WORLD):
+            raise KeyboardInterrupt
+        report("left")
+    return None if rank == 0 else "never met"
+
+
+def test_ctrl_c_waits_for_nobody():
+    with started(interrupted_while_it_meets, 2) as ranks:
+        assert ranks.hear(0, timeout=30) == "left"
+        assert ranks.outcomes()[0].raised is None
 
 
 def loopback_elsewhere(rank, world_size, report):

@@ -1,0 +1,56 @@
+"""What a rank counts and keeps of its steps."""
+
+import logging
+import types
+
+from deltawire.errors import make_error
+from deltawire.torch.ledger import RECORDED_STEPS, Ledger
+
+
+def report(digest=0, **changes):
+    """As of one bucket."""
+    values = {
+        "element_count": 10,
+        "encode_seconds": 0.001,
+        "exchange_seconds": 0.002,
+        "decode_seconds": 0.003,
+        "bytes_sent": 20,
+        "raw_bytes": 60,
+    }
+    return types.SimpleNamespace(digest=digest, **{**values, **changes})
+
+
+def test_the_newest_records_are_kept_and_all_steps_counted():
+    ledger = Ledger(0)
+    for number in range(RECORDED_STEPS + 3):
+        ledger.add(report(digest=number), last=True)
+    assert RECORDED_STEPS == 4096
+    assert [record["digest"] for record in ledger.records] == list(range(3, RECORDED_STEPS + 3))
+    metrics = ledger.metrics()
+    assert metrics["steps"] == RECORDED_STEPS + 3
+    assert metrics["total_bytes_sent"] == 20 * (RECORDED_STEPS + 3)
+
+
+def test_a_step_is_the_sum_of_its_buckets():
+    ledger = Ledger(0)
+    ledger.add(report(digest=1), last=False)
+    assert ledger.metrics()["steps"] == 0 and ledger.metrics()["total_elements"] == 0
+    ledger.add(report(digest=2, bytes_sent=10, raw_bytes=30), last=True, also={"local_steps": 4})
+    assert ledger.metrics() == {
+        "steps": 1,
+        **{"buckets": 2, "elements": 20, "encode_ms": 2, "exchange_ms": 4, "decode_ms": 6},
+        **{"bytes_sent": 30, "raw_bytes": 90, "ratio": 3, "digest": 2, "local_steps": 4},
+        **{"total_buckets": 2, "total_elements": 20, "total_encode_ms": 2},
+        **{"total_exchange_ms": 4, "total_decode_ms": 6, "total_bytes_sent": 30},
+        **{"total_raw_bytes": 90, "total_ratio": 3},
+    }
+
+
+def test_the_first_error_stays_and_is_logged_once(caplog):
+    ledger = Ledger(3)
+    first = make_error("PeerLost", "rank 1 is gone", 1)
+    with caplog.at_level(logging.ERROR, logger="deltawire"):
+        ledger.fail(first)
+        ledger.fail(make_error("Aborted", "rank 2 gave up", 2))
+    assert ledger.last_error is first
+    assert [record.getMessage() for record in caplog.records] == ["rank 3: rank 1 is gone"]

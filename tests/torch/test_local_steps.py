@@ -317,3 +317,27 @@ def test_sbc_learns_with_few_bytes():
     for first, last, sent in values:
         assert last < first / 5
         assert sent * 50 < uncompressed
+
+
+def in_a_subgroup(rank, world_size, report):
+    """Ranks 1 and 2 train together; their group's first rank gives the weights."""
+    pair = dist.new_group([1, 2])
+    torch.manual_seed(rank)
+    network = torch.nn.Linear(WIDTH, WIDTH)
+    before = fingerprint(network)
+    if rank == 0:
+        return before
+    optimizer = torch.optim.SGD(network.parameters(), 0.05)
+    settings = {"steps": 1, "reducer": "fp32", "group": pair}
+    trainer = deltawire.torch.LocalSteps(network, optimizer, **settings)
+    start = fingerprint(network)
+    network(torch.ones(2, WIDTH) * rank).sum().backward()
+    trainer.step()
+    return before, start, fingerprint(network), trainer.rank, trainer.world_size
+
+
+def test_a_trainer_on_a_subgroup():
+    alone, first, second = results(in_a_subgroup, 3)
+    assert first[1] == second[1] == first[0] != second[0]
+    assert first[2] == second[2] != first[1]
+    assert first[3:] == (0, 2) and second[3:] == (1, 2) and alone != first[0]

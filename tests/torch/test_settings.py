@@ -7,7 +7,7 @@ import deltawire
 import deltawire.torch
 import pytest
 import torch.distributed as dist
-from deltawire.torch import bootstrap
+from deltawire.torch import arguments, bootstrap
 from models import Net, train_step, wrapped
 from ranks import attempted, started
 from torch.nn.parallel import DistributedDataParallel
@@ -71,6 +71,14 @@ def test_a_rank_that_cant_register_tells_the_others(bad, says):
     assert own[0] in ("InvalidArgumentError", "TypeError", "DeltawireError") and says in own[1]
     for _kind, text, suspect in (first, third):
         assert suspect == 1 and "rank 1 could not register" in text and says in text
+
+
+def test_timeouts_are_whole_milliseconds_and_never_none():
+    seconds = (1e-5, 0.0026, 2, 86_400)
+    assert [arguments.timeout_in_ms(s) for s in seconds] == [1, 3, 2000, 86_400_000]
+    for bad in (0, -1, 86_401, float("nan"), True, "2"):
+        with pytest.raises(ValueError, match="timeout="):
+            arguments.timeout_in_ms(bad)
 
 
 def refused_models(rank, world_size, report):

@@ -3,7 +3,9 @@
 // Thread rule: values; copy and move them freely between threads.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,12 +48,19 @@ inline constexpr std::uint64_t kNoStep = ~std::uint64_t{0};
 
 struct Error {
   ErrorCode code = ErrorCode::kInvalidArgument;
-  std::string message;       // one line: what was wrong, where, and what to do
+  std::string message;       // one printable line: what was wrong, where, and what to do
   int suspect = kNoSuspect;  // the rank that caused it, where one is known
   // Where an exchange failed: the last step that counts, for every rank that lives (docs/commit.md); kNoStep
   // where none does yet, and for errors of other calls.
   std::uint64_t standing_step = kNoStep;
 };
+
+// Text from outside (another rank, the operating system, a file's name) as it may stand in a message: one
+// line of valid UTF-8 with nothing in it that steers a terminal or turns the reading direction. A control
+// character becomes a space, a byte that is no UTF-8 becomes U+FFFD, and what goes beyond `max_bytes` is
+// left out, at the boundary of a character.
+std::string printable_line(std::string_view text,
+                           std::size_t max_bytes = std::numeric_limits<std::size_t>::max());
 
 template <class T>
 using Result = tl::expected<T, Error>;

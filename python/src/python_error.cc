@@ -6,14 +6,25 @@ namespace nb = nanobind;
 
 namespace deltawire::python {
 
+namespace {
+
+// Whatever bytes a message has, it becomes a str: an exception that can't be made would end the program.
+nb::object text_of(const std::string& message) {
+  PyObject* const text =
+      PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "replace");
+  if (text == nullptr) throw nb::python_error();
+  return nb::steal(text);
+}
+
+}  // namespace
+
 nb::object make_exception(const Error& error) {
   nb::object suspect = nb::none();
   if (error.suspect != kNoSuspect) suspect = nb::int_(error.suspect);
   nb::object standing_step = nb::none();
   if (error.standing_step != kNoStep) standing_step = nb::int_(error.standing_step);
   return nb::module_::import_("deltawire.errors")
-      .attr("make_error")(error_code_name(error.code), nb::str(error.message.c_str()), suspect,
-                          standing_step);
+      .attr("make_error")(error_code_name(error.code), text_of(error.message), suspect, standing_step);
 }
 
 void raise(const Error& error) {

@@ -1,6 +1,7 @@
 // Errors of the core as Python exceptions (deltawire/errors.py), and Python callables on foreign threads.
 #pragma once
 
+#include <exception>
 #include <string_view>
 #include <utility>
 
@@ -49,6 +50,9 @@ class Callback {
       }
     } catch (nanobind::python_error& error) {
       error.discard_as_unraisable("the completion callback of a deltawire bucket");
+    } catch (const std::exception& error) {  // past this thread's end it would end the program
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+      PyErr_WriteUnraisable(nullptr);
     }
   }
 

@@ -1,6 +1,7 @@
 // .dw files: a file header in words before the frames of one channel message.
 #include "deltawire/file.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -138,6 +139,10 @@ Result<FileHeader> read_file_header(Bytes file) {
   }
   if (const auto count = product(header.shape); !count) return forward_error(count);
   header.codec_spec.assign(reinterpret_cast<const char*>(at + kFixedBytes + 8 * dimensions), spec_bytes);
+  // It goes into messages: bytes that are no printable ASCII end here.
+  if (!std::ranges::all_of(header.codec_spec, [](char c) { return c >= 0x20 && c <= 0x7E; })) {
+    return fail(ErrorCode::kCorrupt, "the codec spec in the file header is not printable ASCII");
+  }
   header.header_bytes = bytes;
   return header;
 }

@@ -110,6 +110,23 @@ TEST(File, OnlyTheCanonicalSpecIsAccepted) {
   EXPECT_NE(decoded.error().message.find("canonical"), std::string::npos);
 }
 
+TEST(File, ASpecThatIsNoTextIsCorrupt) {
+  float one = 1;
+  const auto file = *encode_file({&one, 1, DType::kF32}, {}, "fp32");
+  const std::size_t end = read_file_header(file)->header_bytes;
+  for (const int byte : {0x00, 0x1F, 0x20, 0x7E, 0x7F, 0x80, 0xFF}) {
+    auto changed = file;
+    changed[end - 5] = static_cast<std::byte>(byte);  // the spec's last
+    store_le<std::uint32_t>(changed.data() + end - 4, crc32c(Bytes(changed).first(end - 4)));
+    const bool printable = byte == 0x20 || byte == 0x7E;
+    const auto header = read_file_header(changed);
+    ASSERT_EQ(header.has_value(), printable) << byte;
+    if (!printable) {
+      EXPECT_EQ(header.error().code, ErrorCode::kCorrupt);
+    }
+  }
+}
+
 TEST(File, NewerFormatIsNamed) {
   float one = 1;
   auto file = *encode_file({&one, 1, DType::kF32}, {}, "fp32");

@@ -1,6 +1,5 @@
 #include "cli/outcome.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <system_error>
 
@@ -32,10 +31,7 @@ std::string output_name(std::string_view path) {
 }
 
 void print_failure(std::string_view message) {
-  std::string line = "deltawire: " + std::string(message);
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
-  std::replace_if(line.begin(), line.end(), is_control, '?');
-  line += '\n';
+  const std::string line = "deltawire: " + printable_line(message) + "\n";
   std::fputs(line.c_str(), stderr);
 }
 

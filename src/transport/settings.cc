@@ -3,14 +3,8 @@
 namespace deltawire {
 namespace {
 
-// A peer's settings go into logs and exceptions: they stay one printable line.
 std::string quoted(const std::string& text) {
-  std::string line = "\"";
-  for (const char c : text) {
-    const auto value = static_cast<unsigned char>(c);
-    line.push_back(value < 0x20 || value == 0x7F ? ' ' : c);
-  }
-  return line + "\"";
+  return "\"" + printable_line(text) + "\"";
 }
 
 }  // namespace

@@ -89,6 +89,7 @@ def parse_file_header(data: bytes) -> FileHeader:
     extents = [extent for extent in shape if extent != 0]
     require(math.prod(extents) < 1 << 32, "Limit", "too many elements")
     spec = data[FILE_FIXED + 8 * dimensions : header_bytes - 4]
+    require(all(0x20 <= byte <= 0x7E for byte in spec), "Corrupt", "codec spec is not ASCII")
     return FileHeader(shape, dtype, min_elements, spec, header_bytes)
 
 

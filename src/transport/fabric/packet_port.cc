@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/little_endian.h"
+#include "base/os_error.h"
 #include "transport/fabric/packet_link.h"
 #include "transport/settings.h"
 
@@ -37,8 +38,8 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open(int rank, int world_size,
                                                      std::unique_ptr<Fabric> fabric) {
   std::unique_ptr<PacketPort> port(new PacketPort(rank, world_size, std::move(fabric)));
   if (!port->all_peers([](const PacketPeer& peer) { return peer.ok(); })) {
-    return fail(ErrorCode::kSystem, "eventfd: " + std::generic_category().message(errno) +
-                                        "; is the limit of open files high enough?");
+    return fail(ErrorCode::kSystem,
+                "eventfd: " + os_error_text(errno) + "; is the limit of open files high enough?");
   }
   try {
     port->fabric_->start(*port);

@@ -1,7 +1,7 @@
 #include <cerrno>
 #include <string>
-#include <system_error>
 
+#include "base/os_error.h"
 #include "deltawire/connect.h"
 #include "transport/mesh/make_mesh.h"
 
@@ -42,9 +42,8 @@ Result<std::vector<std::unique_ptr<Transport>>> connect_inproc(int world_size,
       auto data = GuardedFd::open_socket_pair();
       auto control = GuardedFd::open_socket_pair();
       if (!data[0] || !control[0]) {
-        return fail(ErrorCode::kSystem,
-                    "connect_inproc: socketpair: " + std::generic_category().message(errno) +
-                        "; is the limit of open files high enough?");
+        return fail(ErrorCode::kSystem, "connect_inproc: socketpair: " + os_error_text(errno) +
+                                            "; is the limit of open files high enough?");
       }
       sockets[low][high] = {std::move(data[0]), std::move(control[0])};
       sockets[high][low] = {std::move(data[1]), std::move(control[1])};

@@ -38,7 +38,8 @@ class ContentWriter {
     number(std::uint16_t{0});
     rank(abort.suspect);
     rank(abort.origin);
-    bytes(std::as_bytes(std::span(abort.text)).first(std::min(abort.text.size(), kControlTextMax)));
+    const std::string text = printable_line(abort.text, kControlTextMax);
+    bytes(std::as_bytes(std::span(text)));
   }
   void operator()(const Waiting& waiting) {
     rank(waiting.rank);
@@ -119,17 +120,6 @@ class ContentReader {
   bool broken_ = false;
 };
 
-// A peer's text goes into logs and exceptions: it stays one printable line.
-std::string printable(Bytes bytes) {
-  std::string text;
-  text.reserve(bytes.size());
-  for (const std::byte value : bytes) {
-    const auto c = static_cast<unsigned char>(value);
-    text.push_back(c < 0x20 || c == 0x7F ? ' ' : static_cast<char>(c));
-  }
-  return text;
-}
-
 Abort read_abort(ContentReader& reader) {
   Abort abort;
   const auto code = reader.number<std::uint16_t>();
@@ -139,7 +129,8 @@ Abort read_abort(ContentReader& reader) {
   reader.zero(reader.number<std::uint16_t>());
   abort.suspect = reader.rank();
   abort.origin = reader.rank();
-  abort.text = printable(reader.all(kControlTextMax));
+  const Bytes text = reader.all(kControlTextMax);
+  abort.text = printable_line({reinterpret_cast<const char*>(text.data()), text.size()});
   return abort;
 }
 

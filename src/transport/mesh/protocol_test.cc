@@ -151,6 +151,28 @@ TEST(ControlMessage, TextsAreOneLineAndLongOnesAreCut) {
   EXPECT_EQ(std::get<Abort>(messages[1]).text, std::string(kControlTextMax, 'x'));
 }
 
+TEST(ControlMessage, TextsAreOneLineOfUtf8WhateverTheyWere) {
+  // Cut where 512 bytes end: amid a character, whose first byte must not travel.
+  std::string cut = "x";
+  while (cut.size() < 600) cut += "\xC3\xA9";
+  std::vector<std::byte> bytes =
+      bytes_of({Abort{ErrorCode::kLimit, 0, 0, cut}, Abort{ErrorCode::kLimit, 0, 0, "a\nb\x1B[2J\xFF"}});
+  std::vector<ControlMessage> messages;
+  ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
+  EXPECT_EQ(std::get<Abort>(messages[0]).text, cut.substr(0, 511));
+  EXPECT_EQ(std::get<Abort>(messages[1]).text, "a b [2J\xEF\xBF\xBD");
+  // From a peer that sends what it likes.
+  bytes = bytes_of({Abort{ErrorCode::kLimit, 0, 0, "0123456789"}});
+  std::fill_n(bytes.end() - 10, 3, std::byte{0xC3});
+  bytes.back() = std::byte{'\n'};
+  store_le(bytes.data() + 4, crc32c(Bytes(bytes).subspan(8)));
+  messages.clear();
+  ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
+  EXPECT_EQ(std::get<Abort>(messages[0]).text,
+            "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
+            "345678 ");
+}
+
 TEST(WaitGraph, FollowsToTheOneWhoWaitsForNobody) {
   WaitGraph graph(5);
   EXPECT_FALSE(graph.anyone_waits());

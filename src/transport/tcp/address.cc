@@ -4,10 +4,11 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <system_error>
 
 #include <ifaddrs.h>
 #include <netdb.h>
+
+#include "base/os_error.h"
 
 namespace deltawire {
 
@@ -23,8 +24,8 @@ Result<SocketAddress> SocketAddress::resolve(const std::string& host, std::uint1
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0) {
-    return fail(ErrorCode::kInvalidArgument,
-                "no such address: \"" + host + "\" (" + ::gai_strerror(error) + ")");
+    return fail(ErrorCode::kInvalidArgument, "no such address: \"" + printable_line(host) + "\" (" +
+                                                 printable_line(::gai_strerror(error)) + ")");
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
   SocketAddress address;
@@ -69,14 +70,15 @@ Result<SocketAddress> SocketAddress::from_local_name(const std::string& host, st
   Result<SocketAddress> named = from_host(host, port);
   if (named) return named;
   return fail(ErrorCode::kInvalidArgument,
-              "\"" + host + "\" is neither an address, nor a name, nor a network interface of this machine");
+              "\"" + printable_line(host) +
+                  "\" is neither an address, nor a name, nor a network interface of this machine");
 }
 
 Result<SocketAddress> SocketAddress::of_socket(int fd) {
   SocketAddress address;
   address.length_ = sizeof address.storage_;
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage_), &address.length_) != 0) {
-    return fail(ErrorCode::kSystem, "getsockname: " + std::generic_category().message(errno));
+    return fail(ErrorCode::kSystem, "getsockname: " + os_error_text(errno));
   }
   return address;
 }
@@ -92,7 +94,8 @@ Endpoint SocketAddress::endpoint() const {
 
 std::string to_string(const Endpoint& endpoint) {
   const bool colons = endpoint.host.find(':') != std::string::npos;
-  const std::string host = colons ? "[" + endpoint.host + "]" : endpoint.host;
+  const std::string name = printable_line(endpoint.host);
+  const std::string host = colons ? "[" + name + "]" : name;
   return host + ":" + std::to_string(endpoint.port);
 }
 

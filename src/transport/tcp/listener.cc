@@ -1,8 +1,8 @@
 #include "transport/tcp/listener.h"
 
 #include <cerrno>
-#include <system_error>
 
+#include "base/os_error.h"
 #include "transport/tcp/address.h"
 
 namespace deltawire {
@@ -19,7 +19,7 @@ tl::unexpected<Error> refusal(const SocketAddress& address, int error) {
   if (error == EADDRNOTAVAIL) {
     return fail(ErrorCode::kInvalidArgument, at + " is not an address of this machine; see \"ip addr\"");
   }
-  return fail(ErrorCode::kSystem, "can't listen on " + at + ": " + std::generic_category().message(error));
+  return fail(ErrorCode::kSystem, "can't listen on " + at + ": " + os_error_text(error));
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ Result<std::string> local_address_towards(const std::string& host) {
   const GuardedFd socket =
       GuardedFd::open([&] { return ::socket(target->family(), SOCK_DGRAM | SOCK_CLOEXEC, 0); });
   if (!socket || ::connect(socket.get(), target->get(), target->length()) != 0) {
-    return fail(ErrorCode::kSystem, "no route to " + host + ": " + std::generic_category().message(errno));
+    return fail(ErrorCode::kSystem, "no route to " + printable_line(host) + ": " + os_error_text(errno));
   }
   const Result<SocketAddress> local = SocketAddress::of_socket(socket.get());
   if (!local) return forward_error(local);

@@ -36,6 +36,7 @@ base_group() {
     python3-dev 'headers for the Python extension'
   want libexpected-dev 'tl::expected: results and errors'
   want libxxhash-dev 'xxHash: hashes of settings, digests of replicas'
+  want libssl-dev 'OpenSSL: HMAC and SHA-256 of the handshake between ranks'
   want libcli11-dev 'the command line of deltawire'
   want nlohmann-json3-dev 'the --json output of deltawire'
   want libgtest-dev 'unit tests'

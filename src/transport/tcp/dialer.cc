@@ -13,12 +13,13 @@ namespace {
 
 constexpr std::chrono::milliseconds kPauseMax{500};
 
-enum class Connected : std::uint8_t { kNotYet, kYes, kFailed };
+enum class Connected : std::uint8_t { kNotYet, kYes, kRefused, kFailed };
 
 Connected connection_state(int fd) noexcept {
   int error = 0;
   socklen_t length = sizeof error;
-  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) return Connected::kFailed;
+  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) return Connected::kFailed;
+  if (error != 0) return error == ECONNREFUSED ? Connected::kRefused : Connected::kFailed;
   sockaddr_storage peer{};
   socklen_t peer_length = sizeof peer;
   if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0) {
@@ -35,21 +36,17 @@ Connected connection_state(int fd) noexcept {
 
 }  // namespace
 
-bool Dialer::advance(Deadline now, const Token& token, const std::vector<std::byte>& own_hello) {
-  if (phase_ == Phase::kPause && now >= retry_at_) {
-    reader_ = HelloReader(token);
-    dial(now);
+bool Dialer::advance(Deadline now, const Token& token, const Hello& own) {
+  if (phase_ == Phase::kPause && now >= retry_at_) dial(now);
+  if (phase_ == Phase::kConnecting) greet(now, token, own);
+  if (phase_ != Phase::kTalking) return false;
+  switch (exchange_hellos(*handshake_, socket_.get())) {
+    case Exchange::kDone: return true;
+    case Exchange::kMore: return false;
+    case Exchange::kStranger:
+    case Exchange::kBroken: turned_away_ = true; break;
+    case Exchange::kClosed: turned_away_ = handshake_->has_proved(); break;
   }
-  if (phase_ == Phase::kConnecting) greet(now, own_hello);
-  if (phase_ != Phase::kReading) return false;
-  switch (reader_.read(socket_.get())) {
-    case HelloReader::State::kDone: return true;
-    case HelloReader::State::kMore: return false;
-    case HelloReader::State::kStranger:
-    case HelloReader::State::kClosed:
-    case HelloReader::State::kBroken: break;
-  }
-  turned_away_ = true;
   pause(now);
   return false;
 }
@@ -57,32 +54,39 @@ bool Dialer::advance(Deadline now, const Token& token, const std::vector<std::by
 void Dialer::dial(Deadline now) {
   socket_ = GuardedFd::open(
       [this] { return ::socket(address_.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+  socket_error_ = socket_ ? 0 : errno;
   if (!socket_) {
     pause(now);
     return;
   }
+  refused_ = false;
   configure_connection(socket_.get(), stream_);
   if (::connect(socket_.get(), address_.get(), address_.length()) != 0 && errno != EINPROGRESS &&
       errno != EINTR) {
+    refused_ = errno == ECONNREFUSED;
     pause(now);
     return;
   }
   phase_ = Phase::kConnecting;
 }
 
-void Dialer::greet(Deadline now, const std::vector<std::byte>& own_hello) {
+void Dialer::greet(Deadline now, const Token& token, const Hello& own) {
   switch (connection_state(socket_.get())) {
     case Connected::kNotYet: return;
+    case Connected::kRefused: refused_ = true; [[fallthrough]];
     case Connected::kFailed: pause(now); return;
     case Connected::kYes: break;
   }
-  // A new connection's buffer takes a hello as a whole.
-  const ssize_t sent = ::send(socket_.get(), own_hello.data(), own_hello.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (sent != static_cast<ssize_t>(own_hello.size())) {
+  const auto nonce = random_nonce();
+  if (!nonce) {
     pause(now);
     return;
   }
-  phase_ = Phase::kReading;
+  Hello hello = own;
+  hello.stream = stream_;
+  hello.peer = static_cast<std::uint32_t>(rank_);
+  handshake_.emplace(token, hello, *nonce);
+  phase_ = Phase::kTalking;
 }
 
 void Dialer::pause(Deadline now) noexcept {
@@ -96,7 +100,8 @@ pollfd Dialer::interest() const noexcept {
   switch (phase_) {
     case Phase::kPause: break;
     case Phase::kConnecting: return {socket_.get(), POLLOUT, 0};
-    case Phase::kReading: return {socket_.get(), POLLIN, 0};
+    case Phase::kTalking:
+      return {socket_.get(), static_cast<short>(handshake_->unsent().empty() ? POLLIN : POLLOUT), 0};
   }
   return {-1, 0, 0};
 }

@@ -1,7 +1,7 @@
 // One outgoing connection of a mesh: dials until the other rank answers.
 #pragma once
 
-#include <vector>
+#include <optional>
 
 #include <poll.h>
 
@@ -18,8 +18,8 @@ class Dialer {
   Dialer(int rank, Hello::Stream stream, const SocketAddress& address) noexcept
       : rank_(rank), stream_(stream), address_(address) {}
 
-  // Does what can be done now; true once the other rank has answered.
-  bool advance(Deadline now, const Token& token, const std::vector<std::byte>& own_hello);
+  // Does what can be done now; true once the other rank has answered. `own` is what this rank says of itself.
+  bool advance(Deadline now, const Token& token, const Hello& own);
 
   // What to poll for; an fd of -1 while it pauses until retry_at().
   pollfd interest() const noexcept;
@@ -28,18 +28,23 @@ class Dialer {
   int rank() const noexcept { return rank_; }
   Hello::Stream stream() const noexcept { return stream_; }
   Endpoint endpoint() const { return address_.endpoint(); }
-  // Whether somebody listened there but hung up on this rank's hello: most likely another token.
+  // Whether somebody listened there at last who did not like this rank's proof, or had none of its own: most
+  // likely another token.
   bool was_turned_away() const noexcept { return turned_away_; }
+  // Whether nobody listened there at last.
+  bool was_refused() const noexcept { return refused_; }
+  // Why the last call for a socket failed; 0 where it didn't.
+  int socket_error() const noexcept { return socket_error_; }
 
   // The answer, and the connection it came on. REQUIRES: advance() returned true.
-  const Hello& hello() const noexcept { return reader_.hello(); }
+  const Hello& hello() const noexcept { return handshake_->peer(); }
   GuardedFd take_socket() noexcept { return std::move(socket_); }
 
  private:
-  enum class Phase : std::uint8_t { kPause, kConnecting, kReading };
+  enum class Phase : std::uint8_t { kPause, kConnecting, kTalking };
 
   void dial(Deadline now);
-  void greet(Deadline now, const std::vector<std::byte>& own_hello);
+  void greet(Deadline now, const Token& token, const Hello& own);
   void pause(Deadline now) noexcept;
 
   int rank_;
@@ -49,8 +54,10 @@ class Dialer {
   Deadline retry_at_{};
   std::chrono::milliseconds pause_{10};
   GuardedFd socket_;
-  HelloReader reader_{Token{}};
+  std::optional<Handshake> handshake_;
   bool turned_away_ = false;
+  bool refused_ = false;
+  int socket_error_ = 0;
 };
 
 }  // namespace deltawire

@@ -5,25 +5,29 @@
 
 #include <sys/socket.h>
 
+#include "transport/tcp/descriptors.h"
+
 namespace deltawire {
 namespace {
 
-constexpr std::size_t kGuestsMax = 64;
+constexpr std::size_t kStrangersMax = 64;
 constexpr std::chrono::seconds kSilenceMax{5};
 constexpr std::chrono::milliseconds kAcceptPause{50};
+// How long a rank waits for descriptors: some are strangers', and come back.
+constexpr std::chrono::milliseconds kShortageMax{2000};
 
 }  // namespace
 
 Status Guests::advance(Deadline now, Roster& roster) {
-  accept_all(now);
+  if (Status status = accept_all(now, roster); !status) return status;
   for (auto guest = guests_.begin(); guest != guests_.end();) {
-    HelloReader::State state = guest->reader.read(guest->socket.get());
-    if (state == HelloReader::State::kMore && now < guest->drop_at) {
+    const Exchange state = exchange_hellos(guest->handshake, guest->socket.get());
+    if (state == Exchange::kMore && now < guest->drop_at) {
       ++guest;
       continue;
     }
-    if (state == HelloReader::State::kStranger) ++strangers_;
-    if (state == HelloReader::State::kDone) {
+    if (state == Exchange::kStranger) ++strangers_;
+    if (state == Exchange::kDone) {
       if (Status status = welcome(*guest, roster); !status) return status;
     }
     guest = guests_.erase(guest);
@@ -31,40 +35,66 @@ Status Guests::advance(Deadline now, Roster& roster) {
   return {};
 }
 
-void Guests::accept_all(Deadline now) {
-  if (now < accept_at_) return;
+Status Guests::accept_all(Deadline now, const Roster& roster) {
+  if (now < accept_at_) return {};
   accept_at_ = Deadline{};
+  // All other ranks may knock at once, on both streams.
+  const std::size_t most = kStrangersMax + 2 * roster.sockets().size();
   while (true) {
     GuardedFd socket = GuardedFd::open(
         [this] { return ::accept4(listener_->fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
-    if (!socket) {
+    const auto nonce = socket ? random_nonce() : std::nullopt;
+    if (!socket || !nonce) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        shortage_until_ = kNever;
+        return {};
+      }
       // Out of descriptors or memory: others may free some; polling at once would spin.
-      if (errno != EAGAIN && errno != EWOULDBLOCK) accept_at_ = now + kAcceptPause;
-      return;
+      accept_at_ = now + kAcceptPause;
+      return is_descriptor_shortage(errno) ? bear_shortage(now, roster, errno) : Status{};
     }
-    // A real rank says hello at once, so among many it is never the oldest that still says nothing.
-    if (guests_.size() == kGuestsMax) guests_.pop_front();
-    guests_.push_back({std::move(socket), HelloReader(token_), now + kSilenceMax});
+    shortage_until_ = kNever;
+    if (guests_.size() == most) make_room();
+    guests_.push_back({std::move(socket),
+                       Handshake(roster.token(), roster.own_hello(Hello::Role::kListener), *nonce),
+                       now + kSilenceMax});
     // Read at once, or a burst of strangers could push out a rank that came with them.
-    if (guests_.size() == kGuestsMax) return;
+    if (guests_.size() == most) return {};
   }
 }
 
-// The answer goes out before the judgement, so that both sides see what the other one says.
+Status Guests::bear_shortage(Deadline now, const Roster& roster, int error) {
+  if (!guests_.empty()) make_room();
+  if (shortage_until_ == kNever) shortage_until_ = now + kShortageMax;
+  if (now < shortage_until_) return {};
+  return tl::unexpected<Error>(descriptor_shortage(roster.rank(), roster.world_size(), error));
+}
+
+// A real rank says hello at once, so among many it is never the oldest that still says nothing.
+void Guests::make_room() {
+  const auto silent =
+      std::ranges::find_if(guests_, [](const Guest& guest) { return !guest.handshake.has_heard(); });
+  guests_.erase(silent == guests_.end() ? guests_.begin() : silent);
+}
+
 Status Guests::welcome(Guest& guest, Roster& roster) const {
-  const Hello& hello = guest.reader.hello();
-  const std::vector<std::byte> answer = roster.own_hello(hello.stream);
-  const ssize_t sent = ::send(guest.socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const Hello& hello = guest.handshake.peer();
+  if (roster.has_given_up()) {
+    roster.note_told(hello.rank);
+    return {};
+  }
   if (Status status = roster.check(hello); !status) return status;
-  if (sent != static_cast<ssize_t>(answer.size())) return {};  // gone again; a rank would dial once more
   configure_connection(guest.socket.get(), hello.stream);
   return roster.add(hello, std::move(guest.socket));
 }
 
 void Guests::add_interests(Deadline now, std::vector<pollfd>& polls) const {
   if (now >= accept_at_) polls.push_back({listener_->fd(), POLLIN, 0});
-  for (const Guest& guest : guests_) polls.push_back({guest.socket.get(), POLLIN, 0});
+  for (const Guest& guest : guests_) {
+    const bool sends = !guest.handshake.unsent().empty();
+    polls.push_back({guest.socket.get(), static_cast<short>(sends ? POLLOUT : POLLIN), 0});
+  }
 }
 
 Deadline Guests::wake_at() const noexcept {

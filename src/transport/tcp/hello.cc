@@ -1,5 +1,6 @@
 #include "transport/tcp/hello.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -11,86 +12,214 @@ namespace deltawire {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x48445744;  // "DWDH" on the wire
-constexpr std::size_t kTokenBytes = std::tuple_size_v<Token>;
-constexpr std::size_t kFixedSize = 20;
+constexpr std::size_t kDigestAt = 28;
+constexpr std::size_t kNonceBytes = std::tuple_size_v<Nonce>;
 
-// Takes the same time wherever the first difference is, so that guessing byte by byte is no use.
-bool equal_in_constant_time(const std::byte* a, const std::byte* b, std::size_t count) noexcept {
-  volatile unsigned char difference = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    difference = static_cast<unsigned char>(difference | static_cast<unsigned char>(a[i] ^ b[i]));
-  }
-  return difference == 0;
+constexpr std::string_view kDialerLabel = "deltawire dialer";
+constexpr std::string_view kListenerLabel = "deltawire listen";
+static_assert(kDialerLabel.size() == kListenerLabel.size());
+
+Bytes bytes_of(std::string_view text) noexcept {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
 }  // namespace
 
-std::vector<std::byte> encode_hello(const Token& token, const Hello& hello) {
-  std::vector<std::byte> bytes(kTokenBytes + kFixedSize + hello.settings.size());
-  std::memcpy(bytes.data(), token.data(), kTokenBytes);
-  std::byte* at = bytes.data() + kTokenBytes;
+Claims encode_claims(const Hello& hello) {
+  Claims claims{};
+  std::byte* at = claims.data();
   store_le(at, kMagic);
   store_le(at + 4, hello.version);
   at[6] = static_cast<std::byte>(hello.stream);
+  at[7] = static_cast<std::byte>(hello.role);
   store_le(at + 8, hello.rank);
-  store_le(at + 12, hello.world_size);
-  store_le(at + 16, static_cast<std::uint32_t>(hello.settings.size()));
-  if (!hello.settings.empty()) std::memcpy(at + kFixedSize, hello.settings.data(), hello.settings.size());
-  return bytes;
+  store_le(at + 12, hello.peer);
+  store_le(at + 16, hello.world_size);
+  store_le(at + 20, static_cast<std::uint16_t>(hello.text.size()));
+  store_le(at + 22, hello.problem);
+  store_le(at + 24, hello.suspect);
+  const TextDigest digest = digest_of(hello.text);
+  std::ranges::copy(digest, at + kDigestAt);
+  return claims;
 }
 
-HelloReader::State HelloReader::read(int fd) {
-  while (true) {
-    while (held_bytes_ < wanted_) {
-      const ssize_t got = ::recv(fd, held_.data() + held_bytes_, wanted_ - held_bytes_, MSG_DONTWAIT);
-      if (got > 0) {
-        held_bytes_ += static_cast<std::size_t>(got);
-      } else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
-        return State::kClosed;
-      } else if (errno != EINTR) {
-        return State::kMore;
-      }
-    }
-    const State state = end_of_part();
-    if (state != State::kMore) return state;
+Handshake::Handshake(const Token& token, const Hello& own, const Nonce& nonce)
+    : token_(token), own_(own), own_nonce_(nonce) {
+  if (is_dialer()) {
+    own_claims_ = encode_claims(own_);
+    send(own_claims_);
+    send(own_nonce_);
+    expect(Stage::kNonce, kNonceBytes);
+  } else {
+    expect(Stage::kClaims, kClaimsBytes + kNonceBytes);
   }
 }
 
-HelloReader::State HelloReader::end_of_part() {
-  switch (part_) {
-    case Part::kToken:
-      if (!equal_in_constant_time(held_.data(), expected_.data(), kTokenBytes)) return State::kStranger;
-      part_ = Part::kFixed;
-      wanted_ = kFixedBytes;
-      break;
-    case Part::kFixed:
-      if (!parse_fixed()) return State::kBroken;
-      part_ = Part::kSettings;
-      break;
-    case Part::kSettings:
-      hello_.settings.assign(reinterpret_cast<const char*>(held_.data()), held_bytes_);
-      return State::kDone;
-  }
+void Handshake::expect(Stage stage, std::size_t bytes) noexcept {
+  stage_ = stage;
   held_bytes_ = 0;
+  wanted_ = bytes;
+}
+
+MutBytes Handshake::room() noexcept {
+  const MutBytes all = stage_ == Stage::kText
+                           ? MutBytes(reinterpret_cast<std::byte*>(text_.data()), text_.size())
+                           : MutBytes(held_);
+  return all.first(wanted_).subspan(held_bytes_);
+}
+
+Handshake::State Handshake::received(std::size_t bytes) {
+  held_bytes_ += bytes;
+  return held_bytes_ < wanted_ || stage_ == Stage::kEnd ? state() : end_of_stage();
+}
+
+Handshake::State Handshake::sent(std::size_t bytes) noexcept {
+  sent_ += bytes;
+  return state();
+}
+
+Handshake::State Handshake::state() const noexcept {
+  return stage_ == Stage::kEnd && unsent().empty() ? State::kDone : State::kMore;
+}
+
+Handshake::State Handshake::end_of_stage() {
+  switch (stage_) {
+    case Stage::kClaims: return after_claims();
+    case Stage::kNonce: return after_nonce();
+    case Stage::kProof: return after_proof();
+    case Stage::kAnswer: return after_answer();
+    case Stage::kText: return end_text(std::move(text_));
+    case Stage::kEnd: break;
+  }
+  return state();
+}
+
+Handshake::State Handshake::after_claims() {
+  if (load_le<std::uint32_t>(held_.data()) != kMagic) return State::kStranger;
+  std::memcpy(peer_claims_.data(), held_.data(), kClaimsBytes);
+  std::memcpy(peer_nonce_.data(), held_.data() + kClaimsBytes, kNonceBytes);
+  send(own_nonce_);
+  expect(Stage::kProof, kProofBytes);
   return State::kMore;
 }
 
-bool HelloReader::parse_fixed() {
-  const std::byte* at = held_.data();
-  if (load_le<std::uint32_t>(at) != kMagic) return false;
-  hello_.version = load_le<std::uint16_t>(at + 4);
-  const auto stream = static_cast<std::uint8_t>(at[6]);
-  if (stream != static_cast<std::uint8_t>(Hello::Stream::kData) &&
-      stream != static_cast<std::uint8_t>(Hello::Stream::kControl)) {
-    return false;
+Handshake::State Handshake::after_nonce() {
+  std::memcpy(peer_nonce_.data(), held_.data(), kNonceBytes);
+  const auto proof = proof_of(Hello::Role::kDialer);
+  if (!proof) return State::kBroken;
+  send(*proof);
+  has_proved_ = true;
+  expect(Stage::kAnswer, kClaimsBytes + kProofBytes);
+  return State::kMore;
+}
+
+Handshake::State Handshake::after_proof() {
+  Proof shown;
+  std::memcpy(shown.data(), held_.data(), kProofBytes);
+  const auto wanted = proof_of(Hello::Role::kDialer);
+  if (!wanted || !equal_in_constant_time(shown, *wanted)) return State::kStranger;
+  if (!parse_claims()) return State::kBroken;
+  own_.stream = peer_.stream;
+  own_.peer = peer_.rank;
+  own_claims_ = encode_claims(own_);
+  const auto proof = proof_of(Hello::Role::kListener);
+  if (!proof) return State::kBroken;
+  send(own_claims_);
+  send(*proof);
+  send(bytes_of(own_.text));
+  has_proved_ = true;
+  return begin_text();
+}
+
+Handshake::State Handshake::after_answer() {
+  std::memcpy(peer_claims_.data(), held_.data(), kClaimsBytes);
+  Proof shown;
+  std::memcpy(shown.data(), held_.data() + kClaimsBytes, kProofBytes);
+  const auto wanted = proof_of(Hello::Role::kListener);
+  if (!wanted || !equal_in_constant_time(shown, *wanted)) return State::kStranger;
+  if (!parse_claims()) return State::kBroken;
+  send(bytes_of(own_.text));
+  return begin_text();
+}
+
+// What another version has to say behind its claims, this one can't read.
+Handshake::State Handshake::begin_text() {
+  if (peer_.version != own_.version) {
+    expect(Stage::kEnd, 0);
+    return state();
   }
-  hello_.stream = static_cast<Hello::Stream>(stream);
-  hello_.rank = load_le<std::uint32_t>(at + 8);
-  hello_.world_size = load_le<std::uint32_t>(at + 12);
-  const auto length = load_le<std::uint32_t>(at + 16);
-  if (length > kSettingsMax) return false;
-  wanted_ = length;
-  return true;
+  const std::size_t length = load_le<std::uint16_t>(peer_claims_.data() + 20);
+  text_.assign(length, '\0');
+  expect(Stage::kText, length);
+  return length == 0 ? end_text({}) : State::kMore;
+}
+
+Handshake::State Handshake::end_text(std::string text) {
+  const TextDigest digest = digest_of(text);
+  if (!std::ranges::equal(digest, Bytes(peer_claims_).subspan(kDigestAt))) return State::kBroken;
+  peer_.text = std::move(text);
+  expect(Stage::kEnd, 0);
+  return state();
+}
+
+std::optional<Proof> Handshake::proof_of(Hello::Role role) const noexcept {
+  const Nonce& dialer_nonce = is_dialer() ? own_nonce_ : peer_nonce_;
+  const Nonce& listener_nonce = is_dialer() ? peer_nonce_ : own_nonce_;
+  const Claims& dialer_claims = is_dialer() ? own_claims_ : peer_claims_;
+  const Claims& listener_claims = is_dialer() ? peer_claims_ : own_claims_;
+  const bool of_dialer = role == Hello::Role::kDialer;
+  const std::array<Bytes, 5> pieces{bytes_of(of_dialer ? kDialerLabel : kListenerLabel), dialer_nonce,
+                                    listener_nonce, dialer_claims,
+                                    of_dialer ? Bytes() : Bytes(listener_claims)};
+  return prove(token_, pieces);
+}
+
+bool Handshake::parse_claims() {
+  const std::byte* at = peer_claims_.data();
+  if (load_le<std::uint32_t>(at) != kMagic) return false;
+  peer_.version = load_le<std::uint16_t>(at + 4);
+  peer_.rank = load_le<std::uint32_t>(at + 8);
+  peer_.peer = load_le<std::uint32_t>(at + 12);
+  if (peer_.version != own_.version) return true;
+  const auto stream = static_cast<std::uint8_t>(at[6]);
+  const bool has_stream = stream == static_cast<std::uint8_t>(Hello::Stream::kData) ||
+                          stream == static_cast<std::uint8_t>(Hello::Stream::kControl);
+  const auto role = is_dialer() ? Hello::Role::kListener : Hello::Role::kDialer;
+  if (!has_stream || at[7] != static_cast<std::byte>(role)) return false;
+  peer_.stream = static_cast<Hello::Stream>(stream);
+  peer_.role = role;
+  peer_.world_size = load_le<std::uint32_t>(at + 16);
+  peer_.problem = load_le<std::uint16_t>(at + 22);
+  peer_.suspect = load_le<std::uint32_t>(at + 24);
+  return load_le<std::uint16_t>(at + 20) <= kSettingsMax;
+}
+
+Exchange exchange_hellos(Handshake& handshake, int fd) {
+  const auto must_wait = [] { return errno == EAGAIN || errno == EWOULDBLOCK; };
+  auto state = Handshake::State::kMore;
+  while (state == Handshake::State::kMore) {
+    if (const Bytes unsent = handshake.unsent(); !unsent.empty()) {
+      const ssize_t sent = ::send(fd, unsent.data(), unsent.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent > 0) {
+        state = handshake.sent(static_cast<std::size_t>(sent));
+      } else if (errno != EINTR) {
+        return must_wait() ? Exchange::kMore : Exchange::kClosed;
+      }
+      continue;
+    }
+    const MutBytes room = handshake.room();
+    const ssize_t got = ::recv(fd, room.data(), room.size(), MSG_DONTWAIT);
+    if (got > 0) {
+      state = handshake.received(static_cast<std::size_t>(got));
+    } else if (got == 0 || errno != EINTR) {
+      return got < 0 && must_wait() ? Exchange::kMore : Exchange::kClosed;
+    }
+  }
+  switch (state) {
+    case Handshake::State::kDone: return Exchange::kDone;
+    case Handshake::State::kStranger: return Exchange::kStranger;
+    default: return Exchange::kBroken;
+  }
 }
 
 }  // namespace deltawire

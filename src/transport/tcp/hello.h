@@ -1,16 +1,32 @@
-// The first bytes of every TCP connection, in both directions; little-endian:
+// How two ranks that meet on a TCP connection show each other who they are. Both prove that they know the
+// token, which itself never travels; little-endian:
 //
-//   0  32 bytes  token
-//  32  u32       magic
-//  36  u16       version
-//  38  u8        stream: 1 data, 2 control
-//  39  u8        0
-//  40  u32       rank of the sender
-//  44  u32       its world size
-//  48  u32       length of its settings, <= 1024
-//  52            its settings
+//   dialer to listener   claims, nonce                  92 bytes
+//   listener to dialer   nonce                          32 bytes
+//   dialer to listener   proof                          32 bytes
+//   listener to dialer   claims, proof, text            92 bytes and its text
+//   dialer to listener   text
 //
-// Nothing behind the token is read before the token has matched.
+// The claims:
+//    0  u32  magic
+//    4  u16  version
+//    6  u8   stream: 1 data, 2 control
+//    7  u8   role of the sender: 1 dialer, 2 listener
+//    8  u32  rank of the sender
+//   12  u32  the rank that it means to speak with
+//   16  u32  its world size
+//   20  u16  bytes of its text, <= 1024
+//   22  u16  0: the text is its settings. Else the number of an error code: why it can't take part
+//   24  u32  the rank to blame for that; 0xFFFFFFFF: nobody
+//   28       SHA-256 of its text
+//
+// A proof is the HMAC-SHA256, keyed with the token, of the prover's role as a label of 16 bytes, the dialer's
+// nonce, the listener's nonce, the dialer's claims and, in the listener's proof, the listener's claims. So a
+// proof is good for one connection only (the nonces), for one direction (the label) and for one pair of ranks
+// and one stream (the claims); a text is good through its digest. In a later version all this may change
+// behind the first 16 bytes of the claims; what a proof covers, and the lengths above, stay.
+//
+// Until a proof was found good, nothing but the magic is looked at, and 124 bytes are held at most.
 #pragma once
 
 #include <array>
@@ -21,53 +37,106 @@
 #include "deltawire/connect.h"
 #include "deltawire/tensor.h"
 #include "transport/settings.h"
+#include "transport/tcp/proof.h"
 
 namespace deltawire {
 
+inline constexpr std::size_t kClaimsBytes = 60;
+using Claims = std::array<std::byte, kClaimsBytes>;
+
 struct Hello {
   enum class Stream : std::uint8_t { kData = 1, kControl = 2 };
-  static constexpr std::uint16_t kVersion = 1;
+  enum class Role : std::uint8_t { kDialer = 1, kListener = 2 };
+  static constexpr std::uint16_t kVersion = 2;
+  static constexpr std::uint32_t kNobody = 0xFFFFFFFF;
 
   std::uint16_t version = kVersion;
   Stream stream = Stream::kData;
+  Role role = Role::kDialer;
   std::uint32_t rank = 0;
+  std::uint32_t peer = 0;
   std::uint32_t world_size = 0;
-  std::string settings;
+  std::uint16_t problem = 0;  // an ErrorCode's number
+  std::uint32_t suspect = kNobody;
+  std::string text;  // settings, or the problem's message
 };
 
-// Bytes that a receiver needs to have seen; REQUIRES: settings of at most kSettingsMax bytes.
-std::vector<std::byte> encode_hello(const Token& token, const Hello& hello);
+// REQUIRES: a text of at most kSettingsMax bytes.
+Claims encode_claims(const Hello& hello);
 
-// Reads a hello from a non-blocking socket, never a byte past its end.
-class HelloReader {
+// One end of the exchange above, from the first byte to the last, and never a byte past it. It knows nothing
+// of sockets: bytes go in through room() and received(), and come out through unsent() and sent().
+class Handshake {
  public:
   enum class State : std::uint8_t {
-    kMore,      // not all here yet
-    kDone,      // hello() is there
-    kStranger,  // another token
-    kClosed,    // the connection ended first
+    kMore,      // not at the end yet
+    kDone,      // peer() is there, and all is sent
+    kStranger,  // no deltawire, or another token
     kBroken,    // the right token, but nonsense behind it
   };
 
-  explicit HelloReader(const Token& expected) noexcept : expected_(expected) {}
+  // `own.role` says which end this is. The listener takes stream and peer from what the dialer claims.
+  Handshake(const Token& token, const Hello& own, const Nonce& nonce);
 
-  State read(int fd);
-  const Hello& hello() const noexcept { return hello_; }
-  bool token_matched() const noexcept { return part_ != Part::kToken; }
+  // Where the next bytes belong, as many as may be read now; empty once all have come.
+  MutBytes room() noexcept;
+  // That many bytes were put there.
+  State received(std::size_t bytes);
+  // What is to be sent now.
+  Bytes unsent() const noexcept { return Bytes(outgoing_).subspan(sent_); }
+  State sent(std::size_t bytes) noexcept;
+
+  // Whether the own proof was sent: whoever hangs up then did not like it.
+  bool has_proved() const noexcept { return has_proved_; }
+  // Whether a whole first message is there: more than silence or garbage.
+  bool has_heard() const noexcept { return stage_ != Stage::kClaims; }
+  // Who is at the other end. REQUIRES: kDone. With another version than the own, only rank and peer count.
+  const Hello& peer() const noexcept { return peer_; }
 
  private:
-  enum class Part : std::uint8_t { kToken, kFixed, kSettings };
-  static constexpr std::size_t kFixedBytes = 20;
+  enum class Stage : std::uint8_t {
+    kClaims,  // the listener waits for claims and nonce
+    kNonce,   // the dialer waits for the listener's
+    kProof,   // the listener waits for the dialer's
+    kAnswer,  // the dialer waits for claims and proof
+    kText,
+    kEnd,
+  };
 
-  State end_of_part();
-  bool parse_fixed();
+  bool is_dialer() const noexcept { return own_.role == Hello::Role::kDialer; }
+  State state() const noexcept;
+  State end_of_stage();
+  State after_claims();
+  State after_nonce();
+  State after_proof();
+  State after_answer();
+  State begin_text();
+  State end_text(std::string text);
+  std::optional<Proof> proof_of(Hello::Role role) const noexcept;
+  bool parse_claims();
+  void send(Bytes bytes) { outgoing_.insert(outgoing_.end(), bytes.begin(), bytes.end()); }
+  void expect(Stage stage, std::size_t bytes) noexcept;
 
-  Token expected_;
-  Part part_ = Part::kToken;
-  std::array<std::byte, kSettingsMax> held_{};
+  Token token_;
+  Hello own_;
+  Hello peer_;
+  Claims own_claims_{};
+  Claims peer_claims_{};
+  Nonce own_nonce_{};
+  Nonce peer_nonce_{};
+  Stage stage_ = Stage::kClaims;
+  // What of this stage has come. A stranger's bytes end up here, in the claims and in the nonce only.
+  std::array<std::byte, kClaimsBytes + kProofBytes> held_{};
+  std::string text_;
   std::size_t held_bytes_ = 0;
-  std::size_t wanted_ = std::tuple_size_v<Token>;
-  Hello hello_;
+  std::size_t wanted_ = 0;
+  std::vector<std::byte> outgoing_;
+  std::size_t sent_ = 0;
+  bool has_proved_ = false;
 };
+
+// Moves what the socket takes and gives now, which must not block. kClosed: the connection ended first.
+enum class Exchange : std::uint8_t { kMore, kDone, kStranger, kBroken, kClosed };
+Exchange exchange_hellos(Handshake& handshake, int fd);
 
 }  // namespace deltawire

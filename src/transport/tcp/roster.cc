@@ -1,10 +1,13 @@
 #include "transport/tcp/roster.h"
 
 #include <algorithm>
+#include <array>
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+
+#include "transport/mesh/control_message.h"
 
 namespace deltawire {
 namespace {
@@ -13,6 +16,9 @@ constexpr int kKeepIdleSeconds = 15;
 constexpr int kKeepIntervalSeconds = 5;
 constexpr int kKeepProbes = 3;
 constexpr unsigned kUnacknowledgedMs = 30000;
+
+// Of a rank that has finished connecting and then failed, what it said in between may come first.
+constexpr std::size_t kLastWordsMax = 4096;
 
 void set_option(int fd, int level, int name, int value) noexcept {
   (void)::setsockopt(fd, level, name, &value, sizeof value);
@@ -43,22 +49,30 @@ void configure_connection(int fd, Hello::Stream stream) noexcept {
 }
 
 Roster::Roster(const MeshOptions& options)
-    : token_(options.token), sockets_(static_cast<std::size_t>(options.world_size)) {
+    : token_(options.token),
+      sockets_(static_cast<std::size_t>(options.world_size)),
+      is_told_(static_cast<std::size_t>(options.world_size)) {
   own_.rank = static_cast<std::uint32_t>(options.rank);
   own_.world_size = static_cast<std::uint32_t>(options.world_size);
-  own_.settings = options.settings;
+  own_.text = options.settings;
   for (int rank = 0; rank < options.world_size; ++rank) {
     if (rank != options.rank) missing_.push_back(rank);
   }
 }
 
-std::vector<std::byte> Roster::own_hello(Hello::Stream stream) const {
+Hello Roster::own_hello(Hello::Role role) const {
   Hello hello = own_;
-  hello.stream = stream;
-  return encode_hello(token_, hello);
+  hello.role = role;
+  return hello;
 }
 
-Status Roster::check(const Hello& hello) const {
+Status Roster::check(const Hello& hello) {
+  Status judged = judge(hello);
+  if (!judged) note_told(hello.rank);  // by its own verdict on what this rank says
+  return judged;
+}
+
+Status Roster::judge(const Hello& hello) const {
   const std::string other = "rank " + std::to_string(hello.rank);
   const std::string self = "rank " + std::to_string(own_.rank);
   const int suspect = hello.rank < own_.world_size ? static_cast<int>(hello.rank) : kNoSuspect;
@@ -68,6 +82,7 @@ Status Roster::check(const Hello& hello) const {
                     " version " + std::to_string(own_.version) + "; install the same deltawire everywhere",
                 suspect);
   }
+  if (hello.problem != 0) return tl::unexpected<Error>(problem_of(hello, suspect));
   if (hello.world_size != own_.world_size) {
     return fail(ErrorCode::kMismatch,
                 other + " was started for a world of " + std::to_string(hello.world_size) + " ranks, " +
@@ -81,11 +96,34 @@ Status Roster::check(const Hello& hello) const {
                     std::to_string(own_.world_size) + " that " + self + " connects; give each its own rank",
                 suspect);
   }
-  if (hello.settings != own_.settings) {
+  if (hello.peer != own_.rank) {
+    return fail(ErrorCode::kMismatch,
+                other + " takes the endpoint of " + self + " for that of rank " + std::to_string(hello.peer) +
+                    "; give all ranks the same endpoints in the same order",
+                suspect);
+  }
+  if (hello.text != own_.text) {
     return tl::unexpected<Error>(
-        settings_mismatch(suspect, hello.settings, static_cast<int>(own_.rank), own_.settings));
+        settings_mismatch(suspect, hello.text, static_cast<int>(own_.rank), own_.text));
   }
   return {};
+}
+
+void Roster::note_told(std::uint32_t rank) {
+  if (rank >= own_.world_size) return;
+  is_told_[rank] = true;
+  if (has_given_up()) std::erase(missing_, static_cast<int>(rank));
+}
+
+Error Roster::problem_of(const Hello& hello, int sender) const {
+  const auto code = static_cast<ErrorCode>(hello.problem);
+  const bool known = error_code_name(code) != "Unknown";
+  const int suspect = hello.suspect < own_.world_size ? static_cast<int>(hello.suspect) : sender;
+  const std::string text = printable_line(hello.text);
+  // Who passes on what another one found names that one already.
+  const std::string reporter =
+      text.starts_with("rank ") ? "" : "rank " + std::to_string(hello.rank) + " reports: ";
+  return {known ? code : ErrorCode::kAborted, reporter + text, suspect};
 }
 
 Status Roster::add(const Hello& hello, GuardedFd socket) {
@@ -102,9 +140,42 @@ Status Roster::add(const Hello& hello, GuardedFd socket) {
   return {};
 }
 
-bool Roster::has(int rank, Hello::Stream stream) const noexcept {
-  const PeerSockets& sockets = sockets_[static_cast<std::size_t>(rank)];
-  return static_cast<bool>(stream == Hello::Stream::kData ? sockets.data : sockets.control);
+std::optional<Error> Roster::last_words_of(int rank) const {
+  const int fd = sockets_[static_cast<std::size_t>(rank)].control.get();
+  std::array<std::byte, kLastWordsMax> bytes;
+  const ssize_t got = fd < 0 ? -1 : ::recv(fd, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+  if (got <= 0) return std::nullopt;
+  std::vector<ControlMessage> messages;
+  (void)ControlParser(world_size()).feed(Bytes(bytes).first(static_cast<std::size_t>(got)), messages);
+  for (const ControlMessage& message : messages) {
+    const auto* abort = std::get_if<Abort>(&message);
+    if (abort == nullptr) continue;
+    const int origin = abort->origin < 0 ? rank : abort->origin;
+    const std::string name = "rank " + std::to_string(origin) + " ";
+    const std::string reporter = abort->text.starts_with(name) ? "" : name + "reports: ";
+    return Error{abort->code, reporter + abort->text, abort->suspect < 0 ? origin : abort->suspect};
+  }
+  return std::nullopt;
+}
+
+void Roster::give_up(const Error& error) {
+  own_.problem = static_cast<std::uint16_t>(error.code);
+  own_.suspect = error.suspect < 0 ? Hello::kNobody : static_cast<std::uint32_t>(error.suspect);
+  own_.text = printable_line(error.message, kSettingsMax);
+  std::vector<std::byte> bytes;
+  append_control_message(Abort{error.code, error.suspect, rank(), error.message}, bytes);
+  missing_.clear();
+  for (int other = 0; other < world_size(); ++other) {
+    PeerSockets& sockets = sockets_[static_cast<std::size_t>(other)];
+    const bool is_told =
+        is_told_[static_cast<std::size_t>(other)] ||
+        (sockets.control && ::send(sockets.control.get(), bytes.data(), bytes.size(),
+                                   MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size()));
+    // Control first: who sees the other connection end will look there for the reason.
+    sockets.control.reset();
+    sockets.data.reset();
+    if (!is_told && other != rank()) missing_.push_back(other);
+  }
 }
 
 }  // namespace deltawire

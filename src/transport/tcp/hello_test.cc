@@ -1,0 +1,372 @@
+// The handshake by itself, without sockets: who gets through it, and who doesn't.
+#include "transport/tcp/hello.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+namespace deltawire {
+namespace {
+
+using State = Handshake::State;
+using Bytestring = std::vector<std::byte>;
+
+Token token_of(unsigned char fill) {
+  Token token;
+  for (std::size_t i = 0; i < token.size(); ++i) token[i] = static_cast<std::byte>(fill + 5 * i);
+  return token;
+}
+
+Nonce nonce_of(unsigned char fill) {
+  Nonce nonce;
+  nonce.fill(std::byte{fill});
+  return nonce;
+}
+
+Hello dialer_hello() {
+  Hello hello;
+  hello.stream = Hello::Stream::kControl;
+  hello.role = Hello::Role::kDialer;
+  hello.rank = 2;
+  hello.peer = 1;
+  hello.world_size = 3;
+  hello.text = "codec=3lc";
+  return hello;
+}
+
+Hello listener_hello() {
+  Hello hello = dialer_hello();
+  hello.stream = Hello::Stream::kData;  // the dialer says which
+  hello.role = Hello::Role::kListener;
+  hello.rank = 1;
+  hello.peer = 77;  // the dialer says that too
+  hello.text = "codec=sbc";
+  return hello;
+}
+
+// What one end has said so far, beyond `from`.
+Bytestring take_unsent(Handshake& end) {
+  const Bytestring bytes(end.unsent().begin(), end.unsent().end());
+  end.sent(bytes.size());
+  return bytes;
+}
+
+// Gives `bytes` to one end, at most `piece` at a time, as far as it wants them.
+State give(Handshake& end, Bytes bytes, std::size_t piece = 1000000) {
+  State state = State::kMore;
+  while (!bytes.empty() && state == State::kMore && !end.room().empty()) {
+    const std::size_t length = std::min({piece, bytes.size(), end.room().size()});
+    std::ranges::copy(bytes.first(length), end.room().begin());
+    state = end.received(length);
+    bytes = bytes.subspan(length);
+  }
+  return state;
+}
+
+struct Ends {
+  Handshake dialer;
+  Handshake listener;
+  State dialer_state = State::kMore;
+  State listener_state = State::kMore;
+
+  Ends(const Hello& dials, const Hello& listens, const Token& dialers = token_of(7),
+       const Token& listeners = token_of(7))
+      : dialer(dialers, dials, nonce_of(1)), listener(listeners, listens, nonce_of(2)) {}
+
+  // Passes everything on, changed by `change(message number, bytes)`, until nothing moves.
+  void run(const std::function<void(int, Bytestring&)>& change = {}, std::size_t piece = 1000000) {
+    for (int message = 0; message < 6; ++message) {
+      const bool from_dialer = message % 2 == 0;
+      Bytestring bytes = take_unsent(from_dialer ? dialer : listener);
+      if (bytes.empty()) continue;
+      if (change) change(message, bytes);
+      State& state = from_dialer ? listener_state : dialer_state;
+      if (state == State::kMore) state = give(from_dialer ? listener : dialer, bytes, piece);
+    }
+    if (dialer_state == State::kMore) dialer_state = dialer.sent(0);
+    if (listener_state == State::kMore) listener_state = listener.sent(0);
+  }
+};
+
+TEST(Proof, IsHmacSha256) {
+  // RFC 4231, test case 1. HMAC fills a key up with zeros, so that one of 20 bytes has 12 more here.
+  Token key{};
+  std::fill_n(key.begin(), 20, std::byte{0x0B});
+  const std::string_view data = "Hi There";
+  const Bytes all(reinterpret_cast<const std::byte*>(data.data()), data.size());
+  constexpr std::array<unsigned char, 32> kExpected{
+      0xb0, 0x34, 0x4c, 0x61, 0xd8, 0xdb, 0x38, 0x53, 0x5c, 0xa8, 0xaf, 0xce, 0xaf, 0x0b, 0xf1, 0x2b,
+      0x88, 0x1d, 0xc2, 0x00, 0xc9, 0x83, 0x3d, 0xa7, 0x26, 0xe9, 0x37, 0x6c, 0x2e, 0x32, 0xcf, 0xf7};
+  const std::array<Bytes, 3> pieces{all.first(3), Bytes(), all.subspan(3)};
+  const auto proof = prove(key, pieces);
+  ASSERT_TRUE(proof.has_value());
+  EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(kExpected)), *proof));
+  EXPECT_TRUE(equal_in_constant_time(*proof, *proof));
+  for (std::size_t i = 0; i < proof->size(); ++i) {
+    Proof other = *proof;
+    other[i] ^= std::byte{0x80};
+    EXPECT_FALSE(equal_in_constant_time(*proof, other));
+  }
+  const Bytestring long_data(257);
+  EXPECT_FALSE(prove(key, std::array<Bytes, 1>{long_data}).has_value());
+}
+
+TEST(Proof, NoncesDiffer) {
+  const auto first = random_nonce();
+  const auto second = random_nonce();
+  ASSERT_TRUE(first.has_value() && second.has_value());
+  EXPECT_NE(*first, *second);
+  EXPECT_NE(*first, Nonce{});
+}
+
+TEST(Hello, BothEndsLearnTheOtherHoweverBytesAreCut) {
+  for (const std::size_t piece : {1ul, 3ul, 31ul, 32ul, 33ul, 91ul, 92ul, 1000000ul}) {
+    Ends ends(dialer_hello(), listener_hello());
+    ends.run({}, piece);
+    ASSERT_EQ(ends.dialer_state, State::kDone);
+    ASSERT_EQ(ends.listener_state, State::kDone);
+    const Hello& dialer = ends.listener.peer();
+    EXPECT_EQ(dialer.version, Hello::kVersion);
+    EXPECT_EQ(dialer.stream, Hello::Stream::kControl);
+    EXPECT_EQ(dialer.role, Hello::Role::kDialer);
+    EXPECT_EQ(dialer.rank, 2u);
+    EXPECT_EQ(dialer.peer, 1u);
+    EXPECT_EQ(dialer.world_size, 3u);
+    EXPECT_EQ(dialer.problem, 0u);
+    EXPECT_EQ(dialer.suspect, Hello::kNobody);
+    EXPECT_EQ(dialer.text, "codec=3lc");
+    const Hello& listener = ends.dialer.peer();
+    EXPECT_EQ(listener.stream, Hello::Stream::kControl);
+    EXPECT_EQ(listener.role, Hello::Role::kListener);
+    EXPECT_EQ(listener.rank, 1u);
+    EXPECT_EQ(listener.peer, 2u);
+    EXPECT_EQ(listener.text, "codec=sbc");
+    EXPECT_TRUE(ends.dialer.room().empty()) << "a byte past the end would be the mesh's";
+    EXPECT_TRUE(ends.listener.room().empty());
+  }
+}
+
+TEST(Hello, TextsMayBeEmptyOrLong) {
+  for (const std::size_t dials : {0ul, 1ul, 1024ul}) {
+    for (const std::size_t listens : {0ul, 1ul, 1024ul}) {
+      Hello dialer = dialer_hello();
+      Hello listener = listener_hello();
+      dialer.text.assign(dials, 'd');
+      listener.text.assign(listens, 'l');
+      Ends ends(dialer, listener);
+      ends.run({}, 7);
+      ASSERT_EQ(ends.dialer_state, State::kDone);
+      ASSERT_EQ(ends.listener_state, State::kDone);
+      EXPECT_EQ(ends.listener.peer().text, dialer.text);
+      EXPECT_EQ(ends.dialer.peer().text, listener.text);
+    }
+  }
+}
+
+TEST(Hello, AProblemTravelsInThePlaceOfSettings) {
+  Hello listener = listener_hello();
+  listener.problem = 17;
+  listener.suspect = 2;
+  listener.text = "rank 1 is out of paper";
+  Ends ends(dialer_hello(), listener);
+  ends.run();
+  ASSERT_EQ(ends.dialer_state, State::kDone);
+  EXPECT_EQ(ends.dialer.peer().problem, 17u);
+  EXPECT_EQ(ends.dialer.peer().suspect, 2u);
+  EXPECT_EQ(ends.dialer.peer().text, "rank 1 is out of paper");
+}
+
+TEST(Hello, TheTokenNeverTravels) {
+  Ends ends(dialer_hello(), listener_hello());
+  Bytestring all;
+  ends.run([&](int, Bytestring& bytes) { all.insert(all.end(), bytes.begin(), bytes.end()); });
+  ASSERT_EQ(ends.dialer_state, State::kDone);
+  const Token token = token_of(7);
+  for (std::size_t i = 0; i + 4 <= token.size(); ++i) {
+    EXPECT_EQ(std::ranges::search(all, Bytes(token).subspan(i, 4)).size(), 0u) << "part of it, at " << i;
+  }
+}
+
+TEST(Hello, AnotherTokenIsAStrangerAtBothEnds) {
+  Ends ends(dialer_hello(), listener_hello(), token_of(7), token_of(8));
+  ends.run();
+  EXPECT_EQ(ends.listener_state, State::kStranger);
+  EXPECT_EQ(ends.dialer_state, State::kMore) << "it gets no answer";
+  EXPECT_TRUE(ends.dialer.has_proved());
+  EXPECT_FALSE(ends.listener.has_proved());
+}
+
+TEST(Hello, AListenerWithoutTheTokenIsAStranger) {
+  // The impostor takes any proof: only its own is missing.
+  Handshake dialer(token_of(7), dialer_hello(), nonce_of(1));
+  Handshake impostor(token_of(8), listener_hello(), nonce_of(2));
+  Handshake helper(token_of(8), dialer_hello(), nonce_of(1));  // who proves to the impostor what it expects
+  (void)take_unsent(dialer);
+  give(impostor, take_unsent(helper));
+  const Bytestring nonce = take_unsent(impostor);
+  give(helper, nonce);
+  EXPECT_EQ(give(dialer, nonce), State::kMore);
+  give(impostor, take_unsent(helper));
+  EXPECT_EQ(give(dialer, take_unsent(impostor)), State::kStranger);
+}
+
+TEST(Hello, EveryFlippedBitIsRefused) {
+  Bytestring lengths;
+  for (int message = 0; message < 5; ++message) {
+    std::size_t length = 1;
+    for (std::size_t bit = 0; bit < 8 * length; ++bit) {
+      Ends ends(dialer_hello(), listener_hello());
+      ends.run([&](int number, Bytestring& bytes) {
+        if (number != message) return;
+        length = bytes.size();
+        bytes[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
+      });
+      EXPECT_FALSE(ends.dialer_state == State::kDone && ends.listener_state == State::kDone)
+          << "message " << message << " bit " << bit;
+      // Until its last message, neither end takes the other one for a rank.
+      if (message < 3) {
+        EXPECT_NE(ends.listener_state, State::kDone);
+        EXPECT_NE(ends.dialer_state, State::kDone);
+      } else if (message == 3) {
+        EXPECT_NE(ends.dialer_state, State::kDone);
+      }
+    }
+    EXPECT_GE(length, 9u);
+  }
+}
+
+TEST(Hello, AReplayIsRefused) {
+  std::vector<Bytestring> said;
+  Ends ends(dialer_hello(), listener_hello());
+  ends.run([&](int, Bytestring& bytes) { said.push_back(bytes); });
+  ASSERT_EQ(said.size(), 5u);
+  Handshake listener(token_of(7), listener_hello(), nonce_of(3));
+  give(listener, said[0]);
+  EXPECT_EQ(give(listener, said[2]), State::kStranger);
+  Handshake dialer(token_of(7), dialer_hello(), nonce_of(4));
+  give(dialer, said[1]);
+  EXPECT_EQ(give(dialer, said[3]), State::kStranger);
+}
+
+TEST(Hello, AReflectionIsRefused) {
+  // A dialer meets itself: nonce and proof come back, and its own claims with them.
+  Handshake dialer(token_of(7), dialer_hello(), nonce_of(1));
+  const Bytestring first = take_unsent(dialer);
+  give(dialer, Bytes(first).subspan(kClaimsBytes));
+  const Bytestring proof = take_unsent(dialer);
+  Bytestring answer(first.begin(), first.begin() + kClaimsBytes);
+  answer.insert(answer.end(), proof.begin(), proof.end());
+  EXPECT_EQ(give(dialer, answer), State::kStranger);
+  // A listener's proof is no dialer's, over the very same nonces.
+  std::vector<Bytestring> said;
+  Ends ends(dialer_hello(), listener_hello());
+  ends.run([&](int, Bytestring& bytes) { said.push_back(bytes); });
+  Handshake listener(token_of(7), listener_hello(), nonce_of(2));
+  give(listener, said[0]);
+  EXPECT_EQ(give(listener, Bytes(said[3]).subspan(kClaimsBytes, kProofBytes)), State::kStranger);
+}
+
+TEST(Hello, StrangersAreHeldToALittle) {
+  Handshake listener(token_of(7), listener_hello(), nonce_of(2));
+  EXPECT_TRUE(listener.unsent().empty()) << "silence is answered by silence";
+  const Bytestring garbage(100000, std::byte{0x44});
+  std::size_t taken = 0;
+  State state = State::kMore;
+  while (state == State::kMore) {
+    taken += listener.room().size();
+    state = give(listener, Bytes(garbage).first(listener.room().size()));
+  }
+  EXPECT_EQ(state, State::kStranger);
+  EXPECT_LE(taken, 128u);
+  EXPECT_TRUE(listener.unsent().empty());
+  EXPECT_FALSE(listener.has_heard());
+  // With the right magic: the nonce, and nothing more.
+  Handshake again(token_of(7), listener_hello(), nonce_of(2));
+  Handshake other(token_of(8), dialer_hello(), nonce_of(1));
+  const Bytestring hello = take_unsent(other);
+  EXPECT_EQ(give(again, hello), State::kMore);
+  EXPECT_TRUE(again.has_heard());
+  const Bytestring answer = take_unsent(again);
+  EXPECT_TRUE(std::ranges::equal(answer, nonce_of(2)));
+  EXPECT_LE(hello.size() + again.room().size(), 128u);
+  EXPECT_EQ(give(again, garbage), State::kStranger);
+  EXPECT_TRUE(again.unsent().empty());
+}
+
+TEST(Hello, NonsenseBehindTheTokenIsBroken) {
+  const auto listener_on = [](const std::function<void(Hello&)>& change) {
+    Hello hello = dialer_hello();
+    change(hello);
+    Ends ends(hello, listener_hello());
+    ends.run();
+    return ends.listener_state;
+  };
+  EXPECT_EQ(listener_on([](Hello& h) { h.stream = Hello::Stream{0}; }), State::kBroken);
+  EXPECT_EQ(listener_on([](Hello& h) { h.stream = Hello::Stream{3}; }), State::kBroken);
+  EXPECT_EQ(listener_on([](Hello& h) { h.text.assign(1025, 'x'); }), State::kBroken);
+  EXPECT_EQ(listener_on([](Hello& h) { h.stream = Hello::Stream::kData; }), State::kDone);
+  const auto dialer_on = [](const std::function<void(Hello&)>& change) {
+    Hello hello = listener_hello();
+    change(hello);
+    Ends ends(dialer_hello(), hello);
+    ends.run();
+    return ends.dialer_state;
+  };
+  EXPECT_EQ(dialer_on([](Hello& h) { h.text.assign(1025, 'x'); }), State::kBroken);
+  EXPECT_EQ(dialer_on([](Hello&) {}), State::kDone);
+}
+
+// A dialer that knows the token and claims what it likes; computes its proof by the description alone.
+State claiming(const Claims& claims, const std::string& text = "codec=3lc") {
+  const Nonce dialers = nonce_of(1);
+  const Nonce listeners = nonce_of(2);
+  const std::string label = "deltawire dialer";
+  const std::array<Bytes, 4> pieces{std::as_bytes(std::span(label)), dialers, listeners, claims};
+  const Proof proof = *prove(token_of(7), pieces);
+  Handshake listener(token_of(7), listener_hello(), listeners);
+  State state = State::kMore;
+  for (const Bytes bytes : {Bytes(claims), Bytes(dialers), Bytes(proof), std::as_bytes(std::span(text))}) {
+    if (state == State::kMore) state = give(listener, bytes);
+    (void)take_unsent(listener);
+  }
+  return state == State::kMore ? listener.sent(0) : state;
+}
+
+TEST(Hello, EveryClaimIsChecked) {
+  const Claims right = encode_claims(dialer_hello());
+  const auto with = [&](std::size_t at, int value) {
+    Claims claims = right;
+    claims[at] = static_cast<std::byte>(value);
+    return claiming(claims);
+  };
+  EXPECT_EQ(claiming(right), State::kDone);
+  for (std::size_t at = 0; at < 4; ++at) EXPECT_EQ(with(at, 0), State::kStranger) << "magic";
+  EXPECT_EQ(with(6, 0), State::kBroken) << "stream";
+  EXPECT_EQ(with(6, 3), State::kBroken) << "stream";
+  EXPECT_EQ(with(7, 0), State::kBroken) << "role";
+  EXPECT_EQ(with(7, 2), State::kBroken) << "role: a listener's";
+  EXPECT_EQ(with(20, 8), State::kBroken) << "a text cut short";
+  EXPECT_EQ(with(21, 4), State::kBroken) << "1,033 bytes of text";
+  EXPECT_EQ(with(28, 0), State::kBroken) << "digest";
+  EXPECT_EQ(with(59, 0), State::kBroken) << "digest";
+  EXPECT_EQ(claiming(right, "codec=4lc"), State::kBroken) << "another text than the proof covers";
+}
+
+TEST(Hello, AnotherVersionIsNamedAndNothingBehindItIsRead) {
+  Hello newer = dialer_hello();
+  newer.version = 3;
+  newer.stream = Hello::Stream{9};
+  Ends ends(newer, listener_hello());
+  ends.run();
+  EXPECT_EQ(ends.listener_state, State::kDone);
+  EXPECT_EQ(ends.listener.peer().version, 3u);
+  EXPECT_EQ(ends.listener.peer().rank, 2u);
+  EXPECT_EQ(ends.listener.peer().text, "");
+  EXPECT_EQ(ends.dialer_state, State::kDone);
+  EXPECT_EQ(ends.dialer.peer().version, Hello::kVersion);
+}
+
+}  // namespace
+}  // namespace deltawire

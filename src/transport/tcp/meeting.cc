@@ -1,0 +1,207 @@
+#include "transport/tcp/meeting.h"
+
+#include <algorithm>
+
+#include "transport/tcp/descriptors.h"
+
+namespace deltawire {
+namespace {
+
+// A rank that has gone again may have finished early or may have found a mismatch. If it was a mismatch,
+// this rank finds it too within this time, and then says what it was.
+constexpr std::chrono::milliseconds kGoneGrace{2000};
+// How often, in that time, this rank looks for the last words of those that went.
+constexpr std::chrono::milliseconds kGoneCheck{50};
+// How long a rank that gives up tells those that it has not met yet.
+constexpr std::chrono::milliseconds kTellTime{2000};
+// How long a rank waits for descriptors: some are strangers', and come back.
+constexpr std::chrono::milliseconds kShortageMax{2000};
+
+}  // namespace
+
+Meeting::Meeting(std::unique_ptr<TcpListener> listener, const MeshOptions& options)
+    : options_(options),
+      roster_(options),
+      guests_(std::move(listener)),
+      end_(Clock::now() + options.connect_timeout) {}
+
+Result<std::vector<PeerSockets>> Meeting::run() {
+  Result<std::vector<PeerSockets>> met = meet();
+  if (!met) tell_others(met.error());
+  return met;
+}
+
+Result<std::vector<PeerSockets>> Meeting::meet() {
+  if (Status status = prepare_dialers(); !status) return forward_error(status);
+  if (Status status = check_descriptors(options_.rank, options_.world_size); !status)
+    return forward_error(status);
+  while (true) {
+    const Deadline now = Clock::now();
+    if (Status status = advance(now); !status) return forward_error(status);
+    if (roster_.is_complete()) return roster_.take_sockets();
+    if (Status status = watch_met_ranks(now); !status) return forward_error(status);
+    if (now >= end_ || now >= gone_until_) return tl::unexpected<Error>(too_late());
+    wait_for_news(now, std::min(end_, gone_until_));
+  }
+}
+
+Status Meeting::prepare_dialers() {
+  for (int rank = 0; rank < options_.rank; ++rank) {
+    const Endpoint& endpoint = options_.endpoints[static_cast<std::size_t>(rank)];
+    const Result<SocketAddress> address = SocketAddress::from_numeric(endpoint.host, endpoint.port);
+    if (!address) {
+      return fail(address.error().code,
+                  "connect_tcp: endpoint of rank " + std::to_string(rank) + ": " + address.error().message,
+                  rank);
+    }
+    dialers_.emplace_back(rank, Hello::Stream::kData, *address);
+    dialers_.emplace_back(rank, Hello::Stream::kControl, *address);
+  }
+  return {};
+}
+
+Status Meeting::advance(Deadline now) {
+  if (Status status = guests_.advance(now, roster_); !status) return status;
+  return advance_dialers(now);
+}
+
+Status Meeting::advance_dialers(Deadline now) {
+  const Hello own = roster_.own_hello(Hello::Role::kDialer);
+  int shortage = 0;
+  for (auto dialer = dialers_.begin(); dialer != dialers_.end();) {
+    if (!dialer->advance(now, options_.token, own)) {
+      if (is_descriptor_shortage(dialer->socket_error())) shortage = dialer->socket_error();
+      ++dialer;
+      continue;
+    }
+    const Hello& hello = dialer->hello();
+    if (roster_.has_given_up()) {
+      roster_.note_told(hello.rank);
+      dialer = dialers_.erase(dialer);
+      continue;
+    }
+    if (Status status = roster_.check(hello); !status) return status;
+    if (static_cast<int>(hello.rank) != dialer->rank() || hello.stream != dialer->stream()) {
+      return fail(ErrorCode::kMismatch,
+                  "at " + to_string(dialer->endpoint()) + " answers rank " + std::to_string(hello.rank) +
+                      ", not rank " + std::to_string(dialer->rank()) +
+                      "; give all ranks the same endpoints in the same order",
+                  static_cast<int>(hello.rank));
+    }
+    if (Status status = roster_.add(hello, dialer->take_socket()); !status) return status;
+    dialer = dialers_.erase(dialer);
+  }
+  return bear_shortage(now, shortage);
+}
+
+Status Meeting::bear_shortage(Deadline now, int error) {
+  if (error == 0) {
+    shortage_until_ = kNever;
+  } else if (shortage_until_ == kNever) {
+    shortage_until_ = now + kShortageMax;
+  }
+  if (now < shortage_until_) return {};
+  return tl::unexpected<Error>(descriptor_shortage(options_.rank, options_.world_size, error));
+}
+
+Status Meeting::watch_met_ranks(Deadline now) {
+  for (std::size_t i = 0; i < roster_.sockets().size(); ++i) {
+    const PeerSockets& sockets = roster_.sockets()[i];
+    const int rank = static_cast<int>(i);
+    for (const int fd : {sockets.control.get(), sockets.data.get()}) {
+      pollfd entry{fd, POLLRDHUP, 0};
+      if (fd < 0 || ::poll(&entry, 1, 0) <= 0 || entry.revents == 0) continue;
+      if (auto last_words = roster_.last_words_of(rank)) {
+        roster_.note_told(static_cast<std::uint32_t>(rank));
+        return tl::unexpected<Error>(*std::move(last_words));
+      }
+      if (gone_rank_ != kNoSuspect) continue;
+      gone_rank_ = rank;
+      gone_until_ = now + kGoneGrace;
+    }
+  }
+  return {};
+}
+
+void Meeting::wait_for_news(Deadline now, Deadline until) {
+  polls_.clear();
+  guests_.add_interests(now, polls_);
+  Deadline wake_at = std::min(until, guests_.wake_at());
+  for (const Dialer& dialer : dialers_) {
+    polls_.push_back(dialer.interest());
+    wake_at = std::min(wake_at, dialer.retry_at());
+  }
+  if (gone_rank_ == kNoSuspect) {
+    for (const PeerSockets& sockets : roster_.sockets()) {
+      polls_.push_back({sockets.data.get(), POLLRDHUP, 0});
+      polls_.push_back({sockets.control.get(), POLLRDHUP, 0});
+    }
+  } else {
+    wake_at = std::min(wake_at, now + kGoneCheck);  // polling ended connections would return at once
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake_at - now).count();
+  const int timeout = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000));
+  (void)::poll(polls_.data(), polls_.size(), timeout);
+}
+
+void Meeting::tell_others(const Error& error) {
+  const Deadline until = std::min(end_, Clock::now() + kTellTime);
+  roster_.give_up(error);
+  guests_.send_away();
+  dialers_.clear();
+  (void)prepare_dialers();  // an endpoint that is no address may be what is wrong; higher ranks dial this one
+  // One connection is enough to say it, and descriptors may be what is missing.
+  std::erase_if(dialers_, [](const Dialer& dialer) { return dialer.stream() == Hello::Stream::kData; });
+  while (true) {
+    const Deadline now = Clock::now();
+    // Who is told needs no connection any more; where nobody listens, nobody waits.
+    std::erase_if(dialers_, [this](const Dialer& dialer) {
+      return dialer.was_refused() || !std::ranges::count(roster_.missing(), dialer.rank());
+    });
+    const bool all_higher_know = roster_.is_complete() || roster_.missing().back() < options_.rank;
+    if (now >= until || (dialers_.empty() && all_higher_know) || !advance(now)) return;
+    wait_for_news(now, until);
+  }
+}
+
+std::string Meeting::describe_missing() const {
+  std::string text;
+  for (const int rank : roster_.missing()) {
+    if (!text.empty()) text += ", ";
+    text += "rank " + std::to_string(rank) + " (" +
+            to_string(options_.endpoints[static_cast<std::size_t>(rank)]) + ")";
+  }
+  return text;
+}
+
+Error Meeting::refused_by(const Dialer& dialer) const {
+  return {ErrorCode::kUnauthorized,
+          "whoever listens as rank " + std::to_string(dialer.rank()) + " at " + to_string(dialer.endpoint()) +
+              " refuses rank " + std::to_string(options_.rank) +
+              ": same job? same token? Not connected: " + describe_missing(),
+          dialer.rank()};
+}
+
+Error Meeting::too_late() const {
+  const std::string self = "rank " + std::to_string(options_.rank);
+  for (const Dialer& dialer : dialers_) {
+    if (dialer.was_turned_away()) return refused_by(dialer);
+  }
+  if (gone_rank_ != kNoSuspect) {
+    const std::string gone = "rank " + std::to_string(gone_rank_);
+    return {ErrorCode::kPeerLost,
+            gone + " left while " + self + " was still connecting; see " + gone +
+                "'s own log. Not connected: " + describe_missing(),
+            gone_rank_};
+  }
+  std::string message = self + " found no connection in " + std::to_string(options_.connect_timeout.count()) +
+                        " ms with " + describe_missing() + "; are they started, with the same endpoints?";
+  if (guests_.strangers() > 0) {
+    message += " " + std::to_string(guests_.strangers()) +
+               " connections came with another token: same job? same token?";
+  }
+  const bool one = roster_.missing().size() == 1;
+  return {ErrorCode::kTimeout, std::move(message), one ? roster_.missing().front() : kNoSuspect};
+}
+
+}  // namespace deltawire

@@ -1,0 +1,50 @@
+// A mesh comes together: every rank dials all lower ones, once for each stream, and is dialed by all higher
+// ones.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <poll.h>
+
+#include "deltawire/connect.h"
+#include "transport/tcp/dialer.h"
+#include "transport/tcp/guests.h"
+#include "transport/tcp/roster.h"
+
+namespace deltawire {
+
+class Meeting {
+ public:
+  Meeting(std::unique_ptr<TcpListener> listener, const MeshOptions& options);
+
+  // The connections with all other ranks. An error is told to the others, as far as they can be reached in
+  // short time, before it is returned.
+  Result<std::vector<PeerSockets>> run();
+
+ private:
+  Result<std::vector<PeerSockets>> meet();
+  Status prepare_dialers();
+  Status advance(Deadline now);
+  Status advance_dialers(Deadline now);
+  Status bear_shortage(Deadline now, int error);
+  void wait_for_news(Deadline now, Deadline until);
+  Status watch_met_ranks(Deadline now);
+  void tell_others(const Error& error);
+  Error refused_by(const Dialer& dialer) const;
+  Error too_late() const;
+  std::string describe_missing() const;
+
+  const MeshOptions& options_;
+  Roster roster_;
+  Guests guests_;
+  std::vector<Dialer> dialers_;  // those still dialing
+  Deadline end_;
+  std::vector<pollfd> polls_;
+  int gone_rank_ = kNoSuspect;  // a rank that was met and hung up
+  Deadline gone_until_ = kNever;
+  Deadline shortage_until_ = kNever;
+};
+
+}  // namespace deltawire

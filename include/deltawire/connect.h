@@ -63,6 +63,20 @@ class Listener {
 // Errors: kAddressInUse, kInvalidArgument (no such interface or address), kSystem.
 Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, std::uint16_t port = 0);
 
+// Ports first ... last, both included; {0, 0} is any free one.
+struct PortRange {
+  std::uint16_t first = 0;
+  std::uint16_t last = 0;
+};
+
+// The same on the first port of the range that is free: for ranks behind a firewall, which share one range on
+// a machine. kAddressInUse, naming the range: none is.
+Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, PortRange ports);
+
+// Whether this process may open as many file descriptors (ulimit -n) as rank `rank` of a mesh of `world_size`
+// needs, beyond those that are open now. kSystem, with the numbers and what to do. connect_tcp asks too.
+Status check_descriptors(int rank, int world_size);
+
 // The local address that packets to `host` leave from: the sane default for listen_tcp.
 Result<std::string> local_address_towards(const std::string& host);
 
@@ -70,17 +84,19 @@ struct MeshOptions {
   int rank = 0;
   int world_size = 1;
   std::vector<Endpoint> endpoints;  // of every rank, own included; TCP only
-  Token token{};                    // equal on all ranks; checked before any other byte is parsed; TCP only
+  Token token{};                    // equal on all ranks, never sent; who can't prove to know it is a
+                                    // stranger; TCP only. docs/security.md says what it is good for
   std::string settings;             // <= 1024 bytes, e.g. the reducer spec; another rank's other settings are
                                     // kMismatch on both sides, naming the rank and both texts
-  std::chrono::milliseconds connect_timeout{60000};
+  std::chrono::milliseconds connect_timeout{60000};  // 1 ms to 24 h
   LinkOptions link;
 };
 
 // Connects a full mesh; every rank calls it once. Strangers (wrong token, silence, garbage) are refused
 // and do not disturb the others. Sockets are closed in forked children, so that a child cannot hide the
-// death of its parent. Errors: kTimeout (names the missing ranks), kMismatch, kUnauthorized, kPeerLost,
-// kInvalidArgument, kSystem.
+// death of its parent. A rank that can't connect tells the others why, and takes up to 2 s longer for it.
+// Errors: kTimeout (names the missing ranks), kMismatch, kUnauthorized, kPeerLost, kInvalidArgument, kSystem
+// (no descriptors left, for one), each also where another rank found it.
 Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listener,
                                                const MeshOptions& options);
 

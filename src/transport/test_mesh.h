@@ -123,4 +123,18 @@ inline void send_and_forget(Transport& from, int to, Tag tag, const std::vector<
   (void)send_bytes(from, to, tag, kept.back());
 }
 
+// A message of 5,000 bytes in both directions with every other rank.
+inline void exchange_once(Transport& self) {
+  const auto bytes = pattern(5000, 1);
+  for (int peer = 0; peer < self.world_size(); ++peer) {
+    if (peer == self.rank()) continue;
+    std::vector<std::byte> got(5000);
+    const Handle receive = self.post_recv(peer, 1, got);
+    const Handle send = send_bytes(self, peer, 1, bytes);
+    EXPECT_TRUE(self.wait(receive, soon()).has_value());
+    EXPECT_TRUE(self.wait(send, soon()).has_value());
+    EXPECT_TRUE(got == bytes);
+  }
+}
+
 }  // namespace deltawire::test

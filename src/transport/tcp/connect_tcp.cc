@@ -21,6 +21,11 @@ Status check_options(const MeshOptions& options) {
                 "connect_tcp: " + std::to_string(options.endpoints.size()) + " endpoints for a world of " +
                     std::to_string(options.world_size) + "; give one for each rank, the own included");
   }
+  if (options.connect_timeout < std::chrono::milliseconds(1) ||
+      options.connect_timeout > std::chrono::hours(24)) {
+    return fail(ErrorCode::kInvalidArgument, "connect_tcp: connect_timeout must be 1 ms to 24 h, not " +
+                                                 std::to_string(options.connect_timeout.count()) + " ms");
+  }
   if (Status status = check_settings("connect_tcp", options.settings); !status) return status;
   return check_link_options(options.link, options.rank, options.world_size);
 }

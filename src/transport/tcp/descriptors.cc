@@ -1,5 +1,6 @@
 #include "transport/tcp/descriptors.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <optional>
@@ -16,6 +17,11 @@ namespace {
 // Beyond two connections with every other rank: what wakes the transport's thread, and a few for callers that
 // wait to be let in.
 constexpr std::uint64_t kBesides = 8;
+constexpr std::uint64_t kForTheTransport = 2;
+
+constexpr std::chrono::milliseconds kShortageMax{2000};
+// Longer than anybody who is short of one waits before he tries again.
+constexpr std::chrono::milliseconds kShortageGap{1000};
 
 std::uint64_t needed_for(int world_size) noexcept {
   return 2 * static_cast<std::uint64_t>(world_size - 1) + kBesides;
@@ -56,6 +62,14 @@ std::string advice(int world_size) {
   return "; raise it before the start: ulimit -n " + std::to_string(enough);
 }
 
+Error out_of_descriptors(int self, int world_size, int error_number) {
+  const std::string what = error_number == EMFILE
+                               ? allowed() + advice(world_size)
+                               : ", but the machine has none left for anybody; see /proc/sys/fs/file-max";
+  return {ErrorCode::kSystem, needs(self, world_size) + what + " (" + os_error_text(error_number) + ")",
+          self};
+}
+
 }  // namespace
 
 Status check_descriptors(int self, int world_size) {
@@ -63,7 +77,7 @@ Status check_descriptors(int self, int world_size) {
   errno = 0;
   const auto now = open_now();
   if (!now && is_descriptor_shortage(errno)) {  // not even one to look with
-    return tl::unexpected<Error>(descriptor_shortage(self, world_size, errno));
+    return tl::unexpected<Error>(out_of_descriptors(self, world_size, errno));
   }
   if (!most || now.value_or(0) + needed_for(world_size) <= *most) return {};
   return fail(ErrorCode::kSystem, needs(self, world_size) + allowed() + advice(world_size), self);
@@ -73,12 +87,18 @@ bool is_descriptor_shortage(int error_number) noexcept {
   return error_number == EMFILE || error_number == ENFILE;
 }
 
-Error descriptor_shortage(int self, int world_size, int error_number) {
-  const std::string what = error_number == EMFILE
-                               ? allowed() + advice(world_size)
-                               : ", but the machine has none left for anybody; see /proc/sys/fs/file-max";
-  return {ErrorCode::kSystem, needs(self, world_size) + what + " (" + os_error_text(error_number) + ")",
-          self};
+std::size_t descriptors_for_strangers(int world_size, std::size_t wanted) noexcept {
+  const auto most = limit();
+  const std::uint64_t taken = open_now().value_or(0) + needed_for(world_size) - kBesides + kForTheTransport;
+  if (!most) return wanted;
+  return std::clamp<std::size_t>(*most > taken ? *most - taken : 0, 1, wanted);
+}
+
+Status DescriptorShortage::note(Deadline now, int self, int world_size, int error_number) {
+  if (now - last_ > kShortageGap) first_ = now;
+  last_ = now;
+  if (now - first_ < kShortageMax) return {};
+  return tl::unexpected<Error>(out_of_descriptors(self, world_size, error_number));
 }
 
 }  // namespace deltawire

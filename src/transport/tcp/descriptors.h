@@ -1,18 +1,29 @@
-// Whether this process may open as many descriptors as a mesh needs.
+// Descriptors that run out; check_descriptors, in connect.h, looks before they do.
 #pragma once
+
+#include <cstddef>
 
 #include "deltawire/connect.h"
 
 namespace deltawire {
 
-// kSystem where the limit of open files leaves too few for `self` of a mesh of `world_size`, beyond those
-// that are open now; the listening socket must be one of them.
-Status check_descriptors(int self, int world_size);
-
 // errno of a call that opens one: whether it says that this process or this machine has none left.
 bool is_descriptor_shortage(int error_number) noexcept;
 
-// The kSystem error for that.
-Error descriptor_shortage(int self, int world_size, int error_number);
+// How many connections of strangers may be open at once, so that those of a mesh's ranks are never short of
+// descriptors; at most `wanted`. To be asked when no connection is open yet.
+std::size_t descriptors_for_strangers(int world_size, std::size_t wanted) noexcept;
+
+// Descriptors that are missing for a moment may come back, those of strangers for example; for long they are
+// an error.
+class DescriptorShortage {
+ public:
+  // A call has failed for want of one. kSystem, with the numbers and what to do, where that goes on for 2 s.
+  Status note(Deadline now, int self, int world_size, int error_number);
+
+ private:
+  Deadline first_{};
+  Deadline last_{};
+};
 
 }  // namespace deltawire

@@ -5,24 +5,28 @@
 
 #include <sys/socket.h>
 
-#include "transport/tcp/descriptors.h"
-
 namespace deltawire {
 namespace {
 
 constexpr std::size_t kStrangersMax = 64;
 constexpr std::chrono::seconds kSilenceMax{5};
 constexpr std::chrono::milliseconds kAcceptPause{50};
-// How long a rank waits for descriptors: some are strangers', and come back.
-constexpr std::chrono::milliseconds kShortageMax{2000};
+// What a guest who has said hello gets for the rest, however many others knock.
+constexpr std::chrono::milliseconds kFairTime{20};
 
 }  // namespace
+
+// All other ranks may knock at once, on both streams, and strangers with them.
+Guests::Guests(std::unique_ptr<TcpListener> listener, int world_size) noexcept
+    : listener_(std::move(listener)),
+      guests_max_(
+          descriptors_for_strangers(world_size, kStrangersMax + 2 * static_cast<std::size_t>(world_size))) {}
 
 Status Guests::advance(Deadline now, Roster& roster) {
   if (Status status = accept_all(now, roster); !status) return status;
   for (auto guest = guests_.begin(); guest != guests_.end();) {
     const Exchange state = exchange_hellos(guest->handshake, guest->socket.get());
-    if (state == Exchange::kMore && now < guest->drop_at) {
+    if (state == Exchange::kMore && now < guest->came_at + kSilenceMax) {
       ++guest;
       continue;
     }
@@ -38,44 +42,40 @@ Status Guests::advance(Deadline now, Roster& roster) {
 Status Guests::accept_all(Deadline now, const Roster& roster) {
   if (now < accept_at_) return {};
   accept_at_ = Deadline{};
-  // All other ranks may knock at once, on both streams.
-  const std::size_t most = kStrangersMax + 2 * roster.sockets().size();
   while (true) {
+    if (guests_.size() == guests_max_ && !make_room(now)) {
+      accept_at_ = now + kFairTime;
+      return {};
+    }
     GuardedFd socket = GuardedFd::open(
         [this] { return ::accept4(listener_->fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
     const auto nonce = socket ? random_nonce() : std::nullopt;
     if (!socket || !nonce) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno == EAGAIN || errno == EWOULDBLOCK) {
-        shortage_until_ = kNever;
-        return {};
-      }
+      const int error = errno;
+      if (error == EINTR || error == ECONNABORTED) continue;
+      if (error == EAGAIN || error == EWOULDBLOCK) return {};
       // Out of descriptors or memory: others may free some; polling at once would spin.
       accept_at_ = now + kAcceptPause;
-      return is_descriptor_shortage(errno) ? bear_shortage(now, roster, errno) : Status{};
+      if (!is_descriptor_shortage(error)) return {};
+      (void)make_room(now);
+      return shortage_.note(now, roster.rank(), roster.world_size(), error);
     }
-    shortage_until_ = kNever;
-    if (guests_.size() == most) make_room();
     guests_.push_back({std::move(socket),
-                       Handshake(roster.token(), roster.own_hello(Hello::Role::kListener), *nonce),
-                       now + kSilenceMax});
+                       Handshake(roster.token(), roster.own_hello(Hello::Role::kListener), *nonce), now});
     // Read at once, or a burst of strangers could push out a rank that came with them.
-    if (guests_.size() == most) return {};
+    if (guests_.size() == guests_max_) return {};
   }
 }
 
-Status Guests::bear_shortage(Deadline now, const Roster& roster, int error) {
-  if (!guests_.empty()) make_room();
-  if (shortage_until_ == kNever) shortage_until_ = now + kShortageMax;
-  if (now < shortage_until_) return {};
-  return tl::unexpected<Error>(descriptor_shortage(roster.rank(), roster.world_size(), error));
-}
-
 // A real rank says hello at once, so among many it is never the oldest that still says nothing.
-void Guests::make_room() {
-  const auto silent =
+bool Guests::make_room(Deadline now) {
+  auto leaves =
       std::ranges::find_if(guests_, [](const Guest& guest) { return !guest.handshake.has_heard(); });
-  guests_.erase(silent == guests_.end() ? guests_.begin() : silent);
+  if (leaves == guests_.end()) leaves = guests_.begin();
+  if (leaves == guests_.end() || (leaves->handshake.has_heard() && now - leaves->came_at < kFairTime))
+    return false;
+  guests_.erase(leaves);
+  return true;
 }
 
 Status Guests::welcome(Guest& guest, Roster& roster) const {
@@ -99,7 +99,7 @@ void Guests::add_interests(Deadline now, std::vector<pollfd>& polls) const {
 
 Deadline Guests::wake_at() const noexcept {
   Deadline at = kNever;
-  if (!guests_.empty()) at = guests_.front().drop_at;
+  if (!guests_.empty()) at = guests_.front().came_at + kSilenceMax;
   return accept_at_ == Deadline{} ? at : std::min(at, accept_at_);
 }
 

@@ -8,6 +8,7 @@
 #include <poll.h>
 
 #include "transport/link.h"
+#include "transport/tcp/descriptors.h"
 #include "transport/tcp/listener.h"
 #include "transport/tcp/roster.h"
 
@@ -15,7 +16,7 @@ namespace deltawire {
 
 class Guests {
  public:
-  explicit Guests(std::unique_ptr<TcpListener> listener) noexcept : listener_(std::move(listener)) {}
+  Guests(std::unique_ptr<TcpListener> listener, int world_size) noexcept;
 
   // Accepts, reads, and enters ranks of this mesh in `roster`; strangers are turned away in silence. An
   // error is a rank with the right token that doesn't fit, or descriptors that have run out.
@@ -35,18 +36,18 @@ class Guests {
   struct Guest {
     GuardedFd socket;
     Handshake handshake;
-    Deadline drop_at;
+    Deadline came_at;
   };
 
   Status accept_all(Deadline now, const Roster& roster);
-  Status bear_shortage(Deadline now, const Roster& roster, int error);
-  void make_room();
+  bool make_room(Deadline now);
   Status welcome(Guest& guest, Roster& roster) const;
 
   std::unique_ptr<TcpListener> listener_;
+  std::size_t guests_max_;
   std::deque<Guest> guests_;  // the oldest first
   Deadline accept_at_{};
-  Deadline shortage_until_ = kNever;
+  DescriptorShortage shortage_;
   int strangers_ = 0;
 };
 

@@ -41,6 +41,23 @@ Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, std::uint1
   return std::make_unique<TcpListener>(std::move(socket), bound->endpoint());
 }
 
+Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, PortRange ports) {
+  const std::string range = std::to_string(ports.first) + "-" + std::to_string(ports.last);
+  const bool any = ports.first == 0 && ports.last == 0;
+  if (!any && (ports.first == 0 || ports.last < ports.first)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "listen_tcp: " + range + " is no range of ports; write the lower one first, from 1 on");
+  }
+  for (std::uint32_t port = ports.first; port <= ports.last; ++port) {
+    auto listener = listen_tcp(host, static_cast<std::uint16_t>(port));
+    const bool taken = !listener && listener.error().code == ErrorCode::kAddressInUse;
+    if (!taken || ports.first == ports.last) return listener;
+  }
+  return fail(ErrorCode::kAddressInUse,
+              "all ports " + range + " of " + printable_line(host) +
+                  " are taken by other programs or ranks; give a wider range, or 0 for any free one");
+}
+
 Result<std::string> local_address_towards(const std::string& host) {
   // Connecting a datagram socket sends nothing; it only asks the routing table.
   const std::uint16_t any_port = 9;

@@ -14,15 +14,13 @@ constexpr std::chrono::milliseconds kGoneGrace{2000};
 constexpr std::chrono::milliseconds kGoneCheck{50};
 // How long a rank that gives up tells those that it has not met yet.
 constexpr std::chrono::milliseconds kTellTime{2000};
-// How long a rank waits for descriptors: some are strangers', and come back.
-constexpr std::chrono::milliseconds kShortageMax{2000};
 
 }  // namespace
 
 Meeting::Meeting(std::unique_ptr<TcpListener> listener, const MeshOptions& options)
     : options_(options),
       roster_(options),
-      guests_(std::move(listener)),
+      guests_(std::move(listener), options.world_size),
       end_(Clock::now() + options.connect_timeout) {}
 
 Result<std::vector<PeerSockets>> Meeting::run() {
@@ -91,17 +89,7 @@ Status Meeting::advance_dialers(Deadline now) {
     if (Status status = roster_.add(hello, dialer->take_socket()); !status) return status;
     dialer = dialers_.erase(dialer);
   }
-  return bear_shortage(now, shortage);
-}
-
-Status Meeting::bear_shortage(Deadline now, int error) {
-  if (error == 0) {
-    shortage_until_ = kNever;
-  } else if (shortage_until_ == kNever) {
-    shortage_until_ = now + kShortageMax;
-  }
-  if (now < shortage_until_) return {};
-  return tl::unexpected<Error>(descriptor_shortage(options_.rank, options_.world_size, error));
+  return shortage == 0 ? Status{} : shortage_.note(now, options_.rank, options_.world_size, shortage);
 }
 
 Status Meeting::watch_met_ranks(Deadline now) {

@@ -28,7 +28,6 @@ class Meeting {
   Status prepare_dialers();
   Status advance(Deadline now);
   Status advance_dialers(Deadline now);
-  Status bear_shortage(Deadline now, int error);
   void wait_for_news(Deadline now, Deadline until);
   Status watch_met_ranks(Deadline now);
   void tell_others(const Error& error);
@@ -44,7 +43,7 @@ class Meeting {
   std::vector<pollfd> polls_;
   int gone_rank_ = kNoSuspect;  // a rank that was met and hung up
   Deadline gone_until_ = kNever;
-  Deadline shortage_until_ = kNever;
+  DescriptorShortage shortage_;
 };
 
 }  // namespace deltawire

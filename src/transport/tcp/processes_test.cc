@@ -4,11 +4,16 @@
 #include <cstring>
 #include <new>
 
+#include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "transport/tcp/hello.h"
 #include "transport/test_mesh.h"
 
 namespace deltawire::test {
@@ -30,6 +35,7 @@ struct Board {
   std::array<std::atomic<int>, kWorld> ports;
   std::atomic<int> connected;
   std::atomic<int> grandchild;
+  std::atomic<int> limited;
   std::array<Report, kWorld> reports;
 };
 
@@ -52,13 +58,20 @@ class Processes : public testing::Test {
 
   // Forks one process for each rank, which connects and then does `work`; the result goes on the board.
   void start(const std::function<Status(Transport&)>& work) {
+    start_connecting(work);
+    while (board_->connected < kWorld) std::this_thread::sleep_for(1ms);
+  }
+
+  // The same, for ranks that will not all connect; `before` runs between listening and connecting.
+  void start_connecting(const std::function<Status(Transport&)>& work,
+                        const std::function<void(int, const Endpoint&)>& before = {}) {
+    before_ = before;
     for (int rank = 0; rank < kWorld; ++rank) {
       const pid_t pid = ::fork();
       ASSERT_GE(pid, 0);
       if (pid == 0) live(rank, work);
       pids_.push_back(pid);
     }
-    while (board_->connected < kWorld) std::this_thread::sleep_for(1ms);
   }
 
   const Report& report_of(int rank) {
@@ -76,8 +89,21 @@ class Processes : public testing::Test {
 
   void signal_victim(int signal) { ::kill(pids_[kVictim], signal); }
 
+  // All ranks say that the victim had too few descriptors, and how many it needs.
+  void expect_shortage_named_by_all() {
+    for (int rank = 0; rank < kWorld; ++rank) {
+      const Report& report = report_of(rank);
+      expect_victim_named(report, ErrorCode::kSystem);
+      const std::string_view message = report.message.data();
+      for (const std::string_view part : {"rank 2 needs 14 file descriptors", "4 ranks", "ulimit -n"}) {
+        EXPECT_NE(message.find(part), message.npos) << "rank " << rank << ": " << message;
+      }
+    }
+  }
+
   Board* board_ = nullptr;
   std::vector<pid_t> pids_;
+  std::function<void(int, const Endpoint&)> before_;
 
  private:
   [[noreturn]] void live(int rank, const std::function<Status(Transport&)>& work) {
@@ -90,10 +116,10 @@ class Processes : public testing::Test {
       while (port == 0) std::this_thread::sleep_for(1ms);
       endpoints.push_back({"127.0.0.1", static_cast<std::uint16_t>(port.load())});
     }
+    if (before_) before_(rank, endpoints[at]);
     auto transport = connect_tcp(std::move(*listener), mesh_options(rank, endpoints));
-    if (!transport) ::_exit(2);
-    ++board_->connected;
-    const Status status = work(**transport);
+    if (transport) ++board_->connected;
+    const Status status = transport ? work(**transport) : Status(forward_error(transport));
     Report& report = board_->reports[at];
     report.at = Clock::now();
     report.suspect = kNoSuspect;
@@ -104,7 +130,7 @@ class Processes : public testing::Test {
       std::memcpy(report.message.data(), status.error().message.data(), length);
     }
     report.is_there = true;
-    transport->reset();
+    if (transport) transport->reset();
     ::_exit(0);
   }
 };
@@ -211,6 +237,69 @@ TEST_F(Processes, AForkedChildCanNeitherUseNorHurtTheTransport) {
     const Report& report = report_of(rank);
     EXPECT_STREQ(report.message.data(), "");
   }
+}
+
+int open_descriptors() {
+  int count = 0;
+  for (int fd = 0; fd < 1024; ++fd) count += ::fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+  return count;
+}
+
+void limit_descriptors(int count) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = static_cast<rlim_t>(count);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+TEST_F(Processes, TooFewDescriptorsAreNamedByAllBeforeAnyIsTaken) {
+  const auto unreached = [](Transport&) { return Status{}; };
+  start_connecting(unreached, [](int rank, const Endpoint&) {
+    if (rank == kVictim) limit_descriptors(open_descriptors() + 13);
+  });
+  expect_shortage_named_by_all();
+  EXPECT_EQ(board_->connected, 0);
+}
+
+TEST_F(Processes, JustEnoughDescriptorsAreEnough) {
+  start_connecting([](Transport&) { return Status{}; },
+                   [](int rank, const Endpoint&) {
+                     if (rank == kVictim) limit_descriptors(open_descriptors() + 14);
+                   });
+  for (int rank = 0; rank < kWorld; ++rank) EXPECT_STREQ(report_of(rank).message.data(), "");
+}
+
+// A caller to whom the rank answers: it has begun to connect.
+void wait_until_it_connects(const Endpoint& endpoint) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(endpoint.port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int caller = ::socket(AF_INET, SOCK_STREAM, 0);
+  (void)::connect(caller, reinterpret_cast<sockaddr*>(&address), sizeof address);
+  const Handshake handshake(token_of(8), Hello{}, Nonce{});
+  (void)::send(caller, handshake.unsent().data(), handshake.unsent().size(), 0);
+  Nonce answer;
+  (void)::recv(caller, answer.data(), answer.size(), MSG_WAITALL);
+  ::close(caller);
+}
+
+TEST_F(Processes, DescriptorsThatRunOutMeanwhileAreNamedByAll) {
+  // Ranks 0 and 1 are dialed by the victim, and rank 3 comes when the victim has nothing left.
+  start_connecting([](Transport& self) { return wait_in_ring(self, 30s); },
+                   [this](int rank, const Endpoint& own) {
+                     if (rank == 3) {
+                       while (board_->limited == 0) std::this_thread::sleep_for(1ms);
+                     }
+                     if (rank != kVictim) return;
+                     std::thread([this, own] {
+                       wait_until_it_connects(own);
+                       limit_descriptors(open_descriptors() - 1);
+                       board_->limited = 1;
+                       ::pause();
+                     }).detach();
+                   });
+  expect_shortage_named_by_all();
 }
 
 }  // namespace

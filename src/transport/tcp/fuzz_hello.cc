@@ -1,0 +1,143 @@
+// Whatever a stranger says, in whatever pieces, at both ends of the handshake; and what a rank that knows the
+// token may claim. Lies beside the code that it needs the inside of; tests/fuzz builds it.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/little_endian.h"
+#include "transport/tcp/hello.h"
+#include "transport/tcp/roster.h"
+
+namespace deltawire {
+namespace {
+
+using State = Handshake::State;
+
+// The first byte of an input.
+struct Plan {
+  bool of_listener;   // which end is tried
+  bool knows_token;   // the proof is put right: else nothing gets past it
+  bool repairs_text;  // length and digest of the text are those of what follows
+  std::size_t piece;  // bytes at a time
+
+  explicit Plan(std::byte first)
+      : of_listener((first & std::byte{1}) != std::byte{0}),
+        knows_token((first & std::byte{2}) != std::byte{0}),
+        repairs_text((first & std::byte{4}) != std::byte{0}),
+        piece(1 + std::to_integer<std::size_t>(first >> 3)) {}
+};
+
+MeshOptions options() {
+  MeshOptions options;
+  options.rank = 1;
+  options.world_size = 3;
+  options.settings = "codec=3lc";
+  options.token.fill(std::byte{7});
+  return options;
+}
+
+// The rest of an input, from the front; zeros past its end.
+class Source {
+ public:
+  explicit Source(Bytes data) noexcept : data_(data) {}
+  template <class Block>
+  Block take() {
+    Block block{};
+    const std::size_t length = std::min(block.size(), data_.size());
+    std::copy_n(data_.begin(), length, block.begin());
+    data_ = data_.subspan(length);
+    return block;
+  }
+  Bytes rest() const noexcept { return data_; }
+
+ private:
+  Bytes data_;
+};
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+State give(Handshake& end, Bytes bytes, std::size_t piece) {
+  State state = State::kMore;
+  while (!bytes.empty() && state == State::kMore && !end.room().empty()) {
+    const std::size_t length = std::min({piece, bytes.size(), end.room().size()});
+    std::ranges::copy(bytes.first(length), end.room().begin());
+    state = end.received(length);
+    bytes = bytes.subspan(length);
+  }
+  return state;
+}
+
+Nonce nonce_in(Bytes bytes) {
+  Nonce nonce;
+  require(bytes.size() >= nonce.size());
+  std::copy_n(bytes.end() - static_cast<std::ptrdiff_t>(nonce.size()), nonce.size(), nonce.begin());
+  return nonce;
+}
+
+void repair(Claims& claims, Bytes text) {
+  const std::string_view view(reinterpret_cast<const char*>(text.data()), text.size());
+  store_le(claims.data() + 20, static_cast<std::uint16_t>(text.size()));
+  std::ranges::copy(digest_of(view), claims.begin() + 28);
+}
+
+// Both roles say claims, nonce and proof; the listener of them in another order.
+State converse(Handshake& end, const Plan& plan, Source& source, const Claims& own_claims) {
+  Claims claims = source.take<Claims>();
+  const Nonce nonce = source.take<Nonce>();
+  Proof proof = source.take<Proof>();
+  if (plan.repairs_text) repair(claims, source.rest());
+  std::size_t held = end.room().size();
+  State state = State::kMore;
+  if (plan.of_listener) {
+    state = give(end, claims, plan.piece);
+    if (state == State::kMore) state = give(end, nonce, plan.piece);
+  } else {
+    state = give(end, nonce, plan.piece);
+  }
+  if (state != State::kMore) return state;
+  held += end.room().size();
+  require(held <= 128);
+  if (plan.knows_token) {
+    const std::string_view label = plan.of_listener ? "deltawire dialer" : "deltawire listen";
+    const Nonce own = plan.of_listener ? nonce_in(end.unsent()) : Nonce{};
+    const Bytes name(reinterpret_cast<const std::byte*>(label.data()), label.size());
+    const std::array<Bytes, 5> pieces{name, plan.of_listener ? nonce : own, plan.of_listener ? own : nonce,
+                                      plan.of_listener ? claims : own_claims,
+                                      plan.of_listener ? Bytes() : Bytes(claims)};
+    proof = *prove(options().token, pieces);
+  }
+  if (!plan.of_listener) state = give(end, claims, plan.piece);
+  if (state == State::kMore) state = give(end, proof, plan.piece);
+  if (!plan.knows_token) require(state == State::kStranger);
+  return state == State::kMore ? give(end, source.rest(), plan.piece) : state;
+}
+
+void shake_hands(Bytes data) {
+  if (data.empty()) return;
+  const Plan plan(data[0]);
+  Source source(data.subspan(1, std::min<std::size_t>(data.size() - 1, 2000)));
+  Roster roster(options());
+  Hello own = roster.own_hello(plan.of_listener ? Hello::Role::kListener : Hello::Role::kDialer);
+  own.peer = 0;
+  Handshake end(options().token, own, Nonce{});
+  State state = converse(end, plan, source, encode_claims(own));
+  if (state == State::kMore) state = end.sent(end.unsent().size());
+  if (state != State::kDone) return;
+  require(plan.knows_token && end.room().empty());
+  const Hello& peer = end.peer();
+  require(peer.text.size() <= kSettingsMax);
+  if (const Status judged = roster.check(peer); !judged) {
+    require(printable_line(judged.error().message) == judged.error().message);
+    require(judged.error().suspect < 3);
+  }
+}
+
+}  // namespace
+}  // namespace deltawire
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  deltawire::shake_hands(std::as_bytes(std::span(data, size)));
+  return 0;
+}

@@ -1,0 +1,86 @@
+// Listening: addresses, names, interfaces, ports and ranges of them.
+#include "transport/test_mesh.h"
+
+namespace deltawire::test {
+namespace {
+
+bool has(const Error& error, const std::string& part) {
+  return error.message.find(part) != std::string::npos;
+}
+
+TEST(ListenTcp, ATakenPortIsNamed) {
+  const auto first = listen_tcp("127.0.0.1");
+  ASSERT_TRUE(first.has_value());
+  const auto second = listen_tcp("127.0.0.1", (*first)->endpoint().port);
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code, ErrorCode::kAddressInUse);
+  EXPECT_TRUE(has(second.error(), "127.0.0.1:" + std::to_string((*first)->endpoint().port)));
+}
+
+TEST(ListenTcp, ARangeGivesItsFirstFreePort) {
+  // Ports that are free now, and next to each other.
+  std::vector<std::unique_ptr<Listener>> held;
+  std::uint16_t first = 0;
+  while (held.size() < 3) {
+    auto next = listen_tcp("127.0.0.1", held.empty() ? 0 : static_cast<std::uint16_t>(first + held.size()));
+    if (!next || (*next)->endpoint().port > 65533) {
+      held.clear();
+      continue;
+    }
+    if (held.empty()) first = (*next)->endpoint().port;
+    held.push_back(std::move(*next));
+  }
+  const PortRange range{first, static_cast<std::uint16_t>(first + 2)};
+  const auto full = listen_tcp("127.0.0.1", range);
+  ASSERT_FALSE(full.has_value());
+  EXPECT_EQ(full.error().code, ErrorCode::kAddressInUse);
+  EXPECT_TRUE(has(full.error(), std::to_string(first) + "-" + std::to_string(first + 2)))
+      << full.error().message;
+  EXPECT_TRUE(has(full.error(), "127.0.0.1") && has(full.error(), "taken")) << full.error().message;
+  held[2].reset();
+  const auto last = listen_tcp("127.0.0.1", range);
+  ASSERT_TRUE(last.has_value()) << last.error().message;
+  EXPECT_EQ((*last)->endpoint().port, range.last);
+  held[0].reset();
+  const auto lowest = listen_tcp("127.0.0.1", range);
+  ASSERT_TRUE(lowest.has_value()) << lowest.error().message;
+  EXPECT_EQ((*lowest)->endpoint().port, first);
+  // A range of one is a port, and none at all is any.
+  EXPECT_TRUE(
+      has(listen_tcp("127.0.0.1", PortRange{first, first}).error(), std::to_string(first) + " is taken"));
+  EXPECT_NE((*listen_tcp("127.0.0.1", PortRange{}))->endpoint().port, 0);
+}
+
+TEST(ListenTcp, ARangeIsChecked) {
+  for (const PortRange range : {PortRange{0, 5}, PortRange{6, 5}, PortRange{65535, 0}}) {
+    const auto refused = listen_tcp("127.0.0.1", range);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_TRUE(has(refused.error(), std::to_string(range.first) + "-")) << refused.error().message;
+  }
+  EXPECT_EQ(listen_tcp("192.0.2.1", PortRange{29600, 29601}).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(ListenTcp, HostsAreQuotedPrintably) {
+  EXPECT_TRUE(has(listen_tcp("no\nsuch\xFF").error(), "\"no such\xEF\xBF\xBD\""));
+  EXPECT_TRUE(has(local_address_towards("no\nsuch\xFF").error(), "\"no such\xEF\xBF\xBD\""));
+}
+
+TEST(ListenTcp, TakesAddressesNamesAndInterfaces) {
+  const auto by_interface = listen_tcp("lo");
+  ASSERT_TRUE(by_interface.has_value()) << by_interface.error().message;
+  EXPECT_EQ((*by_interface)->endpoint().host, "127.0.0.1");
+  EXPECT_NE((*by_interface)->endpoint().port, 0);
+  EXPECT_TRUE(listen_tcp("localhost").has_value());
+  EXPECT_EQ(listen_tcp("").error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(listen_tcp("no-such-interface0").error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(listen_tcp("192.0.2.1").error().code, ErrorCode::kInvalidArgument);  // a documentation address
+}
+
+TEST(ListenTcp, LocalAddressTowardsLoopbackIsLoopback) {
+  EXPECT_EQ(local_address_towards("127.0.0.1").value(), "127.0.0.1");
+  EXPECT_FALSE(local_address_towards("").has_value());
+}
+
+}  // namespace
+}  // namespace deltawire::test

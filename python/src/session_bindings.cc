@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -42,11 +43,12 @@ struct OpenListener {
   Endpoint endpoint;
 };
 
-void make_listener(OpenListener* self, const std::string& host, std::uint16_t port) {
+void make_listener(OpenListener* self, const std::string& host, std::uint16_t port,
+                   std::optional<std::uint16_t> last_port) {
   Result<std::unique_ptr<Listener>> made;
   {
     const nb::gil_scoped_release no_gil;  // a host name may take a while to resolve
-    made = listen_tcp(host, port);
+    made = listen_tcp(host, PortRange{port, last_port.value_or(port)});
   }
   std::unique_ptr<Listener> listener = value_or_raise(std::move(made));
   Endpoint endpoint = listener->endpoint();
@@ -196,12 +198,24 @@ class SessionHandle {
 
 void bind_mesh(nb::module_& module) {
   nb::class_<OpenListener>(module, "Listener", "A listening socket, until a Session takes it.")
-      .def("__init__", &make_listener, "host"_a, "port"_a = 0,
-           "Listens on an address, name or interface of this machine; port 0 takes a free one.")
+      .def("__init__", &make_listener, "host"_a, "port"_a = 0, "last_port"_a = nb::none(),
+           "Listens on an address, name or interface of this machine, at the first free port from port to "
+           "last_port; port 0 takes any free one.")
       .def_prop_ro("endpoint",
                    [](const OpenListener& self) { return Address{self.endpoint.host, self.endpoint.port}; });
   module.def("local_address_towards", &address_towards, "host"_a,
              "The local address that packets to `host` leave from.");
+  module.def(
+      "check_descriptors",
+      [](int rank, int world_size) { raise_if_failed(check_descriptors(rank, world_size)); }, "rank"_a,
+      "world_size"_a, "Raises where the limit of open files is too low for a mesh of so many ranks.");
+  module.def(
+      "printable_line",
+      [](const nb::bytes& text, std::size_t max_bytes) {
+        return printable_line({text.c_str(), text.size()}, max_bytes);
+      },
+      "text"_a, "max_bytes"_a,
+      "Text from outside as it may stand in a message: one line of printable UTF-8.");
   nb::class_<LinkShape>(module, "LinkShape",
                         "A token bucket on everything that this rank sends, and one on what it receives, "
                         "shared by its peers like a network card.")

@@ -53,7 +53,7 @@ class LocalSteps(Participant):
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
         timeout: seconds that a bucket of a round may take before the ranks give up and name the
             culprit: how much longer one rank's local steps may take than another's.
-        interface, link: as for `register`.
+        connect_timeout, interface, port, token, link: as for `register`.
         mask_momentum: whether momentum of the elements that this rank has sent is set to 0 after a
             round, so that it doesn't push on what has just left (momentum masking; supplement A of
             the paper). Has an effect with sparse codecs only.
@@ -100,7 +100,10 @@ class LocalSteps(Participant):
         reducer: str,
         min_elements: int = 256,
         timeout: float = 120.0,
+        connect_timeout: float = 60.0,
         interface: str | None = None,
+        port: int | str | None = None,
+        token: str | bytes | None = None,
         link: _core.LinkShape | None = None,
         mask_momentum: bool = True,
         momentum: Sequence[str] = DEFAULT_MOMENTUM,
@@ -135,7 +138,7 @@ class LocalSteps(Participant):
                 f"bucket_bytes={bucket_bytes} model={layout_digest(model)} "
                 f"version={_core.__version__} world_size={meeting.place[1]}"
             )
-            meeting.listen(interface)
+            meeting.listen(interface, port, connect_timeout, token)
         self.rank, self.world_size = meeting.place
         self.round = 0
         self.local_steps = 0

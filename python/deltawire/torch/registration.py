@@ -25,7 +25,10 @@ def register(
     optimizer: torch.optim.Optimizer | None = None,
     min_elements: int = 256,
     timeout: float = 120.0,
+    connect_timeout: float = 60.0,
     interface: str | None = None,
+    port: int | str | None = None,
+    token: str | bytes | None = None,
     link: _core.LinkShape | None = None,
     revert: str = "fold",
     threads: int = 1,
@@ -41,8 +44,13 @@ def register(
             step can't see ("gcomp", which cuts nothing without it); the same kind on all ranks.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
         timeout: seconds that a bucket may take before the ranks give up and name the culprit.
+        connect_timeout: seconds that the ranks may take to connect to each other.
         interface: name or address of the network interface to listen on. Default: the address from
             which packets to MASTER_ADDR leave; loopback where MASTER_ADDR isn't set.
+        port: to listen on, or a range of them for all ranks of a machine, "29600-29699". Default:
+            what the environment says as DELTAWIRE_PORT, else any free one.
+        token: a secret of all ranks, 16 bytes or more, never sent. Default: DELTAWIRE_TOKEN of the
+            environment, else random bytes of rank 0, sent through the process group.
         link: a token bucket on this rank's traffic, to see how a thinner line would do.
         revert: of a step that fails, "fold" (its gradient stays in the residual) or "exact" (the
             residual goes back to what it was; costs a second buffer).
@@ -57,7 +65,8 @@ def register(
             communication hook already (a copy of a registered one may be registered), a parameter
             that was replaced since DDP was made, an optimizer for a codec that makes no use of it.
         DeltawireError: alike on every rank: "Mismatch" (a rank with other settings), "Aborted" (a
-            rank could not register), "Timeout" (ranks don't connect).
+            rank could not register), "Timeout" (ranks don't connect), "Unauthorized" (a rank with
+            another token).
 
     The one collective on the model's process group waits under that group's timeout.
     """
@@ -69,7 +78,7 @@ def register(
         source = _significance_source(optimizer, spec, exchanged.names)
         arguments.check_link(link)
         meeting.settings = _settings_text(spec, min_elements, meeting.place[1], source)
-        meeting.listen(interface)
+        meeting.listen(interface, port, connect_timeout, token)
     session = meeting.connect(spec, options, link)
     return _attach(Hook(session, exchanged, meeting.place, timeout_ms, source), ddp_model)
 

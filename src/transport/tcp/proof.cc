@@ -28,7 +28,7 @@ std::optional<Proof> prove(const Token& token, std::span<const Bytes> pieces) no
   std::size_t length = 0;
   for (const Bytes piece : pieces) {
     if (piece.size() > all.size() - length) return std::nullopt;
-    std::memcpy(all.data() + length, piece.data(), piece.size());
+    if (!piece.empty()) std::memcpy(all.data() + length, piece.data(), piece.size());
     length += piece.size();
   }
   Proof proof;

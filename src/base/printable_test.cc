@@ -61,6 +61,7 @@ TEST(PrintableLine, BytesThatAreNoUtf8AreReplaced) {
     // Overlong, a surrogate, beyond the last character: no byte of them belongs together.
     EXPECT_EQ(printable_line(bad), std::string(kReplaced) + kReplaced);
   }
+  EXPECT_EQ(printable_line(std::string_view("\xC3\xA9", 1)), kReplaced) << "what lies behind is not read";
   EXPECT_EQ(printable_line("\xC3\xC3\xA9"), std::string(kReplaced) + "\xC3\xA9") << "a whole one behind";
 }
 

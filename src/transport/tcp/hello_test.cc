@@ -111,6 +111,8 @@ TEST(Proof, IsHmacSha256) {
   }
   const Bytestring long_data(257);
   EXPECT_FALSE(prove(key, std::array<Bytes, 1>{long_data}).has_value());
+  EXPECT_FALSE(prove(key, std::array<Bytes, 2>{Bytes(long_data).first(200), Bytes(long_data).first(57)}));
+  EXPECT_TRUE(prove(key, std::array<Bytes, 2>{Bytes(long_data).first(200), Bytes(long_data).first(56)}));
 }
 
 TEST(Proof, NoncesDiffer) {
@@ -146,6 +148,30 @@ TEST(Hello, BothEndsLearnTheOtherHoweverBytesAreCut) {
     EXPECT_TRUE(ends.dialer.room().empty()) << "a byte past the end would be the mesh's";
     EXPECT_TRUE(ends.listener.room().empty());
   }
+}
+
+TEST(Hello, IsDoneOnceAllIsSent) {
+  Ends ends(dialer_hello(), listener_hello());
+  give(ends.listener, take_unsent(ends.dialer));
+  give(ends.dialer, take_unsent(ends.listener));
+  give(ends.listener, take_unsent(ends.dialer));
+  EXPECT_EQ(give(ends.dialer, take_unsent(ends.listener)), State::kMore) << "its text is still here";
+  const Bytestring text(ends.dialer.unsent().begin(), ends.dialer.unsent().end());
+  EXPECT_EQ(ends.dialer.sent(text.size() - 1), State::kMore);
+  EXPECT_EQ(ends.dialer.sent(1), State::kDone);
+  EXPECT_EQ(give(ends.listener, text), State::kDone);
+}
+
+TEST(Hello, TheListenersProofIsAsDescribed) {
+  std::vector<Bytestring> said;
+  Ends ends(dialer_hello(), listener_hello());
+  ends.run([&](int, Bytestring& bytes) { said.push_back(bytes); });
+  const std::string label = "deltawire listen";
+  const Bytes first(said[0]);
+  const Bytes answer(said[3]);
+  const std::array<Bytes, 5> pieces{std::as_bytes(std::span(label)), first.subspan(kClaimsBytes), said[1],
+                                    first.first(kClaimsBytes), answer.first(kClaimsBytes)};
+  EXPECT_TRUE(std::ranges::equal(*prove(token_of(7), pieces), answer.subspan(kClaimsBytes, kProofBytes)));
 }
 
 TEST(Hello, TextsMayBeEmptyOrLong) {

@@ -136,6 +136,28 @@ TEST(ConnectTcp, ARankThatGivesUpTellsAllOthersWhy) {
   EXPECT_LT(Clock::now() - start, 30s) << "half of the time to connect: they did not wait for it";
 }
 
+TEST(ConnectTcp, LastWordsReachTheRanksThatWereMet) {
+  // Rank 0 gives up on rank 3 first; the others would wait much longer, and hear why they need not.
+  const auto outcomes = [] {
+    Listeners all = listen_all(4);
+    std::vector<Outcome> found;
+    for (int i = 0; i < 4; ++i) found.emplace_back(fail(ErrorCode::kState, ""));
+    run_ranks(3, [&](int rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      MeshOptions options = mesh_options(rank, all.endpoints);
+      if (rank == 0) options.connect_timeout = 2s;
+      found[at] = connect_tcp(std::move(all.listeners[at]), options);
+    });
+    return found;
+  }();
+  for (const int rank : {0, 1, 2}) {
+    const Error& error = outcomes[static_cast<std::size_t>(rank)].error();
+    EXPECT_EQ(error.code, ErrorCode::kTimeout) << error.message;
+    EXPECT_EQ(error.suspect, 3) << error.message;
+    EXPECT_TRUE(has(error, "rank 0 found no connection in 2000 ms")) << error.message;
+  }
+}
+
 TEST(ConnectTcp, MissingRanksAreListed) {
   Listeners all = listen_all(4);
   MeshOptions options = mesh_options(2, all.endpoints);

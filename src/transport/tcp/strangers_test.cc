@@ -93,6 +93,43 @@ TEST(Strangers, DoNotDisturb) {
   for (const Stranger& stranger : strangers) EXPECT_LE(stranger.hear(1000).size(), sizeof(Nonce));
 }
 
+TEST(Strangers, GiveWayToRanksWhenThereAreMany) {
+  // More than are let in at once, and they stay. Ranks are through before the first of them is turned away
+  // for having said nothing to the point in 5 s.
+  for (const bool say_hello : {false, true}) {
+    Listeners all = listen_all(2);
+    std::vector<Stranger> strangers;
+    for (int i = 0; i < 100; ++i) {
+      strangers.emplace_back(all.endpoints[0]);
+      if (say_hello) strangers.back().say(first_message(hello_of(1, 0, 2)));
+    }
+    run_ranks(2, [&](int rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      MeshOptions options = mesh_options(rank, all.endpoints);
+      options.connect_timeout = 4s;
+      const auto result = connect_tcp(std::move(all.listeners[at]), options);
+      EXPECT_TRUE(result.has_value()) << result.error().message;
+    });
+  }
+}
+
+TEST(Strangers, WhoSayNothingAreTurnedAway) {
+  Listeners all = listen_all(2);
+  const Stranger silent(all.endpoints[0]);
+  const Stranger slow(all.endpoints[0]);
+  slow.say(first_message(hello_of(1, 0, 2)));
+  std::thread rank0([&] {
+    const auto result = connect_tcp(std::move(all.listeners[0]), mesh_options(0, all.endpoints));
+    EXPECT_TRUE(result.has_value()) << result.error().message;
+  });
+  EXPECT_TRUE(silent.was_hung_up_on());
+  EXPECT_EQ(slow.hear(1000).size(), sizeof(Nonce));
+  // Rank 0 still waits: it was not its end that ended them.
+  const auto result = connect_tcp(std::move(all.listeners[1]), mesh_options(1, all.endpoints));
+  EXPECT_TRUE(result.has_value()) << result.error().message;
+  rank0.join();
+}
+
 TEST(Strangers, FindNobodyOnceTheRanksHaveMet) {
   Listeners all = listen_all(2);
   const std::vector<Endpoint> endpoints = all.endpoints;

@@ -1,0 +1,131 @@
+// Who belongs to a mesh by what he says, and how a rank that gives up says why.
+#include "transport/tcp/roster.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+namespace deltawire {
+namespace {
+
+MeshOptions options_of(int rank) {
+  MeshOptions options;
+  options.rank = rank;
+  options.world_size = 4;
+  options.settings = "codec=3lc";
+  return options;
+}
+
+// What rank 2 says to rank 1.
+Hello right_hello() {
+  Hello hello;
+  hello.rank = 2;
+  hello.peer = 1;
+  hello.world_size = 4;
+  hello.text = "codec=3lc";
+  return hello;
+}
+
+template <class Change>
+Error verdict_on(Change change) {
+  Hello hello = right_hello();
+  change(hello);
+  Roster roster(options_of(1));
+  const Status status = roster.check(hello);
+  EXPECT_FALSE(status.has_value());
+  return status ? Error{} : status.error();
+}
+
+bool has(const Error& error, const std::string& part) {
+  return error.message.find(part) != std::string::npos;
+}
+
+TEST(Roster, EachFieldIsCompared) {
+  Roster roster(options_of(1));
+  EXPECT_TRUE(roster.check(right_hello()).has_value());
+  for (const auto& [change, says] : std::vector<std::pair<void (*)(Hello&), const char*>>{
+           {[](Hello& h) { h.version = 1; }, "speaks handshake version 1"},
+           {[](Hello& h) { h.version = 3; }, "speaks handshake version 3"},
+           {[](Hello& h) { h.world_size = 3; }, "a world of 3 ranks"},
+           {[](Hello& h) { h.world_size = 5; }, "a world of 5 ranks"},
+           {[](Hello& h) { h.peer = 0; }, "for that of rank 0"},
+           {[](Hello& h) { h.peer = 2; }, "for that of rank 2"},
+           {[](Hello& h) { h.text = "codec=4lc"; }, "codec=4lc"},
+       }) {
+    const Error error = verdict_on(change);
+    EXPECT_EQ(error.code, ErrorCode::kMismatch) << says;
+    EXPECT_EQ(error.suspect, 2) << says;
+    EXPECT_TRUE(has(error, says)) << error.message;
+  }
+  EXPECT_EQ(verdict_on([](Hello& h) { h.rank = 1; }).suspect, 1);
+  for (const std::uint32_t rank : {4u, 0x80000000u, 0xFFFFFFFFu}) {
+    const Error error = verdict_on([rank](Hello& h) { h.rank = rank; });
+    EXPECT_EQ(error.code, ErrorCode::kMismatch);
+    EXPECT_EQ(error.suspect, kNoSuspect);
+    EXPECT_TRUE(has(error, "rank " + std::to_string(rank) + " in the world of 4")) << error.message;
+  }
+}
+
+TEST(Roster, AProblemComesWithItsCodeAndItsSuspect) {
+  const auto problem = [](std::uint16_t code, std::uint32_t suspect, std::string text) {
+    return verdict_on([&](Hello& h) {
+      h.problem = code;
+      h.suspect = suspect;
+      h.text = std::move(text);
+    });
+  };
+  Error error = problem(17, 3, "out\nof paper");
+  EXPECT_EQ(error.code, ErrorCode::kSystem);
+  EXPECT_EQ(error.suspect, 3);
+  EXPECT_EQ(error.message, "rank 2 reports: out of paper");
+  error = problem(999, Hello::kNobody, "rank 0 is odd");
+  EXPECT_EQ(error.code, ErrorCode::kAborted);
+  EXPECT_EQ(error.suspect, 2);
+  EXPECT_EQ(error.message, "rank 0 is odd");
+  EXPECT_EQ(problem(1, 4, "").suspect, 2);
+}
+
+TEST(Roster, WhoGivesUpTellsTheMetAndListsTheOthers) {
+  Roster one(options_of(1));
+  Roster two(options_of(2));
+  int ends[2];
+  for (const auto stream : {Hello::Stream::kData, Hello::Stream::kControl}) {
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    Hello hello = right_hello();
+    hello.stream = stream;
+    ASSERT_TRUE(one.add(hello, GuardedFd::open([&] { return ends[0]; })));
+    hello.rank = 1;
+    ASSERT_TRUE(two.add(hello, GuardedFd::open([&] { return ends[1]; })));
+  }
+  EXPECT_EQ(one.missing(), (std::vector<int>{0, 3}));
+  EXPECT_FALSE(two.last_words_of(1).has_value()) << "nothing was said";
+  one.note_told(0xFFFFFFFF);  // no such rank
+  one.note_told(3);
+  const std::string reason = std::string(2000, 'x') + "\n";
+  one.give_up({ErrorCode::kSystem, reason, 3});
+  EXPECT_TRUE(one.has_given_up());
+  EXPECT_EQ(one.missing(), (std::vector<int>{0})) << "2 was met and told, and 3 knows";
+  const auto heard = two.last_words_of(1);
+  ASSERT_TRUE(heard.has_value());
+  EXPECT_EQ(heard->code, ErrorCode::kSystem);
+  EXPECT_EQ(heard->suspect, 3);
+  EXPECT_TRUE(heard->message.starts_with("rank 1 reports: xxx")) << heard->message;
+  const Hello own = one.own_hello(Hello::Role::kListener);
+  EXPECT_EQ(own.problem, 17u);
+  EXPECT_EQ(own.suspect, 3u);
+  EXPECT_EQ(own.text, reason.substr(0, kSettingsMax));
+  one.note_told(0);
+  EXPECT_TRUE(one.is_complete());
+}
+
+TEST(Roster, WhoseClaimsAreRefusedNeedsNoTelling) {
+  Roster roster(options_of(1));
+  Hello hello = right_hello();
+  hello.text = "codec=sbc";
+  const Status refused = roster.check(hello);
+  ASSERT_FALSE(refused.has_value());
+  roster.give_up(refused.error());
+  EXPECT_EQ(roster.missing(), (std::vector<int>{0, 3}));
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -47,6 +47,7 @@ class Stranger {
     return bytes;
   }
   bool was_hung_up_on() const { return hear(1).empty(); }
+  int fd() const { return fd_; }
 
  private:
   int fd_;
@@ -297,6 +298,35 @@ TEST(Strangers, AProofPassedOnToAnotherRankIsRefused) {
     ASSERT_FALSE(outcome.has_value());
     EXPECT_EQ(outcome.error().code, ErrorCode::kMismatch) << outcome.error().message;
   }
+}
+
+TEST(Strangers, ARankThatVanishesAfterItsHelloIsNamed) {
+  // Rank 1 meets rank 0 on both streams and goes without a word; rank 2 never comes.
+  Listeners all = listen_all(3);
+  const Deadline start = Clock::now();
+  std::thread rank0([&] {
+    MeshOptions options = mesh_options(0, all.endpoints);
+    options.connect_timeout = 60s;
+    const auto result = connect_tcp(std::move(all.listeners[0]), options);
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().code, ErrorCode::kPeerLost) << result.error().message;
+    EXPECT_EQ(result.error().suspect, 1);
+    EXPECT_TRUE(has(result.error(), "rank 2 (")) << result.error().message;
+    EXPECT_LT(Clock::now() - start, 30s) << "half of the time to connect: it did not wait for it";
+  });
+  std::vector<Stranger> streams;
+  for (const auto stream : {Hello::Stream::kData, Hello::Stream::kControl}) {
+    Hello hello = hello_of(1, 0, 3);
+    hello.stream = stream;
+    Handshake handshake(token_of(7), hello, *random_nonce());
+    const Stranger& rank1 = streams.emplace_back(all.endpoints[0]);
+    Exchange state = Exchange::kMore;
+    while (state == Exchange::kMore && Clock::now() < start + 30s)
+      state = exchange_hellos(handshake, rank1.fd());
+    EXPECT_EQ(state, Exchange::kDone);
+  }
+  streams.clear();
+  rank0.join();
 }
 
 }  // namespace

@@ -16,8 +16,7 @@ void Knowledge::add(int voter, const Ballot& cast) noexcept {
   merge(one);
 }
 
-// Whoever knows of more decided ballots knows more: votes on an older ballot say nothing any more. Of votes
-// that differ nothing counts but that they do.
+// Whoever knows of more decided ballots knows more: votes on an older ballot say nothing any more.
 void Knowledge::merge(const Knowledge& other) noexcept {
   if (other.decided < decided) return;
   if (other.decided > decided) {
@@ -29,8 +28,6 @@ void Knowledge::merge(const Knowledge& other) noexcept {
     ballot = other.ballot;
     voters.add(other.voters);
   }
-  split = split || other.split;
-  if (split) ballot = {};
 }
 
 std::uint64_t Knowledge::verdict(int world_size) const noexcept {
@@ -119,7 +116,6 @@ void Agreement::fail(const RankSet& silent) {
   if (failed_) return;
   failed_ = true;
   absent_.add(silent);
-  absent_.remove(rank_);
   known_ = knowledge();
   if (!pending() || known_.split) {
     settle(decided_);
@@ -137,9 +133,8 @@ void Agreement::begin_round() {
 }
 
 bool Agreement::on_round(int peer, const SettleRound& round) {
-  if (settled_) return true;  // the sender will find the verdict behind
   if (!failed_) fail(RankSet(world_size_));
-  if (settled_ || cut_off_ || absent_.has(peer)) return true;
+  if (settled_ || cut_off_ || absent_.has(peer)) return true;  // having settled, the verdict is the answer
   if (round.absent.has(rank_)) {
     cut_off_ = true;
     return true;
@@ -170,16 +165,13 @@ bool Agreement::round_is_complete() {
 void Agreement::end_rounds() {
   while (!settled_ && !cut_off_ && round_is_complete()) {
     bool same = absent_ == absent_at_start_;
-    RankSet absent = absent_;
     for (int peer = 0; peer < world_size_; ++peer) {
       if (peer == rank_ || absent_.has(peer)) continue;
       const SettleRound& round = rounds_of(peer).front();
       same = same && round.known == known_at_start_ && round.absent == absent_at_start_;
       known_.merge(round.known);
-      absent.add(round.absent);
       rounds_of(peer).pop_front();
     }
-    absent_ = absent;
     if (same || known_.split) {
       settle(known_.verdict(world_size_));
     } else {

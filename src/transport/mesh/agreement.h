@@ -22,7 +22,7 @@ struct Knowledge {
   std::uint64_t decided = 0;
   RankSet voters;      // on ballot number `decided`
   Ballot ballot = {};  // theirs; meaningless without voters
-  bool split = false;  // two of them differ
+  bool split = false;  // two of them differ; whoever knows that needs no rounds, so it is never sent
 
   void add(int voter, const Ballot& cast) noexcept;
   void merge(const Knowledge& other) noexcept;
@@ -93,7 +93,7 @@ class Agreement {
   void on_left(int peer, std::uint64_t decided);
   // `peer` is gone, or nobody can tell any more.
   void on_lost(int peer);
-  // The mesh has failed; those in `silent` answer nobody.
+  // The mesh has failed; those in `silent` answer nobody. REQUIRES: not this rank.
   void fail(const RankSet& silent);
   // Time is up: goes on without those who have not answered. True if there was anybody to give up on.
   bool give_up_waiting();

@@ -53,7 +53,7 @@ struct Limits {
   int world = 3;
   int crashes = 1;           // ranks that die, the highest first: all ranks are alike
   int ballots = 1;           // that each rank casts
-  bool may_leave = false;    // a rank that has all its ballots decided may leave in good order
+  bool may_leave = false;    // a rank without an open ballot may leave in good order
   bool may_abort = false;    // the lowest rank may fail the mesh by itself
   int false_suspicions = 0;  // times that a settling rank gives up on those who would still have answered
   bool splits = false;       // the lowest rank votes unlike the others
@@ -220,12 +220,12 @@ class Explorer {
       if (own.decided() < static_cast<std::uint64_t>(limits_.ballots)) {
         const std::uint64_t digest = limits_.splits && r == 0 ? 1 : 2;
         push(after(world, r, [&](Agreement& s) { s.cast({own.decided(), digest, 0}); }));
-      } else if (limits_.may_leave) {
-        leave(world, r);
       }
+      if (limits_.may_leave) leave(world, r);
     }
     const bool disagrees = own.outcome() == Agreement::Outcome::kSplit;
-    if (!own.failed() && (disagrees || (limits_.may_abort && r == 0))) {
+    const bool waits_in_vain = open && own.first_missing() >= 0 && world.left[World::at(own.first_missing())];
+    if (!own.failed() && (disagrees || waits_in_vain || (limits_.may_abort && r == 0))) {
       push(after(world, r, [&](Agreement& s) { s.fail(RankSet(limits_.world)); }));
     }
     if (world.suspicions < limits_.false_suspicions && own.failed() && !own.settled()) {
@@ -268,8 +268,26 @@ class Explorer {
         EXPECT_TRUE(own.failed() && own.settled()) << "rank " << r << " waits for ever";
         EXPECT_NE(own.outcome(), Agreement::Outcome::kOpen);
       }
+      if (limits_.splits) {
+        EXPECT_EQ(own.decided(), 0u) << "a ballot counts that was not unanimous";
+      }
+      if (limits_.false_suspicions > 0) {
+        check_those_who_count_on_each_other(world, r);
+        continue;
+      }
       if (stands == ~std::uint64_t{0}) stands = own.decided();
       EXPECT_EQ(own.decided(), stands) << "torn: rank " << r << " stands elsewhere";
+    }
+  }
+
+  // Whoever gives up on a rank that lives may part from it, but from nobody else.
+  void check_those_who_count_on_each_other(const World& world, int r) {
+    if (!world.lives(r)) return;
+    for (int other = 0; other < r; ++other) {
+      if (!world.lives(other)) continue;
+      const bool apart = state(world, r).unheard().has(other) || state(world, other).unheard().has(r);
+      if (apart) continue;
+      EXPECT_EQ(state(world, r).decided(), state(world, other).decided()) << "torn";
     }
   }
 
@@ -311,6 +329,10 @@ TEST(Agreement, ThreeRanksOneAborts) {
 
 TEST(Agreement, ThreeRanksOneVotesUnlikeTheOthers) {
   explore({.world = 3, .crashes = 1, .splits = true});
+}
+
+TEST(Agreement, ThreeRanksOneGivenUpThoughItLives) {
+  explore({.world = 3, .crashes = 1, .false_suspicions = 1});
 }
 
 TEST(Agreement, FourRanksOneCrash) {

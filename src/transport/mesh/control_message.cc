@@ -55,7 +55,6 @@ class ContentWriter {
   void operator()(const SettleRound& round) {
     number(round.number);
     number(round.known.decided);
-    number(static_cast<std::uint8_t>(round.known.split));
     ballot(round.known.ballot);
     bytes(round.known.voters.bytes());
     bytes(round.absent.bytes());
@@ -96,11 +95,6 @@ class ContentReader {
   }
   Ballot ballot() { return {number<std::uint64_t>(), number<std::uint64_t>(), number<std::uint32_t>()}; }
   void zero(std::uint16_t value) { broken_ = broken_ || value != 0; }
-  bool flag() {
-    const auto value = number<std::uint8_t>();
-    broken_ = broken_ || value > 1;
-    return value == 1;
-  }
   Bytes all(std::size_t at_most) {
     if (rest_.size() > at_most) return broken<Bytes>();
     return std::exchange(rest_, {});
@@ -138,7 +132,6 @@ SettleRound read_round(ContentReader& reader) {
   SettleRound round;
   round.number = reader.number<std::uint32_t>();
   round.known.decided = reader.number<std::uint64_t>();
-  round.known.split = reader.flag();
   round.known.ballot = reader.ballot();
   round.known.voters = reader.ranks();
   round.absent = reader.ranks();

@@ -16,7 +16,7 @@
 //   4 here     u64 place
 //   5 start    u64 step
 //   6 vote     u64 number, ballot: u64 step, u64 digest, u32 epoch
-//   7 round    u32 number, u64 decided, u8 split, ballot, set of voters, set of the absent
+//   7 round    u32 number, u64 decided, ballot, set of voters, set of the absent
 //   8 verdict  u64 ballots that count
 #pragma once
 

@@ -57,8 +57,6 @@ std::vector<ControlMessage> all_kinds() {
   round.known.voters = ranks_of({0, 9});
   round.known.ballot = {16, 0xD1, 5};
   round.absent = ranks_of({10});
-  SettleRound split = round;
-  split.known.split = true;
   return {Abort{ErrorCode::kLimit, 2, 0, "why not"},
           Waiting{1, 77},
           Waiting{-1, 0},
@@ -67,7 +65,6 @@ std::vector<ControlMessage> all_kinds() {
           Start{41},
           Vote{17, {16, 0xFEDCBA9876543210, 5}},
           round,
-          split,
           Verdict{18}};
 }
 
@@ -127,12 +124,11 @@ TEST(ControlMessage, NonsenseIsRefused) {
   EXPECT_TRUE(refused(9, 8, {}));
   EXPECT_TRUE(refused(2, 12, {31}));  // waits for rank 2^31
   EXPECT_TRUE(refused(1, 12, {16}));  // the reserved bits of an abort
-  const std::size_t round = 4 + 8 + 1 + 20 + 2 + 2;
+  const std::size_t round = 4 + 8 + 20 + 2 + 2;
   EXPECT_FALSE(refused(7, round, {}));
-  EXPECT_TRUE(refused(7, round, {8 * 12 + 1}));       // split is 0 or 1
-  EXPECT_TRUE(refused(7, round, {8 * 33 + kWorld}));  // a voter beyond the world
-  EXPECT_TRUE(refused(7, round, {8 * 35 + kWorld}));  // an absent rank beyond it
-  EXPECT_FALSE(refused(7, round, {8 * 33 + kWorld - 1}));
+  EXPECT_TRUE(refused(7, round, {8 * 32 + kWorld}));  // a voter beyond the world
+  EXPECT_TRUE(refused(7, round, {8 * 34 + kWorld}));  // an absent rank beyond it
+  EXPECT_FALSE(refused(7, round, {8 * 32 + kWorld - 1}));
   EXPECT_TRUE(refused(1, 12 + kControlTextMax + 1, {}));
 }
 

@@ -18,7 +18,6 @@ class RankSet {
 
   bool has(int rank) const noexcept { return (bytes_[at(rank)] & bit(rank)) != std::byte{0}; }
   void add(int rank) noexcept { bytes_[at(rank)] |= bit(rank); }
-  void remove(int rank) noexcept { bytes_[at(rank)] &= ~bit(rank); }
   void add(const RankSet& other) noexcept {
     for (std::size_t i = 0; i < bytes_.size(); ++i) bytes_[i] |= other.bytes_[i];
   }

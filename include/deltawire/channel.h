@@ -16,17 +16,28 @@
 
 namespace deltawire {
 
-// What becomes of a step that did not reach every rank.
+// What becomes of a step that did not reach every rank. Parts without a residual (codecs without error
+// feedback, raw parts, the key-value form) keep nothing in either: their values are the caller's to send
+// again.
 enum class Revert : std::uint8_t {
-  kFold,   // what was encoded goes back into the residual: the step's gradient is sent later, nothing is
-           // lost and no memory is needed. Exact up to the rounding of one addition per element.
-  kExact,  // the residual is what it was before the step, bit for bit; the step's gradient is dropped, for
-           // the caller to use again. Costs a second buffer of the residual's size.
+  // A part's residual becomes x = residual + input, for every part that was handed to encode in the step,
+  // also
+  // where encode failed: the step's input is sent later, and must not be given again. No memory is needed.
+  // x is rounded once, as when encoding. What was sent of it goes back to what was left: exactly where
+  // encoding
+  // was exact (3lc, int8; |sent - x| <= |sent| / 2), else to within half a unit in the last place of what was
+  // left, and half a one of x (sbc). Elements whose input is not finite, or whose sum would not be, are
+  // dropped: the residual keeps what it held.
+  kFold,
+  // The residual is what it was before the step, bit for bit; the step's input is the caller's to send again.
+  // Costs a second buffer of the residual's size.
+  kExact,
 };
 
 struct ChannelOptions {
   Policy policy;
   Revert revert = Revert::kFold;
+  bool error_feedback = true;  // false: no residuals; each message stands for its input alone (files)
 };
 
 // Identifies a message; sender and receiver must agree on all of it.
@@ -51,7 +62,10 @@ class Channel {
   virtual std::uint64_t message_bound(std::span<const Named> parts) const = 0;
 
   // Encodes the parts (values are read only) as one message, in or as the first of id.step's transaction,
-  // and updates their residuals. The pieces, in order, are the message; they stay valid until commit or
+  // and updates their residuals. A part that has a residual and is all zeros is not sent: the receiver gets
+  // zeros, and what waits for it goes on waiting, bit for bit. Who hands in zeros may not use what comes out
+  // (a parameter that no rank has used in a step); a zero gradient that is used only waits a step longer. The
+  // pieces, in order, are the message; they stay valid until commit or
   // revert. Parts without elements take no bytes. Errors: those of Codec::encode (the message names the
   // part), kState (another step's transaction is open), kLimit (2^32 elements or more in a tensor); after
   // an error the step must be reverted.

@@ -36,18 +36,26 @@ struct FrameHeader {
   std::uint16_t slice = 0;  // which message of the step (docs/format.md, "Slices")
 };
 
+// How a segment's values are given. All but kCoded stand for a whole part without a byte of payload.
+enum class SegmentState : std::uint8_t {
+  kCoded,      // in chunks, by a codec
+  kNothing,    // the sender keeps the part for later: zeros, and nothing to add
+  kNotFinite,  // the part has values that its codec can't carry: NaN, every element
+};
+
 // Elements [first, first + count) of the part's tensor.
 struct Segment {
-  std::uint32_t tensor = 0;  // index of the part in the message's list; < 2^31
+  std::uint32_t tensor = 0;  // index of the part in the message's list; < 2^30
   bool raw = false;          // coded by fp32 instead of the frame's codec (policy: small tensors)
   std::uint32_t first = 0;
   std::uint32_t count = 0;  // >= 1
   std::uint32_t scalar = 0;
+  SegmentState state = SegmentState::kCoded;
 };
 
 struct SegmentView {
   Segment segment;
-  PartView part;  // chunk_ends lie in the reader's memory and last until its next call
+  PartView part;  // empty unless coded; chunk_ends lie in the reader's memory and last until its next call
 };
 
 // Reads one frame from hostile bytes: every length, offset and checksum is verified before it is used, and

@@ -62,7 +62,8 @@ struct ReducerOptions {
 // and names the suspect), and the tensors of buckets not yet finished are untouched. Error::standing_step is
 // the last step that counts, the same on every rank that lives; docs/commit.md has the rule and its limits. A
 // step whose finish returned its Report counts, and a failure after that is an error of the next one. The
-// reducer may go on with a new transport.
+// reducer may go on with a new transport. With Revert::kFold the residuals then have the input of every bucket
+// that was begun, and of no other, as far as Revert says; with kExact of none.
 class Reducer {
  public:
   virtual ~Reducer() = default;

@@ -2,7 +2,6 @@
 #include "deltawire/channel.h"
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "channel/channel_state.h"
 #include "channel/message_decoder.h"
 #include "channel/message_encoder.h"
+#include "channel/part_encoder.h"
 #include "channel/residual_store.h"
 #include "wire/hashes.h"
 
@@ -25,7 +25,8 @@ class ChannelImpl final : public Channel {
       : codec_(std::move(codec)),
         raw_(std::move(raw)),
         options_(options),
-        params_hash_(deltawire::params_hash(codec_->spec(), options.policy)) {}
+        params_hash_(deltawire::params_hash(codec_->spec(), options.policy)),
+        encoder_(codecs(), options_, residuals_) {}
 
   const Codec& codec() const noexcept override { return *codec_; }
   std::uint64_t message_bound(std::span<const Named> parts) const override;
@@ -52,17 +53,13 @@ class ChannelImpl final : public Channel {
   struct StepPart {
     std::string name;
     SentPart sent;
-    bool has_keys = false;  // the caller still has these; they have no residual
   };
 
-  PartCodecs codecs() const noexcept { return {*codec_, *raw_, options_.policy}; }
+  PartCodecs codecs() const noexcept { return {*codec_, *raw_, options_.policy, options_.error_feedback}; }
   Bounds bounds_of(std::span<const Named> parts) const;
-  TensorView as_encoded(const Named& part) const;
-  Status fill_dense(const TensorSlot& pairs);
   Status check_encode(std::span<const Named> parts, const MessageId& id) const;
-  Result<SentPart> encode_part(const Named& part, const PartBuffer& buffer);
-  Result<std::span<float>> residual_for(const Named& part, const Codec& codec);
-  void fold(const StepPart& part);
+  Result<std::vector<SentPart>> encode_parts(std::span<const Named> parts, Message& message,
+                                             const Bounds& bounds);
   void close_step() noexcept;
 
   std::unique_ptr<const Codec> codec_;
@@ -77,40 +74,14 @@ class ChannelImpl final : public Channel {
   std::deque<Message> committed_messages_;  // of the last committed step, sparse codecs only: for mask_sent
   std::vector<StepPart> committed_parts_;
   std::vector<std::byte> scratch_;
-  std::vector<float> dense_;  // a raw part that came in key-value form
+  PartEncoder encoder_;
 };
-
-tl::unexpected<Error> name_part(const Named& part, const Error& error) {
-  return fail(error.code, "part '" + std::string(part.name) + "': " + error.message);
-}
-
-// As the codec gets it: raw parts are dense whatever the caller's form, with values still to be filled in.
-TensorView ChannelImpl::as_encoded(const Named& part) const {
-  if (part.tensor.has_keys() && codecs().is_raw(part.tensor.dimension)) {
-    return TensorView{nullptr, part.tensor.dimension, part.tensor.dtype};
-  }
-  return as_view(part.tensor);
-}
-
-Status ChannelImpl::fill_dense(const TensorSlot& pairs) {
-  dense_.assign(pairs.dimension, 0.0F);
-  const auto* values = static_cast<const float*>(pairs.values);
-  for (std::uint64_t i = 0; i < pairs.count; ++i) {
-    if (pairs.keys[i] >= pairs.dimension || (i > 0 && pairs.keys[i] <= pairs.keys[i - 1])) {
-      return fail(ErrorCode::kInvalidArgument, "key " + std::to_string(pairs.keys[i]) + " at index " +
-                                                   std::to_string(i) + " is out of order or not below " +
-                                                   std::to_string(pairs.dimension) + "; sort the keys");
-    }
-    dense_[pairs.keys[i]] = values[i];
-  }
-  return {};
-}
 
 ChannelImpl::Bounds ChannelImpl::bounds_of(std::span<const Named> parts) const {
   Bounds bounds;
   for (const Named& part : parts) {
     if (part.tensor.elements() == 0) continue;
-    const Sizes sizes = codecs().of(part.tensor.elements()).sizes(as_encoded(part));
+    const Sizes sizes = codecs().of(part.tensor.elements()).sizes(encoder_.as_encoded(part));
     bounds.payload_bytes += sizes.payload_bytes;
     bounds.chunks += sizes.chunks;
     bounds.scratch_bytes = std::max(bounds.scratch_bytes, sizes.scratch_bytes);
@@ -140,44 +111,27 @@ Status ChannelImpl::check_encode(std::span<const Named> parts, const MessageId& 
   return {};
 }
 
-Result<std::span<float>> ChannelImpl::residual_for(const Named& part, const Codec& codec) {
-  ResidualStore::Entry* entry = residuals_.find(part.name, part.first);
-  if (part.tensor.has_keys()) {
-    if (!codec.info().error_feedback) return std::span<float>{};
-    return fail(ErrorCode::kInvalidArgument, "part '" + std::string(part.name) +
-                                                 "' is in key-value form, which has no residual; turn " +
-                                                 "the codec's residual off");
+Result<std::vector<SentPart>> ChannelImpl::encode_parts(std::span<const Named> parts, Message& message,
+                                                        const Bounds& bounds) {
+  MutBytes payload(message.payload.get(), bounds.payload_bytes);
+  std::span<std::uint32_t> ends(message.chunk_ends);
+  std::vector<SentPart> all;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].tensor.elements() == 0) continue;
+    Result<SentPart> sent = encoder_.encode(parts[i], PartBuffer{payload, ends, scratch_});
+    if (!sent) {
+      if (options_.revert == Revert::kFold) {
+        for (const Named& unsent : parts.subspan(i)) encoder_.keep(unsent);
+      }
+      return forward_error(sent);
+    }
+    sent->index = static_cast<std::uint32_t>(i);
+    payload = payload.subspan(sent->encoded.payload.size());
+    ends = ends.subspan(sent->encoded.chunk_ends.size());
+    step_parts_.push_back({std::string(sent->name), *sent});
+    all.push_back(*sent);
   }
-  // A codec without error feedback has a residual only after a fold put something there.
-  if (entry == nullptr && !codec.info().error_feedback) return std::span<float>{};
-  Result<ResidualStore::Entry*> obtained = residuals_.obtain(part.name, part.first, part.tensor.count);
-  if (!obtained) return forward_error(obtained);
-  if (options_.revert == Revert::kExact) residuals_.save_for_step(**obtained);
-  return std::span<float>((*obtained)->values);
-}
-
-Result<SentPart> ChannelImpl::encode_part(const Named& part, const PartBuffer& buffer) {
-  const PartCodecs both = codecs();
-  const std::uint64_t elements = part.tensor.elements();
-  const Codec& codec = both.of(elements);
-  Result<std::span<float>> residual = residual_for(part, codec);
-  if (!residual) return forward_error(residual);
-  TensorView view = as_encoded(part);
-  if (view.values == nullptr && elements > 0) {
-    if (Status filled = fill_dense(part.tensor); !filled) return name_part(part, filled.error());
-    view.values = dense_.data();
-  }
-  Result<EncodedPart> encoded = codec.encode(view, *residual, buffer);
-  if (!encoded) return name_part(part, encoded.error());
-  SentPart sent;
-  sent.name = part.name;
-  sent.first = part.first;
-  sent.count = elements;
-  sent.codec = &codec;
-  sent.raw = both.is_raw(elements);
-  sent.encoded = PartView{buffer.payload.first(encoded->payload_bytes),
-                          buffer.chunk_ends.first(encoded->chunks), encoded->scalar};
-  return sent;
+  return all;
 }
 
 Result<std::span<const Bytes>> ChannelImpl::encode(std::span<const Named> parts, const MessageId& id) {
@@ -189,19 +143,8 @@ Result<std::span<const Bytes>> ChannelImpl::encode(std::span<const Named> parts,
   Message& message = messages_.emplace_back();
   message.payload = std::make_unique_for_overwrite<std::byte[]>(bounds.payload_bytes);
   message.chunk_ends.resize(bounds.chunks);
-  MutBytes payload(message.payload.get(), bounds.payload_bytes);
-  std::span<std::uint32_t> ends(message.chunk_ends);
-  std::vector<SentPart> sent_parts;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].tensor.elements() == 0) continue;
-    Result<SentPart> sent = encode_part(parts[i], PartBuffer{payload, ends, scratch_});
-    if (!sent) return forward_error(sent);
-    sent->index = static_cast<std::uint32_t>(i);
-    payload = payload.subspan(sent->encoded.payload.size());
-    ends = ends.subspan(sent->encoded.chunk_ends.size());
-    step_parts_.push_back({std::string(sent->name), *sent, parts[i].tensor.has_keys()});
-    sent_parts.push_back(*sent);
-  }
+  const Result<std::vector<SentPart>> sent = encode_parts(parts, message, bounds);
+  if (!sent) return forward_error(sent);
   FrameHeader header;
   header.codec = codec_->info().id;
   header.params_hash = params_hash_;
@@ -211,7 +154,7 @@ Result<std::span<const Bytes>> ChannelImpl::encode(std::span<const Named> parts,
   header.rank = id.rank;
   header.world = id.world;
   header.slice = id.slice;
-  frame_message(sent_parts, header, message);
+  frame_message(*sent, header, message);
   return std::span<const Bytes>(message.pieces);
 }
 
@@ -257,7 +200,7 @@ Status ChannelImpl::mask_sent(std::string_view name, std::uint64_t first, std::s
                 "part '" + std::string(name) + "' has " + std::to_string(part->sent.count) +
                     " elements, its momentum " + std::to_string(momentum.size()));
   }
-  if (part->sent.raw) return {};
+  if (part->sent.raw || part->sent.state != SegmentState::kCoded) return {};
   std::vector<float> sent(momentum.size());
   const TensorSlot slot{sent.data(), sent.size(), DType::kF32};
   if (Status s = codec_->decode(part->sent.encoded, slot, Into::kOverwrite, 1.0F); !s) return s;
@@ -267,26 +210,11 @@ Status ChannelImpl::mask_sent(std::string_view name, std::uint64_t first, std::s
   return {};
 }
 
-// The own bytes, decoded, go back to where they came from. Values that no residual may hold (a NaN or Inf
-// that a lossless codec carried) would stay for ever, so they are dropped.
-void ChannelImpl::fold(const StepPart& part) {
-  std::vector<float> values(part.sent.count);
-  const TensorSlot slot{values.data(), part.sent.count, DType::kF32};
-  if (!part.sent.codec->decode(part.sent.encoded, slot, Into::kOverwrite, 1.0F)) return;
-  const auto entry = residuals_.obtain(part.name, part.sent.first, part.sent.count);
-  if (!entry) return;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (std::isfinite(values[i])) (*entry)->values[i] += values[i];
-  }
-}
-
 void ChannelImpl::revert() noexcept {
   if (options_.revert == Revert::kExact) {
     residuals_.restore_step();
   } else {
-    for (const StepPart& part : step_parts_) {
-      if (!part.has_keys) fold(part);
-    }
+    for (const StepPart& part : step_parts_) encoder_.fold(part.name, part.sent);
   }
   close_step();
 }

@@ -95,7 +95,8 @@ Result<std::vector<std::byte>> encode_file(const TensorView& tensor, std::span<c
     return fail(ErrorCode::kInvalidArgument,
                 "the shape must have " + std::to_string(tensor.count) + " elements in at most 8 dimensions");
   }
-  Result<std::unique_ptr<Channel>> channel = make_channel(codec_spec, ChannelOptions{policy, Revert::kFold});
+  Result<std::unique_ptr<Channel>> channel =
+      make_channel(codec_spec, ChannelOptions{policy, Revert::kFold, false});
   if (!channel) return forward_error(channel);
   FileHeader header;
   header.codec_spec = (*channel)->codec().spec();
@@ -155,7 +156,7 @@ Status decode_file(Bytes file, const TensorSlot& out) {
                                           " elements of " + std::string(dtype_name(header->dtype)));
   }
   Result<std::unique_ptr<Channel>> channel =
-      make_channel(header->codec_spec, ChannelOptions{header->policy, Revert::kFold});
+      make_channel(header->codec_spec, ChannelOptions{header->policy, Revert::kFold, false});
   if (!channel) return forward_error(channel);
   if ((*channel)->codec().spec() != header->codec_spec) {
     return fail(ErrorCode::kCorrupt, "the file names its codec as '" + header->codec_spec +

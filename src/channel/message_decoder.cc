@@ -1,6 +1,7 @@
 #include "channel/message_decoder.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,23 @@ struct Place {
 
 // Into the parts' own memory.
 struct DenseSink {
+  // A part that came without a payload. Adding nothing leaves the slot's bits as they are.
+  Status fill(SegmentState state, std::size_t part) const {
+    const TensorSlot& tensor = parts[part].tensor;
+    if (tensor.dtype != DType::kF32) {
+      return fail(ErrorCode::kUnsupportedDType, "parts are float32, not " +
+                                                    std::string(dtype_name(tensor.dtype)) +
+                                                    ": convert the tensor to float32");
+    }
+    const std::span<float> slot(static_cast<float*>(tensor.values), tensor.count);
+    if (state == SegmentState::kNotFinite) {
+      std::fill(slot.begin(), slot.end(), std::numeric_limits<float>::quiet_NaN());
+    } else if (target.into == Into::kOverwrite) {
+      std::fill(slot.begin(), slot.end(), 0.0F);
+    }
+    return {};
+  }
+
   Status take(const Codec& codec, const PartView& in, const Place& place) const {
     const TensorSlot& tensor = parts[place.part].tensor;
     auto* at = static_cast<std::byte*>(tensor.values) + place.begin * dtype_bytes(tensor.dtype);
@@ -28,6 +46,12 @@ struct DenseSink {
 
 // Into lists of keys and values.
 struct PairsSink {
+  static Status fill(SegmentState state, std::size_t) {
+    if (state == SegmentState::kNothing) return {};
+    return fail(ErrorCode::kNotFinite,
+                "its values are not finite, which key-value tensors can't say; skip or mend the step");
+  }
+
   Status take(const Codec& codec, const PartView& in, const Place& place) {
     Pairs& mean = means[place.part];
     if (!codec.info().key_value) return take_dense(codec, in, place, mean);
@@ -146,12 +170,16 @@ class Decoder {
     const std::uint64_t left = part.tensor.elements() - covered_;
     const Codec& codec = codecs_.of(part.tensor.elements());
     const std::uint64_t step = codec.info().chunk_elements;
+    const bool bare = segment.state != SegmentState::kCoded;
     if (segment.tensor != part_ || segment.first != part.first + covered_ || segment.count > left ||
         segment.raw != codecs_.is_raw(part.tensor.elements()) ||
-        (segment.count < left && (step == 0 || segment.count % step != 0))) {
+        (segment.count < left && (bare || step == 0 || segment.count % step != 0)) ||
+        (bare && (covered_ != 0 || !codecs_.may_be(segment.state, codec)))) {
       return fail(ErrorCode::kCorrupt, where + "a segment is not the one that is due here");
     }
-    if (Status decoded = sink_.take(codec, view.part, {part_, covered_, segment.count}); !decoded) {
+    const Status decoded = bare ? sink_.fill(segment.state, part_)
+                                : sink_.take(codec, view.part, {part_, covered_, segment.count});
+    if (!decoded) {
       return fail(decoded.error().code, where + decoded.error().message);
     }
     covered_ += segment.count;

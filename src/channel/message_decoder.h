@@ -22,9 +22,15 @@ struct PartCodecs {
   const Codec& codec;
   const Codec& raw;
   Policy policy;
+  bool error_feedback = true;  // as ChannelOptions
 
   bool is_raw(std::uint64_t count) const noexcept { return count < policy.min_elements; }
   const Codec& of(std::uint64_t count) const noexcept { return is_raw(count) ? raw : codec; }
+
+  // Only what has a residual can be kept for later.
+  bool may_be(SegmentState state, const Codec& part_codec) const noexcept {
+    return state == SegmentState::kNothing && error_feedback && part_codec.info().error_feedback;
+  }
 };
 
 // Where decoded values go.

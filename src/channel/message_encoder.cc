@@ -15,6 +15,35 @@ class Framer {
       : header_(header), message_(message), builder_(header) {}
 
   void add(const SentPart& part) {
+    if (part.state == SegmentState::kCoded) {
+      add_coded(part);
+    } else {
+      add_bare(part);
+    }
+  }
+
+  void finish() {
+    if (builder_.segment_count() > 0) close();
+    // Pieces are made last: the vector of heads no longer moves.
+    const std::byte* at = message_.payload.get();
+    for (std::size_t i = 0; i < message_.heads.size(); ++i) {
+      message_.pieces.emplace_back(message_.heads[i]);
+      if (payload_bytes_[i] == 0) continue;
+      message_.pieces.emplace_back(at, payload_bytes_[i]);
+      at += payload_bytes_[i];
+    }
+  }
+
+ private:
+  void add_bare(const SentPart& part) {
+    if (builder_.segment_count() == kMaxSegments) close();
+    Segment segment{part.index, false, static_cast<std::uint32_t>(part.first),
+                    static_cast<std::uint32_t>(part.count)};
+    segment.state = part.state;
+    builder_.add_bare(segment);
+  }
+
+  void add_coded(const SentPart& part) {
     const std::uint64_t chunk_elements = part.codec->info().chunk_elements;
     const auto ends = part.encoded.chunk_ends;
     std::size_t begin = 0;
@@ -27,18 +56,6 @@ class Framer {
     }
   }
 
-  void finish() {
-    if (builder_.segment_count() > 0) close();
-    // Pieces are made last: the vector of heads no longer moves.
-    const std::byte* at = message_.payload.get();
-    for (std::size_t i = 0; i < message_.heads.size(); ++i) {
-      message_.pieces.emplace_back(message_.heads[i]);
-      message_.pieces.emplace_back(at, payload_bytes_[i]);
-      at += payload_bytes_[i];
-    }
-  }
-
- private:
   static std::uint32_t start_of(std::span<const std::uint32_t> ends, std::size_t chunk) {
     return chunk == 0 ? 0 : ends[chunk - 1];
   }

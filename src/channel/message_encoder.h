@@ -24,7 +24,8 @@ struct SentPart {
   std::uint32_t index = 0;  // in the message's list of parts
   const Codec* codec = nullptr;
   bool raw = false;
-  PartView encoded;
+  SegmentState state = SegmentState::kCoded;
+  PartView encoded;  // empty unless coded
 };
 
 // A message and all its memory.

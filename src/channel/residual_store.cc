@@ -1,7 +1,10 @@
 #include "channel/residual_store.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
+
+#include "base/float_environment.h"
 
 namespace deltawire {
 
@@ -41,6 +44,14 @@ void ResidualStore::save_for_step(Entry& entry) {
   if (entry.in_step) return;
   entry.saved = entry.values;
   entry.in_step = true;
+}
+
+void ResidualStore::add(Entry& entry, std::span<const float> given) noexcept {
+  const FloatEnvironment environment;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const float sum = entry.values[i] + given[i];
+    if (std::isfinite(sum)) entry.values[i] = sum;
+  }
 }
 
 void ResidualStore::restore_step() {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -28,8 +29,12 @@ class ResidualStore {
   // The part's residual, made as zeros if there is none. kMismatch if it has another element count.
   Result<Entry*> obtain(std::string_view name, std::uint64_t first, std::uint64_t count);
 
-  // Keeps the entry's values for restore(), once a step.
-  void save_for_step(Entry& entry);
+  // Keeps the entry's values for restore_step(), once a step.
+  static void save_for_step(Entry& entry);
+
+  // values[i] += given[i], one rounding, under the defined floating-point mode. Where the sum would not be
+  // finite the value stays as it is. REQUIRES: given has as many elements.
+  static void add(Entry& entry, std::span<const float> given) noexcept;
 
   void restore_step();
   void forget_step();

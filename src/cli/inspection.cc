@@ -76,6 +76,9 @@ class Inspector {
       return fail(ErrorCode::kCorrupt,
                   "its segments do not continue the tensor at value " + grouped(covered_));
     }
+    if (segment.state != SegmentState::kCoded) {
+      return fail(ErrorCode::kCorrupt, "it has a segment without values, which no file may have");
+    }
     const Codec& codec = segment.raw ? raw_codec_ : codec_;
     if (Status described = codec.describe(view.part, segment.count, result_.sections); !described) {
       return described;

@@ -92,20 +92,23 @@ void DirectExchange::post_receives() {
 
 Status DirectExchange::start() {
   post_receives();
+  Status encoded;
   for (int i = 1; i <= world(); ++i) {
     // Everybody starts with another owner, and ends with itself, so that no owner is flooded first.
     const int owner = (rank() + i) % world();
     const auto& parts = input_[static_cast<std::size_t>(owner)];
     if (parts.empty()) continue;
     const auto pieces = encode(push_, parts, first_slice());
-    if (!pieces) return forward_error(pieces);
+    // After an error the rest is still encoded: a folding revert keeps a bucket whole or not at all.
+    if (!pieces && encoded) encoded = forward_error(pieces);
+    if (!encoded) continue;
     if (owner == rank()) {
       own_push_.assign(pieces->begin(), pieces->end());
     } else {
       send(owner, first_slice(), *pieces);
     }
   }
-  return {};
+  return encoded;
 }
 
 Result<Progress> DirectExchange::decode_push() {

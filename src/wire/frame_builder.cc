@@ -8,6 +8,23 @@ namespace deltawire {
 
 using namespace frame_layout;
 
+namespace {
+
+void store_segment(const Segment& segment, std::byte* at) noexcept {
+  std::uint32_t marks = segment.raw ? kTopBit : 0;
+  std::uint32_t scalar = segment.scalar;
+  if (segment.state != SegmentState::kCoded) {
+    marks |= kBareBit;
+    scalar = segment.state == SegmentState::kNothing ? kNothingScalar : kNotFiniteScalar;
+  }
+  store_le<std::uint32_t>(at + kTensorAt, segment.tensor | marks);
+  store_le<std::uint32_t>(at + kFirstAt, segment.first);
+  store_le<std::uint32_t>(at + kCountAt, segment.count);
+  store_le<std::uint32_t>(at + kScalarAt, scalar);
+}
+
+}  // namespace
+
 void FrameBuilder::add_segment(const Segment& segment, Bytes payload, std::span<const std::uint32_t> ends) {
   segments_.push_back(segment);
   const auto base = static_cast<std::uint32_t>(payload_bytes_);
@@ -44,10 +61,7 @@ std::vector<std::byte> FrameBuilder::finish() const {
   store_le<std::uint32_t>(at + kChunksAt, static_cast<std::uint32_t>(chunks_.size()));
   at += kFrameHeaderBytes;
   for (const Segment& segment : segments_) {
-    store_le<std::uint32_t>(at + kTensorAt, segment.tensor | (segment.raw ? kTopBit : 0));
-    store_le<std::uint32_t>(at + kFirstAt, segment.first);
-    store_le<std::uint32_t>(at + kCountAt, segment.count);
-    store_le<std::uint32_t>(at + kScalarAt, segment.scalar);
+    store_segment(segment, at);
     at += kSegmentBytes;
   }
   for (const Chunk& chunk : chunks_) {

@@ -18,6 +18,9 @@ class FrameBuilder {
   // each other. REQUIRES: ends not empty, growing, and ending at payload.size(); segment.count >= 1.
   void add_segment(const Segment& segment, Bytes payload, std::span<const std::uint32_t> ends);
 
+  // Appends a segment without chunks. REQUIRES: segment.state is not kCoded, segment.raw is false.
+  void add_bare(const Segment& segment) { segments_.push_back(segment); }
+
   std::uint32_t segment_count() const noexcept { return static_cast<std::uint32_t>(segments_.size()); }
   std::uint64_t payload_bytes() const noexcept { return payload_bytes_; }
 

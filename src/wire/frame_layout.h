@@ -33,4 +33,9 @@ inline constexpr std::uint64_t kScalarAt = 12;
 // segment: neither number ever needs the bit, and a field of its own would cost 8 bytes a tensor.
 inline constexpr std::uint32_t kTopBit = 0x80000000u;
 
+// The next bit of the tensor index marks a segment without chunks, whose scalar then says what it stands for.
+inline constexpr std::uint32_t kBareBit = 0x40000000u;
+inline constexpr std::uint32_t kNothingScalar = 0;
+inline constexpr std::uint32_t kNotFiniteScalar = 1;
+
 }  // namespace deltawire::frame_layout

@@ -45,12 +45,41 @@ Status check_start(Bytes bytes) {
   return {};
 }
 
+bool is_bare(const std::byte* segment) noexcept {
+  return (load_le<std::uint32_t>(segment + kTensorAt) & kBareBit) != 0;
+}
+
+std::uint32_t coded_segments(Bytes bytes, std::uint32_t segments) noexcept {
+  std::uint32_t coded = 0;
+  for (std::uint32_t i = 0; i < segments; ++i) {
+    if (!is_bare(bytes.data() + kFrameHeaderBytes + kSegmentBytes * i)) ++coded;
+  }
+  return coded;
+}
+
+Status check_segments(Bytes bytes, std::uint32_t segments) {
+  for (std::uint32_t i = 0; i < segments; ++i) {
+    const std::byte* segment = bytes.data() + kFrameHeaderBytes + kSegmentBytes * i;
+    const auto first = load_le<std::uint32_t>(segment + kFirstAt);
+    const auto count = load_le<std::uint32_t>(segment + kCountAt);
+    if (count == 0 || count > UINT32_MAX - first) {
+      return fail(ErrorCode::kCorrupt, "frame: segment " + std::to_string(i) + " has no legal range");
+    }
+    if (!is_bare(segment)) continue;
+    const bool raw = (load_le<std::uint32_t>(segment + kTensorAt) & kTopBit) != 0;
+    if (raw || load_le<std::uint32_t>(segment + kScalarAt) > kNotFiniteScalar) {
+      return fail(ErrorCode::kCorrupt, "frame: segment " + std::to_string(i) + " has no legal state");
+    }
+  }
+  return {};
+}
+
 Status check_index(Bytes bytes, std::uint32_t segments, std::uint32_t chunks) {
   const std::uint64_t index_at = kFrameHeaderBytes + kSegmentBytes * segments;
   const std::uint64_t header_bytes = index_at + kChunkEntryBytes * chunks;
   std::uint32_t previous = 0;
   std::uint32_t closed = 0;
-  bool last = false;
+  bool last = true;
   for (std::uint32_t i = 0; i < chunks; ++i) {
     const auto entry = load_le<std::uint32_t>(bytes.data() + index_at + kChunkEntryBytes * i);
     const std::uint32_t end = entry & ~kTopBit;
@@ -59,21 +88,13 @@ Status check_index(Bytes bytes, std::uint32_t segments, std::uint32_t chunks) {
     closed += last ? 1 : 0;
     previous = end;
   }
-  if (closed != segments || !last) {
+  if (closed != coded_segments(bytes, segments) || !last) {
     return fail(ErrorCode::kCorrupt, "frame: the chunk index does not match the segments");
   }
   if (header_bytes + previous != load_le<std::uint32_t>(bytes.data() + kFrameBytesAt)) {
     return fail(ErrorCode::kCorrupt, "frame: the chunks do not fill the payload");
   }
-  for (std::uint32_t i = 0; i < segments; ++i) {
-    const std::byte* segment = bytes.data() + kFrameHeaderBytes + kSegmentBytes * i;
-    const auto first = load_le<std::uint32_t>(segment + kFirstAt);
-    const auto count = load_le<std::uint32_t>(segment + kCountAt);
-    if (count == 0 || count > UINT32_MAX - first) {
-      return fail(ErrorCode::kCorrupt, "frame: segment " + std::to_string(i) + " has no legal range");
-    }
-  }
-  return {};
+  return check_segments(bytes, segments);
 }
 
 }  // namespace
@@ -98,7 +119,7 @@ Result<FrameReader> FrameReader::open(Bytes bytes) {
   if (std::to_integer<unsigned>(bytes[kFlagsAt]) != 0) {
     return fail(ErrorCode::kCorrupt, "frame: unknown flags are set");
   }
-  if (segments == 0 || chunks < segments) return fail(ErrorCode::kCorrupt, "frame: no segments or chunks");
+  if (segments == 0) return fail(ErrorCode::kCorrupt, "frame: no segments");
   if (frame_bytes > kMaxFrameBytes) {
     return fail(ErrorCode::kLimit, "frame: " + std::to_string(frame_bytes) + " bytes exceed the limit of " +
                                        std::to_string(kMaxFrameBytes));
@@ -126,11 +147,17 @@ Result<SegmentView> FrameReader::next() {
   const std::byte* index = bytes_.data() + kFrameHeaderBytes + kSegmentBytes * segment_count_;
   SegmentView view;
   const auto tensor = load_le<std::uint32_t>(at + kTensorAt);
-  view.segment.tensor = tensor & ~kTopBit;
+  view.segment.tensor = tensor & ~(kTopBit | kBareBit);
   view.segment.raw = (tensor & kTopBit) != 0;
   view.segment.first = load_le<std::uint32_t>(at + kFirstAt);
   view.segment.count = load_le<std::uint32_t>(at + kCountAt);
   view.segment.scalar = load_le<std::uint32_t>(at + kScalarAt);
+  ++next_segment_;
+  if (is_bare(at)) {
+    view.segment.state =
+        view.segment.scalar == kNothingScalar ? SegmentState::kNothing : SegmentState::kNotFinite;
+    return view;
+  }
   const Bytes payload = bytes_.subspan(header_bytes_);
   const std::uint32_t start = payload_at_;
   ends_.clear();
@@ -147,7 +174,6 @@ Result<SegmentView> FrameReader::next() {
     ends_.push_back(stop - start);
     payload_at_ = stop;
   }
-  ++next_segment_;
   view.part = PartView{payload.subspan(start, payload_at_ - start), ends_, view.segment.scalar};
   return view;
 }

@@ -92,6 +92,70 @@ TEST(Frame, RoundTrip) {
   EXPECT_EQ(second->part.payload.size(), 4u);
 }
 
+// A bare segment between two coded ones, and a frame of bare ones alone.
+Frame bare_frame(bool alone) {
+  const Frame payload(6, std::byte{7});
+  FrameBuilder builder(some_header());
+  const std::array<std::uint32_t, 1> ends{3};
+  Segment nothing{1, false, 0, 70000};
+  nothing.state = SegmentState::kNothing;
+  Segment not_finite{2, false, 320, UINT32_MAX - 320};
+  not_finite.state = SegmentState::kNotFinite;
+  if (!alone) builder.add_segment({0, false, 0, 10, 5}, Bytes(payload).first(3), ends);
+  builder.add_bare(nothing);
+  builder.add_bare(not_finite);
+  if (!alone) builder.add_segment({3, true, 0, 10, 6}, Bytes(payload).first(3), ends);
+  Frame frame = builder.finish();
+  if (!alone) frame.insert(frame.end(), payload.begin(), payload.end());
+  return frame;
+}
+
+TEST(Frame, BareSegmentsHaveNoChunks) {
+  for (const bool alone : {false, true}) {
+    const Frame frame = bare_frame(alone);
+    EXPECT_EQ(frame.size(), alone ? 64u + 2 * 16 : 64u + 4 * 16 + 2 * 8 + 6);
+    Result<FrameReader> reader = FrameReader::open(frame);
+    ASSERT_TRUE(reader) << reader.error().message;
+    EXPECT_EQ(reader->frame_bytes(), frame.size());
+    std::vector<SegmentState> states;
+    while (reader->segments_left() > 0) {
+      const auto view = reader->next();
+      ASSERT_TRUE(view) << view.error().message;
+      const bool coded = view->segment.state == SegmentState::kCoded;
+      EXPECT_EQ(view->part.payload.size(), coded ? 3u : 0u);
+      EXPECT_EQ(view->segment.tensor, states.size() + (alone ? 1 : 0));
+      EXPECT_EQ(view->segment.raw, view->segment.tensor == 3);
+      states.push_back(view->segment.state);
+    }
+    const std::size_t at = alone ? 0 : 1;
+    ASSERT_EQ(states.size(), alone ? 2u : 4u);
+    EXPECT_EQ(states[at], SegmentState::kNothing);
+    EXPECT_EQ(states[at + 1], SegmentState::kNotFinite);
+  }
+}
+
+TEST(Frame, BareSegmentsAreChecked) {
+  const std::size_t first = kFrameHeaderBytes;
+  const auto refused = [&](std::size_t at, std::uint32_t value) {
+    Frame bad = bare_frame(true);
+    store_le<std::uint32_t>(bad.data() + at, value);
+    repair_crc(bad);
+    const auto reader = FrameReader::open(bad);
+    return !reader && reader.error().code == ErrorCode::kCorrupt;
+  };
+  EXPECT_FALSE(refused(first + frame_layout::kScalarAt, frame_layout::kNotFiniteScalar));
+  EXPECT_TRUE(refused(first + frame_layout::kScalarAt, 2));
+  EXPECT_TRUE(refused(first + frame_layout::kTensorAt, 1));  // coded, without a chunk
+  EXPECT_TRUE(refused(first + frame_layout::kTensorAt, frame_layout::kTopBit | frame_layout::kBareBit | 1));
+  EXPECT_TRUE(refused(first + frame_layout::kCountAt, 0));
+  const Frame good = bare_frame(false);
+  for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
+    Frame bad = good;
+    bad[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
+    EXPECT_FALSE(read_all(bad)) << "bit " << bit;
+  }
+}
+
 TEST(Frame, HeadHasTheDocumentedLength) {
   EXPECT_EQ(small_frame().size(), 64u + 2 * 16 + 3 * 8 + 9);
 }

@@ -18,6 +18,8 @@ FRAME_LIMIT = 1 << 28
 FLOAT32 = 1
 DTYPES = (1, 2, 3)
 HIGH_BIT = 1 << 31
+BARE_BIT = 1 << 30
+BARE_STATES = (0, 1)  # nothing; not finite
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Segment:
     """A run of whole chunks of one part."""
 
     part: int
+    bare: bool
     raw: bool
     first: int
     count: int
@@ -96,7 +99,7 @@ def parse_file_header(data: bytes) -> FileHeader:
 def parse_index(data: bytes, at: int, chunks: int, segments: int, size: int) -> list[list[Chunk]]:
     """Check and read the chunk index; gives the chunks of each segment."""
     runs: list[list[Chunk]] = [[]]
-    begin, last = 0, False
+    begin, last = 0, True
     for number in range(chunks):
         word, crc = struct.unpack_from("<II", data, at + 8 * number)
         end, last = word & ~HIGH_BIT, bool(word & HIGH_BIT)
@@ -119,7 +122,11 @@ def parse_segments(data: bytes, at: int, segments: int) -> list[Segment]:
         word, first, count, scalar = struct.unpack_from("<IIII", data, at + 16 * number)
         require(count >= 1, "Corrupt", "a segment without elements")
         require(first + count <= (1 << 32) - 1, "Corrupt", "a segment beyond 2^32 - 1")
-        result.append(Segment(word & ~HIGH_BIT, bool(word & HIGH_BIT), first, count, scalar))
+        bare, raw = bool(word & BARE_BIT), bool(word & HIGH_BIT)
+        if bare:
+            require(not raw, "Corrupt", "a bare segment that is raw")
+            require(scalar in BARE_STATES, "Corrupt", "state of a bare segment")
+        result.append(Segment(word & ~(HIGH_BIT | BARE_BIT), bare, raw, first, count, scalar))
     return result
 
 
@@ -137,11 +144,12 @@ def parse_frame(data: bytes) -> Frame:
     require(crc == crc32c(data[64:header_bytes], crc32c(data[:60])), "Corrupt", "frame header CRC")
     require(flags == 0, "Corrupt", "frame flags")
     require(segments >= 1, "Corrupt", "a frame without segments")
-    require(chunks >= segments, "Corrupt", "fewer chunks than segments")
     require(frame_bytes <= FRAME_LIMIT, "Limit", "frame_bytes beyond 2^28")
     index_at = FRAME_FIXED + 16 * segments
-    runs = parse_index(data, index_at, chunks, segments, frame_bytes - header_bytes)
     parsed = parse_segments(data, FRAME_FIXED, segments)
+    coded = sum(not segment.bare for segment in parsed)
+    coded_runs = iter(parse_index(data, index_at, chunks, coded, frame_bytes - header_bytes))
+    runs = [[] if segment.bare else next(coded_runs) for segment in parsed]
     require(frame_bytes <= len(data), "Truncated", "frame payload")
     require(rank < world, "Corrupt", "rank not below world")
     identity = {
@@ -189,6 +197,7 @@ def check_place(segment: Segment, position: int, header: FileHeader, codec: Code
     require(end <= header.count, "Corrupt", "a segment beyond its part")
     raw = header.count < header.min_elements
     require(segment.raw == raw, "Corrupt", "raw is not as the policy says")
+    require(not segment.bare, "Corrupt", "a bare segment in a file")
     if end < header.count:
         at_chunk = codec.chunk_elements and segment.count % codec.chunk_elements == 0
         require(bool(at_chunk), "Corrupt", "a cut inside a chunk")

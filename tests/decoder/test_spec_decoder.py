@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from spec_decoder import DecodeError, decode_file
+from spec_decoder import DecodeError, decode_file, parse_frame
 from spec_hashes import crc32c, xxh64
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "files"
@@ -308,6 +308,31 @@ def test_refused_message() -> None:
     assert refusal(file_header(spec, (1 << 31,))) == "Truncated"
     assert refusal(file_header(spec, (1,) * 9)) == "Limit"
     assert refusal(file_header(spec, (1,), dtype=4)) == "Corrupt"
+
+
+def test_bare_segments() -> None:
+    """A bare segment is a legal one of a frame, but not of a file."""
+    spec, bare = b"3lc:s=1,mode=auto,runs=on", 1 << 30
+    head = file_header(spec, (5,))
+    coded = (0, 0, 5, ONE, [b"\0\x79"])
+    for state in (0, 1):
+        segments = parse_frame(frame(spec, 5, [(bare, 0, 5, state, [])])).segments
+        assert [(s.bare, s.raw, s.part, s.scalar) for s in segments] == [(True, False, 0, state)]
+        both = parse_frame(frame(spec, 5, [(bare | 1, 0, 5, state, []), coded]))
+        assert [s.part for s in both.segments] == [1, 0]
+        assert [len(run) for run in both.runs] == [0, 1]
+        assert refusal(head + frame(spec, 5, [(bare, 0, 5, state, [])])) == "Corrupt"
+    for segments in [
+        [(bare, 0, 5, 2, [])],
+        [(bare | 1 << 31, 0, 5, 0, [])],
+        [(bare, 0, 5, 0, [b"\0\x79"])],
+        [(0, 0, 5, ONE, [])],
+        [(bare, 0, 0, 0, [])],
+        [],
+    ]:
+        with pytest.raises(DecodeError) as caught:
+            parse_frame(frame(spec, 5, segments))
+        assert caught.value.kind == "Corrupt"
 
 
 def test_random_chunks() -> None:

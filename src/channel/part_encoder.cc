@@ -1,0 +1,115 @@
+#include "channel/part_encoder.h"
+
+#include <algorithm>
+#include <bit>
+#include <span>
+#include <string>
+
+namespace deltawire {
+namespace {
+
+tl::unexpected<Error> name_part(const Named& part, const Error& error) {
+  return fail(error.code, "part '" + std::string(part.name) + "': " + error.message);
+}
+
+// Zeros of either sign, looked at as bits: a caller's mode may take subnormals for zeros.
+bool all_zeros(const TensorSlot& tensor) {
+  if (tensor.dtype != DType::kF32) return false;
+  const auto* values = static_cast<const float*>(tensor.values);
+  constexpr std::uint64_t kBlock = 1024;
+  for (std::uint64_t begin = 0; begin < tensor.count; begin += kBlock) {
+    std::uint32_t set = 0;
+    const std::uint64_t end = std::min(tensor.count, begin + kBlock);
+    for (std::uint64_t i = begin; i < end; ++i) set |= std::bit_cast<std::uint32_t>(values[i]) << 1;
+    if (set != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TensorView PartEncoder::as_encoded(const Named& part) const {
+  if (part.tensor.has_keys() && codecs_.is_raw(part.tensor.dimension)) {
+    return TensorView{nullptr, part.tensor.dimension, part.tensor.dtype};
+  }
+  return as_view(part.tensor);
+}
+
+Status PartEncoder::fill_dense(const TensorSlot& pairs) {
+  dense_.assign(pairs.dimension, 0.0F);
+  const auto* values = static_cast<const float*>(pairs.values);
+  for (std::uint64_t i = 0; i < pairs.count; ++i) {
+    if (pairs.keys[i] >= pairs.dimension || (i > 0 && pairs.keys[i] <= pairs.keys[i - 1])) {
+      return fail(ErrorCode::kInvalidArgument, "key " + std::to_string(pairs.keys[i]) + " at index " +
+                                                   std::to_string(i) + " is out of order or not below " +
+                                                   std::to_string(pairs.dimension) + "; sort the keys");
+    }
+    dense_[pairs.keys[i]] = values[i];
+  }
+  return {};
+}
+
+bool PartEncoder::has_residual(const Named& part) const {
+  return codecs_.error_feedback && codecs_.of(part.tensor.elements()).info().error_feedback;
+}
+
+Result<ResidualStore::Entry*> PartEncoder::residual_for(const Named& part) {
+  if (part.tensor.has_keys()) {
+    return fail(ErrorCode::kInvalidArgument, "part '" + std::string(part.name) +
+                                                 "' is in key-value form, which has no residual; turn " +
+                                                 "the codec's residual off");
+  }
+  return residuals_.obtain(part.name, part.first, part.tensor.count);
+}
+
+Result<SentPart> PartEncoder::encode(const Named& part, const PartBuffer& buffer) {
+  const std::uint64_t elements = part.tensor.elements();
+  const Codec& codec = codecs_.of(elements);
+  SentPart sent;
+  sent.name = part.name;
+  sent.first = part.first;
+  sent.count = elements;
+  sent.codec = &codec;
+  sent.raw = codecs_.is_raw(elements);
+  std::span<float> residual;
+  if (has_residual(part)) {
+    const Result<ResidualStore::Entry*> entry = residual_for(part);
+    if (!entry) return forward_error(entry);
+    if (all_zeros(part.tensor)) {
+      sent.state = SegmentState::kNothing;
+      return sent;
+    }
+    if (options_.revert == Revert::kExact) ResidualStore::save_for_step(**entry);
+    residual = (*entry)->values;
+  }
+  TensorView view = as_encoded(part);
+  if (view.values == nullptr && elements > 0) {
+    if (Status filled = fill_dense(part.tensor); !filled) return name_part(part, filled.error());
+    view.values = dense_.data();
+  }
+  const Result<EncodedPart> encoded = codec.encode(view, residual, buffer);
+  if (!encoded) return name_part(part, encoded.error());
+  sent.encoded = PartView{buffer.payload.first(encoded->payload_bytes),
+                          buffer.chunk_ends.first(encoded->chunks), encoded->scalar};
+  return sent;
+}
+
+void PartEncoder::keep(const Named& part) {
+  if (part.tensor.elements() == 0 || part.tensor.has_keys() || part.tensor.dtype != DType::kF32) return;
+  if (!has_residual(part)) return;
+  const Result<ResidualStore::Entry*> entry = residual_for(part);
+  if (!entry) return;
+  ResidualStore::add(**entry, {static_cast<const float*>(part.tensor.values), part.tensor.count});
+}
+
+void PartEncoder::fold(std::string_view name, const SentPart& sent) {
+  if (sent.state != SegmentState::kCoded) return;
+  ResidualStore::Entry* entry = residuals_.find(name, sent.first);
+  if (entry == nullptr) return;  // no error feedback
+  std::vector<float> values(sent.count);
+  const TensorSlot slot{values.data(), sent.count, DType::kF32};
+  if (!sent.codec->decode(sent.encoded, slot, Into::kOverwrite, 1.0F)) return;
+  ResidualStore::add(*entry, values);
+}
+
+}  // namespace deltawire

@@ -1,0 +1,47 @@
+// One part of a step: coded together with what waits in its residual, and taken back into it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "channel/message_decoder.h"
+#include "channel/message_encoder.h"
+#include "channel/residual_store.h"
+#include "deltawire/channel.h"
+
+namespace deltawire {
+
+class PartEncoder {
+ public:
+  // All must outlive it.
+  PartEncoder(const PartCodecs& codecs, const ChannelOptions& options, ResidualStore& residuals)
+      : codecs_(codecs), options_(options), residuals_(residuals) {}
+
+  // The part as its codec gets it: raw parts are dense whatever the caller's form, with values still to be
+  // filled in.
+  TensorView as_encoded(const Named& part) const;
+
+  // Codes the part and updates its residual. A part of zeros that has a residual is not sent (kNothing), its
+  // residual not looked at. Errors: those of Codec::encode, naming the part, and the residual is as it was;
+  // kMismatch for a residual of another count.
+  Result<SentPart> encode(const Named& part, const PartBuffer& buffer);
+
+  // What a folding revert would have left of a part, had it been encoded: residual + its finite elements.
+  void keep(const Named& part);
+
+  // Puts what was sent back into the residual.
+  void fold(std::string_view name, const SentPart& sent);
+
+ private:
+  bool has_residual(const Named& part) const;
+  Result<ResidualStore::Entry*> residual_for(const Named& part);
+  Status fill_dense(const TensorSlot& pairs);
+
+  PartCodecs codecs_;
+  const ChannelOptions& options_;
+  ResidualStore& residuals_;
+  std::vector<float> dense_;  // a raw part that came in key-value form
+};
+
+}  // namespace deltawire

@@ -1,0 +1,338 @@
+// The rules of residuals: what is not sent waits, bit for bit; what a step leaves behind when it is reverted;
+// and all of it alike under any floating-point mode of the caller.
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "base/crc32c.h"
+#include "base/float_environment.h"
+#include "base/little_endian.h"
+#include "base/random.h"
+#include "deltawire/channel.h"
+#include "deltawire/frame.h"
+#include "wire/frame_layout.h"
+
+namespace deltawire {
+namespace {
+
+using Values = std::vector<float>;
+
+constexpr std::uint64_t kFrameOfOneBareSegment = kFrameHeaderBytes + kSegmentBytes;
+
+const std::vector<std::string> kWithResidual{
+    "3lc",       "3lc:s=1.75",          "3lc:s=1.5,mode=paper",     "3lc:runs=off", "int8", "sbc",
+    "sbc:p=0.5", "fastsgd:residual=on", "fastsgd:b=1.5,residual=on"};
+const std::vector<std::string> kWithout{
+    "fp32", "bf16", "gcomp", "gcomp:cut=18", "gcomp:lossless=on", "fastsgd", "fastsgd:tau=64"};
+
+// As the comment of Revert says: where encoding a value loses nothing that folding could miss.
+bool folds_exactly(const std::string& spec) {
+  return spec.starts_with("3lc") || spec.starts_with("int8") || spec.starts_with("fastsgd");
+}
+
+// The caller's floating-point mode.
+class Mode {
+ public:
+  explicit Mode(std::uint64_t bits) : before_(FloatEnvironment::read_control()) {
+    FloatEnvironment::write_control(before_ | bits);
+  }
+  ~Mode() { FloatEnvironment::write_control(before_); }
+  Mode(const Mode&) = delete;
+  Mode& operator=(const Mode&) = delete;
+
+ private:
+  std::uint64_t before_;
+};
+
+std::unique_ptr<Channel> channel(std::string_view spec, Revert revert = Revert::kFold,
+                                 std::uint64_t min_elements = 0) {
+  auto made = make_channel(spec, {.policy = {min_elements}, .revert = revert});
+  EXPECT_TRUE(made) << made.error().message;
+  return std::move(*made);
+}
+
+Named named(std::string_view name, Values& values) {
+  return {name, {values.data(), values.size(), DType::kF32}, 0};
+}
+
+std::vector<std::byte> join(std::span<const Bytes> pieces) {
+  std::vector<std::byte> all;
+  for (const Bytes piece : pieces) all.insert(all.end(), piece.begin(), piece.end());
+  return all;
+}
+
+MessageId step_id(std::uint64_t step) {
+  return {step, 0, 0, 1, 0};
+}
+
+// Numbers of every size down to subnormals; a few zeros.
+Values numbers(std::size_t count, std::uint64_t seed) {
+  CounterRng rng(seed);
+  Values values(count);
+  for (float& value : values) {
+    const double u = rng.next_uniform() - 0.5;
+    const double size = rng.next_uniform();
+    value = static_cast<float>(size < 0.1 ? 0.0 : size < 0.4 ? u * 1e-38 : u * u * u);
+  }
+  return values;
+}
+
+Values copy(std::span<const float> values) {
+  return {values.begin(), values.end()};
+}
+
+bool same_bits(std::span<const float> a, std::span<const float> b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i])) return false;
+  }
+  return true;
+}
+
+float last_place(float value) {
+  const float size = std::fabs(value);
+  return std::nextafter(size, std::numeric_limits<float>::infinity()) - size;
+}
+
+TEST(ResidualRules, ZerosAreNotSentAndWhatWaitsGoesOnWaiting) {
+  for (const std::string& spec : kWithResidual) {
+    const auto sender = channel(spec);
+    Values first = numbers(3000, 1);
+    const Named part = named("w", first);
+    ASSERT_TRUE(sender->encode(std::span(&part, 1), step_id(0))) << spec;
+    sender->commit();
+    const Values before = copy(sender->residual("w", 0));
+    Values zeros(3000, 0.0F);
+    zeros[7] = -0.0F;
+    const Named unused = named("w", zeros);
+    const auto pieces = sender->encode(std::span(&unused, 1), step_id(1));
+    ASSERT_TRUE(pieces) << spec;
+    const auto message = join(*pieces);
+    EXPECT_EQ(message.size(), kFrameOfOneBareSegment) << spec;
+    sender->commit();
+    EXPECT_TRUE(same_bits(before, sender->residual("w", 0))) << spec;
+    Values slot(3000, -0.0F);
+    const Named out = named("w", slot);
+    ASSERT_TRUE(channel(spec)->decode(message, std::span(&out, 1), step_id(1), Into::kAccumulate, 0.5F));
+    EXPECT_TRUE(same_bits(slot, Values(3000, -0.0F))) << spec;
+    ASSERT_TRUE(channel(spec)->decode(message, std::span(&out, 1), step_id(1), Into::kOverwrite, -1.0F));
+    EXPECT_TRUE(same_bits(slot, Values(3000, 0.0F))) << spec;
+  }
+}
+
+TEST(ResidualRules, ASubnormalIsNoZeroWhateverTheCallersMode) {
+  for (const std::uint64_t bits : {std::uint64_t{0}, FloatEnvironment::kFlushToZero}) {
+    const auto sender = channel("3lc");
+    Values tiny(3000, 0.0F);
+    tiny[2999] = std::numeric_limits<float>::denorm_min();
+    const Named part = named("w", tiny);
+    std::vector<std::byte> message;
+    {
+      const Mode mode(bits);
+      message = join(*sender->encode(std::span(&part, 1), step_id(0)));
+    }
+    Values slot(3000, 1.0F);
+    const Named out = named("w", slot);
+    ASSERT_TRUE(sender->decode(message, std::span(&out, 1), step_id(0), Into::kOverwrite, 1.0F));
+    EXPECT_TRUE(same_bits(slot, tiny));
+  }
+}
+
+// A bare segment is believed only where its part is whole and may wait.
+TEST(ResidualRules, BareSegmentsThatDoNotFitAreRefused) {
+  const auto sender = channel("3lc");
+  Values zeros(3000, 0.0F);
+  const Named part = named("w", zeros);
+  const auto good = join(*sender->encode(std::span(&part, 1), step_id(0)));
+  const auto outcome = [&](std::uint64_t at, std::uint32_t value, Channel& receiver) {
+    auto message = good;
+    store_le<std::uint32_t>(message.data() + kFrameHeaderBytes + at, value);
+    const Bytes all(message);
+    store_le<std::uint32_t>(message.data() + frame_layout::kCrcAt,
+                            crc32c(all.subspan(kFrameHeaderBytes), crc32c(all.first(frame_layout::kCrcAt))));
+    const Status status = receiver.decode(message, std::span(&part, 1), step_id(0), Into::kOverwrite, 1.0F);
+    return status ? std::optional<ErrorCode>{} : status.error().code;
+  };
+  EXPECT_EQ(outcome(frame_layout::kCountAt, 3000, *sender), std::nullopt);
+  EXPECT_EQ(outcome(frame_layout::kCountAt, 2999, *sender), ErrorCode::kCorrupt);
+  EXPECT_EQ(outcome(frame_layout::kFirstAt, 1, *sender), ErrorCode::kCorrupt);
+  EXPECT_EQ(outcome(frame_layout::kTensorAt, frame_layout::kBareBit | 1, *sender), ErrorCode::kCorrupt);
+  EXPECT_EQ(outcome(frame_layout::kScalarAt, frame_layout::kNotFiniteScalar, *sender), ErrorCode::kCorrupt);
+  const auto without = make_channel("3lc", {.policy = {0}, .error_feedback = false});
+  EXPECT_EQ(outcome(frame_layout::kCountAt, 3000, **without), ErrorCode::kCorrupt);
+}
+
+// Momentum is cleared where something was sent, of either sign, and nowhere else.
+TEST(ResidualRules, MaskingKnowsWhatWasSent) {
+  const auto sender = channel("sbc:p=0.01", Revert::kFold, 256);
+  Values negative(1000, 0.0F);
+  for (const std::size_t at : {3u, 400u, 999u}) negative[at] = -5.0F;
+  Values few(20, 1.0F);
+  Values zeros(1000, 0.0F);
+  const std::vector<Named> parts{named("w", negative), named("bias", few), named("unused", zeros)};
+  ASSERT_TRUE(sender->encode(parts, step_id(0)));
+  sender->commit();
+  Values momentum(1000, -2.0F);
+  ASSERT_TRUE(sender->mask_sent("w", 0, momentum));
+  for (std::size_t i = 0; i < 1000; ++i) EXPECT_EQ(momentum[i], negative[i] == 0.0F ? -2.0F : 0.0F) << i;
+  Values raw_momentum(20, 2.0F);
+  ASSERT_TRUE(sender->mask_sent("bias", 0, raw_momentum));
+  EXPECT_EQ(raw_momentum, Values(20, 2.0F));
+  Values unused_momentum(1000, 2.0F);
+  ASSERT_TRUE(sender->mask_sent("unused", 0, unused_momentum));
+  EXPECT_EQ(unused_momentum, Values(1000, 2.0F));
+}
+
+// What has no residual can't wait: zeros are values like others, and -0 keeps its sign where a codec says so.
+TEST(ResidualRules, ZerosWithoutAResidualAreSent) {
+  for (const std::string& spec : kWithout) {
+    Values zeros(3000, 0.0F);
+    const Named part = named("w", zeros);
+    const auto message = join(*channel(spec)->encode(std::span(&part, 1), step_id(0)));
+    EXPECT_GT(message.size(), kFrameOfOneBareSegment) << spec;
+  }
+  Values few(20, -0.0F);
+  const Named raw = named("w", few);
+  const auto message = join(*channel("3lc", Revert::kFold, 256)->encode(std::span(&raw, 1), step_id(0)));
+  EXPECT_EQ(message.size(), kFrameOfOneBareSegment + kChunkEntryBytes + 80);
+}
+
+TEST(ResidualRules, WithoutErrorFeedbackARevertLeavesNothing) {
+  for (const std::string& spec : kWithout) {
+    for (const Revert revert : {Revert::kFold, Revert::kExact}) {
+      const auto sender = channel(spec, revert);
+      const auto fresh = channel(spec, revert);
+      Values first = numbers(3000, 1);
+      Values second = numbers(3000, 2);
+      const Named failed = named("w", first);
+      const Named next = named("w", second);
+      ASSERT_TRUE(sender->encode(std::span(&failed, 1), step_id(0))) << spec;
+      sender->revert();
+      EXPECT_TRUE(sender->residual("w", 0).empty()) << spec;
+      EXPECT_EQ(*sender->save(), *fresh->save()) << spec;
+      EXPECT_EQ(join(*sender->encode(std::span(&next, 1), step_id(1))),
+                join(*fresh->encode(std::span(&next, 1), step_id(1))))
+          << spec;
+    }
+  }
+}
+
+TEST(ResidualRules, RawPartsAreNotKept) {
+  const auto sender = channel("3lc", Revert::kFold, 256);
+  Values few(255, 1.0F);
+  const Named part = named("bias", few);
+  ASSERT_TRUE(sender->encode(std::span(&part, 1), step_id(0)));
+  sender->revert();
+  EXPECT_TRUE(sender->residual("bias", 0).empty());
+}
+
+TEST(ResidualRules, KeyValuePartsAreTheCallersToSendAgain) {
+  for (const std::string spec : {"fastsgd", "fastsgd:tau=64"}) {
+    const auto sender = channel(spec);
+    Values values{1.0F, -2.0F, 3.0F};
+    std::vector<std::uint32_t> keys{5, 300, 70000};
+    const Named part{"w", {values.data(), 3, DType::kF32, keys.data(), 100000}, 0};
+    const auto before = *sender->save();
+    ASSERT_TRUE(sender->encode(std::span(&part, 1), step_id(0)));
+    sender->revert();
+    EXPECT_TRUE(sender->residual("w", 0).empty()) << spec;
+    EXPECT_EQ(*sender->save(), before) << spec;
+  }
+}
+
+// Whether the residual is what waited before plus what was put in, as exactly as the comment of Revert says.
+bool holds_both(const std::string& spec, std::span<const float> residual, const Values& waiting,
+                const Values& input) {
+  if (residual.size() != input.size()) return false;
+  float largest = 0;
+  for (std::size_t i = 0; i < input.size(); ++i) {
+    largest = std::max(largest, std::fabs(waiting[i]));
+    if (std::isfinite(input[i])) largest = std::max(largest, std::fabs(input[i]));
+  }
+  const float unit = folds_exactly(spec) ? 0.0F : last_place(2 * largest);
+  for (std::size_t i = 0; i < input.size(); ++i) {
+    // What is not finite is dropped; the residual keeps what it held.
+    const float x = std::isfinite(input[i]) ? waiting[i] + input[i] : waiting[i];
+    if (!(std::fabs(residual[i] - x) <= unit)) return false;
+  }
+  return true;
+}
+
+// After a folding revert: residual + input, rounded once, for each part, in whatever mode the caller is.
+RC_GTEST_PROP(ResidualRules, AFoldLeavesResidualPlusInput, ()) {
+  const auto spec = *rc::gen::elementOf(kWithResidual);
+  const auto counts =
+      *rc::gen::container<std::vector<std::size_t>>(3, rc::gen::inRange<std::size_t>(1, 5000));
+  const auto steps = *rc::gen::container<std::vector<bool>>(5, rc::gen::arbitrary<bool>());
+  const auto seed = *rc::gen::inRange<std::uint64_t>(0, 1000000);
+  const auto bits =
+      *rc::gen::element<std::uint64_t>(0, FloatEnvironment::kFlushToZero, FloatEnvironment::kRoundUp);
+  const int spoiled = *rc::gen::inRange(-1, 3);  // the part that makes reverted steps fail to encode
+  const std::vector<std::string> names{"a", "b", "c"};
+  const auto sender = channel(spec);
+  std::vector<Values> waiting;
+  for (const std::size_t count : counts) waiting.emplace_back(count, 0.0F);
+  for (std::size_t step = 0; step < steps.size(); ++step) {
+    std::vector<Values> inputs;
+    std::vector<Named> parts;
+    for (std::size_t i = 0; i < 3; ++i) inputs.push_back(numbers(counts[i], seed + 10 * step + i));
+    const bool fails = !steps[step] && spoiled >= 0;
+    if (fails) inputs[static_cast<std::size_t>(spoiled)][0] = std::numeric_limits<float>::infinity();
+    for (std::size_t i = 0; i < 3; ++i) parts.push_back(named(names[i], inputs[i]));
+    {
+      const Mode mode(bits);
+      RC_ASSERT(sender->encode(parts, step_id(step)).has_value() == !fails);
+      steps[step] ? sender->commit() : sender->revert();
+    }
+    for (std::size_t i = 0; i < 3; ++i) {
+      const auto residual = sender->residual(names[i], 0);
+      RC_ASSERT(steps[step] || holds_both(spec, residual, waiting[i], inputs[i]));
+      waiting[i] = copy(residual);
+    }
+  }
+}
+
+TEST(ResidualRules, TheCallersModeChangesNoBitOfAFold) {
+  for (const std::string& spec : kWithResidual) {
+    std::vector<Values> results;
+    for (const std::uint64_t bits :
+         {std::uint64_t{0}, FloatEnvironment::kFlushToZero, FloatEnvironment::kRoundUp}) {
+      const auto sender = channel(spec);
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        Values values = numbers(5000, step);
+        const Named part = named("w", values);
+        const Mode mode(bits);
+        ASSERT_TRUE(sender->encode(std::span(&part, 1), step_id(step))) << spec;
+        step == 1 ? sender->commit() : sender->revert();
+      }
+      results.push_back(copy(sender->residual("w", 0)));
+    }
+    EXPECT_TRUE(same_bits(results[0], results[1])) << spec;
+    EXPECT_TRUE(same_bits(results[0], results[2])) << spec;
+  }
+}
+
+TEST(ResidualRules, AnExactRevertAfterAFailedEncodeRestoresEveryBit) {
+  for (const std::string& spec : kWithResidual) {
+    const auto sender = channel(spec, Revert::kExact);
+    Values good = numbers(3000, 1);
+    Values bad = numbers(3000, 2);
+    const std::vector<Named> parts{named("a", good), named("b", bad), named("c", good)};
+    ASSERT_TRUE(sender->encode(parts, step_id(0))) << spec;
+    sender->commit();
+    const auto before = *sender->save();
+    bad[2999] = std::numeric_limits<float>::quiet_NaN();
+    ASSERT_FALSE(sender->encode(parts, step_id(1))) << spec;
+    sender->revert();
+    EXPECT_EQ(before, *sender->save()) << spec;
+  }
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -47,6 +47,10 @@ struct MessageId {
   std::uint16_t rank = 0;   // the sender
   std::uint16_t world = 1;  // ranks in the job
   std::uint16_t slice = 0;  // which message of the step
+  // The parts' values are so many times what they mean (a loss scale): finite, above 0. A residual remembers
+  // the scale of what it holds and follows: multiplied by new / old, rounded once, before the input is added.
+  // Powers of two change no bit but where values leave float32's range: small ones become subnormal or 0.
+  float scale = 1.0F;
 };
 
 // Conservation (tested): for every part, what went into encode = what the decoders got + the residual, up
@@ -67,7 +71,8 @@ class Channel {
   // (a parameter that no rank has used in a step); a zero gradient that is used only waits a step longer. The
   // pieces, in order, are the message; they stay valid until commit or
   // revert. Parts without elements take no bytes. Errors: those of Codec::encode (the message names the
-  // part), kState (another step's transaction is open), kLimit (2^32 elements or more in a tensor); after
+  // part), kState (another step's transaction is open), kLimit (2^32 elements or more in a tensor),
+  // kInvalidArgument (a scale that is none), kRange (a residual too large for the scale); after
   // an error the step must be reverted.
   virtual Result<std::span<const Bytes>> encode(std::span<const Named> parts, const MessageId& id) = 0;
 

@@ -24,6 +24,11 @@ struct Step {
   std::uint32_t epoch = 0;   // membership epoch
   std::uint32_t bucket = 0;  // 0 ... 8,190 within the step
   bool last = true;          // of the step: finishing it is the vote that commits the step on every rank
+
+  // The tensors are so many times what they mean, e.g. GradScaler's loss scale: finite, above 0, equal on all
+  // ranks (kMismatch names it). Residuals follow from step to step (MessageId::scale); means have the scale
+  // too.
+  float scale = 1.0F;
 };
 
 // What one bucket cost on this rank. Wall-clock seconds.

@@ -2,6 +2,7 @@
 #include "deltawire/channel.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <string>
 #include <utility>
@@ -58,7 +59,7 @@ class ChannelImpl final : public Channel {
   PartCodecs codecs() const noexcept { return {*codec_, *raw_, options_.policy, options_.error_feedback}; }
   Bounds bounds_of(std::span<const Named> parts) const;
   Status check_encode(std::span<const Named> parts, const MessageId& id) const;
-  Result<std::vector<SentPart>> encode_parts(std::span<const Named> parts, Message& message,
+  Result<std::vector<SentPart>> encode_parts(std::span<const Named> parts, float scale, Message& message,
                                              const Bounds& bounds);
   void close_step() noexcept;
 
@@ -102,6 +103,10 @@ Status ChannelImpl::check_encode(std::span<const Named> parts, const MessageId& 
                                        " is open; commit or revert it before step " +
                                        std::to_string(id.step));
   }
+  if (!std::isfinite(id.scale) || id.scale <= 0.0F) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the scale " + std::to_string(id.scale) + " must be finite and above 0");
+  }
   for (const Named& part : parts) {
     if (part.first >= kMaxTensorElements || part.tensor.elements() >= kMaxTensorElements - part.first) {
       return fail(ErrorCode::kLimit,
@@ -111,17 +116,17 @@ Status ChannelImpl::check_encode(std::span<const Named> parts, const MessageId& 
   return {};
 }
 
-Result<std::vector<SentPart>> ChannelImpl::encode_parts(std::span<const Named> parts, Message& message,
-                                                        const Bounds& bounds) {
+Result<std::vector<SentPart>> ChannelImpl::encode_parts(std::span<const Named> parts, float scale,
+                                                        Message& message, const Bounds& bounds) {
   MutBytes payload(message.payload.get(), bounds.payload_bytes);
   std::span<std::uint32_t> ends(message.chunk_ends);
   std::vector<SentPart> all;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].tensor.elements() == 0) continue;
-    Result<SentPart> sent = encoder_.encode(parts[i], PartBuffer{payload, ends, scratch_});
+    Result<SentPart> sent = encoder_.encode(parts[i], scale, PartBuffer{payload, ends, scratch_});
     if (!sent) {
       if (options_.revert == Revert::kFold) {
-        for (const Named& unsent : parts.subspan(i)) encoder_.keep(unsent);
+        for (const Named& unsent : parts.subspan(i)) encoder_.keep(unsent, scale);
       }
       return forward_error(sent);
     }
@@ -143,12 +148,12 @@ Result<std::span<const Bytes>> ChannelImpl::encode(std::span<const Named> parts,
   Message& message = messages_.emplace_back();
   message.payload = std::make_unique_for_overwrite<std::byte[]>(bounds.payload_bytes);
   message.chunk_ends.resize(bounds.chunks);
-  const Result<std::vector<SentPart>> sent = encode_parts(parts, message, bounds);
+  const Result<std::vector<SentPart>> sent = encode_parts(parts, id.scale, message, bounds);
   if (!sent) return forward_error(sent);
   FrameHeader header;
   header.codec = codec_->info().id;
   header.params_hash = params_hash_;
-  header.spec_hash = spec_hash(parts);
+  header.spec_hash = spec_hash(parts, id.scale);
   header.step = id.step;
   header.epoch = id.epoch;
   header.rank = id.rank;
@@ -160,13 +165,13 @@ Result<std::span<const Bytes>> ChannelImpl::encode(std::span<const Named> parts,
 
 Status ChannelImpl::decode(Bytes message, std::span<const Named> parts, const MessageId& expected, Into into,
                            float scale) {
-  const ExpectedMessage due{expected, params_hash_, spec_hash(parts), parts};
+  const ExpectedMessage due{expected, params_hash_, spec_hash(parts, expected.scale), parts};
   return decode_message(message, due, codecs(), Target{into, scale});
 }
 
 Status ChannelImpl::decode_pairs(Bytes message, std::span<const Named> parts, const MessageId& expected,
                                  float scale, std::span<Pairs> means) {
-  const ExpectedMessage due{expected, params_hash_, spec_hash(parts), parts};
+  const ExpectedMessage due{expected, params_hash_, spec_hash(parts, expected.scale), parts};
   return decode_message_to_pairs(message, due, codecs(), scale, means);
 }
 

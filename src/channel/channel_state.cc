@@ -1,6 +1,7 @@
 #include "channel/channel_state.h"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -16,7 +17,7 @@ constexpr std::string_view kMagic = "DWSTATE\n";
 constexpr std::uint32_t kVersion = 0;
 constexpr std::uint64_t kHeadBytes = 24;  // magic, u32 version, u32 entries, u64 params_hash
 
-constexpr std::uint64_t kEntryHeadBytes = 20;  // u32 length of the name, u64 first, u64 count
+constexpr std::uint64_t kEntryHeadBytes = 24;  // u32 length of the name, u64 first, u64 count, f32 scale
 
 // Writes numbers and bytes one after another into memory that was made large enough.
 class Writer {
@@ -43,6 +44,7 @@ Status load_entry(Bytes& rest, ResidualStore& store) {
   const std::uint64_t name_bytes = load_le<std::uint32_t>(rest.data());
   const auto first = load_le<std::uint64_t>(rest.data() + 4);
   const auto count = load_le<std::uint64_t>(rest.data() + 12);
+  const float scale = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 20));
   rest = rest.subspan(kEntryHeadBytes);
   if (name_bytes > rest.size()) return truncated();
   const std::string name(reinterpret_cast<const char*>(rest.data()), name_bytes);
@@ -54,6 +56,10 @@ Status load_entry(Bytes& rest, ResidualStore& store) {
   }
   Result<ResidualStore::Entry*> entry = store.obtain(name, first, count);
   if (!entry) return forward_error(entry);
+  if (!std::isfinite(scale) || scale <= 0.0F) {
+    return fail(ErrorCode::kCorrupt, "channel state: part '" + name + "' has no legal scale");
+  }
+  (*entry)->scale = scale;
   for (std::uint64_t i = 0; i < count; ++i) {
     (*entry)->values[i] = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 4 * i));
   }
@@ -79,6 +85,7 @@ std::vector<std::byte> save_residuals(const ResidualStore& store, std::uint64_t 
     writer.number<std::uint32_t>(static_cast<std::uint32_t>(entry->name.size()));
     writer.number<std::uint64_t>(entry->first);
     writer.number<std::uint64_t>(entry->values.size());
+    writer.number(std::bit_cast<std::uint32_t>(entry->scale));
     writer.text(entry->name);
     for (const float value : entry->values) writer.number(std::bit_cast<std::uint32_t>(value));
   }

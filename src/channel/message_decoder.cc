@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "codecs/spec_string.h"
+#include "wire/hashes.h"
 
 namespace deltawire {
 namespace {
@@ -153,11 +157,18 @@ class Decoder {
     if (auto s = same("step", header.step, id.step, lost_step); !s) return s;
     if (auto s = same("slice", header.slice, id.slice, lost_step); !s) return s;
     if (auto s = same("spec_hash", header.spec_hash, expected_.spec_hash,
-                      "names, shapes or order of the tensors differ between ranks");
+                      "names, shapes, order or scale of the tensors differ between ranks");
         !s) {
-      return s;
+      const std::optional<float> scale = scale_of_hash(expected_.parts, header.spec_hash);
+      return scale ? other_scale(*scale) : s;
     }
     return same("seq", header.seq, frames_, "a frame of the message is missing or repeated");
+  }
+
+  Status other_scale(float found) const {
+    return fail(ErrorCode::kMismatch, "the tensors have scale " + number_text(found) + ", but " +
+                                          number_text(expected_.id.scale) +
+                                          " is due here; the ranks' loss scales differ");
   }
 
   Status segment(const SegmentView& view) {

@@ -62,7 +62,7 @@ Result<ResidualStore::Entry*> PartEncoder::residual_for(const Named& part) {
   return residuals_.obtain(part.name, part.first, part.tensor.count);
 }
 
-Result<SentPart> PartEncoder::encode(const Named& part, const PartBuffer& buffer) {
+Result<SentPart> PartEncoder::encode(const Named& part, float scale, const PartBuffer& buffer) {
   const std::uint64_t elements = part.tensor.elements();
   const Codec& codec = codecs_.of(elements);
   SentPart sent;
@@ -80,6 +80,7 @@ Result<SentPart> PartEncoder::encode(const Named& part, const PartBuffer& buffer
       return sent;
     }
     if (options_.revert == Revert::kExact) ResidualStore::save_for_step(**entry);
+    if (Status followed = ResidualStore::rescale(**entry, scale); !followed) return forward_error(followed);
     residual = (*entry)->values;
   }
   TensorView view = as_encoded(part);
@@ -94,11 +95,11 @@ Result<SentPart> PartEncoder::encode(const Named& part, const PartBuffer& buffer
   return sent;
 }
 
-void PartEncoder::keep(const Named& part) {
+void PartEncoder::keep(const Named& part, float scale) {
   if (part.tensor.elements() == 0 || part.tensor.has_keys() || part.tensor.dtype != DType::kF32) return;
   if (!has_residual(part)) return;
   const Result<ResidualStore::Entry*> entry = residual_for(part);
-  if (!entry) return;
+  if (!entry || !ResidualStore::rescale(**entry, scale)) return;
   ResidualStore::add(**entry, {static_cast<const float*>(part.tensor.values), part.tensor.count});
 }
 

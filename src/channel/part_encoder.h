@@ -25,10 +25,11 @@ class PartEncoder {
   // Codes the part and updates its residual. A part of zeros that has a residual is not sent (kNothing), its
   // residual not looked at. Errors: those of Codec::encode, naming the part, and the residual is as it was;
   // kMismatch for a residual of another count.
-  Result<SentPart> encode(const Named& part, const PartBuffer& buffer);
+  // `scale` as in MessageId: the residual is brought to it first. kRange where it can't be.
+  Result<SentPart> encode(const Named& part, float scale, const PartBuffer& buffer);
 
   // What a folding revert would have left of a part, had it been encoded: residual + its finite elements.
-  void keep(const Named& part);
+  void keep(const Named& part, float scale);
 
   // Puts what was sent back into the residual.
   void fold(std::string_view name, const SentPart& sent);

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/float_environment.h"
+#include "codecs/spec_string.h"
 
 namespace deltawire {
 
@@ -43,7 +44,28 @@ Result<ResidualStore::Entry*> ResidualStore::obtain(std::string_view name, std::
 void ResidualStore::save_for_step(Entry& entry) {
   if (entry.in_step) return;
   entry.saved = entry.values;
+  entry.saved_scale = entry.scale;
   entry.in_step = true;
+}
+
+Status ResidualStore::rescale(Entry& entry, float scale) {
+  if (scale == entry.scale) return {};
+  const FloatEnvironment environment;
+  // In double, so that neither the factor nor the product is rounded before it becomes a float.
+  const double factor =
+      static_cast<double>(scale) / static_cast<double>(FloatEnvironment::pinned(entry.scale));
+  const auto scaled = [factor](float value) {
+    return static_cast<float>(static_cast<double>(value) * factor);
+  };
+  for (const float value : entry.values) {
+    if (std::isfinite(scaled(value))) continue;
+    return fail(ErrorCode::kRange, "part '" + entry.name + "': its residual has " + number_text(value) +
+                                       " at scale " + number_text(entry.scale) + ", too large for scale " +
+                                       number_text(scale) + "; let the scale grow in smaller steps");
+  }
+  for (float& value : entry.values) value = scaled(value);
+  entry.scale = scale;
+  return {};
 }
 
 void ResidualStore::add(Entry& entry, std::span<const float> given) noexcept {
@@ -56,7 +78,10 @@ void ResidualStore::add(Entry& entry, std::span<const float> given) noexcept {
 
 void ResidualStore::restore_step() {
   for (auto& [key, entry] : entries_) {
-    if (entry->in_step) entry->values.swap(entry->saved);
+    if (entry->in_step) {
+      entry->values.swap(entry->saved);
+      entry->scale = entry->saved_scale;
+    }
     entry->in_step = false;
   }
 }

@@ -19,7 +19,9 @@ class ResidualStore {
     std::string name;
     std::uint64_t first = 0;
     std::vector<float> values;
+    float scale = 1.0F;        // `values` are so many times what they mean (MessageId::scale)
     std::vector<float> saved;  // `values` before the open step; used by exact reverts only
+    float saved_scale = 1.0F;  // and their scale
     bool in_step = false;      // `saved` holds the state to go back to
   };
 
@@ -31,6 +33,10 @@ class ResidualStore {
 
   // Keeps the entry's values for restore_step(), once a step.
   static void save_for_step(Entry& entry);
+
+  // Multiplies the values by scale / entry.scale, one rounding each. kRange where one would overflow; then
+  // nothing has changed.
+  static Status rescale(Entry& entry, float scale);
 
   // values[i] += given[i], one rounding, under the defined floating-point mode. Where the sum would not be
   // finite the value stays as it is. REQUIRES: given has as many elements.

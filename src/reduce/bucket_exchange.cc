@@ -59,7 +59,7 @@ void BucketExchange::drain() {
 
 MessageId BucketExchange::message_id(int encoder, std::uint16_t slice) const {
   return MessageId{step_.number, step_.epoch, static_cast<std::uint16_t>(encoder),
-                   static_cast<std::uint16_t>(world()), slice};
+                   static_cast<std::uint16_t>(world()), slice, step_.scale};
 }
 
 Incoming& BucketExchange::incoming(std::size_t index) {

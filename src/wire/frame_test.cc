@@ -260,6 +260,12 @@ TEST(Hashes, SpecHashDependsOnEverythingButTheValues) {
   EXPECT_NE(hash(base), hash({"w", {&a, 2, DType::kF32}, 0}));
   EXPECT_NE(hash(base), hash({"w", {&a, 1, DType::kBF16}, 0}));
   EXPECT_NE(hash(base), hash({"w", {&a, 1, DType::kF32}, 1}));
+  EXPECT_EQ(hash(base), spec_hash(std::span(&base, 1), 1.0F));
+  EXPECT_NE(hash(base), spec_hash(std::span(&base, 1), 2.0F));
+  for (const float scale : {1.0F, 65536.0F, 0x1p-149F, 0x1p127F}) {
+    EXPECT_EQ(scale_of_hash(std::span(&base, 1), spec_hash(std::span(&base, 1), scale)), scale);
+  }
+  EXPECT_EQ(scale_of_hash(std::span(&base, 1), spec_hash(std::span(&base, 1), 3.0F)), std::nullopt);
 }
 
 }  // namespace

@@ -41,13 +41,19 @@ struct Report {
   std::uint64_t element_count = 0;
   std::uint64_t digest = 0;  // of the step's means so far; after the last bucket equal on all ranks
   std::uint64_t standing_step = kNoStep;  // the last step that counts on every rank, perhaps this one
+
+  // Whether the step's means so far are; looked for with NonFinite::kPass alone. Equal on all ranks. When it
+  // is false after the last bucket, the means are handed over all the same, NaN where a rank's values were
+  // not finite, for the caller to drop the step; and all residuals are what they were before it, bit for bit.
+  bool finite = true;
 };
 
 struct ReducerOptions {
   Policy policy;
 
   // `ring` reverts exactly whatever stands here: what it sends are partial sums, which hold other ranks'
-  // gradients, and those ranks would fold them back as well. So does the owner's side of `direct`.
+  // gradients, and those ranks would fold them back as well. So does the owner's side of `direct`, and every
+  // pattern with NonFinite::kPass, which must be able to take a step back to the last bit.
   Revert revert = Revert::kFold;
 
   // `ring` only: false waits for all messages of a hop before it codes the first, and sends none of the next
@@ -103,7 +109,8 @@ class Reducer {
   // mean over all ranks, summed in rank order. One bucket, begun and finished at once. A pattern without it
   // (only `gather` has it) returns kInvalidArgument and nothing has happened. The input is not
   // touched: a failed step's update is the caller's to send again, so there is no residual, and a codec with
-  // one is kInvalidArgument. Errors otherwise: as begin, finish.
+  // one is kInvalidArgument. NonFinite::kPass changes nothing here: keys can't say that all is NaN. Errors
+  // otherwise: as begin, finish.
   virtual Result<Report> all_reduce_pairs(std::span<const Named> tensors, std::vector<Pairs>& means,
                                           const Step& step, Transport& transport, Deadline deadline);
 

@@ -39,6 +39,11 @@ class DTypeError(DeltawireError, TypeError):
     """A dtype or device that deltawire doesn't carry."""
 
 
+def with_advice(error: DeltawireError, advice: str) -> DeltawireError:
+    """The same error, its message ending with what to do in the caller's words."""
+    return type(error)(f"{error}; {advice}", error.code, error.suspect)
+
+
 _BY_CODE = {
     "InvalidArgument": InvalidArgumentError,
     "UnknownCodec": InvalidArgumentError,

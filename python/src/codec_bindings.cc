@@ -33,10 +33,18 @@ std::string canonical_spec(std::string_view spec) {
   return value_or_raise(make_reducer(spec))->spec();
 }
 
-// Whether the codec of a spec, "codec" or "pattern(codec)", reads significance with its parameters.
-bool uses_significance(std::string_view spec) {
+// The codec of a spec, "codec" or "pattern(codec)", with its parameters.
+std::unique_ptr<const Codec> codec_of(std::string_view spec) {
   if (const std::size_t open = spec.rfind('('); open != std::string_view::npos) spec.remove_prefix(open + 1);
-  return value_or_raise(make_codec(spec.substr(0, spec.find(')'))))->info().significance;
+  return value_or_raise(make_codec(spec.substr(0, spec.find(')'))));
+}
+
+bool uses_significance(std::string_view spec) {
+  return codec_of(spec)->info().significance;
+}
+
+bool keeps_residual(std::string_view spec) {
+  return codec_of(spec)->info().error_feedback;
 }
 
 nb::bytes encode_array(const FloatsIn& values, const std::string& spec, std::uint64_t min_elements,
@@ -125,6 +133,8 @@ void bind_codecs(nb::module_& module) {
              "The reducer spec with pattern and every parameter spelled out. Raises on a bad spec.");
   module.def("uses_significance", &uses_significance, "spec"_a,
              "Whether the spec's codec, with its parameters, reads significance. Raises on a bad spec.");
+  module.def("keeps_residual", &keeps_residual, "spec"_a,
+             "Whether the spec's codec, with its parameters, has error feedback. Raises on a bad spec.");
   nb::class_<FileHeader>(module, "FileHeader", "The head of a .dw file.")
       .def_ro("spec", &FileHeader::codec_spec)
       .def_ro("shape", &FileHeader::shape)

@@ -91,12 +91,17 @@ void make_mesh(MeshOptions* self, int rank, const std::vector<Address>& endpoint
 }
 
 void make_reducer_options(ReducerOptions* self, std::uint64_t min_elements, std::string_view revert,
-                          int threads) {
+                          int threads, std::string_view nonfinite) {
   if (revert != "fold" && revert != "exact") {
     raise({ErrorCode::kInvalidArgument,
            "revert='" + std::string(revert) + "' is unknown; use 'fold' or 'exact'"});
   }
-  new (self) ReducerOptions{.policy = {min_elements},
+  if (nonfinite != "error" && nonfinite != "pass") {
+    raise({ErrorCode::kInvalidArgument,
+           "nonfinite='" + std::string(nonfinite) + "' is unknown; use 'error' or 'pass'"});
+  }
+  const NonFinite steps = nonfinite == "pass" ? NonFinite::kPass : NonFinite::kError;
+  new (self) ReducerOptions{.policy = {min_elements, steps},
                             .revert = revert == "exact" ? Revert::kExact : Revert::kFold,
                             .threads = threads};
 }
@@ -238,15 +243,17 @@ void bind_mesh(nb::module_& module) {
 void bind_reports(nb::module_& module) {
   nb::class_<ReducerOptions>(module, "ReducerOptions", "How residuals and small tensors are treated.")
       .def("__init__", &make_reducer_options, "min_elements"_a, "revert"_a, "threads"_a = 1,
+           "nonfinite"_a = "error",
            "Tensors below min_elements travel uncompressed; revert: 'fold' or 'exact'; threads: that code a "
-           "message.");
+           "message; nonfinite: 'error' or 'pass', of steps with NaN or infinities.");
   nb::class_<Step>(module, "Step", "Where in training a bucket stands.")
       .def(
           "__init__",
-          [](Step* self, std::uint64_t number, std::uint32_t bucket, bool last) {
-            new (self) Step{number, 0, bucket, last};
+          [](Step* self, std::uint64_t number, std::uint32_t bucket, bool last, float scale) {
+            new (self) Step{number, 0, bucket, last, scale};
           },
-          "number"_a, "bucket"_a, "last"_a);
+          "number"_a, "bucket"_a, "last"_a, "scale"_a = 1.0F,
+          "scale: how many times what they mean the tensors are (a loss scale); equal on all ranks.");
   nb::class_<Report>(module, "Report", "What one bucket cost on this rank; wall-clock seconds.")
       .def_ro("encode_seconds", &Report::encode_seconds)
       .def_ro("exchange_seconds", &Report::exchange_seconds, "Waiting for others.")
@@ -261,7 +268,9 @@ void bind_reports(nb::module_& module) {
             if (self.standing_step == kNoStep) return std::nullopt;
             return self.standing_step;
           },
-          "The last step that counts on every rank, perhaps this one; None before the first.");
+          "The last step that counts on every rank, perhaps this one; None before the first.")
+      .def_ro("finite", &Report::finite,
+              "Whether the step's means so far are; looked for with nonfinite='pass' alone.");
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ class ChannelImpl final : public Channel {
         raw_(std::move(raw)),
         options_(options),
         params_hash_(deltawire::params_hash(codec_->spec(), options.policy)),
+        state_hash_(deltawire::params_hash(codec_->spec(), Policy{options.policy.min_elements})),
         encoder_(codecs(), options_, residuals_) {}
 
   const Codec& codec() const noexcept override { return *codec_; }
@@ -67,6 +68,7 @@ class ChannelImpl final : public Channel {
   std::unique_ptr<const Codec> raw_;
   ChannelOptions options_;
   std::uint64_t params_hash_;
+  std::uint64_t state_hash_;  // without Policy::nonfinite, which says nothing about residuals
   ResidualStore residuals_;
   bool step_open_ = false;
   std::uint64_t step_ = 0;
@@ -231,13 +233,13 @@ std::span<const float> ChannelImpl::residual(std::string_view name, std::uint64_
 
 Result<std::vector<std::byte>> ChannelImpl::save() const {
   if (step_open_) return fail(ErrorCode::kState, "a step is open; commit or revert it before saving");
-  return save_residuals(residuals_, params_hash_);
+  return save_residuals(residuals_, state_hash_);
 }
 
 Status ChannelImpl::load(Bytes state) {
   if (step_open_) return fail(ErrorCode::kState, "a step is open; commit or revert it before loading");
   ResidualStore loaded;
-  if (Status status = load_residuals(state, params_hash_, loaded); !status) return status;
+  if (Status status = load_residuals(state, state_hash_, loaded); !status) return status;
   residuals_ = std::move(loaded);
   return {};
 }

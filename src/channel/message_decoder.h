@@ -27,8 +27,11 @@ struct PartCodecs {
   bool is_raw(std::uint64_t count) const noexcept { return count < policy.min_elements; }
   const Codec& of(std::uint64_t count) const noexcept { return is_raw(count) ? raw : codec; }
 
-  // Only what has a residual can be kept for later.
+  // Only what has a residual can be kept for later, and only what refuses NaN needs a word for it.
   bool may_be(SegmentState state, const Codec& part_codec) const noexcept {
+    if (state == SegmentState::kNotFinite) {
+      return policy.nonfinite == NonFinite::kPass && part_codec.info().finite_only;
+    }
     return state == SegmentState::kNothing && error_feedback && part_codec.info().error_feedback;
   }
 };

@@ -62,6 +62,12 @@ Result<ResidualStore::Entry*> PartEncoder::residual_for(const Named& part) {
   return residuals_.obtain(part.name, part.first, part.tensor.count);
 }
 
+bool PartEncoder::passes(const Named& part, const Error& error) const {
+  return (error.code == ErrorCode::kNotFinite || error.code == ErrorCode::kRange) &&
+         !part.tensor.has_keys() &&
+         codecs_.may_be(SegmentState::kNotFinite, codecs_.of(part.tensor.elements()));
+}
+
 Result<SentPart> PartEncoder::encode(const Named& part, float scale, const PartBuffer& buffer) {
   const std::uint64_t elements = part.tensor.elements();
   const Codec& codec = codecs_.of(elements);
@@ -80,7 +86,12 @@ Result<SentPart> PartEncoder::encode(const Named& part, float scale, const PartB
       return sent;
     }
     if (options_.revert == Revert::kExact) ResidualStore::save_for_step(**entry);
-    if (Status followed = ResidualStore::rescale(**entry, scale); !followed) return forward_error(followed);
+    const Status followed = ResidualStore::rescale(**entry, scale);
+    if (!followed && !passes(part, followed.error())) return forward_error(followed);
+    if (!followed) {
+      sent.state = SegmentState::kNotFinite;
+      return sent;
+    }
     residual = (*entry)->values;
   }
   TensorView view = as_encoded(part);
@@ -89,6 +100,10 @@ Result<SentPart> PartEncoder::encode(const Named& part, float scale, const PartB
     view.values = dense_.data();
   }
   const Result<EncodedPart> encoded = codec.encode(view, residual, buffer);
+  if (!encoded && passes(part, encoded.error())) {
+    sent.state = SegmentState::kNotFinite;
+    return sent;
+  }
   if (!encoded) return name_part(part, encoded.error());
   sent.encoded = PartView{buffer.payload.first(encoded->payload_bytes),
                           buffer.chunk_ends.first(encoded->chunks), encoded->scalar};

@@ -23,9 +23,9 @@ class PartEncoder {
   TensorView as_encoded(const Named& part) const;
 
   // Codes the part and updates its residual. A part of zeros that has a residual is not sent (kNothing), its
-  // residual not looked at. Errors: those of Codec::encode, naming the part, and the residual is as it was;
-  // kMismatch for a residual of another count.
-  // `scale` as in MessageId: the residual is brought to it first. kRange where it can't be.
+  // residual not looked at; one that the codec can't carry is kNotFinite where the policy lets it pass.
+  // Errors: those of Codec::encode, naming the part, and the residual is as it was; kMismatch for a residual
+  // of another count. `scale` as in MessageId: the residual is brought to it first. kRange where it can't be.
   Result<SentPart> encode(const Named& part, float scale, const PartBuffer& buffer);
 
   // What a folding revert would have left of a part, had it been encoded: residual + its finite elements.
@@ -36,6 +36,7 @@ class PartEncoder {
 
  private:
   bool has_residual(const Named& part) const;
+  bool passes(const Named& part, const Error& error) const;
   Result<ResidualStore::Entry*> residual_for(const Named& part);
   Status fill_dense(const TensorSlot& pairs);
 

@@ -13,21 +13,16 @@
 #include "base/crc32c.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
-#include "base/random.h"
+#include "channel/channel_testing.h"
 #include "deltawire/channel.h"
 #include "deltawire/frame.h"
 #include "wire/frame_layout.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using Values = std::vector<float>;
 
 constexpr std::uint64_t kFrameOfOneBareSegment = kFrameHeaderBytes + kSegmentBytes;
 
-const std::vector<std::string> kWithResidual{
-    "3lc",       "3lc:s=1.75",          "3lc:s=1.5,mode=paper",     "3lc:runs=off", "int8", "sbc",
-    "sbc:p=0.5", "fastsgd:residual=on", "fastsgd:b=1.5,residual=on"};
 const std::vector<std::string> kWithout{
     "fp32", "bf16", "gcomp", "gcomp:cut=18", "gcomp:lossless=on", "fastsgd", "fastsgd:tau=64"};
 
@@ -49,51 +44,6 @@ class Mode {
  private:
   std::uint64_t before_;
 };
-
-std::unique_ptr<Channel> channel(std::string_view spec, Revert revert = Revert::kFold,
-                                 std::uint64_t min_elements = 0) {
-  auto made = make_channel(spec, {.policy = {min_elements}, .revert = revert});
-  EXPECT_TRUE(made) << made.error().message;
-  return std::move(*made);
-}
-
-Named named(std::string_view name, Values& values) {
-  return {name, {values.data(), values.size(), DType::kF32}, 0};
-}
-
-std::vector<std::byte> join(std::span<const Bytes> pieces) {
-  std::vector<std::byte> all;
-  for (const Bytes piece : pieces) all.insert(all.end(), piece.begin(), piece.end());
-  return all;
-}
-
-MessageId step_id(std::uint64_t step) {
-  return {step, 0, 0, 1, 0};
-}
-
-// Numbers of every size down to subnormals; a few zeros.
-Values numbers(std::size_t count, std::uint64_t seed) {
-  CounterRng rng(seed);
-  Values values(count);
-  for (float& value : values) {
-    const double u = rng.next_uniform() - 0.5;
-    const double size = rng.next_uniform();
-    value = static_cast<float>(size < 0.1 ? 0.0 : size < 0.4 ? u * 1e-38 : u * u * u);
-  }
-  return values;
-}
-
-Values copy(std::span<const float> values) {
-  return {values.begin(), values.end()};
-}
-
-bool same_bits(std::span<const float> a, std::span<const float> b) {
-  if (a.size() != b.size()) return false;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i])) return false;
-  }
-  return true;
-}
 
 float last_place(float value) {
   const float size = std::fabs(value);
@@ -318,105 +268,6 @@ TEST(ResidualRules, TheCallersModeChangesNoBitOfAFold) {
   }
 }
 
-// A scale that changes from step to step changes nothing but the unit: every message of the scaled run,
-// divided by its scale, has the values of the unscaled one.
-TEST(ResidualRules, FollowTheScale) {
-  for (const std::string& spec : kWithResidual) {
-    const auto plain = channel(spec);
-    const auto scaled = channel(spec);
-    const Values scales{1024.0F, 512.0F, 512.0F, 4096.0F, 0.25F, 0x1p20F};
-    for (std::uint64_t step = 0; step < scales.size(); ++step) {
-      const float scale = scales[step];
-      Values values = numbers(4000, step);
-      // No bit may be lost below: that is what the documentation excepts.
-      for (float& value : values) value = std::fabs(value) < 1e-20F ? 0.0F : value;
-      Values larger = values;
-      for (float& value : larger) value *= scale;
-      const Named a = named("w", values);
-      const Named b = named("w", larger);
-      const MessageId id = step_id(step);
-      MessageId scaled_id = id;
-      scaled_id.scale = scale;
-      const auto first = join(*plain->encode(std::span(&a, 1), id));
-      const auto second = join(*scaled->encode(std::span(&b, 1), scaled_id));
-      ASSERT_TRUE(plain->decode(first, std::span(&a, 1), id, Into::kOverwrite, 1.0F));
-      ASSERT_TRUE(scaled->decode(second, std::span(&b, 1), scaled_id, Into::kOverwrite, 1.0F));
-      for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], larger[i] / scale) << spec;
-      const bool reverts = step == 3;
-      reverts ? plain->revert() : plain->commit();
-      reverts ? scaled->revert() : scaled->commit();
-      const auto left = plain->residual("w", 0);
-      const auto scaled_left = scaled->residual("w", 0);
-      for (std::size_t i = 0; i < left.size(); ++i) ASSERT_EQ(left[i], scaled_left[i] / scale) << spec;
-    }
-  }
-}
-
-TEST(ResidualRules, AnExactRevertTakesTheScaleBackToo) {
-  const auto sender = channel("3lc", Revert::kExact);
-  Values values = numbers(3000, 1);
-  const Named part = named("w", values);
-  MessageId id = step_id(0);
-  id.scale = 65536.0F;
-  ASSERT_TRUE(sender->encode(std::span(&part, 1), id));
-  sender->commit();
-  const auto before = *sender->save();
-  id.step = 1;
-  id.scale = 0x1p-120F;  // what this loses below must come back
-  ASSERT_TRUE(sender->encode(std::span(&part, 1), id));
-  sender->revert();
-  EXPECT_EQ(before, *sender->save());
-  const auto other = channel("3lc", Revert::kExact);
-  ASSERT_TRUE(other->load(before));
-  id.scale = 32768.0F;
-  EXPECT_EQ(join(*sender->encode(std::span(&part, 1), id)), join(*other->encode(std::span(&part, 1), id)));
-}
-
-TEST(ResidualRules, AScaleOutOfRangeIsRefused) {
-  const auto sender = channel("3lc");
-  Values values = numbers(3000, 1);
-  const Named part = named("w", values);
-  MessageId id = step_id(0);
-  for (const float scale :
-       {0.0F, -1.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-    id.scale = scale;
-    EXPECT_EQ(sender->encode(std::span(&part, 1), id).error().code, ErrorCode::kInvalidArgument);
-  }
-  id.scale = 0x1p-140F;
-  ASSERT_TRUE(sender->encode(std::span(&part, 1), id));
-  sender->commit();
-  const Values before = copy(sender->residual("w", 0));
-  id.step = 1;
-  id.scale = 0x1p127F;
-  const auto refused = sender->encode(std::span(&part, 1), id);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kRange);
-  EXPECT_NE(refused.error().message.find("'w'"), std::string::npos) << refused.error().message;
-  sender->revert();
-  EXPECT_TRUE(same_bits(before, sender->residual("w", 0)));
-}
-
-TEST(ResidualRules, AnotherScaleIsNamed) {
-  const auto sender = channel("3lc");
-  Values values = numbers(3000, 1);
-  const Named part = named("w", values);
-  MessageId id = step_id(0);
-  for (const float sent : {1.0F, 32768.0F, 3.0F}) {
-    id.scale = sent;
-    const auto message = join(*sender->encode(std::span(&part, 1), id));
-    sender->commit();
-    id.scale = 65536.0F;
-    const Status status = sender->decode(message, std::span(&part, 1), id, Into::kOverwrite, 1.0F);
-    ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().code, ErrorCode::kMismatch);
-    EXPECT_NE(status.error().message.find("scale"), std::string::npos) << status.error().message;
-    if (sent == 3.0F) continue;  // only powers of two are found in a hash
-    EXPECT_NE(status.error().message.find(sent == 1.0F ? "scale 1," : "32768"), std::string::npos)
-        << status.error().message;
-    EXPECT_NE(status.error().message.find("65536"), std::string::npos) << status.error().message;
-  }
-}
-
 TEST(ResidualRules, AnExactRevertAfterAFailedEncodeRestoresEveryBit) {
   for (const std::string& spec : kWithResidual) {
     const auto sender = channel(spec, Revert::kExact);
@@ -434,4 +285,4 @@ TEST(ResidualRules, AnExactRevertAfterAFailedEncodeRestoresEveryBit) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -74,8 +74,7 @@ Error not_finite_error(std::string_view codec, const float* in, const float* res
       message += " is " + number_text(x) + " once the residual " + number_text(residual[i]) +
                  " is added to the input " + number_text(in[i]);
     }
-    return Error{ErrorCode::kNotFinite,
-                 message + ": " + std::string(codec) + " carries finite values only, skip or mend the step",
+    return Error{ErrorCode::kNotFinite, message + ": " + std::string(codec) + " carries finite values only",
                  kNoSuspect};
   }
   return Error{ErrorCode::kNotFinite, "an element is not finite", kNoSuspect};

@@ -1,5 +1,7 @@
 #include "reduce/bucket_exchange.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -37,6 +39,23 @@ std::uint64_t BucketExchange::digest(std::uint64_t seed) const {
   return digest64(std::as_bytes(std::span(staged_)), seed);
 }
 
+bool all_finite(std::span<const float> values) noexcept {
+  constexpr std::uint32_t kExponent = 0x7F800000;
+  constexpr std::size_t kBlock = 4096;
+  for (; !values.empty(); values = values.subspan(std::min(kBlock, values.size()))) {
+    std::uint32_t found = 0;
+    for (const float value : values.first(std::min(kBlock, values.size()))) {
+      found |= (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent ? 1U : 0U;
+    }
+    if (found != 0) return false;
+  }
+  return true;
+}
+
+bool BucketExchange::finite() const {
+  return all_finite(staged_);
+}
+
 void BucketExchange::publish() {
   std::uint64_t at = 0;
   for (const Named& tensor : tensors_) {
@@ -58,8 +77,9 @@ void BucketExchange::drain() {
 }
 
 MessageId BucketExchange::message_id(int encoder, std::uint16_t slice) const {
-  return MessageId{step_.number, step_.epoch, static_cast<std::uint16_t>(encoder),
-                   static_cast<std::uint16_t>(world()), slice, step_.scale};
+  return MessageId{
+      step_.number, step_.epoch, static_cast<std::uint16_t>(encoder), static_cast<std::uint16_t>(world()),
+      slice,        step_.scale};
 }
 
 Incoming& BucketExchange::incoming(std::size_t index) {
@@ -96,7 +116,11 @@ Bytes BucketExchange::join(std::span<const Bytes> pieces) {
 Result<std::span<const Bytes>> BucketExchange::encode(Channel& channel, std::span<const Named> parts,
                                                       std::uint16_t slice) {
   const Stopwatch timer(report_.encode_seconds);
-  return channel.encode(parts, message_id(rank(), slice));
+  auto pieces = channel.encode(parts, message_id(rank(), slice));
+  if (!pieces && pieces.error().code == ErrorCode::kNotFinite) {
+    pieces.error().message += "; mend the input, or let such steps pass (nonfinite)";
+  }
+  return pieces;
 }
 
 tl::unexpected<Error> BucketExchange::blame(int sender, const Error& error) {

@@ -71,6 +71,9 @@ struct Progress {
 // tensor in the caller's or another place.
 Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void* values);
 
+// Whether none of them is NaN or infinite.
+bool all_finite(std::span<const float> values) noexcept;
+
 class BucketExchange {
  public:
   virtual ~BucketExchange() = default;
@@ -86,6 +89,9 @@ class BucketExchange {
 
   // The step's digest goes on over the bucket's means.
   virtual std::uint64_t digest(std::uint64_t seed) const;
+
+  // Whether all of the bucket's means are.
+  virtual bool finite() const;
 
   // Gives the staged means to the caller.
   virtual void publish();

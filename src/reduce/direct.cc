@@ -166,8 +166,8 @@ Result<Progress> DirectExchange::move() {
 
 class DirectReducer final : public PatternReducer {
  public:
-  DirectReducer(std::vector<std::unique_ptr<Channel>> channels, int threads)
-      : PatternReducer({"direct", "DWDIRECT"}, std::move(channels), threads) {}
+  DirectReducer(std::vector<std::unique_ptr<Channel>> channels, const ReducerOptions& options)
+      : PatternReducer({"direct", "DWDIRECT"}, std::move(channels), options) {}
 
   Status mask_sent(std::string_view name, std::span<float> momentum) const override {
     if (world() == 0) return fail(ErrorCode::kState, "no step has been committed yet");
@@ -193,7 +193,7 @@ Result<std::unique_ptr<Reducer>> make_direct_reducer(std::string_view codec_spec
   // the owner's residual is taken back exactly; it is only 1/N of the model.
   auto channels = make_channels(codec_spec, options, {options.revert, Revert::kExact});
   if (!channels) return forward_error(channels);
-  return std::make_unique<DirectReducer>(std::move(*channels), options.threads);
+  return std::make_unique<DirectReducer>(std::move(*channels), options);
 }
 
 }  // namespace deltawire

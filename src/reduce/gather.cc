@@ -5,6 +5,7 @@
 //
 //   start: post all receives, encode, send to all
 //   move:  decode one rank's message
+#include <algorithm>
 #include <utility>
 
 #include "reduce/merge_pairs.h"
@@ -26,6 +27,7 @@ class GatherExchange final : public BucketExchange {
   Status start() override;
   Result<Progress> move() override;
   std::uint64_t digest(std::uint64_t seed) const override;
+  bool finite() const override;
   void publish() override;
 
  private:
@@ -116,6 +118,12 @@ std::uint64_t GatherExchange::digest(std::uint64_t seed) const {
   return seed;
 }
 
+bool GatherExchange::finite() const {
+  if (means_ == nullptr) return BucketExchange::finite();
+  const auto& sums = sums_.sums();
+  return std::all_of(sums.begin(), sums.end(), [](const Pairs& sum) { return all_finite(sum.values); });
+}
+
 void GatherExchange::publish() {
   if (means_ == nullptr) {
     BucketExchange::publish();
@@ -126,8 +134,8 @@ void GatherExchange::publish() {
 
 class GatherReducer final : public PatternReducer {
  public:
-  GatherReducer(std::vector<std::unique_ptr<Channel>> channels, int threads)
-      : PatternReducer({"gather", "DWGATHER"}, std::move(channels), threads) {}
+  GatherReducer(std::vector<std::unique_ptr<Channel>> channels, const ReducerOptions& options)
+      : PatternReducer({"gather", "DWGATHER"}, std::move(channels), options) {}
 
   Status mask_sent(std::string_view name, std::span<float> momentum) const override {
     return channel(0).mask_sent(name, 0, momentum);
@@ -176,7 +184,7 @@ Result<std::unique_ptr<Reducer>> make_gather_reducer(std::string_view codec_spec
                                                      const ReducerOptions& options) {
   auto channels = make_channels(codec_spec, options, {options.revert});
   if (!channels) return forward_error(channels);
-  return std::make_unique<GatherReducer>(std::move(*channels), options.threads);
+  return std::make_unique<GatherReducer>(std::move(*channels), options);
 }
 
 }  // namespace deltawire

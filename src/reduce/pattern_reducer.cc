@@ -138,6 +138,8 @@ Result<Report> PatternReducer::finish() {
   BucketExchange& bucket = *buckets_.front();
   digest_ = bucket.digest(digest_);
   bucket.report().digest = digest_;
+  if (passes_nonfinite_) finite_ = finite_ && bucket.finite();
+  bucket.report().finite = finite_;
   const bool last = bucket.step().last;
   if (last) {
     if (Status s = vote_and_collect(bucket); !s) return give_up(bucket.transport(), s.error());
@@ -148,8 +150,10 @@ Result<Report> PatternReducer::finish() {
   finished_.push_back(std::move(buckets_.front()));
   buckets_.pop_front();
   if (last) {
-    for (const auto& channel : channels_) channel->commit();
+    // Such a step is handed over, but has not been: with NonFinite::kPass channels revert exactly.
+    for (const auto& channel : channels_) finite_ ? channel->commit() : channel->revert();
     digest_ = 0;
+    finite_ = true;
     for (auto& done : finished_) spare_.push_back(std::move(done));
     finished_.clear();
   }
@@ -170,6 +174,7 @@ tl::unexpected<Error> PatternReducer::give_up(Transport& transport, Error error)
 void PatternReducer::revert() noexcept {
   for (const auto& channel : channels_) channel->revert();
   digest_ = 0;
+  finite_ = true;
   buckets_.clear();
   finished_.clear();
 }
@@ -211,8 +216,9 @@ Result<std::vector<std::unique_ptr<Channel>>> make_channels(std::string_view cod
                                                             const ReducerOptions& options,
                                                             std::initializer_list<Revert> reverts) {
   std::vector<std::unique_ptr<Channel>> channels;
+  const bool exact = options.policy.nonfinite == NonFinite::kPass;
   for (const Revert revert : reverts) {
-    auto made = make_channel(codec_spec, ChannelOptions{options.policy, revert});
+    auto made = make_channel(codec_spec, ChannelOptions{options.policy, exact ? Revert::kExact : revert});
     if (!made) return forward_error(made);
     channels.push_back(std::move(*made));
   }

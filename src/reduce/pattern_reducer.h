@@ -31,11 +31,13 @@ class PatternReducer : public Reducer {
   Status load(Bytes state) override;
 
  protected:
-  // One or two channels, all of one codec; threads as in ReducerOptions.
-  PatternReducer(PatternInfo info, std::vector<std::unique_ptr<Channel>> channels, int threads)
+  // One or two channels, all of one codec.
+  PatternReducer(PatternInfo info, std::vector<std::unique_ptr<Channel>> channels,
+                 const ReducerOptions& options)
       : info_(info),
+        passes_nonfinite_(options.policy.nonfinite == NonFinite::kPass),
         channels_(std::move(channels)),
-        workers_(threads > 1 ? std::make_unique<Workers>(threads) : nullptr) {}
+        workers_(options.threads > 1 ? std::make_unique<Workers>(options.threads) : nullptr) {}
 
   virtual std::unique_ptr<BucketExchange> make_bucket() = 0;
   // A new one, or one of an earlier step with its memory.
@@ -58,6 +60,7 @@ class PatternReducer : public Reducer {
   Status vote_and_collect(BucketExchange& last);
 
   PatternInfo info_;
+  bool passes_nonfinite_;
   std::vector<std::unique_ptr<Channel>> channels_;
   std::unique_ptr<Workers> workers_;                       // null: one thread
   std::deque<std::unique_ptr<BucketExchange>> buckets_;    // in flight, oldest first
@@ -65,6 +68,7 @@ class PatternReducer : public Reducer {
   std::vector<std::unique_ptr<BucketExchange>> spare_;
   std::vector<Handle> awaited_;  // what the buckets in flight wait for, the oldest first
   std::uint64_t digest_ = 0;
+  bool finite_ = true;  // the open step's means so far
   int world_ = 0;
   int rank_ = 0;
 };

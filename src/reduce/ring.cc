@@ -234,8 +234,7 @@ Result<Progress> RingExchange::move() {
 class RingReducer final : public PatternReducer {
  public:
   RingReducer(std::vector<std::unique_ptr<Channel>> channels, const ReducerOptions& options)
-      : PatternReducer({"ring", "DWRING\r\n"}, std::move(channels), options.threads),
-        pipeline_(options.pipeline) {}
+      : PatternReducer({"ring", "DWRING\r\n"}, std::move(channels), options), pipeline_(options.pipeline) {}
 
   Status mask_sent(std::string_view, std::span<float>) const override {
     return fail(ErrorCode::kInvalidArgument,

@@ -248,6 +248,7 @@ TEST(Frame, RandomBytesAreSafe) {
 TEST(Hashes, ParamsHashDependsOnSpecAndPolicy) {
   EXPECT_NE(params_hash("fp32", Policy{256}), params_hash("fp32", Policy{0}));
   EXPECT_NE(params_hash("fp32", Policy{256}), params_hash("bf16", Policy{256}));
+  EXPECT_NE(params_hash("fp32", Policy{256}), params_hash("fp32", Policy{256, NonFinite::kPass}));
 }
 
 TEST(Hashes, SpecHashDependsOnEverythingButTheValues) {

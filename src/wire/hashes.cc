@@ -14,7 +14,8 @@
 namespace deltawire {
 
 std::uint64_t params_hash(std::string_view canonical_codec_spec, const Policy& policy) {
-  const std::string text = std::string(canonical_codec_spec) + ";min=" + std::to_string(policy.min_elements);
+  std::string text = std::string(canonical_codec_spec) + ";min=" + std::to_string(policy.min_elements);
+  if (policy.nonfinite == NonFinite::kPass) text += ";nonfinite=pass";
   return XXH64(text.data(), text.size(), 0);
 }
 

@@ -11,7 +11,8 @@
 
 namespace deltawire {
 
-// XXH64 (seed 0) of the text "<canonical codec spec>;min=<min_elements>".
+// XXH64 (seed 0) of the text "<canonical codec spec>;min=<min_elements>", with ";nonfinite=pass" after it
+// where non-finite steps pass.
 std::uint64_t params_hash(std::string_view canonical_codec_spec, const Policy& policy);
 
 // XXH64 (seed 0) over the parts in order, each as: u32 length of the name, the name's bytes, u64 first,

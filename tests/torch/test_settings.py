@@ -36,6 +36,11 @@ def errors_of(*settings):
         (("3lc:s=1.5", {}), ("s=1.5", "s=1.75")),
         (("bf16", {}), ("bf16", "3lc")),
         (("3lc:s=1.75", {"min_elements": 7}), ("min_elements=7", "min_elements=256")),
+        (("3lc:s=1.75", {"nonfinite": "pass"}), ("nonfinite=pass", "nonfinite=error")),
+        (
+            ("3lc:s=1.75", {"scaler": float, "nonfinite": "error"}),
+            ("scaler=given", "scaler=none"),
+        ),
     ],
 )
 def test_another_ranks_settings_are_named_by_all(other, texts):
@@ -63,6 +68,8 @@ def test_a_spec_that_is_wrong_everywhere():
         (("fp32", {"min_elements": -1}), "min_elements"),
         (("fp32", {"link": 100}), "LinkShape"),
         (("fp32", {"threads": 0}), "threads"),
+        (("fp32", {"nonfinite": "skip"}), "skip"),
+        (("fp32", {"scaler": 1024.0}), "GradScaler"),
     ],
 )
 def test_a_rank_that_cant_register_tells_the_others(bad, says):

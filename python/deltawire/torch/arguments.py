@@ -12,8 +12,10 @@ from deltawire.errors import DTypeError, make_error
 _SECRET_BYTES = 16
 
 
-def reducer_options(min_elements: int, revert: str, threads: int) -> _core.ReducerOptions:
-    """How residuals and small tensors are treated, and by how many threads; raises
+def reducer_options(
+    min_elements: int, revert: str, threads: int, nonfinite: str = "error"
+) -> _core.ReducerOptions:
+    """How residuals, small tensors and overflows are treated, and by how many threads; raises
     InvalidArgumentError.
     """
     if not isinstance(min_elements, int) or isinstance(min_elements, bool) or min_elements < 0:
@@ -21,7 +23,7 @@ def reducer_options(min_elements: int, revert: str, threads: int) -> _core.Reduc
             "InvalidArgument", f"min_elements={min_elements!r} must be a whole number, 0 or more"
         )
     check_positive("threads", threads)
-    return _core.ReducerOptions(min_elements, str(revert), threads)
+    return _core.ReducerOptions(min_elements, str(revert), threads, str(nonfinite))
 
 
 def check_link(link: _core.LinkShape | None) -> None:

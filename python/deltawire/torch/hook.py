@@ -6,15 +6,20 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, make_error, with_advice
 from deltawire.torch import checkpoint, interrupt
 from deltawire.torch.copied import CopiedSession
 from deltawire.torch.exchanged import Exchanged
 from deltawire.torch.ledger import Ledger
+from deltawire.torch.loss_scale import LossScale
 from deltawire.torch.participant import Participant
 from deltawire.torch.significance import SignificanceSource
 
 _STATE_VERSION = 1
+_NOT_FINITE = (
+    'with register(..., scaler=the GradScaler) or nonfinite="pass" such a step comes out as NaN on '
+    "every rank, for you to skip, and leaves no trace"
+)
 
 
 class Hook(Participant):
@@ -47,12 +52,15 @@ class Hook(Participant):
         place: tuple[int, int],
         timeout_ms: int,
         source: SignificanceSource | None = None,
+        loss_scale: LossScale | None = None,
     ) -> None:
         self.rank, self.world_size = place
         self.spec = session.spec
         self._session = session
         self._exchanged = exchanged  # names: residuals survive every rebuild of buckets
         self._source = source  # of what the optimizer can see; None: nothing may be cut by it
+        self._loss_scale = loss_scale or LossScale(None, session.spec)
+        self._scale = 1.0  # of the step under way
         self._ledger = Ledger(self.rank)
         self._step = 0
         self._next_bucket = 0
@@ -116,7 +124,9 @@ class Hook(Participant):
         if isinstance(self._session, CopiedSession):
             raise self._session.error()
         last = bucket.is_last()
-        step = _core.Step(self._step, bucket.index(), last)
+        if bucket.index() == 0:
+            self._scale = self._loss_scale.now()
+        step = _core.Step(self._step, bucket.index(), last, self._scale)
         self._next_bucket = 0 if last else bucket.index() + 1
         self._step += last
         tensors = [
@@ -133,6 +143,8 @@ class Hook(Participant):
             try:
                 if source is not None:
                     source.give_back(index, memory)
+                if error is not None and error.code == "NotFinite":
+                    error = with_advice(error, _NOT_FINITE)
                 if error is None:
                     ledger.add(report, last)
                 else:

@@ -31,6 +31,7 @@ class Ledger:
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.steps = 0
+        self.nonfinite_steps = 0
         self.last_error: DeltawireError | None = None
         self.records: collections.deque[dict] = collections.deque(maxlen=RECORDED_STEPS)
         self._lock = threading.Lock()
@@ -52,8 +53,9 @@ class Ledger:
             if last:
                 for key in _SUMMED:
                     self._totals[key] += step[key]
-                self.records.append(_record(step, report.digest) | (also or {}))
+                self.records.append(_record(step, report.digest, report.finite) | (also or {}))
                 self.steps += 1
+                self.nonfinite_steps += not report.finite
                 self._open = dict.fromkeys(_SUMMED, 0)
 
     def fail(self, error: DeltawireError) -> None:
@@ -67,14 +69,15 @@ class Ledger:
     def metrics(self) -> dict:
         """The last finished step's record, and totals over all steps as `total_...`."""
         with self._lock:
-            last = self.records[-1] if self.records else _record(dict.fromkeys(_SUMMED, 0), None)
+            last = self.records[-1] if self.records else _record(dict.fromkeys(_SUMMED, 0))
             totals = {**self._totals, "ratio": _ratio(self._totals)}
             prefixed = {f"total_{key}": value for key, value in totals.items()}
-            return {"steps": self.steps, **last, **prefixed}
+            counts = {"steps": self.steps, "nonfinite_steps": self.nonfinite_steps}
+            return {**counts, **last, **prefixed}
 
 
-def _record(sums: dict, digest: int | None) -> dict:
-    return {**sums, "ratio": _ratio(sums), "digest": digest}
+def _record(sums: dict, digest: int | None = None, finite: bool = True) -> dict:
+    return {**sums, "ratio": _ratio(sums), "digest": digest, "finite": finite}
 
 
 def _ratio(sums: dict) -> float | None:

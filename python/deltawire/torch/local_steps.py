@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, make_error, with_advice
 from deltawire.torch import arguments, bootstrap, checkpoint, interrupt, wrappers
 from deltawire.torch.ledger import Ledger
 from deltawire.torch.momentum import DEFAULT_MOMENTUM, Momentum
@@ -21,6 +21,7 @@ from deltawire.torch.weights import Weights, broadcast_model, layout_digest, val
 
 _STATE_VERSION = 1
 _BUCKET_BYTES = 25 << 20
+_NOT_FINITE = "LocalSteps lets none pass: skip local steps whose gradients are not finite"
 
 Steps = int | Callable[[int], int]
 
@@ -79,6 +80,11 @@ class LocalSteps(Participant):
         spec: canonical, e.g. "gather(sbc:p=0.01)".
         round: rounds finished.
         local_steps: steps taken since the last round.
+
+    Changes of weights have no loss scale, so that there is no scaler= here. A change that isn't
+    finite fails the round ("NotFinite") with codecs that carry finite values only, on every rank: a
+    rank whose weights are NaN has nothing that could be averaged. Skip local steps whose gradients
+    aren't finite; `GradScaler.unscale_` and `clip_grad_norm_` tell.
 
     A failed round raises the typed DeltawireError from `step` or `exchange`, on every rank. The
     parameters then have the values of this rank's local steps, and residuals and reference are
@@ -343,6 +349,8 @@ class _Round:
                 also = {"local_steps": self._local_steps}
                 self._ledger.add(report, self._left == 0, also)
             else:
+                if error.code == "NotFinite":
+                    error = with_advice(error, _NOT_FINITE)
                 self._error = self._error or error
         finally:  # without it nobody would ever end the wait
             if self._left == 0:

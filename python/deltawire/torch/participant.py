@@ -43,14 +43,15 @@ class Participant:
         - ratio: raw_bytes / bytes_sent, how many times smaller; None where nothing was sent (one
           rank alone). A round counts once, however many local steps it stands for;
         - digest: an int, of the step's means, equal on all ranks;
+        - finite: False for a step that came out as NaN and left no trace (nonfinite="pass");
         - of a round local_steps, too.
         """
         return list(self._ledger.records)
 
     def metrics(self) -> dict:
         """The last step's record (see `step_records`), the same keys summed over all steps as
-        `total_...` (`total_ratio`: the sums' ratio), `steps` (of `LocalSteps`: rounds), and the
-        links' `traffic_bytes_sent` and `traffic_bytes_received` (transport headers and control
+        `total_...` (`total_ratio`: the sums' ratio), `steps` (of `LocalSteps`: rounds), of
+        these `nonfinite_steps`, and the links' `traffic_bytes_sent` and `traffic_bytes_received` (transport headers and control
         messages included)."""
         sent, received = self._session.traffic()
         traffic = {"traffic_bytes_sent": sent, "traffic_bytes_received": received}

@@ -13,6 +13,7 @@ from deltawire.torch import arguments, bootstrap, wrappers
 from deltawire.torch.copied import forget_copied_hooks
 from deltawire.torch.exchanged import Exchanged
 from deltawire.torch.hook import Hook
+from deltawire.torch.loss_scale import LossScale, Scaler
 from deltawire.torch.significance import SignificanceSource
 
 logger = logging.getLogger("deltawire")
@@ -32,6 +33,8 @@ def register(
     link: _core.LinkShape | None = None,
     revert: str = "fold",
     threads: int = 1,
+    scaler: Scaler | None = None,
+    nonfinite: str | None = None,
 ) -> Hook:
     """Makes a DDP model exchange its gradients through deltawire; called once on every rank.
 
@@ -55,6 +58,11 @@ def register(
         revert: of a step that fails, "fold" (its gradient stays in the residual) or "exact" (the
             residual goes back to what it was; costs a second buffer).
         threads: that code this rank's messages, 1 to 64; "gcomp" makes use of more than one.
+        scaler: this model's torch.amp.GradScaler, or a function that returns the loss scale, which
+            residuals follow (see `LossScale`). On all ranks or none.
+        nonfinite: NaN or infinities on a rank end the exchange ("error", the default) or come out
+            as NaN on every rank and leave no trace ("pass", the default with scaler=), for the
+            scaler or you to skip; it reverts exactly, whatever `revert` says. Equal on all ranks.
 
     Returns:
         The hook: metrics, state for checkpoints, the typed error when training fails, close().
@@ -74,13 +82,16 @@ def register(
     with bootstrap.Meeting(group) as meeting:
         exchanged = Exchanged(ddp_model)
         timeout_ms = arguments.timeout_in_ms(timeout)
-        options = arguments.reducer_options(min_elements, revert, threads)
+        nonfinite = nonfinite or ("error" if scaler is None else "pass")
+        options = arguments.reducer_options(min_elements, revert, threads, nonfinite)
+        loss_scale = LossScale(scaler, spec)
         source = _significance_source(optimizer, spec, exchanged.names)
         arguments.check_link(link)
         meeting.settings = _settings_text(spec, min_elements, meeting.place[1], source)
+        meeting.settings += f" nonfinite={nonfinite} {loss_scale.setting}"
         meeting.listen(interface, port, connect_timeout, token)
     session = meeting.connect(spec, options, link)
-    return _attach(Hook(session, exchanged, meeting.place, timeout_ms, source), ddp_model)
+    return _attach(Hook(session, exchanged, meeting.place, timeout_ms, source, loss_scale), ddp_model)
 
 
 def _settings_text(

@@ -56,8 +56,7 @@ Error not_finite(const Input& input) {
   while (i + 1 < input.count && std::isfinite(input.in[i])) ++i;
   return Error{ErrorCode::kNotFinite,
                "the value at index " + std::to_string(i) + " (key " + std::to_string(input.keys[i]) +
-                   ") is " + number_text(input.in[i]) +
-                   ": fastsgd carries finite values only, skip or mend the step",
+                   ") is " + number_text(input.in[i]) + ": fastsgd carries finite values only",
                kNoSuspect};
 }
 

@@ -1,0 +1,68 @@
+"""The scale of a loss: how many times what they mean gradients are, which residuals follow."""
+
+import gc
+import logging
+import math
+from collections.abc import Callable
+
+import torch
+
+from deltawire import _core
+from deltawire.errors import DTypeError, make_error
+
+logger = logging.getLogger("deltawire")
+
+Scaler = torch.amp.GradScaler | Callable[[], float]
+
+
+class LossScale:
+    """What a rank knows of its loss scale, asked for once a step, at its first bucket. It must be
+    equal on all ranks. What waits in residuals is multiplied by new / old: powers of two, which
+    GradScaler uses by default, lose nothing but what leaves float32's range.
+
+    Without a scaler the scale is taken to be constant, which does no harm where it is. A hook can't
+    see what a loss was multiplied with; it warns of a GradScaler that it finds enabled, no more.
+    """
+
+    def __init__(self, scaler: Scaler | None, spec: str) -> None:
+        read = getattr(scaler, "get_scale", scaler)
+        if read is not None and not callable(read):
+            raise DTypeError(
+                f"scaler must be a torch.amp.GradScaler or a function that returns the loss scale, "
+                f"not {type(scaler).__name__}",
+                "InvalidArgument",
+            )
+        self._read = read
+        self._unknown = read is None and _core.keeps_residual(spec)
+
+    @property
+    def setting(self) -> str:
+        """What must be equal on all ranks."""
+        return f"scaler={'none' if self._read is None else 'given'}"
+
+    def now(self) -> float:
+        """The scale of the gradients of the backward pass under way; raises InvalidArgumentError
+        for anything but a number above 0."""
+        if self._read is None:
+            if self._unknown:
+                self._unknown = False
+                _warn_of_scalers()
+            return 1.0
+        scale = float(self._read())
+        if not (scale > 0 and math.isfinite(scale)):
+            raise make_error(
+                "InvalidArgument", f"the scaler's scale is {scale}; it must be finite and above 0"
+            )
+        return scale
+
+
+def _warn_of_scalers() -> None:
+    """A hook can't see that a loss was scaled, but an enabled GradScaler is a strong hint."""
+    for thing in gc.get_objects():
+        if issubclass(type(thing), torch.amp.GradScaler) and thing.is_enabled():
+            logger.warning(
+                "a GradScaler is enabled, but register was given no scaler=: what waits in "
+                "residuals would keep the scale of its step, and a step that overflows is an "
+                "error; pass scaler= if this model's loss is scaled"
+            )
+            return

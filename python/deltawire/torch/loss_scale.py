@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from deltawire import _core
-from deltawire.errors import DTypeError, make_error
+from deltawire.errors import make_error
 
 logger = logging.getLogger("deltawire")
 
@@ -25,12 +25,12 @@ class LossScale:
     """
 
     def __init__(self, scaler: Scaler | None, spec: str) -> None:
+        """Raises TypeError for anything but a scaler, a function or None."""
         read = getattr(scaler, "get_scale", scaler)
         if read is not None and not callable(read):
-            raise DTypeError(
-                f"scaler must be a torch.amp.GradScaler or a function that returns the loss scale, "
-                f"not {type(scaler).__name__}",
-                "InvalidArgument",
+            raise TypeError(
+                "scaler must be a torch.amp.GradScaler or a function that returns the loss scale, "
+                f"not {type(scaler).__name__}"
             )
         self._read = read
         self._unknown = read is None and _core.keeps_residual(spec)

@@ -68,14 +68,12 @@ def register(
         The hook: metrics, state for checkpoints, the typed error when training fails, close().
 
     Raises:
-        DTypeError (a TypeError): not a DDP model, or parameters or an optimizer that can't be used.
+        TypeError, DTypeError: not a DDP model; parameters, optimizer or scaler that can't be used.
         InvalidArgumentError (a ValueError): world size 1, bad spec or setting, a model that has a
             communication hook already (a copy of a registered one may be registered), a parameter
             that was replaced since DDP was made, an optimizer for a codec that makes no use of it.
         DeltawireError: alike on every rank: "Mismatch" (a rank with other settings), "Aborted" (a
-            rank could not register), "Timeout" (ranks don't connect), "Unauthorized" (a rank with
-            another token).
-
+            rank could not register), "Timeout" (ranks don't connect).
     The one collective on the model's process group waits under that group's timeout.
     """
     group = _check_model(ddp_model)
@@ -87,8 +85,8 @@ def register(
         loss_scale = LossScale(scaler, spec)
         source = _significance_source(optimizer, spec, exchanged.names)
         arguments.check_link(link)
-        meeting.settings = _settings_text(spec, min_elements, meeting.place[1], source)
-        meeting.settings += f" nonfinite={nonfinite} {loss_scale.setting}"
+        settings = _settings_text(spec, min_elements, meeting.place[1], source)
+        meeting.settings = f"{settings} nonfinite={nonfinite} {loss_scale.setting}"
         meeting.listen(interface, port, connect_timeout, token)
     session = meeting.connect(spec, options, link)
     return _attach(Hook(session, exchanged, meeting.place, timeout_ms, source, loss_scale), ddp_model)

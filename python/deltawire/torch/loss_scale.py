@@ -22,9 +22,15 @@ class LossScale:
 
     Without a scaler the scale is taken to be constant, which does no harm where it is. A hook can't
     see what a loss was multiplied with; it warns of a GradScaler that it finds enabled, no more.
+
+    Attributes:
+        nonfinite: "pass": a step with NaN or infinities on a rank comes out as NaN (in parameters
+            that aren't compressed as it is) on every rank and leaves no trace in residuals, which
+            are reverted exactly whatever revert= says; a GradScaler skips it by itself. "error": it
+            ends the exchange, with codecs that carry finite values only. Equal on all ranks.
     """
 
-    def __init__(self, scaler: Scaler | None, spec: str) -> None:
+    def __init__(self, scaler: Scaler | None, spec: str, nonfinite: str | None = None) -> None:
         """Raises TypeError for anything but a scaler, a function or None."""
         read = getattr(scaler, "get_scale", scaler)
         if read is not None and not callable(read):
@@ -32,13 +38,15 @@ class LossScale:
                 "scaler must be a torch.amp.GradScaler or a function that returns the loss scale, "
                 f"not {type(scaler).__name__}"
             )
+        self.nonfinite = nonfinite or ("error" if scaler is None else "pass")
         self._read = read
         self._unknown = read is None and _core.keeps_residual(spec)
 
     @property
     def setting(self) -> str:
         """What must be equal on all ranks."""
-        return f"scaler={'none' if self._read is None else 'given'}"
+        scaler = "none" if self._read is None else "given"
+        return f"nonfinite={self.nonfinite} scaler={scaler}"
 
     def now(self) -> float:
         """The scale of the gradients of the backward pass under way; raises InvalidArgumentError

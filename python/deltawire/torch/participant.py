@@ -51,8 +51,8 @@ class Participant:
     def metrics(self) -> dict:
         """The last step's record (see `step_records`), the same keys summed over all steps as
         `total_...` (`total_ratio`: the sums' ratio), `steps` (of `LocalSteps`: rounds), of
-        these `nonfinite_steps`, and the links' `traffic_bytes_sent` and `traffic_bytes_received` (transport headers and control
-        messages included)."""
+        these `nonfinite_steps`, and the links' `traffic_bytes_sent` and `traffic_bytes_received`
+        (transport headers and control messages included)."""
         sent, received = self._session.traffic()
         traffic = {"traffic_bytes_sent": sent, "traffic_bytes_received": received}
         return {**self._ledger.metrics(), **traffic}

@@ -58,11 +58,9 @@ def register(
         revert: of a step that fails, "fold" (its gradient stays in the residual) or "exact" (the
             residual goes back to what it was; costs a second buffer).
         threads: that code this rank's messages, 1 to 64; "gcomp" makes use of more than one.
-        scaler: this model's torch.amp.GradScaler, or a function that returns the loss scale, which
-            residuals follow (see `LossScale`). On all ranks or none.
-        nonfinite: NaN or infinities on a rank end the exchange ("error", the default) or come out
-            as NaN on every rank and leave no trace ("pass", the default with scaler=), for the
-            scaler or you to skip; it reverts exactly, whatever `revert` says. Equal on all ranks.
+        scaler: the model's GradScaler or a function that gives the loss scale: see `LossScale`.
+        nonfinite: NaN or infinities end the exchange ("error", the default) or come out as NaN on
+            every rank, for you to skip ("pass", the default with scaler=): see `LossScale`.
 
     Returns:
         The hook: metrics, state for checkpoints, the typed error when training fails, close().
@@ -80,26 +78,29 @@ def register(
     with bootstrap.Meeting(group) as meeting:
         exchanged = Exchanged(ddp_model)
         timeout_ms = arguments.timeout_in_ms(timeout)
-        nonfinite = nonfinite or ("error" if scaler is None else "pass")
-        options = arguments.reducer_options(min_elements, revert, threads, nonfinite)
-        loss_scale = LossScale(scaler, spec)
+        scale = LossScale(scaler, spec, nonfinite)
+        options = arguments.reducer_options(min_elements, revert, threads, scale.nonfinite)
         source = _significance_source(optimizer, spec, exchanged.names)
         arguments.check_link(link)
-        settings = _settings_text(spec, min_elements, meeting.place[1], source)
-        meeting.settings = f"{settings} nonfinite={nonfinite} {loss_scale.setting}"
+        meeting.settings = _settings_text(spec, min_elements, meeting.place[1], source, scale)
         meeting.listen(interface, port, connect_timeout, token)
     session = meeting.connect(spec, options, link)
-    return _attach(Hook(session, exchanged, meeting.place, timeout_ms, source, loss_scale), ddp_model)
+    hook = Hook(session, exchanged, meeting.place, timeout_ms, source, scale)
+    return _attach(hook, ddp_model)
 
 
 def _settings_text(
-    spec: str, min_elements: int, world_size: int, source: SignificanceSource | None
+    spec: str,
+    min_elements: int,
+    world_size: int,
+    source: SignificanceSource | None,
+    scale: LossScale,
 ) -> str:
     """What must be equal on all ranks."""
     return (
         f"spec={_core.canonical_spec(spec)} min_elements={min_elements} "
         f"version={_core.__version__} world_size={world_size} "
-        f"optimizer={source.name if source else 'none'}"
+        f"optimizer={source.name if source else 'none'} {scale.setting}"
     )
 
 

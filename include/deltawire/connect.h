@@ -89,6 +89,7 @@ struct MeshOptions {
   std::string settings;             // <= 1024 bytes, e.g. the reducer spec; another rank's other settings are
                                     // kMismatch on both sides, naming the rank and both texts
   std::chrono::milliseconds connect_timeout{60000};  // 1 ms to 24 h
+  std::chrono::milliseconds arrival_timeout{0};      // Transport::set_arrival_timeout
   LinkOptions link;
 };
 

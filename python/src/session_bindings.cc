@@ -232,6 +232,10 @@ void bind_mesh(nb::module_& module) {
       .def("__init__", &make_mesh, "rank"_a, "endpoints"_a, "token"_a, "settings"_a,
            "endpoints: (host, port) of every rank, own included; token: 32 bytes, equal on all ranks.")
       .def_prop_rw(
+          "arrival_timeout_ms", [](const MeshOptions& self) { return self.arrival_timeout.count(); },
+          [](MeshOptions& self, std::int64_t ms) { self.arrival_timeout = std::chrono::milliseconds(ms); },
+          "Beyond a bucket's time, for a rank that answers and has not arrived.")
+      .def_prop_rw(
           "connect_timeout_ms", [](const MeshOptions& self) { return self.connect_timeout.count(); },
           [](MeshOptions& self, std::int64_t ms) { self.connect_timeout = std::chrono::milliseconds(ms); })
       .def_prop_rw(

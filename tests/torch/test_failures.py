@@ -10,7 +10,7 @@ import deltawire.torch
 import pytest
 import torch
 from models import Net, batch, train_step, wrapped
-from ranks import started
+from ranks import results, started
 
 VICTIM = 1
 LONG = 60.0  # a timeout that a test never waits for
@@ -24,6 +24,7 @@ class Plan:
     spec: str = "fp32"
     fault: str = ""
     pause: float = 0.0  # seconds between steps
+    arrival_timeout: float | None = None
 
 
 def raise_outside(hook, model, report):
@@ -67,7 +68,9 @@ def grow_children(hook, model, report):
 def train_until_it_fails(rank, world_size, report, plan):
     """Trains for ever. Returns what the error was, as the training loop and as the hook has it."""
     model = wrapped(Net())
-    hook = deltawire.torch.register(model, plan.spec, timeout=plan.timeout)
+    hook = deltawire.torch.register(
+        model, plan.spec, timeout=plan.timeout, arrival_timeout=plan.arrival_timeout
+    )
     error = None
     for step in range(100_000):
         if step == 3:
@@ -89,6 +92,7 @@ def train_until_it_fails(rank, world_size, report, plan):
         "code": last.code,
         "suspect": last.suspect,
         "last": str(last),
+        "stands": last.standing_step,
         "close_s": time.monotonic() - began,
     }
 
@@ -104,6 +108,8 @@ def check_survivors(outcomes, within, codes):
         assert value["last"] in value["shown"], "the training loop sees another message"
         assert within[0] <= outcome.after <= within[1]
         assert value["close_s"] < 2
+    assert len({outcome.value["stands"] for outcome in outcomes.values()}) == 1
+    assert value["stands"] >= 2 and f"step {value['stands']} counts" in value["shown"]
 
 
 def others(world_size):
@@ -136,10 +142,27 @@ def test_a_frozen_rank_is_named_by_all_at_the_deadline():
 
 
 def test_a_rank_that_raises_and_lives_on_is_named_at_the_deadline():
-    with started(train_until_it_fails, 3, Plan(timeout=3.0, fault="raise_outside")) as ranks:
+    with started(
+        train_until_it_fails, 3, Plan(timeout=3.0, arrival_timeout=3.0, fault="raise_outside")
+    ) as ranks:
         assert [ranks.hear(VICTIM), ranks.hear(VICTIM)] == ["training", "raised"]
         outcomes = ranks.outcomes(others(3))
     check_survivors(outcomes, (1.5, 6), {"Timeout"})
+
+
+def evaluate_alone(rank, world_size, report):
+    """Rank 0 does something else for longer than the timeout; the others wait for it."""
+    model = wrapped(Net())
+    hook = deltawire.torch.register(model, "3lc", timeout=2.0)
+    for step in range(3):
+        if rank == 0 and step == 2:
+            time.sleep(5)
+        train_step(model, rank, step)
+    return hook.last_error
+
+
+def test_a_rank_that_evaluates_alone_is_waited_for():
+    assert results(evaluate_alone, 3) == [None] * 3
 
 
 def test_a_rank_that_raises_and_ends_is_named_at_once():

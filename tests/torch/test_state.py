@@ -1,8 +1,12 @@
 """Checkpoints: residuals go out and come back, and only where they belong."""
 
+import time
+
 import deltawire
 import deltawire.torch
+import pytest
 import torch
+import torch.distributed as dist
 from models import Net, fingerprint, train_step, wrapped
 from ranks import results
 
@@ -90,3 +94,27 @@ def test_states_of_others_are_refused():
         assert "residuals are ndarray" in texts[6] and "residuals are torch.float32" in texts[7]
         assert all("steps=" in text for text in texts[8:11])
         assert "lacks" in texts[11] and "residuals" in texts[11]
+
+
+def restore_on_one(rank, world_size, report):
+    model = wrapped(Net())
+    hook = deltawire.torch.register(model, SPEC, timeout=60)
+    train_step(model, rank, 0)
+    saved = hook.state_dict()
+    for step in range(1, 4):
+        train_step(model, rank, step)
+    dist.barrier()
+    if rank == 1:
+        hook.load_state_dict(saved)
+    began = time.monotonic()
+    with pytest.raises(RuntimeError):
+        train_step(model, rank, 4)
+    return time.monotonic() - began, hook.last_error
+
+
+def test_a_state_that_one_rank_alone_loads_is_noticed_at_once():
+    for seconds, error in results(restore_on_one, 2):
+        assert seconds < 30, "it took the timeout, not the step numbers"
+        assert error.code == "Mismatch"
+        assert "step 1" in str(error) and "step 4" in str(error)
+        assert error.standing_step == 3

@@ -5,6 +5,7 @@ import os
 import re
 
 import torch
+import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import DTypeError, make_error
@@ -39,6 +40,13 @@ def timeout_in_ms(seconds: float, name: str = "timeout") -> int:
     if not (0 < seconds <= 86_400) or math.isnan(seconds):
         raise make_error("InvalidArgument", f"{name}={seconds} must be 0 < seconds <= 86,400")
     return max(1, round(1e3 * seconds))
+
+
+def arrival_timeout_in_ms(seconds: float | None, group: dist.ProcessGroup) -> int:
+    """The group's own timeout where `seconds` is None; raises InvalidArgumentError."""
+    if seconds is None:
+        seconds = group._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+    return timeout_in_ms(min(seconds, 86_400), "arrival_timeout")
 
 
 def ports(port: int | str | None) -> tuple[int, int]:

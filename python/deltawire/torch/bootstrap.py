@@ -105,11 +105,16 @@ class Meeting:
             check_secret(self._offers, self.place[0], self._secret)
 
     def connect(
-        self, spec: str, options: _core.ReducerOptions, link: _core.LinkShape | None
+        self,
+        spec: str,
+        options: _core.ReducerOptions,
+        link: _core.LinkShape | None,
+        arrival_timeout_ms: int,
     ) -> _core.Session:
         """The session with all of them, after the block."""
         mesh = mesh_of(self._offers, self.place[0], self._secret)
         mesh.shape = link
+        mesh.arrival_timeout_ms = arrival_timeout_ms
         mesh.connect_timeout_ms = self._connect_timeout_ms
         return _core.Session(self._listener, mesh, spec, options)
 

@@ -52,8 +52,11 @@ class LocalSteps(Participant):
             gives them; equal on all ranks. See `steps` below.
         reducer: codec, e.g. "sbc:p=1%", or pattern and codec, "gather(sbc)"; equal on all ranks.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
-        timeout: seconds that a bucket of a round may take before the ranks give up and name the
-            culprit: how much longer one rank's local steps may take than another's.
+        timeout: seconds that a bucket of a round may take, from when all have arrived, before the
+            ranks give up and name the culprit; and that a rank may answer nothing.
+        arrival_timeout: seconds beyond that which the ranks wait for one that answers them: how
+            much longer one rank's local steps may take than another's. Default: the group's
+            timeout.
         connect_timeout, interface, port, token, link: as for `register`.
         mask_momentum: whether momentum of the elements that this rank has sent is set to 0 after a
             round, so that it doesn't push on what has just left (momentum masking; supplement A of
@@ -106,6 +109,7 @@ class LocalSteps(Participant):
         reducer: str,
         min_elements: int = 256,
         timeout: float = 120.0,
+        arrival_timeout: float | None = None,
         connect_timeout: float = 60.0,
         interface: str | None = None,
         port: int | str | None = None,
@@ -144,12 +148,13 @@ class LocalSteps(Participant):
                 f"bucket_bytes={bucket_bytes} model={layout_digest(model)} "
                 f"version={_core.__version__} world_size={meeting.place[1]}"
             )
+            arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self._group)
             meeting.listen(interface, port, connect_timeout, token)
         self.rank, self.world_size = meeting.place
         self.round = 0
         self.local_steps = 0
         self._ledger = Ledger(self.rank)
-        self._session = meeting.connect(reducer, options, link)
+        self._session = meeting.connect(reducer, options, link, arrival_ms)
         interrupt.watch(self)
         try:
             broadcast_model(model, self._group)

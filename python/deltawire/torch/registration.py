@@ -26,6 +26,7 @@ def register(
     optimizer: torch.optim.Optimizer | None = None,
     min_elements: int = 256,
     timeout: float = 120.0,
+    arrival_timeout: float | None = None,
     connect_timeout: float = 60.0,
     interface: str | None = None,
     port: int | str | None = None,
@@ -46,7 +47,11 @@ def register(
         optimizer: that steps the model (see `SignificanceSource`), for a codec that cuts what its
             step can't see ("gcomp", which cuts nothing without it); the same kind on all ranks.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
-        timeout: seconds that a bucket may take before the ranks give up and name the culprit.
+        timeout: seconds that a bucket may take, from when all have arrived, before the ranks give
+            up and name the culprit; and that a rank may answer nothing.
+        arrival_timeout: seconds beyond `timeout` that the ranks wait for one that answers them and
+            has only not arrived at the step (it evaluates, or loads data). Default: the timeout of
+            the model's process group, 30 minutes unless it was made with another.
         connect_timeout: seconds that the ranks may take to connect to each other.
         interface: name or address of the network interface to listen on. Default: the address from
             which packets to MASTER_ADDR leave; loopback where MASTER_ADDR isn't set.
@@ -83,8 +88,9 @@ def register(
         source = _significance_source(optimizer, spec, exchanged.names)
         arguments.check_link(link)
         meeting.settings = _settings_text(spec, min_elements, meeting.place[1], source, scale)
+        arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, group)
         meeting.listen(interface, port, connect_timeout, token)
-    session = meeting.connect(spec, options, link)
+    session = meeting.connect(spec, options, link, arrival_ms)
     hook = Hook(session, exchanged, meeting.place, timeout_ms, source, scale)
     return _attach(hook, ddp_model)
 

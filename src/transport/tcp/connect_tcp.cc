@@ -41,7 +41,9 @@ Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listene
   std::unique_ptr<TcpListener> tcp(static_cast<TcpListener*>(listener.release()));
   Result<std::vector<PeerSockets>> sockets = Meeting(std::move(tcp), options).run();
   if (!sockets) return forward_error(sockets);
-  return make_mesh(options.rank, std::move(*sockets), options.link);
+  auto mesh = make_mesh(options.rank, std::move(*sockets), options.link);
+  if (mesh) (*mesh)->set_arrival_timeout(options.arrival_timeout);
+  return mesh;
 }
 
 }  // namespace deltawire

@@ -40,12 +40,14 @@ double sbc_conservation(const EncodedValue& value) {
   return std::fabs(x - static_cast<double>(scalar_of(value))) * 0x1p-24;
 }
 
-// Truncation drops less than the lowest bit that it keeps; what lies below the normal numbers is flushed.
+// Rounding moves a value by half of the lowest bit that it keeps, and cutting, where rounding could overflow,
+// by less than all of it; what lies below the normal numbers is flushed.
 double gcomp_error(const EncodedValue& value) {
   const std::string spec = value.codec.spec();
   const std::size_t at = spec.find("cut=") + 4;
   const int bits = std::isdigit(static_cast<unsigned char>(spec[at])) != 0 ? std::stoi(spec.substr(at)) : 0;
-  const double cut = bits == 0 ? 0 : std::ldexp(std::fabs(value.x()), bits - 23);
+  const int half = std::fabs(value.x()) < 0x1p127 ? 1 : 0;
+  const double cut = bits == 0 ? 0 : std::ldexp(std::fabs(value.x()), bits - 23 - half);
   return std::fabs(value.x()) < 0x1p-126 && !value.codec.info().lossless ? 0x1p-126 : cut;
 }
 

@@ -23,8 +23,8 @@ BOUNDS = {
     "3lc": lambda x, p: np.full_like(x, float(p["s"]) * np.abs(x).max() / 2 * (1 + 1e-6)),
     # Sent as the mean of the largest, or not at all.
     "sbc": lambda x, _: np.full_like(x, np.abs(x).max()),
-    # Low bits of 23 are dropped; without a significance beside the values, auto drops none.
-    "gcomp": lambda x, p: np.abs(x) * {"6": 2**-17, "18": 2**-5}.get(p["cut"], 0),
+    # Low bits of 23 are rounded off; without a significance beside the values, auto drops none.
+    "gcomp": lambda x, p: np.abs(x) * {"6": 2**-18, "18": 2**-6}.get(p["cut"], 0),
     # Dropped, or rounded towards 0.
     "fastsgd": lambda x, _: np.abs(x),
     # The nearest of 255 multiples of max|x|/127; a multiple is rounded to float32.

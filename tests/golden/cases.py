@@ -113,6 +113,7 @@ CASES = [
         ("int8", ["paper", "bell", "zeros", "edge", "tiny", "scalar", "empty"]),
         ("gcomp", ["paper", "bell", "zeros", "sparse", "tiny", "empty", "not_finite", "blocks"]),
         ("gcomp:cut=18", ["paper", "bell", "scalar", "sparse", "tiny_among_normal"]),
+        ("gcomp:cut=6", ["bell", "edge", "not_finite"]),
         ("gcomp:lossless=on", ["bell", "edge", "not_finite", "tiny_among_normal"]),
     ]
     for name in names

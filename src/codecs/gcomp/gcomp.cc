@@ -63,7 +63,7 @@ Status check_part(const PartView& in, std::uint64_t count) {
 
 constexpr ParameterInfo kParameters[] = {
     {"cut", "auto, 0, 6, 12 or 18", "auto",
-     "low mantissa bits dropped of every value; auto: of each as many as the optimizer can't see"},
+     "low mantissa bits rounded off every value; auto: of each as many as the optimizer can't see"},
     {"lossless", "on or off", "off", "on: every bit is kept, subnormals and signs of zeros too"},
 };
 

@@ -66,13 +66,12 @@ struct Input {
   std::vector<float> significance;  // may be empty
 };
 
-// Whether `back` is `x` with fewer than 19 low bits of the mantissa cut to zero, or +0 for what is no normal
+// Whether `back` is `x` with at least 5 bits of its mantissa, rounded or cut, or +0 for what is no normal
 // number; which bits exactly is the tests' affair.
 bool near_lossless(float x, float back) {
-  const auto a = std::bit_cast<std::uint32_t>(x);
-  const auto b = std::bit_cast<std::uint32_t>(back);
-  return a == b || b == (a & b & 0xFFFC0000U) || (b >> 18 == a >> 18 && (b & ~a) == 0) ||
-         ((a & 0x7F800000U) == 0 && b == 0);
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return bits == std::bit_cast<std::uint32_t>(back) || std::fabs(x - back) <= 0x1p-5F * std::fabs(x) ||
+         ((bits & 0x7F800000U) == 0 && std::bit_cast<std::uint32_t>(back) == 0);
 }
 
 double median(std::vector<double> numbers) {

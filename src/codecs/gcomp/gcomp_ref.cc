@@ -20,22 +20,16 @@ std::uint32_t bits_of(float x) noexcept {
   return bits;
 }
 
-// Magnitude of the significance as a number that compares like it: NaN below everything, Inf above.
-std::uint32_t significance_rank(float significance) noexcept {
+// The largest level l with |significance| >= 2^(6 l - 1) * 2^(exponent of x), exactly: rounding 6 l bits off
+// moves x by up to half a step of 2^(6 l - 23) * 2^(exponent of x), which is then no more than one unit in
+// the last place of the significance. Inf is above all of them, NaN below. REQUIRES: x is a normal number.
+std::uint32_t significance_level(std::uint32_t exponent, float significance) noexcept {
   const std::uint32_t magnitude = bits_of(significance) & kMagnitudeMask;
-  if (magnitude < kExponentMask) return magnitude;
-  return magnitude == kExponentMask ? 0xFFFFFFFF : 0;
-}
-
-// The largest level l with |significance| > 2^(6 l) * |x|, exactly: scaling by a power of two is an addition
-// to the exponent, and what goes past the largest finite number still compares greater than all of them.
-// REQUIRES: x is a normal number.
-std::uint32_t significance_level(std::uint32_t magnitude, float significance) noexcept {
-  const std::uint32_t rank = significance_rank(significance);
-  constexpr std::uint32_t kStep = kCutBitsPerLevel << kMantissaBits;
-  return static_cast<std::uint32_t>(rank > magnitude + kStep) +
-         static_cast<std::uint32_t>(rank > magnitude + 2 * kStep) +
-         static_cast<std::uint32_t>(rank > magnitude + 3 * kStep);
+  if (magnitude >= kExponentMask) return magnitude == kExponentMask ? kLevels - 1 : 0;
+  const std::uint32_t seen = magnitude >> kMantissaBits;
+  return static_cast<std::uint32_t>(seen >= exponent + kCutBitsPerLevel - 1) +
+         static_cast<std::uint32_t>(seen >= exponent + 2 * kCutBitsPerLevel - 1) +
+         static_cast<std::uint32_t>(seen >= exponent + 3 * kCutBitsPerLevel - 1);
 }
 
 // What becomes of one value.
@@ -44,26 +38,46 @@ struct Classified {
   std::uint32_t kept = 0;  // its bits as a decoder will see them
 };
 
+// Sorts values by a rule. A copy of the rule's numbers, which no store through another pointer can change: so
+// they stay in registers.
 template <Keep kKeep>
-Classified classify(std::uint32_t bits, const Values& values, std::uint32_t i) noexcept {
-  const std::uint32_t magnitude = bits & kMagnitudeMask;
-  const std::uint32_t exponent = magnitude >> kMantissaBits;
-  if constexpr (kKeep == Keep::kEverything) {
-    const bool tiny = exponent == 0 && bits != 0;
-    return {symbol_of(exponent, 0) + (tiny ? kTinySymbol : 0), bits};
+class Classifier {
+ public:
+  explicit Classifier(const Values& values) noexcept
+      : significance_(values.significance), uniform_level_(values.rule.uniform_level()) {}
+
+  // REQUIRES: `bits` are those of element i, with its residual.
+  Classified operator()(std::uint32_t bits, std::uint32_t i) const noexcept {
+    const std::uint32_t exponent = (bits & kMagnitudeMask) >> kMantissaBits;
+    if constexpr (kKeep == Keep::kEverything) {
+      const bool tiny = exponent == 0 && bits != 0;
+      return {symbol_of(exponent, 0) + (tiny ? kTinySymbol : 0), bits};
+    }
+    if (exponent >= 254) [[unlikely]]
+      return highest(bits, exponent);
+    std::uint32_t level = uniform_level_;
+    if constexpr (kKeep == Keep::kSignificance) level = significance_level(exponent, significance_[i]);
+    const unsigned cut = kCutBitsPerLevel * level;
+    const std::uint32_t low = ~(0xFFFFFFFFU << cut);
+    // To nearest, ties to even; a carry goes into the exponent.
+    const std::uint32_t rounded = (bits + (low >> 1) + (bits >> cut & low & 1)) & ~low;
+    // Without branches: zeros come in no order that a processor could foretell.
+    const std::uint32_t normal = 0U - (exponent != 0 ? 1U : 0U);
+    const std::uint32_t kept = rounded & normal;
+    if constexpr (kKeep == Keep::kLevel) level = 0;
+    return {symbol_of((kept & kMagnitudeMask) >> kMantissaBits, level & normal), kept};
   }
-  std::uint32_t level = 0;  // of the symbol
-  std::uint32_t cut = 0;    // levels cut
-  if constexpr (kKeep == Keep::kSignificance) {
-    level = significance_level(magnitude, values.significance[i]) * (exponent - 1 < 254 ? 1U : 0U);
-    cut = level;
-  } else {
-    cut = exponent == 255 ? 0 : values.rule.level;
+
+ private:
+  // Of exponents 254, where a carry could make an Inf, and 255, where a cut could turn a NaN into one.
+  Classified highest(std::uint32_t bits, std::uint32_t exponent) const noexcept {
+    const unsigned cut = exponent == 255 ? 0 : kCutBitsPerLevel * uniform_level_;
+    return {symbol_of(exponent, 0), bits & 0xFFFFFFFFU << cut};
   }
-  // Without branches: zeros come in no order that a processor could foretell.
-  const std::uint32_t mask = 0xFFFFFFFFU << (kCutBitsPerLevel * cut);
-  return {symbol_of(exponent, level), bits & mask & (0U - (exponent != 0 ? 1U : 0U))};
-}
+
+  const float* significance_;
+  std::uint32_t uniform_level_;
+};
 
 std::uint32_t input_bits(const Values& values, std::uint32_t i) noexcept {
   const float in = values.in[i];
@@ -89,12 +103,13 @@ std::uint32_t sampled_line(std::uint32_t group, unsigned share) noexcept {
 
 template <Keep kKeep>
 void count_symbols(const Values& chunk, std::uint32_t* counts) noexcept {
+  const Classifier<kKeep> classify(chunk);
   const unsigned share = sample_share(chunk.count);
   const std::uint32_t group_elements = kLineElements << share;
   for (std::uint32_t group = 0; group * group_elements < chunk.count; ++group) {
     const std::uint32_t begin = group * group_elements + sampled_line(group, share) * kLineElements;
     for (std::uint32_t i = begin; i < begin + kLineElements && i < chunk.count; ++i) {
-      ++counts[classify<kKeep>(input_bits(chunk, i), chunk, i).symbol];
+      ++counts[classify(input_bits(chunk, i), i).symbol];
     }
   }
 }
@@ -108,7 +123,8 @@ void histogram(const Values& chunk, std::uint32_t* counts) {
   }
 }
 
-// What the cut leaves: exact, as both numbers have the same exponent. NaN and Inf can't be corrected later.
+// What the cut leaves: exact, as it is at most half a step of `kept`'s last bit and a multiple of x's. NaN
+// and Inf can't be corrected later.
 float left_over(std::uint32_t bits, std::uint32_t kept) noexcept {
   if ((bits & kExponentMask) == kExponentMask) return 0;
   return std::bit_cast<float>(bits) - std::bit_cast<float>(kept);
@@ -118,10 +134,11 @@ float left_over(std::uint32_t bits, std::uint32_t kept) noexcept {
 template <Keep kKeep>
 std::uint32_t classify_values(const Values& block, std::uint32_t begin, std::uint32_t end,
                               const EncodeTable& table, BlockParts& parts) noexcept {
+  const Classifier<kKeep> classify(block);
   std::uint32_t any = 0;
   for (std::uint32_t i = begin; i < end; ++i) {
     const std::uint32_t bits = input_bits(block, i);
-    const Classified value = classify<kKeep>(bits, block, i);
+    const Classified value = classify(bits, i);
     if (block.residual != nullptr) block.residual[i] = left_over(bits, value.kept);
     parts.values[i] = value.kept;
     parts.codes[i] = table.code[value.symbol];

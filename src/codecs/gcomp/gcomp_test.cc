@@ -1,4 +1,5 @@
-// What gcomp means: levels, cuts, special values, residuals. The bytes are in gcomp_bytes_test.cc.
+// What gcomp means: specs, what is kept whole, residuals, zeros. What is cut is in gcomp_rounding_test.cc,
+// the bytes in gcomp_bytes_test.cc.
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -28,101 +29,10 @@ std::vector<float> round_trip(std::string_view spec, const std::vector<float>& v
   return significant_round_trip(spec, values, {});
 }
 
-// Low bits that gcomp drops of `g` beside the significance `num`: of a number whose mantissa is all ones.
-int dropped(float g, float num) {
-  const float full = from_bits(bits_of(g) | 0x007FFFFF);
-  EXPECT_EQ(significant_round_trip("gcomp", {g}, {num})[0], from_bits(bits_of(g))) << "no bits to drop";
-  const std::uint32_t left = bits_of(significant_round_trip("gcomp", {full}, {num})[0]);
-  return (bits_of(full) & left) == left ? std::countr_zero(left) : -1;
-}
-
-TEST(Gcomp, LevelsChangeJustAboveThePowersOfTwo) {
-  // full = 2 - 2^-23; 2^n * full is exact, and only what is greater cuts.
-  const float full = from_bits(0x3FFFFFFF);
-  for (const int n : {6, 12, 18}) {
-    const float boundary = std::ldexp(full, n);
-    EXPECT_EQ(dropped(1, boundary), n - 6) << n;
-    EXPECT_EQ(dropped(1, std::nextafter(boundary, 0.0F)), n - 6) << n;
-    EXPECT_EQ(dropped(1, std::nextafter(boundary, kInf)), n) << n;
-    EXPECT_EQ(dropped(-1, std::nextafter(boundary, kInf)), n) << n;
-    EXPECT_EQ(dropped(1, -std::nextafter(boundary, kInf)), n) << n;
-    EXPECT_EQ(dropped(-1, -boundary), n - 6) << n;
-  }
-}
-
-TEST(Gcomp, LevelsOfSpecialSignificances) {
-  EXPECT_EQ(dropped(1, 0), 0);
-  EXPECT_EQ(dropped(1, -0.0F), 0);
-  EXPECT_EQ(dropped(1, 0x1p-140F), 0);
-  EXPECT_EQ(dropped(1, kNan), 0);
-  EXPECT_EQ(dropped(1, -kNan), 0);
-  EXPECT_EQ(dropped(1, kInf), 18);
-  EXPECT_EQ(dropped(1, -kInf), 18);
-  EXPECT_EQ(dropped(0x1p126F, kInf), 18);  // 2^18 * g overflows, infinity is still greater
-  EXPECT_EQ(dropped(0x1p126F, std::numeric_limits<float>::max()), 0);
-  EXPECT_EQ(dropped(0x1p120F, std::numeric_limits<float>::max()), 6);  // 2^12 * g would overflow
-  EXPECT_EQ(dropped(0x1p-126F, 0x1p-100F), 18);
-  EXPECT_EQ(dropped(0x1p-126F, 0x1p-127F), 0);
-}
-
-TEST(Gcomp, SpecialGradientsWithASignificance) {
-  const std::vector<float> values = {
-      kNan, from_bits(0x7F800001), from_bits(0xFFFFFFFF), kInf, -kInf, 0x1p-127F, -0x1p-149F, 0.0F, -0.0F};
-  const std::vector<float> significance(values.size(), kInf);
-  const auto back = significant_round_trip("gcomp", values, significance);
-  // NaN and Inf are never cut: a NaN could turn into Inf.
-  EXPECT_TRUE(same_bits(std::span(back).first(5), std::span(values).first(5)));
-  for (std::size_t i = 5; i < values.size(); ++i) EXPECT_EQ(bits_of(back[i]), 0U) << i;
-}
-
 TEST(Gcomp, NothingIsCutWithoutSignificance) {
   const std::vector<float> values = testing::normal_values(70000, 3);
   EXPECT_TRUE(same_bits(round_trip("gcomp", values), values));
   EXPECT_TRUE(same_bits(round_trip("gcomp:cut=0", values), values));
-}
-
-TEST(Gcomp, UniformCutTruncatesTowardsZeroAndIgnoresSignificance) {
-  const std::vector<float> values = testing::normal_values(20000, 4);
-  for (const unsigned n : {6U, 12U, 18U}) {
-    const std::string spec = "gcomp:cut=" + std::to_string(n);
-    const auto back = significant_round_trip(spec, values, values);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      ASSERT_EQ(bits_of(back[i]), bits_of(values[i]) >> n << n) << spec << " " << i;
-    }
-    const auto nans = round_trip(spec, {from_bits(0x7F800001), kNan, -kInf});
-    EXPECT_EQ(bits_of(nans[0]), 0x7F800001U);
-    EXPECT_TRUE(std::isnan(nans[1]));
-    EXPECT_EQ(nans[2], -kInf);
-  }
-}
-
-// A slow reading of the rule: all in double, where products of powers of two are exact.
-float slow_cut(float g, float num) {
-  if (!std::isfinite(g)) return g;
-  if (std::fabs(g) < 0x1p-126F) return 0;
-  for (const int n : {18, 12, 6}) {
-    if (std::fabs(static_cast<double>(num)) > std::ldexp(std::fabs(static_cast<double>(g)), n)) {
-      return from_bits(bits_of(g) >> n << n);
-    }
-  }
-  return g;
-}
-
-RC_GTEST_PROP(Gcomp, LevelsAreTheRuleOfThePaper, ()) {
-  const auto count = *rc::gen::inRange<std::size_t>(1, 3000);
-  CounterRng random(*rc::gen::arbitrary<std::uint64_t>());
-  std::vector<float> values(count);
-  std::vector<float> significance(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    values[i] = from_bits(static_cast<std::uint32_t>(random.next()));
-    // Half of them close to a boundary.
-    const float near = std::ldexp(values[i], static_cast<int>(random.next() % 25));
-    significance[i] = random.next() % 2 == 0 ? near : from_bits(static_cast<std::uint32_t>(random.next()));
-  }
-  const auto back = significant_round_trip("gcomp", values, significance);
-  for (std::size_t i = 0; i < count; ++i) {
-    RC_ASSERT(bits_of(back[i]) == bits_of(slow_cut(values[i], significance[i])));
-  }
 }
 
 TEST(Gcomp, LosslessKeepsEveryBit) {

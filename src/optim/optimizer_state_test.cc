@@ -96,10 +96,21 @@ TEST(OptimizerState, TensorsInAnotherOrderOrTwiceAreRefused) {
   std::vector<float> one(1);
   ASSERT_TRUE(optimizer.step("a", one, std::vector<float>{1}));
   ASSERT_TRUE(optimizer.step("b", one, std::vector<float>{1}));
-  auto state = optimizer.save();
-  state[20 + 21 + 20] = std::byte{'a'};  // the second entry's name
-  repair_checksum(state);
-  EXPECT_EQ(optimizer.load(state).error().code, ErrorCode::kCorrupt);
+  const auto good = optimizer.save();
+  const auto loaded_with_names = [&](char first, char second) {
+    auto state = good;
+    state[20 + 20] = static_cast<std::byte>(first);
+    state[20 + 21 + 20] = static_cast<std::byte>(second);
+    repair_checksum(state);
+    return optimizer.load(state);
+  };
+  const Status swapped = loaded_with_names('b', 'a');
+  ASSERT_FALSE(swapped);
+  EXPECT_EQ(swapped.error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(swapped.error().message, "optimizer state: tensor 'a' is out of order");
+  EXPECT_EQ(loaded_with_names('b', 'b').error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(optimizer.save(), good);
+  EXPECT_TRUE(loaded_with_names('a', 'c'));
 }
 
 }  // namespace

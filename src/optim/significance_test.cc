@@ -155,6 +155,22 @@ TEST(Significance, IsZeroForElementsWithoutASecondMomentAndForWhatIsNotFinite) {
   EXPECT_EQ(out, (std::vector<float>{2, 2, 2, 0, 0, 0, 2, 0, 2}));
 }
 
+// Adam keeps a first moment too: what it would add is not looked at where the second one isn't above 0.
+TEST(Significance, IsZeroForAdamsElementsWithoutASecondMoment) {
+  const std::vector<float> parameters{1, 1, 1, 1, 1, 1};
+  const std::vector<float> first{2, 2, 2, 2, kInfinity, 0};
+  const std::vector<float> second{4, 0, -0.0F, -1, 4, 0};
+  for (const std::string_view kind : {"adam", "adamw"}) {
+    std::vector<float> out(parameters.size(), 77.0F);
+    const auto settings =
+        *parse_optimizer(std::string(kind) + ":lr=0.5,beta1=0.5,beta2=0.5,eps=1,weight_decay=0");
+    ASSERT_TRUE(significance(settings, parameters, {1, first, second}, out));
+    // (theta (sqrt(4 / 0.5) + 1) (1 - 0.25) - 0.25 m) / 0.25.
+    EXPECT_FLOAT_EQ(out[0], 3 * (std::sqrt(8.0F) + 1) - 2) << kind;
+    for (std::size_t i = 1; i < out.size(); ++i) EXPECT_EQ(bits_of(out)[i], 0U) << kind << " [" << i << "]";
+  }
+}
+
 TEST(Significance, DoesNotDependOnTheCallersFloatingPointMode) {
   for (const auto spec : kOptimizerSpecs) {
     Optimizer optimizer = optimizer_of(spec);

@@ -49,6 +49,24 @@ TEST(GcompBytes, StoredWhereCodingWouldNotBeSmaller) {
   EXPECT_EQ(coded("gcomp:cut=12", {std::bit_cast<float>(0xC0123FFFU)}), (Ints{0, 0, 0x40, 0x12, 0xC0}));
 }
 
+// n ones in a static table: 2 bits of code each, so floor(n / 8) words behind 9 bytes of heads, table and
+// lane.
+TEST(GcompBytes, EqualSizesAreStored) {
+  EXPECT_EQ(coded("gcomp", std::vector<float>(9, 1.0F))[0], 0);
+  const Ints ten = coded("gcomp", std::vector<float>(10, 1.0F));  // 9 + 2 + 30 bytes coded, 1 + 40 stored
+  EXPECT_EQ(ten.size(), 41U);
+  EXPECT_EQ(ten[0], 0);
+  const Ints eleven = coded("gcomp", std::vector<float>(11, 1.0F));
+  EXPECT_EQ(eleven.size(), 9 + 2 + 33U);
+  EXPECT_EQ(eleven[0] & 3, 2);
+  // A last block of 6 ones among many, whose code is one bit: 2 + 4 + 18 bytes coded, as many stored.
+  for (const std::size_t last : {6U, 7U}) {
+    const Ints bytes = coded("gcomp", std::vector<float>(16384 + last, 1.0F));
+    const std::size_t body = last == 6 ? 24 : 27;
+    EXPECT_EQ(bytes[bytes.size() - body - 1], last == 6 ? 0 : 2) << last;
+  }
+}
+
 TEST(GcompBytes, AStaticTableByHand) {
   // 16 ones. Static table 1 at exponent 128: exponents 125, 126, 127 have the three shortest codes 00, 01,
   // 10, so each is the bits 1, 0. One lane; going backwards it fills from 16 to 31 bits twice, which moves

@@ -179,6 +179,21 @@ RC_GTEST_PROP(GcompRounding, IsTheRule, ()) {
   }
 }
 
+// Through several blocks and chunks, of which no two have the same significances in the same places.
+TEST(GcompRounding, EachElementHasItsOwnSignificance) {
+  CounterRng random(21);
+  for (const std::size_t count : {16385U, 50000U, 262144U + 2 * 16384U + 7U}) {
+    const std::vector<float> values = testing::normal_values(count, count);
+    std::vector<float> significance(count);
+    for (float& number : significance) number = std::ldexp(1.0F, static_cast<int>(random.next() % 20));
+    const auto back = significant_round_trip("gcomp", values, significance);
+    for (std::size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(bits_of(back[i]), bits_of(slow_cut(values[i], significance[i])))
+          << count << ", element " << i;
+    }
+  }
+}
+
 // The bound of one encoding, element by element: |g - g'| is at most one unit in the last place of the
 // significance, and so at most 2^-23 |significance|; what is below the normal numbers becomes 0.
 RC_GTEST_PROP(GcompRounding, MovesAValueByOneUnitOfItsSignificanceAtMost, ()) {

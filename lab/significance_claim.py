@@ -9,8 +9,8 @@ One process trains LeNet5 on Fashion-MNIST from the same start on the same batch
   amplifies any difference, and this is what the smallest one there is grows to: gaps of this size
   say nothing about compression;
 - "auto": each gradient through gcomp, cut by the optimizer's significance (GComp, section 5.1);
-- "cut=18": each gradient through gcomp with 18 of the 23 mantissa bits cut (the paper's
-  single-level truncation).
+- "cut=18": each gradient through gcomp with 18 of the 23 mantissa bits rounded off (the paper's
+  single level, which it cuts).
 The weight gap is ||w - w'||2 / ||w||2 after some of the steps. The one-step gap is the same after
 one step from the same weights, moments and gradients, the largest of all steps: what compression
 does, before training amplifies it. The loss gap is |loss - loss'|, the mean over the steps. Bytes

@@ -91,6 +91,41 @@ TEST(OptimizerState, ClaimsBeyondTheBytesAreErrors) {
   EXPECT_EQ(optimizer.save(), good);
 }
 
+// Each claim by one too much, so that bytes behind the entries would be taken for theirs.
+TEST(OptimizerState, ClaimsThatAreOneTooMuchAreErrors) {
+  Optimizer optimizer = optimizer_of("momentum");
+  std::vector<float> one(1);
+  ASSERT_TRUE(optimizer.step("a", one, std::vector<float>{1}));
+  const auto good = optimizer.save();  // 20 bytes of head, then 20 of the entry's, "a", a value, the checksum
+  ASSERT_EQ(good.size(), 20 + 20 + 1 + 4 + 4U);
+  const auto code_of = [&](std::vector<std::byte> state) {
+    repair_checksum(state);
+    const Status loaded = optimizer.load(state);
+    return loaded ? ErrorCode{} : loaded.error().code;
+  };
+  EXPECT_EQ(code_of(good), ErrorCode{});
+  auto name = good;
+  store_le<std::uint32_t>(name.data() + 20, 6);  // of the 5 bytes left
+  EXPECT_EQ(code_of(name), ErrorCode::kTruncated);
+  auto count = good;
+  store_le<std::uint64_t>(count.data() + 32, 2);
+  EXPECT_EQ(code_of(count), ErrorCode::kTruncated);
+  for (std::size_t bytes = 24; bytes < good.size(); ++bytes) {
+    EXPECT_EQ(code_of({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(bytes)}),
+              ErrorCode::kTruncated)
+        << bytes;
+  }
+  for (std::size_t more = 1; more < 6; ++more) {
+    auto longer = good;
+    longer.insert(longer.end(), more, std::byte{0});
+    EXPECT_EQ(code_of(longer), ErrorCode::kCorrupt) << more;
+  }
+  for (std::size_t bytes = 0; bytes < 24; ++bytes) {
+    EXPECT_EQ(optimizer.load(Bytes(good).first(bytes)).error().code, ErrorCode::kTruncated) << bytes;
+  }
+  EXPECT_EQ(optimizer.save(), good);
+}
+
 TEST(OptimizerState, TensorsInAnotherOrderOrTwiceAreRefused) {
   Optimizer optimizer = optimizer_of("sgd");
   std::vector<float> one(1);

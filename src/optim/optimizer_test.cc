@@ -52,6 +52,71 @@ TEST(Optimizer, TwoStepsByHand) {
             (std::vector<float>{0.25F, 0.6875F}));
 }
 
+// Adam's formulas in float64 over three steps, with a decay that enters the gradient or shrinks the
+// parameter.
+TEST(Optimizer, AdamsDecayEntersTheGradientAndAdamWsDoesNot) {
+  for (const bool decoupled : {false, true}) {
+    Optimizer optimizer = optimizer_of(std::string(decoupled ? "adamw" : "adam") +
+                                       ":lr=0.25,beta1=0.5,beta2=0.75,eps=0.5,weight_decay=0.5");
+    std::vector<float> parameter{1};
+    double theta = 1;
+    double m = 0;
+    double v = 0;
+    for (int t = 1; t <= 3; ++t) {
+      const float gradient = t == 2 ? -4.0F : 2.0F;
+      ASSERT_TRUE(optimizer.step("w", parameter, std::vector<float>{gradient}));
+      const double g =
+          decoupled ? static_cast<double>(gradient) : static_cast<double>(gradient) + 0.5 * theta;
+      if (decoupled) theta -= 0.25 * 0.5 * theta;
+      m = 0.5 * m + 0.5 * g;
+      v = 0.75 * v + 0.25 * g * g;
+      const double root = std::sqrt(v / (1 - std::pow(0.75, t)));
+      theta -= 0.25 * (m / (1 - std::pow(0.5, t))) / (root + 0.5);
+      ASSERT_NEAR(parameter[0], theta, 1e-6) << decoupled << " step " << t;
+    }
+  }
+}
+
+// PyTorch's addcmul: the share times g, times g again, each rounded.
+TEST(Optimizer, TheSecondMomentIsRoundedInPyTorchsOrder) {
+  Optimizer optimizer = optimizer_of("adam:beta2=0.9");
+  std::vector<float> parameters = random_values(kCount, 1);
+  const std::vector<float> gradient = random_values(kCount, 2);
+  ASSERT_TRUE(optimizer.step("w", parameters, gradient));
+  const auto share = static_cast<float>(1 - 0.9);
+  const MomentsView moments = optimizer.moments("w");
+  std::size_t differ = 0;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const float first = share * gradient[i];
+    ASSERT_EQ(moments.second[i], first * gradient[i]) << i;
+    const float square = gradient[i] * gradient[i];
+    differ += share * square != moments.second[i] ? 1U : 0U;
+  }
+  EXPECT_GT(differ, 0U) << "any order gives these";
+}
+
+TEST(Optimizer, WithoutDecayAParameterDoesNotEnterItsGradient) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const char* spec : {"sgd:lr=0.5", "momentum:lr=0.5", "nesterov:lr=0.5"}) {
+    Optimizer optimizer = optimizer_of(spec);
+    std::vector<float> parameters{kInfinity, -kInfinity};
+    ASSERT_TRUE(optimizer.step("w", parameters, std::vector<float>{1, 1}));
+    EXPECT_EQ(parameters, (std::vector<float>{kInfinity, -kInfinity})) << spec;  // 0 * Inf would be NaN
+  }
+}
+
+TEST(Optimizer, OnlyAdaGradHasAnInitialAccumulator) {
+  OptimizerSettings settings = *parse_optimizer("rmsprop");
+  settings.initial_accumulator = 7;  // no parameter of RMSProp: ignored
+  Optimizer with = *make_optimizer(settings);
+  Optimizer without = optimizer_of("rmsprop");
+  std::vector<float> one{1};
+  std::vector<float> other{1};
+  ASSERT_TRUE(with.step("w", one, std::vector<float>{2}));
+  ASSERT_TRUE(without.step("w", other, std::vector<float>{2}));
+  EXPECT_EQ(bits_of(one), bits_of(other));
+}
+
 TEST(Optimizer, KeysForAllElementsGiveTheDenseStepBitForBit) {
   std::vector<std::uint32_t> keys(kCount);
   std::iota(keys.begin(), keys.end(), 0U);

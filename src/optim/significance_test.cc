@@ -119,6 +119,9 @@ TEST(Significance, BeforeTheFirstStep) {
             significance_of(optimizer_of("sgd:lr=0.5"), parameters));
   const auto out = significance_of(optimizer_of("adagrad:lr=0.5,eps=0,initial_accumulator=9"), parameters);
   for (std::size_t i = 0; i < kCount; ++i) ASSERT_FLOAT_EQ(out[i], 6 * parameters[i]);
+  const auto half =
+      significance_of(optimizer_of("adagrad:lr=0.5,eps=0,initial_accumulator=0.25"), parameters);
+  for (std::size_t i = 0; i < kCount; ++i) ASSERT_FLOAT_EQ(half[i], parameters[i]);
 }
 
 TEST(Significance, IsZeroWhereItIsNotDefined) {
@@ -153,6 +156,12 @@ TEST(Significance, IsZeroForElementsWithoutASecondMomentAndForWhatIsNotFinite) {
   out.assign(out.size(), 77);
   ASSERT_TRUE(significance(*parse_optimizer("sgd:lr=0.5"), parameters, {}, out));
   EXPECT_EQ(out, (std::vector<float>{2, 2, 2, 0, 0, 0, 2, 0, 2}));
+  // The largest number is one still.
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  ASSERT_TRUE(significance(*parse_optimizer("sgd:lr=1"), std::vector<float>{kLargest, -kLargest}, {},
+                           std::span(out).first(2)));
+  EXPECT_EQ(out[0], kLargest);
+  EXPECT_EQ(out[1], -kLargest);
 }
 
 // Adam keeps a first moment too: what it would add is not looked at where the second one isn't above 0.
@@ -204,6 +213,9 @@ TEST(Significance, RefusesWhatDoesNotFit) {
   EXPECT_EQ(refusal("sgd", {}, std::span(out).first(3)), "the output has 3 values where the tensor has 4");
   EXPECT_EQ(refusal("momentum", {1, three, {}}, out), "the first moment has 3 values where the tensor has 4");
   EXPECT_EQ(refusal("adam", {1, four, three}, out), "the second moment has 3 values where the tensor has 4");
+  std::vector<float> five(5, 1.0F);
+  EXPECT_EQ(refusal("sgd", {}, five), "the output has 5 values where the tensor has 4");
+  EXPECT_EQ(refusal("momentum", {1, five, {}}, out), "the first moment has 5 values where the tensor has 4");
   EXPECT_EQ(refusal("sgd", {1, four, {}}, out), "this optimizer keeps no first moment; give none");
   EXPECT_EQ(refusal("momentum", {1, {}, four}, out), "this optimizer keeps no second moment; give none");
   EXPECT_EQ(refusal("adam", {1, {}, four}, out), "one of Adam's two moments is missing; give both or none");

@@ -8,6 +8,8 @@
 #include "base/random.h"
 #include "codecs/codec_testing.h"
 #include "codecs/fastsgd/fastsgd_model.h"
+#include "codecs/fastsgd/fastsgd_ops.h"
+#include "codecs/fastsgd/fastsgd_threshold.h"
 
 namespace deltawire {
 namespace {
@@ -157,6 +159,70 @@ TEST(FastsgdBytes, TheSumTakesTheStatedOrder) {
   EXPECT_EQ(sum_with(2, 65536 + 2), 0x1p24F) << "another block";
   EXPECT_EQ(sum_with(65538, 65536 + 9), 0x1p24F + 2) << "a block of their own";
   EXPECT_EQ(sum_with(65538, 2 * 65536), 0x1p24F) << "two blocks";
+}
+
+// In float64, where another order of the sum shows: a few large values, and others that vanish beside them
+// one by one.
+TEST(FastsgdBytes, TheSumIsTheTreeOfTheSpec) {
+  CounterRng random(5);
+  for (const std::size_t count : {1U, 15U, 16U, 17U, 100U, 65536U, 65537U, 150000U}) {
+    std::vector<float> x(count);
+    std::vector<float> residual(count, 0.0F);
+    std::vector<std::uint32_t> keys(count);
+    double total = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const int exponent = random.next() % (count / 4 + 1) == 0 ? 53 : -static_cast<int>(random.next() % 12);
+      x[i] = std::ldexp(1 + static_cast<float>(random.next_uniform()), exponent);
+      if (random.next() % 2 == 0) x[i] = -x[i];
+      keys[i] = static_cast<std::uint32_t>(i);
+    }
+    for (std::size_t block = 0; block < count; block += 65536) {
+      std::vector<double> lanes(16, 0.0);
+      for (std::size_t i = block; i < std::min(count, block + 65536); ++i) {
+        lanes[i % 16] += std::fabs(static_cast<double>(x[i]));
+      }
+      for (std::size_t half = 8; half > 0; half /= 2) {
+        for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+      }
+      total += lanes[0];
+    }
+    const auto& kernels = fastsgd::reference_kernels();
+    EXPECT_EQ(kernels.sum({x.data(), nullptr, nullptr, count}), total) << count;
+    EXPECT_EQ(kernels.sum({x.data(), residual.data(), nullptr, count}), total) << count;
+    EXPECT_EQ(kernels.sum({x.data(), nullptr, keys.data(), count}), total) << count;
+  }
+}
+
+// The guess hangs on a sample; the code that is found does not.
+TEST(FastsgdBytes, TheCodeForAShareIsTheSmallest) {
+  std::vector<double> powers(41, 1.0);
+  for (std::size_t code = 1; code < powers.size(); ++code) powers[code] = 2 * powers[code - 1];
+  CounterRng random(6);
+  for (int trial = 0; trial < 2000; ++trial) {
+    const std::size_t count = 1 + random.next() % 40;
+    std::vector<float> x(count, 0.0F);
+    const bool alone = random.next() % 4 == 0;  // one value is the sum: code 0
+    double sum = 0;
+    for (std::size_t i = 0; i < (alone ? 1 : count); ++i) {
+      x[i] = std::ldexp(1.0F, -static_cast<int>(random.next() % 12));  // many on the very value of a code
+      sum += static_cast<double>(x[i]);
+    }
+    sum = std::exp2(std::ceil(std::log2(sum)));
+    const fastsgd::CodeScale scale{sum, powers.data()};
+    const std::uint64_t wanted = 1 + random.next() % count;
+    const auto last = static_cast<std::uint32_t>(random.next() % 41);
+    std::uint32_t expected = 0;
+    const auto enough = [&](std::uint32_t code) {
+      const auto reached = [&](float value) { return bits_of(value) >= scale.bits(code); };
+      return static_cast<std::uint64_t>(std::count_if(x.begin(), x.end(), reached)) >= wanted;
+    };
+    while (expected < last && !enough(expected)) ++expected;
+    std::vector<std::uint32_t> sample(1 + random.next() % 4);
+    const fastsgd::Input input{x.data(), nullptr, nullptr, count};
+    ASSERT_EQ(fastsgd::code_for_share(fastsgd::reference_kernels(), input, scale, wanted, last, sample),
+              expected)
+        << trial;
+  }
 }
 
 TEST(FastsgdBytes, EveryValueCountsInLongParts) {

@@ -84,6 +84,30 @@ TEST(FastsgdRefusals, ChunksMustGoUpInKeys) {
   expect(decoded(part, 16385), ErrorCode::kCorrupt, "chunk 1: a key that is out of order");
 }
 
+TEST(FastsgdRefusals, ThePreviousChunksLastKeyIsNotRepeated) {
+  const auto codec = codec_of("fastsgd:b=2,tau=20");
+  Encoded part = *testing::encode(*codec, std::vector<float>(16385, 1.0F));
+  part.payload[part.chunk_ends[0] + 5] = std::byte{0xFF};  // key 16384 becomes 16383
+  part.payload[part.chunk_ends[0] + 6] = std::byte{0x3F};
+  expect(decoded(part, 16385), ErrorCode::kCorrupt, "chunk 1: a key that is out of order");
+}
+
+// A missing last byte is called missing, whatever it held.
+TEST(FastsgdRefusals, AMissingLastByteIsTruncated) {
+  const auto codec = codec_of("fastsgd:b=2,tau=20");
+  for (std::size_t count = 3; count < 40; ++count) {
+    std::vector<float> values(1000, 0.0F);
+    for (std::size_t i = 0; i < count; ++i) values[i * i % 1000] = static_cast<float>(1 + i % 5);
+    Encoded part = *testing::encode(*codec, values);
+    ASSERT_TRUE(decoded(part));
+    part.payload.pop_back();
+    --part.chunk_ends[0];
+    const Status cut = decoded(part);
+    ASSERT_FALSE(cut) << count;
+    EXPECT_EQ(cut.error().code, ErrorCode::kTruncated) << count;
+  }
+}
+
 TEST(FastsgdRefusals, Heads) {
   expect(decoded(with(kGood, 3, 0x61)), ErrorCode::kCorrupt, "code bits");  // 12 bits
   expect(decoded(with(kGood, 4, 33)), ErrorCode::kCorrupt, "key bits");
@@ -109,6 +133,14 @@ TEST(FastsgdRefusals, Gaps) {
   Ints bytes = cut(kGood, 10);
   bytes.insert(bytes.end(), {longer & 255, longer >> 8 | 0b01 << 2 | (2 << 4 & 255)});
   expect(decoded(bytes), ErrorCode::kCorrupt, "flag that isn't the smallest");
+  // The largest gap of 2 bits, 3, with the flag of 4 bits; and the smallest of 4 bits that needs it.
+  const auto with_flag_1 = [&](int gap) {
+    Ints chunk = bytes;
+    chunk.back() = (chunk.back() & 0x0F) | (gap << 4 & 255);
+    return decoded(chunk);
+  };
+  expect(with_flag_1(3), ErrorCode::kCorrupt, "flag that isn't the smallest");
+  EXPECT_TRUE(with_flag_1(4));
   expect(decoded(with(kGood, 11, 0x23 | 0x40)), ErrorCode::kCorrupt, "bits follow");
   Ints more = kGood;
   more.push_back(0);

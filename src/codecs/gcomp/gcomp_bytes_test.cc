@@ -165,6 +165,53 @@ TEST(GcompBytes, BlocksWithoutCodesNeedNoTable) {
   }
 }
 
+// All blocks stored is the chunk stored, and no table stands before them.
+TEST(GcompBytes, StoredBlocksAloneAreAStoredChunk) {
+  for (const std::size_t count : {16384U, 2 * 16384U, 3 * 16384U + 5U}) {
+    const Ints bytes = coded("gcomp:lossless=on", random_patterns(count, count));
+    EXPECT_EQ(bytes.size(), 1 + 4 * count);
+    EXPECT_EQ(bytes[0], 0);
+  }
+}
+
+// The sample of spec.md, 6.3, by another way: which of all elements are counted.
+bool sampled(std::size_t i, std::size_t count) {
+  unsigned p = 0;
+  while (count > std::size_t{16384} << p) ++p;
+  const std::size_t line = i / 16;
+  const auto group = static_cast<std::uint32_t>(line >> p);
+  std::uint32_t hash = group * 0x9E3779B1U;
+  hash = (hash ^ hash >> 15) * 0x85EBCA77U;
+  return line == ((std::size_t{group} << p) + (std::uint64_t{hash} << p >> 32));
+}
+
+TEST(GcompBytes, TheSampleIsTheOneOfTheSpec) {
+  for (const std::uint32_t count : {1U, 15U, 16384U, 16385U, 32768U, 32769U, 100003U, 262143U, 262144U}) {
+    const std::vector<float> values = random_patterns(count, count);
+    std::vector<std::uint32_t> expected(gcomp::kPlainSymbols, 0U);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (sampled(i, count)) ++expected[4 * (bits_of(values[i]) >> 23 & 255)];
+    }
+    std::vector<std::uint32_t> counts(gcomp::kPlainSymbols, 7U);
+    gcomp::Values chunk;
+    chunk.in = values.data();
+    chunk.count = count;
+    gcomp::reference_kernels().histogram(chunk, counts.data());
+    EXPECT_EQ(counts, expected) << count;
+  }
+}
+
+// A block that was counted whole needs no escape; a sample may have missed something.
+TEST(GcompBytes, EscapesAreForSamples) {
+  for (const std::size_t count : {16384U, 16385U}) {
+    std::vector<float> values(count, 1.0F);
+    for (std::size_t i = 0; i < count; i += 2) values[i] = 0x1p-40F;
+    const Ints bytes = coded("gcomp", values);
+    EXPECT_EQ(bytes[0], 2) << count;
+    EXPECT_EQ((bytes[1] & 0xF) != 0, count > 16384) << count;
+  }
+}
+
 TEST(GcompBytes, CutsSaveWhatTheyDrop) {
   constexpr std::size_t kCount = 262144;
   std::vector<float> values = testing::normal_values(kCount, 2);

@@ -140,6 +140,82 @@ TEST(GcompTable, ASampleLeavesTheDoorOpenForEverything) {
   EXPECT_EQ(escapes({Keep::kSignificance, 0}), (std::vector<bool>{true, true, true, true}));
 }
 
+// An escape that nothing was counted for weighs as much as one symbol, not nothing.
+TEST(GcompTable, AnEscapeWeighsAtLeastOne) {
+  const Histogram two = histogram_of({{2, symbol_of(120, 0)}, {2, symbol_of(121, 0)}}, false);
+  const CodeLengths lengths = chosen(two, {Keep::kSignificance, 0});
+  EXPECT_EQ(lengths.bits[symbol_of(120, 0)], 2);
+  EXPECT_EQ(lengths.bits[symbol_of(121, 0)], 2);
+  for (std::uint32_t level = 0; level < kLevels; ++level) {
+    EXPECT_EQ(lengths.bits[kPlainSymbols + level], 3) << level;
+  }
+}
+
+TEST(GcompTable, ASingleSymbolHasTheHighestLevelsEscapeBesideIt) {
+  const Histogram one = histogram_of({{1000, symbol_of(120, 0)}}, true);
+  const std::pair<Keep, std::uint32_t> expected[] = {
+      {Keep::kLevel, 0}, {Keep::kEverything, 1}, {Keep::kSignificance, 3}};
+  for (const auto& [keep, level] : expected) {
+    const CodeLengths lengths = chosen(one, {keep, 0});
+    for (std::uint32_t i = 0; i < kLevels; ++i) {
+      EXPECT_EQ(lengths.bits[kPlainSymbols + i], i == level ? 1 : 0) << level << " " << i;
+    }
+  }
+}
+
+// Bits of table and codes as spec.md, 6.5, counts them.
+std::uint64_t bits_with(const Histogram& histogram, const CodeLengths& lengths, std::uint64_t table_bytes) {
+  std::uint64_t bits = 8 * table_bytes;
+  for (std::uint32_t exponent = 0; exponent < 256; ++exponent) {
+    const std::uint32_t own = lengths.bits[symbol_of(exponent, 0)];
+    bits += histogram.counts[symbol_of(exponent, 0)] * (own > 0 ? own : lengths.bits[kPlainSymbols] + 8U);
+  }
+  return bits;
+}
+
+// The table of a uniform chunk of one block, found by trying all of them.
+RC_GTEST_PROP(GcompTable, AUniformChunkTakesTheSmallestTable, ()) {
+  Histogram histogram{{}, true};
+  const auto begin = *rc::gen::inRange<std::uint32_t>(0, 256);
+  const auto exponents = *rc::gen::inRange<std::uint32_t>(1, 20);
+  std::uint32_t highest = 0;
+  for (std::uint32_t i = 0; i <= exponents; ++i) {
+    const std::uint32_t exponent = i < exponents ? std::min(begin + i, 255U) : 0;
+    const auto power = *rc::gen::inRange<std::uint32_t>(0, 9);
+    histogram.counts[symbol_of(exponent, 0)] = (*rc::gen::inRange<std::uint32_t>(0, 4) << power) >> 1;
+    const bool counted = histogram.counts[symbol_of(exponent, 0)] > 0;
+    if (counted && exponent < 255) highest = std::max(highest, exponent);
+  }
+  // Two symbols at least, as one alone has an escape beside it, which hangs on the rule.
+  for (const std::uint32_t exponent : {std::min(begin, 253U), std::min(begin, 253U) + 1}) {
+    histogram.counts[symbol_of(exponent, 0)] += 1;
+    highest = std::max(highest, exponent);
+  }
+  TableChoice own;
+  Histogram sampled = histogram;
+  choose_table(histogram, {Keep::kEverything, 0}, own);  // a mixed chunk always has its own
+  std::byte bytes[kMaxTableBytes];
+  std::uint64_t smallest = bits_with(histogram, own.lengths, write_table(own, false, bytes));
+  std::pair<std::uint32_t, std::uint32_t> expected{0, 0};
+  for (std::uint32_t id = 1; id <= kStaticTables; ++id) {
+    for (std::uint32_t base = highest + 1; base + 3 >= highest && base + 1 > 0; --base) {
+      if (base < 12 || base > 254) continue;
+      CodeLengths lengths;
+      static_lengths(id, base, lengths);
+      const std::uint64_t bits = bits_with(histogram, lengths, 1);
+      if (bits >= smallest) continue;
+      smallest = bits;
+      expected = {id, base};
+    }
+  }
+  TableChoice choice;
+  choose_table(histogram, {Keep::kLevel, 0}, choice);
+  RC_ASSERT(std::make_pair(choice.id, choice.base) == expected);
+  sampled.complete = false;
+  choose_table(sampled, {Keep::kLevel, 0}, choice);
+  RC_ASSERT(choice.id == 0U);
+}
+
 TEST(GcompTable, AtMost192SymbolsHaveCodesTheMostFrequentOnes) {
   std::vector<SymbolWeight> counts;
   counts.reserve(250);

@@ -81,6 +81,12 @@ TEST(GcompRefusals, OwnTable) {
   }
 }
 
+// Exponent 0 has no place in a window: zero's length stands before them all.
+TEST(GcompRefusals, AWindowBeginsAtExponentOne) {
+  EXPECT_EQ(verdict(joined({{2}, {0x11, 1, 0, 1}, {1}}), 1), ErrorCode::kCorrupt);
+  EXPECT_EQ(verdict(joined({{2}, {0x22, 1, 1, 1}, {1}}), 1), kAccepted);
+}
+
 TEST(GcompRefusals, MixedTable) {
   const auto table = [](const Ints& bytes) { return verdict(joined({{3}, bytes, {1}}), 1); };
   EXPECT_EQ(table({0, 0, 0x11, 0, 0, 0, 0}), kAccepted);
@@ -144,6 +150,20 @@ Ints block_of(unsigned code, unsigned bits, const Ints& mantissa) {
   return block;
 }
 
+// Whatever is missing at the end is called missing, not broken.
+TEST(GcompRefusals, AMissingLastByteIsTruncated) {
+  for (const char* spec : {"gcomp:cut=6", "gcomp:cut=12", "gcomp:cut=18", "gcomp:lossless=on"}) {
+    for (const std::size_t count : {30U, 301U, 515U, 1000U}) {
+      const auto part = *testing::encode(*codec_of(spec), testing::normal_values(count, count));
+      ASSERT_GE(std::to_integer<int>(part.payload[0]) & 3, 2) << spec << " " << count;
+      testing::Encoded cut = part;
+      cut.payload.pop_back();
+      --cut.chunk_ends[0];
+      EXPECT_EQ(verdict(cut, count), ErrorCode::kTruncated) << spec << " " << count;
+    }
+  }
+}
+
 TEST(GcompRefusals, Escapes) {
   // Exponent 127 and the escape, one bit each: 0 and 1.
   const Ints table = {1, 1, 127, 1};
@@ -202,6 +222,9 @@ TEST(GcompRefusals, BlockIndex) {
   EXPECT_EQ(index({1, 0, 0, 0, 4, 0, 0, 0}, {1, 1, 1}), ErrorCode::kTruncated);
   EXPECT_EQ(index({1, 0, 0, 0, 255, 255, 255, 255}, {1, 1, 1}), ErrorCode::kTruncated);
   EXPECT_EQ(index({1, 0, 0, 0, 2, 0, 0}, {}), ErrorCode::kTruncated);
+  for (std::size_t bytes = 0; bytes < 8; ++bytes) {
+    EXPECT_EQ(index(Ints(bytes, 1), {}), ErrorCode::kTruncated) << bytes;
+  }
 }
 
 TEST(GcompRefusals, PartIndexAndScalar) {

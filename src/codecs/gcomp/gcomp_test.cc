@@ -33,6 +33,10 @@ TEST(Gcomp, NothingIsCutWithoutSignificance) {
   const std::vector<float> values = testing::normal_values(70000, 3);
   EXPECT_TRUE(same_bits(round_trip("gcomp", values), values));
   EXPECT_TRUE(same_bits(round_trip("gcomp:cut=0", values), values));
+  // With a significance that cut=0 doesn't look at.
+  const std::vector<float> invisible(values.size(), kInf);
+  EXPECT_TRUE(same_bits(significant_round_trip("gcomp:cut=0", values, invisible), values));
+  EXPECT_FALSE(same_bits(significant_round_trip("gcomp", values, invisible), values));
 }
 
 TEST(Gcomp, LosslessKeepsEveryBit) {
@@ -55,10 +59,21 @@ TEST(Gcomp, LosslessKeepsEveryBit) {
   }
 }
 
+TEST(Gcomp, LosslessKeepsTheSignsOfZerosThatAreAlone) {
+  for (const std::size_t count : {1U, 300U, 40000U}) {
+    const std::vector<float> zeros(count, -0.0F);
+    EXPECT_TRUE(same_bits(round_trip("gcomp:lossless=on", zeros), zeros)) << count;
+  }
+}
+
 TEST(Gcomp, InfoAndSpecSayWhetherItIsLossless) {
   EXPECT_FALSE(codec_of("gcomp")->info().lossless);
   EXPECT_TRUE(codec_of("gcomp:lossless=on")->info().lossless);
   EXPECT_EQ(codec_of("gcomp:lossless=on")->info().id, 5);
+  EXPECT_TRUE(codec_of("gcomp")->info().significance);
+  for (const char* spec : {"gcomp:cut=0", "gcomp:cut=6", "gcomp:cut=18", "gcomp:lossless=on"}) {
+    EXPECT_FALSE(codec_of(spec)->info().significance) << spec;
+  }
   EXPECT_EQ(codec_of("gcomp")->spec(), "gcomp:cut=auto,lossless=off");
   EXPECT_EQ(codec_of("gcomp:cut=18")->spec(), "gcomp:cut=18,lossless=off");
   EXPECT_EQ(codec_of("gcomp:lossless=on")->spec(), "gcomp:cut=0,lossless=on");
@@ -86,6 +101,22 @@ TEST(Gcomp, ResidualIsWhatWasCut) {
   EXPECT_EQ(residual[3], 0);
   EXPECT_EQ(back[4], 3);
   EXPECT_EQ(residual[4], 0x1p-20F);
+}
+
+// Through blocks and chunks: each element has its own residual.
+TEST(Gcomp, ResidualsOfLargePartsAddUp) {
+  constexpr std::size_t kCount = 262144 + 16384 + 5;
+  const std::vector<float> values = testing::normal_values(kCount, 11);
+  std::vector<float> residual = testing::normal_values(kCount, 12);
+  std::vector<float> x(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) x[i] = values[i] + residual[i];
+  const auto codec = codec_of("gcomp:cut=12");
+  const auto part = *testing::encode(*codec, values, residual);
+  const auto back = *testing::decode(*codec, part.view(), kCount);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    ASSERT_EQ(static_cast<double>(back[i]) + static_cast<double>(residual[i]), x[i]) << i;
+    ASSERT_LE(std::fabs(residual[i]), std::ldexp(std::fabs(x[i]), -12)) << i;
+  }
 }
 
 TEST(Gcomp, DecodedZerosLeaveTheSlotAsItIs) {

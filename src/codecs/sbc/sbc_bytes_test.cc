@@ -121,6 +121,7 @@ TEST(SbcBytes, RiceParameterIsGolombsRule) {
   }
   EXPECT_EQ(sbc::rice_parameter(1, 1), 0U);
   EXPECT_EQ(sbc::rice_parameter(1, sbc::kMaxElements), 24U);
+  EXPECT_EQ(sbc::rice_parameter(1971, 1U << 28), 17U);  // p is the bound of the table itself, 31536 / 2^32
   const double golden = (std::sqrt(5.0) + 1) / 2;
   for (const std::uint64_t gaps : {1U, 15U, 999U, 16383U}) {
     for (std::uint64_t span = gaps + 1; span < 20 * sbc::kMaxElements / 21; span += span / 20 + 1) {

@@ -137,6 +137,18 @@ TEST(SbcRefusals, ChunksInOrder) {
 }
 
 // Encodings of random positions with something broken: an answer, and never a byte outside.
+// One position too few in a chunk that isn't the last.
+TEST(SbcRefusals, AChunkBeforeOthersIsFull) {
+  const auto codec = codec_of("sbc:p=0.99999");
+  const auto whole = *testing::encode(*codec, std::vector<float>(16386, 1.0F));
+  const auto shorter = *testing::encode(*codec, std::vector<float>(16383, 1.0F));
+  testing::Encoded mixed = shorter;
+  mixed.payload.insert(mixed.payload.end(), whole.payload.begin() + whole.chunk_ends[0], whole.payload.end());
+  mixed.chunk_ends.push_back(static_cast<std::uint32_t>(mixed.payload.size()));
+  EXPECT_EQ(verdict(whole, 16386), kAccepted);
+  EXPECT_EQ(verdict(mixed, 16386), ErrorCode::kCorrupt);
+}
+
 TEST(SbcRefusals, BrokenEncodings) {
   const auto codec = codec_of("sbc:p=0.3");
   CounterRng random(5);

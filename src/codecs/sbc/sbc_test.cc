@@ -268,7 +268,7 @@ TEST(Sbc, TheMeanShowsTheOrderOfTheSum) {
 // Inputs at which a selection may go wrong: sorted, equal, clustered, of wild exponents.
 std::vector<Floats> awkward_inputs() {
   constexpr std::size_t kCount = 262144;
-  std::vector<Floats> inputs(6, Floats(kCount));
+  std::vector<Floats> inputs(7, Floats(kCount));
   CounterRng random(8);
   for (std::size_t i = 0; i < kCount; ++i) {
     const auto place = static_cast<float>(i);
@@ -280,6 +280,8 @@ std::vector<Floats> awkward_inputs() {
     const auto bits = static_cast<std::uint32_t>(random.next());
     inputs[4][i] = std::bit_cast<float>((bits & 0x7F800000U) == 0x7F800000U ? bits & 0x807FFFFFU : bits);
     inputs[5][i] = i % 1000 == 999 ? -1.0F : 0.0F;
+    // Neighbours among the floats, of both signs.
+    inputs[6][i] = std::bit_cast<float>((bits & 0x80000000U) + 0x3F800000U + (bits >> 8) % 3000);
   }
   return inputs;
 }
@@ -298,6 +300,42 @@ TEST(Sbc, EqualsTheSlowReferenceOnLargeInputs) {
         ASSERT_EQ(residual[i], inputs[n][i] - back[i]) << n << " " << i;
     }
   }
+}
+
+// One sign's threshold says nothing about the other's: the many of one are large, of the other one is huge
+// and nine are small, and these ten win.
+TEST(Sbc, EachSignHasItsOwnThreshold) {
+  constexpr std::size_t kCount = 20000;
+  for (const float sign : {1.0F, -1.0F}) {
+    Floats x(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) x[i] = sign * (100 + static_cast<float>(i % 7));
+    for (std::size_t i = 0; i < 10; ++i) x[15000 + 160 * i] = -sign * (i == 0 ? 1e6F : 1.0F);
+    const Floats back = round_trip("sbc:p=0.0005", x);
+    EXPECT_EQ(std::count(back.begin(), back.end(), -sign * 100000.9F), 10) << sign;
+  }
+}
+
+// Thresholds are guessed from every fourth block of a part of this size. Here these hold all 130 of the large
+// values, so that the guess is above all others, and one of the 131 is missed at first.
+TEST(Sbc, AGuessThatMissesOneIsMended) {
+  constexpr std::size_t kCount = 131072;
+  for (const float sign : {1.0F, -1.0F}) {
+    Floats x(kCount, sign);
+    for (std::size_t i = 0; i < 130; ++i) x[64 * i] = 2 * sign;
+    const Floats back = round_trip("sbc:p=0.001", x);
+    EXPECT_EQ(std::count(back.begin(), back.end(), 0.0F), kCount - 131);
+    EXPECT_NE(back[1], 0.0F) << "the first of the others";
+  }
+}
+
+// The room for candidates, 2 * 7 + 1024, is full but for 15 when a block of 16 comes: what is held must not
+// be written over. The first ones are the largest.
+TEST(Sbc, MakesRoomBeforeABlock) {
+  Floats x(3000);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = 4000 - static_cast<float>(i);
+  x[0] = 0;
+  const Floats back = round_trip("sbc:p=0.00233", x);
+  for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(back[i], i >= 1 && i <= 7 ? 3996.0F : 0.0F) << i;
 }
 
 RC_GTEST_PROP(SbcProperty, EqualsTheSlowReference,

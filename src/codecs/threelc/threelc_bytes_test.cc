@@ -101,6 +101,23 @@ TEST(ThreelcBytes, RiceEscape) {
   EXPECT_EQ(*testing::decode(*codec, part.view(), x.size()), x);
 }
 
+// Gaps around 24 * 2^6, where the code of 24 ones and more ends and the raw gap begins.
+TEST(ThreelcBytes, RiceEscapeBeginsAt24Ones) {
+  for (const std::size_t gap : {24 * 64 - 1U, 24 * 64U, 24 * 64 + 1U}) {
+    std::vector<float> x(10000, 0.0F);
+    for (std::size_t i = 0; i < 100; ++i) x[80 * i] = 1;
+    x[80 * 99 + 1 + gap] = 1;
+    const auto part = *testing::encode(*testing::codec_of("3lc"), x);
+    ASSERT_EQ(to_ints(part.payload)[0], 2) << "positions";
+    ASSERT_EQ(to_ints(part.payload)[1], 6) << "low bits";
+    // The first position takes a zero and 6 bits, 99 gaps of 79 one bit more, and each a sign.
+    const std::size_t last = gap < 24 * 64 ? 23 + 1 + 6 : 24 + 16;
+    const std::size_t bits = (7 + 1) + 99 * (8 + 1) + last + 1;
+    EXPECT_EQ(part.payload.size(), 1 + 3 + (bits + 7) / 8) << gap;
+    EXPECT_EQ(*testing::decode(*testing::codec_of("3lc"), part.view(), x.size()), x) << gap;
+  }
+}
+
 TEST(ThreelcBytes, RiceParameterIsGolombsRule) {
   const std::pair<double, unsigned> published[] = {{.25, 1}, {.1, 3}, {.05, 4}, {.01, 6}, {.001, 9}};
   for (const auto& [p, expected] : published) {

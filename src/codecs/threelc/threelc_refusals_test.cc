@@ -54,6 +54,13 @@ TEST(ThreelcRefusals, ZeroRuns) {
   EXPECT_EQ(verdict({1}, 5), ErrorCode::kTruncated);
 }
 
+TEST(ThreelcRefusals, RiceCountsNoMorePositionsThanElements) {
+  const auto more = one_chunk({2, 0, 4, 0, 0}, bits_of(1.0F));
+  EXPECT_EQ(testing::decode(*codec_of("3lc"), more.view(), 3).error().message,
+            "3lc chunk 0: more positions than elements");
+  EXPECT_EQ(verdict({2, 0, 3, 0, 0}, 3), kAccepted);
+}
+
 // One position: gap g with parameter 0 is g ones and a zero, then the sign.
 TEST(ThreelcRefusals, Rice) {
   EXPECT_EQ(verdict({2, 0, 1, 0, 0b00}, 1), kAccepted);

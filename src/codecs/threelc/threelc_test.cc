@@ -24,6 +24,15 @@ std::vector<float> round_trip(std::string_view spec, const std::vector<float>& v
   return *testing::decode(*codec, part->view(), values.size());
 }
 
+// The smallest m above 2^-126 that is odd has no half among the floats: the bound is the next one up.
+TEST(Threelc, HalfOfAnOddScaleIsRoundedUp) {
+  const auto float_of = [](std::uint32_t bits) { return std::bit_cast<float>(bits); };
+  const auto back = round_trip("3lc", {float_of(0x00800001), float_of(0x00400000), float_of(0x00400001)});
+  EXPECT_EQ(bits_of(back[0]), 0x00800001U);
+  EXPECT_EQ(bits_of(back[1]), 0U) << "below m / 2";
+  EXPECT_EQ(bits_of(back[2]), 0x00800001U) << "above it";
+}
+
 Error encode_error(std::string_view spec, const std::vector<float>& values,
                    std::vector<float> residual = {}) {
   const std::vector<float> before = residual;

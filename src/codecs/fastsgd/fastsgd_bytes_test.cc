@@ -203,7 +203,8 @@ TEST(FastsgdBytes, TheCodeForAShareIsTheSmallest) {
     std::vector<float> x(count, 0.0F);
     const bool alone = random.next() % 4 == 0;  // one value is the sum: code 0
     double sum = 0;
-    for (std::size_t i = 0; i < (alone ? 1 : count); ++i) {
+    const std::size_t first = alone ? random.next() % count : 0;
+    for (std::size_t i = first; i < (alone ? first + 1 : count); ++i) {
       x[i] = std::ldexp(1.0F, -static_cast<int>(random.next() % 12));  // many on the very value of a code
       sum += static_cast<double>(x[i]);
     }

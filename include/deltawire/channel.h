@@ -78,15 +78,24 @@ class Channel {
 
   // Decodes a message that must hold exactly these parts and come from `expected`. On error the slots are
   // unspecified. Uses no state but this channel's scratch. Errors: those of the frame, of Codec::decode,
-  // and kMismatch naming the field that differs.
-  virtual Status decode(Bytes message, std::span<const Named> parts, const MessageId& expected, Into into,
-                        float scale) = 0;
+  // and kMismatch naming the field that differs. The pieces, in order, are the message, and every frame
+  // begins with a piece: those of encode, or a single one.
+  virtual Status decode(std::span<const Bytes> pieces, std::span<const Named> parts,
+                        const MessageId& expected, Into into, float scale) = 0;
+  Status decode(Bytes message, std::span<const Named> parts, const MessageId& expected, Into into,
+                float scale) {
+    return decode(std::span(&message, 1), parts, expected, into, scale);
+  }
 
   // As decode, into key-value form: parts name the expected dimensions (dense parts of that many elements,
   // their values not touched) and means[i] gets part i's non-zero elements times `scale`, its vectors' memory
   // reused.
-  virtual Status decode_pairs(Bytes message, std::span<const Named> parts, const MessageId& expected,
-                              float scale, std::span<Pairs> means) = 0;
+  virtual Status decode_pairs(std::span<const Bytes> pieces, std::span<const Named> parts,
+                              const MessageId& expected, float scale, std::span<Pairs> means) = 0;
+  Status decode_pairs(Bytes message, std::span<const Named> parts, const MessageId& expected, float scale,
+                      std::span<Pairs> means) {
+    return decode_pairs(std::span(&message, 1), parts, expected, scale, means);
+  }
 
   // Momentum masking (Lin et al., "Deep Gradient Compression", section 3; SBC, supplement A): sets
   // momentum[i] to 0 where the part's element i was sent in the step that was committed last, so that stale

@@ -48,6 +48,14 @@ struct Report {
   bool finite = true;
 };
 
+// Bytes that a reducer holds beside the caller's tensors, counted where memory is taken and given back.
+struct Memory {
+  std::uint64_t residual_bytes = 0;  // what waits for later steps, and the copies that an exact revert needs
+  std::uint64_t staging_bytes = 0;   // where means are formed and messages come in; in use or kept for reuse
+  std::uint64_t message_bytes = 0;   // encoded by this rank: kept until the step ends
+  std::uint64_t peak_bytes = 0;      // the most of all three together, ever
+};
+
 struct ReducerOptions {
   Policy policy;
 
@@ -73,8 +81,8 @@ struct ReducerOptions {
 // and names the suspect), and the tensors of buckets not yet finished are untouched. Error::standing_step is
 // the last step that counts, the same on every rank that lives; docs/commit.md has the rule and its limits. A
 // step whose finish returned its Report counts, and a failure after that is an error of the next one. The
-// reducer may go on with a new transport. With Revert::kFold the residuals then have the input of every bucket
-// that was begun, and of no other, as far as Revert says; with kExact of none.
+// reducer may go on with a new transport. With Revert::kFold the residuals then have the input of every
+// bucket that was begun, and of no other, as far as Revert says; with kExact of none.
 class Reducer {
  public:
   virtual ~Reducer() = default;
@@ -104,6 +112,9 @@ class Reducer {
 
   // Ends the open step as if it had failed, without touching a transport.
   virtual void revert() noexcept = 0;
+
+  // docs/memory.md says what to expect. Any thread may call it.
+  virtual Memory memory() const noexcept = 0;
 
   // The mean of key-value tensors, merged: means[i] gets every key that any rank sent of tensors[i], with the
   // mean over all ranks, summed in rank order. One bucket, begun and finished at once. A pattern without it

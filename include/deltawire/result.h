@@ -36,9 +36,10 @@ enum class ErrorCode : std::uint16_t {
   kSystem = 17,             // an operating-system call failed
   kState = 18,              // calls in an order that the contract forbids
   kIo = 19,                 // a file can't be read or written
+  kNoMemory = 20,           // memory for a step, a residual or a message could not be had
 };
 
-inline constexpr ErrorCode kLastErrorCode = ErrorCode::kIo;
+inline constexpr ErrorCode kLastErrorCode = ErrorCode::kNoMemory;
 
 // The enumerator's name without its k, e.g. "PeerLost"; "Unknown" for a number outside the enum.
 std::string_view error_code_name(ErrorCode code) noexcept;

@@ -14,9 +14,12 @@ namespace deltawire {
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 
-// Messages between a pair of ranks match by tag; messages with one tag keep their order. A message has at
-// most 1 GiB. Messages that come before their receive is posted are kept, up to 64 of them or 64 MiB for each
-// peer; beyond that the peer's stream pauses until a receive is posted.
+// A longer message is kLimit.
+inline constexpr std::uint64_t kMessageBytesMax = std::uint64_t{1} << 30;
+
+// Messages between a pair of ranks match by tag; messages with one tag keep their order. Messages that come
+// before their receive is posted are kept, up to 64 of them or 64 MiB for each peer; beyond that the peer's
+// stream pauses until a receive is posted.
 using Tag = std::uint64_t;
 
 // A posted send or receive. 0 is no operation.

@@ -10,7 +10,13 @@ import numpy as np
 
 from deltawire import _core
 from deltawire._core import CodecInfo, LinkShape, ParameterInfo, __version__
-from deltawire.errors import DeltawireError, DTypeError, InvalidArgumentError, make_error
+from deltawire.errors import (
+    DeltawireError,
+    DTypeError,
+    InvalidArgumentError,
+    NoMemoryError,
+    make_error,
+)
 from deltawire.optimizer import Optimizer
 from deltawire.significance import require_use
 
@@ -19,6 +25,7 @@ __all__ = [
     "DTypeError",
     "DeltawireError",
     "InvalidArgumentError",
+    "NoMemoryError",
     "LinkShape",
     "Optimizer",
     "ParameterInfo",

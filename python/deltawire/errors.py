@@ -44,10 +44,15 @@ def with_advice(error: DeltawireError, advice: str) -> DeltawireError:
     return type(error)(f"{error}; {advice}", error.code, error.suspect)
 
 
+class NoMemoryError(DeltawireError, MemoryError):
+    """Memory for a step, a residual or a message could not be had (docs/memory.md)."""
+
+
 _BY_CODE = {
     "InvalidArgument": InvalidArgumentError,
     "UnknownCodec": InvalidArgumentError,
     "UnsupportedDType": DTypeError,
+    "NoMemory": NoMemoryError,
 }
 
 

@@ -14,7 +14,8 @@
 
 namespace deltawire::python {
 
-// Thread rule: submit, save, load and close from one thread at a time; abort and traffic from any thread.
+// Thread rule: submit, save, load and close from one thread at a time; abort, traffic and memory from any
+// thread.
 // In a forked child every call is refused or does nothing, and destruction leaks: the threads that it
 // would join live in the parent, and so do the sockets.
 class Session {
@@ -40,6 +41,7 @@ class Session {
   bool closed() const { return !parts_ || !parts_->queue; }
 
   Traffic traffic() const;
+  Memory memory() const { return parts_->reducer->memory(); }
   std::string spec() const { return parts_->reducer->spec(); }
 
   // Reducer::mask_sent for each of these tensors, float32. kState while buckets are in flight.

@@ -275,6 +275,11 @@ void bind_reports(nb::module_& module) {
           "The last step that counts on every rank, perhaps this one; None before the first.")
       .def_ro("finite", &Report::finite,
               "Whether the step's means so far are; looked for with nonfinite='pass' alone.");
+  nb::class_<Memory>(module, "Memory", "Bytes that a session holds beside the caller's tensors.")
+      .def_ro("residual_bytes", &Memory::residual_bytes)
+      .def_ro("staging_bytes", &Memory::staging_bytes, "Where means are formed and messages come in.")
+      .def_ro("message_bytes", &Memory::message_bytes, "Encoded here, kept until the step ends.")
+      .def_ro("peak_bytes", &Memory::peak_bytes, "The most of all three together, ever.");
 }
 
 }  // namespace
@@ -319,6 +324,9 @@ void bind_sessions(nb::module_& module) {
       .def(
           "traffic", [](const SessionHandle& self) { return traffic(*self); },
           "Bytes (sent, received) by the links, headers and control messages included.")
+      .def(
+          "memory", [](const SessionHandle& self) { return self->memory(); },
+          "What the reducer holds, from any thread.")
       .def_prop_ro("spec", [](const SessionHandle& self) { return self->spec(); })
       .def(
           "mask_sent",

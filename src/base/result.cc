@@ -23,6 +23,7 @@ std::string_view error_code_name(ErrorCode code) noexcept {
     case ErrorCode::kSystem: return "System";
     case ErrorCode::kState: return "State";
     case ErrorCode::kIo: return "Io";
+    case ErrorCode::kNoMemory: return "NoMemory";
   }
   return "Unknown";
 }

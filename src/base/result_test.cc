@@ -37,6 +37,7 @@ constexpr std::array kPinned = {
     Pinned{ErrorCode::kSystem, 17, "System"},
     Pinned{ErrorCode::kState, 18, "State"},
     Pinned{ErrorCode::kIo, 19, "Io"},
+    Pinned{ErrorCode::kNoMemory, 20, "NoMemory"},
 };
 
 TEST(ErrorCodes, NumbersAndNamesArePinned) {

@@ -7,10 +7,13 @@
 #include <string>
 #include <utility>
 
+#include "base/no_memory.h"
 #include "channel/channel_state.h"
 #include "channel/message_decoder.h"
 #include "channel/message_encoder.h"
+#include "channel/metered_channel.h"
 #include "channel/part_encoder.h"
+#include "channel/payload_maker.h"
 #include "channel/residual_store.h"
 #include "wire/hashes.h"
 
@@ -22,21 +25,25 @@ constexpr std::uint64_t kMaxTensorElements = std::uint64_t{1} << 32;
 class ChannelImpl final : public Channel {
  public:
   ChannelImpl(std::unique_ptr<const Codec> codec, std::unique_ptr<const Codec> raw,
-              const ChannelOptions& options)
+              const ChannelOptions& options, std::shared_ptr<MemoryMeter> meter)
       : codec_(std::move(codec)),
         raw_(std::move(raw)),
         options_(options),
         params_hash_(deltawire::params_hash(codec_->spec(), options.policy)),
         state_hash_(deltawire::params_hash(codec_->spec(), Policy{options.policy.min_elements})),
+        meter_(std::move(meter)),
+        residuals_(meter_),
+        payload_maker_(meter_),
+        scratch_held_(meter_, MemoryMeter::Use::kMessages),
         encoder_(codecs(), options_, residuals_) {}
 
   const Codec& codec() const noexcept override { return *codec_; }
   std::uint64_t message_bound(std::span<const Named> parts) const override;
   Result<std::span<const Bytes>> encode(std::span<const Named> parts, const MessageId& id) override;
-  Status decode(Bytes message, std::span<const Named> parts, const MessageId& expected, Into into,
-                float scale) override;
-  Status decode_pairs(Bytes message, std::span<const Named> parts, const MessageId& expected, float scale,
-                      std::span<Pairs> means) override;
+  Status decode(std::span<const Bytes> pieces, std::span<const Named> parts, const MessageId& expected,
+                Into into, float scale) override;
+  Status decode_pairs(std::span<const Bytes> pieces, std::span<const Named> parts, const MessageId& expected,
+                      float scale, std::span<Pairs> means) override;
   Status mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const override;
   void commit() noexcept override;
   void revert() noexcept override;
@@ -61,7 +68,10 @@ class ChannelImpl final : public Channel {
   Bounds bounds_of(std::span<const Named> parts) const;
   Status check_encode(std::span<const Named> parts, const MessageId& id) const;
   Result<std::vector<SentPart>> encode_parts(std::span<const Named> parts, float scale, Message& message,
-                                             const Bounds& bounds);
+                                             const Bounds& bounds, std::size_t& done);
+  Result<std::span<const Bytes>> encode_message(std::span<const Named> parts, const MessageId& id,
+                                                std::size_t& done);
+  void keep(const Named& unsent, float scale) noexcept;
   void close_step() noexcept;
 
   std::unique_ptr<const Codec> codec_;
@@ -69,7 +79,9 @@ class ChannelImpl final : public Channel {
   ChannelOptions options_;
   std::uint64_t params_hash_;
   std::uint64_t state_hash_;  // without Policy::nonfinite, which says nothing about residuals
+  std::shared_ptr<MemoryMeter> meter_;
   ResidualStore residuals_;
+  PayloadMaker payload_maker_;
   bool step_open_ = false;
   std::uint64_t step_ = 0;
   std::deque<Message> messages_;  // of the open step; a deque, so that spans into them stay
@@ -77,6 +89,7 @@ class ChannelImpl final : public Channel {
   std::deque<Message> committed_messages_;  // of the last committed step, sparse codecs only: for mask_sent
   std::vector<StepPart> committed_parts_;
   std::vector<std::byte> scratch_;
+  MeteredBytes scratch_held_;
   PartEncoder encoder_;
 };
 
@@ -118,39 +131,48 @@ Status ChannelImpl::check_encode(std::span<const Named> parts, const MessageId& 
   return {};
 }
 
+// Counts in `done` the parts whose residuals have their input, or need none.
 Result<std::vector<SentPart>> ChannelImpl::encode_parts(std::span<const Named> parts, float scale,
-                                                        Message& message, const Bounds& bounds) {
+                                                        Message& message, const Bounds& bounds,
+                                                        std::size_t& done) {
   MutBytes payload(message.payload.get(), bounds.payload_bytes);
   std::span<std::uint32_t> ends(message.chunk_ends);
   std::vector<SentPart> all;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].tensor.elements() == 0) continue;
-    Result<SentPart> sent = encoder_.encode(parts[i], scale, PartBuffer{payload, ends, scratch_});
-    if (!sent) {
-      if (options_.revert == Revert::kFold) {
-        for (const Named& unsent : parts.subspan(i)) encoder_.keep(unsent, scale);
-      }
-      return forward_error(sent);
-    }
-    sent->index = static_cast<std::uint32_t>(i);
+  all.reserve(bounds.parts);
+  for (; done < parts.size(); ++done) {
+    const Named& part = parts[done];
+    if (part.tensor.elements() == 0) continue;
+    // Before the residual changes: once it has, nothing may fail that a revert needs.
+    step_parts_.push_back({std::string(part.name), {}});
+    step_parts_.back().sent.state = SegmentState::kNothing;
+    const Result<SentPart> sent = encoder_.encode(part, scale, PartBuffer{payload, ends, scratch_});
+    if (!sent) return forward_error(sent);
     payload = payload.subspan(sent->encoded.payload.size());
     ends = ends.subspan(sent->encoded.chunk_ends.size());
-    step_parts_.push_back({std::string(sent->name), *sent});
+    step_parts_.back().sent = *sent;
     all.push_back(*sent);
+    all.back().index = static_cast<std::uint32_t>(done);
+  }
+  const std::byte* before = message.payload.get();
+  payload_maker_.close(message, bounds.payload_bytes - payload.size());
+  const std::size_t first = step_parts_.size() - all.size();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    Bytes& bytes = all[i].encoded.payload;
+    if (!bytes.empty()) bytes = Bytes(message.payload.get() + (bytes.data() - before), bytes.size());
+    step_parts_[first + i].sent.encoded.payload = bytes;
   }
   return all;
 }
 
-Result<std::span<const Bytes>> ChannelImpl::encode(std::span<const Named> parts, const MessageId& id) {
-  if (Status legal = check_encode(parts, id); !legal) return forward_error(legal);
-  step_open_ = true;
-  step_ = id.step;
+Result<std::span<const Bytes>> ChannelImpl::encode_message(std::span<const Named> parts, const MessageId& id,
+                                                           std::size_t& done) {
   const Bounds bounds = bounds_of(parts);
   if (scratch_.size() < bounds.scratch_bytes) scratch_.resize(bounds.scratch_bytes);
+  scratch_held_.set(scratch_.capacity());
   Message& message = messages_.emplace_back();
-  message.payload = std::make_unique_for_overwrite<std::byte[]>(bounds.payload_bytes);
+  payload_maker_.open(message, bounds.payload_bytes);
   message.chunk_ends.resize(bounds.chunks);
-  const Result<std::vector<SentPart>> sent = encode_parts(parts, id.scale, message, bounds);
+  const Result<std::vector<SentPart>> sent = encode_parts(parts, id.scale, message, bounds, done);
   if (!sent) return forward_error(sent);
   FrameHeader header;
   header.codec = codec_->info().id;
@@ -162,25 +184,47 @@ Result<std::span<const Bytes>> ChannelImpl::encode(std::span<const Named> parts,
   header.world = id.world;
   header.slice = id.slice;
   frame_message(*sent, header, message);
+  message.count();
   return std::span<const Bytes>(message.pieces);
 }
 
-Status ChannelImpl::decode(Bytes message, std::span<const Named> parts, const MessageId& expected, Into into,
-                           float scale) {
-  const ExpectedMessage due{expected, params_hash_, spec_hash(parts, expected.scale), parts};
-  return decode_message(message, due, codecs(), Target{into, scale});
+Result<std::span<const Bytes>> ChannelImpl::encode(std::span<const Named> parts, const MessageId& id) {
+  if (Status legal = check_encode(parts, id); !legal) return forward_error(legal);
+  step_open_ = true;
+  step_ = id.step;
+  std::size_t done = 0;
+  auto pieces = or_no_memory("encoding a message", [&] { return encode_message(parts, id, done); });
+  if (!pieces && options_.revert == Revert::kFold) {
+    for (const Named& unsent : parts.subspan(done)) keep(unsent, id.scale);
+  }
+  return pieces;
 }
 
-Status ChannelImpl::decode_pairs(Bytes message, std::span<const Named> parts, const MessageId& expected,
-                                 float scale, std::span<Pairs> means) {
+// A residual that is not there yet, and for which there is no memory, stays unmade.
+void ChannelImpl::keep(const Named& unsent, float scale) noexcept {
+  (void)or_no_memory("keeping a part", [&]() -> Status {
+    encoder_.keep(unsent, scale);
+    return {};
+  });
+}
+
+Status ChannelImpl::decode(std::span<const Bytes> pieces, std::span<const Named> parts,
+                           const MessageId& expected, Into into, float scale) {
   const ExpectedMessage due{expected, params_hash_, spec_hash(parts, expected.scale), parts};
-  return decode_message_to_pairs(message, due, codecs(), scale, means);
+  return decode_message(pieces, due, codecs(), Target{into, scale});
+}
+
+Status ChannelImpl::decode_pairs(std::span<const Bytes> pieces, std::span<const Named> parts,
+                                 const MessageId& expected, float scale, std::span<Pairs> means) {
+  const ExpectedMessage due{expected, params_hash_, spec_hash(parts, expected.scale), parts};
+  return decode_message_to_pairs(pieces, due, codecs(), scale, means);
 }
 
 void ChannelImpl::close_step() noexcept {
   step_open_ = false;
   messages_.clear();
   step_parts_.clear();
+  payload_maker_.end_step();
   residuals_.forget_step();
 }
 
@@ -221,7 +265,7 @@ void ChannelImpl::revert() noexcept {
   if (options_.revert == Revert::kExact) {
     residuals_.restore_step();
   } else {
-    for (const StepPart& part : step_parts_) encoder_.fold(part.name, part.sent);
+    for (const StepPart& part : step_parts_) PartEncoder::fold(part.sent);
   }
   close_step();
 }
@@ -238,7 +282,7 @@ Result<std::vector<std::byte>> ChannelImpl::save() const {
 
 Status ChannelImpl::load(Bytes state) {
   if (step_open_) return fail(ErrorCode::kState, "a step is open; commit or revert it before loading");
-  ResidualStore loaded;
+  ResidualStore loaded(meter_);
   if (Status status = load_residuals(state, state_hash_, loaded); !status) return status;
   residuals_ = std::move(loaded);
   return {};
@@ -246,12 +290,18 @@ Status ChannelImpl::load(Bytes state) {
 
 }  // namespace
 
-Result<std::unique_ptr<Channel>> make_channel(std::string_view codec_spec, const ChannelOptions& options) {
+Result<std::unique_ptr<Channel>> make_metered_channel(std::string_view codec_spec,
+                                                      const ChannelOptions& options,
+                                                      std::shared_ptr<MemoryMeter> meter) {
   Result<std::unique_ptr<const Codec>> codec = make_codec(codec_spec);
   if (!codec) return forward_error(codec);
   Result<std::unique_ptr<const Codec>> raw = make_codec("fp32");
   if (!raw) return forward_error(raw);
-  return std::make_unique<ChannelImpl>(std::move(*codec), std::move(*raw), options);
+  return std::make_unique<ChannelImpl>(std::move(*codec), std::move(*raw), options, std::move(meter));
+}
+
+Result<std::unique_ptr<Channel>> make_channel(std::string_view codec_spec, const ChannelOptions& options) {
+  return make_metered_channel(codec_spec, options, nullptr);
 }
 
 }  // namespace deltawire

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/little_endian.h"
 #include "codecs/spec_string.h"
+#include "wire/frame_layout.h"
 #include "wire/hashes.h"
 
 namespace deltawire {
@@ -210,28 +212,53 @@ class Decoder {
   std::uint32_t frames_ = 0;
 };
 
+// What the frame at the beginning of `bytes` says of its length; 0 where there is no whole header.
+std::uint64_t stated_frame_bytes(Bytes bytes) noexcept {
+  using frame_layout::kFrameBytesAt;
+  return bytes.size() < kFrameHeaderBytes ? 0 : load_le<std::uint32_t>(bytes.data() + kFrameBytesAt);
+}
+
+// A frame whose payload lies elsewhere is put together; never more than one frame at a time, and never more
+// than there is.
 template <class Sink>
-Status decode_into(Sink& sink, Bytes message, const ExpectedMessage& expected, const PartCodecs& codecs) {
+Status decode_into(Sink& sink, std::span<const Bytes> pieces, const ExpectedMessage& expected,
+                   const PartCodecs& codecs) {
   Decoder<Sink> decoder(expected, codecs, sink);
-  while (!message.empty()) {
-    Result<FrameReader> reader = FrameReader::open(message);
-    if (!reader) return forward_error(reader);
-    if (Status done = decoder.frame(*reader); !done) return done;
-    message = message.subspan(reader->frame_bytes());
+  std::vector<std::byte> joined;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    Bytes rest = pieces[i];
+    if (stated_frame_bytes(rest) > rest.size()) {
+      std::uint64_t there = 0;
+      for (const Bytes piece : pieces.subspan(i)) there += piece.size();
+      joined.clear();
+      joined.reserve(std::min(stated_frame_bytes(rest), there));
+      joined.assign(rest.begin(), rest.end());
+      while (joined.size() < stated_frame_bytes(joined) && i + 1 < pieces.size()) {
+        const Bytes next = pieces[++i];
+        joined.insert(joined.end(), next.begin(), next.end());
+      }
+      rest = joined;
+    }
+    while (!rest.empty()) {
+      Result<FrameReader> reader = FrameReader::open(rest);
+      if (!reader) return forward_error(reader);
+      if (Status done = decoder.frame(*reader); !done) return done;
+      rest = rest.subspan(reader->frame_bytes());
+    }
   }
   return decoder.finish();
 }
 
 }  // namespace
 
-Status decode_message(Bytes message, const ExpectedMessage& expected, const PartCodecs& codecs,
-                      const Target& target) {
+Status decode_message(std::span<const Bytes> pieces, const ExpectedMessage& expected,
+                      const PartCodecs& codecs, const Target& target) {
   const DenseSink sink{expected.parts, target};
-  return decode_into(sink, message, expected, codecs);
+  return decode_into(sink, pieces, expected, codecs);
 }
 
-Status decode_message_to_pairs(Bytes message, const ExpectedMessage& expected, const PartCodecs& codecs,
-                               float scale, std::span<Pairs> means) {
+Status decode_message_to_pairs(std::span<const Bytes> pieces, const ExpectedMessage& expected,
+                               const PartCodecs& codecs, float scale, std::span<Pairs> means) {
   for (Pairs& mean : means) {
     mean.keys.clear();
     mean.values.clear();
@@ -240,7 +267,7 @@ Status decode_message_to_pairs(Bytes message, const ExpectedMessage& expected, c
   PairsSink sink;
   sink.means = means;
   sink.scale = scale;
-  return decode_into(sink, message, expected, codecs);
+  return decode_into(sink, pieces, expected, codecs);
 }
 
 }  // namespace deltawire

@@ -42,11 +42,12 @@ struct Target {
   float scale = 1.0F;
 };
 
-Status decode_message(Bytes message, const ExpectedMessage& expected, const PartCodecs& codecs,
-                      const Target& target);
+// Of a message in pieces: every frame begins with a piece, and a piece holds whole frames or a part of one.
+Status decode_message(std::span<const Bytes> pieces, const ExpectedMessage& expected,
+                      const PartCodecs& codecs, const Target& target);
 
 // The same into key-value form: means[i] gets part i's non-zero elements times `scale`.
-Status decode_message_to_pairs(Bytes message, const ExpectedMessage& expected, const PartCodecs& codecs,
-                               float scale, std::span<Pairs> means);
+Status decode_message_to_pairs(std::span<const Bytes> pieces, const ExpectedMessage& expected,
+                               const PartCodecs& codecs, float scale, std::span<Pairs> means);
 
 }  // namespace deltawire

@@ -102,6 +102,12 @@ class Framer {
 
 }  // namespace
 
+void Message::count() noexcept {
+  std::uint64_t bytes = payload_capacity + sizeof(std::uint32_t) * chunk_ends.capacity();
+  for (const auto& head : heads) bytes += head.capacity();
+  held.set(bytes);
+}
+
 std::uint64_t framing_bound(std::uint64_t payload_bytes, std::uint64_t chunks, std::uint64_t parts) noexcept {
   // A frame is closed for its bytes only when the next chunk would not fit: two neighbours hold more than
   // the target together. Each cut adds a frame and at most one more segment.

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/memory_meter.h"
+#include "channel/residual_store.h"
 #include "deltawire/channel.h"
 #include "deltawire/frame.h"
 
@@ -25,15 +27,20 @@ struct SentPart {
   const Codec* codec = nullptr;
   bool raw = false;
   SegmentState state = SegmentState::kCoded;
-  PartView encoded;  // empty unless coded
+  PartView encoded;                          // empty unless coded
+  ResidualStore::Entry* residual = nullptr;  // null without error feedback
 };
 
 // A message and all its memory.
 struct Message {
   std::unique_ptr<std::byte[]> payload;
+  std::uint64_t payload_capacity = 0;
   std::vector<std::uint32_t> chunk_ends;
   std::vector<std::vector<std::byte>> heads;
   std::vector<Bytes> pieces;
+  MeteredBytes held;
+
+  void count() noexcept;
 };
 
 // Upper bound of the bytes that framing adds to `payload_bytes` in `chunks` chunks of `parts` parts.

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <memory>
+#include <new>
 #include <span>
 #include <string>
 
@@ -92,6 +95,7 @@ Result<SentPart> PartEncoder::encode(const Named& part, float scale, const PartB
       sent.state = SegmentState::kNotFinite;
       return sent;
     }
+    sent.residual = *entry;
     residual = (*entry)->values;
   }
   TensorView view = as_encoded(part);
@@ -118,14 +122,26 @@ void PartEncoder::keep(const Named& part, float scale) {
   ResidualStore::add(**entry, {static_cast<const float*>(part.tensor.values), part.tensor.count});
 }
 
-void PartEncoder::fold(std::string_view name, const SentPart& sent) {
-  if (sent.state != SegmentState::kCoded) return;
-  ResidualStore::Entry* entry = residuals_.find(name, sent.first);
-  if (entry == nullptr) return;  // no error feedback
-  std::vector<float> values(sent.count);
-  const TensorSlot slot{values.data(), sent.count, DType::kF32};
+void PartEncoder::fold(const SentPart& sent) noexcept {
+  ResidualStore::Entry* entry = sent.residual;
+  if (sent.state != SegmentState::kCoded || entry == nullptr) return;
+  const std::unique_ptr<float[]> values(new (std::nothrow) float[sent.count]);
+  if (values == nullptr) {
+    fold_in_place(*entry, sent);
+    return;
+  }
+  const TensorSlot slot{values.get(), sent.count, DType::kF32};
   if (!sent.codec->decode(sent.encoded, slot, Into::kOverwrite, 1.0F)) return;
-  ResidualStore::add(*entry, values);
+  ResidualStore::add(*entry, {values.get(), sent.count});
+}
+
+// Without memory: the same sums, but where one is not finite (2^128 was passed) what was left is gone, too.
+void PartEncoder::fold_in_place(ResidualStore::Entry& entry, const SentPart& sent) noexcept {
+  const TensorSlot slot{entry.values.data(), sent.count, DType::kF32};
+  if (!sent.codec->decode(sent.encoded, slot, Into::kAccumulate, 1.0F)) return;
+  for (float& value : entry.values) {
+    if (!std::isfinite(value)) value = 0.0F;
+  }
 }
 
 }  // namespace deltawire

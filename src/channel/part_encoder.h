@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "channel/message_decoder.h"
@@ -31,14 +30,15 @@ class PartEncoder {
   // What a folding revert would have left of a part, had it been encoded: residual + its finite elements.
   void keep(const Named& part, float scale);
 
-  // Puts what was sent back into the residual.
-  void fold(std::string_view name, const SentPart& sent);
+  // Puts what was sent back into the residual, with scratch memory where there is some.
+  static void fold(const SentPart& sent) noexcept;
 
  private:
   bool has_residual(const Named& part) const;
   bool passes(const Named& part, const Error& error) const;
   Result<ResidualStore::Entry*> residual_for(const Named& part);
   Status fill_dense(const TensorSlot& pairs);
+  static void fold_in_place(ResidualStore::Entry& entry, const SentPart& sent) noexcept;
 
   PartCodecs codecs_;
   const ChannelOptions& options_;

@@ -1,6 +1,7 @@
 #include "channel/residual_store.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <tuple>
 
@@ -23,14 +24,17 @@ ResidualStore::Entry* ResidualStore::find(std::string_view name, std::uint64_t f
 
 Result<ResidualStore::Entry*> ResidualStore::obtain(std::string_view name, std::uint64_t first,
                                                     std::uint64_t count) {
-  auto [found, is_new] = entries_.try_emplace(key_of(name, first));
-  if (is_new) {
-    found->second = std::make_unique<Entry>();
-    found->second->name = name;
-    found->second->first = first;
-    found->second->values.assign(count, 0.0F);
+  Entry* entry = find(name, first);
+  if (entry == nullptr) {
+    auto made = std::make_unique<Entry>();
+    made->name = name;
+    made->first = first;
+    made->values.assign(count, 0.0F);
+    made->held = MeteredBytes(meter_, MemoryMeter::Use::kResiduals);
+    made->count();
+    entry = made.get();
+    entries_.emplace(key_of(name, first), std::move(made));
   }
-  Entry* entry = found->second.get();
   if (entry->values.size() != count) {
     return fail(ErrorCode::kMismatch, "part '" + std::string(name) + "' at element " + std::to_string(first) +
                                           " has " + std::to_string(count) +
@@ -43,9 +47,17 @@ Result<ResidualStore::Entry*> ResidualStore::obtain(std::string_view name, std::
 
 void ResidualStore::save_for_step(Entry& entry) {
   if (entry.in_step) return;
-  entry.saved = entry.values;
+  const bool nothing_waits = std::all_of(entry.values.begin(), entry.values.end(), [](float value) {
+    return std::bit_cast<std::uint32_t>(value) == 0;
+  });
+  if (nothing_waits) {
+    entry.saved.clear();
+  } else {
+    entry.saved = entry.values;
+  }
   entry.saved_scale = entry.scale;
   entry.in_step = true;
+  entry.count();
 }
 
 Status ResidualStore::rescale(Entry& entry, float scale) {
@@ -76,17 +88,21 @@ void ResidualStore::add(Entry& entry, std::span<const float> given) noexcept {
   }
 }
 
-void ResidualStore::restore_step() {
+void ResidualStore::restore_step() noexcept {
   for (auto& [key, entry] : entries_) {
     if (entry->in_step) {
-      entry->values.swap(entry->saved);
+      if (entry->saved.empty()) {
+        std::ranges::fill(entry->values, 0.0F);
+      } else {
+        entry->values.swap(entry->saved);
+      }
       entry->scale = entry->saved_scale;
     }
     entry->in_step = false;
   }
 }
 
-void ResidualStore::forget_step() {
+void ResidualStore::forget_step() noexcept {
   for (auto& [key, entry] : entries_) entry->in_step = false;
 }
 

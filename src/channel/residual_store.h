@@ -7,8 +7,10 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "base/memory_meter.h"
 #include "deltawire/result.h"
 
 namespace deltawire {
@@ -20,10 +22,16 @@ class ResidualStore {
     std::uint64_t first = 0;
     std::vector<float> values;
     float scale = 1.0F;        // `values` are so many times what they mean (MessageId::scale)
-    std::vector<float> saved;  // `values` before the open step; used by exact reverts only
+    std::vector<float> saved;  // `values` before the open step; empty if all were 0; for exact reverts only
     float saved_scale = 1.0F;  // and their scale
     bool in_step = false;      // `saved` holds the state to go back to
+    MeteredBytes held;
+
+    void count() noexcept { held.set(sizeof(float) * (values.capacity() + saved.capacity())); }
   };
+
+  // Counts what it holds in `meter`, if there is one.
+  explicit ResidualStore(std::shared_ptr<MemoryMeter> meter = nullptr) noexcept : meter_(std::move(meter)) {}
 
   // The part's residual or nullptr. Pointers stay valid until clear().
   Entry* find(std::string_view name, std::uint64_t first) const;
@@ -42,8 +50,8 @@ class ResidualStore {
   // finite the value stays as it is. REQUIRES: given has as many elements.
   static void add(Entry& entry, std::span<const float> given) noexcept;
 
-  void restore_step();
-  void forget_step();
+  void restore_step() noexcept;
+  void forget_step() noexcept;
   void clear() { entries_.clear(); }
 
   // In the order of (name, first), so that saved states are equal byte for byte.
@@ -52,6 +60,7 @@ class ResidualStore {
  private:
   static std::string key_of(std::string_view name, std::uint64_t first);
 
+  std::shared_ptr<MemoryMeter> meter_;
   std::unordered_map<std::string, std::unique_ptr<Entry>> entries_;
 };
 

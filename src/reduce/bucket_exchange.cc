@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "reduce/vote.h"
@@ -11,7 +12,8 @@
 namespace deltawire {
 
 Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void* values) {
-  Named part{whole.name, {static_cast<float*>(values) + first, count, DType::kF32}, whole.first + first};
+  float* at = values == nullptr ? nullptr : static_cast<float*>(values) + first;
+  Named part{whole.name, {at, count, DType::kF32}, whole.first + first};
   if (whole.tensor.significance != nullptr) part.tensor.significance = whole.tensor.significance + first;
   return part;
 }
@@ -36,7 +38,7 @@ void BucketExchange::open(std::span<const Named> tensors, const Step& step, Tran
 }
 
 std::uint64_t BucketExchange::digest(std::uint64_t seed) const {
-  return digest64(std::as_bytes(std::span(staged_)), seed);
+  return digest64(std::as_bytes(staged()), seed);
 }
 
 bool all_finite(std::span<const float> values) noexcept {
@@ -53,27 +55,37 @@ bool all_finite(std::span<const float> values) noexcept {
 }
 
 bool BucketExchange::finite() const {
-  return all_finite(staged_);
+  return all_finite(staged());
 }
 
 void BucketExchange::publish() {
   std::uint64_t at = 0;
   for (const Named& tensor : tensors_) {
     if (tensor.tensor.count == 0) continue;
-    std::memcpy(tensor.tensor.values, staged_.data() + at, 4 * tensor.tensor.count);
+    std::memcpy(tensor.tensor.values, staged().data() + at, 4 * tensor.tensor.count);
     at += tensor.tensor.count;
   }
 }
 
-void BucketExchange::drain() {
+void BucketExchange::give_back() noexcept {
+  staging_.reset();
+  for (Incoming& receive : receives_) receive.buffer.reset();
+}
+
+void BucketExchange::drain() noexcept {
   const Stopwatch timer(report_.exchange_seconds);
-  for (Incoming& receive : receives_) {
-    if (receive.handle == Handle::kNone) continue;
-    (void)transport_->wait(std::exchange(receive.handle, Handle::kNone), deadline_);
+  for (Incoming& receive : receives_) await_end(receive.handle);
+  for (Handle& handle : sends_) await_end(handle);
+}
+
+// A wait on a transport that has failed returns at once, at worst without memory for the error's text.
+void BucketExchange::await_end(Handle& handle) noexcept {
+  try {
+    if (handle != Handle::kNone) (void)transport_->wait(handle, deadline_);
+    // NOLINTNEXTLINE(bugprone-empty-catch): no buffer is used after the failure, told or not.
+  } catch (const std::bad_alloc&) {
   }
-  for (Handle& handle : sends_) {
-    if (handle != Handle::kNone) (void)transport_->wait(std::exchange(handle, Handle::kNone), deadline_);
-  }
+  handle = Handle::kNone;
 }
 
 MessageId BucketExchange::message_id(int encoder, std::uint16_t slice) const {
@@ -88,13 +100,23 @@ Incoming& BucketExchange::incoming(std::size_t index) {
 }
 
 void BucketExchange::post(Incoming& receive, int peer, std::uint16_t slice, std::uint64_t capacity_bytes) {
-  receive.handle = transport_->post_recv(peer, tag_of(step_, slice), receive.buffer.take(capacity_bytes));
+  receive.buffer.reset();
+  receive.buffer = pool_->take(capacity_bytes);
+  receive.handle = transport_->post_recv(peer, tag_of(step_, slice), receive.buffer.bytes());
 }
 
 Result<Bytes> BucketExchange::take(Incoming& receive) {
   const auto length = transport_->wait(std::exchange(receive.handle, Handle::kNone), deadline_);
   if (!length) return forward_error(length);
-  return receive.buffer.first(*length);
+  return Bytes(receive.buffer.bytes()).first(*length);
+}
+
+Status BucketExchange::check_bound(std::uint64_t bound_bytes, std::span<const Named> parts) {
+  if (bound_bytes <= kMessageBytesMax) return {};
+  return fail(ErrorCode::kLimit, "the message that begins with '" + std::string(parts.front().name) +
+                                     "' may have " + std::to_string(bound_bytes) +
+                                     " bytes, but a message has at most " + std::to_string(kMessageBytesMax) +
+                                     "; split the tensor");
 }
 
 Handle BucketExchange::send(int peer, std::uint16_t slice, std::span<const Bytes> pieces) {
@@ -105,12 +127,6 @@ Handle BucketExchange::send(int peer, std::uint16_t slice, std::span<const Bytes
 // Everybody starts with another receiver, so that no rank is flooded first.
 void BucketExchange::send_to_all(std::uint16_t slice, std::span<const Bytes> pieces) {
   for (int i = 1; i < world(); ++i) send((rank() + i) % world(), slice, pieces);
-}
-
-Bytes BucketExchange::join(std::span<const Bytes> pieces) {
-  joined_.clear();
-  for (const Bytes piece : pieces) joined_.insert(joined_.end(), piece.begin(), piece.end());
-  return joined_;
 }
 
 Result<std::span<const Bytes>> BucketExchange::encode(Channel& channel, std::span<const Named> parts,
@@ -127,7 +143,7 @@ tl::unexpected<Error> BucketExchange::blame(int sender, const Error& error) {
   return fail(error.code, "from rank " + std::to_string(sender) + ": " + error.message, sender);
 }
 
-Status BucketExchange::decode(Channel& channel, Bytes message, std::span<const Named> parts,
+Status BucketExchange::decode(Channel& channel, std::span<const Bytes> message, std::span<const Named> parts,
                               const Source& source, Into into, float scale) {
   const Stopwatch timer(report_.decode_seconds);
   const MessageId id = message_id(source.encoder, source.slice);

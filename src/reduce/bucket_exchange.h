@@ -13,29 +13,13 @@
 #include "deltawire/channel.h"
 #include "deltawire/reducer.h"
 #include "deltawire/transport.h"
+#include "reduce/buffer_pool.h"
 
 namespace deltawire {
 
-// Bytes that only grow: a bucket's receive buffers are the same size every step.
-class ReceiveBuffer {
- public:
-  MutBytes take(std::uint64_t bytes) {
-    if (bytes > capacity_) {
-      memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
-      capacity_ = bytes;
-    }
-    return MutBytes(memory_.get(), bytes);
-  }
-  Bytes first(std::uint64_t bytes) const { return Bytes(memory_.get(), bytes); }
-
- private:
-  std::unique_ptr<std::byte[]> memory_;
-  std::uint64_t capacity_ = 0;
-};
-
 // A receive, posted or not.
 struct Incoming {
-  ReceiveBuffer buffer;
+  BufferPool::Buffer buffer;
   Handle handle = Handle::kNone;
 };
 
@@ -76,9 +60,13 @@ bool all_finite(std::span<const float> values) noexcept;
 
 class BucketExchange {
  public:
+  // The pool outlives the exchange.
+  explicit BucketExchange(BufferPool& pool) noexcept : pool_(&pool) {}
   virtual ~BucketExchange() = default;
+  BucketExchange(const BucketExchange&) = delete;
+  BucketExchange& operator=(const BucketExchange&) = delete;
 
-  // Takes what begin was given; reuses this object's memory. Posts and encodes nothing.
+  // Takes what begin was given; may be a later bucket for this object. Posts and encodes nothing.
   void open(std::span<const Named> tensors, const Step& step, Transport& transport, Deadline deadline);
 
   // Encodes and posts what needs nobody else.
@@ -96,9 +84,12 @@ class BucketExchange {
   // Gives the staged means to the caller.
   virtual void publish();
 
+  // Gives memory that nobody uses any more to the next bucket: after publish(), and again when the step ends.
+  virtual void give_back() noexcept;
+
   // Waits for everything posted, so that the memory is free. REQUIRES: the transport has failed, or all is
   // received and only sends can be left.
-  void drain();
+  void drain() noexcept;
 
   const Step& step() const noexcept { return step_; }
   Transport& transport() const noexcept { return *transport_; }
@@ -114,14 +105,22 @@ class BucketExchange {
   int world() const noexcept { return transport_->world_size(); }
   MessageId message_id(int encoder, std::uint16_t slice) const;
 
-  // Cuts `staged` and the like; called by open.
+  // Cuts the tensors; called by open.
   virtual void plan() = 0;
+
+  // Takes memory for the means, uninitialized; the pattern says when it needs it.
+  std::span<float> take_staging() {
+    staging_ = pool_->take(sizeof(float) * report_.element_count);
+    return staged();
+  }
+  // The bucket's means, tensor after tensor; empty before take_staging().
+  std::span<float> staged() const noexcept { return staging_.floats(); }
 
   // The first message of the bucket and the second, where there are two kinds.
   std::uint16_t first_slice() const noexcept { return static_cast<std::uint16_t>(2 * step_.bucket); }
   std::uint16_t second_slice() const noexcept { return static_cast<std::uint16_t>(2 * step_.bucket + 1); }
 
-  // Receive number `index` of this bucket; its memory is kept from step to step.
+  // Receive number `index` of this bucket. Its memory is taken when it is posted.
   Incoming& incoming(std::size_t index);
   void post(Incoming& receive, int peer, std::uint16_t slice, std::uint64_t capacity_bytes);
   bool arrived(const Incoming& receive) const { return transport_->done(receive.handle); }
@@ -131,12 +130,12 @@ class BucketExchange {
   // Called by plan: the elements of all messages that this rank will send, every copy counted.
   void count_elements_sent(std::uint64_t elements) noexcept { report_.raw_bytes = 4 * elements; }
 
+  // kLimit for a message that no transport takes, before anything is encoded.
+  static Status check_bound(std::uint64_t bound_bytes, std::span<const Named> parts);
+
   // Counts the bytes; the pieces must stay until the step ends.
   Handle send(int peer, std::uint16_t slice, std::span<const Bytes> pieces);
   void send_to_all(std::uint16_t slice, std::span<const Bytes> pieces);
-
-  // An own message as the decoder wants it, in one piece; valid until the next call.
-  Bytes join(std::span<const Bytes> pieces);
 
   // Timed encoding, and timed decoding whose errors blame `sender`.
   Result<std::span<const Bytes>> encode(Channel& channel, std::span<const Named> parts, std::uint16_t slice);
@@ -145,17 +144,21 @@ class BucketExchange {
     int encoder = 0;  // who made them
     std::uint16_t slice = 0;
   };
-  Status decode(Channel& channel, Bytes message, std::span<const Named> parts, const Source& source,
-                Into into, float scale);
+  // The message is one piece that came in, or an own one in the pieces of Channel::encode.
+  Status decode(Channel& channel, std::span<const Bytes> message, std::span<const Named> parts,
+                const Source& source, Into into, float scale);
   static tl::unexpected<Error> blame(int sender, const Error& error);
 
   float world_scale() const noexcept { return 1.0F / static_cast<float>(world()); }
 
   std::vector<std::string> names_;
   std::vector<Named> tensors_;  // the caller's memory, own names
-  std::vector<float> staged_;   // the bucket's means, tensor after tensor
 
  private:
+  BufferPool* pool_;
+  BufferPool::Buffer staging_;
+  void await_end(Handle& handle) noexcept;
+
   Step step_;
   Transport* transport_ = nullptr;
   Deadline deadline_;
@@ -164,7 +167,6 @@ class BucketExchange {
   bool complete_ = false;
   std::deque<Incoming> receives_;  // a deque, so that references stay
   std::vector<Handle> sends_;
-  std::vector<std::byte> joined_;
 };
 
 }  // namespace deltawire

@@ -5,9 +5,12 @@
 //
 //   start: post all receives, encode and send the pushes
 //   move:  decode the pushes in rank order; encode the mean, send it as the pull; decode the others' pulls
+#include <algorithm>
 #include <utility>
 
+#include "base/no_memory.h"
 #include "reduce/owners.h"
+#include "reduce/part_messages.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns.h"
 
@@ -16,162 +19,210 @@ namespace {
 
 class DirectExchange final : public BucketExchange {
  public:
-  DirectExchange(Channel& push, Channel& pull) : push_(push), pull_(pull) {}
+  DirectExchange(BufferPool& pool, Channel& push, Channel& pull, std::uint64_t most_elements)
+      : BucketExchange(pool), push_(push), pull_(pull), most_elements_(most_elements) {}
 
   Status start() override;
   Result<Progress> move() override;
 
  private:
   void plan() override;
-  void plan_own_mean();
-  void post_receives();
+  void cut(std::vector<PartMessages>& by_owner, float* staging);
+  void stage();
+  Status check_bounds();
+  Status post_receives();
+  Status push_to(int owner, std::span<const Named> parts, bool sends);
   Result<Progress> decode_push();
   Status share_mean();
   Result<Progress> decode_pull();
   std::size_t self() const noexcept { return static_cast<std::size_t>(rank()); }
   std::size_t ranks() const noexcept { return static_cast<std::size_t>(world()); }
-  Incoming& push_from(std::size_t peer) { return incoming(peer); }
-  Incoming& pull_from(std::size_t owner) { return incoming(ranks() + owner); }
+  // Of the parts that this rank owns.
+  std::size_t own_messages() { return input_[self()].size(); }
+  Incoming& push_from(std::size_t peer, std::size_t message) {
+    return incoming(peer * own_messages() + message);
+  }
+  Incoming& pull_from(std::size_t owner, std::size_t message) {
+    return incoming(first_pull_[owner] + message);
+  }
 
   Channel& push_;
   Channel& pull_;
-  std::vector<std::vector<Named>> input_;   // by owner: parts in the caller's memory
-  std::vector<std::vector<Named>> output_;  // by owner: the same parts in staged_
-  std::vector<Named> mean_;                 // the parts this rank owns, in own_mean_
-  std::vector<float> own_mean_;             // the mean of the pushes, before it is compressed
-  std::vector<Bytes> own_push_;             // this rank's own push message to itself, in pieces
-  std::size_t pushes_decoded_ = 0;          // of the ranks, in order
-  std::size_t pulls_decoded_ = 0;           // of the owners, in order
+  std::uint64_t most_elements_;
+  std::vector<PartMessages> input_;      // by owner: parts in the caller's memory
+  std::vector<PartMessages> output_;     // by owner: the same parts in staging memory, once that is taken
+  std::vector<std::size_t> first_pull_;  // by owner: its first message among the receives
+  std::vector<std::vector<Bytes>> own_push_;  // this rank's push messages to itself, in pieces
+  std::size_t pushes_decoded_ = 0;            // of all ranks' messages, rank after rank
+  std::size_t means_shared_ = 0;              // of the own messages
+  std::size_t pull_owner_ = 0;                // whose pull is decoded next,
+  std::size_t pull_message_ = 0;              // and which of its messages
 };
 
 void DirectExchange::plan() {
-  input_.resize(ranks());
-  output_.resize(ranks());
-  for (auto& parts : input_) parts.clear();
-  for (auto& parts : output_) parts.clear();
+  cut(input_, nullptr);
+  output_.clear();
+  own_push_.clear();
   pushes_decoded_ = 0;
-  pulls_decoded_ = 0;
-  staged_.resize(report().element_count);
-  std::uint64_t staged_at = 0;
-  for (const Named& tensor : tensors_) {
-    for (const OwnedRange& range : owned_ranges(tensor.name, tensor.tensor.count, world())) {
-      const auto owner = static_cast<std::size_t>(range.owner);
-      input_[owner].push_back(part_of(tensor, range.first, range.count, tensor.tensor.values));
-      output_[owner].push_back(part_of(tensor, range.first, range.count, staged_.data() + staged_at));
-    }
-    staged_at += tensor.tensor.count;
+  means_shared_ = 0;
+  pull_owner_ = 0;
+  pull_message_ = 0;
+  first_pull_.clear();
+  std::size_t receives = ranks() * own_messages();
+  for (PartMessages& messages : input_) {
+    first_pull_.push_back(receives);
+    receives += messages.size();
   }
-  plan_own_mean();
 }
 
-void DirectExchange::plan_own_mean() {
-  mean_ = output_[self()];
-  std::uint64_t elements = 0;
-  for (const Named& part : mean_) elements += part.tensor.count;
-  own_mean_.assign(elements, 0.0F);
-  std::uint64_t at = 0;
-  for (Named& part : mean_) {
-    part.tensor.values = own_mean_.data() + at;
-    at += part.tensor.count;
+// The parts by owner, their values in the caller's memory or, one tensor after another, in `staging`.
+void DirectExchange::cut(std::vector<PartMessages>& by_owner, float* staging) {
+  by_owner.resize(ranks());
+  for (PartMessages& messages : by_owner) messages.clear();
+  for (const Named& tensor : tensors_) {
+    void* values = staging == nullptr ? tensor.tensor.values : staging;
+    for (const OwnedRange& range : owned_ranges(tensor.name, tensor.tensor.count, world(), most_elements_)) {
+      by_owner[static_cast<std::size_t>(range.owner)].add(part_of(tensor, range.first, range.count, values),
+                                                          most_elements_);
+    }
+    if (staging != nullptr) staging += tensor.tensor.count;
   }
   const auto peers = static_cast<std::uint64_t>(world() - 1);
   count_elements_sent(report().element_count - elements + peers * elements);
 }
 
-void DirectExchange::post_receives() {
-  const std::uint64_t push_bound = push_.message_bound(mean_);
+// Only when the first message is decoded: a bucket that waits needs no staging memory. The mean is formed
+// where it will be staged; the pull is encoded from there, and decoded to there.
+void DirectExchange::stage() {
+  if (!output_.empty()) return;
+  cut(output_, take_staging().data());
+  for (const std::vector<Named>& parts : output_[self()]) {
+    for (const Named& part : parts)
+      std::fill_n(static_cast<float*>(part.tensor.values), part.tensor.count, 0.0F);
+  }
+}
+
+Status DirectExchange::post_receives() {
   for (std::size_t peer = 0; peer < ranks(); ++peer) {
     if (peer == self()) continue;
     const int from = static_cast<int>(peer);
-    if (!mean_.empty()) post(push_from(peer), from, first_slice(), push_bound);
-    if (!output_[peer].empty()) {
-      post(pull_from(peer), from, second_slice(), pull_.message_bound(output_[peer]));
+    for (std::size_t m = 0; m < own_messages(); ++m) {
+      post(push_from(peer, m), from, first_slice(), push_.message_bound(input_[self()][m]));
+    }
+    for (std::size_t m = 0; m < input_[peer].size(); ++m) {
+      post(pull_from(peer, m), from, second_slice(), pull_.message_bound(input_[peer][m]));
     }
   }
+  return {};
+}
+
+Status DirectExchange::check_bounds() {
+  for (PartMessages& messages : input_) {
+    for (const std::vector<Named>& parts : messages) {
+      if (Status fits = check_bound(push_.message_bound(parts), parts); !fits) return fits;
+    }
+  }
+  return {};
 }
 
 Status DirectExchange::start() {
-  post_receives();
-  Status encoded;
+  if (Status legal = check_bounds(); !legal) return legal;
+  Status started = or_no_memory("posting receives", [&] { return post_receives(); });
   for (int i = 1; i <= world(); ++i) {
     // Everybody starts with another owner, and ends with itself, so that no owner is flooded first.
     const int owner = (rank() + i) % world();
-    const auto& parts = input_[static_cast<std::size_t>(owner)];
-    if (parts.empty()) continue;
-    const auto pieces = encode(push_, parts, first_slice());
-    // After an error the rest is still encoded: a folding revert keeps a bucket whole or not at all.
-    if (!pieces && encoded) encoded = forward_error(pieces);
-    if (!encoded) continue;
-    if (owner == rank()) {
-      own_push_.assign(pieces->begin(), pieces->end());
-    } else {
-      send(owner, first_slice(), *pieces);
+    for (const std::vector<Named>& parts : input_[static_cast<std::size_t>(owner)]) {
+      // After an error the rest is still encoded: a folding revert keeps a bucket whole or not at all.
+      Status pushed = or_no_memory("sending", [&] { return push_to(owner, parts, started.has_value()); });
+      if (!pushed && started) started = std::move(pushed);
     }
   }
-  return encoded;
+  return started;
+}
+
+Status DirectExchange::push_to(int owner, std::span<const Named> parts, bool sends) {
+  const auto pieces = encode(push_, parts, first_slice());
+  if (!pieces) return forward_error(pieces);
+  if (!sends) return {};
+  if (owner == rank()) {
+    own_push_.emplace_back(pieces->begin(), pieces->end());
+  } else {
+    send(owner, first_slice(), *pieces);
+  }
+  return {};
 }
 
 Result<Progress> DirectExchange::decode_push() {
-  const std::size_t from = pushes_decoded_;
-  Bytes message;
-  if (from == self()) {
-    message = join(own_push_);
-  } else {
-    Incoming& push = push_from(from);
-    if (!arrived(push)) return Progress::waits(push.handle);
-    const Result<Bytes> taken = take(push);
-    if (!taken) return forward_error(taken);
-    message = *taken;
-  }
+  const std::size_t from = pushes_decoded_ / own_messages();
+  const std::size_t number = pushes_decoded_ % own_messages();
   const int sender = static_cast<int>(from);
-  const Status decoded =
-      decode(push_, message, mean_, {sender, sender, first_slice()}, Into::kAccumulate, world_scale());
-  if (!decoded) return forward_error(decoded);
-  if (++pushes_decoded_ == ranks()) {
-    if (Status s = share_mean(); !s) return forward_error(s);
+  const auto add = [&](std::span<const Bytes> message) {
+    stage();
+    return decode(push_, message, output_[self()][number], {sender, sender, first_slice()}, Into::kAccumulate,
+                  world_scale());
+  };
+  if (from == self()) {
+    if (Status added = add(own_push_[number]); !added) return forward_error(added);
+  } else {
+    Incoming& push = push_from(from, number);
+    if (!arrived(push)) return Progress::waits(push.handle);
+    const Result<Bytes> message = take(push);
+    if (!message) return forward_error(message);
+    if (Status added = add(std::span(&*message, 1)); !added) return forward_error(added);
+    push.buffer.reset();
   }
+  ++pushes_decoded_;
   return Progress::moved();
 }
 
 Status DirectExchange::share_mean() {
-  const auto pieces = encode(pull_, mean_, second_slice());
+  const std::vector<Named>& parts = output_[self()][means_shared_];
+  const auto pieces = encode(pull_, parts, second_slice());
   if (!pieces) return forward_error(pieces);
   send_to_all(second_slice(), *pieces);
+  ++means_shared_;
   // The owner applies the bytes that the others get, not the mean that it knows better.
-  return decode(pull_, join(*pieces), output_[self()], {rank(), rank(), second_slice()}, Into::kOverwrite,
-                1.0F);
+  return decode(pull_, *pieces, parts, {rank(), rank(), second_slice()}, Into::kOverwrite, 1.0F);
 }
 
 Result<Progress> DirectExchange::decode_pull() {
-  const std::size_t owner = pulls_decoded_;
-  if (owner != self() && !output_[owner].empty()) {
-    Incoming& pull = pull_from(owner);
-    if (!arrived(pull)) return Progress::waits(pull.handle);
-    const Result<Bytes> message = take(pull);
-    if (!message) return forward_error(message);
-    const int sender = static_cast<int>(owner);
-    const Status decoded =
-        decode(pull_, *message, output_[owner], {sender, sender, second_slice()}, Into::kOverwrite, 1.0F);
-    if (!decoded) return forward_error(decoded);
+  if (pull_owner_ == self() || pull_message_ == input_[pull_owner_].size()) {
+    ++pull_owner_;
+    pull_message_ = 0;
+    return Progress::moved();
   }
-  ++pulls_decoded_;
+  Incoming& pull = pull_from(pull_owner_, pull_message_);
+  if (!arrived(pull)) return Progress::waits(pull.handle);
+  const Result<Bytes> message = take(pull);
+  if (!message) return forward_error(message);
+  stage();
+  const int sender = static_cast<int>(pull_owner_);
+  const Status decoded = decode(pull_, std::span(&*message, 1), output_[pull_owner_][pull_message_],
+                                {sender, sender, second_slice()}, Into::kOverwrite, 1.0F);
+  if (!decoded) return forward_error(decoded);
+  pull.buffer.reset();
+  ++pull_message_;
   return Progress::moved();
 }
 
 Result<Progress> DirectExchange::move() {
-  if (!mean_.empty() && pushes_decoded_ < ranks()) return decode_push();
-  if (pulls_decoded_ < ranks()) return decode_pull();
+  if (pushes_decoded_ < ranks() * own_messages()) return decode_push();
+  if (means_shared_ < own_messages()) {
+    if (Status shared = share_mean(); !shared) return forward_error(shared);
+    return Progress::moved();
+  }
+  if (pull_owner_ < ranks()) return decode_pull();
   return Progress::done();
 }
 
 class DirectReducer final : public PatternReducer {
  public:
-  DirectReducer(std::vector<std::unique_ptr<Channel>> channels, const ReducerOptions& options)
-      : PatternReducer({"direct", "DWDIRECT"}, std::move(channels), options) {}
+  DirectReducer(Channels channels, const ReducerOptions& options, std::uint64_t most_elements)
+      : PatternReducer({"direct", "DWDIRECT"}, std::move(channels), options), most_elements_(most_elements) {}
 
   Status mask_sent(std::string_view name, std::span<float> momentum) const override {
     if (world() == 0) return fail(ErrorCode::kState, "no step has been committed yet");
-    for (const OwnedRange& range : owned_ranges(name, momentum.size(), world())) {
+    for (const OwnedRange& range : owned_ranges(name, momentum.size(), world(), most_elements_)) {
       const Status masked =
           channel(0).mask_sent(name, range.first, momentum.subspan(range.first, range.count));
       if (!masked) return masked;
@@ -181,19 +232,22 @@ class DirectReducer final : public PatternReducer {
 
  private:
   std::unique_ptr<BucketExchange> make_bucket() override {
-    return std::make_unique<DirectExchange>(channel(0), channel(1));
+    return std::make_unique<DirectExchange>(pool(), channel(0), channel(1), most_elements_);
   }
+
+  std::uint64_t most_elements_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Reducer>> make_direct_reducer(std::string_view codec_spec,
-                                                     const ReducerOptions& options) {
+                                                     const ReducerOptions& options,
+                                                     std::uint64_t most_elements) {
   // A folding revert would keep the mean of a step whose gradients the push channels keep already: twice. So
   // the owner's residual is taken back exactly; it is only 1/N of the model.
   auto channels = make_channels(codec_spec, options, {options.revert, Revert::kExact});
   if (!channels) return forward_error(channels);
-  return std::make_unique<DirectReducer>(std::move(*channels), options);
+  return std::make_unique<DirectReducer>(std::move(*channels), options, most_elements);
 }
 
 }  // namespace deltawire

@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/no_memory.h"
 #include "reduce/merge_pairs.h"
+#include "reduce/part_messages.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns.h"
 #include "wire/hashes.h"
@@ -19,7 +21,8 @@ namespace {
 // The messages are the same whether the tensors are dense or key-value; only what becomes of them differs.
 class GatherExchange final : public BucketExchange {
  public:
-  explicit GatherExchange(Channel& channel) : channel_(channel) {}
+  GatherExchange(BufferPool& pool, Channel& channel, std::uint64_t most_elements)
+      : BucketExchange(pool), channel_(channel), most_elements_(most_elements) {}
 
   // The next bucket has key-value tensors, and publish gives their means to `means`.
   void expect_pairs(std::vector<Pairs>& means) noexcept { means_ = &means; }
@@ -32,80 +35,153 @@ class GatherExchange final : public BucketExchange {
 
  private:
   void plan() override;
-  Status add_message(Bytes message, int sender);
-  Status add_pairs(Bytes message, int sender);
+  void stage();
+  Status check_bounds();
+  Status post_receives();
+  Status share(std::span<const Named> parts, bool sends);
+  Status add_message(std::span<const Bytes> message);
+  Status add_pairs(std::span<const Bytes> message);
+  Incoming& receive(std::size_t peer, std::size_t message) {
+    return incoming(peer * shapes_.size() + message);
+  }
 
   Channel& channel_;
-  std::vector<Named> shapes_;  // the whole tensors as parts: dense, in staged_ (key-value: without memory)
-  std::vector<Bytes> own_;     // this rank's message, in pieces
-  int decoded_ = 0;            // ranks, in order
+  std::uint64_t most_elements_;
+  PartMessages input_;   // the parts in the caller's memory
+  PartMessages shapes_;  // the same parts: dense, in staging memory once that is taken (key-value: without)
+  bool is_staged_ = false;
+  std::vector<std::vector<Bytes>> own_;  // this rank's messages, in pieces
+  int sender_ = 0;                       // whose messages are decoded next,
+  std::size_t message_ = 0;              // and which of them
   // Key-value buckets alone.
   std::vector<Pairs>* means_ = nullptr;
   MergedPairs sums_;
   std::vector<Pairs> addends_;  // one message
+  std::size_t tensor_ = 0;      // the message's first
 };
 
 void GatherExchange::plan() {
-  decoded_ = 0;
-  staged_.assign(means_ == nullptr ? report().element_count : 0, 0.0F);
-  addends_.resize(means_ == nullptr ? 0 : tensors_.size());
+  sender_ = 0;
+  message_ = 0;
+  tensor_ = 0;
+  is_staged_ = false;
+  own_.clear();
+  input_.clear();
   shapes_.clear();
-  std::uint64_t at = 0;
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    const std::uint64_t elements = tensors_[i].tensor.elements();
-    float* values = means_ == nullptr ? staged_.data() + at : nullptr;
-    shapes_.push_back({tensors_[i].name, {values, elements, DType::kF32}, tensors_[i].first});
-    at += elements;
+  std::vector<Named> whole;
+  for (const Named& tensor : tensors_) {
+    const std::uint64_t elements = tensor.tensor.elements();
+    whole.push_back({tensor.name, {nullptr, elements, DType::kF32}, tensor.first});
+    if (means_ != nullptr) {
+      // Keys of a part cut in two would have to be searched; a tensor with so many can be split by its owner.
+      input_.add(tensor, most_elements_);
+      shapes_.add(whole.back(), most_elements_);
+      continue;
+    }
+    std::uint64_t first = 0;
+    do {  // a tensor without elements is a part, too
+      const std::uint64_t count = std::min(most_elements_, elements - first);
+      input_.add(part_of(tensor, first, count, tensor.tensor.values), most_elements_);
+      shapes_.add(part_of(whole.back(), first, count, nullptr), most_elements_);
+      first += count;
+    } while (first < elements);
   }
-  if (means_ != nullptr) sums_.clear(shapes_);
+  if (means_ != nullptr) sums_.clear(whole);
   count_elements_sent(static_cast<std::uint64_t>(world() - 1) * report().element_count);
+}
+
+// Only when the first message is decoded: a bucket that waits needs no staging memory.
+void GatherExchange::stage() {
+  if (is_staged_) return;
+  is_staged_ = true;
+  float* at = take_staging().data();
+  std::fill_n(at, report().element_count, 0.0F);
+  for (std::vector<Named>& parts : shapes_) {
+    for (Named& part : parts) {
+      part.tensor.values = at;
+      at += part.tensor.count;
+    }
+  }
+}
+
+// A key-value message is as long as its pairs, which the receivers can't know: they take what fits.
+Status GatherExchange::check_bounds() {
+  for (const std::vector<Named>& parts : input_) {
+    if (Status fits = check_bound(channel_.message_bound(parts), parts); !fits) return fits;
+  }
+  return {};
 }
 
 Status GatherExchange::start() {
   if (report().element_count == 0) {
-    decoded_ = world();
+    sender_ = world();
     return {};
   }
-  const std::uint64_t bound = channel_.message_bound(shapes_);
-  for (int peer = 0; peer < world(); ++peer) {
-    if (peer != rank()) post(incoming(static_cast<std::size_t>(peer)), peer, first_slice(), bound);
+  if (Status legal = check_bounds(); !legal) return legal;
+  Status started = or_no_memory("posting receives", [&] { return post_receives(); });
+  for (const std::vector<Named>& parts : input_) {
+    // After an error the rest is still encoded: a folding revert keeps a bucket whole or not at all.
+    Status shared = or_no_memory("sending", [&] { return share(parts, started.has_value()); });
+    if (!shared && started) started = std::move(shared);
   }
-  const auto pieces = encode(channel_, tensors_, first_slice());
+  return started;
+}
+
+Status GatherExchange::post_receives() {
+  for (int peer = 0; peer < world(); ++peer) {
+    if (peer == rank()) continue;
+    for (std::size_t m = 0; m < shapes_.size(); ++m) {
+      const std::uint64_t bound = std::min(channel_.message_bound(shapes_[m]), kMessageBytesMax);
+      post(receive(static_cast<std::size_t>(peer), m), peer, first_slice(), bound);
+    }
+  }
+  return {};
+}
+
+Status GatherExchange::share(std::span<const Named> parts, bool sends) {
+  const auto pieces = encode(channel_, parts, first_slice());
   if (!pieces) return forward_error(pieces);
-  own_.assign(pieces->begin(), pieces->end());
-  send_to_all(first_slice(), own_);
+  if (!sends) return {};
+  own_.emplace_back(pieces->begin(), pieces->end());
+  send_to_all(first_slice(), *pieces);
   return {};
 }
 
 Result<Progress> GatherExchange::move() {
-  if (decoded_ == world()) return Progress::done();
-  Bytes message;
-  if (decoded_ == rank()) {
-    message = join(own_);
+  if (sender_ == world()) return Progress::done();
+  if (sender_ == rank()) {
+    if (Status added = add_message(own_[message_]); !added) return forward_error(added);
   } else {
-    Incoming& receive = incoming(static_cast<std::size_t>(decoded_));
-    if (!arrived(receive)) return Progress::waits(receive.handle);
-    const Result<Bytes> taken = take(receive);
-    if (!taken) return forward_error(taken);
-    message = *taken;
+    Incoming& arrival = receive(static_cast<std::size_t>(sender_), message_);
+    if (!arrived(arrival)) return Progress::waits(arrival.handle);
+    const Result<Bytes> message = take(arrival);
+    if (!message) return forward_error(message);
+    if (Status added = add_message(std::span(&*message, 1)); !added) return forward_error(added);
+    arrival.buffer.reset();
   }
-  const Status added = means_ == nullptr ? add_message(message, decoded_) : add_pairs(message, decoded_);
-  if (!added) return forward_error(added);
-  ++decoded_;
+  if (++message_ == shapes_.size()) {
+    message_ = 0;
+    tensor_ = 0;
+    ++sender_;
+  }
   return Progress::moved();
 }
 
-Status GatherExchange::add_message(Bytes message, int sender) {
-  return decode(channel_, message, shapes_, {sender, sender, first_slice()}, Into::kAccumulate,
+Status GatherExchange::add_message(std::span<const Bytes> message) {
+  if (means_ != nullptr) return add_pairs(message);
+  stage();
+  return decode(channel_, message, shapes_[message_], {sender_, sender_, first_slice()}, Into::kAccumulate,
                 world_scale());
 }
 
-Status GatherExchange::add_pairs(Bytes message, int sender) {
+Status GatherExchange::add_pairs(std::span<const Bytes> message) {
   const Stopwatch timer(report().decode_seconds);
-  const MessageId id = message_id(sender, first_slice());
-  const Status decoded = channel_.decode_pairs(message, shapes_, id, world_scale(), addends_);
-  if (!decoded) return blame(sender, decoded.error());
-  for (std::size_t i = 0; i < addends_.size(); ++i) sums_.add(i, addends_[i]);
+  const std::vector<Named>& parts = shapes_[message_];
+  addends_.resize(parts.size());
+  const MessageId id = message_id(sender_, first_slice());
+  const Status decoded = channel_.decode_pairs(message, parts, id, world_scale(), addends_);
+  if (!decoded) return blame(sender_, decoded.error());
+  for (const Pairs& addend : addends_) sums_.add(tensor_++, addend);
   return {};
 }
 
@@ -134,11 +210,17 @@ void GatherExchange::publish() {
 
 class GatherReducer final : public PatternReducer {
  public:
-  GatherReducer(std::vector<std::unique_ptr<Channel>> channels, const ReducerOptions& options)
-      : PatternReducer({"gather", "DWGATHER"}, std::move(channels), options) {}
+  GatherReducer(Channels channels, const ReducerOptions& options, std::uint64_t most_elements)
+      : PatternReducer({"gather", "DWGATHER"}, std::move(channels), options), most_elements_(most_elements) {}
 
   Status mask_sent(std::string_view name, std::span<float> momentum) const override {
-    return channel(0).mask_sent(name, 0, momentum);
+    for (std::uint64_t first = 0; first < momentum.size(); first += most_elements_) {
+      const std::uint64_t count = std::min(most_elements_, momentum.size() - first);
+      if (Status masked = channel(0).mask_sent(name, first, momentum.subspan(first, count)); !masked) {
+        return masked;
+      }
+    }
+    return {};
   }
   Result<Report> all_reduce_pairs(std::span<const Named> tensors, std::vector<Pairs>& means, const Step& step,
                                   Transport& transport, Deadline deadline) override;
@@ -146,8 +228,10 @@ class GatherReducer final : public PatternReducer {
  private:
   Status check_pairs(std::span<const Named> tensors) const;
   std::unique_ptr<BucketExchange> make_bucket() override {
-    return std::make_unique<GatherExchange>(channel(0));
+    return std::make_unique<GatherExchange>(pool(), channel(0), most_elements_);
   }
+
+  std::uint64_t most_elements_;
 };
 
 Status GatherReducer::check_pairs(std::span<const Named> tensors) const {
@@ -168,23 +252,25 @@ Result<Report> GatherReducer::all_reduce_pairs(std::span<const Named> tensors, s
     return fail(ErrorCode::kInvalidArgument,
                 spec() + " has no key-value form; take a codec that has one (CodecInfo::key_value)");
   }
-  if (Status legal = check_pairs(tensors); !legal) return give_up(transport, legal.error());
-  if (Status legal = check(tensors, step, transport); !legal) return give_up(transport, legal.error());
-  std::unique_ptr<BucketExchange> bucket = obtain_bucket();
-  static_cast<GatherExchange&>(*bucket).expect_pairs(means);
-  if (Status begun = launch(std::move(bucket), tensors, step, transport, deadline); !begun) {
-    return forward_error(begun);
-  }
+  Status begun = or_no_memory("beginning a bucket", [&]() -> Status {
+    if (Status legal = check_pairs(tensors); !legal) return legal;
+    if (Status legal = check(tensors, step, transport); !legal) return legal;
+    std::unique_ptr<BucketExchange> bucket = obtain_bucket();
+    static_cast<GatherExchange&>(*bucket).expect_pairs(means);
+    return launch(std::move(bucket), tensors, step, transport, deadline);
+  });
+  if (!begun) return give_up(transport, std::move(begun.error()));
   return finish();
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Reducer>> make_gather_reducer(std::string_view codec_spec,
-                                                     const ReducerOptions& options) {
+                                                     const ReducerOptions& options,
+                                                     std::uint64_t most_elements) {
   auto channels = make_channels(codec_spec, options, {options.revert});
   if (!channels) return forward_error(channels);
-  return std::make_unique<GatherReducer>(std::move(*channels), options);
+  return std::make_unique<GatherReducer>(std::move(*channels), options, most_elements);
 }
 
 }  // namespace deltawire

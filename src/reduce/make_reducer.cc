@@ -17,9 +17,9 @@ struct Pattern {
 };
 
 constexpr std::array<Pattern, 3> kPatterns{{
-    {"direct", make_direct_reducer},
+    {"direct", [](auto codec, const auto& options) { return make_direct_reducer(codec, options); }},
     {"ring", make_ring_reducer},
-    {"gather", make_gather_reducer},
+    {"gather", [](auto codec, const auto& options) { return make_gather_reducer(codec, options); }},
 }};
 
 std::string known_patterns() {

@@ -14,13 +14,20 @@ inline constexpr std::uint64_t kWholeTensorElements = 16384;
 // Cuts fall on multiples of this (a row of 3LC), so that a cut costs no padding.
 inline constexpr std::uint64_t kCutElements = 320;
 
+// No part has more elements, nor has a message of `direct` or `gather`; docs/format.md states it. So every
+// codec's part fits into a frame, and its message into the transport's limit: 60 MiB of fp32, which the early
+// store takes, too. A multiple of all codecs' chunks, of rows and of kRingPieceElements.
+inline constexpr std::uint64_t kMostElements = std::uint64_t{64} * 245760;
+
 struct OwnedRange {
   std::uint64_t first = 0;
   std::uint64_t count = 0;
   int owner = 0;
 };
 
-// The parts of a tensor, in order, none of them empty. A tensor without elements has none.
-std::vector<OwnedRange> owned_ranges(std::string_view name, std::uint64_t count, int world_size);
+// The parts of a tensor, in order, none of them empty and none of more than `most_elements`. A tensor without
+// elements has none.
+std::vector<OwnedRange> owned_ranges(std::string_view name, std::uint64_t count, int world_size,
+                                     std::uint64_t most_elements = kMostElements);
 
 }  // namespace deltawire

@@ -3,6 +3,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/no_memory.h"
+#include "channel/metered_channel.h"
 #include "reduce/reducer_state.h"
 #include "reduce/vote.h"
 
@@ -48,14 +50,17 @@ Status PatternReducer::check(std::span<const Named> tensors, const Step& step, c
 
 Status PatternReducer::begin(std::span<const Named> tensors, const Step& step, Transport& transport,
                              Deadline deadline) {
-  if (Status legal = check(tensors, step, transport); !legal) return give_up(transport, legal.error());
-  for (const Named& tensor : tensors) {
-    if (!tensor.tensor.has_keys()) continue;
-    return give_up(transport, {ErrorCode::kInvalidArgument, "tensor '" + std::string(tensor.name) +
-                                                                "' has the key-value form; use "
-                                                                "all_reduce_pairs"});
-  }
-  return launch(obtain_bucket(), tensors, step, transport, deadline);
+  Status begun = or_no_memory("beginning a bucket", [&]() -> Status {
+    if (Status legal = check(tensors, step, transport); !legal) return legal;
+    for (const Named& tensor : tensors) {
+      if (!tensor.tensor.has_keys()) continue;
+      return fail(ErrorCode::kInvalidArgument,
+                  "tensor '" + std::string(tensor.name) + "' has the key-value form; use all_reduce_pairs");
+    }
+    return launch(obtain_bucket(), tensors, step, transport, deadline);
+  });
+  if (!begun) return give_up(transport, std::move(begun.error()));
+  return {};
 }
 
 std::unique_ptr<BucketExchange> PatternReducer::obtain_bucket() {
@@ -71,8 +76,7 @@ Status PatternReducer::launch(std::unique_ptr<BucketExchange> bucket, std::span<
   transport.arrive(step.number);
   bucket->open(tensors, step, transport, deadline);
   buckets_.push_back(std::move(bucket));
-  if (Status started = buckets_.back()->start(); !started) return give_up(transport, started.error());
-  return {};
+  return buckets_.back()->start();
 }
 
 // Moves the oldest bucket that can be moved; false when all of them wait for awaited_.
@@ -104,14 +108,20 @@ Status PatternReducer::wait_for_any(BucketExchange& oldest) {
 Result<bool> PatternReducer::advance() {
   if (buckets_.empty()) return fail(ErrorCode::kState, "no bucket is in flight; begin one first");
   BucketExchange& oldest = *buckets_.front();
+  Result<bool> complete = or_no_memory("decoding a bucket", [&] { return work_on(oldest); });
+  if (!complete) return give_up(oldest.transport(), std::move(complete.error()));
+  return complete;
+}
+
+Result<bool> PatternReducer::work_on(BucketExchange& oldest) {
   bool waited = false;
   while (!oldest.complete()) {
     const Result<bool> moved = move_one();
-    if (!moved) return give_up(oldest.transport(), moved.error());
+    if (!moved) return forward_error(moved);
     if (*moved) continue;
     if (waited) return false;
     const Status ended = wait_for_any(oldest);
-    if (!ended) return give_up(oldest.transport(), ended.error());
+    if (!ended) return forward_error(ended);
     waited = true;
   }
   return true;
@@ -129,6 +139,15 @@ Status PatternReducer::vote_and_collect(BucketExchange& last) {
   return {};
 }
 
+// Whether the step counts although this rank could not hear so: it had no memory for the ballots.
+bool PatternReducer::counts(const BucketExchange& last, const Error& error) noexcept {
+  if (error.code != ErrorCode::kNoMemory || !last.step().last) return false;
+  last.transport().abort(error);
+  const auto standing =
+      or_no_memory("ending a step", [&]() -> Result<Standing> { return last.transport().standing(); });
+  return standing && standing->step == last.step().number;
+}
+
 Result<Report> PatternReducer::finish() {
   while (true) {
     const Result<bool> complete = advance();
@@ -141,11 +160,19 @@ Result<Report> PatternReducer::finish() {
   if (passes_nonfinite_) finite_ = finite_ && bucket.finite();
   bucket.report().finite = finite_;
   const bool last = bucket.step().last;
-  if (last) {
-    if (Status s = vote_and_collect(bucket); !s) return give_up(bucket.transport(), s.error());
+  Status ended = or_no_memory("ending a bucket", [&]() -> Status {
+    // All that is needed after the vote: by then the others commit.
+    finished_.reserve(finished_.size() + 1);
+    spare_.reserve(spare_.size() + finished_.size() + 1);
+    bucket.report().standing_step = bucket.transport().standing().step;
+    return last ? vote_and_collect(bucket) : Status{};
+  });
+  if (!ended && !counts(bucket, ended.error())) {
+    return give_up(bucket.transport(), std::move(ended.error()));
   }
+  if (last) bucket.report().standing_step = bucket.step().number;
   bucket.publish();
-  bucket.report().standing_step = bucket.transport().standing().step;
+  bucket.give_back();
   const Report report = bucket.report();
   finished_.push_back(std::move(buckets_.front()));
   buckets_.pop_front();
@@ -154,32 +181,48 @@ Result<Report> PatternReducer::finish() {
     for (const auto& channel : channels_) finite_ ? channel->commit() : channel->revert();
     digest_ = 0;
     finite_ = true;
-    for (auto& done : finished_) spare_.push_back(std::move(done));
+    for (auto& done : finished_) {
+      done->give_back();
+      spare_.push_back(std::move(done));
+    }
     finished_.clear();
+    pool_.end_step();
   }
   return report;
 }
 
 // The transport lets go of the buffers when a wait has failed: so abort, wait for everything, then free.
-tl::unexpected<Error> PatternReducer::give_up(Transport& transport, Error error) {
+tl::unexpected<Error> PatternReducer::give_up(Transport& transport, Error error) noexcept {
   if (error.suspect == kNoSuspect) error.suspect = transport.rank();
   transport.abort(error);
   for (const auto& bucket : buckets_) bucket->drain();
   for (const auto& bucket : finished_) bucket->drain();
   revert();
-  say_which_step_stands(error, transport);
+  (void)or_no_memory("saying which step stands", [&]() -> Status {
+    say_which_step_stands(error, transport);
+    return {};
+  });
   return tl::unexpected<Error>(std::move(error));
 }
 
 void PatternReducer::revert() noexcept {
-  for (const auto& channel : channels_) channel->revert();
-  digest_ = 0;
   finite_ = true;
   buckets_.clear();
   finished_.clear();
+  pool_.clear();  // first: to take things back takes memory, too
+  for (const auto& channel : channels_) channel->revert();
+  digest_ = 0;
 }
 
 Result<std::vector<std::byte>> PatternReducer::save() const {
+  return or_no_memory("saving the residuals", [&] { return save_all(); });
+}
+
+Status PatternReducer::load(Bytes state) {
+  return or_no_memory("loading the residuals", [&] { return load_all(state); });
+}
+
+Result<std::vector<std::byte>> PatternReducer::save_all() const {
   std::vector<std::vector<std::byte>> states;
   for (const auto& each : channels_) {
     auto state = each->save();
@@ -189,7 +232,7 @@ Result<std::vector<std::byte>> PatternReducer::save() const {
   return pack_reducer_state({info_.state_magic, world_, rank_}, states);
 }
 
-Status PatternReducer::load(Bytes state) {
+Status PatternReducer::load_all(Bytes state) {
   if (!buckets_.empty() || !finished_.empty()) {
     return fail(ErrorCode::kState, "a step is open; finish or revert it before loading");
   }
@@ -212,15 +255,20 @@ Status PatternReducer::load(Bytes state) {
   return {};
 }
 
-Result<std::vector<std::unique_ptr<Channel>>> make_channels(std::string_view codec_spec,
-                                                            const ReducerOptions& options,
-                                                            std::initializer_list<Revert> reverts) {
-  std::vector<std::unique_ptr<Channel>> channels;
+Memory PatternReducer::memory() const noexcept {
+  return {meter_->held(MemoryMeter::Use::kResiduals), meter_->held(MemoryMeter::Use::kStaging),
+          meter_->held(MemoryMeter::Use::kMessages), meter_->peak()};
+}
+
+Result<Channels> make_channels(std::string_view codec_spec, const ReducerOptions& options,
+                               std::initializer_list<Revert> reverts) {
+  Channels channels{std::make_shared<MemoryMeter>(), {}};
   const bool exact = options.policy.nonfinite == NonFinite::kPass;
   for (const Revert revert : reverts) {
-    auto made = make_channel(codec_spec, ChannelOptions{options.policy, exact ? Revert::kExact : revert});
+    auto made = make_metered_channel(
+        codec_spec, ChannelOptions{options.policy, exact ? Revert::kExact : revert}, channels.meter);
     if (!made) return forward_error(made);
-    channels.push_back(std::move(*made));
+    channels.all.push_back(std::move(*made));
   }
   return channels;
 }

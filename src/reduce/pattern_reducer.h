@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/memory_meter.h"
 #include "base/workers.h"
 #include "reduce/bucket_exchange.h"
 
@@ -16,6 +17,12 @@ namespace deltawire {
 struct PatternInfo {
   std::string_view name;         // in specs
   std::string_view state_magic;  // 8 bytes at the head of a saved state (docs/format.md, "Channel state")
+};
+
+// One or two, all of one codec, and the meter that counts for them.
+struct Channels {
+  std::shared_ptr<MemoryMeter> meter;
+  std::vector<std::unique_ptr<Channel>> all;
 };
 
 class PatternReducer : public Reducer {
@@ -27,22 +34,24 @@ class PatternReducer : public Reducer {
   Result<Report> finish() override;
   std::size_t in_flight() const noexcept override { return buckets_.size(); }
   void revert() noexcept override;
+  Memory memory() const noexcept override;
   Result<std::vector<std::byte>> save() const override;
   Status load(Bytes state) override;
 
  protected:
-  // One or two channels, all of one codec.
-  PatternReducer(PatternInfo info, std::vector<std::unique_ptr<Channel>> channels,
-                 const ReducerOptions& options)
+  PatternReducer(PatternInfo info, Channels channels, const ReducerOptions& options)
       : info_(info),
         passes_nonfinite_(options.policy.nonfinite == NonFinite::kPass),
-        channels_(std::move(channels)),
+        meter_(std::move(channels.meter)),
+        channels_(std::move(channels.all)),
+        pool_(meter_),
         workers_(options.threads > 1 ? std::make_unique<Workers>(options.threads) : nullptr) {}
 
   virtual std::unique_ptr<BucketExchange> make_bucket() = 0;
   // A new one, or one of an earlier step with its memory.
   std::unique_ptr<BucketExchange> obtain_bucket();
 
+  BufferPool& pool() noexcept { return pool_; }
   Channel& channel(std::size_t index) const { return *channels_[index]; }
   // Ranks of the steps so far, those before load() included; 0 before the first.
   int world() const noexcept { return world_; }
@@ -52,16 +61,22 @@ class PatternReducer : public Reducer {
   Status launch(std::unique_ptr<BucketExchange> bucket, std::span<const Named> tensors, const Step& step,
                 Transport& transport, Deadline deadline);
   // Ends the step: aborts the transport, frees the memory, reverts.
-  tl::unexpected<Error> give_up(Transport& transport, Error error);
+  tl::unexpected<Error> give_up(Transport& transport, Error error) noexcept;
 
  private:
+  Result<bool> work_on(BucketExchange& oldest);
   Result<bool> move_one();
   Status wait_for_any(BucketExchange& oldest);
   Status vote_and_collect(BucketExchange& last);
+  static bool counts(const BucketExchange& last, const Error& error) noexcept;
+  Result<std::vector<std::byte>> save_all() const;
+  Status load_all(Bytes state);
 
   PatternInfo info_;
   bool passes_nonfinite_;
+  std::shared_ptr<MemoryMeter> meter_;
   std::vector<std::unique_ptr<Channel>> channels_;
+  BufferPool pool_;                                        // before the buckets, which use it
   std::unique_ptr<Workers> workers_;                       // null: one thread
   std::deque<std::unique_ptr<BucketExchange>> buckets_;    // in flight, oldest first
   std::vector<std::unique_ptr<BucketExchange>> finished_;  // of the open step: their sends may be under way
@@ -74,8 +89,7 @@ class PatternReducer : public Reducer {
 };
 
 // The channels of a pattern: one for each of `reverts`, with the options' policy.
-Result<std::vector<std::unique_ptr<Channel>>> make_channels(std::string_view codec_spec,
-                                                            const ReducerOptions& options,
-                                                            std::initializer_list<Revert> reverts);
+Result<Channels> make_channels(std::string_view codec_spec, const ReducerOptions& options,
+                               std::initializer_list<Revert> reverts);
 
 }  // namespace deltawire

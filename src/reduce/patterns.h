@@ -5,14 +5,18 @@
 #include <string_view>
 
 #include "deltawire/reducer.h"
+#include "reduce/owners.h"
 
 namespace deltawire {
 
+// `most_elements` of a part, and of a message; all ranks must have the same. Smaller ones are for tests.
 Result<std::unique_ptr<Reducer>> make_direct_reducer(std::string_view codec_spec,
-                                                     const ReducerOptions& options);
+                                                     const ReducerOptions& options,
+                                                     std::uint64_t most_elements = kMostElements);
 Result<std::unique_ptr<Reducer>> make_ring_reducer(std::string_view codec_spec,
                                                    const ReducerOptions& options);
 Result<std::unique_ptr<Reducer>> make_gather_reducer(std::string_view codec_spec,
-                                                     const ReducerOptions& options);
+                                                     const ReducerOptions& options,
+                                                     std::uint64_t most_elements = kMostElements);
 
 }  // namespace deltawire

@@ -4,10 +4,12 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "base/no_memory.h"
 #include "deltawire/reducer.h"
 
 namespace deltawire {
@@ -15,7 +17,10 @@ namespace deltawire {
 class ReduceQueue::Impl {
  public:
   Impl(Reducer& reducer, Transport& transport, std::size_t max_in_flight)
-      : reducer_(reducer), transport_(transport), max_in_flight_(max_in_flight), thread_([this] { run(); }) {}
+      : reducer_(reducer), transport_(transport), max_in_flight_(max_in_flight) {
+    begun_.reserve(max_in_flight_);  // so that the thread needs no memory of its own
+    thread_ = std::thread([this] { run(); });
+  }
 
   ~Impl() { stop(); }
   Impl(const Impl&) = delete;
@@ -39,6 +44,9 @@ class ReduceQueue::Impl {
     transport_.wake();
     return true;
   }
+
+  // A bucket is missing here: the others need not wait for it until their deadlines.
+  void abort(const Error& error) noexcept { transport_.abort(error); }
 
   void stop() {
     {
@@ -76,9 +84,9 @@ class ReduceQueue::Impl {
 
   // Until the oldest bucket is finished, or something may have been submitted.
   void work() {
-    const Result<bool> complete = reducer_.advance();
+    Result<bool> complete = reducer_.advance();
     if (!complete) {
-      fail_all(complete.error());
+      fail_all(std::move(complete.error()));
     } else if (*complete) {
       finish();
     }
@@ -86,32 +94,41 @@ class ReduceQueue::Impl {
 
   void begin(Job job) {
     if (error_) {
-      job.done(tl::unexpected<Error>(*error_));
+      job.done(failure());
       return;
     }
     begun_.push_back(std::move(job));
     Job& own = begun_.back();
-    const Status begun = reducer_.begin(own.tensors, own.step, transport_, Clock::now() + own.timeout);
-    if (!begun) fail_all(begun.error());
+    Status begun = reducer_.begin(own.tensors, own.step, transport_, Clock::now() + own.timeout);
+    if (!begun) fail_all(std::move(begun.error()));
   }
 
   void finish() {
-    const Result<Report> report = reducer_.finish();
+    Result<Report> report = reducer_.finish();
     if (!report) {
-      fail_all(report.error());
+      fail_all(std::move(report.error()));
       return;
     }
-    const Job job = std::move(begun_.front());
-    begun_.pop_front();
-    job.done(report);
+    take_oldest().done(report);
   }
 
-  void fail_all(const Error& error) {
-    error_ = error;
-    while (!begun_.empty()) {
-      const Job job = std::move(begun_.front());
-      begun_.pop_front();
-      job.done(tl::unexpected<Error>(error));
+  Job take_oldest() noexcept {
+    Job job = std::move(begun_.front());
+    begun_.erase(begun_.begin());
+    return job;
+  }
+
+  void fail_all(Error error) {
+    error_ = std::move(error);
+    while (!begun_.empty()) take_oldest().done(failure());
+  }
+
+  // The first error, without its text where there is no memory for that.
+  Result<Report> failure() const noexcept {
+    try {
+      return tl::unexpected<Error>(*error_);
+    } catch (const std::bad_alloc&) {
+      return tl::unexpected<Error>(Error{error_->code, {}, error_->suspect});
     }
   }
 
@@ -122,7 +139,7 @@ class ReduceQueue::Impl {
   std::condition_variable changed_;
   std::deque<Job> waiting_;  // guarded by mutex_
   bool stopping_ = false;    // guarded by mutex_
-  std::deque<Job> begun_;    // the thread's own
+  std::vector<Job> begun_;   // the thread's own
   std::optional<Error> error_;
   std::thread thread_;  // last: it uses all of the above
 };
@@ -135,13 +152,21 @@ ReduceQueue::~ReduceQueue() = default;
 void ReduceQueue::submit(std::span<const Named> tensors, const Step& step, std::chrono::milliseconds timeout,
                          Done done) {
   Impl::Job job;
-  job.tensors.assign(tensors.begin(), tensors.end());
-  for (const Named& tensor : tensors) job.names.emplace_back(tensor.name);
-  for (std::size_t i = 0; i < job.names.size(); ++i) job.tensors[i].name = job.names[i];
-  job.step = step;
-  job.timeout = timeout;
   job.done = std::move(done);
-  if (!impl_->submit(job)) job.done(fail(ErrorCode::kState, "the communication thread has been stopped"));
+  const Result<bool> accepted = or_no_memory("submitting a bucket", [&]() -> Result<bool> {
+    job.tensors.assign(tensors.begin(), tensors.end());
+    for (const Named& tensor : tensors) job.names.emplace_back(tensor.name);
+    for (std::size_t i = 0; i < job.names.size(); ++i) job.tensors[i].name = job.names[i];
+    job.step = step;
+    job.timeout = timeout;
+    return impl_->submit(job);
+  });
+  if (!accepted) {
+    impl_->abort(accepted.error());
+    job.done(forward_error(accepted));
+  } else if (!*accepted) {
+    job.done(fail(ErrorCode::kState, "the communication thread has been stopped"));
+  }
 }
 
 void ReduceQueue::stop() {

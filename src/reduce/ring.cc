@@ -22,13 +22,15 @@ namespace {
 
 class RingExchange final : public BucketExchange {
  public:
-  RingExchange(Channel& scatter, Channel& gather, bool pipeline)
-      : pipeline_(pipeline),
+  RingExchange(BufferPool& pool, Channel& scatter, Channel& gather, bool pipeline)
+      : BucketExchange(pool),
+        pipeline_(pipeline),
         scatter_{.channel = scatter, .slots_from = 0},
         gather_{.channel = gather, .slots_from = 1} {}
 
   Status start() override;
   Result<Progress> move() override;
+  void give_back() noexcept override;
 
  private:
   // One of the two phases: its arrivals come in a fixed order into a few buffers that take turns.
@@ -78,8 +80,7 @@ class RingExchange final : public BucketExchange {
 
 void RingExchange::plan() {
   held_.clear();
-  staged_.resize(report().element_count);
-  plan_.cut(tensors_, staged_, rank(), world());
+  plan_.cut(tensors_, take_staging(), rank(), world());
   // Every partition leaves twice, but the own one not as a sum, and the right neighbour's not as a mean.
   count_elements_sent(2 * report().element_count - plan_.elements_of(rank()) - plan_.elements_of(right()));
   scatter_.stops = plan_.scatter_arrivals();
@@ -130,8 +131,8 @@ Status RingExchange::share_mean(const RingMessage& message) {
   if (!pieces) return forward_error(pieces);
   if (world() > 1) pass_on(second_slice(), *pieces);
   // The owner applies the bytes that the others get, not the mean that it knows better.
-  return decode(gather_.channel, join(*pieces), message.parts, {rank(), rank(), second_slice()},
-                Into::kOverwrite, 1.0F);
+  return decode(gather_.channel, *pieces, message.parts, {rank(), rank(), second_slice()}, Into::kOverwrite,
+                1.0F);
 }
 
 Status RingExchange::start() {
@@ -185,9 +186,10 @@ Status RingExchange::add_arrival() {
   const Result<Bytes> bytes = take(slot(scatter_, scatter_.taken));
   if (!bytes) return forward_error(bytes);
   load(message);
-  Status added = decode(scatter_.channel, *bytes, message.parts, {left(), left(), first_slice()},
-                        Into::kAccumulate, 1.0F);
+  Status added = decode(scatter_.channel, std::span(&*bytes, 1), message.parts,
+                        {left(), left(), first_slice()}, Into::kAccumulate, 1.0F);
   if (!added) return added;
+  slot(scatter_, scatter_.taken).buffer.reset();
   ++scatter_.taken;
   return stop.last_hop ? share_mean(message) : send_sum(message);
 }
@@ -197,13 +199,15 @@ Status RingExchange::apply_arrival() {
   const RingStop stop = gather_.stops[gather_.taken];
   const Result<Bytes> bytes = take(slot(gather_, gather_.taken));
   if (!bytes) return forward_error(bytes);
-  Status applied = decode(gather_.channel, *bytes, plan_.message(stop).parts,
+  Status applied = decode(gather_.channel, std::span(&*bytes, 1), plan_.message(stop).parts,
                           {left(), stop.partition, second_slice()}, Into::kOverwrite, 1.0F);
   if (!applied) return applied;
   if (!stop.last_hop) {
     if (!pipeline_) ++gather_.held;
     pass_on(second_slice(), std::span(&*bytes, 1),
             &gather_.forwards[gather_.taken % gather_.forwards.size()]);
+  } else {
+    slot(gather_, gather_.taken).buffer.reset();
   }
   ++gather_.taken;
   return {};
@@ -231,9 +235,17 @@ Result<Progress> RingExchange::move() {
   return Progress::moved();
 }
 
+// Buffers that are still being passed on stay until the step ends.
+void RingExchange::give_back() noexcept {
+  for (const Handle forward : gather_.forwards) {
+    if (!transport().done(forward)) return;
+  }
+  BucketExchange::give_back();
+}
+
 class RingReducer final : public PatternReducer {
  public:
-  RingReducer(std::vector<std::unique_ptr<Channel>> channels, const ReducerOptions& options)
+  RingReducer(Channels channels, const ReducerOptions& options)
       : PatternReducer({"ring", "DWRING\r\n"}, std::move(channels), options), pipeline_(options.pipeline) {}
 
   Status mask_sent(std::string_view, std::span<float>) const override {
@@ -244,7 +256,7 @@ class RingReducer final : public PatternReducer {
 
  private:
   std::unique_ptr<BucketExchange> make_bucket() override {
-    return std::make_unique<RingExchange>(channel(0), channel(1), pipeline_);
+    return std::make_unique<RingExchange>(pool(), channel(0), channel(1), pipeline_);
   }
 
   bool pipeline_;

@@ -23,12 +23,10 @@ void RingPlan::cut(std::span<const Named> tensors, std::span<float> staged, int 
   std::uint64_t staged_at = 0;
   for (const Named& tensor : tensors) {
     const auto* own = static_cast<const float*>(tensor.tensor.values);
-    for (const OwnedRange& range : owned_ranges(tensor.name, tensor.tensor.count, world)) {
-      for (std::uint64_t at = 0; at < range.count; at += kRingPieceElements) {
-        const std::uint64_t first = range.first + at;
-        const std::uint64_t count = std::min(kRingPieceElements, range.count - at);
-        add_part(part_of(tensor, first, count, staged.data() + staged_at), own + first, range.owner);
-      }
+    for (const OwnedRange& range :
+         owned_ranges(tensor.name, tensor.tensor.count, world, kRingPieceElements)) {
+      add_part(part_of(tensor, range.first, range.count, staged.data() + staged_at), own + range.first,
+               range.owner);
     }
     staged_at += tensor.tensor.count;
   }

@@ -49,7 +49,7 @@ void add_residuals(const Channel& channel, const std::string& name, const OwnedR
 
 class Sequential : public SequentialPattern {
  public:
-  explicit Sequential(int world) : world_(world) {}
+  Sequential(int world, std::uint64_t most_elements) : world_(world), most_elements_(most_elements) {}
 
   Tensors mean(const std::vector<Tensors>& inputs, std::uint64_t step) override {
     Tensors result;
@@ -80,7 +80,7 @@ class Sequential : public SequentialPattern {
     std::uint64_t step = 0;
   };
   virtual std::vector<OwnedRange> parts(const std::string& name, std::uint64_t count) const {
-    return owned_ranges(name, count, world_);
+    return owned_ranges(name, count, world_, most_elements_);
   }
   virtual void mean_of_part(const Part& part, const std::vector<const std::vector<float>*>& shares,
                             std::vector<float>& out) = 0;
@@ -91,12 +91,15 @@ class Sequential : public SequentialPattern {
   float scale() const { return 1.0F / static_cast<float>(world_); }
 
   int world_;
+  std::uint64_t most_elements_;
 };
 
 class SequentialDirect final : public Sequential {
  public:
-  SequentialDirect(std::string_view codec, int world)
-      : Sequential(world), pushes_(make_channels(codec, world)), pull_(make_channels(codec, 1)) {}
+  SequentialDirect(std::string_view codec, int world, std::uint64_t most_elements)
+      : Sequential(world, most_elements),
+        pushes_(make_channels(codec, world)),
+        pull_(make_channels(codec, 1)) {}
 
  private:
   void mean_of_part(const Part& part, const std::vector<const std::vector<float>*>& shares,
@@ -125,12 +128,16 @@ class SequentialDirect final : public Sequential {
 
 class SequentialGather final : public Sequential {
  public:
-  SequentialGather(std::string_view codec, int world)
-      : Sequential(world), channels_(make_channels(codec, world)) {}
+  SequentialGather(std::string_view codec, int world, std::uint64_t most_elements)
+      : Sequential(world, most_elements), channels_(make_channels(codec, world)) {}
 
  private:
   std::vector<OwnedRange> parts(const std::string&, std::uint64_t count) const override {
-    return count == 0 ? std::vector<OwnedRange>{} : std::vector<OwnedRange>{{0, count, 0}};
+    std::vector<OwnedRange> pieces;
+    for (std::uint64_t first = 0; first < count; first += most_elements_) {
+      pieces.push_back({first, std::min(most_elements_, count - first), 0});
+    }
+    return pieces;
   }
   void mean_of_part(const Part& part, const std::vector<const std::vector<float>*>& shares,
                     std::vector<float>& out) override {
@@ -154,18 +161,11 @@ class SequentialGather final : public Sequential {
 class SequentialRing final : public Sequential {
  public:
   SequentialRing(std::string_view codec, int world)
-      : Sequential(world), hops_(make_channels(codec, world)), means_(make_channels(codec, 1)) {}
+      : Sequential(world, kRingPieceElements),
+        hops_(make_channels(codec, world)),
+        means_(make_channels(codec, 1)) {}
 
  private:
-  std::vector<OwnedRange> parts(const std::string& name, std::uint64_t count) const override {
-    std::vector<OwnedRange> pieces;
-    for (const OwnedRange& range : owned_ranges(name, count, world_)) {
-      for (std::uint64_t done = 0; done < range.count; done += kRingPieceElements) {
-        pieces.push_back({range.first + done, std::min(kRingPieceElements, range.count - done), range.owner});
-      }
-    }
-    return pieces;
-  }
   // From the rank after the owner round to the owner: what comes is added to the own share and sent on.
   void mean_of_part(const Part& part, const std::vector<const std::vector<float>*>& shares,
                     std::vector<float>& out) override {
@@ -251,28 +251,33 @@ std::vector<std::byte> join(std::span<const Bytes> pieces) {
   return all;
 }
 
-std::unique_ptr<SequentialPattern> make_sequential(std::string_view spec, int world) {
+std::unique_ptr<SequentialPattern> make_sequential(std::string_view spec, int world,
+                                                   std::uint64_t most_elements) {
   const auto open = spec.find('(');
   const std::string_view pattern = spec.substr(0, open);
   const std::string_view codec = spec.substr(open + 1, spec.size() - open - 2);
-  if (pattern == "direct") return std::make_unique<SequentialDirect>(codec, world);
-  if (pattern == "gather") return std::make_unique<SequentialGather>(codec, world);
+  if (pattern == "direct") return std::make_unique<SequentialDirect>(codec, world, most_elements);
+  if (pattern == "gather") return std::make_unique<SequentialGather>(codec, world, most_elements);
   return std::make_unique<SequentialRing>(codec, world);
 }
 
 void expect_reference(std::string_view spec, Transport& transport, std::uint64_t steps) {
   auto reducer = make_reducer(spec);
   ASSERT_TRUE(reducer) << reducer.error().message;
-  const auto reference = make_sequential(spec, transport.world_size());
+  expect_reference(**reducer, *make_sequential(spec, transport.world_size()), transport, steps);
+}
+
+void expect_reference(Reducer& reducer, SequentialPattern& reference, Transport& transport,
+                      std::uint64_t steps) {
   const auto names = tensor_names();
   for (std::uint64_t step = 0; step < steps; ++step) {
     std::vector<Tensors> inputs;
     for (int rank = 0; rank < transport.world_size(); ++rank) inputs.push_back(gradients(rank, step));
     Tensors tensors = inputs[static_cast<std::size_t>(transport.rank())];
-    const auto report = (*reducer)->all_reduce(named(tensors, names), {step, 0, 0, true}, transport,
-                                               Clock::now() + std::chrono::seconds(30));
+    const auto report = reducer.all_reduce(named(tensors, names), {step, 0, 0, true}, transport,
+                                           Clock::now() + std::chrono::seconds(30));
     ASSERT_TRUE(report) << report.error().message;
-    EXPECT_EQ(reference->mean(inputs, step), tensors) << spec << ", step " << step;
+    EXPECT_EQ(reference.mean(inputs, step), tensors) << reducer.spec() << ", step " << step;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "deltawire/reducer.h"
+#include "reduce/owners.h"
 
 namespace deltawire::testing {
 
@@ -36,10 +37,14 @@ class SequentialPattern {
   virtual std::vector<double> waiting(std::size_t i) const = 0;
 };
 
-// Of a spec with its pattern written out, such as "ring(3lc)".
-std::unique_ptr<SequentialPattern> make_sequential(std::string_view spec, int world);
+// Of a spec with its pattern written out, such as "ring(3lc)". Parts of `direct` and `gather` have at most
+// `most_elements`.
+std::unique_ptr<SequentialPattern> make_sequential(std::string_view spec, int world,
+                                                   std::uint64_t most_elements = kMostElements);
 
 // A few steps of the reducer on this rank, each compared with the reference; every rank calls it.
+void expect_reference(Reducer& reducer, SequentialPattern& reference, Transport& transport,
+                      std::uint64_t steps = 3);
 void expect_reference(std::string_view spec, Transport& transport, std::uint64_t steps = 3);
 
 // "ring(fp32)" and the like: every pattern with codecs of every kind.

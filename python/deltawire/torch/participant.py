@@ -52,7 +52,18 @@ class Participant:
         """The last step's record (see `step_records`), the same keys summed over all steps as
         `total_...` (`total_ratio`: the sums' ratio), `steps` (of `LocalSteps`: rounds), of
         these `nonfinite_steps`, and the links' `traffic_bytes_sent` and `traffic_bytes_received`
-        (transport headers and control messages included)."""
+        (transport headers and control messages included). Bytes held beside the model's own:
+        `residual_bytes`, `staging_bytes` (where means are formed and messages come in),
+        `message_bytes` (encoded here, until the step ends) and `peak_memory_bytes`, the most of all
+        three together so far."""
         sent, received = self._session.traffic()
-        traffic = {"traffic_bytes_sent": sent, "traffic_bytes_received": received}
-        return {**self._ledger.metrics(), **traffic}
+        memory = self._session.memory()
+        return {
+            **self._ledger.metrics(),
+            "traffic_bytes_sent": sent,
+            "traffic_bytes_received": received,
+            "residual_bytes": memory.residual_bytes,
+            "staging_bytes": memory.staging_bytes,
+            "message_bytes": memory.message_bytes,
+            "peak_memory_bytes": memory.peak_bytes,
+        }

@@ -174,12 +174,22 @@ void Engine::block(Lock& lock, Waiter& waiter) {
     waiter.announce_at = std::min(waiter.announce_at, waiter.began_at + kPromptAnnouncement);
   }
   waiters_.push_back(&waiter);
-  waiter.operation->waiter = &waiter.changed;
-  for (Operation* other : waiter.others) other->waiter = &waiter.changed;
-  wait_on(lock, waiter);
-  waiter.operation->waiter = nullptr;
-  for (Operation* other : waiter.others) other->waiter = nullptr;
-  std::erase(waiters_, &waiter);
+  // Taken out again also where there is no memory to announce the wait with.
+  struct Listed {
+    Engine& engine;
+    Waiter& waiter;
+    ~Listed() {
+      waiter.operation->waiter = nullptr;
+      for (Operation* other : waiter.others) other->waiter = nullptr;
+      std::erase(engine.waiters_, &waiter);
+    }
+  };
+  {
+    const Listed listed{*this, waiter};
+    waiter.operation->waiter = &waiter.changed;
+    for (Operation* other : waiter.others) other->waiter = &waiter.changed;
+    wait_on(lock, waiter);
+  }
   if (waiter.announced) update_announcement();
 }
 
@@ -246,10 +256,22 @@ void Engine::abort(const Error& error) noexcept {
     Error named = error;
     if (named.suspect < 0 || named.suspect >= static_cast<int>(peers_.size())) named.suspect = rank_;
     fail(std::move(named), rank_);
-    // NOLINTNEXTLINE(bugprone-empty-catch): there is nothing left to tell it with.
   } catch (...) {
-    // Out of memory for the text: the others will notice at their deadlines.
+    const Lock lock(mutex_);
+    fail_without_text(error.code);
   }
+}
+
+// No memory to say more, nor to tell the others, who will notice at their deadlines. Here everything ends all
+// the same: posted memory would be used after its owner has gone.
+void Engine::fail_without_text(ErrorCode code) noexcept {
+  if (!failure_) failure_.emplace(Error{code, {}, rank_});
+  each_peer([](Peer& peer) {
+    peer.sender.clear();
+    peer.receiver.clear();
+  });
+  notify_waiters();
+  wake_io_thread();
 }
 
 }  // namespace deltawire

@@ -115,6 +115,7 @@ class Engine {
   void on_abort(const Peer& peer, const Abort& abort);
   void on_data_lost(Peer& peer, int error);
   void fail(Error error, int origin, int silent = kNoSuspect);
+  void fail_without_text(ErrorCode code) noexcept;
   void fail_lost(Peer& peer, int error);
   void fail_left(const Peer& peer);
   void fail_timeout(const Waiter& waiter);

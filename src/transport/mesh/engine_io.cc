@@ -25,9 +25,10 @@ void Engine::run() noexcept {
     } catch (const std::exception&) {
       if (!lock.owns_lock()) lock.lock();
       try {
-        fail({ErrorCode::kSystem, "rank " + std::to_string(rank_) + " is out of memory", rank_}, rank_);
+        fail({ErrorCode::kNoMemory, "rank " + std::to_string(rank_) + " is out of memory", rank_}, rank_);
       } catch (const std::exception&) {
         // Not even memory for the news: leave, and the others see the connections close.
+        fail_without_text(ErrorCode::kNoMemory);
         return;
       }
     }

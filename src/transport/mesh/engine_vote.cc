@@ -66,12 +66,19 @@ Result<std::vector<Ballot>> Engine::vote(const Ballot& ballot, Deadline deadline
   vote_ = &operation;
   ballot_ = ballot;
   step_is_open_ = false;
-  agreement_.cast(ballot);
-  heed_agreement();
   Waiter waiter{.operation = &operation, .deadline = deadline};
-  block(lock, waiter);
-  if (!operation.done) settle_on(lock, waiter);
-  vote_ = nullptr;
+  {
+    // Forgotten also where there is no memory to go on.
+    struct Open {
+      Operation*& vote;
+      ~Open() { vote = nullptr; }
+    };
+    const Open open{vote_};
+    agreement_.cast(ballot);
+    heed_agreement();
+    block(lock, waiter);
+    if (!operation.done) settle_on(lock, waiter);
+  }
   switch (agreement_.outcome()) {
     case Agreement::Outcome::kUnanimous: return std::vector<Ballot>(peers_.size(), ballot);
     case Agreement::Outcome::kSplit: return agreement_.ballots();

@@ -16,7 +16,6 @@
 namespace deltawire {
 
 inline constexpr std::size_t kMessageHeaderBytes = 24;
-inline constexpr std::uint64_t kMessageBytesMax = std::uint64_t{1} << 30;
 
 struct MessageHeader {
   Tag tag = 0;

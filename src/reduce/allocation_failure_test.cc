@@ -1,0 +1,205 @@
+// Memory that cannot be had, at every place where a step asks for some: an error on the rank, never a crash
+// or a hang, residuals and tensors as the error says, and a later step that works.
+#include <barrier>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "reduce/counted_new.h"
+#include "reduce/rank_threads.h"
+
+namespace deltawire {
+namespace {
+
+constexpr int kWorld = 2;
+constexpr std::size_t kCount = 20000;
+constexpr std::size_t kBiasCount = 100;  // below min_elements: raw
+using State = std::vector<std::byte>;
+
+std::vector<float> gradient(int rank, std::uint64_t step) {
+  const CounterRng random(step, static_cast<std::uint64_t>(rank));
+  std::vector<float> values(kCount + kBiasCount);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(random.uniform_at(i) - 0.5);
+  return values;
+}
+
+std::vector<Named> named(std::vector<float>& values) {
+  return {{"weight", {values.data(), kCount, DType::kF32}, 0},
+          {"bias", {values.data() + kCount, kBiasCount, DType::kF32}, 0}};
+}
+
+// The vote is spared: where its memory fails, the rank may not learn that the step counts for the others.
+class SparedVote final : public Transport {
+ public:
+  explicit SparedVote(Transport& inner) : inner_(inner) {}
+  int rank() const noexcept override { return inner_.rank(); }
+  int world_size() const noexcept override { return inner_.world_size(); }
+  Handle post_send(int peer, Tag tag, std::span<const Bytes> pieces) override {
+    return inner_.post_send(peer, tag, pieces);
+  }
+  Handle post_recv(int peer, Tag tag, MutBytes capacity) override {
+    return inner_.post_recv(peer, tag, capacity);
+  }
+  Result<std::uint64_t> wait(Handle handle, Deadline deadline) override {
+    return inner_.wait(handle, deadline);
+  }
+  bool done(Handle handle) const noexcept override { return inner_.done(handle); }
+  Status wait_any(std::span<const Handle> handles, Deadline deadline) override {
+    return inner_.wait_any(handles, deadline);
+  }
+  void wake() noexcept override { inner_.wake(); }
+  void set_arrival_timeout(std::chrono::milliseconds timeout) override {
+    inner_.set_arrival_timeout(timeout);
+  }
+  void arrive(std::uint64_t step) override { inner_.arrive(step); }
+  Result<std::vector<Ballot>> vote(const Ballot& ballot, Deadline deadline) override {
+    testing::spare_thread(true);
+    auto ballots = inner_.vote(ballot, deadline);
+    testing::spare_thread(false);
+    return ballots;
+  }
+  Standing standing() const override { return inner_.standing(); }
+  void abort(const Error& error) noexcept override { inner_.abort(error); }
+  Traffic traffic() const noexcept override { return inner_.traffic(); }
+
+ private:
+  Transport& inner_;
+};
+
+// What a rank had of a step. No memory is taken while it goes on.
+struct Outcome {
+  bool failed = false;
+  ErrorCode code = ErrorCode::kInvalidArgument;
+  std::vector<float> values;
+};
+
+class Failing {
+ public:
+  Failing(std::string spec, Revert revert) {
+    for (int rank = 0; rank < kWorld; ++rank) {
+      ReducerOptions options;
+      options.revert = revert;
+      reducers_.push_back(reducer_of(spec, options));
+    }
+  }
+
+  // One step on a new mesh, through a queue; allocation number `failing` of it fails. The allocations so far.
+  std::int64_t step(std::uint64_t number, std::int64_t failing, std::vector<Outcome>& outcomes) {
+    outcomes.assign(kWorld, {});
+    std::barrier together(kWorld);
+    std::int64_t allocations = 0;
+    run_ranks(kWorld, {}, [&](int rank, Transport& mesh) {
+      SparedVote transport(mesh);
+      Outcome& own = outcomes[static_cast<std::size_t>(rank)];
+      own.values = gradient(rank, number);
+      const std::vector<Named> tensors = named(own.values);
+      ReduceQueue queue(*reducers_[static_cast<std::size_t>(rank)], transport);
+      std::atomic<bool> done = false;
+      const auto finished = [&own, &done](const Result<Report>& report) {
+        own.failed = !report;
+        if (!report) own.code = report.error().code;
+        done = true;
+        done.notify_one();
+      };
+      together.arrive_and_wait();
+      if (rank == 0) testing::arm_failure(failing);
+      together.arrive_and_wait();
+      queue.submit(tensors, {number, 0, 0, true}, std::chrono::seconds(3), finished);
+      done.wait(false);
+      together.arrive_and_wait();
+      if (rank == 0) allocations = testing::disarm_failure();
+      together.arrive_and_wait();
+    });
+    return allocations;
+  }
+
+  std::vector<State> save() const {
+    std::vector<State> states;
+    for (const auto& reducer : reducers_) states.push_back(*reducer->save());
+    return states;
+  }
+  void load(const std::vector<State>& states) {
+    for (std::size_t i = 0; i < states.size(); ++i) ASSERT_TRUE(reducers_[i]->load(states[i]));
+  }
+  // Everything encoded and taken back: what a failed step leaves that was begun.
+  std::vector<State> taken_back(std::uint64_t number) {
+    const std::vector<State> before = save();
+    run_ranks(kWorld, {}, [&](int rank, Transport& transport) {
+      std::vector<float> values = gradient(rank, number);
+      const std::vector<Named> tensors = named(values);
+      Reducer& reducer = *reducers_[static_cast<std::size_t>(rank)];
+      ASSERT_TRUE(reducer.begin(tensors, {number, 0, 0, true}, transport, in_seconds(5)));
+      transport.abort({ErrorCode::kAborted, "test", rank});
+      EXPECT_FALSE(reducer.finish());
+    });
+    std::vector<State> after = save();
+    load(before);
+    return after;
+  }
+
+ private:
+  std::vector<std::unique_ptr<Reducer>> reducers_;
+};
+
+struct Case {
+  std::string spec;
+  Revert revert;
+};
+
+class AllocationFailure : public ::testing::TestWithParam<Case> {};
+
+TEST_P(AllocationFailure, AnywhereIsAnErrorAndNoMore) {
+  Failing ranks(GetParam().spec, GetParam().revert);
+  std::vector<Outcome> outcomes;
+  ranks.step(0, -1, outcomes);
+  const std::vector<State> before = ranks.save();
+  const std::vector<State> taken_back = ranks.taken_back(1);
+  const std::int64_t allocations = ranks.step(1, -1, outcomes);
+  ASSERT_FALSE(outcomes[0].failed || outcomes[1].failed);
+  const std::vector<State> committed = ranks.save();
+  const std::vector<float> means = outcomes[0].values;
+  ASSERT_GT(allocations, 30);
+
+  int failed = 0;
+  int torn = 0;
+  for (std::int64_t n = 0; n < allocations; ++n) {
+    SCOPED_TRACE("allocation " + std::to_string(n) + " of " + std::to_string(allocations));
+    ranks.load(before);
+    ranks.step(1, n, outcomes);
+    const std::vector<State> after = ranks.save();
+    for (std::size_t rank = 0; rank < kWorld; ++rank) {
+      const Outcome& own = outcomes[rank];
+      if (own.failed) {
+        EXPECT_TRUE(own.values == gradient(static_cast<int>(rank), 1)) << "rank " << rank;
+        EXPECT_TRUE(after[rank] == before[rank] || after[rank] == taken_back[rank]) << "rank " << rank;
+      } else {
+        EXPECT_TRUE(own.values == means) << "rank " << rank;
+        EXPECT_TRUE(after[rank] == committed[rank]) << "rank " << rank;
+      }
+    }
+    failed += outcomes[0].failed || outcomes[1].failed ? 1 : 0;
+    torn += outcomes[0].failed != outcomes[1].failed ? 1 : 0;
+    ranks.step(2, -1, outcomes);
+    EXPECT_FALSE(outcomes[0].failed || outcomes[1].failed);
+    EXPECT_TRUE(outcomes[0].values == outcomes[1].values);
+  }
+  std::printf("%ld allocations: %d failed steps, %d torn\n", allocations, failed, torn);
+  EXPECT_GT(failed, allocations / 2);
+  EXPECT_EQ(torn, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Specs, AllocationFailure,
+    ::testing::Values(Case{"direct(3lc)", Revert::kFold}, Case{"direct(3lc)", Revert::kExact},
+                      Case{"direct(fp32)", Revert::kFold}, Case{"ring(3lc)", Revert::kExact},
+                      Case{"gather(sbc)", Revert::kFold}, Case{"gather(fastsgd)", Revert::kFold}),
+    [](const auto& chosen) {
+      std::string name = chosen.param.spec;
+      for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+      return name + (chosen.param.revert == Revert::kFold ? "fold" : "exact");
+    });
+
+}  // namespace
+}  // namespace deltawire

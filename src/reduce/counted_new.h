@@ -1,0 +1,26 @@
+// For tests: global operator new that counts bytes for each thread that allocates, and can be made to fail.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace deltawire::testing {
+
+// What the allocations of one thread hold, wherever they are freed.
+struct HeapCount {
+  std::atomic<std::int64_t> held_bytes{0};
+  std::atomic<std::int64_t> peak_bytes{0};
+};
+
+// From here on the calling thread's allocations are counted there; nullptr: nowhere. The count must outlive
+// what was allocated.
+void count_heap(HeapCount* count) noexcept;
+
+// While armed, allocation number `failing` of the program (from 0, counted since) throws std::bad_alloc.
+void arm_failure(std::int64_t failing) noexcept;
+// This thread's allocations neither count nor fail as long as `spared`.
+void spare_thread(bool spared) noexcept;
+// Returns the allocations since arm_failure.
+std::int64_t disarm_failure() noexcept;
+
+}  // namespace deltawire::testing

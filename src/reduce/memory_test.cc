@@ -1,0 +1,145 @@
+// What an exchange holds, in bytes of this rank's heap: the bounds that docs/memory.md states.
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "reduce/counted_new.h"
+#include "reduce/rank_threads.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::size_t kTensors = 24;
+constexpr std::uint64_t kCount = 100000;
+constexpr double kGradientBytes = 4.0 * kTensors * kCount;
+constexpr std::size_t kInFlight = 4;  // ReduceQueue's
+
+// A step as DDP makes it: the first has one bucket with the whole model, the later ones several.
+Status step_of(Reducer& reducer, std::span<const Named> tensors, std::uint64_t number, std::size_t buckets,
+               Transport& transport) {
+  const std::size_t per_bucket = tensors.size() / buckets;
+  for (std::size_t b = 0; b < buckets; ++b) {
+    const Step step{number, 0, static_cast<std::uint32_t>(b), b + 1 == buckets};
+    const auto bucket = tensors.subspan(b * per_bucket, per_bucket);
+    if (Status begun = reducer.begin(bucket, step, transport, in_seconds(60)); !begun) return begun;
+    if (reducer.in_flight() < kInFlight) continue;
+    if (const auto done = reducer.finish(); !done) return forward_error(done);
+  }
+  while (reducer.in_flight() > 0) {
+    if (const auto done = reducer.finish(); !done) return forward_error(done);
+  }
+  return {};
+}
+
+struct Case {
+  std::string spec;
+  int world;
+  std::vector<std::size_t> buckets;  // of the steps, one after another
+  double peak;                       // at most, in units of the gradients
+  double after;                      // the last step
+  Revert revert = Revert::kFold;
+};
+
+// The most that any rank held, and what it held after the last step, in units of its gradients; by the heap
+// and by the reducer's own counters.
+struct Held {
+  double peak = 0;
+  double after = 0;
+  double counted_peak = 0;
+  double counted_after = 0;
+};
+
+Held held_by(const Case& chosen) {
+  std::vector<Held> held(static_cast<std::size_t>(chosen.world));
+  run_ranks(chosen.world, {}, [&](int rank, Transport& transport) {
+    std::vector<float> values(kTensors * kCount);
+    std::vector<std::string> names;
+    std::vector<Named> tensors;
+    for (std::size_t i = 0; i < kTensors; ++i) names.push_back("layer" + std::to_string(i));
+    for (std::size_t i = 0; i < kTensors; ++i) {
+      tensors.push_back({names[i], {values.data() + i * kCount, kCount, DType::kF32}, 0});
+    }
+    // Left to the program's end: what the transport and the test's own messages took is freed later.
+    auto& heap = *new testing::HeapCount;
+    testing::count_heap(&heap);
+    ReducerOptions options;
+    options.revert = chosen.revert;
+    auto reducer = reducer_of(chosen.spec, options);
+    for (std::size_t step = 0; step < chosen.buckets.size(); ++step) {
+      CounterRng random(100 * step + static_cast<std::uint64_t>(rank));
+      for (float& value : values) value = static_cast<float>(random.next_uniform() - 0.5);
+      const Status done = step_of(*reducer, tensors, step, chosen.buckets[step], transport);
+      EXPECT_TRUE(done) << done.error().message;
+    }
+    testing::count_heap(nullptr);
+    const Memory memory = reducer->memory();
+    held[static_cast<std::size_t>(rank)] = {
+        static_cast<double>(heap.peak_bytes) / kGradientBytes,
+        static_cast<double>(heap.held_bytes) / kGradientBytes,
+        static_cast<double>(memory.peak_bytes) / kGradientBytes,
+        static_cast<double>(memory.residual_bytes + memory.staging_bytes + memory.message_bytes) /
+            kGradientBytes};
+  });
+  return *std::ranges::max_element(held, {}, &Held::peak);
+}
+
+class Memories : public ::testing::TestWithParam<Case> {};
+
+// The joined frame of 1 MiB, the parts' names and what the transport's queues take are 0.12 of these small
+// gradients.
+TEST_P(Memories, StayWithinTheirBounds) {
+  const Held held = held_by(GetParam());
+  EXPECT_LE(held.peak, GetParam().peak + 0.12);
+  EXPECT_LE(held.after, GetParam().after + 0.02);
+  EXPECT_LE(held.counted_peak, held.peak);
+  EXPECT_GE(held.counted_peak, held.peak - 0.25);
+  EXPECT_NEAR(held.counted_after, held.after, 0.02);
+}
+
+const std::vector<std::size_t> kDdp{1, 6, 6, 6};
+const std::vector<std::size_t> kOne{1, 1, 1};
+
+// docs/memory.md has the formulas. A step of six buckets has at most four in flight.
+INSTANTIATE_TEST_SUITE_P(
+    Specs, Memories,
+    ::testing::Values(Case{"direct(fp32)", 2, kDdp, 3.6, 1.5}, Case{"direct(fp32)", 2, kOne, 3.6, 2.1},
+                      Case{"direct(fp32)", 4, kDdp, 3.9, 1.8}, Case{"direct(fp32)", 4, kOne, 3.9, 2.6},
+                      Case{"direct(3lc)", 2, kDdp, 2.8, 2.8}, Case{"direct(3lc)", 2, kOne, 3.1, 3.1},
+                      Case{"direct(3lc)", 4, kDdp, 2.5, 2.5}, Case{"direct(3lc)", 4, kOne, 2.7, 2.7},
+                      Case{"direct(3lc)", 2, kDdp, 3.8, 3.8, Revert::kExact},
+                      Case{"ring(fp32)", 2, kDdp, 3.0, 1.5}, Case{"ring(fp32)", 4, kOne, 2.7, 1.8},
+                      Case{"ring(3lc)", 2, kDdp, 2.8, 2.8}, Case{"ring(3lc)", 4, kOne, 3.1, 3.1},
+                      Case{"ring(gcomp)", 2, kDdp, 3.2, 1.7}, Case{"gather(fp32)", 2, kDdp, 3.0, 1.5},
+                      Case{"gather(fp32)", 4, kOne, 5.0, 4.0}, Case{"gather(3lc)", 2, kDdp, 2.1, 1.9},
+                      Case{"gather(sbc)", 4, kDdp, 2.0, 1.9}, Case{"gather(sbc)", 2, kOne, 2.0, 2.0}),
+    [](const auto& chosen) {
+      std::string name = chosen.param.spec;
+      for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+      return name + std::to_string(chosen.param.world) + "_" + std::to_string(chosen.param.buckets.back()) +
+             (chosen.param.revert == Revert::kFold ? "" : "_exact");
+    });
+
+// After a failed step nothing is held but residuals.
+TEST(Memories, AFailedStepGivesEverythingBack) {
+  run_ranks(2, {}, [](int rank, Transport& transport) {
+    std::vector<float> values(kCount, 1.0F);
+    const Named tensor{"w", {values.data(), kCount, DType::kF32}, 0};
+    const auto reducer = reducer_of("direct(3lc)");
+    ASSERT_TRUE(reducer->begin(std::span(&tensor, 1), {}, transport, in_seconds(20)));
+    EXPECT_GT(reducer->memory().message_bytes, 0u);
+    EXPECT_GT(reducer->memory().staging_bytes, 0u);
+    if (rank == 0) transport.abort({ErrorCode::kAborted, "test", 0});
+    while (reducer->finish()) {
+    }
+    EXPECT_EQ(reducer->memory().staging_bytes, 0u);
+    EXPECT_LE(reducer->memory().message_bytes, kCount);
+    EXPECT_GE(reducer->memory().residual_bytes, 4 * kCount);
+  });
+}
+
+}  // namespace
+}  // namespace deltawire

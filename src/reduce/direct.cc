@@ -61,6 +61,11 @@ class DirectExchange final : public BucketExchange {
 
 void DirectExchange::plan() {
   cut(input_, nullptr);
+  std::uint64_t owned = 0;
+  for (const std::vector<Named>& parts : input_[self()]) {
+    for (const Named& part : parts) owned += part.tensor.count;
+  }
+  count_elements_sent(report().element_count - owned + static_cast<std::uint64_t>(world() - 1) * owned);
   output_.clear();
   own_push_.clear();
   pushes_decoded_ = 0;
@@ -87,8 +92,6 @@ void DirectExchange::cut(std::vector<PartMessages>& by_owner, float* staging) {
     }
     if (staging != nullptr) staging += tensor.tensor.count;
   }
-  const auto peers = static_cast<std::uint64_t>(world() - 1);
-  count_elements_sent(report().element_count - elements + peers * elements);
 }
 
 // Only when the first message is decoded: a bucket that waits needs no staging memory. The mean is formed

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <new>
 #include <string>
 
 #include "transport/mesh/engine.h"
@@ -8,6 +9,7 @@ namespace {
 
 // How long a rank may take to say what it knows when the mesh has failed. A living one takes milliseconds.
 constexpr std::chrono::milliseconds kSettleTime{2000};
+constexpr std::chrono::milliseconds kMemoryPause{10};
 
 }  // namespace
 
@@ -67,18 +69,16 @@ Result<std::vector<Ballot>> Engine::vote(const Ballot& ballot, Deadline deadline
   ballot_ = ballot;
   step_is_open_ = false;
   Waiter waiter{.operation = &operation, .deadline = deadline};
-  {
-    // Forgotten also where there is no memory to go on.
-    struct Open {
-      Operation*& vote;
-      ~Open() { vote = nullptr; }
-    };
-    const Open open{vote_};
+  try {
     agreement_.cast(ballot);
     heed_agreement();
     block(lock, waiter);
-    if (!operation.done) settle_on(lock, waiter);
+  } catch (const std::bad_alloc&) {
+    // The vote may be on its way: whether it counts is settled like after any other failure.
+    fail_without_text(ErrorCode::kNoMemory);
   }
+  if (!operation.done) settle_on(lock, waiter);
+  vote_ = nullptr;
   switch (agreement_.outcome()) {
     case Agreement::Outcome::kUnanimous: return std::vector<Ballot>(peers_.size(), ballot);
     case Agreement::Outcome::kSplit: return agreement_.ballots();
@@ -94,13 +94,21 @@ void Engine::settle_on(Lock& lock, Waiter& waiter) {
   Deadline settle_by = std::max(Clock::now() + kSettleTime, waiter.deadline);
   waiter.operation->waiter = &waiter.changed;
   while (!waiter.operation->done) {
-    if (Clock::now() < settle_by) {
-      waiter.changed.wait_until(lock, settle_by);
-      continue;
+    try {
+      if (!agreement_.failed()) {
+        agreement_.fail(RankSet(static_cast<int>(peers_.size())));
+        heed_agreement();
+      } else if (Clock::now() < settle_by) {
+        waiter.changed.wait_until(lock, settle_by);
+      } else {
+        settle_by = Clock::now() + kSettleTime;
+        (void)agreement_.give_up_waiting();
+        heed_agreement();
+      }
+    } catch (const std::bad_alloc&) {
+      // Memory that others give back may do for the rest.
+      waiter.changed.wait_for(lock, kMemoryPause);
     }
-    (void)agreement_.give_up_waiting();
-    heed_agreement();
-    settle_by = Clock::now() + kSettleTime;
   }
   waiter.operation->waiter = nullptr;
 }

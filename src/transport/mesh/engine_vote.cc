@@ -62,6 +62,7 @@ Result<std::vector<Ballot>> Engine::vote(const Ballot& ballot, Deadline deadline
   if (failure_) return tl::unexpected<Error>(told_failure());
   if (vote_ != nullptr)
     return deltawire::fail(ErrorCode::kState, "vote: this rank's last vote is still open");
+  std::vector<Ballot> alike(peers_.size(), ballot);  // now: once the step counts, nothing may fail any more
   Operation operation;
   operation.kind = Operation::Kind::kVote;
   operation.peer = rank_;
@@ -80,7 +81,7 @@ Result<std::vector<Ballot>> Engine::vote(const Ballot& ballot, Deadline deadline
   if (!operation.done) settle_on(lock, waiter);
   vote_ = nullptr;
   switch (agreement_.outcome()) {
-    case Agreement::Outcome::kUnanimous: return std::vector<Ballot>(peers_.size(), ballot);
+    case Agreement::Outcome::kUnanimous: return alike;
     case Agreement::Outcome::kSplit: return agreement_.ballots();
     case Agreement::Outcome::kNone:
     case Agreement::Outcome::kOpen:

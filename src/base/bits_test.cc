@@ -88,6 +88,38 @@ TEST(BitReader, UnaryWithoutItsZeroIsExhausted) {
   EXPECT_TRUE(reader.exhausted());
 }
 
+TEST(BitReader, UnaryMayEndWithTheStream) {
+  const std::vector<std::byte> bytes = bytes_of({0b01111111});
+  BitReader reader(bytes);
+  EXPECT_EQ(reader.get_unary(20), 7u);
+  EXPECT_FALSE(reader.exhausted());
+  EXPECT_TRUE(reader.at_clean_end());
+}
+
+TEST(BitReader, OnceExhaustedItStaysAtItsEnd) {
+  const std::vector<std::byte> bytes = bytes_of({0xFF, 0xFF});
+  BitReader reader(bytes);
+  EXPECT_EQ(reader.get(17), 0u);
+  EXPECT_TRUE(reader.exhausted());
+  for (const unsigned bits : {1u, 8u, 56u}) EXPECT_EQ(reader.get(bits), 0u);
+  EXPECT_EQ(reader.get_unary(10), 0u);
+  EXPECT_EQ(reader.get(0), 0u);
+  EXPECT_FALSE(reader.at_clean_end());
+  BitReader unary(bytes);
+  EXPECT_EQ(unary.get_unary(50), 0u);
+  EXPECT_EQ(unary.get(1), 0u);
+  EXPECT_TRUE(unary.exhausted());
+}
+
+TEST(BitReader, EveryBitOfTheEndCounts) {
+  for (unsigned bit = 3; bit < 8; ++bit) {
+    const std::vector<std::byte> bytes = bytes_of({1u << bit});
+    BitReader reader(bytes);
+    reader.get(3);
+    EXPECT_FALSE(reader.at_clean_end()) << bit;
+  }
+}
+
 TEST(BitReader, CleanEndIsLessThanAByteOfZeros) {
   const std::vector<std::byte> zeros = bytes_of({0b00000101});
   BitReader clean(zeros);

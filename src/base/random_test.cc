@@ -13,6 +13,7 @@ TEST(CounterRng, NextWalksTheCounters) {
   CounterRng walking(42);
   const CounterRng fixed(42);
   for (std::uint64_t i = 0; i < 100; ++i) EXPECT_EQ(walking.next(), fixed.at(i));
+  for (std::uint64_t i = 100; i < 200; ++i) EXPECT_EQ(walking.next_uniform(), fixed.uniform_at(i));
 }
 
 TEST(CounterRng, ValuesArePinned) {

@@ -11,60 +11,17 @@
 #include "base/random.h"
 #include "wire/frame_builder.h"
 #include "wire/frame_layout.h"
+#include "wire/frame_testing.h"
 #include "wire/hashes.h"
 
 namespace deltawire {
 namespace {
 
-using Frame = std::vector<std::byte>;
-
-FrameHeader some_header() {
-  FrameHeader header;
-  header.codec = 3;
-  header.params_hash = 0x1122334455667788u;
-  header.spec_hash = 0x99AABBCCDDEEFF00u;
-  header.step = 7;
-  header.epoch = 2;
-  header.seq = 1;
-  header.rank = 3;
-  header.world = 4;
-  header.slice = 9;
-  return header;
-}
-
-// Two segments: the first with two chunks (3 and 2 bytes), the second, raw, with one (4 bytes).
-Frame small_frame() {
-  Frame payload;
-  for (int i = 0; i < 9; ++i) payload.push_back(static_cast<std::byte>(i * 17));
-  FrameBuilder builder(some_header());
-  const std::array<std::uint32_t, 2> first_ends{3, 5};
-  builder.add_segment({0, false, 40960, 50000, 0x3F800000}, Bytes(payload).first(5), first_ends);
-  const std::array<std::uint32_t, 1> second_ends{4};
-  builder.add_segment({1, true, 0, 1, 0}, Bytes(payload).subspan(5), second_ends);
-  Frame frame = builder.finish();
-  frame.insert(frame.end(), payload.begin(), payload.end());
-  return frame;
-}
-
-// Header, index and all segments: what a receiver does.
-Status read_all(Bytes bytes) {
-  Result<FrameReader> reader = FrameReader::open(bytes);
-  if (!reader) return forward_error(reader);
-  while (reader->segments_left() > 0) {
-    if (const auto view = reader->next(); !view) return forward_error(view);
-  }
-  if (reader->frame_bytes() != bytes.size()) return fail(ErrorCode::kCorrupt, "trailing bytes");
-  return {};
-}
-
-void repair_crc(Frame& frame) {
-  const Bytes all(frame);
-  const std::uint64_t header = load_le<std::uint32_t>(frame.data() + frame_layout::kHeaderBytesAt);
-  if (header < kFrameHeaderBytes || header > frame.size()) return;
-  const std::uint32_t crc =
-      crc32c(all.subspan(kFrameHeaderBytes, header - kFrameHeaderBytes), crc32c(all.first(60)));
-  store_le<std::uint32_t>(frame.data() + frame_layout::kCrcAt, crc);
-}
+using testing::Frame;
+using testing::read_all;
+using testing::repair_crc;
+using testing::small_frame;
+using testing::some_header;
 
 TEST(Frame, RoundTrip) {
   const Frame frame = small_frame();

@@ -1,0 +1,42 @@
+#include "base/float_environment.h"
+
+#include <gtest/gtest.h>
+
+namespace deltawire {
+namespace {
+
+constexpr std::uint64_t kCallers = FloatEnvironment::kFlushToZero | FloatEnvironment::kRoundUp;
+
+// On machines without a control word that this code knows there is nothing to see.
+TEST(FloatEnvironment, HoldsTheDefinedModeAndGivesTheCallersBack) {
+  const std::uint64_t before = FloatEnvironment::read_control();
+  FloatEnvironment::write_control(before | kCallers);
+  const std::uint64_t callers = FloatEnvironment::read_control();
+  std::uint64_t inside = 0;
+  {
+    const FloatEnvironment environment;
+    inside = FloatEnvironment::read_control();
+  }
+  const std::uint64_t after = FloatEnvironment::read_control();
+  FloatEnvironment::write_control(before);
+  EXPECT_EQ(inside & kCallers, 0u);
+  EXPECT_EQ(after, callers);
+}
+
+TEST(FloatEnvironment, KeepsSubnormalsAndRoundsToNearest) {
+  const std::uint64_t before = FloatEnvironment::read_control();
+  FloatEnvironment::write_control(before | kCallers);
+  float halved = 0;
+  float sum = 0;
+  {
+    const FloatEnvironment environment;
+    halved = FloatEnvironment::pinned(0x1p-126F) / 2;
+    sum = FloatEnvironment::pinned(1.0F) + 0x1p-30F;
+  }
+  FloatEnvironment::write_control(before);
+  EXPECT_EQ(halved, 0x1p-127F);
+  EXPECT_EQ(sum, 1.0F);
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -17,7 +17,7 @@ the root of a copy of the tree. Then comes a file, and under it the mutants of s
     = why no test can tell it from the original
 
 `prepare` runs once in each new copy, `build` after each mutant, then `run` until one fails; each
-may stand on several lines. Tests that take ten times as long as without a mutant, and 20 seconds
+may stand on several lines. Tests that take five times as long as without a mutant, and 20 seconds
 more (`grace: 20`), hang. The text after `- ` must stand in the file exactly once; where it does
 not, `@ ` names a text that does, and the first place behind it counts. `= ` marks an equivalent
 mutant, which is not run. An empty line ends a mutant, `#` begins a comment line.

@@ -6,7 +6,7 @@ working tree (build/mutants/copy-*; your own files are only read), the layer's t
 built and its tests run:
 
   killed    a test failed: good
-  time      the tests hung until the time limit, some ten times what they take unspoilt: good too
+  time      the tests hung until the time limit, some five times what they take unspoilt: good too
   lived     all tests passed: a test is missing. Or the mutant changes nothing that can be seen:
             then give it a `= reason` line in its list, and it is not run again
   no-build  the compiler refused it, so that it says nothing: write it otherwise
@@ -23,6 +23,7 @@ examples:
 """
 
 import argparse
+import fcntl
 import json
 import os
 import signal
@@ -60,7 +61,7 @@ def run_layer(
     base = laboratory.prepare(layer)
     if isinstance(base, str):
         raise ListError(f"{layer.name}: {base}")
-    limit = layer.grace + 10 * base
+    limit = layer.grace + 5 * base
     print(f"{layer.name}: pass in {base:.1f} s; limit {limit:.0f} s", flush=True)
     with ThreadPoolExecutor(laboratory.jobs) as pool:
         waiting = [pool.submit(laboratory.try_one, layer, mutant, limit) for mutant in chosen]
@@ -174,6 +175,11 @@ def run_layers(
     outcomes: list[Outcome] = []
     folder = laboratory.root / "build" / "mutants"
     folder.mkdir(parents=True, exist_ok=True)
+    lock = (folder / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ListError(f"another run is at work in {folder}; wait for it or stop it") from None
     for name, layer in layers.items():
         results = folder / f"{name}.json"
         chosen = choose(layer, arguments, results)

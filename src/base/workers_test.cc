@@ -45,9 +45,9 @@ TEST_P(Sharing, InsideATaskIsInOrderOnItsThread) {
 }
 
 TEST_P(Sharing, TasksComputeInTheDefinedFloatingPointMode) {
-  Workers workers(GetParam());
   const std::uint64_t callers = FloatEnvironment::read_control();
   FloatEnvironment::write_control(callers | FloatEnvironment::kFlushToZero);
+  Workers workers(GetParam());  // a new thread begins in the mode of the one that starts it
   std::atomic<int> flushed = 0;
   {
     const FloatEnvironment environment;
@@ -72,6 +72,27 @@ TEST(Workers, SeveralThreadsTakePart) {
     while (inside < 3) std::this_thread::yield();
   });
   EXPECT_EQ(inside, 3);
+}
+
+TEST(Workers, TheCallerWaitsForTheOthersTasks) {
+  Workers workers(2);
+  const Workers::Lent lent(&workers);
+  const auto caller = std::this_thread::get_id();
+  std::atomic<bool> begun = false;
+  std::atomic<bool> callers_is_over = false;
+  bool over = false;
+  Workers::share(2, [&](std::size_t) {
+    if (std::this_thread::get_id() == caller) {
+      while (!begun) std::this_thread::yield();
+      callers_is_over = true;
+      return;
+    }
+    begun = true;
+    while (!callers_is_over) std::this_thread::yield();
+    for (int i = 0; i < 20000; ++i) std::this_thread::yield();
+    over = true;
+  });
+  EXPECT_TRUE(over);
 }
 
 TEST(Workers, AreLentToOneThreadAndTakenBack) {

@@ -229,6 +229,27 @@ TEST(FrameRules, OrderOfChecks) {
   expect_rules(order_rules());
 }
 
+// Each segment's own payload and ends, which count from its beginning.
+TEST(FrameRules, ASegmentSeesItsChunksAlone) {
+  const Frame frame = testing::small_frame();
+  Result<FrameReader> reader = FrameReader::open(frame);
+  ASSERT_TRUE(reader) << reader.error().message;
+  const auto first = reader->next();
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_EQ(first->part.payload.data(), frame.data() + kHead);
+  EXPECT_EQ(first->part.payload.size(), 5u);
+  EXPECT_EQ(std::vector(first->part.chunk_ends.begin(), first->part.chunk_ends.end()),
+            (std::vector<std::uint32_t>{3, 5}));
+  EXPECT_EQ(reader->segments_left(), 1u);
+  const auto second = reader->next();
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_EQ(second->part.payload.data(), frame.data() + kHead + 5);
+  EXPECT_EQ(second->part.payload.size(), 4u);
+  EXPECT_EQ(std::vector(second->part.chunk_ends.begin(), second->part.chunk_ends.end()),
+            (std::vector<std::uint32_t>{4}));
+  EXPECT_EQ(reader->segments_left(), 0u);
+}
+
 // A header of 64 bytes exactly has its own error: it is not too short to be read.
 TEST(FrameRules, SixtyFourBytesAreAHeader) {
   Frame frame = testing::small_frame();

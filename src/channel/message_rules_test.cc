@@ -1,0 +1,324 @@
+// docs/format.md, section 3, "A message" and "Order of errors": each rule is broken behind good checksums, so
+// that the rule itself has to refuse; and where an encoder must close a frame.
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/crc32c.h"
+#include "base/little_endian.h"
+#include "channel/message_encoder.h"
+#include "deltawire/channel.h"
+#include "deltawire/frame.h"
+#include "wire/frame_builder.h"
+#include "wire/frame_layout.h"
+#include "wire/hashes.h"
+
+namespace deltawire {
+namespace {
+
+constexpr MessageId kId{5, 1, 2, 4, 6};
+constexpr std::uint64_t kMinElements = 16;
+
+// One segment of a message to be made. fp32, so that the payload is the values: 4 bytes each, in chunks of up
+// to 65,536.
+struct Piece {
+  std::uint32_t tensor = 0;
+  bool raw = false;
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+  bool new_frame = false;
+};
+
+// Of 70,000 elements, none, and 3, raw, from element 1,000 of its tensor on.
+struct Parts {
+  std::vector<float> large = std::vector<float>(70000, 0.0F);
+  std::vector<float> small = std::vector<float>(3, 0.0F);
+
+  std::vector<Named> named() {
+    return {{"large", {large.data(), large.size(), DType::kF32}, 0},
+            {"empty", {nullptr, 0, DType::kF32}, 0},
+            {"small", {small.data(), small.size(), DType::kF32}, 1000}};
+  }
+};
+
+FrameHeader header_of(const std::vector<Named>& parts) {
+  FrameHeader header;
+  header.codec = 1;
+  header.params_hash = params_hash("fp32", Policy{kMinElements});
+  header.spec_hash = spec_hash(parts);
+  header.step = kId.step;
+  header.epoch = kId.epoch;
+  header.rank = kId.rank;
+  header.world = kId.world;
+  header.slice = kId.slice;
+  return header;
+}
+
+using Spoil = std::function<void(FrameHeader&)>;
+
+// The message of these segments, its frames' headers spoilt before their checksums are made.
+std::vector<std::byte> message_of(
+    FrameHeader header, const std::vector<Piece>& pieces, const Spoil& spoil = [](FrameHeader&) {}) {
+  std::vector<std::byte> message;
+  std::vector<std::byte> payload;
+  FrameHeader own = header;
+  spoil(own);
+  FrameBuilder builder(own);
+  const auto close = [&] {
+    const auto head = builder.finish();
+    message.insert(message.end(), head.begin(), head.end());
+    message.insert(message.end(), payload.begin(), payload.end());
+    payload.clear();
+    ++header.seq;
+    own = header;
+    spoil(own);
+    builder = FrameBuilder(own);
+  };
+  for (const Piece& piece : pieces) {
+    if (piece.new_frame) close();
+    const std::vector<std::byte> values(4 * std::size_t{piece.count}, std::byte{0x40});
+    std::vector<std::uint32_t> ends;
+    for (std::uint32_t at = 65536; at < piece.count; at += 65536) ends.push_back(4 * at);
+    ends.push_back(4 * piece.count);
+    builder.add_segment({piece.tensor, piece.raw, piece.first, piece.count, 0}, values, ends);
+    payload.insert(payload.end(), values.begin(), values.end());
+  }
+  close();
+  return message;
+}
+
+Status decode(const std::vector<std::byte>& message, Parts& parts) {
+  const auto channel = make_channel("fp32", {Policy{kMinElements}, Revert::kFold});
+  return (*channel)->decode(message, parts.named(), kId, Into::kOverwrite, 1.0F);
+}
+
+void expect_code(const Status& status, std::optional<ErrorCode> wanted) {
+  if (!wanted) {
+    EXPECT_TRUE(status) << status.error().message;
+    return;
+  }
+  ASSERT_FALSE(status) << "accepted";
+  EXPECT_EQ(error_code_name(status.error().code), error_code_name(*wanted)) << status.error().message;
+}
+
+constexpr Piece kLarge{0, false, 0, 70000};
+constexpr Piece kLargeBegin{0, false, 0, 65536};
+constexpr Piece kLargeRest{0, false, 65536, 4464};
+constexpr Piece kSmall{2, true, 1000, 3};
+
+Piece in_new_frame(Piece piece) {
+  piece.new_frame = true;
+  return piece;
+}
+
+TEST(MessageRules, Segments) {
+  struct Rule {
+    std::string name;
+    std::vector<Piece> pieces;
+    std::optional<ErrorCode> error;
+  };
+  const std::vector<Rule> rules{
+      {"whole parts", {kLarge, kSmall}, std::nullopt},
+      {"cut at a chunk", {kLargeBegin, kLargeRest, kSmall}, std::nullopt},
+      {"a frame for each", {kLargeBegin, in_new_frame(kLargeRest), in_new_frame(kSmall)}, std::nullopt},
+      {"no last part", {kLarge}, ErrorCode::kTruncated},
+      {"no first part", {kSmall}, ErrorCode::kCorrupt},
+      {"no rest of a part", {kLargeBegin, kSmall}, ErrorCode::kCorrupt},
+      {"nothing after the begin", {kLargeBegin}, ErrorCode::kTruncated},
+      {"other order", {kSmall, kLarge}, ErrorCode::kCorrupt},
+      {"a part twice", {kLarge, kLarge, kSmall}, ErrorCode::kCorrupt},
+      {"a segment after the last part", {kLarge, kSmall, kSmall}, ErrorCode::kCorrupt},
+      {"a frame after the last part", {kLarge, kSmall, in_new_frame(kSmall)}, ErrorCode::kCorrupt},
+      {"another part's index", {{1, false, 0, 70000}, kSmall}, ErrorCode::kCorrupt},
+      {"an index beyond the parts", {kLarge, {3, true, 1000, 3}}, ErrorCode::kCorrupt},
+      {"first too small", {kLarge, {2, true, 999, 3}}, ErrorCode::kCorrupt},
+      {"first too large", {kLarge, {2, true, 1001, 3}}, ErrorCode::kCorrupt},
+      {"first of the part, not of the tensor", {kLarge, {2, true, 0, 3}}, ErrorCode::kCorrupt},
+      {"a gap", {{0, false, 0, 65536}, {0, false, 65537, 4463}, kSmall}, ErrorCode::kCorrupt},
+      {"an overlap", {{0, false, 0, 65536}, {0, false, 65535, 4465}, kSmall}, ErrorCode::kCorrupt},
+      {"one element more", {{0, false, 0, 70001}, kSmall}, ErrorCode::kCorrupt},
+      {"one element more at the end", {kLarge, {2, true, 1000, 4}}, ErrorCode::kCorrupt},
+      {"one element less at the end", {kLarge, {2, true, 1000, 2}}, ErrorCode::kCorrupt},
+      {"a cut inside a chunk", {{0, false, 0, 65535}, {0, false, 65535, 4465}, kSmall}, ErrorCode::kCorrupt},
+      {"a small part cut inside its chunk",
+       {kLarge, {2, true, 1000, 1}, {2, true, 1001, 2}},
+       ErrorCode::kCorrupt},
+      {"a large part raw", {{0, true, 0, 70000}, kSmall}, ErrorCode::kCorrupt},
+      {"the rest of a large part raw", {kLargeBegin, {0, true, 65536, 4464}, kSmall}, ErrorCode::kCorrupt},
+      {"a small part not raw", {kLarge, {2, false, 1000, 3}}, ErrorCode::kCorrupt},
+  };
+  for (const Rule& rule : rules) {
+    SCOPED_TRACE(rule.name);
+    Parts parts;
+    expect_code(decode(message_of(header_of(parts.named()), rule.pieces), parts), rule.error);
+  }
+}
+
+TEST(MessageRules, BytesBehindTheMessage) {
+  Parts parts;
+  auto message = message_of(header_of(parts.named()), {kLarge, kSmall});
+  message.push_back(std::byte{0});
+  expect_code(decode(message, parts), ErrorCode::kTruncated);  // of a frame that isn't due
+  expect_code(decode({}, parts), ErrorCode::kTruncated);
+}
+
+// A codec that is never cut: its parts are whole segments, wherever the bytes would allow a cut.
+TEST(MessageRules, ACodecWithoutChunksIsNeverCut) {
+  std::vector<float> values(1000, 1.0F);
+  const std::vector<Named> parts{{"w", {values.data(), values.size(), DType::kF32}, 0}};
+  const auto channel = make_channel("fastsgd", {Policy{0}, Revert::kFold});
+  ASSERT_TRUE(channel) << channel.error().message;
+  const auto pieces = (*channel)->encode(parts, kId);
+  ASSERT_TRUE(pieces) << pieces.error().message;
+  std::vector<std::byte> message;
+  for (const Bytes piece : *pieces) message.insert(message.end(), piece.begin(), piece.end());
+  expect_code((*channel)->decode(message, parts, kId, Into::kOverwrite, 1.0F), std::nullopt);
+  store_le<std::uint32_t>(message.data() + kFrameHeaderBytes + frame_layout::kCountAt, 999);
+  const std::uint64_t header = load_le<std::uint32_t>(message.data() + frame_layout::kHeaderBytesAt);
+  const Bytes all(message);
+  store_le<std::uint32_t>(message.data() + frame_layout::kCrcAt,
+                          crc32c(all.subspan(kFrameHeaderBytes, header - kFrameHeaderBytes),
+                                 crc32c(all.first(frame_layout::kCrcAt))));
+  expect_code((*channel)->decode(message, parts, kId, Into::kOverwrite, 1.0F), ErrorCode::kCorrupt);
+}
+
+// What must match, in the order in which it is compared. Each row breaks its own field and all later ones,
+// and has to be named.
+TEST(MessageRules, FieldsAreComparedInThePagesOrder) {
+  struct Field {
+    std::string name;
+    Spoil spoil;
+  };
+  const std::vector<Field> fields{
+      {"codec", [](FrameHeader& header) { header.codec = 2; }},
+      {"params_hash", [](FrameHeader& header) { ++header.params_hash; }},
+      {"world", [](FrameHeader& header) { ++header.world; }},
+      {"rank", [](FrameHeader& header) { --header.rank; }},
+      {"epoch", [](FrameHeader& header) { ++header.epoch; }},
+      {"step", [](FrameHeader& header) { ++header.step; }},
+      {"slice", [](FrameHeader& header) { ++header.slice; }},
+      {"spec_hash", [](FrameHeader& header) { ++header.spec_hash; }},
+      {"seq", [](FrameHeader& header) { ++header.seq; }},
+  };
+  for (std::size_t broken = 0; broken < fields.size(); ++broken) {
+    SCOPED_TRACE(fields[broken].name);
+    const auto spoil_rest = [&](FrameHeader& header) {
+      for (std::size_t i = broken; i < fields.size(); ++i) fields[i].spoil(header);
+    };
+    Parts parts;
+    const auto message = message_of(header_of(parts.named()), {kLarge, kSmall}, spoil_rest);
+    const Status status = decode(message, parts);
+    expect_code(status, ErrorCode::kMismatch);
+    EXPECT_NE(status.error().message.find("has " + fields[broken].name), std::string::npos)
+        << status.error().message;
+  }
+}
+
+TEST(MessageRules, FramesCountUp) {
+  struct Count {
+    std::string name;
+    std::vector<std::uint32_t> seqs;
+    std::optional<ErrorCode> error;
+  };
+  const std::vector<Count> counts{{"from 0", {0, 1, 2}, std::nullopt},
+                                  {"from 1", {1, 2, 3}, ErrorCode::kMismatch},
+                                  {"one missing", {0, 2, 3}, ErrorCode::kMismatch},
+                                  {"one repeated", {0, 1, 1}, ErrorCode::kMismatch},
+                                  {"all 0", {0, 0, 0}, ErrorCode::kMismatch},
+                                  {"downwards", {2, 1, 0}, ErrorCode::kMismatch}};
+  for (const Count& count : counts) {
+    SCOPED_TRACE(count.name);
+    Parts parts;
+    const auto renumber = [&](FrameHeader& header) {
+      if (header.seq < count.seqs.size()) header.seq = count.seqs[header.seq];
+    };
+    const auto message = message_of(header_of(parts.named()),
+                                    {kLargeBegin, in_new_frame(kLargeRest), in_new_frame(kSmall)}, renumber);
+    expect_code(decode(message, parts), count.error);
+  }
+}
+
+// Every frame, not the first alone.
+TEST(MessageRules, LaterFramesAreComparedToo) {
+  Parts parts;
+  const auto other_step = [](FrameHeader& header) { header.step += header.seq; };
+  const auto message = message_of(header_of(parts.named()), {kLarge, in_new_frame(kSmall)}, other_step);
+  expect_code(decode(message, parts), ErrorCode::kMismatch);
+}
+
+// The payload bytes of each frame that frame_message makes of one part whose chunks end here.
+std::vector<std::uint64_t> frames_of(const std::vector<std::vector<std::uint32_t>>& chunk_bytes) {
+  const auto codec = make_codec("fp32");
+  Message message;
+  std::uint64_t payload_bytes = 0;
+  for (const auto& chunks : chunk_bytes) {
+    std::uint32_t end = 0;
+    for (const std::uint32_t bytes : chunks) message.chunk_ends.push_back(end += bytes);
+    payload_bytes += end;
+  }
+  message.payload = std::make_unique<std::byte[]>(payload_bytes);
+  std::vector<SentPart> parts;
+  std::uint64_t at = 0;
+  std::size_t chunk = 0;
+  for (const auto& chunks : chunk_bytes) {
+    SentPart part;
+    part.index = static_cast<std::uint32_t>(parts.size());
+    part.codec = codec->get();
+    part.count = 65536 * (chunks.size() - 1) + 1;
+    const std::span<const std::uint32_t> ends(message.chunk_ends.data() + chunk, chunks.size());
+    part.encoded = PartView{Bytes(message.payload.get() + at, ends.back()), ends, 0};
+    at += ends.back();
+    chunk += chunks.size();
+    parts.push_back(part);
+  }
+  frame_message(parts, {}, message);
+  std::vector<std::uint64_t> frames;
+  std::uint64_t framed = 0;
+  for (std::size_t i = 0; i < message.pieces.size(); i += 2) {
+    frames.push_back(message.pieces[i + 1].size());
+    framed += message.pieces[i].size();
+    std::vector<std::byte> frame(message.pieces[i].begin(), message.pieces[i].end());
+    frame.insert(frame.end(), message.pieces[i + 1].begin(), message.pieces[i + 1].end());
+    const auto reader = FrameReader::open(frame);
+    EXPECT_TRUE(reader) << reader.error().message;
+    EXPECT_EQ(reader->header().seq, i / 2);
+  }
+  EXPECT_LE(framed, framing_bound(payload_bytes, chunk, parts.size()));
+  return frames;
+}
+
+TEST(MessageRules, AFrameClosesBeforeTheChunkThatWouldPassOneMebibyte) {
+  constexpr std::uint32_t kMiB = 1 << 20;
+  constexpr std::uint32_t kQuarter = kMiB / 4;
+  using Frames = std::vector<std::uint64_t>;
+  // Within a part.
+  EXPECT_EQ(frames_of({{kQuarter, kQuarter, kQuarter, kQuarter}}), (Frames{kMiB}));
+  EXPECT_EQ(frames_of({{kQuarter, kQuarter, kQuarter, kQuarter, 1}}), (Frames{kMiB, 1}));
+  EXPECT_EQ(frames_of({{kQuarter, kQuarter, kQuarter, kQuarter - 1, 1}}), (Frames{kMiB}));
+  EXPECT_EQ(frames_of({{kQuarter, kQuarter, kQuarter, kQuarter + 1}}),
+            (Frames{kMiB - kQuarter, kQuarter + 1}));
+  // Where a part begins.
+  EXPECT_EQ(frames_of({{kMiB - 1}, {1}}), (Frames{kMiB}));
+  EXPECT_EQ(frames_of({{kMiB - 1}, {2}}), (Frames{kMiB - 1, 2}));
+  EXPECT_EQ(frames_of({{kMiB}, {1}}), (Frames{kMiB, 1}));
+  EXPECT_EQ(frames_of({{kQuarter}, {kQuarter, kQuarter, kQuarter, 1}}), (Frames{kMiB, 1}));
+  // A chunk that is longer than that stands alone.
+  EXPECT_EQ(frames_of({{kMiB + 1}}), (Frames{kMiB + 1}));
+  EXPECT_EQ(frames_of({{kMiB + 1, 1}}), (Frames{kMiB + 1, 1}));
+  EXPECT_EQ(frames_of({{1, kMiB + 1, 1}}), (Frames{1, kMiB + 1, 1}));
+  EXPECT_EQ(frames_of({{1}, {2 * kMiB}, {1}}), (Frames{1, 2 * kMiB, 1}));
+}
+
+TEST(MessageRules, AFrameHasAtMost65535Segments) {
+  const std::vector<std::vector<std::uint32_t>> full(65535, {1});
+  EXPECT_EQ(frames_of(full), (std::vector<std::uint64_t>{65535}));
+  auto more = full;
+  more.push_back({1});
+  EXPECT_EQ(frames_of(more), (std::vector<std::uint64_t>{65535, 1}));
+}
+
+}  // namespace
+}  // namespace deltawire

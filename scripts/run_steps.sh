@@ -49,7 +49,7 @@ clang_tidy() {
 
 fuzz_targets() {
   local source
-  for source in tests/fuzz/fuzz_*.cc; do basename "$source" .cc; done
+  for source in tests/fuzz/fuzz_*.cc $(find src -name 'fuzz_*.cc' | sort); do basename "$source" .cc; done
 }
 
 fuzz_one() {

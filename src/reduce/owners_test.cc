@@ -1,7 +1,10 @@
 #include "reduce/owners.h"
 
+#include <array>
 #include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -43,6 +46,33 @@ TEST(Owners, GoldenCut) {
   EXPECT_EQ(ranges[0].count, 320u * 17);
   EXPECT_EQ(ranges[1].count, 320u * 17);
   EXPECT_EQ(ranges[2].count, 16384u - 320u * 34);
+}
+
+// (first, count, owner) as the page alone gives them, worked out by the decoder's XXH64 in tests/decoder.
+TEST(Owners, GoldenOwnersAndPieces) {
+  using Piece = std::array<std::uint64_t, 3>;
+  const auto pieces_of = [](std::string_view name, std::uint64_t count, int world) {
+    std::vector<Piece> pieces;
+    for (const OwnedRange& range : owned_ranges(name, count, world)) {
+      pieces.push_back({range.first, range.count, static_cast<std::uint64_t>(range.owner)});
+    }
+    return pieces;
+  };
+  EXPECT_EQ(pieces_of("fc1.weight", 16384, 7), (std::vector<Piece>{{0, 2240, 5},
+                                                                   {2240, 2240, 6},
+                                                                   {4480, 2560, 0},
+                                                                   {7040, 2240, 1},
+                                                                   {9280, 2560, 2},
+                                                                   {11840, 2240, 3},
+                                                                   {14080, 2304, 4}}));
+  EXPECT_EQ(pieces_of("fc1.weight", 100000, 4),
+            (std::vector<Piece>{{0, 24960, 1}, {24960, 24960, 2}, {49920, 24960, 3}, {74880, 25120, 0}}));
+  EXPECT_EQ(pieces_of("conv1.weight", 16383, 5), (std::vector<Piece>{{0, 16383, 1}}));
+  // More ranks than rows: those without a row have no piece.
+  const auto rows = pieces_of("w", 16640, 60);
+  ASSERT_EQ(rows.size(), 52u);
+  EXPECT_EQ(rows[0], (Piece{0, 320, 44}));
+  EXPECT_EQ(rows[4], (Piece{1280, 320, 48}));
 }
 
 RC_GTEST_PROP(OwnersProperty, CoverEverythingOnceInOrder, ()) {

@@ -193,6 +193,22 @@ TEST(Pairs, WithAResidualAreRefused) {
   });
 }
 
+TEST(MergedPairs, BeginAnewWithNothing) {
+  MergedPairs merged;
+  const Named tensor{"w", {nullptr, 10, DType::kF32}, 0};
+  merged.clear(std::span(&tensor, 1));
+  merged.add(0, {{1, 5}, {1.0F, 2.0F}, 10});
+  const Named other{"v", {nullptr, 7, DType::kF32}, 0};
+  merged.clear(std::span(&other, 1));
+  ASSERT_EQ(merged.sums().size(), 1U);
+  EXPECT_TRUE(merged.sums()[0].keys.empty());
+  EXPECT_TRUE(merged.sums()[0].values.empty());
+  EXPECT_EQ(merged.sums()[0].dimension, 7U);
+  merged.add(0, {{2}, {4.0F}, 7});
+  EXPECT_EQ(merged.sums()[0].keys, std::vector<std::uint32_t>{2});
+  EXPECT_EQ(merged.sums()[0].values, std::vector<float>{4.0F});
+}
+
 TEST(MergedPairs, AddsInOrderAndKeepsWhatIsAlone) {
   MergedPairs merged;
   const Named tensor{"w", {nullptr, 10, DType::kF32}, 0};

@@ -1,9 +1,11 @@
 // Codec::decode and describe on hostile payloads: behind the checksums, where only the codec stands.
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "deltawire/codec.h"
+#include "fuzz_inputs.h"
 
 namespace deltawire {
 namespace {
@@ -25,23 +27,29 @@ void decode_all(Bytes data) {
                                    : static_cast<std::uint32_t>(payload.size() * byte_at(7) / 256 * i));
   }
   const PartView part{payload, ends, scalar};
-  for (const CodecInfo* info : registered_codecs()) {
-    const auto codec = make_codec(info->name);
-    if (!codec) std::abort();
+  static const std::vector<std::unique_ptr<const Codec>> codecs = [] {
+    std::vector<std::unique_ptr<const Codec>> all;
+    for (const std::string& spec : fuzz::codec_specs()) {
+      auto made = make_codec(spec);
+      if (!made) std::abort();
+      all.push_back(std::move(*made));
+    }
+    return all;
+  }();
+  for (const auto& codec : codecs) {
     // Exactly as large as promised: the sanitizer sees a write past the end.
     std::vector<float> out(count, 1.0F);
     const TensorSlot slot{out.data(), count, DType::kF32};
-    const Status plain = (*codec)->decode(part, slot, Into::kOverwrite, 1.0F);
-    const Status added = (*codec)->decode(part, slot, Into::kAccumulate, 0.5F);
+    const Status plain = codec->decode(part, slot, Into::kOverwrite, 1.0F);
+    const Status added = codec->decode(part, slot, Into::kAccumulate, 0.5F);
     if (plain.has_value() != added.has_value()) std::abort();
-    if (info->key_value) {
+    if (codec->info().key_value) {
       std::vector<std::uint32_t> keys(count);
       const TensorSlot pairs{out.data(), count, DType::kF32, keys.data(), count};
-      if (count > 0 && (*codec)->decode_pairs(part, pairs, 1.0F).has_value() != plain.has_value())
-        std::abort();
+      if (count > 0 && codec->decode_pairs(part, pairs, 1.0F).has_value() != plain.has_value()) std::abort();
     }
     std::vector<Section> sections;
-    const Status described = (*codec)->describe(part, count, sections);
+    const Status described = codec->describe(part, count, sections);
     if (plain.has_value() && !described.has_value()) std::abort();
   }
 }

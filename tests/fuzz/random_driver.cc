@@ -1,58 +1,85 @@
-// Stands in for libFuzzer under compilers that lack it: seeded random inputs, and mutations of real files.
-#include <array>
+// Stands in for libFuzzer under compilers that lack it: the seeds of a folder as they are, then seeded random
+// bytes and mutations of the seeds.
+//
+//   fuzz_NAME FOLDER [ROUNDS]
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <vector>
 
 #include "base/random.h"
-#include "deltawire/file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
+// A harness that takes long for one input may ask for fewer.
+extern "C" __attribute__((weak)) const int fuzz_rounds;
+
 namespace {
+
+using Input = std::vector<std::uint8_t>;
 
 constexpr std::uint64_t kSeed = 20260101;
 constexpr int kRounds = 20000;
 
-std::vector<std::uint8_t> random_bytes(deltawire::CounterRng& rng) {
-  std::vector<std::uint8_t> bytes(rng.next() % 400);
+std::vector<Input> seeds_in(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  std::vector<Input> seeds;
+  for (const auto& file : files) {
+    std::ifstream in(file, std::ios::binary);
+    seeds.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  }
+  return seeds;
+}
+
+Input random_bytes(deltawire::CounterRng& rng) {
+  Input bytes(rng.next() % 400);
   for (auto& byte : bytes) byte = static_cast<std::uint8_t>(rng.next());
   return bytes;
 }
 
-std::vector<std::uint8_t> real_file(deltawire::CounterRng& rng, const char* spec) {
-  std::vector<float> values(1 + rng.next() % 500);
-  for (float& value : values) {
-    const double u = rng.next_uniform() - 0.5;
-    value = static_cast<float>(u * u * u);
+// One small change: a bit, a byte, a cut, a piece doubled or left out.
+void mutate(deltawire::CounterRng& rng, Input& bytes) {
+  if (bytes.empty()) return;
+  const auto at = static_cast<std::ptrdiff_t>(rng.next() % bytes.size());
+  const auto length = static_cast<std::ptrdiff_t>(rng.next() % 9);
+  const auto end = std::min(at + length, static_cast<std::ptrdiff_t>(bytes.size()));
+  switch (rng.next() % 6) {
+    case 0:
+    case 1: bytes[static_cast<std::size_t>(at)] ^= static_cast<std::uint8_t>(1u << (rng.next() % 8)); return;
+    case 2: bytes[static_cast<std::size_t>(at)] = static_cast<std::uint8_t>(rng.next()); return;
+    case 3: bytes.resize(static_cast<std::size_t>(at)); return;
+    case 4: bytes.erase(bytes.begin() + at, bytes.begin() + end); return;
+    default: {
+      const Input piece(bytes.begin() + at, bytes.begin() + end);
+      bytes.insert(bytes.begin() + at, piece.begin(), piece.end());
+    }
   }
-  const std::array<std::uint64_t, 1> shape{values.size()};
-  const deltawire::TensorView tensor{values.data(), values.size(), deltawire::DType::kF32};
-  const auto file = deltawire::encode_file(tensor, shape, spec, deltawire::Policy{8});
-  std::vector<std::uint8_t> bytes;
-  if (!file) return bytes;
-  for (const std::byte byte : *file) bytes.push_back(std::to_integer<std::uint8_t>(byte));
-  return bytes;
 }
 
 }  // namespace
 
-int main() {
-  std::printf("seed %llu, %d rounds\n", static_cast<unsigned long long>(kSeed), kRounds);
+int main(int count, char** arguments) {
+  if (count < 2 || !std::filesystem::is_directory(arguments[1])) {
+    std::fprintf(stderr, "usage: %s FOLDER-OF-SEEDS [ROUNDS]\n", arguments[0]);
+    return 2;
+  }
+  const int rounds = count > 2 ? std::atoi(arguments[2]) : (&fuzz_rounds != nullptr ? fuzz_rounds : kRounds);
+  const std::vector<Input> seeds = seeds_in(arguments[1]);
+  std::printf("seed %llu, %zu seeds, %d rounds\n", static_cast<unsigned long long>(kSeed), seeds.size(),
+              rounds);
+  if (seeds.empty()) return 2;
+  for (const Input& seed : seeds) LLVMFuzzerTestOneInput(seed.data(), seed.size());
   deltawire::CounterRng rng(kSeed);
-  constexpr std::array kSpecs{"fp32", "bf16", "3lc", "3lc:s=1.75", "gcomp", "gcomp:lossless=on"};
-  for (int round = 0; round < kRounds; ++round) {
-    std::vector<std::uint8_t> bytes =
-        round % 2 == 0 ? random_bytes(rng) : real_file(rng, kSpecs[rng.next() % kSpecs.size()]);
-    // Half of the real files lose their file header, so that the frame comes first.
-    if (round % 4 == 1 && bytes.size() > 80) {
-      const std::uint32_t header = bytes[12] | static_cast<std::uint32_t>(bytes[13]) << 8;
-      if (header < bytes.size()) bytes.erase(bytes.begin(), bytes.begin() + header);
-    }
-    for (std::uint64_t flips = rng.next() % 4; flips > 0 && !bytes.empty(); --flips) {
-      bytes[rng.next() % bytes.size()] ^= static_cast<std::uint8_t>(1u << (rng.next() % 8));
-    }
+  for (int round = 0; round < rounds; ++round) {
+    Input bytes = round % 4 == 0 ? random_bytes(rng) : seeds[rng.next() % seeds.size()];
+    for (std::uint64_t changes = rng.next() % 4; changes > 0; --changes) mutate(rng, bytes);
     LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
   }
   return 0;

@@ -1,0 +1,69 @@
+// A control stream from a peer that keeps no rule. The first byte says in which pieces it arrives, and
+// whether magic numbers and checksums are repaired. The messages must not depend on the pieces.
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "base/crc32c.h"
+#include "base/little_endian.h"
+#include "transport/mesh/control_message.h"
+
+namespace deltawire {
+namespace {
+
+constexpr int kWorld = 5;
+
+void expect(bool holds) {
+  if (!holds) std::abort();
+}
+
+// Header after header, as far as their lengths say where the next one begins.
+void repair(std::vector<std::byte>& stream) {
+  std::vector<std::byte> good;
+  append_control_message({}, good);
+  for (std::size_t at = 0; stream.size() - at >= kControlHeaderBytes;) {
+    std::byte* message = stream.data() + at;
+    std::copy_n(good.begin(), 4, message);
+    const std::size_t text = load_le<std::uint16_t>(message + 10) % (kControlTextMax + 1);
+    const std::size_t bytes = std::min(kControlHeaderBytes + text, stream.size() - at);
+    store_le(message + 10, static_cast<std::uint16_t>(bytes - kControlHeaderBytes));
+    store_le(message + 4, crc32c(Bytes(stream).subspan(at + 8, bytes - 8)));
+    at += bytes;
+  }
+}
+
+bool feed(Bytes stream, std::size_t piece, std::vector<ControlMessage>& messages) {
+  ControlParser parser(kWorld);
+  bool sound = true;
+  for (std::size_t at = 0; at < stream.size(); at += piece) {
+    sound = parser.feed(stream.subspan(at, std::min(piece, stream.size() - at)), messages);
+  }
+  return sound;
+}
+
+void check(std::uint8_t selector, Bytes data) {
+  std::vector<std::byte> stream(data.begin(), data.end());
+  if (selector % 4 != 0) repair(stream);
+  std::vector<ControlMessage> whole;
+  std::vector<ControlMessage> pieces;
+  const bool sound = feed(stream, std::max<std::size_t>(stream.size(), 1), whole);
+  expect(feed(stream, 1 + selector / 4, pieces) == sound);
+  expect(whole.size() == pieces.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    expect(whole[i].kind == pieces[i].kind && whole[i].text == pieces[i].text);
+    for (const int rank : {whole[i].rank, whole[i].origin}) expect(rank >= -1 && rank < kWorld);
+    for (const char c : whole[i].text) expect(static_cast<unsigned char>(c) >= 0x20 && c != 0x7F);
+    std::vector<std::byte> again;
+    append_control_message(whole[i], again);
+    std::vector<ControlMessage> back;
+    expect(feed(again, again.size(), back) && back.size() == 1);
+  }
+}
+
+}  // namespace
+}  // namespace deltawire
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size > 0) deltawire::check(data[0], std::as_bytes(std::span(data + 1, size - 1)));
+  return 0;
+}

@@ -1,0 +1,49 @@
+// What the harnesses and make_corpus must agree on: which settings the first byte of an input chooses.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltawire/codec.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire::fuzz {
+
+// Every codec as it is by default, then settings that change what is read.
+inline std::vector<std::string> codec_specs() {
+  std::vector<std::string> specs;
+  for (const CodecInfo* info : registered_codecs()) specs.emplace_back(info->name);
+  for (const std::string_view spec : {"3lc:s=1.75", "3lc:runs=off", "sbc:p=0.1", "gcomp:lossless=on",
+                                      "fastsgd:tau=128", "fastsgd:b=1.02,l=5", "fastsgd:residual=on"}) {
+    specs.emplace_back(spec);
+  }
+  return specs;
+}
+
+inline constexpr std::array<std::string_view, 4> kReducerSpecs{"direct(fp32)", "direct(3lc)", "ring(gcomp)",
+                                                               "gather(sbc:p=0.1)"};
+inline constexpr std::array<std::string_view, 4> kOptimizerSpecs{"sgd", "momentum", "adagrad", "adam"};
+
+// The element `first byte` of a list, whatever it is.
+template <class List>
+std::size_t choice(std::uint8_t byte, const List& list) {
+  return byte % list.size();
+}
+
+// Two tensors: one that is coded, one small enough to go raw.
+struct Tensors {
+  std::vector<float> large = std::vector<float>(400, 0.0F);
+  std::vector<float> small = std::vector<float>(5, 0.0F);
+
+  std::vector<Named> named() {
+    return {{"w", {large.data(), large.size(), DType::kF32}, 0},
+            {"b", {small.data(), small.size(), DType::kF32}, 0}};
+  }
+};
+
+inline constexpr std::uint64_t kMinElements = 8;
+
+}  // namespace deltawire::fuzz

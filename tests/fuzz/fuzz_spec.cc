@@ -1,0 +1,39 @@
+// Spec strings, as they come from a command line or a configuration: codecs, reducers, optimizers. What is
+// accepted has a canonical spec that is accepted too and says the same.
+#include <cstdlib>
+#include <string_view>
+
+#include "deltawire/codec.h"
+#include "deltawire/optimizer.h"
+#include "deltawire/reducer.h"
+
+namespace deltawire {
+namespace {
+
+void expect(bool holds) {
+  if (!holds) std::abort();
+}
+
+void check(std::string_view text) {
+  if (const auto codec = make_codec(text)) {
+    const auto again = make_codec((*codec)->spec());
+    expect(again.has_value() && (*again)->spec() == (*codec)->spec());
+  }
+  if (const auto reducer = make_reducer(text)) {
+    const auto again = make_reducer((*reducer)->spec());
+    expect(again.has_value() && (*again)->spec() == (*reducer)->spec());
+  }
+  if (const auto settings = parse_optimizer(text)) {
+    expect(check_settings(*settings).has_value());
+    const auto again = parse_optimizer(optimizer_spec(*settings));
+    expect(again.has_value() && *again == *settings);
+  }
+}
+
+}  // namespace
+}  // namespace deltawire
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  deltawire::check({reinterpret_cast<const char*>(data), size});
+  return 0;
+}

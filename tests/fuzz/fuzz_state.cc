@@ -1,0 +1,131 @@
+// Saved states on their way back: of channels, reducers and optimizers. Magic, hash and checksums are
+// repaired, so that the fuzzer gets past them. The first byte chooses what is loaded. What was loaded can be
+// saved, and that is loaded with the same result; and an encoding or a step on top of it is safe.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "base/crc32c.h"
+#include "base/little_endian.h"
+#include "deltawire/channel.h"
+#include "deltawire/optimizer.h"
+#include "deltawire/reducer.h"
+#include "fuzz_inputs.h"
+
+namespace deltawire {
+namespace {
+
+using State = std::vector<std::byte>;
+
+void expect(bool holds) {
+  if (!holds) std::abort();
+}
+
+// The last four bytes are the checksum of all before them.
+void repair_checksum(std::span<std::byte> state) {
+  if (state.size() < 4) return;
+  const Bytes body = state.first(state.size() - 4);
+  store_le<std::uint32_t>(state.data() + body.size(), crc32c(body));
+}
+
+// Magic, version and params_hash as in `wanted`, the count of entries as it is.
+void repair_channel(std::span<std::byte> state, const State& wanted) {
+  if (state.size() < 24) return;
+  std::memcpy(state.data(), wanted.data(), 12);
+  std::memcpy(state.data() + 16, wanted.data() + 16, 8);
+  repair_checksum(state);
+}
+
+ChannelOptions options() {
+  return ChannelOptions{Policy{fuzz::kMinElements}, Revert::kExact};
+}
+
+void load_channel(std::string_view spec, State state) {
+  const auto channel = std::move(*make_channel(spec, options()));
+  repair_channel(state, *channel->save());
+  if (!channel->load(state)) return;
+  const auto saved = channel->save();
+  expect(saved.has_value());
+  const auto other = std::move(*make_channel(spec, options()));
+  expect(other->load(*saved).has_value());
+  expect(*other->save() == *saved);
+  // A step that is taken back leaves each residual as it was, bit for bit; one that wasn't there may be
+  // zeros.
+  const std::span<const float> residual = channel->residual("w", 0);
+  const std::vector<float> before(residual.begin(), residual.end());
+  fuzz::Tensors tensors;
+  (void)channel->encode(tensors.named(), MessageId{});
+  channel->revert();
+  const std::span<const float> after = channel->residual("w", 0);
+  if (before.empty()) return;
+  expect(after.size() == before.size());
+  expect(std::memcmp(after.data(), before.data(), 4 * before.size()) == 0);
+}
+
+void load_reducer(std::string_view spec, State state) {
+  ReducerOptions reducer_options;
+  reducer_options.policy = options().policy;
+  const auto reducer = std::move(*make_reducer(spec, reducer_options));
+  const State wanted = *reducer->save();
+  constexpr std::size_t kHead = 32;
+  if (state.size() >= kHead) {
+    std::memcpy(state.data(), wanted.data(), 12);
+    const Bytes channel = Bytes(wanted).subspan(kHead, load_le<std::uint64_t>(wanted.data() + 16));
+    const State wanted_channel(channel.begin(), channel.end());
+    const std::span<std::byte> rest = std::span(state).subspan(kHead);
+    const auto first = std::min<std::uint64_t>(load_le<std::uint64_t>(state.data() + 16), rest.size());
+    repair_channel(rest.first(first), wanted_channel);
+    repair_channel(rest.subspan(first), wanted_channel);
+  }
+  if (!reducer->load(state)) {
+    expect(*reducer->save() == wanted);  // all or nothing
+    return;
+  }
+  const State saved = *reducer->save();
+  const auto other = std::move(*make_reducer(spec, reducer_options));
+  expect(other->load(saved).has_value());
+  expect(*other->save() == saved);
+}
+
+void load_optimizer(std::string_view spec, State state) {
+  auto optimizer = std::move(*make_optimizer(spec));
+  const State wanted = optimizer.save();
+  if (state.size() >= 16) std::memcpy(state.data(), wanted.data(), 16);
+  repair_checksum(state);
+  if (!optimizer.load(state)) {
+    expect(optimizer.save() == wanted);
+    return;
+  }
+  const State saved = optimizer.save();
+  auto other = std::move(*make_optimizer(spec));
+  expect(other.load(saved).has_value());
+  expect(other.save() == saved);
+  fuzz::Tensors tensors;
+  std::vector<float> significance(tensors.large.size());
+  (void)optimizer.significance("w", tensors.large, significance);
+  (void)optimizer.step("w", tensors.large, std::vector<float>(tensors.large.size(), 1.0F));
+}
+
+void load(std::uint8_t selector, const State& state) {
+  const std::uint8_t which = selector / 3;
+  switch (selector % 3) {
+    case 0: {
+      static const std::vector<std::string> specs = fuzz::codec_specs();
+      return load_channel(specs[fuzz::choice(which, specs)], state);
+    }
+    case 1: return load_reducer(fuzz::kReducerSpecs[fuzz::choice(which, fuzz::kReducerSpecs)], state);
+    default: return load_optimizer(fuzz::kOptimizerSpecs[fuzz::choice(which, fuzz::kOptimizerSpecs)], state);
+  }
+}
+
+}  // namespace
+}  // namespace deltawire
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const auto bytes = std::as_bytes(std::span(data + 1, size - 1));
+  deltawire::load(data[0], {bytes.begin(), bytes.end()});
+  return 0;
+}

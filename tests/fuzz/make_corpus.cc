@@ -1,0 +1,256 @@
+// Writes the seeds of the fuzzers that need valid bytes to begin with: make_corpus tests/fuzz/corpus
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/crc32c.h"
+#include "base/little_endian.h"
+#include "base/random.h"
+#include "deltawire/channel.h"
+#include "deltawire/file.h"
+#include "deltawire/optimizer.h"
+#include "deltawire/reducer.h"
+#include "fuzz_inputs.h"
+
+namespace deltawire {
+namespace {
+
+using Seed = std::vector<std::byte>;
+
+std::filesystem::path corpus;
+const std::vector<std::string> specs = fuzz::codec_specs();
+
+template <class Value>
+Value sure(Result<Value> result) {
+  if (!result) {
+    std::fprintf(stderr, "%s\n", result.error().message.c_str());
+    std::exit(1);
+  }
+  return std::move(*result);
+}
+
+void write(const std::string& target, const std::string& name, const Seed& seed) {
+  const std::filesystem::path folder = corpus / ("fuzz_" + target);
+  std::filesystem::create_directories(folder);
+  std::ofstream out(folder / name, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(seed.data()), static_cast<std::streamsize>(seed.size()));
+  if (!out) std::exit(1);
+}
+
+void append(Seed& seed, Bytes bytes) {
+  seed.insert(seed.end(), bytes.begin(), bytes.end());
+}
+
+void append(Seed& seed, std::string_view text) {
+  append(seed, std::as_bytes(std::span(text)));
+}
+
+template <class Number>
+void append_number(Seed& seed, Number number) {
+  seed.resize(seed.size() + sizeof number);
+  store_le(seed.data() + seed.size() - sizeof number, number);
+}
+
+// Mostly small values, some zeros, a few large ones.
+void fill(std::vector<float>& values, std::uint64_t seed, double zeros) {
+  CounterRng rng(seed);
+  for (float& value : values) {
+    const double u = rng.next_uniform() - 0.5;
+    value = rng.next_uniform() < zeros ? 0.0F : static_cast<float>(u * u * u);
+  }
+}
+
+void make_messages() {
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    for (const double zeros : {0.0, 0.9}) {
+      const auto channel = sure(make_channel(specs[i], {Policy{fuzz::kMinElements}, Revert::kFold}));
+      fuzz::Tensors tensors;
+      fill(tensors.large, i, zeros);
+      fill(tensors.small, i + 100, zeros);
+      Seed seed{static_cast<std::byte>(i)};
+      for (const Bytes piece : sure(channel->encode(tensors.named(), {}))) append(seed, piece);
+      write("message", "codec" + std::to_string(i) + (zeros > 0 ? "-sparse" : "-dense"), seed);
+    }
+  }
+}
+
+// Count, scalar, number of chunks and where they end, then a payload.
+void make_payloads() {
+  constexpr std::uint16_t kCount = 100;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const auto codec = sure(make_codec(specs[i]));
+    for (const double zeros : {0.0, 0.9}) {
+      std::vector<float> values(kCount);
+      fill(values, i, zeros);
+      const TensorView part{values.data(), kCount, DType::kF32};
+      const Sizes sizes = codec->sizes(part);
+      Seed payload(sizes.payload_bytes);
+      std::vector<std::uint32_t> ends(sizes.chunks);
+      Seed scratch(sizes.scratch_bytes);
+      const EncodedPart encoded = sure(codec->encode(part, {}, PartBuffer{payload, ends, scratch}));
+      Seed seed;
+      append_number(seed, kCount);
+      append_number(seed, encoded.scalar);
+      append_number(seed, static_cast<std::uint16_t>(encoded.chunks));
+      append(seed, Bytes(payload).first(encoded.payload_bytes));
+      write("codec", "codec" + std::to_string(i) + (zeros > 0 ? "-sparse" : "-dense"), seed);
+    }
+  }
+}
+
+void make_files() {
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    std::vector<float> values(i % 3 == 0 ? 1 : 60);
+    fill(values, i, 0.3);
+    const std::vector<std::uint64_t> shape =
+        values.size() == 1 ? std::vector<std::uint64_t>{} : std::vector<std::uint64_t>{3, 20};
+    const TensorView tensor{values.data(), values.size(), DType::kF32};
+    write("file", "codec" + std::to_string(i),
+          sure(encode_file(tensor, shape, specs[i], Policy{fuzz::kMinElements})));
+  }
+}
+
+void make_channel_states() {
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const auto channel = sure(make_channel(specs[i], {Policy{fuzz::kMinElements}, Revert::kFold}));
+    fuzz::Tensors tensors;
+    fill(tensors.large, i, 0.5);
+    fill(tensors.small, i, 0.5);
+    sure(channel->encode(tensors.named(), {}));
+    channel->revert();  // a fold gives every codec a residual
+    Seed seed{static_cast<std::byte>(3 * i)};
+    append(seed, sure(channel->save()));
+    write("state", "channel" + std::to_string(i), seed);
+  }
+}
+
+void make_reducer_states() {
+  for (std::size_t i = 0; i < fuzz::kReducerSpecs.size(); ++i) {
+    ReducerOptions options;
+    options.policy = Policy{fuzz::kMinElements};
+    const auto reducer = sure(make_reducer(fuzz::kReducerSpecs[i], options));
+    Seed seed{static_cast<std::byte>(3 * i + 1)};
+    append(seed, sure(reducer->save()));
+    write("state", "reducer" + std::to_string(i), seed);
+  }
+}
+
+void make_optimizer_states() {
+  for (std::size_t i = 0; i < fuzz::kOptimizerSpecs.size(); ++i) {
+    auto optimizer = sure(make_optimizer(fuzz::kOptimizerSpecs[i]));
+    fuzz::Tensors tensors;
+    if (!optimizer.step("w", tensors.large, tensors.large)) std::exit(1);
+    if (!optimizer.step("b", tensors.small, tensors.small)) std::exit(1);
+    Seed seed{static_cast<std::byte>(3 * i + 2)};
+    append(seed, optimizer.save());
+    write("state", "optimizer" + std::to_string(i), seed);
+  }
+}
+
+void make_specs() {
+  std::size_t number = 0;
+  const auto add = [&](std::string_view text) {
+    Seed seed;
+    append(seed, text);
+    write("spec", "spec" + std::to_string(number++), seed);
+  };
+  for (const std::string& spec : specs) add(sure(make_codec(spec))->spec());
+  for (const std::string_view spec : fuzz::kReducerSpecs) add(spec);
+  for (const std::string_view spec : fuzz::kOptimizerSpecs) add(optimizer_spec(sure(parse_optimizer(spec))));
+  for (const std::string_view text : {"sbc:p=0.1%", "nesterov:lr=1e-3", "rmsprop:alpha=0x1p-3", "adamw",
+                                      "direct()", "ring((3lc))", "3lc:s=nan", "gcomp:,", ""}) {
+    add(text);
+  }
+}
+
+// Magic, version, length of the header, header, values.
+void make_npys() {
+  std::size_t number = 0;
+  const auto add = [&](int version, std::string_view header, std::size_t values) {
+    Seed seed;
+    append(seed, "\x93NUMPY");
+    seed.push_back(static_cast<std::byte>(version));
+    seed.push_back(std::byte{0});
+    if (version == 1) {
+      append_number(seed, static_cast<std::uint16_t>(header.size()));
+    } else {
+      append_number(seed, static_cast<std::uint32_t>(header.size()));
+    }
+    append(seed, header);
+    seed.resize(seed.size() + 4 * values, std::byte{0x3F});
+    write("npy", "array" + std::to_string(number++), seed);
+  };
+  add(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }     \n", 12);
+  add(2, "{'descr': '<f4', 'fortran_order': False, 'shape': (5,), }\n", 5);
+  add(3, "{'shape': (), 'fortran_order': False, 'descr': \"<f4\"}", 1);
+  add(1, "{'descr':'<f4','fortran_order':False,'shape':(2L,0,7L),}", 0);
+  add(1, "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }", 4);
+  add(1, "{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", 1);
+  add(1, "{'descr': '|b1', 'fortran_order': False, 'shape': (4,), }", 1);
+  add(1, "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (4,), }", 4);
+  add(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (65536, 65536), }", 1);
+  add(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 1, 1, 1, 1, 1, 1, 1), }", 1);
+}
+
+// Control messages; the harness repairs magic numbers and checksums.
+void make_control() {
+  std::size_t number = 0;
+  const auto add = [&](std::size_t messages, std::string_view text) {
+    Seed seed{static_cast<std::byte>(17 * number + 1)};
+    for (std::size_t i = 0; i < messages; ++i) {
+      append_number(seed, std::uint64_t{0});
+      append_number(seed, static_cast<std::uint16_t>(1 + i % 3));
+      append_number(seed, static_cast<std::uint16_t>(text.size()));
+      append_number(seed, static_cast<std::uint32_t>(7 + i));
+      append_number(seed, static_cast<std::uint32_t>(i));
+      append_number(seed, UINT32_MAX);
+      append(seed, text);
+    }
+    write("control", "stream" + std::to_string(number++), seed);
+  };
+  add(1, "");
+  add(3, "");
+  add(1, "the disk is full");
+  add(4, "tabs\tand\nlines \x7f \xc3\xbc");
+  add(2, std::string(512, 'x'));
+}
+
+// Programs for the harnesses that read their input as commands.
+void make_programs() {
+  CounterRng rng(20260101);
+  for (const std::string target : {"data", "engine"}) {
+    for (int i = 0; i < 24; ++i) {
+      Seed seed(8 + rng.next() % 120);
+      for (std::byte& byte : seed) {
+        byte = static_cast<std::byte>(rng.next() % (i % 2 == 0 ? 256 : 24));
+      }
+      write(target, "program" + std::to_string(i), seed);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deltawire
+
+int main(int count, char** arguments) {
+  if (count != 2) {
+    std::fprintf(stderr, "usage: %s FOLDER\n", arguments[0]);
+    return 2;
+  }
+  deltawire::corpus = arguments[1];
+  deltawire::make_messages();
+  deltawire::make_payloads();
+  deltawire::make_files();
+  deltawire::make_channel_states();
+  deltawire::make_reducer_states();
+  deltawire::make_optimizer_states();
+  deltawire::make_specs();
+  deltawire::make_npys();
+  deltawire::make_control();
+  deltawire::make_programs();
+  return 0;
+}

@@ -9,6 +9,7 @@ namespace {
 
 // magic, u32 version, u32 world, u64 bytes of the first channel's state, u32 rank, u32 0
 constexpr std::uint64_t kHeadBytes = 32;
+constexpr std::uint32_t kMaxWorld = 65535;  // a frame's header says it in 16 bits
 
 }  // namespace
 
@@ -36,9 +37,16 @@ Result<ReducerState> unpack_reducer_state(Bytes state, std::string_view magic, s
   const auto first_bytes = load_le<std::uint64_t>(state.data() + 16);
   const Bytes rest = state.subspan(kHeadBytes);
   if (first_bytes > rest.size()) return fail(ErrorCode::kTruncated, "reducer state: ends within a channel");
+  const auto world = load_le<std::uint32_t>(state.data() + 12);
+  const auto rank = load_le<std::uint32_t>(state.data() + 24);
+  const bool no_step_yet = world == 0 && rank == 0;
+  if (world > kMaxWorld || (rank >= world && !no_step_yet) ||
+      load_le<std::uint32_t>(state.data() + 28) != 0 || (channel_count == 1 && first_bytes != rest.size())) {
+    return fail(ErrorCode::kCorrupt, "reducer state: its head contradicts itself; the bytes changed");
+  }
   ReducerState parts;
-  parts.world = static_cast<int>(load_le<std::uint32_t>(state.data() + 12));
-  parts.rank = static_cast<int>(load_le<std::uint32_t>(state.data() + 24));
+  parts.world = static_cast<int>(world);
+  parts.rank = static_cast<int>(rank);
   parts.channels.push_back(channel_count == 1 ? rest : rest.first(first_bytes));
   if (channel_count == 2) parts.channels.push_back(rest.subspan(first_bytes));
   return parts;

@@ -126,8 +126,10 @@ class Decoder {
     return {};
   }
 
+  bool complete() const noexcept { return part_ == expected_.parts.size(); }
+
   Status finish() const {
-    if (part_ == expected_.parts.size()) return {};
+    if (complete()) return {};
     return fail(ErrorCode::kTruncated,
                 "the message ends before part '" + std::string(current().name) + "' is complete");
   }
@@ -240,6 +242,10 @@ Status decode_into(Sink& sink, std::span<const Bytes> pieces, const ExpectedMess
       rest = joined;
     }
     while (!rest.empty()) {
+      if (decoder.complete()) {
+        return fail(ErrorCode::kCorrupt,
+                    std::to_string(rest.size()) + " bytes follow the last part of the message");
+      }
       Result<FrameReader> reader = FrameReader::open(rest);
       if (!reader) return forward_error(reader);
       if (Status done = decoder.frame(*reader); !done) return done;

@@ -157,12 +157,22 @@ TEST(MessageRules, Segments) {
   }
 }
 
-TEST(MessageRules, BytesBehindTheMessage) {
+TEST(MessageRules, BytesBehindTheLastPart) {
   Parts parts;
-  auto message = message_of(header_of(parts.named()), {kLarge, kSmall});
-  message.push_back(std::byte{0});
-  expect_code(decode(message, parts), ErrorCode::kTruncated);  // of a frame that isn't due
+  const auto good = message_of(header_of(parts.named()), {kLarge, kSmall});
+  for (const std::size_t more : {1U, 63U, 64U, 200U}) {
+    SCOPED_TRACE(more);
+    auto message = good;
+    message.resize(good.size() + more);
+    expect_code(decode(message, parts), ErrorCode::kCorrupt);
+  }
   expect_code(decode({}, parts), ErrorCode::kTruncated);
+  // Parts without elements take no bytes at all.
+  const auto channel = make_channel("fp32", {});
+  const std::vector<Named> empty{{"empty", {nullptr, 0, DType::kF32}, 0}};
+  expect_code((*channel)->decode({}, empty, kId, Into::kOverwrite, 1.0F), std::nullopt);
+  expect_code((*channel)->decode(std::vector<std::byte>(1), empty, kId, Into::kOverwrite, 1.0F),
+              ErrorCode::kCorrupt);
 }
 
 // A codec that is never cut: its parts are whole segments, wherever the bytes would allow a cut.

@@ -49,11 +49,15 @@ TEST_P(Sharing, TasksComputeInTheDefinedFloatingPointMode) {
   FloatEnvironment::write_control(callers | FloatEnvironment::kFlushToZero);
   Workers workers(GetParam());  // a new thread begins in the mode of the one that starts it
   std::atomic<int> flushed = 0;
+  std::atomic<int> inside = 0;
   {
     const FloatEnvironment environment;
     const Workers::Lent lent(&workers);
-    Workers::share(64, [&](std::size_t) {
+    // All threads are inside a task at once, so that each has its say.
+    Workers::share(static_cast<std::size_t>(GetParam()), [&](std::size_t) {
       flushed += (FloatEnvironment::read_control() & FloatEnvironment::kFlushToZero) != 0 ? 1 : 0;
+      ++inside;
+      while (inside < GetParam()) std::this_thread::yield();
     });
   }
   FloatEnvironment::write_control(callers);

@@ -1,0 +1,166 @@
+// What all patterns share of a bucket: its report, its digest, its names, and the floating-point mode.
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/float_environment.h"
+#include "reduce/rank_threads.h"
+
+namespace deltawire {
+namespace {
+
+class Bucket : public ::testing::TestWithParam<const char*> {
+ protected:
+  static std::string spec(const std::string& codec) { return std::string(GetParam()) + "(" + codec + ")"; }
+};
+
+INSTANTIATE_TEST_SUITE_P(Patterns, Bucket, ::testing::Values("direct", "ring", "gather"));
+
+Named tensor(std::string_view name, std::vector<float>& values) {
+  return {name, {values.data(), values.size(), DType::kF32}, 0};
+}
+
+TEST_P(Bucket, ReportsAreOfTheBucketAlone) {
+  run_ranks(2, {}, [](int rank, Transport& transport) {
+    const auto reducer = reducer_of(spec("fp32"));
+    std::vector<std::uint64_t> bytes;
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      std::vector<float> values(20000, static_cast<float>(rank));
+      const Named one = tensor("w", values);
+      const auto report =
+          reducer->all_reduce(std::span(&one, 1), {step, 0, 0, true}, transport, in_seconds(20));
+      ASSERT_TRUE(report) << report.error().message;
+      EXPECT_EQ(report->element_count, 20000u);
+      EXPECT_GE(report->encode_seconds, 0.0);
+      bytes.push_back(report->bytes_sent);
+    }
+    EXPECT_GT(bytes[0], 0u);
+    EXPECT_EQ(bytes[1], bytes[0]);
+    EXPECT_EQ(bytes[2], bytes[0]);
+  });
+}
+
+// Of a step of two buckets whose values these are, on one rank.
+std::uint64_t digest_of(const std::string& spec, float first, float second) {
+  std::uint64_t digest = 0;
+  run_ranks(1, {}, [&](int, Transport& transport) {
+    const auto reducer = reducer_of(spec);
+    std::vector<std::vector<float>> values{{first, 1.0F}, {second, 1.0F}};
+    const std::vector<Named> named{tensor("a", values[0]), tensor("b", values[1])};
+    for (std::uint32_t bucket = 0; bucket < 2; ++bucket) {
+      const Status begun = reducer->begin(std::span(named).subspan(bucket, 1), {0, 0, bucket, bucket == 1},
+                                          transport, in_seconds(20));
+      ASSERT_TRUE(begun) << begun.error().message;
+    }
+    ASSERT_TRUE(reducer->finish());
+    const auto last = reducer->finish();
+    ASSERT_TRUE(last) << last.error().message;
+    digest = last->digest;
+  });
+  return digest;
+}
+
+TEST_P(Bucket, TheDigestIsOfAllBucketsOfTheStep) {
+  const std::uint64_t digest = digest_of(spec("fp32"), 1.0F, 2.0F);
+  EXPECT_EQ(digest_of(spec("fp32"), 1.0F, 2.0F), digest);
+  EXPECT_NE(digest_of(spec("fp32"), 3.0F, 2.0F), digest) << "the first bucket";
+  EXPECT_NE(digest_of(spec("fp32"), 1.0F, 3.0F), digest) << "the second bucket";
+  EXPECT_NE(digest_of(spec("fp32"), 2.0F, 1.0F), digest) << "their order";
+}
+
+// begin copies the names: what the residuals are kept under doesn't depend on the caller's text.
+TEST_P(Bucket, NamesAreCopied) {
+  run_ranks(2, {}, [](int rank, Transport& transport) {
+    std::vector<std::vector<std::byte>> states;
+    for (const bool spoil : {false, true}) {
+      const auto reducer = reducer_of(spec("3lc:s=1.75"));
+      std::vector<float> values(20000, 1.0F);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<float>(i % 7) + static_cast<float>(rank);
+      std::string name = "layer.weight";
+      const Named one = tensor(name, values);
+      const Step step{spoil ? 1u : 0u, 0, 0, true};
+      const Status begun = reducer->begin(std::span(&one, 1), step, transport, in_seconds(20));
+      ASSERT_TRUE(begun) << begun.error().message;
+      if (spoil) name.assign(name.size(), '?');
+      const auto report = reducer->finish();
+      ASSERT_TRUE(report) << report.error().message;
+      states.push_back(*reducer->save());
+    }
+    EXPECT_EQ(states[0], states[1]);
+  });
+}
+
+// A caller's thread may flush subnormals and round up: the mean is the same.
+TEST_P(Bucket, TheCallersFloatingPointModeChangesNothing) {
+  std::vector<std::vector<float>> results(2);
+  for (const bool strange : {false, true}) {
+    run_ranks(2, {}, [&](int rank, Transport& transport) {
+      const std::uint64_t before = FloatEnvironment::read_control();
+      if (strange) {
+        FloatEnvironment::write_control(before | FloatEnvironment::kFlushToZero | FloatEnvironment::kRoundUp);
+      }
+      std::vector<float> values{0x1p-140F, 0x1.000002p-126F, 0x1.8p-149F, 0.1F, -0x1p-149F, 3.0F};
+      values.resize(20000, 0x1p-149F * static_cast<float>(3));
+      const Named one = tensor("w", values);
+      const auto reducer = reducer_of(spec("fp32"));
+      const auto report = reducer->all_reduce(std::span(&one, 1), {0, 0, 0, true}, transport, in_seconds(20));
+      FloatEnvironment::write_control(before);
+      ASSERT_TRUE(report) << report.error().message;
+      if (rank == 0) results[strange ? 1 : 0] = values;
+    });
+  }
+  ASSERT_EQ(results[0].size(), 20000u);
+  EXPECT_EQ(results[0][0], 0x1p-140F);
+  EXPECT_EQ(results[0], results[1]);
+}
+
+TEST(PairsBucket, TheDigestIsOfKeysAndValues) {
+  const auto digest = [](std::uint32_t key, float value) {
+    std::uint64_t found = 0;
+    run_ranks(1, {}, [&](int, Transport& transport) {
+      const Named pairs{"w", {&value, 1, DType::kF32, &key, 1000}, 0};
+      std::vector<Pairs> means;
+      const auto report =
+          reducer_of("gather(fastsgd)")
+              ->all_reduce_pairs(std::span(&pairs, 1), means, {0, 0, 0, true}, transport, in_seconds(20));
+      ASSERT_TRUE(report) << report.error().message;
+      found = report->digest;
+    });
+    return found;
+  };
+  EXPECT_EQ(digest(4, 1.0F), digest(4, 1.0F));
+  EXPECT_NE(digest(4, 1.0F), digest(5, 1.0F));
+  EXPECT_NE(digest(4, 1.0F), digest(4, 2.0F));
+}
+
+// A bucket's memory is used again: key-value tensors leave nothing behind for dense ones.
+TEST(PairsBucket, DenseTensorsMayFollow) {
+  run_ranks(2, {}, [](int rank, Transport& transport) {
+    const auto reducer = reducer_of("gather(fastsgd)");
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      if (step % 2 == 0) {
+        std::uint32_t key = 4;
+        float value = 2.0F;
+        const Named pairs{"p", {&value, 1, DType::kF32, &key, 1000}, 0};
+        std::vector<Pairs> means;
+        const auto report = reducer->all_reduce_pairs(std::span(&pairs, 1), means, {step, 0, 0, true},
+                                                      transport, in_seconds(20));
+        ASSERT_TRUE(report) << report.error().message;
+        EXPECT_EQ(means[0].keys, std::vector<std::uint32_t>{4});
+        EXPECT_EQ(means[0].values, std::vector<float>{2.0F});
+      } else {
+        std::vector<float> values(10, static_cast<float>(2 * rank));
+        const Named one = tensor("d", values);
+        const auto report =
+            reducer->all_reduce(std::span(&one, 1), {step, 0, 0, true}, transport, in_seconds(20));
+        ASSERT_TRUE(report) << report.error().message;
+        EXPECT_EQ(values, std::vector<float>(10, 1.0F));  // below min_elements: raw
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -284,7 +284,9 @@ std::vector<std::uint64_t> frames_of(const std::vector<std::vector<std::uint32_t
     chunk += chunks.size();
     parts.push_back(part);
   }
-  frame_message(parts, {}, message);
+  FrameHeader header;
+  header.seq = 7;  // of another message: this one counts from 0
+  frame_message(parts, header, message);
   std::vector<std::uint64_t> frames;
   std::uint64_t framed = 0;
   for (std::size_t i = 0; i < message.pieces.size(); i += 2) {
@@ -328,6 +330,8 @@ TEST(MessageRules, AFrameHasAtMost65535Segments) {
   auto more = full;
   more.push_back({1});
   EXPECT_EQ(frames_of(more), (std::vector<std::uint64_t>{65535, 1}));
+  // Many frames for their segments alone: the bound knows them.
+  EXPECT_EQ(frames_of(std::vector<std::vector<std::uint32_t>>(4 * 65535 + 1, {1})).size(), 5u);
 }
 
 }  // namespace

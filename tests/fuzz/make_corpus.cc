@@ -196,27 +196,26 @@ void make_npys() {
   add(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 1, 1, 1, 1, 1, 1, 1), }", 1);
 }
 
-// Control messages; the harness repairs magic numbers and checksums.
+// Control messages of each kind; the harness repairs magic numbers and checksums.
 void make_control() {
   std::size_t number = 0;
-  const auto add = [&](std::size_t messages, std::string_view text) {
+  const auto add = [&](std::initializer_list<std::uint8_t> kinds, std::size_t bytes) {
     Seed seed{static_cast<std::byte>(17 * number + 1)};
-    for (std::size_t i = 0; i < messages; ++i) {
+    for (const std::uint8_t kind : kinds) {
       append_number(seed, std::uint64_t{0});
-      append_number(seed, static_cast<std::uint16_t>(1 + i % 3));
-      append_number(seed, static_cast<std::uint16_t>(text.size()));
-      append_number(seed, static_cast<std::uint32_t>(7 + i));
-      append_number(seed, static_cast<std::uint32_t>(i));
-      append_number(seed, UINT32_MAX);
-      append(seed, text);
+      append_number(seed, static_cast<std::uint16_t>(kind));
+      append_number(seed, static_cast<std::uint16_t>(bytes));
+      for (std::size_t i = 0; i < bytes; ++i) seed.push_back(static_cast<std::byte>(i % 4 == 0 ? 1 : 0));
     }
     write("control", "stream" + std::to_string(number++), seed);
   };
-  add(1, "");
-  add(3, "");
-  add(1, "the disk is full");
-  add(4, "tabs\tand\nlines \x7f \xc3\xbc");
-  add(2, std::string(512, 'x'));
+  add({1}, 12);  // an abort without a text
+  add({1, 1}, 12 + 16);
+  add({2}, 12);                  // waiting: rank, place
+  add({3, 4, 5, 8}, 8);          // goodbye, here, start, verdict: one number
+  add({6}, 28);                  // a vote: number and ballot
+  add({7}, 4 + 8 + 1 + 20 + 2);  // a round: number, decided, split, ballot, two sets
+  add({2, 2, 2}, 12);
 }
 
 // Programs for the harnesses that read their input as commands.

@@ -2,6 +2,7 @@
 // whether magic numbers and checksums are repaired. The messages must not depend on the pieces.
 #include <algorithm>
 #include <cstdlib>
+#include <variant>
 #include <vector>
 
 #include "base/crc32c.h"
@@ -20,12 +21,12 @@ void expect(bool holds) {
 // Header after header, as far as their lengths say where the next one begins.
 void repair(std::vector<std::byte>& stream) {
   std::vector<std::byte> good;
-  append_control_message({}, good);
+  append_control_message(Goodbye{}, good);
   for (std::size_t at = 0; stream.size() - at >= kControlHeaderBytes;) {
     std::byte* message = stream.data() + at;
     std::copy_n(good.begin(), 4, message);
-    const std::size_t text = load_le<std::uint16_t>(message + 10) % (kControlTextMax + 1);
-    const std::size_t bytes = std::min(kControlHeaderBytes + text, stream.size() - at);
+    const std::size_t content = load_le<std::uint16_t>(message + 10) % (kControlContentMax + 1);
+    const std::size_t bytes = std::min(kControlHeaderBytes + content, stream.size() - at);
     store_le(message + 10, static_cast<std::uint16_t>(bytes - kControlHeaderBytes));
     store_le(message + 4, crc32c(Bytes(stream).subspan(at + 8, bytes - 8)));
     at += bytes;
@@ -48,15 +49,19 @@ void check(std::uint8_t selector, Bytes data) {
   std::vector<ControlMessage> pieces;
   const bool sound = feed(stream, std::max<std::size_t>(stream.size(), 1), whole);
   expect(feed(stream, 1 + selector / 4, pieces) == sound);
-  expect(whole.size() == pieces.size());
-  for (std::size_t i = 0; i < whole.size(); ++i) {
-    expect(whole[i].kind == pieces[i].kind && whole[i].text == pieces[i].text);
-    for (const int rank : {whole[i].rank, whole[i].origin}) expect(rank >= -1 && rank < kWorld);
-    for (const char c : whole[i].text) expect(static_cast<unsigned char>(c) >= 0x20 && c != 0x7F);
+  expect(whole == pieces);
+  for (const ControlMessage& message : whole) {
+    if (const auto* abort = std::get_if<Abort>(&message)) {
+      for (const int rank : {abort->suspect, abort->origin}) expect(rank >= -1 && rank < kWorld);
+      for (const char c : abort->text) expect(static_cast<unsigned char>(c) >= 0x20 && c != 0x7F);
+    }
+    if (const auto* waiting = std::get_if<Waiting>(&message)) {
+      expect(waiting->rank >= -1 && waiting->rank < kWorld);
+    }
     std::vector<std::byte> again;
-    append_control_message(whole[i], again);
+    append_control_message(message, again);
     std::vector<ControlMessage> back;
-    expect(feed(again, again.size(), back) && back.size() == 1);
+    expect(feed(again, again.size(), back) && back.size() == 1 && back[0] == message);
   }
 }
 

@@ -110,16 +110,17 @@ class Session {
     FarEnd::write(far.data, bytes);
   }
 
+  // Of any kind, with any content behind a good checksum.
   void send_news(const FarEnd& far) {
-    ControlMessage message;
-    message.kind = static_cast<ControlMessage::Kind>(take_byte() % 8);
-    message.code = static_cast<ErrorCode>(take_byte());
-    message.rank = static_cast<int>(take_byte() % 5) - 1;
-    message.origin = static_cast<int>(take_byte() % 5) - 1;
-    const Bytes text = take_bytes();
-    message.text.assign(reinterpret_cast<const char*>(text.data()), text.size());
     std::vector<std::byte> out;
-    append_control_message(message, out);
+    append_control_message(Goodbye{}, out);
+    out.resize(kControlHeaderBytes);
+    const std::size_t kind = take_byte() % 10;
+    const Bytes content = take_bytes();
+    out[8] = static_cast<std::byte>(kind);
+    store_le(out.data() + 10, static_cast<std::uint16_t>(content.size()));
+    out.insert(out.end(), content.begin(), content.end());
+    store_le(out.data() + 4, crc32c(Bytes(out).subspan(8)));
     FarEnd::write(far.control, out);
   }
 

@@ -116,6 +116,75 @@ TEST_P(Bucket, TheCallersFloatingPointModeChangesNothing) {
   EXPECT_EQ(results[0], results[1]);
 }
 
+// The owner's side is taken back exactly: folded, the step would come twice, from the push and from the mean.
+TEST_P(Bucket, AFoldedStepComesOnce) {
+  run_ranks(1, {}, [](int, Transport& transport) {
+    if (std::string(GetParam()) == "ring") return;  // which is never folded
+    const auto reducer = reducer_of(spec("fp32"));
+    std::vector<float> values(300, 4.0F);
+    const Named one = tensor("w", values);
+    const Status begun = reducer->begin(std::span(&one, 1), {0, 0, 0, true}, transport, in_seconds(20));
+    ASSERT_TRUE(begun) << begun.error().message;
+    const auto complete = reducer->advance();
+    ASSERT_TRUE(complete && *complete);
+    reducer->revert();
+    EXPECT_EQ(values, std::vector<float>(300, 4.0F));
+    values.assign(300, 0.0F);
+    const auto report = reducer->all_reduce(std::span(&one, 1), {0, 0, 0, true}, transport, in_seconds(20));
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_EQ(values, std::vector<float>(300, 4.0F));
+  });
+}
+
+// Two ranks, so that `direct` cuts the tensor: each part is masked by what was sent of it, at its own place.
+TEST_P(Bucket, MomentumIsMaskedWhereElementsWereSent) {
+  if (std::string(GetParam()) == "ring") return;
+  run_ranks(2, {}, [](int, Transport& transport) {
+    const auto reducer = reducer_of(spec("sbc:p=0.0001"));
+    std::vector<float> values(40000, 0.0F);
+    for (const std::size_t at : {7U, 900U, 20010U, 39999U}) values[at] = 5.0F;
+    const Named one = tensor("w", values);
+    const auto report = reducer->all_reduce(std::span(&one, 1), {0, 0, 0, true}, transport, in_seconds(20));
+    ASSERT_TRUE(report) << report.error().message;
+    std::vector<float> momentum(40000, 1.0F);
+    const Status masked = reducer->mask_sent("w", momentum);
+    ASSERT_TRUE(masked) << masked.error().message;
+    for (std::size_t i = 0; i < momentum.size(); ++i) {
+      const bool sent = i == 7 || i == 900 || i == 20010 || i == 39999;
+      ASSERT_EQ(momentum[i], sent ? 0.0F : 1.0F) << i;
+    }
+  });
+}
+
+TEST(PairsBucket, WhatHasNoKeysIsRefused) {
+  run_ranks(1, {}, [](int, Transport& transport) {
+    std::vector<float> values(10, 1.0F);
+    std::uint32_t key = 4;
+    std::vector<Pairs> means;
+    const Named pairs{"p", {values.data(), 1, DType::kF32, &key, 1000}, 0};
+    const auto no_form =
+        reducer_of("gather(bf16)")
+            ->all_reduce_pairs(std::span(&pairs, 1), means, {0, 0, 0, true}, transport, in_seconds(20));
+    ASSERT_FALSE(no_form);
+    EXPECT_NE(no_form.error().message.find("no key-value form; take a codec"), std::string::npos);
+    // Nothing has happened: the transport goes on.
+    const Named dense = tensor("d", values);
+    EXPECT_TRUE(reducer_of("gather(bf16)")
+                    ->all_reduce(std::span(&dense, 1), {0, 0, 0, true}, transport, in_seconds(20)));
+    const auto refused =
+        reducer_of("gather(fastsgd)")
+            ->all_reduce_pairs(std::span(&dense, 1), means, {1, 0, 0, true}, transport, in_seconds(20));
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find("is dense"), std::string::npos) << refused.error().message;
+  });
+}
+
+TEST(PairsBucket, AnUnknownPatternIsToldTheKnownOnes) {
+  const auto made = make_reducer("tree(fp32)");
+  ASSERT_FALSE(made);
+  EXPECT_NE(made.error().message.find("direct, ring, gather"), std::string::npos) << made.error().message;
+}
+
 TEST(PairsBucket, TheDigestIsOfKeysAndValues) {
   const auto digest = [](std::uint32_t key, float value) {
     std::uint64_t found = 0;

@@ -1,6 +1,7 @@
 #include "base/workers.h"
 
 #include <atomic>
+#include <chrono>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -93,7 +94,7 @@ TEST(Workers, TheCallerWaitsForTheOthersTasks) {
     }
     begun = true;
     while (!callers_is_over) std::this_thread::yield();
-    for (int i = 0; i < 20000; ++i) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // a long task
     over = true;
   });
   EXPECT_TRUE(over);

@@ -105,6 +105,17 @@ TEST(FileRules, Header) {
   }
 }
 
+// With the checksum where the longer header would have it.
+TEST(FileRules, AHeaderIsNoLongerThanItsContent) {
+  File file = small_file();
+  file.insert(file.begin() + kHeader - 4, std::byte{0});
+  store_le<std::uint32_t>(file.data() + 12, kHeader + 1);
+  store_le<std::uint32_t>(file.data() + kHeader - 3, crc32c(Bytes(file).first(kHeader - 3)));
+  const auto header = read_file_header(file);
+  ASSERT_FALSE(header);
+  EXPECT_NE(header.error().message.find("length"), std::string::npos) << header.error().message;
+}
+
 TEST(FileRules, TheOutputMustFit) {
   const File file = small_file();
   std::vector<float> out(7);

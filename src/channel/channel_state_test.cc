@@ -1,5 +1,6 @@
 // docs/format.md, section 7, rule by rule, behind good checksums; and what the residuals of a state are kept
 // under.
+#include <bit>
 #include <functional>
 #include <optional>
 #include <string>
@@ -53,6 +54,7 @@ State state_of(const std::vector<Entry>& entries) {
     put(state, static_cast<std::uint32_t>(entry.name.size()));
     put(state, entry.first);
     put(state, static_cast<std::uint64_t>(entry.values.size()));
+    put(state, std::bit_cast<std::uint32_t>(1.0F));  // the scale
     put_text(state, entry.name);
     for (const float value : entry.values) put(state, std::bit_cast<std::uint32_t>(value));
   }
@@ -91,8 +93,8 @@ TEST(ChannelState, EveryRule) {
   const auto resized = [](std::ptrdiff_t by) -> Change {
     return [=](State& state) { state.resize(static_cast<std::size_t>(std::ssize(state) + by)); };
   };
-  // The last entry: its head begins 20 + 1 + 4 bytes before the checksum.
-  const std::size_t last = state_of(kSorted).size() - 4 - 25;
+  // The last entry: its head begins 24 + 1 + 4 bytes before the checksum.
+  const std::size_t last = state_of(kSorted).size() - 4 - 29;
   const std::vector<Rule> rules{
       {"as it was", resized(0), std::nullopt},
       {"27 bytes", [](State& state) { state.resize(27); }, ErrorCode::kTruncated},
@@ -112,6 +114,8 @@ TEST(ChannelState, EveryRule) {
       {"a name of 2^32 - 1 bytes", u32(last, UINT32_MAX), ErrorCode::kTruncated},
       {"one value more than there are", u64(last + 12, 2), ErrorCode::kTruncated},
       {"2^62 values", u64(last + 12, std::uint64_t{1} << 62), ErrorCode::kTruncated},
+      {"a scale of 0", u32(last + 20, 0), ErrorCode::kCorrupt},
+      {"an infinite scale", u32(last + 20, 0x7F800000), ErrorCode::kCorrupt},
       {"the same part twice", u64(last + 4, 40), ErrorCode::kCorrupt},
   };
   for (const Rule& rule : rules) {

@@ -214,12 +214,22 @@ def _names(names: frozenset[str] | set[str]) -> str:
 
 
 def python_functions(text: str) -> list[cpp_source.Function]:
-    """All functions of a Python file; nested ones also count to the one around them."""
+    """All functions of a Python file, as long as they are without their docstrings, which are to
+    say all that a caller needs; nested ones also count to the one around them."""
     return [
-        cpp_source.Function(node.name, node.lineno, node.end_lineno or node.lineno)
+        cpp_source.Function(
+            node.name, node.lineno, (node.end_lineno or node.lineno) - _doc_lines(node)
+        )
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
+
+
+def _doc_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    if ast.get_docstring(node) is None:
+        return 0
+    doc = node.body[0]
+    return (doc.end_lineno or doc.lineno) - doc.lineno + 1
 
 
 def main() -> int:

@@ -170,7 +170,7 @@ TEST(MessageRules, BytesBehindTheLastPart) {
   // Parts without elements take no bytes at all.
   const auto channel = make_channel("fp32", {});
   const std::vector<Named> empty{{"empty", {nullptr, 0, DType::kF32}, 0}};
-  expect_code((*channel)->decode({}, empty, kId, Into::kOverwrite, 1.0F), std::nullopt);
+  expect_code((*channel)->decode(Bytes{}, empty, kId, Into::kOverwrite, 1.0F), std::nullopt);
   expect_code((*channel)->decode(std::vector<std::byte>(1), empty, kId, Into::kOverwrite, 1.0F),
               ErrorCode::kCorrupt);
 }

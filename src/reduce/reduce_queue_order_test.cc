@@ -43,6 +43,7 @@ class WritingReducer final : public Reducer {
     return Report{};
   }
   std::size_t in_flight() const noexcept override { return open_.size(); }
+  Memory memory() const noexcept override { return {}; }
   std::string spec() const override { return "writing"; }
   void revert() noexcept override { open_.clear(); }
   Status mask_sent(std::string_view, std::span<float>) const override { return {}; }

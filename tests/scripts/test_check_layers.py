@@ -72,6 +72,12 @@ def test_a_python_function_of_61_lines(house: Path) -> None:
     expect_one(house, "lab/f.py:1:", "f has 61 lines", "60")
 
 
+def test_a_docstring_does_not_count(house: Path) -> None:
+    doc = '    """F.\n' + "    More.\n" * 80 + '    """\n'
+    plant(house, "lab/f.py", "def f():\n" + doc + "    g()\n" * 60)
+    expect_one(house, "lab/f.py:1:", "f has 61 lines", "60")
+
+
 @pytest.mark.parametrize(
     ("file", "included"),
     [

@@ -142,12 +142,7 @@ class LocalSteps(Participant):
             self._weights = Weights(model, bucket_bytes)
             self._momentum = Momentum(optimizer, self._weights, momentum)
             self._masks = bool(mask_momentum) and self._momentum.can_be_masked(self.spec)
-            meeting.settings = (
-                f"LocalSteps reducer={self.spec} min_elements={min_elements} "
-                f"steps={steps if isinstance(steps, int) else 'scheduled'} "
-                f"bucket_bytes={bucket_bytes} model={layout_digest(model)} "
-                f"version={_core.__version__} world_size={meeting.place[1]}"
-            )
+            meeting.settings = self._settings_text(min_elements, bucket_bytes, model)
             arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self._group)
             meeting.listen(interface, port, connect_timeout, token)
         self.rank, self.world_size = meeting.place
@@ -163,11 +158,20 @@ class LocalSteps(Participant):
             raise
         self._weights.start_from_here()
 
+    def _settings_text(self, min_elements: int, bucket_bytes: int, model: torch.nn.Module) -> str:
+        """What must be equal on all ranks."""
+        return (
+            f"LocalSteps reducer={self.spec} min_elements={min_elements} "
+            f"steps={self.steps if isinstance(self.steps, int) else 'scheduled'} "
+            f"bucket_bytes={bucket_bytes} model={layout_digest(model)} "
+            f"version={_core.__version__} world_size={dist.get_world_size(self._group)}"
+        )
+
     @property
     def steps(self) -> Steps:
         """Local steps a round. May be set at any time, for the round under way too, in the same way
         on every rank: ranks are compared at the start only. A rank with more steps keeps the others
-        waiting, and past `timeout` it is named."""
+        waiting, and past `arrival_timeout` it is named."""
         return self._steps
 
     @steps.setter

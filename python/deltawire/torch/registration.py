@@ -76,7 +76,9 @@ def register(
             communication hook already (a copy of a registered one may be registered), a parameter
             that was replaced since DDP was made, an optimizer for a codec that makes no use of it.
         DeltawireError: alike on every rank: "Mismatch" (a rank with other settings), "Aborted" (a
-            rank could not register), "Timeout" (ranks don't connect).
+            rank could not register), "Timeout" (ranks don't connect), "Unauthorized" (a rank with
+            another token).
+
     The one collective on the model's process group waits under that group's timeout.
     """
     group = _check_model(ddp_model)

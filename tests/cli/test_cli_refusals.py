@@ -47,7 +47,7 @@ def assert_decode_refused(folder: Path, data: bytes, words: list[str]) -> None:
         ("3lc:mode=fast", ["mode=fast", "auto", "paper"]),
         ("3lc:s=1,s=1", ["s"]),
         ("fp32:s=1", ["s", "fp32"]),
-        ("3lc\nrm", ["3lc?rm"]),
+        ("3lc\nrm", ["3lc rm"]),
     ],
 )
 def test_bad_spec(source: Path, spec: str, words: list[str]) -> None:

@@ -98,7 +98,7 @@ class Transport {
   // Votes for a step, and waits for everybody's ballots: all of them, in rank order. When they are alike the
   // step counts. When the mesh fails meanwhile, the ranks that live settle whether the step counts, alike on
   // all of them (docs/commit.md): these ballots, if it does; else the error, whose standing_step is the step
-  // before. One vote at a time. Passing the deadline is kTimeout as in wait(); settling may take 2 s more.
+  // before. One vote at a time. Passing the deadline is kTimeout as in wait(); settling may take 3 s more.
   virtual Result<std::vector<Ballot>> vote(const Ballot& ballot, Deadline deadline) = 0;
 
   // Final after a failure, unless a vote of this rank is still waiting.

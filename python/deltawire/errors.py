@@ -41,7 +41,7 @@ class DTypeError(DeltawireError, TypeError):
 
 def with_advice(error: DeltawireError, advice: str) -> DeltawireError:
     """The same error, its message ending with what to do in the caller's words."""
-    return type(error)(f"{error}; {advice}", error.code, error.suspect)
+    return type(error)(f"{error}; {advice}", error.code, error.suspect, error.standing_step)
 
 
 class NoMemoryError(DeltawireError, MemoryError):

@@ -276,6 +276,7 @@ void bind_reports(nb::module_& module) {
       .def_ro("finite", &Report::finite,
               "Whether the step's means so far are; looked for with nonfinite='pass' alone.");
   nb::class_<Memory>(module, "Memory", "Bytes that a session holds beside the caller's tensors.")
+      .def(nb::init<>(), "None at all.")
       .def_ro("residual_bytes", &Memory::residual_bytes)
       .def_ro("staging_bytes", &Memory::staging_bytes, "Where means are formed and messages come in.")
       .def_ro("message_bytes", &Memory::message_bytes, "Encoded here, kept until the step ends.")

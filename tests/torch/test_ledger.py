@@ -16,6 +16,7 @@ def report(digest=0, **changes):
         "decode_seconds": 0.003,
         "bytes_sent": 20,
         "raw_bytes": 60,
+        "finite": True,
     }
     return types.SimpleNamespace(digest=digest, **{**values, **changes})
 
@@ -38,6 +39,8 @@ def test_a_step_is_the_sum_of_its_buckets():
     ledger.add(report(digest=2, bytes_sent=10, raw_bytes=30), last=True, also={"local_steps": 4})
     assert ledger.metrics() == {
         "steps": 1,
+        "nonfinite_steps": 0,
+        "finite": True,
         **{"buckets": 2, "elements": 20, "encode_ms": 2, "exchange_ms": 4, "decode_ms": 6},
         **{"bytes_sent": 30, "raw_bytes": 90, "ratio": 3, "digest": 2, "local_steps": 4},
         **{"total_buckets": 2, "total_elements": 20, "total_encode_ms": 2},

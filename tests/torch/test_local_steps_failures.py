@@ -113,7 +113,7 @@ def train_until_it_fails(rank, world_size, report, timeout, fault):
     model.layers[5].requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     trainer = deltawire.torch.LocalSteps(
-        model, optimizer, steps=3, reducer="sbc:p=5%", timeout=timeout
+        model, optimizer, steps=3, reducer="sbc:p=5%", timeout=timeout, arrival_timeout=timeout
     )
     error = None
     try:

@@ -34,7 +34,8 @@ def test_what_a_model_costs(spec, peak):
         assert held <= metrics["peak_memory_bytes"]
         assert metrics["peak_memory_bytes"] <= peak * gradient_bytes
         assert metrics["staging_bytes"] <= 1.5 * gradient_bytes
-        expected = 0 if spec == "fp32" else 2 * gradient_bytes
+        # The pushes' residuals, and those of the mean of the half that this rank owns.
+        expected = 0 if spec == "fp32" else 1.5 * gradient_bytes
         assert expected * 0.9 <= metrics["residual_bytes"] <= expected * 1.1
 
 

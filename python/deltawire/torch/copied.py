@@ -7,6 +7,7 @@ says so instead of doing it.
 
 from torch.nn.parallel import DistributedDataParallel
 
+from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 
 
@@ -42,6 +43,10 @@ class CopiedSession:
     def traffic(self) -> tuple[int, int]:
         """None."""
         return 0, 0
+
+    def memory(self) -> _core.Memory:
+        """None."""
+        return _core.Memory()
 
     def abort(self, _) -> None:
         """There is nobody to tell."""

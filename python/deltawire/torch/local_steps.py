@@ -246,6 +246,7 @@ class LocalSteps(Participant):
             "this LocalSteps is closed; make a new one to go on"
             + (f" (it ended with: {error})" if error else ""),
             error.suspect if error else None,
+            error.standing_step if error else None,
         )
 
     def state_dict(self) -> dict:

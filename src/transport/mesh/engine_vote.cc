@@ -7,8 +7,9 @@
 namespace deltawire {
 namespace {
 
-// How long a rank may take to say what it knows when the mesh has failed. A living one takes milliseconds.
-constexpr std::chrono::milliseconds kSettleTime{2000};
+// How long a rank may take to say what it knows when the mesh has failed. A living one takes milliseconds; this
+// is what an interrupt (Ctrl-C) waits for a frozen one.
+constexpr std::chrono::milliseconds kSettleTime{3000};
 constexpr std::chrono::milliseconds kMemoryPause{10};
 
 }  // namespace
@@ -92,7 +93,7 @@ Result<std::vector<Ballot>> Engine::vote(const Ballot& ballot, Deadline deadline
 
 // The mesh has failed while this rank's vote was open: until the ranks that live agree whether it counts.
 void Engine::settle_on(Lock& lock, Waiter& waiter) {
-  Deadline settle_by = std::max(Clock::now() + kSettleTime, waiter.deadline);
+  Deadline settle_by = Clock::now() + kSettleTime;
   waiter.operation->waiter = &waiter.changed;
   while (!waiter.operation->done) {
     try {

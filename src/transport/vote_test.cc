@@ -209,34 +209,69 @@ std::uint64_t resident_bytes() {
   return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
+// Rank 0 of a mesh of two, whose rank 1 is this test, with its bare hands on the streams.
+struct BarePeer {
+  BarePeer() {
+    std::vector<PeerSockets> sockets(2);
+    for (auto* pair : {&data, &control}) {
+      EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair->data()), 0);
+      EXPECT_EQ(::fcntl((*pair)[0], F_SETFL, O_NONBLOCK), 0);
+    }
+    sockets[1].data = GuardedFd::open([this] { return data[0]; });
+    sockets[1].control = GuardedFd::open([this] { return control[0]; });
+    rank = std::move(*make_mesh(0, std::move(sockets), {}));
+  }
+  ~BarePeer() {
+    rank.reset();
+    ::close(data[1]);
+    ::close(control[1]);
+  }
+  BarePeer(const BarePeer&) = delete;
+  BarePeer& operator=(const BarePeer&) = delete;
+
+  bool say(const std::vector<std::byte>& bytes) const {
+    return ::send(control[1], bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0;
+  }
+
+  std::array<int, 2> data{};
+  std::array<int, 2> control{};
+  std::unique_ptr<Transport> rank;
+};
+
 // A peer that sends nothing but news keeps nobody from his deadline, nor takes his memory.
 TEST(ControlFlood, IsReadInSmallBites) {
-  std::array<std::array<int, 2>, 2> pairs{};
-  std::vector<PeerSockets> sockets(2);
-  for (auto& pair : pairs) {
-    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair.data()), 0);
-    ASSERT_EQ(::fcntl(pair[0], F_SETFL, O_NONBLOCK), 0);
-  }
-  sockets[1].data = GuardedFd::open([&] { return pairs[0][0]; });
-  sockets[1].control = GuardedFd::open([&] { return pairs[1][0]; });
-  auto mesh = make_mesh(0, std::move(sockets), {});
-  ASSERT_TRUE(mesh.has_value());
+  BarePeer peer;
   std::vector<std::byte> news;
   while (news.size() < 60000) append_control_message(Waiting{0, 1}, news);
   std::thread flood([&] {
-    while (::send(pairs[1][1], news.data(), news.size(), MSG_NOSIGNAL) > 0) continue;
+    while (peer.say(news)) continue;
   });
   const std::uint64_t before = resident_bytes();
   std::vector<std::byte> got(1);
-  const auto result = (*mesh)->wait((*mesh)->post_recv(1, 1, got), in(3s));
+  const auto result = peer.rank->wait(peer.rank->post_recv(1, 1, got), in(3s));
+  EXPECT_GT(peer.rank->traffic().bytes_received, std::uint64_t{1} << 20);  // it was a flood
+  EXPECT_LT(peer.rank->traffic().bytes_received, std::uint64_t{200} << 20);
+  EXPECT_LT(resident_bytes(), before + (std::uint64_t{64} << 20));
+  peer.rank.reset();
+  flood.join();
   ASSERT_FALSE(result.has_value());
   EXPECT_EQ(result.error().code, ErrorCode::kTimeout) << result.error().message;
-  EXPECT_GT((*mesh)->traffic().bytes_received, std::uint64_t{1} << 20);  // it was a flood
-  EXPECT_LT((*mesh)->traffic().bytes_received, std::uint64_t{200} << 20);
-  EXPECT_LT(resident_bytes(), before + (std::uint64_t{64} << 20));
-  mesh->reset();
-  flood.join();
-  for (const auto& pair : pairs) ::close(pair[1]);
+}
+
+// Whatever a peer says of a failure, the error names a rank and has words.
+TEST(ControlMessages, AnAbortWithoutWordsGetsSome) {
+  for (const int origin : {-1, 0, 1}) {
+    BarePeer peer;
+    std::vector<std::byte> bytes;
+    append_control_message(Abort{ErrorCode::kAborted, -1, origin, ""}, bytes);
+    ASSERT_TRUE(peer.say(bytes));
+    std::vector<std::byte> got(1);
+    const auto result = peer.rank->wait(peer.rank->post_recv(1, 1, got), soon());
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().suspect, 1);
+    EXPECT_TRUE(has(result.error(), "rank 1 reports: a failure, and gives no reason"))
+        << result.error().message;
+  }
 }
 
 }  // namespace

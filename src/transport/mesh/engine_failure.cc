@@ -70,9 +70,10 @@ void Engine::on_goodbye(Peer& peer, const Goodbye& goodbye) {
 
 void Engine::on_abort(const Peer& peer, const Abort& abort) {
   if (failure_) return;
-  const int origin = abort.origin < 0 ? peer.rank : abort.origin;
+  // This rank knows what it has done itself, and tells it to others, not they to it.
+  const int origin = abort.origin < 0 || abort.origin == rank_ ? peer.rank : abort.origin;
   const int suspect = abort.suspect < 0 ? origin : abort.suspect;
-  fail({abort.code, abort.text, suspect}, origin);
+  fail({abort.code, abort.text.empty() ? "a failure, and gives no reason" : abort.text, suspect}, origin);
 }
 
 // The first error wins; all others learn it from here, even if its origin can't reach them. `silent` is a

@@ -59,6 +59,7 @@ void Agreement::cast(const Ballot& ballot) {
 
 std::vector<Ballot> Agreement::ballots() const {
   std::vector<Ballot> all;
+  all.reserve(votes_.size());
   for (const auto& vote : votes_) all.push_back(*vote);
   return all;
 }

@@ -1,117 +1,26 @@
 // docs/format.md, section 3, "A message" and "Order of errors": each rule is broken behind good checksums, so
 // that the rule itself has to refuse; and where an encoder must close a frame.
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "channel/message_encoder.h"
+#include "channel/message_testing.h"
 #include "deltawire/channel.h"
-#include "deltawire/frame.h"
-#include "wire/frame_builder.h"
 #include "wire/frame_layout.h"
-#include "wire/hashes.h"
+#include "wire/frame_testing.h"
 
 namespace deltawire {
 namespace {
 
-constexpr MessageId kId{5, 1, 2, 4, 6};
-constexpr std::uint64_t kMinElements = 16;
-
-// One segment of a message to be made. fp32, so that the payload is the values: 4 bytes each, in chunks of up
-// to 65,536.
-struct Piece {
-  std::uint32_t tensor = 0;
-  bool raw = false;
-  std::uint32_t first = 0;
-  std::uint32_t count = 0;
-  bool new_frame = false;
-};
-
-// Of 70,000 elements, none, and 3, raw, from element 1,000 of its tensor on.
-struct Parts {
-  std::vector<float> large = std::vector<float>(70000, 0.0F);
-  std::vector<float> small = std::vector<float>(3, 0.0F);
-
-  std::vector<Named> named() {
-    return {{"large", {large.data(), large.size(), DType::kF32}, 0},
-            {"empty", {nullptr, 0, DType::kF32}, 0},
-            {"small", {small.data(), small.size(), DType::kF32}, 1000}};
-  }
-};
-
-FrameHeader header_of(const std::vector<Named>& parts) {
-  FrameHeader header;
-  header.codec = 1;
-  header.params_hash = params_hash("fp32", Policy{kMinElements});
-  header.spec_hash = spec_hash(parts);
-  header.step = kId.step;
-  header.epoch = kId.epoch;
-  header.rank = kId.rank;
-  header.world = kId.world;
-  header.slice = kId.slice;
-  return header;
-}
-
-using Spoil = std::function<void(FrameHeader&)>;
-
-// The message of these segments, its frames' headers spoilt before their checksums are made.
-std::vector<std::byte> message_of(
-    FrameHeader header, const std::vector<Piece>& pieces, const Spoil& spoil = [](FrameHeader&) {}) {
-  std::vector<std::byte> message;
-  std::vector<std::byte> payload;
-  FrameHeader own = header;
-  spoil(own);
-  FrameBuilder builder(own);
-  const auto close = [&] {
-    const auto head = builder.finish();
-    message.insert(message.end(), head.begin(), head.end());
-    message.insert(message.end(), payload.begin(), payload.end());
-    payload.clear();
-    ++header.seq;
-    own = header;
-    spoil(own);
-    builder = FrameBuilder(own);
-  };
-  for (const Piece& piece : pieces) {
-    if (piece.new_frame) close();
-    const std::vector<std::byte> values(4 * std::size_t{piece.count}, std::byte{0x40});
-    std::vector<std::uint32_t> ends;
-    for (std::uint32_t at = 65536; at < piece.count; at += 65536) ends.push_back(4 * at);
-    ends.push_back(4 * piece.count);
-    builder.add_segment({piece.tensor, piece.raw, piece.first, piece.count, 0}, values, ends);
-    payload.insert(payload.end(), values.begin(), values.end());
-  }
-  close();
-  return message;
-}
+using namespace testing;
 
 Status decode(const std::vector<std::byte>& message, Parts& parts) {
-  const auto channel = make_channel("fp32", {Policy{kMinElements}, Revert::kFold});
+  const auto channel = make_channel("fp32", {kPolicy, Revert::kFold});
   return (*channel)->decode(message, parts.named(), kId, Into::kOverwrite, 1.0F);
-}
-
-void expect_code(const Status& status, std::optional<ErrorCode> wanted) {
-  if (!wanted) {
-    EXPECT_TRUE(status) << status.error().message;
-    return;
-  }
-  ASSERT_FALSE(status) << "accepted";
-  EXPECT_EQ(error_code_name(status.error().code), error_code_name(*wanted)) << status.error().message;
-}
-
-constexpr Piece kLarge{0, false, 0, 70000};
-constexpr Piece kLargeBegin{0, false, 0, 65536};
-constexpr Piece kLargeRest{0, false, 65536, 4464};
-constexpr Piece kSmall{2, true, 1000, 3};
-
-Piece in_new_frame(Piece piece) {
-  piece.new_frame = true;
-  return piece;
 }
 
 TEST(MessageRules, Segments) {
@@ -187,11 +96,7 @@ TEST(MessageRules, ACodecWithoutChunksIsNeverCut) {
   for (const Bytes piece : *pieces) message.insert(message.end(), piece.begin(), piece.end());
   expect_code((*channel)->decode(message, parts, kId, Into::kOverwrite, 1.0F), std::nullopt);
   store_le<std::uint32_t>(message.data() + kFrameHeaderBytes + frame_layout::kCountAt, 999);
-  const std::uint64_t header = load_le<std::uint32_t>(message.data() + frame_layout::kHeaderBytesAt);
-  const Bytes all(message);
-  store_le<std::uint32_t>(message.data() + frame_layout::kCrcAt,
-                          crc32c(all.subspan(kFrameHeaderBytes, header - kFrameHeaderBytes),
-                                 crc32c(all.first(frame_layout::kCrcAt))));
+  repair_crc(message);
   const Status cut = (*channel)->decode(message, parts, kId, Into::kOverwrite, 1.0F);
   expect_code(cut, ErrorCode::kCorrupt);
   EXPECT_NE(cut.error().message.find("not the one that is due"), std::string::npos) << cut.error().message;

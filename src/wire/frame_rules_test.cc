@@ -196,10 +196,56 @@ std::vector<Rule> order_rules() {
   };
 }
 
-void expect_rules(const std::vector<Rule>& rules) {
+// Of bare_frame(true): nothing, from 0; not finite, up to 2^32 - 1.
+std::vector<Rule> bare_rules() {
+  constexpr std::size_t kAll = 64 + 2 * 16;
+  const std::size_t one = segment_at(0);
+  const std::size_t other = segment_at(1);
+  return {
+      {"no chunks, no payload", nothing(), std::nullopt},
+      {"the other state", u32(one + kScalarAt, kNotFiniteScalar), std::nullopt},
+      {"state 2", u32(one + kScalarAt, 2), ErrorCode::kCorrupt},
+      {"state 2 of the last", u32(other + kScalarAt, 2), ErrorCode::kCorrupt},
+      {"state 256", u32(one + kScalarAt, 256), ErrorCode::kCorrupt},
+      {"state 2^31", u32(one + kScalarAt, kTopBit), ErrorCode::kCorrupt},
+      {"raw", u32(one, kTopBit | kBareBit | 1), ErrorCode::kCorrupt},
+      {"the last raw", u32(other, kTopBit | kBareBit | 2), ErrorCode::kCorrupt},
+      {"the greatest index", u32(one, kBareBit | (kBareBit - 1)), std::nullopt},
+      {"coded without a chunk", u32(one, 1), ErrorCode::kCorrupt},
+      {"without elements", u32(one + kCountAt, 0), ErrorCode::kCorrupt},
+      {"up to 2^32", u32(other + kFirstAt, 321), ErrorCode::kCorrupt},
+      {"frame_bytes 1 less", u32(kFrameBytesAt, kAll - 1), ErrorCode::kCorrupt},
+      {"a byte of payload", u32(kFrameBytesAt, kAll + 1), ErrorCode::kCorrupt,
+       [](Frame& frame) { frame.push_back(std::byte{0}); }},
+      {"cut in the header", nothing(), ErrorCode::kTruncated, cut_to(kAll - 1)},
+      {"limit before state", both(u32(kFrameBytesAt, kMaxFrameBytes + 1), u32(one + kScalarAt, 2)),
+       ErrorCode::kLimit},
+  };
+}
+
+// Of bare_frame(false): coded, nothing, not finite, raw; one chunk each that has any.
+std::vector<Rule> mixed_rules() {
+  constexpr std::size_t kMixedHead = 64 + 4 * 16 + 2 * 8;
+  const auto coded = [](std::size_t segment) { return u32(segment_at(segment), segment); };
+  const auto bare = [](std::size_t segment) {
+    return both(u32(segment_at(segment), kBareBit | segment), u32(segment_at(segment) + kScalarAt, 0));
+  };
+  return {
+      {"as it was", nothing(), std::nullopt},
+      {"a chunk of a bare segment", bare(0), ErrorCode::kCorrupt},
+      {"a chunk of a bare segment at the end", bare(3), ErrorCode::kCorrupt},
+      {"coded without a chunk", coded(1), ErrorCode::kCorrupt},
+      {"another one is bare", both(bare(0), coded(1)), std::nullopt},
+      {"the last one is bare", both(bare(3), coded(2)), std::nullopt},
+      {"state before payload", u32(segment_at(1) + kScalarAt, 2), ErrorCode::kCorrupt, cut_to(kMixedHead)},
+      {"payload cut short", nothing(), ErrorCode::kTruncated, cut_to(kMixedHead)},
+  };
+}
+
+void expect_rules(const std::vector<Rule>& rules, const Frame& good = testing::small_frame()) {
   for (const Rule& rule : rules) {
     SCOPED_TRACE(rule.name);
-    Frame frame = testing::small_frame();
+    Frame frame = good;
     rule.change(frame);
     testing::repair_crc(frame);
     rule.after(frame);
@@ -223,6 +269,11 @@ TEST(FrameRules, CountsAndLengths) {
 
 TEST(FrameRules, IndexAndSegments) {
   expect_rules(index_rules());
+}
+
+TEST(FrameRules, BareSegments) {
+  expect_rules(bare_rules(), testing::bare_frame(true));
+  expect_rules(mixed_rules(), testing::bare_frame(false));
 }
 
 TEST(FrameRules, OrderOfChecks) {

@@ -43,6 +43,24 @@ inline Frame small_frame() {
   return frame;
 }
 
+// Bare segments, nothing and not finite, between a coded one and a raw one of 3 bytes each; or alone.
+inline Frame bare_frame(bool alone) {
+  const Frame payload(6, std::byte{7});
+  FrameBuilder builder(some_header());
+  const std::array<std::uint32_t, 1> ends{3};
+  Segment nothing{1, false, 0, 70000};
+  nothing.state = SegmentState::kNothing;
+  Segment not_finite{2, false, 320, UINT32_MAX - 320};
+  not_finite.state = SegmentState::kNotFinite;
+  if (!alone) builder.add_segment({0, false, 0, 10, 5}, Bytes(payload).first(3), ends);
+  builder.add_bare(nothing);
+  builder.add_bare(not_finite);
+  if (!alone) builder.add_segment({3, true, 0, 10, 6}, Bytes(payload).first(3), ends);
+  Frame frame = builder.finish();
+  if (!alone) frame.insert(frame.end(), payload.begin(), payload.end());
+  return frame;
+}
+
 // Header, index and all segments: what a receiver does.
 inline Status read_all(Bytes bytes) {
   Result<FrameReader> reader = FrameReader::open(bytes);

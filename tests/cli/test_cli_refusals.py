@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_program import BINARY, TIMEOUT, assert_refused, encode, must_run
+from spec_hashes import crc32c
 
 USAGE, FAILURE = 2, 1
 
@@ -264,15 +265,6 @@ def test_newer_formats(tmp_path: Path, good: bytes) -> None:
         data = bytearray(good)
         data[at] += 1
         assert_decode_refused(tmp_path, bytes(data), ["newer"])
-
-
-def crc32c(data: bytes) -> int:
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
 
 
 def file_header(

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "deltawire/codec.h"
+#include "deltawire/policy.h"
 #include "deltawire/tensor.h"
 
 namespace deltawire::fuzz {
@@ -45,5 +46,7 @@ struct Tensors {
 };
 
 inline constexpr std::uint64_t kMinElements = 8;
+// Of messages: those that say nothing but "not finite" are among them.
+inline constexpr Policy kMessagePolicy{kMinElements, NonFinite::kPass};
 
 }  // namespace deltawire::fuzz

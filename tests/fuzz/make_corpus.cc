@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,17 +65,26 @@ void fill(std::vector<float>& values, std::uint64_t seed, double zeros) {
   }
 }
 
+void make_message(std::size_t codec, const std::string& kind, fuzz::Tensors tensors) {
+  const auto channel = sure(make_channel(specs[codec], {fuzz::kMessagePolicy, Revert::kFold}));
+  Seed seed{static_cast<std::byte>(codec)};
+  for (const Bytes piece : sure(channel->encode(tensors.named(), {}))) append(seed, piece);
+  write("message", "codec" + std::to_string(codec) + "-" + kind, seed);
+}
+
 void make_messages() {
   for (std::size_t i = 0; i < specs.size(); ++i) {
+    fuzz::Tensors tensors;
     for (const double zeros : {0.0, 0.9}) {
-      const auto channel = sure(make_channel(specs[i], {Policy{fuzz::kMinElements}, Revert::kFold}));
-      fuzz::Tensors tensors;
       fill(tensors.large, i, zeros);
       fill(tensors.small, i + 100, zeros);
-      Seed seed{static_cast<std::byte>(i)};
-      for (const Bytes piece : sure(channel->encode(tensors.named(), {}))) append(seed, piece);
-      write("message", "codec" + std::to_string(i) + (zeros > 0 ? "-sparse" : "-dense"), seed);
+      make_message(i, zeros > 0 ? "sparse" : "dense", tensors);
     }
+    // Segments without chunks: not finite, and nothing.
+    tensors.large[7] = std::numeric_limits<float>::infinity();
+    const CodecInfo info = sure(make_codec(specs[i]))->info();
+    if (info.finite_only) make_message(i, "infinite", tensors);
+    if (info.error_feedback) make_message(i, "unused", {});
   }
 }
 
@@ -196,26 +206,28 @@ void make_npys() {
   add(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 1, 1, 1, 1, 1, 1, 1), }", 1);
 }
 
-// Control messages of each kind; the harness repairs magic numbers and checksums.
+// Control messages of each kind; the harness repairs magic numbers and checksums, and its world has 5 ranks.
 void make_control() {
-  std::size_t number = 0;
-  const auto add = [&](std::initializer_list<std::uint8_t> kinds, std::size_t bytes) {
-    Seed seed{static_cast<std::byte>(17 * number + 1)};
+  const auto add = [](const std::string& name, std::initializer_list<std::uint8_t> kinds, std::size_t bytes,
+                      std::uint8_t text = 0) {
+    Seed seed{std::byte{9}};  // repaired, and in pieces of 3 bytes
     for (const std::uint8_t kind : kinds) {
       append_number(seed, std::uint64_t{0});
       append_number(seed, static_cast<std::uint16_t>(kind));
       append_number(seed, static_cast<std::uint16_t>(bytes));
-      for (std::size_t i = 0; i < bytes; ++i) seed.push_back(static_cast<std::byte>(i % 4 == 0 ? 1 : 0));
+      for (std::size_t i = 0; i < bytes; ++i) {
+        seed.push_back(text != 0 && i >= 12 ? std::byte{text} : std::byte{i % 4 == 0});
+      }
     }
-    write("control", "stream" + std::to_string(number++), seed);
+    write("control", name, seed);
   };
-  add({1}, 12);  // an abort without a text
-  add({1, 1}, 12 + 16);
-  add({2}, 12);                  // waiting: rank, place
-  add({3, 4, 5, 8}, 8);          // goodbye, here, start, verdict: one number
-  add({6}, 28);                  // a vote: number and ballot
-  add({7}, 4 + 8 + 1 + 20 + 2);  // a round: number, decided, split, ballot, two sets
-  add({2, 2, 2}, 12);
+  add("abort-without-words", {1}, 12);
+  add("abort", {1, 1}, 12 + 16, 'x');
+  add("abort-no-utf8", {1}, 12 + 512, 0xFF);
+  add("waiting", {2, 2, 2}, 12);
+  add("numbers", {3, 4, 5, 8}, 8);        // goodbye, here, start, verdict
+  add("vote", {6}, 8 + 20);               // number, ballot
+  add("round", {7}, 4 + 8 + 20 + 1 + 1);  // number, decided, ballot, two sets
 }
 
 // Programs for the harnesses that read their input as commands.

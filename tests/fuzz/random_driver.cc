@@ -19,6 +19,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 // A harness that takes long for one input may ask for fewer.
 extern "C" __attribute__((weak)) const int fuzz_rounds;
 
+// A harness may check here that the seeds have reached all that they are for: else a change of format would
+// leave them behind, and nobody would notice.
+extern "C" __attribute__((weak)) void fuzz_after_seeds();
+
 namespace {
 
 using Input = std::vector<std::uint8_t>;
@@ -76,6 +80,7 @@ int main(int count, char** arguments) {
               rounds);
   if (seeds.empty()) return 2;
   for (const Input& seed : seeds) LLVMFuzzerTestOneInput(seed.data(), seed.size());
+  if (&fuzz_after_seeds != nullptr) fuzz_after_seeds();
   deltawire::CounterRng rng(kSeed);
   for (int round = 0; round < rounds; ++round) {
     Input bytes = round % 4 == 0 ? random_bytes(rng) : seeds[rng.next() % seeds.size()];

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from deltawire import DeltawireError, _core
 from ranks import started
+from spec_hashes import crc32c
 
 
 def connected(rank, world_size, spec):
@@ -51,15 +52,6 @@ def test_a_text_cut_on_its_way_stays_text(shift):
         kind, suspect, text = outcome.value
         assert (kind, suspect) == ("DeltawireError", 0), rank
         assert "é" * 200 in text and "\ufffd" not in text
-
-
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
 
 
 def state_with_a_part_twice(rank, world_size, report, name):

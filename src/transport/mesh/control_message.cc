@@ -124,7 +124,8 @@ Abort read_abort(ContentReader& reader) {
   abort.suspect = reader.rank();
   abort.origin = reader.rank();
   const Bytes text = reader.all(kControlTextMax);
-  abort.text = printable_line({reinterpret_cast<const char*>(text.data()), text.size()});
+  // Bytes that are no UTF-8 grow on the way: what is passed on must be what was heard.
+  abort.text = printable_line({reinterpret_cast<const char*>(text.data()), text.size()}, kControlTextMax);
   return abort;
 }
 

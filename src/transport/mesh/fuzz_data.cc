@@ -2,13 +2,13 @@
 // bytes arrive, well formed or not, receives are posted, and the receiver steps. What is received is what was
 // sent, no memory outside the receives is written, and nothing is kept beyond the early store's bounds.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
-#include <vector>
 
+#include "transport/fuzz_program.h"
 #include "transport/mesh/data_receiver.h"
+#include "transport/mesh/playback_link.h"
 
 namespace deltawire {
 namespace {
@@ -16,34 +16,8 @@ namespace {
 constexpr std::size_t kMostPosted = 40;
 constexpr std::size_t kMostBytes = 1 << 16;
 
-void expect(bool holds) {
-  if (!holds) std::abort();
-}
-
-// Plays back what was added, some bytes at a time.
-class PlaybackLink final : public Link {
- public:
-  int fd() const noexcept override { return -1; }
-  IoResult send(std::span<const iovec> pieces) noexcept override {
-    return IoResult::moved(total_bytes(pieces));
-  }
-  IoResult recv(MutBytes into) noexcept override {
-    const std::size_t count = std::min({into.size(), bytes.size(), at_once});
-    if (count == 0) return ended ? IoResult::closed() : IoResult::would_block();
-    std::copy_n(bytes.begin(), count, into.begin());
-    bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count));
-    return IoResult::moved(count);
-  }
-  bool delivered() noexcept override { return true; }
-
-  void add(Bytes more) { bytes.insert(bytes.end(), more.begin(), more.end()); }
-
-  std::deque<std::byte> bytes;
-  std::size_t at_once = 1;
-  bool ended = false;
-};
-
 struct Receive {
+  bool checked = false;
   Operation operation;
   std::unique_ptr<std::byte[]> memory;  // exactly the capacity: the sanitizer sees a write past its end
 };
@@ -55,27 +29,21 @@ class Session {
   void run() {
     while (!program_.empty() && !over_) command();
     receiver_.clear();
+    for (const Receive& receive : receives_) check(receive);
   }
 
  private:
-  std::size_t take_byte() {
-    if (program_.empty()) return 0;
-    const auto value = std::to_integer<std::size_t>(program_.front());
-    program_ = program_.subspan(1);
-    return value;
-  }
-
   void command() {
-    const std::size_t code = take_byte();
+    const std::size_t code = program_.take_byte();
     const std::size_t tag = code / 8 % 8;
-    const std::size_t small = take_byte();
+    const std::size_t small = program_.take_byte();
     switch (code % 8) {
       case 0: add_message(tag, small); return;  // a good one, whose bytes say its tag
-      case 1: add_message(tag, small * take_byte() % 6000); return;
+      case 1: add_message(tag, small * program_.take_byte() % 6000); return;
       case 2: add_header(tag, small); return;  // one whose bytes may never come
       case 3: add_raw(small); return;
-      case 4: post(tag, small * take_byte() % 7000); return;
-      case 5: link_.at_once = 1 + small * take_byte(); return;
+      case 4: post(tag, small * program_.take_byte() % 7000); return;
+      case 5: link_.at_once = 1 + small * program_.take_byte(); return;
       case 6: link_.ended = small % 8 == 0; return;
       default: step(1 + small % 16); return;
     }
@@ -83,20 +51,19 @@ class Session {
 
   void add_header(std::size_t tag, std::uint64_t length) {
     const MessageHeaderBytes header = encode_message_header({tag, length << (length % 40)});
-    if (link_.bytes.size() < kMostBytes) link_.add(header);
+    if (link_.left() < kMostBytes) link_.add(header);
     regular_ = false;
   }
 
   void add_message(std::size_t tag, std::size_t length) {
-    if (link_.bytes.size() + length >= kMostBytes) return;
+    if (link_.left() + length >= kMostBytes) return;
     link_.add(encode_message_header({tag, length}));
-    link_.add(std::vector<std::byte>(length, static_cast<std::byte>(tag)));
+    link_.add(length, static_cast<std::byte>(tag));
   }
 
   void add_raw(std::size_t wanted) {
-    const std::size_t count = std::min(wanted, program_.size());
-    if (link_.bytes.size() < kMostBytes) link_.add(program_.first(count));
-    program_ = program_.subspan(count);
+    const Bytes raw = program_.take(wanted);
+    if (link_.left() < kMostBytes) link_.add(raw);
     regular_ = false;
   }
 
@@ -125,23 +92,29 @@ class Session {
     over_ = over_ || step.kind == StreamStep::Kind::kClosed;
   }
 
-  // As long as all messages were good ones, a receive holds its tag's bytes and nothing behind them.
+  // What has just been received; all of it is looked at once more at the end.
   void check_received() {
-    for (const Receive& receive : receives_) {
-      const Operation& operation = receive.operation;
-      if (!operation.done) continue;
-      expect(operation.length <= operation.capacity.size());
-      if (!regular_) continue;
-      for (std::size_t i = 0; i < operation.capacity.size(); ++i) {
-        const auto wanted = i < operation.length ? static_cast<std::byte>(operation.tag) : std::byte{0xEE};
-        expect(operation.capacity[i] == wanted);
-      }
+    for (Receive& receive : receives_) {
+      if (!receive.checked) check(receive);
+      receive.checked = receive.operation.done;
     }
+  }
+
+  // As long as all messages were good ones, a receive holds its tag's bytes and nothing behind them.
+  void check(const Receive& receive) const {
+    const Operation& operation = receive.operation;
+    if (!operation.done) return;
+    expect(operation.length <= operation.capacity.size());
+    if (!regular_) return;
+    const MutBytes written = operation.capacity.first(operation.length);
+    const MutBytes rest = operation.capacity.subspan(operation.length);
+    expect(std::ranges::count(written, static_cast<std::byte>(operation.tag)) == std::ssize(written));
+    expect(std::ranges::count(rest, std::byte{0xEE}) == std::ssize(rest));
   }
 
   static constexpr int kPeer = 3;
 
-  Bytes program_;
+  FuzzProgram program_;
   PlaybackLink link_;
   DataReceiver receiver_{kPeer, link_};
   std::deque<Receive> receives_;

@@ -1,11 +1,10 @@
 // Whatever a stranger says, in whatever pieces, at both ends of the handshake; and what a rank that knows the
 // token may claim. Lies beside the code that it needs the inside of; tests/fuzz builds it.
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 
 #include "base/little_endian.h"
-#include "transport/tcp/hello.h"
+#include "transport/fuzz_program.h"
+#include "transport/tcp/hello_testing.h"
 #include "transport/tcp/roster.h"
 
 namespace deltawire {
@@ -36,42 +35,9 @@ MeshOptions options() {
   return options;
 }
 
-// The rest of an input, from the front; zeros past its end.
-class Source {
- public:
-  explicit Source(Bytes data) noexcept : data_(data) {}
-  template <class Block>
-  Block take() {
-    Block block{};
-    const std::size_t length = std::min(block.size(), data_.size());
-    std::copy_n(data_.begin(), length, block.begin());
-    data_ = data_.subspan(length);
-    return block;
-  }
-  Bytes rest() const noexcept { return data_; }
-
- private:
-  Bytes data_;
-};
-
-void require(bool holds) {
-  if (!holds) std::abort();
-}
-
-State give(Handshake& end, Bytes bytes, std::size_t piece) {
-  State state = State::kMore;
-  while (!bytes.empty() && state == State::kMore && !end.room().empty()) {
-    const std::size_t length = std::min({piece, bytes.size(), end.room().size()});
-    std::ranges::copy(bytes.first(length), end.room().begin());
-    state = end.received(length);
-    bytes = bytes.subspan(length);
-  }
-  return state;
-}
-
 Nonce nonce_in(Bytes bytes) {
   Nonce nonce;
-  require(bytes.size() >= nonce.size());
+  expect(bytes.size() >= nonce.size());
   std::copy_n(bytes.end() - static_cast<std::ptrdiff_t>(nonce.size()), nonce.size(), nonce.begin());
   return nonce;
 }
@@ -83,10 +49,10 @@ void repair(Claims& claims, Bytes text) {
 }
 
 // Both roles say claims, nonce and proof; the listener of them in another order.
-State converse(Handshake& end, const Plan& plan, Source& source, const Claims& own_claims) {
-  Claims claims = source.take<Claims>();
-  const Nonce nonce = source.take<Nonce>();
-  Proof proof = source.take<Proof>();
+State converse(Handshake& end, const Plan& plan, FuzzProgram& source, const Claims& own_claims) {
+  Claims claims = source.take_block<Claims>();
+  const Nonce nonce = source.take_block<Nonce>();
+  Proof proof = source.take_block<Proof>();
   if (plan.repairs_text) repair(claims, source.rest());
   std::size_t held = end.room().size();
   State state = State::kMore;
@@ -98,7 +64,7 @@ State converse(Handshake& end, const Plan& plan, Source& source, const Claims& o
   }
   if (state != State::kMore) return state;
   held += end.room().size();
-  require(held <= 128);
+  expect(held <= 128);
   if (plan.knows_token) {
     const std::string_view label = plan.of_listener ? "deltawire dialer" : "deltawire listen";
     const Nonce own = plan.of_listener ? nonce_in(end.unsent()) : Nonce{};
@@ -110,14 +76,14 @@ State converse(Handshake& end, const Plan& plan, Source& source, const Claims& o
   }
   if (!plan.of_listener) state = give(end, claims, plan.piece);
   if (state == State::kMore) state = give(end, proof, plan.piece);
-  if (!plan.knows_token) require(state == State::kStranger);
+  if (!plan.knows_token) expect(state == State::kStranger);
   return state == State::kMore ? give(end, source.rest(), plan.piece) : state;
 }
 
 void shake_hands(Bytes data) {
   if (data.empty()) return;
   const Plan plan(data[0]);
-  Source source(data.subspan(1, std::min<std::size_t>(data.size() - 1, 2000)));
+  FuzzProgram source(data.subspan(1, std::min<std::size_t>(data.size() - 1, 2000)));
   Roster roster(options());
   Hello own = roster.own_hello(plan.of_listener ? Hello::Role::kListener : Hello::Role::kDialer);
   own.peer = 0;
@@ -125,12 +91,12 @@ void shake_hands(Bytes data) {
   State state = converse(end, plan, source, encode_claims(own));
   if (state == State::kMore) state = end.sent(end.unsent().size());
   if (state != State::kDone) return;
-  require(plan.knows_token && end.room().empty());
+  expect(plan.knows_token && end.room().empty());
   const Hello& peer = end.peer();
-  require(peer.text.size() <= kSettingsMax);
+  expect(peer.text.size() <= kSettingsMax);
   if (const Status judged = roster.check(peer); !judged) {
-    require(printable_line(judged.error().message) == judged.error().message);
-    require(judged.error().suspect < 3);
+    expect(printable_line(judged.error().message) == judged.error().message);
+    expect(judged.error().suspect < 3);
   }
 }
 

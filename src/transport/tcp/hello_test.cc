@@ -1,11 +1,11 @@
 // The handshake by itself, without sockets: who gets through it, and who doesn't.
-#include "transport/tcp/hello.h"
-
 #include <algorithm>
 #include <functional>
 #include <utility>
 
 #include <gtest/gtest.h>
+
+#include "transport/tcp/hello_testing.h"
 
 namespace deltawire {
 namespace {
@@ -51,18 +51,6 @@ Bytestring take_unsent(Handshake& end) {
   const Bytestring bytes(end.unsent().begin(), end.unsent().end());
   end.sent(bytes.size());
   return bytes;
-}
-
-// Gives `bytes` to one end, at most `piece` at a time, as far as it wants them.
-State give(Handshake& end, Bytes bytes, std::size_t piece = 1000000) {
-  State state = State::kMore;
-  while (!bytes.empty() && state == State::kMore && !end.room().empty()) {
-    const std::size_t length = std::min({piece, bytes.size(), end.room().size()});
-    std::ranges::copy(bytes.first(length), end.room().begin());
-    state = end.received(length);
-    bytes = bytes.subspan(length);
-  }
-  return state;
 }
 
 struct Ends {

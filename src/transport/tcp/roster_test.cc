@@ -2,7 +2,6 @@
 #include "transport/tcp/roster.h"
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
 namespace deltawire {
 namespace {
@@ -87,14 +86,14 @@ TEST(Roster, AProblemComesWithItsCodeAndItsSuspect) {
 TEST(Roster, WhoGivesUpTellsTheMetAndListsTheOthers) {
   Roster one(options_of(1));
   Roster two(options_of(2));
-  int ends[2];
   for (const auto stream : {Hello::Stream::kData, Hello::Stream::kControl}) {
-    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    auto ends = GuardedFd::open_socket_pair();
+    ASSERT_TRUE(ends[0] && ends[1]);
     Hello hello = right_hello();
     hello.stream = stream;
-    ASSERT_TRUE(one.add(hello, GuardedFd::open([&] { return ends[0]; })));
+    ASSERT_TRUE(one.add(hello, std::move(ends[0])));
     hello.rank = 1;
-    ASSERT_TRUE(two.add(hello, GuardedFd::open([&] { return ends[1]; })));
+    ASSERT_TRUE(two.add(hello, std::move(ends[1])));
   }
   EXPECT_EQ(one.missing(), (std::vector<int>{0, 3}));
   EXPECT_FALSE(two.last_words_of(1).has_value()) << "nothing was said";

@@ -1,0 +1,120 @@
+// For tests of the rules of messages: messages that no encoder would make, behind good checksums.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "deltawire/channel.h"
+#include "deltawire/frame.h"
+#include "wire/frame_builder.h"
+#include "wire/hashes.h"
+
+namespace deltawire::testing {
+
+inline constexpr MessageId kId{5, 1, 2, 4, 6};
+inline constexpr Policy kPolicy{16};
+
+// One segment of a message to be made.
+struct Piece {
+  std::uint32_t tensor = 0;
+  bool raw = false;
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+  SegmentState state = SegmentState::kCoded;
+  bool new_frame = false;
+};
+
+inline Piece in_new_frame(Piece piece) {
+  piece.new_frame = true;
+  return piece;
+}
+
+// Of 70,000 elements, none, and 3, raw, from element 1,000 of its tensor on.
+struct Parts {
+  std::vector<float> large = std::vector<float>(70000, 0.0F);
+  std::vector<float> small = std::vector<float>(3, 0.0F);
+
+  std::vector<Named> named() {
+    return {{"large", {large.data(), large.size(), DType::kF32}, 0},
+            {"empty", {nullptr, 0, DType::kF32}, 0},
+            {"small", {small.data(), small.size(), DType::kF32}, 1000}};
+  }
+};
+
+inline constexpr Piece kLarge{0, false, 0, 70000};
+inline constexpr Piece kLargeBegin{0, false, 0, 65536};
+inline constexpr Piece kLargeRest{0, false, 65536, 4464};
+inline constexpr Piece kSmall{2, true, 1000, 3};
+
+inline FrameHeader header_of(std::span<const Named> parts, const MessageId& id = kId,
+                             std::string_view spec = "fp32", const Policy& policy = kPolicy) {
+  const auto codec = make_codec(spec);
+  FrameHeader header;
+  header.codec = (*codec)->info().id;
+  header.params_hash = params_hash((*codec)->spec(), policy);
+  header.spec_hash = spec_hash(parts);
+  header.step = id.step;
+  header.epoch = id.epoch;
+  header.rank = id.rank;
+  header.world = id.world;
+  header.slice = id.slice;
+  return header;
+}
+
+using Spoil = std::function<void(FrameHeader&)>;
+
+// The message of these segments, its frames' headers spoilt before their checksums are made. Coded ones are
+// of fp32 or int8: their payload is the values, 4 bytes or 1 each, in chunks of up to 65,536.
+inline std::vector<std::byte> message_of(
+    FrameHeader header, const std::vector<Piece>& pieces, const Spoil& spoil = [](FrameHeader&) {}) {
+  std::vector<std::byte> message;
+  std::vector<std::byte> payload;
+  FrameHeader own = header;
+  spoil(own);
+  FrameBuilder builder(own);
+  const auto close = [&] {
+    const auto head = builder.finish();
+    message.insert(message.end(), head.begin(), head.end());
+    message.insert(message.end(), payload.begin(), payload.end());
+    payload.clear();
+    ++header.seq;
+    own = header;
+    spoil(own);
+    builder = FrameBuilder(own);
+  };
+  for (const Piece& piece : pieces) {
+    if (piece.new_frame) close();
+    const Segment segment{piece.tensor, piece.raw, piece.first, piece.count, 0, piece.state};
+    if (piece.state != SegmentState::kCoded) {
+      builder.add_bare(segment);
+      continue;
+    }
+    const bool is_float = piece.raw || header.codec == 1;
+    const std::uint32_t bytes = is_float ? 4 : 1;
+    const std::vector<std::byte> values(bytes * std::size_t{piece.count}, std::byte(is_float ? 0x40 : 0));
+    std::vector<std::uint32_t> ends;
+    for (std::uint32_t at = 65536; at < piece.count; at += 65536) ends.push_back(bytes * at);
+    ends.push_back(bytes * piece.count);
+    builder.add_segment(segment, values, ends);
+    payload.insert(payload.end(), values.begin(), values.end());
+  }
+  close();
+  return message;
+}
+
+inline void expect_code(const Status& status, std::optional<ErrorCode> wanted) {
+  if (!wanted) {
+    EXPECT_TRUE(status) << status.error().message;
+    return;
+  }
+  ASSERT_FALSE(status) << "accepted";
+  EXPECT_EQ(error_code_name(status.error().code), error_code_name(*wanted)) << status.error().message;
+}
+
+}  // namespace deltawire::testing

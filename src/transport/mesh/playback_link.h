@@ -1,0 +1,41 @@
+// For tests of receivers: a link that plays back bytes, some at a time, and takes all that is sent.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include "transport/link.h"
+
+namespace deltawire {
+
+class PlaybackLink final : public Link {
+ public:
+  int fd() const noexcept override { return -1; }
+  IoResult send(std::span<const iovec> pieces) noexcept override {
+    return IoResult::moved(total_bytes(pieces));
+  }
+  IoResult recv(MutBytes into) noexcept override {
+    const std::size_t count = std::min({into.size(), left(), at_once});
+    if (count == 0) return ended ? IoResult::closed() : IoResult::would_block();
+    std::memcpy(into.data(), bytes_.data() + played_, count);
+    played_ += count;
+    return IoResult::moved(count);
+  }
+  bool delivered() noexcept override { return true; }
+
+  void add(Bytes more) { bytes_.insert(bytes_.end(), more.begin(), more.end()); }
+  void add(std::size_t count, std::byte value) { bytes_.resize(bytes_.size() + count, value); }
+  // Bytes that were added and not yet read.
+  std::size_t left() const noexcept { return bytes_.size() - played_; }
+
+  std::size_t at_once = 1000;
+  bool ended = false;
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::size_t played_ = 0;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,23 @@
+// For tests of the handshake: one end of it, and bytes that come in pieces.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "transport/tcp/hello.h"
+
+namespace deltawire {
+
+// Gives `bytes` to one end, at most `piece` at a time, as far as it wants them.
+inline Handshake::State give(Handshake& end, Bytes bytes, std::size_t piece = 1000000) {
+  Handshake::State state = Handshake::State::kMore;
+  while (!bytes.empty() && state == Handshake::State::kMore && !end.room().empty()) {
+    const std::size_t length = std::min({piece, bytes.size(), end.room().size()});
+    std::ranges::copy(bytes.first(length), end.room().begin());
+    state = end.received(length);
+    bytes = bytes.subspan(length);
+  }
+  return state;
+}
+
+}  // namespace deltawire

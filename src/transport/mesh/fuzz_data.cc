@@ -16,6 +16,12 @@ namespace {
 constexpr std::size_t kMostPosted = 40;
 constexpr std::size_t kMostBytes = 1 << 16;
 
+// Without a loop of this file's own, which the fuzzer would watch byte by byte.
+bool are_all(Bytes bytes, std::byte value) {
+  return bytes.empty() ||
+         (bytes[0] == value && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
+}
+
 struct Receive {
   bool checked = false;
   Operation operation;
@@ -108,8 +114,7 @@ class Session {
     if (!regular_) return;
     const MutBytes written = operation.capacity.first(operation.length);
     const MutBytes rest = operation.capacity.subspan(operation.length);
-    expect(std::ranges::count(written, static_cast<std::byte>(operation.tag)) == std::ssize(written));
-    expect(std::ranges::count(rest, std::byte{0xEE}) == std::ssize(rest));
+    expect(are_all(written, static_cast<std::byte>(operation.tag)) && are_all(rest, std::byte{0xEE}));
   }
 
   static constexpr int kPeer = 3;

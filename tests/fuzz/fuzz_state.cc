@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "base/crc32c.h"
@@ -42,10 +44,10 @@ ChannelOptions options() {
   return ChannelOptions{Policy{fuzz::kMinElements}, Revert::kExact};
 }
 
-void load_channel(std::string_view spec, State state) {
+bool load_channel(std::string_view spec, State state) {
   const auto channel = std::move(*make_channel(spec, options()));
   repair_channel(state, *channel->save());
-  if (!channel->load(state)) return;
+  if (!channel->load(state)) return false;
   const auto saved = channel->save();
   expect(saved.has_value());
   const auto other = std::move(*make_channel(spec, options()));
@@ -59,12 +61,13 @@ void load_channel(std::string_view spec, State state) {
   (void)channel->encode(tensors.named(), MessageId{});
   channel->revert();
   const std::span<const float> after = channel->residual("w", 0);
-  if (before.empty()) return;
+  if (before.empty()) return !channel->codec().info().error_feedback;
   expect(after.size() == before.size());
   expect(std::memcmp(after.data(), before.data(), 4 * before.size()) == 0);
+  return true;
 }
 
-void load_reducer(std::string_view spec, State state) {
+bool load_reducer(std::string_view spec, State state) {
   ReducerOptions reducer_options;
   reducer_options.policy = options().policy;
   const auto reducer = std::move(*make_reducer(spec, reducer_options));
@@ -81,22 +84,23 @@ void load_reducer(std::string_view spec, State state) {
   }
   if (!reducer->load(state)) {
     expect(*reducer->save() == wanted);  // all or nothing
-    return;
+    return false;
   }
   const State saved = *reducer->save();
   const auto other = std::move(*make_reducer(spec, reducer_options));
   expect(other->load(saved).has_value());
   expect(*other->save() == saved);
+  return true;
 }
 
-void load_optimizer(std::string_view spec, State state) {
+bool load_optimizer(std::string_view spec, State state) {
   auto optimizer = std::move(*make_optimizer(spec));
   const State wanted = optimizer.save();
   if (state.size() >= 16) std::memcpy(state.data(), wanted.data(), 16);
   repair_checksum(state);
   if (!optimizer.load(state)) {
     expect(optimizer.save() == wanted);
-    return;
+    return false;
   }
   const State saved = optimizer.save();
   auto other = std::move(*make_optimizer(spec));
@@ -106,22 +110,31 @@ void load_optimizer(std::string_view spec, State state) {
   std::vector<float> significance(tensors.large.size());
   (void)optimizer.significance("w", tensors.large, significance);
   (void)optimizer.step("w", tensors.large, std::vector<float>(tensors.large.size(), 1.0F));
+  return true;
 }
 
+const std::vector<std::string> specs = fuzz::codec_specs();
+std::set<std::pair<int, std::size_t>> loaded;  // kind and choice
+
 void load(std::uint8_t selector, const State& state) {
+  const int kind = selector % 3;
   const std::uint8_t which = selector / 3;
-  switch (selector % 3) {
-    case 0: {
-      static const std::vector<std::string> specs = fuzz::codec_specs();
-      return load_channel(specs[fuzz::choice(which, specs)], state);
-    }
-    case 1: return load_reducer(fuzz::kReducerSpecs[fuzz::choice(which, fuzz::kReducerSpecs)], state);
-    default: return load_optimizer(fuzz::kOptimizerSpecs[fuzz::choice(which, fuzz::kOptimizerSpecs)], state);
-  }
+  const std::size_t choice = kind == 0   ? fuzz::choice(which, specs)
+                             : kind == 1 ? fuzz::choice(which, fuzz::kReducerSpecs)
+                                         : fuzz::choice(which, fuzz::kOptimizerSpecs);
+  const bool good = kind == 0   ? load_channel(specs[choice], state)
+                    : kind == 1 ? load_reducer(fuzz::kReducerSpecs[choice], state)
+                                : load_optimizer(fuzz::kOptimizerSpecs[choice], state);
+  if (good) loaded.emplace(kind, choice);
 }
 
 }  // namespace
 }  // namespace deltawire
+
+extern "C" void fuzz_after_seeds() {
+  using namespace deltawire;
+  expect(loaded.size() == specs.size() + fuzz::kReducerSpecs.size() + fuzz::kOptimizerSpecs.size());
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;

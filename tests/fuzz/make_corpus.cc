@@ -131,7 +131,7 @@ void make_channel_states() {
     fill(tensors.large, i, 0.5);
     fill(tensors.small, i, 0.5);
     sure(channel->encode(tensors.named(), {}));
-    channel->revert();  // a fold gives every codec a residual
+    channel->revert();  // a residual wherever the codec has one
     Seed seed{static_cast<std::byte>(3 * i)};
     append(seed, sure(channel->save()));
     write("state", "channel" + std::to_string(i), seed);

@@ -99,6 +99,7 @@ class Transport {
   // step counts. When the mesh fails meanwhile, the ranks that live settle whether the step counts, alike on
   // all of them (docs/commit.md): these ballots, if it does; else the error, whose standing_step is the step
   // before. One vote at a time. Passing the deadline is kTimeout as in wait(); settling may take 3 s more.
+  // std::bad_alloc: the step does not count.
   virtual Result<std::vector<Ballot>> vote(const Ballot& ballot, Deadline deadline) = 0;
 
   // Final after a failure, unless a vote of this rank is still waiting.

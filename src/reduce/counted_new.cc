@@ -15,14 +15,15 @@ struct Head {
 constexpr std::size_t kHeadBytes = 64;
 
 thread_local HeapCount* counting = nullptr;
-thread_local bool is_spared = false;
 std::atomic<std::int64_t> allocations{0};
-std::atomic<std::int64_t> failing_one{-1};
+std::atomic<std::int64_t> first_failing{0};
+std::atomic<std::int64_t> last_failing{-1};
 std::atomic<bool> armed{false};
 
 void* allocate(std::size_t bytes) {
-  if (armed.load(std::memory_order_relaxed) && !is_spared) {
-    if (allocations.fetch_add(1) == failing_one.load(std::memory_order_relaxed)) throw std::bad_alloc();
+  if (armed.load(std::memory_order_relaxed)) {
+    const std::int64_t number = allocations.fetch_add(1);
+    if (first_failing <= number && number <= last_failing) throw std::bad_alloc();
   }
   auto* memory =
       static_cast<std::byte*>(std::aligned_alloc(kHeadBytes, (bytes / kHeadBytes + 2) * kHeadBytes));
@@ -52,14 +53,11 @@ void count_heap(HeapCount* count) noexcept {
   counting = count;
 }
 
-void arm_failure(std::int64_t failing) noexcept {
+void arm_failure(std::int64_t failing, std::int64_t count) noexcept {
   allocations = 0;
-  failing_one = failing;
+  first_failing = failing;
+  last_failing = failing + count - 1;
   armed = true;
-}
-
-void spare_thread(bool spared) noexcept {
-  is_spared = spared;
 }
 
 std::int64_t disarm_failure() noexcept {

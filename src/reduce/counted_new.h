@@ -16,10 +16,9 @@ struct HeapCount {
 // what was allocated.
 void count_heap(HeapCount* count) noexcept;
 
-// While armed, allocation number `failing` of the program (from 0, counted since) throws std::bad_alloc.
-void arm_failure(std::int64_t failing) noexcept;
-// This thread's allocations neither count nor fail as long as `spared`.
-void spare_thread(bool spared) noexcept;
+// While armed, `count` allocations of the program, from number `failing` on (from 0, counted since), throw
+// std::bad_alloc.
+void arm_failure(std::int64_t failing, std::int64_t count = 1) noexcept;
 // Returns the allocations since arm_failure.
 std::int64_t disarm_failure() noexcept;
 

@@ -139,15 +139,6 @@ Status PatternReducer::vote_and_collect(BucketExchange& last) {
   return {};
 }
 
-// Whether the step counts although this rank could not hear so: it had no memory for the ballots.
-bool PatternReducer::counts(const BucketExchange& last, const Error& error) noexcept {
-  if (error.code != ErrorCode::kNoMemory || !last.step().last) return false;
-  last.transport().abort(error);
-  const auto standing =
-      or_no_memory("ending a step", [&]() -> Result<Standing> { return last.transport().standing(); });
-  return standing && standing->step == last.step().number;
-}
-
 Result<Report> PatternReducer::finish() {
   while (true) {
     const Result<bool> complete = advance();
@@ -167,9 +158,7 @@ Result<Report> PatternReducer::finish() {
     bucket.report().standing_step = bucket.transport().standing().step;
     return last ? vote_and_collect(bucket) : Status{};
   });
-  if (!ended && !counts(bucket, ended.error())) {
-    return give_up(bucket.transport(), std::move(ended.error()));
-  }
+  if (!ended) return give_up(bucket.transport(), std::move(ended.error()));
   if (last) bucket.report().standing_step = bucket.step().number;
   bucket.publish();
   bucket.give_back();

@@ -68,7 +68,6 @@ class PatternReducer : public Reducer {
   Result<bool> move_one();
   Status wait_for_any(BucketExchange& oldest);
   Status vote_and_collect(BucketExchange& last);
-  static bool counts(const BucketExchange& last, const Error& error) noexcept;
   Result<std::vector<std::byte>> save_all() const;
   Status load_all(Bytes state);
 

@@ -150,7 +150,7 @@ bool Agreement::on_round(int peer, const SettleRound& round) {
 // Whether the peer has said what it knew when this round began.
 bool Agreement::has_answered(int peer) {
   auto& rounds = rounds_of(peer);
-  while (!rounds.empty() && rounds.front().number < round_) rounds.pop_front();
+  while (!rounds.empty() && rounds.front().number < round_) rounds.erase(rounds.begin());
   return !rounds.empty();
 }
 
@@ -171,7 +171,7 @@ void Agreement::end_rounds() {
       const SettleRound& round = rounds_of(peer).front();
       same = same && round.known == known_at_start_ && round.absent == absent_at_start_;
       known_.merge(round.known);
-      rounds_of(peer).pop_front();
+      rounds_of(peer).erase(rounds_of(peer).begin());
     }
     if (same || known_.split) {
       settle(known_.verdict(world_size_));
@@ -190,6 +190,10 @@ bool Agreement::on_verdict(int peer, const Verdict& verdict) {
     return true;
   }
   failed_ = true;
+  // They may stand elsewhere, for this rank too: all the same whom it counted on itself.
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (rank != rank_ && verdict.unheard.has(rank)) absent_.add(rank);
+  }
   settle(verdict.decided);
   return true;
 }
@@ -206,14 +210,18 @@ void Agreement::on_left(int peer, std::uint64_t decided) {
       close_ballot(Outcome::kUnanimous);
     }
   } else if (failed_ && !settled_) {
-    end_rounds();
+    go_on_without_the_absent();
   }
 }
 
 void Agreement::on_lost(int peer) {
   absent_.add(peer);
-  if (!failed_ || settled_) return;
+  if (failed_ && !settled_) go_on_without_the_absent();
+}
+
+void Agreement::go_on_without_the_absent() {
   end_rounds();
+  // Nobody is left to give this rank a verdict.
   if (cut_off_ && absent_.count() == world_size_ - 1) settle(known_.verdict(world_size_));
 }
 
@@ -234,7 +242,7 @@ bool Agreement::give_up_waiting() {
 void Agreement::settle(std::uint64_t decided) {
   settled_ = true;
   if (pending()) close_ballot(decided > decided_ ? Outcome::kUnanimous : Outcome::kReverted);
-  outbox_.emplace_back(Verdict{decided});
+  outbox_.emplace_back(Verdict{decided, unheard()});
 }
 
 }  // namespace deltawire

@@ -1,13 +1,13 @@
 // What the ranks of a mesh agree on: which steps count. A state machine without clocks and without I/O, so
 // that a test can drive it through every order of messages and crashes. docs/commit.md has the protocol and
-// why it is right.
+// why it is right. What throws std::bad_alloc leaves it unusable, but a copy can be tried first; receive() of
+// a Vote needs no memory.
 //
 // As long as nothing fails, a ballot counts when every rank has cast it alike. When the mesh fails, the ranks
 // that live settle whether the ballot that was open counts: alike, or for none of them.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <variant>
 #include <vector>
@@ -48,9 +48,10 @@ struct SettleRound {
   bool operator==(const SettleRound&) const = default;
 };
 
-// The sender has settled: so many ballots count.
+// The sender has settled: so many ballots count, for all but those whom it could not ask.
 struct Verdict {
   std::uint64_t decided = 0;
+  RankSet unheard;
 
   bool operator==(const Verdict&) const = default;
 };
@@ -108,7 +109,7 @@ class Agreement {
   bool pending() const noexcept { return outcome_ == Outcome::kOpen || outcome_ == Outcome::kSplit; }
   bool takes_from(int peer) const noexcept { return !absent_.has(peer) || cut_off_; }
   std::optional<Ballot>& vote_of(int rank) noexcept { return votes_[static_cast<std::size_t>(rank)]; }
-  std::deque<SettleRound>& rounds_of(int rank) noexcept { return rounds_[static_cast<std::size_t>(rank)]; }
+  std::vector<SettleRound>& rounds_of(int rank) noexcept { return rounds_[static_cast<std::size_t>(rank)]; }
   bool on_vote(int peer, const Vote& vote);
   bool on_round(int peer, const SettleRound& round);
   bool on_verdict(int peer, const Verdict& verdict);
@@ -119,6 +120,7 @@ class Agreement {
   void end_rounds();
   bool has_answered(int peer);
   bool round_is_complete();
+  void go_on_without_the_absent();
   void settle(std::uint64_t decided);
 
   int rank_;
@@ -136,7 +138,7 @@ class Agreement {
   Knowledge known_;
   Knowledge known_at_start_;  // of the round
   RankSet absent_at_start_;
-  std::vector<std::deque<SettleRound>> rounds_;  // by rank: received and not used yet
+  std::vector<std::vector<SettleRound>> rounds_;  // by rank: received and not used yet
   std::vector<AgreementMessage> outbox_;
 };
 

@@ -1,7 +1,6 @@
 #include "transport/mesh/control_message.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/crc32c.h"
 #include "base/little_endian.h"
@@ -59,7 +58,10 @@ class ContentWriter {
     bytes(round.known.voters.bytes());
     bytes(round.absent.bytes());
   }
-  void operator()(const Verdict& verdict) { number(verdict.decided); }
+  void operator()(const Verdict& verdict) {
+    number(verdict.decided);
+    bytes(verdict.unheard.bytes());
+  }
 
  private:
   std::vector<std::byte>& out_;
@@ -155,7 +157,10 @@ std::optional<ControlMessage> read_content(std::uint8_t kind, ContentReader& rea
       return Vote{number, reader.ballot()};
     }
     case 7: return read_round(reader);
-    case 8: return Verdict{reader.number<std::uint64_t>()};
+    case 8: {
+      const auto decided = reader.number<std::uint64_t>();
+      return Verdict{decided, reader.ranks()};
+    }
     default: return std::nullopt;
   }
 }
@@ -164,9 +169,13 @@ std::optional<ControlMessage> read_content(std::uint8_t kind, ContentReader& rea
 
 void append_control_message(const ControlMessage& message, std::vector<std::byte>& out) {
   const std::size_t start = out.size();
-  out.resize(start + kControlHeaderBytes);
-  ContentWriter writer(out);
-  std::visit(writer, message);
+  try {
+    out.resize(start + kControlHeaderBytes);
+    std::visit(ContentWriter(out), message);
+  } catch (...) {
+    out.resize(start);
+    throw;
+  }
   std::byte* at = out.data() + start;
   const std::size_t content = out.size() - start - kControlHeaderBytes;
   store_le(at, kMagic);
@@ -176,28 +185,31 @@ void append_control_message(const ControlMessage& message, std::vector<std::byte
 }
 
 bool ControlParser::feed(Bytes bytes, std::vector<ControlMessage>& messages) {
-  while (!bytes.empty() && !damaged_) {
+  while (std::optional<ControlMessage> message = next(bytes)) messages.push_back(std::move(*message));
+  return !damaged_;
+}
+
+std::optional<ControlMessage> ControlParser::next(Bytes& bytes) {
+  while (!damaged_) {
     const std::size_t take = std::min(bytes.size(), needed() - held_bytes_);
-    std::memcpy(held_.data() + held_bytes_, bytes.data(), take);
+    std::ranges::copy(bytes.first(take), held_.begin() + static_cast<std::ptrdiff_t>(held_bytes_));
     held_bytes_ += take;
     bytes = bytes.subspan(take);
-    if (held_bytes_ < kControlHeaderBytes) continue;
+    if (held_bytes_ < kControlHeaderBytes) return std::nullopt;
     // Checked before the length is used, so that a foreign stream is refused at its first header.
     if (load_le<std::uint32_t>(held_.data()) != kMagic ||
         load_le<std::uint16_t>(held_.data() + kContentBytesAt) > kControlContentMax) {
       damaged_ = true;
-      break;
-    }
-    if (held_bytes_ < needed()) continue;
-    std::optional<ControlMessage> message = parse(Bytes(held_).first(held_bytes_));
-    held_bytes_ = 0;
-    if (message) {
-      messages.push_back(std::move(*message));
-    } else {
-      damaged_ = true;
+    } else if (held_bytes_ == needed()) {
+      std::optional<ControlMessage> message = parse(Bytes(held_).first(held_bytes_));
+      held_bytes_ = 0;
+      damaged_ = !message;
+      return message;
+    } else if (bytes.empty()) {
+      return std::nullopt;
     }
   }
-  return !damaged_;
+  return std::nullopt;
 }
 
 std::size_t ControlParser::needed() const noexcept {

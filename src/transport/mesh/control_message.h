@@ -17,7 +17,7 @@
 //   5 start    u64 step
 //   6 vote     u64 number, ballot: u64 step, u64 digest, u32 epoch
 //   7 round    u32 number, u64 decided, ballot, set of voters, set of the absent
-//   8 verdict  u64 ballots that count
+//   8 verdict  u64 ballots that count, set of those that could not be asked
 #pragma once
 
 #include <array>
@@ -81,7 +81,7 @@ inline constexpr std::size_t kControlTextMax = 512;
 // So that two sets of ranks fit in a message.
 inline constexpr int kWorldMax = 15000;
 
-// Appends the encoding to `out`; a longer text is cut.
+// Appends the encoding to `out`; a longer text is cut. Where memory fails, `out` is as before.
 void append_control_message(const ControlMessage& message, std::vector<std::byte>& out);
 
 // Takes a control stream apart, however it was cut on its way. Never holds more than one message.
@@ -92,6 +92,10 @@ class ControlParser {
 
   // Feeds bytes and appends the messages they complete. False: the stream is damaged, and stays so.
   bool feed(Bytes bytes, std::vector<ControlMessage>& messages);
+  // The next message, taken off `bytes`; none: they are used up, or the stream is damaged. Where memory
+  // fails, the next call gives the message.
+  std::optional<ControlMessage> next(Bytes& bytes);
+  bool damaged() const noexcept { return damaged_; }
 
  private:
   std::optional<ControlMessage> parse(Bytes whole) const;

@@ -25,6 +25,12 @@ void ControlStream::send(const ControlMessage& message) {
   flush();
 }
 
+void ControlStream::send_encoded(Bytes messages) noexcept {
+  if (end_ != End::kOpen || send_broken_) return;
+  unsent_.insert(unsent_.end(), messages.begin(), messages.end());
+  flush();
+}
+
 void ControlStream::flush() noexcept {
   while (has_unsent()) {
     const iovec piece{unsent_.data(), unsent_.size()};
@@ -40,26 +46,42 @@ void ControlStream::flush() noexcept {
   }
 }
 
-void ControlStream::receive(std::vector<ControlMessage>& messages) {
-  std::array<std::byte, 2048> buffer;
-  std::size_t left = kReadBytesMax;
+void ControlStream::begin_reading() noexcept {
+  may_read_ = kReadBytesMax;
   read_at_ = kNever;
-  while (end_ == End::kOpen) {
-    if (left == 0) {
-      read_at_ = Clock::now() + kReadPause;
-      return;
-    }
-    const IoResult result = link_->recv(buffer);
-    if (result.kind == IoResult::Kind::kWouldBlock) return;
-    if (result.kind != IoResult::Kind::kOk) {
-      end_ = End::kClosed;
-    } else if (!parser_.feed(Bytes(buffer).first(result.bytes), messages)) {
+}
+
+const ControlMessage* ControlStream::front() {
+  while (!front_ && end_ == End::kOpen) {
+    front_ = parser_.next(unparsed_);
+    if (front_) break;
+    if (parser_.damaged()) {
       end_ = End::kDamaged;
-    } else if (result.bytes < buffer.size()) {
-      return;
+    } else if (!read()) {
+      return nullptr;
     }
-    left -= std::min(left, result.bytes);
   }
+  return front_ ? &*front_ : nullptr;
+}
+
+// False: nothing more can be had now.
+bool ControlStream::read() {
+  if (may_read_ == 0) return false;
+  const IoResult result = link_->recv(buffer_);
+  if (result.kind == IoResult::Kind::kWouldBlock) return false;
+  if (result.kind != IoResult::Kind::kOk) {
+    end_ = End::kClosed;
+    return false;
+  }
+  unparsed_ = Bytes(buffer_).first(result.bytes);
+  const bool emptied = result.bytes < buffer_.size();
+  may_read_ = emptied ? 0 : may_read_ - std::min(may_read_, result.bytes);
+  if (!emptied && may_read_ == 0) postpone();
+  return true;
+}
+
+void ControlStream::postpone() noexcept {
+  read_at_ = Clock::now() + kReadPause;
 }
 
 }  // namespace deltawire

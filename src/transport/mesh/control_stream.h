@@ -1,8 +1,10 @@
 // Both directions of the control stream to one peer.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "transport/link.h"
@@ -21,24 +23,38 @@ class ControlStream {
   End end() const noexcept { return end_; }
 
   // Queues a message and sends what goes at once. News of waits, and answers to it, are dropped while a peer
-  // reads nothing, so that the queue stays small.
+  // reads nothing, so that the queue stays small. Where memory fails, nothing is queued.
   void send(const ControlMessage& message);
+  // Room for so many bytes: sending them then needs no memory.
+  void reserve(std::size_t bytes) { unsent_.reserve(unsent_.size() + bytes); }
+  // Likewise for messages that are encoded. REQUIRES: reserve()d.
+  void send_encoded(Bytes messages) noexcept;
 
   // Sends what the socket takes.
   void flush() noexcept;
   bool has_unsent() const noexcept { return !unsent_.empty() && end_ == End::kOpen; }
 
-  // Reads what has arrived, up to a limit, and appends it to `messages`; end() tells whether there can be
-  // more.
-  void receive(std::vector<ControlMessage>& messages);
-  // When reading may go on: kNever unless the last receive() met the limit. Control streams carry little, so
-  // whoever floods one must not keep this rank from its own work.
+  // From here on front() reads what has arrived, up to a limit.
+  void begin_reading() noexcept;
+  // The next message; nullptr when there is none now, and end() tells whether there can be more. It stays
+  // until pop(): no message is lost where memory fails, neither here nor where it is heeded.
+  const ControlMessage* front();
+  void pop() noexcept { front_.reset(); }
+  // When reading is to go on without news of the socket: kNever unless the limit was met, or postpone()
+  // called. Control streams carry little, so whoever floods one must not keep this rank from its own work.
   Deadline read_at() const noexcept { return read_at_; }
+  void postpone() noexcept;
 
  private:
+  bool read();
+
   std::unique_ptr<Link> link_;
   ControlParser parser_;
   std::vector<std::byte> unsent_;
+  std::array<std::byte, 2048> buffer_;
+  Bytes unparsed_;  // of it
+  std::optional<ControlMessage> front_;
+  std::size_t may_read_ = 0;  // bytes
   Deadline read_at_ = kNever;
   End end_ = End::kOpen;
   bool send_broken_ = false;

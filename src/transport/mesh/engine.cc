@@ -262,16 +262,4 @@ void Engine::abort(const Error& error) noexcept {
   }
 }
 
-// No memory to say more, nor to tell the others, who will notice at their deadlines. Here everything ends all
-// the same: posted memory would be used after its owner has gone.
-void Engine::fail_without_text(ErrorCode code) noexcept {
-  if (!failure_) failure_.emplace(Error{code, {}, rank_});
-  each_peer([](Peer& peer) {
-    peer.sender.clear();
-    peer.receiver.clear();
-  });
-  notify_waiters();
-  wake_io_thread();
-}
-
 }  // namespace deltawire

@@ -50,6 +50,8 @@ class Engine {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+  // Before memory that could not be had is asked for again.
+  static constexpr std::chrono::milliseconds kMemoryPause{1};
 
   // A thread inside wait() or wait_any().
   struct Waiter {
@@ -103,12 +105,22 @@ class Engine {
   void on_agreement(Peer& peer, const AgreementMessage& message);
   void on_start(Peer& peer, const Start& start);
   void compare_start(const Peer& peer);
-  void heed_agreement();
+  // What `act` makes of the agreement, and what that has to say, after the words `said`: wholly or, where
+  // memory fails, not at all.
+  template <class Act>
+  void agree(Act act, std::vector<std::byte> said = {}) {
+    Agreement next = agreement_;
+    act(next);
+    adopt(std::move(next), std::move(said));
+  }
+  void adopt(Agreement next, std::vector<std::byte> said);
+  void heed_agreement() noexcept;
   void settle_on(Lock& lock, Waiter& waiter);
   Error told_failure() const;
 
   // engine_failure.cc: what can go wrong, and who is to blame
   void read_control(Peer& peer);
+  void on_control_end(Peer& peer);
   void on_control(Peer& peer, const ControlMessage& message);
   void on_goodbye(Peer& peer, const Goodbye& goodbye);
   void on_waiting(Peer& peer, const Waiting& waiting);
@@ -116,6 +128,8 @@ class Engine {
   void on_data_lost(Peer& peer, int error);
   void fail(Error error, int origin, int silent = kNoSuspect);
   void fail_without_text(ErrorCode code) noexcept;
+  bool is_untold() const noexcept { return failure_ && !agreement_.failed(); }
+  void tell_late() noexcept;
   void fail_lost(Peer& peer, int error);
   void fail_left(const Peer& peer);
   void fail_timeout(const Waiter& waiter);
@@ -138,13 +152,11 @@ class Engine {
   WaitGraph waits_;
   int announced_ = WaitGraph::kNobody;
   std::optional<Error> failure_;
-  std::vector<ControlMessage> news_;  // read_control's, kept for its memory
   std::chrono::milliseconds arrival_timeout_{0};
   Agreement agreement_;
   Operation* vote_ = nullptr;  // the open one
   Ballot ballot_;              // of this rank, cast last
   std::uint64_t standing_step_ = kNoStep;
-  Deadline settle_by_ = kNever;
   std::uint64_t place_ = 0;  // buckets begun
   std::uint32_t starts_ = 0;
   std::uint64_t start_step_ = 0;

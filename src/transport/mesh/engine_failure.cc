@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <new>
 #include <system_error>
 
 #include "transport/mesh/engine.h"
@@ -16,17 +17,28 @@ std::string rank_name(int rank) {
 
 }  // namespace
 
+// Where memory fails, nothing that a peer has said is lost: it is heeded again, wholly, a little later.
 void Engine::read_control(Peer& peer) {
-  if (peer.control.end() != ControlStream::End::kOpen) return;
-  std::vector<ControlMessage> news = std::move(news_);
-  news.clear();
-  peer.control.receive(news);
-  if (!news.empty()) peer.heard_at = Clock::now();
-  for (const ControlMessage& message : news) on_control(peer, message);
-  news_ = std::move(news);
-  if (peer.control.end() == ControlStream::End::kOpen) return;
-  agreement_.on_lost(peer.rank);
-  heed_agreement();
+  if (peer.is_lost) return;
+  peer.control.begin_reading();
+  try {
+    while (const ControlMessage* message = peer.control.front()) {
+      peer.heard_at = Clock::now();
+      on_control(peer, *message);
+      peer.control.pop();
+    }
+    if (peer.control.end() == ControlStream::End::kOpen) return;
+    on_control_end(peer);
+    peer.is_lost = true;
+  } catch (const std::bad_alloc&) {
+    peer.control.postpone();
+    wake_io_thread();
+    throw;
+  }
+}
+
+void Engine::on_control_end(Peer& peer) {
+  agree([&peer](Agreement& next) { next.on_lost(peer.rank); });
   if (failure_) return;
   if (peer.control.end() == ControlStream::End::kDamaged) {
     fail({ErrorCode::kCorrupt,
@@ -63,8 +75,7 @@ void Engine::on_goodbye(Peer& peer, const Goodbye& goodbye) {
   peer.said_goodbye = true;
   peer.verdict_at = kNever;
   waits_.set(peer.rank, WaitGraph::kNobody);
-  agreement_.on_left(peer.rank, goodbye.decided);
-  heed_agreement();
+  agree([&](Agreement& next) { next.on_left(peer.rank, goodbye.decided); });
   notify_waiters();
 }
 
@@ -80,22 +91,44 @@ void Engine::on_abort(const Peer& peer, const Abort& abort) {
 // rank that answers nobody.
 void Engine::fail(Error error, int origin, int silent) {
   if (failure_) return;
-  const Abort news{error.code, error.suspect, origin, error.message};
+  std::vector<std::byte> news;
+  append_control_message(Abort{error.code, error.suspect, origin, error.message}, news);
   if (origin != rank_ && !error.message.starts_with(rank_name(origin) + " ")) {
     error.message = rank_name(origin) + " reports: " + error.message;
   }
+  RankSet absent(static_cast<int>(peers_.size()));
+  if (silent != kNoSuspect) absent.add(silent);
+  agree([&absent](Agreement& next) { next.fail(absent); }, std::move(news));
+  // From here on nothing needs memory.
   failure_ = std::move(error);
   each_peer([](Peer& peer) {
     peer.sender.clear();
     peer.receiver.clear();
   });
-  broadcast(news);
-  RankSet absent(static_cast<int>(peers_.size()));
-  if (silent != kNoSuspect) absent.add(silent);
-  agreement_.fail(absent);
-  heed_agreement();
   notify_waiters();
   wake_io_thread();
+}
+
+// No memory to say more, nor to tell the others: the I/O thread tells them as soon as there is. Here
+// everything ends all the same: posted memory would be used after its owner has gone.
+void Engine::fail_without_text(ErrorCode code) noexcept {
+  if (!failure_) failure_.emplace(Error{code, {}, rank_});
+  each_peer([](Peer& peer) {
+    peer.sender.clear();
+    peer.receiver.clear();
+  });
+  notify_waiters();
+  wake_io_thread();
+}
+
+void Engine::tell_late() noexcept {
+  try {
+    std::vector<std::byte> news;
+    append_control_message(Abort{failure_->code, failure_->suspect, rank_, {}}, news);
+    agree([this](Agreement& next) { next.fail(RankSet(static_cast<int>(peers_.size()))); }, std::move(news));
+    // NOLINTNEXTLINE(bugprone-empty-catch): it is still untold, and so comes again.
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void Engine::on_data_lost(Peer& peer, int error) {

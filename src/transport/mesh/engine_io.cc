@@ -19,17 +19,15 @@ bool is_ready(const pollfd& entry) noexcept {
 
 void Engine::run() noexcept {
   Lock lock(mutex_);
-  while (!may_leave()) {
+  while (true) {
     try {
-      loop(lock);
+      return loop(lock);
     } catch (const std::exception&) {
       if (!lock.owns_lock()) lock.lock();
       try {
         fail({ErrorCode::kNoMemory, "rank " + std::to_string(rank_) + " is out of memory", rank_}, rank_);
       } catch (const std::exception&) {
-        // Not even memory for the news: leave, and the others see the connections close.
         fail_without_text(ErrorCode::kNoMemory);
-        return;
       }
     }
   }
@@ -50,6 +48,7 @@ void Engine::loop(Lock& lock) {
 Deadline Engine::prepare_poll() {
   polls_[0] = {wake_.get(), POLLIN, 0};
   Deadline wake_at = leaving_ ? std::min(leave_by_, Clock::now() + kFlushCheck) : kNever;
+  if (is_untold()) wake_at = std::min(wake_at, Clock::now() + kMemoryPause);
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     std::ranges::fill(polls_of(i), pollfd{-1, 0, 0});
     if (peers_[i]) wake_at = std::min(wake_at, prepare_peer(*peers_[i], polls_of(i)));
@@ -101,6 +100,7 @@ void Engine::serve_all() {
     (void)!::read(wake_.get(), &count, sizeof count);
   }
   woken_ = false;
+  if (is_untold()) tell_late();
   // Links that share a token bucket would starve behind the first one without the rotation.
   first_served_ = (first_served_ + 1) % peers_.size();
   for (std::size_t k = 0; k < peers_.size(); ++k) {
@@ -165,10 +165,10 @@ bool Engine::may_leave() {
     bool sending = false;
     each_peer([&sending](Peer& peer) { sending = sending || (peer.wants_send() && !peer.said_goodbye); });
     if (sending && !failure_ && !overdue) return false;
-    farewell_said_ = true;
     if (!failure_) broadcast(Goodbye{agreement_.decided()});
+    farewell_said_ = true;
   }
-  return overdue || all_flushed();
+  return overdue || (!is_untold() && all_flushed());
 }
 
 bool Engine::all_flushed() {

@@ -1,16 +1,16 @@
 #include <algorithm>
 #include <new>
 #include <string>
+#include <type_traits>
 
 #include "transport/mesh/engine.h"
 
 namespace deltawire {
 namespace {
 
-// How long a rank may take to say what it knows when the mesh has failed. A living one takes milliseconds; this
-// is what an interrupt (Ctrl-C) waits for a frozen one.
+// How long a rank may take to say what it knows when the mesh has failed. A living one takes milliseconds;
+// this is what an interrupt (Ctrl-C) waits for a frozen one.
 constexpr std::chrono::milliseconds kSettleTime{3000};
-constexpr std::chrono::milliseconds kMemoryPause{10};
 
 }  // namespace
 
@@ -64,19 +64,19 @@ Result<std::vector<Ballot>> Engine::vote(const Ballot& ballot, Deadline deadline
   if (vote_ != nullptr)
     return deltawire::fail(ErrorCode::kState, "vote: this rank's last vote is still open");
   std::vector<Ballot> alike(peers_.size(), ballot);  // now: once the step counts, nothing may fail any more
+  agree([&ballot](Agreement& next) { next.cast(ballot); });
+  // The vote is on its way: from here on, whether it counts is settled like after any other failure.
   Operation operation;
   operation.kind = Operation::Kind::kVote;
   operation.peer = rank_;
   vote_ = &operation;
   ballot_ = ballot;
   step_is_open_ = false;
+  heed_agreement();
   Waiter waiter{.operation = &operation, .deadline = deadline};
   try {
-    agreement_.cast(ballot);
-    heed_agreement();
     block(lock, waiter);
   } catch (const std::bad_alloc&) {
-    // The vote may be on its way: whether it counts is settled like after any other failure.
     fail_without_text(ErrorCode::kNoMemory);
   }
   if (!operation.done) settle_on(lock, waiter);
@@ -97,15 +97,11 @@ void Engine::settle_on(Lock& lock, Waiter& waiter) {
   waiter.operation->waiter = &waiter.changed;
   while (!waiter.operation->done) {
     try {
-      if (!agreement_.failed()) {
-        agreement_.fail(RankSet(static_cast<int>(peers_.size())));
-        heed_agreement();
-      } else if (Clock::now() < settle_by) {
+      if (Clock::now() < settle_by) {
         waiter.changed.wait_until(lock, settle_by);
       } else {
+        agree([](Agreement& next) { (void)next.give_up_waiting(); });
         settle_by = Clock::now() + kSettleTime;
-        (void)agreement_.give_up_waiting();
-        heed_agreement();
       }
     } catch (const std::bad_alloc&) {
       // Memory that others give back may do for the rest.
@@ -121,8 +117,14 @@ void Engine::on_agreement(Peer& peer, const AgreementMessage& message) {
           "rank " + std::to_string(peer.rank) + " settles a failure that it has told nobody", peer.rank},
          rank_);
   }
-  const bool proper = agreement_.receive(peer.rank, message);
-  heed_agreement();
+  bool proper = false;
+  if (std::holds_alternative<Vote>(message)) {
+    // As long as nothing fails, there are only these: no copies for them.
+    proper = agreement_.receive(peer.rank, message);
+    heed_agreement();
+  } else {
+    agree([&](Agreement& next) { proper = next.receive(peer.rank, message); });
+  }
   if (proper) return;
   fail({ErrorCode::kCorrupt,
         "rank " + std::to_string(peer.rank) + " votes out of turn; do all ranks run the same steps?",
@@ -130,12 +132,21 @@ void Engine::on_agreement(Peer& peer, const AgreementMessage& message) {
        rank_);
 }
 
-// Sends what the agreement has to say, and ends the vote when it is decided.
-void Engine::heed_agreement() {
-  for (const AgreementMessage& message : agreement_.outbox()) {
-    broadcast(std::visit([](const auto& each) { return ControlMessage(each); }, message));
+void Engine::adopt(Agreement next, std::vector<std::byte> said) {
+  for (const AgreementMessage& message : next.outbox()) {
+    append_control_message(std::visit([](const auto& each) { return ControlMessage(each); }, message), said);
   }
-  agreement_.outbox().clear();
+  next.outbox().clear();
+  each_peer([&said](Peer& peer) { peer.control.reserve(said.size()); });
+  // From here on nothing needs memory.
+  static_assert(std::is_nothrow_move_assignable_v<Agreement>);
+  each_peer([&said](Peer& peer) { peer.control.send_encoded(said); });
+  agreement_ = std::move(next);
+  heed_agreement();
+}
+
+// Ends the vote when it is decided.
+void Engine::heed_agreement() noexcept {
   if (vote_ == nullptr || vote_->done) return;
   if (agreement_.outcome() == Agreement::Outcome::kOpen) {
     const int missing = agreement_.first_missing();

@@ -40,6 +40,7 @@ struct Peer {
   bool receive_ended = false;
   bool send_ended = false;
   bool said_goodbye = false;
+  bool is_lost = false;          // its control stream has ended, and this rank has drawn its conclusions
   Deadline heard_at{};           // when its control stream last brought something
   std::uint64_t place = 0;       // buckets that it had begun by then
   bool was_late = false;         // when it was last asked, it had not begun what this rank waits for

@@ -65,7 +65,7 @@ std::vector<ControlMessage> all_kinds() {
           Start{41},
           Vote{17, {16, 0xFEDCBA9876543210, 5}},
           round,
-          Verdict{18}};
+          Verdict{18, round.absent}};
 }
 
 std::vector<std::byte> bytes_of(const std::vector<ControlMessage>& messages) {

@@ -363,15 +363,10 @@ TEST(Agreement, FourRanksOneCrash) {
   explore({.world = 4, .crashes = 1});
 }
 
-// Minutes and gigabytes: DELTAWIRE_EXHAUSTIVE=1 turns them on.
+// Minutes and gigabytes: DELTAWIRE_EXHAUSTIVE=1 turns it on.
 TEST(Agreement, FourRanksTwoCrashesExhaustively) {
   if (std::getenv("DELTAWIRE_EXHAUSTIVE") == nullptr) GTEST_SKIP() << "set DELTAWIRE_EXHAUSTIVE=1";
   explore({.world = 4, .crashes = 2});
-}
-
-TEST(Agreement, FourRanksOneGivesUpOnThoseThatLiveExhaustively) {
-  if (std::getenv("DELTAWIRE_EXHAUSTIVE") == nullptr) GTEST_SKIP() << "set DELTAWIRE_EXHAUSTIVE=1";
-  explore({.world = 4, .crashes = 1, .false_suspicions = 1});
 }
 
 }  // namespace

@@ -23,28 +23,3 @@ if(DELTAWIRE_SANITIZE)
                       -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${DELTAWIRE_SANITIZE})
 endif()
-
-# deltawire_layer(name [SOURCES ...] [TESTS ...] [DEPENDS layer ...] [LIBRARIES target ...])
-# One folder of src/ = one static library; the DEPENDS are the arrows of docs/architecture.md.
-# Unit tests that sit beside the code become one test program, deltawire_<name>_test.
-function(deltawire_layer name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;TESTS;DEPENDS;LIBRARIES" ${ARGN})
-  add_library(deltawire_${name} STATIC ${ARG_SOURCES})
-  add_library(deltawire::${name} ALIAS deltawire_${name})
-  target_include_directories(deltawire_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include
-                                                      ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(deltawire_${name} PUBLIC tl::expected Threads::Threads ${ARG_LIBRARIES})
-  foreach(layer IN LISTS ARG_DEPENDS)
-    target_link_libraries(deltawire_${name} PUBLIC deltawire::${layer})
-  endforeach()
-  if(DELTAWIRE_TESTS AND ARG_TESTS)
-    find_package(GTest REQUIRED)
-    find_package(rapidcheck REQUIRED)
-    add_executable(deltawire_${name}_test ${ARG_TESTS})
-    target_link_libraries(deltawire_${name}_test PRIVATE deltawire::${name} GTest::gtest_main
-                                                         rapidcheck)
-    include(GoogleTest)
-    gtest_discover_tests(deltawire_${name}_test TEST_PREFIX "${name}." PROPERTIES TIMEOUT 120
-                                                DISCOVERY_TIMEOUT 60)
-  endif()
-endfunction()

@@ -8,7 +8,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
+
+#include "base/property_testing.h"
 
 namespace deltawire {
 namespace {
@@ -144,10 +145,13 @@ struct Field {
   unsigned bits;
 };
 
-rc::Gen<std::vector<Field>> some_fields() {
-  return rc::gen::container<std::vector<Field>>(
-      rc::gen::map(rc::gen::pair(rc::gen::arbitrary<std::uint64_t>(), rc::gen::inRange<unsigned>(0, 57)),
-                   [](const auto& pair) { return Field{low_bits(pair.first, pair.second), pair.second}; }));
+std::vector<Field> some_fields() {
+  std::vector<Field> fields(testing::drawn(0, 100));
+  for (Field& field : fields) {
+    field.bits = static_cast<unsigned>(testing::drawn(0, 57));
+    field.value = low_bits(testing::drawn_word(), field.bits);
+  }
+  return fields;
 }
 
 std::uint64_t total_bits(const std::vector<Field>& fields) {
@@ -160,29 +164,29 @@ std::vector<std::byte> written(const std::vector<Field>& fields) {
   std::vector<std::byte> out((total_bits(fields) + 7) / 8);
   BitWriter writer(out);
   for (const Field& field : fields) writer.put(field.value, field.bits);
-  RC_ASSERT(writer.finish() == out.size());
-  RC_ASSERT(!writer.overflowed());
+  HOLDS(writer.finish() == out.size());
+  HOLDS(!writer.overflowed());
   return out;
 }
 
-RC_GTEST_PROP(BitsProperty, WhatIsWrittenIsRead, ()) {
-  const std::vector<Field> fields = *rc::gen::noShrink(some_fields());
+PROPERTY(BitsProperty, WhatIsWrittenIsRead) {
+  const std::vector<Field> fields = some_fields();
   const std::vector<std::byte> bytes = written(fields);
   BitReader reader(bytes);
-  for (const Field& field : fields) RC_ASSERT(reader.get(field.bits) == field.value);
-  RC_ASSERT(!reader.exhausted());
-  RC_ASSERT(reader.at_clean_end());
+  for (const Field& field : fields) HOLDS(reader.get(field.bits) == field.value);
+  HOLDS(!reader.exhausted());
+  HOLDS(reader.at_clean_end());
 }
 
-RC_GTEST_PROP(BitsProperty, AReaderOfFewerBytesIsExhaustedAndNothingElse, ()) {
-  const std::vector<Field> fields = *rc::gen::noShrink(some_fields());
+PROPERTY(BitsProperty, AReaderOfFewerBytesIsExhaustedAndNothingElse) {
+  const std::vector<Field> fields = some_fields();
   std::vector<std::byte> bytes = written(fields);
-  RC_PRE(!bytes.empty());
+  PRESUMES(!bytes.empty());
   bytes.pop_back();
   bytes.shrink_to_fit();  // so that a sanitizer sees a read past the end
   BitReader reader(bytes);
   for (const Field& field : fields) reader.get(field.bits);
-  RC_ASSERT(reader.exhausted());
+  HOLDS(reader.exhausted());
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 #include <limits>
 
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
+
+#include "base/property_testing.h"
 
 namespace deltawire {
 namespace {
@@ -50,20 +51,24 @@ TEST(Checked, CeilDivDoesNotWrap) {
   EXPECT_EQ(ceil_div(kMax, kMax), 1u);
 }
 
-RC_GTEST_PROP(CheckedProperty, AgreesWithWideArithmetic, (std::uint64_t a, std::uint64_t b)) {
+PROPERTY(CheckedProperty, AgreesWithWideArithmetic) {
+  const std::uint64_t a = testing::drawn_word();
+  const std::uint64_t b = testing::drawn_word();
   __extension__ using Wide = unsigned __int128;
   const auto sum = checked_add(a, b);
-  RC_ASSERT(sum.has_value() == (Wide{a} + b <= kMax));
-  if (sum) RC_ASSERT(*sum == a + b);
+  HOLDS(sum.has_value() == (Wide{a} + b <= kMax));
+  if (sum) HOLDS(*sum == a + b);
   const auto product = checked_mul(a, b);
-  RC_ASSERT(product.has_value() == (Wide{a} * b <= kMax));
-  if (product) RC_ASSERT(*product == a * b);
+  HOLDS(product.has_value() == (Wide{a} * b <= kMax));
+  if (product) HOLDS(*product == a * b);
 }
 
-RC_GTEST_PROP(CheckedProperty, RangeFitsMeansItsEndDoes,
-              (std::uint64_t offset, std::uint64_t length, std::uint64_t size)) {
+PROPERTY(CheckedProperty, RangeFitsMeansItsEndDoes) {
+  const std::uint64_t offset = testing::drawn_word();
+  const std::uint64_t length = testing::drawn_word();
+  const std::uint64_t size = testing::drawn_word();
   __extension__ using Wide = unsigned __int128;
-  RC_ASSERT(range_fits(offset, length, size) == (Wide{offset} + length <= size));
+  HOLDS(range_fits(offset, length, size) == (Wide{offset} + length <= size));
 }
 
 }  // namespace

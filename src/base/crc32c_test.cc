@@ -8,8 +8,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
+#include "base/property_testing.h"
 #include "base/random.h"
 
 namespace deltawire {
@@ -68,14 +68,15 @@ TEST(Crc32c, FastEqualsPortableAtEveryLengthAndAlignment) {
   }
 }
 
-RC_GTEST_PROP(Crc32cProperty, ASeedContinues, (std::uint64_t seed)) {
-  const std::size_t count = *rc::gen::inRange<std::size_t>(0, 5000);
-  const std::size_t cut = *rc::gen::inRange<std::size_t>(0, count + 1);
+PROPERTY(Crc32cProperty, ASeedContinues) {
+  const std::uint64_t seed = testing::drawn_word();
+  const std::size_t count = testing::drawn(0, 5000);
+  const std::size_t cut = testing::drawn(0, count + 1);
   const std::vector<std::byte> bytes = random_bytes(count, seed);
   const auto whole = std::span(bytes);
   const std::uint32_t in_two = crc32c(whole.subspan(cut), crc32c(whole.first(cut)));
-  RC_ASSERT(in_two == crc32c(whole));
-  RC_ASSERT(crc32c_portable(whole.subspan(cut), crc32c_portable(whole.first(cut))) == in_two);
+  HOLDS(in_two == crc32c(whole));
+  HOLDS(crc32c_portable(whole.subspan(cut), crc32c_portable(whole.first(cut))) == in_two);
 }
 
 TEST(Crc32c, EverySingleBitFlipIsSeen) {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
+#include "base/property_testing.h"
 #include "base/random.h"
 #include "channel/message_encoder.h"
 
@@ -106,13 +106,13 @@ TEST(Channel, LongMessagesAreCutIntoFrames) {
 
 // Conservation: everything that went in comes out or is still in the residual, through any series of steps,
 // some of them reverted by folding.
-RC_GTEST_PROP(ChannelProperty, ConservationThroughCommitsAndFolds, ()) {
-  const auto spec = *rc::gen::elementOf(kSpecs);
+PROPERTY(ChannelProperty, ConservationThroughCommitsAndFolds) {
+  const auto& spec = testing::drawn_of(kSpecs);
   const bool keeps = (*make_codec(spec))->info().error_feedback;
-  const auto counts = *rc::gen::container<std::vector<std::size_t>>(3, rc::gen::inRange<std::size_t>(1, 900));
-  const auto min_elements = *rc::gen::element<std::uint64_t>(0, 256);
-  const auto steps = *rc::gen::container<std::vector<bool>>(6, rc::gen::arbitrary<bool>());
-  const auto seed = *rc::gen::inRange<std::uint64_t>(0, 1000000);
+  const auto counts = testing::drawn_list(3, 1, 900);
+  const auto min_elements = testing::drawn(0, 2) * 256;
+  const auto steps = testing::drawn_list(6, 0, 2);
+  const auto seed = testing::drawn(0, 1000000);
   const auto sender = channel(spec, {Policy{min_elements}, Revert::kFold});
   const auto receiver = channel(spec, {Policy{min_elements}, Revert::kFold});
   Model applied = zeros(counts);
@@ -127,9 +127,9 @@ RC_GTEST_PROP(ChannelProperty, ConservationThroughCommitsAndFolds, ()) {
     }
     const MessageId id{step, 0, 0, 1, 0};
     const auto pieces = sender->encode(in.named(), id);
-    RC_ASSERT(pieces.has_value());
+    HOLDS(pieces.has_value());
     if (steps[step]) {
-      RC_ASSERT(receiver->decode(join(*pieces), applied.named(), id, Into::kAccumulate, 1.0F).has_value());
+      HOLDS(receiver->decode(join(*pieces), applied.named(), id, Into::kAccumulate, 1.0F).has_value());
       sender->commit();
     } else {
       sender->revert();
@@ -141,7 +141,7 @@ RC_GTEST_PROP(ChannelProperty, ConservationThroughCommitsAndFolds, ()) {
       const float left = residual.empty() ? 0.0F : residual[j];
       const float got = applied.values[i][j] + left;
       // Whole numbers times s = 1.75 or 1.5 stay exact; bf16 rounds above 256, which these do not reach.
-      RC_ASSERT(std::abs(got - total.values[i][j]) <= 1e-4F * (1.0F + std::abs(total.values[i][j])));
+      HOLDS(std::abs(got - total.values[i][j]) <= 1e-4F * (1.0F + std::abs(total.values[i][j])));
     }
   }
 }

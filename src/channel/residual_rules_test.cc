@@ -8,10 +8,10 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
 #include "base/float_environment.h"
 #include "base/little_endian.h"
+#include "base/property_testing.h"
 #include "channel/channel_testing.h"
 #include "deltawire/channel.h"
 #include "deltawire/frame.h"
@@ -213,15 +213,14 @@ bool holds_both(const std::string& spec, std::span<const float> residual, const 
 }
 
 // After a folding revert: residual + input, rounded once, for each part, in whatever mode the caller is.
-RC_GTEST_PROP(ResidualRules, AFoldLeavesResidualPlusInput, ()) {
-  const auto spec = *rc::gen::elementOf(kWithResidual);
-  const auto counts =
-      *rc::gen::container<std::vector<std::size_t>>(3, rc::gen::inRange<std::size_t>(1, 5000));
-  const auto steps = *rc::gen::container<std::vector<bool>>(5, rc::gen::arbitrary<bool>());
-  const auto seed = *rc::gen::inRange<std::uint64_t>(0, 1000000);
-  const auto bits =
-      *rc::gen::element<std::uint64_t>(0, FloatEnvironment::kFlushToZero, FloatEnvironment::kRoundUp);
-  const int spoiled = *rc::gen::inRange(-1, 3);  // the part that makes reverted steps fail to encode
+PROPERTY(ResidualRules, AFoldLeavesResidualPlusInput) {
+  const auto& spec = drawn_of(kWithResidual);
+  const auto counts = drawn_list(3, 1, 5000);
+  const auto steps = drawn_list(5, 0, 2);
+  const auto seed = drawn(0, 1000000);
+  constexpr std::uint64_t kModes[] = {0, FloatEnvironment::kFlushToZero, FloatEnvironment::kRoundUp};
+  const std::uint64_t bits = drawn_of(kModes);
+  const int spoiled = static_cast<int>(drawn(0, 4)) - 1;  // the part that makes reverted steps fail to encode
   const std::vector<std::string> names{"a", "b", "c"};
   const auto sender = channel(spec);
   std::vector<Values> waiting;
@@ -235,12 +234,12 @@ RC_GTEST_PROP(ResidualRules, AFoldLeavesResidualPlusInput, ()) {
     for (std::size_t i = 0; i < 3; ++i) parts.push_back(named(names[i], inputs[i]));
     {
       const Mode mode(bits);
-      RC_ASSERT(sender->encode(parts, step_id(step)).has_value() == !fails);
+      HOLDS(sender->encode(parts, step_id(step)).has_value() == !fails);
       steps[step] ? sender->commit() : sender->revert();
     }
     for (std::size_t i = 0; i < 3; ++i) {
       const auto residual = sender->residual(names[i], 0);
-      RC_ASSERT(steps[step] || holds_both(spec, residual, waiting[i], inputs[i]));
+      HOLDS(steps[step] || holds_both(spec, residual, waiting[i], inputs[i]));
       waiting[i] = copy(residual);
     }
   }

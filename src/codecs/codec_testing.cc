@@ -20,9 +20,6 @@ constexpr std::size_t kGuard = 64;
 constexpr std::byte kGuardByte{0xA5};
 constexpr std::uint32_t kGuardEnd = 0xA5A5A5A5;
 
-// Properties draw the same cases in every run; RC_PARAMS from outside wins.
-[[maybe_unused]] const int kFixedSeed = setenv("RC_PARAMS", "seed=1", 0);
-
 template <class T>
 struct Guarded {
   Guarded(std::uint64_t count, T inside, T guard)

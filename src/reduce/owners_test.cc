@@ -7,7 +7,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
+
+#include "base/property_testing.h"
 
 namespace deltawire {
 namespace {
@@ -75,18 +76,18 @@ TEST(Owners, GoldenOwnersAndPieces) {
   EXPECT_EQ(rows[4], (Piece{1280, 320, 48}));
 }
 
-RC_GTEST_PROP(OwnersProperty, CoverEverythingOnceInOrder, ()) {
-  const auto count = *rc::gen::inRange<std::uint64_t>(1, 2000000);
-  const auto world = *rc::gen::inRange(1, 300);
+PROPERTY(OwnersProperty, CoverEverythingOnceInOrder) {
+  const auto count = testing::drawn(1, 2000000);
+  const auto world = static_cast<int>(testing::drawn(1, 300));
   std::uint64_t next = 0;
   for (const OwnedRange& range : owned_ranges("tensor", count, world)) {
-    RC_ASSERT(range.first == next);
-    RC_ASSERT(range.count > 0u);
-    RC_ASSERT(range.first % kCutElements == 0u);
-    RC_ASSERT(range.owner >= 0 && range.owner < world);
+    HOLDS(range.first == next);
+    HOLDS(range.count > 0u);
+    HOLDS(range.first % kCutElements == 0u);
+    HOLDS(range.owner >= 0 && range.owner < world);
     next += range.count;
   }
-  RC_ASSERT(next == count);
+  HOLDS(next == count);
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include <numeric>
 
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
+#include "base/property_testing.h"
 #include "base/random.h"
 #include "codecs/gcomp/gcomp_static_tables.h"
 #include "codecs/gcomp/gcomp_table.h"
@@ -68,26 +68,25 @@ TEST(GcompLengths, SmallAlphabetsByHand) {
   EXPECT_EQ(limited({2, 2, 1, 1}), (std::vector<std::uint32_t>{2, 2, 2, 2}));  // 1 2 3 3 costs as much
 }
 
-RC_GTEST_PROP(GcompLengths, OptimalWithinTheLimit, ()) {
-  const auto count = *rc::gen::inRange<std::size_t>(2, 13);
+PROPERTY(GcompLengths, OptimalWithinTheLimit) {
+  std::vector<std::uint32_t> weights;
   // Powers of two of random size make deep trees.
-  auto weights = *rc::gen::container<std::vector<std::uint32_t>>(
-      count, rc::gen::map(rc::gen::pair(rc::gen::inRange(0, 20), rc::gen::inRange<std::uint32_t>(1, 9)),
-                          [](const auto& parts) { return parts.second << parts.first; }));
+  for (const std::uint64_t exponent : testing::drawn_list(testing::drawn(2, 13), 0, 20)) {
+    weights.push_back(static_cast<std::uint32_t>(testing::drawn(1, 9) << exponent));
+  }
   std::sort(weights.rbegin(), weights.rend());
   const auto lengths = limited(weights);
-  RC_ASSERT(kraft(lengths) == kComplete);
-  RC_ASSERT(cost(weights, lengths) == cheapest(weights, 0, 1, 0));
-  RC_ASSERT(std::is_sorted(lengths.begin(), lengths.end()));  // rarer, or equal and higher: never shorter
+  HOLDS(kraft(lengths) == kComplete);
+  HOLDS(cost(weights, lengths) == cheapest(weights, 0, 1, 0));
+  HOLDS(std::is_sorted(lengths.begin(), lengths.end()));  // rarer, or equal and higher: never shorter
 }
 
-RC_GTEST_PROP(GcompLengths, CompleteForManySymbols, ()) {
-  const auto count = *rc::gen::inRange<std::size_t>(2, kMaxCodedSymbols + kLevels + 1);
-  const auto weights =
-      *rc::gen::container<std::vector<std::uint32_t>>(count, rc::gen::inRange<std::uint32_t>(1, 300000));
+PROPERTY(GcompLengths, CompleteForManySymbols) {
+  const auto drawn = testing::drawn_list(testing::drawn(2, kMaxCodedSymbols + kLevels + 1), 1, 300000);
+  const std::vector<std::uint32_t> weights(drawn.begin(), drawn.end());
   const auto lengths = limited(weights);
-  RC_ASSERT(kraft(lengths) == kComplete);
-  RC_ASSERT(*std::max_element(lengths.begin(), lengths.end()) <= kMaxCodeBits);
+  HOLDS(kraft(lengths) == kComplete);
+  HOLDS(*std::max_element(lengths.begin(), lengths.end()) <= kMaxCodeBits);
 }
 
 TEST(GcompLengths, StaticShapesAreCompleteCodes) {

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
+#include "base/property_testing.h"
 #include "base/random.h"
 #include "codecs/gcomp/gcomp_testing.h"
 
@@ -170,12 +170,12 @@ TEST(GcompRounding, UniformCutRoundsToNearestAndIgnoresSignificance) {
   }
 }
 
-RC_GTEST_PROP(GcompRounding, IsTheRule, ()) {
-  CounterRng random(*rc::gen::arbitrary<std::uint64_t>());
-  const Pairs pairs = random_pairs(*rc::gen::inRange<std::size_t>(1, 3000), random);
+PROPERTY(GcompRounding, IsTheRule) {
+  CounterRng random(testing::drawn_word());
+  const Pairs pairs = random_pairs(testing::drawn(1, 3000), random);
   const auto back = significant_round_trip("gcomp", pairs.values, pairs.significance);
   for (std::size_t i = 0; i < back.size(); ++i) {
-    RC_ASSERT(bits_of(back[i]) == bits_of(slow_cut(pairs.values[i], pairs.significance[i])));
+    HOLDS(bits_of(back[i]) == bits_of(slow_cut(pairs.values[i], pairs.significance[i])));
   }
 }
 
@@ -196,19 +196,19 @@ TEST(GcompRounding, EachElementHasItsOwnSignificance) {
 
 // The bound of one encoding, element by element: |g - g'| is at most one unit in the last place of the
 // significance, and so at most 2^-23 |significance|; what is below the normal numbers becomes 0.
-RC_GTEST_PROP(GcompRounding, MovesAValueByOneUnitOfItsSignificanceAtMost, ()) {
-  CounterRng random(*rc::gen::arbitrary<std::uint64_t>());
-  const Pairs pairs = random_pairs(*rc::gen::inRange<std::size_t>(1, 3000), random);
+PROPERTY(GcompRounding, MovesAValueByOneUnitOfItsSignificanceAtMost) {
+  CounterRng random(testing::drawn_word());
+  const Pairs pairs = random_pairs(testing::drawn(1, 3000), random);
   const auto back = significant_round_trip("gcomp", pairs.values, pairs.significance);
   for (std::size_t i = 0; i < back.size(); ++i) {
     const double g = pairs.values[i];
     if (!std::isfinite(g)) continue;
-    RC_ASSERT(std::isfinite(back[i]));
+    HOLDS(std::isfinite(back[i]));
     const double error = std::fabs(g - static_cast<double>(back[i]));
     const double flushed = std::fabs(g) < 0x1p-126 ? std::fabs(g) : 0;
-    RC_ASSERT(error <= std::max(unit_of(pairs.significance[i]), flushed));
+    HOLDS(error <= std::max(unit_of(pairs.significance[i]), flushed));
     const double significance = std::fabs(static_cast<double>(pairs.significance[i]));
-    RC_ASSERT(flushed > 0 || error == 0 || error <= 0x1p-23 * significance);
+    HOLDS(flushed > 0 || error == 0 || error <= 0x1p-23 * significance);
   }
 }
 

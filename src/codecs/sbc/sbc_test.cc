@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
+#include "base/property_testing.h"
 #include "base/random.h"
 #include "codecs/codec_testing.h"
 #include "codecs/sbc/sbc_ops.h"
@@ -338,8 +338,9 @@ TEST(Sbc, MakesRoomBeforeABlock) {
   for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(back[i], i >= 1 && i <= 7 ? 3996.0F : 0.0F) << i;
 }
 
-RC_GTEST_PROP(SbcProperty, EqualsTheSlowReference,
-              (const std::vector<std::int32_t>& words, std::uint8_t choice)) {
+PROPERTY(SbcProperty, EqualsTheSlowReference) {
+  const auto words = testing::drawn_numbers();
+  const auto choice = testing::drawn(0, 256);
   Floats input;
   Floats residual;
   for (const std::int32_t word : words) {
@@ -355,16 +356,16 @@ RC_GTEST_PROP(SbcProperty, EqualsTheSlowReference,
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = input[i] + residual[i];
   const auto codec = codec_of("sbc:p=" + std::to_string(p));
   const auto part = testing::encode(*codec, input, residual);
-  RC_ASSERT(part.has_value());
+  HOLDS(part.has_value());
   const auto back = *testing::decode(*codec, part->view(), x.size());
-  RC_ASSERT(testing::same_bits(back, slow_update(x, keep_of(p, x.size()))));
+  HOLDS(testing::same_bits(back, slow_update(x, keep_of(p, x.size()))));
   for (std::size_t i = 0; i < x.size(); ++i)
-    RC_ASSERT(testing::same_bits(std::span(&residual[i], 1), Floats{x[i] - back[i]}));
+    HOLDS(testing::same_bits(std::span(&residual[i], 1), Floats{x[i] - back[i]}));
 }
 
 // Whole numbers below 2^24 are added exactly; means aren't whole, so what is lost is one rounding a step.
-RC_GTEST_PROP(SbcProperty, ConservedOverStepsUpToRounding,
-              (const std::vector<std::vector<std::int8_t>>& steps)) {
+PROPERTY(SbcProperty, ConservedOverStepsUpToRounding) {
+  const auto steps = testing::drawn_rows();
   const auto codec = codec_of("sbc:p=0.2");
   constexpr std::size_t kCount = 37;
   Floats residual(kCount, 0.0F);
@@ -375,13 +376,13 @@ RC_GTEST_PROP(SbcProperty, ConservedOverStepsUpToRounding,
     Floats values(kCount, 0.0F);
     for (std::size_t i = 0; i < kCount && i < step.size(); ++i) values[i] = step[i];
     const auto part = testing::encode(*codec, values, residual);
-    RC_ASSERT(part.has_value());
+    HOLDS(part.has_value());
     const auto back = *testing::decode(*codec, part->view(), kCount);
     allowed += 128 * 0x1p-22 * static_cast<double>(steps.size());
     for (std::size_t i = 0; i < kCount; ++i) {
       total[i] += static_cast<double>(values[i]);
       decoded[i] += static_cast<double>(back[i]);
-      RC_ASSERT(std::fabs(decoded[i] + static_cast<double>(residual[i]) - total[i]) <= allowed);
+      HOLDS(std::fabs(decoded[i] + static_cast<double>(residual[i]) - total[i]) <= allowed);
     }
   }
 }

@@ -4,9 +4,9 @@
 #include <limits>
 
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
 #include "base/float_environment.h"
+#include "base/property_testing.h"
 #include "codecs/codec_testing.h"
 
 namespace deltawire {
@@ -117,7 +117,9 @@ TEST(Threelc, ScaleThenAddAreTwoRoundings) {
 }
 
 // x = q * m + r holds exactly, whatever the values: x - m has no rounding.
-RC_GTEST_PROP(ThreelcProperty, NothingIsLost, (std::vector<std::int32_t> bits, std::uint8_t choice)) {
+PROPERTY(ThreelcProperty, NothingIsLost) {
+  const auto bits = testing::drawn_numbers();
+  const auto choice = testing::drawn(0, 256);
   std::vector<float> values;
   for (const std::int32_t word : bits) {
     // 0x7E..: below the range in which m could overflow.
@@ -128,19 +130,19 @@ RC_GTEST_PROP(ThreelcProperty, NothingIsLost, (std::vector<std::int32_t> bits, s
   const auto codec = codec_of(specs[choice % 4]);
   std::vector<float> residual(values.size(), 0.0F);
   const auto part = testing::encode(*codec, values, residual);
-  RC_ASSERT(part.has_value());
+  HOLDS(part.has_value());
   const auto back = *testing::decode(*codec, part->view(), values.size());
   const double m = std::bit_cast<float>(part->scalar);
   for (std::size_t i = 0; i < values.size(); ++i) {
-    RC_ASSERT(static_cast<double>(back[i]) + static_cast<double>(residual[i]) ==
-              static_cast<double>(values[i]));
-    RC_ASSERT(std::fabs(residual[i]) <= m / 2);
+    HOLDS(static_cast<double>(back[i]) + static_cast<double>(residual[i]) == static_cast<double>(values[i]));
+    HOLDS(std::fabs(residual[i]) <= m / 2);
   }
 }
 
 // With small integers the sum over all steps of what was decoded, plus the residual, is the sum of the
 // inputs.
-RC_GTEST_PROP(ThreelcProperty, IntegersAreConservedOverSteps, (std::vector<std::vector<std::int8_t>> steps)) {
+PROPERTY(ThreelcProperty, IntegersAreConservedOverSteps) {
+  const auto steps = testing::drawn_rows();
   const auto codec = codec_of("3lc");
   constexpr std::size_t kCount = 37;
   std::vector<float> residual(kCount, 0.0F);
@@ -150,12 +152,12 @@ RC_GTEST_PROP(ThreelcProperty, IntegersAreConservedOverSteps, (std::vector<std::
     std::vector<float> values(kCount, 0.0F);
     for (std::size_t i = 0; i < kCount && i < step.size(); ++i) values[i] = step[i];
     const auto part = testing::encode(*codec, values, residual);
-    RC_ASSERT(part.has_value());
+    HOLDS(part.has_value());
     const auto back = *testing::decode(*codec, part->view(), kCount);
     for (std::size_t i = 0; i < kCount; ++i) {
       total[i] += values[i];
       decoded[i] += back[i];
-      RC_ASSERT(decoded[i] + residual[i] == total[i]);
+      HOLDS(decoded[i] + residual[i] == total[i]);
     }
   }
 }

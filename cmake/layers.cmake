@@ -1,0 +1,107 @@
+# How the folders of src/ become libraries, and tests become programs.
+#
+# DELTAWIRE_SANITIZED_TWIN compiles every library a second time, under sanitizers, and links each test program twice:
+# with the libraries that users get, and with the sanitized ones. The tests' own code, which is more than half
+# of all, is compiled once, unsanitized. (The presets asan-ubsan and tsan sanitize tests and all.)
+option(DELTAWIRE_SANITIZED_TWIN "Link each test program a second time, with sanitized libraries" OFF)
+set(twin_options -O1 -g1 -UNDEBUG -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined -fno-sanitize-recover=all
+                 -fno-omit-frame-pointer)
+set(twin_environment ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
+                     UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1)
+
+# deltawire_gather(LAYERS PROPERTY RESULT): what the layers and all below them have as PROPERTY.
+function(deltawire_gather layers property result)
+  set(all)
+  foreach(layer IN LISTS layers)
+    get_property(of_layer GLOBAL PROPERTY deltawire_${property}_${layer})
+    list(APPEND all ${of_layer})
+  endforeach()
+  list(REMOVE_DUPLICATES all)
+  set(${result} ${all} PARENT_SCOPE)
+endfunction()
+
+# deltawire_layer(NAME SOURCES file... [TESTS file...] [DEPENDS layer...] [LIBRARIES target...] [OPTIONS flag...]
+#                 [SHARDS n])
+# One static library; the DEPENDS are the arrows of docs/architecture.md. Unit tests that sit beside the code
+# become one test program, deltawire_<name>_test.
+function(deltawire_layer name)
+  cmake_parse_arguments(ARG "" "SHARDS" "SOURCES;TESTS;DEPENDS;LIBRARIES;OPTIONS" ${ARGN})
+  add_library(deltawire_${name} STATIC ${ARG_SOURCES})
+  add_library(deltawire::${name} ALIAS deltawire_${name})
+  target_include_directories(deltawire_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_compile_options(deltawire_${name} PRIVATE ${ARG_OPTIONS})
+  list(TRANSFORM ARG_DEPENDS PREPEND deltawire:: OUTPUT_VARIABLE depends)
+  target_link_libraries(deltawire_${name} PUBLIC tl::expected Threads::Threads ${depends} PRIVATE ${ARG_LIBRARIES})
+  if(DELTAWIRE_SANITIZED_TWIN)
+    add_library(deltawire_${name}_sanitized OBJECT ${ARG_SOURCES})
+    target_compile_options(deltawire_${name}_sanitized PRIVATE ${ARG_OPTIONS} ${twin_options})
+    target_link_libraries(deltawire_${name}_sanitized PRIVATE deltawire::${name} ${ARG_LIBRARIES})
+    deltawire_gather("${ARG_DEPENDS}" below below)
+    deltawire_gather("${ARG_DEPENDS}" libraries libraries)
+    set_property(GLOBAL PROPERTY deltawire_below_${name} ${name} ${below})
+    set_property(GLOBAL PROPERTY deltawire_libraries_${name} ${ARG_LIBRARIES} ${libraries})
+  endif()
+  if(ARG_TESTS)
+    deltawire_test(deltawire_${name}_test SOURCES ${ARG_TESTS} LAYERS ${name} LIBRARIES GTest::gtest_main deltawire_property
+                   SHARDS ${ARG_SHARDS})
+  endif()
+endfunction()
+
+# deltawire_test_program(NAME SOURCES file... LAYERS layer... [LIBRARIES target...])
+# The program NAME and, where twins are wanted, NAME_sanitized.
+function(deltawire_test_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LAYERS;LIBRARIES" ${ARGN})
+  list(TRANSFORM ARG_LAYERS PREPEND deltawire:: OUTPUT_VARIABLE layers)
+  add_library(${name}_objects OBJECT ${ARG_SOURCES})
+  target_include_directories(${name}_objects PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name}_objects PRIVATE ${layers} ${ARG_LIBRARIES})
+  # Tests run for milliseconds, and there are many: what counts is how long they take to compile.
+  target_compile_options(${name}_objects PRIVATE $<$<CONFIG:Release>:-O1>)
+  add_executable(${name} $<TARGET_OBJECTS:${name}_objects>)
+  target_link_libraries(${name} PRIVATE ${layers} ${ARG_LIBRARIES})
+  if(NOT DELTAWIRE_SANITIZED_TWIN)
+    return()
+  endif()
+  add_executable(${name}_sanitized)
+  deltawire_gather("${ARG_LAYERS}" below below)
+  deltawire_gather("${ARG_LAYERS}" libraries libraries)
+  # The libraries' objects come first: of an inline function that both sides compiled, the linker takes the first.
+  foreach(layer IN LISTS below)
+    target_sources(${name}_sanitized PRIVATE $<TARGET_OBJECTS:deltawire_${layer}_sanitized>)
+  endforeach()
+  target_sources(${name}_sanitized PRIVATE $<TARGET_OBJECTS:${name}_objects>)
+  target_link_libraries(${name}_sanitized PRIVATE ${libraries} ${ARG_LIBRARIES} Threads::Threads)
+  target_link_options(${name}_sanitized PRIVATE -fsanitize=address,undefined)
+endfunction()
+
+# deltawire_test(NAME SOURCES file... LAYERS layer... [LIBRARIES target...] [SHARDS n] [ARGUMENTS text...])
+# A test program, and the tests that run it: all its cases in one process, or dealt out to SHARDS processes, which suits
+# tests that wait. One case alone: NAME --gtest_filter=CASE.
+function(deltawire_test name)
+  if(NOT DELTAWIRE_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "SHARDS" "SOURCES;LAYERS;LIBRARIES;ARGUMENTS" ${ARGN})
+  deltawire_test_program(${name} SOURCES ${ARG_SOURCES} LAYERS ${ARG_LAYERS} LIBRARIES ${ARG_LIBRARIES})
+  if(NOT ARG_SHARDS)
+    set(ARG_SHARDS 1)
+  endif()
+  foreach(shard RANGE 1 ${ARG_SHARDS})
+    math(EXPR index "${shard} - 1")
+    set(environment GTEST_TOTAL_SHARDS=${ARG_SHARDS} GTEST_SHARD_INDEX=${index})
+    deltawire_run(${name}.${shard} PROGRAM ${name} ARGUMENTS ${ARG_ARGUMENTS} ENVIRONMENT ${environment})
+  endforeach()
+endfunction()
+
+# deltawire_run(TEST PROGRAM program [LAUNCHER text...] [ARGUMENTS text...] [ENVIRONMENT setting...])
+# Registers TEST, which runs the program, and TEST.sanitized, which runs its twin.
+function(deltawire_run test)
+  cmake_parse_arguments(ARG "" "PROGRAM" "LAUNCHER;ARGUMENTS;ENVIRONMENT" ${ARGN})
+  add_test(NAME ${test} COMMAND ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}> ${ARG_ARGUMENTS})
+  set_tests_properties(${test} PROPERTIES TIMEOUT 300 ENVIRONMENT "${ARG_ENVIRONMENT}")
+  if(DELTAWIRE_SANITIZED_TWIN)
+    add_test(NAME ${test}.sanitized COMMAND ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}_sanitized> ${ARG_ARGUMENTS})
+    set_tests_properties(${test}.sanitized PROPERTIES TIMEOUT 300
+                                                      ENVIRONMENT "${twin_environment};${ARG_ENVIRONMENT}")
+  endif()
+endfunction()

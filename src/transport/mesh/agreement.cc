@@ -39,13 +39,13 @@ Agreement::Agreement(int rank, int world_size)
       world_size_(world_size),
       votes_(static_cast<std::size_t>(world_size)),
       absent_(world_size),
-      left_(world_size),
+      farewells_(static_cast<std::size_t>(world_size)),
       rounds_(static_cast<std::size_t>(world_size)) {}
 
 RankSet Agreement::unheard() const {
   RankSet unheard(world_size_);
   for (int rank = 0; rank < world_size_; ++rank) {
-    if (absent_.has(rank) && !left_.has(rank)) unheard.add(rank);
+    if (absent_.has(rank) && farewells_[static_cast<std::size_t>(rank)] != decided_) unheard.add(rank);
   }
   return unheard;
 }
@@ -199,9 +199,9 @@ bool Agreement::on_verdict(int peer, const Verdict& verdict) {
 }
 
 void Agreement::on_left(int peer, std::uint64_t decided) {
+  farewells_[static_cast<std::size_t>(peer)] = decided;
   if (absent_.has(peer)) return;
   absent_.add(peer);
-  left_.add(peer);
   if (pending() && decided == decided_ + 1) {
     // The peer has everybody's votes on the open ballot, and takes that knowledge along.
     if (failed_) {

@@ -132,7 +132,7 @@ class Agreement {
   bool settled_ = false;
   bool cut_off_ = false;  // somebody no longer counts on this rank: it can only listen
   RankSet absent_;        // whom this rank no longer counts on
-  RankSet left_;          // those of them that left in good order
+  std::vector<std::optional<std::uint64_t>> farewells_;  // by rank: where those stand that left in good order
 
   std::uint32_t round_ = 0;
   Knowledge known_;

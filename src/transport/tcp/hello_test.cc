@@ -370,12 +370,12 @@ TEST(Hello, EveryClaimIsChecked) {
 
 TEST(Hello, AnotherVersionIsNamedAndNothingBehindItIsRead) {
   Hello newer = dialer_hello();
-  newer.version = 3;
+  newer.version = Hello::kVersion + 1;
   newer.stream = Hello::Stream{9};
   Ends ends(newer, listener_hello());
   ends.run();
   EXPECT_EQ(ends.listener_state, State::kDone);
-  EXPECT_EQ(ends.listener.peer().version, 3u);
+  EXPECT_EQ(ends.listener.peer().version, newer.version);
   EXPECT_EQ(ends.listener.peer().rank, 2u);
   EXPECT_EQ(ends.listener.peer().text, "");
   EXPECT_EQ(ends.dialer_state, State::kDone);

@@ -12,8 +12,8 @@ help:
 	@echo
 	@echo "  make demo     train a real network with 4 workers over a 100 Mbit/s link, once per method;"
 	@echo "                the report lands in out/demo/. Options: make demo ARGS='--help'"
-	@echo "  make test     build (g++ release, ASan + UBSan) and run every test that can run here"
-	@echo "  make check    test, and clang 19, thread sanitizer, fuzzing, formatting, clang-tidy"
+	@echo "  make test     build (g++ release; libraries under ASan + UBSan) and run every test that can run here"
+	@echo "  make check    test, and tests sanitized themselves, clang 19, thread sanitizer, fuzzing, formatting, clang-tidy"
 	@echo "  make bench    measure speeds (the machine should have nothing else to do)"
 	@echo "  make lint     formatting and style alone: quick answers while you write"
 	@echo "  make clean    remove everything built (keeps .venv, which is slow to download)"

@@ -8,8 +8,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 jobs="${JOBS:-$(nproc)}"
 fuzz_seconds="${FUZZ_SECONDS:-20}"
-# Many tests wait for deadlines more than they compute.
-test_jobs=$((2 * jobs))
+# Many tests wait for deadlines more than they compute; those of Python compute more.
+test_jobs=$((4 * jobs))
+python_jobs=$((2 * jobs))
 summary=()
 
 # step TITLE COMMAND...: runs one step.
@@ -66,16 +67,16 @@ fuzz_one() {
 test_steps() {
   step "layers, file and function lengths" .venv/bin/python scripts/check_layers.py
   step "Python style (ruff)" python_style
-  step "release build (g++)" build release
-  step "C++ tests, release" ctest --preset release -j "$test_jobs"
-  step "Python tests" .venv/bin/python -m pytest -q
-  step "ASan + UBSan build (g++)" build asan-ubsan
-  step "C++ tests under ASan + UBSan" ctest --preset asan-ubsan -j "$test_jobs"
+  step "release build (g++), and the libraries under ASan + UBSan" build release
+  step "C++ tests, with the released and with the sanitized libraries" ctest --preset release -j "$test_jobs"
+  step "Python tests" .venv/bin/python -m pytest -q -n "$python_jobs"
 }
 
 check_steps() {
   step "C++ style (clang-format)" cpp_style
   test_steps
+  step "ASan + UBSan build, tests and all" build asan-ubsan
+  step "C++ tests, sanitized themselves" ctest --preset asan-ubsan -j "$test_jobs"
   step "clang 19 build" build clang19
   step "C++ tests, clang 19" ctest --preset clang19 -j "$test_jobs"
   step "clang-tidy" clang_tidy

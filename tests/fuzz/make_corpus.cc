@@ -225,9 +225,10 @@ void make_control() {
   add("abort", {1, 1}, 12 + 16, 'x');
   add("abort-no-utf8", {1}, 12 + 512, 0xFF);
   add("waiting", {2, 2, 2}, 12);
-  add("numbers", {3, 4, 5, 8}, 8);        // goodbye, here, start, verdict
+  add("numbers", {3, 4, 5}, 8);           // goodbye, here, start
   add("vote", {6}, 8 + 20);               // number, ballot
   add("round", {7}, 4 + 8 + 20 + 1 + 1);  // number, decided, ballot, two sets
+  add("verdict", {8}, 8 + 1);             // decided, a set
 }
 
 // Programs for the harnesses that read their input as commands.

@@ -63,7 +63,7 @@ void run_rank(Reducer& reducer, Transport& transport, const Setting& setting, Ou
     std::vector<float> values = gradient(transport.rank(), setting.element_count);
     const Named tensor{"w", {values.data(), values.size(), DType::kF32}, 0};
     const Deadline start = Clock::now();
-    const auto report = reducer.all_reduce(std::span(&tensor, 1), {step, 0, 0, true}, transport,
+    const auto report = reducer.all_reduce(std::span(&tensor, 1), {step, 0, true}, transport,
                                            start + std::chrono::minutes(5));
     if (!report) stop(report.error());
     seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "deltawire/codec.h"
+#include "deltawire/frame.h"
 #include "deltawire/policy.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
@@ -38,19 +39,6 @@ struct ChannelOptions {
   Policy policy;
   Revert revert = Revert::kFold;
   bool error_feedback = true;  // false: no residuals; each message stands for its input alone (files)
-};
-
-// Identifies a message; sender and receiver must agree on all of it.
-struct MessageId {
-  std::uint64_t step = 0;
-  std::uint32_t epoch = 0;
-  std::uint16_t rank = 0;   // the sender
-  std::uint16_t world = 1;  // ranks in the job
-  std::uint16_t slice = 0;  // which message of the step
-  // The parts' values are so many times what they mean (a loss scale): finite, above 0. A residual remembers
-  // the scale of what it holds and follows: multiplied by new / old, rounded once, before the input is added.
-  // Powers of two change no bit but where values leave float32's range: small ones become subnormal or 0.
-  float scale = 1.0F;
 };
 
 // Conservation (tested): for every part, what went into encode = what the decoders got + the residual, up

@@ -45,6 +45,7 @@ struct CodecInfo {
                                      // sent can be masked
   bool key_value = false;            // takes and gives the key-value form
   bool significance = false;         // reads TensorView::significance and saves more where it is given
+  std::uint8_t scalars = 0;          // 0 to 2: numbers for a whole part that travel beside the chunks
   std::uint64_t chunk_elements = 0;  // a chunk covers this many elements, so a part can be cut between
                                      // frames at its multiples; 0: chunks follow the data, never cut
 };
@@ -67,7 +68,8 @@ struct PartBuffer {
 struct EncodedPart {
   std::uint64_t payload_bytes = 0;  // == chunk_ends[chunks - 1], or 0 without chunks
   std::uint32_t chunks = 0;
-  std::uint32_t scalar = 0;  // the codec's one number for the whole part (3LC: bits of m); else 0
+  std::uint32_t scalar = 0;   // the codec's numbers for the whole part (3LC: bits of m); those that it has
+  std::uint32_t scalar2 = 0;  // not (CodecInfo::scalars) are 0
 };
 
 // What decode reads: bytes from anywhere, hostile ones included.
@@ -75,6 +77,7 @@ struct PartView {
   Bytes payload;
   std::span<const std::uint32_t> chunk_ends;
   std::uint32_t scalar = 0;
+  std::uint32_t scalar2 = 0;  // whoever reads messages refuses one that the codec has not
 };
 
 // A named share of an encoded part, for `deltawire inspect`.

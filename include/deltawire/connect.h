@@ -88,6 +88,7 @@ struct MeshOptions {
                                     // stranger; TCP only. docs/security.md says what it is good for
   std::string settings;             // <= 1024 bytes, e.g. the reducer spec; another rank's other settings are
                                     // kMismatch on both sides, naming the rank and both texts
+  std::uint32_t epoch = 0;          // Transport::epoch; another rank's other epoch is kMismatch likewise
   std::chrono::milliseconds connect_timeout{60000};  // 1 ms to 24 h
   std::chrono::milliseconds arrival_timeout{0};      // Transport::set_arrival_timeout
   LinkOptions link;
@@ -103,6 +104,7 @@ Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listene
 
 // All ranks of an in-process mesh, for ranks as threads: the same engine over socket pairs.
 Result<std::vector<std::unique_ptr<Transport>>> connect_inproc(int world_size,
-                                                               const std::vector<LinkOptions>& links = {});
+                                                               const std::vector<LinkOptions>& links = {},
+                                                               std::uint32_t epoch = 0);
 
 }  // namespace deltawire

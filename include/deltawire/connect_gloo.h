@@ -19,6 +19,7 @@ struct GlooOptions {
   std::string host;               // the own address or name to listen on; or, if empty,
   std::string network_interface;  // the network interface ("eth0"); both empty: what this host's name means
   std::string settings;           // as in MeshOptions: <= 1024 bytes, compared with every other rank
+  std::uint32_t epoch = 0;        // likewise
   std::chrono::milliseconds connect_timeout{60000};
 };
 

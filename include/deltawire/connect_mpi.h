@@ -16,7 +16,8 @@ struct MpiOptions {
   // The ranks that take part, as MPI_Comm_c2f(communicator) gives it; none: MPI_COMM_WORLD. It is duplicated,
   // so that the program's own messages on it don't meet deltawire's.
   std::optional<int> fortran_communicator;
-  std::string settings;  // as in MeshOptions: <= 1024 bytes, compared with every other rank
+  std::string settings;     // as in MeshOptions: <= 1024 bytes, compared with every other rank
+  std::uint32_t epoch = 0;  // likewise
   std::chrono::milliseconds connect_timeout{60000};
 };
 

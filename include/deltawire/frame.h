@@ -1,13 +1,12 @@
 // The frame: the self-describing, checksummed unit of the wire. docs/format.md is its specification.
 //
-//   header (64 bytes) | segments (16 bytes each) | chunk index (8 bytes each) | payload
+//   header | segments, each with its chunks' lengths and checksums | payload
 //
 // A segment is a run of whole chunks of one part; a chunk is the unit that a codec decodes alone and that
 // has a checksum of its own. A message is one or more frames, one after another.
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "deltawire/codec.h"
@@ -18,39 +17,50 @@ namespace deltawire {
 
 inline constexpr std::uint32_t kFrameMagic = 0x46575744;  // bytes "DWWF"
 inline constexpr std::uint8_t kFrameVersion = 0;          // 0 may still change; 1 will not
-inline constexpr std::uint64_t kFrameHeaderBytes = 64;
-inline constexpr std::uint64_t kSegmentBytes = 16;
-inline constexpr std::uint64_t kChunkEntryBytes = 8;
 inline constexpr std::uint64_t kMaxFrameBytes = std::uint64_t{256} << 20;
+
+// Upper bounds in bytes: of a header, of a segment without its chunks, and of a chunk's entry.
+inline constexpr std::uint64_t kFrameHeaderBytesMax = 59;
+inline constexpr std::uint64_t kSegmentBytesMax = 32;
+inline constexpr std::uint64_t kChunkEntryBytesMax = 9;
+
+// Identifies a message within a mesh; sender and receiver must agree on all of it.
+struct MessageId {
+  std::uint64_t step = 0;
+  std::uint16_t rank = 0;    // the sender
+  std::uint16_t world = 1;   // ranks in the job
+  std::uint16_t bucket = 0;  // of the step
+  std::uint16_t stage = 0;   // which message of the bucket (docs/format.md, "Buckets and stages")
+  // The parts' values are so many times what they mean (a loss scale): finite, above 0. A residual remembers
+  // the scale of what it holds and follows: multiplied by new / old, rounded once, before the input is added.
+  // Powers of two change no bit but where values leave float32's range: small ones become subnormal or 0.
+  float scale = 1.0F;
+};
 
 // What a frame says of itself, beside lengths and checksums.
 struct FrameHeader {
-  std::uint16_t codec = 0;        // CodecInfo::id of the segments that aren't raw
-  std::uint64_t params_hash = 0;  // of the canonical codec spec and policy
-  std::uint64_t spec_hash = 0;    // of the message's parts: names, ranges, dtypes, order
-  std::uint64_t step = 0;
-  std::uint32_t epoch = 0;  // membership epoch
-  std::uint32_t seq = 0;    // number of the frame in its message, from 0
-  std::uint16_t rank = 0;   // sender
-  std::uint16_t world = 1;  // ranks in the job
-  std::uint16_t slice = 0;  // which message of the step (docs/format.md, "Slices")
+  MessageId message;
+  std::uint32_t params_hash = 0;  // of the canonical codec spec and policy
+  std::uint32_t layout_hash = 0;  // of the message's parts: names, ranges, dtypes, order
+  std::uint32_t seq = 0;          // number of the frame in its message, from 0
 };
 
 // How a segment's values are given. All but kCoded stand for a whole part without a byte of payload.
 enum class SegmentState : std::uint8_t {
-  kCoded,      // in chunks, by a codec
-  kNothing,    // the sender keeps the part for later: zeros, and nothing to add
-  kNotFinite,  // the part has values that its codec can't carry: NaN, every element
+  kCoded = 0,      // in chunks, by a codec
+  kNothing = 1,    // the sender keeps the part for later: zeros, and nothing to add
+  kNotFinite = 2,  // the part has values that its codec can't carry: NaN, every element
 };
 
-// Elements [first, first + count) of the part's tensor.
+// Elements [begin, begin + count) of a part.
 struct Segment {
-  std::uint32_t tensor = 0;  // index of the part in the message's list; < 2^30
-  bool raw = false;          // coded by fp32 instead of the frame's codec (policy: small tensors)
-  std::uint32_t first = 0;
+  std::uint32_t part = 0;   // index in the message's list
+  std::uint32_t begin = 0;  // 0 unless coded
   std::uint32_t count = 0;  // >= 1
-  std::uint32_t scalar = 0;
   SegmentState state = SegmentState::kCoded;
+  std::uint16_t codec = 0;  // CodecInfo::id; 0 unless coded
+  std::uint32_t scalar = 0;
+  std::uint32_t scalar2 = 0;
 };
 
 struct SegmentView {
@@ -58,35 +68,38 @@ struct SegmentView {
   PartView part;  // empty unless coded; chunk_ends lie in the reader's memory and last until its next call
 };
 
-// Reads one frame from hostile bytes: every length, offset and checksum is verified before it is used, and
-// nothing that the bytes say sizes an allocation beyond their own number.
+// Reads one frame from hostile bytes: every length and checksum is verified before it is used, and nothing
+// that the bytes say sizes an allocation beyond their own number.
 class FrameReader {
  public:
-  // Checks the header, the segments and the index of the first frame in `bytes` (which may go on after it).
+  // Checks the head (header, segments) of the first frame in `bytes` (which may go on after it).
   // Errors: kTruncated, kCorrupt, kUnsupportedVersion, kLimit.
   static Result<FrameReader> open(Bytes bytes);
 
   const FrameHeader& header() const noexcept { return header_; }
-  std::uint64_t frame_bytes() const noexcept { return frame_bytes_; }
+  std::uint64_t frame_bytes() const noexcept { return bytes_.size(); }
+  std::uint64_t header_bytes() const noexcept { return header_bytes_; }  // before the first segment
+  std::uint64_t head_bytes() const noexcept { return head_bytes_; }      // before the payload
   std::uint32_t segment_count() const noexcept { return segment_count_; }
-  std::uint32_t chunk_count() const noexcept { return chunk_count_; }
-  std::uint32_t segments_left() const noexcept { return segment_count_ - next_segment_; }
+  std::uint32_t segments_left() const noexcept { return segments_left_; }
 
   // The next segment, its chunks' checksums verified. REQUIRES: segments_left() > 0. Errors: kCorrupt.
   Result<SegmentView> next();
 
  private:
   FrameReader() = default;
+  Status read_header();
+  Status check_segments(std::uint64_t payload_bytes) const;
 
   Bytes bytes_;  // exactly the frame
   FrameHeader header_;
-  std::uint64_t frame_bytes_ = 0;
   std::uint64_t header_bytes_ = 0;
+  std::uint64_t head_bytes_ = 0;
   std::uint32_t segment_count_ = 0;
-  std::uint32_t chunk_count_ = 0;
-  std::uint32_t next_segment_ = 0;
+  std::uint32_t segments_left_ = 0;
   std::uint32_t next_chunk_ = 0;
-  std::uint32_t payload_at_ = 0;
+  Bytes segments_;  // not yet read
+  Bytes payload_;   // of these
   std::vector<std::uint32_t> ends_;
 };
 

@@ -21,8 +21,7 @@ namespace deltawire {
 // Where in training a bucket stands. All ranks go through the same steps and buckets in the same order.
 struct Step {
   std::uint64_t number = 0;  // grows by one a step
-  std::uint32_t epoch = 0;   // membership epoch
-  std::uint32_t bucket = 0;  // 0 ... 8,190 within the step
+  std::uint32_t bucket = 0;  // 0 ... 65,535 within the step
   bool last = true;          // of the step: finishing it is the vote that commits the step on every rank
 
   // The tensors are so many times what they mean, e.g. GradScaler's loss scale: finite, above 0, equal on all

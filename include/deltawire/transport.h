@@ -29,7 +29,6 @@ enum class Handle : std::uint64_t { kNone = 0 };
 struct Ballot {
   std::uint64_t step = 0;
   std::uint64_t digest = 0;  // of the results
-  std::uint32_t epoch = 0;
 
   bool operator==(const Ballot&) const = default;
 };
@@ -58,6 +57,10 @@ class Transport {
 
   virtual int rank() const noexcept = 0;
   virtual int world_size() const noexcept = 0;
+
+  // The membership epoch: whoever starts ranks gives each set of members another one. A mesh has one all its
+  // life, compared when its ranks meet; a rank of another set can't come in, and so no message names it.
+  virtual std::uint32_t epoch() const noexcept = 0;
 
   // Sends the pieces, in order, as one message. Their memory must stay as it is until wait(handle) returns.
   // REQUIRES: 0 <= peer < world_size, peer != rank. After a failure the handle's wait gives the error.

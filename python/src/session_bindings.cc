@@ -254,7 +254,7 @@ void bind_reports(nb::module_& module) {
       .def(
           "__init__",
           [](Step* self, std::uint64_t number, std::uint32_t bucket, bool last, float scale) {
-            new (self) Step{number, 0, bucket, last, scale};
+            new (self) Step{number, bucket, last, scale};
           },
           "number"_a, "bucket"_a, "last"_a, "scale"_a = 1.0F,
           "scale: how many times what they mean the tensors are (a loss scale); equal on all ranks.");

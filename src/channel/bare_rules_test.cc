@@ -48,12 +48,12 @@ TEST(BareRules, OnePartEach) {
          {kLargeBegin, in_new_frame(bare(kLargeRest)), in_new_frame(kSmall)},
          ErrorCode::kCorrupt},
         {"begin and rest", {bare(kLargeBegin), bare(kLargeRest), kSmall}, ErrorCode::kCorrupt},
-        {"one element less", {bare({0, false, 0, 69999}), kSmall}, ErrorCode::kCorrupt},
-        {"one element more", {bare({0, false, 0, 70001}), kSmall}, ErrorCode::kCorrupt},
-        {"from element 1 on", {bare({0, false, 1, 69999}), kSmall}, ErrorCode::kCorrupt},
-        {"of the part without elements", {kLarge, bare({1, false, 0, 1}), kSmall}, ErrorCode::kCorrupt},
-        {"of the part that is raw", {kLarge, bare({2, false, 1000, 3})}, ErrorCode::kCorrupt},
-        {"of a part that is not due", {bare({2, false, 0, 70000}), kSmall}, ErrorCode::kCorrupt},
+        {"one element less", {bare({0, kInt8, 0, 69999}), kSmall}, ErrorCode::kCorrupt},
+        {"one element more", {bare({0, kInt8, 0, 70001}), kSmall}, ErrorCode::kCorrupt},
+        {"from element 1 on", {bare({0, kInt8, 1, 69999}), kSmall}, ErrorCode::kCorrupt},
+        {"of the part without elements", {kLarge, bare({1, kInt8, 0, 1}), kSmall}, ErrorCode::kCorrupt},
+        {"of the part that is raw", {kLarge, bare({2, kInt8, 0, 3})}, ErrorCode::kCorrupt},
+        {"of a part that is not due", {bare({2, kInt8, 0, 70000}), kSmall}, ErrorCode::kCorrupt},
         {"twice", {bare(kLarge), bare(kLarge), kSmall}, ErrorCode::kCorrupt},
         {"and coded too", {bare(kLarge), kLarge, kSmall}, ErrorCode::kCorrupt},
         {"behind the last part", {kLarge, kSmall, bare(kLarge)}, ErrorCode::kCorrupt},
@@ -152,7 +152,7 @@ TEST(BareRules, NotInAFile) {
     ASSERT_TRUE(good) << good.error().message;
     expect_code(decode_file(*good, slot), std::nullopt);
     for (const SegmentState state : kBoth) {
-      const Piece bare{0, false, 0, 300, state};
+      const Piece bare{0, 0, 0, 300, state};
       const auto frame = message_of(header_of(part, MessageId{}, spec, policy), {bare});
       auto file = *good;
       file.resize(load_le<std::uint32_t>(file.data() + 12));

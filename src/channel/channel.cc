@@ -22,6 +22,10 @@ namespace {
 
 constexpr std::uint64_t kMaxTensorElements = std::uint64_t{1} << 32;
 
+constexpr std::uint32_t low_half(std::uint64_t hash) noexcept {
+  return static_cast<std::uint32_t>(hash);
+}
+
 class ChannelImpl final : public Channel {
  public:
   ChannelImpl(std::unique_ptr<const Codec> codec, std::unique_ptr<const Codec> raw,
@@ -174,16 +178,7 @@ Result<std::span<const Bytes>> ChannelImpl::encode_message(std::span<const Named
   message.chunk_ends.resize(bounds.chunks);
   const Result<std::vector<SentPart>> sent = encode_parts(parts, id.scale, message, bounds, done);
   if (!sent) return forward_error(sent);
-  FrameHeader header;
-  header.codec = codec_->info().id;
-  header.params_hash = params_hash_;
-  header.spec_hash = spec_hash(parts, id.scale);
-  header.step = id.step;
-  header.epoch = id.epoch;
-  header.rank = id.rank;
-  header.world = id.world;
-  header.slice = id.slice;
-  frame_message(*sent, header, message);
+  frame_message(*sent, {id, low_half(params_hash_), layout_hash(parts)}, message);
   message.count();
   return std::span<const Bytes>(message.pieces);
 }
@@ -210,13 +205,13 @@ void ChannelImpl::keep(const Named& unsent, float scale) noexcept {
 
 Status ChannelImpl::decode(std::span<const Bytes> pieces, std::span<const Named> parts,
                            const MessageId& expected, Into into, float scale) {
-  const ExpectedMessage due{expected, params_hash_, spec_hash(parts, expected.scale), parts};
+  const ExpectedMessage due{expected, low_half(params_hash_), layout_hash(parts), parts};
   return decode_message(pieces, due, codecs(), Target{into, scale});
 }
 
 Status ChannelImpl::decode_pairs(std::span<const Bytes> pieces, std::span<const Named> parts,
                                  const MessageId& expected, float scale, std::span<Pairs> means) {
-  const ExpectedMessage due{expected, params_hash_, spec_hash(parts, expected.scale), parts};
+  const ExpectedMessage due{expected, low_half(params_hash_), layout_hash(parts), parts};
   return decode_message_to_pairs(pieces, due, codecs(), scale, means);
 }
 
@@ -251,10 +246,10 @@ Status ChannelImpl::mask_sent(std::string_view name, std::uint64_t first, std::s
                 "part '" + std::string(name) + "' has " + std::to_string(part->sent.count) +
                     " elements, its momentum " + std::to_string(momentum.size()));
   }
-  if (part->sent.raw || part->sent.state != SegmentState::kCoded) return {};
+  if (!part->sent.codec->info().sparse || part->sent.state != SegmentState::kCoded) return {};
   std::vector<float> sent(momentum.size());
   const TensorSlot slot{sent.data(), sent.size(), DType::kF32};
-  if (Status s = codec_->decode(part->sent.encoded, slot, Into::kOverwrite, 1.0F); !s) return s;
+  if (Status s = part->sent.codec->decode(part->sent.encoded, slot, Into::kOverwrite, 1.0F); !s) return s;
   for (std::size_t i = 0; i < sent.size(); ++i) {
     if (sent[i] != 0.0F) momentum[i] = 0.0F;
   }

@@ -39,7 +39,7 @@ inline std::vector<std::byte> join(std::span<const Bytes> pieces) {
 }
 
 inline MessageId step_id(std::uint64_t step) {
-  return {step, 0, 0, 1, 0};
+  return {step};
 }
 
 // Numbers of every size down to subnormals; a few zeros.

@@ -72,10 +72,6 @@ Status check_fixed(Bytes file) {
   return {};
 }
 
-MessageId file_message() noexcept {
-  return MessageId{};
-}
-
 }  // namespace
 
 std::uint64_t FileHeader::count() const noexcept {
@@ -107,7 +103,7 @@ Result<std::vector<std::byte>> encode_file(const TensorView& tensor, std::span<c
   // encode only reads the values; Named serves both directions.
   const Named part{kTensorName, TensorSlot{const_cast<void*>(tensor.values), tensor.count, tensor.dtype,
                                            nullptr, 0, tensor.significance}};
-  const auto pieces = (*channel)->encode(std::span(&part, 1), file_message());
+  const auto pieces = (*channel)->encode(std::span(&part, 1), MessageId{});
   if (!pieces) return forward_error(pieces);
   for (const Bytes piece : *pieces) out.insert(out.end(), piece.begin(), piece.end());
   return out;
@@ -164,7 +160,7 @@ Status decode_file(Bytes file, const TensorSlot& out) {
                                          "'; encode it again");
   }
   const Named part{kTensorName, out};
-  return (*channel)->decode(file.subspan(header->header_bytes), std::span(&part, 1), file_message(),
+  return (*channel)->decode(file.subspan(header->header_bytes), std::span(&part, 1), MessageId{},
                             Into::kOverwrite, 1.0F);
 }
 

@@ -1,15 +1,14 @@
 #include "channel/message_decoder.h"
 
 #include <algorithm>
+#include <concepts>
 #include <limits>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/little_endian.h"
 #include "codecs/spec_string.h"
 #include "wire/frame_layout.h"
-#include "wire/hashes.h"
 
 namespace deltawire {
 namespace {
@@ -144,35 +143,33 @@ class Decoder {
   template <class Number>
   static Status same(const char* field, Number found, Number wanted, const char* advice) {
     if (found == wanted) return {};
-    return fail(ErrorCode::kMismatch, std::string("the frame has ") + field + " " + std::to_string(found) +
-                                          ", but " + std::to_string(wanted) + " is due here; " + advice);
+    return fail(ErrorCode::kMismatch, std::string("the frame has ") + field + " " + text(found) + ", but " +
+                                          text(wanted) + " is due here; " + advice);
   }
+  template <std::integral Number>
+  static std::string text(Number number) {
+    return std::to_string(number);
+  }
+  static std::string text(float number) { return number_text(number); }
 
   Status check_header(const FrameHeader& header) const {
+    const MessageId& found = header.message;
     const MessageId& id = expected_.id;
     const char* lost_step = "the ranks are not in the same step";
     const char* settings = "start all ranks with the same codec, parameters and policy";
-    if (auto s = same("codec", header.codec, codecs_.codec.info().id, settings); !s) return s;
     if (auto s = same("params_hash", header.params_hash, expected_.params_hash, settings); !s) return s;
-    if (auto s = same("world size", header.world, id.world, "the ranks belong to different jobs"); !s)
+    if (auto s = same("world size", found.world, id.world, "the ranks belong to different jobs"); !s)
       return s;
-    if (auto s = same("rank", header.rank, id.rank, "another rank's message came this way"); !s) return s;
-    if (auto s = same("epoch", header.epoch, id.epoch, "it stems from before a restart"); !s) return s;
-    if (auto s = same("step", header.step, id.step, lost_step); !s) return s;
-    if (auto s = same("slice", header.slice, id.slice, lost_step); !s) return s;
-    if (auto s = same("spec_hash", header.spec_hash, expected_.spec_hash,
-                      "names, shapes, order or scale of the tensors differ between ranks");
-        !s) {
-      const std::optional<float> scale = scale_of_hash(expected_.parts, header.spec_hash);
-      return scale ? other_scale(*scale) : s;
-    }
+    if (auto s = same("rank", found.rank, id.rank, "another rank's message came this way"); !s) return s;
+    if (auto s = same("step", found.step, id.step, lost_step); !s) return s;
+    if (auto s = same("bucket", found.bucket, id.bucket, lost_step); !s) return s;
+    if (auto s = same("stage", found.stage, id.stage, lost_step); !s) return s;
+    if (auto s = same("layout_hash", header.layout_hash, expected_.layout_hash,
+                      "names, shapes or order of the tensors differ between ranks");
+        !s)
+      return s;
+    if (auto s = same("scale", found.scale, id.scale, "the ranks' loss scales differ"); !s) return s;
     return same("seq", header.seq, frames_, "a frame of the message is missing or repeated");
-  }
-
-  Status other_scale(float found) const {
-    return fail(ErrorCode::kMismatch, "the tensors have scale " + number_text(found) + ", but " +
-                                          number_text(expected_.id.scale) +
-                                          " is due here; the ranks' loss scales differ");
   }
 
   Status segment(const SegmentView& view) {
@@ -186,10 +183,11 @@ class Decoder {
     const Codec& codec = codecs_.of(part.tensor.elements());
     const std::uint64_t step = codec.info().chunk_elements;
     const bool bare = segment.state != SegmentState::kCoded;
-    if (segment.tensor != part_ || segment.first != part.first + covered_ || segment.count > left ||
-        segment.raw != codecs_.is_raw(part.tensor.elements()) ||
+    if (segment.part != part_ || segment.begin != covered_ || segment.count > left ||
         (segment.count < left && (bare || step == 0 || segment.count % step != 0)) ||
-        (bare && (covered_ != 0 || !codecs_.may_be(segment.state, codec)))) {
+        (bare ? !codecs_.may_be(segment.state, codec) : segment.codec != codec.info().id) ||
+        (segment.scalar != 0 && codec.info().scalars < 1) ||
+        (segment.scalar2 != 0 && codec.info().scalars < 2)) {
       return fail(ErrorCode::kCorrupt, where + "a segment is not the one that is due here");
     }
     const Status decoded = bare ? sink_.fill(segment.state, part_)
@@ -216,8 +214,8 @@ class Decoder {
 
 // What the frame at the beginning of `bytes` says of its length; 0 where there is no whole header.
 std::uint64_t stated_frame_bytes(Bytes bytes) noexcept {
-  using frame_layout::kFrameBytesAt;
-  return bytes.size() < kFrameHeaderBytes ? 0 : load_le<std::uint32_t>(bytes.data() + kFrameBytesAt);
+  using namespace frame_layout;
+  return bytes.size() < kFixedBytes ? 0 : load_le<std::uint32_t>(bytes.data() + kFrameBytesAt);
 }
 
 // A frame whose payload lies elsewhere is put together; never more than one frame at a time, and never more

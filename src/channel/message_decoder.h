@@ -12,8 +12,8 @@ namespace deltawire {
 // What the receiver knows before the message comes.
 struct ExpectedMessage {
   MessageId id;
-  std::uint64_t params_hash = 0;
-  std::uint64_t spec_hash = 0;
+  std::uint32_t params_hash = 0;
+  std::uint32_t layout_hash = 0;
   std::span<const Named> parts;
 };
 

@@ -37,10 +37,8 @@ class Framer {
  private:
   void add_bare(const SentPart& part) {
     if (builder_.segment_count() == kMaxSegments) close();
-    Segment segment{part.index, false, static_cast<std::uint32_t>(part.first),
-                    static_cast<std::uint32_t>(part.count)};
-    segment.state = part.state;
-    builder_.add_bare(segment);
+    builder_.add_bare(
+        {.part = part.index, .count = static_cast<std::uint32_t>(part.count), .state = part.state});
   }
 
   void add_coded(const SentPart& part) {
@@ -81,8 +79,12 @@ class Framer {
     const std::uint64_t skipped = part.codec->info().chunk_elements * begin;
     const std::uint64_t count =
         end == ends.size() ? part.count - skipped : part.codec->info().chunk_elements * (end - begin);
-    const Segment segment{part.index, part.raw, static_cast<std::uint32_t>(part.first + skipped),
-                          static_cast<std::uint32_t>(count), part.encoded.scalar};
+    const Segment segment{.part = part.index,
+                          .begin = static_cast<std::uint32_t>(skipped),
+                          .count = static_cast<std::uint32_t>(count),
+                          .codec = part.codec->info().id,
+                          .scalar = part.encoded.scalar,
+                          .scalar2 = part.encoded.scalar2};
     builder_.add_segment(segment, part.encoded.payload.subspan(start, ends[end - 1] - start), shifted_);
   }
 
@@ -112,7 +114,7 @@ std::uint64_t framing_bound(std::uint64_t payload_bytes, std::uint64_t chunks, s
   // A frame is closed for its bytes only when the next chunk would not fit: two neighbours hold more than
   // the target together. Each cut adds a frame and at most one more segment.
   const std::uint64_t frames = 2 + 2 * (payload_bytes / kFramePayloadTarget) + parts / kMaxSegments;
-  return kFrameHeaderBytes * frames + kSegmentBytes * (parts + frames) + kChunkEntryBytes * chunks;
+  return kFrameHeaderBytesMax * frames + kSegmentBytesMax * (parts + frames) + kChunkEntryBytesMax * chunks;
 }
 
 void frame_message(std::span<const SentPart> parts, FrameHeader header, Message& message) {

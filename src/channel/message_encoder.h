@@ -25,7 +25,6 @@ struct SentPart {
   std::uint64_t count = 0;
   std::uint32_t index = 0;  // in the message's list of parts
   const Codec* codec = nullptr;
-  bool raw = false;
   SegmentState state = SegmentState::kCoded;
   PartView encoded;                          // empty unless coded
   ResidualStore::Entry* residual = nullptr;  // null without error feedback

@@ -6,11 +6,9 @@
 
 #include <gtest/gtest.h>
 
-#include "base/little_endian.h"
 #include "channel/message_encoder.h"
 #include "channel/message_testing.h"
 #include "deltawire/channel.h"
-#include "wire/frame_layout.h"
 #include "wire/frame_testing.h"
 
 namespace deltawire {
@@ -19,7 +17,7 @@ namespace {
 using namespace testing;
 
 Status decode(const std::vector<std::byte>& message, Parts& parts) {
-  const auto channel = make_channel("fp32", {kPolicy, Revert::kFold});
+  const auto channel = make_channel("int8", {kPolicy, Revert::kFold});
   return (*channel)->decode(message, parts.named(), kId, Into::kOverwrite, 1.0F);
 }
 
@@ -41,23 +39,30 @@ TEST(MessageRules, Segments) {
       {"a part twice", {kLarge, kLarge, kSmall}, ErrorCode::kCorrupt},
       {"a segment after the last part", {kLarge, kSmall, kSmall}, ErrorCode::kCorrupt},
       {"a frame after the last part", {kLarge, kSmall, in_new_frame(kSmall)}, ErrorCode::kCorrupt},
-      {"another part's index", {{1, false, 0, 70000}, kSmall}, ErrorCode::kCorrupt},
-      {"an index beyond the parts", {kLarge, {3, true, 1000, 3}}, ErrorCode::kCorrupt},
-      {"first too small", {kLarge, {2, true, 999, 3}}, ErrorCode::kCorrupt},
-      {"first too large", {kLarge, {2, true, 1001, 3}}, ErrorCode::kCorrupt},
-      {"first of the part, not of the tensor", {kLarge, {2, true, 0, 3}}, ErrorCode::kCorrupt},
-      {"a gap", {{0, false, 0, 65536}, {0, false, 65537, 4463}, kSmall}, ErrorCode::kCorrupt},
-      {"an overlap", {{0, false, 0, 65536}, {0, false, 65535, 4465}, kSmall}, ErrorCode::kCorrupt},
-      {"one element more", {{0, false, 0, 70001}, kSmall}, ErrorCode::kCorrupt},
-      {"one element more at the end", {kLarge, {2, true, 1000, 4}}, ErrorCode::kCorrupt},
-      {"one element less at the end", {kLarge, {2, true, 1000, 2}}, ErrorCode::kCorrupt},
-      {"a cut inside a chunk", {{0, false, 0, 65535}, {0, false, 65535, 4465}, kSmall}, ErrorCode::kCorrupt},
+      {"another part's index", {{1, kInt8, 0, 70000}, kSmall}, ErrorCode::kCorrupt},
+      {"an index beyond the parts", {kLarge, {3, kFp32, 0, 3}}, ErrorCode::kCorrupt},
+      {"begin too large", {kLarge, {2, kFp32, 1, 3}}, ErrorCode::kCorrupt},
+      {"begin of the tensor, not of the part", {kLarge, {2, kFp32, 1000, 3}}, ErrorCode::kCorrupt},
+      {"a gap", {{0, kInt8, 0, 65536}, {0, kInt8, 65537, 4463}, kSmall}, ErrorCode::kCorrupt},
+      {"an overlap", {{0, kInt8, 0, 65536}, {0, kInt8, 65535, 4465}, kSmall}, ErrorCode::kCorrupt},
+      {"one element more", {{0, kInt8, 0, 70001}, kSmall}, ErrorCode::kCorrupt},
+      {"one element more at the end", {kLarge, {2, kFp32, 0, 4}}, ErrorCode::kCorrupt},
+      {"one element less at the end", {kLarge, {2, kFp32, 0, 2}}, ErrorCode::kCorrupt},
+      {"a cut inside a chunk", {{0, kInt8, 0, 65535}, {0, kInt8, 65535, 4465}, kSmall}, ErrorCode::kCorrupt},
       {"a small part cut inside its chunk",
-       {kLarge, {2, true, 1000, 1}, {2, true, 1001, 2}},
+       {kLarge, {2, kFp32, 0, 1}, {2, kFp32, 1, 2}},
        ErrorCode::kCorrupt},
-      {"a large part raw", {{0, true, 0, 70000}, kSmall}, ErrorCode::kCorrupt},
-      {"the rest of a large part raw", {kLargeBegin, {0, true, 65536, 4464}, kSmall}, ErrorCode::kCorrupt},
-      {"a small part not raw", {kLarge, {2, false, 1000, 3}}, ErrorCode::kCorrupt},
+      {"a large part raw", {{0, kFp32, 0, 70000}, kSmall}, ErrorCode::kCorrupt},
+      {"the rest of a large part raw", {kLargeBegin, {0, kFp32, 65536, 4464}, kSmall}, ErrorCode::kCorrupt},
+      {"a small part not raw", {kLarge, {2, kInt8, 0, 3}}, ErrorCode::kCorrupt},
+      {"a codec that nobody has", {{0, 999, 0, 70000}, kSmall}, ErrorCode::kCorrupt},
+      {"a scalar", {{.count = 70000, .scalar = 1}, kSmall}, std::nullopt},
+      {"a second scalar, which the codec has not",
+       {{.count = 70000, .scalar = 1, .scalar2 = 1}, kSmall},
+       ErrorCode::kCorrupt},
+      {"a raw part's scalar",
+       {kLarge, {.part = 2, .codec = kFp32, .count = 3, .scalar = 1}},
+       ErrorCode::kCorrupt},
   };
   for (const Rule& rule : rules) {
     SCOPED_TRACE(rule.name);
@@ -69,7 +74,7 @@ TEST(MessageRules, Segments) {
 TEST(MessageRules, BytesBehindTheLastPart) {
   Parts parts;
   const auto good = message_of(header_of(parts.named()), {kLarge, kSmall});
-  for (const std::size_t more : {1U, 63U, 64U, 200U}) {
+  for (const std::size_t more : {1U, 27U, 28U, 200U}) {
     SCOPED_TRACE(more);
     auto message = good;
     message.resize(good.size() + more);
@@ -95,7 +100,11 @@ TEST(MessageRules, ACodecWithoutChunksIsNeverCut) {
   std::vector<std::byte> message;
   for (const Bytes piece : *pieces) message.insert(message.end(), piece.begin(), piece.end());
   expect_code((*channel)->decode(message, parts, kId, Into::kOverwrite, 1.0F), std::nullopt);
-  store_le<std::uint32_t>(message.data() + kFrameHeaderBytes + frame_layout::kCountAt, 999);
+  const auto reader = FrameReader::open(message);
+  ASSERT_TRUE(reader) << reader.error().message;
+  std::byte* const count = message.data() + reader->header_bytes() + 2;  // 1,000: 0xE8 7, behind tag and part
+  ASSERT_EQ(count[0], std::byte{0xE8});
+  count[0] = std::byte{0xE7};
   repair_crc(message);
   const Status cut = (*channel)->decode(message, parts, kId, Into::kOverwrite, 1.0F);
   expect_code(cut, ErrorCode::kCorrupt);
@@ -110,14 +119,14 @@ TEST(MessageRules, FieldsAreComparedInThePagesOrder) {
     Spoil spoil;
   };
   const std::vector<Field> fields{
-      {"codec", [](FrameHeader& header) { header.codec = 2; }},
       {"params_hash", [](FrameHeader& header) { ++header.params_hash; }},
-      {"world", [](FrameHeader& header) { ++header.world; }},
-      {"rank", [](FrameHeader& header) { --header.rank; }},
-      {"epoch", [](FrameHeader& header) { ++header.epoch; }},
-      {"step", [](FrameHeader& header) { ++header.step; }},
-      {"slice", [](FrameHeader& header) { ++header.slice; }},
-      {"spec_hash", [](FrameHeader& header) { ++header.spec_hash; }},
+      {"world", [](FrameHeader& header) { ++header.message.world; }},
+      {"rank", [](FrameHeader& header) { --header.message.rank; }},
+      {"step", [](FrameHeader& header) { ++header.message.step; }},
+      {"bucket", [](FrameHeader& header) { ++header.message.bucket; }},
+      {"stage", [](FrameHeader& header) { ++header.message.stage; }},
+      {"layout_hash", [](FrameHeader& header) { ++header.layout_hash; }},
+      {"scale", [](FrameHeader& header) { header.message.scale = 2; }},
       {"seq", [](FrameHeader& header) { ++header.seq; }},
   };
   for (std::size_t broken = 0; broken < fields.size(); ++broken) {
@@ -161,7 +170,7 @@ TEST(MessageRules, FramesCountUp) {
 // Every frame, not the first alone.
 TEST(MessageRules, LaterFramesAreComparedToo) {
   Parts parts;
-  const auto other_step = [](FrameHeader& header) { header.step += header.seq; };
+  const auto other_step = [](FrameHeader& header) { header.message.step += header.seq; };
   const auto message = message_of(header_of(parts.named()), {kLarge, in_new_frame(kSmall)}, other_step);
   expect_code(decode(message, parts), ErrorCode::kMismatch);
 }
@@ -186,7 +195,7 @@ std::vector<std::uint64_t> frames_of(const std::vector<std::vector<std::uint32_t
     part.codec = codec->get();
     part.count = 65536 * (chunks.size() - 1) + 1;
     const std::span<const std::uint32_t> ends(message.chunk_ends.data() + chunk, chunks.size());
-    part.encoded = PartView{Bytes(message.payload.get() + at, ends.back()), ends, 0};
+    part.encoded = PartView{Bytes(message.payload.get() + at, ends.back()), ends};
     at += ends.back();
     chunk += chunks.size();
     parts.push_back(part);

@@ -17,16 +17,21 @@
 
 namespace deltawire::testing {
 
-inline constexpr MessageId kId{5, 1, 2, 4, 6};
+inline constexpr MessageId kId{5, 2, 4, 6, 1};
 inline constexpr Policy kPolicy{16};
+
+inline constexpr std::uint16_t kFp32 = 1;
+inline constexpr std::uint16_t kInt8 = 7;
 
 // One segment of a message to be made.
 struct Piece {
-  std::uint32_t tensor = 0;
-  bool raw = false;
-  std::uint32_t first = 0;
+  std::uint32_t part = 0;
+  std::uint16_t codec = kInt8;
+  std::uint32_t begin = 0;
   std::uint32_t count = 0;
   SegmentState state = SegmentState::kCoded;
+  std::uint32_t scalar = 0;
+  std::uint32_t scalar2 = 0;
   bool new_frame = false;
 };
 
@@ -47,30 +52,22 @@ struct Parts {
   }
 };
 
-inline constexpr Piece kLarge{0, false, 0, 70000};
-inline constexpr Piece kLargeBegin{0, false, 0, 65536};
-inline constexpr Piece kLargeRest{0, false, 65536, 4464};
-inline constexpr Piece kSmall{2, true, 1000, 3};
+inline constexpr Piece kLarge{0, kInt8, 0, 70000};
+inline constexpr Piece kLargeBegin{0, kInt8, 0, 65536};
+inline constexpr Piece kLargeRest{0, kInt8, 65536, 4464};
+inline constexpr Piece kSmall{2, kFp32, 0, 3};
 
 inline FrameHeader header_of(std::span<const Named> parts, const MessageId& id = kId,
-                             std::string_view spec = "fp32", const Policy& policy = kPolicy) {
-  const auto codec = make_codec(spec);
-  FrameHeader header;
-  header.codec = (*codec)->info().id;
-  header.params_hash = params_hash((*codec)->spec(), policy);
-  header.spec_hash = spec_hash(parts);
-  header.step = id.step;
-  header.epoch = id.epoch;
-  header.rank = id.rank;
-  header.world = id.world;
-  header.slice = id.slice;
-  return header;
+                             std::string_view spec = "int8", const Policy& policy = kPolicy) {
+  const auto params = params_hash((*make_codec(spec))->spec(), policy);
+  return {
+      .message = id, .params_hash = static_cast<std::uint32_t>(params), .layout_hash = layout_hash(parts)};
 }
 
 using Spoil = std::function<void(FrameHeader&)>;
 
-// The message of these segments, its frames' headers spoilt before their checksums are made. Coded ones are
-// of fp32 or int8: their payload is the values, 4 bytes or 1 each, in chunks of up to 65,536.
+// The message of these segments, its frames' headers spoilt before their checksums are made. Coded ones have
+// chunks of up to 65,536 elements, of 4 bytes where they are of fp32, else of 1, as int8's.
 inline std::vector<std::byte> message_of(
     FrameHeader header, const std::vector<Piece>& pieces, const Spoil& spoil = [](FrameHeader&) {}) {
   std::vector<std::byte> message;
@@ -90,12 +87,18 @@ inline std::vector<std::byte> message_of(
   };
   for (const Piece& piece : pieces) {
     if (piece.new_frame) close();
-    const Segment segment{piece.tensor, piece.raw, piece.first, piece.count, 0, piece.state};
     if (piece.state != SegmentState::kCoded) {
-      builder.add_bare(segment);
+      builder.add_bare(
+          {.part = piece.part, .begin = piece.begin, .count = piece.count, .state = piece.state});
       continue;
     }
-    const bool is_float = piece.raw || header.codec == 1;
+    const Segment segment{.part = piece.part,
+                          .begin = piece.begin,
+                          .count = piece.count,
+                          .codec = piece.codec,
+                          .scalar = piece.scalar,
+                          .scalar2 = piece.scalar2};
+    const bool is_float = piece.codec == kFp32;
     const std::uint32_t bytes = is_float ? 4 : 1;
     const std::vector<std::byte> values(bytes * std::size_t{piece.count}, std::byte(is_float ? 0x40 : 0));
     std::vector<std::uint32_t> ends;

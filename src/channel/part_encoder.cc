@@ -79,7 +79,6 @@ Result<SentPart> PartEncoder::encode(const Named& part, float scale, const PartB
   sent.first = part.first;
   sent.count = elements;
   sent.codec = &codec;
-  sent.raw = codecs_.is_raw(elements);
   std::span<float> residual;
   if (has_residual(part)) {
     const Result<ResidualStore::Entry*> entry = residual_for(part);
@@ -110,7 +109,7 @@ Result<SentPart> PartEncoder::encode(const Named& part, float scale, const PartB
   }
   if (!encoded) return name_part(part, encoded.error());
   sent.encoded = PartView{buffer.payload.first(encoded->payload_bytes),
-                          buffer.chunk_ends.first(encoded->chunks), encoded->scalar};
+                          buffer.chunk_ends.first(encoded->chunks), encoded->scalar, encoded->scalar2};
   return sent;
 }
 

@@ -10,18 +10,17 @@
 #include <gtest/gtest.h>
 
 #include "base/float_environment.h"
-#include "base/little_endian.h"
 #include "base/property_testing.h"
 #include "channel/channel_testing.h"
 #include "deltawire/channel.h"
 #include "deltawire/frame.h"
-#include "wire/frame_layout.h"
 #include "wire/frame_testing.h"
 
 namespace deltawire::testing {
 namespace {
 
-constexpr std::uint64_t kFrameOfOneBareSegment = kFrameHeaderBytes + kSegmentBytes;
+constexpr std::uint64_t kHeaderOfStep0 = 28 + 6;
+constexpr std::uint64_t kFrameOfOneBareSegment = kHeaderOfStep0 + 4;  // of 128 to 16,383 elements
 
 const std::vector<std::string> kWithout{
     "fp32", "bf16", "gcomp", "gcomp:cut=18", "gcomp:lossless=on", "fastsgd", "fastsgd:tau=64"};
@@ -100,20 +99,21 @@ TEST(ResidualRules, BareSegmentsThatDoNotFitAreRefused) {
   Values zeros(3000, 0.0F);
   const Named part = named("w", zeros);
   const auto good = join(*sender->encode(std::span(&part, 1), step_id(0)));
-  const auto outcome = [&](std::uint64_t at, std::uint32_t value, Channel& receiver) {
+  // Its bytes: the state, the part, and 3,000 as 0xB8 0x17.
+  const auto outcome = [&](std::uint64_t at, unsigned value, Channel& receiver) {
     auto message = good;
-    store_le<std::uint32_t>(message.data() + kFrameHeaderBytes + at, value);
-    testing::repair_crc(message);
+    message[kHeaderOfStep0 + at] = static_cast<std::byte>(value);
+    repair_crc(message);
     const Status status = receiver.decode(message, std::span(&part, 1), step_id(0), Into::kOverwrite, 1.0F);
     return status ? std::optional<ErrorCode>{} : status.error().code;
   };
-  EXPECT_EQ(outcome(frame_layout::kCountAt, 3000, *sender), std::nullopt);
-  EXPECT_EQ(outcome(frame_layout::kCountAt, 2999, *sender), ErrorCode::kCorrupt);
-  EXPECT_EQ(outcome(frame_layout::kFirstAt, 1, *sender), ErrorCode::kCorrupt);
-  EXPECT_EQ(outcome(frame_layout::kTensorAt, frame_layout::kBareBit | 1, *sender), ErrorCode::kCorrupt);
-  EXPECT_EQ(outcome(frame_layout::kScalarAt, frame_layout::kNotFiniteScalar, *sender), ErrorCode::kCorrupt);
+  EXPECT_EQ(outcome(2, 0xB8, *sender), std::nullopt);
+  EXPECT_EQ(outcome(2, 0xB7, *sender), ErrorCode::kCorrupt) << "2,999 elements";
+  EXPECT_EQ(outcome(2, 0xB9, *sender), ErrorCode::kCorrupt) << "3,001 elements";
+  EXPECT_EQ(outcome(1, 1, *sender), ErrorCode::kCorrupt) << "another part";
+  EXPECT_EQ(outcome(0, 2, *sender), ErrorCode::kCorrupt) << "not finite, which this policy never says";
   const auto without = make_channel("3lc", {.policy = {0}, .error_feedback = false});
-  EXPECT_EQ(outcome(frame_layout::kCountAt, 3000, **without), ErrorCode::kCorrupt);
+  EXPECT_EQ(outcome(2, 0xB8, **without), ErrorCode::kCorrupt);
 }
 
 // Momentum is cleared where something was sent, of either sign, and nowhere else.
@@ -148,7 +148,7 @@ TEST(ResidualRules, ZerosWithoutAResidualAreSent) {
   Values few(20, -0.0F);
   const Named raw = named("w", few);
   const auto message = join(*channel("3lc", Revert::kFold, 256)->encode(std::span(&raw, 1), step_id(0)));
-  EXPECT_EQ(message.size(), kFrameOfOneBareSegment + kChunkEntryBytes + 80);
+  EXPECT_EQ(message.size(), kHeaderOfStep0 + 5 + 5 + 80);
 }
 
 TEST(ResidualRules, WithoutErrorFeedbackARevertLeavesNothing) {

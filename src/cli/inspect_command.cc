@@ -17,17 +17,27 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Not a JSON number: many readers hold numbers as fp64, which has 53 bits.
-std::string hex(std::uint64_t number) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%016llx", static_cast<unsigned long long>(number));
+std::string hex(std::uint32_t number) {
+  char text[16];
+  std::snprintf(text, sizeof text, "0x%08x", static_cast<unsigned>(number));
   return text;
 }
 
+// Those that travel: the last is not 0.
+std::string scalars_text(const Segment& segment) {
+  if (segment.scalar2 != 0) return "scalar bits " + hex(segment.scalar) + " " + hex(segment.scalar2);
+  return segment.scalar != 0 ? "scalar bits " + hex(segment.scalar) : "no scalar";
+}
+
 Json to_json(const SegmentFacts& facts) {
-  return {{"tensor", facts.segment.tensor}, {"raw", facts.segment.raw},
-          {"first", facts.segment.first},   {"count", facts.segment.count},
-          {"scalar", facts.segment.scalar}, {"chunk_bytes", facts.chunk_bytes}};
+  const Segment& segment = facts.segment;
+  return {{"part", segment.part},
+          {"begin", segment.begin},
+          {"count", segment.count},
+          {"codec", codec_name(segment.codec)},
+          {"codec_id", segment.codec},
+          {"scalars", {segment.scalar, segment.scalar2}},
+          {"chunk_bytes", facts.chunk_bytes}};
 }
 
 Json to_json(const FrameFacts& frame) {
@@ -37,16 +47,15 @@ Json to_json(const FrameFacts& frame) {
   return {{"at", frame.at},
           {"bytes", frame.bytes},
           {"payload_bytes", frame.payload_bytes},
-          {"codec", codec_name(header.codec, false)},
-          {"codec_id", header.codec},
           {"params_hash", hex(header.params_hash)},
-          {"spec_hash", hex(header.spec_hash)},
-          {"step", header.step},
-          {"epoch", header.epoch},
+          {"layout_hash", hex(header.layout_hash)},
+          {"step", header.message.step},
+          {"bucket", header.message.bucket},
+          {"stage", header.message.stage},
+          {"scale", header.message.scale},
           {"seq", header.seq},
-          {"rank", header.rank},
-          {"world", header.world},
-          {"slice", header.slice},
+          {"rank", header.message.rank},
+          {"world", header.message.world},
           {"chunks", frame.chunks},
           {"segments", std::move(segments)}};
 }
@@ -98,13 +107,12 @@ void print_sections(const Inspection& facts) {
   print_row("all", total, facts);
 }
 
-void print_segment(const FrameFacts& frame, const SegmentFacts& facts) {
+void print_segment(const SegmentFacts& facts) {
   const auto [least, most] = std::minmax_element(facts.chunk_bytes.begin(), facts.chunk_bytes.end());
   const auto sum = std::accumulate(facts.chunk_bytes.begin(), facts.chunk_bytes.end(), std::uint64_t{0});
-  const std::uint64_t first = facts.segment.first;
+  const std::uint64_t first = facts.segment.begin;
   std::cout << "  segment: values " << grouped(first) << " to " << grouped(first + facts.segment.count - 1)
-            << " by " << codec_name(frame.header.codec, facts.segment.raw) << ", scalar bits "
-            << hex(facts.segment.scalar).erase(2, 8) << ", ";
+            << " by " << codec_name(facts.segment.codec) << ", " << scalars_text(facts.segment) << ", ";
   if (facts.chunk_bytes.size() == 1) {
     std::cout << "1 chunk of " << grouped(sum) << " bytes\n";
   } else {
@@ -117,11 +125,11 @@ void print_frame(const FrameFacts& frame, std::size_t number) {
   const FrameHeader& header = frame.header;
   std::cout << "\nFrame " << number << " at byte " << grouped(frame.at) << ": " << grouped(frame.bytes)
             << " bytes, " << grouped(frame.payload_bytes) << " of them payload\n"
-            << "  header: codec " << codec_name(header.codec, false) << " (id " << header.codec << "), step "
-            << header.step << ", epoch " << header.epoch << ", seq " << header.seq << ", rank " << header.rank
-            << " of " << header.world << ", slice " << header.slice << ", params_hash "
-            << hex(header.params_hash) << ", spec_hash " << hex(header.spec_hash) << "\n";
-  for (const SegmentFacts& segment : frame.segments) print_segment(frame, segment);
+            << "  header: step " << header.message.step << ", bucket " << header.message.bucket << ", stage "
+            << header.message.stage << ", seq " << header.seq << ", rank " << header.message.rank << " of "
+            << header.message.world << ", params_hash " << hex(header.params_hash) << ", layout_hash "
+            << hex(header.layout_hash) << "\n";
+  for (const SegmentFacts& segment : frame.segments) print_segment(segment);
 }
 
 void print_text(const Inspection& facts, const std::string& path) {
@@ -167,7 +175,8 @@ void add_inspect_command(CLI::App& app, Command& chosen) {
       "Examples:\n"
       "  deltawire inspect gradient.dw\n"
       "  deltawire inspect gradient.dw --json | jq .times_smaller\n"
-      "  deltawire inspect gradient.dw --json | jq '.sections[] | select(.name == \"chunk index\").bits'\n");
+      "  deltawire inspect gradient.dw --json | jq '.sections[] | select(.name == \"segment "
+      "table\").bits'\n");
   command->callback([&chosen, path, json] { chosen = [path, json] { return inspect(*path, *json); }; });
 }
 

@@ -49,18 +49,12 @@ class Inspector {
     }
     auto reader = FrameReader::open(file_.subspan(at));
     if (!reader) return forward_error(reader);
-    if (reader->header().codec != codec_.info().id) {
-      return fail(ErrorCode::kMismatch, "its codec is " + codec_name(reader->header().codec, false) +
-                                            ", but the file header says " + result_.canonical_spec);
-    }
     FrameFacts frame;
     frame.at = at;
     frame.bytes = reader->frame_bytes();
-    frame.chunks = reader->chunk_count();
     frame.header = reader->header();
-    add_bits(result_.sections, "frame headers", kFrameHeaderBytes * 8);
-    add_bits(result_.sections, "segment table", kSegmentBytes * 8 * reader->segment_count());
-    add_bits(result_.sections, "chunk index", kChunkEntryBytes * 8 * reader->chunk_count());
+    add_bits(result_.sections, "frame headers", reader->header_bytes() * 8);
+    add_bits(result_.sections, "segment table", (reader->head_bytes() - reader->header_bytes()) * 8);
     while (reader->segments_left() > 0) {
       const auto segment = reader->next();
       if (!segment) return forward_error(segment);
@@ -72,14 +66,23 @@ class Inspector {
 
   Status add_segment(const SegmentView& view, FrameFacts& frame) {
     const Segment& segment = view.segment;
-    if (segment.tensor != 0 || segment.first != covered_ || segment.count > result_.size.count - covered_) {
+    if (segment.part != 0 || segment.begin != covered_ || segment.count > result_.size.count - covered_) {
       return fail(ErrorCode::kCorrupt,
                   "its segments do not continue the tensor at value " + grouped(covered_));
     }
     if (segment.state != SegmentState::kCoded) {
       return fail(ErrorCode::kCorrupt, "it has a segment without values, which no file may have");
     }
-    const Codec& codec = segment.raw ? raw_codec_ : codec_;
+    const bool raw = result_.size.count < result_.file_header.policy.min_elements;
+    const Codec& codec = raw ? raw_codec_ : codec_;
+    if (segment.codec != codec.info().id) {
+      return fail(ErrorCode::kCorrupt, "a segment's codec is " + codec_name(segment.codec) + ", but " +
+                                           codec_name(codec.info().id) + " is due by the file header");
+    }
+    if ((segment.scalar != 0 && codec.info().scalars < 1) ||
+        (segment.scalar2 != 0 && codec.info().scalars < 2)) {
+      return fail(ErrorCode::kCorrupt, "it has a segment with a scalar that its codec has not");
+    }
     if (Status described = codec.describe(view.part, segment.count, result_.sections); !described) {
       return described;
     }
@@ -90,6 +93,7 @@ class Inspector {
       facts.chunk_bytes.push_back(end - begin);
       begin = end;
     }
+    frame.chunks += facts.chunk_bytes.size();
     frame.payload_bytes += view.part.payload.size();
     frame.segments.push_back(std::move(facts));
     return {};
@@ -121,8 +125,7 @@ Outcome<Inspection> inspect_file(Bytes file, std::string_view path) {
   return result;
 }
 
-std::string codec_name(std::uint16_t id, bool raw) {
-  if (raw) return std::string(kRawCodec) + " (raw)";
+std::string codec_name(std::uint16_t id) {
   for (const CodecInfo* info : registered_codecs()) {
     if (info->id == id) return std::string(info->name);
   }

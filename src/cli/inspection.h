@@ -23,7 +23,7 @@ struct FrameFacts {
   std::uint64_t at = 0;  // where the frame begins in the file
   std::uint64_t bytes = 0;
   std::uint64_t payload_bytes = 0;
-  std::uint32_t chunks = 0;
+  std::uint64_t chunks = 0;
   FrameHeader header;
   std::vector<SegmentFacts> segments;
 };
@@ -40,7 +40,7 @@ struct Inspection {
 // messages.
 Outcome<Inspection> inspect_file(Bytes file, std::string_view path);
 
-// The name of the codec that coded the segment, or "codec <id>".
-std::string codec_name(std::uint16_t id, bool raw);
+// The name of a codec, or "codec <id>".
+std::string codec_name(std::uint16_t id);
 
 }  // namespace deltawire::cli

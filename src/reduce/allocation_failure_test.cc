@@ -74,7 +74,7 @@ class Failing {
       together.arrive_and_wait();
       if (rank == 0) testing::arm_failure(failing, failing < 0 ? 0 : in_a_row);
       together.arrive_and_wait();
-      queue.submit(tensors, {number, 0, 0, true}, std::chrono::seconds(3), finished);
+      queue.submit(tensors, {number, 0, true}, std::chrono::seconds(3), finished);
       done.wait(false);
       together.arrive_and_wait();
       if (rank == 0) allocations = testing::disarm_failure();
@@ -98,7 +98,7 @@ class Failing {
       std::vector<float> values = gradient(rank, number);
       const std::vector<Named> tensors = named(values);
       Reducer& reducer = *reducers_[static_cast<std::size_t>(rank)];
-      ASSERT_TRUE(reducer.begin(tensors, {number, 0, 0, true}, transport, in_seconds(5)));
+      ASSERT_TRUE(reducer.begin(tensors, {number, 0, true}, transport, in_seconds(5)));
       transport.abort({ErrorCode::kAborted, "test", rank});
       EXPECT_FALSE(reducer.finish());
     });

@@ -88,10 +88,13 @@ void BucketExchange::await_end(Handle& handle) noexcept {
   handle = Handle::kNone;
 }
 
-MessageId BucketExchange::message_id(int encoder, std::uint16_t slice) const {
-  return MessageId{
-      step_.number, step_.epoch, static_cast<std::uint16_t>(encoder), static_cast<std::uint16_t>(world()),
-      slice,        step_.scale};
+MessageId BucketExchange::message_id(int encoder, std::uint16_t stage) const {
+  return {.step = step_.number,
+          .rank = static_cast<std::uint16_t>(encoder),
+          .world = static_cast<std::uint16_t>(world()),
+          .bucket = static_cast<std::uint16_t>(step_.bucket),
+          .stage = stage,
+          .scale = step_.scale};
 }
 
 Incoming& BucketExchange::incoming(std::size_t index) {
@@ -99,10 +102,10 @@ Incoming& BucketExchange::incoming(std::size_t index) {
   return receives_[index];
 }
 
-void BucketExchange::post(Incoming& receive, int peer, std::uint16_t slice, std::uint64_t capacity_bytes) {
+void BucketExchange::post(Incoming& receive, int peer, std::uint16_t stage, std::uint64_t capacity_bytes) {
   receive.buffer.reset();
   receive.buffer = pool_->take(capacity_bytes);
-  receive.handle = transport_->post_recv(peer, tag_of(step_, slice), receive.buffer.bytes());
+  receive.handle = transport_->post_recv(peer, tag_of(step_, stage), receive.buffer.bytes());
 }
 
 Result<Bytes> BucketExchange::take(Incoming& receive) {
@@ -119,20 +122,20 @@ Status BucketExchange::check_bound(std::uint64_t bound_bytes, std::span<const Na
                                      "; split the tensor");
 }
 
-Handle BucketExchange::send(int peer, std::uint16_t slice, std::span<const Bytes> pieces) {
+Handle BucketExchange::send(int peer, std::uint16_t stage, std::span<const Bytes> pieces) {
   for (const Bytes piece : pieces) report_.bytes_sent += piece.size();
-  return sends_.emplace_back(transport_->post_send(peer, tag_of(step_, slice), pieces));
+  return sends_.emplace_back(transport_->post_send(peer, tag_of(step_, stage), pieces));
 }
 
 // Everybody starts with another receiver, so that no rank is flooded first.
-void BucketExchange::send_to_all(std::uint16_t slice, std::span<const Bytes> pieces) {
-  for (int i = 1; i < world(); ++i) send((rank() + i) % world(), slice, pieces);
+void BucketExchange::send_to_all(std::uint16_t stage, std::span<const Bytes> pieces) {
+  for (int i = 1; i < world(); ++i) send((rank() + i) % world(), stage, pieces);
 }
 
 Result<std::span<const Bytes>> BucketExchange::encode(Channel& channel, std::span<const Named> parts,
-                                                      std::uint16_t slice) {
+                                                      std::uint16_t stage) {
   const Stopwatch timer(report_.encode_seconds);
-  auto pieces = channel.encode(parts, message_id(rank(), slice));
+  auto pieces = channel.encode(parts, message_id(rank(), stage));
   if (!pieces && pieces.error().code == ErrorCode::kNotFinite) {
     pieces.error().message += "; mend the input, or let such steps pass (nonfinite)";
   }
@@ -146,7 +149,7 @@ tl::unexpected<Error> BucketExchange::blame(int sender, const Error& error) {
 Status BucketExchange::decode(Channel& channel, std::span<const Bytes> message, std::span<const Named> parts,
                               const Source& source, Into into, float scale) {
   const Stopwatch timer(report_.decode_seconds);
-  const MessageId id = message_id(source.encoder, source.slice);
+  const MessageId id = message_id(source.encoder, source.stage);
   if (Status s = channel.decode(message, parts, id, into, scale); !s) return blame(source.sender, s.error());
   return {};
 }

@@ -103,7 +103,7 @@ class BucketExchange {
  protected:
   int rank() const noexcept { return transport_->rank(); }
   int world() const noexcept { return transport_->world_size(); }
-  MessageId message_id(int encoder, std::uint16_t slice) const;
+  MessageId message_id(int encoder, std::uint16_t stage) const;
 
   // Cuts the tensors; called by open.
   virtual void plan() = 0;
@@ -116,13 +116,13 @@ class BucketExchange {
   // The bucket's means, tensor after tensor; empty before take_staging().
   std::span<float> staged() const noexcept { return staging_.floats(); }
 
-  // The first message of the bucket and the second, where there are two kinds.
-  std::uint16_t first_slice() const noexcept { return static_cast<std::uint16_t>(2 * step_.bucket); }
-  std::uint16_t second_slice() const noexcept { return static_cast<std::uint16_t>(2 * step_.bucket + 1); }
+  // The bucket's messages, where there are two kinds (docs/format.md, "Buckets and stages").
+  static constexpr std::uint16_t kFirstStage = 0;
+  static constexpr std::uint16_t kSecondStage = 1;
 
   // Receive number `index` of this bucket. Its memory is taken when it is posted.
   Incoming& incoming(std::size_t index);
-  void post(Incoming& receive, int peer, std::uint16_t slice, std::uint64_t capacity_bytes);
+  void post(Incoming& receive, int peer, std::uint16_t stage, std::uint64_t capacity_bytes);
   bool arrived(const Incoming& receive) const { return transport_->done(receive.handle); }
   // The message that has arrived, in the receive's buffer.
   Result<Bytes> take(Incoming& receive);
@@ -134,15 +134,15 @@ class BucketExchange {
   static Status check_bound(std::uint64_t bound_bytes, std::span<const Named> parts);
 
   // Counts the bytes; the pieces must stay until the step ends.
-  Handle send(int peer, std::uint16_t slice, std::span<const Bytes> pieces);
-  void send_to_all(std::uint16_t slice, std::span<const Bytes> pieces);
+  Handle send(int peer, std::uint16_t stage, std::span<const Bytes> pieces);
+  void send_to_all(std::uint16_t stage, std::span<const Bytes> pieces);
 
   // Timed encoding, and timed decoding whose errors blame `sender`.
-  Result<std::span<const Bytes>> encode(Channel& channel, std::span<const Named> parts, std::uint16_t slice);
+  Result<std::span<const Bytes>> encode(Channel& channel, std::span<const Named> parts, std::uint16_t stage);
   struct Source {
     int sender = 0;   // who handed the bytes to this rank
     int encoder = 0;  // who made them
-    std::uint16_t slice = 0;
+    std::uint16_t stage = 0;
   };
   // The message is one piece that came in, or an own one in the pieces of Channel::encode.
   Status decode(Channel& channel, std::span<const Bytes> message, std::span<const Named> parts,

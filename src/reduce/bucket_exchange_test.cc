@@ -28,8 +28,7 @@ TEST_P(Bucket, ReportsAreOfTheBucketAlone) {
     for (std::uint64_t step = 0; step < 3; ++step) {
       std::vector<float> values(20000, static_cast<float>(rank));
       const Named one = tensor("w", values);
-      const auto report =
-          reducer->all_reduce(std::span(&one, 1), {step, 0, 0, true}, transport, in_seconds(20));
+      const auto report = reducer->all_reduce(std::span(&one, 1), {step, 0, true}, transport, in_seconds(20));
       ASSERT_TRUE(report) << report.error().message;
       EXPECT_EQ(report->element_count, 20000u);
       EXPECT_GE(report->encode_seconds, 0.0);
@@ -49,7 +48,7 @@ std::uint64_t digest_of(const std::string& spec, float first, float second) {
     std::vector<std::vector<float>> values{{first, 1.0F}, {second, 1.0F}};
     const std::vector<Named> named{tensor("a", values[0]), tensor("b", values[1])};
     for (std::uint32_t bucket = 0; bucket < 2; ++bucket) {
-      const Status begun = reducer->begin(std::span(named).subspan(bucket, 1), {0, 0, bucket, bucket == 1},
+      const Status begun = reducer->begin(std::span(named).subspan(bucket, 1), {0, bucket, bucket == 1},
                                           transport, in_seconds(20));
       ASSERT_TRUE(begun) << begun.error().message;
     }
@@ -80,7 +79,7 @@ TEST_P(Bucket, NamesAreCopied) {
         values[i] = static_cast<float>(i % 7) + static_cast<float>(rank);
       std::string name = "layer.weight";
       const Named one = tensor(name, values);
-      const Step step{spoil ? 1u : 0u, 0, 0, true};
+      const Step step{spoil ? 1u : 0u, 0, true};
       const Status begun = reducer->begin(std::span(&one, 1), step, transport, in_seconds(20));
       ASSERT_TRUE(begun) << begun.error().message;
       if (spoil) name.assign(name.size(), '?');
@@ -90,6 +89,21 @@ TEST_P(Bucket, NamesAreCopied) {
     }
     EXPECT_EQ(states[0], states[1]);
   });
+}
+
+TEST_P(Bucket, ItsNumberHas16Bits) {
+  for (const std::uint32_t bucket : {0U, 8191U, 65535U, 65536U}) {
+    run_ranks(2, {}, [&](int, Transport& transport) {
+      std::vector<float> values(300, 1.0F);
+      const Named one = tensor("w", values);
+      const auto report = reducer_of(spec("fp32"))
+                              ->all_reduce(std::span(&one, 1), {7, bucket, true}, transport, in_seconds(20));
+      ASSERT_EQ(report.has_value(), bucket < 65536) << bucket;
+      if (bucket == 65536) {
+        EXPECT_EQ(report.error().code, ErrorCode::kInvalidArgument) << report.error().message;
+      }
+    });
+  }
 }
 
 // A caller's thread may flush subnormals and round up: the mean is the same.
@@ -105,7 +119,7 @@ TEST_P(Bucket, TheCallersFloatingPointModeChangesNothing) {
       values.resize(20000, 0x1p-149F * static_cast<float>(3));
       const Named one = tensor("w", values);
       const auto reducer = reducer_of(spec("fp32"));
-      const auto report = reducer->all_reduce(std::span(&one, 1), {0, 0, 0, true}, transport, in_seconds(20));
+      const auto report = reducer->all_reduce(std::span(&one, 1), {0, 0, true}, transport, in_seconds(20));
       FloatEnvironment::write_control(before);
       ASSERT_TRUE(report) << report.error().message;
       if (rank == 0) results[strange ? 1 : 0] = values;
@@ -123,14 +137,14 @@ TEST_P(Bucket, AFoldedStepComesOnce) {
     const auto reducer = reducer_of(spec("3lc"));
     std::vector<float> values(300, 4.0F);
     const Named one = tensor("w", values);
-    const Status begun = reducer->begin(std::span(&one, 1), {0, 0, 0, true}, transport, in_seconds(20));
+    const Status begun = reducer->begin(std::span(&one, 1), {0, 0, true}, transport, in_seconds(20));
     ASSERT_TRUE(begun) << begun.error().message;
     const auto complete = reducer->advance();
     ASSERT_TRUE(complete && *complete);
     reducer->revert();
     EXPECT_EQ(values, std::vector<float>(300, 4.0F));
     values.assign(300, 2.0F);
-    const auto report = reducer->all_reduce(std::span(&one, 1), {0, 0, 0, true}, transport, in_seconds(20));
+    const auto report = reducer->all_reduce(std::span(&one, 1), {0, 0, true}, transport, in_seconds(20));
     ASSERT_TRUE(report) << report.error().message;
     EXPECT_EQ(values, std::vector<float>(300, 6.0F));
   });
@@ -144,7 +158,7 @@ TEST_P(Bucket, MomentumIsMaskedWhereElementsWereSent) {
     std::vector<float> values(40000, 0.0F);
     for (const std::size_t at : {7U, 900U, 20010U, 39999U}) values[at] = 5.0F;
     const Named one = tensor("w", values);
-    const auto report = reducer->all_reduce(std::span(&one, 1), {0, 0, 0, true}, transport, in_seconds(20));
+    const auto report = reducer->all_reduce(std::span(&one, 1), {0, 0, true}, transport, in_seconds(20));
     ASSERT_TRUE(report) << report.error().message;
     std::vector<float> momentum(40000, 1.0F);
     const Status masked = reducer->mask_sent("w", momentum);
@@ -164,16 +178,16 @@ TEST(PairsBucket, WhatHasNoKeysIsRefused) {
     const Named pairs{"p", {values.data(), 1, DType::kF32, &key, 1000}, 0};
     const auto no_form =
         reducer_of("gather(bf16)")
-            ->all_reduce_pairs(std::span(&pairs, 1), means, {0, 0, 0, true}, transport, in_seconds(20));
+            ->all_reduce_pairs(std::span(&pairs, 1), means, {0, 0, true}, transport, in_seconds(20));
     ASSERT_FALSE(no_form);
     EXPECT_NE(no_form.error().message.find("no key-value form; take a codec"), std::string::npos);
     // Nothing has happened: the transport goes on.
     const Named dense = tensor("d", values);
     EXPECT_TRUE(reducer_of("gather(bf16)")
-                    ->all_reduce(std::span(&dense, 1), {0, 0, 0, true}, transport, in_seconds(20)));
+                    ->all_reduce(std::span(&dense, 1), {0, 0, true}, transport, in_seconds(20)));
     const auto refused =
         reducer_of("gather(fastsgd)")
-            ->all_reduce_pairs(std::span(&dense, 1), means, {1, 0, 0, true}, transport, in_seconds(20));
+            ->all_reduce_pairs(std::span(&dense, 1), means, {1, 0, true}, transport, in_seconds(20));
     ASSERT_FALSE(refused);
     EXPECT_NE(refused.error().message.find("is dense"), std::string::npos) << refused.error().message;
   });
@@ -193,7 +207,7 @@ TEST(PairsBucket, TheDigestIsOfKeysAndValues) {
       std::vector<Pairs> means;
       const auto report =
           reducer_of("gather(fastsgd)")
-              ->all_reduce_pairs(std::span(&pairs, 1), means, {0, 0, 0, true}, transport, in_seconds(20));
+              ->all_reduce_pairs(std::span(&pairs, 1), means, {0, 0, true}, transport, in_seconds(20));
       ASSERT_TRUE(report) << report.error().message;
       found = report->digest;
     });
@@ -214,8 +228,8 @@ TEST(PairsBucket, DenseTensorsMayFollow) {
         float value = 2.0F;
         const Named pairs{"p", {&value, 1, DType::kF32, &key, 1000}, 0};
         std::vector<Pairs> means;
-        const auto report = reducer->all_reduce_pairs(std::span(&pairs, 1), means, {step, 0, 0, true},
-                                                      transport, in_seconds(20));
+        const auto report = reducer->all_reduce_pairs(std::span(&pairs, 1), means, {step, 0, true}, transport,
+                                                      in_seconds(20));
         ASSERT_TRUE(report) << report.error().message;
         EXPECT_EQ(means[0].keys, std::vector<std::uint32_t>{4});
         EXPECT_EQ(means[0].values, std::vector<float>{2.0F});
@@ -223,7 +237,7 @@ TEST(PairsBucket, DenseTensorsMayFollow) {
         std::vector<float> values(10, static_cast<float>(2 * rank));
         const Named one = tensor("d", values);
         const auto report =
-            reducer->all_reduce(std::span(&one, 1), {step, 0, 0, true}, transport, in_seconds(20));
+            reducer->all_reduce(std::span(&one, 1), {step, 0, true}, transport, in_seconds(20));
         ASSERT_TRUE(report) << report.error().message;
         EXPECT_EQ(values, std::vector<float>(10, 1.0F));  // below min_elements: raw
       }

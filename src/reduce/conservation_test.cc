@@ -61,8 +61,8 @@ std::vector<Outcome> one_step(
     const std::vector<Named> others{{"small", {own.small.data(), kFew, DType::kF32}, 0},
                                     {"raw", {own.raw.data(), kRaw, DType::kF32}, 0}};
     Reducer& reducer = *reducers[static_cast<std::size_t>(rank)];
-    const Step first{number, 0, 0, false, scale(rank)};
-    const Step second{number, 0, 1, true, scale(rank)};
+    const Step first{number, 0, false, scale(rank)};
+    const Step second{number, 1, true, scale(rank)};
     Status done = reducer.begin(std::span(&large, 1), first, transport, in_seconds(20));
     if (done) done = reducer.begin(others, second, transport, in_seconds(20));
     for (int bucket = 0; done && bucket < 2; ++bucket) {

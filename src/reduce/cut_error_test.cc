@@ -46,8 +46,7 @@ std::vector<float> reduced(const std::string& pattern, const Input& input) {
     std::vector<float>& values = results[static_cast<std::size_t>(rank)];
     Named tensor{"w", {values.data(), kCount, DType::kF32}, 0};
     tensor.tensor.significance = input.significance.data();
-    const auto report =
-        reducer->all_reduce(std::span(&tensor, 1), {0, 0, 0, true}, transport, in_seconds(20));
+    const auto report = reducer->all_reduce(std::span(&tensor, 1), {0, 0, true}, transport, in_seconds(20));
     ASSERT_TRUE(report) << report.error().message;
   });
   for (const auto& result : results) EXPECT_EQ(result, results[0]);

@@ -110,10 +110,10 @@ Status DirectExchange::post_receives() {
     if (peer == self()) continue;
     const int from = static_cast<int>(peer);
     for (std::size_t m = 0; m < own_messages(); ++m) {
-      post(push_from(peer, m), from, first_slice(), push_.message_bound(input_[self()][m]));
+      post(push_from(peer, m), from, kFirstStage, push_.message_bound(input_[self()][m]));
     }
     for (std::size_t m = 0; m < input_[peer].size(); ++m) {
-      post(pull_from(peer, m), from, second_slice(), pull_.message_bound(input_[peer][m]));
+      post(pull_from(peer, m), from, kSecondStage, pull_.message_bound(input_[peer][m]));
     }
   }
   return {};
@@ -144,13 +144,13 @@ Status DirectExchange::start() {
 }
 
 Status DirectExchange::push_to(int owner, std::span<const Named> parts, bool sends) {
-  const auto pieces = encode(push_, parts, first_slice());
+  const auto pieces = encode(push_, parts, kFirstStage);
   if (!pieces) return forward_error(pieces);
   if (!sends) return {};
   if (owner == rank()) {
     own_push_.emplace_back(pieces->begin(), pieces->end());
   } else {
-    send(owner, first_slice(), *pieces);
+    send(owner, kFirstStage, *pieces);
   }
   return {};
 }
@@ -161,7 +161,7 @@ Result<Progress> DirectExchange::decode_push() {
   const int sender = static_cast<int>(from);
   const auto add = [&](std::span<const Bytes> message) {
     stage();
-    return decode(push_, message, output_[self()][number], {sender, sender, first_slice()}, Into::kAccumulate,
+    return decode(push_, message, output_[self()][number], {sender, sender, kFirstStage}, Into::kAccumulate,
                   world_scale());
   };
   if (from == self()) {
@@ -180,12 +180,12 @@ Result<Progress> DirectExchange::decode_push() {
 
 Status DirectExchange::share_mean() {
   const std::vector<Named>& parts = output_[self()][means_shared_];
-  const auto pieces = encode(pull_, parts, second_slice());
+  const auto pieces = encode(pull_, parts, kSecondStage);
   if (!pieces) return forward_error(pieces);
-  send_to_all(second_slice(), *pieces);
+  send_to_all(kSecondStage, *pieces);
   ++means_shared_;
   // The owner applies the bytes that the others get, not the mean that it knows better.
-  return decode(pull_, *pieces, parts, {rank(), rank(), second_slice()}, Into::kOverwrite, 1.0F);
+  return decode(pull_, *pieces, parts, {rank(), rank(), kSecondStage}, Into::kOverwrite, 1.0F);
 }
 
 Result<Progress> DirectExchange::decode_pull() {
@@ -201,7 +201,7 @@ Result<Progress> DirectExchange::decode_pull() {
   stage();
   const int sender = static_cast<int>(pull_owner_);
   const Status decoded = decode(pull_, std::span(&*message, 1), output_[pull_owner_][pull_message_],
-                                {sender, sender, second_slice()}, Into::kOverwrite, 1.0F);
+                                {sender, sender, kSecondStage}, Into::kOverwrite, 1.0F);
   if (!decoded) return forward_error(decoded);
   pull.buffer.reset();
   ++pull_message_;

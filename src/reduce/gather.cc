@@ -132,18 +132,18 @@ Status GatherExchange::post_receives() {
     if (peer == rank()) continue;
     for (std::size_t m = 0; m < shapes_.size(); ++m) {
       const std::uint64_t bound = std::min(channel_.message_bound(shapes_[m]), kMessageBytesMax);
-      post(receive(static_cast<std::size_t>(peer), m), peer, first_slice(), bound);
+      post(receive(static_cast<std::size_t>(peer), m), peer, kFirstStage, bound);
     }
   }
   return {};
 }
 
 Status GatherExchange::share(std::span<const Named> parts, bool sends) {
-  const auto pieces = encode(channel_, parts, first_slice());
+  const auto pieces = encode(channel_, parts, kFirstStage);
   if (!pieces) return forward_error(pieces);
   if (!sends) return {};
   own_.emplace_back(pieces->begin(), pieces->end());
-  send_to_all(first_slice(), *pieces);
+  send_to_all(kFirstStage, *pieces);
   return {};
 }
 
@@ -170,7 +170,7 @@ Result<Progress> GatherExchange::move() {
 Status GatherExchange::add_message(std::span<const Bytes> message) {
   if (means_ != nullptr) return add_pairs(message);
   stage();
-  return decode(channel_, message, shapes_[message_], {sender_, sender_, first_slice()}, Into::kAccumulate,
+  return decode(channel_, message, shapes_[message_], {sender_, sender_, kFirstStage}, Into::kAccumulate,
                 world_scale());
 }
 
@@ -178,7 +178,7 @@ Status GatherExchange::add_pairs(std::span<const Bytes> message) {
   const Stopwatch timer(report().decode_seconds);
   const std::vector<Named>& parts = shapes_[message_];
   addends_.resize(parts.size());
-  const MessageId id = message_id(sender_, first_slice());
+  const MessageId id = message_id(sender_, kFirstStage);
   const Status decoded = channel_.decode_pairs(message, parts, id, world_scale(), addends_);
   if (!decoded) return blame(sender_, decoded.error());
   for (const Pairs& addend : addends_) sums_.add(tensor_++, addend);

@@ -23,7 +23,7 @@ Status step_of(Reducer& reducer, std::span<const Named> tensors, std::uint64_t n
                Transport& transport) {
   const std::size_t per_bucket = tensors.size() / buckets;
   for (std::size_t b = 0; b < buckets; ++b) {
-    const Step step{number, 0, static_cast<std::uint32_t>(b), b + 1 == buckets};
+    const Step step{number, static_cast<std::uint32_t>(b), b + 1 == buckets};
     const auto bucket = tensors.subspan(b * per_bucket, per_bucket);
     if (Status begun = reducer.begin(bucket, step, transport, in_seconds(60)); !begun) return begun;
     if (reducer.in_flight() < kInFlight) continue;

@@ -54,7 +54,7 @@ void reduce_bucket_by_bucket(Reducer& reducer, Tensors& tensors, Transport& tran
   for (std::uint32_t b = 0; b < kCounts.size(); ++b) {
     const Named tensor{kNames[b], {tensors[b].data(), tensors[b].size(), DType::kF32}, 0};
     const auto begun =
-        reducer.begin(std::span(&tensor, 1), {0, 0, b, b + 1 == kCounts.size()}, transport, in_seconds(60));
+        reducer.begin(std::span(&tensor, 1), {0, b, b + 1 == kCounts.size()}, transport, in_seconds(60));
     ASSERT_TRUE(begun) << begun.error().message;
   }
   for (std::size_t b = 0; b < kCounts.size(); ++b) {
@@ -125,17 +125,17 @@ TEST(Overlap, AYoungerBucketMovesWhileTheOldestWaits) {
       std::vector<float> others(300, 1.0F);
       const Named oldest{"oldest", {others.data(), others.size(), DType::kF32}, 0};
       const auto reducer = reducer_of("ring(fp32)");
-      ASSERT_TRUE(reducer->begin(std::span(&oldest, 1), {0, 0, 0, false}, transport, in_seconds(5)));
-      ASSERT_TRUE(reducer->begin(std::span(&younger, 1), {0, 0, 1, true}, transport, in_seconds(5)));
+      ASSERT_TRUE(reducer->begin(std::span(&oldest, 1), {0, 0, false}, transport, in_seconds(5)));
+      ASSERT_TRUE(reducer->begin(std::span(&younger, 1), {0, 1, true}, transport, in_seconds(5)));
       const auto report = reducer->finish();
       ASSERT_FALSE(report);
       EXPECT_EQ(report.error().code, ErrorCode::kAborted) << report.error().message;
     } else {
       const auto channel = std::move(*make_channel("fp32"));
-      const auto share = channel->encode(std::span(&younger, 1), MessageId{0, 0, 1, 2, 2});
-      const Handle sent = transport.post_send(0, tag_of({}, 2), *share);
+      const auto share = channel->encode(std::span(&younger, 1), MessageId{0, 1, 2, 1, 0});
+      const Handle sent = transport.post_send(0, tag_of({0, 1}, 0), *share);
       std::vector<std::byte> mean(10000);
-      const auto received = transport.wait(transport.post_recv(0, tag_of({}, 3), mean), in_seconds(4));
+      const auto received = transport.wait(transport.post_recv(0, tag_of({0, 1}, 1), mean), in_seconds(4));
       ASSERT_TRUE(received) << received.error().message;
       EXPECT_GT(*received, 4 * 300u);
       (void)transport.wait(sent, in_seconds(4));

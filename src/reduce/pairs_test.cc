@@ -59,8 +59,8 @@ TEST_P(PairsMean, EqualsTheMeanOfTheDenseTensors) {
     std::vector<Pairs> means;
     for (std::uint64_t step = 0; step < 3; ++step) {
       Updates updates(rank, step);
-      const auto report = reducer->all_reduce_pairs(updates.named(), means, {2 * step, 0, 0, true}, transport,
-                                                    in_seconds(20));
+      const auto report =
+          reducer->all_reduce_pairs(updates.named(), means, {2 * step, 0, true}, transport, in_seconds(20));
       ASSERT_TRUE(report) << report.error().message;
       ASSERT_EQ(means.size(), kNames.size());
       std::vector<std::vector<float>> dense;
@@ -69,7 +69,7 @@ TEST_P(PairsMean, EqualsTheMeanOfTheDenseTensors) {
       for (std::size_t i = 0; i < kNames.size(); ++i) {
         named.push_back({kNames[i], {dense[i].data(), dense[i].size(), DType::kF32}, 0});
       }
-      ASSERT_TRUE(dense_reducer->all_reduce(named, {2 * step + 1, 0, 0, true}, transport, in_seconds(20)));
+      ASSERT_TRUE(dense_reducer->all_reduce(named, {2 * step + 1, 0, true}, transport, in_seconds(20)));
       for (std::size_t i = 0; i < kNames.size(); ++i) {
         EXPECT_EQ(dense_of(means[i]), dense[i]) << kNames[i];
         EXPECT_LT(means[i].keys.size(), kDimensions[i]);
@@ -86,7 +86,7 @@ TEST(Pairs, TakeFewerBytesThanTheyWouldRaw) {
     Updates updates(rank, 0);
     std::vector<Pairs> means;
     const auto report =
-        reducer->all_reduce_pairs(updates.named(), means, {0, 0, 0, true}, transport, in_seconds(20));
+        reducer->all_reduce_pairs(updates.named(), means, {0, 0, true}, transport, in_seconds(20));
     ASSERT_TRUE(report);
     EXPECT_LT(report->bytes_sent, 3 * updates.pairs[0].keys.size());
   });
@@ -100,7 +100,7 @@ TEST(Pairs, AVastDimensionCostsNothing) {
     std::vector<float> values(3, 1.0F);
     const Named tensor{"ads", {values.data(), 3, DType::kF32, keys.data(), kDimension}, 0};
     std::vector<Pairs> means;
-    const auto report = reducer_of("fastsgd")->all_reduce_pairs(std::span(&tensor, 1), means, {0, 0, 0, true},
+    const auto report = reducer_of("fastsgd")->all_reduce_pairs(std::span(&tensor, 1), means, {0, 0, true},
                                                                 transport, in_seconds(20));
     ASSERT_TRUE(report) << report.error().message;
     EXPECT_EQ(means.at(0).keys, (std::vector<std::uint32_t>{5, 1000, 1001, kDimension - 1}));
@@ -116,7 +116,7 @@ TEST(Pairs, AFailedStepDeliversNothing) {
     Updates updates(rank, 0);
     std::vector<Pairs> means(1);
     means[0].keys = {77};
-    const auto report = reducer_of("fastsgd")->all_reduce_pairs(updates.named(), means, {0, 0, 0, true},
+    const auto report = reducer_of("fastsgd")->all_reduce_pairs(updates.named(), means, {0, 0, true},
                                                                 transport, in_seconds(20));
     ASSERT_FALSE(report);
     EXPECT_EQ(report.error().suspect, 0);
@@ -130,19 +130,18 @@ TEST(Pairs, WhatIsRefused) {
     std::vector<Pairs> means;
     Updates updates(rank, 0);
     for (const char* spec : {"gather(fp32)", "direct(fastsgd)", "ring(fastsgd)"}) {
-      const auto report = reducer_of(spec)->all_reduce_pairs(updates.named(), means, {0, 0, 0, true},
-                                                             transport, in_seconds(2));
+      const auto report =
+          reducer_of(spec)->all_reduce_pairs(updates.named(), means, {0, 0, true}, transport, in_seconds(2));
       ASSERT_FALSE(report) << spec;
       EXPECT_EQ(report.error().code, ErrorCode::kInvalidArgument) << spec;
     }
     const auto busy = reducer_of("fastsgd");
     std::vector<float> values(10, 1.0F);
     const Named dense{"w", {values.data(), 10, DType::kF32}, 0};
-    ASSERT_TRUE(busy->begin(std::span(&dense, 1), {0, 0, 0, false}, transport, in_seconds(2)));
-    EXPECT_EQ(busy->all_reduce_pairs(updates.named(), means, {0, 0, 1, true}, transport, in_seconds(2))
-                  .error()
-                  .code,
-              ErrorCode::kState);
+    ASSERT_TRUE(busy->begin(std::span(&dense, 1), {0, 0, false}, transport, in_seconds(2)));
+    EXPECT_EQ(
+        busy->all_reduce_pairs(updates.named(), means, {0, 1, true}, transport, in_seconds(2)).error().code,
+        ErrorCode::kState);
   });
 }
 
@@ -153,8 +152,8 @@ TEST(Pairs, KeysOutOfOrderAreNamedInRawPartsToo) {
       std::vector<std::uint32_t> keys{4, 9, 9};
       const Named tensor{"w", {values.data(), 3, DType::kF32, keys.data(), dimension}, 0};
       std::vector<Pairs> means;
-      const auto report = reducer_of("fastsgd")->all_reduce_pairs(std::span(&tensor, 1), means,
-                                                                  {0, 0, 0, true}, transport, in_seconds(2));
+      const auto report = reducer_of("fastsgd")->all_reduce_pairs(std::span(&tensor, 1), means, {0, 0, true},
+                                                                  transport, in_seconds(2));
       ASSERT_FALSE(report);
       EXPECT_EQ(report.error().code, ErrorCode::kInvalidArgument) << report.error().message;
     });
@@ -170,11 +169,11 @@ TEST(Pairs, AreHandedOverAfterTheVoteOnly) {
     if (rank == 0) {
       std::vector<float> values(10, 1.0F);
       const Named dense{"w", {values.data(), 0, DType::kF32}, 0};
-      ASSERT_TRUE(reducer->begin(std::span(&dense, 1), {0, 0, 1, false}, transport, in_seconds(5)));
+      ASSERT_TRUE(reducer->begin(std::span(&dense, 1), {0, 1, false}, transport, in_seconds(5)));
       ASSERT_TRUE(reducer->finish());
     }
     const auto report =
-        reducer->all_reduce_pairs(updates.named(), means, {0, 0, 0, true}, transport, in_seconds(5));
+        reducer->all_reduce_pairs(updates.named(), means, {0, 0, true}, transport, in_seconds(5));
     ASSERT_FALSE(report);
     ASSERT_EQ(means.size(), 1U);
     EXPECT_EQ(means[0].keys, std::vector<std::uint32_t>{7});
@@ -187,7 +186,7 @@ TEST(Pairs, WithAResidualAreRefused) {
     std::vector<Pairs> means;
     const auto report =
         reducer_of("fastsgd:residual=on")
-            ->all_reduce_pairs(updates.named(), means, {0, 0, 0, true}, transport, in_seconds(2));
+            ->all_reduce_pairs(updates.named(), means, {0, 0, true}, transport, in_seconds(2));
     ASSERT_FALSE(report);
     EXPECT_NE(report.error().message.find("residual"), std::string::npos) << report.error().message;
   });

@@ -11,7 +11,7 @@
 namespace deltawire {
 namespace {
 
-constexpr std::uint32_t kMaxBucket = 8190;
+constexpr std::uint32_t kMaxBucket = 65535;
 
 }  // namespace
 
@@ -22,7 +22,7 @@ std::string PatternReducer::spec() const {
 Status PatternReducer::check(std::span<const Named> tensors, const Step& step, const Transport& transport) {
   if (step.bucket > kMaxBucket) {
     return fail(ErrorCode::kInvalidArgument,
-                "bucket " + std::to_string(step.bucket) + " is beyond 8,190; use larger buckets");
+                "bucket " + std::to_string(step.bucket) + " is beyond 65,535; use larger buckets");
   }
   if (world_ != 0 && (world_ != transport.world_size() || rank_ != transport.rank())) {
     return fail(ErrorCode::kMismatch,

@@ -47,7 +47,7 @@ TEST_P(Patterns, BucketsChangeNothing) {
         const std::uint32_t count = buckets ? static_cast<std::uint32_t>(all.size()) : 1;
         for (std::uint32_t b = 0; b < count; ++b) {
           const auto part = buckets ? std::span(all).subspan(b, 1) : std::span(all);
-          const auto begun = reducer->begin(part, {step, 0, b, b + 1 == count}, transport, in_seconds(20));
+          const auto begun = reducer->begin(part, {step, b, b + 1 == count}, transport, in_seconds(20));
           ASSERT_TRUE(begun) << begun.error().message;
         }
         EXPECT_EQ(reducer->in_flight(), count);
@@ -76,7 +76,7 @@ TEST_P(Patterns, SavedStateGoesOnAsIfNothingHadHappened) {
     const auto run = [&](Reducer& reducer, std::uint64_t number, std::uint64_t data) {
       Tensors tensors = gradients(rank, data);
       const auto report =
-          reducer.all_reduce(named(tensors, names), {number, 0, 0, true}, transport, in_seconds(20));
+          reducer.all_reduce(named(tensors, names), {number, 0, true}, transport, in_seconds(20));
       EXPECT_TRUE(report) << report.error().message;
       return tensors;
     };
@@ -152,7 +152,7 @@ TEST_P(PatternsFp32, GiveTheMeanToOneRoundingARank) {
     const auto reducer = reducer_of(GetParam() + "(fp32)");
     const auto names = tensor_names();
     Tensors tensors = gradients(rank, 0);
-    ASSERT_TRUE(reducer->all_reduce(named(tensors, names), {0, 0, 0, true}, transport, in_seconds(20)));
+    ASSERT_TRUE(reducer->all_reduce(named(tensors, names), {0, 0, true}, transport, in_seconds(20)));
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       for (std::size_t j = 0; j < tensors[i].size(); ++j) {
         double sum = 0;
@@ -176,7 +176,7 @@ TEST_P(PatternsFp32, RawBytesAreFourAnElementSent) {
       const auto names = tensor_names();
       Tensors tensors = gradients(rank, 0);
       const auto report = reducer_of(GetParam() + "(fp32)")
-                              ->all_reduce(named(tensors, names), {0, 0, 0, true}, transport, in_seconds(20));
+                              ->all_reduce(named(tensors, names), {0, 0, true}, transport, in_seconds(20));
       ASSERT_TRUE(report) << report.error().message;
       reports[static_cast<std::size_t>(rank)] = *report;
     });

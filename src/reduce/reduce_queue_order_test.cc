@@ -72,7 +72,7 @@ std::vector<std::string> run_queue(WritingReducer& reducer, std::atomic<bool>& s
       bucket = i > 0 && steps[i] == steps[i - 1] ? bucket + 1 : 0;
       std::string name = "w" + std::to_string(i);
       const Named tensor{name, {nullptr, 0, DType::kF32}, 0};
-      queue.submit(std::span(&tensor, 1), {steps[i], 0, bucket, false}, seconds(3600),
+      queue.submit(std::span(&tensor, 1), {steps[i], bucket, false}, seconds(3600),
                    [&errors](const Result<Report>& report) {
                      errors.push_back(report ? "" : report.error().message);
                    });
@@ -129,13 +129,13 @@ TEST(ReduceQueueOrder, DoneMayStopTheQueue) {
     WritingReducer reducer([] { return true; });
     ReduceQueue queue(reducer, transport);
     std::atomic<int> ended = 0;
-    queue.submit({}, {0, 0, 0, true}, seconds(10), [&](const Result<Report>&) {
+    queue.submit({}, {0, 0, true}, seconds(10), [&](const Result<Report>&) {
       queue.stop();
       ++ended;
     });
     while (ended == 0) std::this_thread::yield();
     bool refused = false;
-    queue.submit({}, {1, 0, 0, true}, seconds(10), [&](const Result<Report>& report) { refused = !report; });
+    queue.submit({}, {1, 0, true}, seconds(10), [&](const Result<Report>& report) { refused = !report; });
     EXPECT_TRUE(refused);
   });
 }

@@ -45,7 +45,7 @@ class RingExchange final : public BucketExchange {
   };
   // Without pipelining: what leaves when the whole hop has been coded.
   struct Held {
-    std::uint16_t slice;
+    std::uint16_t stage;
     std::vector<Bytes> pieces;
     Handle* forward;
   };
@@ -53,8 +53,8 @@ class RingExchange final : public BucketExchange {
   void plan() override;
   int left() const noexcept { return (rank() + world() - 1) % world(); }
   int right() const noexcept { return (rank() + 1) % world(); }
-  std::uint16_t slice_of(const Phase& phase) const noexcept {
-    return &phase == &scatter_ ? first_slice() : second_slice();
+  std::uint16_t stage_of(const Phase& phase) const noexcept {
+    return &phase == &scatter_ ? kFirstStage : kSecondStage;
   }
   Incoming& slot(const Phase& phase, std::size_t stop) {
     return incoming(phase.slots_from + 2 * (stop % phase.forwards.size()));
@@ -64,7 +64,7 @@ class RingExchange final : public BucketExchange {
   bool next_arrived(const Phase& phase);
   Handle awaited_by(Phase& phase);
   void load(const RingMessage& message);
-  void pass_on(std::uint16_t slice, std::span<const Bytes> pieces, Handle* forward = nullptr);
+  void pass_on(std::uint16_t stage, std::span<const Bytes> pieces, Handle* forward = nullptr);
   void end_hop();
   Status send_sum(const RingMessage& message);
   Status share_mean(const RingMessage& message);
@@ -102,7 +102,7 @@ void RingExchange::post_receives(Phase& phase) {
     if (forward != Handle::kNone && !transport().done(forward)) return;
     forward = Handle::kNone;
     const RingMessage& message = plan_.message(phase.stops[phase.posted]);
-    post(slot(phase, phase.posted), left(), slice_of(phase), phase.channel.message_bound(message.parts));
+    post(slot(phase, phase.posted), left(), stage_of(phase), phase.channel.message_bound(message.parts));
     ++phase.posted;
   }
 }
@@ -120,18 +120,18 @@ void RingExchange::load(const RingMessage& message) {
 }
 
 Status RingExchange::send_sum(const RingMessage& message) {
-  const auto pieces = encode(scatter_.channel, message.parts, first_slice());
+  const auto pieces = encode(scatter_.channel, message.parts, kFirstStage);
   if (!pieces) return forward_error(pieces);
-  pass_on(first_slice(), *pieces);
+  pass_on(kFirstStage, *pieces);
   return {};
 }
 
 Status RingExchange::share_mean(const RingMessage& message) {
-  const auto pieces = encode(gather_.channel, message.parts, second_slice());
+  const auto pieces = encode(gather_.channel, message.parts, kSecondStage);
   if (!pieces) return forward_error(pieces);
-  if (world() > 1) pass_on(second_slice(), *pieces);
+  if (world() > 1) pass_on(kSecondStage, *pieces);
   // The owner applies the bytes that the others get, not the mean that it knows better.
-  return decode(gather_.channel, *pieces, message.parts, {rank(), rank(), second_slice()}, Into::kOverwrite,
+  return decode(gather_.channel, *pieces, message.parts, {rank(), rank(), kSecondStage}, Into::kOverwrite,
                 1.0F);
 }
 
@@ -147,18 +147,18 @@ Status RingExchange::start() {
   return {};
 }
 
-void RingExchange::pass_on(std::uint16_t slice, std::span<const Bytes> pieces, Handle* forward) {
+void RingExchange::pass_on(std::uint16_t stage, std::span<const Bytes> pieces, Handle* forward) {
   if (!pipeline_) {
-    held_.push_back({slice, {pieces.begin(), pieces.end()}, forward});
+    held_.push_back({stage, {pieces.begin(), pieces.end()}, forward});
     return;
   }
-  const Handle sent = send(right(), slice, pieces);
+  const Handle sent = send(right(), stage, pieces);
   if (forward != nullptr) *forward = sent;
 }
 
 void RingExchange::end_hop() {
   for (const Held& held : held_) {
-    const Handle sent = send(right(), held.slice, held.pieces);
+    const Handle sent = send(right(), held.stage, held.pieces);
     if (held.forward != nullptr) *held.forward = sent;
   }
   held_.clear();
@@ -186,8 +186,8 @@ Status RingExchange::add_arrival() {
   const Result<Bytes> bytes = take(slot(scatter_, scatter_.taken));
   if (!bytes) return forward_error(bytes);
   load(message);
-  Status added = decode(scatter_.channel, std::span(&*bytes, 1), message.parts,
-                        {left(), left(), first_slice()}, Into::kAccumulate, 1.0F);
+  Status added = decode(scatter_.channel, std::span(&*bytes, 1), message.parts, {left(), left(), kFirstStage},
+                        Into::kAccumulate, 1.0F);
   if (!added) return added;
   slot(scatter_, scatter_.taken).buffer.reset();
   ++scatter_.taken;
@@ -200,12 +200,11 @@ Status RingExchange::apply_arrival() {
   const Result<Bytes> bytes = take(slot(gather_, gather_.taken));
   if (!bytes) return forward_error(bytes);
   Status applied = decode(gather_.channel, std::span(&*bytes, 1), plan_.message(stop).parts,
-                          {left(), stop.partition, second_slice()}, Into::kOverwrite, 1.0F);
+                          {left(), stop.partition, kSecondStage}, Into::kOverwrite, 1.0F);
   if (!applied) return applied;
   if (!stop.last_hop) {
     if (!pipeline_) ++gather_.held;
-    pass_on(second_slice(), std::span(&*bytes, 1),
-            &gather_.forwards[gather_.taken % gather_.forwards.size()]);
+    pass_on(kSecondStage, std::span(&*bytes, 1), &gather_.forwards[gather_.taken % gather_.forwards.size()]);
   } else {
     slot(gather_, gather_.taken).buffer.reset();
   }

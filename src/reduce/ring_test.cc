@@ -24,8 +24,7 @@ std::vector<float> reduced(const char* spec, const ReducerOptions& options, std:
     const auto reducer = reducer_of(spec, options);
     std::vector<float> values = long_tensor(rank, count);
     const Named tensor{"w", {values.data(), count, DType::kF32}, 0};
-    const auto report =
-        reducer->all_reduce(std::span(&tensor, 1), {0, 0, 0, true}, transport, in_seconds(20));
+    const auto report = reducer->all_reduce(std::span(&tensor, 1), {0, 0, true}, transport, in_seconds(20));
     ASSERT_TRUE(report) << report.error().message;
     if (rank == 0) *bytes_sent = report->bytes_sent;
     results[static_cast<std::size_t>(rank)] = values;
@@ -63,8 +62,7 @@ TEST(Ring, SendsTwoTensorsLessTheOwnShare) {
     const auto reducer = reducer_of("ring(fp32)");
     std::vector<float> values = long_tensor(rank, kCount);
     const Named tensor{"w", {values.data(), kCount, DType::kF32}, 0};
-    const auto report =
-        reducer->all_reduce(std::span(&tensor, 1), {0, 0, 0, true}, transport, in_seconds(20));
+    const auto report = reducer->all_reduce(std::span(&tensor, 1), {0, 0, true}, transport, in_seconds(20));
     ASSERT_TRUE(report) << report.error().message;
     const double expected = 2.0 * 3 / 4 * 4 * kCount;
     EXPECT_NEAR(static_cast<double>(report->bytes_sent), expected, 0.002 * expected);

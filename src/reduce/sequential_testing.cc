@@ -27,7 +27,7 @@ struct How {
 
 // Through the channel's encoder and decoder.
 void relay(Channel& channel, const Named& from, const Named& to, std::uint64_t step, How how) {
-  const MessageId id{step, 0, 0, 1, 0};
+  const MessageId id{step};
   const auto pieces = channel.encode(std::span(&from, 1), id);
   ASSERT_TRUE(pieces) << pieces.error().message;
   const auto status = channel.decode(join(*pieces), std::span(&to, 1), id, how.into, how.scale);
@@ -274,7 +274,7 @@ void expect_reference(Reducer& reducer, SequentialPattern& reference, Transport&
     std::vector<Tensors> inputs;
     for (int rank = 0; rank < transport.world_size(); ++rank) inputs.push_back(gradients(rank, step));
     Tensors tensors = inputs[static_cast<std::size_t>(transport.rank())];
-    const auto report = reducer.all_reduce(named(tensors, names), {step, 0, 0, true}, transport,
+    const auto report = reducer.all_reduce(named(tensors, names), {step, 0, true}, transport,
                                            Clock::now() + std::chrono::seconds(30));
     ASSERT_TRUE(report) << report.error().message;
     EXPECT_EQ(reference.mean(inputs, step), tensors) << reducer.spec() << ", step " << step;

@@ -22,9 +22,9 @@ tl::unexpected<Error> name_the_odd(const std::vector<Ballot>& ballots) {
   int suspect = kNoSuspect;
   for (std::size_t rank = 0; rank < ballots.size(); ++rank) {
     if (ballots[rank] == right) continue;
-    if (ballots[rank].step != right.step || ballots[rank].epoch != right.epoch) {
+    if (ballots[rank].step != right.step) {
       return fail(ErrorCode::kMismatch,
-                  "rank " + std::to_string(rank) + " votes on another step or epoch than the rest",
+                  "rank " + std::to_string(rank) + " votes on another step than the rest",
                   static_cast<int>(rank));
     }
     if (suspect == kNoSuspect) suspect = static_cast<int>(rank);
@@ -45,7 +45,7 @@ std::string list(const std::vector<int>& ranks) {
 }  // namespace
 
 Status vote(const Step& step, std::uint64_t digest, Transport& transport, Deadline deadline) {
-  const Result<std::vector<Ballot>> ballots = transport.vote({step.number, digest, step.epoch}, deadline);
+  const Result<std::vector<Ballot>> ballots = transport.vote({step.number, digest}, deadline);
   if (!ballots) return forward_error(ballots);
   const auto differs = [&](const Ballot& ballot) { return ballot != ballots->front(); };
   if (std::ranges::any_of(*ballots, differs)) return name_the_odd(*ballots);

@@ -10,9 +10,9 @@
 
 namespace deltawire {
 
-// The tag of a message of `slice` in `step`.
-inline constexpr Tag tag_of(const Step& step, std::uint16_t slice) noexcept {
-  return (step.number << 16) | slice;
+// The tag of a bucket's messages of one stage. The steps that are under way differ in their lowest 32 bits.
+inline constexpr Tag tag_of(const Step& step, std::uint16_t stage) noexcept {
+  return (step.number << 32) | (Tag{step.bucket} << 16) | stage;
 }
 
 // Errors: those of Transport::vote; kMismatch when digests differ: the suspect is a rank in the minority, and

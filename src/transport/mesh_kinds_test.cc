@@ -10,7 +10,7 @@ Ranks connect_threads_over_packets(int world_size) {
   Ranks ranks(static_cast<std::size_t>(world_size));
   run_ranks(world_size, [&](int rank) {
     auto transport =
-        connect_fabric({rank, world_size, ""}, std::make_unique<MemoryFabric>(switchboard, rank), soon());
+        connect_fabric({rank, world_size, "", 0}, std::make_unique<MemoryFabric>(switchboard, rank), soon());
     ASSERT_TRUE(transport.has_value()) << transport.error().message;
     ranks[static_cast<std::size_t>(rank)] = std::move(*transport);
   });

@@ -23,4 +23,12 @@ Error settings_mismatch(int other, const std::string& others, int self, const st
           other};
 }
 
+Error epoch_mismatch(int other, std::uint32_t others, int self, std::uint32_t own) {
+  return {ErrorCode::kMismatch,
+          "rank " + std::to_string(other) + " belongs to membership epoch " + std::to_string(others) +
+              ", rank " + std::to_string(self) + " to epoch " + std::to_string(own) +
+              "; end what is left of the older one, and start all ranks with the same epoch",
+          other};
+}
+
 }  // namespace deltawire

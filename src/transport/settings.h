@@ -1,7 +1,8 @@
-// The text that all ranks must have alike, e.g. the reducer's spec; compared when they connect.
+// What all ranks must have alike: a text, e.g. the reducer's spec, and the epoch; compared when they connect.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "deltawire/result.h"
@@ -15,5 +16,8 @@ Status check_settings(const std::string& caller, const std::string& settings);
 
 // The kMismatch of two ranks' settings, with both texts; `other` is the suspect.
 Error settings_mismatch(int other, const std::string& others, int self, const std::string& own);
+
+// The kMismatch of two ranks' membership epochs; `other` is the suspect.
+Error epoch_mismatch(int other, std::uint32_t others, int self, std::uint32_t own);
 
 }  // namespace deltawire

@@ -26,7 +26,7 @@ TEST_P(Votes, AlikeMakeAStepCount) {
     EXPECT_EQ(self.standing().step, kNoStep);
     for (std::uint64_t step = 7; step < 57; ++step) {
       self.arrive(step);
-      const Ballot ballot{step, 1000 + step, 3};
+      const Ballot ballot{step, 1000 + step};
       const auto ballots = self.vote(ballot, soon());
       ASSERT_TRUE(ballots.has_value()) << ballots.error().message;
       EXPECT_EQ(*ballots, std::vector<Ballot>(4, ballot));
@@ -39,11 +39,11 @@ TEST_P(Votes, UnlikeAreToldToEverybody) {
   Ranks ranks = connect_ranks(GetParam(), 3);
   run_ranks(3, [&](int rank) {
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
-    ASSERT_TRUE(self.vote({4, 1, 0}, soon()).has_value());
+    ASSERT_TRUE(self.vote({4, 1}, soon()).has_value());
     const auto digest = static_cast<std::uint64_t>(rank);
-    const auto ballots = self.vote({5, digest, 0}, soon());
+    const auto ballots = self.vote({5, digest}, soon());
     ASSERT_TRUE(ballots.has_value()) << ballots.error().message;
-    EXPECT_EQ(*ballots, (std::vector<Ballot>{{5, 0, 0}, {5, 1, 0}, {5, 2, 0}}));
+    EXPECT_EQ(*ballots, (std::vector<Ballot>{{5, 0}, {5, 1}, {5, 2}}));
     EXPECT_EQ(self.standing().step, 4u);  // step 5 does not count
   });
 }
@@ -53,12 +53,12 @@ TEST_P(Votes, AFailureBeforeOneOfThemRevertsTheStep) {
   Ranks ranks = connect_ranks(GetParam(), 3);
   run_ranks(3, [&](int rank) {
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
-    ASSERT_TRUE(self.vote({4, 1, 0}, soon()).has_value());
+    ASSERT_TRUE(self.vote({4, 1}, soon()).has_value());
     if (rank == 2) {
       self.abort({ErrorCode::kNotFinite, "element 7 is NaN", kNoSuspect});
       EXPECT_EQ(self.standing().step, 4u);
     }
-    const auto ballots = self.vote({5, 1, 0}, soon());
+    const auto ballots = self.vote({5, 1}, soon());
     ASSERT_FALSE(ballots.has_value());
     EXPECT_EQ(ballots.error().code, ErrorCode::kNotFinite);
     EXPECT_EQ(ballots.error().suspect, 2);
@@ -72,7 +72,7 @@ TEST_P(Votes, OfARankThatLeavesStand) {
   Ranks ranks = connect_ranks(GetParam(), 3);
   run_ranks(3, [&](int rank) {
     auto& self = ranks[static_cast<std::size_t>(rank)];
-    ASSERT_TRUE(self->vote({9, 1, 0}, soon()).has_value());
+    ASSERT_TRUE(self->vote({9, 1}, soon()).has_value());
     self.reset();
   });
 }
@@ -80,7 +80,7 @@ TEST_P(Votes, OfARankThatLeavesStand) {
 TEST_P(Votes, ThatNeverComeTimeOutAndNameTheRank) {
   Ranks ranks = connect_ranks(GetParam(), 3);
   run_ranks(2, [&](int rank) {
-    const auto ballots = ranks[static_cast<std::size_t>(rank)]->vote({4, 1, 0}, in(2s));
+    const auto ballots = ranks[static_cast<std::size_t>(rank)]->vote({4, 1}, in(2s));
     ASSERT_FALSE(ballots.has_value());
     EXPECT_EQ(ballots.error().code, ErrorCode::kTimeout);
     EXPECT_EQ(ballots.error().suspect, 2) << ballots.error().message;
@@ -91,7 +91,7 @@ TEST_P(Votes, ThatNeverComeTimeOutAndNameTheRank) {
 
 TEST_P(Votes, OneAtATime) {
   Ranks ranks = connect_ranks(GetParam(), 2);
-  std::thread first([&] { (void)ranks[0]->vote({1, 1, 0}, soon()); });
+  std::thread first([&] { (void)ranks[0]->vote({1, 1}, soon()); });
   Result<std::vector<Ballot>> second = std::vector<Ballot>{};
   const Deadline until = soon();
   // Until the first one is open, this is the first one, and would wait.
@@ -103,10 +103,10 @@ TEST_P(Votes, OneAtATime) {
     ASSERT_LT(Clock::now(), until);
     std::this_thread::sleep_for(1ms);
   }
-  second = ranks[0]->vote({1, 1, 0}, soon());
+  second = ranks[0]->vote({1, 1}, soon());
   ASSERT_FALSE(second.has_value());
   EXPECT_EQ(second.error().code, ErrorCode::kState);
-  EXPECT_TRUE(ranks[1]->vote({1, 1, 0}, soon()).has_value());
+  EXPECT_TRUE(ranks[1]->vote({1, 1}, soon()).has_value());
   first.join();
 }
 
@@ -132,11 +132,11 @@ TEST_P(Votes, AJumpOfOneRankAloneIsNoticedAtOnce) {
       Transport& self = *ranks[static_cast<std::size_t>(rank)];
       for (const std::uint64_t step : {10u, 11u}) {
         self.arrive(step);
-        ASSERT_TRUE(self.vote({step, 1, 0}, soon()).has_value());
+        ASSERT_TRUE(self.vote({step, 1}, soon()).has_value());
       }
       const std::uint64_t next = rank == jumper ? 5 : 12;
       self.arrive(next);
-      const auto ballots = self.vote({next, 1, 0}, soon());
+      const auto ballots = self.vote({next, 1}, soon());
       EXPECT_EQ(self.standing().step, 11u);
       if (ballots) {  // they were faster than the news: and differ
         EXPECT_FALSE(ballots->front() == ballots->back());
@@ -156,7 +156,7 @@ TEST_P(Votes, AJumpOfAllIsNone) {
     for (const std::uint64_t step : {10u, 11u, 3u, 4u, 90u}) {
       self.arrive(step);
       self.arrive(step);  // a second bucket
-      const auto ballots = self.vote({step, 1, 0}, soon());
+      const auto ballots = self.vote({step, 1}, soon());
       ASSERT_TRUE(ballots.has_value()) << ballots.error().message;
     }
   });
@@ -170,7 +170,7 @@ TEST_P(Votes, ALateRankIsWaitedForAsLongAsItAnswers) {
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
     if (rank == 2) std::this_thread::sleep_for(5s);  // busy elsewhere, for more than twice the deadline
     self.arrive(0);
-    const auto ballots = self.vote({0, 1, 0}, in(2s));
+    const auto ballots = self.vote({0, 1}, in(2s));
     EXPECT_TRUE(ballots.has_value()) << ballots.error().message;
   });
 }
@@ -180,7 +180,7 @@ TEST_P(Votes, ALateRankIsNotWaitedForForEver) {
   ranks[0]->set_arrival_timeout(4s);
   ranks[0]->arrive(0);
   const Deadline began = Clock::now();
-  const auto ballots = ranks[0]->vote({0, 1, 0}, in(2s));
+  const auto ballots = ranks[0]->vote({0, 1}, in(2s));
   ASSERT_FALSE(ballots.has_value());
   EXPECT_EQ(ballots.error().code, ErrorCode::kTimeout);
   EXPECT_EQ(ballots.error().suspect, 1);
@@ -219,7 +219,7 @@ struct BarePeer {
     }
     sockets[1].data = GuardedFd::open([this] { return data[0]; });
     sockets[1].control = GuardedFd::open([this] { return control[0]; });
-    rank = std::move(*make_mesh(0, std::move(sockets), {}));
+    rank = std::move(*make_mesh({}, std::move(sockets), {}));
   }
   ~BarePeer() {
     rank.reset();

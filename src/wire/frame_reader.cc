@@ -1,11 +1,13 @@
 // Parses frames. The only code that reads an untrusted header: nothing is used before it is checked, and
-// the checksum of header, segments and index is verified before any of them is believed.
-#include <algorithm>
+// the checksum of the head is verified before any of it is believed.
+#include <bit>
+#include <limits>
+#include <optional>
 #include <string>
 
-#include "base/checked.h"
 #include "base/crc32c.h"
 #include "base/little_endian.h"
+#include "base/varint.h"
 #include "deltawire/frame.h"
 #include "wire/frame_layout.h"
 
@@ -14,24 +16,14 @@ namespace {
 
 using namespace frame_layout;
 
-FrameHeader read_fields(const std::byte* at) noexcept {
-  FrameHeader header;
-  header.codec = load_le<std::uint16_t>(at + kCodecAt);
-  header.params_hash = load_le<std::uint64_t>(at + kParamsHashAt);
-  header.spec_hash = load_le<std::uint64_t>(at + kSpecHashAt);
-  header.step = load_le<std::uint64_t>(at + kStepAt);
-  header.epoch = load_le<std::uint32_t>(at + kEpochAt);
-  header.seq = load_le<std::uint32_t>(at + kSeqAt);
-  header.rank = load_le<std::uint16_t>(at + kRankAt);
-  header.world = load_le<std::uint16_t>(at + kWorldAt);
-  header.slice = load_le<std::uint16_t>(at + kSliceAt);
-  return header;
-}
+constexpr auto kOne = std::bit_cast<std::uint32_t>(1.0F);
+constexpr auto kInfinity = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::infinity());
 
 Status check_start(Bytes bytes) {
-  if (bytes.size() < kFrameHeaderBytes) {
-    return fail(ErrorCode::kTruncated,
-                "frame: " + std::to_string(bytes.size()) + " bytes, but a frame header alone has 64");
+  if (bytes.size() < kFixedBytes) {
+    return fail(ErrorCode::kTruncated, "frame: " + std::to_string(bytes.size()) +
+                                           " bytes, fewer than any frame has (" +
+                                           std::to_string(kFixedBytes) + ")");
   }
   if (load_le<std::uint32_t>(bytes.data() + kMagicAt) != kFrameMagic) {
     return fail(ErrorCode::kCorrupt, "frame: wrong magic number; these bytes are no deltawire frame");
@@ -42,139 +34,184 @@ Status check_start(Bytes bytes) {
                 "frame: format " + std::to_string(version) + ", but this build reads format " +
                     std::to_string(kFrameVersion) + " only; use a newer deltawire");
   }
-  return {};
-}
-
-bool is_bare(const std::byte* segment) noexcept {
-  return (load_le<std::uint32_t>(segment + kTensorAt) & kBareBit) != 0;
-}
-
-std::uint32_t coded_segments(Bytes bytes, std::uint32_t segments) noexcept {
-  std::uint32_t coded = 0;
-  for (std::uint32_t i = 0; i < segments; ++i) {
-    if (!is_bare(bytes.data() + kFrameHeaderBytes + kSegmentBytes * i)) ++coded;
-  }
-  return coded;
-}
-
-Status check_segments(Bytes bytes, std::uint32_t segments) {
-  for (std::uint32_t i = 0; i < segments; ++i) {
-    const std::byte* segment = bytes.data() + kFrameHeaderBytes + kSegmentBytes * i;
-    const auto first = load_le<std::uint32_t>(segment + kFirstAt);
-    const auto count = load_le<std::uint32_t>(segment + kCountAt);
-    if (count == 0 || count > UINT32_MAX - first) {
-      return fail(ErrorCode::kCorrupt, "frame: segment " + std::to_string(i) + " has no legal range");
-    }
-    if (!is_bare(segment)) continue;
-    const bool raw = (load_le<std::uint32_t>(segment + kTensorAt) & kTopBit) != 0;
-    if (raw || load_le<std::uint32_t>(segment + kScalarAt) > kNotFiniteScalar) {
-      return fail(ErrorCode::kCorrupt, "frame: segment " + std::to_string(i) + " has no legal state");
-    }
+  const std::uint64_t head_bytes = load_le<std::uint32_t>(bytes.data() + kHeadBytesAt);
+  if (head_bytes < kFixedBytes) return fail(ErrorCode::kCorrupt, "frame: its head has no legal length");
+  if (head_bytes > bytes.size()) return fail(ErrorCode::kTruncated, "frame: ends within its head");
+  const Bytes head = bytes.first(head_bytes);
+  if (crc32c(head.subspan(kParamsHashAt), crc32c(head.first(kCrcAt))) !=
+      load_le<std::uint32_t>(head.data() + kCrcAt)) {
+    return fail(ErrorCode::kCorrupt, "frame: the head's checksum is wrong; the bytes changed on the way");
   }
   return {};
 }
 
-Status check_index(Bytes bytes, std::uint32_t segments, std::uint32_t chunks) {
-  const std::uint64_t index_at = kFrameHeaderBytes + kSegmentBytes * segments;
-  const std::uint64_t header_bytes = index_at + kChunkEntryBytes * chunks;
-  std::uint32_t previous = 0;
-  std::uint32_t closed = 0;
-  bool last = true;
-  for (std::uint32_t i = 0; i < chunks; ++i) {
-    const auto entry = load_le<std::uint32_t>(bytes.data() + index_at + kChunkEntryBytes * i);
-    const std::uint32_t end = entry & ~kTopBit;
-    if (end <= previous) return fail(ErrorCode::kCorrupt, "frame: chunk ends do not grow");
-    last = (entry & kTopBit) != 0;
-    closed += last ? 1 : 0;
-    previous = end;
+// Takes fields off the front of a head. Where one is not legal, ok() turns false, and fields are 0.
+class Fields {
+ public:
+  explicit Fields(Bytes bytes) noexcept : rest_(bytes) {}
+
+  template <class Number>
+  Number number() noexcept {
+    const auto taken = ok_ ? take_varint(rest_, std::numeric_limits<Number>::max()) : std::nullopt;
+    require(taken.has_value());
+    return static_cast<Number>(taken.value_or(0));
   }
-  if (closed != coded_segments(bytes, segments) || !last) {
-    return fail(ErrorCode::kCorrupt, "frame: the chunk index does not match the segments");
+
+  template <class Number>
+  Number fixed() noexcept {
+    if (!require(rest_.size() >= sizeof(Number))) return 0;
+    const auto value = load_le<Number>(rest_.data());
+    rest_ = rest_.subspan(sizeof(Number));
+    return value;
   }
-  if (header_bytes + previous != load_le<std::uint32_t>(bytes.data() + kFrameBytesAt)) {
-    return fail(ErrorCode::kCorrupt, "frame: the chunks do not fill the payload");
+
+  bool require(bool rule) noexcept { return ok_ = ok_ && rule; }
+  bool ok() const noexcept { return ok_; }
+  Bytes rest() const noexcept { return rest_; }
+
+ private:
+  Bytes rest_;
+  bool ok_ = true;
+};
+
+struct SegmentFields {
+  Segment segment;
+  std::uint32_t chunks = 0;
+};
+
+// A segment, up to its chunks.
+SegmentFields read_segment(Fields& fields) noexcept {
+  SegmentFields read;
+  Segment& segment = read.segment;
+  const unsigned tag = fields.fixed<std::uint8_t>();
+  const unsigned state = tag & kStateBits;
+  const unsigned scalars = (tag >> kScalarsShift) & kScalarsBits;
+  fields.require(state <= static_cast<unsigned>(SegmentState::kNotFinite) && scalars <= 2 &&
+                 tag < 2 * kBeginBit && (state == 0 || tag == state));
+  segment.state = static_cast<SegmentState>(state);
+  segment.part = fields.number<std::uint32_t>();
+  if ((tag & kBeginBit) != 0) {
+    segment.begin = fields.number<std::uint32_t>();
+    fields.require(segment.begin > 0);
   }
-  return check_segments(bytes, segments);
+  segment.count = fields.number<std::uint32_t>();
+  fields.require(segment.count > 0 && segment.count <= UINT32_MAX - segment.begin);
+  if (segment.state != SegmentState::kCoded) return read;
+  segment.codec = fields.number<std::uint16_t>();
+  if (scalars > 0) segment.scalar = fields.fixed<std::uint32_t>();
+  if (scalars > 1) segment.scalar2 = fields.fixed<std::uint32_t>();
+  fields.require(scalars == 0 || (scalars == 1 ? segment.scalar : segment.scalar2) != 0);
+  read.chunks = fields.number<std::uint32_t>();
+  fields.require(segment.codec > 0 && read.chunks > 0);
+  return read;
+}
+
+struct ChunkEntry {
+  std::uint32_t bytes = 0;
+  std::uint32_t crc = 0;
+};
+
+ChunkEntry read_chunk(Fields& fields) noexcept {
+  ChunkEntry chunk;
+  chunk.bytes = fields.number<std::uint32_t>();
+  chunk.crc = fields.fixed<std::uint32_t>();
+  fields.require(chunk.bytes > 0);
+  return chunk;
 }
 
 }  // namespace
 
+Status FrameReader::read_header() {
+  const std::byte* at = bytes_.data();
+  const auto flags = std::to_integer<unsigned>(at[kFlagsAt]);
+  header_.params_hash = load_le<std::uint32_t>(at + kParamsHashAt);
+  header_.layout_hash = load_le<std::uint32_t>(at + kLayoutHashAt);
+  Fields fields(bytes_.first(head_bytes_).subspan(kFixedBytes));
+  MessageId& message = header_.message;
+  if (flags == kScaleFlag) {
+    // As bits: a caller's mode may take subnormals for zeros.
+    const auto bits = fields.fixed<std::uint32_t>();
+    fields.require(bits > 0 && bits < kInfinity && bits != kOne);
+    message.scale = std::bit_cast<float>(bits);
+  }
+  message.step = fields.number<std::uint64_t>();
+  message.bucket = fields.number<std::uint16_t>();
+  message.stage = fields.number<std::uint16_t>();
+  header_.seq = fields.number<std::uint32_t>();
+  message.rank = fields.number<std::uint16_t>();
+  message.world = fields.number<std::uint16_t>();
+  if (!fields.require(message.rank < message.world)) {
+    return fail(ErrorCode::kCorrupt, "frame: its header has a field that is not legal");
+  }
+  segments_ = fields.rest();
+  header_bytes_ = head_bytes_ - segments_.size();
+  return {};
+}
+
+Status FrameReader::check_segments(std::uint64_t payload_bytes) const {
+  Fields fields(segments_);
+  std::uint64_t chunk_bytes = 0;  // no wrap: fewer than 2^30 chunks, each of 32 bits
+  for (std::uint32_t i = 0; i < segment_count_; ++i) {
+    const std::uint32_t chunks = read_segment(fields).chunks;
+    for (std::uint32_t k = 0; k < chunks && fields.ok(); ++k) chunk_bytes += read_chunk(fields).bytes;
+    if (!fields.ok()) {
+      return fail(ErrorCode::kCorrupt,
+                  "frame: segment " + std::to_string(i) + " has a field that is not legal");
+    }
+  }
+  if (!fields.rest().empty()) return fail(ErrorCode::kCorrupt, "frame: bytes follow the last segment");
+  if (chunk_bytes != payload_bytes) return fail(ErrorCode::kCorrupt, "frame: chunks do not fill the payload");
+  return {};
+}
+
 Result<FrameReader> FrameReader::open(Bytes bytes) {
   if (Status start = check_start(bytes); !start) return forward_error(start);
   const std::byte* at = bytes.data();
-  const std::uint64_t header_bytes = load_le<std::uint32_t>(at + kHeaderBytesAt);
+  const auto flags = std::to_integer<unsigned>(at[kFlagsAt]);
+  if (flags != 0 && flags != kScaleFlag) return fail(ErrorCode::kCorrupt, "frame: unknown flags are set");
+  FrameReader reader;
+  reader.segment_count_ = reader.segments_left_ = load_le<std::uint16_t>(at + kSegmentsAt);
+  reader.head_bytes_ = load_le<std::uint32_t>(at + kHeadBytesAt);
   const std::uint64_t frame_bytes = load_le<std::uint32_t>(at + kFrameBytesAt);
-  const std::uint32_t segments = load_le<std::uint16_t>(at + kSegmentsAt);
-  const std::uint32_t chunks = load_le<std::uint32_t>(at + kChunksAt);
-  // Sums of a 16-bit and a 32-bit count times small constants: no wrap in 64 bits.
-  if (header_bytes != kFrameHeaderBytes + kSegmentBytes * segments + kChunkEntryBytes * chunks) {
-    return fail(ErrorCode::kCorrupt, "frame: the header's length does not match its counts");
-  }
-  if (header_bytes > bytes.size()) return fail(ErrorCode::kTruncated, "frame: ends within its header");
-  const std::uint32_t crc =
-      crc32c(bytes.subspan(kFrameHeaderBytes, header_bytes - kFrameHeaderBytes), crc32c(bytes.first(kCrcAt)));
-  if (crc != load_le<std::uint32_t>(at + kCrcAt)) {
-    return fail(ErrorCode::kCorrupt, "frame: the header's checksum is wrong; the bytes changed on the way");
-  }
-  if (std::to_integer<unsigned>(bytes[kFlagsAt]) != 0) {
-    return fail(ErrorCode::kCorrupt, "frame: unknown flags are set");
-  }
-  if (segments == 0) return fail(ErrorCode::kCorrupt, "frame: no segments");
+  if (reader.segment_count_ == 0) return fail(ErrorCode::kCorrupt, "frame: no segments");
   if (frame_bytes > kMaxFrameBytes) {
     return fail(ErrorCode::kLimit, "frame: " + std::to_string(frame_bytes) + " bytes exceed the limit of " +
                                        std::to_string(kMaxFrameBytes));
   }
-  if (Status index = check_index(bytes, segments, chunks); !index) return forward_error(index);
+  reader.bytes_ = bytes;
+  if (Status header = reader.read_header(); !header) return forward_error(header);
+  // Where frame_bytes is below head_bytes, no sum can be the difference, which wraps.
+  if (Status checked = reader.check_segments(frame_bytes - reader.head_bytes_); !checked) {
+    return forward_error(checked);
+  }
   if (frame_bytes > bytes.size()) {
     return fail(ErrorCode::kTruncated, "frame: " + std::to_string(bytes.size()) + " of " +
                                            std::to_string(frame_bytes) + " bytes are there");
   }
-  FrameReader reader;
   reader.bytes_ = bytes.first(frame_bytes);
-  reader.header_ = read_fields(at);
-  if (reader.header_.rank >= reader.header_.world) {
-    return fail(ErrorCode::kCorrupt, "frame: the sender's rank is not below the world size");
-  }
-  reader.frame_bytes_ = frame_bytes;
-  reader.header_bytes_ = header_bytes;
-  reader.segment_count_ = segments;
-  reader.chunk_count_ = chunks;
+  reader.payload_ = reader.bytes_.subspan(reader.head_bytes_);
   return reader;
 }
 
 Result<SegmentView> FrameReader::next() {
-  const std::byte* at = bytes_.data() + kFrameHeaderBytes + kSegmentBytes * next_segment_;
-  const std::byte* index = bytes_.data() + kFrameHeaderBytes + kSegmentBytes * segment_count_;
+  Fields fields(segments_);
+  const SegmentFields read = read_segment(fields);
   SegmentView view;
-  const auto tensor = load_le<std::uint32_t>(at + kTensorAt);
-  view.segment.tensor = tensor & ~(kTopBit | kBareBit);
-  view.segment.raw = (tensor & kTopBit) != 0;
-  view.segment.first = load_le<std::uint32_t>(at + kFirstAt);
-  view.segment.count = load_le<std::uint32_t>(at + kCountAt);
-  view.segment.scalar = load_le<std::uint32_t>(at + kScalarAt);
-  ++next_segment_;
-  if (is_bare(at)) {
-    view.segment.state =
-        view.segment.scalar == kNothingScalar ? SegmentState::kNothing : SegmentState::kNotFinite;
-    return view;
-  }
-  const Bytes payload = bytes_.subspan(header_bytes_);
-  const std::uint32_t start = payload_at_;
+  view.segment = read.segment;
+  --segments_left_;
   ends_.clear();
-  for (bool last = false; !last; ++next_chunk_) {
-    const std::byte* entry = index + kChunkEntryBytes * next_chunk_;
-    const auto end = load_le<std::uint32_t>(entry);
-    last = (end & kTopBit) != 0;
-    const std::uint32_t stop = end & ~kTopBit;
-    const std::uint32_t crc = crc32c(payload.subspan(payload_at_, stop - payload_at_), next_chunk_);
-    if (crc != load_le<std::uint32_t>(entry + 4)) {
+  std::uint32_t end = 0;
+  for (std::uint32_t k = 0; k < read.chunks; ++k, ++next_chunk_) {
+    const ChunkEntry chunk = read_chunk(fields);
+    if (crc32c(payload_.subspan(end, chunk.bytes), next_chunk_) != chunk.crc) {
       return fail(ErrorCode::kCorrupt, "frame: the checksum of chunk " + std::to_string(next_chunk_) +
                                            " is wrong; the bytes changed on the way");
     }
-    ends_.push_back(stop - start);
-    payload_at_ = stop;
+    ends_.push_back(end += chunk.bytes);
   }
-  view.part = PartView{payload.subspan(start, payload_at_ - start), ends_, view.segment.scalar};
+  segments_ = fields.rest();
+  view.part = PartView{payload_.first(end), ends_, view.segment.scalar, view.segment.scalar2};
+  payload_ = payload_.subspan(end);
   return view;
 }
 

@@ -1,8 +1,10 @@
-// For tests of frames: a small good one, and the means to spoil it behind its checksum.
+// For tests of frames: a small good one, frames written byte by byte, and the means to spoil them behind
+// their checksums.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <vector>
 
 #include "base/crc32c.h"
@@ -16,52 +18,44 @@ namespace deltawire::testing {
 using Frame = std::vector<std::byte>;
 
 inline FrameHeader some_header() {
-  FrameHeader header;
-  header.codec = 3;
-  header.params_hash = 0x1122334455667788u;
-  header.spec_hash = 0x99AABBCCDDEEFF00u;
-  header.step = 7;
-  header.epoch = 2;
-  header.seq = 1;
-  header.rank = 3;
-  header.world = 4;
-  header.slice = 9;
-  return header;
+  return {.message = {.step = 7, .rank = 3, .world = 4, .bucket = 9, .stage = 2},
+          .params_hash = 0x55667788u,
+          .layout_hash = 0xDDEEFF00u,
+          .seq = 1};
 }
 
-// Two segments: the first with two chunks (3 and 2 bytes), the second, raw, with one (4 bytes).
+// Segments of 2 chunks (3 and 2 bytes) and of one (4 bytes).
 inline Frame small_frame() {
   Frame payload;
   for (int i = 0; i < 9; ++i) payload.push_back(static_cast<std::byte>(i * 17));
   FrameBuilder builder(some_header());
   const std::array<std::uint32_t, 2> first_ends{3, 5};
-  builder.add_segment({0, false, 40960, 50000, 0x3F800000}, Bytes(payload).first(5), first_ends);
+  builder.add_segment({.part = 0, .begin = 40960, .count = 50000, .codec = 3, .scalar = 0x3F800000},
+                      Bytes(payload).first(5), first_ends);
   const std::array<std::uint32_t, 1> second_ends{4};
-  builder.add_segment({1, true, 0, 1, 0}, Bytes(payload).subspan(5), second_ends);
+  builder.add_segment({.part = 1, .count = 1, .codec = 1}, Bytes(payload).subspan(5), second_ends);
   Frame frame = builder.finish();
   frame.insert(frame.end(), payload.begin(), payload.end());
   return frame;
 }
 
-// Bare segments, nothing and not finite, between a coded one and a raw one of 3 bytes each; or alone.
+// Bare segments, nothing and not finite, between two coded ones of 3 bytes each; or alone.
 inline Frame bare_frame(bool alone) {
   const Frame payload(6, std::byte{7});
   FrameBuilder builder(some_header());
   const std::array<std::uint32_t, 1> ends{3};
-  Segment nothing{1, false, 0, 70000};
-  nothing.state = SegmentState::kNothing;
-  Segment not_finite{2, false, 320, UINT32_MAX - 320};
-  not_finite.state = SegmentState::kNotFinite;
-  if (!alone) builder.add_segment({0, false, 0, 10, 5}, Bytes(payload).first(3), ends);
-  builder.add_bare(nothing);
-  builder.add_bare(not_finite);
-  if (!alone) builder.add_segment({3, true, 0, 10, 6}, Bytes(payload).first(3), ends);
+  const Segment first{.part = 0, .count = 10, .codec = 3, .scalar = 5};
+  const Segment last{.part = 3, .count = 10, .codec = 1};
+  if (!alone) builder.add_segment(first, Bytes(payload).first(3), ends);
+  builder.add_bare({.part = 1, .count = 70000, .state = SegmentState::kNothing});
+  builder.add_bare({.part = 2, .count = UINT32_MAX, .state = SegmentState::kNotFinite});
+  if (!alone) builder.add_segment(last, Bytes(payload).first(3), ends);
   Frame frame = builder.finish();
   if (!alone) frame.insert(frame.end(), payload.begin(), payload.end());
   return frame;
 }
 
-// Header, index and all segments: what a receiver does.
+// Head and all segments: what a receiver does.
 inline Status read_all(Bytes bytes) {
   Result<FrameReader> reader = FrameReader::open(bytes);
   if (!reader) return forward_error(reader);
@@ -73,12 +67,50 @@ inline Status read_all(Bytes bytes) {
 }
 
 inline void repair_crc(Frame& frame) {
+  using namespace frame_layout;
   const Bytes all(frame);
-  const std::uint64_t header = load_le<std::uint32_t>(frame.data() + frame_layout::kHeaderBytesAt);
-  if (header < kFrameHeaderBytes || header > frame.size()) return;
-  const std::uint32_t crc =
-      crc32c(all.subspan(kFrameHeaderBytes, header - kFrameHeaderBytes), crc32c(all.first(60)));
-  store_le<std::uint32_t>(frame.data() + frame_layout::kCrcAt, crc);
+  const std::uint64_t head = load_le<std::uint32_t>(frame.data() + kHeadBytesAt);
+  if (head < kFixedBytes || head > frame.size()) return;
+  store_le<std::uint32_t>(frame.data() + kCrcAt, crc32c(all.subspan(kParamsHashAt, head - kParamsHashAt),
+                                                        crc32c(all.first(kCrcAt))));
 }
+
+// As docs/format.md draws it, without the library's builder: the bytes behind offset 28 as they stand here,
+// and a payload of so many zeros, one chunk after another.
+struct HandMade {
+  unsigned flags = 0;
+  std::vector<unsigned> fields{7, 9, 2, 1, 3, 4};  // step, bucket, stage, seq, rank, world
+  unsigned segments = 1;
+  std::vector<unsigned> segment{};  // a chunk's checksum stands here as kCrc
+  std::uint64_t payload = 0;
+
+  static constexpr unsigned kCrc = 256;
+
+  Frame frame(std::vector<std::uint32_t> chunk_bytes = {}) const {
+    using namespace frame_layout;
+    Frame out(kFixedBytes);
+    for (const unsigned byte : fields) out.push_back(static_cast<std::byte>(byte));
+    std::uint32_t chunk = 0;
+    for (const unsigned byte : segment) {
+      if (byte < kCrc) {
+        out.push_back(static_cast<std::byte>(byte));
+        continue;
+      }
+      out.resize(out.size() + 4);
+      const Frame zeros(chunk < chunk_bytes.size() ? chunk_bytes[chunk] : 0);
+      store_le<std::uint32_t>(out.data() + out.size() - 4, crc32c(zeros, chunk));
+      ++chunk;
+    }
+    std::byte* at = out.data();
+    store_le<std::uint32_t>(at, 0x46575744);
+    at[kFlagsAt] = static_cast<std::byte>(flags);
+    store_le<std::uint16_t>(at + kSegmentsAt, static_cast<std::uint16_t>(segments));
+    store_le<std::uint32_t>(at + kHeadBytesAt, static_cast<std::uint32_t>(out.size()));
+    store_le<std::uint32_t>(at + kFrameBytesAt, static_cast<std::uint32_t>(out.size() + payload));
+    out.resize(out.size() + payload);
+    repair_crc(out);
+    return out;
+  }
+};
 
 }  // namespace deltawire::testing

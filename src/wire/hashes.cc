@@ -1,8 +1,6 @@
 #include "wire/hashes.h"
 
 #include <array>
-#include <bit>
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -19,9 +17,7 @@ std::uint64_t params_hash(std::string_view canonical_codec_spec, const Policy& p
   return XXH64(text.data(), text.size(), 0);
 }
 
-namespace {
-
-std::vector<std::byte> spec_text(std::span<const Named> parts) {
+std::uint32_t layout_hash(std::span<const Named> parts) {
   std::vector<std::byte> text;
   const auto append = [&text](std::uint64_t number, std::size_t bytes) {
     std::array<std::byte, 8> stored{};
@@ -36,35 +32,7 @@ std::vector<std::byte> spec_text(std::span<const Named> parts) {
     append(part.tensor.elements(), 8);
     append(static_cast<std::uint64_t>(part.tensor.dtype), 1);
   }
-  return text;
-}
-
-std::uint64_t hash_with_scale(std::vector<std::byte>& text, float scale) {
-  if (scale == 1.0F) return digest64(text, 0);
-  const std::size_t end = text.size();
-  text.resize(end + 4);
-  store_le(text.data() + end, std::bit_cast<std::uint32_t>(scale));
-  const std::uint64_t hash = digest64(text, 0);
-  text.resize(end);
-  return hash;
-}
-
-}  // namespace
-
-std::uint64_t spec_hash(std::span<const Named> parts, float scale) {
-  std::vector<std::byte> text = spec_text(parts);
-  return hash_with_scale(text, scale);
-}
-
-std::optional<float> scale_of_hash(std::span<const Named> parts, std::uint64_t hash) {
-  constexpr int kLowest = -149;
-  constexpr int kHighest = 127;
-  std::vector<std::byte> text = spec_text(parts);
-  for (int exponent = kLowest; exponent <= kHighest; ++exponent) {
-    const float scale = std::ldexp(1.0F, exponent);
-    if (hash_with_scale(text, scale) == hash) return scale;
-  }
-  return std::nullopt;
+  return static_cast<std::uint32_t>(digest64(text, 0));
 }
 
 std::uint64_t digest64(Bytes bytes, std::uint64_t seed) noexcept {

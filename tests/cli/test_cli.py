@@ -229,7 +229,9 @@ def test_inspect_sections_sum_to_the_file(
     assert len(sections) == len(facts["sections"])
     frames = facts["frames"]
     assert facts["header_bytes"] + sum(frame["bytes"] for frame in frames) == size
-    assert sections.get("frame headers", 0) == 512 * len(frames)
+    assert sections.get("frame headers", 0) == 8 * 34 * len(frames)
+    head = sum(frame["bytes"] - frame["payload_bytes"] for frame in frames)
+    assert sections.get("segment table", 0) == 8 * (head - 34 * len(frames))
     assert sum(part["count"] for frame in frames for part in frame["segments"]) == facts["count"]
     assert [frame["seq"] for frame in frames] == list(range(len(frames)))
     for frame in frames:
@@ -243,7 +245,7 @@ def test_inspect_sections_sum_to_the_file(
 def test_inspect_for_people(tmp_path: Path) -> None:
     said = must_run("inspect", encode(tmp_path, "3lc:s=1.75", gradient((600, 700)))).decode()
     words = ["3lc:s=1.75,mode=auto,runs=on", "(600, 700)", "420,000 values", "times smaller"]
-    words += ["frame headers", "chunk index", "Frame 0", "segment: values 0 to 419,999 by 3lc"]
+    words += ["frame headers", "segment table", "Frame 0", "segment: values 0 to 419,999 by 3lc"]
     for word in words:
         assert word in said
 

@@ -13,13 +13,16 @@ __all__ = ["DecodeError", "decode_file"]
 FILE_MAGIC = b"DWFILE\r\n"
 FILE_FIXED = 32
 FRAME_MAGIC = 0x46575744
-FRAME_FIXED = 64
+FRAME_FIXED = 28
 FRAME_LIMIT = 1 << 28
 FLOAT32 = 1
 DTYPES = (1, 2, 3)
-HIGH_BIT = 1 << 31
-BARE_BIT = 1 << 30
-BARE_STATES = (0, 1)  # nothing; not finite
+SCALE_FLAG = 2
+ONE = 0x3F800000
+INFINITY = 0x7F800000
+CODED, NOT_FINITE = 0, 2
+BEGIN_BIT = 16
+U16, U32, U64 = (1 << 16) - 1, (1 << 32) - 1, (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -39,20 +42,8 @@ class FileHeader:
 
 
 @dataclass(frozen=True)
-class Segment:
-    """A run of whole chunks of one part."""
-
-    part: int
-    bare: bool
-    raw: bool
-    first: int
-    count: int
-    scalar: int
-
-
-@dataclass(frozen=True)
 class Chunk:
-    """One entry of the chunk index; begin and end count from the payload's first byte."""
+    """A chunk's place in the payload, from its first byte, and its checksum."""
 
     number: int
     begin: int
@@ -61,14 +52,59 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """A run of whole chunks of one part; a bare one has no chunks and no codec."""
+
+    state: int
+    part: int
+    begin: int
+    count: int
+    codec_id: int
+    scalars: tuple[int, int]
+    chunks: list[Chunk]
+
+    @property
+    def bare(self) -> bool:
+        """Whether it stands for a whole part without a payload."""
+        return self.state != CODED
+
+
+@dataclass(frozen=True)
 class Frame:
-    """A frame whose own syntax has been checked; `runs` holds the chunks of each segment."""
+    """A frame whose own syntax has been checked."""
 
     identity: dict[str, int]
     segments: list[Segment]
-    runs: list[list[Chunk]]
     payload: bytes
     frame_bytes: int
+
+
+class Head:
+    """Takes the fields of a head off its front; where they end too early, the head is corrupt."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self.data = data
+        self.at = at
+
+    def fixed(self, size: int) -> int:
+        """Take a number of so many bytes."""
+        require(self.at + size <= len(self.data), "Corrupt", "the head ends within a field")
+        value = int.from_bytes(self.data[self.at : self.at + size], "little")
+        self.at += size
+        return value
+
+    def number(self, most: int) -> int:
+        """Take a number of 7 bits a byte, in its one form."""
+        value, shift = 0, 0
+        while True:
+            byte = self.fixed(1)
+            value |= (byte & 0x7F) << shift
+            require(value <= most, "Corrupt", "a number beyond its type")
+            if byte < 0x80:
+                require(byte != 0 or shift == 0, "Corrupt", "a number in a longer form")
+                return value
+            shift += 7
+            require(shift < 70, "Corrupt", "a number without an end")
 
 
 def parse_file_header(data: bytes) -> FileHeader:
@@ -96,90 +132,99 @@ def parse_file_header(data: bytes) -> FileHeader:
     return FileHeader(shape, dtype, min_elements, spec, header_bytes)
 
 
-def parse_index(data: bytes, at: int, chunks: int, segments: int, size: int) -> list[list[Chunk]]:
-    """Check and read the chunk index; gives the chunks of each segment."""
-    runs: list[list[Chunk]] = [[]]
-    begin, last = 0, True
-    for number in range(chunks):
-        word, crc = struct.unpack_from("<II", data, at + 8 * number)
-        end, last = word & ~HIGH_BIT, bool(word & HIGH_BIT)
-        require(end > begin, "Corrupt", "chunk ends do not grow")
-        runs[-1].append(Chunk(number, begin, end, crc))
-        begin = end
-        if last:
-            runs.append([])
-    require(last, "Corrupt", "the last chunk does not end a segment")
-    runs.pop()
-    require(len(runs) == segments, "Corrupt", "segments in the chunk index")
-    require(begin == size, "Corrupt", "the last chunk end is not the payload's end")
-    return runs
+def parse_chunks(head: Head, number: int, begin: int) -> list[Chunk]:
+    """Read the chunks of a segment; the first has this number and begins here."""
+    chunks = []
+    left = head.number(U32)
+    require(left >= 1, "Corrupt", "a coded segment without chunks")
+    while left > 0:
+        size = head.number(U32)
+        require(size >= 1, "Corrupt", "an empty chunk")
+        chunks.append(Chunk(number, begin, begin + size, head.fixed(4)))
+        number, begin, left = number + 1, begin + size, left - 1
+    return chunks
 
 
-def parse_segments(data: bytes, at: int, segments: int) -> list[Segment]:
-    """Check and read the segments of a frame."""
-    result = []
-    for number in range(segments):
-        word, first, count, scalar = struct.unpack_from("<IIII", data, at + 16 * number)
-        require(count >= 1, "Corrupt", "a segment without elements")
-        require(first + count <= (1 << 32) - 1, "Corrupt", "a segment beyond 2^32 - 1")
-        bare, raw = bool(word & BARE_BIT), bool(word & HIGH_BIT)
-        if bare:
-            require(not raw, "Corrupt", "a bare segment that is raw")
-            require(scalar in BARE_STATES, "Corrupt", "state of a bare segment")
-        result.append(Segment(word & ~(HIGH_BIT | BARE_BIT), bare, raw, first, count, scalar))
-    return result
+def parse_segment(head: Head, number: int, position: int) -> Segment:
+    """Check and read a segment whose first chunk has this number and begins at position."""
+    tag = head.fixed(1)
+    state, scalars = tag & 3, tag >> 2 & 3
+    require(state <= NOT_FINITE and scalars <= 2 and tag < 32, "Corrupt", "a segment's first byte")
+    require(state == CODED or tag == state, "Corrupt", "a bare segment with more than a state")
+    part = head.number(U32)
+    begin = head.number(U32) if tag & BEGIN_BIT else 0
+    require(begin >= 1 or not tag & BEGIN_BIT, "Corrupt", "a begin of 0 that is written")
+    count = head.number(U32)
+    require(count >= 1, "Corrupt", "a segment without elements")
+    require(begin + count <= U32, "Corrupt", "a segment beyond 2^32 - 1")
+    if state != CODED:
+        return Segment(state, part, begin, count, 0, (0, 0), [])
+    codec_id = head.number(U16)
+    require(codec_id >= 1, "Corrupt", "a codec of id 0")
+    values = [head.fixed(4) for _ in range(scalars)]
+    require(not values or values[-1] != 0, "Corrupt", "a last scalar of 0 that is written")
+    first, second = (*values, 0, 0)[:2]
+    chunks = parse_chunks(head, number, position)
+    return Segment(state, part, begin, count, codec_id, (first, second), chunks)
+
+
+def parse_identity(head: Head, flags: int) -> dict[str, int]:
+    """Check and read the fields between the hashes and the segments."""
+    scale = ONE
+    if flags & SCALE_FLAG:
+        scale = head.fixed(4)
+        require(0 < scale < INFINITY and scale != ONE, "Corrupt", "a scale that may not be written")
+    limits = {"step": U64, "bucket": U16, "stage": U16, "seq": U32, "rank": U16, "world": U16}
+    fields = {name: head.number(most) for name, most in limits.items()}
+    require(fields["rank"] < fields["world"], "Corrupt", "rank not below world")
+    return fields | {"scale": scale}
 
 
 def parse_frame(data: bytes) -> Frame:
     """Check and read the frame at the beginning of data, in the order that the document gives."""
     require(len(data) >= FRAME_FIXED, "Truncated", "frame header")
-    magic, version, flags, codec_id, header_bytes, frame_bytes = struct.unpack_from("<IBBHII", data)
+    magic, version, flags, count, head_bytes, frame_bytes, crc, params_hash, layout_hash = (
+        struct.unpack_from("<IBBHIIIII", data)
+    )
     require(magic == FRAME_MAGIC, "Corrupt", "frame magic")
     require(version == 0, "UnsupportedVersion", f"frame version {version}")
-    params_hash, spec_hash, step, epoch, seq = struct.unpack_from("<QQQII", data, 16)
-    rank, world, slice_, segments, chunks, crc = struct.unpack_from("<HHHHII", data, 48)
-    computed = FRAME_FIXED + 16 * segments + 8 * chunks
-    require(header_bytes == computed, "Corrupt", "frame header_bytes")
-    require(header_bytes <= len(data), "Truncated", "frame header")
-    require(crc == crc32c(data[64:header_bytes], crc32c(data[:60])), "Corrupt", "frame header CRC")
-    require(flags == 0, "Corrupt", "frame flags")
-    require(segments >= 1, "Corrupt", "a frame without segments")
+    require(head_bytes >= FRAME_FIXED, "Corrupt", "frame head_bytes")
+    require(head_bytes <= len(data), "Truncated", "frame head")
+    require(crc == crc32c(data[20:head_bytes], crc32c(data[:16])), "Corrupt", "frame head CRC")
+    require(flags & ~SCALE_FLAG == 0, "Corrupt", "frame flags")
+    require(count >= 1, "Corrupt", "a frame without segments")
     require(frame_bytes <= FRAME_LIMIT, "Limit", "frame_bytes beyond 2^28")
-    index_at = FRAME_FIXED + 16 * segments
-    parsed = parse_segments(data, FRAME_FIXED, segments)
-    coded = sum(not segment.bare for segment in parsed)
-    coded_runs = iter(parse_index(data, index_at, chunks, coded, frame_bytes - header_bytes))
-    runs = [[] if segment.bare else next(coded_runs) for segment in parsed]
+    head = Head(data[:head_bytes], FRAME_FIXED)
+    identity = parse_identity(head, flags)
+    segments: list[Segment] = []
+    chunks, position = 0, 0
+    for _ in range(count):
+        segments.append(parse_segment(head, chunks, position))
+        chunks += len(segments[-1].chunks)
+        if segments[-1].chunks:
+            position = segments[-1].chunks[-1].end
+    require(head.at == head_bytes, "Corrupt", "bytes behind the last segment")
+    require(position == frame_bytes - head_bytes, "Corrupt", "chunks that do not fill the payload")
     require(frame_bytes <= len(data), "Truncated", "frame payload")
-    require(rank < world, "Corrupt", "rank not below world")
-    identity = {
-        "codec id": codec_id,
-        "params_hash": params_hash,
-        "spec_hash": spec_hash,
-        "world": world,
-        "rank": rank,
-        "epoch": epoch,
-        "step": step,
-        "slice": slice_,
-        "seq": seq,
-    }
-    return Frame(identity, parsed, runs, data[header_bytes:frame_bytes], frame_bytes)
+    identity |= {"params_hash": params_hash, "layout_hash": layout_hash}
+    return Frame(identity, segments, data[head_bytes:frame_bytes], frame_bytes)
 
 
-def expected_identity(header: FileHeader, codec: Codec) -> dict[str, int]:
-    """Give what each frame of a file must carry, apart from seq."""
+def expected_identity(header: FileHeader) -> dict[str, int]:
+    """Give what each frame of a file must carry, apart from seq, in the order of comparison."""
     params = header.spec + b";min=%d" % header.min_elements
     name = b"tensor"
-    spec = struct.pack("<I", len(name)) + name + struct.pack("<QQB", 0, header.count, header.dtype)
+    layout = struct.pack("<I", len(name)) + name
+    layout += struct.pack("<QQB", 0, header.count, header.dtype)
     return {
-        "codec id": codec.codec_id,
-        "params_hash": xxh64(params),
-        "spec_hash": xxh64(spec),
+        "params_hash": xxh64(params) & U32,
         "world": 1,
         "rank": 0,
-        "epoch": 0,
         "step": 0,
-        "slice": 0,
+        "bucket": 0,
+        "stage": 0,
+        "layout_hash": xxh64(layout) & U32,
+        "scale": ONE,
     }
 
 
@@ -192,25 +237,24 @@ def check_identity(frame: Frame, expected: dict[str, int]) -> None:
 def check_place(segment: Segment, position: int, header: FileHeader, codec: Codec) -> None:
     """Check that a segment continues the part at position, and may end where it does."""
     require(segment.part == 0, "Corrupt", "a part that the message does not have")
-    require(segment.first == position, "Corrupt", "a gap or overlap between segments")
-    end = segment.first + segment.count
+    require(segment.begin == position, "Corrupt", "a gap or overlap between segments")
+    end = segment.begin + segment.count
     require(end <= header.count, "Corrupt", "a segment beyond its part")
-    raw = header.count < header.min_elements
-    require(segment.raw == raw, "Corrupt", "raw is not as the policy says")
     require(not segment.bare, "Corrupt", "a bare segment in a file")
+    require(segment.codec_id == codec.codec_id, "Corrupt", "another codec than the policy says")
+    require(segment.scalars[1] == 0, "Corrupt", "a second scalar, which no codec has")
     if end < header.count:
         at_chunk = codec.chunk_elements and segment.count % codec.chunk_elements == 0
         require(bool(at_chunk), "Corrupt", "a cut inside a chunk")
 
 
-def decode_segment(
-    segment: Segment, chunks: list[Chunk], payload: bytes, codec: Codec
-) -> list[np.ndarray]:
+def decode_segment(segment: Segment, payload: bytes, codec: Codec) -> list[np.ndarray]:
     """Decode a segment; what it allocates is bounded by its number of chunks."""
+    chunks, scalar = segment.chunks, segment.scalars[0]
     if codec.chunk_elements:
         expected = -(-segment.count // codec.chunk_elements)
         require(len(chunks) == expected, "Corrupt", "number of chunks of a segment")
-    codec.check_scalar(segment.scalar)
+    codec.check_scalar(scalar)
     values = []
     bodies = []
     for number, chunk in enumerate(chunks):
@@ -223,24 +267,24 @@ def decode_segment(
         last = min(segment.count, first + codec.chunk_elements)
         if codec.width:
             check_wide_end(codec.width, chunk.end - chunks[0].begin, last)
-        values.append(codec.decode(body, last - first, segment.scalar))
+        values.append(codec.decode(body, last - first, scalar))
     if codec.decode_part:
-        values.append(codec.decode_part(bodies, segment.count, segment.scalar))
+        values.append(codec.decode_part(bodies, segment.count, scalar))
     return values
 
 
 def decode_frames(data: bytes, header: FileHeader, codec: Codec) -> list[np.ndarray]:
     """Decode the message of one part that follows the file header."""
-    expected = expected_identity(header, codec)
+    expected = expected_identity(header)
     part_codec = FP32 if header.count < header.min_elements else codec
     values: list[np.ndarray] = []
     position, at, seq = 0, header.header_bytes, 0
     while position < header.count:
         frame = parse_frame(data[at:])
         check_identity(frame, expected | {"seq": seq})
-        for segment, chunks in zip(frame.segments, frame.runs, strict=True):
+        for segment in frame.segments:
             check_place(segment, position, header, part_codec)
-            values += decode_segment(segment, chunks, frame.payload, part_codec)
+            values += decode_segment(segment, frame.payload, part_codec)
             position += segment.count
         at += frame.frame_bytes
         seq += 1

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from file_writing import bare, coded, file_header, frame
 from spec_decoder import DecodeError, decode_file, parse_frame
 from spec_hashes import crc32c, xxh64
 
@@ -40,63 +41,11 @@ def small_files() -> list[Path]:
 SMALL = small_files()
 
 
-# A builder of files, kept apart from the decoder's reading.
-
-
-def file_header(spec: bytes, shape: tuple[int, ...], least: int = 0, dtype: int = 1) -> bytes:
-    """Build the header of a file."""
-    size = 32 + 8 * len(shape) + len(spec) + 4
-    head = b"DWFILE\r\n" + struct.pack("<HBBIQII", 0, dtype, len(shape), size, least, len(spec), 0)
-    head += struct.pack(f"<{len(shape)}Q", *shape) + spec
-    return head + struct.pack("<I", crc32c(head))
-
-
-def frame(
-    spec: bytes,
-    count: int,
-    segments: list[tuple[int, int, int, int, list[bytes]]],
-    **changed: int,
-) -> bytes:
-    """Build a frame; a segment is (part and raw bit, first, count, scalar, chunks)."""
-    table, index, payload, number = b"", b"", b"", 0
-    for word, first, size, scalar, chunks in segments:
-        table += struct.pack("<IIII", word, first, size, scalar)
-        for place, chunk in enumerate(chunks):
-            payload += chunk
-            last = (place == len(chunks) - 1) << 31
-            index += struct.pack("<II", len(payload) | last, crc32c(chunk, number))
-            number += 1
-    header_bytes = 64 + len(table) + len(index)
-    name = struct.pack("<I", 6) + b"tensor" + struct.pack("<QQB", 0, count, 1)
-    fields = {
-        "magic": 0x46575744,
-        "version": 0,
-        "flags": 0,
-        "codec": CODECS[spec.partition(b":")[0]],
-        "header_bytes": header_bytes,
-        "frame_bytes": header_bytes + len(payload),
-        "params_hash": xxh64(spec + b";min=%d" % changed.pop("least", 0)),
-        "spec_hash": xxh64(name),
-        "step": 0,
-        "epoch": 0,
-        "seq": 0,
-        "rank": 0,
-        "world": 1,
-        "slice": 0,
-        "segments": len(segments),
-        "chunks": number,
-    }
-    assert changed.keys() <= fields.keys()
-    head = struct.pack("<IBBHIIQQQIIHHHHI", *(fields | changed).values())
-    head += struct.pack("<I", crc32c(head + table + index))
-    return head + table + index + payload
-
-
 def one_chunk(chunk: bytes, count: int, m: int = ONE, **changed: int) -> bytes:
     """Build a 3lc file of one chunk."""
     spec = b"3lc:s=1,mode=auto,runs=on"
     head = file_header(spec, (count,))
-    return head + frame(spec, count, [(0, 0, count, m, [chunk])], **changed)
+    return head + frame(spec, count, [coded(0, count, [chunk], (m,) if m else ())], **changed)
 
 
 def rice(k: int, codes: list[str], nonzeros: int | None = None) -> bytes:
@@ -174,9 +123,10 @@ def test_cut_into_frames() -> None:
     spec, count = b"3lc:s=1.75,mode=auto,runs=on", 3 * 40960 + 1
     chunks = [rice(15, ["0" + low_first(place, 15) + "0"]) for place in range(4)]
     chunks[3] = rice(15, [])
-    segments = [(0, 40960 * i, min(40960, count - 40960 * i), ONE, [chunks[i]]) for i in range(4)]
+    sizes = [min(40960, count - 40960 * i) for i in range(4)]
+    segments = [coded(40960 * i, sizes[i], [chunks[i]], (ONE,)) for i in range(4)]
     data = file_header(spec, (count, 1)) + frame(spec, count, segments[:2])
-    data += frame(spec, count, [(0, 2 * 40960, 40961, ONE, chunks[2:])], seq=1)
+    data += frame(spec, count, [coded(2 * 40960, 40961, chunks[2:], (ONE,))], seq=1)
     decoded = decode_file(data)
     assert decoded.shape == (count, 1)
     assert np.flatnonzero(decoded).tolist() == [0, 40961, 81922]
@@ -184,13 +134,15 @@ def test_cut_into_frames() -> None:
 
 def test_raw() -> None:
     """Parts below min_elements are fp32, and only these."""
-    spec, raw = b"3lc:s=1,mode=auto,runs=on", 1 << 31
-    body = struct.pack("<f", 2.5)
+    spec = b"3lc:s=1,mode=auto,runs=on"
+    raw = [coded(0, 1, [struct.pack("<f", 2.5)], codec=1)]
+    other = [coded(0, 1, [b"\0\x79"], (ONE,))]
     head = file_header(spec, (), least=2)
-    assert decode_file(head + frame(spec, 1, [(raw, 0, 1, 0, [body])], least=2)) == 2.5
-    assert refusal(head + frame(spec, 1, [(0, 0, 1, ONE, [b"\0\x79"])], least=2)) == "Corrupt"
+    assert decode_file(head + frame(spec, 1, raw, least=2)) == 2.5
+    assert refusal(head + frame(spec, 1, other, least=2)) == "Corrupt"
     head = file_header(spec, (), least=1)
-    assert refusal(head + frame(spec, 1, [(raw, 0, 1, 0, [body])], least=1)) == "Corrupt"
+    assert decode_file(head + frame(spec, 1, other, least=1)) == 0
+    assert refusal(head + frame(spec, 1, raw, least=1)) == "Corrupt"
 
 
 # Broken files.
@@ -269,19 +221,29 @@ def test_refused_scalar() -> None:
     ("field", "value", "kind"),
     [
         ("flags", 1, "Corrupt"),
-        ("codec", 1, "Mismatch"),
-        ("header_bytes", 89, "Corrupt"),
+        ("flags", 4, "Corrupt"),
+        ("segments", 0, "Corrupt"),
+        ("segments", 2, "Corrupt"),
+        ("head_bytes", 27, "Corrupt"),
+        ("head_bytes", 50, "Corrupt"),
+        ("head_bytes", 1000, "Truncated"),
         ("frame_bytes", (1 << 28) + 1, "Limit"),
-        ("frame_bytes", 89, "Corrupt"),
+        ("frame_bytes", 52, "Corrupt"),
         ("params_hash", 1, "Mismatch"),
-        ("spec_hash", 1, "Mismatch"),
+        ("layout_hash", 1, "Mismatch"),
         ("step", 1, "Mismatch"),
-        ("epoch", 1, "Mismatch"),
+        ("step", 1 << 64, "Corrupt"),
+        ("bucket", 1, "Mismatch"),
+        ("bucket", 1 << 16, "Corrupt"),
+        ("stage", 1, "Mismatch"),
+        ("scale", 0x40000000, "Mismatch"),
+        ("scale", ONE, "Corrupt"),
+        ("scale", 0, "Corrupt"),
+        ("scale", 0x7F800000, "Corrupt"),
         ("seq", 1, "Mismatch"),
         ("rank", 1, "Corrupt"),
         ("world", 0, "Corrupt"),
         ("world", 2, "Mismatch"),
-        ("slice", 1, "Mismatch"),
     ],
 )
 def test_refused_frame(field: str, value: int, kind: str) -> None:
@@ -290,19 +252,23 @@ def test_refused_frame(field: str, value: int, kind: str) -> None:
 
 
 def test_refused_message() -> None:
-    """Bytes after the part, a missing rest, gaps and cuts inside a chunk."""
-    spec, chunk = b"fp32", [bytes(4)]
+    """Bytes after the part, a missing rest, gaps, cuts inside a chunk, another codec's words."""
+    spec, body = b"fp32", [bytes(8)]
     head = file_header(spec, (2,))
-    halves = [(0, 0, 1, 0, chunk), (0, 1, 1, 0, chunk)]
+    halves = [coded(0, 1, [bytes(4)], codec=1), coded(1, 1, [bytes(4)], codec=1)]
     assert refusal(head + frame(spec, 2, halves)) == "Corrupt"
     assert refusal(head + frame(spec, 2, halves[1:])) == "Corrupt"
-    assert refusal(head + frame(spec, 2, [(1, 0, 2, 0, [bytes(8)])])) == "Corrupt"
-    assert refusal(head + frame(spec, 2, [(0, 0, 2, 1, [bytes(8)])])) == "Corrupt"
-    assert refusal(head + frame(spec, 2, [(0, 0, 2, 0, [bytes(7)])])) == "Truncated"
-    assert refusal(head + frame(spec, 2, [(0, 0, 2, 0, [bytes(9)])])) == "Corrupt"
-    assert refusal(head + frame(spec, 2, [(0, 0, 2, 0, [bytes(4)] * 2)])) == "Corrupt"
+    assert refusal(head + frame(spec, 2, [coded(0, 2, body, codec=1, part=1)])) == "Corrupt"
+    assert refusal(head + frame(spec, 2, [coded(0, 2, body, codec=2)])) == "Corrupt"
+    assert refusal(head + frame(spec, 2, [coded(0, 2, body, (1,), codec=1)])) == "Corrupt"
+    assert refusal(head + frame(spec, 2, [coded(0, 2, body, (0, 1), codec=1)])) == "Corrupt"
+    assert refusal(head + frame(spec, 2, [coded(0, 2, [bytes(7)], codec=1)])) == "Truncated"
+    assert refusal(head + frame(spec, 2, [coded(0, 2, [bytes(9)], codec=1)])) == "Corrupt"
+    assert refusal(head + frame(spec, 2, [coded(0, 2, [bytes(4)] * 2, codec=1)])) == "Corrupt"
     assert refusal(head) == "Truncated"
-    assert refusal(head + frame(spec, 2, [(0, 0, 2, 0, [bytes(8)])]) + b"\0") == "Corrupt"
+    good = head + frame(spec, 2, [coded(0, 2, body, codec=1)])
+    assert decode_file(good).tobytes() == bytes(8)
+    assert refusal(good + b"\0") == "Corrupt"
     assert refusal(file_header(spec, (0,)) + b"\0") == "Corrupt"
     assert refusal(file_header(spec, (1 << 16, 1 << 16))) == "Limit"
     assert refusal(file_header(spec, (1 << 31,))) == "Truncated"
@@ -312,27 +278,50 @@ def test_refused_message() -> None:
 
 def test_bare_segments() -> None:
     """A bare segment is a legal one of a frame, but not of a file."""
-    spec, bare = b"3lc:s=1,mode=auto,runs=on", 1 << 30
+    spec = b"3lc:s=1,mode=auto,runs=on"
     head = file_header(spec, (5,))
-    coded = (0, 0, 5, ONE, [b"\0\x79"])
-    for state in (0, 1):
-        segments = parse_frame(frame(spec, 5, [(bare, 0, 5, state, [])])).segments
-        assert [(s.bare, s.raw, s.part, s.scalar) for s in segments] == [(True, False, 0, state)]
-        both = parse_frame(frame(spec, 5, [(bare | 1, 0, 5, state, []), coded]))
+    segment = coded(0, 5, [b"\0\x79"], (ONE,))
+    for state in (1, 2):
+        segments = parse_frame(frame(spec, 5, [bare(state, 5)])).segments
+        assert [(s.bare, s.state, s.part, s.count) for s in segments] == [(True, state, 0, 5)]
+        both = parse_frame(frame(spec, 5, [bare(state, 5, part=1), segment]))
         assert [s.part for s in both.segments] == [1, 0]
-        assert [len(run) for run in both.runs] == [0, 1]
-        assert refusal(head + frame(spec, 5, [(bare, 0, 5, state, [])])) == "Corrupt"
-    for segments in [
-        [(bare, 0, 5, 2, [])],
-        [(bare | 1 << 31, 0, 5, 0, [])],
-        [(bare, 0, 5, 0, [b"\0\x79"])],
-        [(0, 0, 5, ONE, [])],
-        [(bare, 0, 0, 0, [])],
+        assert [len(s.chunks) for s in both.segments] == [0, 1]
+        assert refusal(head + frame(spec, 5, [bare(state, 5)])) == "Corrupt"
+
+
+CODED = coded(0, 5, [b"\0\x79"], (ONE,))[0]
+
+
+@pytest.mark.parametrize(
+    "segments",
+    [
+        [bare(3, 5)],
+        [bare(1 | 4, 5)],
+        [bare(1 | 16, 5)],
+        [(bare(1, 5)[0], [b"\0\x79"])],
+        [bare(1, 0)],
+        [(CODED + b"\0", [])],
+        [coded(0, 5, [b"\0\x79"], (0,))],
+        [coded(0, 5, [b"\0\x79"], (ONE, 0))],
+        [coded(0, 5, [b"\0\x79"], (1, 1, 1))],
+        [coded(0, 5, [b"\0\x79"], codec=0)],
+        [coded(0, 5, [b"\0\x79"], codec=1 << 16)],
+        [coded(0, 5, [b""])],
+        [coded(0, 0, [b"\0\x79"])],
+        [coded((1 << 32) - 5, 5, [b"\0\x79"])],
+        [coded(0, 5, [b"\0\x79"], part=1 << 32)],
+        [(bytes([32]) + CODED[1:], [b"\0\x79"])],
+        [(b"\x10\0\0\x05\x03", [b"\0\x79"])],  # a begin of 0
+        [(b"\0\x80\0\x05\x03", [b"\0\x79"])],  # part 0 in two bytes
         [],
-    ]:
-        with pytest.raises(DecodeError) as caught:
-            parse_frame(frame(spec, 5, segments))
-        assert caught.value.kind == "Corrupt"
+    ],
+)
+def test_refused_segments(segments: list[tuple[bytes, list[bytes]]]) -> None:
+    """Segments that break a rule, behind a good checksum."""
+    with pytest.raises(DecodeError) as caught:
+        parse_frame(frame(b"3lc:s=1,mode=auto,runs=on", 5, segments))
+    assert caught.value.kind == "Corrupt"
 
 
 def test_random_chunks() -> None:

@@ -36,7 +36,7 @@ class GlooProcesses : public testing::TestWithParam<int> {
     std::vector<float> values(70000, 1.0F);
     const Named tensor{"fc.weight", {values.data(), values.size(), DType::kF32}, 0};
     for (std::uint64_t step = 0;; ++step) {
-      const auto report = (*reducer)->all_reduce(std::span(&tensor, 1), {step, 0, 0, true}, **transport,
+      const auto report = (*reducer)->all_reduce(std::span(&tensor, 1), {step, 0, true}, **transport,
                                                  Clock::now() + std::chrono::seconds(3));
       if (!report) return context.record(report.error());
       ++context.own().steps_done;

@@ -48,7 +48,7 @@ Outcome train(const std::string& spec, Transport& transport) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       tensors.push_back({names[i], {values[i].data(), values[i].size(), DType::kF32}, 0});
     }
-    const auto report = (*reducer)->all_reduce(tensors, {step, 0, 0, true}, transport, soon());
+    const auto report = (*reducer)->all_reduce(tensors, {step, 0, true}, transport, soon());
     if (!report) return {{}, {}, report.error().message};
     outcome.digests.push_back(report->digest);
     outcome.means.push_back(std::move(values));

@@ -226,8 +226,8 @@ void make_control() {
   add("abort-no-utf8", {1}, 12 + 512, 0xFF);
   add("waiting", {2, 2, 2}, 12);
   add("numbers", {3, 4, 5}, 8);           // goodbye, here, start
-  add("vote", {6}, 8 + 20);               // number, ballot
-  add("round", {7}, 4 + 8 + 20 + 1 + 1);  // number, decided, ballot, two sets
+  add("vote", {6}, 8 + 16);               // number, ballot
+  add("round", {7}, 4 + 8 + 16 + 1 + 1);  // number, decided, ballot, two sets
   add("verdict", {8}, 8 + 1);             // decided, a set
 }
 

@@ -294,6 +294,7 @@ constexpr CodecInfo info_with(bool error_feedback) {
       .finite_only = true,
       .sparse = true,
       .key_value = true,
+      .scalars = 1,
       .chunk_elements = 0,
   };
 }

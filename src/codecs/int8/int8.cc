@@ -92,6 +92,7 @@ constinit const CodecInfo kInt8Info = {
     .lossless = false,
     .error_feedback = true,
     .finite_only = true,
+    .scalars = 1,
     .chunk_elements = kChunkElements,
 };
 

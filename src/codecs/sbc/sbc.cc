@@ -263,6 +263,7 @@ constinit const CodecInfo kSbcInfo = {
     .error_feedback = true,
     .finite_only = true,
     .sparse = true,
+    .scalars = 1,
     .chunk_elements = 0,
 };
 

@@ -231,6 +231,7 @@ constinit const CodecInfo kThreelcInfo = {
     .lossless = false,
     .error_feedback = true,
     .finite_only = true,
+    .scalars = 1,
     .chunk_elements = kChunkElements,
 };
 

@@ -12,7 +12,8 @@ namespace deltawire {
 struct FabricMember {
   int rank = 0;
   int world_size = 1;
-  std::string settings;  // REQUIRES: checked by check_settings
+  std::string settings;     // REQUIRES: checked by check_settings
+  std::uint32_t epoch = 0;  // Transport::epoch
 };
 
 // Errors: kTimeout (names the missing ranks), kMismatch, kPeerLost, kSystem.

@@ -15,8 +15,8 @@ namespace {
 
 // How long a leaving rank waits for the others to take what it sent.
 constexpr std::chrono::milliseconds kFarewellTime{2000};
-// A hello's payload: u32 rank, u32 world size, settings.
-constexpr std::size_t kHelloFixedBytes = 8;
+// A hello's payload: u32 rank, u32 world size, u32 epoch, settings.
+constexpr std::size_t kHelloFixedBytes = 12;
 
 std::string name_ranks(const std::vector<int>& ranks) {
   std::string names = ranks.size() == 1 ? "rank " : "ranks ";
@@ -78,7 +78,7 @@ PacketPort::~PacketPort() {
   }
 }
 
-Status PacketPort::greet(const std::string& settings, Deadline deadline) {
+Status PacketPort::greet(const std::string& settings, std::uint32_t epoch, Deadline deadline) {
   const Deadline begin = Clock::now();
   Lock lock(mutex_);
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
@@ -86,6 +86,7 @@ Status PacketPort::greet(const std::string& settings, Deadline deadline) {
     std::byte* const payload = claim_slot(rank, kHelloSlot).data() + kPacketHeaderBytes;
     store_le(payload, static_cast<std::uint32_t>(rank_));
     store_le(payload + 4, static_cast<std::uint32_t>(peers_.size()));
+    store_le(payload + 8, epoch);
     if (!settings.empty()) std::memcpy(payload + kHelloFixedBytes, settings.data(), settings.size());
     send_packet(rank, kHelloSlot, Kind::kHello, kHelloFixedBytes + settings.size());
   }
@@ -94,14 +95,14 @@ Status PacketPort::greet(const std::string& settings, Deadline deadline) {
   });
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
     if (rank == rank_) continue;
-    if (Status judged = judge_hello(rank, settings); !judged) return judged;
+    if (Status judged = judge_hello(rank, settings, epoch); !judged) return judged;
   }
   if (met) return {};
   return tl::unexpected<Error>(
       missing_hellos(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin)));
 }
 
-Status PacketPort::judge_hello(int rank, const std::string& settings) {
+Status PacketPort::judge_hello(int rank, const std::string& settings, std::uint32_t epoch) {
   PacketPeer& peer = at(rank);
   if (!peer.hello) {
     if (!peer.gone) return {};  // missing_hellos() names it
@@ -123,7 +124,11 @@ Status PacketPort::judge_hello(int rank, const std::string& settings) {
   }
   const Bytes text = payload.subspan(kHelloFixedBytes);
   std::string others(reinterpret_cast<const char*>(text.data()), text.size());
+  const auto others_epoch = load_le<std::uint32_t>(payload.data() + 8);
   peer.free_rooms.push_back(place.room);
+  if (others_epoch != epoch) {
+    return tl::unexpected<Error>(epoch_mismatch(rank, others_epoch, rank_, epoch));
+  }
   if (others == settings) return {};
   return tl::unexpected<Error>(settings_mismatch(rank, others, rank_, settings));
 }

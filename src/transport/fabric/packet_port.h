@@ -36,8 +36,9 @@ class PacketPort final : public LinkHost {
   PacketPort(const PacketPort&) = delete;
   PacketPort& operator=(const PacketPort&) = delete;
 
-  // Exchanges settings with every peer. Errors: kTimeout (names the missing ranks), kMismatch, kPeerLost.
-  Status greet(const std::string& settings, Deadline deadline);
+  // Exchanges settings and epochs with every peer. Errors: kTimeout (names the missing ranks), kMismatch,
+  // kPeerLost.
+  Status greet(const std::string& settings, std::uint32_t epoch, Deadline deadline);
 
   // The links to every peer, by rank. They must end before the port.
   std::vector<PeerLinks> make_links();
@@ -72,7 +73,7 @@ class PacketPort final : public LinkHost {
     }
     return true;
   }
-  Status judge_hello(int peer, const std::string& settings);
+  Status judge_hello(int peer, const std::string& settings, std::uint32_t epoch);
   Error missing_hellos(std::chrono::milliseconds waited);
   std::span<std::byte> claim_slot(int peer, std::size_t slot) noexcept;
   void send_notice(int peer, std::size_t slot, Kind kind) noexcept;

@@ -161,7 +161,7 @@ TEST_F(Port, APeerThatBreaksTheRulesIsLost) {
 TEST(ConnectFabric, OtherSettingsAreNamedOnAllRanks) {
   const auto switchboard = std::make_shared<Switchboard>(3);
   run_ranks(3, [&](int rank) {
-    auto transport = connect_fabric({rank, 3, rank == 2 ? "3lc" : "fp32"},
+    auto transport = connect_fabric({rank, 3, rank == 2 ? "3lc" : "fp32", 0},
                                     std::make_unique<MemoryFabric>(switchboard, rank), soon());
     ASSERT_FALSE(transport.has_value());
     EXPECT_EQ(transport.error().code, ErrorCode::kMismatch);
@@ -170,11 +170,29 @@ TEST(ConnectFabric, OtherSettingsAreNamedOnAllRanks) {
   });
 }
 
+TEST(ConnectFabric, AMeshHasTheEpochOfAllItsRanks) {
+  for (const std::uint32_t odd : {5U, 6U}) {
+    const auto switchboard = std::make_shared<Switchboard>(3);
+    run_ranks(3, [&](int rank) {
+      auto transport = connect_fabric({rank, 3, "", rank == 2 ? odd : 5U},
+                                      std::make_unique<MemoryFabric>(switchboard, rank), soon());
+      ASSERT_EQ(transport.has_value(), odd == 5);
+      if (odd == 5) {
+        EXPECT_EQ((*transport)->epoch(), 5u);
+        return;
+      }
+      EXPECT_EQ(transport.error().code, ErrorCode::kMismatch);
+      EXPECT_NE(transport.error().message.find("epoch 6"), std::string::npos) << transport.error().message;
+      EXPECT_EQ(transport.error().suspect == 2, rank != 2) << transport.error().message;
+    });
+  }
+}
+
 TEST(ConnectFabric, MissingRanksAreNamed) {
   const auto switchboard = std::make_shared<Switchboard>(4);
   run_ranks(2, [&](int rank) {
     auto transport =
-        connect_fabric({rank, 4, ""}, std::make_unique<MemoryFabric>(switchboard, rank), in(2000ms));
+        connect_fabric({rank, 4, "", 0}, std::make_unique<MemoryFabric>(switchboard, rank), in(2000ms));
     ASSERT_FALSE(transport.has_value());
     EXPECT_EQ(transport.error().code, ErrorCode::kTimeout);
     EXPECT_NE(transport.error().message.find("ranks 2, 3"), std::string::npos) << transport.error().message;

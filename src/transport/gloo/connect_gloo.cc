@@ -128,7 +128,7 @@ Result<std::unique_ptr<Transport>> connect_gloo(const GlooOptions& options) {
   try {
     auto context = connect_context(options, deadline);
     if (!context) return forward_error(context);
-    return connect_fabric({options.rank, options.world_size, options.settings},
+    return connect_fabric({options.rank, options.world_size, options.settings, options.epoch},
                           std::make_unique<GlooFabric>(std::move(*context)),
                           std::max(deadline, Clock::now() + kLook));
   } catch (const std::exception& error) {

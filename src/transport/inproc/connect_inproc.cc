@@ -32,7 +32,8 @@ Status check_arguments(int world_size, const std::vector<LinkOptions>& links) {
 }  // namespace
 
 Result<std::vector<std::unique_ptr<Transport>>> connect_inproc(int world_size,
-                                                               const std::vector<LinkOptions>& links) {
+                                                               const std::vector<LinkOptions>& links,
+                                                               std::uint32_t epoch) {
   if (Status status = check_arguments(world_size, links); !status) return forward_error(status);
   const auto world = static_cast<std::size_t>(world_size);
   std::vector<std::vector<PeerSockets>> sockets(world);
@@ -51,7 +52,7 @@ Result<std::vector<std::unique_ptr<Transport>>> connect_inproc(int world_size,
   }
   std::vector<std::unique_ptr<Transport>> ranks;
   for (std::size_t rank = 0; rank < world; ++rank) {
-    auto transport = make_mesh(static_cast<int>(rank), std::move(sockets[rank]),
+    auto transport = make_mesh({static_cast<int>(rank), epoch}, std::move(sockets[rank]),
                                links.empty() ? LinkOptions{} : links[rank]);
     if (!transport) return forward_error(transport);
     ranks.push_back(std::move(*transport));

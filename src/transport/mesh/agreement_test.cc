@@ -227,7 +227,7 @@ class Explorer {
     if (!own.failed() && !open && own.outcome() != Agreement::Outcome::kSplit) {
       if (own.decided() < static_cast<std::uint64_t>(limits_.ballots)) {
         const std::uint64_t digest = limits_.splits && r == 0 ? 1 : 2;
-        push(after(world, r, [&](Agreement& s) { s.cast({own.decided(), digest, 0}); }));
+        push(after(world, r, [&](Agreement& s) { s.cast({own.decided(), digest}); }));
       }
       if (limits_.may_leave) leave(world, r);
     }

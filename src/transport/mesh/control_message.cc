@@ -29,7 +29,6 @@ class ContentWriter {
   void ballot(const Ballot& ballot) {
     number(ballot.step);
     number(ballot.digest);
-    number(ballot.epoch);
   }
 
   void operator()(const Abort& abort) {
@@ -95,7 +94,7 @@ class ContentReader {
     }
     return set;
   }
-  Ballot ballot() { return {number<std::uint64_t>(), number<std::uint64_t>(), number<std::uint32_t>()}; }
+  Ballot ballot() { return {number<std::uint64_t>(), number<std::uint64_t>()}; }
   void zero(std::uint16_t value) { broken_ = broken_ || value != 0; }
   Bytes all(std::size_t at_most) {
     if (rest_.size() > at_most) return broken<Bytes>();

@@ -15,7 +15,7 @@
 //   3 goodbye  u64 ballots that count
 //   4 here     u64 place
 //   5 start    u64 step
-//   6 vote     u64 number, ballot: u64 step, u64 digest, u32 epoch
+//   6 vote     u64 number, ballot: u64 step, u64 digest
 //   7 round    u32 number, u64 decided, ballot, set of voters, set of the absent
 //   8 verdict  u64 ballots that count, set of those that could not be asked
 #pragma once

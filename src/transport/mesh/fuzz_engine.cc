@@ -63,7 +63,7 @@ class Session {
       sockets[peer + 1] = {std::move(data[0]), std::move(control[0])};
       far_[peer] = {std::move(data[1]), std::move(control[1])};
     }
-    auto made = make_mesh(0, std::move(sockets), LinkOptions{});
+    auto made = make_mesh({}, std::move(sockets), LinkOptions{});
     expect(made.has_value());
     rank_ = std::move(*made);
   }

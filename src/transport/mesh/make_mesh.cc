@@ -45,18 +45,18 @@ Status check_link_options(const LinkOptions& options, int rank, int world_size) 
   return {};
 }
 
-Result<std::unique_ptr<Transport>> make_mesh(int rank, std::vector<PeerSockets> sockets,
+Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector<PeerSockets> sockets,
                                              const LinkOptions& options) {
   std::vector<PeerLinks> links(sockets.size());
   for (std::size_t i = 0; i < sockets.size(); ++i) {
-    if (static_cast<int>(i) == rank) continue;
+    if (static_cast<int>(i) == self.rank) continue;
     links[i].control = std::make_unique<SocketLink>(std::move(sockets[i].control));
     links[i].data = std::make_unique<SocketLink>(std::move(sockets[i].data));
   }
-  return make_mesh(rank, std::move(links), options, nullptr);
+  return make_mesh(self, std::move(links), options, nullptr);
 }
 
-Result<std::unique_ptr<Transport>> make_mesh(int rank, std::vector<PeerLinks> links,
+Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector<PeerLinks> links,
                                              const LinkOptions& options, std::unique_ptr<LinkHost> host) {
   GuardedFd wake = GuardedFd::open([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (!wake) {
@@ -69,7 +69,7 @@ Result<std::unique_ptr<Transport>> make_mesh(int rank, std::vector<PeerLinks> li
     line = std::make_shared<LineBuckets>(LineBuckets{full, full});
   }
   for (std::size_t i = 0; i < links.size(); ++i) {
-    if (static_cast<int>(i) == rank) continue;
+    if (static_cast<int>(i) == self.rank) continue;
     links[i].control = std::make_unique<MeteredLink>(std::move(links[i].control), meter);
     // Faults inside the shape: a fault's byte positions count what really leaves.
     links[i].data = std::make_unique<MeteredLink>(std::move(links[i].data), meter);
@@ -81,8 +81,8 @@ Result<std::unique_ptr<Transport>> make_mesh(int rank, std::vector<PeerLinks> li
   }
   const int world_size = static_cast<int>(links.size());
   try {
-    auto engine = std::make_unique<Engine>(rank, std::move(links), std::move(wake));
-    return std::make_unique<MeshTransport>(rank, world_size, std::move(host), std::move(engine), meter);
+    auto engine = std::make_unique<Engine>(self.rank, std::move(links), std::move(wake));
+    return std::make_unique<MeshTransport>(self, world_size, std::move(host), std::move(engine), meter);
   } catch (const std::system_error& error) {
     return fail(ErrorCode::kSystem, std::string("no thread for the transport: ") + error.what());
   }

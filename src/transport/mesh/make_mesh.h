@@ -1,6 +1,7 @@
 // Puts a rank's transport together from connected sockets.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -10,6 +11,11 @@
 #include "transport/mesh/peer.h"
 
 namespace deltawire {
+
+struct MeshMember {
+  int rank = 0;
+  std::uint32_t epoch = 0;  // Transport::epoch
+};
 
 struct PeerSockets {
   GuardedFd data;
@@ -21,11 +27,11 @@ Status check_link_options(const LinkOptions& options, int rank, int world_size);
 
 // `sockets` by rank, connected and non-blocking; the own entry is empty. REQUIRES: the options are checked.
 // Errors: kSystem.
-Result<std::unique_ptr<Transport>> make_mesh(int rank, std::vector<PeerSockets> sockets,
+Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector<PeerSockets> sockets,
                                              const LinkOptions& options);
 
 // The same over links of any kind; `host`, which may be empty, is what they stand on.
-Result<std::unique_ptr<Transport>> make_mesh(int rank, std::vector<PeerLinks> links,
+Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector<PeerLinks> links,
                                              const LinkOptions& options, std::unique_ptr<LinkHost> host);
 
 }  // namespace deltawire

@@ -23,11 +23,11 @@ MeshTransport::~MeshTransport() {
 // A peer that doesn't exist ends the mesh like any other misuse: the wait tells.
 bool MeshTransport::refuses(int peer) {
   if (in_forked_child()) return true;
-  if (peer >= 0 && peer < world_size_ && peer != rank_) return false;
+  if (peer >= 0 && peer < world_size_ && peer != rank()) return false;
   engine_->abort({ErrorCode::kInvalidArgument,
-                  "rank " + std::to_string(rank_) + " posted an operation for rank " + std::to_string(peer) +
+                  "rank " + std::to_string(rank()) + " posted an operation for rank " + std::to_string(peer) +
                       " in a world of " + std::to_string(world_size_),
-                  rank_});
+                  rank()});
   return true;
 }
 

@@ -5,6 +5,7 @@
 
 #include "deltawire/transport.h"
 #include "transport/mesh/engine.h"
+#include "transport/mesh/make_mesh.h"
 #include "transport/metered/metered_link.h"
 
 namespace deltawire {
@@ -12,9 +13,9 @@ namespace deltawire {
 class MeshTransport final : public Transport {
  public:
   // `host` may be empty: links that stand alone.
-  MeshTransport(int rank, int world_size, std::unique_ptr<LinkHost> host, std::unique_ptr<Engine> engine,
-                std::shared_ptr<TrafficMeter> meter) noexcept
-      : rank_(rank),
+  MeshTransport(const MeshMember& self, int world_size, std::unique_ptr<LinkHost> host,
+                std::unique_ptr<Engine> engine, std::shared_ptr<TrafficMeter> meter) noexcept
+      : self_(self),
         world_size_(world_size),
         generation_(fork_generation()),
         host_(std::move(host)),
@@ -22,8 +23,9 @@ class MeshTransport final : public Transport {
         meter_(std::move(meter)) {}
   ~MeshTransport() override;
 
-  int rank() const noexcept override { return rank_; }
+  int rank() const noexcept override { return self_.rank; }
   int world_size() const noexcept override { return world_size_; }
+  std::uint32_t epoch() const noexcept override { return self_.epoch; }
   Handle post_send(int peer, Tag tag, std::span<const Bytes> pieces) override;
   Handle post_recv(int peer, Tag tag, MutBytes capacity) override;
   Result<std::uint64_t> wait(Handle handle, Deadline deadline) override;
@@ -42,7 +44,7 @@ class MeshTransport final : public Transport {
   bool in_forked_child() const noexcept { return fork_generation() != generation_; }
   bool refuses(int peer);
 
-  const int rank_;
+  const MeshMember self_;
   const int world_size_;
   const std::uint64_t generation_;
   std::unique_ptr<LinkHost> host_;  // before the engine, which ends first

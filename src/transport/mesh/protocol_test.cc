@@ -55,7 +55,7 @@ std::vector<ControlMessage> all_kinds() {
   round.number = 3;
   round.known.decided = 17;
   round.known.voters = ranks_of({0, 9});
-  round.known.ballot = {16, 0xD1, 5};
+  round.known.ballot = {16, 0xD1};
   round.absent = ranks_of({10});
   return {Abort{ErrorCode::kLimit, 2, 0, "why not"},
           Waiting{1, 77},
@@ -63,7 +63,7 @@ std::vector<ControlMessage> all_kinds() {
           Goodbye{~std::uint64_t{0}},
           Here{0x0123456789},
           Start{41},
-          Vote{17, {16, 0xFEDCBA9876543210, 5}},
+          Vote{17, {16, 0xFEDCBA9876543210}},
           round,
           Verdict{18, round.absent}};
 }
@@ -124,11 +124,11 @@ TEST(ControlMessage, NonsenseIsRefused) {
   EXPECT_TRUE(refused(9, 8, {}));
   EXPECT_TRUE(refused(2, 12, {31}));  // waits for rank 2^31
   EXPECT_TRUE(refused(1, 12, {16}));  // the reserved bits of an abort
-  const std::size_t round = 4 + 8 + 20 + 2 + 2;
+  const std::size_t round = 4 + 8 + 16 + 2 + 2;
   EXPECT_FALSE(refused(7, round, {}));
-  EXPECT_TRUE(refused(7, round, {8 * 32 + kWorld}));  // a voter beyond the world
-  EXPECT_TRUE(refused(7, round, {8 * 34 + kWorld}));  // an absent rank beyond it
-  EXPECT_FALSE(refused(7, round, {8 * 32 + kWorld - 1}));
+  EXPECT_TRUE(refused(7, round, {8 * 28 + kWorld}));  // a voter beyond the world
+  EXPECT_TRUE(refused(7, round, {8 * 30 + kWorld}));  // an absent rank beyond it
+  EXPECT_FALSE(refused(7, round, {8 * 28 + kWorld - 1}));
   EXPECT_TRUE(refused(1, 12 + kControlTextMax + 1, {}));
 }
 

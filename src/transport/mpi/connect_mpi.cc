@@ -91,6 +91,7 @@ Result<std::unique_ptr<Transport>> connect_mpi(const MpiOptions& options) {
   MPI_Comm_rank(*communicator, &self.rank);
   MPI_Comm_size(*communicator, &self.world_size);
   self.settings = options.settings;
+  self.epoch = options.epoch;
   return connect_fabric(self, std::make_unique<MpiFabric>(*communicator), deadline);
 }
 

@@ -1,15 +1,17 @@
 #include <string>
 
 #include "deltawire/connect.h"
+#include "transport/mesh/control_message.h"
 #include "transport/tcp/meeting.h"
 
 namespace deltawire {
 namespace {
 
 Status check_options(const MeshOptions& options) {
-  if (options.world_size < 1) {
-    return fail(ErrorCode::kInvalidArgument,
-                "connect_tcp: world_size must be at least 1, not " + std::to_string(options.world_size));
+  if (options.world_size < 1 || options.world_size > kWorldMax) {
+    return fail(ErrorCode::kInvalidArgument, "connect_tcp: world_size must be 1 to " +
+                                                 std::to_string(kWorldMax) + ", not " +
+                                                 std::to_string(options.world_size));
   }
   if (options.rank < 0 || options.rank >= options.world_size) {
     return fail(ErrorCode::kInvalidArgument, "connect_tcp: rank " + std::to_string(options.rank) +
@@ -41,7 +43,7 @@ Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listene
   std::unique_ptr<TcpListener> tcp(static_cast<TcpListener*>(listener.release()));
   Result<std::vector<PeerSockets>> sockets = Meeting(std::move(tcp), options).run();
   if (!sockets) return forward_error(sockets);
-  auto mesh = make_mesh(options.rank, std::move(*sockets), options.link);
+  auto mesh = make_mesh({options.rank, options.epoch}, std::move(*sockets), options.link);
   if (mesh) (*mesh)->set_arrival_timeout(options.arrival_timeout);
   return mesh;
 }

@@ -55,6 +55,24 @@ TEST(ConnectTcp, OtherSettingsAreAMismatchOnBothSidesAtOnce) {
   }
 }
 
+TEST(ConnectTcp, AMeshHasTheEpochOfAllItsRanks) {
+  auto outcomes = connect_all(listen_all(2), [](int, MeshOptions& options) { options.epoch = 9; });
+  for (const auto& outcome : outcomes) {
+    ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
+    EXPECT_EQ((*outcome)->epoch(), 9u);
+  }
+  outcomes =
+      connect_all(listen_all(2), [](int rank, MeshOptions& options) { options.epoch = rank == 0 ? 9 : 10; });
+  for (const int rank : {0, 1}) {
+    const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_EQ(outcome.error().code, ErrorCode::kMismatch);
+    EXPECT_EQ(outcome.error().suspect, 1 - rank);
+    EXPECT_TRUE(has(outcome.error(), "epoch 9") && has(outcome.error(), "epoch 10"))
+        << outcome.error().message;
+  }
+}
+
 TEST(ConnectTcp, LongSettingsAreComparedWhole) {
   auto outcomes =
       connect_all(listen_all(2), [](int, MeshOptions& options) { options.settings.assign(1024, 'x'); });
@@ -206,6 +224,10 @@ TEST(ConnectTcp, ArgumentsAreChecked) {
     return !result && result.error().code == ErrorCode::kInvalidArgument;
   };
   EXPECT_TRUE(refused([](MeshOptions& o) { o.world_size = 0; }));
+  EXPECT_TRUE(refused([](MeshOptions& o) {
+    o.world_size = 15001;
+    o.endpoints.resize(15001, o.endpoints[0]);
+  }));
   EXPECT_TRUE(refused([](MeshOptions& o) { o.rank = 1; }));
   EXPECT_TRUE(refused([](MeshOptions& o) { o.rank = -1; }));
   EXPECT_TRUE(refused([](MeshOptions& o) { o.world_size = 2; }));

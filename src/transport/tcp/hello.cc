@@ -34,10 +34,11 @@ Claims encode_claims(const Hello& hello) {
   at[7] = static_cast<std::byte>(hello.role);
   store_le(at + 8, hello.rank);
   store_le(at + 12, hello.peer);
-  store_le(at + 16, hello.world_size);
+  store_le(at + 16, hello.epoch);
   store_le(at + 20, static_cast<std::uint16_t>(hello.text.size()));
   store_le(at + 22, hello.problem);
-  store_le(at + 24, hello.suspect);
+  store_le(at + 24, hello.world_size);
+  store_le(at + 26, hello.suspect);
   const TextDigest digest = digest_of(hello.text);
   std::ranges::copy(digest, at + kDigestAt);
   return claims;
@@ -188,9 +189,10 @@ bool Handshake::parse_claims() {
   if (!has_stream || at[7] != static_cast<std::byte>(role)) return false;
   peer_.stream = static_cast<Hello::Stream>(stream);
   peer_.role = role;
-  peer_.world_size = load_le<std::uint32_t>(at + 16);
+  peer_.epoch = load_le<std::uint32_t>(at + 16);
   peer_.problem = load_le<std::uint16_t>(at + 22);
-  peer_.suspect = load_le<std::uint32_t>(at + 24);
+  peer_.world_size = load_le<std::uint16_t>(at + 24);
+  peer_.suspect = load_le<std::uint16_t>(at + 26);
   return load_le<std::uint16_t>(at + 20) <= kSettingsMax;
 }
 

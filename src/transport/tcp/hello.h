@@ -14,10 +14,11 @@
 //    7  u8   role of the sender: 1 dialer, 2 listener
 //    8  u32  rank of the sender
 //   12  u32  the rank that it means to speak with
-//   16  u32  its world size
+//   16  u32  its membership epoch
 //   20  u16  bytes of its text, <= 1024
 //   22  u16  0: the text is its settings. Else the number of an error code: why it can't take part
-//   24  u32  the rank to blame for that; 0xFFFFFFFF: nobody
+//   24  u16  its world size
+//   26  u16  the rank to blame for the problem; 0xFFFF: nobody
 //   28       SHA-256 of its text
 //
 // A proof is the HMAC-SHA256, keyed with the token, of the prover's role as a label of 16 bytes, the dialer's
@@ -48,16 +49,17 @@ struct Hello {
   enum class Stream : std::uint8_t { kData = 1, kControl = 2 };
   enum class Role : std::uint8_t { kDialer = 1, kListener = 2 };
   static constexpr std::uint16_t kVersion = 3;
-  static constexpr std::uint32_t kNobody = 0xFFFFFFFF;
+  static constexpr std::uint16_t kNobody = 0xFFFF;
 
   std::uint16_t version = kVersion;
   Stream stream = Stream::kData;
   Role role = Role::kDialer;
   std::uint32_t rank = 0;
   std::uint32_t peer = 0;
-  std::uint32_t world_size = 0;
+  std::uint32_t epoch = 0;
+  std::uint16_t world_size = 0;
   std::uint16_t problem = 0;  // an ErrorCode's number
-  std::uint32_t suspect = kNobody;
+  std::uint16_t suspect = kNobody;
   std::string text;  // settings, or the problem's message
 };
 

@@ -31,7 +31,8 @@ Hello dialer_hello() {
   hello.role = Hello::Role::kDialer;
   hello.rank = 2;
   hello.peer = 1;
-  hello.world_size = 3;
+  hello.world_size = 300;
+  hello.epoch = 0x01020304;
   hello.text = "codec=3lc";
   return hello;
 }
@@ -123,7 +124,8 @@ TEST(Hello, BothEndsLearnTheOtherHoweverBytesAreCut) {
     EXPECT_EQ(dialer.role, Hello::Role::kDialer);
     EXPECT_EQ(dialer.rank, 2u);
     EXPECT_EQ(dialer.peer, 1u);
-    EXPECT_EQ(dialer.world_size, 3u);
+    EXPECT_EQ(dialer.world_size, 300u);
+    EXPECT_EQ(dialer.epoch, 0x01020304u);
     EXPECT_EQ(dialer.problem, 0u);
     EXPECT_EQ(dialer.suspect, Hello::kNobody);
     EXPECT_EQ(dialer.text, "codec=3lc");
@@ -182,13 +184,13 @@ TEST(Hello, TextsMayBeEmptyOrLong) {
 TEST(Hello, AProblemTravelsInThePlaceOfSettings) {
   Hello listener = listener_hello();
   listener.problem = 17;
-  listener.suspect = 2;
+  listener.suspect = 258;
   listener.text = "rank 1 is out of paper";
   Ends ends(dialer_hello(), listener);
   ends.run();
   ASSERT_EQ(ends.dialer_state, State::kDone);
   EXPECT_EQ(ends.dialer.peer().problem, 17u);
-  EXPECT_EQ(ends.dialer.peer().suspect, 2u);
+  EXPECT_EQ(ends.dialer.peer().suspect, 258u);
   EXPECT_EQ(ends.dialer.peer().text, "rank 1 is out of paper");
 }
 

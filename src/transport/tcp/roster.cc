@@ -53,7 +53,8 @@ Roster::Roster(const MeshOptions& options)
       sockets_(static_cast<std::size_t>(options.world_size)),
       is_told_(static_cast<std::size_t>(options.world_size)) {
   own_.rank = static_cast<std::uint32_t>(options.rank);
-  own_.world_size = static_cast<std::uint32_t>(options.world_size);
+  own_.world_size = static_cast<std::uint16_t>(options.world_size);
+  own_.epoch = options.epoch;
   own_.text = options.settings;
   for (int rank = 0; rank < options.world_size; ++rank) {
     if (rank != options.rank) missing_.push_back(rank);
@@ -101,6 +102,10 @@ Status Roster::judge(const Hello& hello) const {
                 other + " takes the endpoint of " + self + " for that of rank " + std::to_string(hello.peer) +
                     "; give all ranks the same endpoints in the same order",
                 suspect);
+  }
+  if (hello.epoch != own_.epoch) {
+    return tl::unexpected<Error>(
+        epoch_mismatch(suspect, hello.epoch, static_cast<int>(own_.rank), own_.epoch));
   }
   if (hello.text != own_.text) {
     return tl::unexpected<Error>(
@@ -160,7 +165,7 @@ std::optional<Error> Roster::last_words_of(int rank) const {
 
 void Roster::give_up(const Error& error) {
   own_.problem = static_cast<std::uint16_t>(error.code);
-  own_.suspect = error.suspect < 0 ? Hello::kNobody : static_cast<std::uint32_t>(error.suspect);
+  own_.suspect = error.suspect < 0 ? Hello::kNobody : static_cast<std::uint16_t>(error.suspect);
   own_.text = printable_line(error.message, kSettingsMax);
   std::vector<std::byte> bytes;
   append_control_message(Abort{error.code, error.suspect, rank(), error.message}, bytes);

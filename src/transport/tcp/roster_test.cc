@@ -11,6 +11,7 @@ MeshOptions options_of(int rank) {
   options.rank = rank;
   options.world_size = 4;
   options.settings = "codec=3lc";
+  options.epoch = 7;
   return options;
 }
 
@@ -20,6 +21,7 @@ Hello right_hello() {
   hello.rank = 2;
   hello.peer = 1;
   hello.world_size = 4;
+  hello.epoch = 7;
   hello.text = "codec=3lc";
   return hello;
 }
@@ -48,6 +50,8 @@ TEST(Roster, EachFieldIsCompared) {
            {[](Hello& h) { h.world_size = 5; }, "a world of 5 ranks"},
            {[](Hello& h) { h.peer = 0; }, "for that of rank 0"},
            {[](Hello& h) { h.peer = 2; }, "for that of rank 2"},
+           {[](Hello& h) { h.epoch = 6; }, "rank 2 belongs to membership epoch 6, rank 1 to epoch 7"},
+           {[](Hello& h) { h.epoch = 7 + (1u << 31); }, "membership epoch 2147483655"},
            {[](Hello& h) { h.text = "codec=4lc"; }, "codec=4lc"},
        }) {
     const Error error = verdict_on(change);
@@ -65,7 +69,7 @@ TEST(Roster, EachFieldIsCompared) {
 }
 
 TEST(Roster, AProblemComesWithItsCodeAndItsSuspect) {
-  const auto problem = [](std::uint16_t code, std::uint32_t suspect, std::string text) {
+  const auto problem = [](std::uint16_t code, std::uint16_t suspect, std::string text) {
     return verdict_on([&](Hello& h) {
       h.problem = code;
       h.suspect = suspect;

@@ -57,7 +57,7 @@ Hello hello_of(int rank, int peer, int world_size) {
   Hello hello;
   hello.rank = static_cast<std::uint32_t>(rank);
   hello.peer = static_cast<std::uint32_t>(peer);
-  hello.world_size = static_cast<std::uint32_t>(world_size);
+  hello.world_size = static_cast<std::uint16_t>(world_size);
   return hello;
 }
 

@@ -1,0 +1,47 @@
+// For tests: a transport that hands every call on to another, to be changed in one place.
+#pragma once
+
+#include <chrono>
+#include <span>
+#include <vector>
+
+#include "deltawire/transport.h"
+
+namespace deltawire {
+
+class ForwardingTransport : public Transport {
+ public:
+  explicit ForwardingTransport(Transport& inner) : inner_(inner) {}
+  int rank() const noexcept override { return inner_.rank(); }
+  int world_size() const noexcept override { return inner_.world_size(); }
+  std::uint32_t epoch() const noexcept override { return inner_.epoch(); }
+  Handle post_send(int peer, Tag tag, std::span<const Bytes> pieces) override {
+    return inner_.post_send(peer, tag, pieces);
+  }
+  Handle post_recv(int peer, Tag tag, MutBytes capacity) override {
+    return inner_.post_recv(peer, tag, capacity);
+  }
+  Result<std::uint64_t> wait(Handle handle, Deadline deadline) override {
+    return inner_.wait(handle, deadline);
+  }
+  bool done(Handle handle) const noexcept override { return inner_.done(handle); }
+  Status wait_any(std::span<const Handle> handles, Deadline deadline) override {
+    return inner_.wait_any(handles, deadline);
+  }
+  void wake() noexcept override { inner_.wake(); }
+  void set_arrival_timeout(std::chrono::milliseconds timeout) override {
+    inner_.set_arrival_timeout(timeout);
+  }
+  void arrive(std::uint64_t step) override { inner_.arrive(step); }
+  Result<std::vector<Ballot>> vote(const Ballot& ballot, Deadline deadline) override {
+    return inner_.vote(ballot, deadline);
+  }
+  Standing standing() const override { return inner_.standing(); }
+  void abort(const Error& error) noexcept override { inner_.abort(error); }
+  Traffic traffic() const noexcept override { return inner_.traffic(); }
+
+ private:
+  Transport& inner_;
+};
+
+}  // namespace deltawire

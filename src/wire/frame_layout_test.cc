@@ -1,0 +1,133 @@
+// docs/format.md, sections 3 and 5: what stands where, and how much room it takes.
+#include <array>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "wire/frame_testing.h"
+#include "wire/hashes.h"
+
+namespace deltawire {
+namespace {
+
+using testing::Frame;
+
+// Each segment's own payload and ends, which count from its beginning.
+TEST(FrameRules, ASegmentSeesItsChunksAlone) {
+  const Frame frame = testing::small_frame();
+  Result<FrameReader> reader = FrameReader::open(frame);
+  ASSERT_TRUE(reader) << reader.error().message;
+  const auto first = reader->next();
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_EQ(first->part.payload.data(), frame.data() + reader->head_bytes());
+  EXPECT_EQ(first->part.payload.size(), 5u);
+  EXPECT_EQ(std::vector(first->part.chunk_ends.begin(), first->part.chunk_ends.end()),
+            (std::vector<std::uint32_t>{3, 5}));
+  EXPECT_EQ(reader->segments_left(), 1u);
+  const auto second = reader->next();
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_EQ(second->part.payload.data(), frame.data() + reader->head_bytes() + 5);
+  EXPECT_EQ(second->part.payload.size(), 4u);
+  EXPECT_EQ(std::vector(second->part.chunk_ends.begin(), second->part.chunk_ends.end()),
+            (std::vector<std::uint32_t>{4}));
+  EXPECT_EQ(reader->segments_left(), 0u);
+}
+
+constexpr unsigned kAny = 256;  // looked at by other means
+
+// Every field at the place that the page gives, and nothing else there.
+TEST(FrameRules, FieldsStandWhereThePageSays) {
+  const FrameHeader header{
+      .message = {.step = 300, .rank = 4, .world = 5, .bucket = 129, .stage = 6, .scale = 2},
+      .params_hash = 0x14131211u,
+      .layout_hash = 0x24232221u,
+      .seq = 7};
+  const Frame payload(2, std::byte{1});
+  FrameBuilder builder(header);
+  const std::array<std::uint32_t, 2> two{1, 2};
+  const Segment segment{
+      .part = 8, .begin = 9, .count = 200, .codec = 11, .scalar = 0x34333231, .scalar2 = 0x44434241};
+  builder.add_segment(segment, payload, two);
+  const Frame head = builder.finish();
+  const std::vector<unsigned> wanted{
+      'D',  'W',  'W',  'F',  0,    2,    1,    0,    65,   0,    0,    0,    67,   0,    0,
+      0,    kAny, kAny, kAny, kAny,                                                           // to 20
+      0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24, 0,    0,    0,    0x40,                 // to 32
+      0xAC, 2,    0x81, 1,    6,    7,    4,    5,                                            // to 40
+      24,   8,    9,    0xC8, 1,    11,   0x31, 0x32, 0x33, 0x34, 0x41, 0x42, 0x43, 0x44, 2,  // to 55
+      1,    kAny, kAny, kAny, kAny, 1,    kAny, kAny, kAny, kAny};
+  EXPECT_EQ(wanted.size(), head.size());
+  for (std::size_t i = 0; i < wanted.size() && i < head.size(); ++i) {
+    if (wanted[i] == kAny) continue;
+    EXPECT_EQ(std::to_integer<unsigned>(head[i]), wanted[i]) << "byte " << i;
+  }
+  EXPECT_EQ(load_le<std::uint32_t>(head.data() + 56), crc32c(Bytes(payload).first(1), 0));
+  EXPECT_EQ(load_le<std::uint32_t>(head.data() + 61), crc32c(Bytes(payload).first(1), 1));
+  EXPECT_EQ(load_le<std::uint32_t>(head.data() + 16),
+            crc32c(Bytes(head).subspan(20), crc32c(Bytes(head).first(16))));
+
+  Frame frame = head;
+  frame.insert(frame.end(), payload.begin(), payload.end());
+  Result<FrameReader> reader = FrameReader::open(frame);
+  ASSERT_TRUE(reader) << reader.error().message;
+  const FrameHeader& read = reader->header();
+  EXPECT_EQ(read.params_hash, header.params_hash);
+  EXPECT_EQ(read.layout_hash, header.layout_hash);
+  EXPECT_EQ(read.message.step, header.message.step);
+  EXPECT_EQ(read.message.bucket, header.message.bucket);
+  EXPECT_EQ(read.message.stage, header.message.stage);
+  EXPECT_EQ(read.seq, header.seq);
+  EXPECT_EQ(read.message.rank, header.message.rank);
+  EXPECT_EQ(read.message.world, header.message.world);
+  EXPECT_EQ(read.message.scale, header.message.scale);
+  const auto view = reader->next();
+  ASSERT_TRUE(view) << view.error().message;
+  EXPECT_EQ(view->segment.part, segment.part);
+  EXPECT_EQ(view->segment.begin, segment.begin);
+  EXPECT_EQ(view->segment.count, segment.count);
+  EXPECT_EQ(view->segment.codec, segment.codec);
+  EXPECT_EQ(view->segment.scalar, segment.scalar);
+  EXPECT_EQ(view->segment.scalar2, segment.scalar2);
+  EXPECT_EQ(view->part.payload.size(), 2u);
+}
+
+// The bounds that receive buffers are sized by.
+TEST(FrameRules, NothingIsLongerThanItsBound) {
+  FrameBuilder builder(
+      {.message =
+           {.step = UINT64_MAX, .rank = 65534, .world = 65535, .bucket = 65535, .stage = 65535, .scale = 2},
+       .seq = UINT32_MAX});
+  EXPECT_EQ(builder.finish().size(), kFrameHeaderBytesMax);
+  const Frame payload(1);
+  const std::array<std::uint32_t, 1> one{1};
+  builder.add_segment({.part = UINT32_MAX,
+                       .begin = UINT32_MAX,
+                       .count = UINT32_MAX,
+                       .codec = 65535,
+                       .scalar = 1,
+                       .scalar2 = 1},
+                      payload, one);
+  EXPECT_LE(builder.finish().size(), kFrameHeaderBytesMax + kSegmentBytesMax + kChunkEntryBytesMax);
+}
+
+// The hashes of section 5, which two builds must agree on: these numbers were computed from the page alone,
+// by the decoder in tests/decoder.
+TEST(FrameRules, HashesAreWhatThePageSays) {
+  EXPECT_EQ(params_hash("3lc:s=1.75,mode=auto,runs=on", Policy{256}), 0x79786A7FE9E8BBD8u);
+  // Never read: hashes are of names and shapes.
+  float value = 0;
+  std::array<std::uint32_t, 2> keys{4, 9};
+  const std::array<Named, 2> dense{Named{"w", {&value, 1000, DType::kF32}, 0},
+                                   Named{"b", {&value, 5'000'000'000, DType::kF32}, 320}};
+  EXPECT_EQ(layout_hash(dense), 0x440BF792u);
+  const std::array<Named, 2> pairs{Named{"w", {&value, 2, DType::kF32, keys.data(), 1000}, 0}, dense[1]};
+  EXPECT_EQ(layout_hash(pairs), 0x440BF792u) << "of the elements, not of the pairs";
+  const std::string text = "abc";
+  EXPECT_EQ(digest64(std::as_bytes(std::span(text)), 7), 0x9E755206156676D7u);
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -70,7 +70,7 @@ inline void repair_crc(Frame& frame) {
   using namespace frame_layout;
   const Bytes all(frame);
   const std::uint64_t head = load_le<std::uint32_t>(frame.data() + kHeadBytesAt);
-  if (head < kFixedBytes || head > frame.size()) return;
+  if (head < kParamsHashAt || head > frame.size()) return;
   store_le<std::uint32_t>(frame.data() + kCrcAt, crc32c(all.subspan(kParamsHashAt, head - kParamsHashAt),
                                                         crc32c(all.first(kCrcAt))));
 }

@@ -369,7 +369,7 @@ TEST(Agreement, WhoSaidFarewellWhereThisRankStandsIsNotAmongTheUnheard) {
   left.add(2);
   for (const bool farewell_first : {true, false}) {
     Agreement own(0, 4);
-    own.cast({0, 2, 0});
+    own.cast({0, 2});
     own.fail(RankSet(4));
     if (farewell_first) own.on_left(2, 0);
     EXPECT_TRUE(own.receive(1, SettleRound{1, Knowledge{0, RankSet(4)}, left}));

@@ -15,7 +15,7 @@ class Method:
         name: on the command line and in results.json.
         spec: of deltawire's reducer; None is DDP's own all-reduce.
         label: in tables and figures.
-        pattern: whose fp32 bytes `times_smaller` compares with: "direct", "ring" or "gather".
+        pattern: "direct", "ring" or "gather": how often a rank sends each value.
         local_steps: 0 exchanges gradients, in DDP's hook, in every step; n >= 1 exchanges weight
             updates after n optimizer steps of each rank, by deltawire.torch.LocalSteps.
     """

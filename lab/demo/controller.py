@@ -10,7 +10,7 @@ from lab.demo.arguments import Request
 from lab.demo.crew import Crew, CrewFailed
 from lab.demo.output import write_results
 from lab.demo.progress import make_progress
-from lab.demo.results import add_ratios, failed_row, make_row
+from lab.demo.results import add_ratios, busy_warning, failed_row, make_row
 from lab.demo.table import print_table
 from lab.idx import DataError, load_image_set
 from lab.namespaces import NamespaceError, Namespaces
@@ -22,21 +22,34 @@ class _CannotStart(Exception):
 
 def run(request: Request, command: str) -> int:
     """The whole demo; gives the exit status."""
+    rows: list[dict] = []
+    interrupted = False
     try:
         _check_before_start(request)
-        rows = _run_rows(request)
+        _run_rows(request, rows)
     except (DataError, NamespaceError, _CannotStart) as cause:
         print(f"demo: {cause}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+        interrupted = True
     add_ratios(rows)
+    warnings = [warning for warning in [busy_warning(rows)] if warning is not None]
+    if interrupted:
+        warnings.append(
+            f"interrupted: {len(rows)} of {len(request.methods)} rows were done, and stand here"
+        )
     try:
-        report = write_results(rows, request, command)
+        report = write_results(rows, request, command, warnings)
     except OSError as cause:
         print(f"demo: --out {request.out}: can't write there ({cause.strerror})", file=sys.stderr)
         return 1
     print_table(rows, request.settings)
     print(f"report: {report}")
-    return _status(rows)
+    for warning in warnings:
+        print(f"demo: {warning}", file=sys.stderr)
+    return 130 if interrupted else _status(rows)
 
 
 def _check_before_start(request: Request) -> None:
@@ -59,9 +72,9 @@ def _check_before_start(request: Request) -> None:
         raise _CannotStart(f"--out {request.out}: can't be written to; choose another directory")
 
 
-def _run_rows(request: Request) -> list[dict]:
+def _run_rows(request: Request, rows: list[dict]) -> None:
+    """Appends a row as soon as it is done."""
     settings = request.settings
-    rows = []
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deltawire-demo-")))
         namespaces = None
@@ -78,7 +91,6 @@ def _run_rows(request: Request) -> list[dict]:
                 row = failed_row(method, str(cause), settings)
             rows.append(row)
             progress.row_ended(row)
-    return rows
 
 
 def _status(rows: list[dict]) -> int:

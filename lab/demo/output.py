@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import platform
+import subprocess
 import tempfile
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +21,7 @@ from lab.links import BURST_BYTES
 from lab.report import render_report
 
 
-def write_results(rows: list[dict], request: Request, command: str) -> Path:
+def write_results(rows: list[dict], request: Request, command: str, warnings: list[str]) -> Path:
     """Writes all files into request.out; gives the report's path."""
     results = {
         "command": command,
@@ -28,6 +29,7 @@ def write_results(rows: list[dict], request: Request, command: str) -> Path:
         "settings": _settings_in_words(request),
         "machine": machine(),
         "versions": versions(),
+        "warnings": warnings,
         "definitions": DEFINITIONS,
         "rows": rows,
     }
@@ -62,6 +64,7 @@ def machine() -> dict:
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(memory / 2**30, 1),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "load_at_the_end": round(os.getloadavg()[0], 1),  # of a minute, our ranks included
     }
 
 
@@ -77,7 +80,19 @@ def versions() -> dict:
         import deltawire
     except ImportError:  # a run of plain DDP alone
         return found
-    return {"deltawire": deltawire.__version__, **found}
+    return {"deltawire": deltawire.__version__, "commit": _commit(), **found}
+
+
+def _commit() -> str:
+    """Of the checkout, as `git describe` says it; "unknown" outside one."""
+    git = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(
+            git, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.strip()
 
 
 def _processor() -> str:

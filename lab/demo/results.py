@@ -24,6 +24,8 @@ ROW_KEYS = (
     "failed",
 )
 
+_BUSY = 1.2  # times the computation of the quietest row
+
 DEFINITIONS = {
     "accuracy": "share of all test images that is right after the last step, 0 ... 1",
     "steps": "training steps; in each, every rank takes one batch",
@@ -38,10 +40,11 @@ DEFINITIONS = {
     "wire_mb_per_rank": "megabytes (10^6 bytes) that a rank sent in the whole row, every copy "
     "counted, with headers and uncompressed tensors; mean over the ranks. For plain DDP "
     "calculated: 2 (N-1)/N x 4 bytes x values x steps",
-    "times_smaller": "direct and ring: bytes per rank of fp32 by the same pattern, 2 (N-1)/N x 4 "
-    "bytes x values, / bytes sent; gather: 4 bytes x values (x local steps) / own frame. Mean over "
-    "steps and ranks, headers and uncompressed tensors counted",
-    "bits_per_value": "32 / times_smaller",
+    "times_smaller": "megabytes that our fp32 sent per rank / the row's, whatever the patterns; "
+    "where fp32 did not run, 2 (N-1)/N x 4 bytes x values x steps stand for it",
+    "bits_per_value": "what an encoded tensor takes for each value and training step, headers and "
+    "uncompressed tensors counted: 8 x bytes sent / (copies x values x steps), where a rank sends "
+    "2 (N-1)/N copies of a tensor by direct and ring, and N-1 by gather",
     "times_faster": "ms_per_step of our fp32 / the row's. Beside it 'than plain': plain DDP's "
     "ms_per_step / the row's",
     "bit_equal": "all ranks ended with the same parameters, bit for bit, and applied the same "
@@ -57,24 +60,37 @@ def label_of(method: Method, settings: Settings) -> str:
     return method.label
 
 
+def canonical(spec: str | None) -> str | None:
+    """The spec with its pattern and every parameter; None for plain DDP."""
+    if spec is None:
+        return None
+    import deltawire  # here: a run of plain DDP alone does without
+
+    return deltawire.canonical_spec(spec)
+
+
 def make_row(method: Method, reports: list[dict], settings: Settings) -> dict:
     """A row from the reports of all ranks; ratios to other rows are left for `add_ratios`."""
     bytes_sent = statistics.fmean(report["bytes_sent"] for report in reports)
-    smaller = times_smaller(bytes_sent / settings.steps, settings.ranks, method.pattern)
     row = dict.fromkeys(ROW_KEYS)
     row.update(
         method=method.name,
         accuracy=reports[0]["accuracy"],
         steps=settings.steps,
         wire_mb_per_rank=bytes_sent / 1e6,
-        times_smaller=smaller,
-        bits_per_value=32 / smaller,
+        times_smaller=ring_bytes(4 * PARAMETER_COUNT, settings.ranks) * settings.steps / bytes_sent,
+        bits_per_value=8
+        * bytes_sent
+        / settings.steps
+        / PARAMETER_COUNT
+        / copies_sent(settings.ranks, method.pattern),
         bit_equal=all_equal(reports, "parameters") and all_equal(reports, "digests"),
     )
     for key in ("ms_per_step", "compute_ms", "encode_ms", "exchange_ms", "decode_ms"):
         row[key] = statistics.median(report[key] for report in reports)
     row["detail"] = {
         "label": label_of(method, settings),
+        "spec": canonical(method.spec),
         "times_faster_than_plain": None,
         "training_seconds": reports[0]["points"][-1]["seconds"],
         "curve": _mean_curve([report["points"] for report in reports]),
@@ -88,6 +104,7 @@ def failed_row(method: Method, error: str, settings: Settings) -> dict:
     row.update(method=method.name, steps=settings.steps, failed=error)
     row["detail"] = {
         "label": label_of(method, settings),
+        "spec": method.spec,
         "times_faster_than_plain": None,
         "training_seconds": None,
         "curve": [],
@@ -95,30 +112,33 @@ def failed_row(method: Method, error: str, settings: Settings) -> dict:
     return row
 
 
-def times_smaller(
-    bytes_per_step: float, world_size: int, pattern: str, elements: int = PARAMETER_COUNT
-) -> float:
-    """How much less a rank sends than fp32 would by the same pattern.
+def copies_sent(world_size: int, pattern: str) -> float:
+    """How many times a rank sends each value: "direct", "ring" or "gather"."""
+    return world_size - 1 if pattern == "gather" else ring_bytes(1, world_size)
 
-    Args:
-        bytes_per_step: that a rank sends, every copy counted.
-        pattern: "direct" and "ring" send fp32 in equally many bytes; in "gather" the same frame
-            goes to every other rank, and counts once.
-    """
-    if pattern == "gather":
-        return 4 * elements / (bytes_per_step / (world_size - 1))
-    return ring_bytes(4 * elements, world_size) / bytes_per_step
+
+def busy_warning(rows: list[dict]) -> str | None:
+    """A line where the machine had other work to do, so that the rows' times don't compare."""
+    times = [row["compute_ms"] for row in rows if row["compute_ms"] is not None]
+    if not times or max(times) <= _BUSY * min(times):
+        return None
+    return (
+        f"the machine was busy: computing alone took {min(times):.0f} ms a step in one row and "
+        f"{max(times):.0f} ms in another, so the rows' times don't compare; run it on an "
+        "idle machine"
+    )
 
 
 def add_ratios(rows: list[dict]) -> None:
-    """Fills times_faster and times_faster_than_plain where the rows that they compare with are
-    there.
-    """
+    """Fills what compares a row with another one, where that one is there."""
     times = {row["method"]: row["ms_per_step"] for row in rows}
+    sent = {row["method"]: row["wire_mb_per_rank"] for row in rows}
     for row in rows:
         own = row["ms_per_step"]
         if own is None:
             continue
+        if sent.get(BASE) is not None:
+            row["times_smaller"] = sent[BASE] / row["wire_mb_per_rank"]
         if times.get(BASE) is not None:
             row["times_faster"] = times[BASE] / own
         if times.get(PLAIN) is not None:

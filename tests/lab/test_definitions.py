@@ -5,11 +5,12 @@ import pytest
 pytest.importorskip("torch")
 
 from lab import methods  # noqa: E402
-from lab.demo.results import ROW_KEYS, add_ratios, failed_row, make_row, times_smaller  # noqa: E402
+from lab.demo.results import ROW_KEYS, add_ratios, busy_warning, failed_row, make_row  # noqa: E402
 from lab.demo.settings import Settings  # noqa: E402
 from lab.demo.table import cells_of, columns  # noqa: E402
 from lab.lenet import PARAMETER_COUNT  # noqa: E402
 from lab.links import parse_link, ring_bytes  # noqa: E402
+from lab.report import headline  # noqa: E402
 
 SETTINGS = Settings(
     ranks=4,
@@ -62,13 +63,47 @@ def test_a_ring_sends_one_and_a_half_tensors_with_4_ranks():
     assert ring_bytes(1000, 2) == 1000
 
 
-def test_times_smaller():
+def sent_by(name: str, bytes_a_step: float) -> dict:
+    reports = [make_report(rank, bytes_sent=bytes_a_step * SETTINGS.steps) for rank in range(4)]
+    return make_row(methods.find(name), reports, SETTINGS)
+
+
+def test_times_smaller_compares_bytes_really_sent():
     fp32 = 4 * PARAMETER_COUNT * 2 * 3 / 4
-    for pattern in ("direct", "ring"):
-        assert times_smaller(fp32, 4, pattern) == 1
-        assert times_smaller(fp32 / 40, 4, pattern) == pytest.approx(40)
-    own_frame = 1000.0
-    assert times_smaller(3 * own_frame, 4, "gather", elements=25_000) == pytest.approx(100)
+    rows = [sent_by("fp32", 1.01 * fp32), sent_by("gcomp", fp32 / 2), sent_by("sbc:p=1%@1", 3000)]
+    assert rows[1]["times_smaller"] == pytest.approx(2), "without fp32 beside it"
+    add_ratios(rows)
+    assert rows[0]["times_smaller"] == 1
+    assert rows[1]["times_smaller"] == pytest.approx(2.02)
+    assert rows[2]["times_smaller"] == pytest.approx(1.01 * fp32 / 3000)
+
+
+def test_bits_per_value_counts_a_tensor_once_however_many_copies_leave():
+    fp32 = 4 * PARAMETER_COUNT * 2 * 3 / 4
+    assert sent_by("fp32", fp32)["bits_per_value"] == pytest.approx(32)
+    assert sent_by("gcomp", fp32)["bits_per_value"] == pytest.approx(32)
+    assert sent_by("sbc:p=1%@1", 3 * 4 * PARAMETER_COUNT)["bits_per_value"] == pytest.approx(32)
+
+
+def test_a_busy_machine_is_noticed():
+    rows = make_rows()
+    assert busy_warning(rows) is None
+    rows[1]["compute_ms"] = 1.19 * rows[0]["compute_ms"]
+    assert busy_warning(rows) is None
+    rows[1]["compute_ms"] = 1.21 * rows[0]["compute_ms"]
+    assert "busy" in busy_warning([*rows, failed_row(methods.find("bf16"), "ended", SETTINGS)])
+
+
+def test_the_headline_is_the_smallest_row_that_is_as_accurate_as_fp32():
+    fp32, near, far = (
+        sent_by(name, size) for name, size in (("fp32", 4e6), ("bf16", 4e4), ("sbc:p=1%@1", 40))
+    )
+    fp32["accuracy"], near["accuracy"], far["accuracy"] = 0.85, 0.846, 0.844
+    add_ratios([fp32, near, far])
+    assert headline([fp32, near, far]).startswith("bf16: 100 times fewer bytes")
+    far["accuracy"] = 0.86
+    assert headline([fp32, near, far]).startswith("SBC")
+    assert headline([fp32]) == headline([]) == "What each way to exchange gradients costs and gains"
 
 
 def test_a_row_has_exactly_the_promised_keys():
@@ -89,6 +124,7 @@ def test_a_row_is_made_of_medians_and_of_mean_bytes():
     assert row["wire_mb_per_rank"] == pytest.approx(1.0015)
     assert row["times_smaller"] == pytest.approx(6 * PARAMETER_COUNT / 100_150)
     assert row["bits_per_value"] == pytest.approx(32 / row["times_smaller"])
+    assert row["detail"]["spec"] == "direct(bf16)"
     assert row["bit_equal"] is True
     assert row["failed"] is None
     assert row["detail"]["curve"][1]["seconds"] == 2.5

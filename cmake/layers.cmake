@@ -8,6 +8,8 @@ set(twin_options -O1 -g1 -UNDEBUG -D_GLIBCXX_ASSERTIONS -fsanitize=address,undef
                  -fno-omit-frame-pointer)
 set(twin_environment ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
                      UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1)
+# Seconds after which a test program hangs. Many cases in one, on a machine that is busy: they take ten times as long.
+set(time_limit 1200)
 
 # deltawire_gather(LAYERS PROPERTY RESULT): what the layers and all below them have as PROPERTY.
 function(deltawire_gather layers property result)
@@ -86,22 +88,33 @@ function(deltawire_test name)
   if(NOT ARG_SHARDS)
     set(ARG_SHARDS 1)
   endif()
-  foreach(shard RANGE 1 ${ARG_SHARDS})
+  deltawire_shards(${name} ${ARG_SHARDS} ARGUMENTS ${ARG_ARGUMENTS})
+endfunction()
+
+# deltawire_shards(PROGRAM COUNT [PLAIN] [ARGUMENTS text...]): the tests PROGRAM.1 to PROGRAM.COUNT.
+function(deltawire_shards program count)
+  cmake_parse_arguments(ARG "PLAIN" "" "ARGUMENTS" ${ARGN})
+  set(plain)
+  if(ARG_PLAIN)
+    set(plain PLAIN)
+  endif()
+  foreach(shard RANGE 1 ${count})
     math(EXPR index "${shard} - 1")
-    set(environment GTEST_TOTAL_SHARDS=${ARG_SHARDS} GTEST_SHARD_INDEX=${index})
-    deltawire_run(${name}.${shard} PROGRAM ${name} ARGUMENTS ${ARG_ARGUMENTS} ENVIRONMENT ${environment})
+    set(environment GTEST_TOTAL_SHARDS=${count} GTEST_SHARD_INDEX=${index})
+    deltawire_run(${program}.${shard} PROGRAM ${program} ${plain} ARGUMENTS ${ARG_ARGUMENTS}
+                  ENVIRONMENT ${environment})
   endforeach()
 endfunction()
 
-# deltawire_run(TEST PROGRAM program [LAUNCHER text...] [ARGUMENTS text...] [ENVIRONMENT setting...])
-# Registers TEST, which runs the program, and TEST.sanitized, which runs its twin.
+# deltawire_run(TEST PROGRAM program [PLAIN] [LAUNCHER text...] [ARGUMENTS text...] [ENVIRONMENT setting...])
+# Registers TEST, which runs the program, and TEST.sanitized, which runs its twin (PLAIN: it has none).
 function(deltawire_run test)
-  cmake_parse_arguments(ARG "" "PROGRAM" "LAUNCHER;ARGUMENTS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "PLAIN" "PROGRAM" "LAUNCHER;ARGUMENTS;ENVIRONMENT" ${ARGN})
   add_test(NAME ${test} COMMAND ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}> ${ARG_ARGUMENTS})
-  set_tests_properties(${test} PROPERTIES TIMEOUT 300 ENVIRONMENT "${ARG_ENVIRONMENT}")
-  if(DELTAWIRE_SANITIZED_TWIN)
+  set_tests_properties(${test} PROPERTIES TIMEOUT ${time_limit} ENVIRONMENT "${ARG_ENVIRONMENT}")
+  if(DELTAWIRE_SANITIZED_TWIN AND NOT ARG_PLAIN)
     add_test(NAME ${test}.sanitized COMMAND ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}_sanitized> ${ARG_ARGUMENTS})
-    set_tests_properties(${test}.sanitized PROPERTIES TIMEOUT 300
+    set_tests_properties(${test}.sanitized PROPERTIES TIMEOUT ${time_limit}
                                                       ENVIRONMENT "${twin_environment};${ARG_ENVIRONMENT}")
   endif()
 endfunction()

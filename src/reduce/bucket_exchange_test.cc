@@ -1,4 +1,6 @@
 // What all patterns share of a bucket: its report, its digest, its names, and the floating-point mode.
+#include "reduce/bucket_exchange.h"
+
 #include <string>
 #include <vector>
 
@@ -38,6 +40,14 @@ TEST_P(Bucket, ReportsAreOfTheBucketAlone) {
     EXPECT_EQ(bytes[1], bytes[0]);
     EXPECT_EQ(bytes[2], bytes[0]);
   });
+}
+
+TEST(Stopwatch, AddsToWhatIsThere) {
+  double seconds = 1000;
+  {
+    const Stopwatch timer(seconds);
+  }
+  EXPECT_GE(seconds, 1000);
 }
 
 // Of a step of two buckets whose values these are, on one rank.

@@ -123,6 +123,26 @@ INSTANTIATE_TEST_SUITE_P(
              (chosen.param.revert == Revert::kFold ? "" : "_exact");
     });
 
+// What a bucket notes down goes with it: a long run holds no more than a short one.
+TEST(Memories, AThousandStepsHoldWhatOneDoes) {
+  for (const char* spec : {"direct(fp32)", "ring(fp32)", "gather(fp32)"}) {
+    run_ranks(2, {}, [&](int, Transport& transport) {
+      std::vector<float> values(100, 1.0F);
+      const Named tensor{"w", {values.data(), values.size(), DType::kF32}, 0};
+      auto& heap = *new testing::HeapCount;
+      testing::count_heap(&heap);
+      const auto reducer = reducer_of(spec);
+      std::int64_t early = 0;
+      for (std::uint64_t step = 0; step < 1050; ++step) {
+        if (step == 50) early = heap.held_bytes;
+        ASSERT_TRUE(reducer->all_reduce(std::span(&tensor, 1), {step, 0, true}, transport, in_seconds(60)));
+      }
+      EXPECT_LT(heap.held_bytes - early, 2000) << spec;
+      testing::count_heap(nullptr);
+    });
+  }
+}
+
 // After a failed step nothing is held but residuals.
 TEST(Memories, AFailedStepGivesEverythingBack) {
   run_ranks(2, {}, [](int rank, Transport& transport) {

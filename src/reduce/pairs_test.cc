@@ -62,6 +62,9 @@ TEST_P(PairsMean, EqualsTheMeanOfTheDenseTensors) {
       const auto report =
           reducer->all_reduce_pairs(updates.named(), means, {2 * step, 0, true}, transport, in_seconds(20));
       ASSERT_TRUE(report) << report.error().message;
+      // As many elements as the dense tensors have; the raw bytes are of the messages that `gather` sends.
+      EXPECT_EQ(report->element_count, 100000U + 50U + 300U);
+      EXPECT_EQ(report->raw_bytes, 4U * 100350U * static_cast<std::uint64_t>(GetParam() - 1));
       ASSERT_EQ(means.size(), kNames.size());
       std::vector<std::vector<float>> dense;
       std::vector<Named> named;

@@ -1,6 +1,8 @@
 // Links that are slow or broken on purpose.
 #include <cmath>
 
+#include "transport/shaped/token_bucket.h"
+#include "transport/socket_link.h"
 #include "transport/test_mesh.h"
 
 namespace deltawire::test {
@@ -150,6 +152,50 @@ TEST_P(Links, DribbleIsSlowButWhole) {
   ASSERT_TRUE(ranks[1]->wait(ranks[1]->post_recv(0, 1, got), soon()).has_value());
   EXPECT_GE(seconds_since(start), 0.09);  // 48 bytes, 2 ms apart
   EXPECT_TRUE(got == bytes);
+}
+
+// On a clock of its own: 1000 bytes a second, at most 8000 saved up.
+TEST(TokenBucket, SavesNoMoreThanItsBurstAndGivesNoLittleBits) {
+  const Deadline start{};
+  TokenBucket bucket(LinkShape{1000, 8000}, start);
+  EXPECT_EQ(bucket.grant(100000, start), 8000u);
+  EXPECT_EQ(bucket.grant(100000, start + 3600s), 8000u);
+  EXPECT_EQ(bucket.grant(50, start + 3600s), 50u);
+  bucket.spend(8000);
+  struct Row {
+    std::chrono::seconds later;
+    std::size_t wanted;
+    std::size_t granted;
+  };
+  for (const Row& row : {Row{0s, 1, 0}, Row{1s, 1001, 0}, Row{1s, 1000, 1000}, Row{4s, 100000, 0},
+                         Row{5s, 100000, 5000}, Row{8s, 8000, 8000}, Row{9s, 9000, 8000}}) {
+    const Deadline now = start + 3600s + row.later;
+    EXPECT_EQ(bucket.grant(row.wanted, now), row.granted) << row.later.count() << " " << row.wanted;
+    if (row.granted > 0) continue;
+    EXPECT_GT(bucket.next_grant(row.wanted, now), now);
+    TokenBucket then = bucket;
+    EXPECT_GT(then.grant(row.wanted, then.next_grant(row.wanted, now)), 0u);
+  }
+}
+
+// What a peer's end looks like, by whatever way the kernel tells it.
+TEST(SocketLink, AnEndIsClosedAndNeitherAnErrorNorAWait) {
+  std::vector<std::byte> bytes(10);
+  const iovec piece{bytes.data(), bytes.size()};
+  for (const bool unread : {false, true}) {
+    auto ends = GuardedFd::open_socket_pair();
+    ASSERT_TRUE(ends[0]);
+    SocketLink link(std::move(ends[0]));
+    EXPECT_EQ(link.recv(bytes).kind, IoResult::Kind::kWouldBlock);
+    if (unread) {
+      EXPECT_EQ(link.send({&piece, 1}).bytes, bytes.size());
+    }
+    ends[1].reset();
+    // With unread bytes the end is a reset: ECONNRESET, once; otherwise the stream just ends.
+    EXPECT_EQ(link.recv(bytes).kind, IoResult::Kind::kClosed) << unread;
+    EXPECT_EQ(link.recv(bytes).kind, IoResult::Kind::kClosed) << unread;
+    EXPECT_EQ(link.send({&piece, 1}).kind, IoResult::Kind::kClosed) << unread;  // EPIPE
+  }
 }
 
 TEST(LinkOptionsCheck, NonsenseIsRefused) {

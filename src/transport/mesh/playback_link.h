@@ -1,4 +1,4 @@
-// For tests of receivers: a link that plays back bytes, some at a time, and takes all that is sent.
+// For tests of streams: a link that plays back bytes, some at a time, and keeps what is sent.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,16 @@ class PlaybackLink final : public Link {
  public:
   int fd() const noexcept override { return -1; }
   IoResult send(std::span<const iovec> pieces) noexcept override {
-    return IoResult::moved(total_bytes(pieces));
+    const std::size_t before = sent.size();
+    for (const iovec& piece : pieces) {
+      const auto* bytes = static_cast<const std::byte*>(piece.iov_base);
+      sent.insert(sent.end(), bytes, bytes + std::min(piece.iov_len, before + at_once - sent.size()));
+    }
+    return IoResult::moved(sent.size() - before);
   }
   IoResult recv(MutBytes into) noexcept override {
+    ++reads;
+    longest_read = std::max(longest_read, into.size());
     const std::size_t count = std::min({into.size(), left(), at_once});
     if (count == 0) return ended ? IoResult::closed() : IoResult::would_block();
     std::memcpy(into.data(), bytes_.data() + played_, count);
@@ -32,6 +39,9 @@ class PlaybackLink final : public Link {
 
   std::size_t at_once = 1000;
   bool ended = false;
+  std::vector<std::byte> sent;
+  std::size_t reads = 0;
+  std::size_t longest_read = 0;  // that was asked for
 
  private:
   std::vector<std::byte> bytes_;

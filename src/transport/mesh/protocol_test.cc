@@ -8,6 +8,7 @@
 #include "base/little_endian.h"
 #include "transport/mesh/control_message.h"
 #include "transport/mesh/data_receiver.h"
+#include "transport/mesh/data_sender.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/playback_link.h"
 #include "transport/mesh/wait_graph.h"
@@ -30,6 +31,28 @@ TEST(MessageHeader, EveryFlippedBitIsFound) {
     bad[bit / 8] ^= std::byte{1} << (bit % 8);
     EXPECT_EQ(decode_message_header(bad, 3).error().code, ErrorCode::kCorrupt);
     EXPECT_EQ(decode_message_header(bad, 3).error().suspect, 3);
+  }
+}
+
+// Headers from a peer that computes its own checksums.
+TEST(MessageHeader, MagicAndChecksumAreAsTheFormatSays) {
+  constexpr std::uint32_t kMagic = 0x4D445744;
+  const auto decoded = [](std::uint32_t magic, std::uint32_t flipped) {
+    MessageHeaderBytes bytes = encode_message_header({42, 1000});
+    store_le(bytes.data(), magic);
+    const std::uint32_t of_magic = crc32c(Bytes(bytes).first(4));
+    store_le(bytes.data() + 4, crc32c(Bytes(bytes).subspan(8), of_magic) ^ flipped);
+    return decode_message_header(bytes, 3);
+  };
+  EXPECT_TRUE(decoded(kMagic, 0));
+  const std::vector<std::pair<std::uint32_t, std::uint32_t>> wrong{{0, 0},   {kMagic - 1, 0}, {kMagic + 1, 0},
+                                                                   {~0U, 0}, {kMagic, 1},     {kMagic, ~0U}};
+  for (const auto& [magic, flipped] : wrong) {
+    const auto header = decoded(magic, flipped);
+    ASSERT_FALSE(header) << magic << " " << flipped;
+    EXPECT_EQ(header.error().code, ErrorCode::kCorrupt);
+    EXPECT_NE(header.error().message.find("message header is damaged in the data stream from rank 3"),
+              std::string::npos);
   }
 }
 
@@ -191,8 +214,14 @@ TEST(WaitGraph, FollowsToTheOneWhoWaitsForNobody) {
   graph.set(3, 1);
   EXPECT_TRUE(graph.follow(0, 2).cycle);
   EXPECT_EQ(graph.follow(0, 2).suspect, 2);
+  // A cycle that begins further on, and one through the asking rank: nobody in it is more to blame than
+  // `first`.
+  EXPECT_TRUE(graph.follow(4, 1).cycle);
+  graph.set(0, 2);
+  EXPECT_EQ(graph.follow(4, 0).suspect, 0);
   graph.set(3, 0);
   EXPECT_TRUE(graph.follow(0, 1).cycle);
+  EXPECT_EQ(graph.follow(0, 1).suspect, 1);
 }
 
 // A message on its way, whose bytes say its tag.
@@ -236,6 +265,7 @@ TEST(DataReceiver, AHugeClaimAllocatesNothingMuch) {
   add_message(link, 1, EarlyStore::kBytesMax, 10);
   DataReceiver receiver(1, link);
   EXPECT_EQ(drain(receiver, link).kind, StreamStep::Kind::kIdle);
+  EXPECT_LE(link.longest_read, kStepBytes);  // and no more memory was taken for it
   // The store is spoken for, so the next peer-sized claim has to wait; but no memory was taken for it.
   EarlyStore store;
   const EarlyStore::Place place = store.add(1, EarlyStore::kBytesMax);
@@ -244,6 +274,99 @@ TEST(DataReceiver, AHugeClaimAllocatesNothingMuch) {
   store.remove(place);
   EXPECT_TRUE(store.has_room(EarlyStore::kBytesMax));
   EXPECT_FALSE(store.has_room(EarlyStore::kBytesMax + 1));
+}
+
+TEST(EarlyStore, HoldsSoManyMessagesAndNotOneMore) {
+  EarlyStore store;
+  for (std::size_t i = 0; i < EarlyStore::kMessagesMax; ++i) {
+    ASSERT_TRUE(store.has_room(0)) << i;
+    store.add(i, 0);
+  }
+  EXPECT_FALSE(store.has_room(0));
+  store.remove(store.find(5));
+  EXPECT_TRUE(store.has_room(0));
+}
+
+// Whatever the link takes at once, so that it ends within the header, a piece, or at an edge.
+TEST(DataSender, PiecesLeaveWholeHoweverTheyWereCut) {
+  std::vector<std::vector<std::byte>> memory;
+  for (const std::size_t length : {7U, 0U, 50U, 3U, 1U, 20U}) memory.emplace_back(length, std::byte(length));
+  Operation send;
+  send.tag = 42;
+  std::vector<std::byte> expected;
+  for (const auto& piece : memory) {
+    send.pieces.emplace_back(piece);
+    send.length += piece.size();
+  }
+  const MessageHeaderBytes header = encode_message_header({send.tag, send.length});
+  expected.insert(expected.end(), header.begin(), header.end());
+  for (const auto& piece : memory) expected.insert(expected.end(), piece.begin(), piece.end());
+  for (std::size_t at_once = 1; at_once <= expected.size(); ++at_once) {
+    PlaybackLink link;
+    link.at_once = at_once;
+    DataSender sender(link);
+    send.done = false;
+    sender.post(send);
+    EXPECT_EQ(sender.step().kind, StreamStep::Kind::kIdle);
+    EXPECT_TRUE(send.done);
+    ASSERT_TRUE(link.sent == expected) << at_once << " bytes at once";
+  }
+}
+
+// The receive was posted before the message came, or when it was there, or when half of it was.
+TEST(DataReceiver, AMessageLongerThanItsReceiveIsAnErrorAndNothingIsWritten) {
+  constexpr std::size_t kCapacity = 100;
+  for (const std::size_t there : {std::size_t{0}, kCapacity / 2, kCapacity, kCapacity + 1}) {
+    for (const std::size_t length : {kCapacity, kCapacity + 1}) {
+      PlaybackLink link;
+      DataReceiver receiver(2, link);
+      std::vector<std::byte> memory(kCapacity + 8, std::byte{0xEE});
+      Operation receive;
+      receive.kind = Operation::Kind::kReceive;
+      receive.tag = 7;
+      receive.capacity = MutBytes(memory).first(kCapacity);
+      if (there > 0) add_message(link, 7, length, std::min(there, length));
+      EXPECT_EQ(drain(receiver, link).kind, StreamStep::Kind::kIdle);
+      StreamStep step = receiver.post(receive);
+      if (step.kind == StreamStep::Kind::kMoved) {
+        if (there == 0) link.add(encode_message_header({7, length}));
+        link.add(length - std::min(there, length), std::byte{7});
+        step = drain(receiver, link);
+      }
+      EXPECT_EQ(receive.done, length == kCapacity) << there;
+      if (length > kCapacity) {
+        ASSERT_EQ(step.kind, StreamStep::Kind::kFailed) << there;
+        EXPECT_EQ(step.failure.code, ErrorCode::kLimit);
+        EXPECT_EQ(step.failure.suspect, 2);
+        EXPECT_NE(step.failure.message.find("of 101 bytes with tag 7, but at most 100"), std::string::npos);
+      }
+      const std::size_t written = length == kCapacity ? kCapacity : 0;
+      EXPECT_EQ(std::ranges::count(memory, std::byte{0xEE}),
+                static_cast<std::ptrdiff_t>(memory.size() - written));
+    }
+  }
+}
+
+// A message that was cut by the end of a read doesn't cost a read of its own.
+TEST(DataReceiver, SmallMessagesComeOutOfFewReads) {
+  constexpr std::size_t kMessages = 500;
+  constexpr std::size_t kLength = 300;
+  PlaybackLink link;
+  link.at_once = ~std::size_t{0};
+  DataReceiver receiver(1, link);
+  std::vector<std::byte> memory(kMessages * kLength);
+  std::vector<Operation> receives(kMessages);
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    add_message(link, i, kLength, kLength);
+    receives[i].kind = Operation::Kind::kReceive;
+    receives[i].tag = i;
+    receives[i].capacity = MutBytes(memory).subspan(kLength * i, kLength);
+    (void)receiver.post(receives[i]);
+  }
+  const std::size_t bytes = link.left();
+  EXPECT_EQ(drain(receiver, link).kind, StreamStep::Kind::kIdle);
+  EXPECT_TRUE(receives.back().done);
+  EXPECT_LE(link.reads, bytes / (4096 - kMessageHeaderBytes) + 2);
 }
 
 TEST(DataReceiver, GarbageIsCorruptAtItsFirstHeader) {

@@ -214,10 +214,9 @@ TEST(WaitGraph, FollowsToTheOneWhoWaitsForNobody) {
   graph.set(3, 1);
   EXPECT_TRUE(graph.follow(0, 2).cycle);
   EXPECT_EQ(graph.follow(0, 2).suspect, 2);
-  // A cycle that begins further on, and one through the asking rank: nobody in it is more to blame than
-  // `first`.
-  EXPECT_TRUE(graph.follow(4, 1).cycle);
+  // A cycle that begins further on, and one through the asking rank: all in it wait, so `first` is named.
   graph.set(0, 2);
+  EXPECT_TRUE(graph.follow(4, 0).cycle);
   EXPECT_EQ(graph.follow(4, 0).suspect, 0);
   graph.set(3, 0);
   EXPECT_TRUE(graph.follow(0, 1).cycle);

@@ -26,7 +26,7 @@ EMPTY_NAMES = {"utils", "util", "common", "misc", "manager", "helper", "helpers"
 KERNEL = re.compile(r"_ref\.cc$|_ops\.h$")
 KERNEL_MAY_INCLUDE = {
     *("cstddef", "cstdint", "cstring", "bit"),
-    *("base/bits.h", "base/little_endian.h"),
+    *("base/bits.h", "base/float16.h", "base/little_endian.h", "base/random.h"),
 }
 TABLE = re.compile(r"<!-- layers -->\n(.*?)<!-- /layers -->", re.DOTALL)
 PUBLIC = "deltawire/"

@@ -39,6 +39,7 @@ struct ChannelOptions {
   Policy policy;
   Revert revert = Revert::kFold;
   bool error_feedback = true;  // false: no residuals; each message stands for its input alone (files)
+  std::uint64_t seed = 0;      // of the random numbers of codecs that draw some; no receiver needs it
 };
 
 // Conservation (tested): for every part, what went into encode = what the decoders got + the residual, up

@@ -14,6 +14,7 @@
 
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
+#include "deltawire/workers.h"
 
 namespace deltawire {
 
@@ -31,16 +32,20 @@ struct ParameterInfo {
   std::string_view meaning;
 };
 
+inline constexpr DType kAllDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+
 struct CodecInfo {
   std::uint16_t id = 0;      // on the wire; pinned once released
   std::string_view name;     // in spec strings
   std::string_view summary;  // one line for `deltawire codecs`
   std::string_view source;   // paper, section, equation
   std::span<const ParameterInfo> parameters;
-  std::string_view default_pattern;  // the reducer used when a spec names none: "direct"
-  bool lossless = false;             // decode gives the input's bits back
-  bool error_feedback = false;       // a Channel keeps a residual for it from the first step on
-  bool finite_only = false;          // NaN and Inf are kNotFinite; otherwise they are carried
+  std::string_view default_pattern;            // the reducer used when a spec names none: "direct"
+  std::span<const DType> dtypes = kAllDTypes;  // of the tensors that it takes; 16 bits are widened to fp32 in
+                                               // scratch before it sees them, residuals are always fp32
+  bool lossless = false;                       // decode gives the input's bits back
+  bool error_feedback = false;                 // a Channel keeps a residual for it from the first step on
+  bool finite_only = false;                    // NaN and Inf are kNotFinite; otherwise they are carried
   bool sparse = false;               // sends few elements: decode accumulates them only, momentum of what was
                                      // sent can be masked
   bool key_value = false;            // takes and gives the key-value form
@@ -50,18 +55,31 @@ struct CodecInfo {
                                      // frames at its multiples; 0: chunks follow the data, never cut
 };
 
-// Upper bounds for one part, from its count and dtype alone: no header, no input value is read.
+// Upper bounds for one part, from its count, dtype and dims alone: no header, no input value is read.
 struct Sizes {
   std::uint64_t payload_bytes = 0;
   std::uint32_t chunks = 0;
   std::uint64_t scratch_bytes = 0;  // 0: none needed
 };
 
-// Where encode writes; every span at least as large as sizes() says.
+// Where encode writes one part, independent of every other part's; each span at least as large as sizes()
+// says.
 struct PartBuffer {
   MutBytes payload;
   std::span<std::uint32_t> chunk_ends;  // chunk i is payload[chunk_ends[i-1], chunk_ends[i])
-  MutBytes scratch;                     // content meaningless before and after
+};
+
+inline constexpr std::size_t kScratchAlignment = 16;
+
+// What a call may use beside its arguments. Calls at the same time need each their own scratch, and of one
+// set of Workers only one may have them.
+struct Exec {
+  // Which random numbers a codec draws that rounds or chooses by chance: value i is a pure function of
+  // (stream, i) (base/random.h), so that any thread, device or restart draws the same. Every call its own: a
+  // Channel makes it of seed, step, rank and part. The other codecs don't look at it.
+  std::uint64_t stream = 0;
+  MutBytes scratch = {};       // aligned to kScratchAlignment; content meaningless before and after
+  Workers* workers = nullptr;  // null: the calling thread alone
 };
 
 // What encode wrote.
@@ -86,44 +104,96 @@ struct Section {
   std::uint64_t bits = 0;
 };
 
+// A part on its way into a codec: checked, and fp32.
+struct PartSource {
+  const float* in = nullptr;
+  float* residual = nullptr;  // null: no error feedback
+  std::uint64_t count = 0;    // of both
+  TensorView view;            // keys, dims, significance: the rest of what the caller gave
+};
+
+// Where a codec decodes to: slot[i] = scale * value, or slot[i] += scale * value (Into::kAccumulate).
+struct PartTarget {
+  float* slot = nullptr;
+  std::uint64_t count = 0;
+  float scale = 1;
+  bool accumulate = false;
+};
+
+// The public calls check what every codec would have to, once, and set the floating-point mode
+// (base/float_environment.h); the private ones below only code.
 class Codec {
  public:
   virtual ~Codec() = default;
+  Codec(const Codec&) = delete;
+  Codec& operator=(const Codec&) = delete;
 
   // As registered, except for flags that parameters change (a residual turned on, a lossless variant).
-  virtual const CodecInfo& info() const noexcept = 0;
+  const CodecInfo& info() const noexcept { return info_; }
 
   // Canonical spec with every parameter spelled out, e.g. "3lc:s=1.75,mode=auto,runs=on". Two codecs with
-  // equal canonical specs give equal bytes for equal input, on every machine.
+  // equal canonical specs give equal bytes for equal input and Exec::stream, on every machine.
   virtual std::string spec() const = 0;
 
   // Bounds for a part of `part.count` values (of `part.dimension` elements in key-value form); neither values
   // nor keys are read. The bounds of a dense part hold for every message of that many elements.
-  virtual Sizes sizes(const TensorView& part) const noexcept = 0;
+  Sizes sizes(const TensorView& part) const noexcept;
 
   // Encodes part + residual and leaves in `residual` what was not sent (error feedback fused into the
   // encoding). `residual` is empty (no error feedback) or has part.count values; with the key-value form it
-  // must be empty. A part has the same bytes in both forms.
-  // Errors: kUnsupportedDType, kOutputTooSmall, kInvalidArgument (a residual of another count;
-  // keys where info().key_value is false, out of order or out of range), kLimit (chunk
-  // ends beyond 32 bits), kNotFinite (message names the element), kRange; then `residual` is untouched and
-  // `out` unspecified. Allocates nothing on success.
-  virtual Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
-                                     const PartBuffer& out) const = 0;
+  // must be empty. A part has the same bytes in both forms, and in 16 bits those of its values as float32.
+  // Errors: kUnsupportedDType, kOutputTooSmall (`out` or exec.scratch), kInvalidArgument (a residual of
+  // another count; dims that don't multiply to the elements; scratch that isn't aligned; keys where
+  // info().key_value is false, out of order or out of range), kLimit (chunk ends beyond 32 bits), kNotFinite
+  // (message names the element), kRange; then `residual` is untouched and `out` unspecified. Allocates
+  // nothing on success.
+  Result<EncodedPart> encode(const TensorView& part, std::span<float> residual, const PartBuffer& out,
+                             const Exec& exec) const;
 
   // Decodes into `out`, dense, whose count and dtype are the receiver's expectation. A total function of
-  // `in`: any bytes give a value or kTruncated, kCorrupt, kUnsupportedDType. On error the slot is
-  // unspecified. Reads only inside in.payload, writes only inside the slot, allocates nothing on success.
-  virtual Status decode(const PartView& in, const TensorSlot& out, Into into, float scale) const = 0;
+  // `in`: any bytes give a value or kTruncated, kCorrupt. Reads only inside in.payload, writes only inside
+  // the slot and exec.scratch, allocates nothing on success; on error the slot is unspecified. Values for a
+  // slot of 16 bits are decoded in fp32, which takes decode_scratch(out) bytes, and rounded to nearest even.
+  // Errors of the slot: kUnsupportedDType (also: accumulating in 16 bits, which would lose what is added),
+  // kInvalidArgument (keys), kOutputTooSmall (scratch), kRange (a finite value beyond what the dtype holds).
+  Status decode(const PartView& in, const TensorSlot& out, Into into, float scale,
+                const Exec& exec = {}) const;
+  static std::uint64_t decode_scratch(const TensorSlot& out) noexcept;
 
   // Decodes into key-value form: out.dimension is the receiver's expectation, out.count the capacity of both
-  // out.values and out.keys; returns the pairs written. Where a part was cut into segments, keys count from
-  // the segment's beginning. Errors: as decode; kOutputTooSmall when there are more pairs (a capacity of
-  // out.dimension is always enough); kInvalidArgument where info().key_value is false.
-  virtual Result<std::uint64_t> decode_pairs(const PartView& in, const TensorSlot& out, float scale) const;
+  // out.values (float32) and out.keys; returns the pairs written. Where a part was cut into segments, keys
+  // count from the segment's beginning. Errors: as decode; kOutputTooSmall when there are more pairs (a
+  // capacity of out.dimension is always enough); kInvalidArgument where info().key_value is false.
+  Result<std::uint64_t> decode_pairs(const PartView& in, const TensorSlot& out, float scale,
+                                     const Exec& exec = {}) const;
 
   // Adds the bits of the part's sections to `sections` (same name: summed). Same errors as decode.
-  virtual Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const = 0;
+  Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const;
+
+ protected:
+  // `info` lives as long as the program.
+  explicit Codec(const CodecInfo& info) noexcept : info_(info) {}
+
+  // For do_encode: an element is NaN or Inf. encode() finds and names it.
+  static tl::unexpected<Error> not_finite();
+
+ private:
+  virtual Sizes do_sizes(const TensorView& part) const noexcept = 0;
+
+  // With finite_only: looks for NaN and Inf before it changes the residual.
+  virtual Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
+                                        const Exec& exec) const = 0;
+
+  // `in` has as many chunks as the part needs (some, where chunks follow the data), their ends grow strictly
+  // and the last is the payload's; the scalar is 0 where the codec has none, and of an empty part.
+  virtual Status do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const = 0;
+  virtual Status do_describe(const PartView& in, std::uint64_t count,
+                             std::vector<Section>& sections) const = 0;
+
+  // REQUIRES of the caller: info().key_value.
+  virtual Result<std::uint64_t> do_decode_pairs(const PartView& in, const TensorSlot& out, float scale) const;
+
+  const CodecInfo& info_;
 };
 
 // Makes a codec from "name" or "name:key=value,key=value". Errors: kUnknownCodec (lists the known ones),

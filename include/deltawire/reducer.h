@@ -68,9 +68,12 @@ struct ReducerOptions {
   bool pipeline = true;
 
   // Threads that code a message, the calling one included: 1 to 64, of this rank alone. The bytes are the
-  // same for any number. `gcomp` uses them, 16,384 values a task; the other codecs are as fast as memory is,
-  // or nearly, and stay with one.
+  // same for any number. Parts are encoded side by side, where none has more than a thread's share of the
+  // message; `gcomp` shares out a part that has, and decoding, 16,384 values a task.
   int threads = 1;
+
+  // Of the random numbers of codecs that draw some, with step, rank and part; no other rank needs it.
+  std::uint64_t seed = 0;
 };
 
 // Thread rule: one thread at a time.
@@ -89,7 +92,8 @@ class Reducer {
   // Canonical spec, e.g. "direct(3lc:s=1.75,mode=auto,runs=on)".
   virtual std::string spec() const = 0;
 
-  // Starts one bucket: encodes, posts sends and receives. The tensors' memory must stay, unread and
+  // Starts one bucket: encodes, posts sends and receives. Names and dims are copied; a tensor that is cut
+  // between owners or messages gives parts without its dims. The tensors' memory must stay, unread and
   // unwritten by others, until its finish. Several buckets may be in flight. float32 only.
   virtual Status begin(std::span<const Named> tensors, const Step& step, Transport& transport,
                        Deadline deadline) = 0;
@@ -158,8 +162,8 @@ class ReduceQueue {
   ReduceQueue(const ReduceQueue&) = delete;
   ReduceQueue& operator=(const ReduceQueue&) = delete;
 
-  // Names are copied; the tensors' memory must stay until `done`. `timeout` counts from the moment the
-  // bucket is begun.
+  // Names and dims are copied; the tensors' memory must stay until `done`. `timeout` counts from the moment
+  // the bucket is begun.
   void submit(std::span<const Named> tensors, const Step& step, std::chrono::milliseconds timeout, Done done);
 
   // Finishes what was submitted (or fails it by its deadline) and joins the thread.

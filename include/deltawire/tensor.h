@@ -40,6 +40,10 @@ struct BasicTensor {
   // delta = significance / value; optimizer.h computes it). nullptr: not known, nothing may be cut by it.
   const float* significance = nullptr;
 
+  // The shape, row-major, in the caller's memory; its product is elements(). Empty: one dim of that many. A
+  // part that was cut out of a tensor has one dim, a part that is a whole tensor has the tensor's.
+  std::span<const std::uint64_t> dims = {};
+
   bool has_keys() const noexcept { return dimension != 0; }
 
   // Elements of the tensor that is meant, in either form.
@@ -49,7 +53,8 @@ using TensorView = BasicTensor<const void, const std::uint32_t>;
 using TensorSlot = BasicTensor<void, std::uint32_t>;
 
 inline TensorView as_view(const TensorSlot& slot) noexcept {
-  return TensorView{slot.values, slot.count, slot.dtype, slot.keys, slot.dimension, slot.significance};
+  return TensorView{slot.values,    slot.count,        slot.dtype, slot.keys,
+                    slot.dimension, slot.significance, slot.dims};
 }
 
 // A whole tensor (first = 0) or a part of it: elements [first, first + tensor.elements()) of the tensor

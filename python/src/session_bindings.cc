@@ -1,10 +1,13 @@
 // Listener, mesh settings, session.
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -32,8 +35,9 @@ namespace deltawire::python {
 namespace {
 
 using Address = std::pair<std::string, std::uint16_t>;
-using TensorAt = std::tuple<std::string, std::uintptr_t, std::uint64_t>;
-using SignificantTensorAt = std::tuple<std::string, std::uintptr_t, std::uint64_t, std::uintptr_t>;
+using Shape = std::vector<std::uint64_t>;
+using TensorAt = std::tuple<std::string, std::uintptr_t, Shape>;
+using SignificantTensorAt = std::tuple<std::string, std::uintptr_t, Shape, std::uintptr_t>;
 using Submitted = std::vector<std::variant<TensorAt, SignificantTensorAt>>;
 using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
@@ -123,16 +127,18 @@ void* at_address(std::uintptr_t address) {
   return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
-Named named(const TensorAt& tensor) {
-  const auto& [name, address, count] = tensor;
-  return {name, TensorSlot{at_address(address), count, DType::kF32}, 0};
-}
-
-Named named(const SignificantTensorAt& tensor) {
-  const auto& [name, address, count, significance] = tensor;
-  TensorSlot slot{at_address(address), count, DType::kF32};
-  slot.significance = static_cast<const float*>(at_address(significance));
-  return {name, slot, 0};
+// With the name and the shape of `tensor`, which must outlive it.
+template <class Tensor>
+Named named(const Tensor& tensor) {
+  const Shape& shape = std::get<2>(tensor);
+  const std::uint64_t count =
+      std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies{});
+  TensorSlot slot{at_address(std::get<1>(tensor)), count, DType::kF32};
+  slot.dims = shape;
+  if constexpr (std::is_same_v<Tensor, SignificantTensorAt>) {
+    slot.significance = static_cast<const float*>(at_address(std::get<3>(tensor)));
+  }
+  return {std::get<0>(tensor), slot, 0};
 }
 
 void submit(Session& session, const Submitted& tensors, const Step& step, std::int64_t timeout_ms,
@@ -303,7 +309,8 @@ void bind_sessions(nb::module_& module) {
           [](SessionHandle& self, const Submitted& tensors, const Step& step, std::int64_t timeout_ms,
              nb::callable callback) { submit(*self, tensors, step, timeout_ms, std::move(callback)); },
           "tensors"_a, "step"_a, "timeout_ms"_a, "callback"_a,
-          "Queues one bucket: (name, address, element count) of each float32 tensor, which becomes the mean "
+          "Queues one bucket: (name, address, shape) of each float32 tensor, row-major, which becomes the "
+          "mean "
           "over ranks, and optionally the address of its significance: as many float32, 0 for none. The "
           "memory "
           "must stay until callback(error or None, report or None) has run, on the communication thread.")
@@ -334,7 +341,7 @@ void bind_sessions(nb::module_& module) {
           [](SessionHandle& self, const std::vector<TensorAt>& momenta) { mask_sent(*self, momenta); },
           "momenta"_a,
           "Sets elements of momenta to 0 where this rank sent the tensor of the same name's element in the "
-          "step committed last: (name, address, element count) of each float32 tensor. Between steps. Does "
+          "step committed last: (name, address, shape) of each float32 tensor. Between steps. Does "
           "nothing for codecs that are not sparse.")
       .def(
           "save", [](SessionHandle& self) { return save(*self); }, "The residuals, between steps.")

@@ -1,25 +1,8 @@
-#include "base/workers.h"
+#include "deltawire/workers.h"
 
 #include "base/float_environment.h"
 
 namespace deltawire {
-namespace {
-
-thread_local Workers* lent_workers = nullptr;
-
-}  // namespace
-
-Workers::Lent::Lent(Workers* workers) noexcept : before_(lent_workers) {
-  lent_workers = workers;
-}
-
-Workers::Lent::~Lent() {
-  lent_workers = before_;
-}
-
-int Workers::lent() noexcept {
-  return lent_workers == nullptr ? 1 : lent_workers->threads();
-}
 
 Workers::Workers(int threads) {
   threads_.reserve(static_cast<std::size_t>(threads - 1));
@@ -35,14 +18,6 @@ Workers::~Workers() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Workers::run(const Work& work) {
-  if (lent_workers != nullptr && work.count > 1 && lent_workers->threads() > 1) {
-    lent_workers->run_here_and_there(work);
-    return;
-  }
-  for (std::size_t i = 0; i < work.count; ++i) work.call(work.context, i);
-}
-
 // A task is a block of some 16,384 values: taking it under a lock costs nothing beside it.
 void Workers::take_tasks(std::unique_lock<std::mutex>& lock) {
   while (next_ < work_.count) {
@@ -56,8 +31,7 @@ void Workers::take_tasks(std::unique_lock<std::mutex>& lock) {
   if (running_ == 0) done_.notify_one();
 }
 
-void Workers::run_here_and_there(const Work& work) {
-  const Lent none(nullptr);  // a task that shares its own work does it alone
+void Workers::run(const Work& work) {
   std::unique_lock lock(mutex_);
   work_ = work;
   next_ = 0;

@@ -1,4 +1,4 @@
-#include "base/workers.h"
+#include "deltawire/workers.h"
 
 #include <atomic>
 #include <chrono>
@@ -17,32 +17,15 @@ class Sharing : public ::testing::TestWithParam<int> {};
 
 TEST_P(Sharing, EveryTaskRunsOnceAndHasReturned) {
   Workers workers(GetParam());
-  const Workers::Lent lent(&workers);
-  EXPECT_EQ(Workers::lent(), GetParam());
+  EXPECT_EQ(Workers::threads(&workers), GetParam());
   for (const std::size_t count : {0U, 1U, 2U, 3U, 16U, 1000U}) {
     for (int round = 0; round < 20; ++round) {
       std::vector<int> runs(count);  // not atomic: the thread sanitizer sees a task that is still running
-      Workers::share(count, [&](std::size_t index) { ++runs[index]; });
+      Workers::share(&workers, count, [&](std::size_t index) { ++runs[index]; });
       EXPECT_EQ(std::accumulate(runs.begin(), runs.end(), 0), static_cast<int>(count));
       for (const int one : runs) EXPECT_EQ(one, 1);
     }
   }
-}
-
-TEST_P(Sharing, InsideATaskIsInOrderOnItsThread) {
-  Workers workers(GetParam());
-  const Workers::Lent lent(&workers);
-  std::atomic<int> wrong = 0;
-  Workers::share(8, [&](std::size_t) {
-    const auto self = std::this_thread::get_id();
-    std::size_t last = 0;
-    Workers::share(5, [&](std::size_t index) {
-      wrong += std::this_thread::get_id() != self || index < last ? 1 : 0;
-      last = index;
-    });
-  });
-  // With workers of one thread tasks run as without any.
-  EXPECT_EQ(wrong, 0);
 }
 
 TEST_P(Sharing, TasksComputeInTheDefinedFloatingPointMode) {
@@ -53,9 +36,8 @@ TEST_P(Sharing, TasksComputeInTheDefinedFloatingPointMode) {
   std::atomic<int> inside = 0;
   {
     const FloatEnvironment environment;
-    const Workers::Lent lent(&workers);
     // All threads are inside a task at once, so that each has its say.
-    Workers::share(static_cast<std::size_t>(GetParam()), [&](std::size_t) {
+    Workers::share(&workers, static_cast<std::size_t>(GetParam()), [&](std::size_t) {
       flushed += (FloatEnvironment::read_control() & FloatEnvironment::kFlushToZero) != 0 ? 1 : 0;
       ++inside;
       while (inside < GetParam()) std::this_thread::yield();
@@ -69,10 +51,9 @@ INSTANTIATE_TEST_SUITE_P(Threads, Sharing, ::testing::Values(1, 2, 3, 8));
 
 TEST(Workers, SeveralThreadsTakePart) {
   Workers workers(3);
-  const Workers::Lent lent(&workers);
   // All three must be inside a task at once; nobody waits longer than it takes the others to wake up.
   std::atomic<int> inside = 0;
-  Workers::share(3, [&](std::size_t) {
+  Workers::share(&workers, 3, [&](std::size_t) {
     ++inside;
     while (inside < 3) std::this_thread::yield();
   });
@@ -81,12 +62,11 @@ TEST(Workers, SeveralThreadsTakePart) {
 
 TEST(Workers, TheCallerWaitsForTheOthersTasks) {
   Workers workers(2);
-  const Workers::Lent lent(&workers);
   const auto caller = std::this_thread::get_id();
   std::atomic<bool> begun = false;
   std::atomic<bool> callers_is_over = false;
   bool over = false;
-  Workers::share(2, [&](std::size_t) {
+  Workers::share(&workers, 2, [&](std::size_t) {
     if (std::this_thread::get_id() == caller) {
       while (!begun) std::this_thread::yield();
       callers_is_over = true;
@@ -100,22 +80,11 @@ TEST(Workers, TheCallerWaitsForTheOthersTasks) {
   EXPECT_TRUE(over);
 }
 
-TEST(Workers, AreLentToOneThreadAndTakenBack) {
-  Workers workers(2);
-  EXPECT_EQ(Workers::lent(), 1);
-  {
-    const Workers::Lent lent(&workers);
-    EXPECT_EQ(Workers::lent(), 2);
-    {
-      const Workers::Lent none(nullptr);
-      EXPECT_EQ(Workers::lent(), 1);
-    }
-    EXPECT_EQ(Workers::lent(), 2);
-    int elsewhere = 0;
-    std::thread([&] { elsewhere = Workers::lent(); }).join();
-    EXPECT_EQ(elsewhere, 1);
-  }
-  EXPECT_EQ(Workers::lent(), 1);
+TEST(Workers, WithoutThemAllIsDoneHereInOrder) {
+  EXPECT_EQ(Workers::threads(nullptr), 1);
+  std::vector<std::size_t> order;
+  Workers::share(nullptr, 5, [&](std::size_t index) { order.push_back(index); });
+  EXPECT_EQ(order, (std::vector<std::size_t>{0, 1, 2, 3, 4}));
 }
 
 }  // namespace

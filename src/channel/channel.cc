@@ -2,11 +2,13 @@
 #include "deltawire/channel.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <deque>
 #include <string>
 #include <utility>
 
+#include "base/checked.h"
 #include "base/no_memory.h"
 #include "channel/channel_state.h"
 #include "channel/message_decoder.h"
@@ -29,13 +31,14 @@ constexpr std::uint32_t low_half(std::uint64_t hash) noexcept {
 class ChannelImpl final : public Channel {
  public:
   ChannelImpl(std::unique_ptr<const Codec> codec, std::unique_ptr<const Codec> raw,
-              const ChannelOptions& options, std::shared_ptr<MemoryMeter> meter)
+              const ChannelOptions& options, ChannelResources resources)
       : codec_(std::move(codec)),
         raw_(std::move(raw)),
         options_(options),
         params_hash_(deltawire::params_hash(codec_->spec(), options.policy)),
         state_hash_(deltawire::params_hash(codec_->spec(), Policy{options.policy.min_elements})),
-        meter_(std::move(meter)),
+        meter_(std::move(resources.meter)),
+        workers_(std::move(resources.workers)),
         residuals_(meter_),
         payload_maker_(meter_),
         scratch_held_(meter_, MemoryMeter::Use::kMessages),
@@ -59,7 +62,9 @@ class ChannelImpl final : public Channel {
   struct Bounds {
     std::uint64_t payload_bytes = 0;
     std::uint64_t chunks = 0;
-    std::uint64_t scratch_bytes = 0;
+    std::uint64_t scratch_bytes = 0;  // of the part that needs most
+    std::uint64_t elements = 0;
+    std::uint64_t longest = 0;  // elements of the longest part
     std::uint64_t parts = 0;
   };
   // What a fold needs of a part that was encoded in the open step.
@@ -67,14 +72,27 @@ class ChannelImpl final : public Channel {
     std::string name;
     SentPart sent;
   };
+  // A part on its way into a message. Its slot has the size of its bounds, so that no part waits for another.
+  struct Job {
+    const Named& part;
+    PartBuffer slot;
+    StepPart& step_part;
+    Status coded;
+  };
 
-  PartCodecs codecs() const noexcept { return {*codec_, *raw_, options_.policy, options_.error_feedback}; }
+  PartCodecs codecs() const noexcept {
+    return {*codec_, *raw_, options_.policy, options_.error_feedback, workers_.get()};
+  }
+  Sizes sizes_of(const Named& part) const noexcept {
+    return codecs().of(part.tensor.elements()).sizes(encoder_.as_encoded(part));
+  }
   Bounds bounds_of(std::span<const Named> parts) const;
   Status check_encode(std::span<const Named> parts, const MessageId& id) const;
-  Result<std::vector<SentPart>> encode_parts(std::span<const Named> parts, float scale, Message& message,
-                                             const Bounds& bounds, std::size_t& done);
+  std::vector<Job> lay_out(std::span<const Named> parts, const Bounds& bounds, Message& message);
+  void code(std::span<Job> jobs, const MessageId& id, const Bounds& bounds);
+  std::vector<SentPart> pack(std::span<const Job> jobs, Message& message);
   Result<std::span<const Bytes>> encode_message(std::span<const Named> parts, const MessageId& id,
-                                                std::size_t& done);
+                                                std::vector<Job>& jobs);
   void keep(const Named& unsent, float scale) noexcept;
   void close_step() noexcept;
 
@@ -84,14 +102,15 @@ class ChannelImpl final : public Channel {
   std::uint64_t params_hash_;
   std::uint64_t state_hash_;  // without Policy::nonfinite, which says nothing about residuals
   std::shared_ptr<MemoryMeter> meter_;
+  std::shared_ptr<Workers> workers_;
   ResidualStore residuals_;
   PayloadMaker payload_maker_;
   bool step_open_ = false;
   std::uint64_t step_ = 0;
   std::deque<Message> messages_;  // of the open step; a deque, so that spans into them stay
-  std::vector<StepPart> step_parts_;
+  std::deque<StepPart> step_parts_;
   std::deque<Message> committed_messages_;  // of the last committed step, sparse codecs only: for mask_sent
-  std::vector<StepPart> committed_parts_;
+  std::deque<StepPart> committed_parts_;
   std::vector<std::byte> scratch_;
   MeteredBytes scratch_held_;
   PartEncoder encoder_;
@@ -101,10 +120,12 @@ ChannelImpl::Bounds ChannelImpl::bounds_of(std::span<const Named> parts) const {
   Bounds bounds;
   for (const Named& part : parts) {
     if (part.tensor.elements() == 0) continue;
-    const Sizes sizes = codecs().of(part.tensor.elements()).sizes(encoder_.as_encoded(part));
+    const Sizes sizes = sizes_of(part);
     bounds.payload_bytes += sizes.payload_bytes;
     bounds.chunks += sizes.chunks;
     bounds.scratch_bytes = std::max(bounds.scratch_bytes, sizes.scratch_bytes);
+    bounds.elements += part.tensor.elements();
+    bounds.longest = std::max(bounds.longest, part.tensor.elements());
     ++bounds.parts;
   }
   return bounds;
@@ -135,50 +156,71 @@ Status ChannelImpl::check_encode(std::span<const Named> parts, const MessageId& 
   return {};
 }
 
-// Counts in `done` the parts whose residuals have their input, or need none.
-Result<std::vector<SentPart>> ChannelImpl::encode_parts(std::span<const Named> parts, float scale,
-                                                        Message& message, const Bounds& bounds,
-                                                        std::size_t& done) {
+// All memory that a revert needs is taken here, before a residual changes.
+std::vector<ChannelImpl::Job> ChannelImpl::lay_out(std::span<const Named> parts, const Bounds& bounds,
+                                                   Message& message) {
   MutBytes payload(message.payload.get(), bounds.payload_bytes);
   std::span<std::uint32_t> ends(message.chunk_ends);
-  std::vector<SentPart> all;
-  all.reserve(bounds.parts);
-  for (; done < parts.size(); ++done) {
-    const Named& part = parts[done];
+  std::vector<Job> jobs;
+  jobs.reserve(bounds.parts);
+  for (const Named& part : parts) {
     if (part.tensor.elements() == 0) continue;
-    // Before the residual changes: once it has, nothing may fail that a revert needs.
-    step_parts_.push_back({std::string(part.name), {}});
-    step_parts_.back().sent.state = SegmentState::kNothing;
-    const Result<SentPart> sent = encoder_.encode(part, scale, PartBuffer{payload, ends, scratch_});
-    if (!sent) return forward_error(sent);
-    payload = payload.subspan(sent->encoded.payload.size());
-    ends = ends.subspan(sent->encoded.chunk_ends.size());
-    step_parts_.back().sent = *sent;
-    all.push_back(*sent);
-    all.back().index = static_cast<std::uint32_t>(done);
+    const Sizes sizes = sizes_of(part);
+    StepPart& step_part = step_parts_.emplace_back(StepPart{std::string(part.name), {}});
+    step_part.sent.index = static_cast<std::uint32_t>(&part - parts.data());
+    Status opened = encoder_.open(part, step_part.sent);
+    jobs.push_back({part, {payload.first(sizes.payload_bytes), ends.first(sizes.chunks)}, step_part, opened});
+    payload = payload.subspan(sizes.payload_bytes);
+    ends = ends.subspan(sizes.chunks);
   }
-  const std::byte* before = message.payload.get();
-  payload_maker_.close(message, bounds.payload_bytes - payload.size());
-  const std::size_t first = step_parts_.size() - all.size();
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    Bytes& bytes = all[i].encoded.payload;
-    if (!bytes.empty()) bytes = Bytes(message.payload.get() + (bytes.data() - before), bytes.size());
-    step_parts_[first + i].sent.encoded.payload = bytes;
-  }
+  return jobs;
+}
+
+// Several threads take a part each, unless one part is more than a thread's share of the work: then its codec
+// may share that out.
+void ChannelImpl::code(std::span<Job> jobs, const MessageId& id, const Bounds& bounds) {
+  const auto threads = static_cast<std::uint64_t>(Workers::threads(workers_.get()));
+  const bool part_by_part = threads == 1 || bounds.longest > bounds.elements / threads;
+  const std::uint64_t lanes = part_by_part ? 1 : threads;
+  const std::uint64_t lane_bytes = ceil_div(bounds.scratch_bytes, kScratchAlignment) * kScratchAlignment;
+  if (scratch_.size() < lanes * lane_bytes) scratch_.resize(lanes * lane_bytes);
+  scratch_held_.set(scratch_.capacity());
+  std::atomic<std::size_t> next = 0;
+  Workers::share(part_by_part ? nullptr : workers_.get(), lanes, [&](std::size_t lane) {
+    const Exec exec{.scratch = MutBytes(scratch_).subspan(lane * lane_bytes, lane_bytes),
+                    .workers = part_by_part ? workers_.get() : nullptr};
+    for (std::size_t i = next++; i < jobs.size(); i = next++) {
+      Job& job = jobs[i];
+      if (!job.coded) continue;
+      job.coded = or_no_memory(
+          "encoding a part", [&] { return encoder_.code(job.part, id, job.slot, exec, job.step_part.sent); });
+    }
+  });
+}
+
+// The parts as they stand in the message, their bytes moved together.
+std::vector<SentPart> ChannelImpl::pack(std::span<const Job> jobs, Message& message) {
+  std::vector<SentPart> all;
+  all.reserve(jobs.size());
+  for (const Job& job : jobs) all.push_back(job.step_part.sent);
+  payload_maker_.close(message, all);
+  for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i].step_part.sent = all[i];
   return all;
 }
 
 Result<std::span<const Bytes>> ChannelImpl::encode_message(std::span<const Named> parts, const MessageId& id,
-                                                           std::size_t& done) {
+                                                           std::vector<Job>& jobs) {
   const Bounds bounds = bounds_of(parts);
-  if (scratch_.size() < bounds.scratch_bytes) scratch_.resize(bounds.scratch_bytes);
-  scratch_held_.set(scratch_.capacity());
   Message& message = messages_.emplace_back();
   payload_maker_.open(message, bounds.payload_bytes);
   message.chunk_ends.resize(bounds.chunks);
-  const Result<std::vector<SentPart>> sent = encode_parts(parts, id.scale, message, bounds, done);
-  if (!sent) return forward_error(sent);
-  frame_message(*sent, {id, low_half(params_hash_), layout_hash(parts)}, message);
+  jobs = lay_out(parts, bounds, message);
+  code(jobs, id, bounds);
+  for (const Job& job : jobs) {
+    if (!job.coded) return forward_error(job.coded);
+  }
+  const std::vector<SentPart> sent = pack(jobs, message);
+  frame_message(sent, {id, low_half(params_hash_), layout_hash(parts)}, message);
   message.count();
   return std::span<const Bytes>(message.pieces);
 }
@@ -187,10 +229,15 @@ Result<std::span<const Bytes>> ChannelImpl::encode(std::span<const Named> parts,
   if (Status legal = check_encode(parts, id); !legal) return forward_error(legal);
   step_open_ = true;
   step_ = id.step;
-  std::size_t done = 0;
-  auto pieces = or_no_memory("encoding a message", [&] { return encode_message(parts, id, done); });
-  if (!pieces && options_.revert == Revert::kFold) {
-    for (const Named& unsent : parts.subspan(done)) keep(unsent, id.scale);
+  std::vector<Job> jobs;
+  auto pieces = or_no_memory("encoding a message", [&] { return encode_message(parts, id, jobs); });
+  if (pieces || options_.revert != Revert::kFold) return pieces;
+  // What was coded is folded back; what was not waits in the residual as it is.
+  if (jobs.empty()) {
+    for (const Named& part : parts) keep(part, id.scale);
+  }
+  for (const Job& job : jobs) {
+    if (!job.coded) keep(job.part, id.scale);
   }
   return pieces;
 }
@@ -287,16 +334,16 @@ Status ChannelImpl::load(Bytes state) {
 
 Result<std::unique_ptr<Channel>> make_metered_channel(std::string_view codec_spec,
                                                       const ChannelOptions& options,
-                                                      std::shared_ptr<MemoryMeter> meter) {
+                                                      ChannelResources resources) {
   Result<std::unique_ptr<const Codec>> codec = make_codec(codec_spec);
   if (!codec) return forward_error(codec);
   Result<std::unique_ptr<const Codec>> raw = make_codec("fp32");
   if (!raw) return forward_error(raw);
-  return std::make_unique<ChannelImpl>(std::move(*codec), std::move(*raw), options, std::move(meter));
+  return std::make_unique<ChannelImpl>(std::move(*codec), std::move(*raw), options, std::move(resources));
 }
 
 Result<std::unique_ptr<Channel>> make_channel(std::string_view codec_spec, const ChannelOptions& options) {
-  return make_metered_channel(codec_spec, options, nullptr);
+  return make_metered_channel(codec_spec, options, {});
 }
 
 }  // namespace deltawire

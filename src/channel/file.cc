@@ -102,7 +102,7 @@ Result<std::vector<std::byte>> encode_file(const TensorView& tensor, std::span<c
   std::vector<std::byte> out = header_bytes_of(header);
   // encode only reads the values; Named serves both directions.
   const Named part{kTensorName, TensorSlot{const_cast<void*>(tensor.values), tensor.count, tensor.dtype,
-                                           nullptr, 0, tensor.significance}};
+                                           nullptr, 0, tensor.significance, shape}};
   const auto pieces = (*channel)->encode(std::span(&part, 1), MessageId{});
   if (!pieces) return forward_error(pieces);
   for (const Bytes piece : *pieces) out.insert(out.end(), piece.begin(), piece.end());

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/float16.h"
+#include "base/float_environment.h"
 #include "base/little_endian.h"
 #include "codecs/spec_string.h"
 #include "wire/frame_layout.h"
@@ -25,28 +27,34 @@ struct DenseSink {
   // A part that came without a payload. Adding nothing leaves the slot's bits as they are.
   Status fill(SegmentState state, std::size_t part) const {
     const TensorSlot& tensor = parts[part].tensor;
-    if (tensor.dtype != DType::kF32) {
-      return fail(ErrorCode::kUnsupportedDType, "parts are float32, not " +
-                                                    std::string(dtype_name(tensor.dtype)) +
-                                                    ": convert the tensor to float32");
-    }
-    const std::span<float> slot(static_cast<float*>(tensor.values), tensor.count);
-    if (state == SegmentState::kNotFinite) {
-      std::fill(slot.begin(), slot.end(), std::numeric_limits<float>::quiet_NaN());
-    } else if (target.into == Into::kOverwrite) {
-      std::fill(slot.begin(), slot.end(), 0.0F);
+    const bool not_finite = state == SegmentState::kNotFinite;
+    if (!not_finite && target.into == Into::kAccumulate) return {};
+    const float value = not_finite ? std::numeric_limits<float>::quiet_NaN() : 0.0F;
+    if (tensor.dtype == DType::kF32) {
+      std::fill_n(static_cast<float*>(tensor.values), tensor.count, value);
+    } else if (dtype_bytes(tensor.dtype) == sizeof(std::uint16_t)) {
+      std::uint16_t half = 0;
+      const FloatEnvironment environment;
+      narrow(&value, 1, tensor.dtype, &half);
+      std::fill_n(static_cast<std::uint16_t*>(tensor.values), tensor.count, half);
+    } else {
+      return fail(ErrorCode::kUnsupportedDType, "the slot has an unknown dtype");
     }
     return {};
   }
 
-  Status take(const Codec& codec, const PartView& in, const Place& place) const {
+  Status take(const Codec& codec, const PartView& in, const Place& place) {
     const TensorSlot& tensor = parts[place.part].tensor;
     auto* at = static_cast<std::byte*>(tensor.values) + place.begin * dtype_bytes(tensor.dtype);
-    return codec.decode(in, TensorSlot{at, place.count, tensor.dtype}, target.into, target.scale);
+    const TensorSlot slot{at, place.count, tensor.dtype};
+    scratch.resize(std::max<std::size_t>(scratch.size(), Codec::decode_scratch(slot)));
+    return codec.decode(in, slot, target.into, target.scale, {.scratch = scratch, .workers = workers});
   }
 
   std::span<const Named> parts;
   Target target;
+  Workers* workers = nullptr;
+  std::vector<std::byte> scratch = {};
 };
 
 // Into lists of keys and values.
@@ -68,7 +76,7 @@ struct PairsSink {
       mean.values.resize(before + room);
       const TensorSlot slot{mean.values.data() + before, room, DType::kF32, mean.keys.data() + before,
                             place.count};
-      const Result<std::uint64_t> written = codec.decode_pairs(in, slot, scale);
+      const Result<std::uint64_t> written = codec.decode_pairs(in, slot, scale, {.workers = workers});
       const std::uint64_t kept = written ? *written : 0;
       mean.keys.resize(before + kept);
       mean.values.resize(before + kept);
@@ -82,6 +90,7 @@ struct PairsSink {
 
   std::span<Pairs> means;
   float scale = 1.0F;
+  Workers* workers = nullptr;
 
  private:
   static Status add_offset(Pairs& mean, std::size_t from, std::uint64_t begin) {
@@ -93,7 +102,8 @@ struct PairsSink {
   Status take_dense(const Codec& codec, const PartView& in, const Place& place, Pairs& mean) {
     dense_.resize(place.count);
     const TensorSlot slot{dense_.data(), place.count, DType::kF32};
-    if (Status decoded = codec.decode(in, slot, Into::kOverwrite, scale); !decoded) return decoded;
+    if (Status decoded = codec.decode(in, slot, Into::kOverwrite, scale, {.workers = workers}); !decoded)
+      return decoded;
     for (std::uint64_t i = 0; i < place.count; ++i) {
       if (dense_[i] == 0.0F) continue;
       mean.keys.push_back(static_cast<std::uint32_t>(place.begin + i));
@@ -257,7 +267,7 @@ Status decode_into(Sink& sink, std::span<const Bytes> pieces, const ExpectedMess
 
 Status decode_message(std::span<const Bytes> pieces, const ExpectedMessage& expected,
                       const PartCodecs& codecs, const Target& target) {
-  const DenseSink sink{expected.parts, target};
+  DenseSink sink{expected.parts, target, codecs.workers};
   return decode_into(sink, pieces, expected, codecs);
 }
 
@@ -271,6 +281,7 @@ Status decode_message_to_pairs(std::span<const Bytes> pieces, const ExpectedMess
   PairsSink sink;
   sink.means = means;
   sink.scale = scale;
+  sink.workers = codecs.workers;
   return decode_into(sink, pieces, expected, codecs);
 }
 

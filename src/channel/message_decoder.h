@@ -23,6 +23,7 @@ struct PartCodecs {
   const Codec& raw;
   Policy policy;
   bool error_feedback = true;  // as ChannelOptions
+  Workers* workers = nullptr;
 
   bool is_raw(std::uint64_t count) const noexcept { return count < policy.min_elements; }
   const Codec& of(std::uint64_t count) const noexcept { return is_raw(count) ? raw : codec; }

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "base/memory_meter.h"
@@ -20,7 +19,6 @@ inline constexpr std::uint64_t kFramePayloadTarget = std::uint64_t{1} << 20;
 
 // One part as a codec left it. The spans point into the message.
 struct SentPart {
-  std::string_view name;  // the caller's: valid while encode runs, not later
   std::uint64_t first = 0;
   std::uint64_t count = 0;
   std::uint32_t index = 0;  // in the message's list of parts

@@ -1,4 +1,4 @@
-// A channel that counts what it holds.
+// A channel that counts what it holds, and codes with the threads of its owner.
 #pragma once
 
 #include <memory>
@@ -6,12 +6,19 @@
 
 #include "base/memory_meter.h"
 #include "deltawire/channel.h"
+#include "deltawire/workers.h"
 
 namespace deltawire {
 
-// As make_channel; residuals and messages are counted in `meter`.
+// What the channels of one owner have together; either may be null.
+struct ChannelResources {
+  std::shared_ptr<MemoryMeter> meter;  // counts residuals and messages
+  std::shared_ptr<Workers> workers;    // for one channel's call at a time
+};
+
+// As make_channel.
 Result<std::unique_ptr<Channel>> make_metered_channel(std::string_view codec_spec,
                                                       const ChannelOptions& options,
-                                                      std::shared_ptr<MemoryMeter> meter);
+                                                      ChannelResources resources);
 
 }  // namespace deltawire

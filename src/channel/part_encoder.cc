@@ -3,10 +3,17 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "base/float16.h"
+#include "base/random.h"
+#include "wire/hashes.h"
 
 namespace deltawire {
 namespace {
@@ -16,17 +23,48 @@ tl::unexpected<Error> name_part(const Named& part, const Error& error) {
 }
 
 // Zeros of either sign, looked at as bits: a caller's mode may take subnormals for zeros.
-bool all_zeros(const TensorSlot& tensor) {
-  if (tensor.dtype != DType::kF32) return false;
-  const auto* values = static_cast<const float*>(tensor.values);
+template <class Value, class Word>
+bool all_zeros(const void* values, std::uint64_t count) {
   constexpr std::uint64_t kBlock = 1024;
-  for (std::uint64_t begin = 0; begin < tensor.count; begin += kBlock) {
-    std::uint32_t set = 0;
-    const std::uint64_t end = std::min(tensor.count, begin + kBlock);
-    for (std::uint64_t i = begin; i < end; ++i) set |= std::bit_cast<std::uint32_t>(values[i]) << 1;
-    if (set != 0) return false;
+  for (std::uint64_t begin = 0; begin < count; begin += kBlock) {
+    Word set = 0;
+    const std::uint64_t end = std::min(count, begin + kBlock);
+    const auto* at = static_cast<const Value*>(values);
+    for (std::uint64_t i = begin; i < end; ++i) set |= std::bit_cast<Word>(at[i]);
+    if (static_cast<Word>(set << 1) != 0) return false;
   }
   return true;
+}
+
+bool all_zeros(const TensorSlot& tensor) {
+  if (tensor.dtype == DType::kF32) return all_zeros<float, std::uint32_t>(tensor.values, tensor.count);
+  return dtype_bytes(tensor.dtype) == 2 &&
+         all_zeros<std::uint16_t, std::uint16_t>(tensor.values, tensor.count);
+}
+
+// The dense tensor that the pairs stand for.
+Result<std::vector<std::byte>> dense_of(const TensorSlot& pairs) {
+  const std::uint64_t width = dtype_bytes(pairs.dtype);
+  std::vector<std::byte> dense(pairs.dimension * width);
+  const auto* values = static_cast<const std::byte*>(pairs.values);
+  for (std::uint64_t i = 0; i < pairs.count; ++i) {
+    if (pairs.keys[i] >= pairs.dimension || (i > 0 && pairs.keys[i] <= pairs.keys[i - 1])) {
+      return fail(ErrorCode::kInvalidArgument, "key " + std::to_string(pairs.keys[i]) + " at index " +
+                                                   std::to_string(i) + " is out of order or not below " +
+                                                   std::to_string(pairs.dimension) + "; sort the keys");
+    }
+    std::memcpy(dense.data() + pairs.keys[i] * width, values + i * width, width);
+  }
+  return dense;
+}
+
+// A pure function of what the numbers are drawn for, so that no restart and no order of parts changes them.
+std::uint64_t stream_of(std::uint64_t seed, const MessageId& id, const Named& part) noexcept {
+  std::uint64_t key = digest64(std::as_bytes(std::span(part.name)), seed);
+  for (const std::uint64_t word : {part.first, id.step, std::uint64_t{id.epoch}, std::uint64_t{id.rank}}) {
+    key = CounterRng(key, word).at(0);
+  }
+  return key;
 }
 
 }  // namespace
@@ -36,20 +74,6 @@ TensorView PartEncoder::as_encoded(const Named& part) const {
     return TensorView{nullptr, part.tensor.dimension, part.tensor.dtype};
   }
   return as_view(part.tensor);
-}
-
-Status PartEncoder::fill_dense(const TensorSlot& pairs) {
-  dense_.assign(pairs.dimension, 0.0F);
-  const auto* values = static_cast<const float*>(pairs.values);
-  for (std::uint64_t i = 0; i < pairs.count; ++i) {
-    if (pairs.keys[i] >= pairs.dimension || (i > 0 && pairs.keys[i] <= pairs.keys[i - 1])) {
-      return fail(ErrorCode::kInvalidArgument, "key " + std::to_string(pairs.keys[i]) + " at index " +
-                                                   std::to_string(i) + " is out of order or not below " +
-                                                   std::to_string(pairs.dimension) + "; sort the keys");
-    }
-    dense_[pairs.keys[i]] = values[i];
-  }
-  return {};
 }
 
 bool PartEncoder::has_residual(const Named& part) const {
@@ -71,54 +95,68 @@ bool PartEncoder::passes(const Named& part, const Error& error) const {
          codecs_.may_be(SegmentState::kNotFinite, codecs_.of(part.tensor.elements()));
 }
 
-Result<SentPart> PartEncoder::encode(const Named& part, float scale, const PartBuffer& buffer) {
+Status PartEncoder::open(const Named& part, SentPart& sent) {
   const std::uint64_t elements = part.tensor.elements();
-  const Codec& codec = codecs_.of(elements);
-  SentPart sent;
-  sent.name = part.name;
   sent.first = part.first;
   sent.count = elements;
-  sent.codec = &codec;
+  sent.codec = &codecs_.of(elements);
+  sent.state = SegmentState::kNothing;  // of which nothing need be taken back
+  if (!has_residual(part)) return {};
+  const Result<ResidualStore::Entry*> entry = residual_for(part);
+  if (!entry) return forward_error(entry);
+  sent.residual = *entry;
+  return {};
+}
+
+Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffer& buffer, Exec exec,
+                         SentPart& sent) const {
   std::span<float> residual;
-  if (has_residual(part)) {
-    const Result<ResidualStore::Entry*> entry = residual_for(part);
-    if (!entry) return forward_error(entry);
-    if (all_zeros(part.tensor)) {
-      sent.state = SegmentState::kNothing;
-      return sent;
-    }
-    if (options_.revert == Revert::kExact) ResidualStore::save_for_step(**entry);
-    const Status followed = ResidualStore::rescale(**entry, scale);
-    if (!followed && !passes(part, followed.error())) return forward_error(followed);
+  if (sent.residual != nullptr) {
+    if (all_zeros(part.tensor)) return {};
+    if (options_.revert == Revert::kExact) ResidualStore::save_for_step(*sent.residual);
+    const Status followed = ResidualStore::rescale(*sent.residual, id.scale);
+    if (!followed && !passes(part, followed.error())) return followed;
     if (!followed) {
       sent.state = SegmentState::kNotFinite;
-      return sent;
+      return {};
     }
-    sent.residual = *entry;
-    residual = (*entry)->values;
+    residual = sent.residual->values;
   }
   TensorView view = as_encoded(part);
-  if (view.values == nullptr && elements > 0) {
-    if (Status filled = fill_dense(part.tensor); !filled) return name_part(part, filled.error());
-    view.values = dense_.data();
+  std::vector<std::byte> dense;
+  if (view.values == nullptr && sent.count > 0) {
+    Result<std::vector<std::byte>> filled = dense_of(part.tensor);
+    if (!filled) return name_part(part, filled.error());
+    dense = std::move(*filled);
+    view.values = dense.data();
   }
-  const Result<EncodedPart> encoded = codec.encode(view, residual, buffer);
+  exec.stream = stream_of(options_.seed, id, part);
+  const Result<EncodedPart> encoded = sent.codec->encode(view, residual, buffer, exec);
   if (!encoded && passes(part, encoded.error())) {
     sent.state = SegmentState::kNotFinite;
-    return sent;
+    return {};
   }
   if (!encoded) return name_part(part, encoded.error());
   sent.encoded = PartView{buffer.payload.first(encoded->payload_bytes),
                           buffer.chunk_ends.first(encoded->chunks), encoded->scalar, encoded->scalar2};
-  return sent;
+  sent.state = SegmentState::kCoded;
+  return {};
 }
 
 void PartEncoder::keep(const Named& part, float scale) {
-  if (part.tensor.elements() == 0 || part.tensor.has_keys() || part.tensor.dtype != DType::kF32) return;
+  const TensorSlot& tensor = part.tensor;
+  if (tensor.elements() == 0 || tensor.has_keys() || dtype_bytes(tensor.dtype) == 0) return;
   if (!has_residual(part)) return;
   const Result<ResidualStore::Entry*> entry = residual_for(part);
   if (!entry || !ResidualStore::rescale(**entry, scale)) return;
-  ResidualStore::add(**entry, {static_cast<const float*>(part.tensor.values), part.tensor.count});
+  std::vector<float> widened;
+  const auto* values = static_cast<const float*>(tensor.values);
+  if (tensor.dtype != DType::kF32) {
+    widened.resize(tensor.count);
+    widen(tensor.values, tensor.dtype, tensor.count, widened.data());
+    values = widened.data();
+  }
+  ResidualStore::add(**entry, {values, tensor.count});
 }
 
 void PartEncoder::fold(const SentPart& sent) noexcept {

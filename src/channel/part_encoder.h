@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "channel/message_decoder.h"
 #include "channel/message_encoder.h"
@@ -21,11 +20,16 @@ class PartEncoder {
   // filled in.
   TensorView as_encoded(const Named& part) const;
 
-  // Codes the part and updates its residual. A part of zeros that has a residual is not sent (kNothing), its
-  // residual not looked at; one that the codec can't carry is kNotFinite where the policy lets it pass.
-  // Errors: those of Codec::encode, naming the part, and the residual is as it was; kMismatch for a residual
-  // of another count. `scale` as in MessageId: the residual is brought to it first. kRange where it can't be.
-  Result<SentPart> encode(const Named& part, float scale, const PartBuffer& buffer);
+  // What code() will fill in, its residual found or made. Errors: kMismatch for a residual of another count.
+  Status open(const Named& part, SentPart& sent);
+
+  // Codes an opened part and updates its residual; several threads may, each another part. A part of zeros
+  // that has a residual is not sent (kNothing), its residual not looked at; one that the codec can't carry is
+  // kNotFinite where the policy lets it pass. Errors: those of Codec::encode, naming the part, and the
+  // residual is as it was. `id.scale`: the residual is brought to it first. kRange where it can't be.
+  // exec.stream is set here.
+  Status code(const Named& part, const MessageId& id, const PartBuffer& buffer, Exec exec,
+              SentPart& sent) const;
 
   // What a folding revert would have left of a part, had it been encoded: residual + its finite elements.
   void keep(const Named& part, float scale);
@@ -37,13 +41,11 @@ class PartEncoder {
   bool has_residual(const Named& part) const;
   bool passes(const Named& part, const Error& error) const;
   Result<ResidualStore::Entry*> residual_for(const Named& part);
-  Status fill_dense(const TensorSlot& pairs);
   static void fold_in_place(ResidualStore::Entry& entry, const SentPart& sent) noexcept;
 
   PartCodecs codecs_;
   const ChannelOptions& options_;
   ResidualStore& residuals_;
-  std::vector<float> dense_;  // a raw part that came in key-value form
 };
 
 }  // namespace deltawire

@@ -28,11 +28,19 @@ void PayloadMaker::open(Message& message, std::uint64_t bound) {
   message.count();
 }
 
-void PayloadMaker::close(Message& message, std::uint64_t used) noexcept {
-  if (used > message.payload_capacity / 4 * 3) return;
-  std::unique_ptr<std::byte[]> exact(new (std::nothrow) std::byte[used]);
-  if (exact == nullptr) return;  // the room serves as well
-  if (used > 0) std::memcpy(exact.get(), message.payload.get(), used);
+void PayloadMaker::close(Message& message, std::span<SentPart> parts) noexcept {
+  std::uint64_t used = 0;
+  for (const SentPart& part : parts) used += part.encoded.payload.size();
+  std::unique_ptr<std::byte[]> exact;  // null: the room serves as well
+  if (used <= message.payload_capacity / 4 * 3) exact.reset(new (std::nothrow) std::byte[used]);
+  std::byte* at = exact != nullptr ? exact.get() : message.payload.get();
+  for (SentPart& part : parts) {
+    Bytes& bytes = part.encoded.payload;
+    if (!bytes.empty() && bytes.data() != at) std::memmove(at, bytes.data(), bytes.size());
+    bytes = Bytes(at, bytes.size());
+    at += bytes.size();
+  }
+  if (exact == nullptr) return;
   std::swap(message.payload, exact);
   const std::uint64_t capacity = std::exchange(message.payload_capacity, used);
   message.count();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "base/memory_meter.h"
 #include "channel/message_encoder.h"
@@ -17,9 +18,9 @@ class PayloadMaker {
   // Gives the message room for `bound` bytes.
   void open(Message& message, std::uint64_t bound);
 
-  // The message has `used` bytes: where that is far below the bound they move to memory of their own, and the
-  // room is kept for the next message.
-  void close(Message& message, std::uint64_t used) noexcept;
+  // Moves the parts' bytes together: where they are far below the bound to memory of their own, and the room
+  // is kept for the next message. Says in `parts`, which are in the room in this order, where they are now.
+  void close(Message& message, std::span<SentPart> parts) noexcept;
 
   // Frees the room if this step's messages did not need it.
   void end_step() noexcept;

@@ -27,7 +27,7 @@ const std::vector<std::string> kWithout{
 
 // As the comment of Revert says: where encoding a value loses nothing that folding could miss.
 bool folds_exactly(const std::string& spec) {
-  return spec.starts_with("3lc") || spec.starts_with("int8") || spec.starts_with("fastsgd");
+  return !spec.starts_with("sbc");
 }
 
 // The caller's floating-point mode.

@@ -1,13 +1,233 @@
-// What a codec need not implement.
+// What stands before every codec: the checks, 16-bit values, the floating-point mode.
 #include "deltawire/codec.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
+
+#include "base/checked.h"
+#include "base/float16.h"
+#include "base/float_environment.h"
+#include "codecs/part_checks.h"
+#include "codecs/spec_string.h"
 
 namespace deltawire {
 
-Result<std::uint64_t> Codec::decode_pairs(const PartView&, const TensorSlot&, float) const {
-  return fail(ErrorCode::kInvalidArgument,
-              "codec " + std::string(info().name) + " has no key-value form; decode into a dense tensor");
+namespace {
+
+constexpr std::uint64_t kMaxPayloadBytes = std::numeric_limits<std::uint32_t>::max();
+
+tl::unexpected<Error> invalid(std::string message) {
+  return fail(ErrorCode::kInvalidArgument, std::move(message));
+}
+
+Status check_dtype(DType dtype, const CodecInfo& info) {
+  if (std::ranges::find(info.dtypes, dtype) != info.dtypes.end()) return {};
+  std::string taken;
+  for (const DType each : info.dtypes) taken += (taken.empty() ? "" : ", ") + std::string(dtype_name(each));
+  return fail(ErrorCode::kUnsupportedDType, std::string(info.name) + " takes " + taken + ", not " +
+                                                std::string(dtype_name(dtype)) + ": convert the tensor");
+}
+
+Status check_dims(const TensorView& part) {
+  if (part.dims.empty()) return {};
+  std::uint64_t product = 1;
+  for (const std::uint64_t extent : part.dims) {
+    product = checked_mul(product, extent).value_or(std::numeric_limits<std::uint64_t>::max());
+  }
+  if (product == part.elements()) return {};
+  return invalid("the dims multiply to " + std::to_string(product) + " for a part of " +
+                 std::to_string(part.elements()) + " elements: give its own, or none");
+}
+
+tl::unexpected<Error> bad_key(const TensorView& part, std::uint64_t i) {
+  const std::uint32_t key = part.keys[i];
+  const std::string where = "key " + std::to_string(key) + " at index " + std::to_string(i);
+  if (key >= part.dimension) {
+    return invalid(where + " is outside the tensor: keys must be below " + std::to_string(part.dimension));
+  }
+  return invalid(where + " is not above the key before it, " + std::to_string(part.keys[i - 1]) +
+                 ": sort the pairs by key and add up those of equal keys");
+}
+
+Status check_keys(const TensorView& part, const CodecInfo& info) {
+  if (!part.has_keys()) return {};
+  if (!info.key_value) {
+    return invalid(std::string(info.name) + " has no key-value form: give a dense tensor, or take fastsgd");
+  }
+  std::uint64_t least = 0;
+  for (std::uint64_t i = 0; i < part.count; ++i) {
+    const std::uint32_t key = part.keys[i];
+    if (key < least || key >= part.dimension) return bad_key(part, i);
+    least = std::uint64_t{key} + 1;
+  }
+  return {};
+}
+
+Status check_residual(std::span<const float> residual, const TensorView& part) {
+  if (residual.empty() || (residual.size() == part.count && !part.has_keys())) return {};
+  const std::string has = "a residual of " + std::to_string(residual.size()) + " values for a ";
+  if (part.has_keys()) {
+    return invalid(has + "key-value part: error feedback needs the dense form; give no residual");
+  }
+  return invalid(has + "part of " + std::to_string(part.count) + ": give one per element, or none");
+}
+
+Status check_room(std::string_view what, std::uint64_t has, std::uint64_t needs) {
+  if (has >= needs) return {};
+  return fail(ErrorCode::kOutputTooSmall, std::string(what) + " has room for " + std::to_string(has) +
+                                              ", needs " + std::to_string(needs) + ": size it with sizes()");
+}
+
+Status check_scratch(MutBytes scratch, std::uint64_t needs) {
+  if (auto room = check_room("scratch (bytes)", scratch.size(), needs); !room) return room;
+  if (needs == 0 || reinterpret_cast<std::uintptr_t>(scratch.data()) % kScratchAlignment == 0) return {};
+  return invalid("scratch must be aligned to " + std::to_string(kScratchAlignment) + " bytes");
+}
+
+Status check_buffer(const PartBuffer& out, const Sizes& sizes) {
+  if (sizes.payload_bytes > kMaxPayloadBytes) {
+    return fail(ErrorCode::kLimit, "a part may take " + std::to_string(sizes.payload_bytes) +
+                                       " bytes, more than a chunk end of 32 bits can say: cut the tensor");
+  }
+  if (auto room = check_room("payload (bytes)", out.payload.size(), sizes.payload_bytes); !room) return room;
+  return check_room("chunk_ends", out.chunk_ends.size(), sizes.chunks);
+}
+
+// REQUIRES: there is an element that isn't finite.
+Error name_not_finite(const CodecInfo& info, const PartSource& part) {
+  const auto x = [&part](std::uint64_t i) {
+    return part.residual != nullptr ? part.in[i] + part.residual[i] : part.in[i];
+  };
+  std::uint64_t i = 0;
+  while (i + 1 < part.count && std::isfinite(x(i))) ++i;
+  std::string message = "element " + std::to_string(i);
+  if (part.view.has_keys())
+    message = "the value at index " + std::to_string(i) + " (key " + std::to_string(part.view.keys[i]) + ")";
+  if (!std::isfinite(part.in[i])) {
+    message += " of the input is " + number_text(part.in[i]);
+  } else {
+    message += " is " + number_text(x(i)) + " once the residual " + number_text(part.residual[i]) +
+               " is added to the input " + number_text(part.in[i]);
+  }
+  return Error{ErrorCode::kNotFinite, message + ": " + std::string(info.name) + " carries finite values only",
+               kNoSuspect};
+}
+
+Status check_index(const PartView& in, std::uint64_t count, const CodecInfo& info) {
+  if (info.chunk_elements > 0) {
+    if (auto ok = check_chunks(in, count, info.chunk_elements); !ok) return ok;
+  } else {
+    if (auto ok = check_chunk_ends(in); !ok) return ok;
+    if (in.chunk_ends.empty() != (count == 0)) {
+      return fail(ErrorCode::kCorrupt, std::string(info.name) + ": " + std::to_string(in.chunk_ends.size()) +
+                                           " chunks for a part of " + std::to_string(count) + " elements");
+    }
+  }
+  const int scalars = count > 0 ? info.scalars : 0;
+  if ((in.scalar == 0 || scalars >= 1) && (in.scalar2 == 0 || scalars >= 2)) return {};
+  return fail(ErrorCode::kCorrupt,
+              "the part's scalars are " + std::to_string(in.scalar) + " and " + std::to_string(in.scalar2) +
+                  ", but " + std::string(info.name) + " has " + std::to_string(scalars) +
+                  (count == 0 && info.scalars > 0 ? " for an empty part" : ""));
+}
+
+std::uint64_t widened_bytes(DType dtype, std::uint64_t count) noexcept {
+  if (dtype == DType::kF32) return 0;
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max() / 8;
+  const std::uint64_t bytes = std::min(count, kMost) * sizeof(float);
+  return ceil_div(bytes, kScratchAlignment) * kScratchAlignment;
+}
+
+}  // namespace
+
+tl::unexpected<Error> Codec::not_finite() {
+  return fail(ErrorCode::kNotFinite, "an element is not finite");
+}
+
+Sizes Codec::sizes(const TensorView& part) const noexcept {
+  Sizes sizes = do_sizes(part);
+  sizes.scratch_bytes += widened_bytes(part.dtype, part.count);
+  return sizes;
+}
+
+Result<EncodedPart> Codec::encode(const TensorView& part, std::span<float> residual, const PartBuffer& out,
+                                  const Exec& exec) const {
+  const Sizes bounds = sizes(part);
+  if (auto ok = check_dtype(part.dtype, info_); !ok) return forward_error(ok);
+  if (auto ok = check_dims(part); !ok) return forward_error(ok);
+  if (auto ok = check_residual(residual, part); !ok) return forward_error(ok);
+  if (auto ok = check_keys(part, info_); !ok) return forward_error(ok);
+  if (auto ok = check_buffer(out, bounds); !ok) return forward_error(ok);
+  if (auto ok = check_scratch(exec.scratch, bounds.scratch_bytes); !ok) return forward_error(ok);
+  if (part.elements() == 0) return EncodedPart{};
+  const FloatEnvironment environment;
+  PartSource source{static_cast<const float*>(part.values), residual.empty() ? nullptr : residual.data(),
+                    part.count, part};
+  Exec rest = exec;
+  if (const std::uint64_t bytes = widened_bytes(part.dtype, part.count); bytes > 0) {
+    auto* widened = reinterpret_cast<float*>(exec.scratch.data());
+    widen(part.values, part.dtype, part.count, widened);
+    source.in = widened;
+    rest.scratch = exec.scratch.subspan(bytes);
+  }
+  auto encoded = do_encode(source, out, rest);
+  if (!encoded && encoded.error().code == ErrorCode::kNotFinite) {
+    return tl::unexpected<Error>(name_not_finite(info_, source));
+  }
+  return encoded;
+}
+
+std::uint64_t Codec::decode_scratch(const TensorSlot& out) noexcept {
+  return widened_bytes(out.dtype, out.count);
+}
+
+Status Codec::decode(const PartView& in, const TensorSlot& out, Into into, float scale,
+                     const Exec& exec) const {
+  if (auto ok = check_dtype(out.dtype, info_); !ok) return ok;
+  if (out.has_keys()) return invalid("the slot has keys: decode_pairs decodes into key-value form");
+  const bool direct = out.dtype == DType::kF32;
+  if (!direct && into == Into::kAccumulate) {
+    return fail(ErrorCode::kUnsupportedDType, "a slot of " + std::string(dtype_name(out.dtype)) +
+                                                  " can't accumulate: add up in float32, then convert");
+  }
+  if (auto ok = check_scratch(exec.scratch, decode_scratch(out)); !ok) return ok;
+  if (auto ok = check_index(in, out.count, info_); !ok) return ok;
+  const FloatEnvironment environment;
+  auto* slot = direct ? static_cast<float*>(out.values) : reinterpret_cast<float*>(exec.scratch.data());
+  const PartTarget target{slot, out.count, scale, into == Into::kAccumulate};
+  if (auto ok = do_decode(in, target, exec); !ok || direct) return ok;
+  const std::uint64_t fits = narrow(slot, out.count, out.dtype, out.values);
+  if (fits == out.count) return {};
+  return fail(ErrorCode::kRange, "element " + std::to_string(fits) + " is " + number_text(slot[fits]) +
+                                     ", beyond " + std::string(dtype_name(out.dtype)) +
+                                     ": decode into float32");
+}
+
+Result<std::uint64_t> Codec::decode_pairs(const PartView& in, const TensorSlot& out, float scale,
+                                          const Exec&) const {
+  if (!info_.key_value) return Codec::do_decode_pairs(in, out, scale);
+  if (out.dtype != DType::kF32) {
+    return fail(ErrorCode::kUnsupportedDType, "pairs are decoded as float32, not " +
+                                                  std::string(dtype_name(out.dtype)) + ": convert them then");
+  }
+  if (out.count > 0 && out.keys == nullptr) {
+    return invalid("the slot has no keys: decode dense tensors with decode");
+  }
+  if (auto ok = check_index(in, out.dimension, info_); !ok) return forward_error(ok);
+  const FloatEnvironment environment;
+  return do_decode_pairs(in, out, scale);
+}
+
+Status Codec::describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const {
+  if (auto ok = check_index(in, count, info_); !ok) return ok;
+  const FloatEnvironment environment;
+  return do_describe(in, count, sections);
+}
+
+Result<std::uint64_t> Codec::do_decode_pairs(const PartView&, const TensorSlot&, float) const {
+  return invalid("codec " + std::string(info_.name) + " has no key-value form; decode into a dense tensor");
 }
 
 }  // namespace deltawire

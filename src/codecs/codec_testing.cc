@@ -52,12 +52,14 @@ Result<Encoded> encode(const Codec& codec, std::span<const float> values, std::s
   return encode_view(codec, {values.data(), values.size(), DType::kF32}, residual);
 }
 
-Result<Encoded> encode_view(const Codec& codec, const TensorView& part, std::span<float> residual) {
+Result<Encoded> encode_view(const Codec& codec, const TensorView& part, std::span<float> residual,
+                            std::uint64_t stream) {
   const Sizes sizes = codec.sizes(part);
   Guarded<std::byte> payload(sizes.payload_bytes, std::byte{0}, kGuardByte);
   Guarded<std::byte> scratch(sizes.scratch_bytes, std::byte{0xFF}, kGuardByte);
   Guarded<std::uint32_t> ends(sizes.chunks, 0, kGuardEnd);
-  const auto written = codec.encode(part, residual, {payload.inside(), ends.inside(), scratch.inside()});
+  const auto written = codec.encode(part, residual, {payload.inside(), ends.inside()},
+                                    {.stream = stream, .scratch = scratch.inside()});
   EXPECT_TRUE(payload.intact() && scratch.intact() && ends.intact()) << "wrote outside its buffers";
   if (!written) return forward_error(written);
   EXPECT_LE(written->payload_bytes, sizes.payload_bytes);

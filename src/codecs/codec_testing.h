@@ -28,7 +28,8 @@ std::unique_ptr<const Codec> codec_of(std::string_view spec);
 // Encodes `values` into buffers of exactly the size that sizes() asks for, between guard bytes which must
 // stay. `residual` may be empty.
 Result<Encoded> encode(const Codec& codec, std::span<const float> values, std::span<float> residual = {});
-Result<Encoded> encode_view(const Codec& codec, const TensorView& part, std::span<float> residual = {});
+Result<Encoded> encode_view(const Codec& codec, const TensorView& part, std::span<float> residual = {},
+                            std::uint64_t stream = 3);
 
 // Decodes `count` values between guard bytes which must stay; `start` is what the slot holds before.
 Result<std::vector<float>> decode(const Codec& codec, const PartView& in, std::uint64_t count,

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/float16.h"
 #include "base/float_environment.h"
 #include "base/random.h"
 #include "codecs/codec_testing.h"
@@ -97,7 +98,7 @@ TEST_P(Conformance, BuffersOneShortAreRefused) {
   std::vector<std::uint32_t> ends(sizes.chunks);
   const auto code = [&](MutBytes p, std::span<std::uint32_t> e, MutBytes s) {
     std::vector<float> residual(values.size(), 0.5F);
-    const auto result = codec_->encode(part, residual, {p, e, s});
+    const auto result = codec_->encode(part, residual, {p, e}, {.scratch = s});
     EXPECT_TRUE(result.has_value() || residual == std::vector<float>(values.size(), 0.5F));
     return result ? ErrorCode{} : result.error().code;
   };
@@ -109,21 +110,99 @@ TEST_P(Conformance, BuffersOneShortAreRefused) {
   }
 }
 
-TEST_P(Conformance, OtherDTypesAndResidualSizesAreRefused) {
-  std::vector<float> values(8, 1.0F);
+TEST_P(Conformance, WrongArgumentsAreRefused) {
+  const std::vector<float> values(8, 1.0F);
+  const TensorView part{values.data(), 8, DType::kF32};
   std::vector<std::byte> memory(4096);
+  std::vector<std::byte> scratch(codec_->sizes(part).scratch_bytes + kScratchAlignment);
   std::vector<std::uint32_t> ends(4);
-  const PartBuffer out{memory, ends, std::span(memory).subspan(2048)};
-  for (const DType dtype : {DType::kBF16, DType::kF16, static_cast<DType>(9)}) {
-    EXPECT_EQ(codec_->encode({values.data(), 8, dtype}, {}, out).error().code, ErrorCode::kUnsupportedDType);
-    EXPECT_EQ(codec_->decode({}, {values.data(), 0, dtype}, Into::kOverwrite, 1).error().code,
-              ErrorCode::kUnsupportedDType);
+  const auto code = [&](const TensorView& view, std::size_t residual_size, std::size_t skipped = 0) {
+    std::vector<float> residual(residual_size);
+    const Exec exec{.scratch = MutBytes(scratch).subspan(skipped)};
+    const auto encoded = codec_->encode(view, residual, {memory, ends}, exec);
+    return encoded ? ErrorCode{} : encoded.error().code;
+  };
+  EXPECT_EQ(code({values.data(), 8, static_cast<DType>(9)}, 0), ErrorCode::kUnsupportedDType);
+  EXPECT_EQ(code(part, 7), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(part, 9), ErrorCode::kInvalidArgument);
+  TensorView shaped = part;
+  using Dims = std::vector<std::uint64_t>;
+  for (const Dims& dims : {Dims{2, 4}, Dims{8}, Dims{2, 2, 2}}) {
+    shaped.dims = dims;
+    EXPECT_EQ(code(shaped, 0), ErrorCode{}) << dims.size();
   }
-  for (const std::size_t size : {7U, 9U}) {
-    std::vector<float> residual(size);
-    const auto encoded = codec_->encode({values.data(), 8, DType::kF32}, residual, out);
-    EXPECT_EQ(encoded.error().code, ErrorCode::kInvalidArgument) << size;
+  for (const Dims& dims : {Dims{2, 3}, Dims{0, 8}, Dims{std::uint64_t{1} << 63, 16, 8}}) {
+    shaped.dims = dims;
+    EXPECT_EQ(code(shaped, 0), ErrorCode::kInvalidArgument) << dims.size();
   }
+  const bool scratched = codec_->sizes(part).scratch_bytes > 0;
+  EXPECT_EQ(code(part, 0, 1), scratched ? ErrorCode::kInvalidArgument : ErrorCode{});
+}
+
+TEST_P(Conformance, WrongSlotsAreRefused) {
+  std::vector<std::uint16_t> halves(4096);
+  std::uint32_t key = 0;
+  const auto part = *testing::encode(*codec_, testing::normal_values(4096, 3));
+  const auto code = [&](const TensorSlot& slot, Into into, std::size_t scratch_bytes) {
+    std::vector<std::byte> scratch(scratch_bytes);
+    const auto decoded = codec_->decode(part.view(), slot, into, 1, {.scratch = scratch});
+    return decoded ? ErrorCode{} : decoded.error().code;
+  };
+  EXPECT_EQ(code({halves.data(), 4096, static_cast<DType>(9)}, Into::kOverwrite, 16384),
+            ErrorCode::kUnsupportedDType);
+  EXPECT_EQ(code({halves.data(), 4096, DType::kBF16}, Into::kAccumulate, 16384),
+            ErrorCode::kUnsupportedDType);
+  EXPECT_EQ(code({halves.data(), 4096, DType::kF16}, Into::kOverwrite, 16383), ErrorCode::kOutputTooSmall);
+  EXPECT_EQ(code({halves.data(), 4096, DType::kF16}, Into::kOverwrite, 16384), ErrorCode{});
+  EXPECT_EQ(code({halves.data(), 4096, DType::kF32, &key, 4096}, Into::kOverwrite, 0),
+            ErrorCode::kInvalidArgument);
+}
+
+// In 16 bits a part has the bytes and leaves the residual of its values as float32, and is decoded as these,
+// rounded.
+TEST_P(Conformance, SixteenBitsAreTheirFloat32) {
+  constexpr std::uint64_t kCount = 70001;
+  const std::vector<float> drawn = testing::normal_values(kCount, 12);
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    std::vector<std::uint16_t> halves(kCount);
+    std::vector<float> widened(kCount);
+    {
+      const FloatEnvironment environment;
+      ASSERT_EQ(narrow(drawn.data(), kCount, dtype, halves.data()), kCount);
+    }
+    widen(halves.data(), dtype, kCount, widened.data());
+    std::vector<float> residual = testing::normal_values(kCount, 13);
+    std::vector<float> residual16 = residual;
+    const Encoded part = *testing::encode(*codec_, widened, residual);
+    const auto part16 = testing::encode_view(*codec_, {halves.data(), kCount, dtype}, residual16);
+    ASSERT_TRUE(part16) << part16.error().message;
+    EXPECT_EQ(part.payload, part16->payload);
+    EXPECT_EQ(part.chunk_ends, part16->chunk_ends);
+    EXPECT_EQ(part.scalar, part16->scalar);
+    EXPECT_TRUE(same_bits(residual, residual16));
+
+    const std::vector<float> back = *testing::decode(*codec_, part.view(), kCount, Into::kOverwrite, 0.75F);
+    std::vector<std::uint16_t> expected(kCount);
+    narrow(back.data(), kCount, dtype, expected.data());
+    const TensorSlot slot{halves.data(), kCount, dtype};
+    std::vector<std::byte> scratch(Codec::decode_scratch(slot));
+    ASSERT_TRUE(codec_->decode(part.view(), slot, Into::kOverwrite, 0.75F, {.scratch = scratch}));
+    EXPECT_EQ(halves, expected);
+  }
+}
+
+TEST(Conformance16, AValueBeyondFloat16IsNamed) {
+  const auto codec = codec_of("fp32");
+  const std::vector<float> values = {1, -1e6F, 1};
+  const Encoded part = *testing::encode(*codec, values);
+  std::uint16_t halves[3];
+  std::vector<std::byte> scratch(16);
+  const auto decoded =
+      codec->decode(part.view(), {halves, 3, DType::kF16}, Into::kOverwrite, 1, {.scratch = scratch});
+  ASSERT_FALSE(decoded);
+  EXPECT_EQ(decoded.error().code, ErrorCode::kRange);
+  EXPECT_EQ(decoded.error().message.rfind("element 1 is -1e+06, beyond float16", 0), 0U)
+      << decoded.error().message;
 }
 
 TEST_P(Conformance, SameBytesEveryTimeAndUnderFlushToZero) {
@@ -174,7 +253,7 @@ TEST_P(Conformance, KeysAreRefusedWithoutTheForm) {
   const float value = 1;
   const std::uint32_t key = 0;
   const TensorView pairs{&value, 1, DType::kF32, &key, 10};
-  const auto part = codec_->encode(pairs, {}, {});
+  const auto part = codec_->encode(pairs, {}, {}, {});
   ASSERT_FALSE(part);
   EXPECT_EQ(part.error().code, ErrorCode::kInvalidArgument);
 }

@@ -108,7 +108,7 @@ TEST_P(HostileBytes, CountsBeyondMemoryAreRefusedByTheIndex) {
     EXPECT_FALSE(codec_->describe(part.view(), count, sections));
     EXPECT_FALSE(codec_->decode(part.view(), {nullptr, count, DType::kF32}, Into::kOverwrite, 1));
     const Sizes sizes = codec_->sizes({nullptr, count, DType::kF32});
-    EXPECT_EQ(codec_->encode({nullptr, count, DType::kF32}, {}, {}).error().code,
+    EXPECT_EQ(codec_->encode({nullptr, count, DType::kF32}, {}, {}, {}).error().code,
               sizes.payload_bytes > 0xFFFFFFFF ? ErrorCode::kLimit : ErrorCode::kOutputTooSmall);
   }
 }

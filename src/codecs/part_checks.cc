@@ -1,84 +1,19 @@
 #include "codecs/part_checks.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "base/checked.h"
-#include "codecs/spec_string.h"
 
 namespace deltawire {
 
 namespace {
-
-constexpr std::uint64_t kMaxPayloadBytes = std::numeric_limits<std::uint32_t>::max();
-
-std::string need(std::string_view what, std::uint64_t has, std::uint64_t wants) {
-  return std::string(what) + " has room for " + std::to_string(has) + ", needs " + std::to_string(wants) +
-         ": size it with sizes()";
-}
 
 std::uint64_t product_or_max(std::uint64_t a, std::uint64_t b) noexcept {
   return checked_mul(a, b).value_or(std::numeric_limits<std::uint64_t>::max());
 }
 
 }  // namespace
-
-Status check_float32(DType dtype, std::string_view codec) {
-  if (dtype == DType::kF32) return {};
-  return fail(ErrorCode::kUnsupportedDType, std::string(codec) + " carries float32, not " +
-                                                std::string(dtype_name(dtype)) +
-                                                ": convert the tensor to float32");
-}
-
-Status check_dense(const TensorView& part, std::string_view codec) {
-  if (part.has_keys()) {
-    return fail(ErrorCode::kInvalidArgument,
-                std::string(codec) + " has no key-value form: give a dense tensor, or take fastsgd");
-  }
-  return check_float32(part.dtype, codec);
-}
-
-Status check_residual(std::span<const float> residual, std::uint64_t count) {
-  if (residual.empty() || residual.size() == count) return {};
-  return fail(ErrorCode::kInvalidArgument, "residual has " + std::to_string(residual.size()) +
-                                               " values for a part of " + std::to_string(count) +
-                                               ": give one per element, or none");
-}
-
-Status check_buffer(const PartBuffer& out, const Sizes& sizes) {
-  if (sizes.payload_bytes > kMaxPayloadBytes) {
-    return fail(ErrorCode::kLimit, "a part may take " + std::to_string(sizes.payload_bytes) +
-                                       " bytes, more than a chunk end of 32 bits can say: cut the tensor");
-  }
-  if (out.payload.size() < sizes.payload_bytes) {
-    return fail(ErrorCode::kOutputTooSmall, need("payload (bytes)", out.payload.size(), sizes.payload_bytes));
-  }
-  if (out.chunk_ends.size() < sizes.chunks) {
-    return fail(ErrorCode::kOutputTooSmall, need("chunk_ends", out.chunk_ends.size(), sizes.chunks));
-  }
-  if (out.scratch.size() < sizes.scratch_bytes) {
-    return fail(ErrorCode::kOutputTooSmall, need("scratch (bytes)", out.scratch.size(), sizes.scratch_bytes));
-  }
-  return {};
-}
-
-Error not_finite_error(std::string_view codec, const float* in, const float* residual, std::uint64_t count) {
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const float x = residual != nullptr ? in[i] + residual[i] : in[i];
-    if (std::isfinite(x)) continue;
-    std::string message = "element " + std::to_string(i);
-    if (!std::isfinite(in[i])) {
-      message += " of the input is " + number_text(in[i]);
-    } else {
-      message += " is " + number_text(x) + " once the residual " + number_text(residual[i]) +
-                 " is added to the input " + number_text(in[i]);
-    }
-    return Error{ErrorCode::kNotFinite, message + ": " + std::string(codec) + " carries finite values only",
-                 kNoSuspect};
-  }
-  return Error{ErrorCode::kNotFinite, "an element is not finite", kNoSuspect};
-}
 
 Status check_chunks(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements) {
   const std::uint64_t chunks = ceil_div(count, chunk_elements);
@@ -111,13 +46,8 @@ Status check_chunk_ends(const PartView& in) {
   return {};
 }
 
-Status check_fixed_size(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements,
+Status check_fixed_ends(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements,
                         std::uint64_t element_bytes) {
-  if (auto ok = check_chunks(in, count, chunk_elements); !ok) return ok;
-  if (in.scalar != 0) {
-    return fail(ErrorCode::kCorrupt,
-                "the part's scalar is " + std::to_string(in.scalar) + ", but this codec has none");
-  }
   for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
     const std::uint64_t elements = std::min(count, (i + 1) * chunk_elements);
     const std::uint64_t end = product_or_max(elements, element_bytes);

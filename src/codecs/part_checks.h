@@ -1,4 +1,4 @@
-// The checks that every codec makes on its arguments before it touches a value.
+// Chunks: the checks of their index, the sizes of codecs with a fixed number of bytes for each element.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,6 @@
 
 namespace deltawire {
 
-// kUnsupportedDType unless `dtype` is float32; `codec` names the codec in the message.
-Status check_float32(DType dtype, std::string_view codec);
-
-// The same for a part to encode, and kInvalidArgument if it comes in key-value form: for codecs without it.
-Status check_dense(const TensorView& part, std::string_view codec);
-
-// kInvalidArgument unless `residual` is empty or has `count` values.
-Status check_residual(std::span<const float> residual, std::uint64_t count);
-
-// kOutputTooSmall unless every span of `out` has what `sizes` asks for; kLimit if chunk ends wouldn't fit
-// the 32 bits they have.
-Status check_buffer(const PartBuffer& out, const Sizes& sizes);
-
-// Names the first element of in + residual (nullptr: none) that isn't finite. REQUIRES: there is one.
-Error not_finite_error(std::string_view codec, const float* in, const float* residual, std::uint64_t count);
-
 // Checks a chunk index alone: ends that grow strictly and of which the last is the payload's length.
 // kTruncated if the payload is shorter than its last end, kCorrupt for everything else.
 Status check_chunk_ends(const PartView& in);
@@ -35,8 +19,8 @@ Status check_chunk_ends(const PartView& in);
 // kCorrupt for everything else.
 Status check_chunks(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements);
 
-// The same for a codec that codes each element in `element_bytes` bytes and has no scalar.
-Status check_fixed_size(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements,
+// Checks the chunk ends of a codec that codes each element in `element_bytes` bytes. REQUIRES: check_chunks.
+Status check_fixed_ends(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements,
                         std::uint64_t element_bytes);
 
 // Sizes of a part coded at `element_bytes` a value. A count beyond what 64 bits can carry gives UINT64_MAX.

@@ -15,6 +15,7 @@ Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void
   float* at = values == nullptr ? nullptr : static_cast<float*>(values) + first;
   Named part{whole.name, {at, count, DType::kF32}, whole.first + first};
   if (whole.tensor.significance != nullptr) part.tensor.significance = whole.tensor.significance + first;
+  if (count == whole.tensor.count) part.tensor.dims = whole.tensor.dims;
   return part;
 }
 
@@ -28,12 +29,17 @@ void BucketExchange::open(std::span<const Named> tensors, const Step& step, Tran
   complete_ = false;
   sends_.clear();
   names_.assign(tensors.size(), {});
+  dims_.resize(tensors.size());
   tensors_.assign(tensors.begin(), tensors.end());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     names_[i] = tensors[i].name;
+    dims_[i].assign(tensors[i].tensor.dims.begin(), tensors[i].tensor.dims.end());
     report_.element_count += tensors[i].tensor.elements();
   }
-  for (std::size_t i = 0; i < tensors.size(); ++i) tensors_[i].name = names_[i];
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    tensors_[i].name = names_[i];
+    tensors_[i].tensor.dims = dims_[i];
+  }
   plan();
 }
 

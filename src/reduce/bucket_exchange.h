@@ -52,7 +52,7 @@ struct Progress {
 };
 
 // Elements [first, first + count) of `whole` as a part whose values lie at `values`, the memory of the whole
-// tensor in the caller's or another place.
+// tensor in the caller's or another place. Only all of it has the tensor's dims.
 Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void* values);
 
 // Whether none of them is NaN or infinite.
@@ -152,7 +152,8 @@ class BucketExchange {
   float world_scale() const noexcept { return 1.0F / static_cast<float>(world()); }
 
   std::vector<std::string> names_;
-  std::vector<Named> tensors_;  // the caller's memory, own names
+  std::vector<std::vector<std::uint64_t>> dims_;
+  std::vector<Named> tensors_;  // the caller's memory, own names and dims
 
  private:
   BufferPool* pool_;

@@ -91,6 +91,25 @@ TEST_P(SmallMessages, MaskAllParts) {
   });
 }
 
+// What a codec hears of the shape: a whole tensor's dims, none of a tensor that is cut.
+TEST_P(SmallMessages, PartsThatAreWholeTensorsHaveTheirDims) {
+  run_ranks(1, {}, [](int, Transport& transport) {
+    const auto code = [&](std::uint64_t count, std::vector<std::uint64_t> dims) {
+      std::vector<float> values(count, 1.0F);
+      Named tensor{"w", {values.data(), count, DType::kF32}};
+      tensor.tensor.dims = dims;
+      const auto made = reducer();
+      const Status begun = made->begin(std::span(&tensor, 1), {}, transport, in_seconds(20));
+      std::ranges::fill(dims, 0U);  // the caller's, and copied
+      const auto reduced = begun ? made->finish() : Result<Report>(forward_error(begun));
+      return reduced ? ErrorCode{} : reduced.error().code;
+    };
+    EXPECT_EQ(code(kMost, {32, 100}), ErrorCode{});
+    EXPECT_EQ(code(3 * kMost, {32, 100}), ErrorCode{});
+    EXPECT_EQ(code(kMost, {32, 99}), ErrorCode::kInvalidArgument);
+  });
+}
+
 // Pairs of one tensor are never cut. Refused before a key is read: there is one.
 TEST(Limits, TooManyPairsAreRefusedBeforeAnythingIsEncoded) {
   run_ranks(1, {}, [](int, Transport& transport) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/no_memory.h"
+#include "base/random.h"
 #include "channel/metered_channel.h"
 #include "reduce/reducer_state.h"
 #include "reduce/vote.h"
@@ -72,7 +73,6 @@ std::unique_ptr<BucketExchange> PatternReducer::obtain_bucket() {
 
 Status PatternReducer::launch(std::unique_ptr<BucketExchange> bucket, std::span<const Named> tensors,
                               const Step& step, Transport& transport, Deadline deadline) {
-  const Workers::Lent lent(workers_.get());
   transport.arrive(step.number);
   bucket->open(tensors, step, transport, deadline);
   buckets_.push_back(std::move(bucket));
@@ -81,7 +81,6 @@ Status PatternReducer::launch(std::unique_ptr<BucketExchange> bucket, std::span<
 
 // Moves the oldest bucket that can be moved; false when all of them wait for awaited_.
 Result<bool> PatternReducer::move_one() {
-  const Workers::Lent lent(workers_.get());
   awaited_.clear();
   for (const auto& bucket : buckets_) {
     if (bucket->complete()) continue;
@@ -249,13 +248,20 @@ Memory PatternReducer::memory() const noexcept {
           meter_->held(MemoryMeter::Use::kMessages), meter_->peak()};
 }
 
+std::uint64_t channel_seed(std::uint64_t seed, std::size_t channel) noexcept {
+  return CounterRng(seed).at(channel);
+}
+
 Result<Channels> make_channels(std::string_view codec_spec, const ReducerOptions& options,
                                std::initializer_list<Revert> reverts) {
   Channels channels{std::make_shared<MemoryMeter>(), {}};
+  const auto workers = options.threads > 1 ? std::make_shared<Workers>(options.threads) : nullptr;
   const bool exact = options.policy.nonfinite == NonFinite::kPass;
   for (const Revert revert : reverts) {
+    const std::uint64_t seed = channel_seed(options.seed, channels.all.size());
     auto made = make_metered_channel(
-        codec_spec, ChannelOptions{options.policy, exact ? Revert::kExact : revert}, channels.meter);
+        codec_spec, ChannelOptions{options.policy, exact ? Revert::kExact : revert, true, seed},
+        {channels.meter, workers});
     if (!made) return forward_error(made);
     channels.all.push_back(std::move(*made));
   }

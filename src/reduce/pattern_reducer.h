@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/memory_meter.h"
-#include "base/workers.h"
 #include "reduce/bucket_exchange.h"
 
 namespace deltawire {
@@ -44,8 +43,7 @@ class PatternReducer : public Reducer {
         passes_nonfinite_(options.policy.nonfinite == NonFinite::kPass),
         meter_(std::move(channels.meter)),
         channels_(std::move(channels.all)),
-        pool_(meter_),
-        workers_(options.threads > 1 ? std::make_unique<Workers>(options.threads) : nullptr) {}
+        pool_(meter_) {}
 
   virtual std::unique_ptr<BucketExchange> make_bucket() = 0;
   // A new one, or one of an earlier step with its memory.
@@ -76,7 +74,6 @@ class PatternReducer : public Reducer {
   std::shared_ptr<MemoryMeter> meter_;
   std::vector<std::unique_ptr<Channel>> channels_;
   BufferPool pool_;                                        // before the buckets, which use it
-  std::unique_ptr<Workers> workers_;                       // null: one thread
   std::deque<std::unique_ptr<BucketExchange>> buckets_;    // in flight, oldest first
   std::vector<std::unique_ptr<BucketExchange>> finished_;  // of the open step: their sends may be under way
   std::vector<std::unique_ptr<BucketExchange>> spare_;
@@ -86,6 +83,9 @@ class PatternReducer : public Reducer {
   int world_ = 0;
   int rank_ = 0;
 };
+
+// The random numbers of a pattern's channels: a rank that codes a part in both of them draws others in each.
+std::uint64_t channel_seed(std::uint64_t seed, std::size_t channel) noexcept;
 
 // The channels of a pattern: one for each of `reverts`, with the options' policy.
 Result<Channels> make_channels(std::string_view codec_spec, const ReducerOptions& options,

@@ -28,6 +28,7 @@ class ReduceQueue::Impl {
 
   struct Job {
     std::vector<std::string> names;
+    std::vector<std::vector<std::uint64_t>> dims;
     std::vector<Named> tensors;
     Step step;
     std::chrono::milliseconds timeout{};
@@ -155,8 +156,14 @@ void ReduceQueue::submit(std::span<const Named> tensors, const Step& step, std::
   job.done = std::move(done);
   const Result<bool> accepted = or_no_memory("submitting a bucket", [&]() -> Result<bool> {
     job.tensors.assign(tensors.begin(), tensors.end());
-    for (const Named& tensor : tensors) job.names.emplace_back(tensor.name);
-    for (std::size_t i = 0; i < job.names.size(); ++i) job.tensors[i].name = job.names[i];
+    for (const Named& tensor : tensors) {
+      job.names.emplace_back(tensor.name);
+      job.dims.emplace_back(tensor.tensor.dims.begin(), tensor.tensor.dims.end());
+    }
+    for (std::size_t i = 0; i < job.names.size(); ++i) {
+      job.tensors[i].name = job.names[i];
+      job.tensors[i].tensor.dims = job.dims[i];
+    }
     job.step = step;
     job.timeout = timeout;
     return impl_->submit(job);

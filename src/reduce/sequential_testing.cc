@@ -7,27 +7,33 @@
 
 #include "base/random.h"
 #include "reduce/owners.h"
+#include "reduce/pattern_reducer.h"
 #include "reduce/ring_plan.h"
 
 namespace deltawire::testing {
 namespace {
 
-using Channels = std::vector<std::unique_ptr<Channel>>;
+using ChannelList = std::vector<std::unique_ptr<Channel>>;
 
-Channels make_channels(std::string_view codec, int count) {
-  Channels channels;
-  for (int i = 0; i < count; ++i) channels.push_back(std::move(*make_channel(codec)));
+// For the reducers' first or second channel.
+ChannelList channels_of(std::string_view codec, int count, std::size_t which) {
+  ChannelList channels;
+  const ChannelOptions options{.policy = {}, .seed = channel_seed(0, which)};
+  for (int i = 0; i < count; ++i) channels.push_back(std::move(*make_channel(codec, options)));
   return channels;
 }
 
 struct How {
+  std::uint64_t step = 0;
+  std::size_t rank = 0;  // that encodes
   Into into = Into::kOverwrite;
   float scale = 1.0F;
 };
 
 // Through the channel's encoder and decoder.
-void relay(Channel& channel, const Named& from, const Named& to, std::uint64_t step, How how) {
-  const MessageId id{step};
+void relay(Channel& channel, const Named& from, const Named& to, const How& how) {
+  const auto rank = static_cast<std::uint16_t>(how.rank);
+  const MessageId id{how.step, rank, static_cast<std::uint16_t>(rank + 1)};
   const auto pieces = channel.encode(std::span(&from, 1), id);
   ASSERT_TRUE(pieces) << pieces.error().message;
   const auto status = channel.decode(join(*pieces), std::span(&to, 1), id, how.into, how.scale);
@@ -78,6 +84,7 @@ class Sequential : public SequentialPattern {
     std::string name;
     OwnedRange range;
     std::uint64_t step = 0;
+    std::size_t owner() const { return static_cast<std::size_t>(range.owner); }
   };
   virtual std::vector<OwnedRange> parts(const std::string& name, std::uint64_t count) const {
     return owned_ranges(name, count, world_, most_elements_);
@@ -98,8 +105,8 @@ class SequentialDirect final : public Sequential {
  public:
   SequentialDirect(std::string_view codec, int world, std::uint64_t most_elements)
       : Sequential(world, most_elements),
-        pushes_(make_channels(codec, world)),
-        pull_(make_channels(codec, 1)) {}
+        pushes_(channels_of(codec, world, 0)),
+        pull_(channels_of(codec, 1, 1)) {}
 
  private:
   void mean_of_part(const Part& part, const std::vector<const std::vector<float>*>& shares,
@@ -107,10 +114,10 @@ class SequentialDirect final : public Sequential {
     std::vector<float> mean(part.range.count, 0.0F);
     const Named slot{part.name, {mean.data(), mean.size(), DType::kF32}, part.range.first};
     for (std::size_t rank = 0; rank < shares.size(); ++rank) {
-      relay(*pushes_[rank], part_of(part.name, *shares[rank], part.range), slot, part.step,
-            {Into::kAccumulate, scale()});
+      relay(*pushes_[rank], part_of(part.name, *shares[rank], part.range), slot,
+            {part.step, rank, Into::kAccumulate, scale()});
     }
-    relay(*pull_[0], slot, part_of(part.name, out, part.range), part.step, {});
+    relay(*pull_[0], slot, part_of(part.name, out, part.range), {part.step, part.owner()});
   }
   std::vector<Channel*> all_channels() override {
     std::vector<Channel*> all{pull_[0].get()};
@@ -122,14 +129,14 @@ class SequentialDirect final : public Sequential {
     for (const auto& push : pushes_) add_residuals(*push, name, part, 1.0 / world_, sum);
   }
 
-  Channels pushes_;
-  Channels pull_;
+  ChannelList pushes_;
+  ChannelList pull_;
 };
 
 class SequentialGather final : public Sequential {
  public:
   SequentialGather(std::string_view codec, int world, std::uint64_t most_elements)
-      : Sequential(world, most_elements), channels_(make_channels(codec, world)) {}
+      : Sequential(world, most_elements), channels_(channels_of(codec, world, 0)) {}
 
  private:
   std::vector<OwnedRange> parts(const std::string&, std::uint64_t count) const override {
@@ -143,7 +150,7 @@ class SequentialGather final : public Sequential {
                     std::vector<float>& out) override {
     for (std::size_t rank = 0; rank < shares.size(); ++rank) {
       relay(*channels_[rank], part_of(part.name, *shares[rank], part.range),
-            part_of(part.name, out, part.range), part.step, {Into::kAccumulate, scale()});
+            part_of(part.name, out, part.range), {part.step, rank, Into::kAccumulate, scale()});
     }
   }
   std::vector<Channel*> all_channels() override {
@@ -155,15 +162,15 @@ class SequentialGather final : public Sequential {
     for (const auto& channel : channels_) add_residuals(*channel, name, part, 1.0 / world_, sum);
   }
 
-  Channels channels_;
+  ChannelList channels_;
 };
 
 class SequentialRing final : public Sequential {
  public:
   SequentialRing(std::string_view codec, int world)
       : Sequential(world, kRingPieceElements),
-        hops_(make_channels(codec, world)),
-        means_(make_channels(codec, 1)) {}
+        hops_(channels_of(codec, world, 0)),
+        means_(channels_of(codec, 1, 1)) {}
 
  private:
   // From the rank after the owner round to the owner: what comes is added to the own share and sent on.
@@ -180,12 +187,12 @@ class SequentialRing final : public Sequential {
         const auto before = static_cast<std::size_t>((part.range.owner + place - 1) % world_);
         const Named from{part.name, {sum.data(), sum.size(), DType::kF32}, part.range.first};
         const Named to{part.name, {own.data(), own.size(), DType::kF32}, part.range.first};
-        relay(*hops_[before], from, to, part.step, {Into::kAccumulate, 1.0F});
+        relay(*hops_[before], from, to, {part.step, before, Into::kAccumulate, 1.0F});
       }
       sum = own;
     }
     const Named mean{part.name, {sum.data(), sum.size(), DType::kF32}, part.range.first};
-    relay(*means_[0], mean, part_of(part.name, out, part.range), part.step, {});
+    relay(*means_[0], mean, part_of(part.name, out, part.range), {part.step, part.owner()});
   }
   std::vector<Channel*> all_channels() override {
     std::vector<Channel*> all{means_[0].get()};
@@ -197,8 +204,8 @@ class SequentialRing final : public Sequential {
     for (const auto& hop : hops_) add_residuals(*hop, name, part, 1.0, sum);
   }
 
-  Channels hops_;
-  Channels means_;
+  ChannelList hops_;
+  ChannelList means_;
 };
 
 std::vector<std::string> with_every_pattern(const std::vector<std::string>& codecs) {

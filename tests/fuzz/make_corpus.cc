@@ -101,7 +101,8 @@ void make_payloads() {
       Seed payload(sizes.payload_bytes);
       std::vector<std::uint32_t> ends(sizes.chunks);
       Seed scratch(sizes.scratch_bytes);
-      const EncodedPart encoded = sure(codec->encode(part, {}, PartBuffer{payload, ends, scratch}));
+      const EncodedPart encoded =
+          sure(codec->encode(part, {}, PartBuffer{payload, ends}, {.scratch = scratch}));
       Seed seed;
       append_number(seed, kCount);
       append_number(seed, encoded.scalar);

@@ -2,6 +2,7 @@
 
 import copy
 import ctypes
+import math
 
 import deltawire
 import deltawire.torch
@@ -195,18 +196,20 @@ class Recorder:
     def __init__(self, session):
         self.session = session
         self.seen = {}
+        self.shapes = {}
         self.addresses = []
 
     def __getattr__(self, name):
         return getattr(self.session, name)
 
     def submit(self, tensors, step, timeout_ms, callback):
-        for name, _, count, address in tensors:
+        for name, _, shape, address in tensors:
+            self.shapes[name] = shape
             self.addresses.append(address)
             if address == 0:
                 self.seen[name] = None
             else:
-                memory = (ctypes.c_float * count).from_address(address)
+                memory = (ctypes.c_float * math.prod(shape)).from_address(address)
                 self.seen[name] = np.array(memory, dtype=np.float32)
         self.session.submit(tensors, step, timeout_ms, callback)
 
@@ -238,6 +241,9 @@ def recorded_steps(rank, world_size, report, name):
         backward(model, rank, step)
         assert recorder.seen.keys() == expected.keys()
         assert recorder.seen.pop("layers.3.0.bias") is None
+        shapes = {key: tuple(p.shape) for key, p in parameters.items()}
+        shapes["conv.weight"] = (parameters["conv.weight"].numel(),)  # not row-major
+        assert recorder.shapes == shapes
         for key, seen in recorder.seen.items():
             values = expected[key]
             if key == "conv.weight":  # its gradient lies in memory as channels_last does

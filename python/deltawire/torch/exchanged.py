@@ -10,6 +10,11 @@ from deltawire.torch import arguments, wrappers
 from deltawire.torch.slots import Slots
 
 
+def row_major_shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The shape that codecs may use: one dimension where the memory is in another order."""
+    return tuple(tensor.shape) if tensor.is_contiguous() else (tensor.numel(),)
+
+
 class Exchanged:
     """Names of what a DDP model exchanges, and what it would lose or leave to differ.
 

@@ -9,7 +9,7 @@ from deltawire import _core
 from deltawire.errors import DeltawireError, make_error, with_advice
 from deltawire.torch import checkpoint, interrupt
 from deltawire.torch.copied import CopiedSession
-from deltawire.torch.exchanged import Exchanged
+from deltawire.torch.exchanged import Exchanged, row_major_shape
 from deltawire.torch.ledger import Ledger
 from deltawire.torch.loss_scale import LossScale
 from deltawire.torch.participant import Participant
@@ -129,8 +129,9 @@ class Hook(Participant):
         step = _core.Step(self._step, bucket.index(), last, self._scale)
         self._next_bucket = 0 if last else bucket.index() + 1
         self._step += last
+        # DDP lays a gradient out as its parameter is, whatever the view in the bucket claims.
         tensors = [
-            (self._exchanged.name_of(parameter), gradient.data_ptr(), gradient.numel())
+            (self._exchanged.name_of(parameter), gradient.data_ptr(), row_major_shape(parameter))
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
         ]
         source, index, memory = self._source, bucket.index(), None

@@ -58,7 +58,7 @@ class Momentum:
     def mask(self, session: _core.Session, momenta: list[tuple[str, torch.Tensor]]) -> None:
         """After a round: sets what the round has sent to 0 in each of them."""
         whole = [(name, tensor, tensor.contiguous()) for name, tensor in momenta]
-        session.mask_sent([(name, flat.data_ptr(), flat.numel()) for name, _, flat in whole])
+        session.mask_sent([(name, flat.data_ptr(), tuple(flat.shape)) for name, _, flat in whole])
         for _, tensor, flat in whole:
             if flat is not tensor:
                 tensor.copy_(flat)

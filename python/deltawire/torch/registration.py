@@ -62,7 +62,8 @@ def register(
         link: a token bucket on this rank's traffic, to see how a thinner line would do.
         revert: of a step that fails, "fold" (its gradient stays in the residual) or "exact" (the
             residual goes back to what it was; costs a second buffer).
-        threads: that code this rank's messages, 1 to 64; "gcomp" makes use of more than one.
+        threads: that code this rank's messages, 1 to 64: several tensors at a time; "gcomp" also
+            shares out a large one.
         scaler: the model's GradScaler or a function that gives the loss scale: see `LossScale`.
         nonfinite: NaN or infinities end the exchange ("error", the default) or come out as NaN on
             every rank, for you to skip ("pass", the default with scaler=): see `LossScale`.

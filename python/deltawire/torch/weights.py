@@ -7,6 +7,7 @@ import torch.distributed as dist
 
 from deltawire.errors import make_error
 from deltawire.torch import arguments, wrappers
+from deltawire.torch.exchanged import row_major_shape
 from deltawire.torch.slots import Slots
 
 
@@ -72,15 +73,15 @@ class Weights:
         torch._foreach_copy_(self._reference, self.parameters)
 
     @torch.no_grad()
-    def changes_of(self, bucket: int) -> list[tuple[str, int, int]]:
-        """Computes a bucket's changes since the reference: (name, address, element count) of
+    def changes_of(self, bucket: int) -> list[tuple[str, int, tuple[int, ...]]]:
+        """Computes a bucket's changes since the reference: (name, address, shape) of
         each, to be replaced by their means."""
         part = self._buckets[bucket]
         changes = self._changes[part]
         torch._foreach_copy_(changes, self.parameters[part])
         torch._foreach_sub_(changes, self._reference[part])
         return [
-            (name, change.data_ptr(), change.numel())
+            (name, change.data_ptr(), row_major_shape(change))
             for name, change in zip(self.names[part], changes, strict=True)
         ]
 

@@ -1,6 +1,5 @@
 #include "codecs/bf16/bf16.h"
 
-#include "base/float_environment.h"
 #include "codecs/bf16/bf16_ops.h"
 #include "codecs/part_checks.h"
 
@@ -14,36 +13,28 @@ constexpr std::uint64_t kChunkElements = 65536;
 
 class Bf16 final : public Codec {
  public:
-  const CodecInfo& info() const noexcept override { return kBf16Info; }
+  Bf16() noexcept : Codec(kBf16Info) {}
 
   std::string spec() const override { return "bf16"; }
 
-  Sizes sizes(const TensorView& part) const noexcept override {
+  Sizes do_sizes(const TensorView& part) const noexcept override {
     return fixed_sizes(part.count, kChunkElements, kValueBytes);
   }
 
-  Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
-                             const PartBuffer& out) const override {
-    if (auto ok = check_dense(part, kBf16Info.name); !ok) return forward_error(ok);
-    if (auto ok = check_residual(residual, part.count); !ok) return forward_error(ok);
-    if (auto ok = check_buffer(out, sizes(part)); !ok) return forward_error(ok);
-    const FloatEnvironment environment;
-    kernels_.encode(static_cast<const float*>(part.values), residual.empty() ? nullptr : residual.data(),
-                    part.count, out.payload.data());
+  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const override {
+    kernels_.encode(part.in, part.residual, part.count, out.payload.data());
     return write_fixed_ends(part.count, kChunkElements, kValueBytes, out.chunk_ends);
   }
 
-  Status decode(const PartView& in, const TensorSlot& out, Into into, float scale) const override {
-    if (auto ok = check_float32(out.dtype, kBf16Info.name); !ok) return ok;
-    if (auto ok = check_fixed_size(in, out.count, kChunkElements, kValueBytes); !ok) return ok;
-    const FloatEnvironment environment;
-    const auto kernel = into == Into::kAccumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
-    kernel(in.payload.data(), out.count, scale, static_cast<float*>(out.values));
+  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
+    if (auto ok = check_fixed_ends(in, out.count, kChunkElements, kValueBytes); !ok) return ok;
+    const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
+    kernel(in.payload.data(), out.count, out.scale, out.slot);
     return {};
   }
 
-  Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_fixed_size(in, count, kChunkElements, kValueBytes); !ok) return ok;
+  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
+    if (auto ok = check_fixed_ends(in, count, kChunkElements, kValueBytes); !ok) return ok;
     add_section(sections, "bf16 values", in.payload.size() * 8);
     return {};
   }

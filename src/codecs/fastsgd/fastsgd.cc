@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <new>
 
 #include "base/checked.h"
@@ -47,14 +46,7 @@ struct Workspace {
 
   Staging staging() noexcept { return {keys, values, codes}; }
 };
-constexpr std::uint64_t kWorkspaceBytes = sizeof(Workspace) + alignof(Workspace) - 1;
-
-// REQUIRES: kWorkspaceBytes of scratch.
-Workspace* workspace_in(MutBytes scratch) noexcept {
-  void* at = scratch.data();
-  std::size_t bytes = scratch.size();
-  return ::new (std::align(alignof(Workspace), sizeof(Workspace), at, bytes)) Workspace;
-}
+static_assert(alignof(Workspace) <= kScratchAlignment);
 
 std::uint64_t sum_or_max(std::uint64_t a, std::uint64_t b) noexcept {
   return checked_add(a, b).value_or(std::numeric_limits<std::uint64_t>::max());
@@ -67,14 +59,12 @@ std::uint64_t product_or_max(std::uint64_t a, std::uint64_t b) noexcept {
 class Fastsgd final : public Codec {
  public:
   Fastsgd(const Parameters& parameters, const CodecInfo& info) noexcept
-      : parameters_(parameters), info_(info) {
+      : Codec(info), parameters_(parameters) {
     powers_[0] = 1;
     for (std::uint32_t code = 1; code < kCodes; ++code) {
       powers_[code] = powers_[code - 1] * static_cast<double>(parameters.b);
     }
   }
-
-  const CodecInfo& info() const noexcept override { return info_; }
 
   std::string spec() const override {
     return "fastsgd:b=" + canonical_number(parameters_.b) +
@@ -86,7 +76,7 @@ class Fastsgd final : public Codec {
   // Of n elements with d pairs, a gap g costs l + bits(g) + ceil(M / 2^l) - 1 bits at most (M if bits(g) =
   // 0). Gaps and pairs share the n elements, and bits(g) <= g, so that all gaps together take at most n (l +
   // ceil(M / 2^l)); d (l + M) is the other bound, for few pairs.
-  Sizes sizes(const TensorView& part) const noexcept override {
+  Sizes do_sizes(const TensorView& part) const noexcept override {
     const std::uint64_t elements = part.elements();
     if (elements == 0) return {};
     const std::uint64_t pairs = std::min(part.count, elements);
@@ -103,47 +93,29 @@ class Fastsgd final : public Codec {
     return Sizes{.payload_bytes = sum_or_max(ceil_div(bits, 8), chunk_bytes),
                  .chunks = static_cast<std::uint32_t>(
                      std::min<std::uint64_t>(chunks, std::numeric_limits<std::uint32_t>::max())),
-                 .scratch_bytes = kWorkspaceBytes};
+                 .scratch_bytes = sizeof(Workspace)};
   }
 
-  Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
-                             const PartBuffer& out) const override {
-    if (auto ok = check_float32(part.dtype, info_.name); !ok) return forward_error(ok);
-    if (auto ok = check_error_feedback(part, residual); !ok) return forward_error(ok);
-    if (auto ok = check_buffer(out, sizes(part)); !ok) return forward_error(ok);
-    if (auto ok = check_keys(part); !ok) return forward_error(ok);
-    if (part.elements() == 0) return EncodedPart{};
-    const FloatEnvironment environment;
-    const Input input{static_cast<const float*>(part.values), residual.empty() ? nullptr : residual.data(),
-                      part.has_keys() ? part.keys : nullptr, part.count};
+  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
+                                const Exec& exec) const override {
+    const Input input{part.in, part.residual, part.view.has_keys() ? part.view.keys : nullptr, part.count};
     const auto sum = part_sum(input);
     if (!sum) return forward_error(sum);
-    Workspace& workspace = *workspace_in(out.scratch);
-    return write_chunks(input, codebook(input, *sum, part.elements(), workspace), *sum, out, workspace);
+    Workspace& workspace = *::new (exec.scratch.data()) Workspace;
+    return write_chunks(input, codebook(input, *sum, part.view.elements(), workspace), *sum, out, workspace);
   }
 
-  Status decode(const PartView& in, const TensorSlot& out, Into into, float scale) const override {
-    if (auto ok = check_float32(out.dtype, info_.name); !ok) return ok;
-    if (out.has_keys()) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "the slot has keys: fastsgd decodes into key-value form with decode_pairs");
-    }
-    const FloatEnvironment environment;
-    auto* slot = static_cast<float*>(out.values);
+  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
     if (auto ok = check_part(in, out.count); !ok) return ok;
-    if (into == Into::kOverwrite) std::fill_n(slot, out.count, 0.0F);
+    if (!out.accumulate) std::fill_n(out.slot, out.count, 0.0F);
     DecodeTarget target{
-        .sink = into == Into::kAccumulate ? Sink::kDenseAdd : Sink::kDense, .scale = scale, .values = slot};
+        .sink = out.accumulate ? Sink::kDenseAdd : Sink::kDense, .scale = out.scale, .values = out.slot};
     return decode_chunks(in, out.count, target);
   }
 
-  Result<std::uint64_t> decode_pairs(const PartView& in, const TensorSlot& out, float scale) const override {
-    if (auto ok = check_float32(out.dtype, info_.name); !ok) return forward_error(ok);
-    if (out.count > 0 && out.keys == nullptr) {
-      return fail(ErrorCode::kInvalidArgument, "the slot has no keys: decode dense tensors with decode");
-    }
+  Result<std::uint64_t> do_decode_pairs(const PartView& in, const TensorSlot& out,
+                                        float scale) const override {
     if (auto ok = check_part(in, out.dimension); !ok) return forward_error(ok);
-    const FloatEnvironment environment;
     DecodeTarget target{.sink = Sink::kPairs,
                         .scale = scale,
                         .values = static_cast<float*>(out.values),
@@ -153,9 +125,8 @@ class Fastsgd final : public Codec {
     return target.pairs;
   }
 
-  Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
+  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
     if (auto ok = check_part(in, count); !ok) return ok;
-    const FloatEnvironment environment;
     DecodeTarget target;
     if (auto ok = decode_chunks(in, count, target); !ok) return ok;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
@@ -168,28 +139,10 @@ class Fastsgd final : public Codec {
   }
 
  private:
-  static Status check_error_feedback(const TensorView& part, std::span<const float> residual) {
-    if (!part.has_keys() || residual.empty()) return check_residual(residual, part.count);
-    return fail(ErrorCode::kInvalidArgument,
-                "a residual of " + std::to_string(residual.size()) +
-                    " values for a key-value part: error feedback needs the dense form; give no residual");
-  }
-
-  static Status check_keys(const TensorView& part) {
-    if (!part.has_keys()) return {};
-    std::uint64_t least = 0;
-    for (std::uint64_t i = 0; i < part.count; ++i) {
-      const std::uint32_t key = part.keys[i];
-      if (key < least || key >= part.dimension) return bad_key(part, i);
-      least = std::uint64_t{key} + 1;
-    }
-    return {};
-  }
-
   // The sum in float32, as it goes on the wire and everything is computed from.
   Result<float> part_sum(const Input& input) const {
     const double sum = kernels_.sum(input);
-    if (!std::isfinite(sum)) return tl::unexpected<Error>(not_finite(input));
+    if (!std::isfinite(sum)) return not_finite();
     const auto rounded = static_cast<float>(sum);
     if (std::isfinite(rounded)) return rounded;
     return fail(ErrorCode::kRange,
@@ -232,7 +185,6 @@ class Fastsgd final : public Codec {
 
   // All that can be said without a look at the pairs, before a slot of that many elements is touched.
   static Status check_part(const PartView& in, std::uint64_t elements) {
-    if (auto ok = check_chunk_ends(in); !ok) return ok;
     std::uint64_t pairs = 0;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       Head head;
@@ -241,14 +193,14 @@ class Fastsgd final : public Codec {
       if (fault != Fault::kNone) return fault_status(fault, i);
       pairs += head.pairs;
     }
-    if (in.chunk_ends.empty() != (elements == 0) || pairs > elements) {
+    if (pairs > elements) {
       return fail(ErrorCode::kCorrupt, "fastsgd: " + std::to_string(pairs) + " pairs in " +
                                            std::to_string(in.chunk_ends.size()) + " chunks for " +
                                            std::to_string(elements) + " elements");
     }
-    if (in.scalar < kInfinityBits && (elements > 0 || in.scalar == 0)) return {};
+    if (in.scalar < kInfinityBits) return {};
     return fail(ErrorCode::kCorrupt, "fastsgd: the sum is " + number_text(std::bit_cast<float>(in.scalar)) +
-                                         ", not a finite number >= 0 (0 for an empty part)");
+                                         ", not a finite number >= 0");
   }
 
   Status decode_chunks(const PartView& in, std::uint64_t elements, DecodeTarget& target) const {
@@ -267,7 +219,6 @@ class Fastsgd final : public Codec {
   }
 
   Parameters parameters_;
-  const CodecInfo& info_;
   std::array<double, kCodes> powers_;
   const Kernels& kernels_ = reference_kernels();
 };

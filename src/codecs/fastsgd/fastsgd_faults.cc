@@ -1,10 +1,8 @@
 #include "codecs/fastsgd/fastsgd_faults.h"
 
-#include <cmath>
 #include <string>
 
 #include "codecs/part_checks.h"
-#include "codecs/spec_string.h"
 
 namespace deltawire::fastsgd {
 
@@ -36,28 +34,6 @@ Status fault_status(Fault fault, std::uint64_t chunk) {
   if (fault == Fault::kTruncated) code = ErrorCode::kTruncated;
   if (fault == Fault::kNoRoom) code = ErrorCode::kOutputTooSmall;
   return chunk_error("fastsgd", code, chunk, fault_text(fault));
-}
-
-Status bad_key(const TensorView& part, std::uint64_t i) {
-  const std::uint32_t key = part.keys[i];
-  std::string message = "key " + std::to_string(key) + " at index " + std::to_string(i);
-  if (key >= part.dimension) {
-    message += " is outside the tensor: keys must be below " + std::to_string(part.dimension);
-  } else {
-    message += " is not above the key before it, " + std::to_string(part.keys[i - 1]) +
-               ": sort the pairs by key and add up those of equal keys";
-  }
-  return fail(ErrorCode::kInvalidArgument, std::move(message));
-}
-
-Error not_finite(const Input& input) {
-  if (input.keys == nullptr) return not_finite_error("fastsgd", input.in, input.residual, input.count);
-  std::uint64_t i = 0;
-  while (i + 1 < input.count && std::isfinite(input.in[i])) ++i;
-  return Error{ErrorCode::kNotFinite,
-               "the value at index " + std::to_string(i) + " (key " + std::to_string(input.keys[i]) +
-                   ") is " + number_text(input.in[i]) + ": fastsgd carries finite values only",
-               kNoSuspect};
 }
 
 ChunkSections chunk_sections(const ChunkBytes& chunk) noexcept {

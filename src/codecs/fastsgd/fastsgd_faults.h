@@ -1,4 +1,4 @@
-// What fastsgd tells people: errors about bytes and about input, and what a chunk's bits are spent on.
+// What fastsgd tells people: errors about bytes, and what a chunk's bits are spent on.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,6 @@ namespace deltawire::fastsgd {
 
 // The fault of chunk number `chunk` as an error; a Status without one for kNone.
 Status fault_status(Fault fault, std::uint64_t chunk);
-
-// Says what is wrong with key number `i`. REQUIRES: it is not above the one before it, or not below the
-// dimension.
-Status bad_key(const TensorView& part, std::uint64_t i);
-
-// Names the first value that isn't finite. REQUIRES: there is one.
-Error not_finite(const Input& input);
 
 struct ChunkSections {
   std::uint64_t head = 0;

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstring>
 
-#include "base/float_environment.h"
 #include "base/little_endian.h"
 #include "codecs/part_checks.h"
 
@@ -32,8 +31,8 @@ void copy_values(const std::byte* from, std::byte* to, std::uint64_t count) noex
   }
 }
 
-void encode_sums(const float* in, std::span<float> residual, std::byte* payload) noexcept {
-  for (std::uint64_t i = 0; i < residual.size(); ++i) {
+void encode_sums(const float* in, float* residual, std::uint64_t count, std::byte* payload) noexcept {
+  for (std::uint64_t i = 0; i < count; ++i) {
     store_le(payload + i * kValueBytes, std::bit_cast<std::uint32_t>(in[i] + residual[i]));
     residual[i] = 0;
   }
@@ -41,46 +40,40 @@ void encode_sums(const float* in, std::span<float> residual, std::byte* payload)
 
 class Fp32 final : public Codec {
  public:
-  const CodecInfo& info() const noexcept override { return kFp32Info; }
+  Fp32() noexcept : Codec(kFp32Info) {}
 
   std::string spec() const override { return "fp32"; }
 
-  Sizes sizes(const TensorView& part) const noexcept override {
+  Sizes do_sizes(const TensorView& part) const noexcept override {
     return fixed_sizes(part.count, kChunkElements, kValueBytes);
   }
 
-  Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
-                             const PartBuffer& out) const override {
-    if (auto ok = check_dense(part, kFp32Info.name); !ok) return forward_error(ok);
-    if (auto ok = check_residual(residual, part.count); !ok) return forward_error(ok);
-    if (auto ok = check_buffer(out, sizes(part)); !ok) return forward_error(ok);
-    if (residual.empty()) {
-      copy_values(static_cast<const std::byte*>(part.values), out.payload.data(), part.count);
+  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const override {
+    if (part.residual == nullptr) {
+      copy_values(reinterpret_cast<const std::byte*>(part.in), out.payload.data(), part.count);
     } else {
-      const FloatEnvironment environment;
-      encode_sums(static_cast<const float*>(part.values), residual, out.payload.data());
+      encode_sums(part.in, part.residual, part.count, out.payload.data());
     }
     return write_fixed_ends(part.count, kChunkElements, kValueBytes, out.chunk_ends);
   }
 
-  Status decode(const PartView& in, const TensorSlot& out, Into into, float scale) const override {
-    if (auto ok = check_float32(out.dtype, kFp32Info.name); !ok) return ok;
-    if (auto ok = check_fixed_size(in, out.count, kChunkElements, kValueBytes); !ok) return ok;
-    const FloatEnvironment environment;
+  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
+    if (auto ok = check_fixed_ends(in, out.count, kChunkElements, kValueBytes); !ok) return ok;
     const std::byte* payload = in.payload.data();
-    auto* slot = static_cast<float*>(out.values);
-    if (into == Into::kAccumulate) {
+    float* slot = out.slot;
+    const float scale = out.scale;
+    if (out.accumulate) {
       for (std::uint64_t i = 0; i < out.count; ++i) slot[i] += scale * value_at(payload, i);
     } else if (scale == 1.0F) {
-      copy_values(payload, static_cast<std::byte*>(out.values), out.count);
+      copy_values(payload, reinterpret_cast<std::byte*>(slot), out.count);
     } else {
       for (std::uint64_t i = 0; i < out.count; ++i) slot[i] = scale * value_at(payload, i);
     }
     return {};
   }
 
-  Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_fixed_size(in, count, kChunkElements, kValueBytes); !ok) return ok;
+  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
+    if (auto ok = check_fixed_ends(in, count, kChunkElements, kValueBytes); !ok) return ok;
     add_section(sections, "fp32 values", in.payload.size() * 8);
     return {};
   }

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "base/checked.h"
-#include "base/float_environment.h"
 #include "codecs/gcomp/gcomp_chunk.h"
 #include "codecs/part_checks.h"
 
@@ -54,13 +53,6 @@ std::uint32_t chunk_count(std::uint64_t count, std::uint64_t chunk) noexcept {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(count - chunk * kChunkElements, kChunkElements));
 }
 
-Status check_part(const PartView& in, std::uint64_t count) {
-  if (auto ok = check_chunks(in, count, kChunkElements); !ok) return ok;
-  if (in.scalar == 0) return {};
-  return fail(ErrorCode::kCorrupt,
-              "the part's scalar is " + std::to_string(in.scalar) + ", but gcomp has none");
-}
-
 constexpr ParameterInfo kParameters[] = {
     {"cut", "auto, 0, 6, 12 or 18", "auto",
      "low mantissa bits rounded off every value; auto: of each as many as the optimizer can't see"},
@@ -88,19 +80,18 @@ constinit const CodecInfo kUniformCutInfo = info_with(false, false);
 
 class Gcomp final : public Codec {
  public:
-  explicit Gcomp(const Parameters& parameters) noexcept : parameters_(parameters) {}
-
-  const CodecInfo& info() const noexcept override {
-    if (parameters_.lossless) return kLosslessInfo;
-    return parameters_.cut == 0 ? kGcompInfo : kUniformCutInfo;
-  }
+  explicit Gcomp(const Parameters& parameters) noexcept
+      : Codec(parameters.lossless   ? kLosslessInfo
+              : parameters.cut == 0 ? kGcompInfo
+                                    : kUniformCutInfo),
+        parameters_(parameters) {}
 
   std::string spec() const override {
     return "gcomp:cut=" + std::string(kCuts[parameters_.cut]) +
            ",lossless=" + (parameters_.lossless ? "on" : "off");
   }
 
-  Sizes sizes(const TensorView& part) const noexcept override {
+  Sizes do_sizes(const TensorView& part) const noexcept override {
     constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
     const std::uint64_t full = part.count / kChunkElements;
     const std::uint64_t rest = chunk_bound(part.count % kChunkElements);
@@ -111,52 +102,42 @@ class Gcomp final : public Codec {
                  .scratch_bytes = scratch_bound(part.count)};
   }
 
-  Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
-                             const PartBuffer& out) const override {
-    if (auto ok = check_dense(part, kGcompInfo.name); !ok) return forward_error(ok);
-    if (auto ok = check_residual(residual, part.count); !ok) return forward_error(ok);
-    if (auto ok = check_buffer(out, sizes(part)); !ok) return forward_error(ok);
-    const FloatEnvironment environment;
+  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
+                                const Exec& exec) const override {
+    const float* significance = part.view.significance;
     const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
     std::uint64_t written = 0;
     for (std::uint64_t i = 0; i < chunks; ++i) {
       const std::uint64_t at = i * kChunkElements;
-      const Values chunk{.in = static_cast<const float*>(part.values) + at,
-                         .residual = residual.empty() ? nullptr : residual.data() + at,
-                         .significance = part.significance != nullptr ? part.significance + at : nullptr,
+      const Values chunk{.in = part.in + at,
+                         .residual = part.residual != nullptr ? part.residual + at : nullptr,
+                         .significance = significance != nullptr ? significance + at : nullptr,
                          .count = chunk_count(part.count, i),
-                         .rule = rule(part)};
-      written += encode_chunk(kernels_, chunk, out.payload.data() + written, out.scratch);
+                         .rule = rule(significance != nullptr)};
+      written += encode_chunk(kernels_, chunk, out.payload.data() + written, exec);
       out.chunk_ends[i] = static_cast<std::uint32_t>(written);
     }
     return EncodedPart{.payload_bytes = written, .chunks = static_cast<std::uint32_t>(chunks), .scalar = 0};
   }
 
-  Status decode(const PartView& in, const TensorSlot& out, Into into, float scale) const override {
-    if (auto ok = check_float32(out.dtype, kGcompInfo.name); !ok) return ok;
-    if (auto ok = check_part(in, out.count); !ok) return ok;
-    const FloatEnvironment environment;
-    Target target{.slot = static_cast<float*>(out.values),
-                  .count = 0,
-                  .scale = scale,
-                  .accumulate = into == Into::kAccumulate};
+  Status do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const override {
+    Target target{.slot = out.slot, .count = 0, .scale = out.scale, .accumulate = out.accumulate};
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       target.count = chunk_count(out.count, i);
-      if (auto ok = fault_status(decode_chunk(kernels_, chunk_of<ChunkBytes>(in, i), target), i); !ok)
-        return ok;
+      const Fault fault = decode_chunk(kernels_, chunk_of<ChunkBytes>(in, i), target, exec.workers);
+      if (fault != Fault::kNone) return fault_status(fault, i);
       target.slot += target.count;
     }
     return {};
   }
 
-  Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_part(in, count); !ok) return ok;
+  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
     std::vector<float> values(static_cast<std::size_t>(std::min<std::uint64_t>(count, kChunkElements)));
     std::vector<Section> found;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const Target target{.slot = values.data(), .count = chunk_count(count, i)};
       const ChunkBytes chunk = chunk_of<ChunkBytes>(in, i);
-      if (auto ok = fault_status(decode_chunk(kernels_, chunk, target), i); !ok) return ok;
+      if (auto ok = fault_status(decode_chunk(kernels_, chunk, target, nullptr), i); !ok) return ok;
       describe_chunk(chunk, target.count, found);
     }
     for (const Section& section : found) add_section(sections, section.name, section.bits);
@@ -164,10 +145,10 @@ class Gcomp final : public Codec {
   }
 
  private:
-  Rule rule(const TensorView& part) const noexcept {
+  Rule rule(bool has_significance) const noexcept {
     if (parameters_.lossless) return {Keep::kEverything, 0};
     if (parameters_.cut > 0) return {Keep::kLevel, static_cast<std::uint32_t>(parameters_.cut - 1)};
-    return {part.significance != nullptr ? Keep::kSignificance : Keep::kLevel, 0};
+    return {has_significance ? Keep::kSignificance : Keep::kLevel, 0};
   }
 
   Parameters parameters_;

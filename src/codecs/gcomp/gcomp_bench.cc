@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "base/random.h"
-#include "base/workers.h"
 #include "deltawire/codec.h"
 
 namespace deltawire {
@@ -90,7 +89,7 @@ void measure(const Input& input, const char* spec) {
   std::vector<std::byte> scratch(sizes.scratch_bytes);
   std::vector<std::uint32_t> ends(sizes.chunks);
   std::vector<float> back(count);
-  const auto encoded = (*codec)->encode(part, {}, {payload, ends, scratch});
+  const auto encoded = (*codec)->encode(part, {}, {payload, ends}, {.scratch = scratch});
   if (!encoded) std::abort();
   const PartView view{{payload.data(), encoded->payload_bytes}, {ends.data(), encoded->chunks}, 0};
   const TensorSlot slot{back.data(), count, DType::kF32};
@@ -108,7 +107,8 @@ void measure(const Input& input, const char* spec) {
   for (int round = 0; round < kRounds; ++round) {
     const double memcpy_s = seconds_of([&] { std::memcpy(back.data(), part.values, count * sizeof(float)); });
     copy.push_back(memcpy_s);
-    encode.push_back(seconds_of([&] { (void)(*codec)->encode(part, {}, {payload, ends, scratch}); }));
+    encode.push_back(
+        seconds_of([&] { (void)(*codec)->encode(part, {}, {payload, ends}, {.scratch = scratch}); }));
     decode.push_back(seconds_of([&] { (void)(*codec)->decode(view, slot, Into::kOverwrite, 1); }));
     accumulate.push_back(seconds_of([&] { (void)(*codec)->decode(view, slot, Into::kAccumulate, 0.5F); }));
   }
@@ -150,13 +150,13 @@ void measure_threads(const std::vector<float>& values, int threads) {
     double encode_s[2];
     double decode_s[2];
     for (const int several : {0, 1}) {
-      const Workers::Lent lent(several == 1 ? &workers : nullptr);
+      const Exec exec{.scratch = scratch, .workers = several == 1 ? &workers : nullptr};
       EncodedPart part_s;
       encode_s[several] =
-          wall_seconds_of([&] { part_s = (*codec)->encode(part, {}, {payload, ends, scratch}).value(); });
+          wall_seconds_of([&] { part_s = (*codec)->encode(part, {}, {payload, ends}, exec).value(); });
       const PartView view{{payload.data(), part_s.payload_bytes}, {ends.data(), part_s.chunks}, 0};
       decode_s[several] = wall_seconds_of([&] {
-        (void)(*codec)->decode(view, {back.data(), back.size(), DType::kF32}, Into::kOverwrite, 1);
+        (void)(*codec)->decode(view, {back.data(), back.size(), DType::kF32}, Into::kOverwrite, 1, exec);
       });
       if (several == 0) first = payload;
     }

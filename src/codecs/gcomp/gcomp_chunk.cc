@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/checked.h"
-#include "base/workers.h"
 #include "codecs/gcomp/gcomp_chunk_layout.h"
 
 namespace deltawire::gcomp {
@@ -12,16 +11,12 @@ namespace deltawire::gcomp {
 namespace {
 
 constexpr std::uint32_t kMaxHeadBytes = 1 + kMaxTableBytes + (kMaxBlocks - 1) * kIndexEntryBytes;
-constexpr std::uint64_t kScratchAlignment = 8;
-
 constexpr std::uint64_t kBlockScratchBytes = kBlockElements * (4 + 4) + kWordRoom * 2 + kMantissaRoom;
-static_assert(kBlockScratchBytes % kScratchAlignment == 0);
+static_assert(kBlockScratchBytes % alignof(std::uint32_t) == 0);
 
-// The arrays of the caller's scratch memory, of any alignment, that the block in this place works in.
+// The arrays of the caller's scratch memory that the block in this place works in.
 BlockParts cut_scratch(MutBytes scratch, std::size_t place) noexcept {
-  const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
-  std::byte* at = scratch.data() + (kScratchAlignment - address % kScratchAlignment) % kScratchAlignment +
-                  place * kBlockScratchBytes;
+  std::byte* at = scratch.data() + place * kBlockScratchBytes;
   BlockParts parts;
   parts.values = reinterpret_cast<std::uint32_t*>(at);
   parts.codes = parts.values + kBlockElements;
@@ -128,10 +123,10 @@ std::uint32_t drop_table(const Prologue& prologue, std::uint32_t count, std::uin
   return 1 + count * kValueBytes;
 }
 
-// Codes blocks on all threads that are lent, and writes them one after another into their place behind
+// Codes blocks on all threads that there are, and writes them one after another into their place behind
 // prologue and index.
 std::uint32_t write_blocks(const Kernels& kernels, const Values& chunk, const EncodeTable& table,
-                           const Prologue& prologue, MutBytes scratch, std::byte* out) {
+                           const Prologue& prologue, const Exec& exec, std::byte* out) {
   const std::uint32_t blocks = block_count(chunk.count);
   std::byte* index = out + prologue.size;
   std::byte* area = index + (blocks - 1) * kIndexEntryBytes;
@@ -140,11 +135,11 @@ std::uint32_t write_blocks(const Kernels& kernels, const Values& chunk, const En
   std::uint32_t stored = 0;
   BlockParts parts[kMaxBlocks];
   // One thread goes block by block, so that what it writes is still in its cache.
-  const std::uint32_t at_once = Workers::lent() > 1 ? kMaxBlocks : 1;
+  const std::uint32_t at_once = Workers::threads(exec.workers) > 1 ? kMaxBlocks : 1;
   for (std::uint32_t block = 0; block < blocks; ++block) {
     if (block % at_once == 0) {
-      Workers::share(std::min(at_once, blocks - block), [&](std::size_t place) {
-        parts[place] = cut_scratch(scratch, place);
+      Workers::share(exec.workers, std::min(at_once, blocks - block), [&](std::size_t place) {
+        parts[place] = cut_scratch(exec.scratch, place);
         kernels.encode_block(block_of(chunk, block + static_cast<std::uint32_t>(place)), table, parts[place]);
       });
     }
@@ -187,11 +182,11 @@ Fault decode_plain(const Kernels& kernels, ChunkMode mode, const ChunkBytes& chu
   return Fault::kNone;
 }
 
-// On all threads that are lent. The fault of the first block that has one.
+// On all threads that there are. The fault of the first block that has one.
 Fault decode_blocks(const Kernels& kernels, const BlockArea& area, const DecodeTable& table,
-                    const Target& target) {
+                    const Target& target, Workers* workers) {
   Fault faults[kMaxBlocks];
-  Workers::share(area.count, [&](std::size_t place) {
+  Workers::share(workers, area.count, [&](std::size_t place) {
     const auto i = static_cast<std::uint32_t>(place);
     ChunkBytes block;
     faults[i] = block_bytes(area, i, block);
@@ -219,10 +214,10 @@ std::uint64_t scratch_bound(std::uint64_t count) noexcept {
   if (count == 0) return 0;
   const std::uint64_t blocks =
       block_count(static_cast<std::uint32_t>(std::min<std::uint64_t>(count, kChunkElements)));
-  return kScratchAlignment - 1 + blocks * kBlockScratchBytes;
+  return blocks * kBlockScratchBytes;
 }
 
-std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, std::byte* out, MutBytes scratch) {
+std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, std::byte* out, const Exec& exec) {
   Histogram histogram;
   kernels.histogram(chunk, histogram.counts);
   histogram.complete = chunk.count <= kBlockElements;
@@ -232,13 +227,13 @@ std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, std::byt
   make_encode_table(choice.lengths, chunk.rule.uniform_level(), table);
   Prologue prologue;
   write_prologue(choice, chunk.rule, prologue);
-  if (chunk.count > kBlockElements) return write_blocks(kernels, chunk, table, prologue, scratch, out);
-  BlockParts parts = cut_scratch(scratch, 0);
+  if (chunk.count > kBlockElements) return write_blocks(kernels, chunk, table, prologue, exec, out);
+  BlockParts parts = cut_scratch(exec.scratch, 0);
   kernels.encode_block(chunk, table, parts);
   return write_single(prologue, parts, chunk.count, out);
 }
 
-Fault decode_chunk(const Kernels& kernels, const ChunkBytes& chunk, const Target& target) {
+Fault decode_chunk(const Kernels& kernels, const ChunkBytes& chunk, const Target& target, Workers* workers) {
   ChunkHead head;
   if (const Fault fault = read_head(chunk.at[0], head); fault != Fault::kNone) return fault;
   if (head.mode == ChunkMode::kStored || head.mode == ChunkMode::kZeros) {
@@ -252,7 +247,7 @@ Fault decode_chunk(const Kernels& kernels, const ChunkBytes& chunk, const Target
   BlockArea area;
   const Fault opened = open_blocks(in.at + used, in.bytes - used, block_count(target.count), area);
   if (opened != Fault::kNone) return opened;
-  return decode_blocks(kernels, area, table, target);
+  return decode_blocks(kernels, area, table, target, workers);
 }
 
 }  // namespace deltawire::gcomp

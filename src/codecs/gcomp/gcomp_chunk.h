@@ -16,7 +16,7 @@ std::uint64_t chunk_bound(std::uint64_t count) noexcept;
 std::uint64_t scratch_bound(std::uint64_t count) noexcept;
 
 // Encodes a chunk to `out`, which has chunk_bound() bytes; returns the bytes written.
-std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, std::byte* out, MutBytes scratch);
+std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, std::byte* out, const Exec& exec);
 
 struct ChunkBytes {
   const std::byte* at = nullptr;
@@ -24,7 +24,7 @@ struct ChunkBytes {
 };
 
 // Decodes a chunk into target.count values. On a fault the slot's content is unspecified.
-Fault decode_chunk(const Kernels& kernels, const ChunkBytes& chunk, const Target& target);
+Fault decode_chunk(const Kernels& kernels, const ChunkBytes& chunk, const Target& target, Workers* workers);
 
 // The sections of a chunk that decode_chunk has accepted for `count` elements.
 void describe_chunk(const ChunkBytes& chunk, std::uint32_t count, std::vector<Section>& sections);

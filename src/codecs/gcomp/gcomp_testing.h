@@ -17,7 +17,8 @@ inline Encoded encode_significant(const Codec& codec, std::span<const float> val
   out.payload.resize(sizes.payload_bytes);
   out.chunk_ends.resize(sizes.chunks);
   std::vector<std::byte> scratch(sizes.scratch_bytes);
-  const EncodedPart written = codec.encode(part, {}, {out.payload, out.chunk_ends, scratch}).value();
+  const EncodedPart written =
+      codec.encode(part, {}, {out.payload, out.chunk_ends}, {.scratch = scratch}).value();
   out.payload.resize(written.payload_bytes);
   out.scalar = written.scalar;
   return out;

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "base/workers.h"
 #include "codecs/gcomp/gcomp_testing.h"
+#include "deltawire/workers.h"
 
 namespace deltawire {
 namespace {
@@ -42,7 +42,7 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-Outcome encode(const Codec& codec, const Input& input, bool with_residual) {
+Outcome encode(const Codec& codec, const Input& input, bool with_residual, Workers* workers = nullptr) {
   TensorView part{input.values.data(), input.values.size(), DType::kF32};
   part.significance = input.significance.data();
   const Sizes sizes = codec.sizes(part);
@@ -50,7 +50,8 @@ Outcome encode(const Codec& codec, const Input& input, bool with_residual) {
                   with_residual ? input.residual : std::vector<float>{}};
   std::vector<std::byte> scratch(sizes.scratch_bytes);
   const auto encoded =
-      codec.encode(part, outcome.residual, {outcome.payload, outcome.chunk_ends, scratch}).value();
+      codec.encode(part, outcome.residual, {outcome.payload, outcome.chunk_ends}, {0, scratch, workers})
+          .value();
   outcome.payload.resize(encoded.payload_bytes);
   return outcome;
 }
@@ -68,9 +69,9 @@ TEST_P(GcompThreads, ChangeNoByteAndNoValue) {
       std::vector<float> one(count, 0.25F);
       std::vector<float> shared = one;
       ASSERT_TRUE(codec->decode(view, {one.data(), count, DType::kF32}, Into::kAccumulate, 0.5F));
-      const Workers::Lent lent(&workers);
-      ASSERT_TRUE(encode(*codec, input, true) == alone) << spec << ", " << count;
-      ASSERT_TRUE(codec->decode(view, {shared.data(), count, DType::kF32}, Into::kAccumulate, 0.5F));
+      ASSERT_TRUE(encode(*codec, input, true, &workers) == alone) << spec << ", " << count;
+      ASSERT_TRUE(codec->decode(view, {shared.data(), count, DType::kF32}, Into::kAccumulate, 0.5F,
+                                {.workers = &workers}));
       ASSERT_EQ(std::memcmp(one.data(), shared.data(), 4 * count), 0) << spec << ", " << count;
     }
   }
@@ -93,8 +94,7 @@ TEST_P(GcompThreads, NameTheSameFault) {
     const PartView view{bad.payload, bad.chunk_ends, 0};
     const TensorSlot into{slot.data(), kCount, DType::kF32};
     const Status alone = codec->decode(view, into, Into::kOverwrite, 1);
-    const Workers::Lent lent(&workers);
-    const Status shared = codec->decode(view, into, Into::kOverwrite, 1);
+    const Status shared = codec->decode(view, into, Into::kOverwrite, 1, {.workers = &workers});
     ASSERT_EQ(alone.has_value(), shared.has_value()) << trial;
     if (alone) continue;
     ++faults;

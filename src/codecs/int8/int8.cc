@@ -17,44 +17,32 @@ constexpr std::uint64_t kChunkElements = 65536;
 
 class Int8 final : public Codec {
  public:
-  const CodecInfo& info() const noexcept override { return kInt8Info; }
+  Int8() noexcept : Codec(kInt8Info) {}
 
   std::string spec() const override { return "int8"; }
 
-  Sizes sizes(const TensorView& part) const noexcept override {
+  Sizes do_sizes(const TensorView& part) const noexcept override {
     return fixed_sizes(part.count, kChunkElements, kValueBytes);
   }
 
-  Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
-                             const PartBuffer& out) const override {
-    if (auto ok = check_dense(part, kInt8Info.name); !ok) return forward_error(ok);
-    if (auto ok = check_residual(residual, part.count); !ok) return forward_error(ok);
-    if (auto ok = check_buffer(out, sizes(part)); !ok) return forward_error(ok);
-    const FloatEnvironment environment;
-    const auto* in = static_cast<const float*>(part.values);
-    float* left = residual.empty() ? nullptr : residual.data();
-    const std::uint32_t largest = kernels_.max_magnitude(in, left, part.count);
-    if (largest >= int8::kInfinityBits) {
-      return tl::unexpected<Error>(not_finite_error(kInt8Info.name, in, left, part.count));
-    }
+  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const override {
+    const std::uint32_t largest = kernels_.max_magnitude(part.in, part.residual, part.count);
+    if (largest >= int8::kInfinityBits) return not_finite();
     const float step = int8::step_for(FloatEnvironment::pinned(std::bit_cast<float>(largest)));
-    kernels_.encode(in, left, part.count, step, out.payload.data());
+    kernels_.encode(part.in, part.residual, part.count, step, out.payload.data());
     EncodedPart encoded = write_fixed_ends(part.count, kChunkElements, kValueBytes, out.chunk_ends);
     encoded.scalar = std::bit_cast<std::uint32_t>(step);
     return encoded;
   }
 
-  Status decode(const PartView& in, const TensorSlot& out, Into into, float scale) const override {
-    if (auto ok = check_float32(out.dtype, kInt8Info.name); !ok) return ok;
+  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
     if (auto ok = check_part(in, out.count); !ok) return ok;
-    const FloatEnvironment environment;
-    const auto kernel = into == Into::kAccumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
-    kernel(in.payload.data(), out.count, std::bit_cast<float>(in.scalar), scale,
-           static_cast<float*>(out.values));
+    const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
+    kernel(in.payload.data(), out.count, std::bit_cast<float>(in.scalar), out.scale, out.slot);
     return {};
   }
 
-  Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
+  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
     if (auto ok = check_part(in, count); !ok) return ok;
     add_section(sections, "int8 codes", in.payload.size() * 8);
     return {};
@@ -62,13 +50,10 @@ class Int8 final : public Codec {
 
  private:
   Status check_part(const PartView& in, std::uint64_t count) const {
-    // The ends are those of a codec without a scalar; the scalar is looked at below.
-    const PartView without_scalar{in.payload, in.chunk_ends, 0};
-    if (auto ok = check_fixed_size(without_scalar, count, kChunkElements, kValueBytes); !ok) return ok;
-    if (in.scalar > int8::kLargestStep || (count == 0 && in.scalar != 0)) {
-      return fail(ErrorCode::kCorrupt,
-                  "int8: the step is " + number_text(std::bit_cast<float>(in.scalar)) +
-                      ", not a number >= 0 with a finite 127-fold (0 for an empty part)");
+    if (auto ok = check_fixed_ends(in, count, kChunkElements, kValueBytes); !ok) return ok;
+    if (in.scalar > int8::kLargestStep) {
+      return fail(ErrorCode::kCorrupt, "int8: the step is " + number_text(std::bit_cast<float>(in.scalar)) +
+                                           ", not a number >= 0 with a finite 127-fold");
     }
     const std::uint64_t bad = kernels_.find_bad_code(in.payload.data(), count, in.scalar == 0);
     if (bad == count) return {};

@@ -8,24 +8,13 @@
 #include "base/float_environment.h"
 #include "codecs/part_checks.h"
 #include "codecs/sbc/sbc_ops.h"
+#include "codecs/share.h"
 
 namespace deltawire {
 
 namespace {
 
 using namespace sbc;  // NOLINT: the codec's own namespace
-
-// p * count rounded to the nearest integer, halves up, at least 1 and at most count. In integers, as sizes()
-// must say the same under every rounding mode. REQUIRES: 2^-20 <= p < 1, count <= kMaxElements.
-std::uint64_t kept_of(float p, std::uint64_t count) noexcept {
-  constexpr unsigned kMantissaBits = 23;
-  constexpr unsigned kBias = 127;
-  const auto bits = std::bit_cast<std::uint32_t>(p);
-  const std::uint64_t mantissa = (bits & ((1U << kMantissaBits) - 1)) | 1U << kMantissaBits;
-  const unsigned shift = kBias + kMantissaBits - (bits >> kMantissaBits);  // p = mantissa / 2^shift; 24 to 43
-  const std::uint64_t rounded = (mantissa * count + (std::uint64_t{1} << (shift - 1))) >> shift;
-  return std::min(std::max<std::uint64_t>(rounded, 1), count);
-}
 
 // Bytes that the chunks of `kept` positions can take. Of n gaps with the sum S (positions counted, d = S / n)
 // the rule for b gives 0.38 d < 2^b <= d where b isn't held at 24. So a remainder has at most log2(d) bits,
@@ -42,7 +31,7 @@ std::uint64_t payload_bound(std::uint64_t kept, std::uint64_t count) noexcept {
 
 // Candidates of both signs, laid out in an encoder's scratch.
 std::uint64_t scratch_bytes(std::uint64_t room) noexcept {
-  return 4 * room * sizeof(std::uint32_t) + (alignof(std::uint32_t) - 1);
+  return 4 * room * sizeof(std::uint32_t);
 }
 
 struct Selection {
@@ -51,18 +40,9 @@ struct Selection {
 };
 
 Selection lay_out(MutBytes scratch, std::uint64_t room) noexcept {
-  const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
-  const std::size_t skipped = (0 - address) % alignof(std::uint32_t);
-  auto* at = reinterpret_cast<std::uint32_t*>(scratch.data() + skipped);
+  auto* at = reinterpret_cast<std::uint32_t*>(scratch.data());
   return {{at, at + room, 0}, {at + 2 * room, at + 3 * room, 0}};
 }
-
-// One part on its way through encode.
-struct Source {
-  const float* in = nullptr;
-  float* residual = nullptr;
-  std::uint64_t count = 0;
-};
 
 // What is sent: the same value, the signed mean, at all positions.
 struct Update {
@@ -94,13 +74,11 @@ std::string_view fault_text(Fault fault) noexcept {
 
 class Sbc final : public Codec {
  public:
-  explicit Sbc(float p) noexcept : p_(p) {}
-
-  const CodecInfo& info() const noexcept override { return kSbcInfo; }
+  explicit Sbc(float p) noexcept : Codec(kSbcInfo), p_(p) {}
 
   std::string spec() const override { return "sbc:p=" + canonical_number(p_); }
 
-  Sizes sizes(const TensorView& part) const noexcept override {
+  Sizes do_sizes(const TensorView& part) const noexcept override {
     if (part.count == 0) return {};
     if (part.count > kMaxElements) return {.payload_bytes = std::numeric_limits<std::uint64_t>::max()};
     const std::uint64_t kept = kept_of(p_, part.count);
@@ -109,34 +87,25 @@ class Sbc final : public Codec {
                  .scratch_bytes = scratch_bytes(candidate_room(part.count, kept))};
   }
 
-  Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
-                             const PartBuffer& out) const override {
-    if (auto ok = check_dense(part, kSbcInfo.name); !ok) return forward_error(ok);
-    if (auto ok = check_residual(residual, part.count); !ok) return forward_error(ok);
-    if (auto ok = check_buffer(out, sizes(part)); !ok) return forward_error(ok);
-    if (part.count == 0) return EncodedPart{};
-    const FloatEnvironment environment;
-    const Source source{static_cast<const float*>(part.values), residual.empty() ? nullptr : residual.data(),
-                        part.count};
-    const auto update = choose(source, out.scratch);
+  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
+                                const Exec& exec) const override {
+    const auto update = choose(part, exec.scratch);
     if (!update) return forward_error(update);
-    if (source.residual != nullptr) keep_unsent(source, *update);
+    if (part.residual != nullptr) keep_unsent(part, *update);
     return encode_chunks(*update, out);
   }
 
-  Status decode(const PartView& in, const TensorSlot& out, Into into, float scale) const override {
-    if (auto ok = check_float32(out.dtype, kSbcInfo.name); !ok) return ok;
+  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
     if (auto ok = check_part(in, out.count); !ok) return ok;
-    const FloatEnvironment environment;
-    const DecodeTarget target{.slot = static_cast<float*>(out.values),
+    const DecodeTarget target{.slot = out.slot,
                               .count = out.count,
-                              .value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * scale,
-                              .accumulate = into == Into::kAccumulate};
+                              .value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * out.scale,
+                              .accumulate = out.accumulate};
     if (!target.accumulate) std::fill_n(target.slot, target.count, 0.0F);
     return decode_chunks(in, target, [](const ChunkContent&, std::uint32_t) {});
   }
 
-  Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
+  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
     if (auto ok = check_part(in, count); !ok) return ok;
     std::uint64_t heads = 0;
     std::uint64_t codes = 0;
@@ -155,14 +124,12 @@ class Sbc final : public Codec {
 
  private:
   // Reads all values and writes none, so that an error leaves the residual as it was.
-  Result<Update> choose(const Source& source, MutBytes scratch) const {
+  Result<Update> choose(const PartSource& source, MutBytes scratch) const {
     const std::uint64_t keep = kept_of(p_, source.count);
     Selection selected = lay_out(scratch, candidate_room(source.count, keep));
     kernels_.select({source.in, source.residual, source.count, keep}, selected.positive, selected.negative);
     // What isn't finite is larger than all else, so it was kept.
-    if (!all_finite(selected.positive) || !all_finite(selected.negative)) {
-      return tl::unexpected<Error>(not_finite_error(kSbcInfo.name, source.in, source.residual, source.count));
-    }
+    if (!all_finite(selected.positive) || !all_finite(selected.negative)) return not_finite();
     const double positive = mean(selected.positive);
     const double negative = mean(selected.negative);
     if (positive >= negative) return Update{selected.positive, static_cast<float>(positive)};
@@ -175,7 +142,7 @@ class Sbc final : public Codec {
     return kernels_.sum(kept.magnitudes, kept.count) / static_cast<double>(kept.count);
   }
 
-  void keep_unsent(const Source& source, const Update& update) const {
+  void keep_unsent(const PartSource& source, const Update& update) const {
     kernels_.add(source.in, source.residual, source.count);
     for (std::uint64_t i = 0; i < update.kept.count; ++i) {
       source.residual[update.kept.positions[i]] -= update.mean;
@@ -199,19 +166,13 @@ class Sbc final : public Codec {
   }
 
   static Status check_part(const PartView& in, std::uint64_t count) {
-    if (auto ok = check_chunk_ends(in); !ok) return ok;
     if (count > kMaxElements) {
       return fail(ErrorCode::kCorrupt,
                   "sbc: a part has fewer than 2^32 elements, not " + std::to_string(count));
     }
-    if (in.chunk_ends.empty() != (count == 0)) {
-      return fail(ErrorCode::kCorrupt, "sbc: " + std::to_string(in.chunk_ends.size()) +
-                                           " chunks for a part of " + std::to_string(count) + " elements");
-    }
-    const bool finite = (in.scalar & ~kSignBit) < kInfinityBits;
-    if (finite && in.scalar != kSignBit && (count > 0 || in.scalar == 0)) return {};
+    if ((in.scalar & ~kSignBit) < kInfinityBits && in.scalar != kSignBit) return {};
     return fail(ErrorCode::kCorrupt, "sbc: the bits of the mean are " + std::to_string(in.scalar) +
-                                         ", not a finite number other than -0 (0 for an empty part)");
+                                         ", not a finite number other than -0");
   }
 
   // Calls visit(content, bytes) for each chunk.

@@ -192,7 +192,7 @@ TEST(Sbc, NotFiniteNamesTheFirstElement) {
 TEST(Sbc, KeyValueFormIsRefused) {
   const Floats values = {1, 2};
   const std::vector<std::uint32_t> keys = {3, 5};
-  const auto part = codec_of("sbc")->encode({values.data(), 2, DType::kF32, keys.data(), 10}, {}, {});
+  const auto part = codec_of("sbc")->encode({values.data(), 2, DType::kF32, keys.data(), 10}, {}, {}, {});
   EXPECT_EQ(part.error().code, ErrorCode::kInvalidArgument);
 }
 

@@ -30,13 +30,6 @@ struct Parameters {
   }
 };
 
-// One part on its way through encode.
-struct Source {
-  const float* in = nullptr;
-  float* residual = nullptr;
-  std::uint64_t count = 0;
-};
-
 std::uint32_t chunk_count(std::uint64_t count, std::uint64_t chunk) noexcept {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(count - chunk * kChunkElements, kChunkElements));
 }
@@ -69,9 +62,7 @@ Status fault_status(Fault fault, std::uint64_t chunk) {
 
 class Threelc final : public Codec {
  public:
-  explicit Threelc(const Parameters& parameters) noexcept : parameters_(parameters) {}
-
-  const CodecInfo& info() const noexcept override { return kThreelcInfo; }
+  explicit Threelc(const Parameters& parameters) noexcept : Codec(kThreelcInfo), parameters_(parameters) {}
 
   std::string spec() const override {
     return "3lc:s=" + canonical_number(parameters_.s) +
@@ -79,7 +70,7 @@ class Threelc final : public Codec {
            ",runs=" + (parameters_.runs ? "on" : "off");
   }
 
-  Sizes sizes(const TensorView& part) const noexcept override {
+  Sizes do_sizes(const TensorView& part) const noexcept override {
     const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
     const auto chunk = static_cast<std::uint32_t>(std::min<std::uint64_t>(part.count, kChunkElements));
     return Sizes{.payload_bytes = chunks + ceil_div(part.count, kDigitsPerByte),
@@ -88,27 +79,19 @@ class Threelc final : public Codec {
                  .scratch_bytes = parameters_.modes() == Modes::kAuto ? 2 * map_bytes(chunk) : 0U};
   }
 
-  Result<EncodedPart> encode(const TensorView& part, std::span<float> residual,
-                             const PartBuffer& out) const override {
-    if (auto ok = check_dense(part, kThreelcInfo.name); !ok) return forward_error(ok);
-    if (auto ok = check_residual(residual, part.count); !ok) return forward_error(ok);
-    if (auto ok = check_buffer(out, sizes(part)); !ok) return forward_error(ok);
-    const FloatEnvironment environment;
-    const Source source{static_cast<const float*>(part.values), residual.empty() ? nullptr : residual.data(),
-                        part.count};
-    const auto scale = find_scale(source);
+  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
+                                const Exec& exec) const override {
+    const auto scale = find_scale(part);
     if (!scale) return forward_error(scale);
-    return encode_chunks(source, *scale, out);
+    return encode_chunks(part, *scale, out, exec.scratch);
   }
 
-  Status decode(const PartView& in, const TensorSlot& out, Into into, float scale) const override {
-    if (auto ok = check_float32(out.dtype, kThreelcInfo.name); !ok) return ok;
-    if (auto ok = check_part(in, out.count); !ok) return ok;
-    const FloatEnvironment environment;
-    DecodeTarget target{.slot = static_cast<float*>(out.values),
-                        .value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * scale,
+  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
+    if (auto ok = check_scalar(in); !ok) return ok;
+    DecodeTarget target{.slot = out.slot,
+                        .value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * out.scale,
                         .zeros_only = in.scalar == 0,
-                        .accumulate = into == Into::kAccumulate};
+                        .accumulate = out.accumulate};
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       target.count = chunk_count(out.count, i);
       const Fault fault = kernels_.decode(chunk_of<ChunkBytes>(in, i), target);
@@ -118,8 +101,8 @@ class Threelc final : public Codec {
     return {};
   }
 
-  Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_part(in, count); !ok) return ok;
+  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
+    if (auto ok = check_scalar(in); !ok) return ok;
     std::vector<float> values(static_cast<std::size_t>(std::min<std::uint64_t>(count, kChunkElements)));
     std::vector<Section> found;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
@@ -138,12 +121,9 @@ class Threelc final : public Codec {
 
  private:
   // Reads all values and writes none, so that an error leaves the residual as it was.
-  Result<Scale> find_scale(const Source& source) const {
+  Result<Scale> find_scale(const PartSource& source) const {
     const std::uint32_t largest = kernels_.max_magnitude(source.in, source.residual, source.count);
-    if (largest >= kInfinityBits) {
-      return tl::unexpected<Error>(
-          not_finite_error(kThreelcInfo.name, source.in, source.residual, source.count));
-    }
+    if (largest >= kInfinityBits) return not_finite();
     const Scale scale = scale_for(std::bit_cast<float>(largest), parameters_.s);
     if (std::isfinite(scale.m)) return scale;
     return fail(ErrorCode::kRange, "m = " + number_text(std::bit_cast<float>(largest)) +
@@ -151,14 +131,15 @@ class Threelc final : public Codec {
                                        " is beyond float32: scale the tensor down or use s=1");
   }
 
-  EncodedPart encode_chunks(const Source& source, const Scale& scale, const PartBuffer& out) const {
+  EncodedPart encode_chunks(const PartSource& source, const Scale& scale, const PartBuffer& out,
+                            MutBytes scratch) const {
     const std::uint64_t chunks = ceil_div(source.count, kChunkElements);
     std::uint64_t written = 0;
     for (std::uint64_t i = 0; i < chunks; ++i) {
       const std::uint64_t at = i * kChunkElements;
       const QuantizeInput input{source.in + at, source.residual != nullptr ? source.residual + at : nullptr,
                                 chunk_count(source.count, i), scale};
-      written += encode_chunk(input, out.payload.data() + written, out.scratch);
+      written += encode_chunk(input, out.payload.data() + written, scratch);
       out.chunk_ends[i] = static_cast<std::uint32_t>(written);
     }
     return EncodedPart{.payload_bytes = written,
@@ -202,11 +183,10 @@ class Threelc final : public Codec {
     return kRiceHeaderBytes + static_cast<std::uint32_t>(ceil_div(kernels_.rice_bits(maps, count, code), 8));
   }
 
-  static Status check_part(const PartView& in, std::uint64_t count) {
-    if (auto ok = check_chunks(in, count, kChunkElements); !ok) return ok;
-    if (in.scalar < kInfinityBits && (count > 0 || in.scalar == 0)) return {};
-    return fail(ErrorCode::kCorrupt, "3lc: m is " + number_text(std::bit_cast<float>(in.scalar)) +
-                                         ", not a finite number >= 0 (0 for an empty part)");
+  static Status check_scalar(const PartView& in) {
+    if (in.scalar < kInfinityBits) return {};
+    return fail(ErrorCode::kCorrupt,
+                "3lc: m is " + number_text(std::bit_cast<float>(in.scalar)) + ", not a finite number >= 0");
   }
 
   Parameters parameters_;

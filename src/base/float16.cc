@@ -1,0 +1,79 @@
+#include "base/float16.h"
+
+#include <bit>
+#include <cstring>
+
+#include "deltawire/tensor.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::uint32_t kHalfInfinity = 0x7C00;
+constexpr std::uint32_t kExponentShift = 112U << 23;  // float32's bias above binary16's, in its place
+
+template <class Convert>
+void widen_all(const std::uint16_t* from, std::uint64_t count, float* to, Convert convert) noexcept {
+  for (std::uint64_t i = 0; i < count; ++i) to[i] = std::bit_cast<float>(convert(from[i]));
+}
+
+// One pass without a branch; an overflow is looked for again to name it.
+template <class Convert>
+std::uint64_t narrow_all(const float* from, std::uint64_t count, std::uint16_t* to, std::uint32_t infinity,
+                         Convert convert) noexcept {
+  bool overflow = false;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(from[i]);
+    to[i] = convert(bits);
+    overflow |= (to[i] & 0x7FFFU) == infinity && (bits & kMagnitudeBits) != kInfinityBits32;
+  }
+  if (!overflow) return count;
+  std::uint64_t first = 0;
+  while ((to[first] & 0x7FFFU) != infinity ||
+         (std::bit_cast<std::uint32_t>(from[first]) & kMagnitudeBits) == kInfinityBits32) {
+    ++first;
+  }
+  return first;
+}
+
+}  // namespace
+
+std::uint16_t f16_of(std::uint32_t bits) noexcept {
+  const std::uint32_t sign = bits >> 16 & 0x8000;
+  const std::uint32_t magnitude = bits & kMagnitudeBits;
+  std::uint32_t half = 0;
+  if (magnitude > kInfinityBits32) {
+    half = 0x7E00;
+  } else if (magnitude >= 0x47800000) {  // 2^16 and above
+    half = kHalfInfinity;
+  } else if (magnitude >= 0x38800000) {  // normal: 2^-14 and above
+    half = (magnitude - kExponentShift + 0xFFF + (magnitude >> 13 & 1)) >> 13;
+  } else {  // the last bit of 0.5 + x is the smallest subnormal, 2^-24
+    half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3F000000;
+  }
+  return static_cast<std::uint16_t>(sign | half);
+}
+
+std::uint32_t bits_of_f16(std::uint16_t value) noexcept {
+  const std::uint32_t sign = (value & 0x8000U) << 16;
+  const std::uint32_t magnitude = value & 0x7FFFU;
+  if (magnitude >= kHalfInfinity) return sign | kInfinityBits32 | (magnitude & 0x3FF) << 13;
+  if (magnitude >= 0x400) return sign | ((magnitude << 13) + kExponentShift);
+  return sign | std::bit_cast<std::uint32_t>(static_cast<float>(magnitude) * 0x1p-24F);
+}
+
+void widen(const void* from, DType dtype, std::uint64_t count, float* to) noexcept {
+  if (dtype == DType::kF32 && count > 0) std::memcpy(to, from, 4 * count);
+  const auto* halves = static_cast<const std::uint16_t*>(from);
+  if (dtype == DType::kBF16) widen_all(halves, count, to, bits_of_bf16);
+  if (dtype == DType::kF16) widen_all(halves, count, to, bits_of_f16);
+}
+
+std::uint64_t narrow(const float* from, std::uint64_t count, DType dtype, void* to) noexcept {
+  if (dtype == DType::kF32 && count > 0) std::memcpy(to, from, 4 * count);
+  auto* halves = static_cast<std::uint16_t*>(to);
+  if (dtype == DType::kBF16) return narrow_all(from, count, halves, 0x7F80, bf16_of);
+  if (dtype == DType::kF16) return narrow_all(from, count, halves, kHalfInfinity, f16_of);
+  return count;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,40 @@
+// Floating-point numbers of 16 bits to float32 and back.
+#pragma once
+
+#include <cstdint>
+
+namespace deltawire {
+
+enum class DType : std::uint8_t;  // tensor.h
+
+inline constexpr std::uint32_t kMagnitudeBits = 0x7FFFFFFF;
+inline constexpr std::uint32_t kInfinityBits32 = 0x7F800000;
+
+// Round to nearest even by integers: adding 0x7FFF, and 1 more where the kept part is odd, carries exactly
+// when the nearest (or, at a tie, the even) neighbour is the upper one; past the largest finite value the
+// carry makes Inf, as IEEE 754 says. A NaN could carry into Inf, so it is answered first: it loses its
+// payload.
+inline std::uint16_t bf16_of(std::uint32_t bits) noexcept {
+  if ((bits & kMagnitudeBits) > kInfinityBits32) {
+    return static_cast<std::uint16_t>((bits >> 16 & 0x8000) | 0x7FC0);
+  }
+  return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+inline std::uint32_t bits_of_bf16(std::uint16_t value) noexcept {
+  return std::uint32_t{value} << 16;
+}
+
+// IEEE 754-2019, binary16. As above; REQUIRES: a FloatEnvironment, whose rounding subnormals take.
+std::uint16_t f16_of(std::uint32_t bits) noexcept;
+std::uint32_t bits_of_f16(std::uint16_t value) noexcept;
+
+// `count` values of `dtype` as float32, exactly. REQUIRES: a known dtype.
+void widen(const void* from, DType dtype, std::uint64_t count, float* to) noexcept;
+
+// Float32 values as `dtype`, rounded to nearest even. Returns the index of the first finite value that is
+// beyond the largest of `dtype` (then `to` is unspecified), or `count`. REQUIRES: a known dtype, a
+// FloatEnvironment.
+std::uint64_t narrow(const float* from, std::uint64_t count, DType dtype, void* to) noexcept;
+
+}  // namespace deltawire

@@ -1,0 +1,133 @@
+// Parts have slots of their own: threads may code them in any order, and random numbers belong to them.
+#include <deque>
+#include <memory>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "channel/channel_testing.h"
+#include "channel/metered_channel.h"
+#include "deltawire/workers.h"
+
+namespace deltawire::testing {
+namespace {
+
+std::unique_ptr<Channel> with_threads(std::string_view spec, int threads, Revert revert = Revert::kFold,
+                                      NonFinite nonfinite = NonFinite::kError) {
+  auto made = make_metered_channel(spec, {.policy = {256, nonfinite}, .revert = revert},
+                                   {nullptr, std::make_shared<Workers>(threads)});
+  EXPECT_TRUE(made) << made.error().message;
+  return std::move(*made);
+}
+
+// Raw, empty, of one chunk and of several, none more than a third of all; some of zeros.
+struct Parts {
+  explicit Parts(std::uint64_t seed) {
+    for (const std::size_t count : {70000U, 10U, 0U, 20000U, 65536U, 300U, 69999U, 1U, 41000U}) {
+      names.push_back("w" + std::to_string(values.size()));
+      values.push_back(values.size() == 3 ? Values(count, 0.0F) : numbers(count, seed + values.size()));
+    }
+    for (std::size_t i = 0; i < values.size(); ++i) named_parts.push_back(named(names[i], values[i]));
+  }
+
+  std::deque<std::string> names;
+  std::deque<Values> values;
+  std::vector<Named> named_parts;
+};
+
+class PartSlots : public ::testing::TestWithParam<int> {};
+
+TEST_P(PartSlots, ThreadsChangeNoByteAndNoResidual) {
+  std::vector<std::string> specs = kWithResidual;
+  specs.insert(specs.end(), {"fp32", "gcomp", "fastsgd"});
+  for (const std::string& spec : specs) {
+    const auto one = with_threads(spec, 1);
+    const auto several = with_threads(spec, GetParam());
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      const Parts parts(100 * step);
+      const auto expected = one->encode(parts.named_parts, step_id(step));
+      const auto pieces = several->encode(parts.named_parts, step_id(step));
+      ASSERT_TRUE(expected && pieces) << spec;
+      ASSERT_EQ(join(*expected), join(*pieces)) << spec;
+      EXPECT_LE(join(*pieces).size(), several->message_bound(parts.named_parts));
+      one->commit();
+      several->commit();
+      for (const Named& part : parts.named_parts) {
+        ASSERT_TRUE(same_bits(one->residual(part.name, 0), several->residual(part.name, 0))) << spec;
+      }
+    }
+  }
+}
+
+// Whether an error leaves parts before it coded and parts behind it not, or any others: what is folded and
+// what is kept add up to the input.
+TEST_P(PartSlots, AfterAnErrorNothingIsLost) {
+  for (const Revert revert : {Revert::kFold, Revert::kExact}) {
+    const auto channel = with_threads("3lc", GetParam(), revert);
+    Parts parts(7);
+    parts.values[4][99] = std::numeric_limits<float>::infinity();
+    const auto pieces = channel->encode(parts.named_parts, step_id(0));
+    ASSERT_FALSE(pieces);
+    EXPECT_EQ(pieces.error().code, ErrorCode::kNotFinite);
+    EXPECT_EQ(pieces.error().message.rfind("part 'w4': element 99 ", 0), 0U) << pieces.error().message;
+    channel->revert();
+    parts.values[4][99] = 0.0F;
+    for (std::size_t i = 0; i < parts.values.size(); ++i) {
+      const Values residual = copy(channel->residual(parts.names[i], 0));
+      if (residual.empty()) continue;
+      const Values expected = revert == Revert::kFold ? parts.values[i] : Values(residual.size(), 0.0F);
+      for (std::size_t k = 0; k < expected.size(); ++k) ASSERT_EQ(residual[k], expected[k]) << i << " " << k;
+    }
+  }
+}
+
+TEST_P(PartSlots, TheFirstOfSeveralErrorsIsTold) {
+  const auto channel = with_threads("int8", GetParam());
+  Parts parts(8);
+  for (const std::size_t i : {8U, 4U, 6U}) parts.values[i][5] = std::numeric_limits<float>::quiet_NaN();
+  for (std::uint64_t step = 0; step < 5; ++step) {
+    const auto pieces = channel->encode(parts.named_parts, step_id(step));
+    ASSERT_FALSE(pieces);
+    EXPECT_EQ(pieces.error().message.rfind("part 'w4'", 0), 0U) << pieces.error().message;
+    channel->revert();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, PartSlots, ::testing::Values(1, 2, 3));
+
+// A part in 16 bits has an fp32 residual, and arrives in either form.
+TEST(SixteenBits, TravelWithAResidualInFloat32) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    const auto channel = testing::channel("3lc");
+    std::vector<std::uint16_t> ones(3000, dtype == DType::kBF16 ? 0x3F80 : 0x3C00);
+    ones[7] = dtype == DType::kBF16 ? 0x4000 : 0x4000;  // 2
+    const Named part{"w", {ones.data(), ones.size(), dtype}, 0};
+    const auto pieces = channel->encode(std::span(&part, 1), step_id(0));
+    ASSERT_TRUE(pieces) << pieces.error().message;
+    std::vector<std::uint16_t> back(3000);
+    const Named slot{"w", {back.data(), back.size(), dtype}, 0};
+    ASSERT_TRUE(channel->decode(*pieces, std::span(&slot, 1), step_id(0), Into::kOverwrite, 1.0F));
+    EXPECT_EQ(back, std::vector<std::uint16_t>(3000, 0x4000));  // m is 2, and 1 rounds up to it
+    EXPECT_EQ(channel->residual("w", 0)[0], -1.0F);
+    channel->revert();
+    EXPECT_EQ(channel->residual("w", 0)[0], 1.0F);
+    EXPECT_EQ(channel->residual("w", 0)[7], 2.0F);
+    // Zeros of either sign are not sent, and arrive as zeros.
+    std::vector<std::uint16_t> zeros(3000, 0x8000);
+    const Named nothing{"w", {zeros.data(), zeros.size(), dtype}, 0};
+    const auto bare = channel->encode(std::span(&nothing, 1), step_id(1));
+    ASSERT_TRUE(bare);
+    EXPECT_LT(join(*bare).size(), 200U);
+    ASSERT_TRUE(channel->decode(*bare, std::span(&slot, 1), step_id(1), Into::kOverwrite, 1.0F));
+    EXPECT_EQ(back, std::vector<std::uint16_t>(3000, 0));
+    channel->commit();
+    // What can't be coded waits as it is.
+    ones[0] = dtype == DType::kBF16 ? 0x7F80 : 0x7C00;
+    ASSERT_FALSE(channel->encode(std::span(&part, 1), step_id(2)));
+    channel->revert();
+    EXPECT_EQ(channel->residual("w", 0)[1], 2.0F);
+  }
+}
+
+}  // namespace
+}  // namespace deltawire::testing

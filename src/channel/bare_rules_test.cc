@@ -76,8 +76,9 @@ TEST(BareRules, OnlyWhereTheCodecMaySendThem) {
   const std::vector<Codec> codecs{{"fp32", false, false},   {"bf16", false, false},
                                   {"gcomp", false, false},  {"3lc", true, true},
                                   {"sbc", true, true},      {"int8", true, true},
-                                  {"fastsgd", false, true}, {"fastsgd:residual=on", true, true}};
-  EXPECT_EQ(codecs.size(), registered_codecs().size() + 1) << "a codec that the table lacks";
+                                  {"fastsgd", false, true}, {"fastsgd:residual=on", true, true},
+                                  {"randomk", true, true},  {"randomk:unbiased=on", false, true}};
+  EXPECT_EQ(codecs.size(), registered_codecs().size() + 2) << "a codec that the table lacks";
   for (const Codec& codec : codecs) {
     for (const SegmentState state : kBoth) {
       const bool is_nothing = state == SegmentState::kNothing;

@@ -19,8 +19,8 @@ namespace deltawire::testing {
 using Values = std::vector<float>;
 
 inline const std::vector<std::string> kWithResidual{
-    "3lc",       "3lc:s=1.75",          "3lc:s=1.5,mode=paper",     "3lc:runs=off", "int8", "sbc",
-    "sbc:p=0.5", "fastsgd:residual=on", "fastsgd:b=1.5,residual=on"};
+    "3lc",       "3lc:s=1.75",          "3lc:s=1.5,mode=paper",      "3lc:runs=off", "int8", "sbc",
+    "sbc:p=0.5", "fastsgd:residual=on", "fastsgd:b=1.5,residual=on", "randomk:k=30%"};
 inline std::unique_ptr<Channel> channel(std::string_view spec, Revert revert = Revert::kFold,
                                         std::uint64_t min_elements = 0) {
   auto made = make_channel(spec, {.policy = {min_elements}, .revert = revert});

@@ -39,7 +39,7 @@ class PartSlots : public ::testing::TestWithParam<int> {};
 
 TEST_P(PartSlots, ThreadsChangeNoByteAndNoResidual) {
   std::vector<std::string> specs = kWithResidual;
-  specs.insert(specs.end(), {"fp32", "gcomp", "fastsgd"});
+  specs.insert(specs.end(), {"fp32", "gcomp", "fastsgd", "randomk:k=5%,unbiased=on"});
   for (const std::string& spec : specs) {
     const auto one = with_threads(spec, 1);
     const auto several = with_threads(spec, GetParam());
@@ -94,6 +94,42 @@ TEST_P(PartSlots, TheFirstOfSeveralErrorsIsTold) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, PartSlots, ::testing::Values(1, 2, 3));
+
+TEST(RandomStream, BelongsToSeedStepRankAndPart) {
+  Values values = numbers(5000, 3);
+  const auto message = [&](std::uint64_t seed, const MessageId& id, std::string_view name,
+                           std::uint64_t first) {
+    const auto channel = *make_channel("randomk:unbiased=on", {.policy = {}, .seed = seed});
+    const Named part{name, {values.data(), values.size(), DType::kF32}, first};
+    const auto pieces = channel->encode(std::span(&part, 1), id);
+    EXPECT_TRUE(pieces);
+    const auto bytes = join(*pieces);
+    Values back(values.size());
+    const Named slot{name, {back.data(), back.size(), DType::kF32}, first};
+    // The receiver has another seed, or none.
+    EXPECT_TRUE((*make_channel("randomk:unbiased=on", {.policy = {}, .seed = 99}))
+                    ->decode(bytes, std::span(&slot, 1), id, Into::kOverwrite, 1));
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < back.size(); ++i) {
+      if (back[i] != 0) places.push_back(i);
+    }
+    return places;
+  };
+  const MessageId id{5, 1, 2, 4, 0};
+  std::set<std::vector<std::size_t>> all;
+  all.insert(message(1, id, "w", 0));
+  EXPECT_EQ(*all.begin(), message(1, id, "w", 0));
+  MessageId other_slice = id;
+  other_slice.slice = 3;  // what bucket a part travels in changes nothing
+  EXPECT_EQ(*all.begin(), message(1, other_slice, "w", 0));
+  all.insert(message(2, id, "w", 0));
+  all.insert(message(1, {6, 1, 2, 4, 0}, "w", 0));
+  all.insert(message(1, {5, 2, 2, 4, 0}, "w", 0));
+  all.insert(message(1, {5, 1, 3, 4, 0}, "w", 0));
+  all.insert(message(1, id, "v", 0));
+  all.insert(message(1, id, "w", 5000));
+  EXPECT_EQ(all.size(), 7U);
+}
 
 // A part in 16 bits has an fp32 residual, and arrives in either form.
 TEST(SixteenBits, TravelWithAResidualInFloat32) {

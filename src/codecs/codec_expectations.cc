@@ -62,6 +62,23 @@ double int8_error(const EncodedValue& value) {
   return static_cast<double>(scalar_of(value)) * (0.5 + 0x1p-17);
 }
 
+// What an unbiased value is multiplied with at most: of n elements at least 2/3 k n are sent, and a stratum
+// has no more than one element beyond the mean. 0 where nothing is scaled.
+double randomk_factor(const EncodedValue& value) {
+  const std::string spec = value.codec.spec();
+  if (spec.find("unbiased=on") == std::string::npos) return 0;
+  return 1.5 / std::stod(spec.substr(spec.find("k=") + 2)) + 1;
+}
+
+double randomk_error(const EncodedValue& value) {
+  return std::fabs(value.x()) * std::fmax(1, randomk_factor(value));
+}
+
+// What is left of a scaled value is one rounded subtraction.
+double randomk_conservation(const EncodedValue& value) {
+  return std::fabs(value.x()) * randomk_factor(value) * 0x1p-23;
+}
+
 }  // namespace
 
 std::span<const Expectation> expectations() {
@@ -112,6 +129,14 @@ std::span<const Expectation> expectations() {
        .default_pattern = "direct",
        .error_bound = int8_error,
        .conservation_bound = nothing},
+      {.id = 8,
+       .name = "randomk",
+       .default_pattern = "gather",
+       .error_bound = randomk_error,
+       .conservation_bound = randomk_conservation,
+       .tiny_signs = {1, 0, 0, 0},  // one place of four is drawn, with the stream of these tests the first
+       .specs = {"randomk:k=0.1%", "randomk:k=25%", "randomk:k=10%,unbiased=on"},
+       .hostile_specs = {"randomk:k=25%"}},
   };
   return kRows;
 }

@@ -8,6 +8,7 @@
 #include "codecs/fp32/fp32.h"
 #include "codecs/gcomp/gcomp.h"
 #include "codecs/int8/int8.h"
+#include "codecs/randomk/randomk.h"
 #include "codecs/sbc/sbc.h"
 #include "codecs/spec_string.h"
 #include "codecs/threelc/threelc.h"
@@ -27,7 +28,7 @@ struct CodecRow {
 constexpr std::array kCodecs = {
     CodecRow{&kFp32Info, make_fp32}, CodecRow{&kBf16Info, make_bf16},   CodecRow{&kThreelcInfo, make_threelc},
     CodecRow{&kSbcInfo, make_sbc},   CodecRow{&kGcompInfo, make_gcomp}, CodecRow{&kFastsgdInfo, make_fastsgd},
-    CodecRow{&kInt8Info, make_int8},
+    CodecRow{&kInt8Info, make_int8}, CodecRow{&kRandomkInfo, make_randomk},
 };
 // clang-format on
 

@@ -290,12 +290,12 @@ void expect_reference(Reducer& reducer, SequentialPattern& reference, Transport&
 
 std::vector<std::string> reducer_specs() {
   return with_every_pattern(
-      {"fp32", "bf16", "int8", "3lc:s=1.75", "sbc", "gcomp", "gcomp:cut=18", "fastsgd"});
+      {"fp32", "bf16", "int8", "3lc:s=1.75", "sbc", "gcomp", "gcomp:cut=18", "fastsgd", "randomk:k=10%"});
 }
 
 std::vector<std::string> reducer_specs_that_lose_nothing() {
   return with_every_pattern(
-      {"fp32", "int8", "3lc", "3lc:s=1.75", "sbc", "gcomp:lossless=on", "fastsgd:residual=on"});
+      {"fp32", "int8", "3lc", "3lc:s=1.75", "sbc", "gcomp:lossless=on", "fastsgd:residual=on", "randomk"});
 }
 
 }  // namespace deltawire::testing

@@ -29,12 +29,14 @@ BOUNDS = {
     "fastsgd": lambda x, _: np.abs(x),
     # The nearest of 255 multiples of max|x|/127; a multiple is rounded to float32.
     "int8": lambda x, _: np.full_like(x, np.abs(x).max(initial=0) / 254 * (1 + 2.0**-15)),
+    # Sent as it is, or not at all; unbiased, times what it was drawn among.
+    "randomk": lambda x, p: np.abs(x) * (3 / float(p["k"]) if p["unbiased"] == "on" else 1),
 }
 SPECS = ["fp32", "bf16", "3lc", "3lc:s=1.75", "3lc:mode=paper", "3lc:s=1.3,runs=off"]
 SPECS += ["sbc", "sbc:p=20%"]
 SPECS += ["gcomp", "gcomp:cut=6", "gcomp:cut=18", "gcomp:lossless=on"]
 SPECS += ["fastsgd", "fastsgd:tau=128", "fastsgd:b=2,l=3,keep=90%"]
-SPECS += ["int8"]
+SPECS += ["int8", "randomk", "randomk:k=30%,unbiased=on"]
 
 
 def listed_codecs() -> list[dict]:

@@ -10,6 +10,7 @@ from spec_bits import BitReader
 from spec_fastsgd import check_sum, fastsgd_decoder
 from spec_gcomp import decode_gcomp
 from spec_hashes import DecodeError, require
+from spec_randomk import check_seed, randomk_decoder
 from spec_sbc import check_mean, decode_sbc
 
 ROW = 320
@@ -187,6 +188,9 @@ def codec_of_spec(spec: bytes) -> Codec:
     if found := re.fullmatch(rb"sbc:p=([0-9.]+)", spec):
         check_number(found[1].decode(), np.float32(0.000001), 1)
         return SBC
+    if found := re.fullmatch(rb"randomk:k=([0-9.]+),unbiased=(?:on|off)", spec):
+        check_number(found[1].decode(), np.float32(0.000001), 1)
+        return Codec(8, 0, 0, check_seed, None, randomk_decoder(found[1].decode()))
     if re.fullmatch(rb"gcomp:cut=(?:auto|0|6|12|18),lossless=off|gcomp:cut=0,lossless=on", spec):
         return GCOMP
     if found := re.fullmatch(FASTSGD_SPEC, spec):

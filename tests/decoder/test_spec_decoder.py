@@ -13,7 +13,8 @@ from spec_hashes import crc32c, xxh64
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "files"
 FILES = sorted(GOLDEN.glob("*.dw"))
 SMALL_LIMIT = 2500
-CODECS = {b"fp32": 1, b"bf16": 2, b"3lc": 3, b"sbc": 4, b"gcomp": 5, b"fastsgd": 6, b"int8": 7}
+NAMES = (b"fp32", b"bf16", b"3lc", b"sbc", b"gcomp", b"fastsgd", b"int8", b"randomk")
+CODECS = {name: number for number, name in enumerate(NAMES, 1)}
 ONE = struct.unpack("<I", struct.pack("<f", 1.0))[0]
 
 

@@ -17,8 +17,9 @@ namespace deltawire::fuzz {
 inline std::vector<std::string> codec_specs() {
   std::vector<std::string> specs;
   for (const CodecInfo* info : registered_codecs()) specs.emplace_back(info->name);
-  for (const std::string_view spec : {"3lc:s=1.75", "3lc:runs=off", "sbc:p=0.1", "gcomp:lossless=on",
-                                      "fastsgd:tau=128", "fastsgd:b=1.02,l=5", "fastsgd:residual=on"}) {
+  for (const std::string_view spec :
+       {"3lc:s=1.75", "3lc:runs=off", "sbc:p=0.1", "gcomp:lossless=on", "fastsgd:tau=128",
+        "fastsgd:b=1.02,l=5", "fastsgd:residual=on", "randomk:k=0.3"}) {
     specs.emplace_back(spec);
   }
   return specs;

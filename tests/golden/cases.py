@@ -111,6 +111,8 @@ CASES = [
         ("fp32", ["paper", "edge", "not_finite", "empty"]),
         ("bf16", ["paper", "bell", "edge", "not_finite"]),
         ("int8", ["paper", "bell", "zeros", "edge", "tiny", "scalar", "empty"]),
+        ("randomk:k=0.1", ["paper", "bell", "zeros", "sparse", "edge", "tiny", "scalar", "empty"]),
+        ("randomk:k=0.5,unbiased=on", ["paper", "bell", "sparse"]),
         ("gcomp", ["paper", "bell", "zeros", "sparse", "tiny", "empty", "not_finite", "blocks"]),
         ("gcomp:cut=18", ["paper", "bell", "scalar", "sparse", "tiny_among_normal"]),
         ("gcomp:cut=6", ["bell", "edge", "not_finite"]),

@@ -1,0 +1,79 @@
+#include <bit>
+#include <cstdint>
+
+#include "base/little_endian.h"
+#include "codecs/randomk/randomk_ops.h"
+
+namespace deltawire::randomk {
+
+namespace {
+
+constexpr std::uint32_t kMagnitude = 0x7FFFFFFF;
+
+std::uint32_t bits_at(const std::byte* payload, std::uint64_t i) noexcept {
+  return load_le<std::uint32_t>(payload + i * kValueBytes);
+}
+
+bool is_finite(std::uint32_t bits) noexcept {
+  return (bits & kMagnitude) < kInfinityBits;
+}
+
+float sum_at(const Input& input, std::uint64_t i) noexcept {
+  return input.residual != nullptr ? input.in[i] + input.residual[i] : input.in[i];
+}
+
+bool all_finite(const Input& input) {
+  std::uint32_t largest = 0;
+  for (std::uint64_t i = 0; i < input.count; ++i) {
+    const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(sum_at(input, i)) & kMagnitude;
+    largest = largest < magnitude ? magnitude : largest;
+  }
+  return is_finite(largest);
+}
+
+bool write(const Input& input, const Draw& draw, bool unbiased, std::byte* payload) {
+  bool finite = true;
+  for (std::uint64_t i = 0; i < draw.kept; ++i) {
+    const Place place = place_of(draw, i);
+    const float x = sum_at(input, place.at);
+    const auto bits = std::bit_cast<std::uint32_t>(unbiased ? x * static_cast<float>(place.stratum) : x);
+    finite = finite && is_finite(bits);
+    store_le(payload + i * kValueBytes, bits);
+  }
+  return finite;
+}
+
+void keep_unsent(const float* in, float* residual, const Draw& draw, const std::byte* payload) {
+  for (std::uint64_t i = 0; i < draw.count; ++i) residual[i] += in[i];
+  for (std::uint64_t i = 0; i < draw.kept; ++i) {
+    residual[place_of(draw, i).at] -= std::bit_cast<float>(bits_at(payload, i));
+  }
+}
+
+std::uint64_t find_not_finite(const std::byte* payload, std::uint64_t kept) {
+  std::uint64_t i = 0;
+  while (i < kept && is_finite(bits_at(payload, i))) ++i;
+  return i;
+}
+
+void read(const std::byte* payload, const Draw& draw, const Target& target) {
+  if (!target.accumulate) {
+    for (std::uint64_t i = 0; i < draw.count; ++i) target.slot[i] = 0;
+  }
+  for (std::uint64_t i = 0; i < draw.kept; ++i) {
+    const float value = std::bit_cast<float>(bits_at(payload, i));
+    if (value == 0) continue;
+    float& slot = target.slot[place_of(draw, i).at];
+    slot = target.accumulate ? slot + target.scale * value : target.scale * value;
+  }
+}
+
+constexpr Kernels kReference = {all_finite, write, keep_unsent, find_not_finite, read};
+
+}  // namespace
+
+const Kernels& reference_kernels() noexcept {
+  return kReference;
+}
+
+}  // namespace deltawire::randomk

@@ -61,7 +61,7 @@ Result<std::vector<std::byte>> dense_of(const TensorSlot& pairs) {
 // A pure function of what the numbers are drawn for, so that no restart and no order of parts changes them.
 std::uint64_t stream_of(std::uint64_t seed, const MessageId& id, const Named& part) noexcept {
   std::uint64_t key = digest64(std::as_bytes(std::span(part.name)), seed);
-  for (const std::uint64_t word : {part.first, id.step, std::uint64_t{id.epoch}, std::uint64_t{id.rank}}) {
+  for (const std::uint64_t word : {part.first, id.step, std::uint64_t{id.rank}}) {
     key = CounterRng(key, word).at(0);
   }
   return key;

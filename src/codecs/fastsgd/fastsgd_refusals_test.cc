@@ -165,7 +165,7 @@ TEST(FastsgdRefusals, Scalars) {
        {-8.0F, -0.0F, std::bit_cast<float>(0x7F800000U), std::bit_cast<float>(0x7FC00000U)}) {
     expect(decoded(kGood, 1000, sum), ErrorCode::kCorrupt, "not a finite number >= 0");
   }
-  expect(decoded(Encoded{{}, {}, 1}, 0), ErrorCode::kCorrupt, "has none for an empty part");
+  expect(decoded(Encoded{{}, {}, 1}, 0), ErrorCode::kCorrupt, "has 0 for an empty part");
   EXPECT_TRUE(decoded(Encoded{}, 0));
   expect(decoded(Encoded{}, 5), ErrorCode::kCorrupt, "0 chunks for a part of 5 elements");
 }

@@ -127,10 +127,10 @@ Status check_index(const PartView& in, std::uint64_t count, const CodecInfo& inf
   }
   const int scalars = count > 0 ? info.scalars : 0;
   if ((in.scalar == 0 || scalars >= 1) && (in.scalar2 == 0 || scalars >= 2)) return {};
-  return fail(ErrorCode::kCorrupt,
-              "the part's scalars are " + std::to_string(in.scalar) + " and " + std::to_string(in.scalar2) +
-                  ", but " + std::string(info.name) + " has " + std::to_string(scalars) +
-                  (count == 0 && info.scalars > 0 ? " for an empty part" : ""));
+  return fail(ErrorCode::kCorrupt, "the part's scalars are " + std::to_string(in.scalar) + " and " +
+                                       std::to_string(in.scalar2) + ", but " + std::string(info.name) +
+                                       " has " + std::to_string(scalars) +
+                                       (count == 0 && info.scalars > 0 ? " for an empty part" : ""));
 }
 
 std::uint64_t widened_bytes(DType dtype, std::uint64_t count) noexcept {

@@ -73,8 +73,7 @@ TEST_P(Patterns, SavedStateGoesOnAsIfNothingHadHappened) {
   const auto run = [](Reducer& reducer, Transport& transport, std::uint64_t step, std::uint64_t data) {
     Tensors tensors = gradients(transport.rank(), data);
     const auto names = tensor_names();
-    const auto report =
-        reducer.all_reduce(named(tensors, names), {step, 0, true}, transport, in_seconds(20));
+    const auto report = reducer.all_reduce(named(tensors, names), {step, 0, true}, transport, in_seconds(20));
     EXPECT_TRUE(report) << report.error().message;
     return tensors;
   };

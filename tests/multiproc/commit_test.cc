@@ -53,8 +53,8 @@ void train(const RankContext& context, const std::string& spec, const Death& dea
         values[bucket][i] = static_cast<float>((i * 31 + step * 7 + bucket) % 17) - 8.0F;
       }
       const Named tensor{names[bucket], {values[bucket].data(), kCount, DType::kF32}, 0};
-      status = (*reducer)->begin(std::span(&tensor, 1), {step, bucket, bucket + 1 == kBuckets},
-                                 **transport, Clock::now() + death.deadline);
+      status = (*reducer)->begin(std::span(&tensor, 1), {step, bucket, bucket + 1 == kBuckets}, **transport,
+                                 Clock::now() + death.deadline);
     }
     if (status) die_if_due(death, Point::kAfterBegin, context, step);
     for (std::uint32_t bucket = 0; bucket < kBuckets && status; ++bucket) {

@@ -40,8 +40,8 @@ void train(const RankContext& context, const Training& how,
       values[i] =
           static_cast<float>((i * 31 + step * 7 + static_cast<std::uint64_t>(context.rank)) % 17) - 8.0F;
     }
-    const auto report = (*reducer)->all_reduce(std::span(&tensor, 1), {step, 0, true}, **transport,
-                                               Clock::now() + kDeadline);
+    const auto report =
+        (*reducer)->all_reduce(std::span(&tensor, 1), {step, 0, true}, **transport, Clock::now() + kDeadline);
     if (!report) {
       context.record(report.error());
       // Stay alive for a while: the error, not the death, must be what the others see.

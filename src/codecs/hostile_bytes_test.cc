@@ -68,6 +68,31 @@ TEST_P(HostileBytes, EverySingleBitFlip) {
   }
 }
 
+TEST_P(HostileBytes, AScalarThatTheCodecHasNotIsRefused) {
+  const Encoded part = *testing::encode(*codec_, testing::sparse_values(33, 0.8, 1));
+  std::vector<float> back(33);
+  const TensorSlot slot{back.data(), back.size(), DType::kF32};
+  const TensorSlot empty{back.data(), 0, DType::kF32};
+  const auto code = [&](const PartView& view, const TensorSlot& into) {
+    const Status status = codec_->decode(view, into, Into::kOverwrite, 1);
+    return status ? ErrorCode{} : status.error().code;
+  };
+  const int scalars = codec_->info().scalars;
+  PartView view = part.view();
+  view.scalar2 = 1;
+  if (scalars < 2) {
+    EXPECT_EQ(code(view, slot), ErrorCode::kCorrupt);
+  }
+  view = part.view();
+  view.scalar = 1;
+  if (scalars < 1) {
+    EXPECT_EQ(code(view, slot), ErrorCode::kCorrupt);
+  }
+  EXPECT_EQ(code(PartView{{}, {}, 1, 0}, empty), ErrorCode::kCorrupt);
+  EXPECT_EQ(code(PartView{{}, {}, 0, 1}, empty), ErrorCode::kCorrupt);
+  EXPECT_EQ(code(PartView{}, empty), ErrorCode{});
+}
+
 TEST_P(HostileBytes, EveryTruncationIsRefused) {
   for (const auto& [part, count] : samples()) {
     for (std::size_t bytes = 0; bytes < std::min<std::size_t>(part.payload.size(), 200); ++bytes) {

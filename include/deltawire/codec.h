@@ -95,7 +95,7 @@ struct PartView {
   Bytes payload;
   std::span<const std::uint32_t> chunk_ends;
   std::uint32_t scalar = 0;
-  std::uint32_t scalar2 = 0;  // whoever reads messages refuses one that the codec has not
+  std::uint32_t scalar2 = 0;
 };
 
 // A named share of an encoded part, for `deltawire inspect`.
@@ -185,7 +185,7 @@ class Codec {
                                         const Exec& exec) const = 0;
 
   // `in` has as many chunks as the part needs (some, where chunks follow the data), their ends grow strictly
-  // and the last is the payload's; the scalar is 0 where the codec has none, and of an empty part.
+  // and the last is the payload's; scalars that the codec has not, and those of an empty part, are 0.
   virtual Status do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const = 0;
   virtual Status do_describe(const PartView& in, std::uint64_t count,
                              std::vector<Section>& sections) const = 0;

@@ -195,9 +195,7 @@ class Decoder {
     const bool bare = segment.state != SegmentState::kCoded;
     if (segment.part != part_ || segment.begin != covered_ || segment.count > left ||
         (segment.count < left && (bare || step == 0 || segment.count % step != 0)) ||
-        (bare ? !codecs_.may_be(segment.state, codec) : segment.codec != codec.info().id) ||
-        (segment.scalar != 0 && codec.info().scalars < 1) ||
-        (segment.scalar2 != 0 && codec.info().scalars < 2)) {
+        (bare ? !codecs_.may_be(segment.state, codec) : segment.codec != codec.info().id)) {
       return fail(ErrorCode::kCorrupt, where + "a segment is not the one that is due here");
     }
     const Status decoded = bare ? sink_.fill(segment.state, part_)

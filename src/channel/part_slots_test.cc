@@ -115,7 +115,7 @@ TEST(RandomStream, BelongsToSeedStepRankAndPart) {
     }
     return places;
   };
-  const MessageId id{5, 2, 4};
+  const MessageId id{.step = 5, .rank = 2, .world = 4};
   std::set<std::vector<std::size_t>> all;
   all.insert(message(1, id, "w", 0));
   EXPECT_EQ(*all.begin(), message(1, id, "w", 0));
@@ -123,8 +123,8 @@ TEST(RandomStream, BelongsToSeedStepRankAndPart) {
   other_bucket.bucket = 3;  // what bucket a part travels in changes nothing
   EXPECT_EQ(*all.begin(), message(1, other_bucket, "w", 0));
   all.insert(message(2, id, "w", 0));
-  all.insert(message(1, {6, 2, 4}, "w", 0));
-  all.insert(message(1, {5, 3, 4}, "w", 0));
+  all.insert(message(1, {.step = 6, .rank = 2, .world = 4}, "w", 0));
+  all.insert(message(1, {.step = 5, .rank = 3, .world = 4}, "w", 0));
   all.insert(message(1, id, "v", 0));
   all.insert(message(1, id, "w", 5000));
   EXPECT_EQ(all.size(), 6U);

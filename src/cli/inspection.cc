@@ -79,10 +79,6 @@ class Inspector {
       return fail(ErrorCode::kCorrupt, "a segment's codec is " + codec_name(segment.codec) + ", but " +
                                            codec_name(codec.info().id) + " is due by the file header");
     }
-    if ((segment.scalar != 0 && codec.info().scalars < 1) ||
-        (segment.scalar2 != 0 && codec.info().scalars < 2)) {
-      return fail(ErrorCode::kCorrupt, "it has a segment with a scalar that its codec has not");
-    }
     if (Status described = codec.describe(view.part, segment.count, result_.sections); !described) {
       return described;
     }

@@ -33,7 +33,7 @@ struct How {
 // Through the channel's encoder and decoder.
 void relay(Channel& channel, const Named& from, const Named& to, const How& how) {
   const auto rank = static_cast<std::uint16_t>(how.rank);
-  const MessageId id{how.step, rank, static_cast<std::uint16_t>(rank + 1)};
+  const MessageId id{.step = how.step, .rank = rank, .world = static_cast<std::uint16_t>(rank + 1)};
   const auto pieces = channel.encode(std::span(&from, 1), id);
   ASSERT_TRUE(pieces) << pieces.error().message;
   const auto status = channel.decode(join(*pieces), std::span(&to, 1), id, how.into, how.scale);

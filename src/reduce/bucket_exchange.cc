@@ -28,18 +28,8 @@ void BucketExchange::open(std::span<const Named> tensors, const Step& step, Tran
   report_ = Report{};
   complete_ = false;
   sends_.clear();
-  names_.assign(tensors.size(), {});
-  dims_.resize(tensors.size());
-  tensors_.assign(tensors.begin(), tensors.end());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    names_[i] = tensors[i].name;
-    dims_[i].assign(tensors[i].tensor.dims.begin(), tensors[i].tensor.dims.end());
-    report_.element_count += tensors[i].tensor.elements();
-  }
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    tensors_[i].name = names_[i];
-    tensors_[i].tensor.dims = dims_[i];
-  }
+  tensors_.assign(tensors);
+  for (const Named& tensor : tensors) report_.element_count += tensor.tensor.elements();
   plan();
 }
 
@@ -66,7 +56,7 @@ bool BucketExchange::finite() const {
 
 void BucketExchange::publish() {
   std::uint64_t at = 0;
-  for (const Named& tensor : tensors_) {
+  for (const Named& tensor : tensors_.all()) {
     if (tensor.tensor.count == 0) continue;
     std::memcpy(tensor.tensor.values, staged().data() + at, 4 * tensor.tensor.count);
     at += tensor.tensor.count;

@@ -14,6 +14,7 @@
 #include "deltawire/reducer.h"
 #include "deltawire/transport.h"
 #include "reduce/buffer_pool.h"
+#include "reduce/own_tensors.h"
 
 namespace deltawire {
 
@@ -151,9 +152,7 @@ class BucketExchange {
 
   float world_scale() const noexcept { return 1.0F / static_cast<float>(world()); }
 
-  std::vector<std::string> names_;
-  std::vector<std::vector<std::uint64_t>> dims_;
-  std::vector<Named> tensors_;  // the caller's memory, own names and dims
+  OwnTensors tensors_;
 
  private:
   BufferPool* pool_;

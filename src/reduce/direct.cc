@@ -84,7 +84,7 @@ void DirectExchange::plan() {
 void DirectExchange::cut(std::vector<PartMessages>& by_owner, float* staging) {
   by_owner.resize(ranks());
   for (PartMessages& messages : by_owner) messages.clear();
-  for (const Named& tensor : tensors_) {
+  for (const Named& tensor : tensors_.all()) {
     void* values = staging == nullptr ? tensor.tensor.values : staging;
     for (const OwnedRange& range : owned_ranges(tensor.name, tensor.tensor.count, world(), most_elements_)) {
       by_owner[static_cast<std::size_t>(range.owner)].add(part_of(tensor, range.first, range.count, values),

@@ -69,7 +69,7 @@ void GatherExchange::plan() {
   input_.clear();
   shapes_.clear();
   std::vector<Named> whole;
-  for (const Named& tensor : tensors_) {
+  for (const Named& tensor : tensors_.all()) {
     const std::uint64_t elements = tensor.tensor.elements();
     whole.push_back({tensor.name, {nullptr, elements, DType::kF32}, tensor.first});
     if (means_ != nullptr) {

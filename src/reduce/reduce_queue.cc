@@ -11,6 +11,7 @@
 
 #include "base/no_memory.h"
 #include "deltawire/reducer.h"
+#include "reduce/own_tensors.h"
 
 namespace deltawire {
 
@@ -27,9 +28,7 @@ class ReduceQueue::Impl {
   Impl& operator=(const Impl&) = delete;
 
   struct Job {
-    std::vector<std::string> names;
-    std::vector<std::vector<std::uint64_t>> dims;
-    std::vector<Named> tensors;
+    OwnTensors tensors;
     Step step;
     std::chrono::milliseconds timeout{};
     Done done;
@@ -100,7 +99,7 @@ class ReduceQueue::Impl {
     }
     begun_.push_back(std::move(job));
     Job& own = begun_.back();
-    Status begun = reducer_.begin(own.tensors, own.step, transport_, Clock::now() + own.timeout);
+    Status begun = reducer_.begin(own.tensors.all(), own.step, transport_, Clock::now() + own.timeout);
     if (!begun) fail_all(std::move(begun.error()));
   }
 
@@ -155,15 +154,7 @@ void ReduceQueue::submit(std::span<const Named> tensors, const Step& step, std::
   Impl::Job job;
   job.done = std::move(done);
   const Result<bool> accepted = or_no_memory("submitting a bucket", [&]() -> Result<bool> {
-    job.tensors.assign(tensors.begin(), tensors.end());
-    for (const Named& tensor : tensors) {
-      job.names.emplace_back(tensor.name);
-      job.dims.emplace_back(tensor.tensor.dims.begin(), tensor.tensor.dims.end());
-    }
-    for (std::size_t i = 0; i < job.names.size(); ++i) {
-      job.tensors[i].name = job.names[i];
-      job.tensors[i].tensor.dims = job.dims[i];
-    }
+    job.tensors.assign(tensors);
     job.step = step;
     job.timeout = timeout;
     return impl_->submit(job);

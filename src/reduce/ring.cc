@@ -80,7 +80,7 @@ class RingExchange final : public BucketExchange {
 
 void RingExchange::plan() {
   held_.clear();
-  plan_.cut(tensors_, take_staging(), rank(), world());
+  plan_.cut(tensors_.all(), take_staging(), rank(), world());
   // Every partition leaves twice, but the own one not as a sum, and the right neighbour's not as a mean.
   count_elements_sent(2 * report().element_count - plan_.elements_of(rank()) - plan_.elements_of(right()));
   scatter_.stops = plan_.scatter_arrivals();

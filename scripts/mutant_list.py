@@ -1,4 +1,5 @@
-"""The lists of mutants, scripts/mutants/<layer>.txt: read, and planted one at a time.
+"""The lists of mutants, scripts/mutants/<layer>.txt: read, and planted one at a time. A folder of a
+layer may have its own, src/<layer>/<folder>/<folder>_mutants.txt; the layer's commands follow its.
 
 A list is plain text. Its head says how the layer is built and tested, in shell commands that run at
 the root of a copy of the tree. Then comes a file, and under it the mutants of single lines in it:
@@ -87,9 +88,10 @@ class Layer:
     mutants: list[Mutant] = field(default_factory=list)
 
 
-def read_layer(file: Path) -> Layer:
-    """Reads one list; ListError when it breaks the format."""
-    layer = Layer(file.stem)
+def read_layer(file: Path, name: str, like: Layer | None = None) -> Layer:
+    """Reads one list, with the commands of another behind its own; ListError when it breaks the
+    format."""
+    layer = Layer(name)
     path, fields = "", {}
 
     def close(where: str) -> None:
@@ -123,11 +125,21 @@ def read_layer(file: Path) -> Layer:
             path = line
         else:
             raise ListError(f"{where}: neither a command, a file, a mutant's line nor a comment")
+    if like is not None:
+        layer.prepare += like.prepare
+        layer.build += like.build
+        layer.run += like.run
     if not layer.run:
         raise ListError(f"{file}: no `run: ` line; how are its tests run?")
     return layer
 
 
-def read_layers(folder: Path) -> dict[str, Layer]:
-    """All lists of a folder by layer, in alphabetical order."""
-    return {file.stem: read_layer(file) for file in sorted(folder.glob("*.txt"))}
+def read_layers(root: Path) -> dict[str, Layer]:
+    """All lists of a tree by name: `<layer>` or `<layer>-<folder>`."""
+    files = sorted((root / "scripts" / "mutants").glob("*.txt"))
+    layers = {file.stem: read_layer(file, file.stem) for file in files}
+    for file in sorted((root / "src").glob("*/*/*_mutants.txt")):
+        layer = file.parent.parent.name
+        name = f"{layer}-{file.parent.name}"
+        layers[name] = read_layer(file, name, layers[layer])
+    return layers

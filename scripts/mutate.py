@@ -205,7 +205,7 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     root = chosen.root.resolve()
     try:
-        layers = read_layers(root / "scripts" / "mutants")
+        layers = read_layers(root)
         unknown = [name for name in chosen.layer or [] if name not in layers]
         if unknown:
             print(

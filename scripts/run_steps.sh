@@ -58,8 +58,10 @@ fuzz_one() {
   name="$(basename "$program")"
   corpus="build/fuzz/corpus/$name"
   mkdir -p "$corpus"
-  local seeds=()
-  [[ -d "tests/fuzz/corpus/$name" ]] && seeds=("tests/fuzz/corpus/$name")
+  local seeds=() folder
+  for folder in {build/fuzz/,}"tests/fuzz/corpus/$name"; do
+    [[ -d "$folder" ]] && seeds+=("$folder")
+  done
   "$program" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
     -verbosity=0 -artifact_prefix="build/fuzz/$name-" "$corpus" "${seeds[@]}"
 }
@@ -85,7 +87,7 @@ check_steps() {
   step "base, transport and reduce under the thread sanitizer" ctest --preset tsan -j "$jobs"
   local program
   # shellcheck disable=SC2046  # target names have no spaces
-  step "fuzz build" build fuzz $(fuzz_targets)
+  step "fuzz build" build fuzz $(fuzz_targets) fuzz_corpus
   for program in build/fuzz/bin/fuzz_*; do
     step "fuzz $(basename "$program"), $fuzz_seconds s" fuzz_one "$program"
   done

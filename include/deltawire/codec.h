@@ -39,7 +39,10 @@ struct CodecInfo {
   std::string_view name;     // in spec strings
   std::string_view summary;  // one line for `deltawire codecs`
   std::string_view source;   // paper, section, equation
-  std::span<const ParameterInfo> parameters;
+  std::span<const ParameterInfo> parameters = {};
+  std::span<const std::string_view> examples =
+      {};                                      // specs beside the bare name, one for each choice that changes
+                                               // what is coded: every test of all codecs runs over them
   std::string_view default_pattern;            // the reducer used when a spec names none: "direct"
   std::span<const DType> dtypes = kAllDTypes;  // of the tensors that it takes; 16 bits are widened to fp32 in
                                                // scratch before it sees them, residuals are always fp32

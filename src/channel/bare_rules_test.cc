@@ -3,6 +3,7 @@
 // wire/frame_rules_test.cc.
 #include <bit>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 
 #include "base/little_endian.h"
 #include "channel/message_testing.h"
+#include "codecs/codec_testing.h"
 #include "deltawire/file.h"
 
 namespace deltawire {
@@ -68,32 +70,27 @@ TEST(BareRules, OnePartEach) {
 }
 
 TEST(BareRules, OnlyWhereTheCodecMaySendThem) {
-  struct Codec {
-    std::string spec;
-    bool nothing;
-    bool not_finite;
-  };
-  const std::vector<Codec> codecs{{"fp32", false, false},   {"bf16", false, false},
-                                  {"gcomp", false, false},  {"3lc", true, true},
-                                  {"sbc", true, true},      {"int8", true, true},
-                                  {"fastsgd", false, true}, {"fastsgd:residual=on", true, true},
-                                  {"randomk", true, true},  {"randomk:unbiased=on", false, true}};
-  EXPECT_EQ(codecs.size(), registered_codecs().size() + 2) << "a codec that the table lacks";
-  for (const Codec& codec : codecs) {
+  std::set<std::pair<bool, bool>> kinds;
+  for (const std::string& spec : every_spec()) {
+    const auto codec = make_codec(spec);
+    const CodecInfo& info = (*codec)->info();
+    kinds.emplace(info.error_feedback, info.finite_only);
     for (const SegmentState state : kBoth) {
       const bool is_nothing = state == SegmentState::kNothing;
       for (const NonFinite nonfinite : {NonFinite::kError, NonFinite::kPass}) {
         const bool passes = nonfinite == NonFinite::kPass;
-        SCOPED_TRACE(codec.spec + (is_nothing ? ": nothing" : ": not finite") + (passes ? ", pass" : ""));
-        const bool may = is_nothing ? codec.nothing : codec.not_finite && passes;
+        SCOPED_TRACE(spec + (is_nothing ? ": nothing" : ": not finite") + (passes ? ", pass" : ""));
+        const bool may = is_nothing ? info.error_feedback : info.finite_only && passes;
         Piece bare = kLarge;
         bare.state = state;
         Parts parts;
-        expect_code(decode(codec.spec, {kPolicy.min_elements, nonfinite}, {bare, kSmall}, parts),
+        expect_code(decode(spec, {kPolicy.min_elements, nonfinite}, {bare, kSmall}, parts),
                     may ? std::nullopt : std::optional(ErrorCode::kCorrupt));
       }
     }
   }
+  const std::set<std::pair<bool, bool>> wanted{{false, false}, {false, true}, {true, true}};
+  EXPECT_EQ(kinds, wanted) << "codecs of all kinds: with error feedback, which refuse NaN";
 }
 
 // Bit by bit: a -0 or another NaN would differ from rank to rank.

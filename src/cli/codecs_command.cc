@@ -2,6 +2,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -32,6 +33,7 @@ Json to_json(const CodecInfo& info) {
           {"summary", info.summary},
           {"source", info.source},
           {"default_spec", default_spec(info)},
+          {"examples", std::vector(info.examples.begin(), info.examples.end())},
           {"default_pattern", info.default_pattern},
           {"lossless", info.lossless},
           {"error_feedback", info.error_feedback},
@@ -56,6 +58,10 @@ void print_text(const CodecInfo& info) {
               << parameter.range << ")\n"
               << "              " << parameter.meaning << "\n";
   }
+  std::string examples;
+  for (const std::string_view spec : info.examples)
+    examples += (examples.empty() ? "" : ", ") + std::string(spec);
+  if (!examples.empty()) std::cout << "  examples    " << examples << "\n";
 }
 
 Outcome<void> list_codecs(bool json) {

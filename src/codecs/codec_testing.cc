@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +20,11 @@ namespace {
 constexpr std::size_t kGuard = 64;
 constexpr std::byte kGuardByte{0xA5};
 constexpr std::uint32_t kGuardEnd = 0xA5A5A5A5;
+
+std::vector<Expectation>& expectations() {
+  static std::vector<Expectation> all;
+  return all;
+}
 
 template <class T>
 struct Guarded {
@@ -69,6 +75,7 @@ Result<Encoded> encode_view(const Codec& codec, const TensorView& part, std::spa
                         payload.inside().begin() + static_cast<std::ptrdiff_t>(written->payload_bytes));
   result.chunk_ends.assign(ends.inside().begin(), ends.inside().begin() + written->chunks);
   result.scalar = written->scalar;
+  result.scalar2 = written->scalar2;
   EXPECT_EQ(result.chunk_ends.empty() ? 0U : result.chunk_ends.back(), written->payload_bytes);
   return result;
 }
@@ -112,6 +119,31 @@ std::uint32_t bits_of(float value) {
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+}
+
+Expects::Expects(Expectation expectation) {
+  expectations().push_back(std::move(expectation));
+}
+
+const Expectation& expectation_of(std::string_view name) {
+  for (const Expectation& each : expectations()) {
+    if (each.codec == name) return each;
+  }
+  throw std::runtime_error("no test says what to expect of " + std::string(name) + ": see testing::Expects");
+}
+
+std::vector<std::string> conformance_specs() {
+  std::vector<std::string> specs = every_spec();
+  for (const Expectation& each : expectations()) {
+    specs.insert(specs.end(), each.limits.begin(), each.limits.end());
+  }
+  return specs;
+}
+
+std::string test_name(std::string_view spec) {
+  std::string name;
+  for (const char c : spec) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
 }
 
 std::vector<float> normal_values(std::uint64_t count, std::uint64_t seed) {

@@ -1,6 +1,8 @@
 // What the codecs' tests share: encoding into guarded memory, decoding, and test data.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,8 +20,9 @@ struct Encoded {
   std::vector<std::byte> payload;
   std::vector<std::uint32_t> chunk_ends;
   std::uint32_t scalar = 0;
+  std::uint32_t scalar2 = 0;
 
-  PartView view() const { return {payload, chunk_ends, scalar}; }
+  PartView view() const { return {payload, chunk_ends, scalar, scalar2}; }
 };
 
 // The codec of a spec; fails the test and throws if there is none.
@@ -56,39 +59,48 @@ std::vector<float> sparse_values(std::uint64_t count, double share, std::uint64_
 // One value of an encoded part, as the expectations below see it.
 struct EncodedValue {
   const Codec& codec;
+  const Encoded& part;
   std::span<const float> values;  // the whole input; without a residual before it
   std::uint64_t i = 0;            // the element in question
-  std::uint32_t scalar = 0;       // of the encoded part
 
-  float x() const { return values[i]; }
+  double x() const { return values[i]; }
+  double scalar() const { return std::bit_cast<float>(part.scalar); }
 };
 
-// What a codec promises beyond its CodecInfo. A new codec adds its row to expectations().
+// What a codec promises beyond its CodecInfo. Its tests say so once, at namespace scope:
+//   const testing::Expects kExpects{{.codec = "int8", ...}};
 struct Expectation {
-  std::uint16_t id = 0;
-  std::string_view name;
-  std::string_view default_pattern;
+  std::string_view codec;
   // The farthest that decoded[i] may lie from x.
   double (*error_bound)(const EncodedValue&) = nullptr;
-  // The farthest that decoded[i] + residual[i] may lie from x, both added in double; 0: nothing is lost.
+  // The farthest that decoded[i] + residual[i] may lie from x, both added in double; null: nothing is lost.
   double (*conservation_bound)(const EncodedValue&) = nullptr;
   // The signs to which 2^-133, -2^-133, -0 and +0, in one part of these four, are decoded.
-  int tiny_signs[4] = {1, -1, 0, 0};
-  // Specs that the conformance tests run over beside the bare name; of these, the ones (with other bytes)
-  // that the tests of hostile bytes run over too.
-  std::vector<std::string> specs = {};
-  std::vector<std::string> hostile_specs = {};
+  std::array<int, 4> tiny_signs = {1, -1, 0, 0};
+  // Specs at the limits, which the tests of conformance and of hostile bytes run over beside CodecInfo's
+  // examples.
+  std::vector<std::string> limits = {};
 };
 
-// One row for each registered codec, in the order of the ids.
-std::span<const Expectation> expectations();
+struct Expects {
+  explicit Expects(Expectation expectation);
+};
 
-// The row of a registered codec; fails the test and throws if there is none.
+// That of a registered codec; throws if its tests state none.
 const Expectation& expectation_of(std::string_view name);
 
-// All specs that the conformance tests, and those of hostile bytes, run over.
+// The bare names of all codecs and their examples, in the order of the ids.
+inline std::vector<std::string> every_spec() {
+  std::vector<std::string> specs;
+  for (const CodecInfo* info : registered_codecs()) {
+    specs.emplace_back(info->name);
+    specs.insert(specs.end(), info->examples.begin(), info->examples.end());
+  }
+  return specs;
+}
+
+// These and the limits.
 std::vector<std::string> conformance_specs();
-std::vector<std::string> hostile_specs();
 
 // A spec as part of a test's name.
 std::string test_name(std::string_view spec);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "codecs/codec_testing.h"
 #include "reduce/owners.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/ring_plan.h"
@@ -289,13 +290,18 @@ void expect_reference(Reducer& reducer, SequentialPattern& reference, Transport&
 }
 
 std::vector<std::string> reducer_specs() {
-  return with_every_pattern(
-      {"fp32", "bf16", "int8", "3lc:s=1.75", "sbc", "gcomp", "gcomp:cut=18", "fastsgd", "randomk:k=10%"});
+  std::vector<std::string> codecs;
+  for (const CodecInfo* info : registered_codecs()) codecs.emplace_back(info->name);
+  return with_every_pattern(codecs);
 }
 
 std::vector<std::string> reducer_specs_that_lose_nothing() {
-  return with_every_pattern(
-      {"fp32", "int8", "3lc", "3lc:s=1.75", "sbc", "gcomp:lossless=on", "fastsgd:residual=on", "randomk"});
+  std::vector<std::string> codecs;
+  for (const std::string& spec : every_spec()) {
+    const auto codec = make_codec(spec);
+    if ((*codec)->info().lossless || (*codec)->info().error_feedback) codecs.push_back(spec);
+  }
+  return with_every_pattern(codecs);
 }
 
 }  // namespace deltawire::testing

@@ -10,6 +10,12 @@ ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("DELTAWIRE_BIN", ROOT / "build" / "release" / "deltawire"))
 TIMEOUT = 60  # seconds
 
+if not BINARY.is_file():
+    raise FileNotFoundError(
+        f"{BINARY} is not there: build it with 'cmake --build --preset release', or name another "
+        "in DELTAWIRE_BIN"
+    )
+
 
 def run(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess:
     command = [str(BINARY), *map(str, arguments)]

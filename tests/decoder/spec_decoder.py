@@ -5,7 +5,8 @@ import struct
 from dataclasses import dataclass
 
 import numpy as np
-from spec_codecs import FP32, Codec, check_wide_end, codec_of_spec
+from spec_codec import Codec, Coded
+from spec_codecs import CODECS, codec_of_spec, decode_coded
 from spec_hashes import DecodeError, crc32c, require, xxh64
 
 __all__ = ["DecodeError", "decode_file"]
@@ -242,41 +243,27 @@ def check_place(segment: Segment, position: int, header: FileHeader, codec: Code
     require(end <= header.count, "Corrupt", "a segment beyond its part")
     require(not segment.bare, "Corrupt", "a bare segment in a file")
     require(segment.codec_id == codec.codec_id, "Corrupt", "another codec than the policy says")
-    require(segment.scalars[1] == 0, "Corrupt", "a second scalar, which no codec has")
     if end < header.count:
         at_chunk = codec.chunk_elements and segment.count % codec.chunk_elements == 0
         require(bool(at_chunk), "Corrupt", "a cut inside a chunk")
 
 
-def decode_segment(segment: Segment, payload: bytes, codec: Codec) -> list[np.ndarray]:
-    """Decode a segment; what it allocates is bounded by its number of chunks."""
-    chunks, scalar = segment.chunks, segment.scalars[0]
-    if codec.chunk_elements:
-        expected = -(-segment.count // codec.chunk_elements)
-        require(len(chunks) == expected, "Corrupt", "number of chunks of a segment")
-    codec.check_scalar(scalar)
-    values = []
-    bodies = []
-    for number, chunk in enumerate(chunks):
-        body = payload[chunk.begin : chunk.end]
+def decode_segment(
+    segment: Segment, payload: bytes, codec: Codec, given: dict[str, str]
+) -> np.ndarray:
+    """Check a segment's chunks and decode it."""
+    bodies = [payload[chunk.begin : chunk.end] for chunk in segment.chunks]
+    for chunk, body in zip(segment.chunks, bodies, strict=True):
         require(crc32c(body, chunk.number) == chunk.crc, "Corrupt", "chunk CRC")
-        if codec.decode is None:
-            bodies.append(body)
-            continue
-        first = number * codec.chunk_elements
-        last = min(segment.count, first + codec.chunk_elements)
-        if codec.width:
-            check_wide_end(codec.width, chunk.end - chunks[0].begin, last)
-        values.append(codec.decode(body, last - first, scalar))
-    if codec.decode_part:
-        values.append(codec.decode_part(bodies, segment.count, scalar))
-    return values
+    return decode_coded(codec, Coded(bodies, segment.count, segment.scalars, given))
 
 
-def decode_frames(data: bytes, header: FileHeader, codec: Codec) -> list[np.ndarray]:
+def decode_frames(
+    data: bytes, header: FileHeader, codec: Codec, given: dict[str, str]
+) -> list[np.ndarray]:
     """Decode the message of one part that follows the file header."""
     expected = expected_identity(header)
-    part_codec = FP32 if header.count < header.min_elements else codec
+    part_codec = CODECS["fp32"] if header.count < header.min_elements else codec
     values: list[np.ndarray] = []
     position, at, seq = 0, header.header_bytes, 0
     while position < header.count:
@@ -284,7 +271,7 @@ def decode_frames(data: bytes, header: FileHeader, codec: Codec) -> list[np.ndar
         check_identity(frame, expected | {"seq": seq})
         for segment in frame.segments:
             check_place(segment, position, header, part_codec)
-            values += decode_segment(segment, frame.payload, part_codec)
+            values.append(decode_segment(segment, frame.payload, part_codec, given))
             position += segment.count
         at += frame.frame_bytes
         seq += 1
@@ -303,9 +290,9 @@ def empty_tensor(shape: tuple[int, ...]) -> np.ndarray:
 def decode_file(data: bytes) -> np.ndarray:
     """Decode a `.dw` file to its float32 tensor, or raise `DecodeError`."""
     header = parse_file_header(data)
-    codec = codec_of_spec(header.spec)
+    codec, given = codec_of_spec(header.spec)
     require(header.dtype == FLOAT32, "Mismatch", "the codecs carry float32 alone")
-    values = decode_frames(data, header, codec)
+    values = decode_frames(data, header, codec, given)
     if not values:
         return empty_tensor(header.shape)
     return np.concatenate(values).reshape(header.shape)

@@ -30,22 +30,26 @@ std::vector<Tried>& codecs() {
   return codecs;
 }
 
-// The first bytes choose the count, the scalar and where chunks end; the rest is the payload.
+// The first bytes choose the count, the scalars and where chunks end; the rest is the payload.
 void decode_all(Bytes data) {
-  if (data.size() < 8) return;
+  if (data.size() < 12) return;
   const auto byte_at = [&](std::size_t i) { return std::to_integer<std::uint32_t>(data[i]); };
   const std::uint64_t count = (byte_at(0) | byte_at(1) << 8) % kMaxCount;
   std::uint32_t scalar = 0;
+  std::uint32_t scalar2 = 0;
   std::memcpy(&scalar, data.data() + 2, 4);
-  const std::uint32_t chunks = byte_at(6) % 4;
-  const Bytes payload = data.subspan(8);
+  std::memcpy(&scalar2, data.data() + 6, 4);
+  const std::uint32_t chunks = byte_at(10) % 4;
+  const Bytes payload = data.subspan(12);
   std::vector<std::uint32_t> ends;
   for (std::uint32_t i = 0; i < chunks; ++i) {
     ends.push_back(i + 1 == chunks ? static_cast<std::uint32_t>(payload.size())
-                                   : static_cast<std::uint32_t>(payload.size() * byte_at(7) / 256 * i));
+                                   : static_cast<std::uint32_t>(payload.size() * byte_at(11) / 256 * i));
   }
-  const PartView part{payload, ends, scalar};
   for (auto& [codec, has_accepted] : codecs()) {
+    // Of the scalars those that it has: others are refused before it sees a byte.
+    const int scalars = codec->info().scalars;
+    const PartView part{payload, ends, scalars >= 1 ? scalar : 0, scalars >= 2 ? scalar2 : 0};
     // Exactly as large as promised: the sanitizer sees a write past the end.
     std::vector<float> out(count, 1.0F);
     const TensorSlot slot{out.data(), count, DType::kF32};

@@ -13,14 +13,12 @@
 
 namespace deltawire::fuzz {
 
-// Every codec as it is by default, then settings that change what is read.
+// Every codec as it is by default, and its examples.
 inline std::vector<std::string> codec_specs() {
   std::vector<std::string> specs;
-  for (const CodecInfo* info : registered_codecs()) specs.emplace_back(info->name);
-  for (const std::string_view spec :
-       {"3lc:s=1.75", "3lc:runs=off", "sbc:p=0.1", "gcomp:lossless=on", "fastsgd:tau=128",
-        "fastsgd:b=1.02,l=5", "fastsgd:residual=on", "randomk:k=0.3"}) {
-    specs.emplace_back(spec);
+  for (const CodecInfo* info : registered_codecs()) {
+    specs.emplace_back(info->name);
+    specs.insert(specs.end(), info->examples.begin(), info->examples.end());
   }
   return specs;
 }

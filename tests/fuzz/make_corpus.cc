@@ -1,4 +1,4 @@
-// Writes the seeds of the fuzzers that need valid bytes to begin with: make_corpus tests/fuzz/corpus
+// Writes the seeds of the fuzzers that need valid bytes to begin with: make_corpus FOLDER
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -88,7 +88,7 @@ void make_messages() {
   }
 }
 
-// Count, scalar, number of chunks and where they end, then a payload.
+// Count, scalars, number of chunks and where they end, then a payload.
 void make_payloads() {
   constexpr std::uint16_t kCount = 100;
   for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -106,6 +106,7 @@ void make_payloads() {
       Seed seed;
       append_number(seed, kCount);
       append_number(seed, encoded.scalar);
+      append_number(seed, encoded.scalar2);
       append_number(seed, static_cast<std::uint16_t>(encoded.chunks));
       append(seed, Bytes(payload).first(encoded.payload_bytes));
       write("codec", "codec" + std::to_string(i) + (zeros > 0 ? "-sparse" : "-dense"), seed);

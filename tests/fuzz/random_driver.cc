@@ -1,7 +1,7 @@
-// Stands in for libFuzzer under compilers that lack it: the seeds of a folder as they are, then seeded random
-// bytes and mutations of the seeds.
+// Stands in for libFuzzer under compilers that lack it: the seeds of folders (those that are there) as they
+// are, then seeded random bytes and mutations of the seeds.
 //
-//   fuzz_NAME FOLDER [ROUNDS]
+//   fuzz_NAME FOLDER... [ROUNDS]
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <vector>
 
 #include "base/random.h"
@@ -30,16 +31,14 @@ using Input = std::vector<std::uint8_t>;
 constexpr std::uint64_t kSeed = 20260101;
 constexpr int kRounds = 20000;
 
-std::vector<Input> seeds_in(const std::filesystem::path& folder) {
+void add_seeds(const std::filesystem::path& folder, std::vector<Input>& seeds) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path());
   std::sort(files.begin(), files.end());
-  std::vector<Input> seeds;
   for (const auto& file : files) {
     std::ifstream in(file, std::ios::binary);
     seeds.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
   }
-  return seeds;
 }
 
 Input random_bytes(deltawire::CounterRng& rng) {
@@ -70,15 +69,21 @@ void mutate(deltawire::CounterRng& rng, Input& bytes) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count < 2 || !std::filesystem::is_directory(arguments[1])) {
-    std::fprintf(stderr, "usage: %s FOLDER-OF-SEEDS [ROUNDS]\n", arguments[0]);
-    return 2;
+  int rounds = &fuzz_rounds != nullptr ? fuzz_rounds : kRounds;
+  std::vector<Input> seeds;
+  for (const char* argument : std::span(arguments + 1, arguments + count)) {
+    if (std::filesystem::is_directory(argument)) {
+      add_seeds(argument, seeds);
+    } else if (std::atoi(argument) > 0) {
+      rounds = std::atoi(argument);
+    }
   }
-  const int rounds = count > 2 ? std::atoi(arguments[2]) : (&fuzz_rounds != nullptr ? fuzz_rounds : kRounds);
-  const std::vector<Input> seeds = seeds_in(arguments[1]);
   std::printf("seed %llu, %zu seeds, %d rounds\n", static_cast<unsigned long long>(kSeed), seeds.size(),
               rounds);
-  if (seeds.empty()) return 2;
+  if (seeds.empty()) {
+    std::fprintf(stderr, "usage: %s FOLDER-OF-SEEDS... [ROUNDS]\n", arguments[0]);
+    return 2;
+  }
   for (const Input& seed : seeds) LLVMFuzzerTestOneInput(seed.data(), seed.size());
   if (&fuzz_after_seeds != nullptr) fuzz_after_seeds();
   deltawire::CounterRng rng(kSeed);

@@ -1,7 +1,11 @@
 """The golden files: which inputs, encoded how. Inputs are made by integer arithmetic alone, so that
 they are the same on every machine and under every version of NumPy."""
 
+import json
 import struct
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -83,41 +87,31 @@ INPUTS = {
     "tiny_among_normal": tiny_among_normal,
 }
 
-THREELC = ["3lc", "3lc:s=1.75", "3lc:s=1.5,mode=paper", "3lc:runs=off"]
+NOT_FINITE = ("not_finite", "blocks", "tiny_among_normal")
+OF_EXAMPLES = ("paper", "bell", "sparse", "edge", "not_finite", "tiny_among_normal")
 
-# (file stem, codec spec, input, min_elements)
-CASES = [
-    (
-        f"{spec.replace(':', '_').replace(',', '_').replace('=', '-')}.{name}.min{least}",
-        spec,
-        name,
-        least,
-    )
-    for spec, names in [
-        *[
-            (spec, ["paper", "bell", "zeros", "sparse", "edge", "tiny", "scalar", "empty"])
-            for spec in THREELC
-        ],
-        ("sbc:p=0.01", ["paper", "bell", "zeros", "sparse", "edge", "tiny", "scalar", "empty"]),
-        ("sbc:p=0.001", ["bell", "sparse"]),
-        ("sbc:p=0.5", ["paper", "bell", "sparse", "edge"]),
-        (
-            "fastsgd",
-            ["paper", "bell", "zeros", "sparse", "edge", "tiny", "scalar", "empty"],
-        ),
-        ("fastsgd:tau=128", ["paper", "bell", "sparse", "edge"]),
-        ("fastsgd:b=2,tau=300,l=5", ["bell", "edge", "tiny"]),
-        ("fastsgd:b=1.02,keep=0.9,l=1", ["bell", "edge"]),
-        ("fp32", ["paper", "edge", "not_finite", "empty"]),
-        ("bf16", ["paper", "bell", "edge", "not_finite"]),
-        ("int8", ["paper", "bell", "zeros", "edge", "tiny", "scalar", "empty"]),
-        ("randomk:k=0.1", ["paper", "bell", "zeros", "sparse", "edge", "tiny", "scalar", "empty"]),
-        ("randomk:k=0.5,unbiased=on", ["paper", "bell", "sparse"]),
-        ("gcomp", ["paper", "bell", "zeros", "sparse", "tiny", "empty", "not_finite", "blocks"]),
-        ("gcomp:cut=18", ["paper", "bell", "scalar", "sparse", "tiny_among_normal"]),
-        ("gcomp:cut=6", ["bell", "edge", "not_finite"]),
-        ("gcomp:lossless=on", ["bell", "edge", "not_finite", "tiny_among_normal"]),
-    ]
-    for name in names
-    for least in ([0, 256] if name == "paper" and spec == "3lc" else [0])
-]
+
+@dataclass(frozen=True)
+class Case:
+    """A golden file: INPUTS[input], by a spec; arrays of fewer than min_elements are raw."""
+
+    spec: str
+    input: str
+    min_elements: int = 0
+
+    @property
+    def stem(self) -> str:
+        """The name of its files."""
+        spec = self.spec.replace(":", "_").replace(",", "_").replace("=", "-")
+        return f"{spec}.{self.input}.min{self.min_elements}"
+
+
+def cases(binary: str) -> Iterator[Case]:
+    """Of every codec all inputs that it takes and a raw array; of its examples, some inputs."""
+    listed = subprocess.run([binary, "codecs", "--json"], check=True, capture_output=True).stdout
+    for codec in json.loads(listed)["codecs"]:
+        taken = [name for name in INPUTS if name not in NOT_FINITE or not codec["finite_only"]]
+        yield from (Case(codec["name"], name) for name in taken)
+        yield Case(codec["name"], "paper", 256)
+        for spec in codec["examples"]:
+            yield from (Case(spec, name) for name in taken if name in OF_EXAMPLES)

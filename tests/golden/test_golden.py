@@ -6,25 +6,29 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from spec_decoder import parse_file_header
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cases import CASES, INPUTS  # noqa: E402
+from cases import INPUTS, cases  # noqa: E402
 from update import FOLDER, decode, encode  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("DELTAWIRE_BIN", str(ROOT / "build" / "release" / "deltawire"))
+FILES = sorted(FOLDER.glob("*.dw"))
 
 
-@pytest.mark.parametrize("stem,spec,name,least", CASES, ids=[case[0] for case in CASES])
-def test_bytes_and_values(stem: str, spec: str, name: str, least: int) -> None:
-    golden = (FOLDER / f"{stem}.dw").read_bytes()
-    assert encode(BINARY, spec, INPUTS[name](), least) == golden
-    values = decode(BINARY, golden)
-    expected = np.load(FOLDER / f"{stem}.npy")
-    assert values.shape == expected.shape == INPUTS[name]().shape
-    assert values.tobytes() == expected.tobytes()
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_bytes_and_values(path: Path) -> None:
+    golden = path.read_bytes()
+    header = parse_file_header(golden)
+    values = INPUTS[path.stem.split(".")[-2]]()
+    assert encode(BINARY, header.spec.decode(), values, header.min_elements) == golden
+    decoded = decode(BINARY, golden)
+    expected = np.load(path.with_suffix(".npz"))["values"]
+    assert decoded.shape == expected.shape == values.shape
+    assert decoded.tobytes() == expected.tobytes()
 
 
-def test_no_file_is_left_over() -> None:
-    stems = {path.stem for path in FOLDER.iterdir()}
-    assert stems == {case[0] for case in CASES}
+def test_every_codec_has_its_files_and_no_file_is_left_over() -> None:
+    wanted = {f"{case.stem}{suffix}" for case in cases(BINARY) for suffix in (".dw", ".npz")}
+    assert {path.name for path in FOLDER.iterdir()} == wanted

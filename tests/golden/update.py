@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cases import CASES, INPUTS  # noqa: E402
+from cases import INPUTS, cases  # noqa: E402
 
 FOLDER = Path(__file__).parent / "files"
 
@@ -46,16 +46,16 @@ def main() -> None:
     parser.add_argument("--binary", default="build/release/deltawire")
     arguments = parser.parse_args()
     made = {}  # all of them before the first old one goes: a failure leaves the folder as it was
-    for stem, spec, name, least in CASES:
-        data = encode(arguments.binary, spec, INPUTS[name](), least)
-        made[stem] = (data, decode(arguments.binary, data))
+    for case in cases(arguments.binary):
+        data = encode(arguments.binary, case.spec, INPUTS[case.input](), case.min_elements)
+        made[case.stem] = (data, decode(arguments.binary, data))
     FOLDER.mkdir(exist_ok=True)
     for old in FOLDER.iterdir():
         old.unlink()
     for stem, (data, values) in made.items():
         (FOLDER / f"{stem}.dw").write_bytes(data)
-        np.save(FOLDER / f"{stem}.npy", values)
-    print(f"{len(CASES)} golden files written: {arguments.reason}")
+        np.savez_compressed(FOLDER / f"{stem}.npz", values=values)
+    print(f"{len(made)} golden files written: {arguments.reason}")
 
 
 if __name__ == "__main__":

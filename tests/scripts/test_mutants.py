@@ -11,7 +11,7 @@ SCRIPTS = ROOT / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 import mutant_list  # noqa: E402
 
-LAYERS = mutant_list.read_layers(SCRIPTS / "mutants")
+LAYERS = mutant_list.read_layers(ROOT)
 
 
 @pytest.mark.parametrize("name", LAYERS)

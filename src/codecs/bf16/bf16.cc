@@ -1,19 +1,27 @@
-#include "codecs/bf16/bf16.h"
+// bf16: the upper 16 bits of each value, rounded to nearest even. spec.md in this folder defines the bytes.
 
 #include "codecs/bf16/bf16_ops.h"
 #include "codecs/part_checks.h"
+#include "codecs/registration.h"
 
-namespace deltawire {
+namespace deltawire::bf16 {
 
 namespace {
 
-using bf16::kValueBytes;
-
 constexpr std::uint64_t kChunkElements = 65536;
+
+constexpr CodecInfo kInfo = {
+    .id = 2,
+    .name = "bf16",
+    .summary = "upper half of each float32, rounded to nearest even: half the bytes",
+    .source = "Intel, BFLOAT16 - Hardware Numerics Definition (2018), sections 1-2",
+    .default_pattern = "direct",
+    .chunk_elements = kChunkElements,
+};
 
 class Bf16 final : public Codec {
  public:
-  Bf16() noexcept : Codec(kBf16Info) {}
+  Bf16() noexcept : Codec(kInfo) {}
 
   std::string spec() const override { return "bf16"; }
 
@@ -40,26 +48,17 @@ class Bf16 final : public Codec {
   }
 
  private:
-  const bf16::Kernels& kernels_ = bf16::reference_kernels();
+  const Kernels& kernels_ = reference_kernels();
 };
 
-}  // namespace
-
-constinit const CodecInfo kBf16Info = {
-    .id = 2,
-    .name = "bf16",
-    .summary = "upper half of each float32, rounded to nearest even: half the bytes",
-    .source = "Intel, BFLOAT16 - Hardware Numerics Definition (2018), sections 1-2",
-    .parameters = {},
-    .default_pattern = "direct",
-    .lossless = false,
-    .error_feedback = false,
-    .finite_only = false,
-    .chunk_elements = kChunkElements,
-};
-
-Result<std::unique_ptr<const Codec>> make_bf16(const ParsedSpec&) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec&) {
   return std::make_unique<const Bf16>();
 }
 
-}  // namespace deltawire
+}  // namespace
+
+Registration registration() noexcept {
+  return {&kInfo, make};
+}
+
+}  // namespace deltawire::bf16

@@ -1,4 +1,6 @@
-#include "codecs/fastsgd/fastsgd.h"
+// fastsgd: logarithmic value codes, a threshold and delta keys for sparse gradients, after K. Yang, L. Chen,
+// Z. Zeng, Y. Gao, "FastSGD: A Fast Compressed SGD Framework for Distributed Machine Learning"
+// (arXiv 2112.04291), section 3. spec.md in this folder defines the bytes.
 
 #include <algorithm>
 #include <array>
@@ -13,12 +15,43 @@
 #include "codecs/fastsgd/fastsgd_ops.h"
 #include "codecs/fastsgd/fastsgd_threshold.h"
 #include "codecs/part_checks.h"
+#include "codecs/registration.h"
 
-namespace deltawire {
+namespace deltawire::fastsgd {
 
 namespace {
 
-using namespace fastsgd;  // NOLINT: the codec's own namespace
+constexpr ParameterInfo kParameters[] = {
+    {"b", "1.02 <= b <= 2", "1.1", "base: a value is off by less than this factor, and never too large"},
+    {"tau", "auto, or 1 to 2047", "auto", "threshold: values below sum/b^tau are dropped (128 in the paper)"},
+    {"keep", "0.000001 <= keep < 1", "0.25", "tau=auto: the share of the elements that is sent at least"},
+    {"l", "1 to 5", "2", "bits of the flag before each gap between keys that says how long it is"},
+    {"residual", "on or off", "off", "on: what was dropped is sent later (dense tensors; not in the paper)"},
+};
+
+constexpr std::string_view kExamples[] = {"fastsgd:tau=128", "fastsgd:b=2,tau=300,l=5",
+                                          "fastsgd:b=1.02,keep=0.9,l=1", "fastsgd:keep=0.3,residual=on"};
+
+constexpr CodecInfo info_with(bool error_feedback) {
+  return CodecInfo{
+      .id = 6,
+      .name = "fastsgd",
+      .summary =
+          "key-value pairs: keys as short gaps, values as logarithms of their share, small ones dropped",
+      .source = "Yang, Chen, Zeng, Gao: FastSGD (arXiv 2112.04291), section 3",
+      .parameters = kParameters,
+      .examples = kExamples,
+      .default_pattern = "gather",
+      .error_feedback = error_feedback,
+      .finite_only = true,
+      .sparse = true,
+      .key_value = true,
+      .scalars = 1,
+  };
+}
+
+constexpr CodecInfo kInfo = info_with(false);
+constexpr CodecInfo kInfoWithResidual = info_with(true);
 
 constexpr std::uint32_t kAutoTau = 0;
 
@@ -223,35 +256,6 @@ class Fastsgd final : public Codec {
   const Kernels& kernels_ = reference_kernels();
 };
 
-constexpr ParameterInfo kParameters[] = {
-    {"b", "1.02 <= b <= 2", "1.1", "base: a value is off by less than this factor, and never too large"},
-    {"tau", "auto, or 1 to 2047", "auto", "threshold: values below sum/b^tau are dropped (128 in the paper)"},
-    {"keep", "0.000001 <= keep < 1", "0.25", "tau=auto: the share of the elements that is sent at least"},
-    {"l", "1 to 5", "2", "bits of the flag before each gap between keys that says how long it is"},
-    {"residual", "on or off", "off", "on: what was dropped is sent later (dense tensors; not in the paper)"},
-};
-
-constexpr CodecInfo info_with(bool error_feedback) {
-  return CodecInfo{
-      .id = 6,
-      .name = "fastsgd",
-      .summary =
-          "key-value pairs: keys as short gaps, values as logarithms of their share, small ones dropped",
-      .source = "Yang, Chen, Zeng, Gao: FastSGD (arXiv 2112.04291), section 3",
-      .parameters = kParameters,
-      .default_pattern = "gather",
-      .lossless = false,
-      .error_feedback = error_feedback,
-      .finite_only = true,
-      .sparse = true,
-      .key_value = true,
-      .scalars = 1,
-      .chunk_elements = 0,
-  };
-}
-
-constexpr CodecInfo kInfoWithResidual = info_with(true);
-
 // "auto", or a whole number from 1 to kMaxCode.
 Result<std::uint32_t> tau_parameter(const ParsedSpec& spec) {
   for (const SpecParameter& given : spec.parameters) {
@@ -268,11 +272,7 @@ Result<std::uint32_t> tau_parameter(const ParsedSpec& spec) {
   return kAutoTau;
 }
 
-}  // namespace
-
-constinit const CodecInfo kFastsgdInfo = info_with(false);
-
-Result<std::unique_ptr<const Codec>> make_fastsgd(const ParsedSpec& spec) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec) {
   constexpr std::string_view kFlagBits[] = {"1", "2", "3", "4", "5"};
   constexpr std::string_view kSwitch[] = {"off", "on"};
   const auto b = float_parameter(spec, "b", {.low = 1.02F, .high = kBaseEnd, .default_value = 1.1F});
@@ -286,7 +286,13 @@ Result<std::unique_ptr<const Codec>> make_fastsgd(const ParsedSpec& spec) {
   const auto residual = choice_parameter(spec, "residual", kSwitch, 0);
   if (!residual) return forward_error(residual);
   const Parameters parameters{*b, *tau, *keep, static_cast<unsigned>(*flag_bits) + 1, *residual == 1};
-  return std::make_unique<const Fastsgd>(parameters, parameters.residual ? kInfoWithResidual : kFastsgdInfo);
+  return std::make_unique<const Fastsgd>(parameters, parameters.residual ? kInfoWithResidual : kInfo);
 }
 
-}  // namespace deltawire
+}  // namespace
+
+Registration registration() noexcept {
+  return {&kInfo, make};
+}
+
+}  // namespace deltawire::fastsgd

@@ -7,8 +7,8 @@
 
 #include "base/random.h"
 #include "codecs/codec_testing.h"
-#include "codecs/fastsgd/fastsgd_model.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
+#include "codecs/fastsgd/fastsgd_testing.h"
 #include "codecs/fastsgd/fastsgd_threshold.h"
 
 namespace deltawire {

@@ -8,7 +8,7 @@
 
 #include "base/property_testing.h"
 #include "codecs/codec_testing.h"
-#include "codecs/fastsgd/fastsgd_model.h"
+#include "codecs/fastsgd/fastsgd_testing.h"
 
 namespace deltawire {
 namespace {
@@ -17,6 +17,14 @@ using testing::bits_of;
 using testing::codec_of;
 using testing::FastsgdModel;
 using testing::same_bits;
+
+// A value is dropped, or coded as the next of sum / b^L below it, so that it is off by less than 1 - 1/b of
+// itself. Which ones are dropped is tested below.
+const testing::Expects kExpects{{
+    .codec = "fastsgd",
+    .error_bound = [](const testing::EncodedValue& value) { return std::fabs(value.x()); },
+    .limits = {"fastsgd:b=1.02,tau=2047,l=1"},
+}};
 
 constexpr float kLargest = std::numeric_limits<float>::max();
 

@@ -1,4 +1,4 @@
-#include "codecs/fp32/fp32.h"
+// fp32: the values themselves, lossless. spec.md in this folder defines the bytes.
 
 #include <algorithm>
 #include <bit>
@@ -6,13 +6,24 @@
 
 #include "base/little_endian.h"
 #include "codecs/part_checks.h"
+#include "codecs/registration.h"
 
-namespace deltawire {
+namespace deltawire::fp32 {
 
 namespace {
 
 constexpr std::uint64_t kValueBytes = 4;
 constexpr std::uint64_t kChunkElements = 65536;
+
+constexpr CodecInfo kInfo = {
+    .id = 1,
+    .name = "fp32",
+    .summary = "float32 values as they are, lossless",
+    .source = "IEEE 754-2019, binary32",
+    .default_pattern = "direct",
+    .lossless = true,
+    .chunk_elements = kChunkElements,
+};
 
 float value_at(const std::byte* payload, std::uint64_t i) noexcept {
   return std::bit_cast<float>(load_le<std::uint32_t>(payload + i * kValueBytes));
@@ -40,7 +51,7 @@ void encode_sums(const float* in, float* residual, std::uint64_t count, std::byt
 
 class Fp32 final : public Codec {
  public:
-  Fp32() noexcept : Codec(kFp32Info) {}
+  Fp32() noexcept : Codec(kInfo) {}
 
   std::string spec() const override { return "fp32"; }
 
@@ -79,23 +90,14 @@ class Fp32 final : public Codec {
   }
 };
 
-}  // namespace
-
-constinit const CodecInfo kFp32Info = {
-    .id = 1,
-    .name = "fp32",
-    .summary = "float32 values as they are, lossless",
-    .source = "IEEE 754-2019, binary32",
-    .parameters = {},
-    .default_pattern = "direct",
-    .lossless = true,
-    .error_feedback = false,
-    .finite_only = false,
-    .chunk_elements = kChunkElements,
-};
-
-Result<std::unique_ptr<const Codec>> make_fp32(const ParsedSpec&) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec&) {
   return std::make_unique<const Fp32>();
 }
 
-}  // namespace deltawire
+}  // namespace
+
+Registration registration() noexcept {
+  return {&kInfo, make};
+}
+
+}  // namespace deltawire::fp32

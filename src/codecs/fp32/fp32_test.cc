@@ -13,6 +13,11 @@ using testing::bits_of;
 using testing::codec_of;
 using testing::to_ints;
 
+const testing::Expects kExpects{{
+    .codec = "fp32",
+    .error_bound = [](const testing::EncodedValue&) { return 0.0; },
+}};
+
 TEST(Fp32, BytesAreLittleEndianBits) {
   const std::vector<float> values = {1.0F, -2.5F};
   const auto part = testing::encode(*codec_of("fp32"), values);

@@ -1,4 +1,6 @@
-#include "codecs/gcomp/gcomp.h"
+// gcomp: exponents by a length-limited Huffman code, mantissas cut by what the optimizer can still see, after
+// X. Li, C. Guo, K. Qian, M. Zhang, M. Yang, M. Xu, "Near-Lossless Gradient Compression for Data-Parallel
+// Distributed DNN Training" (SoCC 2024), sections 4 to 6.1. spec.md in this folder defines the bytes.
 
 #include <algorithm>
 #include <limits>
@@ -6,12 +8,34 @@
 #include "base/checked.h"
 #include "codecs/gcomp/gcomp_chunk.h"
 #include "codecs/part_checks.h"
+#include "codecs/registration.h"
 
-namespace deltawire {
+namespace deltawire::gcomp {
 
 namespace {
 
-using namespace gcomp;  // NOLINT: the codec's own namespace
+constexpr ParameterInfo kParameters[] = {
+    {"cut", "auto, 0, 6, 12 or 18", "auto",
+     "low mantissa bits rounded off every value; auto: of each as many as the optimizer can't see"},
+    {"lossless", "on or off", "off", "on: every bit is kept, subnormals and signs of zeros too"},
+};
+
+constexpr std::string_view kExamples[] = {"gcomp:cut=6", "gcomp:cut=18", "gcomp:lossless=on"};
+
+constexpr CodecInfo info_with(bool lossless, bool significance) noexcept {
+  return {
+      .id = 5,
+      .name = "gcomp",
+      .summary = "Huffman-coded exponents, mantissas cut by what the optimizer can still see: near-lossless",
+      .source = "Li et al.: Near-Lossless Gradient Compression (SoCC 2024), sections 4 to 6.1",
+      .parameters = kParameters,
+      .examples = kExamples,
+      .default_pattern = "ring",
+      .lossless = lossless,
+      .significance = significance,
+      .chunk_elements = kChunkElements,
+  };
+}
 
 constexpr std::string_view kCuts[] = {"auto", "0", "6", "12", "18"};
 constexpr std::string_view kSwitch[] = {"on", "off"};
@@ -53,36 +77,15 @@ std::uint32_t chunk_count(std::uint64_t count, std::uint64_t chunk) noexcept {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(count - chunk * kChunkElements, kChunkElements));
 }
 
-constexpr ParameterInfo kParameters[] = {
-    {"cut", "auto, 0, 6, 12 or 18", "auto",
-     "low mantissa bits rounded off every value; auto: of each as many as the optimizer can't see"},
-    {"lossless", "on or off", "off", "on: every bit is kept, subnormals and signs of zeros too"},
-};
-
-constexpr CodecInfo info_with(bool lossless, bool significance) noexcept {
-  return {
-      .id = 5,
-      .name = "gcomp",
-      .summary = "Huffman-coded exponents, mantissas cut by what the optimizer can still see: near-lossless",
-      .source = "Li et al.: Near-Lossless Gradient Compression (SoCC 2024), sections 4 to 6.1",
-      .parameters = kParameters,
-      .default_pattern = "ring",
-      .lossless = lossless,
-      .error_feedback = false,
-      .finite_only = false,
-      .significance = significance,
-      .chunk_elements = kChunkElements,
-  };
-}
-
-constinit const CodecInfo kLosslessInfo = info_with(true, false);
-constinit const CodecInfo kUniformCutInfo = info_with(false, false);
+constexpr CodecInfo kInfo = info_with(false, true);
+constexpr CodecInfo kLosslessInfo = info_with(true, false);
+constexpr CodecInfo kUniformCutInfo = info_with(false, false);
 
 class Gcomp final : public Codec {
  public:
   explicit Gcomp(const Parameters& parameters) noexcept
       : Codec(parameters.lossless   ? kLosslessInfo
-              : parameters.cut == 0 ? kGcompInfo
+              : parameters.cut == 0 ? kInfo
                                     : kUniformCutInfo),
         parameters_(parameters) {}
 
@@ -155,11 +158,7 @@ class Gcomp final : public Codec {
   const Kernels& kernels_ = reference_kernels();
 };
 
-}  // namespace
-
-constinit const CodecInfo kGcompInfo = info_with(false, true);
-
-Result<std::unique_ptr<const Codec>> make_gcomp(const ParsedSpec& spec) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec) {
   const auto lossless = choice_parameter(spec, "lossless", kSwitch, 1);
   if (!lossless) return forward_error(lossless);
   const bool keeps_all = *lossless == 0;
@@ -172,4 +171,10 @@ Result<std::unique_ptr<const Codec>> make_gcomp(const ParsedSpec& spec) {
   return std::make_unique<const Gcomp>(Parameters{*cut, keeps_all});
 }
 
-}  // namespace deltawire
+}  // namespace
+
+Registration registration() noexcept {
+  return {&kInfo, make};
+}
+
+}  // namespace deltawire::gcomp

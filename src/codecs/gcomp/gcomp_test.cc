@@ -18,6 +18,24 @@ using testing::codec_of;
 using testing::same_bits;
 using testing::significant_round_trip;
 
+// Rounding moves a value by half of the lowest bit that it keeps, and cutting, where rounding could overflow,
+// by less than all of it; what lies below the normal numbers is flushed.
+double gcomp_error(const testing::EncodedValue& value) {
+  const std::string spec = value.codec.spec();
+  const std::size_t at = spec.find("cut=") + 4;
+  const int bits = std::isdigit(static_cast<unsigned char>(spec[at])) != 0 ? std::stoi(spec.substr(at)) : 0;
+  const int half = std::fabs(value.x()) < 0x1p127 ? 1 : 0;
+  const double cut = bits == 0 ? 0 : std::ldexp(std::fabs(value.x()), bits - 23 - half);
+  return std::fabs(value.x()) < 0x1p-126 && !value.codec.info().lossless ? 0x1p-126 : cut;
+}
+
+const testing::Expects kExpects{{
+    .codec = "gcomp",
+    .error_bound = gcomp_error,
+    .tiny_signs = {0, 0, 0, 0},
+    .limits = {"gcomp:cut=0", "gcomp:cut=12"},
+}};
+
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 

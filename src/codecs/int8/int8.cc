@@ -1,23 +1,33 @@
-#include "codecs/int8/int8.h"
+// int8: 255 evenly spaced values, one byte for each element. spec.md in this folder defines the bytes.
 
 #include <bit>
 
 #include "base/float_environment.h"
 #include "codecs/int8/int8_ops.h"
 #include "codecs/part_checks.h"
-#include "codecs/spec_string.h"
+#include "codecs/registration.h"
 
-namespace deltawire {
+namespace deltawire::int8 {
 
 namespace {
 
-using int8::kValueBytes;
-
 constexpr std::uint64_t kChunkElements = 65536;
+
+constexpr CodecInfo kInfo = {
+    .id = 7,
+    .name = "int8",
+    .summary = "255 evenly spaced values up to the largest: a quarter of the bytes",
+    .source = "Lim, Andersen, Kaminsky: 3LC (MLSys 2019), section 5 (8-bit int)",
+    .default_pattern = "direct",
+    .error_feedback = true,
+    .finite_only = true,
+    .scalars = 1,
+    .chunk_elements = kChunkElements,
+};
 
 class Int8 final : public Codec {
  public:
-  Int8() noexcept : Codec(kInt8Info) {}
+  Int8() noexcept : Codec(kInfo) {}
 
   std::string spec() const override { return "int8"; }
 
@@ -27,8 +37,8 @@ class Int8 final : public Codec {
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const override {
     const std::uint32_t largest = kernels_.max_magnitude(part.in, part.residual, part.count);
-    if (largest >= int8::kInfinityBits) return not_finite();
-    const float step = int8::step_for(FloatEnvironment::pinned(std::bit_cast<float>(largest)));
+    if (largest >= kInfinityBits) return not_finite();
+    const float step = step_for(FloatEnvironment::pinned(std::bit_cast<float>(largest)));
     kernels_.encode(part.in, part.residual, part.count, step, out.payload.data());
     EncodedPart encoded = write_fixed_ends(part.count, kChunkElements, kValueBytes, out.chunk_ends);
     encoded.scalar = std::bit_cast<std::uint32_t>(step);
@@ -51,7 +61,7 @@ class Int8 final : public Codec {
  private:
   Status check_part(const PartView& in, std::uint64_t count) const {
     if (auto ok = check_fixed_ends(in, count, kChunkElements, kValueBytes); !ok) return ok;
-    if (in.scalar > int8::kLargestStep) {
+    if (in.scalar > kLargestStep) {
       return fail(ErrorCode::kCorrupt, "int8: the step is " + number_text(std::bit_cast<float>(in.scalar)) +
                                            ", not a number >= 0 with a finite 127-fold");
     }
@@ -59,30 +69,20 @@ class Int8 final : public Codec {
     if (bad == count) return {};
     return fail(ErrorCode::kCorrupt,
                 "int8: the code of element " + std::to_string(bad) +
-                    (in.payload[bad] == int8::kUnusedCode ? " is -128" : " isn't 0 although the step is 0"));
+                    (in.payload[bad] == kUnusedCode ? " is -128" : " isn't 0 although the step is 0"));
   }
 
-  const int8::Kernels& kernels_ = int8::reference_kernels();
+  const Kernels& kernels_ = reference_kernels();
 };
 
-}  // namespace
-
-constinit const CodecInfo kInt8Info = {
-    .id = 7,
-    .name = "int8",
-    .summary = "255 evenly spaced values up to the largest: a quarter of the bytes",
-    .source = "Lim, Andersen, Kaminsky: 3LC (MLSys 2019), section 5 (8-bit int)",
-    .parameters = {},
-    .default_pattern = "direct",
-    .lossless = false,
-    .error_feedback = true,
-    .finite_only = true,
-    .scalars = 1,
-    .chunk_elements = kChunkElements,
-};
-
-Result<std::unique_ptr<const Codec>> make_int8(const ParsedSpec&) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec&) {
   return std::make_unique<const Int8>();
 }
 
-}  // namespace deltawire
+}  // namespace
+
+Registration registration() noexcept {
+  return {&kInfo, make};
+}
+
+}  // namespace deltawire::int8

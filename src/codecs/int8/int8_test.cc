@@ -18,6 +18,12 @@ using testing::kAccepted;
 using testing::one_chunk;
 using Ints = std::vector<int>;
 
+// Half a step, the scalar, and the rounding of 127 steps to float32.
+const testing::Expects kExpects{{
+    .codec = "int8",
+    .error_bound = [](const testing::EncodedValue& value) { return value.scalar() * (0.5 + 0x1p-17); },
+}};
+
 constexpr float kMax = std::numeric_limits<float>::max();
 constexpr float kTiniest = 0x1p-149F;
 

@@ -1,16 +1,16 @@
-#include "codecs/randomk/randomk.h"
+// randomk: as many elements as a share says, drawn by chance, with error feedback or scaled without bias.
+// Bytes: spec.md.
 
 #include <limits>
 
 #include "codecs/part_checks.h"
 #include "codecs/randomk/randomk_ops.h"
+#include "codecs/registration.h"
 #include "codecs/share.h"
 
-namespace deltawire {
+namespace deltawire::randomk {
 
 namespace {
-
-using randomk::kValueBytes;
 
 constexpr std::uint64_t kChunkValues = 16384;
 
@@ -20,6 +20,8 @@ constexpr ParameterInfo kParameters[] = {
      "on: values are scaled up instead of what is not sent being kept for later"},
 };
 
+constexpr std::string_view kExamples[] = {"randomk:k=0.1", "randomk:k=0.5,unbiased=on"};
+
 constexpr CodecInfo info_with(bool unbiased) noexcept {
   return {
       .id = 8,
@@ -27,6 +29,7 @@ constexpr CodecInfo info_with(bool unbiased) noexcept {
       .summary = "values at places drawn by chance, which need no bytes, with error feedback: 100x at k=1%",
       .source = "Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (NeurIPS 2018), definition 2.1",
       .parameters = kParameters,
+      .examples = kExamples,
       .default_pattern = "gather",
       .error_feedback = !unbiased,
       .finite_only = true,
@@ -35,12 +38,13 @@ constexpr CodecInfo info_with(bool unbiased) noexcept {
   };
 }
 
-constinit const CodecInfo kUnbiasedInfo = info_with(true);
+constexpr CodecInfo kInfo = info_with(false);
+constexpr CodecInfo kUnbiasedInfo = info_with(true);
 
 class Randomk final : public Codec {
  public:
   Randomk(float k, bool unbiased) noexcept
-      : Codec(unbiased ? kUnbiasedInfo : kRandomkInfo), k_(k), unbiased_(unbiased) {}
+      : Codec(unbiased ? kUnbiasedInfo : kInfo), k_(k), unbiased_(unbiased) {}
 
   std::string spec() const override {
     return "randomk:k=" + canonical_number(k_) + ",unbiased=" + (unbiased_ ? "on" : "off");
@@ -55,10 +59,10 @@ class Randomk final : public Codec {
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
-    const randomk::Input input{part.in, part.residual, part.count};
+    const Input input{part.in, part.residual, part.count};
     if (!kernels_.all_finite(input)) return not_finite();
     const auto seed = static_cast<std::uint32_t>(CounterRng(exec.stream).at(0));
-    const randomk::Draw draw = draw_of(seed, part.count);
+    const Draw draw = draw_of(seed, part.count);
     if (!kernels_.write(input, draw, unbiased_, out.payload.data())) {
       return fail(
           ErrorCode::kRange,
@@ -84,7 +88,7 @@ class Randomk final : public Codec {
     return {};
   }
 
-  randomk::Draw draw_of(std::uint32_t seed, std::uint64_t count) const noexcept {
+  Draw draw_of(std::uint32_t seed, std::uint64_t count) const noexcept {
     return {CounterRng(seed), count, kept_of(k_, count)};
   }
 
@@ -104,14 +108,10 @@ class Randomk final : public Codec {
 
   float k_;
   bool unbiased_;
-  const randomk::Kernels& kernels_ = randomk::reference_kernels();
+  const Kernels& kernels_ = reference_kernels();
 };
 
-}  // namespace
-
-constinit const CodecInfo kRandomkInfo = info_with(false);
-
-Result<std::unique_ptr<const Codec>> make_randomk(const ParsedSpec& spec) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec) {
   constexpr std::string_view kSwitch[] = {"off", "on"};
   const auto k = fraction_parameter(spec, "k", {.low = 1e-6F, .high = 1, .default_value = 0.01F});
   if (!k) return forward_error(k);
@@ -120,4 +120,10 @@ Result<std::unique_ptr<const Codec>> make_randomk(const ParsedSpec& spec) {
   return std::make_unique<const Randomk>(*k, *unbiased == 1);
 }
 
-}  // namespace deltawire
+}  // namespace
+
+Registration registration() noexcept {
+  return {&kInfo, make};
+}
+
+}  // namespace deltawire::randomk

@@ -1,4 +1,7 @@
-#include "codecs/sbc/sbc.h"
+// sbc: sparse binary compression, after F. Sattler, S. Wiedemann, K.-R. Mueller, W. Samek, "Sparse Binary
+// Compression: Towards Distributed Deep Learning with minimal Communication" (IJCNN 2019), algorithms 2 to 4:
+// the largest values of one sign, sent as their positions and one mean. spec.md in this folder defines the
+// bytes.
 
 #include <algorithm>
 #include <limits>
@@ -7,14 +10,33 @@
 #include "base/checked.h"
 #include "base/float_environment.h"
 #include "codecs/part_checks.h"
+#include "codecs/registration.h"
 #include "codecs/sbc/sbc_ops.h"
 #include "codecs/share.h"
 
-namespace deltawire {
+namespace deltawire::sbc {
 
 namespace {
 
-using namespace sbc;  // NOLINT: the codec's own namespace
+constexpr ParameterInfo kParameters[] = {
+    {"p", "0.000001 <= p < 1, or in percent", "0.01", "share of the elements that is sent at most"},
+};
+
+constexpr std::string_view kExamples[] = {"sbc:p=0.001", "sbc:p=0.5"};
+
+constexpr CodecInfo kInfo = {
+    .id = 4,
+    .name = "sbc",
+    .summary = "the largest values of one sign as positions and one mean, with error feedback: 390x at p=1%",
+    .source = "Sattler, Wiedemann, Mueller, Samek: Sparse Binary Compression (IJCNN 2019), algorithms 2-4",
+    .parameters = kParameters,
+    .examples = kExamples,
+    .default_pattern = "gather",
+    .error_feedback = true,
+    .finite_only = true,
+    .sparse = true,
+    .scalars = 1,
+};
 
 // Bytes that the chunks of `kept` positions can take. Of n gaps with the sum S (positions counted, d = S / n)
 // the rule for b gives 0.38 d < 2^b <= d where b isn't held at 24. So a remainder has at most log2(d) bits,
@@ -74,7 +96,7 @@ std::string_view fault_text(Fault fault) noexcept {
 
 class Sbc final : public Codec {
  public:
-  explicit Sbc(float p) noexcept : Codec(kSbcInfo), p_(p) {}
+  explicit Sbc(float p) noexcept : Codec(kInfo), p_(p) {}
 
   std::string spec() const override { return "sbc:p=" + canonical_number(p_); }
 
@@ -207,31 +229,16 @@ class Sbc final : public Codec {
   const Kernels& kernels_ = reference_kernels();
 };
 
-constexpr ParameterInfo kParameters[] = {
-    {"p", "0.000001 <= p < 1, or in percent", "0.01", "share of the elements that is sent at most"},
-};
-
-}  // namespace
-
-constinit const CodecInfo kSbcInfo = {
-    .id = 4,
-    .name = "sbc",
-    .summary = "the largest values of one sign as positions and one mean, with error feedback: 390x at p=1%",
-    .source = "Sattler, Wiedemann, Mueller, Samek: Sparse Binary Compression (IJCNN 2019), algorithms 2-4",
-    .parameters = kParameters,
-    .default_pattern = "gather",
-    .lossless = false,
-    .error_feedback = true,
-    .finite_only = true,
-    .sparse = true,
-    .scalars = 1,
-    .chunk_elements = 0,
-};
-
-Result<std::unique_ptr<const Codec>> make_sbc(const ParsedSpec& spec) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec) {
   const auto p = fraction_parameter(spec, "p", {.low = 1e-6F, .high = 1, .default_value = 0.01F});
   if (!p) return forward_error(p);
   return std::make_unique<const Sbc>(*p);
 }
 
-}  // namespace deltawire
+}  // namespace
+
+Registration registration() noexcept {
+  return {&kInfo, make};
+}
+
+}  // namespace deltawire::sbc

@@ -16,6 +16,20 @@ using testing::to_ints;
 using Floats = std::vector<float>;
 using Ints = std::vector<int>;
 
+// Each value is sent as the mean, which is the scalar, or not at all. What is left is one rounded
+// subtraction: half a step of the result, which is no larger than the bound.
+const testing::Expects kExpects{{
+    .codec = "sbc",
+    .error_bound =
+        [](const testing::EncodedValue& value) {
+          return std::fmax(std::fabs(value.x()), std::fabs(value.x() - value.scalar()));
+        },
+    .conservation_bound =
+        [](const testing::EncodedValue& value) { return std::fabs(value.x() - value.scalar()) * 0x1p-24; },
+    .tiny_signs = {1, 0, 0, 0},
+    .limits = {"sbc:p=0.999"},
+}};
+
 testing::Encoded coded(std::string_view spec, const Floats& values) {
   return *testing::encode(*codec_of(spec), values);
 }

@@ -1,4 +1,6 @@
-#include "codecs/threelc/threelc.h"
+// 3lc: 3-value quantization with error feedback, after H. Lim, D. G. Andersen, M. Kaminsky, "3LC:
+// Lightweight and Effective Traffic Compression for Distributed Machine Learning" (MLSys 2019), section 3;
+// sparse chunks may instead list their positions. spec.md in this folder defines the bytes.
 
 #include <algorithm>
 #include <cmath>
@@ -8,14 +10,35 @@
 #include "base/checked.h"
 #include "base/float_environment.h"
 #include "codecs/part_checks.h"
+#include "codecs/registration.h"
 #include "codecs/threelc/threelc_inspect.h"
 #include "codecs/threelc/threelc_ops.h"
 
-namespace deltawire {
+namespace deltawire::threelc {
 
 namespace {
 
-using namespace threelc;  // NOLINT: the codec's own namespace
+constexpr ParameterInfo kParameters[] = {
+    {"s", "1 <= s < 2", "1", "sparsity multiplier: m = s * max|x|; larger is sparser"},
+    {"mode", "auto or paper", "auto", "chunk codings: the paper's, or also positions where that is smaller"},
+    {"runs", "on or off", "on", "off: base 3^5 alone, 1.6 bits an element whatever the mode"},
+};
+
+constexpr std::string_view kExamples[] = {"3lc:s=1.75", "3lc:s=1.5,mode=paper", "3lc:runs=off"};
+
+constexpr CodecInfo kInfo = {
+    .id = 3,
+    .name = "3lc",
+    .summary = "3 values with error feedback: 20x smaller, far more where gradients are sparse",
+    .source = "Lim, Andersen, Kaminsky: 3LC (MLSys 2019), section 3",
+    .parameters = kParameters,
+    .examples = kExamples,
+    .default_pattern = "direct",
+    .error_feedback = true,
+    .finite_only = true,
+    .scalars = 1,
+    .chunk_elements = kChunkElements,
+};
 
 enum class Modes : std::uint8_t { kBase3, kPaper, kAuto };  // which chunk modes an encoder may choose from
 
@@ -62,7 +85,7 @@ Status fault_status(Fault fault, std::uint64_t chunk) {
 
 class Threelc final : public Codec {
  public:
-  explicit Threelc(const Parameters& parameters) noexcept : Codec(kThreelcInfo), parameters_(parameters) {}
+  explicit Threelc(const Parameters& parameters) noexcept : Codec(kInfo), parameters_(parameters) {}
 
   std::string spec() const override {
     return "3lc:s=" + canonical_number(parameters_.s) +
@@ -193,29 +216,7 @@ class Threelc final : public Codec {
   const Kernels& kernels_ = reference_kernels();
 };
 
-constexpr ParameterInfo kParameters[] = {
-    {"s", "1 <= s < 2", "1", "sparsity multiplier: m = s * max|x|; larger is sparser"},
-    {"mode", "auto or paper", "auto", "chunk codings: the paper's, or also positions where that is smaller"},
-    {"runs", "on or off", "on", "off: base 3^5 alone, 1.6 bits an element whatever the mode"},
-};
-
-}  // namespace
-
-constinit const CodecInfo kThreelcInfo = {
-    .id = 3,
-    .name = "3lc",
-    .summary = "3 values with error feedback: 20x smaller, far more where gradients are sparse",
-    .source = "Lim, Andersen, Kaminsky: 3LC (MLSys 2019), section 3",
-    .parameters = kParameters,
-    .default_pattern = "direct",
-    .lossless = false,
-    .error_feedback = true,
-    .finite_only = true,
-    .scalars = 1,
-    .chunk_elements = kChunkElements,
-};
-
-Result<std::unique_ptr<const Codec>> make_threelc(const ParsedSpec& spec) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec) {
   constexpr std::string_view kModes[] = {"auto", "paper"};
   constexpr std::string_view kRuns[] = {"on", "off"};
   const auto s = float_parameter(spec, "s", {.low = 1, .high = 2, .default_value = 1});
@@ -227,4 +228,10 @@ Result<std::unique_ptr<const Codec>> make_threelc(const ParsedSpec& spec) {
   return std::make_unique<const Threelc>(Parameters{*s, *mode == 0, *runs == 0});
 }
 
-}  // namespace deltawire
+}  // namespace
+
+Registration registration() noexcept {
+  return {&kInfo, make};
+}
+
+}  // namespace deltawire::threelc

@@ -15,6 +15,13 @@ namespace {
 using testing::bits_of;
 using testing::codec_of;
 
+// Values in {-m, 0, m}; the scalar is m.
+const testing::Expects kExpects{{
+    .codec = "3lc",
+    .error_bound = [](const testing::EncodedValue& value) { return value.scalar() / 2; },
+    .limits = {"3lc:s=1.9999,mode=auto"},
+}};
+
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 

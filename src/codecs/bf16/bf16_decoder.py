@@ -1,0 +1,15 @@
+"""bf16, decoded as its spec.md says."""
+
+import numpy as np
+from spec_codec import Codec, Coded
+
+
+def decode(coded: Coded) -> np.ndarray:
+    """Put 16 zero bits below each u16."""
+    return (np.frombuffer(coded.chunk, "<u2").astype("<u4") << 16).view("<f4")
+
+
+CODEC = Codec("bf16", 2, decode, chunk_elements=65536, width=2)
+
+GOOD = {"one and minus three": (Coded([bytes([0x80, 0x3F, 0x40, 0xC0])], 2), [1, -3])}
+REFUSED = {"too short": (Coded([bytes(3)], 2), "Truncated")}

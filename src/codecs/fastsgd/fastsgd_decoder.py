@@ -1,0 +1,177 @@
+"""fastsgd, decoded as its spec.md says, all chunks of a part together."""
+
+import re
+import struct
+
+import numpy as np
+from spec_bits import BitReader
+from spec_codec import SHARE, SWITCH, Codec, Coded, number, one_of
+from spec_hashes import require
+
+FULL_CHUNK = 16384
+LARGEST_CODE = 2047
+MOST_CODE_BITS = 11
+MOST_KEY_BITS = 32
+HEAD_BYTES = 9
+
+
+def code_values(b: str, tau: str, total: np.float32) -> list[np.float32]:
+    """Give what the allowed codes stand for, from 0 on."""
+    base = float(np.float32(b))
+    last = LARGEST_CODE if tau == "auto" else int(tau)
+    values, power = [], 1.0
+    for _ in range(last + 1):
+        value = np.float32(float(total) / power)
+        if value == 0:
+            break
+        values.append(value)
+        power *= base
+    return values
+
+
+def decode(coded: Coded) -> np.ndarray:
+    """Decode the pairs of all chunks."""
+    require(coded.scalars[0] < 0x7F800000, "Corrupt", "the sum is negative, infinite or NaN")
+    given = coded.parameters
+    allowed = code_values(given["b"], given["tau"], coded.number())
+    values = np.zeros(coded.count, "<f4")
+    least = 0
+    for i, chunk in enumerate(coded.chunks):
+        pairs = chunk_pairs(chunk, i == 0, i == len(coded.chunks) - 1)
+        if pairs == 0:
+            continue
+        found = chunk_values(chunk, pairs, allowed)
+        keys = chunk_keys(chunk, pairs, int(given["l"]))
+        require(keys[0] >= least, "Corrupt", "a key that isn't above those before")
+        require(keys[-1] < coded.count, "Corrupt", "a key outside the tensor")
+        values[keys] = found
+        least = keys[-1] + 1
+    return values
+
+
+def chunk_pairs(chunk: bytes, is_first: bool, is_last: bool) -> int:
+    """Read and check the number of pairs of a chunk."""
+    require(len(chunk) >= 2, "Truncated", "the end inside a chunk's head")
+    (pairs,) = struct.unpack_from("<H", chunk)
+    require(pairs <= FULL_CHUNK, "Corrupt", f"{pairs} pairs")
+    require(is_last or pairs == FULL_CHUNK, "Corrupt", "a short chunk before the last")
+    require(pairs > 0 or is_first, "Corrupt", "an empty chunk beside others")
+    require(pairs > 0 or len(chunk) == 2, "Corrupt", "bytes after an empty chunk")
+    require(pairs == 0 or len(chunk) >= HEAD_BYTES, "Truncated", "the end inside a chunk's head")
+    return pairs
+
+
+def value_bytes(chunk: bytes, pairs: int) -> int:
+    """Give the length of the stream of values, which must be in the chunk."""
+    (codes,) = struct.unpack_from("<H", chunk, 2)
+    require(codes >> 11 <= MOST_CODE_BITS, "Corrupt", f"codes of {codes >> 11} bits")
+    size = -(-pairs * ((codes >> 11) + 1) // 8)
+    require(HEAD_BYTES + size <= len(chunk), "Truncated", "the end inside the values")
+    return size
+
+
+def chunk_values(chunk: bytes, pairs: int, allowed: list[np.float32]) -> list[np.float32]:
+    """Read the values of a chunk."""
+    (codes,) = struct.unpack_from("<H", chunk, 2)
+    base, width = codes & 2047, codes >> 11
+    size = value_bytes(chunk, pairs)
+    stream = BitReader(chunk[HEAD_BYTES : HEAD_BYTES + size])
+    values, offsets = [], []
+    for _ in range(pairs):
+        offset = stream.number(width)
+        require(base + offset < len(allowed), "Corrupt", f"code {base + offset}")
+        value = allowed[base + offset]
+        values.append(-value if stream.bit() else value)
+        offsets.append(offset)
+    stream.finish()
+    require(min(offsets) == 0, "Corrupt", "no pair has the base")
+    require(max(offsets).bit_length() == width, "Corrupt", "codes in more bits than they need")
+    return values
+
+
+def chunk_keys(chunk: bytes, pairs: int, flag_bits: int) -> list[int]:
+    """Read the keys of a chunk."""
+    longest, first = struct.unpack_from("<BI", chunk, 4)
+    require(longest <= MOST_KEY_BITS, "Corrupt", f"gaps of {longest} bits")
+    stream = BitReader(chunk[HEAD_BYTES + value_bytes(chunk, pairs) :])
+    keys, gaps = [first], [0]
+    for _ in range(pairs - 1):
+        gaps.append(read_gap(stream, longest, flag_bits) if longest else 0)
+        keys.append(keys[-1] + 1 + gaps[-1])
+    stream.finish()
+    require(max(gaps).bit_length() == longest, "Corrupt", "no gap is as long as stated")
+    return keys
+
+
+def read_gap(stream: BitReader, longest: int, flag_bits: int) -> int:
+    """Read a flag and its gap."""
+    lengths = [-(-(flag + 1) * longest // 2**flag_bits) for flag in range(2**flag_bits)]
+    flag = stream.number(flag_bits)
+    gap = stream.number(lengths[flag])
+    fits = next(i for i, length in enumerate(lengths) if gap.bit_length() <= length)
+    require(flag == fits, "Corrupt", "a flag that isn't the smallest")
+    return gap
+
+
+def check_tau(text: str) -> None:
+    """Check that tau is auto or a whole number 1 ... 2047."""
+    whole = re.fullmatch("[1-9][0-9]{0,3}", text) is not None and int(text) <= LARGEST_CODE
+    require(text == "auto" or whole, "Corrupt", f"tau of {text}")
+
+
+CODEC = Codec(
+    "fastsgd",
+    6,
+    decode,
+    scalars=1,
+    parameters={
+        "b": number(np.float32(1.02), np.nextafter(np.float32(2), np.float32(3))),
+        "tau": check_tau,
+        "keep": SHARE,
+        "l": one_of(*"12345"),
+        "residual": SWITCH,
+    },
+)
+
+EIGHT = struct.unpack("<I", struct.pack("<f", 8.0))[0]
+FIGURE = [3, 0, 0x01, 0x08, 8, 87, 1, 0, 0, 0x1C, 0x9F, 0x23]  # the example of spec.md
+
+
+def of(chunk: list[int], total: int = EIGHT) -> Coded:
+    """Make a part of one chunk."""
+    return Coded([bytes(chunk)], 1000, (total, 0), {"b": "2", "tau": "20", "l": "2"})
+
+
+def at(values: dict[int, float]) -> list[float]:
+    """Give the values of a part that has these."""
+    return [values.get(i, 0.0) for i in range(1000)]
+
+
+GOOD = {
+    "nothing": (of([0, 0]), at({})),
+    "the example": (of(FIGURE), at({343: 4.0, 575: -2.0, 578: 2.0})),
+    "one value": (of([1, 0, 0, 0, 0, 9, 0, 0, 0, 1]), at({9: -8.0})),
+    "neighbours": (of([3, 0, 2, 0, 0, 4, 0, 0, 0, 0b010]), at({4: 2.0, 5: -2.0, 6: 2.0})),
+}
+REFUSED = {
+    "short count": (of([3]), "Truncated"),
+    "short head": (of(FIGURE[:8]), "Truncated"),
+    "no values": (of(FIGURE[:9]), "Truncated"),
+    "short gaps": (of(FIGURE[:11]), "Truncated"),
+    "a byte more": (of([*FIGURE, 0]), "Corrupt"),
+    "bytes after nothing": (of([0, 0, 0]), "Corrupt"),
+    "too many pairs": (of([1, 64, *FIGURE[2:]]), "Corrupt"),
+    "12 code bits": (of([3, 0, 0x01, 0x60, *FIGURE[4:]]), "Corrupt"),
+    "33 key bits": (of([*FIGURE[:4], 33, *FIGURE[5:]]), "Corrupt"),
+    "a code beyond tau": (of([1, 0, 21, 0, 0, 9, 0, 0, 0, 1]), "Corrupt"),
+    "no code at the base": (of([*FIGURE[:9], 0b111101, 0x9F, 0x23]), "Corrupt"),
+    "a code bit too many": (of([*FIGURE[:9], 0b000000, 0x9F, 0x23]), "Corrupt"),
+    "a set pad after the values": (of([*FIGURE[:9], 0x5C, 0x9F, 0x23]), "Corrupt"),
+    "a set pad after the gaps": (of([*FIGURE[:11], 0x63]), "Corrupt"),
+    "a longer flag": (of([*FIGURE[:11], 0x27, 0x00]), "Corrupt"),
+    "key bits too many": (of([*FIGURE[:10], 0b10001000]), "Corrupt"),
+    "a key outside": (of([1, 0, 1, 0, 0, 232, 3, 0, 0, 0]), "Corrupt"),
+} | {
+    f"a sum of {total:#x}": (of(FIGURE, total), "Corrupt")
+    for total in (0, 0x80000000, 0xC1000000, 0x7F800000, 0x7FC00000)
+}

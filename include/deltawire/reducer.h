@@ -63,10 +63,6 @@ struct ReducerOptions {
   // pattern with NonFinite::kPass, which must be able to take a step back to the last bit.
   Revert revert = Revert::kFold;
 
-  // `ring` only: false waits for all messages of a hop before it codes the first, and sends none of the next
-  // before all are coded, to see what overlapping is worth. The bytes are the same.
-  bool pipeline = true;
-
   // Threads that code a message, the calling one included: 1 to 64, of this rank alone. The bytes are the
   // same for any number. Parts are encoded side by side, where none has more than a thread's share of the
   // message; `gcomp` shares out a part that has, and decoding, 16,384 values a task.
@@ -109,12 +105,6 @@ class Reducer {
   // does all this by itself; advance is for a thread that has other things to begin in between. Errors: those
   // of finish.
   virtual Result<bool> advance() = 0;
-
-  // Buckets begun and not finished.
-  virtual std::size_t in_flight() const noexcept = 0;
-
-  // Ends the open step as if it had failed, without touching a transport.
-  virtual void revert() noexcept = 0;
 
   // docs/memory.md says what to expect. Any thread may call it.
   virtual Memory memory() const noexcept = 0;

@@ -4,7 +4,7 @@
 
 #include "deltawire/codec.h"
 #include "deltawire/reducer.h"
-#include "reduce/patterns.h"
+#include "reduce/patterns/patterns.h"
 
 namespace deltawire {
 namespace {

@@ -22,14 +22,16 @@ constexpr std::size_t kInFlight = 4;  // ReduceQueue's
 Status step_of(Reducer& reducer, std::span<const Named> tensors, std::uint64_t number, std::size_t buckets,
                Transport& transport) {
   const std::size_t per_bucket = tensors.size() / buckets;
+  std::size_t in_flight = 0;
   for (std::size_t b = 0; b < buckets; ++b) {
     const Step step{number, static_cast<std::uint32_t>(b), b + 1 == buckets};
     const auto bucket = tensors.subspan(b * per_bucket, per_bucket);
     if (Status begun = reducer.begin(bucket, step, transport, in_seconds(60)); !begun) return begun;
-    if (reducer.in_flight() < kInFlight) continue;
+    if (++in_flight < kInFlight) continue;
     if (const auto done = reducer.finish(); !done) return forward_error(done);
+    --in_flight;
   }
-  while (reducer.in_flight() > 0) {
+  for (; in_flight > 0; --in_flight) {
     if (const auto done = reducer.finish(); !done) return forward_error(done);
   }
   return {};

@@ -6,7 +6,7 @@
 
 #include "base/random.h"
 #include "deltawire/channel.h"
-#include "reduce/owners.h"
+#include "reduce/patterns/owners.h"
 #include "reduce/rank_threads.h"
 #include "reduce/vote.h"
 
@@ -68,26 +68,10 @@ INSTANTIATE_TEST_SUITE_P(Worlds, LongRing, ::testing::Values(1, 2, 3, 5));
 
 TEST_P(LongRing, Fp32IsTheSumInRingOrderBitForBit) {
   const Tensors expected = sums_in_ring_order(GetParam());
-  for (const bool pipeline : {true, false}) {
-    ReducerOptions options;
-    options.pipeline = pipeline;
-    run_ranks(GetParam(), {}, [&](int rank, Transport& transport) {
-      Tensors tensors = gradients(rank);
-      reduce_bucket_by_bucket(*reducer_of("ring(fp32)", options), tensors, transport);
-      // Not EXPECT_EQ: a difference would print millions of numbers.
-      EXPECT_TRUE(tensors == expected) << "rank " << rank << ", pipeline " << pipeline;
-    });
-  }
-}
-
-// Ranks may differ in it: it is not on the wire.
-TEST_P(LongRing, RanksWithAndWithoutPipeliningGetAlong) {
-  const Tensors expected = sums_in_ring_order(GetParam());
   run_ranks(GetParam(), {}, [&](int rank, Transport& transport) {
-    ReducerOptions options;
-    options.pipeline = rank % 2 == 0;
     Tensors tensors = gradients(rank);
-    reduce_bucket_by_bucket(*reducer_of("ring(fp32)", options), tensors, transport);
+    reduce_bucket_by_bucket(*reducer_of("ring(fp32)"), tensors, transport);
+    // Not EXPECT_EQ: a difference would print millions of numbers.
     EXPECT_TRUE(tensors == expected) << "rank " << rank;
   });
 }

@@ -222,7 +222,7 @@ Result<std::vector<std::byte>> PatternReducer::save_all() const {
 
 Status PatternReducer::load_all(Bytes state) {
   if (!buckets_.empty() || !finished_.empty()) {
-    return fail(ErrorCode::kState, "a step is open; finish or revert it before loading");
+    return fail(ErrorCode::kState, "a step is open; finish it before loading");
   }
   const Result<ReducerState> parts = unpack_reducer_state(state, info_.state_magic, channels_.size());
   if (!parts) return forward_error(parts);

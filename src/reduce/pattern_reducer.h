@@ -31,8 +31,6 @@ class PatternReducer : public Reducer {
                Deadline deadline) override;
   Result<bool> advance() override;
   Result<Report> finish() override;
-  std::size_t in_flight() const noexcept override { return buckets_.size(); }
-  void revert() noexcept override;
   Memory memory() const noexcept override;
   Result<std::vector<std::byte>> save() const override;
   Status load(Bytes state) override;
@@ -50,6 +48,8 @@ class PatternReducer : public Reducer {
   std::unique_ptr<BucketExchange> obtain_bucket();
 
   BufferPool& pool() noexcept { return pool_; }
+  // Buckets begun and not finished.
+  std::size_t in_flight() const noexcept { return buckets_.size(); }
   Channel& channel(std::size_t index) const { return *channels_[index]; }
   // Ranks of the steps so far, those before load() included; 0 before the first.
   int world() const noexcept { return world_; }
@@ -66,6 +66,7 @@ class PatternReducer : public Reducer {
   Result<bool> move_one();
   Status wait_for_any(BucketExchange& oldest);
   Status vote_and_collect(BucketExchange& last);
+  void revert() noexcept;
   Result<std::vector<std::byte>> save_all() const;
   Status load_all(Bytes state);
 

@@ -42,10 +42,8 @@ class WritingReducer final : public Reducer {
     open_.erase(open_.begin());
     return Report{};
   }
-  std::size_t in_flight() const noexcept override { return open_.size(); }
   Memory memory() const noexcept override { return {}; }
   std::string spec() const override { return "writing"; }
-  void revert() noexcept override { open_.clear(); }
   Status mask_sent(std::string_view, std::span<float>) const override { return {}; }
   Result<std::vector<std::byte>> save() const override { return std::vector<std::byte>{}; }
   Status load(Bytes) override { return {}; }

@@ -7,9 +7,9 @@
 
 #include "base/random.h"
 #include "codecs/codec_testing.h"
-#include "reduce/owners.h"
 #include "reduce/pattern_reducer.h"
-#include "reduce/ring_plan.h"
+#include "reduce/patterns/owners.h"
+#include "reduce/patterns/ring_plan.h"
 
 namespace deltawire::testing {
 namespace {
@@ -169,7 +169,7 @@ class SequentialGather final : public Sequential {
 class SequentialRing final : public Sequential {
  public:
   SequentialRing(std::string_view codec, int world)
-      : Sequential(world, kRingPieceElements),
+      : Sequential(world, kRingMessageElements),
         hops_(channels_of(codec, world, 0)),
         means_(channels_of(codec, 1, 1)) {}
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "deltawire/reducer.h"
-#include "reduce/owners.h"
+#include "reduce/patterns/owners.h"
 
 namespace deltawire::testing {
 

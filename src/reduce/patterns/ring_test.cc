@@ -1,4 +1,4 @@
-// What only the ring has: pieces, and hops that can wait for each other.
+// What only the ring has: messages of a hop that follow each other, and buffers that take turns.
 #include <map>
 #include <numeric>
 #include <vector>
@@ -6,13 +6,13 @@
 #include <gtest/gtest.h>
 
 #include "reduce/forwarding_transport.h"
+#include "reduce/patterns/ring_plan.h"
 #include "reduce/rank_threads.h"
-#include "reduce/ring_plan.h"
 
 namespace deltawire {
 namespace {
 
-// More elements than one piece holds, on each rank.
+// More elements than one message holds, on each rank.
 std::vector<float> long_tensor(int rank, std::size_t count) {
   std::vector<float> values(count);
   std::iota(values.begin(), values.end(), static_cast<float>(rank));
@@ -35,19 +35,8 @@ std::vector<float> reduced(const char* spec, const ReducerOptions& options, std:
   return results[0];
 }
 
-TEST(Ring, PipeliningChangesNothing) {
-  constexpr std::size_t kCount = 5 * kRingPieceElements + 17;
-  ReducerOptions in_turn;
-  in_turn.pipeline = false;
-  std::uint64_t bytes = 0;
-  std::uint64_t bytes_in_turn = 0;
-  EXPECT_EQ(reduced("ring(bf16)", {}, kCount, &bytes),
-            reduced("ring(bf16)", in_turn, kCount, &bytes_in_turn));
-  EXPECT_EQ(bytes, bytes_in_turn);
-}
-
 TEST(Ring, ThreadsChangeNothing) {
-  constexpr std::size_t kCount = 2 * kRingPieceElements + 17;
+  constexpr std::size_t kCount = 2 * kRingMessageElements + 17;
   ReducerOptions three;
   three.threads = 3;
   std::uint64_t bytes = 0;
@@ -59,7 +48,7 @@ TEST(Ring, ThreadsChangeNothing) {
 }
 
 TEST(Ring, SendsTwoTensorsLessTheOwnShare) {
-  constexpr std::size_t kCount = 4 * kRingPieceElements;
+  constexpr std::size_t kCount = 4 * kRingMessageElements;
   run_ranks(4, {}, [](int rank, Transport& transport) {
     const auto reducer = reducer_of("ring(fp32)");
     std::vector<float> values = long_tensor(rank, kCount);
@@ -115,7 +104,7 @@ class LateSends final : public ForwardingTransport {
 
 // Four ranks and hops of three messages: each buffer is wanted again while the mean in it is being passed on.
 TEST(Ring, ABufferIsNotReceivedIntoWhileItIsPassedOn) {
-  constexpr std::size_t kCount = 4 * (2 * kRingPieceElements + 17);
+  constexpr std::size_t kCount = 4 * (2 * kRingMessageElements + 17);
   run_ranks(4, {}, [](int rank, Transport& transport) {
     LateSends late(transport);
     std::vector<float> values = long_tensor(rank, kCount);

@@ -16,7 +16,7 @@ inline constexpr std::uint64_t kCutElements = 320;
 
 // No part has more elements, nor has a message of `direct` or `gather`; docs/format.md states it. So every
 // codec's part fits into a frame, and its message into the transport's limit: 60 MiB of fp32, which the early
-// store takes, too. A multiple of all codecs' chunks, of rows and of kRingPieceElements.
+// store takes, too. A multiple of all codecs' chunks, of rows and of kRingMessageElements.
 inline constexpr std::uint64_t kMostElements = std::uint64_t{64} * 245760;
 
 struct OwnedRange {

@@ -1,15 +1,15 @@
-#include "reduce/ring_plan.h"
+#include "reduce/patterns/ring_plan.h"
 
 #include <algorithm>
 
 #include "reduce/bucket_exchange.h"
-#include "reduce/owners.h"
+#include "reduce/patterns/owners.h"
 
 namespace deltawire {
 
 void RingPlan::add_part(const Named& part, const float* own, int owner) {
   auto& messages = partitions_[static_cast<std::size_t>(owner)];
-  const bool opens = messages.empty() || messages.back().elements + part.tensor.count > kRingPieceElements;
+  const bool opens = messages.empty() || messages.back().elements + part.tensor.count > kRingMessageElements;
   RingMessage& message = opens ? messages.emplace_back() : messages.back();
   message.parts.push_back(part);
   message.own.push_back(own);
@@ -24,7 +24,7 @@ void RingPlan::cut(std::span<const Named> tensors, std::span<float> staged, int 
   for (const Named& tensor : tensors) {
     const auto* own = static_cast<const float*>(tensor.tensor.values);
     for (const OwnedRange& range :
-         owned_ranges(tensor.name, tensor.tensor.count, world, kRingPieceElements)) {
+         owned_ranges(tensor.name, tensor.tensor.count, world, kRingMessageElements)) {
       add_part(part_of(tensor, range.first, range.count, staged.data() + staged_at), own + range.first,
                range.owner);
     }

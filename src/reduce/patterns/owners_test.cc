@@ -1,4 +1,4 @@
-#include "reduce/owners.h"
+#include "reduce/patterns/owners.h"
 
 #include <array>
 #include <set>

@@ -1,6 +1,6 @@
 // docs/format.md, "Parts" and "Slices", for the ring: what is cut where, which parts travel as one message,
 // and the order in which messages come. Numbers, not the plan's own constants: other builds must cut alike.
-#include "reduce/ring_plan.h"
+#include "reduce/patterns/ring_plan.h"
 
 #include <string>
 #include <utility>
@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reduce/owners.h"
+#include "reduce/patterns/owners.h"
 
 namespace deltawire {
 namespace {

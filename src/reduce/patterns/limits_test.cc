@@ -9,9 +9,9 @@
 
 #include "deltawire/codec.h"
 #include "deltawire/frame.h"
-#include "reduce/patterns.h"
+#include "reduce/patterns/patterns.h"
+#include "reduce/patterns/ring_plan.h"
 #include "reduce/rank_threads.h"
-#include "reduce/ring_plan.h"
 #include "reduce/sequential_testing.h"
 
 namespace deltawire {
@@ -20,7 +20,7 @@ namespace {
 // No pattern's message comes near the transport's limit, whatever the codec, and the cuts fall between
 // chunks.
 TEST(Limits, TheLargestMessageOfEveryCodecFits) {
-  EXPECT_EQ(kMostElements % kRingPieceElements, 0u);
+  EXPECT_EQ(kMostElements % kRingMessageElements, 0u);
   EXPECT_EQ(kMostElements % kCutElements, 0u);
   for (const CodecInfo* info : registered_codecs()) {
     const Named part{"w", {nullptr, kMostElements, DType::kF32}};

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "reduce/merge_pairs.h"
+#include "reduce/patterns/merge_pairs.h"
 #include "reduce/rank_threads.h"
 
 namespace deltawire {

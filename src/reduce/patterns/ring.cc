@@ -14,17 +14,16 @@
 
 #include "base/float_environment.h"
 #include "reduce/pattern_reducer.h"
-#include "reduce/patterns.h"
-#include "reduce/ring_plan.h"
+#include "reduce/patterns/patterns.h"
+#include "reduce/patterns/ring_plan.h"
 
 namespace deltawire {
 namespace {
 
 class RingExchange final : public BucketExchange {
  public:
-  RingExchange(BufferPool& pool, Channel& scatter, Channel& gather, bool pipeline)
+  RingExchange(BufferPool& pool, Channel& scatter, Channel& gather)
       : BucketExchange(pool),
-        pipeline_(pipeline),
         scatter_{.channel = scatter, .slots_from = 0},
         gather_{.channel = gather, .slots_from = 1} {}
 
@@ -41,13 +40,6 @@ class RingExchange final : public BucketExchange {
     std::size_t posted = 0;  // of the stops
     std::size_t taken = 0;
     std::vector<Handle> forwards = {};  // by slot: the send that still reads the buffer
-    std::size_t held = 0;               // of those taken: the last ones, to be passed on with the hop's end
-  };
-  // Without pipelining: what leaves when the whole hop has been coded.
-  struct Held {
-    std::uint16_t stage;
-    std::vector<Bytes> pieces;
-    Handle* forward;
   };
 
   void plan() override;
@@ -59,27 +51,20 @@ class RingExchange final : public BucketExchange {
   Incoming& slot(const Phase& phase, std::size_t stop) {
     return incoming(phase.slots_from + 2 * (stop % phase.forwards.size()));
   }
-  std::size_t next_needed(const Phase& phase) const;
   void post_receives(Phase& phase);
-  bool next_arrived(const Phase& phase);
   Handle awaited_by(Phase& phase);
   void load(const RingMessage& message);
-  void pass_on(std::uint16_t stage, std::span<const Bytes> pieces, Handle* forward = nullptr);
-  void end_hop();
   Status send_sum(const RingMessage& message);
   Status share_mean(const RingMessage& message);
   Status add_arrival();
   Status apply_arrival();
 
-  bool pipeline_;
   RingPlan plan_;
   Phase scatter_;
   Phase gather_;
-  std::vector<Held> held_;
 };
 
 void RingExchange::plan() {
-  held_.clear();
   plan_.cut(tensors_.all(), take_staging(), rank(), world());
   // Every partition leaves twice, but the own one not as a sum, and the right neighbour's not as a mean.
   count_elements_sent(2 * report().element_count - plan_.elements_of(rank()) - plan_.elements_of(right()));
@@ -88,7 +73,6 @@ void RingExchange::plan() {
   for (Phase* phase : {&scatter_, &gather_}) {
     phase->posted = 0;
     phase->taken = 0;
-    phase->held = 0;
     // One more than a hop has: the next hop's first message finds its receive posted.
     phase->forwards.assign(plan_.most_messages() + 1, Handle::kNone);
   }
@@ -96,8 +80,7 @@ void RingExchange::plan() {
 
 // As many as there are free buffers; a buffer is free when its message was decoded and passed on.
 void RingExchange::post_receives(Phase& phase) {
-  while (phase.posted < phase.stops.size() &&
-         phase.posted < phase.taken - phase.held + phase.forwards.size()) {
+  while (phase.posted < phase.stops.size() && phase.posted < phase.taken + phase.forwards.size()) {
     Handle& forward = phase.forwards[phase.posted % phase.forwards.size()];
     if (forward != Handle::kNone && !transport().done(forward)) return;
     forward = Handle::kNone;
@@ -122,14 +105,14 @@ void RingExchange::load(const RingMessage& message) {
 Status RingExchange::send_sum(const RingMessage& message) {
   const auto pieces = encode(scatter_.channel, message.parts, kFirstStage);
   if (!pieces) return forward_error(pieces);
-  pass_on(kFirstStage, *pieces);
+  send(right(), kFirstStage, *pieces);
   return {};
 }
 
 Status RingExchange::share_mean(const RingMessage& message) {
   const auto pieces = encode(gather_.channel, message.parts, kSecondStage);
   if (!pieces) return forward_error(pieces);
-  if (world() > 1) pass_on(kSecondStage, *pieces);
+  if (world() > 1) send(right(), kSecondStage, *pieces);
   // The owner applies the bytes that the others get, not the mean that it knows better.
   return decode(gather_.channel, *pieces, message.parts, {rank(), rank(), kSecondStage}, Into::kOverwrite,
                 1.0F);
@@ -143,41 +126,7 @@ Status RingExchange::start() {
     const Status sent = world() == 1 ? share_mean(message) : send_sum(message);
     if (!sent) return sent;
   }
-  end_hop();
   return {};
-}
-
-void RingExchange::pass_on(std::uint16_t stage, std::span<const Bytes> pieces, Handle* forward) {
-  if (!pipeline_) {
-    held_.push_back({stage, {pieces.begin(), pieces.end()}, forward});
-    return;
-  }
-  const Handle sent = send(right(), stage, pieces);
-  if (forward != nullptr) *forward = sent;
-}
-
-void RingExchange::end_hop() {
-  for (const Held& held : held_) {
-    const Handle sent = send(right(), held.stage, held.pieces);
-    if (held.forward != nullptr) *held.forward = sent;
-  }
-  held_.clear();
-  gather_.held = 0;
-}
-
-// The stop that has to be there before the next one is coded: itself, or without pipelining the hop's last.
-std::size_t RingExchange::next_needed(const Phase& phase) const {
-  std::size_t needed = phase.taken;
-  while (!pipeline_ && needed + 1 < phase.stops.size() &&
-         phase.stops[needed + 1].partition == phase.stops[needed].partition) {
-    ++needed;
-  }
-  return needed;
-}
-
-bool RingExchange::next_arrived(const Phase& phase) {
-  const std::size_t needed = next_needed(phase);
-  return needed < phase.posted && arrived(slot(phase, needed));
 }
 
 Status RingExchange::add_arrival() {
@@ -203,8 +152,8 @@ Status RingExchange::apply_arrival() {
                           {left(), stop.partition, kSecondStage}, Into::kOverwrite, 1.0F);
   if (!applied) return applied;
   if (!stop.last_hop) {
-    if (!pipeline_) ++gather_.held;
-    pass_on(kSecondStage, std::span(&*bytes, 1), &gather_.forwards[gather_.taken % gather_.forwards.size()]);
+    gather_.forwards[gather_.taken % gather_.forwards.size()] =
+        send(right(), kSecondStage, std::span(&*bytes, 1));
   } else {
     slot(gather_, gather_.taken).buffer.reset();
   }
@@ -214,8 +163,7 @@ Status RingExchange::apply_arrival() {
 
 // What keeps the phase from going on: the next message, or that its buffer is still being passed on.
 Handle RingExchange::awaited_by(Phase& phase) {
-  const std::size_t needed = next_needed(phase);
-  if (needed < phase.posted) return slot(phase, needed).handle;
+  if (phase.taken < phase.posted) return slot(phase, phase.taken).handle;
   return phase.forwards[phase.posted % phase.forwards.size()];
 }
 
@@ -226,11 +174,10 @@ Result<Progress> RingExchange::move() {
   const bool scattering = scatter_.taken < scatter_.stops.size();
   Phase& phase = scattering ? scatter_ : gather_;
   if (phase.taken == phase.stops.size()) return Progress::done();
-  if (!next_arrived(phase)) return Progress::waits(awaited_by(phase));
-  const bool ends_hop = next_needed(phase) == phase.taken;
+  const bool has_come = phase.taken < phase.posted && arrived(slot(phase, phase.taken));
+  if (!has_come) return Progress::waits(awaited_by(phase));
   const Status status = scattering ? add_arrival() : apply_arrival();
   if (!status) return forward_error(status);
-  if (!pipeline_ && ends_hop) end_hop();
   return Progress::moved();
 }
 
@@ -245,7 +192,7 @@ void RingExchange::give_back() noexcept {
 class RingReducer final : public PatternReducer {
  public:
   RingReducer(Channels channels, const ReducerOptions& options)
-      : PatternReducer({"ring", "DWRING\r\n"}, std::move(channels), options), pipeline_(options.pipeline) {}
+      : PatternReducer({"ring", "DWRING\r\n"}, std::move(channels), options) {}
 
   Status mask_sent(std::string_view, std::span<float>) const override {
     return fail(ErrorCode::kInvalidArgument,
@@ -255,10 +202,8 @@ class RingReducer final : public PatternReducer {
 
  private:
   std::unique_ptr<BucketExchange> make_bucket() override {
-    return std::make_unique<RingExchange>(pool(), channel(0), channel(1), pipeline_);
+    return std::make_unique<RingExchange>(pool(), channel(0), channel(1));
   }
-
-  bool pipeline_;
 };
 
 }  // namespace

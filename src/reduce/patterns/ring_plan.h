@@ -11,7 +11,7 @@ namespace deltawire {
 
 // A part never has more elements; docs/format.md, "Parts", states it: statistics belong to parts. A multiple
 // of 3LC's rows (320) and chunks (40,960) and of GComp's blocks (16,384).
-inline constexpr std::uint64_t kRingPieceElements = 245760;
+inline constexpr std::uint64_t kRingMessageElements = 245760;
 
 // The parts that travel as one message, in staging memory.
 struct RingMessage {

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "base/no_memory.h"
-#include "reduce/merge_pairs.h"
-#include "reduce/part_messages.h"
 #include "reduce/pattern_reducer.h"
-#include "reduce/patterns.h"
+#include "reduce/patterns/merge_pairs.h"
+#include "reduce/patterns/part_messages.h"
+#include "reduce/patterns/patterns.h"
 #include "wire/hashes.h"
 
 namespace deltawire {

@@ -1,4 +1,4 @@
-#include "reduce/merge_pairs.h"
+#include "reduce/patterns/merge_pairs.h"
 
 #include <utility>
 

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "base/no_memory.h"
-#include "reduce/owners.h"
-#include "reduce/part_messages.h"
 #include "reduce/pattern_reducer.h"
-#include "reduce/patterns.h"
+#include "reduce/patterns/owners.h"
+#include "reduce/patterns/part_messages.h"
+#include "reduce/patterns/patterns.h"
 
 namespace deltawire {
 namespace {

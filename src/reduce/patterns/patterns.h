@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "deltawire/reducer.h"
-#include "reduce/owners.h"
+#include "reduce/patterns/owners.h"
 
 namespace deltawire {
 

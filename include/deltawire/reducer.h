@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -99,13 +98,6 @@ class Reducer {
   // kMismatch when replicas differ (names the ranks).
   virtual Result<Report> finish() = 0;
 
-  // Works on the buckets in flight, the oldest first and the younger ones while that has to wait, until the
-  // oldest is complete up to the vote: true, and finish() waits for nobody but voters. False when something
-  // else happened meanwhile: a wait has ended, or somebody called Transport::wake; call it again. finish()
-  // does all this by itself; advance is for a thread that has other things to begin in between. Errors: those
-  // of finish.
-  virtual Result<bool> advance() = 0;
-
   // docs/memory.md says what to expect. Any thread may call it.
   virtual Memory memory() const noexcept = 0;
 
@@ -138,30 +130,5 @@ class Reducer {
 // Errors: those of make_codec; kInvalidArgument for an unknown pattern (lists the known ones) or a
 // number of threads out of range.
 Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const ReducerOptions& options = {});
-
-// One ordered communication thread over a Reducer: buckets are begun in the order of submission, up to a few
-// in flight, and `done` is called in that order from that thread. After the first error every later bucket
-// fails with it. Thread rule: submit and stop from any thread.
-class ReduceQueue {
- public:
-  using Done = std::function<void(const Result<Report>&)>;
-
-  // Both must outlive the queue, and nobody else may use the reducer meanwhile.
-  ReduceQueue(Reducer& reducer, Transport& transport, std::size_t max_in_flight = 4);
-  ~ReduceQueue();  // stop()
-  ReduceQueue(const ReduceQueue&) = delete;
-  ReduceQueue& operator=(const ReduceQueue&) = delete;
-
-  // Names and dims are copied; the tensors' memory must stay until `done`. `timeout` counts from the moment
-  // the bucket is begun.
-  void submit(std::span<const Named> tensors, const Step& step, std::chrono::milliseconds timeout, Done done);
-
-  // Finishes what was submitted (or fails it by its deadline) and joins the thread.
-  void stop();
-
- private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
-};
 
 }  // namespace deltawire

@@ -25,8 +25,8 @@
 #include "bindings.h"
 #include "deltawire/connect.h"
 #include "deltawire/reducer.h"
+#include "deltawire/session.h"
 #include "python_error.h"
-#include "session.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -41,6 +41,13 @@ using SignificantTensorAt = std::tuple<std::string, std::uintptr_t, Shape, std::
 using Submitted = std::vector<std::variant<TensorAt, SignificantTensorAt>>;
 using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
+// What `call` returns; other Python threads run meanwhile.
+template <class Call>
+auto without_gil(Call call) {
+  const nb::gil_scoped_release no_gil;
+  return call();
+}
+
 // Owns a listener until a session takes it.
 struct OpenListener {
   std::unique_ptr<Listener> listener;
@@ -49,23 +56,11 @@ struct OpenListener {
 
 void make_listener(OpenListener* self, const std::string& host, std::uint16_t port,
                    std::optional<std::uint16_t> last_port) {
-  Result<std::unique_ptr<Listener>> made;
-  {
-    const nb::gil_scoped_release no_gil;  // a host name may take a while to resolve
-    made = listen_tcp(host, PortRange{port, last_port.value_or(port)});
-  }
-  std::unique_ptr<Listener> listener = value_or_raise(std::move(made));
+  // A host name may take a while to resolve.
+  const PortRange ports{port, last_port.value_or(port)};
+  std::unique_ptr<Listener> listener = value_or_raise(without_gil([&] { return listen_tcp(host, ports); }));
   Endpoint endpoint = listener->endpoint();
   new (self) OpenListener{std::move(listener), std::move(endpoint)};
-}
-
-std::string address_towards(const std::string& host) {
-  Result<std::string> address;
-  {
-    const nb::gil_scoped_release no_gil;
-    address = local_address_towards(host);
-  }
-  return value_or_raise(std::move(address));
 }
 
 void make_shape(LinkShape* self, double bytes_per_second, std::uint64_t burst_bytes) {
@@ -114,12 +109,12 @@ std::unique_ptr<Session> open_session(OpenListener& listener, const MeshOptions&
                                       const std::string& spec, const ReducerOptions& options) {
   if (!listener.listener)
     raise({ErrorCode::kState, "this listener was used by another session; listen again"});
-  Result<std::unique_ptr<Session>> session;
-  {
-    const nb::gil_scoped_release no_gil;
-    session = Session::open(std::move(listener.listener), mesh, spec, options);
-  }
-  return value_or_raise(std::move(session));
+  raise_if_failed(make_reducer(spec, options).map([](auto&&) {}));  // before anybody is met
+  return value_or_raise(without_gil([&] {
+    return connect_tcp(std::move(listener.listener), mesh).and_then([&](auto&& transport) {
+      return Session::open(spec, options, std::move(transport));
+    });
+  }));
 }
 
 // The caller's promise, not a cast of convenience: the address of a tensor comes as a number.
@@ -158,31 +153,17 @@ void mask_sent(Session& session, const std::vector<TensorAt>& momenta) {
   std::vector<Named> parts;
   parts.reserve(momenta.size());
   for (const TensorAt& momentum : momenta) parts.push_back(named(momentum));
-  Status masked;
-  {
-    const nb::gil_scoped_release no_gil;
-    masked = session.mask_sent(parts);
-  }
-  raise_if_failed(masked);
+  raise_if_failed(without_gil([&] { return session.mask_sent(parts); }));
 }
 
 nb::bytes save(Session& session) {
-  Result<std::vector<std::byte>> state;
-  {
-    const nb::gil_scoped_release no_gil;
-    state = session.save();
-  }
-  const std::vector<std::byte> bytes = value_or_raise(std::move(state));
+  const std::vector<std::byte> bytes = value_or_raise(without_gil([&] { return session.save(); }));
   return nb::bytes(bytes.data(), bytes.size());
 }
 
 void load(Session& session, const BytesIn& state) {
-  Status loaded;
-  {
-    const nb::gil_scoped_release no_gil;
-    loaded = session.load({reinterpret_cast<const std::byte*>(state.data()), state.size()});
-  }
-  raise_if_failed(loaded);
+  const Bytes bytes(reinterpret_cast<const std::byte*>(state.data()), state.size());
+  raise_if_failed(without_gil([&] { return session.load(bytes); }));
 }
 
 std::pair<std::uint64_t, std::uint64_t> traffic(const Session& session) {
@@ -195,8 +176,7 @@ class SessionHandle {
  public:
   explicit SessionHandle(std::unique_ptr<Session> session) : session_(std::move(session)) {}
   ~SessionHandle() {
-    const nb::gil_scoped_release no_gil;  // joins a thread that may need the GIL for its last callbacks
-    session_.reset();
+    without_gil([&] { session_.reset(); });  // joins a thread that may need the GIL for its last callbacks
   }
   SessionHandle(const SessionHandle&) = delete;
   SessionHandle& operator=(const SessionHandle&) = delete;
@@ -214,8 +194,12 @@ void bind_mesh(nb::module_& module) {
            "last_port; port 0 takes any free one.")
       .def_prop_ro("endpoint",
                    [](const OpenListener& self) { return Address{self.endpoint.host, self.endpoint.port}; });
-  module.def("local_address_towards", &address_towards, "host"_a,
-             "The local address that packets to `host` leave from.");
+  module.def(
+      "local_address_towards",
+      [](const std::string& host) {
+        return value_or_raise(without_gil([&] { return local_address_towards(host); }));
+      },
+      "host"_a, "The local address that packets to `host` leave from.");
   module.def(
       "check_descriptors",
       [](int rank, int world_size) { raise_if_failed(check_descriptors(rank, world_size)); }, "rank"_a,
@@ -294,9 +278,7 @@ void bind_reports(nb::module_& module) {
 void bind_sessions(nb::module_& module) {
   bind_mesh(module);
   bind_reports(module);
-  nb::class_<SessionHandle>(module, "Session",
-                            "A connected rank. submit, save, load and close from one thread at a time; abort "
-                            "and traffic from any.")
+  nb::class_<SessionHandle>(module, "Session", "A connected rank. Any thread may call any member.")
       .def(
           "__init__",
           [](SessionHandle* self, OpenListener& listener, const MeshOptions& mesh, const std::string& spec,
@@ -316,17 +298,10 @@ void bind_sessions(nb::module_& module) {
           "must stay until callback(error or None, report or None) has run, on the communication thread.")
       .def(
           "abort",
-          [](SessionHandle& self, const std::string& reason) {
-            const nb::gil_scoped_release no_gil;
-            self->abort(reason);
-          },
+          [](SessionHandle& self, const std::string& reason) { without_gil([&] { self->abort(reason); }); },
           "reason"_a, "Fails every wait on every rank, naming this rank.")
       .def(
-          "close",
-          [](SessionHandle& self) {
-            const nb::gil_scoped_release no_gil;
-            self->close();
-          },
+          "close", [](SessionHandle& self) { without_gil([&] { self->close(); }); },
           "Joins the communication thread and says goodbye; idempotent. Buckets in flight are aborted.")
       .def_prop_ro("closed", [](const SessionHandle& self) { return self->closed(); })
       .def(

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "reduce/counted_new.h"
 #include "reduce/rank_threads.h"
+#include "reduce/reduce_queue.h"
 
 namespace deltawire {
 namespace {
@@ -108,7 +109,7 @@ class Failing {
   }
 
  private:
-  std::vector<std::unique_ptr<Reducer>> reducers_;
+  std::vector<std::unique_ptr<WakeableReducer>> reducers_;
 };
 
 struct Case {

@@ -13,7 +13,8 @@ constexpr int kMaxThreads = 64;
 
 struct Pattern {
   std::string_view name;
-  Result<std::unique_ptr<Reducer>> (*make)(std::string_view codec_spec, const ReducerOptions& options);
+  Result<std::unique_ptr<WakeableReducer>> (*make)(std::string_view codec_spec,
+                                                   const ReducerOptions& options);
 };
 
 constexpr std::array<Pattern, 3> kPatterns{{
@@ -57,7 +58,8 @@ Result<Report> Reducer::all_reduce_pairs(std::span<const Named>, std::vector<Pai
               spec() + " has no key-value form; take the pattern gather with a codec that has one");
 }
 
-Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const ReducerOptions& options) {
+Result<std::unique_ptr<WakeableReducer>> make_wakeable_reducer(std::string_view spec,
+                                                               const ReducerOptions& options) {
   if (options.threads < 1 || options.threads > kMaxThreads) {
     return fail(ErrorCode::kInvalidArgument, "threads=" + std::to_string(options.threads) + " must be 1 to " +
                                                  std::to_string(kMaxThreads));
@@ -69,6 +71,10 @@ Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const Reduc
   }
   return fail(ErrorCode::kInvalidArgument,
               "unknown exchange pattern '" + parts->pattern + "'; known: " + known_patterns());
+}
+
+Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const ReducerOptions& options) {
+  return make_wakeable_reducer(spec, options);
 }
 
 }  // namespace deltawire

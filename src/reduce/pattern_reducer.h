@@ -10,6 +10,7 @@
 
 #include "base/memory_meter.h"
 #include "reduce/bucket_exchange.h"
+#include "reduce/wakeable_reducer.h"
 
 namespace deltawire {
 
@@ -24,7 +25,7 @@ struct Channels {
   std::vector<std::unique_ptr<Channel>> all;
 };
 
-class PatternReducer : public Reducer {
+class PatternReducer : public WakeableReducer {
  public:
   std::string spec() const override;
   Status begin(std::span<const Named> tensors, const Step& step, Transport& transport,

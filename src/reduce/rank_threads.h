@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "deltawire/connect.h"
-#include "deltawire/reducer.h"
+#include "reduce/wakeable_reducer.h"
 
 namespace deltawire {
 
@@ -30,8 +30,9 @@ inline void run_ranks(int world, const std::vector<LinkOptions>& links,
   for (std::thread& thread : threads) thread.join();
 }
 
-inline std::unique_ptr<Reducer> reducer_of(std::string_view spec, const ReducerOptions& options = {}) {
-  auto made = make_reducer(spec, options);
+inline std::unique_ptr<WakeableReducer> reducer_of(std::string_view spec,
+                                                   const ReducerOptions& options = {}) {
+  auto made = make_wakeable_reducer(spec, options);
   EXPECT_TRUE(made) << made.error().message;
   return std::move(*made);
 }

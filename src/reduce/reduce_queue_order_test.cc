@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "reduce/rank_threads.h"
+#include "reduce/reduce_queue.h"
 
 namespace deltawire {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 using std::chrono::seconds;
 
 // Everything but the constructor's arguments is the communication thread's own until the queue has stopped.
-class WritingReducer final : public Reducer {
+class WritingReducer final : public WakeableReducer {
  public:
   // advance() keeps the oldest bucket back until `submitted` holds, and then for some more calls, so that the
   // queue has every chance to begin more than it should.

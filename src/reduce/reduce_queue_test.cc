@@ -1,3 +1,5 @@
+#include "reduce/reduce_queue.h"
+
 #include <atomic>
 #include <future>
 #include <vector>

@@ -243,9 +243,9 @@ class DirectReducer final : public PatternReducer {
 
 }  // namespace
 
-Result<std::unique_ptr<Reducer>> make_direct_reducer(std::string_view codec_spec,
-                                                     const ReducerOptions& options,
-                                                     std::uint64_t most_elements) {
+Result<std::unique_ptr<WakeableReducer>> make_direct_reducer(std::string_view codec_spec,
+                                                             const ReducerOptions& options,
+                                                             std::uint64_t most_elements) {
   // A folding revert would keep the mean of a step whose gradients the push channels keep already: twice. So
   // the owner's residual is taken back exactly; it is only 1/N of the model.
   auto channels = make_channels(codec_spec, options, {options.revert, Revert::kExact});

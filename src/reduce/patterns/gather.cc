@@ -265,9 +265,9 @@ Result<Report> GatherReducer::all_reduce_pairs(std::span<const Named> tensors, s
 
 }  // namespace
 
-Result<std::unique_ptr<Reducer>> make_gather_reducer(std::string_view codec_spec,
-                                                     const ReducerOptions& options,
-                                                     std::uint64_t most_elements) {
+Result<std::unique_ptr<WakeableReducer>> make_gather_reducer(std::string_view codec_spec,
+                                                             const ReducerOptions& options,
+                                                             std::uint64_t most_elements) {
   auto channels = make_channels(codec_spec, options, {options.revert});
   if (!channels) return forward_error(channels);
   return std::make_unique<GatherReducer>(std::move(*channels), options, most_elements);

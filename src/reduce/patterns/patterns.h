@@ -4,19 +4,19 @@
 #include <memory>
 #include <string_view>
 
-#include "deltawire/reducer.h"
 #include "reduce/patterns/owners.h"
+#include "reduce/wakeable_reducer.h"
 
 namespace deltawire {
 
 // `most_elements` of a part, and of a message; all ranks must have the same. Smaller ones are for tests.
-Result<std::unique_ptr<Reducer>> make_direct_reducer(std::string_view codec_spec,
-                                                     const ReducerOptions& options,
-                                                     std::uint64_t most_elements = kMostElements);
-Result<std::unique_ptr<Reducer>> make_ring_reducer(std::string_view codec_spec,
-                                                   const ReducerOptions& options);
-Result<std::unique_ptr<Reducer>> make_gather_reducer(std::string_view codec_spec,
-                                                     const ReducerOptions& options,
-                                                     std::uint64_t most_elements = kMostElements);
+Result<std::unique_ptr<WakeableReducer>> make_direct_reducer(std::string_view codec_spec,
+                                                             const ReducerOptions& options,
+                                                             std::uint64_t most_elements = kMostElements);
+Result<std::unique_ptr<WakeableReducer>> make_ring_reducer(std::string_view codec_spec,
+                                                           const ReducerOptions& options);
+Result<std::unique_ptr<WakeableReducer>> make_gather_reducer(std::string_view codec_spec,
+                                                             const ReducerOptions& options,
+                                                             std::uint64_t most_elements = kMostElements);
 
 }  // namespace deltawire

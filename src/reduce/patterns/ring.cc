@@ -208,8 +208,8 @@ class RingReducer final : public PatternReducer {
 
 }  // namespace
 
-Result<std::unique_ptr<Reducer>> make_ring_reducer(std::string_view codec_spec,
-                                                   const ReducerOptions& options) {
+Result<std::unique_ptr<WakeableReducer>> make_ring_reducer(std::string_view codec_spec,
+                                                           const ReducerOptions& options) {
   auto channels = make_channels(codec_spec, options, {Revert::kExact, Revert::kExact});
   if (!channels) return forward_error(channels);
   return std::make_unique<RingReducer>(std::move(*channels), options);

@@ -1,0 +1,93 @@
+// The one communication thread over a reducer. One, because two-stage exchanges that are chained by callbacks
+// run in the order of completion, not of issue: wrong sums or hangs.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "deltawire/session.h"
+#include "deltawire/transport.h"
+#include "reduce/own_tensors.h"
+#include "reduce/wakeable_reducer.h"
+
+namespace deltawire {
+
+// Buckets are begun in the order of submission, up to a few of one step in flight, and `done` is called in
+// that order from the thread. After the first error every later bucket fails with it.
+// Thread rule: any thread may call any member. After stop() the transport is not used.
+class ReduceQueue {
+ public:
+  // Both must outlive the queue, and nobody else may use the reducer meanwhile, but through while_idle.
+  ReduceQueue(WakeableReducer& reducer, Transport& transport, std::size_t max_in_flight = 4);
+  ~ReduceQueue() { stop(); }
+  ReduceQueue(const ReduceQueue&) = delete;
+  ReduceQueue& operator=(const ReduceQueue&) = delete;
+
+  // As Session::submit.
+  void submit(std::span<const Named> tensors, const Step& step, std::chrono::milliseconds timeout,
+              Session::Done done);
+
+  // What `call` returns, a Result or a Status; until then the thread leaves the reducer alone. kState while
+  // buckets are in flight: submitted, and neither finished nor failed.
+  template <class Call>
+  auto while_idle(Call call) -> decltype(call()) {
+    const std::lock_guard lock(mutex_);
+    if (in_flight_ > 0) {
+      return fail(ErrorCode::kState, "buckets are in flight; save, load and mask between steps");
+    }
+    return call();
+  }
+
+  // Waits until no bucket is in flight, at most until the deadline; how many still are.
+  std::size_t wait_idle(Deadline deadline);
+
+  // From here on submit fails.
+  void refuse_more();
+
+  // Refuses more, finishes what was submitted (or fails it by its deadline) and joins the thread; from `done`
+  // it doesn't wait. One thread beside that one may call it at a time.
+  void stop();
+
+  bool on_own_thread() const noexcept { return own_id_ == std::this_thread::get_id(); }
+
+ private:
+  struct Job {
+    OwnTensors tensors;
+    Step step;
+    std::chrono::milliseconds timeout{};
+    Session::Done done;
+  };
+
+  bool accept(Job& job);
+  std::optional<Job> take();
+  void run();
+  void work();
+  void begin(Job job);
+  void finish();
+  Job take_oldest() noexcept;
+  void fail_all(Error error);
+  Result<Report> failure() const noexcept;
+
+  WakeableReducer& reducer_;
+  Transport& transport_;
+  const std::size_t max_in_flight_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::condition_variable idle_;
+  std::deque<Job> waiting_;     // guarded by mutex_
+  std::size_t in_flight_ = 0;   // guarded by mutex_; 0 after the first error
+  bool stopping_ = false;       // guarded by mutex_
+  std::vector<Job> begun_;      // the thread's own
+  std::optional<Error> error_;  // the first; written by the thread, with mutex_
+  std::thread thread_;          // it uses all of the above
+  std::thread::id own_id_;      // which outlives the join
+};
+
+}  // namespace deltawire

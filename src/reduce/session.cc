@@ -1,0 +1,176 @@
+#include "deltawire/session.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/no_memory.h"
+#include "reduce/reduce_queue.h"
+#include "reduce/wakeable_reducer.h"
+#include "transport/fork_guard.h"
+
+namespace deltawire {
+namespace {
+
+tl::unexpected<Error> refused_in_child() {
+  return fail(ErrorCode::kState, "this process was forked from a rank; only the rank itself can exchange");
+}
+
+}  // namespace
+
+struct Session::Parts {
+  Parts(std::unique_ptr<WakeableReducer> made, std::unique_ptr<Transport> taken)
+      : reducer(std::move(made)),
+        transport(std::move(taken)),
+        rank(transport->rank()),
+        queue(*reducer, *transport) {}
+
+  bool forked() const noexcept { return home != fork_generation(); }
+  void abort(std::string reason);
+  void close(std::chrono::milliseconds wait);
+
+  const std::uint64_t home = fork_generation();
+  std::atomic<bool> closed = false;
+  std::unique_ptr<WakeableReducer> reducer;
+  std::mutex closing;  // held while the thread is joined
+  std::mutex mutex;    // guards the three below
+  std::unique_ptr<Transport> transport;
+  Traffic last_traffic;
+  Standing last_standing;
+  const int rank;
+  ReduceQueue queue;  // last: it uses reducer and transport
+};
+
+void Session::Parts::abort(std::string reason) {
+  const std::lock_guard lock(mutex);
+  if (transport) transport->abort(Error{ErrorCode::kAborted, std::move(reason), rank});
+}
+
+void Session::Parts::close(std::chrono::milliseconds wait) {
+  const bool from_done = queue.on_own_thread();
+  closed = true;
+  queue.refuse_more();
+  const Deadline deadline = Clock::now() + (from_done ? std::chrono::milliseconds{} : wait);
+  if (const std::size_t left = queue.wait_idle(deadline); left > 0) {
+    abort("rank " + std::to_string(rank) + " closed its session with " + std::to_string(left) +
+          " buckets in flight");
+  }
+  if (from_done) return;
+  const std::lock_guard one_at_a_time(closing);
+  queue.stop();
+  std::unique_ptr<Transport> ended;  // after the lock: its goodbye takes a while
+  const std::lock_guard lock(mutex);
+  if (!transport) return;
+  last_traffic = transport->traffic();
+  last_standing = transport->standing();
+  ended = std::move(transport);
+}
+
+Session::Session(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+Result<std::unique_ptr<Session>> Session::open(std::string_view spec, const ReducerOptions& options,
+                                               std::unique_ptr<Transport> transport) {
+  auto reducer = make_wakeable_reducer(spec, options);
+  if (!reducer) return forward_error(reducer);
+  auto parts = std::make_unique<Parts>(std::move(*reducer), std::move(transport));
+  return std::unique_ptr<Session>(new Session(std::move(parts)));
+}
+
+Session::~Session() {
+  if (parts_->forked()) {
+    (void)parts_.release();
+  } else if (parts_->queue.on_own_thread()) {
+    // Dropped by a bucket's `done`, whose thread can't join itself: another one does it.
+    std::thread([parts = std::move(parts_)] { parts->close({}); }).detach();
+  } else {
+    parts_->close({});
+  }
+}
+
+void Session::submit(std::span<const Named> tensors, const Step& step, std::chrono::milliseconds timeout,
+                     Done done) {
+  if (parts_->forked()) {
+    done(refused_in_child());
+  } else {
+    parts_->queue.submit(tensors, step, timeout, std::move(done));
+  }
+}
+
+Result<Report> Session::all_reduce(std::span<const Named> tensors, const Step& step,
+                                   std::chrono::milliseconds timeout) {
+  if (parts_->queue.on_own_thread()) {
+    return fail(ErrorCode::kState, "all_reduce would wait for the `done` that calls it; submit the bucket");
+  }
+  struct {
+    std::mutex mutex;
+    std::condition_variable over;
+    std::optional<Result<Report>> outcome;
+  } waiting;
+  submit(tensors, step, timeout, [&waiting](const Result<Report>& report) {
+    const std::lock_guard lock(waiting.mutex);
+    waiting.outcome = or_no_memory("handing over a report", [&] { return report; });
+    waiting.over.notify_one();
+  });
+  std::unique_lock lock(waiting.mutex);
+  waiting.over.wait(lock, [&] { return waiting.outcome.has_value(); });
+  return *std::move(waiting.outcome);
+}
+
+Status Session::mask_sent(std::span<const Named> momenta) {
+  if (parts_->forked()) return refused_in_child();
+  return parts_->queue.while_idle([&]() -> Status {
+    for (const Named& momentum : momenta) {
+      auto* values = static_cast<float*>(momentum.tensor.values);
+      Status masked = parts_->reducer->mask_sent(momentum.name, {values, momentum.tensor.count});
+      if (!masked) return masked;
+    }
+    return {};
+  });
+}
+
+Result<std::vector<std::byte>> Session::save() {
+  if (parts_->forked()) return refused_in_child();
+  return parts_->queue.while_idle([&] { return parts_->reducer->save(); });
+}
+
+Status Session::load(Bytes state) {
+  if (parts_->forked()) return refused_in_child();
+  return parts_->queue.while_idle([&] { return parts_->reducer->load(state); });
+}
+
+void Session::abort(std::string_view reason) {
+  if (!parts_->forked()) parts_->abort(std::string(reason));
+}
+
+void Session::close(std::chrono::milliseconds wait) {
+  if (!parts_->forked()) parts_->close(wait);
+}
+
+bool Session::closed() const noexcept {
+  return parts_->closed;
+}
+
+std::string Session::spec() const {
+  return parts_->reducer->spec();
+}
+
+Memory Session::memory() const noexcept {
+  return parts_->reducer->memory();
+}
+
+Traffic Session::traffic() const {
+  if (parts_->forked()) return {};
+  const std::lock_guard lock(parts_->mutex);
+  return parts_->transport ? parts_->transport->traffic() : parts_->last_traffic;
+}
+
+Standing Session::standing() const {
+  if (parts_->forked()) return {};
+  const std::lock_guard lock(parts_->mutex);
+  return parts_->transport ? parts_->transport->standing() : parts_->last_standing;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,317 @@
+// The Session: lifetimes, calls between steps and from `done`, closing early and late, errors.
+#include "deltawire/session.h"
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "deltawire/connect.h"
+
+namespace deltawire {
+namespace {
+
+using std::chrono::seconds;
+using Sessions = std::vector<std::unique_ptr<Session>>;
+
+constexpr std::size_t kCount = 20000;
+
+// One for each rank of a new mesh.
+Sessions open_sessions(const std::string& spec, int world, const std::vector<LinkOptions>& links = {}) {
+  Sessions sessions;
+  auto mesh = connect_inproc(world, links);
+  EXPECT_TRUE(mesh) << mesh.error().message;
+  for (auto& transport : *mesh) {
+    auto session = Session::open(spec, {}, std::move(transport));
+    EXPECT_TRUE(session) << session.error().message;
+    sessions.push_back(std::move(*session));
+  }
+  return sessions;
+}
+
+void on_each(const Sessions& sessions, const std::function<void(int, Session&)>& body) {
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < sessions.size(); ++rank) {
+    threads.emplace_back([&, rank] { body(static_cast<int>(rank), *sessions[rank]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// A rank's tensor of one value.
+struct Owned {
+  explicit Owned(float value, std::string its_name = "w")
+      : values(kCount, value), name(std::move(its_name)) {}
+  Named named() { return {name, {values.data(), values.size(), DType::kF32}, 0}; }
+  std::vector<float> values;
+  std::string name;
+};
+
+Result<Report> reduce(Session& session, Owned& tensor, std::uint64_t step) {
+  const Named named = tensor.named();
+  return session.all_reduce(std::span(&named, 1), {step, 0, true}, seconds(20));
+}
+
+void submit(Session& session, Owned& tensor, const Step& step, Session::Done done) {
+  const Named named = tensor.named();
+  session.submit(std::span(&named, 1), step, seconds(20), std::move(done));
+}
+
+TEST(Session, SeveralBucketsOfASeriesOfSteps) {
+  const Sessions sessions = open_sessions("3lc", 3);
+  on_each(sessions, [](int rank, Session& session) {
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      Owned early(static_cast<float>(rank), "early");
+      Owned late(static_cast<float>(rank) + 3, "late");
+      std::promise<bool> first;
+      submit(session, early, {step, 0, false}, [&](const auto& report) { first.set_value(bool{report}); });
+      const Named named = late.named();
+      const auto last = session.all_reduce(std::span(&named, 1), {step, 1, true}, seconds(20));
+      ASSERT_TRUE(last) << last.error().message;
+      EXPECT_TRUE(first.get_future().get());
+      EXPECT_EQ(last->standing_step, step);
+      EXPECT_EQ(early.values, std::vector<float>(kCount, 1.0F));
+      EXPECT_EQ(late.values, std::vector<float>(kCount, 4.0F));
+    }
+    EXPECT_EQ(session.standing().step, 2u);
+    EXPECT_EQ(session.spec(), "direct(3lc:s=1,mode=auto,runs=on)");
+  });
+}
+
+TEST(Session, ABadSpecIsAnError) {
+  auto mesh = connect_inproc(1);
+  const auto opened = Session::open("3lx", {}, std::move((*mesh)[0]));
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, ErrorCode::kUnknownCodec);
+}
+
+// The thread stays: what is saved is loaded between two steps, and they end as if there had been no pause.
+TEST(Session, SavesLoadsAndGoesOn) {
+  std::vector<std::vector<float>> results;
+  for (const bool pauses : {false, true}) {
+    const Sessions sessions = open_sessions("3lc:s=1.9", 2);
+    on_each(sessions, [&](int rank, Session& session) {
+      Owned first(static_cast<float>(rank));
+      for (std::size_t i = 0; i < kCount; ++i) first.values[i] += static_cast<float>(i % 7);
+      ASSERT_TRUE(reduce(session, first, 0));
+      if (pauses) {
+        const auto state = session.save();
+        ASSERT_TRUE(state) << state.error().message;
+        Owned lost(5.0F);
+        ASSERT_TRUE(reduce(session, lost, 1));
+        const Status loaded = session.load(*state);
+        ASSERT_TRUE(loaded) << loaded.error().message;
+      }
+      Owned second(0.0F);
+      ASSERT_TRUE(reduce(session, second, pauses ? 2 : 1));
+      if (rank == 0) results.push_back(second.values);
+    });
+  }
+  EXPECT_TRUE(results.at(0) == results.at(1));
+}
+
+TEST(Session, MasksMomentumBetweenSteps) {
+  const Sessions sessions = open_sessions("gather(sbc:p=0.0001)", 2);
+  on_each(sessions, [](int, Session& session) {
+    Owned tensor(0.0F);
+    tensor.values[7] = 5.0F;
+    tensor.values[900] = 5.0F;
+    ASSERT_TRUE(reduce(session, tensor, 0));
+    Owned momentum(1.0F);
+    Owned unknown(1.0F, "v");
+    const std::vector<Named> both{momentum.named(), unknown.named()};
+    EXPECT_EQ(session.mask_sent(both).error().code, ErrorCode::kState) << "the second was not sent";
+    EXPECT_EQ(momentum.values[7], 0.0F);
+    EXPECT_EQ(momentum.values[8], 1.0F);
+    EXPECT_EQ(momentum.values[900], 0.0F);
+  });
+}
+
+// Rank 1 does not come until rank 0 has asked.
+TEST(Session, WhileABucketIsInFlightNothingElseIsDone) {
+  const Sessions sessions = open_sessions("3lc", 2);
+  std::promise<void> asked;
+  on_each(sessions, [&](int rank, Session& session) {
+    Owned tensor(1.0F);
+    if (rank == 1) {
+      asked.get_future().wait();
+      EXPECT_TRUE(reduce(session, tensor, 0));
+      return;
+    }
+    std::promise<bool> over;
+    submit(session, tensor, {0, 0, true}, [&](const auto& report) { over.set_value(bool{report}); });
+    EXPECT_EQ(session.save().error().code, ErrorCode::kState);
+    EXPECT_EQ(session.load({}).error().code, ErrorCode::kState);
+    const Named momentum = tensor.named();
+    EXPECT_EQ(session.mask_sent(std::span(&momentum, 1)).error().code, ErrorCode::kState);
+    asked.set_value();
+    EXPECT_TRUE(over.get_future().get());
+    EXPECT_TRUE(session.save());
+  });
+}
+
+// What `done` may call: its own bucket is not in flight any more.
+TEST(Session, DoneMayCallAllButAllReduce) {
+  const Sessions sessions = open_sessions("3lc", 1);
+  Session& session = *sessions[0];
+  Owned tensor(1.0F);
+  Owned next(2.0F);
+  std::promise<ErrorCode> refused;
+  std::promise<bool> over;
+  submit(session, tensor, {0, 0, true}, [&](const auto& report) {
+    EXPECT_TRUE(report);
+    EXPECT_TRUE(session.save());
+    EXPECT_GT(session.memory().peak_bytes, 0u);
+    refused.set_value(reduce(session, next, 1).error().code);
+    submit(session, next, {1, 0, true}, [&](const auto& second) {
+      session.close(seconds(10));
+      EXPECT_TRUE(session.closed());
+      over.set_value(bool{second});
+    });
+  });
+  EXPECT_EQ(refused.get_future().get(), ErrorCode::kState);
+  EXPECT_TRUE(over.get_future().get());
+  EXPECT_EQ(next.values, std::vector<float>(kCount, 2.0F));
+  EXPECT_EQ(reduce(session, next, 2).error().code, ErrorCode::kState);
+}
+
+TEST(Session, DoneMayDestroyIt) {
+  Sessions sessions = open_sessions("fp32", 2);
+  std::vector<std::promise<bool>> over(2);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    auto tensor = std::make_shared<Owned>(static_cast<float>(rank));
+    Session& session = *sessions[rank];
+    submit(session, *tensor, {0, 0, true}, [&, rank, tensor](const auto& report) {
+      sessions[rank].reset();
+      over[rank].set_value(bool{report});
+    });
+  }
+  for (auto& each : over) EXPECT_TRUE(each.get_future().get());
+}
+
+// Rank 1 comes late, and rank 0's close waits for it; or rank 1 never comes, and close gives up.
+TEST(Session, CloseWaitsAsLongAsItIsTold) {
+  for (const bool comes : {true, false}) {
+    const Sessions sessions = open_sessions("fp32", 2);
+    Owned tensor(1.0F);
+    Owned other(3.0F);
+    std::promise<Result<Report>> over;
+    submit(*sessions[0], tensor, {0, 0, true}, [&](const auto& report) { over.set_value(report); });
+    std::thread late([&] {
+      if (!comes) return;
+      EXPECT_TRUE(reduce(*sessions[1], other, 0));
+    });
+    sessions[0]->close(comes ? seconds(20) : seconds(0));
+    late.join();
+    const Result<Report> report = over.get_future().get();
+    EXPECT_EQ(report.has_value(), comes);
+    EXPECT_EQ(tensor.values[0], comes ? 2.0F : 1.0F);
+    if (comes) continue;
+    EXPECT_EQ(report.error().code, ErrorCode::kAborted);
+    EXPECT_EQ(report.error().suspect, 0);
+    EXPECT_NE(report.error().message.find("closed its session with 1 buckets in flight"), std::string::npos)
+        << report.error().message;
+    EXPECT_EQ(reduce(*sessions[1], other, 0).error().suspect, 0) << "the other rank is told";
+  }
+}
+
+TEST(Session, AClosedOneKeepsWhatItHas) {
+  Sessions sessions = open_sessions("3lc:s=1.9", 2);
+  on_each(sessions, [](int rank, Session& session) {
+    Owned tensor(static_cast<float>(rank));
+    ASSERT_TRUE(reduce(session, tensor, 0));
+    EXPECT_FALSE(session.closed());
+    const auto state = session.save();
+    session.close();
+    session.close();
+    EXPECT_TRUE(session.closed());
+    EXPECT_GT(session.traffic().bytes_sent, 1000u);
+    EXPECT_EQ(session.standing().step, 0u);
+    session.abort("nobody hears this");
+    const auto after = session.save();
+    ASSERT_TRUE(after);
+    EXPECT_EQ(*after, *state);
+    EXPECT_TRUE(session.load(*state));
+    const auto late = reduce(session, tensor, 1);
+    ASSERT_FALSE(late);
+    EXPECT_EQ(late.error().code, ErrorCode::kState);
+    EXPECT_NE(late.error().message.find("closed"), std::string::npos) << late.error().message;
+  });
+}
+
+// After a failure nothing is in flight: what a checkpoint needs can be had at once.
+TEST(Session, AfterAnErrorItSavesAndDoesNoMore) {
+  const Sessions sessions = open_sessions("3lc", 2);
+  on_each(sessions, [](int rank, Session& session) {
+    Owned tensor(4.0F);
+    if (rank == 1) {
+      session.abort("rank 1 has had enough");
+      return;
+    }
+    const auto failed = reduce(session, tensor, 0);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().suspect, 1);
+    EXPECT_NE(failed.error().message.find("had enough"), std::string::npos) << failed.error().message;
+    EXPECT_EQ(tensor.values, std::vector<float>(kCount, 4.0F));
+    EXPECT_TRUE(session.save());
+    std::promise<bool> again;
+    submit(session, tensor, {1, 0, true}, [&](const auto& report) { again.set_value(bool{report}); });
+    EXPECT_TRUE(session.save()) << "a bucket that fails unasked is not in flight";
+    EXPECT_FALSE(again.get_future().get());
+  });
+}
+
+TEST(Session, ManyThreadsMayCallIt) {
+  const Sessions sessions = open_sessions("fp32", 1);
+  Session& session = *sessions[0];
+  std::atomic<std::uint64_t> next_step = 0;
+  std::atomic<int> refused = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20; ++i) {
+        Owned tensor(1.0F);
+        if (!reduce(session, tensor, next_step++)) ++refused;
+        (void)session.save();
+        (void)session.traffic();
+        (void)session.memory();
+      }
+      session.close(seconds(10));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(session.closed());
+  EXPECT_LT(refused, 80);
+}
+
+// A child has no communication thread: refused, not waited for, and nothing of the parent's is touched.
+TEST(Session, AForkedChildIsRefused) {
+  Sessions sessions = open_sessions("3lc", 1);
+  Owned tensor(1.0F);
+  ASSERT_TRUE(reduce(*sessions[0], tensor, 0));
+  const pid_t child = fork();
+  if (child == 0) {
+    Session& session = *sessions[0];
+    const auto refused = reduce(session, tensor, 1);
+    const bool right = !refused && refused.error().code == ErrorCode::kState && !session.save() &&
+                       !session.load({}) && !session.mask_sent({}) && session.traffic().bytes_sent == 0;
+    session.abort("not from here");
+    session.close();
+    sessions.clear();
+    _exit(right ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_TRUE(reduce(*sessions[0], tensor, 1));
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -6,20 +6,12 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error, with_advice
-from deltawire.torch import checkpoint, interrupt
+from deltawire.errors import DeltawireError, make_error
 from deltawire.torch.copied import CopiedSession
 from deltawire.torch.exchanged import Exchanged, row_major_shape
-from deltawire.torch.ledger import Ledger
 from deltawire.torch.loss_scale import LossScale
 from deltawire.torch.participant import Participant
 from deltawire.torch.significance import SignificanceSource
-
-_STATE_VERSION = 1
-_NOT_FINITE = (
-    'with register(..., scaler=the GradScaler) or nonfinite="pass" such a step comes out as NaN on '
-    "every rank, for you to skip, and leaves no trace"
-)
 
 
 class Hook(Participant):
@@ -36,14 +28,16 @@ class Hook(Participant):
     The model may be deep-copied and pickled, and the hook with it. The copy has no session, and its
     forward pass with gradients raises ("State") until it is registered itself.
 
-    Attributes:
-        rank, world_size: in the DDP model's process group.
-        spec: canonical, e.g. "direct(3lc:s=1.75,mode=auto,runs=on)".
-
     Thread rule: DDP calls `deltawire_hook` from the thread of backward; `state_dict`,
     `load_state_dict` and `close` belong to the training loop, between steps; everything else may
     be called from any thread.
     """
+
+    _kind = "hook"
+    _nonfinite_advice = (
+        'with register(..., scaler=the GradScaler) or nonfinite="pass" such a step comes out as '
+        "NaN on every rank, for you to skip, and leaves no trace"
+    )
 
     def __init__(
         self,
@@ -54,22 +48,17 @@ class Hook(Participant):
         source: SignificanceSource | None = None,
         loss_scale: LossScale | None = None,
     ) -> None:
-        self.rank, self.world_size = place
-        self.spec = session.spec
-        self._session = session
+        super().__init__(session, place)
         self._exchanged = exchanged  # names: residuals survive every rebuild of buckets
         self._source = source  # of what the optimizer can see; None: nothing may be cut by it
         self._loss_scale = loss_scale or LossScale(None, session.spec)
         self._scale = 1.0  # of the step under way
-        self._ledger = Ledger(self.rank)
         self._step = 0
         self._next_bucket = 0
         self._timeout_ms = timeout_ms
         # Not for torch.compile, which would trace it parameter by parameter, for seconds. A
         # function, because a bound method would keep the hook of a dropped model alive.
         self._check_forward = torch.compiler.disable(_check_forward)
-        if not session.closed:
-            interrupt.watch(self)
 
     def __reduce__(self):
         """For copy and pickle: never two owners of one session."""
@@ -138,46 +127,24 @@ class Hook(Participant):
         if source is not None:
             memory, addresses = source.of_bucket(bucket, self._exchanged.names)
             tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
-        ledger = self._ledger
+        history = self._history
 
         def complete(error, report):
             try:
                 if source is not None:
                     source.give_back(index, memory)
-                if error is not None and error.code == "NotFinite":
-                    error = with_advice(error, _NOT_FINITE)
-                if error is None:
-                    ledger.add(report, last)
-                else:
-                    ledger.fail(error)
+                error = history.end(error, report, last)
             finally:  # a Future that nobody completes is a wait without a deadline
                 exchanged.set_result(error)
 
         self._session.submit(tensors, step, self._timeout_ms, complete)
-
-    def _give_up(self, cause: Exception) -> None:
-        """Ends the exchange on every rank because of an exception here."""
-        if not isinstance(cause, DeltawireError):
-            cause = make_error("InvalidArgument", f"{type(cause).__name__}: {cause}", self.rank)
-        self._ledger.fail(cause)
-        self._session.abort(f"the hook failed on rank {self.rank}: {cause}")
 
     def state_dict(self) -> dict:
         """What a checkpoint must keep of this rank; every rank saves its own. Call between steps.
 
         `residuals` is a uint8 tensor; the other entries say where it belongs.
         """
-        residuals = checkpoint.saved_residuals(self._session)
-        return {**self._state_place(), "steps": self._step, "residuals": residuals}
-
-    def _state_place(self) -> dict:
-        """Where a state of this rank belongs."""
-        return {
-            "version": _STATE_VERSION,
-            "spec": self.spec,
-            "world_size": self.world_size,
-            "rank": self.rank,
-        }
+        return self._state(steps=self._step)
 
     def load_state_dict(self, state: dict) -> None:
         """Puts back what `state_dict` gave, on every rank or on none. Call between steps.
@@ -185,17 +152,9 @@ class Hook(Participant):
         Raises InvalidArgumentError (a ValueError) where the state is of another rank, world size,
         spec or version, DeltawireError where its bytes are damaged; then nothing is changed.
         """
-        checkpoint.check_state(state, self._state_place(), ("steps",), "hook")
-        checkpoint.load_residuals(self._session, state["residuals"])
+        self._check_state(state, ("steps",))
+        self._load_residuals(state)
         self._step = state["steps"]
-
-    def close(self) -> None:
-        """Joins the communication thread and says goodbye to the other ranks; idempotent.
-
-        Done at exit in any case. Buckets still in flight are aborted on every rank.
-        """
-        self._session.close()
-        interrupt.unwatch(self)
 
 
 def _check_forward(hook: Hook, ddp_model: DistributedDataParallel) -> None:

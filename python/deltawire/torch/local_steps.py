@@ -12,16 +12,14 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error, with_advice
-from deltawire.torch import arguments, bootstrap, checkpoint, interrupt, wrappers
-from deltawire.torch.ledger import Ledger
+from deltawire.errors import DeltawireError, make_error
+from deltawire.torch import arguments, bootstrap, wrappers
+from deltawire.torch.history import History
 from deltawire.torch.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.participant import Participant
 from deltawire.torch.weights import Weights, broadcast_model, layout_digest, values_digest
 
-_STATE_VERSION = 1
 _BUCKET_BYTES = 25 << 20
-_NOT_FINITE = "LocalSteps lets none pass: skip local steps whose gradients are not finite"
 
 Steps = int | Callable[[int], int]
 
@@ -100,6 +98,9 @@ class LocalSteps(Participant):
     parameters. Thread rule: one thread at a time; metrics, step_records and last_error from any.
     """
 
+    _kind = "trainer"
+    _nonfinite_advice = "LocalSteps lets none pass: skip local steps whose gradients are not finite"
+
     def __init__(
         self,
         model: torch.nn.Module,
@@ -138,19 +139,16 @@ class LocalSteps(Participant):
             options = arguments.reducer_options(min_elements, "exact", threads)
             arguments.check_link(link)
             arguments.check_positive("bucket_bytes", bucket_bytes)
-            self.spec = _core.canonical_spec(reducer)
+            spec = _core.canonical_spec(reducer)
             self._weights = Weights(model, bucket_bytes)
             self._momentum = Momentum(optimizer, self._weights, momentum)
-            self._masks = bool(mask_momentum) and self._momentum.can_be_masked(self.spec)
-            meeting.settings = self._settings_text(min_elements, bucket_bytes, model)
+            self._masks = bool(mask_momentum) and self._momentum.can_be_masked(spec)
+            meeting.settings = self._settings_text(spec, min_elements, bucket_bytes, model)
             arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self._group)
             meeting.listen(interface, port, connect_timeout, token)
-        self.rank, self.world_size = meeting.place
         self.round = 0
         self.local_steps = 0
-        self._ledger = Ledger(self.rank)
-        self._session = meeting.connect(reducer, options, link, arrival_ms)
-        interrupt.watch(self)
+        super().__init__(meeting.connect(reducer, options, link, arrival_ms), meeting.place)
         try:
             broadcast_model(model, self._group)
         except BaseException:
@@ -158,10 +156,12 @@ class LocalSteps(Participant):
             raise
         self._weights.start_from_here()
 
-    def _settings_text(self, min_elements: int, bucket_bytes: int, model: torch.nn.Module) -> str:
+    def _settings_text(
+        self, spec: str, min_elements: int, bucket_bytes: int, model: torch.nn.Module
+    ) -> str:
         """What must be equal on all ranks."""
         return (
-            f"LocalSteps reducer={self.spec} min_elements={min_elements} "
+            f"LocalSteps reducer={spec} min_elements={min_elements} "
             f"steps={self.steps if isinstance(self.steps, int) else 'scheduled'} "
             f"bucket_bytes={bucket_bytes} model={layout_digest(model)} "
             f"version={_core.__version__} world_size={dist.get_world_size(self._group)}"
@@ -216,7 +216,7 @@ class LocalSteps(Participant):
         self._weights.check_left_out()
         momenta = self._momentum.tensors() if self._masks else []
         last = self._weights.bucket_count - 1
-        under_way = _Round(self._ledger, self._weights, self.local_steps)
+        under_way = _Round(self._history, self._weights, self.local_steps)
         for bucket in range(last + 1):
             changes = self._weights.changes_of(bucket)
             step = _core.Step(self.round, bucket, bucket == last)
@@ -229,12 +229,7 @@ class LocalSteps(Participant):
             self._momentum.mask(self._session, momenta)
 
     def _give_up(self, cause: BaseException) -> None:
-        """Ends the exchange on every rank."""
-        if not isinstance(cause, DeltawireError):
-            what = f"{type(cause).__name__}: {cause}".rstrip(": ")
-            cause = make_error("Aborted", f"rank {self.rank} gave up: {what}", self.rank)
-        self._ledger.fail(cause)
-        self._session.abort(str(cause))
+        super()._give_up(cause)
         self.close()
 
     def _check_open(self) -> None:
@@ -256,21 +251,7 @@ class LocalSteps(Participant):
         Tensors: `residuals` (uint8), and by parameter name `reference` (the weights after the last
         round) and `parameters` (as they are now). The rest says where they belong.
         """
-        return {
-            **self._state_place(),
-            "round": self.round,
-            "local_steps": self.local_steps,
-            "residuals": checkpoint.saved_residuals(self._session),
-            **self._weights.state(),
-        }
-
-    def _state_place(self) -> dict:
-        return {
-            "version": _STATE_VERSION,
-            "spec": self.spec,
-            "world_size": self.world_size,
-            "rank": self.rank,
-        }
+        return self._state(round=self.round, local_steps=self.local_steps, **self._weights.state())
 
     def load_state_dict(self, state: dict) -> None:
         """Puts back what `state_dict` gave, the model's parameters included, on every rank or on
@@ -286,15 +267,9 @@ class LocalSteps(Participant):
         problem, loaded = None, False
         offer = bootstrap.Offer()
         try:
-            checkpoint.check_state(
-                state,
-                self._state_place(),
-                ("round", "local_steps"),
-                "trainer",
-                also=("reference", "parameters"),
-            )
+            self._check_state(state, ("round", "local_steps"), ("reference", "parameters"))
             self._weights.check_state(state)
-            checkpoint.load_residuals(self._session, state["residuals"])
+            self._load_residuals(state)
             loaded = True
             offer.settings = (
                 f"round {state['round']}, reference {values_digest(state['reference'])}"
@@ -313,14 +288,6 @@ class LocalSteps(Participant):
             raise problem
         self._weights.load(state)
         self.round, self.local_steps = state["round"], state["local_steps"]
-
-    def close(self) -> None:
-        """Joins the communication thread and says goodbye to the other ranks; idempotent.
-
-        Done at exit in any case. Local steps since the last round are not exchanged.
-        """
-        self._session.close()
-        interrupt.unwatch(self)
 
     def __reduce__(self):
         """There is one owner of connections and a thread: neither copy nor pickle."""
@@ -343,8 +310,8 @@ class _Round:
     """Waits for the buckets of a round. `complete` runs on the communication thread and keeps the
     weights' memory until it is over, whoever has stopped waiting meanwhile."""
 
-    def __init__(self, ledger: Ledger, weights: Weights, local_steps: int) -> None:
-        self._ledger = ledger
+    def __init__(self, history: History, weights: Weights, local_steps: int) -> None:
+        self._history = history
         self._weights = weights
         self._left = weights.bucket_count
         self._local_steps = local_steps
@@ -355,13 +322,9 @@ class _Round:
         """Of one bucket; called in the order of buckets, for each of them, whatever happens."""
         try:
             self._left -= 1
-            if error is None:
-                also = {"local_steps": self._local_steps}
-                self._ledger.add(report, self._left == 0, also)
-            else:
-                if error.code == "NotFinite":
-                    error = with_advice(error, _NOT_FINITE)
-                self._error = self._error or error
+            also = {"local_steps": self._local_steps}
+            error = self._history.end(error, report, self._left == 0, also)
+            self._error = self._error or error
         finally:  # without it nobody would ever end the wait
             if self._left == 0:
                 self._over.set()

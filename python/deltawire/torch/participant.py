@@ -1,19 +1,110 @@
-"""What every door to an exchange has: its first error, its records, its end by Ctrl-C."""
+"""What every door to an exchange has: a session, records, the first error, a state, an end."""
+
+import torch
 
 from deltawire import _core
-from deltawire.errors import DeltawireError
-from deltawire.torch.ledger import Ledger
+from deltawire.errors import DeltawireError, make_error
+from deltawire.torch import interrupt
+from deltawire.torch.copied import CopiedSession
+from deltawire.torch.history import History
+
+_STATE_VERSION = 1
 
 
 class Participant:
-    """A rank's part in an exchange: a session, and the ledger that its buckets are counted in.
+    """A rank's part in an exchange.
 
-    Thread rule: every member may be called from any thread.
+    Attributes:
+        rank, world_size: in the process group.
+        spec: canonical, e.g. "direct(3lc:s=1.75,mode=auto,runs=on)".
+
+    Thread rule: the members below that are public may be called from any thread, `close` by one.
     """
 
-    rank: int
-    _session: _core.Session
-    _ledger: Ledger
+    _kind = ""  # for messages: "hook", "trainer"
+    _nonfinite_advice = ""
+
+    def __init__(self, session: _core.Session | CopiedSession, place: tuple[int, int]) -> None:
+        self.rank, self.world_size = place
+        self.spec = session.spec
+        self._session = session
+        self._history = History(self.rank, self._nonfinite_advice)
+        if not session.closed:
+            interrupt.watch(self)
+
+    def close(self) -> None:
+        """Joins the communication thread and says goodbye to the other ranks; idempotent.
+
+        Done at exit in any case. Buckets still in flight are aborted on every rank; local steps
+        since the last round (`LocalSteps`) are not exchanged.
+        """
+        self._session.close()
+        interrupt.unwatch(self)
+
+    def _give_up(self, cause: BaseException) -> None:
+        """Ends the exchange on every rank because of an exception here."""
+        if not isinstance(cause, DeltawireError):
+            what = f"{type(cause).__name__}: {cause}".rstrip(": ")
+            cause = make_error("Aborted", f"rank {self.rank} gave up: {what}", self.rank)
+        self._history.fail(cause)
+        self._session.abort(str(cause))
+
+    def _state(self, **more) -> dict:
+        """For checkpoints: where the state belongs, what the door adds, and the residuals as a
+        uint8 tensor, which every checkpoint format can carry."""
+        residuals = torch.frombuffer(bytearray(self._session.save()), dtype=torch.uint8)
+        return {**self._state_place(), **more, "residuals": residuals}
+
+    def _state_place(self) -> dict:
+        """Where a state of this rank belongs."""
+        return {
+            "version": _STATE_VERSION,
+            "spec": self.spec,
+            "world_size": self.world_size,
+            "rank": self.rank,
+        }
+
+    def _check_state(
+        self, state: dict, counts: tuple[str, ...], also: tuple[str, ...] = ()
+    ) -> None:
+        """Raises InvalidArgumentError where a state lacks a key, belongs elsewhere or is of a wrong
+        type.
+
+        Args:
+            state: as loaded.
+            counts: its whole numbers, 0 or more.
+            also: further keys that it must have.
+        """
+        place = self._state_place()
+        missing = [key for key in (*place, *counts, "residuals", *also) if key not in state]
+        if missing:
+            raise make_error("InvalidArgument", f"the state lacks {', '.join(missing)}")
+        for key, value in place.items():
+            if state[key] != value:
+                raise make_error(
+                    "InvalidArgument",
+                    f"the state has {key} {state[key]}, but this {self._kind} has {value}; "
+                    "residuals can't be moved: load the state of the same job and rank, or start "
+                    "without",
+                )
+        for key in counts:
+            count = state[key]
+            if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+                raise make_error(
+                    "InvalidArgument",
+                    f"the state's {key}={count!r} isn't a whole number, 0 or more",
+                )
+        residuals = state["residuals"]
+        if not isinstance(residuals, torch.Tensor) or residuals.dtype != torch.uint8:
+            tensor = isinstance(residuals, torch.Tensor)
+            kind = residuals.dtype if tensor else type(residuals).__name__
+            raise make_error(
+                "InvalidArgument", f"the state's residuals are {kind}, not a uint8 tensor"
+            )
+
+    def _load_residuals(self, state: dict) -> None:
+        """Puts back the residuals of a state, or raises DeltawireError and changes nothing."""
+        self._session.load(state["residuals"].cpu().contiguous().numpy())
 
     def interrupted(self) -> None:
         """Ends the exchange on every rank because of Ctrl-C here."""
@@ -23,7 +114,7 @@ class Participant:
     @property
     def last_error(self) -> DeltawireError | None:
         """The first error, typed; None while all is well."""
-        return self._ledger.last_error
+        return self._history.last_error
 
     @property
     def closed(self) -> bool:
@@ -46,7 +137,7 @@ class Participant:
         - finite: False for a step that came out as NaN and left no trace (nonfinite="pass");
         - of a round local_steps, too.
         """
-        return list(self._ledger.records)
+        return list(self._history.records)
 
     def metrics(self) -> dict:
         """The last step's record (see `step_records`), the same keys summed over all steps as
@@ -59,7 +150,7 @@ class Participant:
         sent, received = self._session.traffic()
         memory = self._session.memory()
         return {
-            **self._ledger.metrics(),
+            **self._history.metrics(),
             "traffic_bytes_sent": sent,
             "traffic_bytes_received": received,
             "residual_bytes": memory.residual_bytes,

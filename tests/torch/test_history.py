@@ -4,7 +4,7 @@ import logging
 import types
 
 from deltawire.errors import make_error
-from deltawire.torch.ledger import RECORDED_STEPS, Ledger
+from deltawire.torch.history import RECORDED_STEPS, History
 
 
 def report(digest=0, **changes):
@@ -22,22 +22,22 @@ def report(digest=0, **changes):
 
 
 def test_the_newest_records_are_kept_and_all_steps_counted():
-    ledger = Ledger(0)
+    history = History(0)
     for number in range(RECORDED_STEPS + 3):
-        ledger.add(report(digest=number), last=True)
+        history.add(report(digest=number), last=True)
     assert RECORDED_STEPS == 4096
-    assert [record["digest"] for record in ledger.records] == list(range(3, RECORDED_STEPS + 3))
-    metrics = ledger.metrics()
+    assert [record["digest"] for record in history.records] == list(range(3, RECORDED_STEPS + 3))
+    metrics = history.metrics()
     assert metrics["steps"] == RECORDED_STEPS + 3
     assert metrics["total_bytes_sent"] == 20 * (RECORDED_STEPS + 3)
 
 
 def test_a_step_is_the_sum_of_its_buckets():
-    ledger = Ledger(0)
-    ledger.add(report(digest=1), last=False)
-    assert ledger.metrics()["steps"] == 0 and ledger.metrics()["total_elements"] == 0
-    ledger.add(report(digest=2, bytes_sent=10, raw_bytes=30), last=True, also={"local_steps": 4})
-    assert ledger.metrics() == {
+    history = History(0)
+    history.add(report(digest=1), last=False)
+    assert history.metrics()["steps"] == 0 and history.metrics()["total_elements"] == 0
+    history.add(report(digest=2, bytes_sent=10, raw_bytes=30), last=True, also={"local_steps": 4})
+    assert history.metrics() == {
         "steps": 1,
         "nonfinite_steps": 0,
         "finite": True,
@@ -50,10 +50,25 @@ def test_a_step_is_the_sum_of_its_buckets():
 
 
 def test_the_first_error_stays_and_is_logged_once(caplog):
-    ledger = Ledger(3)
+    history = History(3)
     first = make_error("PeerLost", "rank 1 is gone", 1)
     with caplog.at_level(logging.ERROR, logger="deltawire"):
-        ledger.fail(first)
-        ledger.fail(make_error("Aborted", "rank 2 gave up", 2))
-    assert ledger.last_error is first
+        history.fail(first)
+        history.fail(make_error("Aborted", "rank 2 gave up", 2))
+    assert history.last_error is first
     assert [record.getMessage() for record in caplog.records] == ["rank 3: rank 1 is gone"]
+
+
+def test_a_bucket_ends_with_its_report_or_its_error_and_advice():
+    history = History(0, "skip the step")
+    assert history.end(None, report(digest=7), last=True, also={"local_steps": 2}) is None
+    assert history.metrics()["local_steps"] == 2
+    error = history.end(make_error("NotFinite", "element 3 is NaN", 1), None, last=True)
+    assert history.last_error is error
+    assert (str(error), error.code, error.suspect) == (
+        "element 3 is NaN; skip the step",
+        "NotFinite",
+        1,
+    )
+    plain = make_error("PeerLost", "rank 1 is gone", 1)
+    assert history.end(plain, None, last=True) is plain

@@ -1,10 +1,10 @@
-"""What a hook's buckets cost, and what went wrong: written by the communication thread."""
+"""What a rank's buckets cost, and what went wrong: written by the communication thread."""
 
 import collections
 import logging
 import threading
 
-from deltawire.errors import DeltawireError
+from deltawire.errors import DeltawireError, with_advice
 
 logger = logging.getLogger("deltawire")
 
@@ -21,15 +21,16 @@ _SUMMED = (
 )
 
 
-class Ledger:
+class History:
     """Counters of one rank, and its first error. Thread rule: any thread may call any member.
 
     It holds no session, so that the communication thread, which fills it, never owns its own
     session.
     """
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, nonfinite_advice: str = "") -> None:
         self.rank = rank
+        self._nonfinite_advice = nonfinite_advice  # what to do about steps that are not finite
         self.steps = 0
         self.nonfinite_steps = 0
         self.last_error: DeltawireError | None = None
@@ -37,6 +38,18 @@ class Ledger:
         self._lock = threading.Lock()
         self._open = dict.fromkeys(_SUMMED, 0)
         self._totals = dict.fromkeys(_SUMMED, 0)
+
+    def end(
+        self, error: DeltawireError | None, report, last: bool, also: dict | None = None
+    ) -> DeltawireError | None:
+        """Of a bucket: `add`, or `fail`. Returns the error, with advice."""
+        if error is None:
+            self.add(report, last, also)
+            return None
+        if error.code == "NotFinite":
+            error = with_advice(error, self._nonfinite_advice)
+        self.fail(error)
+        return error
 
     def add(self, report, last: bool, also: dict | None = None) -> None:
         """Counts one finished bucket (a `_core.Report`); `last` closes the step, with `also` in

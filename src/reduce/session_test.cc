@@ -157,13 +157,16 @@ TEST(Session, WhileABucketIsInFlightNothingElseIsDone) {
   });
 }
 
-// What `done` may call: its own bucket is not in flight any more.
+// What `done` may call: its own bucket is not in flight any more. A close from there waits for nobody: the
+// third bucket, which only its thread could end, is aborted.
 TEST(Session, DoneMayCallAllButAllReduce) {
   const Sessions sessions = open_sessions("3lc", 1);
   Session& session = *sessions[0];
   Owned tensor(1.0F);
   Owned next(2.0F);
+  Owned third(3.0F);
   std::promise<ErrorCode> refused;
+  std::promise<ErrorCode> aborted;
   std::promise<bool> over;
   submit(session, tensor, {0, 0, true}, [&](const auto& report) {
     EXPECT_TRUE(report);
@@ -171,15 +174,18 @@ TEST(Session, DoneMayCallAllButAllReduce) {
     EXPECT_GT(session.memory().peak_bytes, 0u);
     refused.set_value(reduce(session, next, 1).error().code);
     submit(session, next, {1, 0, true}, [&](const auto& second) {
-      session.close(seconds(10));
+      submit(session, third, {2, 0, true},
+             [&](const auto& last) { aborted.set_value(last ? ErrorCode{} : last.error().code); });
+      session.close(seconds(3600));
       EXPECT_TRUE(session.closed());
       over.set_value(bool{second});
     });
   });
   EXPECT_EQ(refused.get_future().get(), ErrorCode::kState);
   EXPECT_TRUE(over.get_future().get());
+  EXPECT_EQ(aborted.get_future().get(), ErrorCode::kAborted);
   EXPECT_EQ(next.values, std::vector<float>(kCount, 2.0F));
-  EXPECT_EQ(reduce(session, next, 2).error().code, ErrorCode::kState);
+  EXPECT_EQ(reduce(session, next, 3).error().code, ErrorCode::kState);
 }
 
 TEST(Session, DoneMayDestroyIt) {
@@ -208,7 +214,7 @@ TEST(Session, CloseWaitsAsLongAsItIsTold) {
       if (!comes) return;
       EXPECT_TRUE(reduce(*sessions[1], other, 0));
     });
-    sessions[0]->close(comes ? seconds(20) : seconds(0));
+    sessions[0]->close(comes ? seconds(3600) : seconds(0));
     late.join();
     const Result<Report> report = over.get_future().get();
     EXPECT_EQ(report.has_value(), comes);

@@ -86,7 +86,7 @@ TEST_P(Conformance, SpecialValues) {
     const int sign = (tiny[i] > 0) - (tiny[i] < 0);
     EXPECT_EQ((back[i] > 0) - (back[i] < 0), codec_->info().lossless ? sign : expected_.tiny_signs[i]) << i;
   }
-  EXPECT_EQ(bits_of(back[3]), 0U);
+  EXPECT_TRUE(expected_.tiny_signs[3] != 0 || bits_of(back[3]) == 0U);
   EXPECT_TRUE(!codec_->info().lossless || same_bits(back, tiny));
 }
 

@@ -1,0 +1,49 @@
+// The kernels of onebit. REQUIRES of all: buffers of `count` values, payload of ceil(count / 8) bytes, and
+// the thread in a FloatEnvironment. No kernel allocates, locks or keeps anything.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace deltawire::onebit {
+
+inline constexpr std::uint64_t kSumBlock = 65536;
+inline constexpr std::uint32_t kSumLanes = 16;
+inline constexpr std::uint32_t kMagnitudeMask = 0x7FFFFFFF;
+inline constexpr std::uint32_t kInfinityBits = 0x7F800000;
+
+// What stands for the two sides.
+struct Means {
+  float high = 0;  // of what isn't negative
+  float low = 0;
+};
+
+struct Sides {
+  std::uint32_t largest = 0;  // bits of the largest magnitude; at least kInfinityBits if any x isn't finite
+  double high = 0;            // sums of magnitudes
+  double low = 0;
+  std::uint64_t negatives = 0;
+};
+
+struct Kernels {
+  // What there is on each side of 0, of x = in + residual. `residual` may be null: 0.
+  Sides (*measure)(const float* in, const float* residual, std::uint64_t count);
+
+  // payload = a bit for each x, 1 where it is negative; residual = what the means leave. `residual` may be
+  // null: 0, and not written.
+  void (*encode)(const float* in, float* residual, std::uint64_t count, Means means, std::byte* payload);
+
+  // The first byte that isn't 0, or `bytes`.
+  std::uint64_t (*find_set)(const std::byte* payload, std::uint64_t bytes);
+
+  // slot = the side's value.
+  void (*decode_overwrite)(const std::byte* payload, std::uint64_t count, Means values, float* slot);
+
+  // slot = slot + the side's value.
+  void (*decode_accumulate)(const std::byte* payload, std::uint64_t count, Means values, float* slot);
+};
+
+// Portable, and the definition that faster kernels are compared with.
+const Kernels& reference_kernels() noexcept;
+
+}  // namespace deltawire::onebit

@@ -1,0 +1,188 @@
+// onebit: its bits, the means, an independent model, and what a decoder must refuse.
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "codecs/codec_testing.h"
+
+namespace deltawire {
+namespace {
+
+using testing::bits_of;
+using testing::codec_of;
+using testing::Encoded;
+using testing::kAccepted;
+using Floats = std::vector<float>;
+using Ints = std::vector<int>;
+
+constexpr float kMax = std::numeric_limits<float>::max();
+constexpr float kTiniest = 0x1p-149F;
+
+double distance(const testing::EncodedValue& value) {
+  const std::uint32_t mean = value.x() < 0 ? value.part.scalar2 : value.part.scalar;
+  return std::fabs(value.x() - static_cast<double>(std::bit_cast<float>(mean)));
+}
+
+// A value is sent as the mean of its side; what is left is one rounded subtraction. Zeros are on the upper
+// side.
+const testing::Expects kExpects{{
+    .codec = "onebit",
+    .error_bound = distance,
+    .conservation_bound = [](const testing::EncodedValue& value) { return distance(value) * 0x1p-24; },
+    .tiny_signs = {1, -1, 1, 1},
+}};
+
+Encoded coded(const Floats& values) {
+  return *testing::encode(*codec_of("onebit"), values);
+}
+
+// A part of one chunk.
+Encoded part_of(const Ints& bytes, std::uint32_t high, std::uint32_t low) {
+  Encoded part = testing::one_chunk(bytes, high);
+  part.scalar2 = low;
+  return part;
+}
+
+TEST(Onebit, ABitForEachElementLowestFirst) {
+  const Encoded part = coded({-1, 2, 3, -4, 0, -0.0F, 5, 6, -7, 8});
+  EXPECT_EQ(testing::to_ints(part.payload), (Ints{0b1001, 0b1}));
+  EXPECT_EQ(part.scalar, bits_of(24.0F / 7));
+  EXPECT_EQ(part.scalar2, bits_of(-4));
+}
+
+TEST(Onebit, OneSideAlone) {
+  const Encoded zeros = coded({0, -0.0F, 0});
+  EXPECT_EQ(zeros.scalar, 0U);
+  EXPECT_EQ(zeros.scalar2, 0U);
+  EXPECT_EQ(coded({1, 3}).scalar, bits_of(2));
+  EXPECT_EQ(coded({1, 3}).scalar2, 0U);
+  EXPECT_EQ(coded({-1, -3}).scalar, 0U);
+  EXPECT_EQ(coded({-1, -3}).scalar2, bits_of(-2));
+  EXPECT_EQ(testing::to_ints(coded({-1, -3}).payload), Ints{0b11});
+}
+
+TEST(Onebit, LargestAndSmallestValues) {
+  const Floats large(70000, kMax);
+  EXPECT_EQ(coded(large).scalar, bits_of(kMax));
+  const Encoded tiny = coded({-kTiniest, kTiniest, -2 * kTiniest});
+  EXPECT_EQ(tiny.scalar, bits_of(kTiniest));
+  EXPECT_EQ(tiny.scalar2, bits_of(-2 * kTiniest));  // 1.5, a tie, to even
+}
+
+// spec.md, step 3, once more: the lanes one after another.
+double model_sum(const Floats& magnitudes) {
+  double total = 0;
+  for (std::size_t block = 0; block < magnitudes.size(); block += 65536) {
+    std::vector<double> lanes(16, 0.0);
+    for (std::size_t lane = 0; lane < 16; ++lane) {
+      for (std::size_t i = lane; i < 65536 && block + i < magnitudes.size(); i += 16) {
+        lanes[lane] += static_cast<double>(magnitudes[block + i]);
+      }
+    }
+    for (std::size_t half = 8; half > 0; half /= 2) {
+      for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    }
+    total += lanes[0];
+  }
+  return total;
+}
+
+TEST(Onebit, MeansBitsAndResidualsAreTheModels) {
+  for (const std::uint64_t count : {1U, 16U, 17U, 1000U, 65536U, 200003U}) {
+    const Floats values = testing::normal_values(count, count);
+    Floats residual = testing::normal_values(count, count + 1);
+    Floats x(count);
+    Floats high(count);
+    Floats low(count);
+    std::uint64_t negatives = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      x[i] = values[i] + residual[i];
+      (x[i] < 0 ? low : high)[i] = std::fabs(x[i]);
+      negatives += x[i] < 0 ? 1U : 0U;
+    }
+    const std::uint64_t others = count - negatives;
+    const auto mean_high =
+        others == 0 ? 0 : static_cast<float>(model_sum(high) / static_cast<double>(others));
+    const auto mean_low =
+        negatives == 0 ? 0 : -static_cast<float>(model_sum(low) / static_cast<double>(negatives));
+    const Encoded part = *testing::encode(*codec_of("onebit"), values, residual);
+    ASSERT_EQ(part.scalar, bits_of(mean_high)) << count;
+    ASSERT_EQ(part.scalar2, bits_of(mean_low)) << count;
+    for (std::size_t i = 0; i < count; ++i) {
+      const bool negative = (part.payload[i / 8] >> (i % 8) & std::byte{1}) != std::byte{0};
+      ASSERT_EQ(negative, x[i] < 0) << i;
+      ASSERT_EQ(residual[i], x[i] - (negative ? mean_low : mean_high)) << i;
+    }
+  }
+}
+
+// The paper's reason for means: no other two values have a smaller sum of squared errors.
+TEST(Onebit, TheMeansHaveTheSmallestSquaredError) {
+  const Floats values = testing::normal_values(1000, 5);
+  const Encoded part = coded(values);
+  const auto error = [&](double high, double low) {
+    double sum = 0;
+    for (const float x : values) sum += std::pow(static_cast<double>(x) - (x < 0 ? low : high), 2);
+    return sum;
+  };
+  const double high = std::bit_cast<float>(part.scalar);
+  const double low = std::bit_cast<float>(part.scalar2);
+  for (const double step : {-0.001, 0.001}) {
+    EXPECT_LT(error(high, low), error(high + step, low));
+    EXPECT_LT(error(high, low), error(high, low + step));
+  }
+}
+
+TEST(Onebit, AnErrorLeavesTheResidual) {
+  Floats residual = {1, kMax};
+  const auto part = testing::encode(*codec_of("onebit"), Floats{1, kMax}, residual);
+  ASSERT_FALSE(part);
+  EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
+  EXPECT_NE(part.error().message.find("element 1"), std::string::npos) << part.error().message;
+  EXPECT_EQ(residual, (Floats{1, kMax}));
+}
+
+TEST(Onebit, ScalesThenAdds) {
+  const auto codec = codec_of("onebit");
+  const Encoded part = part_of({0b10}, bits_of(1.5F), bits_of(-0.5F));
+  EXPECT_EQ(*testing::decode(*codec, part.view(), 2, Into::kOverwrite, 2, 10), (Floats{3, -1}));
+  EXPECT_EQ(*testing::decode(*codec, part.view(), 2, Into::kAccumulate, 2, 10), (Floats{13, 9}));
+}
+
+ErrorCode verdict(const Encoded& part, std::uint64_t count) {
+  return testing::verdict_of("onebit", part, count);
+}
+
+TEST(OnebitRefusals, Bits) {
+  const std::uint32_t high = bits_of(2);
+  const std::uint32_t low = bits_of(-2);
+  EXPECT_EQ(verdict(part_of({0b111}, high, low), 3), kAccepted);
+  EXPECT_EQ(verdict(part_of({0b1111}, high, low), 3), ErrorCode::kCorrupt);
+  EXPECT_EQ(verdict(part_of({0x80}, high, low), 7), ErrorCode::kCorrupt);
+  EXPECT_EQ(verdict(part_of({0xFF}, high, low), 8), kAccepted);
+  EXPECT_EQ(verdict(part_of({0, 0}, high, 0), 16), kAccepted);
+  EXPECT_EQ(verdict(part_of({0, 0x80}, high, 0), 16), ErrorCode::kCorrupt);
+  EXPECT_EQ(verdict(part_of({0}, high, low), 9), ErrorCode::kTruncated);
+  EXPECT_EQ(verdict(part_of({0, 0}, high, low), 8), ErrorCode::kCorrupt);
+}
+
+TEST(OnebitRefusals, Means) {
+  for (const std::uint32_t high : {0U, 1U, 0x7F7FFFFFU}) {
+    for (const std::uint32_t low : {0U, 0x80000001U, 0xFF7FFFFFU}) {
+      EXPECT_EQ(verdict(part_of({0}, high, low), 1), kAccepted) << high << " " << low;
+    }
+  }
+  for (const std::uint32_t high : {0x7F800000U, 0x7FC00000U, 0x80000000U, 0xBF800000U}) {
+    EXPECT_EQ(verdict(part_of({0}, high, 0), 1), ErrorCode::kCorrupt) << high;
+  }
+  for (const std::uint32_t low : {1U, 0x3F800000U, 0x7F800000U, 0x80000000U, 0xFF800000U, 0xFFC00000U}) {
+    EXPECT_EQ(verdict(part_of({0}, 0, low), 1), ErrorCode::kCorrupt) << low;
+  }
+  EXPECT_EQ(verdict(Encoded{}, 0), kAccepted);
+  EXPECT_EQ(verdict(Encoded{{}, {}, 0, bits_of(-1)}, 0), ErrorCode::kCorrupt);
+}
+
+}  // namespace
+}  // namespace deltawire

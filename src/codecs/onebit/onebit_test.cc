@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "codecs/codec_testing.h"
+#include "codecs/onebit/onebit_ops.h"
 
 namespace deltawire {
 namespace {
@@ -91,7 +92,8 @@ double model_sum(const Floats& magnitudes) {
 
 TEST(Onebit, MeansBitsAndResidualsAreTheModels) {
   for (const std::uint64_t count : {1U, 16U, 17U, 1000U, 65536U, 200003U}) {
-    const Floats values = testing::normal_values(count, count);
+    Floats values = testing::normal_values(count, count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = std::ldexp(values[i], static_cast<int>(i % 37) - 18);
     Floats residual = testing::normal_values(count, count + 1);
     Floats x(count);
     Floats high(count);
@@ -102,6 +104,9 @@ TEST(Onebit, MeansBitsAndResidualsAreTheModels) {
       (x[i] < 0 ? low : high)[i] = std::fabs(x[i]);
       negatives += x[i] < 0 ? 1U : 0U;
     }
+    const onebit::Sides sides = onebit::reference_kernels().measure(x.data(), nullptr, count);
+    ASSERT_EQ(sides.high, model_sum(high)) << count;
+    ASSERT_EQ(sides.low, model_sum(low)) << count;
     const std::uint64_t others = count - negatives;
     const auto mean_high =
         others == 0 ? 0 : static_cast<float>(model_sum(high) / static_cast<double>(others));

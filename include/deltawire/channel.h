@@ -1,4 +1,4 @@
-// Channels: one direction of state changes. A Channel has the codec, the policy and, alone in the system,
+// Channels: one direction of state changes. A Channel has the codecs, the policy and, alone in the system,
 // the state: the residual of every part (3LC's "compression context", section 3; always fp32).
 #pragma once
 
@@ -49,10 +49,20 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
-  virtual const Codec& codec() const noexcept = 0;
+  // Canonical: every codec with all its parameters, e.g. "conv*: sbc:p=0.01,residual=on, rest fp32".
+  virtual const std::string& spec() const noexcept = 0;
 
-  // Upper bound in bytes for the message that encode makes of these parts (values are not read).
-  virtual std::uint64_t message_bound(std::span<const Named> parts) const = 0;
+  // The codec that a part is coded with in a step. Values are not read.
+  virtual const Codec& codec_of(const Named& part, std::uint64_t step) const noexcept = 0;
+
+  // Whether any of its codecs is so, e.g. any(&CodecInfo::significance).
+  virtual bool any(bool CodecInfo::* property) const noexcept = 0;
+
+  // Whether encode takes a part in key-value form: its codec has one, or it is so small that it travels raw.
+  virtual bool takes_pairs(const Named& part, std::uint64_t step) const noexcept = 0;
+
+  // Upper bound in bytes for the message that encode makes of these parts in this step (values are not read).
+  virtual std::uint64_t message_bound(std::span<const Named> parts, std::uint64_t step) const = 0;
 
   // Encodes the parts (values are read only) as one message, in or as the first of id.step's transaction,
   // and updates their residuals. A part that has a residual and is all zeros is not sent: the receiver gets
@@ -107,8 +117,16 @@ class Channel {
   virtual Status load(Bytes state) = 0;
 };
 
-// Errors: those of make_codec.
-Result<std::unique_ptr<Channel>> make_channel(std::string_view codec_spec,
-                                              const ChannelOptions& options = {});
+// `codecs` is a codec spec for all parts, or rules, of which the first that fits a part decides:
+//
+//   conv*: 3lc:s=1.5, fc? elements>=100000 step>=500: sbc:p=1%, rest fp32
+//
+// A rule has a pattern of the tensor's whole name (* stands for any characters, ? for one), comparisons of
+// its elements or dims or of the step with a number (<, <=, =, >=, >), or both, with spaces between; then
+// ": " and a codec spec. The last one is "rest" and a codec spec. A tensor that is cut into parts counts
+// whole. When a part's codec changes between steps its residual stays, and leaves with what is sent next. All
+// ranks must have the same rules; Policy::min_elements comes before them.
+// Errors: those of make_codec; kInvalidArgument for a rule that is none.
+Result<std::unique_ptr<Channel>> make_channel(std::string_view codecs, const ChannelOptions& options = {});
 
 }  // namespace deltawire

@@ -126,9 +126,10 @@ class Reducer {
   }
 };
 
-// Makes a reducer from "pattern(codec-spec)" or "codec-spec" (the codec's default pattern).
-// Errors: those of make_codec; kInvalidArgument for an unknown pattern (lists the known ones) or a
-// number of threads out of range.
+// Makes a reducer from "pattern(codecs)" or "codecs" alone (their default pattern); codecs as make_channel
+// takes them: a codec spec, or rules such as "direct(conv*: 3lc, rest fp32)".
+// Errors: those of make_channel; kInvalidArgument for an unknown pattern (lists the known ones), rules whose
+// codecs have different default patterns, or a number of threads out of range.
 Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const ReducerOptions& options = {});
 
 }  // namespace deltawire

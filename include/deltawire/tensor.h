@@ -3,6 +3,7 @@
 // Ownership: never owned here; the caller keeps the memory alive for the length of the call.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -63,6 +64,17 @@ struct Named {
   std::string_view name;
   TensorSlot tensor;
   std::uint64_t first = 0;
+
+  // Of the whole tensor, for a part of it; 0: this is the whole.
+  std::uint64_t elements_of_whole = 0;
+  std::uint32_t dims_of_whole = 0;
+
+  std::uint64_t whole_elements() const noexcept {
+    return elements_of_whole != 0 ? elements_of_whole : tensor.elements();
+  }
+  std::uint64_t whole_dims() const noexcept {
+    return dims_of_whole != 0 ? dims_of_whole : std::max<std::uint64_t>(1, tensor.dims.size());
+  }
 };
 
 // A key-value tensor with memory of its own: keys grow strictly, keys.size() == values.size().

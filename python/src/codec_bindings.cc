@@ -33,18 +33,18 @@ std::string canonical_spec(std::string_view spec) {
   return value_or_raise(make_reducer(spec))->spec();
 }
 
-// The codec of a spec, "codec" or "pattern(codec)", with its parameters.
-std::unique_ptr<const Codec> codec_of(std::string_view spec) {
+// Whether any codec of a spec is so: "codecs" or "pattern(codecs)".
+bool any_codec(std::string_view spec, bool CodecInfo::* property) {
   if (const std::size_t open = spec.rfind('('); open != std::string_view::npos) spec.remove_prefix(open + 1);
-  return value_or_raise(make_codec(spec.substr(0, spec.find(')'))));
+  return value_or_raise(make_channel(spec.substr(0, spec.find(')'))))->any(property);
 }
 
 bool uses_significance(std::string_view spec) {
-  return codec_of(spec)->info().significance;
+  return any_codec(spec, &CodecInfo::significance);
 }
 
 bool keeps_residual(std::string_view spec) {
-  return codec_of(spec)->info().error_feedback;
+  return any_codec(spec, &CodecInfo::error_feedback);
 }
 
 nb::bytes encode_array(const FloatsIn& values, const std::string& spec, std::uint64_t min_elements,

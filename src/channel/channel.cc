@@ -11,6 +11,7 @@
 #include "base/checked.h"
 #include "base/no_memory.h"
 #include "channel/channel_state.h"
+#include "channel/codec_rules.h"
 #include "channel/message_decoder.h"
 #include "channel/message_encoder.h"
 #include "channel/metered_channel.h"
@@ -30,13 +31,13 @@ constexpr std::uint32_t low_half(std::uint64_t hash) noexcept {
 
 class ChannelImpl final : public Channel {
  public:
-  ChannelImpl(std::unique_ptr<const Codec> codec, std::unique_ptr<const Codec> raw,
-              const ChannelOptions& options, ChannelResources resources)
-      : codec_(std::move(codec)),
+  ChannelImpl(CodecRules rules, std::unique_ptr<const Codec> raw, const ChannelOptions& options,
+              ChannelResources resources)
+      : rules_(std::move(rules)),
         raw_(std::move(raw)),
         options_(options),
-        params_hash_(deltawire::params_hash(codec_->spec(), options.policy)),
-        state_hash_(deltawire::params_hash(codec_->spec(), Policy{options.policy.min_elements})),
+        params_hash_(deltawire::params_hash(rules_.spec(), options.policy)),
+        state_hash_(deltawire::params_hash(rules_.spec(), Policy{options.policy.min_elements})),
         meter_(std::move(resources.meter)),
         workers_(std::move(resources.workers)),
         residuals_(meter_),
@@ -44,8 +45,15 @@ class ChannelImpl final : public Channel {
         scratch_held_(meter_, MemoryMeter::Use::kMessages),
         encoder_(codecs(), options_, residuals_) {}
 
-  const Codec& codec() const noexcept override { return *codec_; }
-  std::uint64_t message_bound(std::span<const Named> parts) const override;
+  const std::string& spec() const noexcept override { return rules_.spec(); }
+  const Codec& codec_of(const Named& part, std::uint64_t step) const noexcept override {
+    return codecs().of(part, step);
+  }
+  bool any(bool CodecInfo::* property) const noexcept override { return rules_.any(property); }
+  bool takes_pairs(const Named& part, std::uint64_t step) const noexcept override {
+    return codecs().is_raw(part) || codec_of(part, step).info().key_value;
+  }
+  std::uint64_t message_bound(std::span<const Named> parts, std::uint64_t step) const override;
   Result<std::span<const Bytes>> encode(std::span<const Named> parts, const MessageId& id) override;
   Status decode(std::span<const Bytes> pieces, std::span<const Named> parts, const MessageId& expected,
                 Into into, float scale) override;
@@ -81,22 +89,23 @@ class ChannelImpl final : public Channel {
   };
 
   PartCodecs codecs() const noexcept {
-    return {*codec_, *raw_, options_.policy, options_.error_feedback, workers_.get()};
+    return {rules_, *raw_, options_.policy, options_.error_feedback, workers_.get()};
   }
-  Sizes sizes_of(const Named& part) const noexcept {
-    return codecs().of(part.tensor.elements()).sizes(encoder_.as_encoded(part));
+  Sizes sizes_of(const Named& part, std::uint64_t step) const noexcept {
+    return codec_of(part, step).sizes(encoder_.as_encoded(part));
   }
-  Bounds bounds_of(std::span<const Named> parts) const;
+  Bounds bounds_of(std::span<const Named> parts, std::uint64_t step) const;
   Status check_encode(std::span<const Named> parts, const MessageId& id) const;
-  std::vector<Job> lay_out(std::span<const Named> parts, const Bounds& bounds, Message& message);
+  std::vector<Job> lay_out(std::span<const Named> parts, std::uint64_t step, const Bounds& bounds,
+                           Message& message);
   void code(std::span<Job> jobs, const MessageId& id, const Bounds& bounds);
   std::vector<SentPart> pack(std::span<const Job> jobs, Message& message);
   Result<std::span<const Bytes>> encode_message(std::span<const Named> parts, const MessageId& id,
                                                 std::vector<Job>& jobs);
-  void keep(const Named& unsent, float scale) noexcept;
+  void keep(const Named& unsent, const MessageId& id) noexcept;
   void close_step() noexcept;
 
-  std::unique_ptr<const Codec> codec_;
+  CodecRules rules_;
   std::unique_ptr<const Codec> raw_;
   ChannelOptions options_;
   std::uint64_t params_hash_;
@@ -116,11 +125,11 @@ class ChannelImpl final : public Channel {
   PartEncoder encoder_;
 };
 
-ChannelImpl::Bounds ChannelImpl::bounds_of(std::span<const Named> parts) const {
+ChannelImpl::Bounds ChannelImpl::bounds_of(std::span<const Named> parts, std::uint64_t step) const {
   Bounds bounds;
   for (const Named& part : parts) {
     if (part.tensor.elements() == 0) continue;
-    const Sizes sizes = sizes_of(part);
+    const Sizes sizes = sizes_of(part, step);
     bounds.payload_bytes += sizes.payload_bytes;
     bounds.chunks += sizes.chunks;
     bounds.scratch_bytes = std::max(bounds.scratch_bytes, sizes.scratch_bytes);
@@ -131,8 +140,8 @@ ChannelImpl::Bounds ChannelImpl::bounds_of(std::span<const Named> parts) const {
   return bounds;
 }
 
-std::uint64_t ChannelImpl::message_bound(std::span<const Named> parts) const {
-  const Bounds bounds = bounds_of(parts);
+std::uint64_t ChannelImpl::message_bound(std::span<const Named> parts, std::uint64_t step) const {
+  const Bounds bounds = bounds_of(parts, step);
   if (bounds.parts == 0) return 0;
   return bounds.payload_bytes + framing_bound(bounds.payload_bytes, bounds.chunks, bounds.parts);
 }
@@ -157,18 +166,18 @@ Status ChannelImpl::check_encode(std::span<const Named> parts, const MessageId& 
 }
 
 // All memory that a revert needs is taken here, before a residual changes.
-std::vector<ChannelImpl::Job> ChannelImpl::lay_out(std::span<const Named> parts, const Bounds& bounds,
-                                                   Message& message) {
+std::vector<ChannelImpl::Job> ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step,
+                                                   const Bounds& bounds, Message& message) {
   MutBytes payload(message.payload.get(), bounds.payload_bytes);
   std::span<std::uint32_t> ends(message.chunk_ends);
   std::vector<Job> jobs;
   jobs.reserve(bounds.parts);
   for (const Named& part : parts) {
     if (part.tensor.elements() == 0) continue;
-    const Sizes sizes = sizes_of(part);
+    const Sizes sizes = sizes_of(part, step);
     StepPart& step_part = step_parts_.emplace_back(StepPart{std::string(part.name), {}});
     step_part.sent.index = static_cast<std::uint32_t>(&part - parts.data());
-    Status opened = encoder_.open(part, step_part.sent);
+    Status opened = encoder_.open(part, step, step_part.sent);
     jobs.push_back({part, {payload.first(sizes.payload_bytes), ends.first(sizes.chunks)}, step_part, opened});
     payload = payload.subspan(sizes.payload_bytes);
     ends = ends.subspan(sizes.chunks);
@@ -210,11 +219,11 @@ std::vector<SentPart> ChannelImpl::pack(std::span<const Job> jobs, Message& mess
 
 Result<std::span<const Bytes>> ChannelImpl::encode_message(std::span<const Named> parts, const MessageId& id,
                                                            std::vector<Job>& jobs) {
-  const Bounds bounds = bounds_of(parts);
+  const Bounds bounds = bounds_of(parts, id.step);
   Message& message = messages_.emplace_back();
   payload_maker_.open(message, bounds.payload_bytes);
   message.chunk_ends.resize(bounds.chunks);
-  jobs = lay_out(parts, bounds, message);
+  jobs = lay_out(parts, id.step, bounds, message);
   code(jobs, id, bounds);
   for (const Job& job : jobs) {
     if (!job.coded) return forward_error(job.coded);
@@ -234,18 +243,18 @@ Result<std::span<const Bytes>> ChannelImpl::encode(std::span<const Named> parts,
   if (pieces || options_.revert != Revert::kFold) return pieces;
   // What was coded is folded back; what was not waits in the residual as it is.
   if (jobs.empty()) {
-    for (const Named& part : parts) keep(part, id.scale);
+    for (const Named& part : parts) keep(part, id);
   }
   for (const Job& job : jobs) {
-    if (!job.coded) keep(job.part, id.scale);
+    if (!job.coded) keep(job.part, id);
   }
   return pieces;
 }
 
 // A residual that is not there yet, and for which there is no memory, stays unmade.
-void ChannelImpl::keep(const Named& unsent, float scale) noexcept {
+void ChannelImpl::keep(const Named& unsent, const MessageId& id) noexcept {
   (void)or_no_memory("keeping a part", [&]() -> Status {
-    encoder_.keep(unsent, scale);
+    encoder_.keep(unsent, id);
     return {};
   });
 }
@@ -271,7 +280,7 @@ void ChannelImpl::close_step() noexcept {
 }
 
 void ChannelImpl::commit() noexcept {
-  if (codec_->info().sparse) {
+  if (rules_.any(&CodecInfo::sparse)) {
     committed_messages_.swap(messages_);
     committed_parts_.swap(step_parts_);
   }
@@ -279,7 +288,7 @@ void ChannelImpl::commit() noexcept {
 }
 
 Status ChannelImpl::mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const {
-  if (!codec_->info().sparse) return {};
+  if (!rules_.any(&CodecInfo::sparse)) return {};
   if (step_open_) return fail(ErrorCode::kState, "a step is open; commit or revert it before masking");
   const auto part = std::find_if(
       committed_parts_.begin(), committed_parts_.end(),
@@ -332,18 +341,17 @@ Status ChannelImpl::load(Bytes state) {
 
 }  // namespace
 
-Result<std::unique_ptr<Channel>> make_metered_channel(std::string_view codec_spec,
-                                                      const ChannelOptions& options,
+Result<std::unique_ptr<Channel>> make_metered_channel(std::string_view codecs, const ChannelOptions& options,
                                                       ChannelResources resources) {
-  Result<std::unique_ptr<const Codec>> codec = make_codec(codec_spec);
-  if (!codec) return forward_error(codec);
+  Result<CodecRules> rules = CodecRules::parse(codecs);
+  if (!rules) return forward_error(rules);
   Result<std::unique_ptr<const Codec>> raw = make_codec("fp32");
   if (!raw) return forward_error(raw);
-  return std::make_unique<ChannelImpl>(std::move(*codec), std::move(*raw), options, std::move(resources));
+  return std::make_unique<ChannelImpl>(std::move(*rules), std::move(*raw), options, std::move(resources));
 }
 
-Result<std::unique_ptr<Channel>> make_channel(std::string_view codec_spec, const ChannelOptions& options) {
-  return make_metered_channel(codec_spec, options, {});
+Result<std::unique_ptr<Channel>> make_channel(std::string_view codecs, const ChannelOptions& options) {
+  return make_metered_channel(codecs, options, {});
 }
 
 }  // namespace deltawire

@@ -74,7 +74,7 @@ TEST(Channel, RoundTripWithinTheBound) {
     const auto pieces = sender->encode(in.named(), id);
     ASSERT_TRUE(pieces) << pieces.error().message;
     const auto message = join(*pieces);
-    EXPECT_LE(message.size(), sender->message_bound(in.named())) << spec;
+    EXPECT_LE(message.size(), sender->message_bound(in.named(), 0)) << spec;
     const auto status = receiver->decode(message, out.named(), id, Into::kOverwrite, 1.0F);
     ASSERT_TRUE(status) << spec << ": " << status.error().message;
     // Tensors below 256 elements travel raw.
@@ -99,7 +99,7 @@ TEST(Channel, LongMessagesAreCutIntoFrames) {
   ASSERT_TRUE(pieces);
   EXPECT_GE(pieces->size(), 10u);
   const auto message = join(*pieces);
-  EXPECT_LE(message.size(), both->message_bound(in.named()));
+  EXPECT_LE(message.size(), both->message_bound(in.named(), 0));
   ASSERT_TRUE(both->decode(message, out.named(), {}, Into::kOverwrite, 1.0F));
   EXPECT_EQ(in.values, out.values);
 }

@@ -56,6 +56,13 @@ std::vector<std::byte> header_bytes_of(const FileHeader& header) {
   return out;
 }
 
+// A file holds one tensor, so it has one codec, and no rules.
+Result<std::string> canonical_codec(std::string_view spec) {
+  const Result<std::unique_ptr<const Codec>> codec = make_codec(spec);
+  if (!codec) return forward_error(codec);
+  return (*codec)->spec();
+}
+
 Status check_fixed(Bytes file) {
   if (file.size() < kFixedBytes) {
     return fail(ErrorCode::kTruncated,
@@ -91,11 +98,13 @@ Result<std::vector<std::byte>> encode_file(const TensorView& tensor, std::span<c
     return fail(ErrorCode::kInvalidArgument,
                 "the shape must have " + std::to_string(tensor.count) + " elements in at most 8 dimensions");
   }
+  const Result<std::string> canonical = canonical_codec(codec_spec);
+  if (!canonical) return forward_error(canonical);
   Result<std::unique_ptr<Channel>> channel =
-      make_channel(codec_spec, ChannelOptions{policy, Revert::kFold, false});
+      make_channel(*canonical, ChannelOptions{policy, Revert::kFold, false});
   if (!channel) return forward_error(channel);
   FileHeader header;
-  header.codec_spec = (*channel)->codec().spec();
+  header.codec_spec = *canonical;
   header.policy = policy;
   header.dtype = tensor.dtype;
   header.shape.assign(shape.begin(), shape.end());
@@ -151,15 +160,18 @@ Status decode_file(Bytes file, const TensorSlot& out) {
     return fail(ErrorCode::kMismatch, "the output must have " + std::to_string(header->count()) +
                                           " elements of " + std::string(dtype_name(header->dtype)));
   }
-  Result<std::unique_ptr<Channel>> channel =
-      make_channel(header->codec_spec, ChannelOptions{header->policy, Revert::kFold, false});
-  if (!channel) return forward_error(channel);
-  if ((*channel)->codec().spec() != header->codec_spec) {
+  const Result<std::string> canonical = canonical_codec(header->codec_spec);
+  if (!canonical) return forward_error(canonical);
+  if (*canonical != header->codec_spec) {
     return fail(ErrorCode::kCorrupt, "the file names its codec as '" + header->codec_spec +
-                                         "', which is not the canonical form '" + (*channel)->codec().spec() +
+                                         "', which is not the canonical form '" + *canonical +
                                          "'; encode it again");
   }
-  const Named part{kTensorName, out};
+  Result<std::unique_ptr<Channel>> channel =
+      make_channel(*canonical, ChannelOptions{header->policy, Revert::kFold, false});
+  if (!channel) return forward_error(channel);
+  Named part{kTensorName, out};
+  part.tensor.dims = header->shape;
   return (*channel)->decode(file.subspan(header->header_bytes), std::span(&part, 1), MessageId{},
                             Into::kOverwrite, 1.0F);
 }

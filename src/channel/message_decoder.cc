@@ -190,7 +190,7 @@ class Decoder {
     const Named& part = current();
     const std::string where = "part '" + std::string(part.name) + "': ";
     const std::uint64_t left = part.tensor.elements() - covered_;
-    const Codec& codec = codecs_.of(part.tensor.elements());
+    const Codec& codec = codecs_.of(part, expected_.id.step);
     const std::uint64_t step = codec.info().chunk_elements;
     const bool bare = segment.state != SegmentState::kCoded;
     if (segment.part != part_ || segment.begin != covered_ || segment.count > left ||

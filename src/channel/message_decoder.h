@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "channel/codec_rules.h"
 #include "deltawire/channel.h"
 #include "deltawire/frame.h"
 
@@ -19,14 +20,16 @@ struct ExpectedMessage {
 
 // The codecs that a channel decodes with.
 struct PartCodecs {
-  const Codec& codec;
+  const CodecRules& rules;
   const Codec& raw;
   Policy policy;
   bool error_feedback = true;  // as ChannelOptions
   Workers* workers = nullptr;
 
-  bool is_raw(std::uint64_t count) const noexcept { return count < policy.min_elements; }
-  const Codec& of(std::uint64_t count) const noexcept { return is_raw(count) ? raw : codec; }
+  bool is_raw(const Named& part) const noexcept { return part.tensor.elements() < policy.min_elements; }
+  const Codec& of(const Named& part, std::uint64_t step) const noexcept {
+    return is_raw(part) ? raw : rules.of(part, step);
+  }
 
   // Only what has a residual can be kept for later, and only what refuses NaN needs a word for it.
   bool may_be(SegmentState state, const Codec& part_codec) const noexcept {

@@ -17,8 +17,7 @@ struct ChannelResources {
 };
 
 // As make_channel.
-Result<std::unique_ptr<Channel>> make_metered_channel(std::string_view codec_spec,
-                                                      const ChannelOptions& options,
+Result<std::unique_ptr<Channel>> make_metered_channel(std::string_view codecs, const ChannelOptions& options,
                                                       ChannelResources resources);
 
 }  // namespace deltawire

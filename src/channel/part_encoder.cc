@@ -70,17 +70,17 @@ std::uint64_t stream_of(std::uint64_t seed, const MessageId& id, const Named& pa
 }  // namespace
 
 TensorView PartEncoder::as_encoded(const Named& part) const {
-  if (part.tensor.has_keys() && codecs_.is_raw(part.tensor.dimension)) {
+  if (part.tensor.has_keys() && codecs_.is_raw(part)) {
     return TensorView{nullptr, part.tensor.dimension, part.tensor.dtype};
   }
   return as_view(part.tensor);
 }
 
-bool PartEncoder::has_residual(const Named& part) const {
-  return codecs_.error_feedback && codecs_.of(part.tensor.elements()).info().error_feedback;
-}
-
-Result<ResidualStore::Entry*> PartEncoder::residual_for(const Named& part) {
+// The part's residual, or nullptr. What an earlier step's codec left waits for no other: it leaves with the
+// next values, whatever their codec is.
+Result<ResidualStore::Entry*> PartEncoder::residual_for(const Named& part, const Codec& codec) {
+  if (!codecs_.error_feedback) return nullptr;
+  if (!codec.info().error_feedback && residuals_.find(part.name, part.first) == nullptr) return nullptr;
   if (part.tensor.has_keys()) {
     return fail(ErrorCode::kInvalidArgument, "part '" + std::string(part.name) +
                                                  "' is in key-value form, which has no residual; turn " +
@@ -89,20 +89,17 @@ Result<ResidualStore::Entry*> PartEncoder::residual_for(const Named& part) {
   return residuals_.obtain(part.name, part.first, part.tensor.count);
 }
 
-bool PartEncoder::passes(const Named& part, const Error& error) const {
+bool PartEncoder::passes(const Named& part, const SentPart& sent, const Error& error) const {
   return (error.code == ErrorCode::kNotFinite || error.code == ErrorCode::kRange) &&
-         !part.tensor.has_keys() &&
-         codecs_.may_be(SegmentState::kNotFinite, codecs_.of(part.tensor.elements()));
+         !part.tensor.has_keys() && codecs_.may_be(SegmentState::kNotFinite, *sent.codec);
 }
 
-Status PartEncoder::open(const Named& part, SentPart& sent) {
-  const std::uint64_t elements = part.tensor.elements();
+Status PartEncoder::open(const Named& part, std::uint64_t step, SentPart& sent) {
   sent.first = part.first;
-  sent.count = elements;
-  sent.codec = &codecs_.of(elements);
+  sent.count = part.tensor.elements();
+  sent.codec = &codecs_.of(part, step);
   sent.state = SegmentState::kNothing;  // of which nothing need be taken back
-  if (!has_residual(part)) return {};
-  const Result<ResidualStore::Entry*> entry = residual_for(part);
+  const Result<ResidualStore::Entry*> entry = residual_for(part, *sent.codec);
   if (!entry) return forward_error(entry);
   sent.residual = *entry;
   return {};
@@ -112,10 +109,10 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
                          SentPart& sent) const {
   std::span<float> residual;
   if (sent.residual != nullptr) {
-    if (all_zeros(part.tensor)) return {};
+    if (codecs_.may_be(SegmentState::kNothing, *sent.codec) && all_zeros(part.tensor)) return {};
     if (options_.revert == Revert::kExact) ResidualStore::save_for_step(*sent.residual);
     const Status followed = ResidualStore::rescale(*sent.residual, id.scale);
-    if (!followed && !passes(part, followed.error())) return followed;
+    if (!followed && !passes(part, sent, followed.error())) return followed;
     if (!followed) {
       sent.state = SegmentState::kNotFinite;
       return {};
@@ -132,7 +129,7 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
   }
   exec.stream = stream_of(options_.seed, id, part);
   const Result<EncodedPart> encoded = sent.codec->encode(view, residual, buffer, exec);
-  if (!encoded && passes(part, encoded.error())) {
+  if (!encoded && passes(part, sent, encoded.error())) {
     sent.state = SegmentState::kNotFinite;
     return {};
   }
@@ -143,12 +140,11 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
   return {};
 }
 
-void PartEncoder::keep(const Named& part, float scale) {
+void PartEncoder::keep(const Named& part, const MessageId& id) {
   const TensorSlot& tensor = part.tensor;
   if (tensor.elements() == 0 || tensor.has_keys() || dtype_bytes(tensor.dtype) == 0) return;
-  if (!has_residual(part)) return;
-  const Result<ResidualStore::Entry*> entry = residual_for(part);
-  if (!entry || !ResidualStore::rescale(**entry, scale)) return;
+  const Result<ResidualStore::Entry*> entry = residual_for(part, codecs_.of(part, id.step));
+  if (!entry || *entry == nullptr || !ResidualStore::rescale(**entry, id.scale)) return;
   std::vector<float> widened;
   const auto* values = static_cast<const float*>(tensor.values);
   if (tensor.dtype != DType::kF32) {

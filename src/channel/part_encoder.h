@@ -20,8 +20,9 @@ class PartEncoder {
   // filled in.
   TensorView as_encoded(const Named& part) const;
 
-  // What code() will fill in, its residual found or made. Errors: kMismatch for a residual of another count.
-  Status open(const Named& part, SentPart& sent);
+  // What code() will fill in: the part's codec in this step, its residual found or made. Errors: kMismatch
+  // for a residual of another count.
+  Status open(const Named& part, std::uint64_t step, SentPart& sent);
 
   // Codes an opened part and updates its residual; several threads may, each another part. A part of zeros
   // that has a residual is not sent (kNothing), its residual not looked at; one that the codec can't carry is
@@ -32,15 +33,14 @@ class PartEncoder {
               SentPart& sent) const;
 
   // What a folding revert would have left of a part, had it been encoded: residual + its finite elements.
-  void keep(const Named& part, float scale);
+  void keep(const Named& part, const MessageId& id);
 
   // Puts what was sent back into the residual, with scratch memory where there is some.
   static void fold(const SentPart& sent) noexcept;
 
  private:
-  bool has_residual(const Named& part) const;
-  bool passes(const Named& part, const Error& error) const;
-  Result<ResidualStore::Entry*> residual_for(const Named& part);
+  bool passes(const Named& part, const SentPart& sent, const Error& error) const;
+  Result<ResidualStore::Entry*> residual_for(const Named& part, const Codec& codec);
   static void fold_in_place(ResidualStore::Entry& entry, const SentPart& sent) noexcept;
 
   PartCodecs codecs_;

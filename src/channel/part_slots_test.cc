@@ -49,7 +49,7 @@ TEST_P(PartSlots, ThreadsChangeNoByteAndNoResidual) {
       const auto pieces = several->encode(parts.named_parts, step_id(step));
       ASSERT_TRUE(expected && pieces) << spec;
       ASSERT_EQ(join(*expected), join(*pieces)) << spec;
-      EXPECT_LE(join(*pieces).size(), several->message_bound(parts.named_parts));
+      EXPECT_LE(join(*pieces).size(), several->message_bound(parts.named_parts, 0));
       one->commit();
       several->commit();
       for (const Named& part : parts.named_parts) {

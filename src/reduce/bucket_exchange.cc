@@ -16,6 +16,8 @@ Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void
   Named part{whole.name, {at, count, DType::kF32}, whole.first + first};
   if (whole.tensor.significance != nullptr) part.tensor.significance = whole.tensor.significance + first;
   if (count == whole.tensor.count) part.tensor.dims = whole.tensor.dims;
+  part.elements_of_whole = whole.whole_elements();
+  part.dims_of_whole = static_cast<std::uint32_t>(whole.whole_dims());
   return part;
 }
 

@@ -1,8 +1,8 @@
-// Reducer specs: "pattern(codec-spec)", or "codec-spec" with the codec's default pattern. One row a pattern.
+// Reducer specs: "pattern(codecs)", or "codecs" with their default pattern. One row a pattern.
 #include <array>
 #include <string>
 
-#include "deltawire/codec.h"
+#include "channel/codec_rules.h"
 #include "deltawire/reducer.h"
 #include "reduce/patterns/patterns.h"
 
@@ -13,8 +13,7 @@ constexpr int kMaxThreads = 64;
 
 struct Pattern {
   std::string_view name;
-  Result<std::unique_ptr<WakeableReducer>> (*make)(std::string_view codec_spec,
-                                                   const ReducerOptions& options);
+  Result<std::unique_ptr<WakeableReducer>> (*make)(std::string_view codecs, const ReducerOptions& options);
 };
 
 constexpr std::array<Pattern, 3> kPatterns{{
@@ -33,15 +32,19 @@ std::string known_patterns() {
 
 struct Split {
   std::string pattern;
-  std::string_view codec_spec;
+  std::string_view codecs;
 };
 
 Result<Split> split(std::string_view spec) {
   const auto open = spec.find('(');
   if (open == std::string_view::npos) {
-    const auto codec = make_codec(spec);
-    if (!codec) return forward_error(codec);
-    return Split{std::string((*codec)->info().default_pattern), spec};
+    const auto rules = CodecRules::parse(spec);
+    if (!rules) return forward_error(rules);
+    if (!rules->default_pattern().empty()) return Split{std::string(rules->default_pattern()), spec};
+    return fail(ErrorCode::kInvalidArgument, "the codecs in '" + std::string(spec) +
+                                                 "' go by different exchange patterns; write the one to use, "
+                                                 "e.g. direct(" +
+                                                 std::string(spec) + ")");
   }
   if (spec.back() != ')') {
     return fail(ErrorCode::kInvalidArgument,
@@ -67,7 +70,7 @@ Result<std::unique_ptr<WakeableReducer>> make_wakeable_reducer(std::string_view 
   const Result<Split> parts = split(spec);
   if (!parts) return forward_error(parts);
   for (const Pattern& pattern : kPatterns) {
-    if (pattern.name == parts->pattern) return pattern.make(parts->codec_spec, options);
+    if (pattern.name == parts->pattern) return pattern.make(parts->codecs, options);
   }
   return fail(ErrorCode::kInvalidArgument,
               "unknown exchange pattern '" + parts->pattern + "'; known: " + known_patterns());

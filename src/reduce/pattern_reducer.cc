@@ -17,7 +17,7 @@ constexpr std::uint32_t kMaxBucket = 65535;
 }  // namespace
 
 std::string PatternReducer::spec() const {
-  return std::string(info_.name) + "(" + channel(0).codec().spec() + ")";
+  return std::string(info_.name) + "(" + channel(0).spec() + ")";
 }
 
 Status PatternReducer::check(std::span<const Named> tensors, const Step& step, const Transport& transport) {
@@ -252,7 +252,7 @@ std::uint64_t channel_seed(std::uint64_t seed, std::size_t channel) noexcept {
   return CounterRng(seed).at(channel);
 }
 
-Result<Channels> make_channels(std::string_view codec_spec, const ReducerOptions& options,
+Result<Channels> make_channels(std::string_view codecs, const ReducerOptions& options,
                                std::initializer_list<Revert> reverts) {
   Channels channels{std::make_shared<MemoryMeter>(), {}};
   const auto workers = options.threads > 1 ? std::make_shared<Workers>(options.threads) : nullptr;
@@ -260,7 +260,7 @@ Result<Channels> make_channels(std::string_view codec_spec, const ReducerOptions
   for (const Revert revert : reverts) {
     const std::uint64_t seed = channel_seed(options.seed, channels.all.size());
     auto made = make_metered_channel(
-        codec_spec, ChannelOptions{options.policy, exact ? Revert::kExact : revert, true, seed},
+        codecs, ChannelOptions{options.policy, exact ? Revert::kExact : revert, true, seed},
         {channels.meter, workers});
     if (!made) return forward_error(made);
     channels.all.push_back(std::move(*made));

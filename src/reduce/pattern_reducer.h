@@ -90,7 +90,7 @@ class PatternReducer : public WakeableReducer {
 std::uint64_t channel_seed(std::uint64_t seed, std::size_t channel) noexcept;
 
 // The channels of a pattern: one for each of `reverts`, with the options' policy.
-Result<Channels> make_channels(std::string_view codec_spec, const ReducerOptions& options,
+Result<Channels> make_channels(std::string_view codecs, const ReducerOptions& options,
                                std::initializer_list<Revert> reverts);
 
 }  // namespace deltawire

@@ -292,6 +292,7 @@ void expect_reference(Reducer& reducer, SequentialPattern& reference, Transport&
 std::vector<std::string> reducer_specs() {
   std::vector<std::string> codecs;
   for (const CodecInfo* info : registered_codecs()) codecs.emplace_back(info->name);
+  codecs.emplace_back("layer0*: int8, layer2* step<1: 3lc, layer2*: sbc, rest fp32");
   return with_every_pattern(codecs);
 }
 
@@ -301,6 +302,7 @@ std::vector<std::string> reducer_specs_that_lose_nothing() {
     const auto codec = make_codec(spec);
     if ((*codec)->info().lossless || (*codec)->info().error_feedback) codecs.push_back(spec);
   }
+  codecs.emplace_back("layer2* step<2: 3lc, layer5*: int8, rest fp32");
   return with_every_pattern(codecs);
 }
 

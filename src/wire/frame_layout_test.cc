@@ -122,9 +122,15 @@ TEST(FrameRules, HashesAreWhatThePageSays) {
   std::array<std::uint32_t, 2> keys{4, 9};
   const std::array<Named, 2> dense{Named{"w", {&value, 1000, DType::kF32}, 0},
                                    Named{"b", {&value, 5'000'000'000, DType::kF32}, 320}};
-  EXPECT_EQ(layout_hash(dense), 0x440BF792u);
+  EXPECT_EQ(layout_hash(dense), 0x60EF285Fu);
   const std::array<Named, 2> pairs{Named{"w", {&value, 2, DType::kF32, keys.data(), 1000}, 0}, dense[1]};
-  EXPECT_EQ(layout_hash(pairs), 0x440BF792u) << "of the elements, not of the pairs";
+  EXPECT_EQ(layout_hash(pairs), 0x60EF285Fu) << "of the elements, not of the pairs";
+  const std::array<std::uint64_t, 2> dims{20, 50};
+  std::array<Named, 2> shaped = dense;
+  shaped[0].tensor.dims = dims;
+  shaped[1].elements_of_whole = 6'000'000'000;
+  shaped[1].dims_of_whole = 3;
+  EXPECT_EQ(layout_hash(shaped), 0x19034996u);
   const std::string text = "abc";
   EXPECT_EQ(digest64(std::as_bytes(std::span(text)), 7), 0x9E755206156676D7u);
 }

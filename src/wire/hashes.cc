@@ -31,6 +31,10 @@ std::uint32_t layout_hash(std::span<const Named> parts) {
     append(part.first, 8);
     append(part.tensor.elements(), 8);
     append(static_cast<std::uint64_t>(part.tensor.dtype), 1);
+    append(part.whole_elements(), 8);
+    append(part.whole_dims(), 1);
+    if (part.tensor.dims.empty()) append(part.tensor.elements(), 8);
+    for (const std::uint64_t extent : part.tensor.dims) append(extent, 8);
   }
   return static_cast<std::uint32_t>(digest64(text, 0));
 }

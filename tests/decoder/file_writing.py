@@ -52,7 +52,7 @@ def frame(
             payload += chunk
             table += number(len(chunk)) + struct.pack("<I", crc32c(chunk, chunks_so_far))
             chunks_so_far += 1
-    name = struct.pack("<I", 6) + b"tensor" + struct.pack("<QQB", 0, count, 1)
+    name = struct.pack("<I", 6) + b"tensor" + struct.pack("<QQBQBQ", 0, count, 1, count, 1, count)
     low = (1 << 32) - 1
     params = xxh64(spec + b";min=%d" % changed.pop("least", 0)) & low
     numbers = {"step": 0, "bucket": 0, "stage": 0, "seq": 0, "rank": 0, "world": 1}

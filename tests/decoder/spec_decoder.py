@@ -216,7 +216,9 @@ def expected_identity(header: FileHeader) -> dict[str, int]:
     params = header.spec + b";min=%d" % header.min_elements
     name = b"tensor"
     layout = struct.pack("<I", len(name)) + name
-    layout += struct.pack("<QQB", 0, header.count, header.dtype)
+    dims = header.shape or (1,)
+    layout += struct.pack("<QQBQB", 0, header.count, header.dtype, header.count, len(dims))
+    layout += struct.pack(f"<{len(dims)}Q", *dims)
     return {
         "params_hash": xxh64(params) & U32,
         "world": 1,

@@ -91,9 +91,9 @@ def test_cut_into_frames() -> None:
     chunks = [b"\1" + bytes(min(65536, count - 65536 * i) - 1) for i in range(4)]
     cut = [coded(65536 * i, 65536, [chunks[i]], (ONE,), codec=7) for i in range(2)]
     rest = coded(2 * 65536, 65537, chunks[2:], (ONE,), codec=7)
-    data = file_header(spec, (count, 1)) + frame(spec, count, cut)
+    data = file_header(spec, (count,)) + frame(spec, count, cut)
     decoded = decode_file(data + frame(spec, count, [rest], seq=1))
-    assert decoded.shape == (count, 1)
+    assert decoded.shape == (count,)
     assert np.flatnonzero(decoded).tolist() == [0, 65536, 131072, 196608]
 
 

@@ -110,10 +110,10 @@ Status DirectExchange::post_receives() {
     if (peer == self()) continue;
     const int from = static_cast<int>(peer);
     for (std::size_t m = 0; m < own_messages(); ++m) {
-      post(push_from(peer, m), from, kFirstStage, push_.message_bound(input_[self()][m]));
+      post(push_from(peer, m), from, kFirstStage, push_.message_bound(input_[self()][m], step().number));
     }
     for (std::size_t m = 0; m < input_[peer].size(); ++m) {
-      post(pull_from(peer, m), from, kSecondStage, pull_.message_bound(input_[peer][m]));
+      post(pull_from(peer, m), from, kSecondStage, pull_.message_bound(input_[peer][m], step().number));
     }
   }
   return {};
@@ -122,7 +122,7 @@ Status DirectExchange::post_receives() {
 Status DirectExchange::check_bounds() {
   for (PartMessages& messages : input_) {
     for (const std::vector<Named>& parts : messages) {
-      if (Status fits = check_bound(push_.message_bound(parts), parts); !fits) return fits;
+      if (Status fits = check_bound(push_.message_bound(parts, step().number), parts); !fits) return fits;
     }
   }
   return {};
@@ -243,12 +243,12 @@ class DirectReducer final : public PatternReducer {
 
 }  // namespace
 
-Result<std::unique_ptr<WakeableReducer>> make_direct_reducer(std::string_view codec_spec,
+Result<std::unique_ptr<WakeableReducer>> make_direct_reducer(std::string_view codecs,
                                                              const ReducerOptions& options,
                                                              std::uint64_t most_elements) {
   // A folding revert would keep the mean of a step whose gradients the push channels keep already: twice. So
   // the owner's residual is taken back exactly; it is only 1/N of the model.
-  auto channels = make_channels(codec_spec, options, {options.revert, Revert::kExact});
+  auto channels = make_channels(codecs, options, {options.revert, Revert::kExact});
   if (!channels) return forward_error(channels);
   return std::make_unique<DirectReducer>(std::move(*channels), options, most_elements);
 }

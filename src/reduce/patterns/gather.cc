@@ -72,6 +72,7 @@ void GatherExchange::plan() {
   for (const Named& tensor : tensors_.all()) {
     const std::uint64_t elements = tensor.tensor.elements();
     whole.push_back({tensor.name, {nullptr, elements, DType::kF32}, tensor.first});
+    whole.back().tensor.dims = tensor.tensor.dims;
     if (means_ != nullptr) {
       // Keys of a part cut in two would have to be searched; a tensor with so many can be split by its owner.
       input_.add(tensor, most_elements_);
@@ -107,7 +108,7 @@ void GatherExchange::stage() {
 // A key-value message is as long as its pairs, which the receivers can't know: they take what fits.
 Status GatherExchange::check_bounds() {
   for (const std::vector<Named>& parts : input_) {
-    if (Status fits = check_bound(channel_.message_bound(parts), parts); !fits) return fits;
+    if (Status fits = check_bound(channel_.message_bound(parts, step().number), parts); !fits) return fits;
   }
   return {};
 }
@@ -131,7 +132,8 @@ Status GatherExchange::post_receives() {
   for (int peer = 0; peer < world(); ++peer) {
     if (peer == rank()) continue;
     for (std::size_t m = 0; m < shapes_.size(); ++m) {
-      const std::uint64_t bound = std::min(channel_.message_bound(shapes_[m]), kMessageBytesMax);
+      const std::uint64_t bound =
+          std::min(channel_.message_bound(shapes_[m], step().number), kMessageBytesMax);
       post(receive(static_cast<std::size_t>(peer), m), peer, kFirstStage, bound);
     }
   }
@@ -248,9 +250,11 @@ Status GatherReducer::check_pairs(std::span<const Named> tensors) const {
 
 Result<Report> GatherReducer::all_reduce_pairs(std::span<const Named> tensors, std::vector<Pairs>& means,
                                                const Step& step, Transport& transport, Deadline deadline) {
-  if (!channel(0).codec().info().key_value) {
+  for (const Named& tensor : tensors) {
+    if (!tensor.tensor.has_keys() || channel(0).takes_pairs(tensor, step.number)) continue;
     return fail(ErrorCode::kInvalidArgument,
-                spec() + " has no key-value form; take a codec that has one (CodecInfo::key_value)");
+                "tensor '" + std::string(tensor.name) + "': " + spec() +
+                    " has no key-value form; take a codec that has one (CodecInfo::key_value)");
   }
   Status begun = or_no_memory("beginning a bucket", [&]() -> Status {
     if (Status legal = check_pairs(tensors); !legal) return legal;
@@ -265,10 +269,10 @@ Result<Report> GatherReducer::all_reduce_pairs(std::span<const Named> tensors, s
 
 }  // namespace
 
-Result<std::unique_ptr<WakeableReducer>> make_gather_reducer(std::string_view codec_spec,
+Result<std::unique_ptr<WakeableReducer>> make_gather_reducer(std::string_view codecs,
                                                              const ReducerOptions& options,
                                                              std::uint64_t most_elements) {
-  auto channels = make_channels(codec_spec, options, {options.revert});
+  auto channels = make_channels(codecs, options, {options.revert});
   if (!channels) return forward_error(channels);
   return std::make_unique<GatherReducer>(std::move(*channels), options, most_elements);
 }

@@ -24,7 +24,7 @@ TEST(Limits, TheLargestMessageOfEveryCodecFits) {
   EXPECT_EQ(kMostElements % kCutElements, 0u);
   for (const CodecInfo* info : registered_codecs()) {
     const Named part{"w", {nullptr, kMostElements, DType::kF32}};
-    EXPECT_LE((*make_channel(info->name))->message_bound(std::span(&part, 1)),
+    EXPECT_LE((*make_channel(info->name))->message_bound(std::span(&part, 1), 0),
               std::min(kMaxFrameBytes, kMessageBytesMax))
         << info->name;
     if (info->chunk_elements == 0) continue;

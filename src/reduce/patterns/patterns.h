@@ -10,12 +10,12 @@
 namespace deltawire {
 
 // `most_elements` of a part, and of a message; all ranks must have the same. Smaller ones are for tests.
-Result<std::unique_ptr<WakeableReducer>> make_direct_reducer(std::string_view codec_spec,
+Result<std::unique_ptr<WakeableReducer>> make_direct_reducer(std::string_view codecs,
                                                              const ReducerOptions& options,
                                                              std::uint64_t most_elements = kMostElements);
-Result<std::unique_ptr<WakeableReducer>> make_ring_reducer(std::string_view codec_spec,
+Result<std::unique_ptr<WakeableReducer>> make_ring_reducer(std::string_view codecs,
                                                            const ReducerOptions& options);
-Result<std::unique_ptr<WakeableReducer>> make_gather_reducer(std::string_view codec_spec,
+Result<std::unique_ptr<WakeableReducer>> make_gather_reducer(std::string_view codecs,
                                                              const ReducerOptions& options,
                                                              std::uint64_t most_elements = kMostElements);
 

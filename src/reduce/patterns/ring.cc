@@ -85,7 +85,8 @@ void RingExchange::post_receives(Phase& phase) {
     if (forward != Handle::kNone && !transport().done(forward)) return;
     forward = Handle::kNone;
     const RingMessage& message = plan_.message(phase.stops[phase.posted]);
-    post(slot(phase, phase.posted), left(), stage_of(phase), phase.channel.message_bound(message.parts));
+    post(slot(phase, phase.posted), left(), stage_of(phase),
+         phase.channel.message_bound(message.parts, step().number));
     ++phase.posted;
   }
 }
@@ -208,9 +209,9 @@ class RingReducer final : public PatternReducer {
 
 }  // namespace
 
-Result<std::unique_ptr<WakeableReducer>> make_ring_reducer(std::string_view codec_spec,
+Result<std::unique_ptr<WakeableReducer>> make_ring_reducer(std::string_view codecs,
                                                            const ReducerOptions& options) {
-  auto channels = make_channels(codec_spec, options, {Revert::kExact, Revert::kExact});
+  auto channels = make_channels(codecs, options, {Revert::kExact, Revert::kExact});
   if (!channels) return forward_error(channels);
   return std::make_unique<RingReducer>(std::move(*channels), options);
 }

@@ -1,0 +1,167 @@
+#include "channel/codec_rules.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <utility>
+
+namespace deltawire {
+namespace {
+
+constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+constexpr std::string_view kRest = "rest ";
+constexpr std::string_view kCodecFollows = ": ";
+
+std::string_view trim(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
+// Up to the next `separator`, which goes, too.
+std::string_view take_until(std::string_view& rest, char separator) {
+  const std::size_t end = std::min(rest.find(separator), rest.size());
+  const std::string_view taken = rest.substr(0, end);
+  rest.remove_prefix(std::min(end + 1, rest.size()));
+  return taken;
+}
+
+// A codec's own parameters have commas, too: a rule goes on until another one begins.
+std::vector<std::string_view> split_rules(std::string_view text) {
+  std::vector<std::string_view> rules;
+  std::string_view rest = text;
+  do {
+    const std::string_view piece = take_until(rest, ',');
+    const bool begins = trim(piece).starts_with(kRest) || piece.find(kCodecFollows) != std::string_view::npos;
+    if (rules.empty() || begins) {
+      rules.push_back(piece);
+    } else {
+      rules.back() = {rules.back().data(), piece.data() + piece.size()};
+    }
+  } while (!rest.empty());
+  return rules;
+}
+
+// `*` stands for any characters, `?` for one.
+bool matches(std::string_view pattern, std::string_view name) noexcept {
+  std::size_t p = 0;
+  std::size_t n = 0;
+  std::size_t star = std::string_view::npos;  // the last one, and
+  std::size_t resume = 0;                     // where it goes on when what follows it does not match
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p;
+      ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++resume;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+tl::unexpected<Error> bad_rule(std::string message) {
+  return fail(ErrorCode::kInvalidArgument, "codec rules: " + std::move(message));
+}
+
+}  // namespace
+
+Result<CodecRules::Condition> CodecRules::parse_condition(std::string_view text) {
+  constexpr std::pair<std::string_view, Property> kProperties[] = {
+      {"elements", Property::kElements}, {"dims", Property::kDims}, {"step", Property::kStep}};
+  for (const auto& [word, property] : kProperties) {
+    if (!text.starts_with(word)) continue;
+    std::string_view rest = text.substr(word.size());
+    const std::size_t digits = std::min(rest.find_first_not_of("<>="), rest.size());
+    const std::string_view relation = rest.substr(0, digits);
+    rest.remove_prefix(digits);
+    std::uint64_t number = 0;
+    const auto [read_to, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+    if (error != std::errc() || read_to != rest.data() + rest.size()) break;
+    if (relation == "=") return Condition{property, number, number};
+    if (relation == "<=") return Condition{property, 0, number};
+    if (relation == ">=") return Condition{property, number, kMost};
+    if (relation == "<" && number > 0) return Condition{property, 0, number - 1};
+    if (relation == ">" && number < kMost) return Condition{property, number + 1, kMost};
+    break;
+  }
+  return bad_rule("'" + std::string(text) +
+                  "' is no condition; give a name pattern first, then elements, dims or step with "
+                  "<, <=, =, >= or > and a number, e.g. 'conv* elements>=4096 step<100: 3lc'");
+}
+
+Status CodecRules::add(std::string_view conditions, std::string_view codec_spec) {
+  Result<std::unique_ptr<const Codec>> codec = make_codec(codec_spec);
+  if (!codec) return forward_error(codec);
+  Rule rule;
+  rule.codec = std::move(*codec);
+  std::string text;
+  while (!conditions.empty()) {
+    const std::string_view condition = take_until(conditions, ' ');
+    if (condition.empty()) continue;
+    if (text.empty() && condition.find_first_of("<>=") == std::string_view::npos) {
+      rule.name_pattern = condition;
+    } else {
+      const Result<Condition> parsed = parse_condition(condition);
+      if (!parsed) return forward_error(parsed);
+      rule.conditions.push_back(*parsed);
+    }
+    text += (text.empty() ? "" : " ") + std::string(condition);
+  }
+  if (!rules_.empty()) spec_ += ", " + (text.empty() ? std::string(kRest) : "");
+  spec_ += text + (text.empty() ? "" : std::string(kCodecFollows)) + rule.codec->spec();
+  rules_.push_back(std::move(rule));
+  return {};
+}
+
+bool CodecRules::Rule::fits(const Named& part, std::uint64_t step) const noexcept {
+  if (!name_pattern.empty() && !matches(name_pattern, part.name)) return false;
+  return std::ranges::all_of(conditions, [&](const Condition& condition) {
+    std::uint64_t number = step;
+    if (condition.property == Property::kElements) number = part.whole_elements();
+    if (condition.property == Property::kDims) number = part.whole_dims();
+    return condition.least <= number && number <= condition.most;
+  });
+}
+
+Result<CodecRules> CodecRules::parse(std::string_view text) {
+  CodecRules rules;
+  for (const std::string_view each : split_rules(text)) {
+    const std::string_view rule = trim(each);
+    if (!rules.rules_.empty() && rules.rules_.back().fits_all()) {
+      return bad_rule("'" + std::string(rule) + "' stands behind the codec for the rest; put it before");
+    }
+    std::string_view codec_spec = rule;
+    std::string_view conditions;
+    if (rule.find(kCodecFollows) != std::string_view::npos) {
+      conditions = rule.substr(0, rule.find(kCodecFollows));
+      codec_spec = trim(rule.substr(conditions.size() + kCodecFollows.size()));
+    } else if (rule.starts_with(kRest)) {
+      codec_spec = trim(rule.substr(kRest.size()));
+    }
+    if (Status added = rules.add(conditions, codec_spec); !added) return forward_error(added);
+  }
+  if (rules.rules_.back().fits_all()) return rules;
+  return bad_rule("there is none for the rest; end them with 'rest CODEC', e.g. 'rest fp32'");
+}
+
+const Codec& CodecRules::of(const Named& part, std::uint64_t step) const noexcept {
+  return *std::ranges::find_if(rules_, [&](const Rule& rule) { return rule.fits(part, step); })->codec;
+}
+
+bool CodecRules::any(bool CodecInfo::* property) const noexcept {
+  return std::ranges::any_of(rules_, [&](const Rule& rule) { return rule.codec->info().*property; });
+}
+
+std::string_view CodecRules::default_pattern() const noexcept {
+  const std::string_view first = rules_.front().codec->info().default_pattern;
+  const auto same = [&](const Rule& rule) { return rule.codec->info().default_pattern == first; };
+  return std::ranges::all_of(rules_, same) ? first : std::string_view{};
+}
+
+}  // namespace deltawire

@@ -1,0 +1,58 @@
+// Which codec a part gets: one for all, or rules by the tensor's name, size and dims, and by the step.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltawire/codec.h"
+#include "deltawire/result.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire {
+
+class CodecRules {
+ public:
+  // `text` as make_channel takes it. Errors: those of make_codec; kInvalidArgument for a rule that is none.
+  static Result<CodecRules> parse(std::string_view text);
+
+  // The codec of the first rule that fits. Ranks that call a part by the same name, dims and step get the
+  // same.
+  const Codec& of(const Named& part, std::uint64_t step) const noexcept;
+
+  // Canonical: every codec with all its parameters. One codec for all is that codec's spec.
+  const std::string& spec() const noexcept { return spec_; }
+
+  // Whether any of the codecs is said to be so, e.g. &CodecInfo::sparse.
+  bool any(bool CodecInfo::* property) const noexcept;
+
+  // The exchange pattern that all the codecs name as theirs; empty where they differ.
+  std::string_view default_pattern() const noexcept;
+
+ private:
+  enum class Property : std::uint8_t { kElements, kDims, kStep };
+  struct Condition {
+    Property property = Property::kElements;
+    std::uint64_t least = 0;  // of the property, and
+    std::uint64_t most = 0;
+  };
+  struct Rule {
+    std::string name_pattern;  // empty: every name
+    std::vector<Condition> conditions;
+    std::unique_ptr<const Codec> codec;
+
+    bool fits(const Named& part, std::uint64_t step) const noexcept;
+    bool fits_all() const noexcept { return name_pattern.empty() && conditions.empty(); }
+  };
+
+  static Result<Condition> parse_condition(std::string_view text);
+  Status add(std::string_view conditions, std::string_view codec_spec);
+
+  std::vector<Rule> rules_;  // the last one fits all
+  std::string spec_;
+};
+
+}  // namespace deltawire

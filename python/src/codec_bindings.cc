@@ -10,6 +10,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
+#include "deltawire/channel.h"
 #include "deltawire/codec.h"
 #include "deltawire/file.h"
 #include "deltawire/reducer.h"

@@ -15,6 +15,7 @@ from pathlib import Path
 TEMPLATE = Path(__file__).resolve().parent / "codec_template"
 ID = "4242"  # in the template
 SPEC_ID = re.compile(r"^Codec id ([0-9]+)\.", re.MULTILINE)
+INCLUDES = re.compile(r'(?:^#include ".*\n)+', re.MULTILINE)
 CHANGES = "### Added\n"
 # Words that somebody could mean, and that name something else in C++.
 TAKEN = {"auto", "bool", "char", "double", "float", "int", "long", "short", "testing", "union"}
@@ -32,8 +33,9 @@ def known_ids(root: Path) -> list[int]:
 
 
 def filled(text: str, name: str, codec_id: int) -> str:
-    """A template's text for this codec."""
-    return text.replace("NAME", name).replace("Name", name.capitalize()).replace(ID, str(codec_id))
+    """A template's text for this codec; includes in their order, which hangs on the name."""
+    text = text.replace("NAME", name).replace("Name", name.capitalize()).replace(ID, str(codec_id))
+    return INCLUDES.sub(lambda block: "".join(sorted(block[0].splitlines(True))), text)
 
 
 def make(root: Path, name: str) -> list[Path]:

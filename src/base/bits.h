@@ -55,63 +55,59 @@ class BitWriter {
   bool overflowed_ = false;
 };
 
+// A stream to be looked at: `position` moves as its owner says, also past the end, where all bits are 0.
+struct BitWindow {
+  const std::byte* at = nullptr;
+  std::uint64_t bytes = 0;
+  std::uint64_t position = 0;
+
+  std::uint64_t bits() const noexcept { return bytes * 8; }
+  bool exhausted() const noexcept { return position > bits(); }
+
+  // At least 57 bits from the position on.
+  std::uint64_t peek() const noexcept {
+    const std::uint64_t byte = position / 8;
+    if (bytes >= 8 && byte <= bytes - 8) return load_le<std::uint64_t>(at + byte) >> (position % 8);
+    std::byte tail[8] = {};
+    if (byte < bytes) std::memcpy(tail, at + byte, bytes - byte);
+    return load_le<std::uint64_t>(tail) >> (position % 8);
+  }
+
+  // Whether all that is left is less than a byte of zero bits: the only legal end of a stream. REQUIRES: not
+  // exhausted.
+  bool at_clean_end() const noexcept { return bits() - position < 8 && peek() == 0; }
+};
+
 class BitReader {
  public:
-  explicit BitReader(std::span<const std::byte> in) noexcept : in_(in), bits_(in.size() * 8) {}
+  explicit BitReader(std::span<const std::byte> in) noexcept : window_{in.data(), in.size()} {}
 
   // The next `bits` bits, and on past them. REQUIRES: bits <= 56. Past the end: 0, and exhausted().
   std::uint64_t get(unsigned bits) noexcept {
-    if (bits > bits_ - at_) {
-      exhausted_ = true;
-      at_ = bits_;
-      return 0;
-    }
-    const std::uint64_t value = window() & ((std::uint64_t{1} << bits) - 1);
-    at_ += bits;
-    return value;
+    const std::uint64_t value = window_.peek() & ((std::uint64_t{1} << bits) - 1);
+    return take(bits) ? value : 0;
   }
 
   // Counts the 1 bits before the next 0 bit, but at most `cap`; consumes them and, below the cap, the 0.
   // REQUIRES: cap <= 55.
   unsigned get_unary(unsigned cap) noexcept {
-    const auto ones = static_cast<unsigned>(std::countr_one(window()));
+    const auto ones = static_cast<unsigned>(std::countr_one(window_.peek()));
     const unsigned run = ones < cap ? ones : cap;
-    const unsigned used = run < cap ? run + 1 : run;
-    if (used > bits_ - at_) {
-      exhausted_ = true;
-      at_ = bits_;
-      return 0;
-    }
-    at_ += used;
-    return run;
+    return take(run < cap ? run + 1 : run) ? run : 0;
   }
 
   bool exhausted() const noexcept { return exhausted_; }
 
-  // Whether all that is left is less than a byte of zero bits: the only legal end of a stream.
-  bool at_clean_end() noexcept {
-    if (exhausted_ || bits_ - at_ >= 8) return false;
-    return get(static_cast<unsigned>(bits_ - at_)) == 0;
-  }
+  bool at_clean_end() const noexcept { return !exhausted_ && window_.at_clean_end(); }
 
  private:
-  // At least 57 bits from the current position (zeros past the end).
-  std::uint64_t window() const noexcept {
-    const std::uint64_t byte = at_ / 8;
-    std::uint64_t word = 0;
-    if (in_.size() - byte >= 8) {
-      word = load_le<std::uint64_t>(in_.data() + byte);
-    } else {
-      std::byte tail[8] = {};
-      if (byte < in_.size()) std::memcpy(tail, in_.data() + byte, in_.size() - byte);
-      word = load_le<std::uint64_t>(tail);
-    }
-    return word >> (at_ % 8);
+  bool take(unsigned bits) noexcept {
+    exhausted_ = exhausted_ || bits > window_.bits() - window_.position;
+    window_.position = exhausted_ ? window_.bits() : window_.position + bits;
+    return !exhausted_;
   }
 
-  std::span<const std::byte> in_;
-  std::uint64_t bits_;
-  std::uint64_t at_ = 0;
+  BitWindow window_;
   bool exhausted_ = false;
 };
 

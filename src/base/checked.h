@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 namespace deltawire {
@@ -18,6 +19,14 @@ inline std::optional<std::uint64_t> checked_mul(std::uint64_t a, std::uint64_t b
   std::uint64_t product = 0;
   if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
   return product;
+}
+
+inline std::uint64_t sum_or_max(std::uint64_t a, std::uint64_t b) noexcept {
+  return checked_add(a, b).value_or(std::numeric_limits<std::uint64_t>::max());
+}
+
+inline std::uint64_t product_or_max(std::uint64_t a, std::uint64_t b) noexcept {
+  return checked_mul(a, b).value_or(std::numeric_limits<std::uint64_t>::max());
 }
 
 // Whether [offset, offset + length) lies inside [0, size).

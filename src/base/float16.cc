@@ -24,12 +24,12 @@ std::uint64_t narrow_all(const float* from, std::uint64_t count, std::uint16_t* 
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto bits = std::bit_cast<std::uint32_t>(from[i]);
     to[i] = convert(bits);
-    overflow |= (to[i] & 0x7FFFU) == infinity && (bits & kMagnitudeBits) != kInfinityBits32;
+    overflow |= (to[i] & 0x7FFFU) == infinity && (bits & kMagnitudeMask) != kInfinityBits;
   }
   if (!overflow) return count;
   std::uint64_t first = 0;
   while ((to[first] & 0x7FFFU) != infinity ||
-         (std::bit_cast<std::uint32_t>(from[first]) & kMagnitudeBits) == kInfinityBits32) {
+         (std::bit_cast<std::uint32_t>(from[first]) & kMagnitudeMask) == kInfinityBits) {
     ++first;
   }
   return first;
@@ -39,9 +39,9 @@ std::uint64_t narrow_all(const float* from, std::uint64_t count, std::uint16_t* 
 
 std::uint16_t f16_of(std::uint32_t bits) noexcept {
   const std::uint32_t sign = bits >> 16 & 0x8000;
-  const std::uint32_t magnitude = bits & kMagnitudeBits;
+  const std::uint32_t magnitude = bits & kMagnitudeMask;
   std::uint32_t half = 0;
-  if (magnitude > kInfinityBits32) {
+  if (magnitude > kInfinityBits) {
     half = 0x7E00;
   } else if (magnitude >= 0x47800000) {  // 2^16 and above
     half = kHalfInfinity;
@@ -56,7 +56,7 @@ std::uint16_t f16_of(std::uint32_t bits) noexcept {
 std::uint32_t bits_of_f16(std::uint16_t value) noexcept {
   const std::uint32_t sign = (value & 0x8000U) << 16;
   const std::uint32_t magnitude = value & 0x7FFFU;
-  if (magnitude >= kHalfInfinity) return sign | kInfinityBits32 | (magnitude & 0x3FF) << 13;
+  if (magnitude >= kHalfInfinity) return sign | kInfinityBits | (magnitude & 0x3FF) << 13;
   if (magnitude >= 0x400) return sign | ((magnitude << 13) + kExponentShift);
   return sign | std::bit_cast<std::uint32_t>(static_cast<float>(magnitude) * 0x1p-24F);
 }

@@ -3,19 +3,18 @@
 
 #include <cstdint>
 
+#include "base/float_bits.h"
+
 namespace deltawire {
 
 enum class DType : std::uint8_t;  // tensor.h
-
-inline constexpr std::uint32_t kMagnitudeBits = 0x7FFFFFFF;
-inline constexpr std::uint32_t kInfinityBits32 = 0x7F800000;
 
 // Round to nearest even by integers: adding 0x7FFF, and 1 more where the kept part is odd, carries exactly
 // when the nearest (or, at a tie, the even) neighbour is the upper one; past the largest finite value the
 // carry makes Inf, as IEEE 754 says. A NaN could carry into Inf, so it is answered first: it loses its
 // payload.
 inline std::uint16_t bf16_of(std::uint32_t bits) noexcept {
-  if ((bits & kMagnitudeBits) > kInfinityBits32) {
+  if ((bits & kMagnitudeMask) > kInfinityBits) {
     return static_cast<std::uint16_t>((bits >> 16 & 0x8000) | 0x7FC0);
   }
   return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);

@@ -34,7 +34,7 @@ Status check_dims(const TensorView& part) {
   if (part.dims.empty()) return {};
   std::uint64_t product = 1;
   for (const std::uint64_t extent : part.dims) {
-    product = checked_mul(product, extent).value_or(std::numeric_limits<std::uint64_t>::max());
+    product = product_or_max(product, extent);
   }
   if (product == part.elements()) return {};
   return invalid("the dims multiply to " + std::to_string(product) + " for a part of " +

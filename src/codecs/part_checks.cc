@@ -7,14 +7,6 @@
 
 namespace deltawire {
 
-namespace {
-
-std::uint64_t product_or_max(std::uint64_t a, std::uint64_t b) noexcept {
-  return checked_mul(a, b).value_or(std::numeric_limits<std::uint64_t>::max());
-}
-
-}  // namespace
-
 Status check_chunks(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements) {
   const std::uint64_t chunks = ceil_div(count, chunk_elements);
   if (in.chunk_ends.size() != chunks) {
@@ -59,12 +51,14 @@ Status check_fixed_ends(const PartView& in, std::uint64_t count, std::uint64_t c
   return {};
 }
 
+std::uint32_t chunks_or_max(std::uint64_t chunks) noexcept {
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(chunks, std::numeric_limits<std::uint32_t>::max()));
+}
+
 Sizes fixed_sizes(std::uint64_t count, std::uint64_t chunk_elements, std::uint64_t element_bytes) noexcept {
   const std::uint64_t chunks = ceil_div(count, chunk_elements);
-  return Sizes{.payload_bytes = product_or_max(count, element_bytes),
-               .chunks = static_cast<std::uint32_t>(
-                   std::min<std::uint64_t>(chunks, std::numeric_limits<std::uint32_t>::max())),
-               .scratch_bytes = 0};
+  return Sizes{.payload_bytes = product_or_max(count, element_bytes), .chunks = chunks_or_max(chunks)};
 }
 
 EncodedPart write_fixed_ends(std::uint64_t count, std::uint64_t chunk_elements, std::uint64_t element_bytes,

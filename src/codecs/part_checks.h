@@ -1,11 +1,13 @@
 // Chunks: the checks of their index, the sizes of codecs with a fixed number of bytes for each element.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "codecs/kernels/chunk_bytes.h"
 #include "deltawire/codec.h"
 
 namespace deltawire {
@@ -23,6 +25,9 @@ Status check_chunks(const PartView& in, std::uint64_t count, std::uint64_t chunk
 Status check_fixed_ends(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements,
                         std::uint64_t element_bytes);
 
+// A number of chunks as Sizes has it: what 32 bits can't hold is their largest, and refused for its bytes.
+std::uint32_t chunks_or_max(std::uint64_t chunks) noexcept;
+
 // Sizes of a part coded at `element_bytes` a value. A count beyond what 64 bits can carry gives UINT64_MAX.
 Sizes fixed_sizes(std::uint64_t count, std::uint64_t chunk_elements, std::uint64_t element_bytes) noexcept;
 
@@ -34,11 +39,25 @@ EncodedPart write_fixed_ends(std::uint64_t count, std::uint64_t chunk_elements, 
 tl::unexpected<Error> chunk_error(std::string_view codec, ErrorCode code, std::uint64_t chunk,
                                   std::string_view text);
 
-// The bytes of one chunk, as the kernels' {at, bytes}. REQUIRES: the chunk index has been checked.
-template <class ChunkBytes>
-ChunkBytes chunk_of(const PartView& in, std::size_t chunk) noexcept {
+// The fault that a kernel found in a chunk as an error; a Status without one for kNone. Fault is an
+// enumeration of the codec's with kNone and kTruncated among its values: all others are kCorrupt.
+template <class Fault>
+Status fault_status(std::string_view codec, std::uint64_t chunk, Fault fault, std::string_view text) {
+  if (fault == Fault::kNone) return {};
+  const ErrorCode code = fault == Fault::kTruncated ? ErrorCode::kTruncated : ErrorCode::kCorrupt;
+  return chunk_error(codec, code, chunk, text);
+}
+
+// REQUIRES: the chunk index has been checked.
+inline ChunkBytes chunk_of(const PartView& in, std::size_t chunk) noexcept {
   const std::uint32_t begin = chunk == 0 ? 0 : in.chunk_ends[chunk - 1];
   return {in.payload.data() + begin, in.chunk_ends[chunk] - begin};
+}
+
+// The elements of chunk number `chunk` of a part of `count`.
+inline std::uint32_t elements_of_chunk(std::uint64_t count, std::uint64_t chunk,
+                                       std::uint64_t chunk_elements) noexcept {
+  return static_cast<std::uint32_t>(std::min(count - chunk * chunk_elements, chunk_elements));
 }
 
 // Adds `bits` to the section `name`, which must live as long as the program; 0 bits add nothing.

@@ -50,6 +50,10 @@ def test_files(tree: Path) -> None:
         assert "NAME" not in text and "Name" not in text and "4242" not in text, path
     assert ".id = 4," in (folder / "third.cc").read_text()
     assert "Codec id 4. Spec string `third`" in (folder / "spec.md").read_text()
+    for name in ("third.cc", "third_ref.cc"):
+        lines = (folder / name).read_text().splitlines()
+        includes = [line for line in lines if line.startswith('#include "')]
+        assert includes == sorted(includes)
     assert "- Codec `third`" in (tree / "CHANGELOG.md").read_text()
 
 

@@ -22,7 +22,7 @@ void encode(const float* in, float* residual, std::uint64_t count, std::byte* pa
     if (residual == nullptr) continue;
     const std::uint32_t bits = bits_of_bf16(rounded);
     // What became Inf or NaN can't be corrected later: a residual of NaN would poison every step after it.
-    const bool finite = (bits & kMagnitudeBits) < kInfinityBits32;
+    const bool finite = (bits & kMagnitudeMask) < kInfinityBits;
     residual[i] = finite ? x - std::bit_cast<float>(bits) : 0.0F;
   }
 }

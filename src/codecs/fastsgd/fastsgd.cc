@@ -81,14 +81,6 @@ struct Workspace {
 };
 static_assert(alignof(Workspace) <= kScratchAlignment);
 
-std::uint64_t sum_or_max(std::uint64_t a, std::uint64_t b) noexcept {
-  return checked_add(a, b).value_or(std::numeric_limits<std::uint64_t>::max());
-}
-
-std::uint64_t product_or_max(std::uint64_t a, std::uint64_t b) noexcept {
-  return checked_mul(a, b).value_or(std::numeric_limits<std::uint64_t>::max());
-}
-
 class Fastsgd final : public Codec {
  public:
   Fastsgd(const Parameters& parameters, const CodecInfo& info) noexcept
@@ -124,8 +116,7 @@ class Fastsgd final : public Codec {
     // Two streams of a chunk end inside a byte each.
     const std::uint64_t chunk_bytes = sum_or_max(product_or_max(chunks, kHeadBytes + 2), kStoreSlack);
     return Sizes{.payload_bytes = sum_or_max(ceil_div(bits, 8), chunk_bytes),
-                 .chunks = static_cast<std::uint32_t>(
-                     std::min<std::uint64_t>(chunks, std::numeric_limits<std::uint32_t>::max())),
+                 .chunks = chunks_or_max(chunks),
                  .scratch_bytes = sizeof(Workspace)};
   }
 
@@ -163,7 +154,7 @@ class Fastsgd final : public Codec {
     DecodeTarget target;
     if (auto ok = decode_chunks(in, count, target); !ok) return ok;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      const ChunkSections bits = chunk_sections(chunk_of<ChunkBytes>(in, i));
+      const ChunkSections bits = chunk_sections(chunk_of(in, i));
       add_section(sections, "chunk heads", bits.head);
       add_section(sections, "values", bits.values);
       add_section(sections, "keys", bits.keys);
@@ -221,8 +212,7 @@ class Fastsgd final : public Codec {
     std::uint64_t pairs = 0;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       Head head;
-      const Fault fault =
-          read_head_ref(chunk_of<ChunkBytes>(in, i), i == 0, i + 1 == in.chunk_ends.size(), head);
+      const Fault fault = read_head_ref(chunk_of(in, i), i == 0, i + 1 == in.chunk_ends.size(), head);
       if (fault != Fault::kNone) return fault_status(fault, i);
       pairs += head.pairs;
     }
@@ -245,7 +235,7 @@ class Fastsgd final : public Codec {
                             .dimension = elements};
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       target.is_last = i + 1 == in.chunk_ends.size();
-      const Fault fault = kernels_.decode(chunk_of<ChunkBytes>(in, i), rules, target);
+      const Fault fault = kernels_.decode(chunk_of(in, i), rules, target);
       if (fault != Fault::kNone) return fault_status(fault, i);
     }
     return {};

@@ -2,8 +2,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
+#include "base/bits.h"
 #include "base/little_endian.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 
@@ -24,27 +24,6 @@ struct Values {
       of_code[allowed] = value * scale;
     }
   }
-};
-
-// Bits from the lowest on. Callers compare `position` with `bits` themselves, once for several numbers.
-struct BitWindow {
-  const std::byte* at;
-  std::uint64_t bytes;
-  std::uint64_t position = 0;
-
-  std::uint64_t bits() const noexcept { return bytes * 8; }
-
-  // At least 57 bits from `position` on, zeros past the end.
-  std::uint64_t peek() const noexcept {
-    const std::uint64_t byte = position / 8;
-    if (bytes >= 8 && byte <= bytes - 8) return load_le<std::uint64_t>(at + byte) >> (position % 8);
-    std::byte tail[8] = {};
-    if (byte < bytes) std::memcpy(tail, at + byte, bytes - byte);
-    return load_le<std::uint64_t>(tail) >> (position % 8);
-  }
-
-  // Whether all that is left is less than a byte of zero bits.
-  bool at_clean_end() const noexcept { return bits() - position < 8 && peek() == 0; }
 };
 
 template <Sink kSink>
@@ -83,7 +62,7 @@ struct GapReader {
     const unsigned length = lengths.of_flag[flag];
     gap = word >> flag_bits & ((std::uint64_t{1} << length) - 1);
     window.position += flag_bits + length;
-    if (window.position > window.bits()) return Fault::kTruncated;
+    if (window.exhausted()) return Fault::kTruncated;
     if (gap < lengths.least[flag]) return Fault::kFlag;
     all_gaps |= static_cast<std::uint32_t>(gap);
     return Fault::kNone;

@@ -29,11 +29,10 @@ std::string_view fault_text(Fault fault) noexcept {
 }  // namespace
 
 Status fault_status(Fault fault, std::uint64_t chunk) {
-  if (fault == Fault::kNone) return {};
-  ErrorCode code = ErrorCode::kCorrupt;
-  if (fault == Fault::kTruncated) code = ErrorCode::kTruncated;
-  if (fault == Fault::kNoRoom) code = ErrorCode::kOutputTooSmall;
-  return chunk_error("fastsgd", code, chunk, fault_text(fault));
+  if (fault == Fault::kNoRoom) {
+    return chunk_error("fastsgd", ErrorCode::kOutputTooSmall, chunk, fault_text(fault));
+  }
+  return deltawire::fault_status("fastsgd", chunk, fault, fault_text(fault));
 }
 
 ChunkSections chunk_sections(const ChunkBytes& chunk) noexcept {

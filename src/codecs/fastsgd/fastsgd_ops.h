@@ -8,6 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/float_bits.h"
+#include "codecs/kernels/chunk_bytes.h"
+
 namespace deltawire::fastsgd {
 
 inline constexpr std::uint32_t kChunkPairs = 16384;
@@ -24,9 +27,6 @@ inline constexpr std::uint32_t kStoreSlack = 8;  // bytes that write() may touch
 
 inline constexpr std::uint32_t kSumLanes = 16;
 inline constexpr std::uint32_t kSumBlock = 65536;  // elements
-
-inline constexpr std::uint32_t kMagnitudeMask = 0x7FFFFFFF;
-inline constexpr std::uint32_t kInfinityBits = 0x7F800000;
 
 // The non-zero values of a part: dense (keys null: value i has key i) or in key-value form.
 struct Input {
@@ -106,11 +106,6 @@ enum class Fault : std::uint8_t {
   kKey,            // a key that isn't above the one before it, or not below the dimension
   kPadding,        // a set bit after the last code or the last key
   kNoRoom,         // more pairs than the receiver's slot has room for
-};
-
-struct ChunkBytes {
-  const std::byte* at = nullptr;
-  std::uint32_t bytes = 0;  // may be any bytes
 };
 
 struct Head {

@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "codecs/fastsgd/fastsgd_ops.h"
+#include "codecs/kernels/lanes.h"
+#include "codecs/kernels/magnitude.h"
 
 namespace deltawire::fastsgd {
 
@@ -18,24 +20,9 @@ float value_of(const Input& input, std::uint64_t i) noexcept {
   return input.in[i];
 }
 
-std::uint32_t magnitude_bits(float x) noexcept {
-  return std::bit_cast<std::uint32_t>(x) & kMagnitudeMask;
-}
-
 double magnitude(float x) noexcept {
   return static_cast<double>(std::bit_cast<float>(magnitude_bits(x)));
 }
-
-struct Lanes {
-  double lane[kSumLanes] = {};
-
-  double fold() noexcept {
-    for (std::uint32_t half = kSumLanes / 2; half > 0; half /= 2) {
-      for (std::uint32_t i = 0; i < half; ++i) lane[i] += lane[i + half];
-    }
-    return lane[0];
-  }
-};
 
 template <bool kResidual>
 double sum_dense(const Input& input) noexcept {
@@ -43,15 +30,15 @@ double sum_dense(const Input& input) noexcept {
   for (std::uint64_t block = 0; block < input.count; block += kSumBlock) {
     const std::uint64_t left = input.count - block;
     const std::uint64_t end = block + (left < kSumBlock ? left : kSumBlock);
-    Lanes lanes;
+    double lanes[kSumLanes] = {};
     std::uint64_t i = block;
     for (; end - i >= kSumLanes; i += kSumLanes) {
       for (std::uint32_t j = 0; j < kSumLanes; ++j) {
-        lanes.lane[j] += magnitude(value_of<kResidual>(input, i + j));
+        lanes[j] += magnitude(value_of<kResidual>(input, i + j));
       }
     }
-    for (std::uint32_t j = 0; i < end; ++i, ++j) lanes.lane[j] += magnitude(value_of<kResidual>(input, i));
-    total += lanes.fold();
+    for (std::uint32_t j = 0; i < end; ++i, ++j) lanes[j] += magnitude(value_of<kResidual>(input, i));
+    total += folded(lanes);
   }
   return total;
 }
@@ -61,11 +48,11 @@ double sum_pairs(const Input& input) noexcept {
   double total = 0;
   for (std::uint64_t i = 0; i < input.count;) {
     const std::uint32_t block = input.keys[i] / kSumBlock;
-    Lanes lanes;
+    double lanes[kSumLanes] = {};
     for (; i < input.count && input.keys[i] / kSumBlock == block; ++i) {
-      lanes.lane[input.keys[i] % kSumLanes] += magnitude(input.in[i]);
+      lanes[input.keys[i] % kSumLanes] += magnitude(input.in[i]);
     }
-    total += lanes.fold();
+    total += folded(lanes);
   }
   return total;
 }

@@ -67,16 +67,6 @@ std::string_view fault_text(Fault fault) noexcept {
   return "unknown fault";
 }
 
-Status fault_status(Fault fault, std::uint64_t chunk) {
-  if (fault == Fault::kNone) return {};
-  const ErrorCode code = fault == Fault::kTruncated ? ErrorCode::kTruncated : ErrorCode::kCorrupt;
-  return chunk_error("gcomp", code, chunk, fault_text(fault));
-}
-
-std::uint32_t chunk_count(std::uint64_t count, std::uint64_t chunk) noexcept {
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(count - chunk * kChunkElements, kChunkElements));
-}
-
 constexpr CodecInfo kInfo = info_with(false, true);
 constexpr CodecInfo kLosslessInfo = info_with(true, false);
 constexpr CodecInfo kUniformCutInfo = info_with(false, false);
@@ -95,13 +85,11 @@ class Gcomp final : public Codec {
   }
 
   Sizes do_sizes(const TensorView& part) const noexcept override {
-    constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
     const std::uint64_t full = part.count / kChunkElements;
     const std::uint64_t rest = chunk_bound(part.count % kChunkElements);
-    const std::uint64_t bytes = checked_mul(full, chunk_bound(kChunkElements)).value_or(kMax);
-    return Sizes{.payload_bytes = checked_add(bytes, rest).value_or(kMax),
-                 .chunks = static_cast<std::uint32_t>(std::min<std::uint64_t>(
-                     ceil_div(part.count, kChunkElements), std::numeric_limits<std::uint32_t>::max())),
+    const std::uint64_t bytes = product_or_max(full, chunk_bound(kChunkElements));
+    return Sizes{.payload_bytes = sum_or_max(bytes, rest),
+                 .chunks = chunks_or_max(ceil_div(part.count, kChunkElements)),
                  .scratch_bytes = scratch_bound(part.count)};
   }
 
@@ -115,7 +103,7 @@ class Gcomp final : public Codec {
       const Values chunk{.in = part.in + at,
                          .residual = part.residual != nullptr ? part.residual + at : nullptr,
                          .significance = significance != nullptr ? significance + at : nullptr,
-                         .count = chunk_count(part.count, i),
+                         .count = elements_of_chunk(part.count, i, kChunkElements),
                          .rule = rule(significance != nullptr)};
       written += encode_chunk(kernels_, chunk, out.payload.data() + written, exec);
       out.chunk_ends[i] = static_cast<std::uint32_t>(written);
@@ -126,9 +114,9 @@ class Gcomp final : public Codec {
   Status do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const override {
     Target target{.slot = out.slot, .count = 0, .scale = out.scale, .accumulate = out.accumulate};
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      target.count = chunk_count(out.count, i);
-      const Fault fault = decode_chunk(kernels_, chunk_of<ChunkBytes>(in, i), target, exec.workers);
-      if (fault != Fault::kNone) return fault_status(fault, i);
+      target.count = elements_of_chunk(out.count, i, kChunkElements);
+      const Fault fault = decode_chunk(kernels_, chunk_of(in, i), target, exec.workers);
+      if (fault != Fault::kNone) return fault_status("gcomp", i, fault, fault_text(fault));
       target.slot += target.count;
     }
     return {};
@@ -138,9 +126,10 @@ class Gcomp final : public Codec {
     std::vector<float> values(static_cast<std::size_t>(std::min<std::uint64_t>(count, kChunkElements)));
     std::vector<Section> found;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      const Target target{.slot = values.data(), .count = chunk_count(count, i)};
-      const ChunkBytes chunk = chunk_of<ChunkBytes>(in, i);
-      if (auto ok = fault_status(decode_chunk(kernels_, chunk, target, nullptr), i); !ok) return ok;
+      const Target target{.slot = values.data(), .count = elements_of_chunk(count, i, kChunkElements)};
+      const ChunkBytes chunk = chunk_of(in, i);
+      const Fault fault = decode_chunk(kernels_, chunk, target, nullptr);
+      if (fault != Fault::kNone) return fault_status("gcomp", i, fault, fault_text(fault));
       describe_chunk(chunk, target.count, found);
     }
     for (const Section& section : found) add_section(sections, section.name, section.bits);

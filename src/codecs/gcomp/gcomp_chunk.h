@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "codecs/gcomp/gcomp_table.h"
+#include "codecs/kernels/chunk_bytes.h"
 #include "deltawire/codec.h"
 
 namespace deltawire::gcomp {
@@ -17,11 +18,6 @@ std::uint64_t scratch_bound(std::uint64_t count) noexcept;
 
 // Encodes a chunk to `out`, which has chunk_bound() bytes; returns the bytes written.
 std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, std::byte* out, const Exec& exec);
-
-struct ChunkBytes {
-  const std::byte* at = nullptr;
-  std::uint32_t bytes = 0;  // at least 1; may be any bytes
-};
 
 // Decodes a chunk into target.count values. On a fault the slot's content is unspecified.
 Fault decode_chunk(const Kernels& kernels, const ChunkBytes& chunk, const Target& target, Workers* workers);

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/float_bits.h"
+
 namespace deltawire::gcomp {
 
 inline constexpr std::uint32_t kChunkElements = 262144;
@@ -30,8 +32,6 @@ inline constexpr std::uint32_t kTinySymbol = 1;  // -0 and subnormals, kept whol
 inline constexpr std::uint32_t kPlainSymbols = 1024;
 inline constexpr std::uint32_t kSymbols = kPlainSymbols + kLevels;
 
-inline constexpr std::uint32_t kSignBit = 0x80000000;
-inline constexpr std::uint32_t kMagnitudeMask = 0x7FFFFFFF;
 inline constexpr std::uint32_t kExponentMask = 0x7F800000;
 inline constexpr std::uint32_t kMantissaMask = 0x007FFFFF;
 inline constexpr unsigned kMantissaBits = 23;

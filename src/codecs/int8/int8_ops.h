@@ -5,15 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/float_bits.h"
+
 namespace deltawire::int8 {
 
 inline constexpr std::uint64_t kValueBytes = 1;
 inline constexpr int kLargestCode = 127;
 inline constexpr std::byte kUnusedCode{0x80};              // -128
 inline constexpr std::uint32_t kLargestStep = 0x7C010203;  // bits of the largest step: 127 of it are finite
-
-inline constexpr std::uint32_t kMagnitudeMask = 0x7FFFFFFF;
-inline constexpr std::uint32_t kInfinityBits = 0x7F800000;
 
 // The step of a part whose largest |x| is `largest`: the smallest float that takes `largest` to a code of at
 // most 127 in exact arithmetic, but never one whose 127-fold is beyond float32. 0 for 0. REQUIRES: finite, >=

@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "codecs/int8/int8_ops.h"
+#include "codecs/kernels/magnitude.h"
 
 namespace deltawire::int8 {
 
@@ -16,13 +17,7 @@ float code_value(std::byte code) noexcept {
 }
 
 std::uint32_t max_magnitude(const float* in, const float* residual, std::uint64_t count) {
-  std::uint32_t largest = 0;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const float x = residual != nullptr ? in[i] + residual[i] : in[i];
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x) & kMagnitudeMask;
-    largest = bits > largest ? bits : largest;
-  }
-  return largest;
+  return largest_magnitude(in, residual, count);
 }
 
 // The quotient is in float64 because there no rounding can make a tie: x / step is k + 1/2, or differs from

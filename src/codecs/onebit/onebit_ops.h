@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/float_bits.h"
+
 namespace deltawire::onebit {
 
 inline constexpr std::uint64_t kSumBlock = 65536;
 inline constexpr std::uint32_t kSumLanes = 16;
-inline constexpr std::uint32_t kMagnitudeMask = 0x7FFFFFFF;
-inline constexpr std::uint32_t kInfinityBits = 0x7F800000;
 
 // What stands for the two sides.
 struct Means {

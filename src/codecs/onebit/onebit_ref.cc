@@ -1,22 +1,12 @@
-#include <bit>
 #include <cstdint>
 
+#include "codecs/kernels/lanes.h"
+#include "codecs/kernels/magnitude.h"
 #include "codecs/onebit/onebit_ops.h"
 
 namespace deltawire::onebit {
 
 namespace {
-
-struct Lanes {
-  double lane[kSumLanes] = {};
-
-  double fold() noexcept {
-    for (std::uint32_t half = kSumLanes / 2; half > 0; half /= 2) {
-      for (std::uint32_t i = 0; i < half; ++i) lane[i] += lane[i + half];
-    }
-    return lane[0];
-  }
-};
 
 float sum_at(const float* in, const float* residual, std::uint64_t i) noexcept {
   return residual != nullptr ? in[i] + residual[i] : in[i];
@@ -28,18 +18,18 @@ Sides measure(const float* in, const float* residual, std::uint64_t count) {
   for (std::uint64_t block = 0; block < count; block += kSumBlock) {
     const std::uint64_t left = count - block;
     const std::uint64_t end = block + (left < kSumBlock ? left : kSumBlock);
-    Lanes high;
-    Lanes low;
+    double high[kSumLanes] = {};
+    double low[kSumLanes] = {};
     for (std::uint64_t i = block; i < end; ++i) {
       const float x = sum_at(in, residual, i);
-      const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(x) & kMagnitudeMask;
+      const std::uint32_t magnitude = magnitude_bits(x);
       sides.largest = magnitude > sides.largest ? magnitude : sides.largest;
       sides.negatives += x < 0 ? 1 : 0;
-      high.lane[i % kSumLanes] += x < 0 ? 0.0F : x;
-      low.lane[i % kSumLanes] += x < 0 ? -x : 0.0F;
+      high[i % kSumLanes] += x < 0 ? 0.0F : x;
+      low[i % kSumLanes] += x < 0 ? -x : 0.0F;
     }
-    sides.high += high.fold();
-    sides.low += low.fold();
+    sides.high += folded(high);
+    sides.low += folded(low);
   }
   return sides;
 }

@@ -12,7 +12,6 @@
 namespace deltawire::randomk {
 
 inline constexpr std::uint32_t kValueBytes = 4;
-inline constexpr std::uint32_t kInfinityBits = 0x7F800000;
 
 // Which elements are sent: the part is cut into `kept` strata, as equal as whole numbers allow, and in each
 // one place is drawn. Value i of the payload is that of stratum i, so that places grow and any of them can be

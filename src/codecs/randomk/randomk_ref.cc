@@ -2,20 +2,19 @@
 #include <cstdint>
 
 #include "base/little_endian.h"
+#include "codecs/kernels/magnitude.h"
 #include "codecs/randomk/randomk_ops.h"
 
 namespace deltawire::randomk {
 
 namespace {
 
-constexpr std::uint32_t kMagnitude = 0x7FFFFFFF;
-
 std::uint32_t bits_at(const std::byte* payload, std::uint64_t i) noexcept {
   return load_le<std::uint32_t>(payload + i * kValueBytes);
 }
 
 bool is_finite(std::uint32_t bits) noexcept {
-  return (bits & kMagnitude) < kInfinityBits;
+  return (bits & kMagnitudeMask) < kInfinityBits;
 }
 
 float sum_at(const Input& input, std::uint64_t i) noexcept {
@@ -23,12 +22,7 @@ float sum_at(const Input& input, std::uint64_t i) noexcept {
 }
 
 bool all_finite(const Input& input) {
-  std::uint32_t largest = 0;
-  for (std::uint64_t i = 0; i < input.count; ++i) {
-    const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(sum_at(input, i)) & kMagnitude;
-    largest = largest < magnitude ? magnitude : largest;
-  }
-  return is_finite(largest);
+  return largest_magnitude(input.in, input.residual, input.count) < kInfinityBits;
 }
 
 bool write(const Input& input, const Draw& draw, bool unbiased, std::byte* payload) {

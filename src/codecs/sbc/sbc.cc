@@ -201,14 +201,11 @@ class Sbc final : public Codec {
   template <class Visit>
   Status decode_chunks(const PartView& in, const DecodeTarget& target, Visit visit) const {
     std::uint64_t next = 0;
-    std::uint32_t begin = 0;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      const ChunkBytes chunk{in.payload.data() + begin, in.chunk_ends[i] - begin};
+      const ChunkBytes chunk = chunk_of(in, i);
       const ChunkContent content = kernels_.decode_chunk(chunk, next, target);
       if (content.fault != Fault::kNone) {
-        return chunk_error("sbc",
-                           content.fault == Fault::kTruncated ? ErrorCode::kTruncated : ErrorCode::kCorrupt,
-                           i, fault_text(content.fault));
+        return fault_status("sbc", i, content.fault, fault_text(content.fault));
       }
       const bool is_last = i + 1 == in.chunk_ends.size();
       if (!is_last && content.positions < kChunkPositions) {
@@ -220,7 +217,6 @@ class Sbc final : public Codec {
       }
       visit(content, chunk.bytes);
       next = content.next;
-      begin = in.chunk_ends[i];
     }
     return {};
   }

@@ -127,31 +127,6 @@ TEST(SbcBytes, ChunksHold16384PositionsAndDecodeAlone) {
   EXPECT_EQ(back[16384] + back[16385], 2.0F);
 }
 
-TEST(SbcBytes, RiceParameterIsGolombsRule) {
-  const std::pair<std::uint64_t, unsigned> published[] = {{4, 1},   {10, 3},   {20, 4},
-                                                          {100, 6}, {1000, 9}, {10000, 13}};
-  for (const auto& [distance, expected] : published) {
-    EXPECT_EQ(sbc::rice_parameter(300, 300 * distance), expected) << "p = 1 / " << distance;
-  }
-  EXPECT_EQ(sbc::rice_parameter(1, 1), 0U);
-  EXPECT_EQ(sbc::rice_parameter(1, sbc::kMaxElements), 24U);
-  EXPECT_EQ(sbc::rice_parameter(1971, 1U << 28), 17U);  // p is the bound of the table itself, 31536 / 2^32
-  const double golden = (std::sqrt(5.0) + 1) / 2;
-  for (const std::uint64_t gaps : {1U, 15U, 999U, 16383U}) {
-    for (std::uint64_t span = gaps + 1; span < 20 * sbc::kMaxElements / 21; span += span / 20 + 1) {
-      const double p = static_cast<double>(gaps) / static_cast<double>(span);
-      const double exact = 1 + std::floor(std::log2(std::log(golden - 1) / std::log1p(-p)));
-      const auto expected = static_cast<unsigned>(std::fmin(std::fmax(exact, 0), 24));
-      if (p < 1e-6) {  // the table's bounds are rounded down there
-        ASSERT_LE(sbc::rice_parameter(gaps, span), expected) << gaps << " in " << span;
-        ASSERT_GE(sbc::rice_parameter(gaps, span) + 1, expected) << gaps << " in " << span;
-      } else {
-        ASSERT_EQ(sbc::rice_parameter(gaps, span), expected) << gaps << " in " << span;
-      }
-    }
-  }
-}
-
 // b* + 1 / (1 - (1 - p)^(2^b*)), the paper's eq. 5. The paper itself prints 8.38 for p = 0.01, which is what
 // b* = 7 would give.
 TEST(SbcBytes, PositionBitsAreGolombsExpectation) {

@@ -2,7 +2,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "base/bits.h"
 #include "base/little_endian.h"
@@ -15,72 +14,24 @@ namespace {
 constexpr unsigned kLaneShift = 5;  // of log2(lanes) in the first byte of a chunk
 constexpr unsigned kParameterMask = 31;
 
-// A gap's code, first bit lowest.
-struct Code {
-  std::uint64_t value = 0;
-  unsigned bits = 0;
-};
-
-Code code_of(std::uint32_t gap, unsigned parameter) noexcept {
-  const std::uint32_t unary = gap >> parameter;
-  if (unary >= kMaxUnary) {
-    return {((std::uint64_t{1} << kMaxUnary) - 1) | (std::uint64_t{gap} << kMaxUnary),
-            kMaxUnary + kEscapeBits};
-  }
-  const std::uint64_t low = gap & ((1U << parameter) - 1);
-  return {((std::uint64_t{1} << unary) - 1) | (low << (unary + 1)), unary + 1 + parameter};
-}
-
 std::uint32_t gap_before(const std::uint32_t* positions, std::uint32_t i) noexcept {
   return positions[i] - positions[i - 1] - 1;
 }
 
-// Reads codes; past the end it gives zeros and is exhausted().
-class LaneReader {
- public:
-  LaneReader() noexcept = default;
-  LaneReader(const std::byte* at, std::uint32_t bytes) noexcept : at_(at), bytes_(bytes) {}
-
-  // REQUIRES: parameter <= kMaxParameter.
-  std::uint32_t gap(unsigned parameter, Fault& fault) noexcept {
-    const std::uint64_t window = window_at_cursor();
-    const auto unary = static_cast<unsigned>(std::countr_one(window));
-    if (unary < kMaxUnary) {
-      cursor_ += unary + 1 + parameter;
-      const std::uint64_t low = window >> (unary + 1) & ((std::uint64_t{1} << parameter) - 1);
-      return unary << parameter | static_cast<std::uint32_t>(low);
-    }
-    cursor_ += kMaxUnary + kEscapeBits;
-    const auto gap = static_cast<std::uint32_t>(window >> kMaxUnary);
-    if (gap >> parameter < kMaxUnary && !exhausted()) fault = Fault::kEscape;
-    return gap;
+// REQUIRES: parameter <= kMaxParameter. Past the end the gap is arbitrary.
+inline std::uint32_t read_gap(BitWindow& lane, unsigned parameter, Fault& fault) noexcept {
+  const std::uint64_t window = lane.peek();
+  const auto unary = static_cast<unsigned>(std::countr_one(window));
+  if (unary < kMaxUnary) {
+    lane.position += unary + 1 + parameter;
+    const std::uint64_t low = window >> (unary + 1) & ((std::uint64_t{1} << parameter) - 1);
+    return unary << parameter | static_cast<std::uint32_t>(low);
   }
-
-  bool exhausted() const noexcept { return cursor_ > std::uint64_t{bytes_} * 8; }
-
-  // Whether all that is left is less than a byte of zero bits. REQUIRES: not exhausted.
-  bool at_clean_end() const noexcept {
-    return std::uint64_t{bytes_} * 8 - cursor_ < 8 && window_at_cursor() == 0;
-  }
-
-  std::uint64_t bits_read() const noexcept { return cursor_; }
-
- private:
-  // The next 57 bits or more: a code has 56 at most. Zeros past the end.
-  std::uint64_t window_at_cursor() const noexcept {
-    const std::uint64_t byte = cursor_ / 8;
-    if (byte >= bytes_) return 0;
-    const std::uint64_t left = bytes_ - byte;
-    if (left >= 8) return load_le<std::uint64_t>(at_ + byte) >> (cursor_ % 8);
-    std::byte tail[8] = {};
-    std::memcpy(tail, at_ + byte, left);
-    return load_le<std::uint64_t>(tail) >> (cursor_ % 8);
-  }
-
-  const std::byte* at_ = nullptr;
-  std::uint32_t bytes_ = 0;
-  std::uint64_t cursor_ = 0;
-};
+  lane.position += kMaxUnary + kEscapeBits;
+  const auto gap = static_cast<std::uint32_t>(window >> kMaxUnary);
+  if (gap >> parameter < kMaxUnary && !lane.exhausted()) fault = Fault::kEscape;
+  return gap;
+}
 
 struct Head {
   unsigned parameter = 0;
@@ -108,15 +59,15 @@ Fault read_head(const ChunkBytes& chunk, Head& head, ChunkContent& content) noex
 }
 
 Fault open_lanes(const ChunkBytes& chunk, const Head& head, std::uint32_t head_bytes,
-                 LaneReader* readers) noexcept {
+                 BitWindow* lanes) noexcept {
   std::uint32_t at = head_bytes;
   for (unsigned lane = 0; lane + 1 < head.lanes; ++lane) {
     const std::uint32_t bytes = load_le<std::uint16_t>(chunk.at + kHeadBytes + kLaneLengthBytes * lane);
     if (bytes > chunk.bytes - at) return Fault::kTruncated;
-    readers[lane] = {chunk.at + at, bytes};
+    lanes[lane] = {chunk.at + at, bytes};
     at += bytes;
   }
-  readers[head.lanes - 1] = {chunk.at + at, chunk.bytes - at};
+  lanes[head.lanes - 1] = {chunk.at + at, chunk.bytes - at};
   return Fault::kNone;
 }
 
@@ -150,7 +101,7 @@ class Scatter {
 
 // Gap i is the next one of lane i mod kLanes, so a round of gaps has no dependency between its reads.
 template <unsigned kLanes>
-Fault decode_gaps(LaneReader* readers, unsigned parameter, const DecodeTarget& target,
+Fault decode_gaps(BitWindow* lanes, unsigned parameter, const DecodeTarget& target,
                   ChunkContent& content) noexcept {
   Scatter scatter(target);
   Fault fault = Fault::kNone;
@@ -161,8 +112,8 @@ Fault decode_gaps(LaneReader* readers, unsigned parameter, const DecodeTarget& t
     std::uint32_t gaps[kLanes];
     bool exhausted = false;
     for (unsigned lane = 0; lane < round; ++lane) {
-      gaps[lane] = readers[lane].gap(parameter, fault);
-      exhausted |= readers[lane].exhausted();
+      gaps[lane] = read_gap(lanes[lane], parameter, fault);
+      exhausted |= lanes[lane].exhausted();
     }
     if (exhausted) return Fault::kTruncated;
     if (fault != Fault::kNone) return fault;
@@ -176,8 +127,8 @@ Fault decode_gaps(LaneReader* readers, unsigned parameter, const DecodeTarget& t
   scatter.flush();
   content.next = next;
   for (unsigned lane = 0; lane < kLanes; ++lane) {
-    content.code_bits += readers[lane].bits_read();
-    if (!readers[lane].at_clean_end()) return Fault::kPadding;
+    content.code_bits += lanes[lane].position;
+    if (!lanes[lane].at_clean_end()) return Fault::kPadding;
   }
   return Fault::kNone;
 }
@@ -190,17 +141,17 @@ Fault decode_positions(const ChunkBytes& chunk, std::uint64_t begin, const Decod
   if (content.positions == 0) return Fault::kNone;
   if (head.first < begin) return Fault::kOrder;
   if (head.first >= target.count) return Fault::kPosition;
-  LaneReader readers[kMaxLanes];
-  if (const Fault fault = open_lanes(chunk, head, content.head_bytes, readers); fault != Fault::kNone)
+  BitWindow lanes[kMaxLanes];
+  if (const Fault fault = open_lanes(chunk, head, content.head_bytes, lanes); fault != Fault::kNone)
     return fault;
   Scatter first(target);
   first.put(head.first);
   first.flush();
   content.next = std::uint64_t{head.first} + 1;
   switch (head.lanes) {
-    case 1: return decode_gaps<1>(readers, head.parameter, target, content);
-    case 4: return decode_gaps<4>(readers, head.parameter, target, content);
-    default: return decode_gaps<kMaxLanes>(readers, head.parameter, target, content);
+    case 1: return decode_gaps<1>(lanes, head.parameter, target, content);
+    case 4: return decode_gaps<4>(lanes, head.parameter, target, content);
+    default: return decode_gaps<kMaxLanes>(lanes, head.parameter, target, content);
   }
 }
 
@@ -219,7 +170,7 @@ std::uint32_t encode_chunk_ref(const std::uint32_t* positions, std::uint32_t cou
   out[0] = static_cast<std::byte>(static_cast<unsigned>(std::countr_zero(lanes)) << kLaneShift | parameter);
   std::uint32_t lane_bits[kMaxLanes] = {};
   for (std::uint32_t i = 1; i < count; ++i) {
-    lane_bits[(i - 1) % lanes] += code_of(gap_before(positions, i), parameter).bits;
+    lane_bits[(i - 1) % lanes] += rice_bits_of(gap_before(positions, i), parameter, kEscapeBits).bits;
   }
   std::uint64_t at = kHeadBytes + kLaneLengthBytes * (lanes - 1);
   for (unsigned lane = 0; lane < lanes; ++lane) {
@@ -229,7 +180,7 @@ std::uint32_t encode_chunk_ref(const std::uint32_t* positions, std::uint32_t cou
     }
     BitWriter writer({out + at, bytes < out_bytes - at ? bytes : out_bytes - at});
     for (std::uint32_t i = 1 + lane; i < count; i += lanes) {
-      const Code code = code_of(gap_before(positions, i), parameter);
+      const RiceBits code = rice_bits_of(gap_before(positions, i), parameter, kEscapeBits);
       writer.put(code.value, code.bits);
     }
     at += writer.finish();

@@ -8,6 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/float_bits.h"
+#include "codecs/kernels/chunk_bytes.h"
+#include "codecs/kernels/rice.h"
+
 namespace deltawire::sbc {
 
 inline constexpr std::uint32_t kChunkPositions = 16384;  // in every chunk of a part but the last
@@ -18,11 +22,7 @@ inline constexpr std::uint32_t kHeadBytes = 7;       // and u32 first position
 inline constexpr std::uint32_t kLaneLengthBytes = 2;
 inline constexpr unsigned kMaxLanes = 8;
 inline constexpr unsigned kMaxParameter = 24;  // low bits of a gap that are written as they are
-inline constexpr unsigned kMaxUnary = 24;      // this many ones announce a raw gap
 inline constexpr unsigned kEscapeBits = 32;    // of a raw gap
-
-inline constexpr std::uint32_t kSignBit = 0x80000000;
-inline constexpr std::uint32_t kInfinityBits = 0x7F800000;
 
 // Candidates of one sign, in the order of their positions. A magnitude is the bits of |x|: as unsigned
 // integers these order as the values do.
@@ -48,21 +48,6 @@ inline constexpr std::uint64_t candidate_room(std::uint64_t count, std::uint64_t
   return usual < all ? usual : all;
 }
 
-// The Golomb-Rice parameter for gaps whose sum, each counted with its position, is `span`:
-// b* = 1 + floor(log2(ln(phi - 1) / ln(1 - p))), p = gaps / span, phi the golden ratio (Sattler et al.,
-// "Sparse Binary Compression", eq. 5), held to 0..24 and computed without logarithms: b* is the number of j
-// in 0..23 with p <= 1 - (phi - 1)^(2^-j), and the table holds these bounds times 2^32, rounded down.
-// REQUIRES: gaps < 2^32, span < 2^32.
-inline unsigned rice_parameter(std::uint64_t gaps, std::uint64_t span) noexcept {
-  constexpr std::uint64_t kBounds[kMaxParameter] = {
-      1640531526, 918472838, 486826900, 250732083, 127251137, 64103956, 32172475, 16116475,
-      8065811,    4034800,   2017874,   1009055,   504557,    252286,   126144,   63072,
-      31536,      15768,     7884,      3942,      1971,      985,      492,      246};
-  unsigned parameter = 0;
-  while (parameter < kMaxParameter && gaps << 32 <= kBounds[parameter] * span) ++parameter;
-  return parameter;
-}
-
 // Streams over which an encoder spreads the gaps of a chunk.
 inline constexpr unsigned lanes_for(std::uint32_t positions) noexcept {
   return positions < 512 ? 1 : positions < 4096 ? 4 : 8;
@@ -85,11 +70,6 @@ enum class Fault : std::uint8_t {
   kEscape,         // a raw gap that had a shorter code
   kPadding,        // set bits or whole bytes after the last code of a lane
   kTrailingBytes,  // bytes after a chunk without gaps
-};
-
-struct ChunkBytes {
-  const std::byte* at = nullptr;
-  std::uint32_t bytes = 0;  // may be any bytes
 };
 
 struct DecodeTarget {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "codecs/kernels/lanes.h"
 #include "codecs/sbc/sbc_ops.h"
 
 namespace deltawire::sbc {
@@ -179,7 +180,7 @@ void select(const SelectInput& input, Candidates& positive, Candidates& negative
 }
 
 constexpr std::uint64_t kSumBlock = 4096;
-constexpr std::uint64_t kSumLanes = 64;
+constexpr std::uint32_t kSumLanes = 64;
 
 double sum_block(const std::uint32_t* magnitudes, std::uint64_t count) noexcept {
   double lanes[kSumLanes] = {};
@@ -188,10 +189,7 @@ double sum_block(const std::uint32_t* magnitudes, std::uint64_t count) noexcept 
     for (std::uint64_t i = 0; i < kSumLanes; ++i) lanes[i] += std::bit_cast<float>(magnitudes[at + i]);
   }
   for (std::uint64_t i = 0; at + i < count; ++i) lanes[i] += std::bit_cast<float>(magnitudes[at + i]);
-  for (std::uint64_t half = kSumLanes / 2; half > 0; half /= 2) {
-    for (std::uint64_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  }
-  return lanes[0];
+  return folded(lanes);
 }
 
 double sum(const std::uint32_t* magnitudes, std::uint64_t count) {

@@ -53,10 +53,6 @@ struct Parameters {
   }
 };
 
-std::uint32_t chunk_count(std::uint64_t count, std::uint64_t chunk) noexcept {
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(count - chunk * kChunkElements, kChunkElements));
-}
-
 std::string_view fault_text(Fault fault) noexcept {
   switch (fault) {
     case Fault::kNone: return "no fault";
@@ -77,12 +73,6 @@ std::string_view fault_text(Fault fault) noexcept {
   return "unknown fault";
 }
 
-Status fault_status(Fault fault, std::uint64_t chunk) {
-  if (fault == Fault::kNone) return {};
-  const ErrorCode code = fault == Fault::kTruncated ? ErrorCode::kTruncated : ErrorCode::kCorrupt;
-  return chunk_error("3lc", code, chunk, fault_text(fault));
-}
-
 class Threelc final : public Codec {
  public:
   explicit Threelc(const Parameters& parameters) noexcept : Codec(kInfo), parameters_(parameters) {}
@@ -97,8 +87,7 @@ class Threelc final : public Codec {
     const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
     const auto chunk = static_cast<std::uint32_t>(std::min<std::uint64_t>(part.count, kChunkElements));
     return Sizes{.payload_bytes = chunks + ceil_div(part.count, kDigitsPerByte),
-                 .chunks = static_cast<std::uint32_t>(
-                     std::min<std::uint64_t>(chunks, std::numeric_limits<std::uint32_t>::max())),
+                 .chunks = chunks_or_max(chunks),
                  .scratch_bytes = parameters_.modes() == Modes::kAuto ? 2 * map_bytes(chunk) : 0U};
   }
 
@@ -116,9 +105,9 @@ class Threelc final : public Codec {
                         .zeros_only = in.scalar == 0,
                         .accumulate = out.accumulate};
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      target.count = chunk_count(out.count, i);
-      const Fault fault = kernels_.decode(chunk_of<ChunkBytes>(in, i), target);
-      if (fault != Fault::kNone) return fault_status(fault, i);
+      target.count = elements_of_chunk(out.count, i, kChunkElements);
+      const Fault fault = kernels_.decode(chunk_of(in, i), target);
+      if (fault != Fault::kNone) return fault_status("3lc", i, fault, fault_text(fault));
       target.slot += target.count;
     }
     return {};
@@ -130,12 +119,13 @@ class Threelc final : public Codec {
     std::vector<Section> found;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const DecodeTarget target{.slot = values.data(),
-                                .count = chunk_count(count, i),
+                                .count = elements_of_chunk(count, i, kChunkElements),
                                 .value = 1,
                                 .zeros_only = in.scalar == 0,
                                 .accumulate = false};
-      const ChunkBytes chunk = chunk_of<ChunkBytes>(in, i);
-      if (auto ok = fault_status(kernels_.decode(chunk, target), i); !ok) return ok;
+      const ChunkBytes chunk = chunk_of(in, i);
+      const Fault fault = kernels_.decode(chunk, target);
+      if (fault != Fault::kNone) return fault_status("3lc", i, fault, fault_text(fault));
       describe_chunk(chunk, found);
     }
     for (const Section& section : found) add_section(sections, section.name, section.bits);
@@ -161,7 +151,7 @@ class Threelc final : public Codec {
     for (std::uint64_t i = 0; i < chunks; ++i) {
       const std::uint64_t at = i * kChunkElements;
       const QuantizeInput input{source.in + at, source.residual != nullptr ? source.residual + at : nullptr,
-                                chunk_count(source.count, i), scale};
+                                elements_of_chunk(source.count, i, kChunkElements), scale};
       written += encode_chunk(input, out.payload.data() + written, scratch);
       out.chunk_ends[i] = static_cast<std::uint32_t>(written);
     }
@@ -185,7 +175,7 @@ class Threelc final : public Codec {
     const std::uint32_t with_runs = kernels_.zero_run_bytes(body, plain);
     const std::uint32_t smallest = std::min(plain, with_runs);
     if (modes == Modes::kAuto) {
-      const RiceCode code{nonzeros, rice_parameter(nonzeros, input.count)};
+      const RiceCode code{nonzeros, rice_parameter(nonzeros, input.count, kRiceMaxParameter)};
       const std::uint32_t rice = rice_bytes(maps, input.count, code, smallest);
       if (rice < smallest) {
         out[0] = static_cast<std::byte>(ChunkMode::kRice);

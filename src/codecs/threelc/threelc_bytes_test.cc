@@ -118,25 +118,6 @@ TEST(ThreelcBytes, RiceEscapeBeginsAt24Ones) {
   }
 }
 
-TEST(ThreelcBytes, RiceParameterIsGolombsRule) {
-  const std::pair<double, unsigned> published[] = {{.25, 1}, {.1, 3}, {.05, 4}, {.01, 6}, {.001, 9}};
-  for (const auto& [p, expected] : published) {
-    EXPECT_EQ(threelc::rice_parameter(static_cast<std::uint32_t>(p * 40000), 40000), expected) << p;
-  }
-  EXPECT_EQ(threelc::rice_parameter(4, 40000), 13U);  // p = .0001
-  EXPECT_EQ(threelc::rice_parameter(0, 1), 15U);
-  EXPECT_EQ(threelc::rice_parameter(1, 1), 0U);
-  const double golden = (std::sqrt(5.0) + 1) / 2;
-  for (const std::uint32_t count : {1U, 7U, 320U, 16960U, 40960U}) {
-    for (std::uint32_t nonzeros = 1; nonzeros < count; ++nonzeros) {
-      const double p = static_cast<double>(nonzeros) / count;
-      const double exact = 1 + std::floor(std::log2(std::log(golden - 1) / std::log1p(-p)));
-      const auto expected = static_cast<unsigned>(std::fmin(std::fmax(exact, 0), 15));
-      ASSERT_EQ(threelc::rice_parameter(nonzeros, count), expected) << nonzeros << " of " << count;
-    }
-  }
-}
-
 TEST(ThreelcBytes, SmallestModeWinsAndTiesGoToTheLowestId) {
   const std::vector<float> dense = testing::sparse_values(40960, 0.9, 1);
   EXPECT_EQ(coded("3lc", dense)[0], 0);

@@ -134,12 +134,12 @@ Fault decode_packed(PackedBytes bytes, const DecodeTarget& target) noexcept {
 
 // One gap; what it returns past the end of the bits is arbitrary, and the reader then exhausted.
 std::uint32_t read_gap(BitReader& reader, unsigned parameter, Fault& fault) noexcept {
-  const unsigned unary = reader.get_unary(kRiceMaxUnary);
-  if (unary < kRiceMaxUnary) {
+  const unsigned unary = reader.get_unary(kMaxUnary);
+  if (unary < kMaxUnary) {
     return (std::uint32_t{unary} << parameter) | static_cast<std::uint32_t>(reader.get(parameter));
   }
   const auto gap = static_cast<std::uint32_t>(reader.get(kRiceEscapeBits));
-  if (!reader.exhausted() && gap >> parameter < kRiceMaxUnary) fault = Fault::kRiceEscape;
+  if (!reader.exhausted() && gap >> parameter < kMaxUnary) fault = Fault::kRiceEscape;
   return gap;
 }
 

@@ -25,8 +25,8 @@ void describe_rice(const ChunkBytes& chunk, std::vector<Section>& sections) {
   BitReader reader({in + kRiceHeaderBytes, stream_bytes});
   std::uint64_t positions = 0;
   for (std::uint32_t i = 0; i < nonzeros; ++i) {
-    const unsigned unary = reader.get_unary(kRiceMaxUnary);
-    const bool escape = unary == kRiceMaxUnary;
+    const unsigned unary = reader.get_unary(kMaxUnary);
+    const bool escape = unary == kMaxUnary;
     const unsigned low_bits = escape ? kRiceEscapeBits : parameter;
     reader.get(low_bits);
     reader.get(1);

@@ -9,6 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/float_bits.h"
+#include "codecs/kernels/chunk_bytes.h"
+#include "codecs/kernels/rice.h"
+
 namespace deltawire::threelc {
 
 inline constexpr std::uint32_t kChunkElements = 40960;
@@ -21,11 +25,7 @@ inline constexpr std::uint32_t kLongestRun = 14;  // zero bytes in one run code
 
 inline constexpr std::uint32_t kRiceHeaderBytes = 3;  // u8 parameter, u16 number of positions
 inline constexpr unsigned kRiceMaxParameter = 15;
-inline constexpr unsigned kRiceMaxUnary = 24;    // this many ones announce a raw gap
 inline constexpr unsigned kRiceEscapeBits = 16;  // of a raw gap; a chunk has fewer than 2^16 elements
-
-inline constexpr std::uint32_t kMagnitudeMask = 0x7FFFFFFF;
-inline constexpr std::uint32_t kInfinityBits = 0x7F800000;
 
 enum class ChunkMode : std::uint8_t { kBase3 = 0, kZeroRuns = 1, kRice = 2 };
 
@@ -75,22 +75,6 @@ struct RiceCode {
   unsigned parameter = 0;  // low bits of a gap that are written as they are
 };
 
-// The Rice parameter for `nonzeros` of `count` elements: b* = 1 + floor(log2(ln(phi - 1) / ln(1 - p))),
-// p = nonzeros / count, phi the golden ratio (Sattler et al., "Sparse Binary Compression", IJCNN 2019,
-// eq. 5), held to 0..15 and computed without logarithms: b* is the number of j in 0..14 with
-// p <= 1 - (phi - 1)^(2^-j), and the table holds these bounds times 2^32, rounded down.
-inline unsigned rice_parameter(std::uint32_t nonzeros, std::uint32_t count) noexcept {
-  constexpr std::uint64_t kBounds[kRiceMaxParameter] = {
-      1640531526, 918472838, 486826900, 250732083, 127251137, 64103956, 32172475, 16116475,
-      8065811,    4034800,   2017874,   1009055,   504557,    252286,   126144};
-  unsigned parameter = 0;
-  while (parameter < kRiceMaxParameter &&
-         (std::uint64_t{nonzeros} << 32) <= kBounds[parameter] * std::uint64_t{count}) {
-    ++parameter;
-  }
-  return parameter;
-}
-
 // What a decoder found wrong with a chunk.
 enum class Fault : std::uint8_t {
   kNone,
@@ -107,11 +91,6 @@ enum class Fault : std::uint8_t {
   kRiceEscape,       // Rice: a raw gap that had a shorter code
   kRicePosition,     // Rice: a position outside the chunk
   kRicePadding,      // Rice: set bits or whole bytes after the last sign
-};
-
-struct ChunkBytes {
-  const std::byte* at = nullptr;
-  std::uint32_t bytes = 0;  // with the mode byte; may be any bytes
 };
 
 struct DecodeTarget {

@@ -6,6 +6,7 @@
 
 #include "base/bits.h"
 #include "base/little_endian.h"
+#include "codecs/kernels/magnitude.h"
 #include "codecs/threelc/threelc_ops.h"
 
 namespace deltawire::threelc {
@@ -14,24 +15,8 @@ namespace {
 
 constexpr std::uint32_t kRowStride = kRowElements / kDigitsPerByte;
 
-std::uint32_t magnitude_bits(float x) noexcept {
-  return std::bit_cast<std::uint32_t>(x) & kMagnitudeMask;
-}
-
 std::uint32_t max_magnitude(const float* in, const float* residual, std::uint64_t count) {
-  std::uint32_t largest = 0;
-  if (residual == nullptr) {
-    for (std::uint64_t i = 0; i < count; ++i) {
-      const std::uint32_t bits = magnitude_bits(in[i]);
-      largest = bits > largest ? bits : largest;
-    }
-    return largest;
-  }
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const std::uint32_t bits = magnitude_bits(in[i] + residual[i]);
-    largest = bits > largest ? bits : largest;
-  }
-  return largest;
+  return largest_magnitude(in, residual, count);
 }
 
 // 0, 1 or 2 for -1, 0 or +1.
@@ -165,9 +150,7 @@ void for_each_nonzero(const DigitMaps& maps, std::uint32_t count, Visit visit) {
 std::uint64_t rice_bits(const DigitMaps& maps, std::uint32_t count, const RiceCode& code) {
   std::uint64_t bits = 0;
   for_each_nonzero(maps, count, [&](std::uint32_t gap, bool) {
-    const std::uint32_t unary = gap >> code.parameter;
-    bits += unary < kRiceMaxUnary ? unary + 1 + code.parameter : kRiceMaxUnary + kRiceEscapeBits;
-    bits += 1;
+    bits += rice_bits_of(gap, code.parameter, kRiceEscapeBits).bits + 1;
   });
   return bits;
 }
@@ -178,14 +161,8 @@ std::uint32_t rice(const DigitMaps& maps, std::uint32_t count, const RiceCode& c
   store_le(out + 1, static_cast<std::uint16_t>(code.nonzeros));
   BitWriter writer({out + kRiceHeaderBytes, out_bytes - kRiceHeaderBytes});
   for_each_nonzero(maps, count, [&](std::uint32_t gap, bool negative) {
-    const std::uint32_t unary = gap >> code.parameter;
-    if (unary < kRiceMaxUnary) {
-      writer.put((std::uint64_t{1} << unary) - 1, unary + 1);
-      writer.put(gap & ((1U << code.parameter) - 1), code.parameter);
-    } else {
-      writer.put((std::uint64_t{1} << kRiceMaxUnary) - 1, kRiceMaxUnary);
-      writer.put(gap, kRiceEscapeBits);
-    }
+    const RiceBits bits = rice_bits_of(gap, code.parameter, kRiceEscapeBits);
+    writer.put(bits.value, bits.bits);
     writer.put(negative ? 1 : 0, 1);
   });
   return kRiceHeaderBytes + static_cast<std::uint32_t>(writer.finish());

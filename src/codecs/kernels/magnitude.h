@@ -1,0 +1,36 @@
+// Magnitudes as unsigned integers: the bits of |x| order as the values do, with Inf and NaN on top.
+//
+// Functions of headers in kernels/ are static: a file that is compiled for another instruction set keeps its
+// own.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "base/float_bits.h"
+
+namespace deltawire {
+
+static inline std::uint32_t magnitude_bits(float x) noexcept {
+  return std::bit_cast<std::uint32_t>(x) & kMagnitudeMask;
+}
+
+// The largest of in + residual; at least kInfinityBits if any isn't finite. `residual` may be null: 0.
+static inline std::uint32_t largest_magnitude(const float* in, const float* residual,
+                                              std::uint64_t count) noexcept {
+  std::uint32_t largest = 0;
+  if (residual == nullptr) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const std::uint32_t bits = magnitude_bits(in[i]);
+      largest = bits > largest ? bits : largest;
+    }
+    return largest;
+  }
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint32_t bits = magnitude_bits(in[i] + residual[i]);
+    largest = bits > largest ? bits : largest;
+  }
+  return largest;
+}
+
+}  // namespace deltawire

@@ -54,7 +54,11 @@ tl::unexpected<Error> bad_key(const TensorView& part, std::uint64_t i) {
 Status check_keys(const TensorView& part, const CodecInfo& info) {
   if (!part.has_keys()) return {};
   if (!info.key_value) {
-    return invalid(std::string(info.name) + " has no key-value form: give a dense tensor, or take fastsgd");
+    std::string remedy = "give a dense tensor";
+    for (const CodecInfo* other : registered_codecs()) {
+      if (other->key_value) remedy += ", or take " + std::string(other->name);
+    }
+    return invalid(std::string(info.name) + " has no key-value form: " + remedy);
   }
   std::uint64_t least = 0;
   for (std::uint64_t i = 0; i < part.count; ++i) {

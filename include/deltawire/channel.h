@@ -86,8 +86,8 @@ class Channel {
     return decode(std::span(&message, 1), parts, expected, into, scale);
   }
 
-  // As decode, into key-value form: parts name the expected dimensions (dense parts of that many elements,
-  // their values not touched) and means[i] gets part i's non-zero elements times `scale`, its vectors' memory
+  // As decode, into key-value form: parts name the expected dimensions (in either form, of which nothing is
+  // touched) and means[i] gets part i's non-zero elements times `scale`, its vectors' memory
   // reused.
   virtual Status decode_pairs(std::span<const Bytes> pieces, std::span<const Named> parts,
                               const MessageId& expected, float scale, std::span<Pairs> means) = 0;

@@ -2,6 +2,7 @@
 // on every rank, or an Error and the tensors untouched.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -46,6 +47,20 @@ struct Report {
   bool finite = true;
 };
 
+// What a step hands over at once; a list of dense tensors will do in its place.
+struct Bucket {
+  Bucket() = default;
+  template <std::convertible_to<std::span<const Named>> Tensors>
+  Bucket(const Tensors& list, std::span<Pairs> means = {})  // NOLINT(google-explicit-constructor)
+      : tensors(list), pair_means(means) {}
+
+  std::span<const Named> tensors;
+
+  // One for each tensor in key-value form, in their order: where its finish puts its mean, in the place of
+  // what is there. `gather`: all keys that any rank sent; `direct`: those that the codec keeps of them.
+  std::span<Pairs> pair_means;
+};
+
 // Bytes that a reducer holds beside the caller's tensors, counted where memory is taken and given back.
 struct Memory {
   std::uint64_t residual_bytes = 0;  // what waits for later steps, and the copies that an exact revert needs
@@ -88,27 +103,22 @@ class Reducer {
   virtual std::string spec() const = 0;
 
   // Starts one bucket: encodes, posts sends and receives. Names and dims are copied; a tensor that is cut
-  // between owners or messages gives parts without its dims. The tensors' memory must stay, unread and
-  // unwritten by others, until its finish. Several buckets may be in flight. float32 only.
-  virtual Status begin(std::span<const Named> tensors, const Step& step, Transport& transport,
-                       Deadline deadline) = 0;
+  // between owners or messages gives parts without its dims. The tensors' memory, and pair_means, must stay,
+  // unread and unwritten by others, until its finish. Several buckets may be in flight. float32 only.
+  //
+  // Tensors in key-value form are summed key by key, in rank order, by `direct` and `gather` with codecs that
+  // have the form (CodecInfo::key_value); else kInvalidArgument. They are only read: a failed step's update
+  // is the caller's to send again, so there is no residual, and a codec with one is kInvalidArgument.
+  // NonFinite::kPass changes nothing for them: keys can't say that all is NaN.
+  virtual Status begin(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline) = 0;
 
-  // Completes the oldest bucket in flight: its tensors hold the mean. With step.last: every rank has told
-  // every other its digest, all are equal, and the step is committed. kState when none is in flight;
-  // kMismatch when replicas differ (names the ranks).
+  // Completes the oldest bucket in flight: its tensors, or pair_means, hold the mean. With step.last: every
+  // rank has told every other its digest, all are equal, and the step is committed. kState when none is in
+  // flight; kMismatch when replicas differ (names the ranks).
   virtual Result<Report> finish() = 0;
 
   // docs/memory.md says what to expect. Any thread may call it.
   virtual Memory memory() const noexcept = 0;
-
-  // The mean of key-value tensors, merged: means[i] gets every key that any rank sent of tensors[i], with the
-  // mean over all ranks, summed in rank order. One bucket, begun and finished at once. A pattern without it
-  // (only `gather` has it) returns kInvalidArgument and nothing has happened. The input is not
-  // touched: a failed step's update is the caller's to send again, so there is no residual, and a codec with
-  // one is kInvalidArgument. NonFinite::kPass changes nothing here: keys can't say that all is NaN. Errors
-  // otherwise: as begin, finish.
-  virtual Result<Report> all_reduce_pairs(std::span<const Named> tensors, std::vector<Pairs>& means,
-                                          const Step& step, Transport& transport, Deadline deadline);
 
   // Channel::mask_sent for a whole tensor, after its step has been committed. kInvalidArgument for patterns
   // in which what a rank sends is not its own (`ring`).
@@ -119,9 +129,8 @@ class Reducer {
   virtual Status load(Bytes state) = 0;
 
   // begin and finish at once.
-  Result<Report> all_reduce(std::span<const Named> tensors, const Step& step, Transport& transport,
-                            Deadline deadline) {
-    if (Status begun = begin(tensors, step, transport, deadline); !begun) return forward_error(begun);
+  Result<Report> all_reduce(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline) {
+    if (Status begun = begin(bucket, step, transport, deadline); !begun) return forward_error(begun);
     return finish();
   }
 };

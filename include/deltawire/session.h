@@ -44,14 +44,13 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Queues one bucket, as Reducer::begin gets it. Names and dims are copied; the tensors' memory must stay,
-  // unread and unwritten by others, until `done`. `timeout` counts from the moment the bucket is begun.
-  // Errors go to `done`: those of Reducer::begin and finish, kState after close().
-  void submit(std::span<const Named> tensors, const Step& step, std::chrono::milliseconds timeout, Done done);
+  // Queues one bucket, as Reducer::begin gets it. Names and dims are copied; the tensors' memory, and
+  // pair_means, must stay, unread and unwritten by others, until `done`. `timeout` counts from the moment the
+  // bucket is begun. Errors go to `done`: those of Reducer::begin and finish, kState after close().
+  void submit(const Bucket& bucket, const Step& step, std::chrono::milliseconds timeout, Done done);
 
   // submit, and waits until it is done. kState from `done`, which it would wait for.
-  Result<Report> all_reduce(std::span<const Named> tensors, const Step& step,
-                            std::chrono::milliseconds timeout);
+  Result<Report> all_reduce(const Bucket& bucket, const Step& step, std::chrono::milliseconds timeout);
 
   // Between steps; kState while a bucket is in flight (submitted, and neither finished nor failed) or a step
   // is open. Errors otherwise: those of Reducer's members of these names. After close() they still work.

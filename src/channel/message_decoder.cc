@@ -100,6 +100,7 @@ struct PairsSink {
 
   // Raw parts: few elements.
   Status take_dense(const Codec& codec, const PartView& in, const Place& place, Pairs& mean) {
+    const FloatEnvironment environment;  // in which subnormals are no zeros
     dense_.resize(place.count);
     const TensorSlot slot{dense_.data(), place.count, DType::kF32};
     if (Status decoded = codec.decode(in, slot, Into::kOverwrite, scale, {.workers = workers}); !decoded)

@@ -21,8 +21,7 @@ Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void
   return part;
 }
 
-void BucketExchange::open(std::span<const Named> tensors, const Step& step, Transport& transport,
-                          Deadline deadline) {
+void BucketExchange::open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline) {
   step_ = step;
   transport_ = &transport;
   deadline_ = deadline;
@@ -30,8 +29,9 @@ void BucketExchange::open(std::span<const Named> tensors, const Step& step, Tran
   report_ = Report{};
   complete_ = false;
   sends_.clear();
-  tensors_.assign(tensors);
-  for (const Named& tensor : tensors) report_.element_count += tensor.tensor.elements();
+  tensors_.assign(bucket.tensors);
+  pair_means_ = bucket.pair_means;
+  for (const Named& tensor : bucket.tensors) report_.element_count += tensor.tensor.elements();
   plan();
 }
 
@@ -59,7 +59,7 @@ bool BucketExchange::finite() const {
 void BucketExchange::publish() {
   std::uint64_t at = 0;
   for (const Named& tensor : tensors_.all()) {
-    if (tensor.tensor.count == 0) continue;
+    if (tensor.tensor.count == 0 || tensor.tensor.has_keys()) continue;
     std::memcpy(tensor.tensor.values, staged().data() + at, 4 * tensor.tensor.count);
     at += tensor.tensor.count;
   }

@@ -68,7 +68,7 @@ class BucketExchange {
   BucketExchange& operator=(const BucketExchange&) = delete;
 
   // Takes what begin was given; may be a later bucket for this object. Posts and encodes nothing.
-  void open(std::span<const Named> tensors, const Step& step, Transport& transport, Deadline deadline);
+  void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline);
 
   // Encodes and posts what needs nobody else.
   virtual Status start() = 0;
@@ -82,7 +82,7 @@ class BucketExchange {
   // Whether all of the bucket's means are.
   virtual bool finite() const;
 
-  // Gives the staged means to the caller.
+  // Gives the staged means to the caller. Takes no memory.
   virtual void publish();
 
   // Gives memory that nobody uses any more to the next bucket: after publish(), and again when the step ends.
@@ -109,12 +109,12 @@ class BucketExchange {
   // Cuts the tensors; called by open.
   virtual void plan() = 0;
 
-  // Takes memory for the means, uninitialized; the pattern says when it needs it.
-  std::span<float> take_staging() {
-    staging_ = pool_->take(sizeof(float) * report_.element_count);
+  // Takes memory for the means of the dense tensors, uninitialized; the pattern says when it needs it.
+  std::span<float> take_staging(std::uint64_t elements) {
+    staging_ = pool_->take(sizeof(float) * elements);
     return staged();
   }
-  // The bucket's means, tensor after tensor; empty before take_staging().
+  // The dense tensors' means, one tensor after another; empty before take_staging().
   std::span<float> staged() const noexcept { return staging_.floats(); }
 
   // The bucket's messages, where there are two kinds (docs/format.md, "Buckets and stages").
@@ -153,6 +153,7 @@ class BucketExchange {
   float world_scale() const noexcept { return 1.0F / static_cast<float>(world()); }
 
   OwnTensors tensors_;
+  std::span<Pairs> pair_means_;  // where the caller wants those of key-value tensors
 
  private:
   BufferPool* pool_;

@@ -55,12 +55,6 @@ Result<Split> split(std::string_view spec) {
 
 }  // namespace
 
-Result<Report> Reducer::all_reduce_pairs(std::span<const Named>, std::vector<Pairs>&, const Step&, Transport&,
-                                         Deadline) {
-  return fail(ErrorCode::kInvalidArgument,
-              spec() + " has no key-value form; take the pattern gather with a codec that has one");
-}
-
 Result<std::unique_ptr<WakeableReducer>> make_wakeable_reducer(std::string_view spec,
                                                                const ReducerOptions& options) {
   if (options.threads < 1 || options.threads > kMaxThreads) {

@@ -20,7 +20,8 @@ std::string PatternReducer::spec() const {
   return std::string(info_.name) + "(" + channel(0).spec() + ")";
 }
 
-Status PatternReducer::check(std::span<const Named> tensors, const Step& step, const Transport& transport) {
+// What can be checked before anything happens.
+Status PatternReducer::check(const Bucket& bucket, const Step& step, const Transport& transport) {
   if (step.bucket > kMaxBucket) {
     return fail(ErrorCode::kInvalidArgument,
                 "bucket " + std::to_string(step.bucket) + " is beyond 65,535; use larger buckets");
@@ -31,8 +32,16 @@ Status PatternReducer::check(std::span<const Named> tensors, const Step& step, c
                     ", but this is rank " + std::to_string(transport.rank()) + " of " +
                     std::to_string(transport.world_size()) + "; start with a new reducer instead");
   }
+  if (Status legal = check_tensors(bucket, step); !legal) return legal;
+  world_ = transport.world_size();
+  rank_ = transport.rank();
+  return {};
+}
+
+Status PatternReducer::check_tensors(const Bucket& bucket, const Step& step) const {
   std::unordered_set<std::string_view> names;
-  for (const Named& tensor : tensors) {
+  std::size_t key_value_tensors = 0;
+  for (const Named& tensor : bucket.tensors) {
     const std::string name(tensor.name);
     if (tensor.tensor.dtype != DType::kF32) {
       return fail(ErrorCode::kUnsupportedDType, "tensor '" + name + "' is " +
@@ -43,23 +52,27 @@ Status PatternReducer::check(std::span<const Named> tensors, const Step& step, c
       return fail(ErrorCode::kInvalidArgument,
                   "tensor '" + name + "' stands twice in the bucket; names must be unique");
     }
+    if (!tensor.tensor.has_keys()) continue;
+    ++key_value_tensors;
+    if (!info_.key_value || !channel(0).takes_pairs(tensor, step.number)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "tensor '" + name + "' is in key-value form, which " + spec() +
+                      " has not; take the pattern direct or gather, and a codec that has it "
+                      "(CodecInfo::key_value)");
+    }
   }
-  world_ = transport.world_size();
-  rank_ = transport.rank();
+  if (key_value_tensors != bucket.pair_means.size()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the bucket has " + std::to_string(key_value_tensors) + " key-value tensors and room for " +
+                    std::to_string(bucket.pair_means.size()) + " means; give pair_means one for each");
+  }
   return {};
 }
 
-Status PatternReducer::begin(std::span<const Named> tensors, const Step& step, Transport& transport,
+Status PatternReducer::begin(const Bucket& bucket, const Step& step, Transport& transport,
                              Deadline deadline) {
-  Status begun = or_no_memory("beginning a bucket", [&]() -> Status {
-    if (Status legal = check(tensors, step, transport); !legal) return legal;
-    for (const Named& tensor : tensors) {
-      if (!tensor.tensor.has_keys()) continue;
-      return fail(ErrorCode::kInvalidArgument,
-                  "tensor '" + std::string(tensor.name) + "' has the key-value form; use all_reduce_pairs");
-    }
-    return launch(obtain_bucket(), tensors, step, transport, deadline);
-  });
+  Status begun =
+      or_no_memory("beginning a bucket", [&] { return launch(bucket, step, transport, deadline); });
   if (!begun) return give_up(transport, std::move(begun.error()));
   return {};
 }
@@ -71,11 +84,13 @@ std::unique_ptr<BucketExchange> PatternReducer::obtain_bucket() {
   return bucket;
 }
 
-Status PatternReducer::launch(std::unique_ptr<BucketExchange> bucket, std::span<const Named> tensors,
-                              const Step& step, Transport& transport, Deadline deadline) {
+Status PatternReducer::launch(const Bucket& bucket, const Step& step, Transport& transport,
+                              Deadline deadline) {
+  if (Status legal = check(bucket, step, transport); !legal) return legal;
+  std::unique_ptr<BucketExchange> exchange = obtain_bucket();
   transport.arrive(step.number);
-  bucket->open(tensors, step, transport, deadline);
-  buckets_.push_back(std::move(bucket));
+  exchange->open(bucket, step, transport, deadline);
+  buckets_.push_back(std::move(exchange));
   return buckets_.back()->start();
 }
 

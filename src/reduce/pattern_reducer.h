@@ -17,6 +17,7 @@ namespace deltawire {
 struct PatternInfo {
   std::string_view name;         // in specs
   std::string_view state_magic;  // 8 bytes at the head of a saved state (docs/format.md, "Channel state")
+  bool key_value;                // takes tensors in this form, where the codec does
 };
 
 // One or two, all of one codec, and the meter that counts for them.
@@ -28,8 +29,7 @@ struct Channels {
 class PatternReducer : public WakeableReducer {
  public:
   std::string spec() const override;
-  Status begin(std::span<const Named> tensors, const Step& step, Transport& transport,
-               Deadline deadline) override;
+  Status begin(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline) override;
   Result<bool> advance() override;
   Result<Report> finish() override;
   Memory memory() const noexcept override;
@@ -45,24 +45,20 @@ class PatternReducer : public WakeableReducer {
         pool_(meter_) {}
 
   virtual std::unique_ptr<BucketExchange> make_bucket() = 0;
-  // A new one, or one of an earlier step with its memory.
-  std::unique_ptr<BucketExchange> obtain_bucket();
 
   BufferPool& pool() noexcept { return pool_; }
-  // Buckets begun and not finished.
-  std::size_t in_flight() const noexcept { return buckets_.size(); }
   Channel& channel(std::size_t index) const { return *channels_[index]; }
   // Ranks of the steps so far, those before load() included; 0 before the first.
   int world() const noexcept { return world_; }
 
-  // What of the arguments can be checked before anything happens.
-  Status check(std::span<const Named> tensors, const Step& step, const Transport& transport);
-  Status launch(std::unique_ptr<BucketExchange> bucket, std::span<const Named> tensors, const Step& step,
-                Transport& transport, Deadline deadline);
+ private:
+  Status check(const Bucket& bucket, const Step& step, const Transport& transport);
+  Status check_tensors(const Bucket& bucket, const Step& step) const;
+  Status launch(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline);
+  // A new one, or one of an earlier step with its memory.
+  std::unique_ptr<BucketExchange> obtain_bucket();
   // Ends the step: aborts the transport, frees the memory, reverts.
   tl::unexpected<Error> give_up(Transport& transport, Error error) noexcept;
-
- private:
   Result<bool> work_on(BucketExchange& oldest);
   Result<bool> move_one();
   Status wait_for_any(BucketExchange& oldest);

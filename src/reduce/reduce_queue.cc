@@ -14,12 +14,13 @@ ReduceQueue::ReduceQueue(WakeableReducer& reducer, Transport& transport, std::si
   own_id_ = thread_.get_id();
 }
 
-void ReduceQueue::submit(std::span<const Named> tensors, const Step& step, std::chrono::milliseconds timeout,
+void ReduceQueue::submit(const Bucket& bucket, const Step& step, std::chrono::milliseconds timeout,
                          Session::Done done) {
   Job job;
   job.done = std::move(done);
   const Result<bool> accepted = or_no_memory("submitting a bucket", [&]() -> Result<bool> {
-    job.tensors.assign(tensors);
+    job.tensors.assign(bucket.tensors);
+    job.pair_means = bucket.pair_means;
     job.step = step;
     job.timeout = timeout;
     return accept(job);
@@ -106,7 +107,8 @@ void ReduceQueue::begin(Job job) {
   }
   begun_.push_back(std::move(job));
   Job& own = begun_.back();
-  Status begun = reducer_.begin(own.tensors.all(), own.step, transport_, Clock::now() + own.timeout);
+  Status begun =
+      reducer_.begin({own.tensors.all(), own.pair_means}, own.step, transport_, Clock::now() + own.timeout);
   if (!begun) fail_all(std::move(begun.error()));
 }
 

@@ -31,8 +31,7 @@ class ReduceQueue {
   ReduceQueue& operator=(const ReduceQueue&) = delete;
 
   // As Session::submit.
-  void submit(std::span<const Named> tensors, const Step& step, std::chrono::milliseconds timeout,
-              Session::Done done);
+  void submit(const Bucket& bucket, const Step& step, std::chrono::milliseconds timeout, Session::Done done);
 
   // What `call` returns, a Result or a Status; until then the thread leaves the reducer alone. kState while
   // buckets are in flight: submitted, and neither finished nor failed.
@@ -60,6 +59,7 @@ class ReduceQueue {
  private:
   struct Job {
     OwnTensors tensors;
+    std::span<Pairs> pair_means;
     Step step;
     std::chrono::milliseconds timeout{};
     Session::Done done;

@@ -24,8 +24,8 @@ class WritingReducer final : public WakeableReducer {
   // queue has every chance to begin more than it should.
   explicit WritingReducer(std::function<bool()> submitted) : submitted_(std::move(submitted)) {}
 
-  Status begin(std::span<const Named> tensors, const Step& step, Transport&, Deadline deadline) override {
-    for (const Named& tensor : tensors) names.emplace_back(tensor.name);
+  Status begin(const Bucket& bucket, const Step& step, Transport&, Deadline deadline) override {
+    for (const Named& tensor : bucket.tensors) names.emplace_back(tensor.name);
     deadlines.push_back(deadline);
     if (step.number == failing_step) return fail(ErrorCode::kRange, "this step is bad", 0);
     EXPECT_TRUE(open_.empty() || open_.back().number == step.number) << "two steps at once";

@@ -90,16 +90,15 @@ Session::~Session() {
   }
 }
 
-void Session::submit(std::span<const Named> tensors, const Step& step, std::chrono::milliseconds timeout,
-                     Done done) {
+void Session::submit(const Bucket& bucket, const Step& step, std::chrono::milliseconds timeout, Done done) {
   if (parts_->forked()) {
     done(refused_in_child());
   } else {
-    parts_->queue.submit(tensors, step, timeout, std::move(done));
+    parts_->queue.submit(bucket, step, timeout, std::move(done));
   }
 }
 
-Result<Report> Session::all_reduce(std::span<const Named> tensors, const Step& step,
+Result<Report> Session::all_reduce(const Bucket& bucket, const Step& step,
                                    std::chrono::milliseconds timeout) {
   if (parts_->queue.on_own_thread()) {
     return fail(ErrorCode::kState, "all_reduce would wait for the `done` that calls it; submit the bucket");
@@ -109,7 +108,7 @@ Result<Report> Session::all_reduce(std::span<const Named> tensors, const Step& s
     std::condition_variable over;
     std::optional<Result<Report>> outcome;
   } waiting;
-  submit(tensors, step, timeout, [&waiting](const Result<Report>& report) {
+  submit(bucket, step, timeout, [&waiting](const Result<Report>& report) {
     const std::lock_guard lock(waiting.mutex);
     waiting.outcome = or_no_memory("handing over a report", [&] { return report; });
     waiting.over.notify_one();

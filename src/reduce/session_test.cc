@@ -85,6 +85,37 @@ TEST(Session, SeveralBucketsOfASeriesOfSteps) {
   });
 }
 
+// Three buckets in flight: a dense tensor, one in key-value form, and both.
+TEST(Session, TakesKeyValueTensorsAmongOthers) {
+  const Sessions sessions = open_sessions("direct(fastsgd)", 3);
+  on_each(sessions, [](int rank, Session& session) {
+    std::vector<Owned> dense;
+    std::vector<Pairs> pairs(2, Pairs{{5, 70000, 99999}, {3.0F, 0.0F, 3.0F}, 100000});
+    std::vector<Pairs> means(2);
+    for (const char* name : {"a", "b"}) dense.emplace_back(static_cast<float>(rank), name);
+    std::vector<Named> tensors{dense[0].named(), {"c", {}, 0}, dense[1].named(), {"d", {}, 0}};
+    for (std::size_t i = 0; i < 2; ++i) {
+      pairs[i].keys[1] += static_cast<std::uint32_t>(rank);
+      pairs[i].values[1] = 3.0F;
+      tensors[2 * i + 1].tensor = {pairs[i].values.data(), 3, DType::kF32, pairs[i].keys.data(), 100000};
+    }
+    const std::span<const Named> all(tensors);
+    const auto succeeds = [](const Result<Report>& report) { EXPECT_TRUE(report) << report.error().message; };
+    session.submit(all.first(1), {0, 0, false}, seconds(20), succeeds);
+    session.submit({all.subspan(1, 1), std::span(means).first(1)}, {0, 1, false}, seconds(20), succeeds);
+    const auto last = session.all_reduce({all.last(2), std::span(means).last(1)}, {0, 2, true}, seconds(20));
+    ASSERT_TRUE(last) << last.error().message;
+    for (const Pairs& mean : means) {
+      EXPECT_EQ(mean.keys, (std::vector<std::uint32_t>{5, 70000, 70001, 70002, 99999}));
+      EXPECT_EQ(mean.dimension, 100000u);
+      EXPECT_NEAR(mean.values[0], 3.0F, 0.4F);
+      EXPECT_NEAR(mean.values[1], 1.0F, 0.2F);
+    }
+    EXPECT_EQ(dense[0].values, dense[1].values);
+    EXPECT_NEAR(dense[0].values[0], 1.0F, 0.2F);
+  });
+}
+
 TEST(Session, ABadSpecIsAnError) {
   auto mesh = connect_inproc(1);
   const auto opened = Session::open("3lx", {}, std::move((*mesh)[0]));
@@ -212,6 +243,7 @@ TEST(Session, CloseWaitsAsLongAsItIsTold) {
     submit(*sessions[0], tensor, {0, 0, true}, [&](const auto& report) { over.set_value(report); });
     std::thread late([&] {
       if (!comes) return;
+      while (!sessions[0]->closed()) std::this_thread::yield();
       EXPECT_TRUE(reduce(*sessions[1], other, 0));
     });
     sessions[0]->close(comes ? seconds(3600) : seconds(0));

@@ -5,40 +5,40 @@
 //
 //   start: post all receives, encode and send the pushes
 //   move:  decode the pushes in rank order; encode the mean, send it as the pull; decode the others' pulls
-#include <algorithm>
 #include <utility>
 
 #include "base/no_memory.h"
 #include "reduce/pattern_reducer.h"
-#include "reduce/patterns/owners.h"
-#include "reduce/patterns/part_messages.h"
+#include "reduce/patterns/part_exchange.h"
 #include "reduce/patterns/patterns.h"
 
 namespace deltawire {
 namespace {
 
-class DirectExchange final : public BucketExchange {
+class DirectExchange final : public PartExchange {
  public:
   DirectExchange(BufferPool& pool, Channel& push, Channel& pull, std::uint64_t most_elements)
-      : BucketExchange(pool), push_(push), pull_(pull), most_elements_(most_elements) {}
+      : PartExchange(pool, most_elements), push_(push), pull_(pull) {}
 
   Status start() override;
   Result<Progress> move() override;
 
  private:
   void plan() override;
-  void cut(std::vector<PartMessages>& by_owner, float* staging);
-  void stage();
-  Status check_bounds();
+  std::size_t list_count() const override { return static_cast<std::size_t>(world()); }
+  std::size_t own_list() const override { return self(); }
+  std::vector<OwnedRange> ranges_of(const Named& tensor) const override {
+    return owned_ranges(tensor.name, tensor.tensor.elements(), world(), most_elements());
+  }
   Status post_receives();
-  Status push_to(int owner, std::span<const Named> parts, bool sends);
+  Status push_to(int owner, const PartMessage& message, bool sends);
   Result<Progress> decode_push();
   Status share_mean();
   Result<Progress> decode_pull();
   std::size_t self() const noexcept { return static_cast<std::size_t>(rank()); }
   std::size_t ranks() const noexcept { return static_cast<std::size_t>(world()); }
   // Of the parts that this rank owns.
-  std::size_t own_messages() { return input_[self()].size(); }
+  std::size_t own_messages() { return input(self()).size(); }
   Incoming& push_from(std::size_t peer, std::size_t message) {
     return incoming(peer * own_messages() + message);
   }
@@ -48,10 +48,7 @@ class DirectExchange final : public BucketExchange {
 
   Channel& push_;
   Channel& pull_;
-  std::uint64_t most_elements_;
-  std::vector<PartMessages> input_;      // by owner: parts in the caller's memory
-  std::vector<PartMessages> output_;     // by owner: the same parts in staging memory, once that is taken
-  std::vector<std::size_t> first_pull_;  // by owner: its first message among the receives
+  std::vector<std::size_t> first_pull_;       // by owner: its first message among the receives
   std::vector<std::vector<Bytes>> own_push_;  // this rank's push messages to itself, in pieces
   std::size_t pushes_decoded_ = 0;            // of all ranks' messages, rank after rank
   std::size_t means_shared_ = 0;              // of the own messages
@@ -60,13 +57,12 @@ class DirectExchange final : public BucketExchange {
 };
 
 void DirectExchange::plan() {
-  cut(input_, nullptr);
+  PartExchange::plan();
   std::uint64_t owned = 0;
-  for (const std::vector<Named>& parts : input_[self()]) {
-    for (const Named& part : parts) owned += part.tensor.count;
+  for (const PartMessage& message : input(self())) {
+    for (const Named& part : message.parts) owned += part.tensor.elements();
   }
   count_elements_sent(report().element_count - owned + static_cast<std::uint64_t>(world() - 1) * owned);
-  output_.clear();
   own_push_.clear();
   pushes_decoded_ = 0;
   means_shared_ = 0;
@@ -74,34 +70,9 @@ void DirectExchange::plan() {
   pull_message_ = 0;
   first_pull_.clear();
   std::size_t receives = ranks() * own_messages();
-  for (PartMessages& messages : input_) {
+  for (std::size_t owner = 0; owner < ranks(); ++owner) {
     first_pull_.push_back(receives);
-    receives += messages.size();
-  }
-}
-
-// The parts by owner, their values in the caller's memory or, one tensor after another, in `staging`.
-void DirectExchange::cut(std::vector<PartMessages>& by_owner, float* staging) {
-  by_owner.resize(ranks());
-  for (PartMessages& messages : by_owner) messages.clear();
-  for (const Named& tensor : tensors_.all()) {
-    void* values = staging == nullptr ? tensor.tensor.values : staging;
-    for (const OwnedRange& range : owned_ranges(tensor.name, tensor.tensor.count, world(), most_elements_)) {
-      by_owner[static_cast<std::size_t>(range.owner)].add(part_of(tensor, range.first, range.count, values),
-                                                          most_elements_);
-    }
-    if (staging != nullptr) staging += tensor.tensor.count;
-  }
-}
-
-// Only when the first message is decoded: a bucket that waits needs no staging memory. The mean is formed
-// where it will be staged; the pull is encoded from there, and decoded to there.
-void DirectExchange::stage() {
-  if (!output_.empty()) return;
-  cut(output_, take_staging().data());
-  for (const std::vector<Named>& parts : output_[self()]) {
-    for (const Named& part : parts)
-      std::fill_n(static_cast<float*>(part.tensor.values), part.tensor.count, 0.0F);
+    receives += input(owner).size();
   }
 }
 
@@ -110,41 +81,32 @@ Status DirectExchange::post_receives() {
     if (peer == self()) continue;
     const int from = static_cast<int>(peer);
     for (std::size_t m = 0; m < own_messages(); ++m) {
-      post(push_from(peer, m), from, kFirstStage, push_.message_bound(input_[self()][m], step().number));
+      post(push_from(peer, m), from, kFirstStage, longest(push_, input(self())[m]));
     }
-    for (std::size_t m = 0; m < input_[peer].size(); ++m) {
-      post(pull_from(peer, m), from, kSecondStage, pull_.message_bound(input_[peer][m], step().number));
-    }
-  }
-  return {};
-}
-
-Status DirectExchange::check_bounds() {
-  for (PartMessages& messages : input_) {
-    for (const std::vector<Named>& parts : messages) {
-      if (Status fits = check_bound(push_.message_bound(parts, step().number), parts); !fits) return fits;
+    for (std::size_t m = 0; m < input(peer).size(); ++m) {
+      post(pull_from(peer, m), from, kSecondStage, longest(pull_, input(peer)[m]));
     }
   }
   return {};
 }
 
 Status DirectExchange::start() {
-  if (Status legal = check_bounds(); !legal) return legal;
+  if (Status legal = check_bounds(push_); !legal) return legal;
   Status started = or_no_memory("posting receives", [&] { return post_receives(); });
   for (int i = 1; i <= world(); ++i) {
     // Everybody starts with another owner, and ends with itself, so that no owner is flooded first.
     const int owner = (rank() + i) % world();
-    for (const std::vector<Named>& parts : input_[static_cast<std::size_t>(owner)]) {
+    for (const PartMessage& message : input(static_cast<std::size_t>(owner))) {
       // After an error the rest is still encoded: a folding revert keeps a bucket whole or not at all.
-      Status pushed = or_no_memory("sending", [&] { return push_to(owner, parts, started.has_value()); });
+      Status pushed = or_no_memory("sending", [&] { return push_to(owner, message, started.has_value()); });
       if (!pushed && started) started = std::move(pushed);
     }
   }
   return started;
 }
 
-Status DirectExchange::push_to(int owner, std::span<const Named> parts, bool sends) {
-  const auto pieces = encode(push_, parts, kFirstStage);
+Status DirectExchange::push_to(int owner, const PartMessage& message, bool sends) {
+  const auto pieces = encode(push_, message.parts, kFirstStage);
   if (!pieces) return forward_error(pieces);
   if (!sends) return {};
   if (owner == rank()) {
@@ -159,19 +121,18 @@ Result<Progress> DirectExchange::decode_push() {
   const std::size_t from = pushes_decoded_ / own_messages();
   const std::size_t number = pushes_decoded_ % own_messages();
   const int sender = static_cast<int>(from);
-  const auto add = [&](std::span<const Bytes> message) {
+  const auto add_message = [&](std::span<const Bytes> message) {
     stage();
-    return decode(push_, message, output_[self()][number], {sender, sender, kFirstStage}, Into::kAccumulate,
-                  world_scale());
+    return add(push_, message, output(self())[number], {sender, sender, kFirstStage});
   };
   if (from == self()) {
-    if (Status added = add(own_push_[number]); !added) return forward_error(added);
+    if (Status added = add_message(own_push_[number]); !added) return forward_error(added);
   } else {
     Incoming& push = push_from(from, number);
     if (!arrived(push)) return Progress::waits(push.handle);
     const Result<Bytes> message = take(push);
     if (!message) return forward_error(message);
-    if (Status added = add(std::span(&*message, 1)); !added) return forward_error(added);
+    if (Status added = add_message(std::span(&*message, 1)); !added) return forward_error(added);
     push.buffer.reset();
   }
   ++pushes_decoded_;
@@ -179,17 +140,17 @@ Result<Progress> DirectExchange::decode_push() {
 }
 
 Status DirectExchange::share_mean() {
-  const std::vector<Named>& parts = output_[self()][means_shared_];
-  const auto pieces = encode(pull_, parts, kSecondStage);
+  PartMessage& mean = output(self())[means_shared_];
+  const auto pieces = encode(pull_, mean.filled(), kSecondStage);
   if (!pieces) return forward_error(pieces);
   send_to_all(kSecondStage, *pieces);
   ++means_shared_;
   // The owner applies the bytes that the others get, not the mean that it knows better.
-  return decode(pull_, *pieces, parts, {rank(), rank(), kSecondStage}, Into::kOverwrite, 1.0F);
+  return replace(pull_, *pieces, mean, {rank(), rank(), kSecondStage});
 }
 
 Result<Progress> DirectExchange::decode_pull() {
-  if (pull_owner_ == self() || pull_message_ == input_[pull_owner_].size()) {
+  if (pull_owner_ == self() || pull_message_ == input(pull_owner_).size()) {
     ++pull_owner_;
     pull_message_ = 0;
     return Progress::moved();
@@ -200,8 +161,8 @@ Result<Progress> DirectExchange::decode_pull() {
   if (!message) return forward_error(message);
   stage();
   const int sender = static_cast<int>(pull_owner_);
-  const Status decoded = decode(pull_, std::span(&*message, 1), output_[pull_owner_][pull_message_],
-                                {sender, sender, kSecondStage}, Into::kOverwrite, 1.0F);
+  const Status decoded = replace(pull_, std::span(&*message, 1), output(pull_owner_)[pull_message_],
+                                 {sender, sender, kSecondStage});
   if (!decoded) return forward_error(decoded);
   pull.buffer.reset();
   ++pull_message_;
@@ -215,13 +176,14 @@ Result<Progress> DirectExchange::move() {
     return Progress::moved();
   }
   if (pull_owner_ < ranks()) return decode_pull();
-  return Progress::done();
+  return all_decoded();
 }
 
 class DirectReducer final : public PatternReducer {
  public:
   DirectReducer(Channels channels, const ReducerOptions& options, std::uint64_t most_elements)
-      : PatternReducer({"direct", "DWDIRECT"}, std::move(channels), options), most_elements_(most_elements) {}
+      : PatternReducer({"direct", "DWDIRECT", true}, std::move(channels), options),
+        most_elements_(most_elements) {}
 
   Status mask_sent(std::string_view name, std::span<float> momentum) const override {
     if (world() == 0) return fail(ErrorCode::kState, "no step has been committed yet");

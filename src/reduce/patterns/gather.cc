@@ -10,107 +10,58 @@
 
 #include "base/no_memory.h"
 #include "reduce/pattern_reducer.h"
-#include "reduce/patterns/merge_pairs.h"
-#include "reduce/patterns/part_messages.h"
+#include "reduce/patterns/part_exchange.h"
 #include "reduce/patterns/patterns.h"
-#include "wire/hashes.h"
 
 namespace deltawire {
 namespace {
 
-// The messages are the same whether the tensors are dense or key-value; only what becomes of them differs.
-class GatherExchange final : public BucketExchange {
+class GatherExchange final : public PartExchange {
  public:
   GatherExchange(BufferPool& pool, Channel& channel, std::uint64_t most_elements)
-      : BucketExchange(pool), channel_(channel), most_elements_(most_elements) {}
-
-  // The next bucket has key-value tensors, and publish gives their means to `means`.
-  void expect_pairs(std::vector<Pairs>& means) noexcept { means_ = &means; }
+      : PartExchange(pool, most_elements), channel_(channel) {}
 
   Status start() override;
   Result<Progress> move() override;
-  std::uint64_t digest(std::uint64_t seed) const override;
-  bool finite() const override;
-  void publish() override;
 
  private:
   void plan() override;
-  void stage();
-  Status check_bounds();
+  std::size_t list_count() const override { return 1; }
+  std::size_t own_list() const override { return 0; }
+  std::vector<OwnedRange> ranges_of(const Named& tensor) const override;
   Status post_receives();
   Status share(std::span<const Named> parts, bool sends);
-  Status add_message(std::span<const Bytes> message);
-  Status add_pairs(std::span<const Bytes> message);
-  Incoming& receive(std::size_t peer, std::size_t message) {
-    return incoming(peer * shapes_.size() + message);
+  Status add_message(std::span<const Bytes> message) {
+    stage();
+    return add(channel_, message, output(0)[message_], {sender_, sender_, kFirstStage});
+  }
+  Incoming& receive(int peer, std::size_t message) {
+    return incoming(static_cast<std::size_t>(peer) * input(0).size() + message);
   }
 
   Channel& channel_;
-  std::uint64_t most_elements_;
-  PartMessages input_;   // the parts in the caller's memory
-  PartMessages shapes_;  // the same parts: dense, in staging memory once that is taken (key-value: without)
-  bool is_staged_ = false;
   std::vector<std::vector<Bytes>> own_;  // this rank's messages, in pieces
   int sender_ = 0;                       // whose messages are decoded next,
   std::size_t message_ = 0;              // and which of them
-  // Key-value buckets alone.
-  std::vector<Pairs>* means_ = nullptr;
-  MergedPairs sums_;
-  std::vector<Pairs> addends_;  // one message
-  std::size_t tensor_ = 0;      // the message's first
 };
 
 void GatherExchange::plan() {
+  PartExchange::plan();
   sender_ = 0;
   message_ = 0;
-  tensor_ = 0;
-  is_staged_ = false;
   own_.clear();
-  input_.clear();
-  shapes_.clear();
-  std::vector<Named> whole;
-  for (const Named& tensor : tensors_.all()) {
-    const std::uint64_t elements = tensor.tensor.elements();
-    whole.push_back({tensor.name, {nullptr, elements, DType::kF32}, tensor.first});
-    whole.back().tensor.dims = tensor.tensor.dims;
-    if (means_ != nullptr) {
-      // Keys of a part cut in two would have to be searched; a tensor with so many can be split by its owner.
-      input_.add(tensor, most_elements_);
-      shapes_.add(whole.back(), most_elements_);
-      continue;
-    }
-    std::uint64_t first = 0;
-    do {  // a tensor without elements is a part, too
-      const std::uint64_t count = std::min(most_elements_, elements - first);
-      input_.add(part_of(tensor, first, count, tensor.tensor.values), most_elements_);
-      shapes_.add(part_of(whole.back(), first, count, nullptr), most_elements_);
-      first += count;
-    } while (first < elements);
-  }
-  if (means_ != nullptr) sums_.clear(whole);
   count_elements_sent(static_cast<std::uint64_t>(world() - 1) * report().element_count);
 }
 
-// Only when the first message is decoded: a bucket that waits needs no staging memory.
-void GatherExchange::stage() {
-  if (is_staged_) return;
-  is_staged_ = true;
-  float* at = take_staging().data();
-  std::fill_n(at, report().element_count, 0.0F);
-  for (std::vector<Named>& parts : shapes_) {
-    for (Named& part : parts) {
-      part.tensor.values = at;
-      at += part.tensor.count;
-    }
+// A tensor without elements is a part, too; one in key-value form is never cut.
+std::vector<OwnedRange> GatherExchange::ranges_of(const Named& tensor) const {
+  const std::uint64_t elements = tensor.tensor.elements();
+  const std::uint64_t most = tensor.tensor.has_keys() ? elements : most_elements();
+  std::vector<OwnedRange> ranges{{0, std::min(most, elements), 0}};
+  for (std::uint64_t first = most; first < elements; first += most) {
+    ranges.push_back({first, std::min(most, elements - first), 0});
   }
-}
-
-// A key-value message is as long as its pairs, which the receivers can't know: they take what fits.
-Status GatherExchange::check_bounds() {
-  for (const std::vector<Named>& parts : input_) {
-    if (Status fits = check_bound(channel_.message_bound(parts, step().number), parts); !fits) return fits;
-  }
-  return {};
+  return ranges;
 }
 
 Status GatherExchange::start() {
@@ -118,11 +69,11 @@ Status GatherExchange::start() {
     sender_ = world();
     return {};
   }
-  if (Status legal = check_bounds(); !legal) return legal;
+  if (Status legal = check_bounds(channel_); !legal) return legal;
   Status started = or_no_memory("posting receives", [&] { return post_receives(); });
-  for (const std::vector<Named>& parts : input_) {
+  for (const PartMessage& message : input(0)) {
     // After an error the rest is still encoded: a folding revert keeps a bucket whole or not at all.
-    Status shared = or_no_memory("sending", [&] { return share(parts, started.has_value()); });
+    Status shared = or_no_memory("sending", [&] { return share(message.parts, started.has_value()); });
     if (!shared && started) started = std::move(shared);
   }
   return started;
@@ -131,10 +82,8 @@ Status GatherExchange::start() {
 Status GatherExchange::post_receives() {
   for (int peer = 0; peer < world(); ++peer) {
     if (peer == rank()) continue;
-    for (std::size_t m = 0; m < shapes_.size(); ++m) {
-      const std::uint64_t bound =
-          std::min(channel_.message_bound(shapes_[m], step().number), kMessageBytesMax);
-      post(receive(static_cast<std::size_t>(peer), m), peer, kFirstStage, bound);
+    for (std::size_t m = 0; m < input(0).size(); ++m) {
+      post(receive(peer, m), peer, kFirstStage, longest(channel_, input(0)[m]));
     }
   }
   return {};
@@ -150,70 +99,29 @@ Status GatherExchange::share(std::span<const Named> parts, bool sends) {
 }
 
 Result<Progress> GatherExchange::move() {
-  if (sender_ == world()) return Progress::done();
+  if (sender_ == world()) return all_decoded();
   if (sender_ == rank()) {
     if (Status added = add_message(own_[message_]); !added) return forward_error(added);
   } else {
-    Incoming& arrival = receive(static_cast<std::size_t>(sender_), message_);
+    Incoming& arrival = receive(sender_, message_);
     if (!arrived(arrival)) return Progress::waits(arrival.handle);
     const Result<Bytes> message = take(arrival);
     if (!message) return forward_error(message);
     if (Status added = add_message(std::span(&*message, 1)); !added) return forward_error(added);
     arrival.buffer.reset();
   }
-  if (++message_ == shapes_.size()) {
+  if (++message_ == input(0).size()) {
     message_ = 0;
-    tensor_ = 0;
     ++sender_;
   }
   return Progress::moved();
 }
 
-Status GatherExchange::add_message(std::span<const Bytes> message) {
-  if (means_ != nullptr) return add_pairs(message);
-  stage();
-  return decode(channel_, message, shapes_[message_], {sender_, sender_, kFirstStage}, Into::kAccumulate,
-                world_scale());
-}
-
-Status GatherExchange::add_pairs(std::span<const Bytes> message) {
-  const Stopwatch timer(report().decode_seconds);
-  const std::vector<Named>& parts = shapes_[message_];
-  addends_.resize(parts.size());
-  const MessageId id = message_id(sender_, kFirstStage);
-  const Status decoded = channel_.decode_pairs(message, parts, id, world_scale(), addends_);
-  if (!decoded) return blame(sender_, decoded.error());
-  for (const Pairs& addend : addends_) sums_.add(tensor_++, addend);
-  return {};
-}
-
-std::uint64_t GatherExchange::digest(std::uint64_t seed) const {
-  if (means_ == nullptr) return BucketExchange::digest(seed);
-  for (const Pairs& sum : sums_.sums()) {
-    seed = digest64(std::as_bytes(std::span(sum.keys)), seed);
-    seed = digest64(std::as_bytes(std::span(sum.values)), seed);
-  }
-  return seed;
-}
-
-bool GatherExchange::finite() const {
-  if (means_ == nullptr) return BucketExchange::finite();
-  const auto& sums = sums_.sums();
-  return std::all_of(sums.begin(), sums.end(), [](const Pairs& sum) { return all_finite(sum.values); });
-}
-
-void GatherExchange::publish() {
-  if (means_ == nullptr) {
-    BucketExchange::publish();
-  } else {
-    sums_.move_to(*std::exchange(means_, nullptr));
-  }
-}
-
 class GatherReducer final : public PatternReducer {
  public:
   GatherReducer(Channels channels, const ReducerOptions& options, std::uint64_t most_elements)
-      : PatternReducer({"gather", "DWGATHER"}, std::move(channels), options), most_elements_(most_elements) {}
+      : PatternReducer({"gather", "DWGATHER", true}, std::move(channels), options),
+        most_elements_(most_elements) {}
 
   Status mask_sent(std::string_view name, std::span<float> momentum) const override {
     for (std::uint64_t first = 0; first < momentum.size(); first += most_elements_) {
@@ -224,48 +132,14 @@ class GatherReducer final : public PatternReducer {
     }
     return {};
   }
-  Result<Report> all_reduce_pairs(std::span<const Named> tensors, std::vector<Pairs>& means, const Step& step,
-                                  Transport& transport, Deadline deadline) override;
 
  private:
-  Status check_pairs(std::span<const Named> tensors) const;
   std::unique_ptr<BucketExchange> make_bucket() override {
     return std::make_unique<GatherExchange>(pool(), channel(0), most_elements_);
   }
 
   std::uint64_t most_elements_;
 };
-
-Status GatherReducer::check_pairs(std::span<const Named> tensors) const {
-  if (in_flight() != 0) {
-    return fail(ErrorCode::kState, "buckets are in flight; finish them before all_reduce_pairs");
-  }
-  for (const Named& tensor : tensors) {
-    if (tensor.tensor.has_keys()) continue;
-    return fail(ErrorCode::kInvalidArgument,
-                "tensor '" + std::string(tensor.name) + "' is dense; use begin or all_reduce for it");
-  }
-  return {};
-}
-
-Result<Report> GatherReducer::all_reduce_pairs(std::span<const Named> tensors, std::vector<Pairs>& means,
-                                               const Step& step, Transport& transport, Deadline deadline) {
-  for (const Named& tensor : tensors) {
-    if (!tensor.tensor.has_keys() || channel(0).takes_pairs(tensor, step.number)) continue;
-    return fail(ErrorCode::kInvalidArgument,
-                "tensor '" + std::string(tensor.name) + "': " + spec() +
-                    " has no key-value form; take a codec that has one (CodecInfo::key_value)");
-  }
-  Status begun = or_no_memory("beginning a bucket", [&]() -> Status {
-    if (Status legal = check_pairs(tensors); !legal) return legal;
-    if (Status legal = check(tensors, step, transport); !legal) return legal;
-    std::unique_ptr<BucketExchange> bucket = obtain_bucket();
-    static_cast<GatherExchange&>(*bucket).expect_pairs(means);
-    return launch(std::move(bucket), tensors, step, transport, deadline);
-  });
-  if (!begun) return give_up(transport, std::move(begun.error()));
-  return finish();
-}
 
 }  // namespace
 

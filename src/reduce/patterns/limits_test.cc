@@ -110,16 +110,17 @@ TEST_P(SmallMessages, PartsThatAreWholeTensorsHaveTheirDims) {
   });
 }
 
-// Pairs of one tensor are never cut. Refused before a key is read: there is one.
+// `gather` never cuts the pairs of one tensor. Refused before a key is read: there is one.
 TEST(Limits, TooManyPairsAreRefusedBeforeAnythingIsEncoded) {
   run_ranks(1, {}, [](int, Transport& transport) {
     std::uint32_t key = 0;
     float value = 1.0F;
     Named tensor{"embedding",
                  {&value, std::uint64_t{1} << 30, DType::kF32, &key, (std::uint64_t{1} << 32) - 1}};
-    std::vector<Pairs> means;
-    const auto reduced = reducer_of("gather(fastsgd)")
-                             ->all_reduce_pairs(std::span(&tensor, 1), means, {}, transport, in_seconds(5));
+    Pairs mean;
+    const auto reduced =
+        reducer_of("gather(fastsgd)")
+            ->all_reduce({std::span(&tensor, 1), std::span(&mean, 1)}, {}, transport, in_seconds(5));
     ASSERT_FALSE(reduced);
     EXPECT_EQ(reduced.error().code, ErrorCode::kLimit) << reduced.error().message;
     EXPECT_NE(reduced.error().message.find("embedding"), std::string::npos) << reduced.error().message;

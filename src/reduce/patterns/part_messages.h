@@ -1,13 +1,32 @@
 // Parts on their way in messages of a bounded number of elements.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "deltawire/tensor.h"
 
 namespace deltawire {
+
+// The parts that travel as one message: all dense, or all in key-value form.
+struct PartMessage {
+  std::vector<Named> parts;
+  std::vector<Pairs> means = {};  // of key-value parts, one for each; empty where the parts are dense
+
+  bool has_keys() const noexcept { return parts.front().tensor.has_keys(); }
+
+  // The parts, with their means where these are lists.
+  std::vector<Named> filled() {
+    std::vector<Named> all = parts;
+    for (std::size_t i = 0; i < means.size(); ++i) {
+      all[i].tensor.values = means[i].values.data();
+      all[i].tensor.keys = means[i].keys.data();
+      all[i].tensor.count = means[i].keys.size();
+    }
+    return all;
+  }
+};
 
 class PartMessages {
  public:
@@ -16,26 +35,29 @@ class PartMessages {
     elements_ = 0;
   }
 
-  // Goes into the last message if that has room, else into a new one, alone if it must.
+  // Goes into the last message if that has room and is of this form, else into a new one, alone if it must.
   void add(const Named& part, std::uint64_t most_elements) {
     const std::uint64_t count = part.tensor.elements();
-    if (messages_.empty() || elements_ + count > most_elements) {
+    const bool fits = !messages_.empty() && messages_.back().has_keys() == part.tensor.has_keys() &&
+                      elements_ + count <= most_elements;
+    if (!fits) {
       messages_.emplace_back();
       elements_ = 0;
     }
-    messages_.back().push_back(part);
+    messages_.back().parts.push_back(part);
+    if (part.tensor.has_keys()) messages_.back().means.emplace_back();
     elements_ += count;
   }
 
-  // The parts of each message.
   std::size_t size() const noexcept { return messages_.size(); }
   bool empty() const noexcept { return messages_.empty(); }
-  std::vector<Named>& operator[](std::size_t message) { return messages_[message]; }
+  PartMessage& operator[](std::size_t message) { return messages_[message]; }
+  PartMessage& back() { return messages_.back(); }
   auto begin() noexcept { return messages_.begin(); }
   auto end() noexcept { return messages_.end(); }
 
  private:
-  std::vector<std::vector<Named>> messages_;
+  std::vector<PartMessage> messages_;
   std::uint64_t elements_ = 0;  // of the last message
 };
 

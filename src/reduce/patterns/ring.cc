@@ -65,7 +65,7 @@ class RingExchange final : public BucketExchange {
 };
 
 void RingExchange::plan() {
-  plan_.cut(tensors_.all(), take_staging(), rank(), world());
+  plan_.cut(tensors_.all(), take_staging(report().element_count), rank(), world());
   // Every partition leaves twice, but the own one not as a sum, and the right neighbour's not as a mean.
   count_elements_sent(2 * report().element_count - plan_.elements_of(rank()) - plan_.elements_of(right()));
   scatter_.stops = plan_.scatter_arrivals();
@@ -193,7 +193,7 @@ void RingExchange::give_back() noexcept {
 class RingReducer final : public PatternReducer {
  public:
   RingReducer(Channels channels, const ReducerOptions& options)
-      : PatternReducer({"ring", "DWRING\r\n"}, std::move(channels), options) {}
+      : PatternReducer({"ring", "DWRING\r\n", false}, std::move(channels), options) {}
 
   Status mask_sent(std::string_view, std::span<float>) const override {
     return fail(ErrorCode::kInvalidArgument,

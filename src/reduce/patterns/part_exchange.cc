@@ -1,0 +1,168 @@
+#include "reduce/patterns/part_exchange.h"
+
+#include <algorithm>
+
+#include "base/float_environment.h"
+#include "reduce/patterns/merge_pairs.h"
+#include "wire/hashes.h"
+
+namespace deltawire {
+namespace {
+
+// A part in key-value form, without pairs.
+Named empty_part(const Named& tensor, const OwnedRange& range) {
+  Named part{tensor.name, {nullptr, 0, DType::kF32, nullptr, range.count}, range.first};
+  if (range.count == tensor.tensor.dimension) part.tensor.dims = tensor.tensor.dims;
+  part.elements_of_whole = tensor.whole_elements();
+  part.dims_of_whole = static_cast<std::uint32_t>(tensor.whole_dims());
+  return part;
+}
+
+}  // namespace
+
+void PartExchange::plan() {
+  output_.clear();
+  part_keys_.clear();
+  staged_pairs_.clear();
+  dense_elements_ = 0;
+  for (const Named& tensor : tensors_.all()) {
+    if (tensor.tensor.has_keys()) {
+      staged_pairs_.emplace_back().dimension = tensor.tensor.dimension;
+    } else {
+      dense_elements_ += tensor.tensor.count;
+    }
+  }
+  cut(input_, false);
+}
+
+// Dense parts lie in the caller's or in staging memory; of key-value ones the output has no memory yet.
+void PartExchange::cut(std::vector<PartMessages>& lists, bool is_output) {
+  lists.resize(list_count());
+  for (PartMessages& messages : lists) messages.clear();
+  const auto list_of = [](const OwnedRange& range) { return static_cast<std::size_t>(range.owner); };
+  float* staged_at = staged().data();
+  for (const Named& tensor : tensors_.all()) {
+    if (tensor.tensor.has_keys()) continue;
+    void* values = is_output ? staged_at : tensor.tensor.values;
+    for (const OwnedRange& range : ranges_of(tensor)) {
+      lists[list_of(range)].add(part_of(tensor, range.first, range.count, values), most_elements_);
+    }
+    if (is_output) staged_at += tensor.tensor.count;
+  }
+  pairs_places_.clear();
+  std::size_t number = 0;
+  for (const Named& tensor : tensors_.all()) {
+    if (!tensor.tensor.has_keys()) continue;
+    std::uint64_t next = 0;
+    for (const OwnedRange& range : ranges_of(tensor)) {
+      PartMessages& messages = lists[list_of(range)];
+      messages.add(is_output ? empty_part(tensor, range) : take_pairs(tensor, range, next), most_elements_);
+      pairs_places_.push_back(
+          {number, list_of(range), messages.size() - 1, messages.back().parts.size() - 1});
+    }
+    ++number;
+  }
+}
+
+// The pairs from `next` on whose keys lie in the range. Keys that are out of order, or beyond the dimension,
+// come to a part that they don't belong to, and its encoder refuses them.
+Named PartExchange::take_pairs(const Named& tensor, const OwnedRange& range, std::uint64_t& next) {
+  const TensorSlot& whole = tensor.tensor;
+  const std::uint64_t begin = next;
+  const std::uint64_t end = range.first + range.count;
+  if (end == whole.dimension) {
+    next = whole.count;
+  } else {
+    while (next < whole.count && whole.keys[next] < end) ++next;
+  }
+  Named part = empty_part(tensor, range);
+  part.tensor.count = next - begin;
+  part.tensor.values = static_cast<float*>(whole.values) + begin;
+  part.tensor.keys = whole.keys + begin;
+  if (range.first > 0) {
+    auto& keys = part_keys_.emplace_back(part.tensor.keys, part.tensor.keys + part.tensor.count);
+    for (std::uint32_t& key : keys) key -= static_cast<std::uint32_t>(range.first);
+    part.tensor.keys = keys.data();
+  }
+  return part;
+}
+
+void PartExchange::stage() {
+  if (!output_.empty()) return;
+  take_staging(dense_elements_);
+  cut(output_, true);
+  for (PartMessage& message : output_[own_list()]) {
+    if (message.has_keys()) continue;
+    for (const Named& part : message.parts) {
+      std::fill_n(static_cast<float*>(part.tensor.values), part.tensor.count, 0.0F);
+    }
+  }
+}
+
+Status PartExchange::check_bounds(const Channel& channel) {
+  for (PartMessages& messages : input_) {
+    for (const PartMessage& message : messages) {
+      if (Status fits = check_bound(channel.message_bound(message.parts, step().number), message.parts);
+          !fits)
+        return fits;
+    }
+  }
+  return {};
+}
+
+// Nobody knows how many pairs another rank has: at most one for each element, and what a message can take.
+std::uint64_t PartExchange::longest(const Channel& channel, const PartMessage& message) const {
+  if (!message.has_keys()) return channel.message_bound(message.parts, step().number);
+  std::vector<Named> full = message.parts;
+  for (Named& part : full) part.tensor.count = part.tensor.dimension;
+  return std::min(channel.message_bound(full, step().number), kMessageBytesMax);
+}
+
+Status PartExchange::decode_to(Channel& channel, std::span<const Bytes> bytes, PartMessage& to,
+                               const Source& source, Into into) {
+  const float scale = into == Into::kAccumulate ? world_scale() : 1.0F;
+  if (!to.has_keys()) return decode(channel, bytes, to.parts, source, into, scale);
+  const Stopwatch timer(report().decode_seconds);
+  std::vector<Pairs>& lists = into == Into::kAccumulate ? addends_ : to.means;
+  lists.resize(to.parts.size());
+  const MessageId id = message_id(source.encoder, source.stage);
+  const Status decoded = channel.decode_pairs(bytes, to.parts, id, scale, lists);
+  if (!decoded) return blame(source.sender, decoded.error());
+  if (into == Into::kOverwrite) return {};
+  const FloatEnvironment environment;
+  for (std::size_t i = 0; i < lists.size(); ++i) add_pairs(to.means[i], lists[i], spare_);
+  return {};
+}
+
+Progress PartExchange::all_decoded() {
+  for (const PairsPlace& place : pairs_places_) {
+    PartMessage& message = output_[place.list][place.message];
+    const Pairs& part = message.means[place.part];
+    const auto first = static_cast<std::uint32_t>(message.parts[place.part].first);
+    Pairs& whole = staged_pairs_[place.tensor];
+    for (const std::uint32_t key : part.keys) whole.keys.push_back(first + key);
+    whole.values.insert(whole.values.end(), part.values.begin(), part.values.end());
+  }
+  return Progress::done();
+}
+
+std::uint64_t PartExchange::digest(std::uint64_t seed) const {
+  seed = BucketExchange::digest(seed);
+  for (const Pairs& mean : staged_pairs_) {
+    seed = digest64(std::as_bytes(std::span(mean.keys)), seed);
+    seed = digest64(std::as_bytes(std::span(mean.values)), seed);
+  }
+  return seed;
+}
+
+bool PartExchange::finite() const {
+  return BucketExchange::finite() &&
+         std::ranges::all_of(staged_pairs_, [](const Pairs& mean) { return all_finite(mean.values); });
+}
+
+void PartExchange::publish() {
+  BucketExchange::publish();
+  std::ranges::move(staged_pairs_, pair_means_.begin());
+}
+
+}  // namespace deltawire

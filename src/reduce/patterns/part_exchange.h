@@ -1,0 +1,86 @@
+// What `direct` and `gather` share: a bucket's tensors are cut into parts, which travel whole in messages of
+// bounded size, dense ones first and then those in key-value form. The means of dense parts are formed in
+// staging memory, those of key-value parts as lists, which are put together when all have come.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "reduce/bucket_exchange.h"
+#include "reduce/patterns/owners.h"
+#include "reduce/patterns/part_messages.h"
+
+namespace deltawire {
+
+class PartExchange : public BucketExchange {
+ public:
+  std::uint64_t digest(std::uint64_t seed) const override;
+  bool finite() const override;
+  void publish() override;
+
+ protected:
+  PartExchange(BufferPool& pool, std::uint64_t most_elements)
+      : BucketExchange(pool), most_elements_(most_elements) {}
+
+  // How many lists of messages the parts are sorted into, by OwnedRange::owner; and of which of them this
+  // rank forms the mean.
+  virtual std::size_t list_count() const = 0;
+  virtual std::size_t own_list() const = 0;
+  // The parts of a tensor, in order.
+  virtual std::vector<OwnedRange> ranges_of(const Named& tensor) const = 0;
+
+  void plan() override;
+  std::uint64_t most_elements() const noexcept { return most_elements_; }
+
+  // The parts as this rank has them, in the caller's memory.
+  PartMessages& input(std::size_t list) { return input_[list]; }
+  // The same parts, their means. REQUIRES: stage() was called.
+  PartMessages& output(std::size_t list) { return output_[list]; }
+
+  // Makes output(), its own list's means 0. Only when the first message is decoded: a bucket that waits needs
+  // no staging memory.
+  void stage();
+
+  // kLimit where one of the own messages is too long for any transport.
+  Status check_bounds(const Channel& channel);
+  // The length that a message of these parts may have, whoever sends it.
+  std::uint64_t longest(const Channel& channel, const PartMessage& message) const;
+
+  // Decodes a message of another rank's shares and adds them, each divided by the world size; or one of
+  // means, which replace what is there.
+  Status add(Channel& channel, std::span<const Bytes> message, PartMessage& to, const Source& source) {
+    return decode_to(channel, message, to, source, Into::kAccumulate);
+  }
+  Status replace(Channel& channel, std::span<const Bytes> message, PartMessage& to, const Source& source) {
+    return decode_to(channel, message, to, source, Into::kOverwrite);
+  }
+
+  // Every message has come: joins what belongs to one tensor.
+  Progress all_decoded();
+
+ private:
+  // Where the mean of a part in key-value form is.
+  struct PairsPlace {
+    std::size_t tensor;  // of those in key-value form
+    std::size_t list, message, part;
+  };
+
+  void cut(std::vector<PartMessages>& lists, bool is_output);
+  Named take_pairs(const Named& tensor, const OwnedRange& range, std::uint64_t& next);
+  Status decode_to(Channel& channel, std::span<const Bytes> message, PartMessage& to, const Source& source,
+                   Into into);
+
+  std::uint64_t most_elements_;
+  std::vector<PartMessages> input_;
+  std::vector<PartMessages> output_;
+  std::uint64_t dense_elements_ = 0;
+  std::deque<std::vector<std::uint32_t>> part_keys_;  // counted from the part's beginning
+  std::vector<PairsPlace> pairs_places_;              // in the order of tensors and keys
+  std::vector<Pairs> staged_pairs_;                   // the means of whole tensors
+  std::vector<Pairs> addends_;                        // one message
+  Pairs spare_;
+};
+
+}  // namespace deltawire

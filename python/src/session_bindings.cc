@@ -111,9 +111,10 @@ std::unique_ptr<Session> open_session(OpenListener& listener, const MeshOptions&
     raise({ErrorCode::kState, "this listener was used by another session; listen again"});
   raise_if_failed(make_reducer(spec, options).map([](auto&&) {}));  // before anybody is met
   return value_or_raise(without_gil([&] {
-    return connect_tcp(std::move(listener.listener), mesh).and_then([&](auto&& transport) {
-      return Session::open(spec, options, std::move(transport));
-    });
+    return connect_tcp(std::move(listener.listener), mesh)
+        .and_then([&](std::unique_ptr<Transport> transport) {
+          return Session::open(spec, options, std::move(transport));
+        });
   }));
 }
 

@@ -81,7 +81,7 @@ Result<std::unique_ptr<Session>> Session::open(std::string_view spec, const Redu
 
 Session::~Session() {
   if (parts_->forked()) {
-    (void)parts_.release();
+    [[maybe_unused]] const Parts* leaked = parts_.release();
   } else if (parts_->queue.on_own_thread()) {
     // Dropped by a bucket's `done`, whose thread can't join itself: another one does it.
     std::thread([parts = std::move(parts_)] { parts->close({}); }).detach();

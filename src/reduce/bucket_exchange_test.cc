@@ -182,6 +182,32 @@ TEST_P(InEveryPattern, MomentumIsMaskedWhereElementsWereSent) {
   });
 }
 
+// Rules give a tensor with keys a codec that has the form; the parts that `direct` cuts follow the whole
+// tensor.
+TEST_P(InEveryPattern, RulesMayGiveKeyValueTensorsTheirOwnCodec) {
+  if (std::string(GetParam()) == "ring") return;
+  run_ranks(2, {}, [](int rank, Transport& transport) {
+    const auto reducer = reducer_of(spec("ads* elements>=60000: fastsgd, rest fp32"));
+    std::vector<float> dense(20000, static_cast<float>(rank));
+    std::vector<std::uint32_t> keys{7, 59999};
+    std::vector<float> values{1.0F, 1.0F};
+    for (const std::uint64_t dimension : {60000U, 59999U}) {
+      std::vector<Named> tensors{tensor("w", dense)};
+      tensors.push_back({"ads", {values.data(), 2, DType::kF32, keys.data(), dimension}, 0});
+      Pairs mean;
+      const auto report =
+          reducer->all_reduce({tensors, std::span(&mean, 1)}, {0, 0, true}, transport, in_seconds(20));
+      ASSERT_EQ(report.has_value(), dimension == 60000) << dimension;
+      if (!report) {
+        EXPECT_NE(report.error().message.find("'ads' is in key-value form"), std::string::npos);
+        continue;
+      }
+      EXPECT_EQ(mean.keys, keys);
+      EXPECT_EQ(dense, std::vector<float>(20000, 0.5F));
+    }
+  });
+}
+
 TEST(Specs, AnUnknownPatternIsToldTheKnownOnes) {
   const auto made = make_reducer("tree(fp32)");
   ASSERT_FALSE(made);

@@ -1,9 +1,9 @@
 // Sessions: a rank's place in a job, and what most programs embed. A session owns a transport, a reducer and
 // the one communication thread that joins them:
 //
-//   auto session = Session::open("3lc", {}, *connect_tcp(...));
+//   auto session = Session::open("3lc", {}, std::move(transport));
 //   (*session)->submit(tensors, {.number = 0, .bucket = 0, .last = false}, timeout, done);
-//   (*session)->submit(others, {.number = 0, .bucket = 1, .last = true}, timeout, done);
+//   auto report = (*session)->all_reduce(others, {.number = 0, .bucket = 1, .last = true}, timeout);
 #pragma once
 
 #include <chrono>

@@ -2,6 +2,7 @@
 // the state: the residual of every part (3LC's "compression context", section 3; always fp32).
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -42,6 +43,20 @@ struct ChannelOptions {
   std::uint64_t seed = 0;      // of the random numbers of codecs that draw some; no receiver needs it
 };
 
+// The parts of a message, with the hash of what stays the same from step to step: names, ranges, dtypes,
+// dims. Whoever sends such a message again keeps the hash. Views the caller's list.
+struct MessageLayout {
+  template <std::convertible_to<std::span<const Named>> List>
+  MessageLayout(const List& list) : MessageLayout(std::span<const Named>(list), hash_of(list)) {}  // NOLINT
+  MessageLayout(std::span<const Named> list, std::uint32_t known_hash) noexcept
+      : parts(list), hash(known_hash) {}
+
+  static std::uint32_t hash_of(std::span<const Named> parts);
+
+  std::span<const Named> parts;
+  std::uint32_t hash;  // hash_of(parts)
+};
+
 // Conservation (tested): for every part, what went into encode = what the decoders got + the residual, up
 // to rounding, through any series of commits and folding reverts.
 // Thread rule: one thread at a time.
@@ -62,7 +77,7 @@ class Channel {
   virtual bool takes_pairs(const Named& part, std::uint64_t step) const noexcept = 0;
 
   // Upper bound in bytes for the message that encode makes of these parts in this step (values are not read).
-  virtual std::uint64_t message_bound(std::span<const Named> parts, std::uint64_t step) const = 0;
+  virtual std::uint64_t message_bound(const MessageLayout& message, std::uint64_t step) const = 0;
 
   // Encodes the parts (values are read only) as one message, in or as the first of id.step's transaction,
   // and updates their residuals. A part that has a residual and is all zeros is not sent: the receiver gets
@@ -73,15 +88,15 @@ class Channel {
   // part), kState (another step's transaction is open), kLimit (2^32 elements or more in a tensor),
   // kInvalidArgument (a scale that is none), kRange (a residual too large for the scale); after
   // an error the step must be reverted.
-  virtual Result<std::span<const Bytes>> encode(std::span<const Named> parts, const MessageId& id) = 0;
+  virtual Result<std::span<const Bytes>> encode(const MessageLayout& message, const MessageId& id) = 0;
 
   // Decodes a message that must hold exactly these parts and come from `expected`. On error the slots are
   // unspecified. Uses no state but this channel's scratch. Errors: those of the frame, of Codec::decode,
   // and kMismatch naming the field that differs. The pieces, in order, are the message, and every frame
   // begins with a piece: those of encode, or a single one.
-  virtual Status decode(std::span<const Bytes> pieces, std::span<const Named> parts,
-                        const MessageId& expected, Into into, float scale) = 0;
-  Status decode(Bytes message, std::span<const Named> parts, const MessageId& expected, Into into,
+  virtual Status decode(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
+                        Into into, float scale) = 0;
+  Status decode(Bytes message, const MessageLayout& parts, const MessageId& expected, Into into,
                 float scale) {
     return decode(std::span(&message, 1), parts, expected, into, scale);
   }
@@ -89,9 +104,9 @@ class Channel {
   // As decode, into key-value form: parts name the expected dimensions (in either form, of which nothing is
   // touched) and means[i] gets part i's non-zero elements times `scale`, its vectors' memory
   // reused.
-  virtual Status decode_pairs(std::span<const Bytes> pieces, std::span<const Named> parts,
+  virtual Status decode_pairs(std::span<const Bytes> pieces, const MessageLayout& parts,
                               const MessageId& expected, float scale, std::span<Pairs> means) = 0;
-  Status decode_pairs(Bytes message, std::span<const Named> parts, const MessageId& expected, float scale,
+  Status decode_pairs(Bytes message, const MessageLayout& parts, const MessageId& expected, float scale,
                       std::span<Pairs> means) {
     return decode_pairs(std::span(&message, 1), parts, expected, scale, means);
   }

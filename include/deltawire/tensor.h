@@ -69,6 +69,8 @@ struct Named {
   std::uint64_t elements_of_whole = 0;
   std::uint32_t dims_of_whole = 0;
 
+  std::uint64_t name_hash = 0;  // wire/hashes.h, where somebody keeps it from step to step; 0: to be computed
+
   std::uint64_t whole_elements() const noexcept {
     return elements_of_whole != 0 ? elements_of_whole : tensor.elements();
   }

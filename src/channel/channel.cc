@@ -53,11 +53,11 @@ class ChannelImpl final : public Channel {
   bool takes_pairs(const Named& part, std::uint64_t step) const noexcept override {
     return codecs().is_raw(part) || codec_of(part, step).info().key_value;
   }
-  std::uint64_t message_bound(std::span<const Named> parts, std::uint64_t step) const override;
-  Result<std::span<const Bytes>> encode(std::span<const Named> parts, const MessageId& id) override;
-  Status decode(std::span<const Bytes> pieces, std::span<const Named> parts, const MessageId& expected,
+  std::uint64_t message_bound(const MessageLayout& message, std::uint64_t step) const override;
+  Result<std::span<const Bytes>> encode(const MessageLayout& message, const MessageId& id) override;
+  Status decode(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
                 Into into, float scale) override;
-  Status decode_pairs(std::span<const Bytes> pieces, std::span<const Named> parts, const MessageId& expected,
+  Status decode_pairs(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
                       float scale, std::span<Pairs> means) override;
   Status mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const override;
   void commit() noexcept override;
@@ -75,16 +75,11 @@ class ChannelImpl final : public Channel {
     std::uint64_t longest = 0;  // elements of the longest part
     std::uint64_t parts = 0;
   };
-  // What a fold needs of a part that was encoded in the open step.
-  struct StepPart {
-    std::string name;
-    SentPart sent;
-  };
   // A part on its way into a message. Its slot has the size of its bounds, so that no part waits for another.
   struct Job {
-    const Named& part;
+    const Named* part = nullptr;
     PartBuffer slot;
-    StepPart& step_part;
+    SentPart sent;
     Status coded;
   };
 
@@ -96,12 +91,9 @@ class ChannelImpl final : public Channel {
   }
   Bounds bounds_of(std::span<const Named> parts, std::uint64_t step) const;
   Status check_encode(std::span<const Named> parts, const MessageId& id) const;
-  std::vector<Job> lay_out(std::span<const Named> parts, std::uint64_t step, const Bounds& bounds,
-                           Message& message);
-  void code(std::span<Job> jobs, const MessageId& id, const Bounds& bounds);
-  std::vector<SentPart> pack(std::span<const Job> jobs, Message& message);
-  Result<std::span<const Bytes>> encode_message(std::span<const Named> parts, const MessageId& id,
-                                                std::vector<Job>& jobs);
+  void lay_out(std::span<const Named> parts, std::uint64_t step, const Bounds& bounds, Message& message);
+  void code(const MessageId& id, const Bounds& bounds);
+  Result<std::span<const Bytes>> encode_message(const MessageLayout& layout, const MessageId& id);
   void keep(const Named& unsent, const MessageId& id) noexcept;
   void close_step() noexcept;
 
@@ -116,10 +108,11 @@ class ChannelImpl final : public Channel {
   PayloadMaker payload_maker_;
   bool step_open_ = false;
   std::uint64_t step_ = 0;
-  std::deque<Message> messages_;  // of the open step; a deque, so that spans into them stay
-  std::deque<StepPart> step_parts_;
+  std::deque<Message> messages_;            // of the open step; a deque, so that spans into them stay
+  std::vector<SentPart> step_parts_;        // of all its messages: what a fold needs
+  std::vector<Job> jobs_;                   // of the message that is being encoded
   std::deque<Message> committed_messages_;  // of the last committed step, sparse codecs only: for mask_sent
-  std::deque<StepPart> committed_parts_;
+  std::vector<SentPart> committed_parts_;
   std::vector<std::byte> scratch_;
   MeteredBytes scratch_held_;
   PartEncoder encoder_;
@@ -140,8 +133,8 @@ ChannelImpl::Bounds ChannelImpl::bounds_of(std::span<const Named> parts, std::ui
   return bounds;
 }
 
-std::uint64_t ChannelImpl::message_bound(std::span<const Named> parts, std::uint64_t step) const {
-  const Bounds bounds = bounds_of(parts, step);
+std::uint64_t ChannelImpl::message_bound(const MessageLayout& message, std::uint64_t step) const {
+  const Bounds bounds = bounds_of(message.parts, step);
   if (bounds.parts == 0) return 0;
   return bounds.payload_bytes + framing_bound(bounds.payload_bytes, bounds.chunks, bounds.parts);
 }
@@ -166,28 +159,28 @@ Status ChannelImpl::check_encode(std::span<const Named> parts, const MessageId& 
 }
 
 // All memory that a revert needs is taken here, before a residual changes.
-std::vector<ChannelImpl::Job> ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step,
-                                                   const Bounds& bounds, Message& message) {
+void ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step, const Bounds& bounds,
+                          Message& message) {
   MutBytes payload(message.payload.get(), bounds.payload_bytes);
   std::span<std::uint32_t> ends(message.chunk_ends);
-  std::vector<Job> jobs;
-  jobs.reserve(bounds.parts);
+  jobs_.reserve(bounds.parts);
+  step_parts_.reserve(step_parts_.size() + bounds.parts);
   for (const Named& part : parts) {
     if (part.tensor.elements() == 0) continue;
     const Sizes sizes = sizes_of(part, step);
-    StepPart& step_part = step_parts_.emplace_back(StepPart{std::string(part.name), {}});
-    step_part.sent.index = static_cast<std::uint32_t>(&part - parts.data());
-    Status opened = encoder_.open(part, step, step_part.sent);
-    jobs.push_back({part, {payload.first(sizes.payload_bytes), ends.first(sizes.chunks)}, step_part, opened});
+    Job& job = jobs_.emplace_back();
+    job.part = &part;
+    job.slot = {payload.first(sizes.payload_bytes), ends.first(sizes.chunks)};
+    job.sent.index = static_cast<std::uint32_t>(&part - parts.data());
+    job.coded = encoder_.open(part, step, job.sent);
     payload = payload.subspan(sizes.payload_bytes);
     ends = ends.subspan(sizes.chunks);
   }
-  return jobs;
 }
 
 // Several threads take a part each, unless one part is more than a thread's share of the work: then its codec
 // may share that out.
-void ChannelImpl::code(std::span<Job> jobs, const MessageId& id, const Bounds& bounds) {
+void ChannelImpl::code(const MessageId& id, const Bounds& bounds) {
   const auto threads = static_cast<std::uint64_t>(Workers::threads(workers_.get()));
   const bool part_by_part = threads == 1 || bounds.longest > bounds.elements / threads;
   const std::uint64_t lanes = part_by_part ? 1 : threads;
@@ -198,55 +191,47 @@ void ChannelImpl::code(std::span<Job> jobs, const MessageId& id, const Bounds& b
   Workers::share(part_by_part ? nullptr : workers_.get(), lanes, [&](std::size_t lane) {
     const Exec exec{.scratch = MutBytes(scratch_).subspan(lane * lane_bytes, lane_bytes),
                     .workers = part_by_part ? workers_.get() : nullptr};
-    for (std::size_t i = next++; i < jobs.size(); i = next++) {
-      Job& job = jobs[i];
+    for (std::size_t i = next++; i < jobs_.size(); i = next++) {
+      Job& job = jobs_[i];
       if (!job.coded) continue;
-      job.coded = or_no_memory(
-          "encoding a part", [&] { return encoder_.code(job.part, id, job.slot, exec, job.step_part.sent); });
+      job.coded = or_no_memory("encoding a part",
+                               [&] { return encoder_.code(*job.part, id, job.slot, exec, job.sent); });
     }
   });
 }
 
-// The parts as they stand in the message, their bytes moved together.
-std::vector<SentPart> ChannelImpl::pack(std::span<const Job> jobs, Message& message) {
-  std::vector<SentPart> all;
-  all.reserve(jobs.size());
-  for (const Job& job : jobs) all.push_back(job.step_part.sent);
-  payload_maker_.close(message, all);
-  for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i].step_part.sent = all[i];
-  return all;
-}
-
-Result<std::span<const Bytes>> ChannelImpl::encode_message(std::span<const Named> parts, const MessageId& id,
-                                                           std::vector<Job>& jobs) {
-  const Bounds bounds = bounds_of(parts, id.step);
+Result<std::span<const Bytes>> ChannelImpl::encode_message(const MessageLayout& layout, const MessageId& id) {
+  const Bounds bounds = bounds_of(layout.parts, id.step);
   Message& message = messages_.emplace_back();
   payload_maker_.open(message, bounds.payload_bytes);
   message.chunk_ends.resize(bounds.chunks);
-  jobs = lay_out(parts, id.step, bounds, message);
-  code(jobs, id, bounds);
-  for (const Job& job : jobs) {
+  lay_out(layout.parts, id.step, bounds, message);
+  code(id, bounds);
+  const std::size_t earlier = step_parts_.size();
+  for (const Job& job : jobs_) step_parts_.push_back(job.sent);
+  const std::span<SentPart> sent = std::span(step_parts_).subspan(earlier);
+  for (const Job& job : jobs_) {
     if (!job.coded) return forward_error(job.coded);
   }
-  const std::vector<SentPart> sent = pack(jobs, message);
-  frame_message(sent, {id, low_half(params_hash_), layout_hash(parts)}, message);
+  payload_maker_.close(message, sent);
+  frame_message(sent, {id, low_half(params_hash_), layout.hash}, message);
   message.count();
   return std::span<const Bytes>(message.pieces);
 }
 
-Result<std::span<const Bytes>> ChannelImpl::encode(std::span<const Named> parts, const MessageId& id) {
-  if (Status legal = check_encode(parts, id); !legal) return forward_error(legal);
+Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& message, const MessageId& id) {
+  if (Status legal = check_encode(message.parts, id); !legal) return forward_error(legal);
   step_open_ = true;
   step_ = id.step;
-  std::vector<Job> jobs;
-  auto pieces = or_no_memory("encoding a message", [&] { return encode_message(parts, id, jobs); });
+  jobs_.clear();
+  auto pieces = or_no_memory("encoding a message", [&] { return encode_message(message, id); });
   if (pieces || options_.revert != Revert::kFold) return pieces;
   // What was coded is folded back; what was not waits in the residual as it is.
-  if (jobs.empty()) {
-    for (const Named& part : parts) keep(part, id);
+  if (jobs_.empty()) {
+    for (const Named& part : message.parts) keep(part, id);
   }
-  for (const Job& job : jobs) {
-    if (!job.coded) keep(job.part, id);
+  for (const Job& job : jobs_) {
+    if (!job.coded) keep(*job.part, id);
   }
   return pieces;
 }
@@ -259,15 +244,15 @@ void ChannelImpl::keep(const Named& unsent, const MessageId& id) noexcept {
   });
 }
 
-Status ChannelImpl::decode(std::span<const Bytes> pieces, std::span<const Named> parts,
+Status ChannelImpl::decode(std::span<const Bytes> pieces, const MessageLayout& parts,
                            const MessageId& expected, Into into, float scale) {
-  const ExpectedMessage due{expected, low_half(params_hash_), layout_hash(parts), parts};
+  const ExpectedMessage due{expected, low_half(params_hash_), parts};
   return decode_message(pieces, due, codecs(), Target{into, scale});
 }
 
-Status ChannelImpl::decode_pairs(std::span<const Bytes> pieces, std::span<const Named> parts,
+Status ChannelImpl::decode_pairs(std::span<const Bytes> pieces, const MessageLayout& parts,
                                  const MessageId& expected, float scale, std::span<Pairs> means) {
-  const ExpectedMessage due{expected, low_half(params_hash_), layout_hash(parts), parts};
+  const ExpectedMessage due{expected, low_half(params_hash_), parts};
   return decode_message_to_pairs(pieces, due, codecs(), scale, means);
 }
 
@@ -290,22 +275,23 @@ void ChannelImpl::commit() noexcept {
 Status ChannelImpl::mask_sent(std::string_view name, std::uint64_t first, std::span<float> momentum) const {
   if (!rules_.any(&CodecInfo::sparse)) return {};
   if (step_open_) return fail(ErrorCode::kState, "a step is open; commit or revert it before masking");
-  const auto part = std::find_if(
-      committed_parts_.begin(), committed_parts_.end(),
-      [&](const StepPart& candidate) { return candidate.name == name && candidate.sent.first == first; });
+  const std::uint64_t hash = name_hash(Named{name, {}});
+  const auto part = std::ranges::find_if(committed_parts_, [&](const SentPart& candidate) {
+    return candidate.name_hash == hash && candidate.first == first;
+  });
   if (part == committed_parts_.end()) {
     return fail(ErrorCode::kState,
                 "part '" + std::string(name) + "' was not in the step that was committed last");
   }
-  if (part->sent.count != momentum.size()) {
-    return fail(ErrorCode::kInvalidArgument,
-                "part '" + std::string(name) + "' has " + std::to_string(part->sent.count) +
-                    " elements, its momentum " + std::to_string(momentum.size()));
+  if (part->count != momentum.size()) {
+    return fail(ErrorCode::kInvalidArgument, "part '" + std::string(name) + "' has " +
+                                                 std::to_string(part->count) + " elements, its momentum " +
+                                                 std::to_string(momentum.size()));
   }
-  if (!part->sent.codec->info().sparse || part->sent.state != SegmentState::kCoded) return {};
+  if (!part->codec->info().sparse || part->state != SegmentState::kCoded) return {};
   std::vector<float> sent(momentum.size());
   const TensorSlot slot{sent.data(), sent.size(), DType::kF32};
-  if (Status s = part->sent.codec->decode(part->sent.encoded, slot, Into::kOverwrite, 1.0F); !s) return s;
+  if (Status s = part->codec->decode(part->encoded, slot, Into::kOverwrite, 1.0F); !s) return s;
   for (std::size_t i = 0; i < sent.size(); ++i) {
     if (sent[i] != 0.0F) momentum[i] = 0.0F;
   }
@@ -316,13 +302,13 @@ void ChannelImpl::revert() noexcept {
   if (options_.revert == Revert::kExact) {
     residuals_.restore_step();
   } else {
-    for (const StepPart& part : step_parts_) PartEncoder::fold(part.sent);
+    for (const SentPart& part : step_parts_) PartEncoder::fold(part);
   }
   close_step();
 }
 
 std::span<const float> ChannelImpl::residual(std::string_view name, std::uint64_t first) const {
-  const ResidualStore::Entry* entry = residuals_.find(name, first);
+  const ResidualStore::Entry* entry = residuals_.find(Named{name, {}, first});
   return entry == nullptr ? std::span<const float>{} : std::span<const float>(entry->values);
 }
 
@@ -340,6 +326,10 @@ Status ChannelImpl::load(Bytes state) {
 }
 
 }  // namespace
+
+std::uint32_t MessageLayout::hash_of(std::span<const Named> parts) {
+  return layout_hash(parts);
+}
 
 Result<std::unique_ptr<Channel>> make_metered_channel(std::string_view codecs, const ChannelOptions& options,
                                                       ChannelResources resources) {

@@ -47,17 +47,18 @@ Status load_entry(Bytes& rest, ResidualStore& store) {
   const float scale = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 20));
   rest = rest.subspan(kEntryHeadBytes);
   if (name_bytes > rest.size()) return truncated();
-  const std::string name(reinterpret_cast<const char*>(rest.data()), name_bytes);
+  const std::string_view name(reinterpret_cast<const char*>(rest.data()), name_bytes);
   rest = rest.subspan(name_bytes);
   const auto value_bytes = checked_mul(count, 4);
   if (!value_bytes || *value_bytes > rest.size()) return truncated();
-  if (store.find(name, first) != nullptr) {
-    return fail(ErrorCode::kCorrupt, "channel state: part '" + name + "' stands twice");
+  const Named part{name, {nullptr, count, DType::kF32}, first};
+  if (store.find(part) != nullptr) {
+    return fail(ErrorCode::kCorrupt, "channel state: part '" + std::string(name) + "' stands twice");
   }
-  Result<ResidualStore::Entry*> entry = store.obtain(name, first, count);
+  Result<ResidualStore::Entry*> entry = store.obtain(part);
   if (!entry) return forward_error(entry);
   if (!std::isfinite(scale) || scale <= 0.0F) {
-    return fail(ErrorCode::kCorrupt, "channel state: part '" + name + "' has no legal scale");
+    return fail(ErrorCode::kCorrupt, "channel state: part '" + (*entry)->name + "' has no legal scale");
   }
   (*entry)->scale = scale;
   for (std::uint64_t i = 0; i < count; ++i) {

@@ -136,7 +136,7 @@ class Decoder {
     return {};
   }
 
-  bool complete() const noexcept { return part_ == expected_.parts.size(); }
+  bool complete() const noexcept { return part_ == expected_.layout.parts.size(); }
 
   Status finish() const {
     if (complete()) return {};
@@ -145,10 +145,10 @@ class Decoder {
   }
 
  private:
-  const Named& current() const { return expected_.parts[part_]; }
+  const Named& current() const { return expected_.layout.parts[part_]; }
 
   void skip_empty_parts() {
-    while (part_ < expected_.parts.size() && current().tensor.elements() == 0) ++part_;
+    while (part_ < expected_.layout.parts.size() && current().tensor.elements() == 0) ++part_;
   }
 
   template <class Number>
@@ -175,7 +175,7 @@ class Decoder {
     if (auto s = same("step", found.step, id.step, lost_step); !s) return s;
     if (auto s = same("bucket", found.bucket, id.bucket, lost_step); !s) return s;
     if (auto s = same("stage", found.stage, id.stage, lost_step); !s) return s;
-    if (auto s = same("layout_hash", header.layout_hash, expected_.layout_hash,
+    if (auto s = same("layout_hash", header.layout_hash, expected_.layout.hash,
                       "names, shapes or order of the tensors differ between ranks");
         !s)
       return s;
@@ -185,7 +185,7 @@ class Decoder {
 
   Status segment(const SegmentView& view) {
     const Segment& segment = view.segment;
-    if (part_ == expected_.parts.size()) {
+    if (part_ == expected_.layout.parts.size()) {
       return fail(ErrorCode::kCorrupt, "the message has segments beyond the last part");
     }
     const Named& part = current();
@@ -266,7 +266,7 @@ Status decode_into(Sink& sink, std::span<const Bytes> pieces, const ExpectedMess
 
 Status decode_message(std::span<const Bytes> pieces, const ExpectedMessage& expected,
                       const PartCodecs& codecs, const Target& target) {
-  DenseSink sink{expected.parts, target, codecs.workers};
+  DenseSink sink{expected.layout.parts, target, codecs.workers};
   return decode_into(sink, pieces, expected, codecs);
 }
 

@@ -14,8 +14,7 @@ namespace deltawire {
 struct ExpectedMessage {
   MessageId id;
   std::uint32_t params_hash = 0;
-  std::uint32_t layout_hash = 0;
-  std::span<const Named> parts;
+  MessageLayout layout;
 };
 
 // The codecs that a channel decodes with.

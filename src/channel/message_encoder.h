@@ -19,6 +19,7 @@ inline constexpr std::uint64_t kFramePayloadTarget = std::uint64_t{1} << 20;
 
 // One part as a codec left it. The spans point into the message.
 struct SentPart {
+  std::uint64_t name_hash = 0;
   std::uint64_t first = 0;
   std::uint64_t count = 0;
   std::uint32_t index = 0;  // in the message's list of parts

@@ -60,8 +60,8 @@ Result<std::vector<std::byte>> dense_of(const TensorSlot& pairs) {
 
 // A pure function of what the numbers are drawn for, so that no restart and no order of parts changes them.
 std::uint64_t stream_of(std::uint64_t seed, const MessageId& id, const Named& part) noexcept {
-  std::uint64_t key = digest64(std::as_bytes(std::span(part.name)), seed);
-  for (const std::uint64_t word : {part.first, id.step, std::uint64_t{id.rank}}) {
+  std::uint64_t key = seed;
+  for (const std::uint64_t word : {name_hash(part), part.first, id.step, std::uint64_t{id.rank}}) {
     key = CounterRng(key, word).at(0);
   }
   return key;
@@ -80,13 +80,13 @@ TensorView PartEncoder::as_encoded(const Named& part) const {
 // next values, whatever their codec is.
 Result<ResidualStore::Entry*> PartEncoder::residual_for(const Named& part, const Codec& codec) {
   if (!codecs_.error_feedback) return nullptr;
-  if (!codec.info().error_feedback && residuals_.find(part.name, part.first) == nullptr) return nullptr;
+  if (!codec.info().error_feedback && residuals_.find(part) == nullptr) return nullptr;
   if (part.tensor.has_keys()) {
     return fail(ErrorCode::kInvalidArgument, "part '" + std::string(part.name) +
                                                  "' is in key-value form, which has no residual; turn " +
                                                  "the codec's residual off");
   }
-  return residuals_.obtain(part.name, part.first, part.tensor.count);
+  return residuals_.obtain(part);
 }
 
 bool PartEncoder::passes(const Named& part, const SentPart& sent, const Error& error) const {
@@ -95,6 +95,7 @@ bool PartEncoder::passes(const Named& part, const SentPart& sent, const Error& e
 }
 
 Status PartEncoder::open(const Named& part, std::uint64_t step, SentPart& sent) {
+  sent.name_hash = name_hash(part);
   sent.first = part.first;
   sent.count = part.tensor.elements();
   sent.codec = &codecs_.of(part, step);

@@ -7,37 +7,31 @@
 
 #include "base/float_environment.h"
 #include "codecs/spec_string.h"
+#include "wire/hashes.h"
 
 namespace deltawire {
 
-std::string ResidualStore::key_of(std::string_view name, std::uint64_t first) {
-  std::string key(name);
-  key.push_back('\0');
-  key += std::to_string(first);
-  return key;
-}
-
-ResidualStore::Entry* ResidualStore::find(std::string_view name, std::uint64_t first) const {
-  const auto found = entries_.find(key_of(name, first));
+ResidualStore::Entry* ResidualStore::find(const Named& part) const {
+  const auto found = entries_.find(Key{name_hash(part), part.first, part.name});
   return found == entries_.end() ? nullptr : found->second.get();
 }
 
-Result<ResidualStore::Entry*> ResidualStore::obtain(std::string_view name, std::uint64_t first,
-                                                    std::uint64_t count) {
-  Entry* entry = find(name, first);
+Result<ResidualStore::Entry*> ResidualStore::obtain(const Named& part) {
+  Entry* entry = find(part);
+  const std::uint64_t count = part.tensor.count;
   if (entry == nullptr) {
     auto made = std::make_unique<Entry>();
-    made->name = name;
-    made->first = first;
+    made->name = part.name;
+    made->first = part.first;
     made->values.assign(count, 0.0F);
     made->held = MeteredBytes(meter_, MemoryMeter::Use::kResiduals);
     made->count();
     entry = made.get();
-    entries_.emplace(key_of(name, first), std::move(made));
+    entries_.emplace(Key{name_hash(part), part.first, made->name}, std::move(made));
   }
   if (entry->values.size() != count) {
-    return fail(ErrorCode::kMismatch, "part '" + std::string(name) + "' at element " + std::to_string(first) +
-                                          " has " + std::to_string(count) +
+    return fail(ErrorCode::kMismatch, "part '" + entry->name + "' at element " +
+                                          std::to_string(entry->first) + " has " + std::to_string(count) +
                                           " elements, but its residual has " +
                                           std::to_string(entry->values.size()) +
                                           "; names must keep their shapes and the world its size");

@@ -12,6 +12,7 @@
 
 #include "base/memory_meter.h"
 #include "deltawire/result.h"
+#include "deltawire/tensor.h"
 
 namespace deltawire {
 
@@ -33,11 +34,11 @@ class ResidualStore {
   // Counts what it holds in `meter`, if there is one.
   explicit ResidualStore(std::shared_ptr<MemoryMeter> meter = nullptr) noexcept : meter_(std::move(meter)) {}
 
-  // The part's residual or nullptr. Pointers stay valid until clear().
-  Entry* find(std::string_view name, std::uint64_t first) const;
+  // The part's residual or nullptr. Pointers stay valid until the store is gone.
+  Entry* find(const Named& part) const;
 
   // The part's residual, made as zeros if there is none. kMismatch if it has another element count.
-  Result<Entry*> obtain(std::string_view name, std::uint64_t first, std::uint64_t count);
+  Result<Entry*> obtain(const Named& part);
 
   // Keeps the entry's values for restore_step(), once a step.
   static void save_for_step(Entry& entry);
@@ -52,16 +53,27 @@ class ResidualStore {
 
   void restore_step() noexcept;
   void forget_step() noexcept;
-  void clear() { entries_.clear(); }
 
   // In the order of (name, first), so that saved states are equal byte for byte.
   std::vector<const Entry*> sorted() const;
 
  private:
-  static std::string key_of(std::string_view name, std::uint64_t first);
+  // The name is the entry's own, or the caller's while it looks for one.
+  struct Key {
+    std::uint64_t name_hash = 0;
+    std::uint64_t first = 0;
+    std::string_view name;
+
+    bool operator==(const Key&) const = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Key& key) const noexcept {
+      return static_cast<std::size_t>(key.name_hash ^ (key.first * 0x9E3779B97F4A7C15));
+    }
+  };
 
   std::shared_ptr<MemoryMeter> meter_;
-  std::unordered_map<std::string, std::unique_ptr<Entry>> entries_;
+  std::unordered_map<Key, std::unique_ptr<Entry>, Hash> entries_;
 };
 
 }  // namespace deltawire

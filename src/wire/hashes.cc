@@ -39,6 +39,10 @@ std::uint32_t layout_hash(std::span<const Named> parts) {
   return static_cast<std::uint32_t>(digest64(text, 0));
 }
 
+std::uint64_t name_hash(const Named& part) noexcept {
+  return part.name_hash != 0 ? part.name_hash : digest64(std::as_bytes(std::span(part.name)), 0);
+}
+
 std::uint64_t digest64(Bytes bytes, std::uint64_t seed) noexcept {
   return XXH64(bytes.data(), bytes.size(), seed);
 }

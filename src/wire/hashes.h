@@ -19,6 +19,9 @@ std::uint64_t params_hash(std::string_view canonical_codec_spec, const Policy& p
 // u64 each (one, its count, where none are given); numbers little-endian.
 std::uint32_t layout_hash(std::span<const Named> parts);
 
+// XXH64 (seed 0) of the part's name, if it does not bring it along.
+std::uint64_t name_hash(const Named& part) noexcept;
+
 // XXH64 of bytes; the digest by which replicas are compared.
 std::uint64_t digest64(Bytes bytes, std::uint64_t seed) noexcept;
 

@@ -189,7 +189,7 @@ class Decoder {
       return fail(ErrorCode::kCorrupt, "the message has segments beyond the last part");
     }
     const Named& part = current();
-    const std::string where = "part '" + std::string(part.name) + "': ";
+    const auto where = [&] { return "part '" + std::string(part.name) + "': "; };
     const std::uint64_t left = part.tensor.elements() - covered_;
     const Codec& codec = codecs_.of(part, expected_.id.step);
     const std::uint64_t step = codec.info().chunk_elements;
@@ -197,12 +197,12 @@ class Decoder {
     if (segment.part != part_ || segment.begin != covered_ || segment.count > left ||
         (segment.count < left && (bare || step == 0 || segment.count % step != 0)) ||
         (bare ? !codecs_.may_be(segment.state, codec) : segment.codec != codec.info().id)) {
-      return fail(ErrorCode::kCorrupt, where + "a segment is not the one that is due here");
+      return fail(ErrorCode::kCorrupt, where() + "a segment is not the one that is due here");
     }
     const Status decoded = bare ? sink_.fill(segment.state, part_)
                                 : sink_.take(codec, view.part, {part_, covered_, segment.count});
     if (!decoded) {
-      return fail(decoded.error().code, where + decoded.error().message);
+      return fail(decoded.error().code, where() + decoded.error().message);
     }
     covered_ += segment.count;
     if (covered_ == part.tensor.elements()) {

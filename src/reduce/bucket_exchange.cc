@@ -18,6 +18,7 @@ Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void
   if (count == whole.tensor.count) part.tensor.dims = whole.tensor.dims;
   part.elements_of_whole = whole.whole_elements();
   part.dims_of_whole = static_cast<std::uint32_t>(whole.whole_dims());
+  part.name_hash = whole.name_hash;
   return part;
 }
 
@@ -29,10 +30,13 @@ void BucketExchange::open(const Bucket& bucket, const Step& step, Transport& tra
   report_ = Report{};
   complete_ = false;
   sends_.clear();
+  const bool cut_already = had(bucket.tensors) && planned_rank_ == rank() && planned_world_ == world();
   tensors_.assign(bucket.tensors);
   pair_means_ = bucket.pair_means;
   for (const Named& tensor : bucket.tensors) report_.element_count += tensor.tensor.elements();
-  plan();
+  plan(cut_already);
+  planned_rank_ = rank();
+  planned_world_ = world();
 }
 
 std::uint64_t BucketExchange::digest(std::uint64_t seed) const {
@@ -130,7 +134,7 @@ void BucketExchange::send_to_all(std::uint16_t stage, std::span<const Bytes> pie
   for (int i = 1; i < world(); ++i) send((rank() + i) % world(), stage, pieces);
 }
 
-Result<std::span<const Bytes>> BucketExchange::encode(Channel& channel, std::span<const Named> parts,
+Result<std::span<const Bytes>> BucketExchange::encode(Channel& channel, const MessageLayout& parts,
                                                       std::uint16_t stage) {
   const Stopwatch timer(report_.encode_seconds);
   auto pieces = channel.encode(parts, message_id(rank(), stage));
@@ -144,7 +148,7 @@ tl::unexpected<Error> BucketExchange::blame(int sender, const Error& error) {
   return fail(error.code, "from rank " + std::to_string(sender) + ": " + error.message, sender);
 }
 
-Status BucketExchange::decode(Channel& channel, std::span<const Bytes> message, std::span<const Named> parts,
+Status BucketExchange::decode(Channel& channel, std::span<const Bytes> message, const MessageLayout& parts,
                               const Source& source, Into into, float scale) {
   const Stopwatch timer(report_.decode_seconds);
   const MessageId id = message_id(source.encoder, source.stage);

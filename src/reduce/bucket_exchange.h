@@ -67,6 +67,9 @@ class BucketExchange {
   BucketExchange(const BucketExchange&) = delete;
   BucketExchange& operator=(const BucketExchange&) = delete;
 
+  // Whether the last bucket had these tensors: then opening it again cuts, copies and hashes nothing.
+  bool had(std::span<const Named> tensors) const noexcept { return tensors_.same(tensors); }
+
   // Takes what begin was given; may be a later bucket for this object. Posts and encodes nothing.
   void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline);
 
@@ -106,8 +109,8 @@ class BucketExchange {
   int world() const noexcept { return transport_->world_size(); }
   MessageId message_id(int encoder, std::uint16_t stage) const;
 
-  // Cuts the tensors; called by open.
-  virtual void plan() = 0;
+  // Called by open: cuts the tensors, unless they are those of the last bucket, whose values lie elsewhere.
+  virtual void plan(bool cut_already) = 0;
 
   // Takes memory for the means of the dense tensors, uninitialized; the pattern says when it needs it.
   std::span<float> take_staging(std::uint64_t elements) {
@@ -139,14 +142,14 @@ class BucketExchange {
   void send_to_all(std::uint16_t stage, std::span<const Bytes> pieces);
 
   // Timed encoding, and timed decoding whose errors blame `sender`.
-  Result<std::span<const Bytes>> encode(Channel& channel, std::span<const Named> parts, std::uint16_t stage);
+  Result<std::span<const Bytes>> encode(Channel& channel, const MessageLayout& parts, std::uint16_t stage);
   struct Source {
     int sender = 0;   // who handed the bytes to this rank
     int encoder = 0;  // who made them
     std::uint16_t stage = 0;
   };
   // The message is one piece that came in, or an own one in the pieces of Channel::encode.
-  Status decode(Channel& channel, std::span<const Bytes> message, std::span<const Named> parts,
+  Status decode(Channel& channel, std::span<const Bytes> message, const MessageLayout& parts,
                 const Source& source, Into into, float scale);
   static tl::unexpected<Error> blame(int sender, const Error& error);
 
@@ -162,6 +165,8 @@ class BucketExchange {
 
   Step step_;
   Transport* transport_ = nullptr;
+  int planned_rank_ = -1;
+  int planned_world_ = 0;
   Deadline deadline_;
   Clock::duration time_allowed_{};
   Report report_;

@@ -1,6 +1,8 @@
 // What all patterns share of a bucket: its report, its digest, its names, and the floating-point mode.
 #include "reduce/bucket_exchange.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -257,6 +259,49 @@ TEST_P(InEveryPattern, DenseTensorsMayFollowKeyValueOnes) {
         ASSERT_TRUE(report) << report.error().message;
         EXPECT_EQ(values, std::vector<float>(10, 1.0F));  // below min_elements: raw
       }
+    }
+  });
+}
+
+// A bucket that comes again is not cut again; one that differs in anything is. Values lie elsewhere in every
+// step.
+TEST_P(InEveryPattern, WhatDiffersFromTheLastBucketIsCutAnew) {
+  struct Shape {
+    const char* name;
+    std::uint64_t count;
+    std::uint64_t first = 0;
+    std::vector<std::uint64_t> dims = {};
+  };
+  const std::vector<Shape> shapes{{"w", 40000},
+                                  {"w", 40000},
+                                  {"w", 39999},
+                                  {"v", 39999},
+                                  {"v", 300},
+                                  {"v", 300, 0, {30, 10}},
+                                  {"v", 300, 0, {10, 30}},
+                                  {"v", 300, 7},
+                                  {"w", 40000}};
+  run_ranks(2, {}, [&](int rank, Transport& transport) {
+    const auto reducer = reducer_of(spec("dims=2: int8, rest fp32"));
+    std::vector<std::vector<float>> kept;  // so that no memory comes again
+    for (std::uint64_t step = 0; step < shapes.size(); ++step) {
+      const Shape& shape = shapes[step];
+      std::vector<float>& values = kept.emplace_back(shape.count);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = static_cast<float>((i + step) % 128) + static_cast<float>(2 * rank);
+      }
+      Named one = tensor(shape.name, values);
+      one.first = shape.first;
+      one.tensor.dims = shape.dims;
+      const auto report = reducer->all_reduce(std::span(&one, 1), {step, 0, true}, transport, in_seconds(20));
+      ASSERT_TRUE(report) << report.error().message;
+      double error = 0;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const double mean = static_cast<double>((i + step) % 128) + 1.0;
+        error = std::max(error, std::abs(static_cast<double>(values[i]) - mean));
+      }
+      EXPECT_LE(error, shape.dims.size() == 2 ? 1.1 : 0.0) << step;
+      EXPECT_EQ(error > 0, shape.dims.size() == 2) << step << ": int8, or fp32";
     }
   });
 }

@@ -145,6 +145,34 @@ TEST(Memories, AThousandStepsHoldWhatOneDoes) {
   }
 }
 
+// Names and dims are copied, and names put into a hash, in the step that first has them. Here a name is
+// longer than all else together.
+TEST(Memories, AStepOfKnownTensorsCopiesNoName) {
+  constexpr std::size_t kNameBytes = 200000;
+  for (const char* spec : {"direct(3lc)", "ring(gcomp)", "gather(sbc)", "direct(*b: int8, rest fp32)"}) {
+    run_ranks(2, {}, [&](int, Transport& transport) {
+      std::vector<float> values(1000, 1.0F);
+      const std::string first = std::string(kNameBytes, 'a');
+      const std::string second = first + 'b';
+      const std::vector<Named> tensors{{first, {values.data(), 600, DType::kF32}},
+                                       {second, {values.data() + 600, 400, DType::kF32}}};
+      const auto reducer = reducer_of(spec);
+      const auto step = [&](std::uint64_t number) {
+        auto& heap = *new testing::HeapCount;
+        testing::count_heap(&heap);
+        const auto reduced = reducer->all_reduce(tensors, {number, 0, true}, transport, in_seconds(60));
+        testing::count_heap(nullptr);
+        EXPECT_TRUE(reduced) << reduced.error().message;
+        return heap.peak_bytes.load();
+      };
+      EXPECT_GT(step(0), std::int64_t{2 * kNameBytes}) << spec;
+      for (std::uint64_t number = 1; number < 4; ++number) {
+        EXPECT_LT(step(number), std::int64_t{kNameBytes}) << spec;
+      }
+    });
+  }
+}
+
 // After a failed step nothing is held but residuals.
 TEST(Memories, AFailedStepGivesEverythingBack) {
   run_ranks(2, {}, [](int rank, Transport& transport) {

@@ -1,12 +1,14 @@
 // A list of tensors with names and dims of its own, while their values stay the caller's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "deltawire/tensor.h"
+#include "wire/hashes.h"
 
 namespace deltawire {
 
@@ -16,23 +18,45 @@ class OwnTensors {
   OwnTensors(OwnTensors&&) = default;
   OwnTensors& operator=(OwnTensors&&) = default;
 
-  // Reuses the memory of an earlier list.
+  // Whether these are the tensors of the list: names, shapes, forms. Their values may lie elsewhere.
+  bool same(std::span<const Named> tensors) const noexcept {
+    return std::ranges::equal(list_, tensors, [](const Named& own, const Named& other) {
+      return own.name == other.name && own.first == other.first && own.tensor.dtype == other.tensor.dtype &&
+             own.tensor.elements() == other.tensor.elements() &&
+             own.tensor.has_keys() == other.tensor.has_keys() &&
+             own.whole_elements() == other.whole_elements() && own.whole_dims() == other.whole_dims() &&
+             std::ranges::equal(own.tensor.dims, other.tensor.dims);
+    });
+  }
+
+  // Names and dims are copied, and names hashed, unless they are those of the list.
   void assign(std::span<const Named> tensors) {
-    names_.resize(tensors.size());
-    dims_.resize(tensors.size());
-    list_.assign(tensors.begin(), tensors.end());
+    if (!same(tensors)) copy_names(tensors);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      names_[i] = tensors[i].name;
-      dims_[i].assign(tensors[i].tensor.dims.begin(), tensors[i].tensor.dims.end());
-      list_[i].name = names_[i];
+      list_[i].tensor = tensors[i].tensor;
       list_[i].tensor.dims = dims_[i];
     }
   }
 
-  // Valid until the next assign().
+  // Their names and dims are valid until an assign() of others.
   std::span<const Named> all() const noexcept { return list_; }
 
  private:
+  void copy_names(std::span<const Named> tensors) {
+    list_.clear();  // whole, or nothing: this may fail halfway
+    names_.resize(tensors.size());
+    dims_.resize(tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      names_[i] = tensors[i].name;
+      dims_[i].assign(tensors[i].tensor.dims.begin(), tensors[i].tensor.dims.end());
+    }
+    list_.assign(tensors.begin(), tensors.end());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      list_[i].name = names_[i];
+      list_[i].name_hash = name_hash(tensors[i]);
+    }
+  }
+
   std::vector<std::string> names_;
   std::vector<std::vector<std::uint64_t>> dims_;
   std::vector<Named> list_;

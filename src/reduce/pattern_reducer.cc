@@ -1,5 +1,6 @@
 #include "reduce/pattern_reducer.h"
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
@@ -21,7 +22,7 @@ std::string PatternReducer::spec() const {
 }
 
 // What can be checked before anything happens.
-Status PatternReducer::check(const Bucket& bucket, const Step& step, const Transport& transport) {
+Status PatternReducer::check(const Bucket& bucket, const Step& step, const Transport& transport, bool known) {
   if (step.bucket > kMaxBucket) {
     return fail(ErrorCode::kInvalidArgument,
                 "bucket " + std::to_string(step.bucket) + " is beyond 65,535; use larger buckets");
@@ -32,31 +33,30 @@ Status PatternReducer::check(const Bucket& bucket, const Step& step, const Trans
                     ", but this is rank " + std::to_string(transport.rank()) + " of " +
                     std::to_string(transport.world_size()) + "; start with a new reducer instead");
   }
-  if (Status legal = check_tensors(bucket, step); !legal) return legal;
+  if (Status legal = check_tensors(bucket, step, known); !legal) return legal;
   world_ = transport.world_size();
   rank_ = transport.rank();
   return {};
 }
 
-Status PatternReducer::check_tensors(const Bucket& bucket, const Step& step) const {
+Status PatternReducer::check_tensors(const Bucket& bucket, const Step& step, bool known) const {
   std::unordered_set<std::string_view> names;
   std::size_t key_value_tensors = 0;
   for (const Named& tensor : bucket.tensors) {
-    const std::string name(tensor.name);
+    const auto named = [&] { return "tensor '" + std::string(tensor.name) + "'"; };
     if (tensor.tensor.dtype != DType::kF32) {
-      return fail(ErrorCode::kUnsupportedDType, "tensor '" + name + "' is " +
+      return fail(ErrorCode::kUnsupportedDType, named() + " is " +
                                                     std::string(dtype_name(tensor.tensor.dtype)) +
                                                     ", but only float32 can be reduced; convert it");
     }
-    if (!names.insert(tensor.name).second) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "tensor '" + name + "' stands twice in the bucket; names must be unique");
+    if (!known && !names.insert(tensor.name).second) {
+      return fail(ErrorCode::kInvalidArgument, named() + " stands twice in the bucket; names must be unique");
     }
     if (!tensor.tensor.has_keys()) continue;
     ++key_value_tensors;
     if (!info_.key_value || !channel(0).takes_pairs(tensor, step.number)) {
       return fail(ErrorCode::kInvalidArgument,
-                  "tensor '" + name + "' is in key-value form, which " + spec() +
+                  named() + " is in key-value form, which " + spec() +
                       " has not; take the pattern direct or gather, and a codec that has it "
                       "(CodecInfo::key_value)");
     }
@@ -77,8 +77,10 @@ Status PatternReducer::begin(const Bucket& bucket, const Step& step, Transport& 
   return {};
 }
 
-std::unique_ptr<BucketExchange> PatternReducer::obtain_bucket() {
+std::unique_ptr<BucketExchange> PatternReducer::obtain_bucket(std::span<const Named> tensors) {
   if (spare_.empty()) return make_bucket();
+  const auto same = std::ranges::find_if(spare_, [&](const auto& spare) { return spare->had(tensors); });
+  if (same != spare_.end()) std::swap(*same, spare_.back());
   std::unique_ptr<BucketExchange> bucket = std::move(spare_.back());
   spare_.pop_back();
   return bucket;
@@ -86,8 +88,9 @@ std::unique_ptr<BucketExchange> PatternReducer::obtain_bucket() {
 
 Status PatternReducer::launch(const Bucket& bucket, const Step& step, Transport& transport,
                               Deadline deadline) {
-  if (Status legal = check(bucket, step, transport); !legal) return legal;
-  std::unique_ptr<BucketExchange> exchange = obtain_bucket();
+  std::unique_ptr<BucketExchange> exchange = obtain_bucket(bucket.tensors);
+  const bool known = exchange->had(bucket.tensors);
+  if (Status legal = check(bucket, step, transport, known); !legal) return legal;
   transport.arrive(step.number);
   exchange->open(bucket, step, transport, deadline);
   buckets_.push_back(std::move(exchange));

@@ -52,11 +52,12 @@ class PatternReducer : public WakeableReducer {
   int world() const noexcept { return world_; }
 
  private:
-  Status check(const Bucket& bucket, const Step& step, const Transport& transport);
-  Status check_tensors(const Bucket& bucket, const Step& step) const;
+  // `known`: a bucket of these tensors has come through.
+  Status check(const Bucket& bucket, const Step& step, const Transport& transport, bool known);
+  Status check_tensors(const Bucket& bucket, const Step& step, bool known) const;
   Status launch(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline);
-  // A new one, or one of an earlier step with its memory.
-  std::unique_ptr<BucketExchange> obtain_bucket();
+  // A new one, or one of an earlier step with its memory: that of these tensors, if there is one.
+  std::unique_ptr<BucketExchange> obtain_bucket(std::span<const Named> tensors);
   // Ends the step: aborts the transport, frees the memory, reverts.
   tl::unexpected<Error> give_up(Transport& transport, Error error) noexcept;
   Result<bool> work_on(BucketExchange& oldest);

@@ -1,11 +1,17 @@
 #include "reduce/reduce_queue.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
 #include "base/no_memory.h"
 
 namespace deltawire {
+namespace {
+
+constexpr std::size_t kMostLists = 1024;  // for programs whose buckets are others in every step
+
+}  // namespace
 
 ReduceQueue::ReduceQueue(WakeableReducer& reducer, Transport& transport, std::size_t max_in_flight)
     : reducer_(reducer), transport_(transport), max_in_flight_(max_in_flight) {
@@ -19,6 +25,7 @@ void ReduceQueue::submit(const Bucket& bucket, const Step& step, std::chrono::mi
   Job job;
   job.done = std::move(done);
   const Result<bool> accepted = or_no_memory("submitting a bucket", [&]() -> Result<bool> {
+    job.tensors = take_list(bucket.tensors);
     job.tensors.assign(bucket.tensors);
     job.pair_means = bucket.pair_means;
     job.step = step;
@@ -35,6 +42,26 @@ void ReduceQueue::submit(const Bucket& bucket, const Step& step, std::chrono::mi
   } else if (!*accepted) {
     job.done(fail(ErrorCode::kState, "the session is closed; open a new one to go on"));
   }
+}
+
+// The list that an earlier bucket of these tensors left, or an empty one.
+OwnTensors ReduceQueue::take_list(std::span<const Named> tensors) {
+  const std::lock_guard lock(mutex_);
+  auto found = std::ranges::find_if(lists_, [&](const OwnTensors& list) { return list.same(tensors); });
+  if (found == lists_.end() && lists_.size() >= kMostLists) found = lists_.begin();
+  if (found == lists_.end()) {
+    lists_.reserve(lists_made_ + 1);
+    ++lists_made_;
+    return {};
+  }
+  OwnTensors list = std::move(*found);
+  lists_.erase(found);
+  return list;
+}
+
+void ReduceQueue::keep_list(OwnTensors list) noexcept {
+  const std::lock_guard lock(mutex_);
+  lists_.push_back(std::move(list));
 }
 
 // False after stop().
@@ -118,7 +145,8 @@ void ReduceQueue::finish() {
     fail_all(std::move(report.error()));
     return;
   }
-  const Job job = take_oldest();
+  Job job = take_oldest();
+  keep_list(std::move(job.tensors));
   {
     // First: whoever is told by `done` may save.
     const std::lock_guard lock(mutex_);

@@ -65,6 +65,8 @@ class ReduceQueue {
     Session::Done done;
   };
 
+  OwnTensors take_list(std::span<const Named> tensors);
+  void keep_list(OwnTensors list) noexcept;
   bool accept(Job& job);
   std::optional<Job> take();
   void run();
@@ -81,13 +83,15 @@ class ReduceQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::condition_variable idle_;
-  std::deque<Job> waiting_;     // guarded by mutex_
-  std::size_t in_flight_ = 0;   // guarded by mutex_; 0 after the first error
-  bool stopping_ = false;       // guarded by mutex_
-  std::vector<Job> begun_;      // the thread's own
-  std::optional<Error> error_;  // the first; written by the thread, with mutex_
-  std::thread thread_;          // it uses all of the above
-  std::thread::id own_id_;      // which outlives the join
+  std::deque<Job> waiting_;        // guarded by mutex_
+  std::size_t in_flight_ = 0;      // guarded by mutex_; 0 after the first error
+  bool stopping_ = false;          // guarded by mutex_
+  std::vector<OwnTensors> lists_;  // guarded by mutex_; of earlier buckets, to copy no name twice
+  std::size_t lists_made_ = 0;     // guarded by mutex_; lists_ has room for so many
+  std::vector<Job> begun_;         // the thread's own
+  std::optional<Error> error_;     // the first; written by the thread, with mutex_
+  std::thread thread_;             // it uses all of the above
+  std::thread::id own_id_;         // which outlives the join
 };
 
 }  // namespace deltawire

@@ -24,7 +24,7 @@ class DirectExchange final : public PartExchange {
   Result<Progress> move() override;
 
  private:
-  void plan() override;
+  void plan(bool cut_already) override;
   std::size_t list_count() const override { return static_cast<std::size_t>(world()); }
   std::size_t own_list() const override { return self(); }
   std::vector<OwnedRange> ranges_of(const Named& tensor) const override {
@@ -56,8 +56,8 @@ class DirectExchange final : public PartExchange {
   std::size_t pull_message_ = 0;              // and which of its messages
 };
 
-void DirectExchange::plan() {
-  PartExchange::plan();
+void DirectExchange::plan(bool cut_already) {
+  PartExchange::plan(cut_already);
   std::uint64_t owned = 0;
   for (const PartMessage& message : input(self())) {
     for (const Named& part : message.parts) owned += part.tensor.elements();
@@ -106,7 +106,7 @@ Status DirectExchange::start() {
 }
 
 Status DirectExchange::push_to(int owner, const PartMessage& message, bool sends) {
-  const auto pieces = encode(push_, message.parts, kFirstStage);
+  const auto pieces = encode(push_, message.layout(), kFirstStage);
   if (!pieces) return forward_error(pieces);
   if (!sends) return {};
   if (owner == rank()) {
@@ -141,7 +141,9 @@ Result<Progress> DirectExchange::decode_push() {
 
 Status DirectExchange::share_mean() {
   PartMessage& mean = output(self())[means_shared_];
-  const auto pieces = encode(pull_, mean.filled(), kSecondStage);
+  const std::vector<Named> pairs = mean.has_keys() ? mean.filled() : std::vector<Named>{};
+  const auto pieces =
+      encode(pull_, mean.has_keys() ? MessageLayout(pairs, mean.hash) : mean.layout(), kSecondStage);
   if (!pieces) return forward_error(pieces);
   send_to_all(kSecondStage, *pieces);
   ++means_shared_;

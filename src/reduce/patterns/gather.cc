@@ -25,12 +25,12 @@ class GatherExchange final : public PartExchange {
   Result<Progress> move() override;
 
  private:
-  void plan() override;
+  void plan(bool cut_already) override;
   std::size_t list_count() const override { return 1; }
   std::size_t own_list() const override { return 0; }
   std::vector<OwnedRange> ranges_of(const Named& tensor) const override;
   Status post_receives();
-  Status share(std::span<const Named> parts, bool sends);
+  Status share(const MessageLayout& parts, bool sends);
   Status add_message(std::span<const Bytes> message) {
     stage();
     return add(channel_, message, output(0)[message_], {sender_, sender_, kFirstStage});
@@ -45,8 +45,8 @@ class GatherExchange final : public PartExchange {
   std::size_t message_ = 0;              // and which of them
 };
 
-void GatherExchange::plan() {
-  PartExchange::plan();
+void GatherExchange::plan(bool cut_already) {
+  PartExchange::plan(cut_already);
   sender_ = 0;
   message_ = 0;
   own_.clear();
@@ -73,7 +73,7 @@ Status GatherExchange::start() {
   Status started = or_no_memory("posting receives", [&] { return post_receives(); });
   for (const PartMessage& message : input(0)) {
     // After an error the rest is still encoded: a folding revert keeps a bucket whole or not at all.
-    Status shared = or_no_memory("sending", [&] { return share(message.parts, started.has_value()); });
+    Status shared = or_no_memory("sending", [&] { return share(message.layout(), started.has_value()); });
     if (!shared && started) started = std::move(shared);
   }
   return started;
@@ -89,7 +89,7 @@ Status GatherExchange::post_receives() {
   return {};
 }
 
-Status GatherExchange::share(std::span<const Named> parts, bool sends) {
+Status GatherExchange::share(const MessageLayout& parts, bool sends) {
   const auto pieces = encode(channel_, parts, kFirstStage);
   if (!pieces) return forward_error(pieces);
   if (!sends) return {};

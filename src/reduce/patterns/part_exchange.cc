@@ -15,17 +15,26 @@ Named empty_part(const Named& tensor, const OwnedRange& range) {
   if (range.count == tensor.tensor.dimension) part.tensor.dims = tensor.tensor.dims;
   part.elements_of_whole = tensor.whole_elements();
   part.dims_of_whole = static_cast<std::uint32_t>(tensor.whole_dims());
+  part.name_hash = tensor.name_hash;
   return part;
 }
 
 }  // namespace
 
-void PartExchange::plan() {
+void PartExchange::plan(bool cut_already) {
+  is_staged_ = false;
+  // Keys decide which pairs belong to which part, and are others in every step.
+  if (cut_already && staged_pairs_.empty()) {
+    place_dense(input_, false);
+    return;
+  }
   output_.clear();
   part_keys_.clear();
   staged_pairs_.clear();
+  staged_at_.clear();
   dense_elements_ = 0;
   for (const Named& tensor : tensors_.all()) {
+    staged_at_.push_back(dense_elements_);
     if (tensor.tensor.has_keys()) {
       staged_pairs_.emplace_back().dimension = tensor.tensor.dimension;
     } else {
@@ -35,32 +44,53 @@ void PartExchange::plan() {
   cut(input_, false);
 }
 
-// Dense parts lie in the caller's or in staging memory; of key-value ones the output has no memory yet.
+// Of key-value parts the output has no memory yet.
 void PartExchange::cut(std::vector<PartMessages>& lists, bool is_output) {
   lists.resize(list_count());
   for (PartMessages& messages : lists) messages.clear();
   const auto list_of = [](const OwnedRange& range) { return static_cast<std::size_t>(range.owner); };
-  float* staged_at = staged().data();
-  for (const Named& tensor : tensors_.all()) {
+  const std::span<const Named> tensors = tensors_.all();
+  for (const Named& tensor : tensors) {
     if (tensor.tensor.has_keys()) continue;
-    void* values = is_output ? staged_at : tensor.tensor.values;
+    const auto index = static_cast<std::size_t>(&tensor - tensors.data());
     for (const OwnedRange& range : ranges_of(tensor)) {
-      lists[list_of(range)].add(part_of(tensor, range.first, range.count, values), most_elements_);
+      lists[list_of(range)].add(part_of(tensor, range.first, range.count, nullptr), index, most_elements_);
     }
-    if (is_output) staged_at += tensor.tensor.count;
   }
+  place_dense(lists, is_output);
   pairs_places_.clear();
   std::size_t number = 0;
-  for (const Named& tensor : tensors_.all()) {
+  for (const Named& tensor : tensors) {
     if (!tensor.tensor.has_keys()) continue;
+    const auto index = static_cast<std::size_t>(&tensor - tensors.data());
     std::uint64_t next = 0;
     for (const OwnedRange& range : ranges_of(tensor)) {
       PartMessages& messages = lists[list_of(range)];
-      messages.add(is_output ? empty_part(tensor, range) : take_pairs(tensor, range, next), most_elements_);
+      messages.add(is_output ? empty_part(tensor, range) : take_pairs(tensor, range, next), index,
+                   most_elements_);
       pairs_places_.push_back(
           {number, list_of(range), messages.size() - 1, messages.back().parts.size() - 1});
     }
     ++number;
+  }
+  for (PartMessages& messages : lists) messages.hash_layouts();
+}
+
+// In the caller's memory or, the means, in staging memory.
+void PartExchange::place_dense(std::vector<PartMessages>& lists, bool is_output) noexcept {
+  for (PartMessages& messages : lists) {
+    for (PartMessage& message : messages) {
+      for (std::size_t i = 0; i < message.parts.size() && !message.has_keys(); ++i) {
+        const Named& tensor = tensors_.all()[message.tensors[i]];
+        Named& part = message.parts[i];
+        const std::uint64_t skipped = part.first - tensor.first;
+        float* whole = is_output ? staged().data() + staged_at_[message.tensors[i]]
+                                 : static_cast<float*>(tensor.tensor.values);
+        const float* significance = tensor.tensor.significance;
+        part.tensor.values = whole + skipped;
+        part.tensor.significance = significance == nullptr ? nullptr : significance + skipped;
+      }
+    }
   }
 }
 
@@ -88,9 +118,14 @@ Named PartExchange::take_pairs(const Named& tensor, const OwnedRange& range, std
 }
 
 void PartExchange::stage() {
-  if (!output_.empty()) return;
+  if (is_staged_) return;
+  is_staged_ = true;
   take_staging(dense_elements_);
-  cut(output_, true);
+  if (output_.empty()) {
+    cut(output_, true);
+  } else {
+    place_dense(output_, true);
+  }
   for (PartMessage& message : output_[own_list()]) {
     if (message.has_keys()) continue;
     for (const Named& part : message.parts) {
@@ -102,7 +137,7 @@ void PartExchange::stage() {
 Status PartExchange::check_bounds(const Channel& channel) {
   for (PartMessages& messages : input_) {
     for (const PartMessage& message : messages) {
-      if (Status fits = check_bound(channel.message_bound(message.parts, step().number), message.parts);
+      if (Status fits = check_bound(channel.message_bound(message.layout(), step().number), message.parts);
           !fits)
         return fits;
     }
@@ -112,21 +147,21 @@ Status PartExchange::check_bounds(const Channel& channel) {
 
 // Nobody knows how many pairs another rank has: at most one for each element, and what a message can take.
 std::uint64_t PartExchange::longest(const Channel& channel, const PartMessage& message) const {
-  if (!message.has_keys()) return channel.message_bound(message.parts, step().number);
+  if (!message.has_keys()) return channel.message_bound(message.layout(), step().number);
   std::vector<Named> full = message.parts;
   for (Named& part : full) part.tensor.count = part.tensor.dimension;
-  return std::min(channel.message_bound(full, step().number), kMessageBytesMax);
+  return std::min(channel.message_bound({full, message.hash}, step().number), kMessageBytesMax);
 }
 
 Status PartExchange::decode_to(Channel& channel, std::span<const Bytes> bytes, PartMessage& to,
                                const Source& source, Into into) {
   const float scale = into == Into::kAccumulate ? world_scale() : 1.0F;
-  if (!to.has_keys()) return decode(channel, bytes, to.parts, source, into, scale);
+  if (!to.has_keys()) return decode(channel, bytes, to.layout(), source, into, scale);
   const Stopwatch timer(report().decode_seconds);
   std::vector<Pairs>& lists = into == Into::kAccumulate ? addends_ : to.means;
   lists.resize(to.parts.size());
   const MessageId id = message_id(source.encoder, source.stage);
-  const Status decoded = channel.decode_pairs(bytes, to.parts, id, scale, lists);
+  const Status decoded = channel.decode_pairs(bytes, to.layout(), id, scale, lists);
   if (!decoded) return blame(source.sender, decoded.error());
   if (into == Into::kOverwrite) return {};
   const FloatEnvironment environment;

@@ -31,7 +31,7 @@ class PartExchange : public BucketExchange {
   // The parts of a tensor, in order.
   virtual std::vector<OwnedRange> ranges_of(const Named& tensor) const = 0;
 
-  void plan() override;
+  void plan(bool cut_already) override;
   std::uint64_t most_elements() const noexcept { return most_elements_; }
 
   // The parts as this rank has them, in the caller's memory.
@@ -68,6 +68,7 @@ class PartExchange : public BucketExchange {
   };
 
   void cut(std::vector<PartMessages>& lists, bool is_output);
+  void place_dense(std::vector<PartMessages>& lists, bool is_output) noexcept;
   Named take_pairs(const Named& tensor, const OwnedRange& range, std::uint64_t& next);
   Status decode_to(Channel& channel, std::span<const Bytes> message, PartMessage& to, const Source& source,
                    Into into);
@@ -75,7 +76,9 @@ class PartExchange : public BucketExchange {
   std::uint64_t most_elements_;
   std::vector<PartMessages> input_;
   std::vector<PartMessages> output_;
+  bool is_staged_ = false;
   std::uint64_t dense_elements_ = 0;
+  std::vector<std::uint64_t> staged_at_;              // by tensor: where its mean begins, if it is dense
   std::deque<std::vector<std::uint32_t>> part_keys_;  // counted from the part's beginning
   std::vector<PairsPlace> pairs_places_;              // in the order of tensors and keys
   std::vector<Pairs> staged_pairs_;                   // the means of whole tensors

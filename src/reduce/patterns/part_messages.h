@@ -5,16 +5,20 @@
 #include <cstdint>
 #include <vector>
 
+#include "deltawire/channel.h"
 #include "deltawire/tensor.h"
 
 namespace deltawire {
 
 // The parts that travel as one message: all dense, or all in key-value form.
 struct PartMessage {
-  std::vector<Named> parts;
-  std::vector<Pairs> means = {};  // of key-value parts, one for each; empty where the parts are dense
+  std::vector<Named> parts = {};
+  std::vector<std::size_t> tensors = {};  // by part: the one of the bucket that it is a part of
+  std::uint32_t hash = 0;                 // MessageLayout::hash_of(parts)
+  std::vector<Pairs> means = {};          // of key-value parts, one for each; empty where the parts are dense
 
   bool has_keys() const noexcept { return parts.front().tensor.has_keys(); }
+  MessageLayout layout() const noexcept { return {parts, hash}; }
 
   // The parts, with their means where these are lists.
   std::vector<Named> filled() {
@@ -36,7 +40,7 @@ class PartMessages {
   }
 
   // Goes into the last message if that has room and is of this form, else into a new one, alone if it must.
-  void add(const Named& part, std::uint64_t most_elements) {
+  void add(const Named& part, std::size_t tensor, std::uint64_t most_elements) {
     const std::uint64_t count = part.tensor.elements();
     const bool fits = !messages_.empty() && messages_.back().has_keys() == part.tensor.has_keys() &&
                       elements_ + count <= most_elements;
@@ -45,8 +49,14 @@ class PartMessages {
       elements_ = 0;
     }
     messages_.back().parts.push_back(part);
+    messages_.back().tensors.push_back(tensor);
     if (part.tensor.has_keys()) messages_.back().means.emplace_back();
     elements_ += count;
+  }
+
+  // After the last part.
+  void hash_layouts() {
+    for (PartMessage& message : messages_) message.hash = MessageLayout::hash_of(message.parts);
   }
 
   std::size_t size() const noexcept { return messages_.size(); }

@@ -42,7 +42,7 @@ class RingExchange final : public BucketExchange {
     std::vector<Handle> forwards = {};  // by slot: the send that still reads the buffer
   };
 
-  void plan() override;
+  void plan(bool cut_already) override;
   int left() const noexcept { return (rank() + world() - 1) % world(); }
   int right() const noexcept { return (rank() + 1) % world(); }
   std::uint16_t stage_of(const Phase& phase) const noexcept {
@@ -64,8 +64,13 @@ class RingExchange final : public BucketExchange {
   Phase gather_;
 };
 
-void RingExchange::plan() {
-  plan_.cut(tensors_.all(), take_staging(report().element_count), rank(), world());
+void RingExchange::plan(bool cut_already) {
+  const std::span<float> means = take_staging(report().element_count);
+  if (cut_already) {
+    plan_.place(tensors_.all(), means);
+  } else {
+    plan_.cut(tensors_.all(), means, rank(), world());
+  }
   // Every partition leaves twice, but the own one not as a sum, and the right neighbour's not as a mean.
   count_elements_sent(2 * report().element_count - plan_.elements_of(rank()) - plan_.elements_of(right()));
   scatter_.stops = plan_.scatter_arrivals();
@@ -86,7 +91,7 @@ void RingExchange::post_receives(Phase& phase) {
     forward = Handle::kNone;
     const RingMessage& message = plan_.message(phase.stops[phase.posted]);
     post(slot(phase, phase.posted), left(), stage_of(phase),
-         phase.channel.message_bound(message.parts, step().number));
+         phase.channel.message_bound(message.layout(), step().number));
     ++phase.posted;
   }
 }
@@ -104,18 +109,18 @@ void RingExchange::load(const RingMessage& message) {
 }
 
 Status RingExchange::send_sum(const RingMessage& message) {
-  const auto pieces = encode(scatter_.channel, message.parts, kFirstStage);
+  const auto pieces = encode(scatter_.channel, message.layout(), kFirstStage);
   if (!pieces) return forward_error(pieces);
   send(right(), kFirstStage, *pieces);
   return {};
 }
 
 Status RingExchange::share_mean(const RingMessage& message) {
-  const auto pieces = encode(gather_.channel, message.parts, kSecondStage);
+  const auto pieces = encode(gather_.channel, message.layout(), kSecondStage);
   if (!pieces) return forward_error(pieces);
   if (world() > 1) send(right(), kSecondStage, *pieces);
   // The owner applies the bytes that the others get, not the mean that it knows better.
-  return decode(gather_.channel, *pieces, message.parts, {rank(), rank(), kSecondStage}, Into::kOverwrite,
+  return decode(gather_.channel, *pieces, message.layout(), {rank(), rank(), kSecondStage}, Into::kOverwrite,
                 1.0F);
 }
 
@@ -136,8 +141,8 @@ Status RingExchange::add_arrival() {
   const Result<Bytes> bytes = take(slot(scatter_, scatter_.taken));
   if (!bytes) return forward_error(bytes);
   load(message);
-  Status added = decode(scatter_.channel, std::span(&*bytes, 1), message.parts, {left(), left(), kFirstStage},
-                        Into::kAccumulate, 1.0F);
+  Status added = decode(scatter_.channel, std::span(&*bytes, 1), message.layout(),
+                        {left(), left(), kFirstStage}, Into::kAccumulate, 1.0F);
   if (!added) return added;
   slot(scatter_, scatter_.taken).buffer.reset();
   ++scatter_.taken;
@@ -149,7 +154,7 @@ Status RingExchange::apply_arrival() {
   const RingStop stop = gather_.stops[gather_.taken];
   const Result<Bytes> bytes = take(slot(gather_, gather_.taken));
   if (!bytes) return forward_error(bytes);
-  Status applied = decode(gather_.channel, std::span(&*bytes, 1), plan_.message(stop).parts,
+  Status applied = decode(gather_.channel, std::span(&*bytes, 1), plan_.message(stop).layout(),
                           {left(), stop.partition, kSecondStage}, Into::kOverwrite, 1.0F);
   if (!applied) return applied;
   if (!stop.last_hop) {

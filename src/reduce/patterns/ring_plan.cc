@@ -7,12 +7,13 @@
 
 namespace deltawire {
 
-void RingPlan::add_part(const Named& part, const float* own, int owner) {
+void RingPlan::add_part(const Named& part, std::size_t tensor, int owner) {
   auto& messages = partitions_[static_cast<std::size_t>(owner)];
   const bool opens = messages.empty() || messages.back().elements + part.tensor.count > kRingMessageElements;
   RingMessage& message = opens ? messages.emplace_back() : messages.back();
   message.parts.push_back(part);
-  message.own.push_back(own);
+  message.own.push_back(nullptr);
+  message.tensors.push_back(tensor);
   message.elements += part.tensor.count;
 }
 
@@ -20,16 +21,21 @@ void RingPlan::cut(std::span<const Named> tensors, std::span<float> staged, int 
   partitions_.assign(static_cast<std::size_t>(world), {});
   scatter_.clear();
   gather_.clear();
+  staged_at_.clear();
   std::uint64_t staged_at = 0;
-  for (const Named& tensor : tensors) {
-    const auto* own = static_cast<const float*>(tensor.tensor.values);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Named& tensor = tensors[i];
     for (const OwnedRange& range :
          owned_ranges(tensor.name, tensor.tensor.count, world, kRingMessageElements)) {
-      add_part(part_of(tensor, range.first, range.count, staged.data() + staged_at), own + range.first,
-               range.owner);
+      add_part(part_of(tensor, range.first, range.count, nullptr), i, range.owner);
     }
+    staged_at_.push_back(staged_at);
     staged_at += tensor.tensor.count;
   }
+  for (auto& messages : partitions_) {
+    for (RingMessage& message : messages) message.hash = MessageLayout::hash_of(message.parts);
+  }
+  place(tensors, staged);
   for (int hop = 0; hop + 1 < world; ++hop) {
     const bool last_hop = hop + 2 == world;
     const int scattered = (rank + 2 * world - 2 - hop) % world;
@@ -37,6 +43,22 @@ void RingPlan::cut(std::span<const Named> tensors, std::span<float> staged, int 
     for (std::size_t i = 0; i < partition(scattered).size(); ++i)
       scatter_.push_back({scattered, i, last_hop});
     for (std::size_t i = 0; i < partition(gathered).size(); ++i) gather_.push_back({gathered, i, last_hop});
+  }
+}
+
+void RingPlan::place(std::span<const Named> tensors, std::span<float> staged) noexcept {
+  for (auto& messages : partitions_) {
+    for (RingMessage& message : messages) {
+      for (std::size_t i = 0; i < message.parts.size(); ++i) {
+        const Named& tensor = tensors[message.tensors[i]];
+        Named& part = message.parts[i];
+        const std::uint64_t skipped = part.first - tensor.first;
+        const float* significance = tensor.tensor.significance;
+        part.tensor.values = staged.data() + staged_at_[message.tensors[i]] + skipped;
+        part.tensor.significance = significance == nullptr ? nullptr : significance + skipped;
+        message.own[i] = static_cast<const float*>(tensor.tensor.values) + skipped;
+      }
+    }
   }
 }
 

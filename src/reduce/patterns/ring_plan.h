@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "deltawire/channel.h"
 #include "deltawire/tensor.h"
 
 namespace deltawire {
@@ -16,8 +17,12 @@ inline constexpr std::uint64_t kRingMessageElements = 245760;
 // The parts that travel as one message, in staging memory.
 struct RingMessage {
   std::vector<Named> parts;
-  std::vector<const float*> own;  // where each part's values lie in the caller's memory
+  std::vector<const float*> own;     // where each part's values lie in the caller's memory
+  std::vector<std::size_t> tensors;  // by part: the one of the bucket that it is a part of
+  std::uint32_t hash = 0;            // MessageLayout::hash_of(parts)
   std::uint64_t elements = 0;
+
+  MessageLayout layout() const noexcept { return {parts, hash}; }
 };
 
 // What is in one message of a phase, in the order in which messages leave and come.
@@ -35,6 +40,9 @@ class RingPlan {
   // Cuts the tensors, whose values lie in `staged` one after another, and lists both phases' arrivals.
   void cut(std::span<const Named> tensors, std::span<float> staged, int rank, int world);
 
+  // As cut, for the tensors that were cut last, when they lie elsewhere.
+  void place(std::span<const Named> tensors, std::span<float> staged) noexcept;
+
   const RingMessage& message(const RingStop& stop) const {
     return partitions_[static_cast<std::size_t>(stop.partition)][stop.message];
   }
@@ -48,8 +56,9 @@ class RingPlan {
   std::uint64_t elements_of(int owner) const noexcept;
 
  private:
-  void add_part(const Named& part, const float* own, int owner);
+  void add_part(const Named& part, std::size_t tensor, int owner);
 
+  std::vector<std::uint64_t> staged_at_;              // by tensor
   std::vector<std::vector<RingMessage>> partitions_;  // by owner
   std::vector<RingStop> scatter_;
   std::vector<RingStop> gather_;

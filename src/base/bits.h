@@ -1,25 +1,24 @@
 // Bit streams, least significant bit first: bit i of the stream is bit i % 8 of byte i / 8.
 //
-// The writer is bounded by its span and the reader by its bytes: neither ever touches memory outside, and
+// Writer and reader are bounded by the bytes that they are given: neither ever touches memory outside, and
 // both turn sticky-bad instead (`overflowed`, `exhausted`), so a kernel checks once at the end.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <span>
 
+#include "base/bit_functions.h"
 #include "base/little_endian.h"
 
 namespace deltawire {
 
 class BitWriter {
  public:
-  explicit BitWriter(std::span<std::byte> out) noexcept : out_(out) {}
+  [[gnu::always_inline]] BitWriter(std::byte* out, std::uint64_t bytes) noexcept : out_(out), bytes_(bytes) {}
 
   // Appends the low `bits` bits of `value`. REQUIRES: bits <= 56 and value < 2^bits.
-  void put(std::uint64_t value, unsigned bits) noexcept {
+  [[gnu::always_inline]] void put(std::uint64_t value, unsigned bits) noexcept {
     pending_ |= value << filled_;
     filled_ += bits;
     while (filled_ >= 8) {
@@ -30,25 +29,26 @@ class BitWriter {
   }
 
   // Pads the last byte with zero bits; returns the bytes written. Nothing may be put afterwards.
-  std::uint64_t finish() noexcept {
+  [[gnu::always_inline]] std::uint64_t finish() noexcept {
     if (filled_ > 0) push(static_cast<std::byte>(pending_ & 0xFF));
     filled_ = 0;
     pending_ = 0;
     return at_;
   }
 
-  bool overflowed() const noexcept { return overflowed_; }
+  [[gnu::always_inline]] bool overflowed() const noexcept { return overflowed_; }
 
  private:
-  void push(std::byte value) noexcept {
-    if (at_ < out_.size()) {
+  [[gnu::always_inline]] void push(std::byte value) noexcept {
+    if (at_ < bytes_) {
       out_[at_++] = value;
     } else {
       overflowed_ = true;
     }
   }
 
-  std::span<std::byte> out_;
+  std::byte* out_;
+  std::uint64_t bytes_;
   std::uint64_t pending_ = 0;
   unsigned filled_ = 0;
   std::uint64_t at_ = 0;
@@ -61,11 +61,11 @@ struct BitWindow {
   std::uint64_t bytes = 0;
   std::uint64_t position = 0;
 
-  std::uint64_t bits() const noexcept { return bytes * 8; }
-  bool exhausted() const noexcept { return position > bits(); }
+  [[gnu::always_inline]] std::uint64_t bits() const noexcept { return bytes * 8; }
+  [[gnu::always_inline]] bool exhausted() const noexcept { return position > bits(); }
 
   // At least 57 bits from the position on.
-  std::uint64_t peek() const noexcept {
+  [[gnu::always_inline]] std::uint64_t peek() const noexcept {
     const std::uint64_t byte = position / 8;
     if (bytes >= 8 && byte <= bytes - 8) return load_le<std::uint64_t>(at + byte) >> (position % 8);
     std::byte tail[8] = {};
@@ -75,33 +75,33 @@ struct BitWindow {
 
   // Whether all that is left is less than a byte of zero bits: the only legal end of a stream. REQUIRES: not
   // exhausted.
-  bool at_clean_end() const noexcept { return bits() - position < 8 && peek() == 0; }
+  [[gnu::always_inline]] bool at_clean_end() const noexcept { return bits() - position < 8 && peek() == 0; }
 };
 
 class BitReader {
  public:
-  explicit BitReader(std::span<const std::byte> in) noexcept : window_{in.data(), in.size()} {}
+  [[gnu::always_inline]] BitReader(const std::byte* in, std::uint64_t bytes) noexcept : window_{in, bytes} {}
 
   // The next `bits` bits, and on past them. REQUIRES: bits <= 56. Past the end: 0, and exhausted().
-  std::uint64_t get(unsigned bits) noexcept {
+  [[gnu::always_inline]] std::uint64_t get(unsigned bits) noexcept {
     const std::uint64_t value = window_.peek() & ((std::uint64_t{1} << bits) - 1);
     return take(bits) ? value : 0;
   }
 
   // Counts the 1 bits before the next 0 bit, but at most `cap`; consumes them and, below the cap, the 0.
   // REQUIRES: cap <= 55.
-  unsigned get_unary(unsigned cap) noexcept {
-    const auto ones = static_cast<unsigned>(std::countr_one(window_.peek()));
+  [[gnu::always_inline]] unsigned get_unary(unsigned cap) noexcept {
+    const auto ones = countr_one(window_.peek());
     const unsigned run = ones < cap ? ones : cap;
     return take(run < cap ? run + 1 : run) ? run : 0;
   }
 
-  bool exhausted() const noexcept { return exhausted_; }
+  [[gnu::always_inline]] bool exhausted() const noexcept { return exhausted_; }
 
-  bool at_clean_end() const noexcept { return !exhausted_ && window_.at_clean_end(); }
+  [[gnu::always_inline]] bool at_clean_end() const noexcept { return !exhausted_ && window_.at_clean_end(); }
 
  private:
-  bool take(unsigned bits) noexcept {
+  [[gnu::always_inline]] bool take(unsigned bits) noexcept {
     exhausted_ = exhausted_ || bits > window_.bits() - window_.position;
     window_.position = exhausted_ ? window_.bits() : window_.position + bits;
     return !exhausted_;

@@ -26,7 +26,7 @@ std::vector<std::byte> bytes_of(std::initializer_list<unsigned> values) {
 
 TEST(BitWriter, FirstBitIsTheLowestOfTheFirstByte) {
   std::array<std::byte, 2> out{};
-  BitWriter writer(out);
+  BitWriter writer(out.data(), out.size());
   writer.put(1, 1);
   writer.put(0, 1);
   writer.put(0b11, 2);
@@ -39,8 +39,7 @@ TEST(BitWriter, FirstBitIsTheLowestOfTheFirstByte) {
 
 TEST(BitWriter, StopsAtItsEndAndSaysSo) {
   std::array<std::byte, 3> out{std::byte{0}, std::byte{0}, std::byte{0xAA}};
-  const std::span<std::byte> all(out);
-  BitWriter writer(all.first(2));
+  BitWriter writer(out.data(), 2);
   writer.put(0xFFFFFF, 24);
   EXPECT_EQ(writer.finish(), 2u);
   EXPECT_TRUE(writer.overflowed());
@@ -48,7 +47,7 @@ TEST(BitWriter, StopsAtItsEndAndSaysSo) {
 }
 
 TEST(BitWriter, NothingWrittenTakesNoBytes) {
-  BitWriter writer({});
+  BitWriter writer(nullptr, 0);
   writer.put(0, 0);
   EXPECT_EQ(writer.finish(), 0u);
   EXPECT_FALSE(writer.overflowed());
@@ -56,7 +55,7 @@ TEST(BitWriter, NothingWrittenTakesNoBytes) {
 
 TEST(BitReader, PastTheEndGivesZeroForGood) {
   const std::vector<std::byte> bytes = bytes_of({0xFF});
-  BitReader reader(bytes);
+  BitReader reader(bytes.data(), bytes.size());
   EXPECT_EQ(reader.get(5), 31u);
   EXPECT_FALSE(reader.exhausted());
   EXPECT_EQ(reader.get(4), 0u);
@@ -67,7 +66,7 @@ TEST(BitReader, PastTheEndGivesZeroForGood) {
 
 TEST(BitReader, UnaryCountsOnesAndTakesTheZero) {
   const std::vector<std::byte> bytes = bytes_of({0b00110111, 0xFF});
-  BitReader reader(bytes);
+  BitReader reader(bytes.data(), bytes.size());
   EXPECT_EQ(reader.get_unary(10), 3u);
   EXPECT_EQ(reader.get_unary(10), 2u);
   EXPECT_EQ(reader.get(1), 0u);
@@ -76,7 +75,7 @@ TEST(BitReader, UnaryCountsOnesAndTakesTheZero) {
 
 TEST(BitReader, UnaryStopsAtTheCapAndTakesNoMore) {
   const std::vector<std::byte> bytes = bytes_of({0xFF});
-  BitReader reader(bytes);
+  BitReader reader(bytes.data(), bytes.size());
   EXPECT_EQ(reader.get_unary(5), 5u);
   EXPECT_EQ(reader.get(3), 7u);
   EXPECT_FALSE(reader.exhausted());
@@ -84,14 +83,14 @@ TEST(BitReader, UnaryStopsAtTheCapAndTakesNoMore) {
 
 TEST(BitReader, UnaryWithoutItsZeroIsExhausted) {
   const std::vector<std::byte> bytes = bytes_of({0xFF});
-  BitReader reader(bytes);
+  BitReader reader(bytes.data(), bytes.size());
   EXPECT_EQ(reader.get_unary(20), 0u);
   EXPECT_TRUE(reader.exhausted());
 }
 
 TEST(BitReader, UnaryMayEndWithTheStream) {
   const std::vector<std::byte> bytes = bytes_of({0b01111111});
-  BitReader reader(bytes);
+  BitReader reader(bytes.data(), bytes.size());
   EXPECT_EQ(reader.get_unary(20), 7u);
   EXPECT_FALSE(reader.exhausted());
   EXPECT_TRUE(reader.at_clean_end());
@@ -99,14 +98,14 @@ TEST(BitReader, UnaryMayEndWithTheStream) {
 
 TEST(BitReader, OnceExhaustedItStaysAtItsEnd) {
   const std::vector<std::byte> bytes = bytes_of({0xFF, 0xFF});
-  BitReader reader(bytes);
+  BitReader reader(bytes.data(), bytes.size());
   EXPECT_EQ(reader.get(17), 0u);
   EXPECT_TRUE(reader.exhausted());
   for (const unsigned bits : {1u, 8u, 56u}) EXPECT_EQ(reader.get(bits), 0u);
   EXPECT_EQ(reader.get_unary(10), 0u);
   EXPECT_EQ(reader.get(0), 0u);
   EXPECT_FALSE(reader.at_clean_end());
-  BitReader unary(bytes);
+  BitReader unary(bytes.data(), bytes.size());
   EXPECT_EQ(unary.get_unary(50), 0u);
   EXPECT_EQ(unary.get(1), 0u);
   EXPECT_TRUE(unary.exhausted());
@@ -115,7 +114,7 @@ TEST(BitReader, OnceExhaustedItStaysAtItsEnd) {
 TEST(BitReader, EveryBitOfTheEndCounts) {
   for (unsigned bit = 3; bit < 8; ++bit) {
     const std::vector<std::byte> bytes = bytes_of({1u << bit});
-    BitReader reader(bytes);
+    BitReader reader(bytes.data(), bytes.size());
     reader.get(3);
     EXPECT_FALSE(reader.at_clean_end()) << bit;
   }
@@ -123,20 +122,20 @@ TEST(BitReader, EveryBitOfTheEndCounts) {
 
 TEST(BitReader, CleanEndIsLessThanAByteOfZeros) {
   const std::vector<std::byte> zeros = bytes_of({0b00000101});
-  BitReader clean(zeros);
+  BitReader clean(zeros.data(), zeros.size());
   clean.get(3);
   EXPECT_TRUE(clean.at_clean_end());
 
-  BitReader dirty(zeros);
+  BitReader dirty(zeros.data(), zeros.size());
   dirty.get(2);
   EXPECT_FALSE(dirty.at_clean_end());
 
   const std::vector<std::byte> too_long = bytes_of({1, 0});
-  BitReader early(too_long);
+  BitReader early(too_long.data(), too_long.size());
   early.get(8);
   EXPECT_FALSE(early.at_clean_end());
 
-  BitReader empty({});
+  BitReader empty(nullptr, 0);
   EXPECT_TRUE(empty.at_clean_end());
 }
 
@@ -162,7 +161,7 @@ std::uint64_t total_bits(const std::vector<Field>& fields) {
 
 std::vector<std::byte> written(const std::vector<Field>& fields) {
   std::vector<std::byte> out((total_bits(fields) + 7) / 8);
-  BitWriter writer(out);
+  BitWriter writer(out.data(), out.size());
   for (const Field& field : fields) writer.put(field.value, field.bits);
   HOLDS(writer.finish() == out.size());
   HOLDS(!writer.overflowed());
@@ -172,7 +171,7 @@ std::vector<std::byte> written(const std::vector<Field>& fields) {
 PROPERTY(BitsProperty, WhatIsWrittenIsRead) {
   const std::vector<Field> fields = some_fields();
   const std::vector<std::byte> bytes = written(fields);
-  BitReader reader(bytes);
+  BitReader reader(bytes.data(), bytes.size());
   for (const Field& field : fields) HOLDS(reader.get(field.bits) == field.value);
   HOLDS(!reader.exhausted());
   HOLDS(reader.at_clean_end());
@@ -184,7 +183,7 @@ PROPERTY(BitsProperty, AReaderOfFewerBytesIsExhaustedAndNothingElse) {
   PRESUMES(!bytes.empty());
   bytes.pop_back();
   bytes.shrink_to_fit();  // so that a sanitizer sees a read past the end
-  BitReader reader(bytes);
+  BitReader reader(bytes.data(), bytes.size());
   for (const Field& field : fields) reader.get(field.bits);
   HOLDS(reader.exhausted());
 }

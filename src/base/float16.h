@@ -13,14 +13,14 @@ enum class DType : std::uint8_t;  // tensor.h
 // when the nearest (or, at a tie, the even) neighbour is the upper one; past the largest finite value the
 // carry makes Inf, as IEEE 754 says. A NaN could carry into Inf, so it is answered first: it loses its
 // payload.
-inline std::uint16_t bf16_of(std::uint32_t bits) noexcept {
+[[gnu::always_inline]] inline std::uint16_t bf16_of(std::uint32_t bits) noexcept {
   if ((bits & kMagnitudeMask) > kInfinityBits) {
     return static_cast<std::uint16_t>((bits >> 16 & 0x8000) | 0x7FC0);
   }
   return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-inline std::uint32_t bits_of_bf16(std::uint16_t value) noexcept {
+[[gnu::always_inline]] inline std::uint32_t bits_of_bf16(std::uint16_t value) noexcept {
   return std::uint32_t{value} << 16;
 }
 

@@ -9,7 +9,7 @@
 namespace deltawire {
 
 template <std::unsigned_integral T>
-constexpr T to_little_endian(T value) noexcept {
+[[gnu::always_inline]] constexpr T to_little_endian(T value) noexcept {
   if constexpr (std::endian::native == std::endian::big && sizeof(T) > 1) {
     T swapped = 0;
     for (std::size_t i = 0; i < sizeof(T); ++i) {
@@ -22,14 +22,14 @@ constexpr T to_little_endian(T value) noexcept {
 }
 
 template <std::unsigned_integral T>
-T load_le(const std::byte* at) noexcept {
+[[gnu::always_inline]] inline T load_le(const std::byte* at) noexcept {
   T value;
   std::memcpy(&value, at, sizeof value);
   return to_little_endian(value);
 }
 
 template <std::unsigned_integral T>
-void store_le(std::byte* at, T value) noexcept {
+[[gnu::always_inline]] inline void store_le(std::byte* at, T value) noexcept {
   value = to_little_endian(value);
   std::memcpy(at, &value, sizeof value);
 }

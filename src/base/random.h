@@ -9,26 +9,26 @@ namespace deltawire {
 
 class CounterRng {
  public:
-  explicit constexpr CounterRng(std::uint64_t seed, std::uint64_t stream = 0) noexcept
+  [[gnu::always_inline]] explicit constexpr CounterRng(std::uint64_t seed, std::uint64_t stream = 0) noexcept
       : key_(mix(seed + kGolden * (stream + 1))) {}
 
   // Value `counter` of the stream.
-  constexpr std::uint64_t at(std::uint64_t counter) const noexcept {
+  [[gnu::always_inline]] constexpr std::uint64_t at(std::uint64_t counter) const noexcept {
     return mix(key_ + kGolden * (counter + 1));
   }
 
   // The same in [0, 1), a multiple of 2^-53.
-  constexpr double uniform_at(std::uint64_t counter) const noexcept {
+  [[gnu::always_inline]] constexpr double uniform_at(std::uint64_t counter) const noexcept {
     return static_cast<double>(at(counter) >> 11) * 0x1p-53;
   }
 
-  constexpr std::uint64_t next() noexcept { return at(counter_++); }
-  constexpr double next_uniform() noexcept { return uniform_at(counter_++); }
+  [[gnu::always_inline]] constexpr std::uint64_t next() noexcept { return at(counter_++); }
+  [[gnu::always_inline]] constexpr double next_uniform() noexcept { return uniform_at(counter_++); }
 
  private:
   static constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15u;
 
-  static constexpr std::uint64_t mix(std::uint64_t z) noexcept {
+  [[gnu::always_inline]] static constexpr std::uint64_t mix(std::uint64_t z) noexcept {
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);

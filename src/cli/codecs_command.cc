@@ -66,10 +66,20 @@ void print_text(const CodecInfo& info) {
 }
 
 Outcome<void> list_codecs(bool json) {
+  const auto target = kernel_target_in_use();
+  if (!target) return misused(target.error().message);
   if (json) {
     Json codecs = Json::array();
     for (const CodecInfo* info : registered_codecs()) codecs.push_back(to_json(*info));
-    std::cout << Json{{"codecs", std::move(codecs)}}.dump(2) << "\n";
+    Json targets = Json::array();
+    for (const KernelTarget& each : kernel_targets()) {
+      targets.push_back({{"name", each.name}, {"runs_here", each.runs_here}});
+    }
+    std::cout << Json{{"codecs", std::move(codecs)},
+                      {"kernel_target", *target},
+                      {"kernel_targets", std::move(targets)}}
+                     .dump(2)
+              << "\n";
     return {};
   }
   for (const CodecInfo* info : registered_codecs()) {
@@ -77,7 +87,12 @@ Outcome<void> list_codecs(bool json) {
     std::cout << "\n";
   }
   std::cout
-      << "A spec is a name, or name:parameter=value,parameter=value; what is left out has its default.\n";
+      << "A spec is a name, or name:parameter=value,parameter=value; what is left out has its default.\n"
+      << "Kernels run for: " << *target << ". DELTAWIRE_FORCE_TARGET chooses among";
+  for (const KernelTarget& each : kernel_targets()) {
+    std::cout << " " << each.name << (each.runs_here ? "" : " (not on this CPU)");
+  }
+  std::cout << "; all give the same bytes.\n";
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "codecs/spec_string.h"
+#include "codecs/target_id.h"
 #include "deltawire/codec.h"
 
 namespace deltawire {
@@ -15,8 +16,8 @@ namespace deltawire {
 struct Registration {
   const CodecInfo* info = nullptr;  // lives as long as the program
   // `spec` names the codec, and no parameter that `info` doesn't list. Errors: kInvalidArgument for a value
-  // out of range.
-  Result<std::unique_ptr<const Codec>> (*make)(const ParsedSpec& spec) = nullptr;
+  // out of range. REQUIRES: a target that runs here.
+  Result<std::unique_ptr<const Codec>> (*make)(const ParsedSpec& spec, TargetId target) = nullptr;
 };
 
 }  // namespace deltawire

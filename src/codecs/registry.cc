@@ -3,6 +3,7 @@
 #include <array>
 #include <string>
 
+#include "codecs/dispatch.h"
 #include "codecs/found_codecs.h"
 
 namespace deltawire {
@@ -20,7 +21,7 @@ const auto& codecs() noexcept {
 
 }  // namespace
 
-Result<std::unique_ptr<const Codec>> make_codec(std::string_view spec) {
+Result<std::unique_ptr<const Codec>> make_codec(std::string_view spec, TargetId target) {
   const auto parsed = parse_spec(spec);
   if (!parsed) return forward_error(parsed);
   std::string known;
@@ -30,7 +31,7 @@ Result<std::unique_ptr<const Codec>> make_codec(std::string_view spec) {
       continue;
     }
     if (auto ok = check_parameter_names(*parsed, *codec.info); !ok) return forward_error(ok);
-    return codec.make(*parsed);
+    return codec.make(*parsed, target);
   }
   return fail(ErrorCode::kUnknownCodec,
               "no codec is named \"" + std::string(parsed->name) + "\": give one of " + known);

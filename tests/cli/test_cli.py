@@ -231,6 +231,19 @@ def test_codecs_for_people_and_programs() -> None:
             assert parameter["meaning"] in said
 
 
+def test_codecs_says_which_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DELTAWIRE_FORCE_TARGET", raising=False)
+    targets = json.loads(must_run("codecs", "--json"))["kernel_targets"]
+    assert targets[0] == {"name": "reference", "runs_here": True}
+    assert json.loads(must_run("codecs", "--json"))["kernel_target"] == "reference"
+    for target in targets:
+        if not target["runs_here"]:
+            continue
+        monkeypatch.setenv("DELTAWIRE_FORCE_TARGET", target["name"])
+        assert json.loads(must_run("codecs", "--json"))["kernel_target"] == target["name"]
+        assert f"Kernels run for: {target['name']}." in must_run("codecs").decode()
+
+
 @pytest.mark.parametrize("command", [[], ["codecs"], ["encode"], ["decode"], ["inspect"]], ids=str)
 def test_help_teaches_by_examples(command: list[str]) -> None:
     said = must_run(*command, "--help").decode()

@@ -74,6 +74,17 @@ def test_bad_usage(arguments: list[str], words: list[str]) -> None:
     assert_refused(USAGE, words, *arguments)
 
 
+def test_kernels_of_an_unknown_target(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coded = encode(tmp_path, "3lc", np.zeros(1000, np.float32))
+    monkeypatch.setenv("DELTAWIRE_FORCE_TARGET", "sse9")
+    words = ["DELTAWIRE_FORCE_TARGET", '"sse9"', "give one of reference"]
+    assert_encode_refused(source, USAGE, words)
+    assert_refused(USAGE, words, "codecs")
+    assert_refused(FAILURE, words, "decode", coded, tmp_path / "out.npy")
+
+
 @pytest.mark.parametrize("value,word", [(np.nan, "NaN"), (np.inf, "Inf"), (-np.inf, "Inf")])
 def test_value_that_3lc_refuses(source: Path, value: float, word: str) -> None:
     values = np.zeros(1000, np.float32)

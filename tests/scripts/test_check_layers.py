@@ -92,6 +92,7 @@ def test_a_docstring_does_not_count(house: Path) -> None:
         ("src/codecs/registry.cc", "codecs/threelc/threelc.h"),
         ("src/codecs/bf16/a.cc", "channel/residual_store.h"),
         ("src/channel/a.cc", "deltawire/transport.h"),
+        ("src/channel/a.cc", "codecs/threelc/threelc_ops.h"),
         ("src/cli/a.cc", "base/bits.h"),
         ("tests/multiproc/a.cc", "reduce/vote.h"),
         ("python/src/a.cc", "channel/channel_state.h"),
@@ -103,6 +104,9 @@ def test_a_docstring_does_not_count(house: Path) -> None:
         ("src/codecs/bf16/bf16_ref.cc", "base/checked.h"),
         ("src/codecs/bf16/bf16_ref.cc", "deltawire/codec.h"),
         ("src/codecs/kernels/a.h", "deltawire/codec.h"),
+        ("src/codecs/bf16/bf16_avx512.cc", "codecs/dispatch.h"),
+        ("src/codecs/bf16/a.cc", "codecs/bf16/bf16_ref.cc"),
+        ("src/codecs/dispatch_test.cc", "codecs/bf16/bf16_ref.cc"),
     ],
 )
 def test_an_include_against_the_arrows(house: Path, file: str, included: str) -> None:
@@ -117,6 +121,7 @@ def test_an_include_against_the_arrows(house: Path, file: str, included: str) ->
         ("src/codecs/conformance_test.cc", "codecs/threelc/threelc_ops.h"),
         ("src/codecs/bf16/a.cc", "codecs/part_checks.h"),
         ("src/codecs/bf16/bf16_ref.cc", "codecs/bf16/bf16_ops.h"),
+        ("src/codecs/bf16/bf16_avx512.cc", "base/bit_functions.h"),
         ("src/codecs/bf16/bf16_ref.cc", "codecs/kernels/rice.h"),
         ("src/codecs/bf16/bf16.cc", "codecs/kernels/rice.h"),
         ("src/reduce/vote_test.cc", "reduce/vote.h"),
@@ -134,6 +139,21 @@ def test_an_include_along_the_arrows(house: Path, file: str, included: str) -> N
 def test_a_kernel_that_allocates(house: Path) -> None:
     plant(house, "src/codecs/bf16/bf16_ops.h", "#include <cstddef>\n#include <vector>\n")
     expect_one(house, "bf16_ops.h:2:", "vector")
+
+
+@pytest.mark.parametrize(("target", "header"), [("avx2", "immintrin.h"), ("neon", "arm_neon.h")])
+def test_instructions_are_for_kernels_of_their_instruction_set(
+    house: Path, target: str, header: str
+) -> None:
+    plant(house, f"src/codecs/bf16/bf16_{target}.cc", f"#include <{header}>\n")
+    assert check(house).returncode == 0
+    plant(house, "src/codecs/bf16/bf16_ref.cc", f"#include <{header}>\n")
+    expect_one(house, "bf16_ref.cc:1:", header)
+
+
+def test_a_template_of_the_standard_library_in_a_kernel(house: Path) -> None:
+    plant(house, "src/codecs/bf16/bf16_ref.cc", "#include <bit>\n")
+    expect_one(house, "bf16_ref.cc:1:", "includes bit:", "base/bit_functions.h")
 
 
 def test_a_public_header_without_a_layer(house: Path) -> None:

@@ -21,7 +21,7 @@ constexpr CodecInfo kInfo = {
 
 class Bf16 final : public Codec {
  public:
-  Bf16() noexcept : Codec(kInfo) {}
+  explicit Bf16(const Kernels& kernels) noexcept : Codec(kInfo), kernels_(kernels) {}
 
   std::string spec() const override { return "bf16"; }
 
@@ -48,11 +48,11 @@ class Bf16 final : public Codec {
   }
 
  private:
-  const Kernels& kernels_ = reference_kernels();
+  const Kernels& kernels_;
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec&) {
-  return std::make_unique<const Bf16>();
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId target) {
+  return std::make_unique<const Bf16>(kernels_for(target));
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "codecs/target_id.h"
+
 namespace deltawire::bf16 {
 
 inline constexpr std::uint64_t kValueBytes = 2;
@@ -21,7 +23,7 @@ struct Kernels {
   void (*decode_accumulate)(const std::byte* payload, std::uint64_t count, float scale, float* slot);
 };
 
-// Portable, and the definition that faster kernels are compared with.
-const Kernels& reference_kernels() noexcept;
+// One target's kernels. Those of the reference are what the others are compared with.
+const Kernels& kernels_for(TargetId target) noexcept;
 
 }  // namespace deltawire::bf16

@@ -1,12 +1,12 @@
-#include <bit>
 #include <cstdint>
 #include <cstring>
 
+#include "base/bit_functions.h"
 #include "base/float16.h"
 #include "base/little_endian.h"
 #include "codecs/bf16/bf16_ops.h"
 
-namespace deltawire::bf16 {
+namespace deltawire::bf16::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -17,13 +17,13 @@ std::uint16_t stored(const std::byte* payload, std::uint64_t i) noexcept {
 void encode(const float* in, float* residual, std::uint64_t count, std::byte* payload) {
   for (std::uint64_t i = 0; i < count; ++i) {
     const float x = residual != nullptr ? in[i] + residual[i] : in[i];
-    const std::uint16_t rounded = bf16_of(std::bit_cast<std::uint32_t>(x));
+    const std::uint16_t rounded = bf16_of(bit_cast<std::uint32_t>(x));
     store_le(payload + i * kValueBytes, rounded);
     if (residual == nullptr) continue;
     const std::uint32_t bits = bits_of_bf16(rounded);
     // What became Inf or NaN can't be corrected later: a residual of NaN would poison every step after it.
     const bool finite = (bits & kMagnitudeMask) < kInfinityBits;
-    residual[i] = finite ? x - std::bit_cast<float>(bits) : 0.0F;
+    residual[i] = finite ? x - bit_cast<float>(bits) : 0.0F;
   }
 }
 
@@ -37,22 +37,18 @@ void decode_overwrite(const std::byte* payload, std::uint64_t count, float scale
     return;
   }
   for (std::uint64_t i = 0; i < count; ++i) {
-    slot[i] = scale * std::bit_cast<float>(bits_of_bf16(stored(payload, i)));
+    slot[i] = scale * bit_cast<float>(bits_of_bf16(stored(payload, i)));
   }
 }
 
 void decode_accumulate(const std::byte* payload, std::uint64_t count, float scale, float* slot) {
   for (std::uint64_t i = 0; i < count; ++i) {
-    slot[i] += scale * std::bit_cast<float>(bits_of_bf16(stored(payload, i)));
+    slot[i] += scale * bit_cast<float>(bits_of_bf16(stored(payload, i)));
   }
 }
 
-constexpr Kernels kReference = {encode, decode_overwrite, decode_accumulate};
-
 }  // namespace
 
-const Kernels& reference_kernels() noexcept {
-  return kReference;
-}
+extern constexpr Kernels kKernels = {encode, decode_overwrite, decode_accumulate};
 
-}  // namespace deltawire::bf16
+}  // namespace deltawire::bf16::DELTAWIRE_TARGET

@@ -83,8 +83,8 @@ static_assert(alignof(Workspace) <= kScratchAlignment);
 
 class Fastsgd final : public Codec {
  public:
-  Fastsgd(const Parameters& parameters, const CodecInfo& info) noexcept
-      : Codec(info), parameters_(parameters) {
+  Fastsgd(const Parameters& parameters, const CodecInfo& info, const Kernels& kernels) noexcept
+      : Codec(info), parameters_(parameters), kernels_(kernels) {
     powers_[0] = 1;
     for (std::uint32_t code = 1; code < kCodes; ++code) {
       powers_[code] = powers_[code - 1] * static_cast<double>(parameters.b);
@@ -212,7 +212,7 @@ class Fastsgd final : public Codec {
     std::uint64_t pairs = 0;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       Head head;
-      const Fault fault = read_head_ref(chunk_of(in, i), i == 0, i + 1 == in.chunk_ends.size(), head);
+      const Fault fault = reference::read_head(chunk_of(in, i), i == 0, i + 1 == in.chunk_ends.size(), head);
       if (fault != Fault::kNone) return fault_status(fault, i);
       pairs += head.pairs;
     }
@@ -243,7 +243,7 @@ class Fastsgd final : public Codec {
 
   Parameters parameters_;
   std::array<double, kCodes> powers_;
-  const Kernels& kernels_ = reference_kernels();
+  const Kernels& kernels_;
 };
 
 // "auto", or a whole number from 1 to kMaxCode.
@@ -262,7 +262,7 @@ Result<std::uint32_t> tau_parameter(const ParsedSpec& spec) {
   return kAutoTau;
 }
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   constexpr std::string_view kFlagBits[] = {"1", "2", "3", "4", "5"};
   constexpr std::string_view kSwitch[] = {"off", "on"};
   const auto b = float_parameter(spec, "b", {.low = 1.02F, .high = kBaseEnd, .default_value = 1.1F});
@@ -276,7 +276,8 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec) {
   const auto residual = choice_parameter(spec, "residual", kSwitch, 0);
   if (!residual) return forward_error(residual);
   const Parameters parameters{*b, *tau, *keep, static_cast<unsigned>(*flag_bits) + 1, *residual == 1};
-  return std::make_unique<const Fastsgd>(parameters, parameters.residual ? kInfoWithResidual : kInfo);
+  return std::make_unique<const Fastsgd>(parameters, parameters.residual ? kInfoWithResidual : kInfo,
+                                         kernels_for(target));
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
 // Reference kernel: decoding a chunk of hostile bytes. Writing is in fastsgd_write_ref.cc.
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
+#include "base/bit_functions.h"
 #include "base/bits.h"
 #include "base/little_endian.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 
-namespace deltawire::fastsgd {
+namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -20,7 +20,7 @@ struct Values {
     const std::uint32_t codes = std::uint32_t{1} << head.code_bits;
     for (; allowed < codes && head.base + allowed <= rules.last_code; ++allowed) {
       const float value = code_value(rules.sum, rules.powers, head.base + allowed);
-      if (std::bit_cast<std::uint32_t>(value) == 0) break;
+      if (bit_cast<std::uint32_t>(value) == 0) break;
       of_code[allowed] = value * scale;
     }
   }
@@ -44,8 +44,8 @@ struct Extent {
 
   Fault check(const Head& head) const noexcept {
     if (lowest_code != 0) return Fault::kCodeRange;
-    if (static_cast<unsigned>(std::bit_width(highest_code)) != head.code_bits) return Fault::kCodeRange;
-    if (static_cast<unsigned>(std::bit_width(all_gaps)) != head.key_bits) return Fault::kKeyBits;
+    if (bit_width(highest_code) != head.code_bits) return Fault::kCodeRange;
+    if (bit_width(all_gaps) != head.key_bits) return Fault::kKeyBits;
     return Fault::kNone;
   }
 };
@@ -98,8 +98,7 @@ Fault read_pairs(const Head& head, const DecodeRules& rules, const Values& value
     extent.lowest_code = code < extent.lowest_code ? code : extent.lowest_code;
     extent.highest_code = code > extent.highest_code ? code : extent.highest_code;
     const auto sign = static_cast<std::uint32_t>(word >> head.code_bits & 1) << 31;
-    put<kSink>(key, std::bit_cast<float>(std::bit_cast<std::uint32_t>(values.of_code[code]) ^ sign), i,
-               target);
+    put<kSink>(key, bit_cast<float>(bit_cast<std::uint32_t>(values.of_code[code]) ^ sign), i, target);
   }
   extent.all_gaps = gaps.all_gaps;
   part.pairs += head.pairs;
@@ -110,7 +109,7 @@ Fault read_pairs(const Head& head, const DecodeRules& rules, const Values& value
 
 }  // namespace
 
-Fault read_head_ref(const ChunkBytes& chunk, bool is_first, bool is_last, Head& head) {
+Fault read_head(const ChunkBytes& chunk, bool is_first, bool is_last, Head& head) {
   if (chunk.bytes < kEmptyHeadBytes) return Fault::kTruncated;
   head.pairs = load_le<std::uint16_t>(chunk.at);
   if (head.pairs > kChunkPairs || (!is_last && head.pairs != kChunkPairs)) return Fault::kPairCount;
@@ -122,14 +121,14 @@ Fault read_head_ref(const ChunkBytes& chunk, bool is_first, bool is_last, Head& 
   const std::uint32_t codes = load_le<std::uint16_t>(chunk.at + 2);
   head.base = codes & kMaxCode;
   head.code_bits = codes >> kMaxCodeBits;
-  head.key_bits = std::to_integer<unsigned>(chunk.at[4]);
+  head.key_bits = static_cast<unsigned>(chunk.at[4]);
   head.first_key = load_le<std::uint32_t>(chunk.at + 5);
   return head.code_bits > kMaxCodeBits || head.key_bits > kMaxKeyBits ? Fault::kHead : Fault::kNone;
 }
 
-Fault decode_chunk_ref(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target) {
-  Head head;
-  const Fault wrong_head = read_head_ref(chunk, target.least_key == 0, target.is_last, head);
+Fault decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target) {
+  Head head{};
+  const Fault wrong_head = read_head(chunk, target.least_key == 0, target.is_last, head);
   if (wrong_head != Fault::kNone) return wrong_head;
   if (head.pairs == 0) return Fault::kNone;
   const std::uint32_t value_bytes = (head.pairs * (head.code_bits + 1) + 7) / 8;
@@ -145,4 +144,4 @@ Fault decode_chunk_ref(const ChunkBytes& chunk, const DecodeRules& rules, Decode
   }
 }
 
-}  // namespace deltawire::fastsgd
+}  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

@@ -37,7 +37,7 @@ Status fault_status(Fault fault, std::uint64_t chunk) {
 
 ChunkSections chunk_sections(const ChunkBytes& chunk) noexcept {
   Head head;
-  read_head_ref(chunk, true, true, head);
+  reference::read_head(chunk, true, true, head);
   if (head.pairs == 0) return {.head = kEmptyHeadBytes * 8, .values = 0, .keys = 0};
   const std::uint64_t value_bytes = (head.pairs * (head.code_bits + 1) + 7) / 8;
   return {.head = kHeadBytes * 8,

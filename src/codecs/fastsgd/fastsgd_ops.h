@@ -4,12 +4,12 @@
 // REQUIRES of all: the calling thread in a FloatEnvironment. No kernel allocates, locks or keeps anything.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
 #include "base/float_bits.h"
 #include "codecs/kernels/chunk_bytes.h"
+#include "codecs/target_id.h"
 
 namespace deltawire::fastsgd {
 
@@ -37,7 +37,8 @@ struct Input {
 };
 
 // What L stands for: sum / b^L, where powers[L] = b^L in float64, made by repeated multiplication.
-inline float code_value(double sum, const double* powers, std::uint32_t code) noexcept {
+[[gnu::always_inline]] inline float code_value(double sum, const double* powers,
+                                               std::uint32_t code) noexcept {
   return static_cast<float>(sum / powers[code]);
 }
 
@@ -78,7 +79,7 @@ struct GapLengths {
   std::uint8_t flag_of[kMaxKeyBits + 1] = {};    // the first flag with room for this many bits
   std::uint64_t least[1U << kMaxFlagBits] = {};  // the smallest gap that needs this flag
 
-  GapLengths(unsigned longest, unsigned flag_bits) noexcept {
+  [[gnu::always_inline]] GapLengths(unsigned longest, unsigned flag_bits) noexcept {
     const unsigned flags = 1U << flag_bits;
     for (unsigned flag = 0; flag < flags; ++flag) {
       least[flag] = flag > 0 ? std::uint64_t{1} << of_flag[flag - 1] : 0;
@@ -118,7 +119,9 @@ struct Head {
 
 // Reads a chunk's head, the only part of a chunk that can be checked alone: of chunks before the last, which
 // are full, and of the last, which has at least one pair unless it is also the first.
-Fault read_head_ref(const ChunkBytes& chunk, bool is_first, bool is_last, Head& head);
+namespace DELTAWIRE_TARGET {
+Fault read_head(const ChunkBytes& chunk, bool is_first, bool is_last, Head& head);
+}  // namespace DELTAWIRE_TARGET
 
 struct DecodeRules {
   double sum = 0;
@@ -173,11 +176,13 @@ struct Kernels {
   Fault (*decode)(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target);
 };
 
-// The portable kernels: the definition that faster ones are compared with.
-const Kernels& reference_kernels() noexcept;
+// One target's kernels. Those of the reference are what the others are compared with.
+const Kernels& kernels_for(TargetId target) noexcept;
 
 // The reference's coding of chunks, in files of their own.
-std::uint32_t write_chunk_ref(const ChunkPairs& chunk, unsigned flag_bits, std::byte* out);
-Fault decode_chunk_ref(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target);
+namespace DELTAWIRE_TARGET {
+std::uint32_t write_chunk(const ChunkPairs& chunk, unsigned flag_bits, std::byte* out);
+Fault decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target);
+}  // namespace DELTAWIRE_TARGET
 
 }  // namespace deltawire::fastsgd

@@ -1,14 +1,14 @@
 // Reference kernels: the sum, the threshold, the codes. Chunks are written in fastsgd_write_ref.cc and read
 // in fastsgd_decode_ref.cc.
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
+#include "base/bit_functions.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 #include "codecs/kernels/lanes.h"
 #include "codecs/kernels/magnitude.h"
 
-namespace deltawire::fastsgd {
+namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -21,7 +21,7 @@ float value_of(const Input& input, std::uint64_t i) noexcept {
 }
 
 double magnitude(float x) noexcept {
-  return static_cast<double>(std::bit_cast<float>(magnitude_bits(x)));
+  return static_cast<double>(bit_cast<float>(magnitude_bits(x)));
 }
 
 template <bool kResidual>
@@ -65,7 +65,7 @@ double sum(const Input& input) {
 // Magnitudes as signed numbers keep their order, and every instruction set compares signed numbers.
 template <bool kResidual>
 Counts count_values(const Input& input, std::int32_t low, std::int32_t high) noexcept {
-  Counts counts;
+  Counts counts{};
   for (std::uint64_t block = 0; block < input.count; block += kSumBlock) {
     const std::uint64_t left = input.count - block;
     const std::uint64_t end = block + (left < kSumBlock ? left : kSumBlock);
@@ -98,7 +98,7 @@ std::uint32_t collect_group(const Input& input, std::uint64_t at, std::uint32_t 
   for (std::uint32_t i = 0; i < count; ++i) {
     const float x = value_of<kResidual>(input, at + i);
     if constexpr (kResidual) input.residual[at + i] = x;
-    values[i] = std::bit_cast<std::uint32_t>(x);
+    values[i] = bit_cast<std::uint32_t>(x);
     const auto bits = static_cast<std::int32_t>(values[i] & kMagnitudeMask);
     kept |= bits >= static_cast<std::int32_t>(cut) ? 1U : 0U;
   }
@@ -146,8 +146,7 @@ CodeRange quantize(const Input& input, const Codebook& book, std::uint32_t pairs
     range.lowest = code < range.lowest ? code : range.lowest;
     range.highest = code > range.highest ? code : range.highest;
     if (input.residual != nullptr) {
-      input.residual[staging.keys[i]] =
-          std::bit_cast<float>(value) - std::bit_cast<float>(book.values[code] | sign);
+      input.residual[staging.keys[i]] = bit_cast<float>(value) - bit_cast<float>(book.values[code] | sign);
     }
   }
   return range;
@@ -155,11 +154,6 @@ CodeRange quantize(const Input& input, const Codebook& book, std::uint32_t pairs
 
 }  // namespace
 
-const Kernels& reference_kernels() noexcept {
-  static constexpr Kernels kKernels = {
-      sum, count_at_least, collect, quantize, write_chunk_ref, decode_chunk_ref,
-  };
-  return kKernels;
-}
+extern constexpr Kernels kKernels = {sum, count_at_least, collect, quantize, write_chunk, decode_chunk};
 
-}  // namespace deltawire::fastsgd
+}  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

@@ -1,6 +1,7 @@
 #include "codecs/fastsgd/fastsgd_testing.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 

@@ -1,6 +1,7 @@
 #include "codecs/fastsgd/fastsgd_threshold.h"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 
 namespace deltawire::fastsgd {

@@ -1,6 +1,7 @@
 // The threshold filter (section 3.2, phase 3): which codes are sent, and the table that finds them.
 #pragma once
 
+#include <bit>
 #include <span>
 
 #include "codecs/fastsgd/fastsgd_ops.h"

@@ -1,12 +1,12 @@
 // Reference kernel: a chunk's bytes. Reading them is in fastsgd_decode_ref.cc.
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
+#include "base/bit_functions.h"
 #include "base/little_endian.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 
-namespace deltawire::fastsgd {
+namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -56,7 +56,7 @@ std::byte* write_gaps(const ChunkPairs& chunk, unsigned key_bits, unsigned flag_
   Appender bits(out);
   for (std::uint32_t i = 1; i < chunk.pairs; ++i) {
     const std::uint32_t gap = gap_at(chunk, i);
-    const std::uint8_t flag = lengths.flag_of[std::bit_width(gap)];
+    const std::uint8_t flag = lengths.flag_of[bit_width(gap)];
     bits.put(flag | std::uint64_t{gap} << flag_bits, flag_bits + lengths.of_flag[flag]);
   }
   return bits.finish();
@@ -64,14 +64,14 @@ std::byte* write_gaps(const ChunkPairs& chunk, unsigned key_bits, unsigned flag_
 
 }  // namespace
 
-std::uint32_t write_chunk_ref(const ChunkPairs& chunk, unsigned flag_bits, std::byte* out) {
+std::uint32_t write_chunk(const ChunkPairs& chunk, unsigned flag_bits, std::byte* out) {
   store_le(out, static_cast<std::uint16_t>(chunk.pairs));
   if (chunk.pairs == 0) return kEmptyHeadBytes;
   // An or of all gaps has the bits that the longest has.
   std::uint32_t gaps = 0;
   for (std::uint32_t i = 1; i < chunk.pairs; ++i) gaps |= gap_at(chunk, i);
-  const auto key_bits = static_cast<unsigned>(std::bit_width(gaps));
-  const auto code_bits = static_cast<unsigned>(std::bit_width(chunk.range.highest - chunk.range.lowest));
+  const auto key_bits = bit_width(gaps);
+  const auto code_bits = bit_width(chunk.range.highest - chunk.range.lowest);
   store_le(out + 2, static_cast<std::uint16_t>(chunk.range.lowest | code_bits << kMaxCodeBits));
   out[4] = static_cast<std::byte>(key_bits);
   store_le(out + 5, chunk.keys[0]);
@@ -80,4 +80,4 @@ std::uint32_t write_chunk_ref(const ChunkPairs& chunk, unsigned flag_bits, std::
   return static_cast<std::uint32_t>(end - out);
 }
 
-}  // namespace deltawire::fastsgd
+}  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

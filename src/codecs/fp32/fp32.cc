@@ -90,7 +90,7 @@ class Fp32 final : public Codec {
   }
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec&) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId) {
   return std::make_unique<const Fp32>();
 }
 

@@ -73,11 +73,12 @@ constexpr CodecInfo kUniformCutInfo = info_with(false, false);
 
 class Gcomp final : public Codec {
  public:
-  explicit Gcomp(const Parameters& parameters) noexcept
+  Gcomp(const Parameters& parameters, const Kernels& kernels) noexcept
       : Codec(parameters.lossless   ? kLosslessInfo
               : parameters.cut == 0 ? kInfo
                                     : kUniformCutInfo),
-        parameters_(parameters) {}
+        parameters_(parameters),
+        kernels_(kernels) {}
 
   std::string spec() const override {
     return "gcomp:cut=" + std::string(kCuts[parameters_.cut]) +
@@ -144,10 +145,10 @@ class Gcomp final : public Codec {
   }
 
   Parameters parameters_;
-  const Kernels& kernels_ = reference_kernels();
+  const Kernels& kernels_;
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   const auto lossless = choice_parameter(spec, "lossless", kSwitch, 1);
   if (!lossless) return forward_error(lossless);
   const bool keeps_all = *lossless == 0;
@@ -157,7 +158,7 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec) {
     return fail(ErrorCode::kInvalidArgument, "gcomp: cut=" + std::string(kCuts[*cut]) +
                                                  " together with lossless=on: give cut=0, or leave it out");
   }
-  return std::make_unique<const Gcomp>(Parameters{*cut, keeps_all});
+  return std::make_unique<const Gcomp>(Parameters{*cut, keeps_all}, kernels_for(target));
 }
 
 }  // namespace

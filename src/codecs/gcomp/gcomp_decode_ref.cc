@@ -1,13 +1,13 @@
 // Reference kernel: decoding a block of hostile bytes. Encoding is in gcomp_ref.cc.
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "base/bit_functions.h"
 #include "base/little_endian.h"
 #include "codecs/gcomp/gcomp_ops.h"
 
-namespace deltawire::gcomp {
+namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -21,8 +21,8 @@ constexpr std::uint32_t kReadAhead = 8;  // a load of a mantissa may reach this 
 // could foretell.
 float unless_zero(std::uint32_t bits, float value, float otherwise) noexcept {
   const std::uint32_t mask = 0U - (bits != 0 ? 1U : 0U);
-  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(value) & mask) |
-                              (std::bit_cast<std::uint32_t>(otherwise) & ~mask));
+  return bit_cast<float>((bit_cast<std::uint32_t>(value) & mask) |
+                         (bit_cast<std::uint32_t>(otherwise) & ~mask));
 }
 
 // Hands over up to kGroup decoded values. A value whose bits are all 0 leaves an accumulator as it is.
@@ -30,13 +30,13 @@ void deliver(const std::uint32_t* bits, std::uint32_t count, const Target& targe
   if (target.accumulate) {
     for (std::uint32_t i = 0; i < count; ++i) {
       const float before = slot[i];
-      slot[i] = unless_zero(bits[i], before + target.scale * std::bit_cast<float>(bits[i]), before);
+      slot[i] = unless_zero(bits[i], before + target.scale * bit_cast<float>(bits[i]), before);
     }
   } else if (target.scale == 1.0F) {
     std::memcpy(slot, bits, count * sizeof *slot);  // as integers: arithmetic would quieten a NaN
   } else {
     for (std::uint32_t i = 0; i < count; ++i) {
-      slot[i] = unless_zero(bits[i], target.scale * std::bit_cast<float>(bits[i]), 0.0F);
+      slot[i] = unless_zero(bits[i], target.scale * bit_cast<float>(bits[i]), 0.0F);
     }
   }
 }
@@ -161,7 +161,7 @@ Fault open(const BlockBytes& body, Streams& streams) noexcept {
   for (unsigned lane = 0; lane < lanes; ++lane) {
     const auto state = load_le<std::uint32_t>(body.at + kWordBytes + lane * kStateBytes);
     if (state >> kWordBits == 0) return Fault::kLaneState;
-    streams.n[lane] = static_cast<unsigned>(std::bit_width(state)) - 1;
+    streams.n[lane] = bit_width(state) - 1;
     streams.x[lane] = state ^ 1U << streams.n[lane];
   }
   return Fault::kNone;
@@ -175,13 +175,13 @@ Fault close(const Streams& streams) noexcept {
   const std::uint32_t begun = streams.mantissa_bit > 0 ? 1 : 0;
   if (streams.mantissa_bytes != begun) return Fault::kMantissaPadding;
   if (begun == 0) return Fault::kNone;
-  const auto last = std::to_integer<unsigned>(*streams.mantissas);
+  const auto last = static_cast<unsigned>(*streams.mantissas);
   return last >> streams.mantissa_bit == 0 ? Fault::kNone : Fault::kMantissaPadding;
 }
 
 }  // namespace
 
-Fault decode_block_ref(const BlockBytes& body, const DecodeTable& table, const Target& target) {
+Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Target& target) {
   Streams streams;
   streams.lanes = lanes_for(target.count);
   if (const Fault fault = open(body, streams); fault != Fault::kNone) return fault;
@@ -194,7 +194,7 @@ Fault decode_block_ref(const BlockBytes& body, const DecodeTable& table, const T
   return close(streams);
 }
 
-void decode_stored_ref(const std::byte* payload, const Target& target) {
+void decode_stored(const std::byte* payload, const Target& target) {
   for (std::uint32_t at = 0; at < target.count; at += kGroup) {
     const std::uint32_t count = target.count - at < kGroup ? target.count - at : kGroup;
     std::uint32_t bits[kGroup] = {};
@@ -207,4 +207,4 @@ void decode_stored_ref(const std::byte* payload, const Target& target) {
   }
 }
 
-}  // namespace deltawire::gcomp
+}  // namespace deltawire::gcomp::DELTAWIRE_TARGET

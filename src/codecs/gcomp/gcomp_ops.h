@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/float_bits.h"
+#include "codecs/target_id.h"
 
 namespace deltawire::gcomp {
 
@@ -40,19 +41,21 @@ enum class ChunkMode : std::uint8_t { kStored = 0, kZeros = 1, kUniform = 2, kMi
 enum class BlockMode : std::uint8_t { kStored = 0, kZeros = 1, kCoded = 2 };
 
 // How many lanes a block of `count` elements is coded in: a power of two.
-inline constexpr unsigned lanes_for(std::uint32_t count) noexcept {
+[[gnu::always_inline]] constexpr unsigned lanes_for(std::uint32_t count) noexcept {
   unsigned lanes = kMaxLanes;
   while (lanes > 1 && lanes * kElementsPerLane > count) lanes /= 2;
   return lanes;
 }
 
-inline constexpr std::uint32_t symbol_of(std::uint32_t exponent, std::uint32_t level) noexcept {
+[[gnu::always_inline]] constexpr std::uint32_t symbol_of(std::uint32_t exponent,
+                                                         std::uint32_t level) noexcept {
   return exponent * kLevels + level;
 }
 
 // Bits of sign and mantissa that follow a symbol which is no escape. In a uniform chunk, `uniform_level` is
 // the level that the table's level 0 stands for; in a mixed chunk it is 0. NaN and Inf keep all bits.
-inline constexpr unsigned mantissa_width(std::uint32_t symbol, std::uint32_t uniform_level) noexcept {
+[[gnu::always_inline]] constexpr unsigned mantissa_width(std::uint32_t symbol,
+                                                         std::uint32_t uniform_level) noexcept {
   if (symbol == kZeroSymbol) return 0;
   if (symbol == kTinySymbol || symbol / kLevels == 255) return kSignMantissaBits;
   return kSignMantissaBits - kCutBitsPerLevel * (symbol % kLevels + uniform_level);
@@ -69,8 +72,8 @@ struct Rule {
   Keep keep = Keep::kLevel;
   std::uint32_t level = 0;  // kLevel: 0 to 3
 
-  bool mixed() const noexcept { return keep != Keep::kLevel; }
-  std::uint32_t uniform_level() const noexcept { return mixed() ? 0 : level; }
+  [[gnu::always_inline]] bool mixed() const noexcept { return keep != Keep::kLevel; }
+  [[gnu::always_inline]] std::uint32_t uniform_level() const noexcept { return mixed() ? 0 : level; }
 };
 
 // A chunk or a block on its way through encode.
@@ -121,8 +124,8 @@ inline constexpr unsigned kEntryWidthShift = 8;   // 5 bits
 inline constexpr unsigned kEntryLevelShift = 16;  // 2 bits: of an escape
 
 // `length` counts all bits of the code, raw exponent included.
-inline constexpr std::uint32_t make_entry(std::uint32_t symbol, std::uint32_t uniform_level,
-                                          std::uint32_t length) noexcept {
+[[gnu::always_inline]] constexpr std::uint32_t make_entry(std::uint32_t symbol, std::uint32_t uniform_level,
+                                                          std::uint32_t length) noexcept {
   if (symbol >= kPlainSymbols) return kEntryEscape | (symbol - kPlainSymbols) << kEntryLevelShift | length;
   return (symbol / kLevels) << kMantissaBits | mantissa_width(symbol, uniform_level) << kEntryWidthShift |
          (symbol == kTinySymbol ? kEntryTiny : 0) | length;
@@ -176,11 +179,13 @@ struct Kernels {
   void (*decode_stored)(const std::byte* payload, const Target& target);
 };
 
-// The portable kernels: the definition that faster ones are compared with.
-const Kernels& reference_kernels() noexcept;
+// One target's kernels. Those of the reference are what the others are compared with.
+const Kernels& kernels_for(TargetId target) noexcept;
 
 // The reference decoder, in a file of its own.
-Fault decode_block_ref(const BlockBytes& body, const DecodeTable& table, const Target& target);
-void decode_stored_ref(const std::byte* payload, const Target& target);
+namespace DELTAWIRE_TARGET {
+Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Target& target);
+void decode_stored(const std::byte* payload, const Target& target);
+}  // namespace DELTAWIRE_TARGET
 
 }  // namespace deltawire::gcomp

@@ -1,13 +1,13 @@
 // Reference kernels: levels, the histogram and encoding. Decoding is in gcomp_decode_ref.cc.
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "base/bit_functions.h"
 #include "base/little_endian.h"
 #include "codecs/gcomp/gcomp_ops.h"
 
-namespace deltawire::gcomp {
+namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -127,7 +127,7 @@ void histogram(const Values& chunk, std::uint32_t* counts) {
 // and Inf can't be corrected later.
 float left_over(std::uint32_t bits, std::uint32_t kept) noexcept {
   if ((bits & kExponentMask) == kExponentMask) return 0;
-  return std::bit_cast<float>(bits) - std::bit_cast<float>(kept);
+  return bit_cast<float>(bits) - bit_cast<float>(kept);
 }
 
 // Classifies the values [begin, end) and looks up their codes; returns all their bits, or-ed.
@@ -245,12 +245,8 @@ void encode_block(const Values& block, const EncodeTable& table, BlockParts& par
   if (!parts.zeros) push_codes(block.count, parts);
 }
 
-constexpr Kernels kReference = {histogram, encode_block, decode_block_ref, decode_stored_ref};
-
 }  // namespace
 
-const Kernels& reference_kernels() noexcept {
-  return kReference;
-}
+extern constexpr Kernels kKernels = {histogram, encode_block, decode_block, decode_stored};
 
-}  // namespace deltawire::gcomp
+}  // namespace deltawire::gcomp::DELTAWIRE_TARGET

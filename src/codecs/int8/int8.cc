@@ -27,7 +27,7 @@ constexpr CodecInfo kInfo = {
 
 class Int8 final : public Codec {
  public:
-  Int8() noexcept : Codec(kInfo) {}
+  explicit Int8(const Kernels& kernels) noexcept : Codec(kInfo), kernels_(kernels) {}
 
   std::string spec() const override { return "int8"; }
 
@@ -38,7 +38,7 @@ class Int8 final : public Codec {
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const override {
     const std::uint32_t largest = kernels_.max_magnitude(part.in, part.residual, part.count);
     if (largest >= kInfinityBits) return not_finite();
-    const float step = step_for(FloatEnvironment::pinned(std::bit_cast<float>(largest)));
+    const float step = reference::step_for(FloatEnvironment::pinned(std::bit_cast<float>(largest)));
     kernels_.encode(part.in, part.residual, part.count, step, out.payload.data());
     EncodedPart encoded = write_fixed_ends(part.count, kChunkElements, kValueBytes, out.chunk_ends);
     encoded.scalar = std::bit_cast<std::uint32_t>(step);
@@ -72,11 +72,11 @@ class Int8 final : public Codec {
                     (in.payload[bad] == kUnusedCode ? " is -128" : " isn't 0 although the step is 0"));
   }
 
-  const Kernels& kernels_ = reference_kernels();
+  const Kernels& kernels_;
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec&) {
-  return std::make_unique<const Int8>();
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId target) {
+  return std::make_unique<const Int8>(kernels_for(target));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/float_bits.h"
+#include "codecs/target_id.h"
 
 namespace deltawire::int8 {
 
@@ -17,7 +18,9 @@ inline constexpr std::uint32_t kLargestStep = 0x7C010203;  // bits of the larges
 // The step of a part whose largest |x| is `largest`: the smallest float that takes `largest` to a code of at
 // most 127 in exact arithmetic, but never one whose 127-fold is beyond float32. 0 for 0. REQUIRES: finite, >=
 // 0.
+namespace DELTAWIRE_TARGET {
 float step_for(float largest) noexcept;
+}
 
 struct Kernels {
   // Bits of the largest |in + residual|; at least kInfinityBits if any isn't finite. `residual` may be null.
@@ -39,7 +42,7 @@ struct Kernels {
                             float* slot);
 };
 
-// Portable, and the definition that faster kernels are compared with.
-const Kernels& reference_kernels() noexcept;
+// One target's kernels. Those of the reference are what the others are compared with.
+const Kernels& kernels_for(TargetId target) noexcept;
 
 }  // namespace deltawire::int8

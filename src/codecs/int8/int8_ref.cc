@@ -1,10 +1,10 @@
-#include <bit>
 #include <cstdint>
 
+#include "base/bit_functions.h"
 #include "codecs/int8/int8_ops.h"
 #include "codecs/kernels/magnitude.h"
 
-namespace deltawire::int8 {
+namespace deltawire::int8::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -24,7 +24,7 @@ std::uint32_t max_magnitude(const float* in, const float* residual, std::uint64_
 // it by at least 2^-25, as x near such a point is a multiple of half the last place of step.
 std::byte code_of(float x, float step) noexcept {
   const double whole = static_cast<double>(x) / static_cast<double>(step) + kRoundToWhole;
-  return static_cast<std::byte>(std::bit_cast<std::uint64_t>(whole) & 0xFF);
+  return static_cast<std::byte>(bit_cast<std::uint64_t>(whole) & 0xFF);
 }
 
 void encode(const float* in, float* residual, std::uint64_t count, float step, std::byte* payload) {
@@ -56,20 +56,17 @@ void decode_accumulate(const std::byte* payload, std::uint64_t count, float step
   for (std::uint64_t i = 0; i < count; ++i) slot[i] += scale * (code_value(payload[i]) * step);
 }
 
-constexpr Kernels kReference = {max_magnitude, encode, find_bad_code, decode_overwrite, decode_accumulate};
-
 }  // namespace
 
 float step_for(float largest) noexcept {
   const float nearest = largest / static_cast<float>(kLargestCode);
-  auto bits = std::bit_cast<std::uint32_t>(nearest);
+  auto bits = bit_cast<std::uint32_t>(nearest);
   // Exact: 24 bits times 7 fit a float64.
   if (static_cast<double>(nearest) * kLargestCode < static_cast<double>(largest)) ++bits;
-  return std::bit_cast<float>(bits < kLargestStep ? bits : kLargestStep);
+  return bit_cast<float>(bits < kLargestStep ? bits : kLargestStep);
 }
 
-const Kernels& reference_kernels() noexcept {
-  return kReference;
-}
+extern constexpr Kernels kKernels = {max_magnitude, encode, find_bad_code, decode_overwrite,
+                                     decode_accumulate};
 
-}  // namespace deltawire::int8
+}  // namespace deltawire::int8::DELTAWIRE_TARGET

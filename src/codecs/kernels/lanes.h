@@ -8,7 +8,7 @@ namespace deltawire {
 
 // Leaves the sum of all lanes in the first. REQUIRES: kLanes is a power of two.
 template <std::uint32_t kLanes>
-static inline double folded(double (&lanes)[kLanes]) noexcept {
+[[gnu::always_inline]] inline double folded(double (&lanes)[kLanes]) noexcept {
   for (std::uint32_t half = kLanes / 2; half > 0; half /= 2) {
     for (std::uint32_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
   }

@@ -1,23 +1,20 @@
 // Magnitudes as unsigned integers: the bits of |x| order as the values do, with Inf and NaN on top.
-//
-// Functions of headers in kernels/ are static: a file that is compiled for another instruction set keeps its
-// own.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
+#include "base/bit_functions.h"
 #include "base/float_bits.h"
 
 namespace deltawire {
 
-static inline std::uint32_t magnitude_bits(float x) noexcept {
-  return std::bit_cast<std::uint32_t>(x) & kMagnitudeMask;
+[[gnu::always_inline]] inline std::uint32_t magnitude_bits(float x) noexcept {
+  return bit_cast<std::uint32_t>(x) & kMagnitudeMask;
 }
 
 // The largest of in + residual; at least kInfinityBits if any isn't finite. `residual` may be null: 0.
-static inline std::uint32_t largest_magnitude(const float* in, const float* residual,
-                                              std::uint64_t count) noexcept {
+[[gnu::always_inline]] inline std::uint32_t largest_magnitude(const float* in, const float* residual,
+                                                              std::uint64_t count) noexcept {
   std::uint32_t largest = 0;
   if (residual == nullptr) {
     for (std::uint64_t i = 0; i < count; ++i) {

@@ -14,8 +14,8 @@ inline constexpr unsigned kMaxRiceParameter = 24;
 // 0..most and computed without logarithms: b* is the number of j in 0..most-1 with p <= 1 - (phi - 1)^(2^-j),
 // and the table holds these bounds times 2^32, rounded down. REQUIRES: gaps and span < 2^32, most <=
 // kMaxRiceParameter.
-static inline unsigned rice_parameter(std::uint64_t gaps, std::uint64_t span,
-                                      unsigned most = kMaxRiceParameter) noexcept {
+[[gnu::always_inline]] inline unsigned rice_parameter(std::uint64_t gaps, std::uint64_t span,
+                                                      unsigned most = kMaxRiceParameter) noexcept {
   constexpr std::uint64_t kBounds[kMaxRiceParameter] = {
       1640531526, 918472838, 486826900, 250732083, 127251137, 64103956, 32172475, 16116475,
       8065811,    4034800,   2017874,   1009055,   504557,    252286,   126144,   63072,
@@ -32,7 +32,8 @@ struct RiceBits {
 };
 
 // REQUIRES: kMaxUnary + raw_bits <= 56, and gap < 2^raw_bits.
-static inline RiceBits rice_bits_of(std::uint32_t gap, unsigned parameter, unsigned raw_bits) noexcept {
+[[gnu::always_inline]] inline RiceBits rice_bits_of(std::uint32_t gap, unsigned parameter,
+                                                    unsigned raw_bits) noexcept {
   const std::uint32_t unary = gap >> parameter;
   if (unary >= kMaxUnary) {
     return {((std::uint64_t{1} << kMaxUnary) - 1) | (std::uint64_t{gap} << kMaxUnary), kMaxUnary + raw_bits};

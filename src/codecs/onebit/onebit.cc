@@ -37,7 +37,7 @@ float mean_of(double sum, std::uint64_t count) noexcept {
 
 class Onebit final : public Codec {
  public:
-  Onebit() noexcept : Codec(kInfo) {}
+  explicit Onebit(const Kernels& kernels) noexcept : Codec(kInfo), kernels_(kernels) {}
 
   std::string spec() const override { return "onebit"; }
 
@@ -95,11 +95,11 @@ class Onebit final : public Codec {
                                          std::string(wanted));
   }
 
-  const Kernels& kernels_ = reference_kernels();
+  const Kernels& kernels_;
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec&) {
-  return std::make_unique<const Onebit>();
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId target) {
+  return std::make_unique<const Onebit>(kernels_for(target));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/float_bits.h"
+#include "codecs/target_id.h"
 
 namespace deltawire::onebit {
 
@@ -43,7 +44,7 @@ struct Kernels {
   void (*decode_accumulate)(const std::byte* payload, std::uint64_t count, Means values, float* slot);
 };
 
-// Portable, and the definition that faster kernels are compared with.
-const Kernels& reference_kernels() noexcept;
+// One target's kernels. Those of the reference are what the others are compared with.
+const Kernels& kernels_for(TargetId target) noexcept;
 
 }  // namespace deltawire::onebit

@@ -4,7 +4,7 @@
 #include "codecs/kernels/magnitude.h"
 #include "codecs/onebit/onebit_ops.h"
 
-namespace deltawire::onebit {
+namespace deltawire::onebit::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -14,7 +14,7 @@ float sum_at(const float* in, const float* residual, std::uint64_t i) noexcept {
 
 // An element adds 0 to the other side, which changes nothing.
 Sides measure(const float* in, const float* residual, std::uint64_t count) {
-  Sides sides;
+  Sides sides{};
   for (std::uint64_t block = 0; block < count; block += kSumBlock) {
     const std::uint64_t left = count - block;
     const std::uint64_t end = block + (left < kSumBlock ? left : kSumBlock);
@@ -54,7 +54,7 @@ std::uint64_t find_set(const std::byte* payload, std::uint64_t bytes) {
 }
 
 float value_at(const std::byte* payload, std::uint64_t i, Means values) noexcept {
-  return (payload[i / 8] >> (i % 8) & std::byte{1}) != std::byte{0} ? values.low : values.high;
+  return (static_cast<unsigned>(payload[i / 8]) >> (i % 8) & 1) != 0 ? values.low : values.high;
 }
 
 void decode_overwrite(const std::byte* payload, std::uint64_t count, Means values, float* slot) {
@@ -65,12 +65,8 @@ void decode_accumulate(const std::byte* payload, std::uint64_t count, Means valu
   for (std::uint64_t i = 0; i < count; ++i) slot[i] += value_at(payload, i, values);
 }
 
-constexpr Kernels kReference = {measure, encode, find_set, decode_overwrite, decode_accumulate};
-
 }  // namespace
 
-const Kernels& reference_kernels() noexcept {
-  return kReference;
-}
+extern constexpr Kernels kKernels = {measure, encode, find_set, decode_overwrite, decode_accumulate};
 
-}  // namespace deltawire::onebit
+}  // namespace deltawire::onebit::DELTAWIRE_TARGET

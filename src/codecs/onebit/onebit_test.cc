@@ -104,7 +104,7 @@ TEST(Onebit, MeansBitsAndResidualsAreTheModels) {
       (x[i] < 0 ? low : high)[i] = std::fabs(x[i]);
       negatives += x[i] < 0 ? 1U : 0U;
     }
-    const onebit::Sides sides = onebit::reference_kernels().measure(x.data(), nullptr, count);
+    const onebit::Sides sides = onebit::kernels_for(TargetId::kReference).measure(x.data(), nullptr, count);
     ASSERT_EQ(sides.high, model_sum(high)) << count;
     ASSERT_EQ(sides.low, model_sum(low)) << count;
     const std::uint64_t others = count - negatives;

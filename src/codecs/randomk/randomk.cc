@@ -43,8 +43,8 @@ constexpr CodecInfo kUnbiasedInfo = info_with(true);
 
 class Randomk final : public Codec {
  public:
-  Randomk(float k, bool unbiased) noexcept
-      : Codec(unbiased ? kUnbiasedInfo : kInfo), k_(k), unbiased_(unbiased) {}
+  Randomk(float k, bool unbiased, const Kernels& kernels) noexcept
+      : Codec(unbiased ? kUnbiasedInfo : kInfo), k_(k), unbiased_(unbiased), kernels_(kernels) {}
 
   std::string spec() const override {
     return "randomk:k=" + canonical_number(k_) + ",unbiased=" + (unbiased_ ? "on" : "off");
@@ -108,16 +108,16 @@ class Randomk final : public Codec {
 
   float k_;
   bool unbiased_;
-  const Kernels& kernels_ = reference_kernels();
+  const Kernels& kernels_;
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   constexpr std::string_view kSwitch[] = {"off", "on"};
   const auto k = fraction_parameter(spec, "k", {.low = 1e-6F, .high = 1, .default_value = 0.01F});
   if (!k) return forward_error(k);
   const auto unbiased = choice_parameter(spec, "unbiased", kSwitch, 0);
   if (!unbiased) return forward_error(unbiased);
-  return std::make_unique<const Randomk>(*k, *unbiased == 1);
+  return std::make_unique<const Randomk>(*k, *unbiased == 1, kernels_for(target));
 }
 
 }  // namespace

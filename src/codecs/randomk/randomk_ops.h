@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/random.h"
+#include "codecs/target_id.h"
 
 namespace deltawire::randomk {
 
@@ -27,7 +28,7 @@ struct Place {
   std::uint64_t stratum = 0;  // elements among which it was drawn
 };
 
-inline Place place_of(const Draw& draw, std::uint64_t i) noexcept {
+[[gnu::always_inline]] inline Place place_of(const Draw& draw, std::uint64_t i) noexcept {
   const std::uint64_t begin = i * draw.count / draw.kept;
   const std::uint64_t stratum = (i + 1) * draw.count / draw.kept - begin;
   return {begin + ((draw.random.at(i) >> 32) * stratum >> 32), stratum};
@@ -63,7 +64,7 @@ struct Kernels {
   void (*read)(const std::byte* payload, const Draw& draw, const Target& target);
 };
 
-// The portable kernels: the definition that faster ones are compared with.
-const Kernels& reference_kernels() noexcept;
+// One target's kernels. Those of the reference are what the others are compared with.
+const Kernels& kernels_for(TargetId target) noexcept;
 
 }  // namespace deltawire::randomk

@@ -1,11 +1,11 @@
-#include <bit>
 #include <cstdint>
 
+#include "base/bit_functions.h"
 #include "base/little_endian.h"
 #include "codecs/kernels/magnitude.h"
 #include "codecs/randomk/randomk_ops.h"
 
-namespace deltawire::randomk {
+namespace deltawire::randomk::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -30,7 +30,7 @@ bool write(const Input& input, const Draw& draw, bool unbiased, std::byte* paylo
   for (std::uint64_t i = 0; i < draw.kept; ++i) {
     const Place place = place_of(draw, i);
     const float x = sum_at(input, place.at);
-    const auto bits = std::bit_cast<std::uint32_t>(unbiased ? x * static_cast<float>(place.stratum) : x);
+    const auto bits = bit_cast<std::uint32_t>(unbiased ? x * static_cast<float>(place.stratum) : x);
     finite = finite && is_finite(bits);
     store_le(payload + i * kValueBytes, bits);
   }
@@ -40,7 +40,7 @@ bool write(const Input& input, const Draw& draw, bool unbiased, std::byte* paylo
 void keep_unsent(const float* in, float* residual, const Draw& draw, const std::byte* payload) {
   for (std::uint64_t i = 0; i < draw.count; ++i) residual[i] += in[i];
   for (std::uint64_t i = 0; i < draw.kept; ++i) {
-    residual[place_of(draw, i).at] -= std::bit_cast<float>(bits_at(payload, i));
+    residual[place_of(draw, i).at] -= bit_cast<float>(bits_at(payload, i));
   }
 }
 
@@ -55,19 +55,15 @@ void read(const std::byte* payload, const Draw& draw, const Target& target) {
     for (std::uint64_t i = 0; i < draw.count; ++i) target.slot[i] = 0;
   }
   for (std::uint64_t i = 0; i < draw.kept; ++i) {
-    const float value = std::bit_cast<float>(bits_at(payload, i));
+    const float value = bit_cast<float>(bits_at(payload, i));
     if (value == 0) continue;
     float& slot = target.slot[place_of(draw, i).at];
     slot = target.accumulate ? slot + target.scale * value : target.scale * value;
   }
 }
 
-constexpr Kernels kReference = {all_finite, write, keep_unsent, find_not_finite, read};
-
 }  // namespace
 
-const Kernels& reference_kernels() noexcept {
-  return kReference;
-}
+extern constexpr Kernels kKernels = {all_finite, write, keep_unsent, find_not_finite, read};
 
-}  // namespace deltawire::randomk
+}  // namespace deltawire::randomk::DELTAWIRE_TARGET

@@ -4,6 +4,7 @@
 // bytes.
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -96,7 +97,7 @@ std::string_view fault_text(Fault fault) noexcept {
 
 class Sbc final : public Codec {
  public:
-  explicit Sbc(float p) noexcept : Codec(kInfo), p_(p) {}
+  Sbc(float p, const Kernels& kernels) noexcept : Codec(kInfo), p_(p), kernels_(kernels) {}
 
   std::string spec() const override { return "sbc:p=" + canonical_number(p_); }
 
@@ -222,13 +223,13 @@ class Sbc final : public Codec {
   }
 
   float p_;
-  const Kernels& kernels_ = reference_kernels();
+  const Kernels& kernels_;
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   const auto p = fraction_parameter(spec, "p", {.low = 1e-6F, .high = 1, .default_value = 0.01F});
   if (!p) return forward_error(p);
-  return std::make_unique<const Sbc>(*p);
+  return std::make_unique<const Sbc>(*p, kernels_for(target));
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
 // Reference kernels: coding the positions of a chunk, and decoding hostile bytes.
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
+#include "base/bit_functions.h"
 #include "base/bits.h"
 #include "base/little_endian.h"
 #include "codecs/sbc/sbc_ops.h"
 
-namespace deltawire::sbc {
+namespace deltawire::sbc::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -21,7 +21,7 @@ std::uint32_t gap_before(const std::uint32_t* positions, std::uint32_t i) noexce
 // REQUIRES: parameter <= kMaxParameter. Past the end the gap is arbitrary.
 inline std::uint32_t read_gap(BitWindow& lane, unsigned parameter, Fault& fault) noexcept {
   const std::uint64_t window = lane.peek();
-  const auto unary = static_cast<unsigned>(std::countr_one(window));
+  const auto unary = countr_one(window);
   if (unary < kMaxUnary) {
     lane.position += unary + 1 + parameter;
     const std::uint64_t low = window >> (unary + 1) & ((std::uint64_t{1} << parameter) - 1);
@@ -42,7 +42,7 @@ struct Head {
 // Fills in head and content from a chunk's first bytes; lane lengths are read later.
 Fault read_head(const ChunkBytes& chunk, Head& head, ChunkContent& content) noexcept {
   if (chunk.bytes < kEmptyHeadBytes) return Fault::kTruncated;
-  const auto code = std::to_integer<unsigned>(chunk.at[0]);
+  const auto code = static_cast<unsigned>(chunk.at[0]);
   head.parameter = code & kParameterMask;
   head.lanes = 1U << (code >> kLaneShift);
   content.positions = load_le<std::uint16_t>(chunk.at + 1);
@@ -157,8 +157,8 @@ Fault decode_positions(const ChunkBytes& chunk, std::uint64_t begin, const Decod
 
 }  // namespace
 
-std::uint32_t encode_chunk_ref(const std::uint32_t* positions, std::uint32_t count, std::byte* out,
-                               std::uint64_t out_bytes) {
+std::uint32_t encode_chunk(const std::uint32_t* positions, std::uint32_t count, std::byte* out,
+                           std::uint64_t out_bytes) {
   out[0] = std::byte{0};
   store_le(out + 1, static_cast<std::uint16_t>(count));
   if (count == 0) return kEmptyHeadBytes;
@@ -167,7 +167,7 @@ std::uint32_t encode_chunk_ref(const std::uint32_t* positions, std::uint32_t cou
 
   const unsigned parameter = rice_parameter(count - 1, positions[count - 1] - positions[0]);
   const unsigned lanes = lanes_for(count);
-  out[0] = static_cast<std::byte>(static_cast<unsigned>(std::countr_zero(lanes)) << kLaneShift | parameter);
+  out[0] = static_cast<std::byte>(countr_zero(lanes) << kLaneShift | parameter);
   std::uint32_t lane_bits[kMaxLanes] = {};
   for (std::uint32_t i = 1; i < count; ++i) {
     lane_bits[(i - 1) % lanes] += rice_bits_of(gap_before(positions, i), parameter, kEscapeBits).bits;
@@ -178,7 +178,7 @@ std::uint32_t encode_chunk_ref(const std::uint32_t* positions, std::uint32_t cou
     if (lane + 1 < lanes) {
       store_le(out + kHeadBytes + kLaneLengthBytes * lane, static_cast<std::uint16_t>(bytes));
     }
-    BitWriter writer({out + at, bytes < out_bytes - at ? bytes : out_bytes - at});
+    BitWriter writer(out + at, bytes < out_bytes - at ? bytes : out_bytes - at);
     for (std::uint32_t i = 1 + lane; i < count; i += lanes) {
       const RiceBits code = rice_bits_of(gap_before(positions, i), parameter, kEscapeBits);
       writer.put(code.value, code.bits);
@@ -188,10 +188,10 @@ std::uint32_t encode_chunk_ref(const std::uint32_t* positions, std::uint32_t cou
   return static_cast<std::uint32_t>(at);
 }
 
-ChunkContent decode_chunk_ref(const ChunkBytes& chunk, std::uint64_t begin, const DecodeTarget& target) {
-  ChunkContent content;
+ChunkContent decode_chunk(const ChunkBytes& chunk, std::uint64_t begin, const DecodeTarget& target) {
+  ChunkContent content{};
   content.fault = decode_positions(chunk, begin, target, content);
   return content;
 }
 
-}  // namespace deltawire::sbc
+}  // namespace deltawire::sbc::DELTAWIRE_TARGET

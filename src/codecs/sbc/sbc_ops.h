@@ -4,13 +4,13 @@
 // REQUIRES of all: the calling thread in a FloatEnvironment. No kernel allocates, locks or keeps anything.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
 #include "base/float_bits.h"
 #include "codecs/kernels/chunk_bytes.h"
 #include "codecs/kernels/rice.h"
+#include "codecs/target_id.h"
 
 namespace deltawire::sbc {
 
@@ -42,14 +42,15 @@ struct SelectInput {
 // Room that select() needs in each array of Candidates: twice what is kept, so that making room pays for
 // itself; some more, so that small parts need none; at least a block beyond the elements.
 inline constexpr std::uint64_t kSelectBlock = 16;
-inline constexpr std::uint64_t candidate_room(std::uint64_t count, std::uint64_t keep) noexcept {
+[[gnu::always_inline]] constexpr std::uint64_t candidate_room(std::uint64_t count,
+                                                              std::uint64_t keep) noexcept {
   const std::uint64_t usual = 2 * keep + 1024;
   const std::uint64_t all = count + kSelectBlock;
   return usual < all ? usual : all;
 }
 
 // Streams over which an encoder spreads the gaps of a chunk.
-inline constexpr unsigned lanes_for(std::uint32_t positions) noexcept {
+[[gnu::always_inline]] constexpr unsigned lanes_for(std::uint32_t positions) noexcept {
   return positions < 512 ? 1 : positions < 4096 ? 4 : 8;
 }
 
@@ -111,12 +112,14 @@ struct Kernels {
   ChunkContent (*decode_chunk)(const ChunkBytes& chunk, std::uint64_t begin, const DecodeTarget& target);
 };
 
-// The portable kernels: the definition that faster ones are compared with.
-const Kernels& reference_kernels() noexcept;
+// One target's kernels. Those of the reference are what the others are compared with.
+const Kernels& kernels_for(TargetId target) noexcept;
 
 // The reference's coding of positions, in a file of its own.
-std::uint32_t encode_chunk_ref(const std::uint32_t* positions, std::uint32_t count, std::byte* out,
-                               std::uint64_t out_bytes);
-ChunkContent decode_chunk_ref(const ChunkBytes& chunk, std::uint64_t begin, const DecodeTarget& target);
+namespace DELTAWIRE_TARGET {
+std::uint32_t encode_chunk(const std::uint32_t* positions, std::uint32_t count, std::byte* out,
+                           std::uint64_t out_bytes);
+ChunkContent decode_chunk(const ChunkBytes& chunk, std::uint64_t begin, const DecodeTarget& target);
+}  // namespace DELTAWIRE_TARGET
 
 }  // namespace deltawire::sbc

@@ -1,13 +1,13 @@
 // Reference kernels: the largest values of each sign, and their sum. Positions are coded in sbc_code_ref.cc.
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "base/bit_functions.h"
 #include "codecs/kernels/lanes.h"
 #include "codecs/sbc/sbc_ops.h"
 
-namespace deltawire::sbc {
+namespace deltawire::sbc::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -134,7 +134,7 @@ void scan(const SelectInput& input, Lists& lists) noexcept {
   lists.make_room();
   for (; at < input.count; ++at) {
     const float x = input.residual != nullptr ? input.in[at] + input.residual[at] : input.in[at];
-    lists.add(at, std::bit_cast<std::uint32_t>(x));
+    lists.add(at, bit_cast<std::uint32_t>(x));
   }
   lists.keep_largest();
 }
@@ -186,9 +186,9 @@ double sum_block(const std::uint32_t* magnitudes, std::uint64_t count) noexcept 
   double lanes[kSumLanes] = {};
   std::uint64_t at = 0;
   for (; count - at >= kSumLanes; at += kSumLanes) {
-    for (std::uint64_t i = 0; i < kSumLanes; ++i) lanes[i] += std::bit_cast<float>(magnitudes[at + i]);
+    for (std::uint64_t i = 0; i < kSumLanes; ++i) lanes[i] += bit_cast<float>(magnitudes[at + i]);
   }
-  for (std::uint64_t i = 0; at + i < count; ++i) lanes[i] += std::bit_cast<float>(magnitudes[at + i]);
+  for (std::uint64_t i = 0; at + i < count; ++i) lanes[i] += bit_cast<float>(magnitudes[at + i]);
   return folded(lanes);
 }
 
@@ -205,12 +205,8 @@ void add(const float* in, float* residual, std::uint64_t count) {
   for (std::uint64_t i = 0; i < count; ++i) residual[i] += in[i];
 }
 
-constexpr Kernels kReference = {select, sum, add, encode_chunk_ref, decode_chunk_ref};
-
 }  // namespace
 
-const Kernels& reference_kernels() noexcept {
-  return kReference;
-}
+extern constexpr Kernels kKernels = {select, sum, add, encode_chunk, decode_chunk};
 
-}  // namespace deltawire::sbc
+}  // namespace deltawire::sbc::DELTAWIRE_TARGET

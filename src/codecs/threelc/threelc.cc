@@ -3,6 +3,7 @@
 // sparse chunks may instead list their positions. spec.md in this folder defines the bytes.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -75,7 +76,8 @@ std::string_view fault_text(Fault fault) noexcept {
 
 class Threelc final : public Codec {
  public:
-  explicit Threelc(const Parameters& parameters) noexcept : Codec(kInfo), parameters_(parameters) {}
+  Threelc(const Parameters& parameters, const Kernels& kernels) noexcept
+      : Codec(kInfo), parameters_(parameters), kernels_(kernels) {}
 
   std::string spec() const override {
     return "3lc:s=" + canonical_number(parameters_.s) +
@@ -203,10 +205,10 @@ class Threelc final : public Codec {
   }
 
   Parameters parameters_;
-  const Kernels& kernels_ = reference_kernels();
+  const Kernels& kernels_;
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   constexpr std::string_view kModes[] = {"auto", "paper"};
   constexpr std::string_view kRuns[] = {"on", "off"};
   const auto s = float_parameter(spec, "s", {.low = 1, .high = 2, .default_value = 1});
@@ -215,7 +217,7 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec) {
   if (!mode) return forward_error(mode);
   const auto runs = choice_parameter(spec, "runs", kRuns, 0);
   if (!runs) return forward_error(runs);
-  return std::make_unique<const Threelc>(Parameters{*s, *mode == 0, *runs == 0});
+  return std::make_unique<const Threelc>(Parameters{*s, *mode == 0, *runs == 0}, kernels_for(target));
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST(ThreelcBytes, ZeroRunTable) {
     bytes.insert(bytes.begin(), std::byte{7});
     bytes.push_back(std::byte{9});
     const auto size = static_cast<std::uint32_t>(bytes.size());
-    const auto& kernels = threelc::reference_kernels();
+    const auto& kernels = threelc::kernels_for(TargetId::kReference);
     const std::uint32_t foretold = kernels.zero_run_bytes(bytes.data(), size);
     bytes.resize(kernels.zero_runs(bytes.data(), size));
     EXPECT_EQ(foretold, bytes.size());

@@ -7,7 +7,7 @@
 #include "base/little_endian.h"
 #include "codecs/threelc/threelc_ops.h"
 
-namespace deltawire::threelc {
+namespace deltawire::threelc::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -55,7 +55,7 @@ class PackedBytes {
     at_ += wanted;
     std::uint32_t largest = 0;
     for (std::uint32_t i = 0; i < wanted; ++i) {
-      const auto value = std::to_integer<std::uint32_t>(out[i]);
+      const auto value = static_cast<std::uint32_t>(out[i]);
       largest = value > largest ? value : largest;
     }
     return largest > kMaxPackedByte ? Fault::kBadByte : Fault::kNone;
@@ -66,14 +66,14 @@ class PackedBytes {
       if (zeros_left_ > 0) {
         const std::uint32_t room = wanted - done;
         const std::uint32_t zeros = zeros_left_ < room ? zeros_left_ : room;
-        std::memset(out + done, std::to_integer<int>(kZeroByte), zeros);
+        std::memset(out + done, static_cast<int>(kZeroByte), zeros);
         zeros_left_ -= zeros;
         done += zeros;
         continue;
       }
       if (at_ == bytes_) return Fault::kTruncated;
       const std::byte code = in_[at_++];
-      const auto value = std::to_integer<std::uint32_t>(code);
+      const auto value = static_cast<std::uint32_t>(code);
       if (value < kFirstRun && code != kZeroByte) {
         after_short_run_ = false;
         out[done++] = code;
@@ -101,7 +101,7 @@ Fault unpack_row(const std::byte* row, std::uint32_t stride, const DecodeTarget&
   for (std::uint32_t j = 0; j < stride; ++j) {
     if (row[j] == kZeroByte && target.accumulate) continue;
     if (row[j] != kZeroByte && target.zeros_only) return Fault::kNonzeroWithoutM;
-    const std::uint8_t* digits = kDigits.digits[std::to_integer<std::size_t>(row[j])];
+    const std::uint8_t* digits = kDigits.digits[static_cast<std::size_t>(row[j])];
     for (std::uint32_t i = 0; i < kDigitsPerByte; ++i) {
       const std::uint32_t at = j + i * stride;
       const std::uint8_t digit = digits[i];
@@ -145,7 +145,7 @@ std::uint32_t read_gap(BitReader& reader, unsigned parameter, Fault& fault) noex
 
 Fault decode_rice(const std::byte* in, std::uint32_t bytes, const DecodeTarget& target) noexcept {
   if (bytes < kRiceHeaderBytes) return Fault::kTruncated;
-  const auto parameter = std::to_integer<unsigned>(in[0]);
+  const auto parameter = static_cast<unsigned>(in[0]);
   const std::uint32_t nonzeros = load_le<std::uint16_t>(in + 1);
   if (parameter > kRiceMaxParameter) return Fault::kRiceParameter;
   if (nonzeros > target.count) return Fault::kRiceCount;
@@ -153,7 +153,7 @@ Fault decode_rice(const std::byte* in, std::uint32_t bytes, const DecodeTarget& 
   if (!target.accumulate) {
     for (std::uint32_t i = 0; i < target.count; ++i) target.slot[i] = 0.0F;
   }
-  BitReader reader({in + kRiceHeaderBytes, bytes - kRiceHeaderBytes});
+  BitReader reader(in + kRiceHeaderBytes, bytes - kRiceHeaderBytes);
   std::uint32_t next = 0;  // the position after the last one; at most count
   for (std::uint32_t i = 0; i < nonzeros; ++i) {
     Fault fault = Fault::kNone;
@@ -172,11 +172,11 @@ Fault decode_rice(const std::byte* in, std::uint32_t bytes, const DecodeTarget& 
 
 }  // namespace
 
-Fault decode_chunk_ref(const ChunkBytes& chunk, const DecodeTarget& target) {
+Fault decode_chunk(const ChunkBytes& chunk, const DecodeTarget& target) {
   if (chunk.bytes == 0) return Fault::kTruncated;
   const std::byte* in = chunk.at + 1;
   const std::uint32_t bytes = chunk.bytes - 1;
-  switch (std::to_integer<std::uint8_t>(chunk.at[0])) {
+  switch (static_cast<std::uint8_t>(chunk.at[0])) {
     case static_cast<std::uint8_t>(ChunkMode::kBase3): return decode_packed({in, bytes, false}, target);
     case static_cast<std::uint8_t>(ChunkMode::kZeroRuns): return decode_packed({in, bytes, true}, target);
     case static_cast<std::uint8_t>(ChunkMode::kRice): return decode_rice(in, bytes, target);
@@ -184,4 +184,4 @@ Fault decode_chunk_ref(const ChunkBytes& chunk, const DecodeTarget& target) {
   }
 }
 
-}  // namespace deltawire::threelc
+}  // namespace deltawire::threelc::DELTAWIRE_TARGET

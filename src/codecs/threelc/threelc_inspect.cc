@@ -22,7 +22,7 @@ void describe_rice(const ChunkBytes& chunk, std::vector<Section>& sections) {
   const auto parameter = std::to_integer<unsigned>(in[0]);
   const std::uint32_t nonzeros = load_le<std::uint16_t>(in + 1);
   const std::uint64_t stream_bytes = chunk.bytes - 1 - kRiceHeaderBytes;
-  BitReader reader({in + kRiceHeaderBytes, stream_bytes});
+  BitReader reader(in + kRiceHeaderBytes, stream_bytes);
   std::uint64_t positions = 0;
   for (std::uint32_t i = 0; i < nonzeros; ++i) {
     const unsigned unary = reader.get_unary(kMaxUnary);

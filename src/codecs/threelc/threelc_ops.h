@@ -5,13 +5,14 @@
 // kernel allocates, locks or keeps anything.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
+#include "base/bit_functions.h"
 #include "base/float_bits.h"
 #include "codecs/kernels/chunk_bytes.h"
 #include "codecs/kernels/rice.h"
+#include "codecs/target_id.h"
 
 namespace deltawire::threelc {
 
@@ -37,23 +38,23 @@ struct Scale {
 };
 
 // From the largest |x| of the part. m may come out as Inf: check before use.
-inline Scale scale_for(float largest, float s) noexcept {
+[[gnu::always_inline]] inline Scale scale_for(float largest, float s) noexcept {
   const float m = largest * s;
-  const auto bits = std::bit_cast<std::uint32_t>(m);
-  if (bits == 0) return {m, std::bit_cast<float>(kInfinityBits)};
+  const auto bits = bit_cast<std::uint32_t>(m);
+  if (bits == 0) return {m, bit_cast<float>(kInfinityBits)};
   // Below 2^-125 floats are 2^-149 apart and their bits count in that unit, so an odd m has no exact half;
   // rounding up keeps x >= half the same as x >= m/2.
-  if (bits < 0x01000000) return {m, std::bit_cast<float>((bits + 1) >> 1)};
+  if (bits < 0x01000000) return {m, bit_cast<float>((bits + 1) >> 1)};
   return {m, m * 0.5F};
 }
 
 // Bytes of `count` elements in base 3^5.
-inline constexpr std::uint32_t packed_bytes(std::uint32_t count) noexcept {
+[[gnu::always_inline]] constexpr std::uint32_t packed_bytes(std::uint32_t count) noexcept {
   return (count + kDigitsPerByte - 1) / kDigitsPerByte;
 }
 
 // Bytes of a bit map of `count` elements: whole words of 64 bits.
-inline constexpr std::uint32_t map_bytes(std::uint32_t count) noexcept {
+[[gnu::always_inline]] constexpr std::uint32_t map_bytes(std::uint32_t count) noexcept {
   return (count + 63) / 64 * 8;
 }
 
@@ -129,10 +130,12 @@ struct Kernels {
   Fault (*decode)(const ChunkBytes& chunk, const DecodeTarget& target);
 };
 
-// The portable kernels: the definition that faster ones are compared with.
-const Kernels& reference_kernels() noexcept;
+// One target's kernels. Those of the reference are what the others are compared with.
+const Kernels& kernels_for(TargetId target) noexcept;
 
 // The reference decoder, in a file of its own.
-Fault decode_chunk_ref(const ChunkBytes& chunk, const DecodeTarget& target);
+namespace DELTAWIRE_TARGET {
+Fault decode_chunk(const ChunkBytes& chunk, const DecodeTarget& target);
+}  // namespace DELTAWIRE_TARGET
 
 }  // namespace deltawire::threelc

@@ -1,15 +1,15 @@
 // Reference kernels: the largest magnitude, and encoding. Decoding is in threelc_decode_ref.cc.
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "base/bit_functions.h"
 #include "base/bits.h"
 #include "base/little_endian.h"
 #include "codecs/kernels/magnitude.h"
 #include "codecs/threelc/threelc_ops.h"
 
-namespace deltawire::threelc {
+namespace deltawire::threelc::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -65,7 +65,7 @@ std::uint32_t map_word(const std::uint8_t* digits, std::byte* nonzero, std::byte
   }
   store_le(nonzero, nonzero_word);
   store_le(negative, negative_word);
-  return static_cast<std::uint32_t>(std::popcount(nonzero_word));
+  return popcount(nonzero_word);
 }
 
 std::uint32_t map_row(const std::uint8_t* digits, std::uint32_t count, const DigitMaps& maps) noexcept {
@@ -140,7 +140,7 @@ void for_each_nonzero(const DigitMaps& maps, std::uint32_t count, Visit visit) {
     auto left = load_le<std::uint64_t>(maps.nonzero + at / 8);
     const auto negative = load_le<std::uint64_t>(maps.negative + at / 8);
     for (; left != 0; left &= left - 1) {
-      const auto bit = static_cast<std::uint32_t>(std::countr_zero(left));
+      const auto bit = countr_zero(left);
       visit(at + bit - next, (negative >> bit & 1) != 0);
       next = at + bit + 1;
     }
@@ -159,7 +159,7 @@ std::uint32_t rice(const DigitMaps& maps, std::uint32_t count, const RiceCode& c
                    std::uint32_t out_bytes) {
   out[0] = static_cast<std::byte>(code.parameter);
   store_le(out + 1, static_cast<std::uint16_t>(code.nonzeros));
-  BitWriter writer({out + kRiceHeaderBytes, out_bytes - kRiceHeaderBytes});
+  BitWriter writer(out + kRiceHeaderBytes, out_bytes - kRiceHeaderBytes);
   for_each_nonzero(maps, count, [&](std::uint32_t gap, bool negative) {
     const RiceBits bits = rice_bits_of(gap, code.parameter, kRiceEscapeBits);
     writer.put(bits.value, bits.bits);
@@ -168,13 +168,9 @@ std::uint32_t rice(const DigitMaps& maps, std::uint32_t count, const RiceCode& c
   return kRiceHeaderBytes + static_cast<std::uint32_t>(writer.finish());
 }
 
-constexpr Kernels kReference = {max_magnitude, quantize, zero_run_bytes,  zero_runs,
-                                rice_bits,     rice,     decode_chunk_ref};
-
 }  // namespace
 
-const Kernels& reference_kernels() noexcept {
-  return kReference;
-}
+extern constexpr Kernels kKernels = {max_magnitude, quantize, zero_run_bytes, zero_runs,
+                                     rice_bits,     rice,     decode_chunk};
 
-}  // namespace deltawire::threelc
+}  // namespace deltawire::threelc::DELTAWIRE_TARGET

@@ -1,0 +1,53 @@
+#include "codecs/dispatch.h"
+
+#include <cstdlib>
+#include <string>
+
+#include "codecs/found_codecs.h"
+
+namespace deltawire {
+
+namespace {
+
+// Changing the variable later changes nothing: codecs of one process give their work to each other.
+const Result<TargetId>& decided_target() {
+  static const Result<TargetId> kDecided =
+      choose_target(std::getenv("DELTAWIRE_FORCE_TARGET"), kernel_targets());
+  return kDecided;
+}
+
+}  // namespace
+
+std::span<const KernelTarget> kernel_targets() noexcept {
+  static const auto kTargets = found_targets();
+  return kTargets;
+}
+
+Result<TargetId> choose_target(const char* forced, std::span<const KernelTarget> targets) {
+  if (forced == nullptr) return TargetId::kReference;
+  std::string_view problem = "which this build doesn't know";
+  std::string usable;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    const bool meant = targets[i].name == forced;
+    if (meant && targets[i].runs_here) return static_cast<TargetId>(i);
+    if (meant) problem = "whose instructions this CPU lacks";
+    if (targets[i].runs_here) usable += (usable.empty() ? "" : ", ") + std::string(targets[i].name);
+  }
+  return fail(ErrorCode::kInvalidArgument, "DELTAWIRE_FORCE_TARGET is \"" + std::string(forced) + "\", " +
+                                               std::string(problem) + ": give one of " + usable +
+                                               ", or unset it");
+}
+
+Result<std::string_view> kernel_target_in_use() {
+  const auto& target = decided_target();
+  if (!target) return forward_error(target);
+  return kernel_targets()[static_cast<std::size_t>(*target)].name;
+}
+
+Result<std::unique_ptr<const Codec>> make_codec(std::string_view spec) {
+  const auto& target = decided_target();
+  if (!target) return forward_error(target);
+  return make_codec(spec, *target);
+}
+
+}  // namespace deltawire

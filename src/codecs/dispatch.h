@@ -1,0 +1,20 @@
+// Which kernels codecs run: decided once for a process, or by a test that asks for some.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "codecs/target_id.h"
+#include "deltawire/codec.h"
+
+namespace deltawire {
+
+// The target of the name `forced`; null: the reference, until another has kernels of its own that are known
+// to be faster. Errors: kInvalidArgument if no target has the name, or this CPU lacks its instructions.
+Result<TargetId> choose_target(const char* forced, std::span<const KernelTarget> targets);
+
+// make_codec, with the kernels of `target`. REQUIRES: one of kernel_targets() that runs here.
+Result<std::unique_ptr<const Codec>> make_codec(std::string_view spec, TargetId target);
+
+}  // namespace deltawire

@@ -1,0 +1,208 @@
+// Which kernels codecs run, and that whichever they are, bytes, residuals, values and errors are the
+// reference's.
+#include "codecs/dispatch.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "codecs/codec_testing.h"
+#include "codecs/int8/int8_ops.h"
+
+namespace deltawire {
+namespace {
+
+using testing::Encoded;
+
+std::size_t index_of(TargetId target) {
+  return static_cast<std::size_t>(target);
+}
+
+std::vector<TargetId> beyond_reference() {
+  std::vector<TargetId> targets;
+  for (std::size_t i = 1; i < kernel_targets().size(); ++i) targets.push_back(static_cast<TargetId>(i));
+  return targets;
+}
+
+// Any bits: every exponent, NaN, Inf, subnormals; among them zeros of both signs and ties.
+std::vector<float> any_values(std::uint64_t count, bool finite) {
+  constexpr float kSome[] = {0.0F, -0.0F, 1.0F, -1.0F, 0.5F, -0.5F, 0x1p-149F, 2.5F};
+  CounterRng random(count);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    const std::uint64_t draw = random.next();
+    const auto bits = static_cast<std::uint32_t>(draw >> 32) & (finite ? 0xBFFFFFFF : 0xFFFFFFFF);
+    value = draw % 4 == 0 ? kSome[draw / 4 % 8] : std::bit_cast<float>(bits);
+  }
+  return values;
+}
+
+using Case = std::tuple<std::string, TargetId>;
+
+class EveryTarget : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const auto& [spec, target] = GetParam();
+    const KernelTarget& info = kernel_targets()[index_of(target)];
+    if (!info.runs_here) GTEST_SKIP() << "this CPU can't run the target " << info.name << ": NOT tested here";
+    reference_ = *make_codec(spec, TargetId::kReference);
+    other_ = *make_codec(spec, target);
+  }
+
+  template <class T>
+  void expect_same(const Result<T>& reference, const Result<T>& other) const {
+    ASSERT_EQ(reference.has_value(), other.has_value());
+    if (reference) return;
+    EXPECT_EQ(reference.error().code, other.error().code);
+    EXPECT_EQ(reference.error().message, other.error().message);
+  }
+
+  // Returns the part, without content where it was refused.
+  Encoded encode_both(const TensorView& view, std::vector<float> residual = {}) const {
+    std::vector<float> other_residual = residual;
+    const auto part = testing::encode_view(*reference_, view, residual);
+    const auto other = testing::encode_view(*other_, view, other_residual);
+    expect_same(part, other);
+    EXPECT_TRUE(testing::same_bits(residual, other_residual)) << "the residuals differ";
+    if (!part || !other) return {};
+    EXPECT_EQ(part->payload, other->payload);
+    EXPECT_EQ(part->chunk_ends, other->chunk_ends);
+    EXPECT_EQ(part->scalar, other->scalar);
+    EXPECT_EQ(part->scalar2, other->scalar2);
+    return *part;
+  }
+
+  void decode_both(const Encoded& part, std::uint64_t count) const {
+    for (const Into into : {Into::kOverwrite, Into::kAccumulate}) {
+      for (const float scale : {1.0F, 0.3F}) {
+        const auto values = testing::decode(*reference_, part.view(), count, into, scale, 0.7F);
+        const auto other = testing::decode(*other_, part.view(), count, into, scale, 0.7F);
+        expect_same(values, other);
+        EXPECT_TRUE(!values || !other || testing::same_bits(*values, *other)) << "decoded values differ";
+      }
+    }
+    std::vector<Section> sections;
+    std::vector<Section> other_sections;
+    expect_same(reference_->describe(part.view(), count, sections),
+                other_->describe(part.view(), count, other_sections));
+    ASSERT_EQ(sections.size(), other_sections.size());
+    for (std::size_t i = 0; i < sections.size(); ++i) EXPECT_EQ(sections[i].bits, other_sections[i].bits);
+  }
+
+  void compare_pairs() const {
+    for (const std::uint32_t count : {0U, 1U, 700U, 40000U}) {
+      const std::uint64_t dimension = 3 * std::uint64_t{count} + 1;
+      CounterRng random(count);
+      std::vector<std::uint32_t> keys(count);
+      for (std::uint32_t i = 0; i < count; ++i)
+        keys[i] = 3 * i + static_cast<std::uint32_t>(random.at(i) % 3);
+      const std::vector<float> values = testing::normal_values(count, 5);
+      const Encoded part = encode_both({values.data(), count, DType::kF32, keys.data(), dimension});
+      decode_both(part, dimension);
+      std::vector<float> back[2];
+      std::vector<std::uint32_t> places[2];
+      for (const std::size_t i : {0U, 1U}) {
+        back[i].resize(dimension);
+        places[i].resize(dimension);
+        const auto& codec = i == 0 ? reference_ : other_;
+        ASSERT_TRUE(codec->decode_pairs(
+            part.view(), {back[i].data(), dimension, DType::kF32, places[i].data(), dimension}, 0.3F));
+      }
+      EXPECT_TRUE(testing::same_bits(back[0], back[1]));
+      EXPECT_EQ(places[0], places[1]);
+    }
+  }
+
+  std::unique_ptr<const Codec> reference_;
+  std::unique_ptr<const Codec> other_;
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  const auto& [spec, target] = info.param;
+  return testing::test_name(spec) + "_" + std::string(kernel_targets()[index_of(target)].name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, EveryTarget,
+                         ::testing::Combine(::testing::ValuesIn(testing::conformance_specs()),
+                                            ::testing::ValuesIn(beyond_reference())),
+                         case_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EveryTarget);  // a build may have the reference alone
+
+TEST_P(EveryTarget, Parts) {
+  if (reference_->info().key_value) compare_pairs();
+  for (const std::uint64_t count : {0U, 1U, 33U, 321U, 16385U, 270001U}) {
+    const std::vector<float> residual = testing::normal_values(count, 1);
+    for (const auto& values :
+         {testing::normal_values(count, 2), testing::sparse_values(count, 0.02, 3),
+          std::vector<float>(count, 0.0F), any_values(count, true), any_values(count, false)}) {
+      TensorView view{values.data(), count, DType::kF32};
+      decode_both(encode_both(view), count);
+      view.significance = residual.data();
+      decode_both(encode_both(view, residual), count);
+    }
+  }
+}
+
+TEST_P(EveryTarget, HostileBytes) {
+  for (const double share : {0.9, 0.01}) {
+    const Encoded part = *testing::encode(*reference_, testing::sparse_values(3000, share, 6));
+    CounterRng random(7);
+    for (int i = 0; i < 300 && !part.payload.empty(); ++i) {
+      Encoded damaged = part;
+      for (std::uint64_t flips = random.next() % 3; flips < 3; ++flips) {
+        const std::uint64_t place = random.next() % std::min<std::size_t>(part.payload.size(), 400);
+        damaged.payload[place] ^= static_cast<std::byte>(1U << random.next() % 8);
+      }
+      decode_both(damaged, 3000);
+    }
+  }
+}
+
+TEST(Dispatch, ATargetIsOfTheBuildAndOfTheCpu) {
+  const auto targets = kernel_targets();
+  EXPECT_EQ(targets[0].name, "reference");
+  EXPECT_TRUE(targets[0].runs_here);
+  for (const TargetId target : beyond_reference()) {
+    EXPECT_NE(&int8::kernels_for(target), &int8::kernels_for(TargetId::kReference));
+    EXPECT_NE(int8::kernels_for(target).encode, int8::kernels_for(TargetId::kReference).encode);
+  }
+#if defined(__x86_64__)
+  ASSERT_EQ(targets.size(), 2U);
+  EXPECT_EQ(targets[1].name, "avx2");
+  EXPECT_EQ(targets[1].runs_here, __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("bmi2") != 0);
+#endif
+}
+
+TEST(Dispatch, OneIsChosenByNameOrRefusedAloud) {
+  constexpr KernelTarget kTargets[] = {{"reference", true}, {"old", true}, {"new", false}, {"other", true}};
+  EXPECT_EQ(choose_target(nullptr, kTargets), TargetId::kReference);
+  EXPECT_EQ(choose_target("reference", kTargets), TargetId::kReference);
+  EXPECT_EQ(choose_target("old", kTargets), static_cast<TargetId>(1));
+  EXPECT_EQ(choose_target("other", kTargets), static_cast<TargetId>(3));
+  for (const char* name : {"", "ol", "older", "OLD", "new"}) {
+    const auto target = choose_target(name, kTargets);
+    ASSERT_FALSE(target) << name;
+    EXPECT_EQ(target.error().code, ErrorCode::kInvalidArgument);
+    const bool known = std::string_view(name) == "new";
+    EXPECT_EQ(target.error().message,
+              "DELTAWIRE_FORCE_TARGET is \"" + std::string(name) + "\", " +
+                  (known ? "whose instructions this CPU lacks" : "which this build doesn't know") +
+                  ": give one of reference, old, other, or unset it");
+  }
+}
+
+TEST(Dispatch, OneIsChosenForGood) {
+  const std::string before(*kernel_target_in_use());
+  ASSERT_EQ(setenv("DELTAWIRE_FORCE_TARGET", "nonsense", 1), 0);
+  const auto after = kernel_target_in_use();
+  const auto codec = make_codec("int8");
+  unsetenv("DELTAWIRE_FORCE_TARGET");
+  ASSERT_TRUE(after);
+  EXPECT_EQ(*after, before);
+  EXPECT_TRUE(codec);
+}
+
+}  // namespace
+}  // namespace deltawire

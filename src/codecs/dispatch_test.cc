@@ -2,6 +2,8 @@
 // reference's.
 #include "codecs/dispatch.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <utility>
 

@@ -141,7 +141,7 @@ Fault decode_positions(const ChunkBytes& chunk, std::uint64_t begin, const Decod
   if (content.positions == 0) return Fault::kNone;
   if (head.first < begin) return Fault::kOrder;
   if (head.first >= target.count) return Fault::kPosition;
-  BitWindow lanes[kMaxLanes];
+  BitWindow lanes[kMaxLanes] = {};
   if (const Fault fault = open_lanes(chunk, head, content.head_bytes, lanes); fault != Fault::kNone)
     return fault;
   Scatter first(target);

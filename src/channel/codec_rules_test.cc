@@ -220,6 +220,15 @@ TEST(ChannelRules, AResidualLeavesWithTheCodecThatComesNext) {
   }
 }
 
+TEST(ChannelRules, WithoutErrorFeedbackNothingIsKept) {
+  const auto files = std::move(*make_channel("3lc", {.policy = {0}, .error_feedback = false}));
+  Values values = numbers(1000, 1);
+  const Named part = named("w", values);
+  ASSERT_TRUE(files->encode(std::span(&part, 1), step_id(0)));
+  files->commit();
+  EXPECT_TRUE(files->residual("w", 0).empty());
+}
+
 // What a sender's and a receiver's rules see must be the same.
 TEST(ChannelRules, OtherDimsAreAMismatch) {
   const auto both = channel("dims=2: 3lc, rest fp32");

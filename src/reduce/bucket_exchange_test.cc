@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -304,6 +305,33 @@ TEST_P(InEveryPattern, WhatDiffersFromTheLastBucketIsCutAnew) {
       EXPECT_EQ(error > 0, shape.dims.size() == 2) << step << ": int8, or fp32";
     }
   });
+}
+
+TEST(OwnTensors, AreTheSameWhateverTheirValues) {
+  const std::vector<std::uint64_t> dims{2, 3};
+  const std::vector<std::uint64_t> other_dims{3, 2};
+  std::vector<float> values(6);
+  std::uint32_t key = 0;
+  const Named one{"w", {values.data(), 6, DType::kF32, nullptr, 0, nullptr, dims}, 4, 100, 2};
+  OwnTensors own;
+  own.assign(std::span(&one, 1));
+  const auto same = [&](const std::function<void(Named&)>& change) {
+    Named changed = one;
+    change(changed);
+    return own.same(std::span(&changed, 1));
+  };
+  EXPECT_TRUE(same([](Named&) {}));
+  EXPECT_TRUE(same([](Named& t) { t.tensor.values = nullptr; }));
+  EXPECT_TRUE(same([&](Named& t) { t.tensor.significance = values.data(); }));
+  EXPECT_FALSE(same([](Named& t) { t.name = "v"; }));
+  EXPECT_FALSE(same([](Named& t) { t.first = 5; }));
+  EXPECT_FALSE(same([](Named& t) { t.tensor.count = 7; }));
+  EXPECT_FALSE(same([](Named& t) { t.tensor.dtype = DType::kBF16; }));
+  EXPECT_FALSE(same([&](Named& t) { t.tensor.dims = other_dims; }));
+  EXPECT_FALSE(same([](Named& t) { t.elements_of_whole = 101; }));
+  EXPECT_FALSE(same([](Named& t) { t.dims_of_whole = 3; }));
+  EXPECT_FALSE(same([&](Named& t) { t.tensor = {values.data(), 1, DType::kF32, &key, 6, nullptr, dims}; }));
+  EXPECT_FALSE(own.same({}));
 }
 
 }  // namespace

@@ -80,8 +80,8 @@ TEST_P(LongRing, Fp32IsTheSumInRingOrderBitForBit) {
 TEST(Overlap, DelayedLinksChangeNothing) {
   constexpr int kWorld = 3;
   std::vector<LinkOptions> links(kWorld);
-  links[1].faults.push_back({LinkFault::Kind::kDelay, 2, 0, std::chrono::milliseconds(15)});
-  links[2].faults.push_back({LinkFault::Kind::kDelay, 0, 0, std::chrono::milliseconds(4)});
+  links[1].faults.push_back({LinkFault::Kind::kDelay, 2, 0, std::chrono::milliseconds(4)});
+  links[2].faults.push_back({LinkFault::Kind::kDelay, 0, 0, std::chrono::milliseconds(1)});
   for (const char* spec : {"ring(bf16)", "direct(bf16)", "gather(bf16)"}) {
     std::vector<Tensors> results(kWorld);
     for (const bool delayed : {false, true}) {

@@ -42,10 +42,12 @@ class SequentialPattern {
 std::unique_ptr<SequentialPattern> make_sequential(std::string_view spec, int world,
                                                    std::uint64_t most_elements = kMostElements);
 
-// A few steps of the reducer on this rank, each compared with the reference; every rank calls it.
-void expect_reference(Reducer& reducer, SequentialPattern& reference, Transport& transport,
-                      std::uint64_t steps = 3);
-void expect_reference(std::string_view spec, Transport& transport, std::uint64_t steps = 3);
+// The means of a few steps of a reducer: what `world` ranks must get that hand in gradients(). Formed once
+// for all.
+std::vector<Tensors> reference_means(SequentialPattern& reference, int world, std::uint64_t steps = 3);
+
+// As many steps of the reducer on this rank, each compared with its mean; every rank calls it.
+void expect_means(Reducer& reducer, const std::vector<Tensors>& means, Transport& transport);
 
 // "ring(fp32)" and the like: every pattern with codecs of every kind.
 std::vector<std::string> reducer_specs();

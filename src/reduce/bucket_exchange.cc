@@ -12,14 +12,20 @@
 namespace deltawire {
 
 Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void* values) {
-  float* at = values == nullptr ? nullptr : static_cast<float*>(values) + first;
-  Named part{whole.name, {at, count, DType::kF32}, whole.first + first};
-  if (whole.tensor.significance != nullptr) part.tensor.significance = whole.tensor.significance + first;
+  Named part{whole.name, {nullptr, count, DType::kF32}, whole.first + first};
+  move_part(part, whole, values);
   if (count == whole.tensor.count) part.tensor.dims = whole.tensor.dims;
   part.elements_of_whole = whole.whole_elements();
   part.dims_of_whole = static_cast<std::uint32_t>(whole.whole_dims());
   part.name_hash = whole.name_hash;
   return part;
+}
+
+void move_part(Named& part, const Named& whole, void* values) noexcept {
+  const std::uint64_t skipped = part.first - whole.first;
+  const float* significance = whole.tensor.significance;
+  part.tensor.values = values == nullptr ? nullptr : static_cast<float*>(values) + skipped;
+  part.tensor.significance = significance == nullptr ? nullptr : significance + skipped;
 }
 
 void BucketExchange::open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline) {
@@ -30,13 +36,10 @@ void BucketExchange::open(const Bucket& bucket, const Step& step, Transport& tra
   report_ = Report{};
   complete_ = false;
   sends_.clear();
-  const bool cut_already = had(bucket.tensors) && planned_rank_ == rank() && planned_world_ == world();
-  tensors_.assign(bucket.tensors);
+  const bool cut_already = tensors_.assign(bucket.tensors) && !bucket.tensors.empty();
   pair_means_ = bucket.pair_means;
   for (const Named& tensor : bucket.tensors) report_.element_count += tensor.tensor.elements();
   plan(cut_already);
-  planned_rank_ = rank();
-  planned_world_ = world();
 }
 
 std::uint64_t BucketExchange::digest(std::uint64_t seed) const {

@@ -56,13 +56,16 @@ struct Progress {
 // tensor in the caller's or another place. Only all of it has the tensor's dims.
 Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void* values);
 
+// The same part of the same tensor, when that lies elsewhere.
+void move_part(Named& part, const Named& whole, void* values) noexcept;
+
 // Whether none of them is NaN or infinite.
 bool all_finite(std::span<const float> values) noexcept;
 
 class BucketExchange {
  public:
   // The pool outlives the exchange.
-  explicit BucketExchange(BufferPool& pool) noexcept : pool_(&pool) {}
+  explicit BucketExchange(BufferPool& pool) : pool_(&pool) {}
   virtual ~BucketExchange() = default;
   BucketExchange(const BucketExchange&) = delete;
   BucketExchange& operator=(const BucketExchange&) = delete;
@@ -165,8 +168,6 @@ class BucketExchange {
 
   Step step_;
   Transport* transport_ = nullptr;
-  int planned_rank_ = -1;
-  int planned_world_ = 0;
   Deadline deadline_;
   Clock::duration time_allowed_{};
   Report report_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -305,6 +306,27 @@ TEST_P(InEveryPattern, WhatDiffersFromTheLastBucketIsCutAnew) {
       EXPECT_EQ(error > 0, shape.dims.size() == 2) << step << ": int8, or fp32";
     }
   });
+}
+
+// What an earlier world cut is not used again.
+TEST_P(InEveryPattern, AfterALoadTheWorldMayBeAnother) {
+  std::vector<std::unique_ptr<Reducer>> reducers(3);
+  for (auto& reducer : reducers) reducer = reducer_of(spec("fp32"));
+  const auto fresh = reducers[0]->save();
+  ASSERT_TRUE(fresh);
+  for (const int world : {2, 3}) {
+    run_ranks(world, {}, [&](int rank, Transport& transport) {
+      std::vector<float> values(40000, static_cast<float>(rank));
+      const Named one = tensor("w", values);
+      const auto report = reducers[static_cast<std::size_t>(rank)]->all_reduce(
+          std::span(&one, 1), {0, 0, true}, transport, in_seconds(20));
+      ASSERT_TRUE(report) << report.error().message;
+      // fp32 has the sum of 0, 1, ... exactly; only the scale is rounded.
+      EXPECT_NEAR(values.front(), static_cast<float>(world - 1) / 2, 1e-6);
+      EXPECT_EQ(values.front(), values.back());
+    });
+    for (auto& reducer : reducers) ASSERT_TRUE(reducer->load(*fresh));
+  }
 }
 
 TEST(OwnTensors, AreTheSameWhateverTheirValues) {

@@ -29,13 +29,15 @@ class OwnTensors {
     });
   }
 
-  // Names and dims are copied, and names hashed, unless they are those of the list.
-  void assign(std::span<const Named> tensors) {
-    if (!same(tensors)) copy_names(tensors);
+  // Names and dims are copied, and names hashed, unless they are those of the list; says whether they are.
+  bool assign(std::span<const Named> tensors) {
+    const bool known = same(tensors);
+    if (!known) copy_names(tensors);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       list_[i].tensor = tensors[i].tensor;
       list_[i].tensor.dims = dims_[i];
     }
+    return known;
   }
 
   // Their names and dims are valid until an assign() of others.

@@ -258,6 +258,7 @@ Status PatternReducer::load_all(Bytes state) {
   }
   world_ = parts->world;
   rank_ = parts->rank;
+  spare_.clear();  // cut for the rank and the world before
   return {};
 }
 

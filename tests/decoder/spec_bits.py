@@ -3,6 +3,8 @@
 import numpy as np
 from spec_hashes import require
 
+UNARY_LIMIT = 24
+
 
 class BitReader:
     """Reads a bit stream from the least significant bit on."""
@@ -21,6 +23,18 @@ class BitReader:
     def number(self, bits: int) -> int:
         """Take a number, least significant bit first."""
         return sum(self.bit() << place for place in range(bits))
+
+    def rice(self, parameter: int, escape_bits: int) -> int:
+        """Take a Rice code: ones, a zero, the low bits; after 24 ones the number itself."""
+        ones = 0
+        while ones < UNARY_LIMIT and self.bit():
+            ones += 1
+        if ones < UNARY_LIMIT:
+            return (ones << parameter) | self.number(parameter)
+        gap = self.number(escape_bits)
+        escaped = gap >> parameter >= UNARY_LIMIT
+        require(escaped, "Corrupt", "an escape for a gap that has a code")
+        return gap
 
     def finish(self) -> None:
         """Check that only zero bits remain, and less than a byte of them."""

@@ -8,13 +8,12 @@ from models import WIDTH, Net, batch, wrapped
 from ranks import results
 
 RULES = "direct(layers.0*: 3lc:s=1.75, dims>=2 step<1: int8, elements=64: fp32, rest bf16)"
-# The last of them that fits is what the rules say.
-BY_NAME = {"layers.0.0.weight": "3lc:s=1.75", "layers.0.0.bias": "3lc:s=1.75"}
 
 
 def codec_of(name: str, gradient: torch.Tensor, step: int) -> str:
-    if name in BY_NAME:
-        return BY_NAME[name]
+    """What RULES say of a tensor."""
+    if name.startswith("layers.0"):
+        return "3lc:s=1.75"
     if gradient.dim() == 2:
         return "int8" if step == 0 else "bf16"
     return "fp32"

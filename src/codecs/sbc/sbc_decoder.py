@@ -8,7 +8,6 @@ from spec_codec import SHARE, Codec, Coded
 from spec_hashes import require
 
 FULL_CHUNK = 16384
-UNARY_LIMIT = 24
 PARAMETER_LIMIT = 24
 HEAD_BYTES = 7
 
@@ -48,7 +47,7 @@ def chunk_positions(chunk: bytes, begin: int, count: int) -> list[int]:
     require(begin <= position < count, "Corrupt", "the first position is out of order or range")
     found = [position]
     for gap in range(positions - 1):
-        position += 1 + read_gap(streams[gap % lanes], b)
+        position += 1 + streams[gap % lanes].rice(b, 32)
         require(position < count, "Corrupt", "a position beyond the part")
         found.append(position)
     for stream in streams:
@@ -66,18 +65,6 @@ def lane_streams(chunk: bytes, lanes: int) -> list[BitReader]:
         streams.append(BitReader(chunk[at : at + size]))
         at += size
     return [*streams, BitReader(chunk[at:])]
-
-
-def read_gap(stream: BitReader, b: int) -> int:
-    """Read one gap: Rice code or escape."""
-    ones = 0
-    while ones < UNARY_LIMIT and stream.bit():
-        ones += 1
-    if ones < UNARY_LIMIT:
-        return (ones << b) | stream.number(b)
-    gap = stream.number(32)
-    require(gap >> b >= UNARY_LIMIT, "Corrupt", "an escape for a gap that has a code")
-    return gap
 
 
 CODEC = Codec("sbc", 4, decode, scalars=1, parameters={"p": SHARE})

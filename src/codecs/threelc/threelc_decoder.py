@@ -11,7 +11,6 @@ ROW = 320
 ZERO_BYTE = 121  # five digits of value 0
 LAST_DIGITS = 242
 LONG_RUN = 255
-RICE_LIMIT = 24
 
 
 def decode(coded: Coded) -> np.ndarray:
@@ -73,18 +72,6 @@ def expand_runs(body: bytes, size: int) -> bytes:
     return bytes(out)
 
 
-def read_gap(stream: BitReader, k: int) -> int:
-    """Read one Rice code or escape of mode 2."""
-    ones = 0
-    while ones < RICE_LIMIT and stream.bit():
-        ones += 1
-    if ones < RICE_LIMIT:
-        return (ones << k) | stream.number(k)
-    gap = stream.number(16)
-    require(gap >> k >= RICE_LIMIT, "Corrupt", "an escape for a gap that has a code")
-    return gap
-
-
 def positions_digits(body: bytes, n: int) -> np.ndarray:
     """Decode mode 2: positions and signs of the digits that aren't 0."""
     require(len(body) >= 3, "Truncated", "mode 2 without its 3 bytes")
@@ -95,7 +82,7 @@ def positions_digits(body: bytes, n: int) -> np.ndarray:
     stream = BitReader(body[3:])
     position = -1
     for _ in range(nonzeros):
-        position += 1 + read_gap(stream, k)
+        position += 1 + stream.rice(k, 16)
         require(position < n, "Corrupt", "a position beyond the chunk")
         digits[position] = -1 if stream.bit() else 1
     stream.finish()

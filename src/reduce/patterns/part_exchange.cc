@@ -82,13 +82,8 @@ void PartExchange::place_dense(std::vector<PartMessages>& lists, bool is_output)
     for (PartMessage& message : messages) {
       for (std::size_t i = 0; i < message.parts.size() && !message.has_keys(); ++i) {
         const Named& tensor = tensors_.all()[message.tensors[i]];
-        Named& part = message.parts[i];
-        const std::uint64_t skipped = part.first - tensor.first;
-        float* whole = is_output ? staged().data() + staged_at_[message.tensors[i]]
-                                 : static_cast<float*>(tensor.tensor.values);
-        const float* significance = tensor.tensor.significance;
-        part.tensor.values = whole + skipped;
-        part.tensor.significance = significance == nullptr ? nullptr : significance + skipped;
+        void* values = is_output ? staged().data() + staged_at_[message.tensors[i]] : tensor.tensor.values;
+        move_part(message.parts[i], tensor, values);
       }
     }
   }

@@ -52,11 +52,8 @@ void RingPlan::place(std::span<const Named> tensors, std::span<float> staged) no
       for (std::size_t i = 0; i < message.parts.size(); ++i) {
         const Named& tensor = tensors[message.tensors[i]];
         Named& part = message.parts[i];
-        const std::uint64_t skipped = part.first - tensor.first;
-        const float* significance = tensor.tensor.significance;
-        part.tensor.values = staged.data() + staged_at_[message.tensors[i]] + skipped;
-        part.tensor.significance = significance == nullptr ? nullptr : significance + skipped;
-        message.own[i] = static_cast<const float*>(tensor.tensor.values) + skipped;
+        move_part(part, tensor, staged.data() + staged_at_[message.tensors[i]]);
+        message.own[i] = static_cast<const float*>(tensor.tensor.values) + (part.first - tensor.first);
       }
     }
   }

@@ -98,12 +98,12 @@ class Transport {
   // ranks whose steps go on elsewhere fail with kMismatch.
   virtual void arrive(std::uint64_t step) = 0;
 
-  // Votes for a step, and waits for everybody's ballots: all of them, in rank order. When they are alike the
-  // step counts. When the mesh fails meanwhile, the ranks that live settle whether the step counts, alike on
-  // all of them (docs/commit.md): these ballots, if it does; else the error, whose standing_step is the step
-  // before. One vote at a time. Passing the deadline is kTimeout as in wait(); settling may take 3 s more.
-  // std::bad_alloc: the step does not count.
-  virtual Result<std::vector<Ballot>> vote(const Ballot& ballot, Deadline deadline) = 0;
+  // Votes for a step, and waits for everybody's ballots: all of them, in rank order, there until this rank's
+  // next vote. When they are alike the step counts. When the mesh fails meanwhile, the ranks that live settle
+  // whether the step counts, alike on all of them (docs/commit.md): these ballots, if it does; else the
+  // error, whose standing_step is the step before. One vote at a time. Passing the deadline is kTimeout as in
+  // wait(); settling may take 3 s more. std::bad_alloc: the step does not count.
+  virtual Result<std::span<const Ballot>> vote(const Ballot& ballot, Deadline deadline) = 0;
 
   // Final after a failure, unless a vote of this rank is still waiting.
   virtual Standing standing() const = 0;

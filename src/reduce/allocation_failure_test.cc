@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/counted_new.h"
 #include "base/random.h"
-#include "reduce/counted_new.h"
 #include "reduce/rank_threads.h"
 #include "reduce/reduce_queue.h"
 

@@ -33,7 +33,7 @@ class ForwardingTransport : public Transport {
     inner_.set_arrival_timeout(timeout);
   }
   void arrive(std::uint64_t step) override { inner_.arrive(step); }
-  Result<std::vector<Ballot>> vote(const Ballot& ballot, Deadline deadline) override {
+  Result<std::span<const Ballot>> vote(const Ballot& ballot, Deadline deadline) override {
     return inner_.vote(ballot, deadline);
   }
   Standing standing() const override { return inner_.standing(); }

@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/counted_new.h"
 #include "base/random.h"
-#include "reduce/counted_new.h"
 #include "reduce/rank_threads.h"
 
 namespace deltawire {

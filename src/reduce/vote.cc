@@ -1,13 +1,14 @@
 #include "reduce/vote.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace deltawire {
 namespace {
 
-tl::unexpected<Error> name_the_odd(const std::vector<Ballot>& ballots) {
+tl::unexpected<Error> name_the_odd(std::span<const Ballot> ballots) {
   // The most frequent digest is taken for the right one; with a tie, the one of the lowest rank.
   Ballot right = ballots[0];
   std::ptrdiff_t most = 0;
@@ -45,7 +46,7 @@ std::string list(const std::vector<int>& ranks) {
 }  // namespace
 
 Status vote(const Step& step, std::uint64_t digest, Transport& transport, Deadline deadline) {
-  const Result<std::vector<Ballot>> ballots = transport.vote({step.number, digest}, deadline);
+  const Result<std::span<const Ballot>> ballots = transport.vote({step.number, digest}, deadline);
   if (!ballots) return forward_error(ballots);
   const auto differs = [&](const Ballot& ballot) { return ballot != ballots->front(); };
   if (std::ranges::any_of(*ballots, differs)) return name_the_odd(*ballots);

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 
 enum class MeshKind { kInproc, kTcp, kPackets, kGloo };
 
-inline std::string mesh_kind_name(const testing::TestParamInfo<MeshKind>& info) {
+inline std::string mesh_kind_name(const ::testing::TestParamInfo<MeshKind>& info) {
   switch (info.param) {
     case MeshKind::kInproc: return "Inproc";
     case MeshKind::kTcp: return "Tcp";

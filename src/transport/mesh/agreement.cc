@@ -57,13 +57,6 @@ void Agreement::cast(const Ballot& ballot) {
   count_votes();
 }
 
-std::vector<Ballot> Agreement::ballots() const {
-  std::vector<Ballot> all;
-  all.reserve(votes_.size());
-  for (const auto& vote : votes_) all.push_back(*vote);
-  return all;
-}
-
 int Agreement::first_missing() const noexcept {
   const auto missing = std::ranges::find_if(votes_, [](const auto& vote) { return !vote; });
   return missing == votes_.end() ? -1 : static_cast<int>(missing - votes_.begin());

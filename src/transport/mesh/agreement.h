@@ -81,8 +81,8 @@ class Agreement {
 
   // This rank votes. REQUIRES: !failed() and no ballot of its own is open.
   void cast(const Ballot& ballot);
-  // Everybody's ballots in rank order. REQUIRES: kSplit.
-  std::vector<Ballot> ballots() const;
+  // The rank's ballot. REQUIRES: kSplit.
+  const Ballot& ballot_of(int rank) const noexcept { return *votes_[static_cast<std::size_t>(rank)]; }
   // Whether the rank has voted on the ballot that is open, or due.
   bool has_voted(int rank) const noexcept { return votes_[static_cast<std::size_t>(rank)].has_value(); }
   // The lowest rank whose vote on the own open ballot is missing; -1 without one.

@@ -8,9 +8,6 @@
 namespace deltawire {
 namespace {
 
-// How far the early store's memory runs ahead of the bytes that have arrived.
-constexpr std::size_t kEarlyStepBytes = std::size_t{64} << 10;
-
 StreamStep failed(Error error) {
   return {StreamStep::Kind::kFailed, kNever, 0, std::move(error)};
 }
@@ -28,27 +25,22 @@ StreamStep from_link(const IoResult& result) {
 }  // namespace
 
 StreamStep DataReceiver::post(Operation& operation) {
-  const EarlyStore::Place place = early_.find(operation.tag);
-  if (place != early_.none()) return adopt(operation, place);
-  posted_.emplace(operation.tag, &operation);
+  if (EarlyStore::Message* message = early_.find(operation.tag)) return adopt(operation, *message);
+  posted_.push_back(operation);
   return {};
 }
 
 // Gives an early message, perhaps still on its way, to the receive that was posted for it.
-StreamStep DataReceiver::adopt(Operation& operation, EarlyStore::Place place) {
-  const EarlyStore::Message& message = place->second;
-  const bool arriving = target_ == Target::kEarly && early_target_ == place;
+StreamStep DataReceiver::adopt(Operation& operation, EarlyStore::Message& message) {
+  const bool arriving = target_ == Target::kEarly && &message == &early_.newest();
   StreamStep step = claim(operation, message.length);
   if (step.kind == StreamStep::Kind::kFailed) return step;
-  if (!message.bytes.empty()) {
-    std::memcpy(operation.capacity.data(), message.bytes.data(), message.bytes.size());
-  }
+  EarlyStore::copy(message, operation.capacity);
   const std::uint64_t length = message.length;
-  early_.remove(place);
+  early_.remove(message);
   if (arriving) {
     target_ = Target::kPosted;
     posted_target_ = &operation;
-    early_target_ = early_.none();
   } else {
     operation.finish(length);
   }
@@ -69,7 +61,7 @@ StreamStep DataReceiver::step() {
   StreamStep step = consume_staged();
   if (step.kind != StreamStep::Kind::kMoved) return step;
   const bool big = target_ != Target::kNoMessage && missing() >= stage_.size();
-  step = big ? read_direct() : read_staged();
+  step = big ? read_big() : read_staged();
   if (step.kind == StreamStep::Kind::kMoved || step.kind == StreamStep::Kind::kIdle) {
     const StreamStep after = consume_staged();
     if (after.kind != StreamStep::Kind::kMoved) return after;
@@ -103,31 +95,37 @@ StreamStep DataReceiver::consume_staged() {
 
 // Decides where the message behind header_ goes.
 StreamStep DataReceiver::begin_message() {
-  const auto posted = posted_.lower_bound(header_.tag);
-  if (posted != posted_.end() && posted->first == header_.tag) {
-    Operation& operation = *posted->second;
-    StreamStep step = claim(operation, header_.length);
-    if (step.kind == StreamStep::Kind::kFailed) return step;
-    posted_.erase(posted);
-    posted_target_ = &operation;
+  if (Operation* operation = posted_.take(header_.tag)) {
+    posted_target_ = operation;
     target_ = Target::kPosted;
-    return step;
+    return claim(*operation, header_.length);
   }
   if (!early_.has_room(header_.length)) return {StreamStep::Kind::kPaused, kNever, 0, {}};
-  early_target_ = early_.add(header_.tag, header_.length);
+  early_.add(header_.tag, header_.length);
   target_ = Target::kEarly;
   return {};
 }
 
+// Where the next missing bytes go, or the first of them.
+MutBytes DataReceiver::room() {
+  if (target_ == Target::kEarly) return early_.room();
+  return posted_target_->capacity.subspan(static_cast<std::size_t>(got_),
+                                          static_cast<std::size_t>(missing()));
+}
+
 void DataReceiver::take(Bytes bytes) {
-  if (bytes.empty()) return;
-  if (target_ == Target::kPosted) {
-    std::memcpy(posted_target_->capacity.data() + got_, bytes.data(), bytes.size());
-  } else {
-    std::vector<std::byte>& early = early_target_->second.bytes;
-    early.insert(early.end(), bytes.begin(), bytes.end());
+  while (!bytes.empty()) {
+    const MutBytes into = room();
+    const Bytes part = bytes.first(std::min(bytes.size(), into.size()));
+    std::memcpy(into.data(), part.data(), part.size());
+    advance(part.size());
+    bytes = bytes.subspan(part.size());
   }
-  got_ += bytes.size();
+}
+
+void DataReceiver::advance(std::size_t bytes) noexcept {
+  got_ += bytes;
+  if (target_ == Target::kEarly) early_.newest().arrived = got_;
 }
 
 void DataReceiver::end_message_if_whole() {
@@ -135,7 +133,6 @@ void DataReceiver::end_message_if_whole() {
   if (target_ == Target::kPosted) posted_target_->finish(header_.length);
   target_ = Target::kNoMessage;
   posted_target_ = nullptr;
-  early_target_ = early_.none();
 }
 
 StreamStep DataReceiver::read_staged() {
@@ -153,23 +150,19 @@ StreamStep DataReceiver::read_staged() {
 }
 
 // Receives the rest of a big message. The stage is empty: consume_staged() came before.
-StreamStep DataReceiver::read_direct() {
-  const std::size_t limit = target_ == Target::kPosted ? kStepBytes : kEarlyStepBytes;
-  const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(missing(), limit));
-  IoResult result;
-  if (target_ == Target::kPosted) {
-    result = link_->recv(posted_target_->capacity.subspan(static_cast<std::size_t>(got_), wanted));
-  } else {
-    // Grows as bytes arrive: the length in a header alone never makes this rank allocate much.
-    std::vector<std::byte>& early = early_target_->second.bytes;
-    early.resize(static_cast<std::size_t>(got_) + wanted);
-    result = link_->recv(MutBytes(early).subspan(static_cast<std::size_t>(got_)));
-    early.resize(static_cast<std::size_t>(got_) + result.bytes);
+StreamStep DataReceiver::read_big() {
+  for (std::size_t budget = kStepBytes; budget > 0 && missing() > 0;) {
+    MutBytes into = room();
+    into = into.first(std::min(into.size(), budget));
+    const IoResult result = link_->recv(into);
+    if (result.kind != IoResult::Kind::kOk) return from_link(result);
+    advance(result.bytes);
+    budget -= result.bytes;
+    if (result.bytes == into.size()) continue;
+    end_message_if_whole();
+    return {StreamStep::Kind::kIdle, kNever, 0, {}};
   }
-  if (result.kind != IoResult::Kind::kOk) return from_link(result);
-  got_ += result.bytes;
   end_message_if_whole();
-  if (result.bytes < wanted) return {StreamStep::Kind::kIdle, kNever, 0, {}};
   return {};
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <map>
 
 #include "transport/link.h"
 #include "transport/mesh/early_store.h"
@@ -13,7 +12,8 @@ namespace deltawire {
 
 class DataReceiver {
  public:
-  DataReceiver(int peer, Link& link) noexcept : peer_(peer), link_(&link) {}
+  // `blocks`, for early messages, outlive it.
+  DataReceiver(int peer, Link& link, EarlyBlocks& blocks) : peer_(peer), link_(&link), early_(blocks) {}
 
   // Takes a message that is there already or registers `operation`, which then stays where it is until it
   // is done or clear() was called. After a pause there is something to step again. Kind is kMoved or
@@ -31,16 +31,18 @@ class DataReceiver {
     kNoMessage,  // between messages
     kUnclaimed,  // the header is here; no receive and no room for the rest
     kPosted,     // the message goes into a posted receive
-    kEarly,      // the message goes into the early store
+    kEarly,      // the message goes into the early store, as its newest
   };
 
   StreamStep consume_staged();
   StreamStep begin_message();
   StreamStep claim(Operation& operation, std::uint64_t length);
-  StreamStep adopt(Operation& operation, EarlyStore::Place place);
+  StreamStep adopt(Operation& operation, EarlyStore::Message& message);
   StreamStep read_staged();
-  StreamStep read_direct();
+  StreamStep read_big();
+  MutBytes room();
   void take(Bytes bytes);
+  void advance(std::size_t bytes) noexcept;
   void end_message_if_whole();
   Bytes staged() const noexcept { return Bytes(stage_).subspan(stage_begin_, stage_end_ - stage_begin_); }
   std::uint64_t missing() const noexcept { return header_.length - got_; }
@@ -58,8 +60,7 @@ class DataReceiver {
   std::uint64_t got_ = 0;
   Operation* posted_target_ = nullptr;
   EarlyStore early_;
-  EarlyStore::Place early_target_ = early_.none();
-  std::multimap<Tag, Operation*> posted_;  // equal tags in the order of posting
+  OperationList posted_;
 };
 
 }  // namespace deltawire

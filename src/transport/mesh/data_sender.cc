@@ -19,7 +19,7 @@ StreamStep DataSender::step() noexcept {
     }
     advance(result.bytes);
     if (front_sent()) {
-      Operation& done = *queue_.front();
+      Operation& done = queue_.front();
       queue_.pop_front();
       header_sent_ = piece_ = piece_sent_ = 0;
       done.finish(done.length);
@@ -32,7 +32,7 @@ StreamStep DataSender::step() noexcept {
 
 // What is left of the front message, as far as it fits in `into`.
 std::size_t DataSender::gather(std::span<iovec> into) noexcept {
-  const Operation& front = *queue_.front();
+  const Operation& front = queue_.front();
   if (header_sent_ == 0) header_ = encode_message_header({front.tag, front.length});
   std::size_t count = 0;
   if (header_sent_ < header_.size()) {
@@ -52,7 +52,7 @@ void DataSender::advance(std::size_t bytes) noexcept {
   const std::size_t of_header = std::min(bytes, header_.size() - header_sent_);
   header_sent_ += of_header;
   bytes -= of_header;
-  const std::vector<Bytes>& pieces = queue_.front()->pieces;
+  const std::vector<Bytes>& pieces = queue_.front().pieces;
   while (piece_ < pieces.size() && header_sent_ == header_.size()) {
     const std::size_t of_piece = std::min(bytes, pieces[piece_].size() - piece_sent_);
     piece_sent_ += of_piece;
@@ -64,7 +64,7 @@ void DataSender::advance(std::size_t bytes) noexcept {
 }
 
 bool DataSender::front_sent() const noexcept {
-  return header_sent_ == header_.size() && piece_ == queue_.front()->pieces.size();
+  return header_sent_ == header_.size() && piece_ == queue_.front().pieces.size();
 }
 
 }  // namespace deltawire

@@ -1,8 +1,6 @@
 // The sending half of a data stream: posted messages, one after the other.
 #pragma once
 
-#include <deque>
-
 #include "transport/link.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/operation.h"
@@ -14,7 +12,7 @@ class DataSender {
   explicit DataSender(Link& link) noexcept : link_(&link) {}
 
   // `operation` stays where it is until it is done or clear() was called.
-  void post(Operation& operation) { queue_.push_back(&operation); }
+  void post(Operation& operation) noexcept { queue_.push_back(operation); }
   bool empty() const noexcept { return queue_.empty(); }
 
   // Sends at most about kStepBytes.
@@ -29,7 +27,7 @@ class DataSender {
   bool front_sent() const noexcept;
 
   Link* link_;
-  std::deque<Operation*> queue_;
+  OperationList queue_;
   MessageHeaderBytes header_{};
   std::size_t header_sent_ = 0;
   std::size_t piece_ = 0;       // of the front operation: the first one not wholly sent

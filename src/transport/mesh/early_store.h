@@ -2,13 +2,64 @@
 // own pipe and not this rank's memory.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
-#include <map>
+#include <cstring>
+#include <iterator>
+#include <memory>
 #include <vector>
 
 #include "deltawire/transport.h"
 
 namespace deltawire {
+
+struct EarlyBlock {
+  static constexpr std::size_t kBytes = std::size_t{16} << 10;
+
+  std::array<std::byte, kBytes> bytes;
+  std::unique_ptr<EarlyBlock> next;
+};
+
+// Blocks for the early messages of all peers, kept from one message to the next.
+class EarlyBlocks {
+ public:
+  // What is kept at most, 16 MiB: a peer that was once far ahead takes no more for good.
+  static constexpr std::size_t kSpareMax = std::size_t{1} << 10;
+
+  EarlyBlocks() = default;
+  EarlyBlocks(const EarlyBlocks&) = delete;
+  EarlyBlocks& operator=(const EarlyBlocks&) = delete;
+  // One by one: a chain that ends by itself does so recursively.
+  ~EarlyBlocks() {
+    while (spare_) spare_ = std::move(spare_->next);
+  }
+
+  std::size_t spare() const noexcept { return spare_count_; }
+
+  std::unique_ptr<EarlyBlock> take() {
+    if (!spare_) return std::unique_ptr<EarlyBlock>(new EarlyBlock);  // uninitialized
+    --spare_count_;
+    std::unique_ptr<EarlyBlock> taken = std::move(spare_);
+    spare_ = std::move(taken->next);
+    return taken;
+  }
+  void give_back(std::unique_ptr<EarlyBlock> chain) noexcept {
+    while (chain) {
+      std::unique_ptr<EarlyBlock> rest = std::move(chain->next);
+      if (spare_count_ < kSpareMax) {
+        ++spare_count_;
+        chain->next = std::move(spare_);
+        spare_ = std::move(chain);
+      }
+      chain = std::move(rest);
+    }
+  }
+
+ private:
+  std::unique_ptr<EarlyBlock> spare_;
+  std::size_t spare_count_ = 0;
+};
 
 class EarlyStore {
  public:
@@ -16,37 +67,82 @@ class EarlyStore {
   static constexpr std::uint64_t kBytesMax = std::uint64_t{64} << 20;
 
   struct Message {
-    std::uint64_t length = 0;      // as its header says
-    std::vector<std::byte> bytes;  // what has arrived of it
+    Tag tag = 0;
+    std::uint64_t length = 0;   // as its header says
+    std::uint64_t arrived = 0;  // of it
+    std::uint64_t room = 0;     // in all its blocks
+    std::unique_ptr<EarlyBlock> first;
+    EarlyBlock* last = nullptr;
   };
-  using Place = std::multimap<Tag, Message>::iterator;
+
+  // `blocks` outlives the store.
+  explicit EarlyStore(EarlyBlocks& blocks) : blocks_(&blocks) { messages_.reserve(kMessagesMax); }
+  EarlyStore(const EarlyStore&) = delete;
+  EarlyStore& operator=(const EarlyStore&) = delete;
+  ~EarlyStore() {
+    for (Message& message : messages_) blocks_->give_back(std::move(message.first));
+  }
 
   bool has_room(std::uint64_t length) const noexcept {
-    return messages_.size() < kMessagesMax && length <= kBytesMax - reserved_;
+    return messages_.size() < kMessagesMax && length <= kBytesMax &&
+           in_blocks(length) <= kBytesMax - reserved_;
   }
 
-  // Opens a message of which nothing has arrived. REQUIRES: has_room(length).
-  Place add(Tag tag, std::uint64_t length) {
-    const Place place = messages_.emplace(tag, Message{length, {}});
-    reserved_ += length;
-    return place;
+  // Opens a message of which nothing has arrived: the newest. REQUIRES: has_room(length).
+  void add(Tag tag, std::uint64_t length) noexcept {
+    messages_.push_back({tag, length, 0, 0, nullptr, nullptr});
+    reserved_ += in_blocks(length);
+  }
+  // REQUIRES: there is one.
+  Message& newest() noexcept { return messages_.back(); }
+
+  // Where the next bytes of the newest message go, at least one. Memory is taken as bytes arrive: the length
+  // in a header alone never makes this rank allocate much. REQUIRES: bytes are missing.
+  MutBytes room() {
+    Message& message = newest();
+    if (message.arrived == message.room) {
+      std::unique_ptr<EarlyBlock> block = blocks_->take();
+      EarlyBlock* added = block.get();
+      (message.last == nullptr ? message.first : message.last->next) = std::move(block);
+      message.last = added;
+      message.room += EarlyBlock::kBytes;
+    }
+    const std::uint64_t left = message.room - message.arrived;
+    return MutBytes(message.last->bytes)
+        .subspan(static_cast<std::size_t>(EarlyBlock::kBytes - left),
+                 static_cast<std::size_t>(std::min(left, message.length - message.arrived)));
   }
 
-  // The oldest message with `tag`, or none().
-  Place find(Tag tag) noexcept {
-    const Place place = messages_.lower_bound(tag);
-    return place != messages_.end() && place->first == tag ? place : none();
+  // The oldest message with `tag`; nullptr: there is none.
+  Message* find(Tag tag) noexcept {
+    const auto found = std::ranges::find(messages_, tag, &Message::tag);
+    return found == messages_.end() ? nullptr : &*found;
   }
-  Place none() noexcept { return messages_.end(); }
 
-  void remove(Place place) noexcept {
-    reserved_ -= place->second.length;
-    messages_.erase(place);
+  // Copies what has arrived. REQUIRES: it fits.
+  static void copy(const Message& message, MutBytes into) noexcept {
+    auto left = static_cast<std::size_t>(message.arrived);
+    for (const EarlyBlock* block = message.first.get(); left > 0; block = block->next.get()) {
+      const std::size_t count = std::min(left, EarlyBlock::kBytes);
+      std::memcpy(into.data(), block->bytes.data(), count);
+      into = into.subspan(count);
+      left -= count;
+    }
+  }
+
+  void remove(Message& message) noexcept {
+    reserved_ -= in_blocks(message.length);
+    blocks_->give_back(std::move(message.first));
+    messages_.erase(messages_.begin() + std::distance(messages_.data(), &message));
   }
 
  private:
-  // Equal tags keep their order of arrival: an emplaced element goes after its equals.
-  std::multimap<Tag, Message> messages_;
+  static constexpr std::uint64_t in_blocks(std::uint64_t length) noexcept {
+    return (length + EarlyBlock::kBytes - 1) / EarlyBlock::kBytes * EarlyBlock::kBytes;
+  }
+
+  EarlyBlocks* blocks_;
+  std::vector<Message> messages_;  // the oldest first
   std::uint64_t reserved_ = 0;
 };
 

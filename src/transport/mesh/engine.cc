@@ -19,12 +19,14 @@ Engine::Engine(int rank, std::vector<PeerLinks> links, GuardedFd wake)
     : rank_(rank),
       wake_(std::move(wake)),
       waits_(static_cast<int>(links.size())),
-      agreement_(rank, static_cast<int>(links.size())) {
+      agreement_(rank, static_cast<int>(links.size())),
+      next_agreement_(agreement_),
+      ballots_(links.size()) {
   const int world_size = static_cast<int>(links.size());
   peers_.resize(links.size());
   for (int i = 0; i < world_size; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    if (i != rank) peers_[at] = std::make_unique<Peer>(i, std::move(links[at]), world_size);
+    if (i != rank) peers_[at] = std::make_unique<Peer>(i, std::move(links[at]), world_size, early_blocks_);
   }
   polls_.resize(1 + kPollEntries * peers_.size());
   const SignalsHeldBack no_signals;
@@ -41,24 +43,14 @@ Engine::~Engine() {
   io_thread_.join();
 }
 
-Operation& Engine::add_operation(Operation operation, Handle& handle) {
-  auto owned = std::make_unique<Operation>(std::move(operation));
-  Operation& added = *owned;
-  operations_.emplace(last_handle_ + 1, std::move(owned));
-  handle = static_cast<Handle>(++last_handle_);
-  return added;
-}
-
 Handle Engine::post_send(int to, Tag tag, std::span<const Bytes> pieces) {
-  Operation send;
-  send.kind = Operation::Kind::kSend;
-  send.peer = to;
-  send.tag = tag;
-  send.pieces.assign(pieces.begin(), pieces.end());
-  for (const Bytes piece : pieces) send.length += piece.size();
   const Lock lock(mutex_);
-  Handle handle = Handle::kNone;
-  Operation& posted = add_operation(std::move(send), handle);
+  Operation& posted = operations_.add(pieces);
+  const Handle handle{posted.handle};
+  posted.kind = Operation::Kind::kSend;
+  posted.peer = to;
+  posted.tag = tag;
+  for (const Bytes piece : pieces) posted.length += piece.size();
   if (failure_) return handle;
   if (posted.length > kMessageBytesMax) {
     fail({ErrorCode::kLimit,
@@ -78,14 +70,13 @@ Handle Engine::post_send(int to, Tag tag, std::span<const Bytes> pieces) {
 }
 
 Handle Engine::post_recv(int from, Tag tag, MutBytes capacity) {
-  Operation receive;
-  receive.kind = Operation::Kind::kReceive;
-  receive.peer = from;
-  receive.tag = tag;
-  receive.capacity = capacity;
   const Lock lock(mutex_);
-  Handle handle = Handle::kNone;
-  Operation& posted = add_operation(std::move(receive), handle);
+  Operation& posted = operations_.add();
+  const Handle handle{posted.handle};
+  posted.kind = Operation::Kind::kReceive;
+  posted.peer = from;
+  posted.tag = tag;
+  posted.capacity = capacity;
   if (failure_) return handle;
   Peer& sender = peer(from);
   StreamStep step = sender.receiver.post(posted);
@@ -99,14 +90,9 @@ Handle Engine::post_recv(int from, Tag tag, MutBytes capacity) {
   return handle;
 }
 
-Operation* Engine::find(Handle handle) const noexcept {
-  const auto found = operations_.find(static_cast<std::uint64_t>(handle));
-  return found == operations_.end() ? nullptr : found->second.get();
-}
-
 Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
   Lock lock(mutex_);
-  Operation* operation = find(handle);
+  Operation* operation = operations_.find(handle);
   if (operation == nullptr) {
     if (failure_) return tl::unexpected<Error>(told_failure());
     if (handle == Handle::kNone) return std::uint64_t{0};
@@ -118,33 +104,32 @@ Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
   Waiter waiter{.operation = operation, .deadline = deadline};
   block(lock, waiter);
   const std::uint64_t length = operation->length;
-  operations_.erase(static_cast<std::uint64_t>(handle));
+  operations_.remove(*operation);
   if (failure_) return tl::unexpected<Error>(told_failure());
   return length;
 }
 
 bool Engine::done(Handle handle) {
   const Lock lock(mutex_);
-  const Operation* operation = find(handle);
+  const Operation* operation = operations_.find(handle);
   return operation == nullptr || operation->done || failure_.has_value();
 }
 
 Status Engine::wait_any(std::span<const Handle> handles, Deadline deadline) {
   Lock lock(mutex_);
-  std::vector<Operation*> operations;
   bool ended = handles.empty();
   for (const Handle handle : handles) {
-    Operation* operation = find(handle);
+    const Operation* operation = operations_.find(handle);
     ended = ended || operation == nullptr;
-    if (operation == nullptr) continue;
-    if (operation->waiter != nullptr) {
+    if (operation != nullptr && operation->waiter != nullptr) {
       return deltawire::fail(ErrorCode::kState, "wait_any: another thread waits for one of the operations");
     }
-    operations.push_back(operation);
   }
   if (!ended) {
-    Waiter waiter{
-        .operation = operations.front(), .deadline = deadline, .others = operations, .heeds_wake = true};
+    Waiter waiter{.operation = operations_.find(handles.front()),
+                  .deadline = deadline,
+                  .others = handles,
+                  .heeds_wake = true};
     block(lock, waiter);
   }
   wake_due_ = false;
@@ -160,9 +145,14 @@ void Engine::wake() {
   }
 }
 
-bool Engine::has_ended(const Waiter& waiter) const noexcept {
+bool Engine::has_ended(const Waiter& waiter) noexcept {
   return waiter.operation->done || (waiter.heeds_wake && wake_due_) ||
-         std::ranges::any_of(waiter.others, [](const Operation* other) { return other->done; });
+         std::ranges::any_of(waiter.others, [this](Handle other) { return operations_.find(other)->done; });
+}
+
+void Engine::set_waiter(const Waiter& waiter, std::condition_variable* changed) noexcept {
+  waiter.operation->waiter = changed;
+  for (const Handle other : waiter.others) operations_.find(other)->waiter = changed;
 }
 
 // Until the wait has ended or the mesh has failed, perhaps because of this very wait.
@@ -179,15 +169,13 @@ void Engine::block(Lock& lock, Waiter& waiter) {
     Engine& engine;
     Waiter& waiter;
     ~Listed() {
-      waiter.operation->waiter = nullptr;
-      for (Operation* other : waiter.others) other->waiter = nullptr;
+      engine.set_waiter(waiter, nullptr);
       std::erase(engine.waiters_, &waiter);
     }
   };
   {
     const Listed listed{*this, waiter};
-    waiter.operation->waiter = &waiter.changed;
-    for (Operation* other : waiter.others) other->waiter = &waiter.changed;
+    set_waiter(waiter, &waiter.changed);
     wait_on(lock, waiter);
   }
   if (waiter.announced) update_announcement();

@@ -12,7 +12,6 @@
 #include <span>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include <poll.h>
@@ -44,7 +43,7 @@ class Engine {
   void wake();
   void set_arrival_timeout(std::chrono::milliseconds timeout);
   void arrive(std::uint64_t step);
-  Result<std::vector<Ballot>> vote(const Ballot& ballot, Deadline deadline);
+  Result<std::span<const Ballot>> vote(const Ballot& ballot, Deadline deadline);
   Standing standing();
   void abort(const Error& error) noexcept;
 
@@ -57,7 +56,7 @@ class Engine {
   struct Waiter {
     Operation* operation;  // the one that counts: its peer is announced, and blamed at the deadline
     Deadline deadline;
-    std::span<Operation* const> others = {};  // any of these ends the wait too
+    std::span<const Handle> others = {};  // any of these ends the wait too
     bool heeds_wake = false;
     Deadline began_at = Clock::now();
     Clock::duration span{};  // that the deadline left at first
@@ -68,10 +67,9 @@ class Engine {
   };
 
   // engine.cc: operations
-  Operation& add_operation(Operation operation, Handle& handle);
-  Operation* find(Handle handle) const noexcept;
   void block(Lock& lock, Waiter& waiter);
-  bool has_ended(const Waiter& waiter) const noexcept;
+  bool has_ended(const Waiter& waiter) noexcept;
+  void set_waiter(const Waiter& waiter, std::condition_variable* changed) noexcept;
   void wait_on(Lock& lock, Waiter& waiter);
   void ask(Waiter& waiter);
   bool extend(Waiter& waiter);
@@ -105,15 +103,15 @@ class Engine {
   void on_agreement(Peer& peer, const AgreementMessage& message);
   void on_start(Peer& peer, const Start& start);
   void compare_start(const Peer& peer);
-  // What `act` makes of the agreement, and what that has to say, after the words `said`: wholly or, where
-  // memory fails, not at all.
+  // What `act` makes of the agreement, and what that has to say, after `first`: wholly or, where memory
+  // fails, not at all.
   template <class Act>
-  void agree(Act act, std::vector<std::byte> said = {}) {
-    Agreement next = agreement_;
-    act(next);
-    adopt(std::move(next), std::move(said));
+  void agree(Act act, const Abort* first = nullptr) {
+    next_agreement_ = agreement_;
+    act(next_agreement_);
+    adopt_next(first);
   }
-  void adopt(Agreement next, std::vector<std::byte> said);
+  void adopt_next(const Abort* first);
   void heed_agreement() noexcept;
   void settle_on(Lock& lock, Waiter& waiter);
   Error told_failure() const;
@@ -142,11 +140,11 @@ class Engine {
 
   const int rank_;
   const GuardedFd wake_;
+  EarlyBlocks early_blocks_;
   std::vector<std::unique_ptr<Peer>> peers_;
 
   std::mutex mutex_;  // guards all below, and the peers
-  std::unordered_map<std::uint64_t, std::unique_ptr<Operation>> operations_;
-  std::uint64_t last_handle_ = 0;
+  OperationTable operations_;
   std::vector<Waiter*> waiters_;  // the longest-waiting first
   bool wake_due_ = false;         // wake() was called; the next wait_any takes it
   WaitGraph waits_;
@@ -154,8 +152,11 @@ class Engine {
   std::optional<Error> failure_;
   std::chrono::milliseconds arrival_timeout_{0};
   Agreement agreement_;
-  Operation* vote_ = nullptr;  // the open one
-  Ballot ballot_;              // of this rank, cast last
+  Agreement next_agreement_;     // where it is made; with the next, it keeps its memory between votes
+  std::vector<std::byte> said_;  // the messages about it
+  Operation* vote_ = nullptr;    // the open one
+  Ballot ballot_;                // of this rank, cast last
+  std::vector<Ballot> ballots_;  // everybody's, by rank, in the last vote
   std::uint64_t standing_step_ = kNoStep;
   std::uint64_t place_ = 0;  // buckets begun
   std::uint32_t starts_ = 0;

@@ -91,14 +91,13 @@ void Engine::on_abort(const Peer& peer, const Abort& abort) {
 // rank that answers nobody.
 void Engine::fail(Error error, int origin, int silent) {
   if (failure_) return;
-  std::vector<std::byte> news;
-  append_control_message(Abort{error.code, error.suspect, origin, error.message}, news);
+  const Abort news{error.code, error.suspect, origin, error.message};
   if (origin != rank_ && !error.message.starts_with(rank_name(origin) + " ")) {
     error.message = rank_name(origin) + " reports: " + error.message;
   }
   RankSet absent(static_cast<int>(peers_.size()));
   if (silent != kNoSuspect) absent.add(silent);
-  agree([&absent](Agreement& next) { next.fail(absent); }, std::move(news));
+  agree([&absent](Agreement& next) { next.fail(absent); }, &news);
   // From here on nothing needs memory.
   failure_ = std::move(error);
   each_peer([](Peer& peer) {
@@ -123,9 +122,8 @@ void Engine::fail_without_text(ErrorCode code) noexcept {
 
 void Engine::tell_late() noexcept {
   try {
-    std::vector<std::byte> news;
-    append_control_message(Abort{failure_->code, failure_->suspect, rank_, {}}, news);
-    agree([this](Agreement& next) { next.fail(RankSet(static_cast<int>(peers_.size()))); }, std::move(news));
+    const Abort news{failure_->code, failure_->suspect, rank_, {}};
+    agree([this](Agreement& next) { next.fail(RankSet(static_cast<int>(peers_.size()))); }, &news);
     // NOLINTNEXTLINE(bugprone-empty-catch): it is still untold, and so comes again.
   } catch (const std::bad_alloc&) {
   }

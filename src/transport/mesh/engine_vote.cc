@@ -56,14 +56,13 @@ void Engine::compare_start(const Peer& peer) {
        rank_);
 }
 
-Result<std::vector<Ballot>> Engine::vote(const Ballot& ballot, Deadline deadline) {
+Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline deadline) {
   Lock lock(mutex_);
   // A rank that was frozen may find that the others have gone on without it: their words come first.
   each_peer([this](Peer& peer) { read_control(peer); });
   if (failure_) return tl::unexpected<Error>(told_failure());
   if (vote_ != nullptr)
     return deltawire::fail(ErrorCode::kState, "vote: this rank's last vote is still open");
-  std::vector<Ballot> alike(peers_.size(), ballot);  // now: once the step counts, nothing may fail any more
   agree([&ballot](Agreement& next) { next.cast(ballot); });
   // The vote is on its way: from here on, whether it counts is settled like after any other failure.
   Operation operation;
@@ -82,8 +81,12 @@ Result<std::vector<Ballot>> Engine::vote(const Ballot& ballot, Deadline deadline
   if (!operation.done) settle_on(lock, waiter);
   vote_ = nullptr;
   switch (agreement_.outcome()) {
-    case Agreement::Outcome::kUnanimous: return alike;
-    case Agreement::Outcome::kSplit: return agreement_.ballots();
+    case Agreement::Outcome::kUnanimous: std::ranges::fill(ballots_, ballot); return ballots_;
+    case Agreement::Outcome::kSplit:
+      for (std::size_t i = 0; i < ballots_.size(); ++i) {
+        ballots_[i] = agreement_.ballot_of(static_cast<int>(i));
+      }
+      return ballots_;
     case Agreement::Outcome::kNone:
     case Agreement::Outcome::kOpen:
     case Agreement::Outcome::kReverted: break;
@@ -132,16 +135,18 @@ void Engine::on_agreement(Peer& peer, const AgreementMessage& message) {
        rank_);
 }
 
-void Engine::adopt(Agreement next, std::vector<std::byte> said) {
-  for (const AgreementMessage& message : next.outbox()) {
-    append_control_message(std::visit([](const auto& each) { return ControlMessage(each); }, message), said);
+void Engine::adopt_next(const Abort* first) {
+  said_.clear();
+  if (first != nullptr) append_control_message(*first, said_);
+  for (const AgreementMessage& message : next_agreement_.outbox()) {
+    append_control_message(std::visit([](const auto& each) { return ControlMessage(each); }, message), said_);
   }
-  next.outbox().clear();
-  each_peer([&said](Peer& peer) { peer.control.reserve(said.size()); });
+  next_agreement_.outbox().clear();
+  each_peer([this](Peer& peer) { peer.control.reserve(said_.size()); });
   // From here on nothing needs memory.
-  static_assert(std::is_nothrow_move_assignable_v<Agreement>);
-  each_peer([&said](Peer& peer) { peer.control.send_encoded(said); });
-  agreement_ = std::move(next);
+  static_assert(std::is_nothrow_swappable_v<Agreement>);
+  each_peer([this](Peer& peer) { peer.control.send_encoded(said_); });
+  std::swap(agreement_, next_agreement_);
   heed_agreement();
 }
 

@@ -121,7 +121,8 @@ class Session {
 
   FuzzProgram program_;
   PlaybackLink link_;
-  DataReceiver receiver_{kPeer, link_};
+  EarlyBlocks blocks_;
+  DataReceiver receiver_{kPeer, link_, blocks_};
   std::deque<Receive> receives_;
   bool regular_ = true;
   bool over_ = false;

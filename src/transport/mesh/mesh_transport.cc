@@ -65,7 +65,7 @@ void MeshTransport::arrive(std::uint64_t step) {
   if (!in_forked_child()) engine_->arrive(step);
 }
 
-Result<std::vector<Ballot>> MeshTransport::vote(const Ballot& ballot, Deadline deadline) {
+Result<std::span<const Ballot>> MeshTransport::vote(const Ballot& ballot, Deadline deadline) {
   if (in_forked_child()) return forked();
   return engine_->vote(ballot, deadline);
 }

@@ -34,7 +34,7 @@ class MeshTransport final : public Transport {
   void wake() noexcept override;
   void set_arrival_timeout(std::chrono::milliseconds timeout) override;
   void arrive(std::uint64_t step) override;
-  Result<std::vector<Ballot>> vote(const Ballot& ballot, Deadline deadline) override;
+  Result<std::span<const Ballot>> vote(const Ballot& ballot, Deadline deadline) override;
   Standing standing() const override;
   void abort(const Error& error) noexcept override;
   Traffic traffic() const noexcept override { return meter_->total(); }

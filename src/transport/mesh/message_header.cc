@@ -28,17 +28,17 @@ MessageHeaderBytes encode_message_header(const MessageHeader& header) noexcept {
 
 Result<MessageHeader> decode_message_header(std::span<const std::byte, kMessageHeaderBytes> bytes,
                                             int sender) {
-  const std::string from = " in the data stream from rank " + std::to_string(sender);
+  const auto from = [sender] { return " in the data stream from rank " + std::to_string(sender); };
   if (load_le<std::uint32_t>(bytes.data()) != kMagic ||
       load_le<std::uint32_t>(bytes.data() + kCrcAt) != checksum(bytes)) {
     return fail(ErrorCode::kCorrupt,
-                "message header is damaged" + from + "; check the network and that rank's machine", sender);
+                "message header is damaged" + from() + "; check the network and that rank's machine", sender);
   }
   const MessageHeader header{load_le<Tag>(bytes.data() + kTagAt),
                              load_le<std::uint64_t>(bytes.data() + kLengthAt)};
   if (header.length > kMessageBytesMax) {
     return fail(ErrorCode::kCorrupt,
-                "message length " + std::to_string(header.length) + from + " is above the limit of " +
+                "message length " + std::to_string(header.length) + from() + " is above the limit of " +
                     std::to_string(kMessageBytesMax) + " bytes",
                 sender);
   }

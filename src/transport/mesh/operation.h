@@ -1,8 +1,10 @@
-// A posted send or receive, or a vote.
+// Posted sends and receives, and votes.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <span>
 #include <vector>
 
 #include "deltawire/transport.h"
@@ -20,12 +22,99 @@ struct Operation {
   std::uint64_t length = 0;   // of the message: known from the start (kSend), when done (kReceive)
   bool done = false;
   std::condition_variable* waiter = nullptr;  // of the thread that waits for it
+  Operation* next = nullptr;                  // in the one list that it stands in
+  std::uint64_t handle = 0;                   // its number in the table
 
   void finish(std::uint64_t message_length) noexcept {
     length = message_length;
     done = true;
     if (waiter != nullptr) waiter->notify_one();
   }
+};
+
+// Operations in the order of posting. They stay where they are, and stand in one list at a time: it needs no
+// memory.
+class OperationList {
+ public:
+  OperationList() = default;
+  OperationList(const OperationList&) = delete;
+  OperationList& operator=(const OperationList&) = delete;
+
+  bool empty() const noexcept { return first_ == nullptr; }
+  Operation& front() const noexcept { return *first_; }
+
+  void push_back(Operation& operation) noexcept {
+    operation.next = nullptr;
+    *end_ = &operation;
+    end_ = &operation.next;
+  }
+  void pop_front() noexcept { remove(&first_); }
+  // Takes the first one with this tag out; nullptr: there is none. Looks at all before it: few are posted to
+  // one peer at one time, and mostly the first is the one.
+  Operation* take(Tag tag) noexcept {
+    for (Operation** at = &first_; *at != nullptr; at = &(*at)->next) {
+      if ((*at)->tag == tag) return remove(at);
+    }
+    return nullptr;
+  }
+  void clear() noexcept {
+    first_ = nullptr;
+    end_ = &first_;
+  }
+
+ private:
+  Operation* remove(Operation** at) noexcept {
+    Operation* removed = *at;
+    *at = removed->next;
+    if (*at == nullptr) end_ = at;
+    return removed;
+  }
+
+  Operation* first_ = nullptr;
+  Operation** end_ = &first_;  // where the next one is hung in
+};
+
+// The operations of an engine by their handles. The memory of one that was waited for, its list of pieces
+// too, serves the next: so the table keeps what was needed at one time, and a step like the last takes none.
+class OperationTable {
+ public:
+  // A new operation, for the rest of its life at this place, with a handle that none has had before. Where
+  // memory fails, all is as before.
+  Operation& add(std::span<const Bytes> pieces = {}) {
+    if (free_ == nullptr) {
+      Operation& fresh = places_.emplace_back();
+      fresh.handle = places_.size();
+      free_ = &fresh;
+    }
+    Operation& added = *free_;
+    added.pieces.assign(pieces.begin(), pieces.end());
+    free_ = added.next;
+    added.length = 0;
+    added.done = false;
+    return added;
+  }
+
+  // nullptr: it was removed, or there has been none.
+  Operation* find(Handle handle) noexcept {
+    const auto number = static_cast<std::uint64_t>(handle);
+    const std::uint64_t place = (number & kPlaceMask) - 1;
+    if (place >= places_.size()) return nullptr;
+    return places_[place].handle == number ? &places_[place] : nullptr;
+  }
+
+  // REQUIRES: it stands in no list, and nobody waits for it.
+  void remove(Operation& operation) noexcept {
+    operation.handle += kPlaceMask + 1;
+    operation.next = free_;
+    free_ = &operation;
+  }
+
+ private:
+  // A handle is how often its place was used before, and the place from 1.
+  static constexpr std::uint64_t kPlaceMask = 0xFFFFFFFF;
+
+  std::deque<Operation> places_;
+  Operation* free_ = nullptr;
 };
 
 // What a step on a data stream came to.

@@ -17,12 +17,12 @@ struct PeerLinks {
 };
 
 struct Peer {
-  Peer(int peer_rank, PeerLinks links, int world_size)
+  Peer(int peer_rank, PeerLinks links, int world_size, EarlyBlocks& blocks)
       : rank(peer_rank),
         data(std::move(links.data)),
         control(std::move(links.control), world_size),
         sender(*data),
-        receiver(peer_rank, *data) {}
+        receiver(peer_rank, *data, blocks) {}
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 

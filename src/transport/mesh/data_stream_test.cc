@@ -1,17 +1,18 @@
-// The pieces of the protocol by themselves: headers, control messages, and streams from hostile peers.
+// Data streams by themselves, from hostile peers too: headers, messages, and the operations that they are
+// for.
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <set>
 
 #include <gtest/gtest.h>
 
 #include "base/crc32c.h"
 #include "base/little_endian.h"
-#include "transport/mesh/control_message.h"
 #include "transport/mesh/data_receiver.h"
 #include "transport/mesh/data_sender.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/playback_link.h"
-#include "transport/mesh/wait_graph.h"
 
 namespace deltawire {
 namespace {
@@ -64,165 +65,6 @@ TEST(MessageHeader, AnAbsurdLengthIsRefused) {
   }
 }
 
-constexpr int kWorld = 11;
-
-RankSet ranks_of(std::initializer_list<int> ranks) {
-  RankSet set(kWorld);
-  for (const int rank : ranks) set.add(rank);
-  return set;
-}
-
-// One of each kind, with every field other than its default.
-std::vector<ControlMessage> all_kinds() {
-  SettleRound round;
-  round.number = 3;
-  round.known.decided = 17;
-  round.known.voters = ranks_of({0, 9});
-  round.known.ballot = {16, 0xD1};
-  round.absent = ranks_of({10});
-  return {Abort{ErrorCode::kLimit, 2, 0, "why not"},
-          Waiting{1, 77},
-          Waiting{-1, 0},
-          Goodbye{~std::uint64_t{0}},
-          Here{0x0123456789},
-          Start{41},
-          Vote{17, {16, 0xFEDCBA9876543210}},
-          round,
-          Verdict{18, round.absent}};
-}
-
-std::vector<std::byte> bytes_of(const std::vector<ControlMessage>& messages) {
-  std::vector<std::byte> bytes;
-  for (const ControlMessage& message : messages) append_control_message(message, bytes);
-  return bytes;
-}
-
-TEST(ControlMessage, ComesBackHoweverItWasCut) {
-  const std::vector<ControlMessage> sent = all_kinds();
-  const std::vector<std::byte> bytes = bytes_of(sent);
-  for (std::size_t step = 1; step <= bytes.size(); ++step) {
-    ControlParser parser(kWorld);
-    std::vector<ControlMessage> messages;
-    for (std::size_t at = 0; at < bytes.size(); at += step) {
-      ASSERT_TRUE(parser.feed(Bytes(bytes).subspan(at, std::min(step, bytes.size() - at)), messages));
-    }
-    ASSERT_TRUE(messages == sent) << "in pieces of " << step;
-  }
-}
-
-TEST(ControlMessage, EveryFlippedBitIsFound) {
-  const std::vector<ControlMessage> sent = all_kinds();
-  const std::vector<std::byte> good = bytes_of(sent);
-  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
-    std::vector<std::byte> bad = good;
-    bad[bit / 8] ^= std::byte{1} << (bit % 8);
-    bad.resize(bad.size() + kControlContentMax);  // whatever length it now claims is there
-    ControlParser parser(kWorld);
-    std::vector<ControlMessage> messages;
-    EXPECT_FALSE(parser.feed(bad, messages)) << bit;
-    EXPECT_LT(messages.size(), sent.size());
-  }
-}
-
-// Contents with a right checksum that say what can't be meant.
-TEST(ControlMessage, NonsenseIsRefused) {
-  const auto refused = [](std::uint8_t kind, std::size_t content, const std::vector<std::size_t>& set_bits) {
-    std::vector<std::byte> bytes(kControlHeaderBytes + content);
-    std::vector<std::byte> any;
-    append_control_message(Here{}, any);
-    std::copy_n(any.begin(), 4, bytes.begin());  // the magic
-    bytes[8] = static_cast<std::byte>(kind);
-    store_le(bytes.data() + 10, static_cast<std::uint16_t>(content));
-    for (const std::size_t bit : set_bits) {
-      bytes[kControlHeaderBytes + bit / 8] |= std::byte{1} << (bit % 8);
-    }
-    store_le(bytes.data() + 4, crc32c(Bytes(bytes).subspan(8)));
-    std::vector<ControlMessage> messages;
-    return !ControlParser(kWorld).feed(bytes, messages);
-  };
-  EXPECT_FALSE(refused(4, 8, {}));  // as it should be
-  EXPECT_TRUE(refused(4, 7, {}));
-  EXPECT_TRUE(refused(4, 9, {}));
-  EXPECT_TRUE(refused(0, 8, {}));
-  EXPECT_TRUE(refused(9, 8, {}));
-  EXPECT_TRUE(refused(2, 12, {31}));  // waits for rank 2^31
-  EXPECT_TRUE(refused(1, 12, {16}));  // the reserved bits of an abort
-  const std::size_t round = 4 + 8 + 16 + 2 + 2;
-  EXPECT_FALSE(refused(7, round, {}));
-  EXPECT_TRUE(refused(7, round, {8 * 28 + kWorld}));  // a voter beyond the world
-  EXPECT_TRUE(refused(7, round, {8 * 30 + kWorld}));  // an absent rank beyond it
-  EXPECT_FALSE(refused(7, round, {8 * 28 + kWorld - 1}));
-  EXPECT_TRUE(refused(1, 12 + kControlTextMax + 1, {}));
-}
-
-TEST(ControlMessage, RanksOutsideTheWorldAreRefused) {
-  std::vector<ControlMessage> messages;
-  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Abort{ErrorCode::kLimit, 2, 0, ""}}), messages));
-  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Waiting{2, 0}}), messages));
-}
-
-TEST(ControlMessage, TextsAreOneLineAndLongOnesAreCut) {
-  const auto bytes = bytes_of(
-      {Abort{ErrorCode::kLimit, 0, 0, "why\nnot"}, Abort{ErrorCode::kLimit, 0, 0, std::string(2000, 'x')}});
-  std::vector<ControlMessage> messages;
-  ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
-  EXPECT_EQ(std::get<Abort>(messages[0]).text, "why not");
-  EXPECT_EQ(std::get<Abort>(messages[1]).text, std::string(kControlTextMax, 'x'));
-}
-
-TEST(ControlMessage, TextsAreOneLineOfUtf8WhateverTheyWere) {
-  // Cut where 512 bytes end: amid a character, whose first byte must not travel.
-  std::string cut = "x";
-  while (cut.size() < 600) cut += "\xC3\xA9";
-  std::vector<std::byte> bytes =
-      bytes_of({Abort{ErrorCode::kLimit, 0, 0, cut}, Abort{ErrorCode::kLimit, 0, 0, "a\nb\x1B[2J\xFF"}});
-  std::vector<ControlMessage> messages;
-  ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
-  EXPECT_EQ(std::get<Abort>(messages[0]).text, cut.substr(0, 511));
-  EXPECT_EQ(std::get<Abort>(messages[1]).text, "a b [2J\xEF\xBF\xBD");
-  // From a peer that sends what it likes.
-  bytes = bytes_of({Abort{ErrorCode::kLimit, 0, 0, "0123456789"}});
-  std::fill_n(bytes.end() - 10, 3, std::byte{0xC3});
-  bytes.back() = std::byte{'\n'};
-  store_le(bytes.data() + 4, crc32c(Bytes(bytes).subspan(8)));
-  messages.clear();
-  ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
-  EXPECT_EQ(std::get<Abort>(messages[0]).text,
-            "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
-            "345678 ");
-  // Damaged bytes become longer ones: the text stays as long as it may be, and can be passed on unchanged.
-  bytes = bytes_of({Abort{ErrorCode::kLimit, 0, 0, std::string(kControlTextMax, 'x')}});
-  std::fill_n(bytes.end() - kControlTextMax, kControlTextMax, std::byte{0xFF});
-  store_le(bytes.data() + 4, crc32c(Bytes(bytes).subspan(8)));
-  messages.clear();
-  ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
-  EXPECT_EQ(std::get<Abort>(messages[0]).text.size(), kControlTextMax / 3 * 3);
-  std::vector<ControlMessage> passed_on;
-  ASSERT_TRUE(ControlParser(1).feed(bytes_of(messages), passed_on));
-  EXPECT_TRUE(passed_on == messages);
-}
-
-TEST(WaitGraph, FollowsToTheOneWhoWaitsForNobody) {
-  WaitGraph graph(5);
-  EXPECT_FALSE(graph.anyone_waits());
-  graph.set(1, 2);
-  graph.set(2, 3);
-  EXPECT_TRUE(graph.anyone_waits());
-  EXPECT_EQ(graph.follow(0, 1).suspect, 3);
-  EXPECT_EQ(graph.follow(0, 1).chain, "rank 1 waits for rank 2, rank 2 waits for rank 3");
-  EXPECT_EQ(graph.follow(0, 4).suspect, 4);
-  graph.set(3, 1);
-  EXPECT_TRUE(graph.follow(0, 2).cycle);
-  EXPECT_EQ(graph.follow(0, 2).suspect, 2);
-  // A cycle that begins further on, and one through the asking rank: all in it wait, so `first` is named.
-  graph.set(0, 2);
-  EXPECT_TRUE(graph.follow(4, 0).cycle);
-  EXPECT_EQ(graph.follow(4, 0).suspect, 0);
-  graph.set(3, 0);
-  EXPECT_TRUE(graph.follow(0, 1).cycle);
-  EXPECT_EQ(graph.follow(0, 1).suspect, 1);
-}
-
 // A message on its way, whose bytes say its tag.
 void add_message(PlaybackLink& link, Tag tag, std::uint64_t claimed_length, std::size_t real_length) {
   link.add(encode_message_header({tag, claimed_length}));
@@ -242,7 +84,8 @@ StreamStep drain(DataReceiver& receiver, const PlaybackLink& link) {
 TEST(DataReceiver, PausesWhenTheEarlyStoreIsFullAndGoesOn) {
   PlaybackLink link;
   for (Tag tag = 0; tag < 200; ++tag) add_message(link, tag, 100, 100);
-  DataReceiver receiver(1, link);
+  EarlyBlocks blocks;
+  DataReceiver receiver(1, link, blocks);
   EXPECT_EQ(drain(receiver, link).kind, StreamStep::Kind::kPaused);
   EXPECT_GT(link.left(), 0u);
   for (Tag tag = 0; tag < 200; ++tag) {
@@ -262,28 +105,101 @@ TEST(DataReceiver, PausesWhenTheEarlyStoreIsFullAndGoesOn) {
 TEST(DataReceiver, AHugeClaimAllocatesNothingMuch) {
   PlaybackLink link;
   add_message(link, 1, EarlyStore::kBytesMax, 10);
-  DataReceiver receiver(1, link);
+  EarlyBlocks blocks;
+  DataReceiver receiver(1, link, blocks);
   EXPECT_EQ(drain(receiver, link).kind, StreamStep::Kind::kIdle);
   EXPECT_LE(link.longest_read, kStepBytes);  // and no more memory was taken for it
   // The store is spoken for, so the next peer-sized claim has to wait; but no memory was taken for it.
-  EarlyStore store;
-  const EarlyStore::Place place = store.add(1, EarlyStore::kBytesMax);
+  EarlyStore store(blocks);
+  store.add(1, EarlyStore::kBytesMax);
   EXPECT_FALSE(store.has_room(1));
-  EXPECT_EQ(place->second.bytes.capacity(), 0u);
-  store.remove(place);
+  EXPECT_EQ(store.newest().first, nullptr);
+  store.remove(store.newest());
   EXPECT_TRUE(store.has_room(EarlyStore::kBytesMax));
   EXPECT_FALSE(store.has_room(EarlyStore::kBytesMax + 1));
 }
 
 TEST(EarlyStore, HoldsSoManyMessagesAndNotOneMore) {
-  EarlyStore store;
+  EarlyBlocks blocks;
+  EarlyStore store(blocks);
   for (std::size_t i = 0; i < EarlyStore::kMessagesMax; ++i) {
     ASSERT_TRUE(store.has_room(0)) << i;
     store.add(i, 0);
   }
   EXPECT_FALSE(store.has_room(0));
-  store.remove(store.find(5));
+  store.remove(*store.find(5));
   EXPECT_TRUE(store.has_room(0));
+}
+
+// What is kept from one message to the next has its bound; what is beyond it goes back.
+TEST(EarlyStore, KeepsSoMuchMemoryAndNoMore) {
+  EarlyBlocks blocks;
+  EarlyStore store(blocks);
+  const auto fill = [&store](std::uint64_t length) {
+    store.add(1, length);
+    while (store.newest().arrived < length) store.newest().arrived += store.room().size();
+    store.remove(*store.find(1));
+  };
+  fill(3 * EarlyBlock::kBytes + 1);
+  EXPECT_EQ(blocks.spare(), 4u);
+  fill(2 * EarlyBlock::kBytes);
+  EXPECT_EQ(blocks.spare(), 4u);  // the same ones
+  fill(EarlyStore::kBytesMax);
+  EXPECT_EQ(blocks.spare(), EarlyBlocks::kSpareMax);
+}
+
+TEST(OperationTable, AHandleIsNeverGivenTwiceThoughItsPlaceIs) {
+  OperationTable table;
+  const std::vector<std::byte> byte(1);
+  const std::vector<Bytes> pieces(7, Bytes(byte));
+  std::set<std::uint64_t> given;
+  std::set<const Operation*> places;
+  for (int round = 0; round < 100; ++round) {
+    Operation& send = table.add(pieces);
+    Operation& receive = table.add();
+    EXPECT_TRUE(send.pieces.size() == 7 && receive.pieces.empty());
+    for (Operation* each : {&send, &receive}) {
+      EXPECT_FALSE(each->done) << round;
+      EXPECT_EQ(each->length, 0u) << round;
+      EXPECT_TRUE(given.insert(each->handle).second) << round;
+      places.insert(each);
+    }
+    const std::array handles{Handle{send.handle}, Handle{receive.handle}};
+    EXPECT_EQ(table.find(handles[0]), &send);
+    send.finish(7);
+    table.remove(send);
+    EXPECT_EQ(table.find(handles[0]), nullptr);
+    EXPECT_EQ(table.find(handles[1]), &receive);
+    table.remove(receive);
+    EXPECT_EQ(table.find(handles[1]), nullptr);
+  }
+  EXPECT_EQ(places.size(), 2u);
+  EXPECT_EQ(table.find(Handle::kNone), nullptr);
+  EXPECT_EQ(table.find(Handle{3}), nullptr);  // a place that there has never been
+}
+
+TEST(OperationList, GivesTheFirstOfItsTagFromAnywhere) {
+  std::array<Operation, 4> all;
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].tag = i / 2;
+  OperationList list;
+  const auto push_all = [&] {
+    for (Operation& each : all) list.push_back(each);
+  };
+  push_all();
+  EXPECT_EQ(list.take(7), nullptr);
+  EXPECT_EQ(list.take(1), &all[2]);
+  EXPECT_EQ(list.take(1), &all[3]);  // the last: what is pushed now comes behind the others all the same
+  list.push_back(all[3]);
+  EXPECT_EQ(list.take(0), &all[0]);
+  EXPECT_EQ(&list.front(), &all[1]);
+  list.pop_front();
+  EXPECT_EQ(&list.front(), &all[3]);
+  list.pop_front();
+  EXPECT_TRUE(list.empty());
+  push_all();
+  list.clear();
+  push_all();
+  EXPECT_EQ(list.take(1), &all[2]);
 }
 
 // Whatever the link takes at once, so that it ends within the header, a piece, or at an edge.
@@ -318,7 +234,8 @@ TEST(DataReceiver, AMessageLongerThanItsReceiveIsAnErrorAndNothingIsWritten) {
   for (const std::size_t there : {std::size_t{0}, kCapacity / 2, kCapacity, kCapacity + 1}) {
     for (const std::size_t length : {kCapacity, kCapacity + 1}) {
       PlaybackLink link;
-      DataReceiver receiver(2, link);
+      EarlyBlocks blocks;
+      DataReceiver receiver(2, link, blocks);
       std::vector<std::byte> memory(kCapacity + 8, std::byte{0xEE});
       Operation receive;
       receive.kind = Operation::Kind::kReceive;
@@ -352,7 +269,8 @@ TEST(DataReceiver, SmallMessagesComeOutOfFewReads) {
   constexpr std::size_t kLength = 300;
   PlaybackLink link;
   link.at_once = ~std::size_t{0};
-  DataReceiver receiver(1, link);
+  EarlyBlocks blocks;
+  DataReceiver receiver(1, link, blocks);
   std::vector<std::byte> memory(kMessages * kLength);
   std::vector<Operation> receives(kMessages);
   for (std::size_t i = 0; i < kMessages; ++i) {
@@ -371,7 +289,8 @@ TEST(DataReceiver, SmallMessagesComeOutOfFewReads) {
 TEST(DataReceiver, GarbageIsCorruptAtItsFirstHeader) {
   PlaybackLink link;
   link.add(5000, std::byte{0x5A});
-  DataReceiver receiver(2, link);
+  EarlyBlocks blocks;
+  DataReceiver receiver(2, link, blocks);
   const StreamStep step = drain(receiver, link);
   ASSERT_EQ(step.kind, StreamStep::Kind::kFailed);
   EXPECT_EQ(step.failure.code, ErrorCode::kCorrupt);

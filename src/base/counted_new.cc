@@ -1,4 +1,4 @@
-#include "reduce/counted_new.h"
+#include "base/counted_new.h"
 
 #include <cstdlib>
 #include <limits>

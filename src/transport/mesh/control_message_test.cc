@@ -1,0 +1,175 @@
+// Control messages by themselves, from hostile peers too; and what is concluded from waits.
+#include "transport/mesh/control_message.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "base/crc32c.h"
+#include "base/little_endian.h"
+#include "transport/mesh/wait_graph.h"
+
+namespace deltawire {
+namespace {
+
+constexpr int kWorld = 11;
+
+RankSet ranks_of(std::initializer_list<int> ranks) {
+  RankSet set(kWorld);
+  for (const int rank : ranks) set.add(rank);
+  return set;
+}
+
+// One of each kind, with every field other than its default.
+std::vector<ControlMessage> all_kinds() {
+  SettleRound round;
+  round.number = 3;
+  round.known.decided = 17;
+  round.known.voters = ranks_of({0, 9});
+  round.known.ballot = {16, 0xD1};
+  round.absent = ranks_of({10});
+  return {Abort{ErrorCode::kLimit, 2, 0, "why not"},
+          Waiting{1, 77},
+          Waiting{-1, 0},
+          Goodbye{~std::uint64_t{0}},
+          Here{0x0123456789},
+          Start{41},
+          Vote{17, {16, 0xFEDCBA9876543210}},
+          round,
+          Verdict{18, round.absent}};
+}
+
+std::vector<std::byte> bytes_of(const std::vector<ControlMessage>& messages) {
+  std::vector<std::byte> bytes;
+  for (const ControlMessage& message : messages) append_control_message(message, bytes);
+  return bytes;
+}
+
+TEST(ControlMessage, ComesBackHoweverItWasCut) {
+  const std::vector<ControlMessage> sent = all_kinds();
+  const std::vector<std::byte> bytes = bytes_of(sent);
+  for (std::size_t step = 1; step <= bytes.size(); ++step) {
+    ControlParser parser(kWorld);
+    std::vector<ControlMessage> messages;
+    for (std::size_t at = 0; at < bytes.size(); at += step) {
+      ASSERT_TRUE(parser.feed(Bytes(bytes).subspan(at, std::min(step, bytes.size() - at)), messages));
+    }
+    ASSERT_TRUE(messages == sent) << "in pieces of " << step;
+  }
+}
+
+TEST(ControlMessage, EveryFlippedBitIsFound) {
+  const std::vector<ControlMessage> sent = all_kinds();
+  const std::vector<std::byte> good = bytes_of(sent);
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    std::vector<std::byte> bad = good;
+    bad[bit / 8] ^= std::byte{1} << (bit % 8);
+    bad.resize(bad.size() + kControlContentMax);  // whatever length it now claims is there
+    ControlParser parser(kWorld);
+    std::vector<ControlMessage> messages;
+    EXPECT_FALSE(parser.feed(bad, messages)) << bit;
+    EXPECT_LT(messages.size(), sent.size());
+  }
+}
+
+// Contents with a right checksum that say what can't be meant.
+TEST(ControlMessage, NonsenseIsRefused) {
+  const auto refused = [](std::uint8_t kind, std::size_t content, const std::vector<std::size_t>& set_bits) {
+    std::vector<std::byte> bytes(kControlHeaderBytes + content);
+    std::vector<std::byte> any;
+    append_control_message(Here{}, any);
+    std::copy_n(any.begin(), 4, bytes.begin());  // the magic
+    bytes[8] = static_cast<std::byte>(kind);
+    store_le(bytes.data() + 10, static_cast<std::uint16_t>(content));
+    for (const std::size_t bit : set_bits) {
+      bytes[kControlHeaderBytes + bit / 8] |= std::byte{1} << (bit % 8);
+    }
+    store_le(bytes.data() + 4, crc32c(Bytes(bytes).subspan(8)));
+    std::vector<ControlMessage> messages;
+    return !ControlParser(kWorld).feed(bytes, messages);
+  };
+  EXPECT_FALSE(refused(4, 8, {}));  // as it should be
+  EXPECT_TRUE(refused(4, 7, {}));
+  EXPECT_TRUE(refused(4, 9, {}));
+  EXPECT_TRUE(refused(0, 8, {}));
+  EXPECT_TRUE(refused(9, 8, {}));
+  EXPECT_TRUE(refused(2, 12, {31}));  // waits for rank 2^31
+  EXPECT_TRUE(refused(1, 12, {16}));  // the reserved bits of an abort
+  const std::size_t round = 4 + 8 + 16 + 2 + 2;
+  EXPECT_FALSE(refused(7, round, {}));
+  EXPECT_TRUE(refused(7, round, {8 * 28 + kWorld}));  // a voter beyond the world
+  EXPECT_TRUE(refused(7, round, {8 * 30 + kWorld}));  // an absent rank beyond it
+  EXPECT_FALSE(refused(7, round, {8 * 28 + kWorld - 1}));
+  EXPECT_TRUE(refused(1, 12 + kControlTextMax + 1, {}));
+}
+
+TEST(ControlMessage, RanksOutsideTheWorldAreRefused) {
+  std::vector<ControlMessage> messages;
+  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Abort{ErrorCode::kLimit, 2, 0, ""}}), messages));
+  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Waiting{2, 0}}), messages));
+}
+
+TEST(ControlMessage, TextsAreOneLineAndLongOnesAreCut) {
+  const auto bytes = bytes_of(
+      {Abort{ErrorCode::kLimit, 0, 0, "why\nnot"}, Abort{ErrorCode::kLimit, 0, 0, std::string(2000, 'x')}});
+  std::vector<ControlMessage> messages;
+  ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
+  EXPECT_EQ(std::get<Abort>(messages[0]).text, "why not");
+  EXPECT_EQ(std::get<Abort>(messages[1]).text, std::string(kControlTextMax, 'x'));
+}
+
+TEST(ControlMessage, TextsAreOneLineOfUtf8WhateverTheyWere) {
+  // Cut where 512 bytes end: amid a character, whose first byte must not travel.
+  std::string cut = "x";
+  while (cut.size() < 600) cut += "\xC3\xA9";
+  std::vector<std::byte> bytes =
+      bytes_of({Abort{ErrorCode::kLimit, 0, 0, cut}, Abort{ErrorCode::kLimit, 0, 0, "a\nb\x1B[2J\xFF"}});
+  std::vector<ControlMessage> messages;
+  ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
+  EXPECT_EQ(std::get<Abort>(messages[0]).text, cut.substr(0, 511));
+  EXPECT_EQ(std::get<Abort>(messages[1]).text, "a b [2J\xEF\xBF\xBD");
+  // From a peer that sends what it likes.
+  bytes = bytes_of({Abort{ErrorCode::kLimit, 0, 0, "0123456789"}});
+  std::fill_n(bytes.end() - 10, 3, std::byte{0xC3});
+  bytes.back() = std::byte{'\n'};
+  store_le(bytes.data() + 4, crc32c(Bytes(bytes).subspan(8)));
+  messages.clear();
+  ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
+  EXPECT_EQ(std::get<Abort>(messages[0]).text,
+            "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
+            "345678 ");
+  // Damaged bytes become longer ones: the text stays as long as it may be, and can be passed on unchanged.
+  bytes = bytes_of({Abort{ErrorCode::kLimit, 0, 0, std::string(kControlTextMax, 'x')}});
+  std::fill_n(bytes.end() - kControlTextMax, kControlTextMax, std::byte{0xFF});
+  store_le(bytes.data() + 4, crc32c(Bytes(bytes).subspan(8)));
+  messages.clear();
+  ASSERT_TRUE(ControlParser(1).feed(bytes, messages));
+  EXPECT_EQ(std::get<Abort>(messages[0]).text.size(), kControlTextMax / 3 * 3);
+  std::vector<ControlMessage> passed_on;
+  ASSERT_TRUE(ControlParser(1).feed(bytes_of(messages), passed_on));
+  EXPECT_TRUE(passed_on == messages);
+}
+
+TEST(WaitGraph, FollowsToTheOneWhoWaitsForNobody) {
+  WaitGraph graph(5);
+  EXPECT_FALSE(graph.anyone_waits());
+  graph.set(1, 2);
+  graph.set(2, 3);
+  EXPECT_TRUE(graph.anyone_waits());
+  EXPECT_EQ(graph.follow(0, 1).suspect, 3);
+  EXPECT_EQ(graph.follow(0, 1).chain, "rank 1 waits for rank 2, rank 2 waits for rank 3");
+  EXPECT_EQ(graph.follow(0, 4).suspect, 4);
+  graph.set(3, 1);
+  EXPECT_TRUE(graph.follow(0, 2).cycle);
+  EXPECT_EQ(graph.follow(0, 2).suspect, 2);
+  // A cycle that begins further on, and one through the asking rank: all in it wait, so `first` is named.
+  graph.set(0, 2);
+  EXPECT_TRUE(graph.follow(4, 0).cycle);
+  EXPECT_EQ(graph.follow(4, 0).suspect, 0);
+  graph.set(3, 0);
+  EXPECT_TRUE(graph.follow(0, 1).cycle);
+  EXPECT_EQ(graph.follow(0, 1).suspect, 1);
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -42,6 +42,7 @@ void ControlStream::flush() noexcept {
       unsent_.clear();
       return;
     }
+    traffic_.bytes_sent += result.bytes;
     unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(result.bytes));
   }
 }
@@ -73,6 +74,7 @@ bool ControlStream::read() {
     end_ = End::kClosed;
     return false;
   }
+  traffic_.bytes_received += result.bytes;
   unparsed_ = Bytes(buffer_).first(result.bytes);
   const bool emptied = result.bytes < buffer_.size();
   may_read_ = emptied ? 0 : may_read_ - std::min(may_read_, result.bytes);

@@ -20,6 +20,7 @@ class ControlStream {
       : link_(std::move(link)), parser_(world_size) {}
 
   Link& link() noexcept { return *link_; }
+  Traffic traffic() const noexcept { return traffic_; }
   End end() const noexcept { return end_; }
 
   // Queues a message and sends what goes at once. News of waits, and answers to it, are dropped while a peer
@@ -49,6 +50,7 @@ class ControlStream {
   bool read();
 
   std::unique_ptr<Link> link_;
+  Traffic traffic_;
   ControlParser parser_;
   std::vector<std::byte> unsent_;
   std::array<std::byte, 2048> buffer_;

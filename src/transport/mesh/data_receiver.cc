@@ -143,6 +143,7 @@ StreamStep DataReceiver::read_staged() {
   const MutBytes room = MutBytes(stage_).subspan(stage_end_);
   const IoResult result = link_->recv(room);
   if (result.kind != IoResult::Kind::kOk) return from_link(result);
+  received_ += result.bytes;
   stage_end_ += result.bytes;
   // A short read has emptied the socket: no need to ask it again.
   if (result.bytes < room.size()) return {StreamStep::Kind::kIdle, kNever, 0, {}};
@@ -156,6 +157,7 @@ StreamStep DataReceiver::read_big() {
     into = into.first(std::min(into.size(), budget));
     const IoResult result = link_->recv(into);
     if (result.kind != IoResult::Kind::kOk) return from_link(result);
+    received_ += result.bytes;
     advance(result.bytes);
     budget -= result.bytes;
     if (result.bytes == into.size()) continue;

@@ -20,6 +20,8 @@ class DataReceiver {
   // kFailed.
   StreamStep post(Operation& operation);
 
+  std::uint64_t bytes_received() const noexcept { return received_; }
+
   // Receives at most about kStepBytes.
   StreamStep step();
 
@@ -49,6 +51,7 @@ class DataReceiver {
 
   int peer_;
   Link* link_;
+  std::uint64_t received_ = 0;  // bytes of all messages
   // Small messages come out of one read together with their headers; the rest of a big one goes straight
   // to its destination.
   std::array<std::byte, 4096> stage_{};

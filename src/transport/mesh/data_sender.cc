@@ -17,6 +17,7 @@ StreamStep DataSender::step() noexcept {
       case IoResult::Kind::kClosed:
       case IoResult::Kind::kError: return {StreamStep::Kind::kClosed, kNever, result.error, {}};
     }
+    sent_ += result.bytes;
     advance(result.bytes);
     if (front_sent()) {
       Operation& done = queue_.front();

@@ -14,6 +14,7 @@ class DataSender {
   // `operation` stays where it is until it is done or clear() was called.
   void post(Operation& operation) noexcept { queue_.push_back(operation); }
   bool empty() const noexcept { return queue_.empty(); }
+  std::uint64_t bytes_sent() const noexcept { return sent_; }
 
   // Sends at most about kStepBytes.
   StreamStep step() noexcept;
@@ -27,6 +28,7 @@ class DataSender {
   bool front_sent() const noexcept;
 
   Link* link_;
+  std::uint64_t sent_ = 0;  // bytes of all messages
   OperationList queue_;
   MessageHeaderBytes header_{};
   std::size_t header_sent_ = 0;

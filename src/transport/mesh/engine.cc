@@ -15,18 +15,21 @@ constexpr std::chrono::milliseconds kAnswerTime{1000};
 
 }  // namespace
 
-Engine::Engine(int rank, std::vector<PeerLinks> links, GuardedFd wake)
-    : rank_(rank),
+Engine::Engine(const MeshMember& self, std::vector<PeerLinks> links, std::unique_ptr<LinkHost> host,
+               GuardedFd wake)
+    : rank_(self.rank),
+      epoch_(self.epoch),
+      host_(std::move(host)),
       wake_(std::move(wake)),
       waits_(static_cast<int>(links.size())),
-      agreement_(rank, static_cast<int>(links.size())),
+      agreement_(rank_, static_cast<int>(links.size())),
       next_agreement_(agreement_),
       ballots_(links.size()) {
   const int world_size = static_cast<int>(links.size());
   peers_.resize(links.size());
   for (int i = 0; i < world_size; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    if (i != rank) peers_[at] = std::make_unique<Peer>(i, std::move(links[at]), world_size, early_blocks_);
+    if (i != rank_) peers_[at] = std::make_unique<Peer>(i, std::move(links[at]), world_size, early_blocks_);
   }
   polls_.resize(1 + kPollEntries * peers_.size());
   const SignalsHeldBack no_signals;
@@ -43,7 +46,24 @@ Engine::~Engine() {
   io_thread_.join();
 }
 
+tl::unexpected<Error> Engine::forked() {
+  return deltawire::fail(ErrorCode::kState,
+                         "a transport can't be used in a forked child; connect a new one there");
+}
+
+// A peer that doesn't exist ends the mesh like any other misuse: the wait tells.
+bool Engine::refuses(int peer) {
+  if (in_forked_child()) return true;
+  if (peer >= 0 && peer < world_size() && peer != rank_) return false;
+  abort({ErrorCode::kInvalidArgument,
+         "rank " + std::to_string(rank_) + " posted an operation for rank " + std::to_string(peer) +
+             " in a world of " + std::to_string(world_size()),
+         rank_});
+  return true;
+}
+
 Handle Engine::post_send(int to, Tag tag, std::span<const Bytes> pieces) {
+  if (refuses(to)) return Handle::kNone;
   const Lock lock(mutex_);
   Operation& posted = operations_.add(pieces);
   const Handle handle{posted.handle};
@@ -70,6 +90,7 @@ Handle Engine::post_send(int to, Tag tag, std::span<const Bytes> pieces) {
 }
 
 Handle Engine::post_recv(int from, Tag tag, MutBytes capacity) {
+  if (refuses(from)) return Handle::kNone;
   const Lock lock(mutex_);
   Operation& posted = operations_.add();
   const Handle handle{posted.handle};
@@ -91,6 +112,7 @@ Handle Engine::post_recv(int from, Tag tag, MutBytes capacity) {
 }
 
 Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
+  if (in_forked_child()) return forked();
   Lock lock(mutex_);
   Operation* operation = operations_.find(handle);
   if (operation == nullptr) {
@@ -109,13 +131,15 @@ Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
   return length;
 }
 
-bool Engine::done(Handle handle) {
+bool Engine::done(Handle handle) const noexcept {
+  if (in_forked_child()) return true;
   const Lock lock(mutex_);
   const Operation* operation = operations_.find(handle);
   return operation == nullptr || operation->done || failure_.has_value();
 }
 
 Status Engine::wait_any(std::span<const Handle> handles, Deadline deadline) {
+  if (in_forked_child()) return forked();
   Lock lock(mutex_);
   bool ended = handles.empty();
   for (const Handle handle : handles) {
@@ -137,7 +161,8 @@ Status Engine::wait_any(std::span<const Handle> handles, Deadline deadline) {
   return {};
 }
 
-void Engine::wake() {
+void Engine::wake() noexcept {
+  if (in_forked_child()) return;
   const Lock lock(mutex_);
   wake_due_ = true;
   for (Waiter* waiter : waiters_) {
@@ -145,7 +170,7 @@ void Engine::wake() {
   }
 }
 
-bool Engine::has_ended(const Waiter& waiter) noexcept {
+bool Engine::has_ended(const Waiter& waiter) const noexcept {
   return waiter.operation->done || (waiter.heeds_wake && wake_due_) ||
          std::ranges::any_of(waiter.others, [this](Handle other) { return operations_.find(other)->done; });
 }
@@ -239,15 +264,28 @@ bool Engine::extend(Waiter& waiter) {
 }
 
 void Engine::abort(const Error& error) noexcept {
+  if (in_forked_child()) return;
   try {
     const Lock lock(mutex_);
     Error named = error;
-    if (named.suspect < 0 || named.suspect >= static_cast<int>(peers_.size())) named.suspect = rank_;
+    if (named.suspect < 0 || named.suspect >= world_size()) named.suspect = rank_;
     fail(std::move(named), rank_);
   } catch (...) {
     const Lock lock(mutex_);
     fail_without_text(error.code);
   }
+}
+
+Traffic Engine::traffic() const noexcept {
+  if (in_forked_child()) return {};
+  const Lock lock(mutex_);
+  Traffic all;
+  for (const auto& peer : peers_) {
+    const Traffic one = peer ? peer->traffic() : Traffic{};
+    all.bytes_sent += one.bytes_sent;
+    all.bytes_received += one.bytes_received;
+  }
+  return all;
 }
 
 }  // namespace deltawire

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,27 +26,39 @@
 
 namespace deltawire {
 
-class Engine {
+class Engine final : public Transport {
  public:
-  // `links` by rank; the own entry is empty. `wake` is an eventfd. May throw std::system_error when there
-  // is no thread to be had.
-  Engine(int rank, std::vector<PeerLinks> links, GuardedFd wake);
+  // `links` by rank; the own entry is empty. `host` may be empty: links that stand alone. `wake` is an
+  // eventfd. May throw std::system_error when there is no thread to be had.
+  Engine(const MeshMember& self, std::vector<PeerLinks> links, std::unique_ptr<LinkHost> host,
+         GuardedFd wake);
   // Flushes what is posted, for at most about two seconds, and says goodbye.
-  ~Engine();
+  ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
+  // Of a forked child's engine the thread doesn't exist, the lock may be held for ever, and what it guards
+  // may be half changed: all of it is left to the child's end.
+  static void operator delete(Engine* self, std::destroying_delete_t) {
+    if (self->in_forked_child()) return;
+    self->~Engine();
+    ::operator delete(self, sizeof(Engine));
+  }
 
-  Handle post_send(int peer, Tag tag, std::span<const Bytes> pieces);
-  Handle post_recv(int peer, Tag tag, MutBytes capacity);
-  Result<std::uint64_t> wait(Handle handle, Deadline deadline);
-  bool done(Handle handle);
-  Status wait_any(std::span<const Handle> handles, Deadline deadline);
-  void wake();
-  void set_arrival_timeout(std::chrono::milliseconds timeout);
-  void arrive(std::uint64_t step);
-  Result<std::span<const Ballot>> vote(const Ballot& ballot, Deadline deadline);
-  Standing standing();
-  void abort(const Error& error) noexcept;
+  int rank() const noexcept override { return rank_; }
+  int world_size() const noexcept override { return static_cast<int>(peers_.size()); }
+  std::uint32_t epoch() const noexcept override { return epoch_; }
+  Handle post_send(int to, Tag tag, std::span<const Bytes> pieces) override;
+  Handle post_recv(int from, Tag tag, MutBytes capacity) override;
+  Result<std::uint64_t> wait(Handle handle, Deadline deadline) override;
+  bool done(Handle handle) const noexcept override;
+  Status wait_any(std::span<const Handle> handles, Deadline deadline) override;
+  void wake() noexcept override;
+  void set_arrival_timeout(std::chrono::milliseconds timeout) override;
+  void arrive(std::uint64_t step) override;
+  Result<std::span<const Ballot>> vote(const Ballot& ballot, Deadline deadline) override;
+  Standing standing() const override;
+  void abort(const Error& error) noexcept override;
+  Traffic traffic() const noexcept override;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -67,8 +80,11 @@ class Engine {
   };
 
   // engine.cc: operations
+  bool in_forked_child() const noexcept { return fork_generation() != generation_; }
+  static tl::unexpected<Error> forked();
+  bool refuses(int peer);
   void block(Lock& lock, Waiter& waiter);
-  bool has_ended(const Waiter& waiter) noexcept;
+  bool has_ended(const Waiter& waiter) const noexcept;
   void set_waiter(const Waiter& waiter, std::condition_variable* changed) noexcept;
   void wait_on(Lock& lock, Waiter& waiter);
   void ask(Waiter& waiter);
@@ -139,11 +155,14 @@ class Engine {
   void notify_waiters() noexcept;
 
   const int rank_;
+  const std::uint32_t epoch_;
+  const std::uint64_t generation_ = fork_generation();
+  const std::unique_ptr<LinkHost> host_;  // before the links, which end first
   const GuardedFd wake_;
   EarlyBlocks early_blocks_;
   std::vector<std::unique_ptr<Peer>> peers_;
 
-  std::mutex mutex_;  // guards all below, and the peers
+  mutable std::mutex mutex_;  // guards all below, and the peers
   OperationTable operations_;
   std::vector<Waiter*> waiters_;  // the longest-waiting first
   bool wake_due_ = false;         // wake() was called; the next wait_any takes it

@@ -95,7 +95,7 @@ void Engine::fail(Error error, int origin, int silent) {
   if (origin != rank_ && !error.message.starts_with(rank_name(origin) + " ")) {
     error.message = rank_name(origin) + " reports: " + error.message;
   }
-  RankSet absent(static_cast<int>(peers_.size()));
+  RankSet absent(world_size());
   if (silent != kNoSuspect) absent.add(silent);
   agree([&absent](Agreement& next) { next.fail(absent); }, &news);
   // From here on nothing needs memory.
@@ -123,7 +123,7 @@ void Engine::fail_without_text(ErrorCode code) noexcept {
 void Engine::tell_late() noexcept {
   try {
     const Abort news{failure_->code, failure_->suspect, rank_, {}};
-    agree([this](Agreement& next) { next.fail(RankSet(static_cast<int>(peers_.size()))); }, &news);
+    agree([this](Agreement& next) { next.fail(RankSet(world_size())); }, &news);
     // NOLINTNEXTLINE(bugprone-empty-catch): it is still untold, and so comes again.
   } catch (const std::bad_alloc&) {
   }

@@ -15,11 +15,13 @@ constexpr std::chrono::milliseconds kSettleTime{3000};
 }  // namespace
 
 void Engine::set_arrival_timeout(std::chrono::milliseconds timeout) {
+  if (in_forked_child()) return;
   const Lock lock(mutex_);
   arrival_timeout_ = timeout;
 }
 
 void Engine::arrive(std::uint64_t step) {
+  if (in_forked_child()) return;
   const Lock lock(mutex_);
   if (failure_) return;
   ++place_;
@@ -57,6 +59,7 @@ void Engine::compare_start(const Peer& peer) {
 }
 
 Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline deadline) {
+  if (in_forked_child()) return forked();
   Lock lock(mutex_);
   // A rank that was frozen may find that the others have gone on without it: their words come first.
   each_peer([this](Peer& peer) { read_control(peer); });
@@ -162,12 +165,13 @@ void Engine::heed_agreement() noexcept {
   vote_->finish(0);
 }
 
-Standing Engine::standing() {
+Standing Engine::standing() const {
+  if (in_forked_child()) return {};
   const Lock lock(mutex_);
   Standing standing{standing_step_, {}};
   if (!failure_) return standing;
   const RankSet unheard = agreement_.unheard();
-  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+  for (int rank = 0; rank < world_size(); ++rank) {
     if (unheard.has(rank)) standing.unheard.push_back(rank);
   }
   return standing;

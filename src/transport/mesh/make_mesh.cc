@@ -8,8 +8,7 @@
 #include <sys/eventfd.h>
 
 #include "transport/faulty/faulty_link.h"
-#include "transport/mesh/mesh_transport.h"
-#include "transport/metered/metered_link.h"
+#include "transport/mesh/engine.h"
 #include "transport/shaped/shaped_link.h"
 #include "transport/socket_link.h"
 
@@ -62,7 +61,6 @@ Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector
   if (!wake) {
     return fail(ErrorCode::kSystem, "eventfd: " + std::generic_category().message(errno));
   }
-  const auto meter = std::make_shared<TrafficMeter>();
   std::shared_ptr<LineBuckets> line;
   if (options.shape) {
     const TokenBucket full(*options.shape, Clock::now());
@@ -70,19 +68,15 @@ Result<std::unique_ptr<Transport>> make_mesh(const MeshMember& self, std::vector
   }
   for (std::size_t i = 0; i < links.size(); ++i) {
     if (static_cast<int>(i) == self.rank) continue;
-    links[i].control = std::make_unique<MeteredLink>(std::move(links[i].control), meter);
     // Faults inside the shape: a fault's byte positions count what really leaves.
-    links[i].data = std::make_unique<MeteredLink>(std::move(links[i].data), meter);
     for (const LinkFault& fault : options.faults) {
       if (fault.peer == static_cast<int>(i))
         links[i].data = make_faulty_link(std::move(links[i].data), fault);
     }
     if (line) links[i].data = std::make_unique<ShapedLink>(std::move(links[i].data), line);
   }
-  const int world_size = static_cast<int>(links.size());
   try {
-    auto engine = std::make_unique<Engine>(self.rank, std::move(links), std::move(wake));
-    return std::make_unique<MeshTransport>(self, world_size, std::move(host), std::move(engine), meter);
+    return std::make_unique<Engine>(self, std::move(links), std::move(host), std::move(wake));
   } catch (const std::system_error& error) {
     return fail(ErrorCode::kSystem, std::string("no thread for the transport: ") + error.what());
   }

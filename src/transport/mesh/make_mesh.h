@@ -1,7 +1,6 @@
 // Puts a rank's transport together from connected sockets.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -11,11 +10,6 @@
 #include "transport/mesh/peer.h"
 
 namespace deltawire {
-
-struct MeshMember {
-  int rank = 0;
-  std::uint32_t epoch = 0;  // Transport::epoch
-};
 
 struct PeerSockets {
   GuardedFd data;

@@ -3,7 +3,7 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -82,9 +82,8 @@ class OperationTable {
   // memory fails, all is as before.
   Operation& add(std::span<const Bytes> pieces = {}) {
     if (free_ == nullptr) {
-      Operation& fresh = places_.emplace_back();
-      fresh.handle = places_.size();
-      free_ = &fresh;
+      free_ = places_.emplace_back(std::make_unique<Operation>()).get();
+      free_->handle = places_.size();
     }
     Operation& added = *free_;
     added.pieces.assign(pieces.begin(), pieces.end());
@@ -95,11 +94,11 @@ class OperationTable {
   }
 
   // nullptr: it was removed, or there has been none.
-  Operation* find(Handle handle) noexcept {
+  Operation* find(Handle handle) const noexcept {
     const auto number = static_cast<std::uint64_t>(handle);
     const std::uint64_t place = (number & kPlaceMask) - 1;
     if (place >= places_.size()) return nullptr;
-    return places_[place].handle == number ? &places_[place] : nullptr;
+    return places_[place]->handle == number ? places_[place].get() : nullptr;
   }
 
   // REQUIRES: it stands in no list, and nobody waits for it.
@@ -113,7 +112,7 @@ class OperationTable {
   // A handle is how often its place was used before, and the place from 1.
   static constexpr std::uint64_t kPlaceMask = 0xFFFFFFFF;
 
-  std::deque<Operation> places_;
+  std::vector<std::unique_ptr<Operation>> places_;
   Operation* free_ = nullptr;
 };
 

@@ -10,6 +10,11 @@
 
 namespace deltawire {
 
+struct MeshMember {
+  int rank = 0;
+  std::uint32_t epoch = 0;  // Transport::epoch
+};
+
 // Two streams to each peer, so that an abort is never stuck behind a message that nobody claims.
 struct PeerLinks {
   std::unique_ptr<Link> data;
@@ -52,6 +57,10 @@ struct Peer {
 
   bool wants_receive() const noexcept { return !receive_ended && !receive_paused; }
   bool wants_send() const noexcept { return !send_ended && !sender.empty(); }
+  Traffic traffic() const noexcept {
+    const Traffic news = control.traffic();
+    return {news.bytes_sent + sender.bytes_sent(), news.bytes_received + receiver.bytes_received()};
+  }
   // Whether `operation`, not done yet, can't be done any more.
   bool is_hopeless(const Operation& operation) const noexcept {
     if (!said_goodbye) return false;

@@ -10,7 +10,7 @@
 #include "base/no_memory.h"
 #include "reduce/reduce_queue.h"
 #include "reduce/wakeable_reducer.h"
-#include "transport/fork_guard.h"
+#include "transport/process/fork_guard.h"
 
 namespace deltawire {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/fabric/connect_fabric.h"
+#include "transport/fabric/fabric.h"
 #include "transport/fabric/memory_fabric.h"
 #include "transport/test_mesh.h"
 

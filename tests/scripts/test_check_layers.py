@@ -85,7 +85,7 @@ def test_a_docstring_does_not_count(house: Path) -> None:
         ("src/base/a.cc", "deltawire/frame.h"),
         ("src/wire/a.cc", "codecs/registry.h"),
         ("src/wire/a.cc", "deltawire/channel.h"),
-        ("src/transport/shaped/a.cc", "deltawire/codec.h"),
+        ("src/transport/links/a.cc", "deltawire/codec.h"),
         ("src/transport/tcp/a.cc", "codecs/threelc/threelc.h"),
         ("src/codecs/bf16/a.cc", "codecs/threelc/threelc.h"),
         ("src/codecs/part_checks.cc", "codecs/threelc/threelc.h"),

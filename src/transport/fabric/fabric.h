@@ -8,6 +8,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
 
 #include "deltawire/tensor.h"
 #include "deltawire/transport.h"
@@ -42,5 +45,17 @@ class Fabric {
   // until they have everything.
   virtual bool ends_drained() const noexcept = 0;
 };
+
+struct FabricMember {
+  int rank = 0;
+  int world_size = 1;
+  std::string settings;     // REQUIRES: checked by check_settings
+  std::uint32_t epoch = 0;  // Transport::epoch
+};
+
+// A transport over a fabric: the same engine as over sockets. Errors: kTimeout (names the missing ranks),
+// kMismatch, kPeerLost, kSystem.
+Result<std::unique_ptr<Transport>> connect_fabric(const FabricMember& self, std::unique_ptr<Fabric> fabric,
+                                                  Deadline deadline);
 
 }  // namespace deltawire

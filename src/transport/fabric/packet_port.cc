@@ -7,8 +7,8 @@
 
 #include "base/little_endian.h"
 #include "base/os_error.h"
-#include "transport/fabric/packet_link.h"
-#include "transport/settings.h"
+#include "transport/mesh/make_mesh.h"
+#include "transport/mesh/settings.h"
 
 namespace deltawire {
 namespace {
@@ -23,6 +23,27 @@ std::string name_ranks(const std::vector<int>& ranks) {
   for (std::size_t i = 0; i < ranks.size(); ++i) names += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
   return names;
 }
+
+// One lane to one peer, as a link.
+class PacketLink final : public Link {
+ public:
+  PacketLink(PacketPort& port, int peer, Lane lane) noexcept : port_(&port), peer_(peer), lane_(lane) {}
+  ~PacketLink() override { port_->close(peer_, lane_); }
+  PacketLink(const PacketLink&) = delete;
+  PacketLink& operator=(const PacketLink&) = delete;
+
+  int fd() const noexcept override { return port_->readable_fd(peer_, lane_); }
+  int send_fd() const noexcept override { return port_->writable_fd(peer_, lane_); }
+  IoResult send(std::span<const iovec> pieces) noexcept override { return port_->send(peer_, lane_, pieces); }
+  IoResult recv(MutBytes into) noexcept override { return port_->recv(peer_, lane_, into); }
+  // The port delivers what is on its way before it ends.
+  bool delivered() noexcept override { return true; }
+
+ private:
+  PacketPort* port_;
+  int peer_;
+  Lane lane_;
+};
 
 }  // namespace
 
@@ -153,6 +174,15 @@ std::vector<PeerLinks> PacketPort::make_links() {
     links[i].control = std::make_unique<PacketLink>(*this, rank, Lane::kControl);
   }
   return links;
+}
+
+Result<std::unique_ptr<Transport>> connect_fabric(const FabricMember& self, std::unique_ptr<Fabric> fabric,
+                                                  Deadline deadline) {
+  auto port = PacketPort::open(self.rank, self.world_size, std::move(fabric));
+  if (!port) return forward_error(port);
+  if (Status met = (*port)->greet(self.settings, self.epoch, deadline); !met) return forward_error(met);
+  std::vector<PeerLinks> links = (*port)->make_links();
+  return make_mesh({self.rank, self.epoch}, std::move(links), LinkOptions{}, std::move(*port));
 }
 
 }  // namespace deltawire

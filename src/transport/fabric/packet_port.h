@@ -16,7 +16,7 @@
 #include "deltawire/connect.h"
 #include "transport/fabric/fabric.h"
 #include "transport/fabric/packet_peer.h"
-#include "transport/link.h"
+#include "transport/links/link.h"
 #include "transport/mesh/peer.h"
 
 namespace deltawire {

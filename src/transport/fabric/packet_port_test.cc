@@ -6,7 +6,7 @@
 
 #include <poll.h>
 
-#include "transport/fabric/connect_fabric.h"
+#include "transport/fabric/fabric.h"
 #include "transport/fabric/memory_fabric.h"
 #include "transport/test_mesh.h"
 

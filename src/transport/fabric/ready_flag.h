@@ -6,7 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "transport/fork_guard.h"
+#include "transport/process/fork_guard.h"
 
 namespace deltawire {
 

@@ -14,10 +14,10 @@
 #include <gloo/rendezvous/prefix_store.h>
 #include <gloo/transport/tcp/device.h>
 
-#include "transport/fabric/connect_fabric.h"
+#include "transport/fabric/fabric.h"
 #include "transport/gloo/gloo_fabric.h"
-#include "transport/settings.h"
-#include "transport/signals.h"
+#include "transport/mesh/settings.h"
+#include "transport/process/signals.h"
 
 namespace deltawire {
 namespace {

@@ -5,7 +5,7 @@
 #include <deque>
 #include <exception>
 
-#include "transport/signals.h"
+#include "transport/process/signals.h"
 
 namespace deltawire {
 namespace {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "transport/link.h"
+#include "transport/links/link.h"
 #include "transport/mesh/control_message.h"
 
 namespace deltawire {

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "transport/link.h"
+#include "transport/links/link.h"
 #include "transport/mesh/early_store.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/operation.h"

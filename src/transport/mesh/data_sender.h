@@ -1,7 +1,7 @@
 // The sending half of a data stream: posted messages, one after the other.
 #pragma once
 
-#include "transport/link.h"
+#include "transport/links/link.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/operation.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "transport/signals.h"
+#include "transport/process/signals.h"
 
 namespace deltawire {
 namespace {

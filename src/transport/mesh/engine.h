@@ -18,11 +18,11 @@
 #include <poll.h>
 
 #include "deltawire/transport.h"
-#include "transport/fork_guard.h"
 #include "transport/mesh/agreement.h"
 #include "transport/mesh/operation.h"
 #include "transport/mesh/peer.h"
 #include "transport/mesh/wait_graph.h"
+#include "transport/process/fork_guard.h"
 
 namespace deltawire {
 

@@ -6,9 +6,9 @@
 #include <deque>
 #include <memory>
 
-#include "transport/fuzz_program.h"
+#include "transport/links/playback_link.h"
 #include "transport/mesh/data_receiver.h"
-#include "transport/mesh/playback_link.h"
+#include "transport/mesh/fuzz_program.h"
 
 namespace deltawire {
 namespace {

@@ -13,8 +13,8 @@
 
 #include "base/crc32c.h"
 #include "base/little_endian.h"
-#include "transport/fuzz_program.h"
 #include "transport/mesh/control_message.h"
+#include "transport/mesh/fuzz_program.h"
 #include "transport/mesh/make_mesh.h"
 #include "transport/mesh/message_header.h"
 

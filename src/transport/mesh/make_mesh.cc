@@ -7,10 +7,10 @@
 
 #include <sys/eventfd.h>
 
-#include "transport/faulty/faulty_link.h"
+#include "transport/links/faulty_link.h"
+#include "transport/links/shaped_link.h"
+#include "transport/links/socket_link.h"
 #include "transport/mesh/engine.h"
-#include "transport/shaped/shaped_link.h"
-#include "transport/socket_link.h"
 
 namespace deltawire {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "deltawire/connect.h"
 #include "deltawire/transport.h"
-#include "transport/fork_guard.h"
 #include "transport/mesh/peer.h"
+#include "transport/process/fork_guard.h"
 
 namespace deltawire {
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "transport/link.h"
+#include "transport/links/link.h"
 #include "transport/mesh/control_stream.h"
 #include "transport/mesh/data_receiver.h"
 #include "transport/mesh/data_sender.h"

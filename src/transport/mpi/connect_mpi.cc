@@ -6,9 +6,9 @@
 
 #include <mpi.h>
 
-#include "transport/fabric/connect_fabric.h"
+#include "transport/fabric/fabric.h"
+#include "transport/mesh/settings.h"
 #include "transport/mpi/mpi_fabric.h"
-#include "transport/settings.h"
 
 namespace deltawire {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <sys/prctl.h>
 
-#include "transport/signals.h"
+#include "transport/process/signals.h"
 
 namespace deltawire {
 namespace {

@@ -6,8 +6,8 @@
 #include <poll.h>
 
 #include "deltawire/connect.h"
-#include "transport/fork_guard.h"
-#include "transport/link.h"
+#include "transport/links/link.h"
+#include "transport/process/fork_guard.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/hello.h"
 

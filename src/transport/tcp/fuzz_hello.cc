@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/little_endian.h"
-#include "transport/fuzz_program.h"
+#include "transport/mesh/fuzz_program.h"
 #include "transport/tcp/hello_testing.h"
 #include "transport/tcp/roster.h"
 

@@ -7,7 +7,7 @@
 
 #include <poll.h>
 
-#include "transport/link.h"
+#include "transport/links/link.h"
 #include "transport/tcp/descriptors.h"
 #include "transport/tcp/listener.h"
 #include "transport/tcp/roster.h"

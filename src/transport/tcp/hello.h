@@ -37,7 +37,7 @@
 
 #include "deltawire/connect.h"
 #include "deltawire/tensor.h"
-#include "transport/settings.h"
+#include "transport/mesh/settings.h"
 #include "transport/tcp/proof.h"
 
 namespace deltawire {

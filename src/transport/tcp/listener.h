@@ -2,7 +2,7 @@
 #pragma once
 
 #include "deltawire/connect.h"
-#include "transport/fork_guard.h"
+#include "transport/process/fork_guard.h"
 
 namespace deltawire {
 

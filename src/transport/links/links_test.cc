@@ -1,8 +1,8 @@
 // Links that are slow or broken on purpose.
 #include <cmath>
 
-#include "transport/shaped/token_bucket.h"
-#include "transport/socket_link.h"
+#include "transport/links/shaped_link.h"
+#include "transport/links/socket_link.h"
 #include "transport/test_mesh.h"
 
 namespace deltawire::test {

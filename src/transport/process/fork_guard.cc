@@ -1,4 +1,4 @@
-#include "transport/fork_guard.h"
+#include "transport/process/fork_guard.h"
 
 #include <algorithm>
 #include <atomic>

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "transport/link.h"
+#include "transport/links/link.h"
 
 namespace deltawire {
 

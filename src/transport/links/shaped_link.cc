@@ -1,4 +1,4 @@
-#include "transport/shaped/token_bucket.h"
+#include "transport/links/shaped_link.h"
 
 #include <algorithm>
 #include <cmath>

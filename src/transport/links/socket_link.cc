@@ -1,4 +1,4 @@
-#include "transport/socket_link.h"
+#include "transport/links/socket_link.h"
 
 #include <cerrno>
 

@@ -1,4 +1,4 @@
-#include "transport/settings.h"
+#include "transport/mesh/settings.h"
 
 namespace deltawire {
 namespace {

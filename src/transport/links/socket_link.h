@@ -1,8 +1,8 @@
 // A connected stream socket as a link; the innermost of every stack of decorators.
 #pragma once
 
-#include "transport/fork_guard.h"
-#include "transport/link.h"
+#include "transport/links/link.h"
+#include "transport/process/fork_guard.h"
 
 namespace deltawire {
 

@@ -1,0 +1,155 @@
+#include "transport/links/faulty_link.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <deque>
+#include <new>
+#include <vector>
+
+#include <sys/socket.h>
+
+namespace deltawire {
+namespace {
+
+constexpr std::size_t kHeldMax = std::size_t{8} << 20;
+constexpr std::chrono::milliseconds kRetryFullSocket{1};
+
+// A long line: every byte arrives `delay` later, with as many on their way as the line holds.
+class DelayedLink final : public LinkDecorator {
+ public:
+  DelayedLink(std::unique_ptr<Link> inner, std::chrono::milliseconds delay) noexcept
+      : LinkDecorator(std::move(inner)), delay_(delay) {}
+
+  IoResult send(std::span<const iovec> pieces) noexcept override;
+  Deadline pump() noexcept override;
+
+ private:
+  struct Parcel {
+    std::vector<std::byte> bytes;
+    Deadline due;
+  };
+
+  std::chrono::milliseconds delay_;
+  std::deque<Parcel> parcels_;
+  std::size_t held_ = 0;        // bytes in all parcels
+  std::size_t front_sent_ = 0;  // bytes of the first parcel that have gone
+  IoResult failure_ = IoResult::moved(0);
+};
+
+IoResult DelayedLink::send(std::span<const iovec> pieces) noexcept {
+  if (failure_.kind != IoResult::Kind::kOk) return failure_;
+  const Deadline now = Clock::now();
+  const std::size_t total = total_bytes(pieces);
+  if (held_ > 0 && total > kHeldMax - held_) {
+    return IoResult::would_block(std::max(parcels_.front().due, now + kRetryFullSocket));
+  }
+  try {
+    Parcel parcel{{}, now + delay_};
+    parcel.bytes.reserve(total);
+    for (const iovec& piece : pieces) {
+      const auto* first = static_cast<const std::byte*>(piece.iov_base);
+      parcel.bytes.insert(parcel.bytes.end(), first, first + piece.iov_len);
+    }
+    parcels_.push_back(std::move(parcel));
+  } catch (const std::bad_alloc&) {
+    return {IoResult::Kind::kError, 0, ENOMEM, kNever};
+  }
+  held_ += total;
+  return IoResult::moved(total);
+}
+
+Deadline DelayedLink::pump() noexcept {
+  const Deadline now = Clock::now();
+  while (!parcels_.empty() && failure_.kind == IoResult::Kind::kOk) {
+    Parcel& parcel = parcels_.front();
+    if (parcel.due > now) return parcel.due;
+    const iovec piece{parcel.bytes.data() + front_sent_, parcel.bytes.size() - front_sent_};
+    const IoResult result = inner().send({&piece, 1});
+    if (result.kind == IoResult::Kind::kWouldBlock) {
+      return result.retry_at == kNever ? now + kRetryFullSocket : result.retry_at;
+    }
+    if (result.kind != IoResult::Kind::kOk) {
+      failure_ = result;
+      break;
+    }
+    front_sent_ += result.bytes;
+    held_ -= result.bytes;
+    if (front_sent_ == parcel.bytes.size()) {
+      parcels_.pop_front();
+      front_sent_ = 0;
+    }
+  }
+  return inner().pump();
+}
+
+// Every kind but kDelay.
+class FaultyLink final : public LinkDecorator {
+ public:
+  FaultyLink(std::unique_ptr<Link> inner, const LinkFault& fault) noexcept
+      : LinkDecorator(std::move(inner)), fault_(fault) {}
+
+  IoResult send(std::span<const iovec> pieces) noexcept override;
+
+ private:
+  IoResult send_from_fault_on(std::span<const iovec> pieces) noexcept;
+  IoResult send_flipped(std::span<const iovec> pieces) noexcept;
+  IoResult dribble(std::span<const iovec> pieces) noexcept;
+  IoResult count(IoResult result) noexcept {
+    position_ += result.bytes;
+    return result;
+  }
+
+  LinkFault fault_;
+  std::uint64_t position_ = 0;  // bytes that went through
+  Deadline next_byte_at_{};
+};
+
+IoResult FaultyLink::send(std::span<const iovec> pieces) noexcept {
+  if (position_ < fault_.at_byte) {
+    return count(inner().send(ClippedPieces(pieces, fault_.at_byte - position_).span()));
+  }
+  return count(send_from_fault_on(pieces));
+}
+
+IoResult FaultyLink::send_from_fault_on(std::span<const iovec> pieces) noexcept {
+  switch (fault_.kind) {
+    case LinkFault::Kind::kCut:
+      // Both directions, as a pulled cable would; the descriptor itself stays ours until the link ends.
+      ::shutdown(fd(), SHUT_RDWR);
+      return IoResult::closed();
+    case LinkFault::Kind::kFlip: return send_flipped(pieces);
+    case LinkFault::Kind::kDrop: return IoResult::moved(total_bytes(pieces));
+    case LinkFault::Kind::kDribble: return dribble(pieces);
+    case LinkFault::Kind::kDelay: break;  // a DelayedLink's business
+  }
+  return inner().send(pieces);
+}
+
+IoResult FaultyLink::send_flipped(std::span<const iovec> pieces) noexcept {
+  if (position_ != fault_.at_byte) return inner().send(pieces);
+  const ClippedPieces first(pieces, 1);
+  std::byte flipped = *static_cast<const std::byte*>(first.span().back().iov_base);
+  flipped ^= std::byte{1} << (fault_.at_byte % 8);
+  const iovec piece{&flipped, 1};
+  return inner().send({&piece, 1});
+}
+
+IoResult FaultyLink::dribble(std::span<const iovec> pieces) noexcept {
+  const Deadline now = Clock::now();
+  if (now < next_byte_at_) return IoResult::would_block(next_byte_at_);
+  const IoResult result = inner().send(ClippedPieces(pieces, 1).span());
+  if (result.kind == IoResult::Kind::kOk) next_byte_at_ = now + fault_.delay;
+  return result;
+}
+
+}  // namespace
+
+std::unique_ptr<Link> make_faulty_link(std::unique_ptr<Link> inner, const LinkFault& fault) {
+  if (fault.kind == LinkFault::Kind::kDelay) {
+    return std::make_unique<DelayedLink>(std::move(inner), fault.delay);
+  }
+  return std::make_unique<FaultyLink>(std::move(inner), fault);
+}
+
+}  // namespace deltawire

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <iterator>
-#include <memory>
+#include <list>
 #include <vector>
 
 #include "deltawire/transport.h"
@@ -17,8 +17,8 @@ namespace deltawire {
 struct EarlyBlock {
   static constexpr std::size_t kBytes = std::size_t{16} << 10;
 
+  EarlyBlock() noexcept {}  // uninitialized
   std::array<std::byte, kBytes> bytes;
-  std::unique_ptr<EarlyBlock> next;
 };
 
 // Blocks for the early messages of all peers, kept from one message to the next.
@@ -27,38 +27,24 @@ class EarlyBlocks {
   // What is kept at most, 16 MiB: a peer that was once far ahead takes no more for good.
   static constexpr std::size_t kSpareMax = std::size_t{1} << 10;
 
-  EarlyBlocks() = default;
-  EarlyBlocks(const EarlyBlocks&) = delete;
-  EarlyBlocks& operator=(const EarlyBlocks&) = delete;
-  // One by one: a chain that ends by itself does so recursively.
-  ~EarlyBlocks() {
-    while (spare_) spare_ = std::move(spare_->next);
-  }
+  std::size_t spare() const noexcept { return spare_.size(); }
 
-  std::size_t spare() const noexcept { return spare_count_; }
-
-  std::unique_ptr<EarlyBlock> take() {
-    if (!spare_) return std::unique_ptr<EarlyBlock>(new EarlyBlock);  // uninitialized
-    --spare_count_;
-    std::unique_ptr<EarlyBlock> taken = std::move(spare_);
-    spare_ = std::move(taken->next);
-    return taken;
-  }
-  void give_back(std::unique_ptr<EarlyBlock> chain) noexcept {
-    while (chain) {
-      std::unique_ptr<EarlyBlock> rest = std::move(chain->next);
-      if (spare_count_ < kSpareMax) {
-        ++spare_count_;
-        chain->next = std::move(spare_);
-        spare_ = std::move(chain);
-      }
-      chain = std::move(rest);
+  // Adds one to `blocks`.
+  void lend(std::list<EarlyBlock>& blocks) {
+    if (spare_.empty()) {
+      blocks.emplace_back();
+    } else {
+      blocks.splice(blocks.end(), spare_, spare_.begin());
     }
+  }
+  // Takes all of them back.
+  void take_back(std::list<EarlyBlock>& blocks) noexcept {
+    spare_.splice(spare_.begin(), blocks);
+    while (spare_.size() > kSpareMax) spare_.pop_back();
   }
 
  private:
-  std::unique_ptr<EarlyBlock> spare_;
-  std::size_t spare_count_ = 0;
+  std::list<EarlyBlock> spare_;
 };
 
 class EarlyStore {
@@ -68,20 +54,13 @@ class EarlyStore {
 
   struct Message {
     Tag tag = 0;
-    std::uint64_t length = 0;   // as its header says
-    std::uint64_t arrived = 0;  // of it
-    std::uint64_t room = 0;     // in all its blocks
-    std::unique_ptr<EarlyBlock> first;
-    EarlyBlock* last = nullptr;
+    std::uint64_t length = 0;      // as its header says
+    std::uint64_t arrived = 0;     // of it
+    std::list<EarlyBlock> blocks;  // with what has arrived
   };
 
   // `blocks` outlives the store.
   explicit EarlyStore(EarlyBlocks& blocks) : blocks_(&blocks) { messages_.reserve(kMessagesMax); }
-  EarlyStore(const EarlyStore&) = delete;
-  EarlyStore& operator=(const EarlyStore&) = delete;
-  ~EarlyStore() {
-    for (Message& message : messages_) blocks_->give_back(std::move(message.first));
-  }
 
   bool has_room(std::uint64_t length) const noexcept {
     return messages_.size() < kMessagesMax && length <= kBytesMax &&
@@ -90,7 +69,7 @@ class EarlyStore {
 
   // Opens a message of which nothing has arrived: the newest. REQUIRES: has_room(length).
   void add(Tag tag, std::uint64_t length) noexcept {
-    messages_.push_back({tag, length, 0, 0, nullptr, nullptr});
+    messages_.push_back({tag, length, 0, {}});
     reserved_ += in_blocks(length);
   }
   // REQUIRES: there is one.
@@ -100,17 +79,11 @@ class EarlyStore {
   // in a header alone never makes this rank allocate much. REQUIRES: bytes are missing.
   MutBytes room() {
     Message& message = newest();
-    if (message.arrived == message.room) {
-      std::unique_ptr<EarlyBlock> block = blocks_->take();
-      EarlyBlock* added = block.get();
-      (message.last == nullptr ? message.first : message.last->next) = std::move(block);
-      message.last = added;
-      message.room += EarlyBlock::kBytes;
-    }
-    const std::uint64_t left = message.room - message.arrived;
-    return MutBytes(message.last->bytes)
-        .subspan(static_cast<std::size_t>(EarlyBlock::kBytes - left),
-                 static_cast<std::size_t>(std::min(left, message.length - message.arrived)));
+    if (message.arrived == message.blocks.size() * EarlyBlock::kBytes) blocks_->lend(message.blocks);
+    const std::uint64_t left = message.blocks.size() * EarlyBlock::kBytes - message.arrived;
+    return MutBytes(message.blocks.back().bytes)
+        .last(static_cast<std::size_t>(left))
+        .first(static_cast<std::size_t>(std::min(left, message.length - message.arrived)));
   }
 
   // The oldest message with `tag`; nullptr: there is none.
@@ -122,9 +95,9 @@ class EarlyStore {
   // Copies what has arrived. REQUIRES: it fits.
   static void copy(const Message& message, MutBytes into) noexcept {
     auto left = static_cast<std::size_t>(message.arrived);
-    for (const EarlyBlock* block = message.first.get(); left > 0; block = block->next.get()) {
+    for (const EarlyBlock& block : message.blocks) {
       const std::size_t count = std::min(left, EarlyBlock::kBytes);
-      std::memcpy(into.data(), block->bytes.data(), count);
+      std::memcpy(into.data(), block.bytes.data(), count);
       into = into.subspan(count);
       left -= count;
     }
@@ -132,7 +105,7 @@ class EarlyStore {
 
   void remove(Message& message) noexcept {
     reserved_ -= in_blocks(message.length);
-    blocks_->give_back(std::move(message.first));
+    blocks_->take_back(message.blocks);
     messages_.erase(messages_.begin() + std::distance(messages_.data(), &message));
   }
 

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "cli/commands.h"
-#include "cli/figures.h"
 #include "cli/input_file.h"
 #include "cli/npy.h"
+#include "cli/number_text.h"
 #include "cli/output_file.h"
 #include "deltawire/codec.h"
 #include "deltawire/file.h"

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/figures.h"
+#include "cli/number_text.h"
 #include "cli/outcome.h"
 #include "deltawire/codec.h"
 #include "deltawire/file.h"

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string_view>
 
-#include "cli/figures.h"
 #include "cli/npy_header.h"
+#include "cli/number_text.h"
 
 namespace deltawire::cli {
 namespace {

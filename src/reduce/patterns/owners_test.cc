@@ -50,30 +50,30 @@ TEST(Owners, GoldenCut) {
 }
 
 // (first, count, owner) as the page alone gives them, worked out by the decoder's XXH64 in tests/decoder.
-TEST(Owners, GoldenOwnersAndPieces) {
-  using Piece = std::array<std::uint64_t, 3>;
-  const auto pieces_of = [](std::string_view name, std::uint64_t count, int world) {
-    std::vector<Piece> pieces;
+TEST(Owners, GoldenOwnersAndRanges) {
+  using Range = std::array<std::uint64_t, 3>;
+  const auto ranges_of = [](std::string_view name, std::uint64_t count, int world) {
+    std::vector<Range> ranges;
     for (const OwnedRange& range : owned_ranges(name, count, world)) {
-      pieces.push_back({range.first, range.count, static_cast<std::uint64_t>(range.owner)});
+      ranges.push_back({range.first, range.count, static_cast<std::uint64_t>(range.owner)});
     }
-    return pieces;
+    return ranges;
   };
-  EXPECT_EQ(pieces_of("fc1.weight", 16384, 7), (std::vector<Piece>{{0, 2240, 5},
+  EXPECT_EQ(ranges_of("fc1.weight", 16384, 7), (std::vector<Range>{{0, 2240, 5},
                                                                    {2240, 2240, 6},
                                                                    {4480, 2560, 0},
                                                                    {7040, 2240, 1},
                                                                    {9280, 2560, 2},
                                                                    {11840, 2240, 3},
                                                                    {14080, 2304, 4}}));
-  EXPECT_EQ(pieces_of("fc1.weight", 100000, 4),
-            (std::vector<Piece>{{0, 24960, 1}, {24960, 24960, 2}, {49920, 24960, 3}, {74880, 25120, 0}}));
-  EXPECT_EQ(pieces_of("conv1.weight", 16383, 5), (std::vector<Piece>{{0, 16383, 1}}));
-  // More ranks than rows: those without a row have no piece.
-  const auto rows = pieces_of("w", 16640, 60);
-  ASSERT_EQ(rows.size(), 52u);
-  EXPECT_EQ(rows[0], (Piece{0, 320, 44}));
-  EXPECT_EQ(rows[4], (Piece{1280, 320, 48}));
+  EXPECT_EQ(ranges_of("fc1.weight", 100000, 4),
+            (std::vector<Range>{{0, 24960, 1}, {24960, 24960, 2}, {49920, 24960, 3}, {74880, 25120, 0}}));
+  EXPECT_EQ(ranges_of("conv1.weight", 16383, 5), (std::vector<Range>{{0, 16383, 1}}));
+  // More ranks than rows: those without a row have no range.
+  const auto few = ranges_of("w", 16640, 60);
+  ASSERT_EQ(few.size(), 52u);
+  EXPECT_EQ(few[0], (Range{0, 320, 44}));
+  EXPECT_EQ(few[4], (Range{1280, 320, 48}));
 }
 
 PROPERTY(OwnersProperty, CoverEverythingOnceInOrder) {

@@ -29,8 +29,8 @@ class EarlyBlocks {
 
   std::size_t spare() const noexcept { return spare_.size(); }
 
-  // Adds one to `blocks`.
-  void lend(std::list<EarlyBlock>& blocks) {
+  // Puts one at the end of `blocks`.
+  void append_to(std::list<EarlyBlock>& blocks) {
     if (spare_.empty()) {
       blocks.emplace_back();
     } else {
@@ -79,7 +79,7 @@ class EarlyStore {
   // in a header alone never makes this rank allocate much. REQUIRES: bytes are missing.
   MutBytes room() {
     Message& message = newest();
-    if (message.arrived == message.blocks.size() * EarlyBlock::kBytes) blocks_->lend(message.blocks);
+    if (message.arrived == message.blocks.size() * EarlyBlock::kBytes) blocks_->append_to(message.blocks);
     const std::uint64_t left = message.blocks.size() * EarlyBlock::kBytes - message.arrived;
     return MutBytes(message.blocks.back().bytes)
         .last(static_cast<std::size_t>(left))

@@ -1,4 +1,4 @@
-#include "cli/figures.h"
+#include "cli/number_text.h"
 
 #include <cstdio>
 

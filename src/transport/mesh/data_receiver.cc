@@ -96,9 +96,11 @@ StreamStep DataReceiver::consume_staged() {
 // Decides where the message behind header_ goes.
 StreamStep DataReceiver::begin_message() {
   if (Operation* operation = posted_.take(header_.tag)) {
+    StreamStep step = claim(*operation, header_.length);
+    if (step.kind == StreamStep::Kind::kFailed) return step;
     posted_target_ = operation;
     target_ = Target::kPosted;
-    return claim(*operation, header_.length);
+    return step;
   }
   if (!early_.has_room(header_.length)) return {StreamStep::Kind::kPaused, kNever, 0, {}};
   early_.add(header_.tag, header_.length);
@@ -140,13 +142,13 @@ StreamStep DataReceiver::read_staged() {
   std::memmove(stage_.data(), rest.data(), rest.size());
   stage_begin_ = 0;
   stage_end_ = rest.size();
-  const MutBytes room = MutBytes(stage_).subspan(stage_end_);
-  const IoResult result = link_->recv(room);
+  const MutBytes into = MutBytes(stage_).subspan(stage_end_);
+  const IoResult result = link_->recv(into);
   if (result.kind != IoResult::Kind::kOk) return from_link(result);
   received_ += result.bytes;
   stage_end_ += result.bytes;
   // A short read has emptied the socket: no need to ask it again.
-  if (result.bytes < room.size()) return {StreamStep::Kind::kIdle, kNever, 0, {}};
+  if (result.bytes < into.size()) return {StreamStep::Kind::kIdle, kNever, 0, {}};
   return {};
 }
 
@@ -160,9 +162,7 @@ StreamStep DataReceiver::read_big() {
     received_ += result.bytes;
     advance(result.bytes);
     budget -= result.bytes;
-    if (result.bytes == into.size()) continue;
-    end_message_if_whole();
-    return {StreamStep::Kind::kIdle, kNever, 0, {}};
+    if (result.bytes < into.size()) return {StreamStep::Kind::kIdle, kNever, 0, {}};
   }
   end_message_if_whole();
   return {};

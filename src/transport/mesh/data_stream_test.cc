@@ -148,6 +148,31 @@ TEST(EarlyStore, KeepsSoMuchMemoryAndNoMore) {
   EXPECT_EQ(blocks.spare(), EarlyBlocks::kSpareMax);
 }
 
+// Its bytes stop for a while anywhere, at the edge of a block too.
+TEST(EarlyStore, AMessageThatComesInTwoHalvesIsWhole) {
+  std::vector<std::byte> sent(2 * EarlyBlock::kBytes + 7);
+  for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<std::byte>(i % 251);
+  EarlyBlocks blocks;
+  for (const std::size_t half : {std::size_t{0}, std::size_t{1}, EarlyBlock::kBytes - 1, EarlyBlock::kBytes,
+                                 EarlyBlock::kBytes + 1, 2 * EarlyBlock::kBytes}) {
+    PlaybackLink link;
+    link.at_once = ~std::size_t{0};
+    DataReceiver receiver(1, link, blocks);
+    link.add(encode_message_header({5, sent.size()}));
+    link.add(Bytes(sent).first(half));
+    for (int i = 0; i < 5; ++i) EXPECT_NE(receiver.step().kind, StreamStep::Kind::kFailed);
+    link.add(Bytes(sent).subspan(half));
+    EXPECT_EQ(drain(receiver, link).kind, StreamStep::Kind::kIdle);
+    std::vector<std::byte> got(sent.size());
+    Operation receive;
+    receive.tag = 5;
+    receive.capacity = got;
+    (void)receiver.post(receive);
+    EXPECT_TRUE(receive.done && got == sent) << half;
+  }
+  EXPECT_EQ(blocks.spare(), 3u);
+}
+
 TEST(OperationTable, AHandleIsNeverGivenTwiceThoughItsPlaceIs) {
   OperationTable table;
   const std::vector<std::byte> byte(1);

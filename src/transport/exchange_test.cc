@@ -144,7 +144,7 @@ TEST_P(Exchange, AReceivePostedInTheMiddleOfItsMessageGetsIt) {
   EXPECT_TRUE(ranks[0]->wait(sent, soon()).has_value());
 }
 
-TEST_P(Exchange, TrafficCountsPayloadAndHeaders) {
+TEST_P(Exchange, TrafficCountsPayloadHeadersAndVotes) {
   Ranks ranks = connect_ranks(GetParam(), 2);
   const std::vector<std::byte> bytes = pattern(1000, 1);
   std::vector<std::byte> got(1000);
@@ -154,6 +154,11 @@ TEST_P(Exchange, TrafficCountsPayloadAndHeaders) {
   EXPECT_EQ(ranks[0]->traffic().bytes_sent, 1024u);
   EXPECT_EQ(ranks[1]->traffic().bytes_received, 1024u);
   EXPECT_EQ(ranks[1]->traffic().bytes_sent, 0u);
+  run_ranks(2, [&](int rank) {
+    EXPECT_TRUE(ranks[static_cast<std::size_t>(rank)]->vote({1, 1}, soon()).has_value());
+  });
+  EXPECT_EQ(ranks[1]->traffic().bytes_sent, 36u);
+  EXPECT_EQ(ranks[0]->traffic().bytes_received, 36u);
 }
 
 TEST_P(Exchange, ManyThreadsMayUseOneTransport) {

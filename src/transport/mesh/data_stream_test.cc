@@ -311,6 +311,30 @@ TEST(DataReceiver, SmallMessagesComeOutOfFewReads) {
   EXPECT_LE(link.reads, bytes / (4096 - kMessageHeaderBytes) + 2);
 }
 
+// Into a receive, and into the early store: the other peers get their turn.
+TEST(DataReceiver, AStepTakesSoMuchAndNoMore) {
+  constexpr std::size_t kLength = 3 * kStepBytes;
+  for (const bool posted : {true, false}) {
+    PlaybackLink link;
+    link.at_once = ~std::size_t{0};
+    add_message(link, 1, kLength, kLength);
+    EarlyBlocks blocks;
+    DataReceiver receiver(1, link, blocks);
+    std::vector<std::byte> memory(kLength);
+    Operation receive;
+    receive.tag = 1;
+    receive.capacity = memory;
+    if (posted) (void)receiver.post(receive);
+    while (link.left() > 0) {
+      const std::size_t before = link.left();
+      ASSERT_EQ(receiver.step().kind, StreamStep::Kind::kMoved);
+      EXPECT_LE(before - link.left(), kStepBytes);
+    }
+    if (!posted) (void)receiver.post(receive);
+    EXPECT_TRUE(receive.done && std::ranges::count(memory, std::byte{1}) == kLength);
+  }
+}
+
 TEST(DataReceiver, GarbageIsCorruptAtItsFirstHeader) {
   PlaybackLink link;
   link.add(5000, std::byte{0x5A});

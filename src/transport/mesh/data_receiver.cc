@@ -132,6 +132,7 @@ void DataReceiver::advance(std::size_t bytes) noexcept {
 
 void DataReceiver::end_message_if_whole() {
   if (missing() > 0) return;
+  early_blocks_ += EarlyBlock::count_for(header_.length);
   if (target_ == Target::kPosted) posted_target_->finish(header_.length);
   target_ = Target::kNoMessage;
   posted_target_ = nullptr;

@@ -21,6 +21,8 @@ class DataReceiver {
   StreamStep post(Operation& operation);
 
   std::uint64_t bytes_received() const noexcept { return received_; }
+  // Blocks that its whole messages would have taken, had they all come early.
+  std::uint64_t early_blocks() const noexcept { return early_blocks_; }
 
   // Receives at most about kStepBytes.
   StreamStep step();
@@ -52,6 +54,7 @@ class DataReceiver {
   int peer_;
   Link* link_;
   std::uint64_t received_ = 0;  // bytes of all messages
+  std::uint64_t early_blocks_ = 0;
   // Small messages come out of one read together with their headers; the rest of a big one goes straight
   // to its destination.
   std::array<std::byte, 4096> stage_{};

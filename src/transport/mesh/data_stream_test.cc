@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <list>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -146,6 +147,30 @@ TEST(EarlyStore, KeepsSoMuchMemoryAndNoMore) {
   EXPECT_EQ(blocks.spare(), 4u);  // the same ones
   fill(EarlyStore::kBytesMax);
   EXPECT_EQ(blocks.spare(), EarlyBlocks::kSpareMax);
+}
+
+TEST(EarlyStore, BlocksAreReservedWithThoseInUse) {
+  EarlyBlocks blocks;
+  std::list<EarlyBlock> used;
+  blocks.append_to(used);
+  blocks.append_to(used);
+  blocks.reserve(8);
+  EXPECT_EQ(blocks.spare(), 8u);  // ten in all: a quarter more than was asked for
+  blocks.reserve(10);
+  EXPECT_EQ(blocks.spare(), 8u);
+  blocks.append_to(used);
+  blocks.reserve(10);
+  blocks.take_back(used);
+  EXPECT_EQ(blocks.spare(), 10u);
+  blocks.reserve(10 * EarlyBlocks::kSpareMax);
+  EXPECT_EQ(blocks.spare(), EarlyBlocks::kSpareMax);
+  // What is freed is no longer counted.
+  for (std::size_t i = 0; i < 2 * EarlyBlocks::kSpareMax; ++i) blocks.append_to(used);
+  blocks.take_back(used);
+  blocks.append_to(used);
+  used.clear();
+  blocks.reserve(EarlyBlocks::kSpareMax);
+  EXPECT_EQ(blocks.spare(), EarlyBlocks::kSpareMax - 1);
 }
 
 // Its bytes stop for a while anywhere, at the edge of a block too.

@@ -19,6 +19,11 @@ struct EarlyBlock {
 
   EarlyBlock() noexcept {}  // uninitialized
   std::array<std::byte, kBytes> bytes;
+
+  // How many a message takes.
+  static constexpr std::uint64_t count_for(std::uint64_t length) noexcept {
+    return (length + kBytes - 1) / kBytes;
+  }
 };
 
 // Blocks for the early messages of all peers, kept from one message to the next.
@@ -29,10 +34,20 @@ class EarlyBlocks {
 
   std::size_t spare() const noexcept { return spare_.size(); }
 
+  // Sees to it that there are so many, those included that are in use, as far as they would be kept; and some
+  // more, as steps differ a little.
+  void reserve(std::uint64_t blocks) {
+    if (blocks <= count_) return;
+    for (const std::uint64_t wanted = std::min<std::uint64_t>(blocks + blocks / 4, kSpareMax);
+         count_ < wanted; ++count_) {
+      spare_.emplace_back();
+    }
+  }
   // Puts one at the end of `blocks`.
   void append_to(std::list<EarlyBlock>& blocks) {
     if (spare_.empty()) {
       blocks.emplace_back();
+      ++count_;
     } else {
       blocks.splice(blocks.end(), spare_, spare_.begin());
     }
@@ -40,17 +55,19 @@ class EarlyBlocks {
   // Takes all of them back.
   void take_back(std::list<EarlyBlock>& blocks) noexcept {
     spare_.splice(spare_.begin(), blocks);
-    while (spare_.size() > kSpareMax) spare_.pop_back();
+    for (; spare_.size() > kSpareMax; --count_) spare_.pop_back();
   }
 
  private:
   std::list<EarlyBlock> spare_;
+  std::size_t count_ = 0;  // with those in use
 };
 
 class EarlyStore {
  public:
   static constexpr std::size_t kMessagesMax = 64;
   static constexpr std::uint64_t kBytesMax = std::uint64_t{64} << 20;
+  static constexpr std::uint64_t kBlocksMax = EarlyBlock::count_for(kBytesMax);
 
   struct Message {
     Tag tag = 0;
@@ -63,14 +80,13 @@ class EarlyStore {
   explicit EarlyStore(EarlyBlocks& blocks) : blocks_(&blocks) { messages_.reserve(kMessagesMax); }
 
   bool has_room(std::uint64_t length) const noexcept {
-    return messages_.size() < kMessagesMax && length <= kBytesMax &&
-           in_blocks(length) <= kBytesMax - reserved_;
+    return messages_.size() < kMessagesMax && EarlyBlock::count_for(length) <= kBlocksMax - reserved_;
   }
 
   // Opens a message of which nothing has arrived: the newest. REQUIRES: has_room(length).
   void add(Tag tag, std::uint64_t length) noexcept {
     messages_.push_back({tag, length, 0, {}});
-    reserved_ += in_blocks(length);
+    reserved_ += EarlyBlock::count_for(length);
   }
   // REQUIRES: there is one.
   Message& newest() noexcept { return messages_.back(); }
@@ -104,19 +120,15 @@ class EarlyStore {
   }
 
   void remove(Message& message) noexcept {
-    reserved_ -= in_blocks(message.length);
+    reserved_ -= EarlyBlock::count_for(message.length);
     blocks_->take_back(message.blocks);
     messages_.erase(messages_.begin() + std::distance(messages_.data(), &message));
   }
 
  private:
-  static constexpr std::uint64_t in_blocks(std::uint64_t length) noexcept {
-    return (length + EarlyBlock::kBytes - 1) / EarlyBlock::kBytes * EarlyBlock::kBytes;
-  }
-
   EarlyBlocks* blocks_;
   std::vector<Message> messages_;  // the oldest first
-  std::uint64_t reserved_ = 0;
+  std::uint64_t reserved_ = 0;     // blocks
 };
 
 }  // namespace deltawire

@@ -66,6 +66,7 @@ Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline dead
   if (failure_) return tl::unexpected<Error>(told_failure());
   if (vote_ != nullptr)
     return deltawire::fail(ErrorCode::kState, "vote: this rank's last vote is still open");
+  reserve_for_a_step();
   agree([&ballot](Agreement& next) { next.cast(ballot); });
   // The vote is on its way: from here on, whether it counts is settled like after any other failure.
   Operation operation;
@@ -95,6 +96,15 @@ Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline dead
     case Agreement::Outcome::kReverted: break;
   }
   return tl::unexpected<Error>(told_failure());
+}
+
+// All messages of a step that is voted for have come. Those of the next may come early, however few did in
+// this one.
+void Engine::reserve_for_a_step() {
+  std::uint64_t blocks = 0;
+  each_peer([&blocks](const Peer& peer) { blocks += peer.receiver.early_blocks(); });
+  early_blocks_.reserve(blocks - blocks_before_);
+  blocks_before_ = blocks;
 }
 
 // The mesh has failed while this rank's vote was open: until the ranks that live agree whether it counts.

@@ -130,7 +130,7 @@ class Engine final : public Transport {
   void adopt_next(const Abort* first);
   void heed_agreement() noexcept;
   void settle_on(Lock& lock, Waiter& waiter);
-  void reserve_for_a_step();
+  void note_step_blocks() noexcept;
   Error told_failure() const;
 
   // engine_failure.cc: what can go wrong, and who is to blame
@@ -162,6 +162,7 @@ class Engine final : public Transport {
   const GuardedFd wake_;
   EarlyBlocks early_blocks_;
   std::uint64_t blocks_before_ = 0;  // DataReceiver::early_blocks of all peers, at the last vote
+  std::uint64_t step_blocks_ = 0;    // of them, since the vote before
   std::vector<std::unique_ptr<Peer>> peers_;
 
   mutable std::mutex mutex_;  // guards all below, and the peers

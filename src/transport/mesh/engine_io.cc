@@ -42,6 +42,7 @@ void Engine::loop(Lock& lock) {
     lock.lock();
     polling_ = false;
     serve_all();
+    early_blocks_.reserve(step_blocks_);
   }
 }
 

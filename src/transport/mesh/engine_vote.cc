@@ -66,7 +66,7 @@ Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline dead
   if (failure_) return tl::unexpected<Error>(told_failure());
   if (vote_ != nullptr)
     return deltawire::fail(ErrorCode::kState, "vote: this rank's last vote is still open");
-  reserve_for_a_step();
+  note_step_blocks();
   agree([&ballot](Agreement& next) { next.cast(ballot); });
   // The vote is on its way: from here on, whether it counts is settled like after any other failure.
   Operation operation;
@@ -99,11 +99,11 @@ Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline dead
 }
 
 // All messages of a step that is voted for have come. Those of the next may come early, however few did in
-// this one.
-void Engine::reserve_for_a_step() {
+// this one: the I/O thread sees to it that there is room.
+void Engine::note_step_blocks() noexcept {
   std::uint64_t blocks = 0;
   each_peer([&blocks](const Peer& peer) { blocks += peer.receiver.early_blocks(); });
-  early_blocks_.reserve(blocks - blocks_before_);
+  step_blocks_ = blocks - blocks_before_;
   blocks_before_ = blocks;
 }
 

@@ -164,13 +164,6 @@ TEST(EarlyStore, BlocksAreReservedWithThoseInUse) {
   EXPECT_EQ(blocks.spare(), 10u);
   blocks.reserve(10 * EarlyBlocks::kSpareMax);
   EXPECT_EQ(blocks.spare(), EarlyBlocks::kSpareMax);
-  // What is freed is no longer counted.
-  for (std::size_t i = 0; i < 2 * EarlyBlocks::kSpareMax; ++i) blocks.append_to(used);
-  blocks.take_back(used);
-  blocks.append_to(used);
-  used.clear();
-  blocks.reserve(EarlyBlocks::kSpareMax);
-  EXPECT_EQ(blocks.spare(), EarlyBlocks::kSpareMax - 1);
 }
 
 // Its bytes stop for a while anywhere, at the edge of a block too.

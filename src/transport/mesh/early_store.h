@@ -37,9 +37,9 @@ class EarlyBlocks {
   // Sees to it that there are so many, those included that are in use, as far as they would be kept; and some
   // more, as steps differ a little.
   void reserve(std::uint64_t blocks) {
-    if (blocks <= count_) return;
-    for (const std::uint64_t wanted = std::min<std::uint64_t>(blocks + blocks / 4, kSpareMax);
-         count_ < wanted; ++count_) {
+    if (blocks <= made_) return;
+    for (const std::uint64_t wanted = std::min<std::uint64_t>(blocks + blocks / 4, kSpareMax); made_ < wanted;
+         ++made_) {
       spare_.emplace_back();
     }
   }
@@ -47,7 +47,7 @@ class EarlyBlocks {
   void append_to(std::list<EarlyBlock>& blocks) {
     if (spare_.empty()) {
       blocks.emplace_back();
-      ++count_;
+      ++made_;
     } else {
       blocks.splice(blocks.end(), spare_, spare_.begin());
     }
@@ -55,12 +55,12 @@ class EarlyBlocks {
   // Takes all of them back.
   void take_back(std::list<EarlyBlock>& blocks) noexcept {
     spare_.splice(spare_.begin(), blocks);
-    for (; spare_.size() > kSpareMax; --count_) spare_.pop_back();
+    while (spare_.size() > kSpareMax) spare_.pop_back();
   }
 
  private:
   std::list<EarlyBlock> spare_;
-  std::size_t count_ = 0;  // with those in use
+  std::size_t made_ = 0;  // ever: with those in use there are so many, or enough to be kept
 };
 
 class EarlyStore {

@@ -92,8 +92,8 @@ class Channel {
 
   // Decodes a message that must hold exactly these parts and come from `expected`. On error the slots are
   // unspecified. Uses no state but this channel's scratch. Errors: those of the frame, of Codec::decode,
-  // and kMismatch naming the field that differs. The pieces, in order, are the message, and every frame
-  // begins with a piece: those of encode, or a single one.
+  // and kMismatch naming the field that differs. The pieces, in order, are the message: those of encode, or a
+  // single one.
   virtual Status decode(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
                         Into into, float scale) = 0;
   Status decode(Bytes message, const MessageLayout& parts, const MessageId& expected, Into into,

@@ -65,7 +65,7 @@ struct Segment {
 
 struct SegmentView {
   Segment segment;
-  PartView part;  // empty unless coded; chunk_ends lie in the reader's memory and last until its next call
+  PartView part;  // empty unless coded; chunk_ends last until the next call
 };
 
 // Reads one frame from hostile bytes: every length and checksum is verified before it is used, and nothing
@@ -75,26 +75,31 @@ class FrameReader {
   // Checks the head (header, segments) of the first frame in `bytes` (which may go on after it).
   // Errors: kTruncated, kCorrupt, kUnsupportedVersion, kLimit.
   static Result<FrameReader> open(Bytes bytes);
+  // Of a frame whose payload, which nothing follows, lies elsewhere than its head.
+  static Result<FrameReader> open(Bytes head, Bytes payload);
 
   const FrameHeader& header() const noexcept { return header_; }
-  std::uint64_t frame_bytes() const noexcept { return bytes_.size(); }
+  std::uint64_t frame_bytes() const noexcept { return frame_bytes_; }
   std::uint64_t header_bytes() const noexcept { return header_bytes_; }  // before the first segment
-  std::uint64_t head_bytes() const noexcept { return head_bytes_; }      // before the payload
+  std::uint64_t head_bytes() const noexcept { return head_.size(); }     // before the payload
   std::uint32_t segment_count() const noexcept { return segment_count_; }
   std::uint32_t segments_left() const noexcept { return segments_left_; }
 
   // The next segment, its chunks' checksums verified. REQUIRES: segments_left() > 0. Errors: kCorrupt.
-  Result<SegmentView> next();
+  Result<SegmentView> next() { return next(ends_); }
+  // The same, with the chunks' ends in the caller's memory, of which a reader for each frame needs none.
+  Result<SegmentView> next(std::vector<std::uint32_t>& ends);
 
  private:
   FrameReader() = default;
+  Status read_head(Bytes bytes, std::uint64_t bytes_there);
   Status read_header();
   Status check_segments(std::uint64_t payload_bytes) const;
 
-  Bytes bytes_;  // exactly the frame
+  Bytes head_;
   FrameHeader header_;
+  std::uint64_t frame_bytes_ = 0;
   std::uint64_t header_bytes_ = 0;
-  std::uint64_t head_bytes_ = 0;
   std::uint32_t segment_count_ = 0;
   std::uint32_t segments_left_ = 0;
   std::uint32_t next_chunk_ = 0;

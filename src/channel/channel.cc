@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <deque>
 #include <string>
 #include <utility>
 
@@ -42,6 +41,8 @@ class ChannelImpl final : public Channel {
         workers_(std::move(resources.workers)),
         residuals_(meter_),
         payload_maker_(meter_),
+        messages_(meter_),
+        committed_messages_(meter_),
         scratch_held_(meter_, MemoryMeter::Use::kMessages),
         encoder_(codecs(), options_, residuals_) {}
 
@@ -74,6 +75,8 @@ class ChannelImpl final : public Channel {
     std::uint64_t elements = 0;
     std::uint64_t longest = 0;  // elements of the longest part
     std::uint64_t parts = 0;
+
+    MessageLists lists() const noexcept { return lists_of(payload_bytes, chunks, parts); }
   };
   // A part on its way into a message. Its slot has the size of its bounds, so that no part waits for another.
   struct Job {
@@ -108,12 +111,12 @@ class ChannelImpl final : public Channel {
   PayloadMaker payload_maker_;
   bool step_open_ = false;
   std::uint64_t step_ = 0;
-  std::deque<Message> messages_;            // of the open step; a deque, so that spans into them stay
-  std::vector<SentPart> step_parts_;        // of all its messages: what a fold needs
-  std::vector<Job> jobs_;                   // of the message that is being encoded
-  std::deque<Message> committed_messages_;  // of the last committed step, sparse codecs only: for mask_sent
+  StepMessages messages_;             // of the open step
+  std::vector<SentPart> step_parts_;  // of all its messages: what a fold needs
+  std::vector<Job> jobs_;             // of the message that is being encoded
+  StepMessages committed_messages_;   // of the last committed step, sparse codecs only: for mask_sent
   std::vector<SentPart> committed_parts_;
-  std::vector<std::byte> scratch_;
+  CodingMemory memory_;
   MeteredBytes scratch_held_;
   PartEncoder encoder_;
 };
@@ -136,7 +139,7 @@ ChannelImpl::Bounds ChannelImpl::bounds_of(std::span<const Named> parts, std::ui
 std::uint64_t ChannelImpl::message_bound(const MessageLayout& message, std::uint64_t step) const {
   const Bounds bounds = bounds_of(message.parts, step);
   if (bounds.parts == 0) return 0;
-  return bounds.payload_bytes + framing_bound(bounds.payload_bytes, bounds.chunks, bounds.parts);
+  return bounds.payload_bytes + bounds.lists().head_bytes;
 }
 
 Status ChannelImpl::check_encode(std::span<const Named> parts, const MessageId& id) const {
@@ -161,7 +164,7 @@ Status ChannelImpl::check_encode(std::span<const Named> parts, const MessageId& 
 // All memory that a revert needs is taken here, before a residual changes.
 void ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step, const Bounds& bounds,
                           Message& message) {
-  MutBytes payload(message.payload.get(), bounds.payload_bytes);
+  MutBytes payload = message.payload.bytes();
   std::span<std::uint32_t> ends(message.chunk_ends);
   jobs_.reserve(bounds.parts);
   step_parts_.reserve(step_parts_.size() + bounds.parts);
@@ -185,11 +188,12 @@ void ChannelImpl::code(const MessageId& id, const Bounds& bounds) {
   const bool part_by_part = threads == 1 || bounds.longest > bounds.elements / threads;
   const std::uint64_t lanes = part_by_part ? 1 : threads;
   const std::uint64_t lane_bytes = ceil_div(bounds.scratch_bytes, kScratchAlignment) * kScratchAlignment;
-  if (scratch_.size() < lanes * lane_bytes) scratch_.resize(lanes * lane_bytes);
-  scratch_held_.set(scratch_.capacity());
+  std::vector<std::byte>& scratch = memory_.scratch;
+  if (scratch.size() < lanes * lane_bytes) scratch.resize(lanes * lane_bytes);
+  scratch_held_.set(scratch.capacity());
   std::atomic<std::size_t> next = 0;
   Workers::share(part_by_part ? nullptr : workers_.get(), lanes, [&](std::size_t lane) {
-    const Exec exec{.scratch = MutBytes(scratch_).subspan(lane * lane_bytes, lane_bytes),
+    const Exec exec{.scratch = MutBytes(scratch).subspan(lane * lane_bytes, lane_bytes),
                     .workers = part_by_part ? workers_.get() : nullptr};
     for (std::size_t i = next++; i < jobs_.size(); i = next++) {
       Job& job = jobs_[i];
@@ -202,9 +206,8 @@ void ChannelImpl::code(const MessageId& id, const Bounds& bounds) {
 
 Result<std::span<const Bytes>> ChannelImpl::encode_message(const MessageLayout& layout, const MessageId& id) {
   const Bounds bounds = bounds_of(layout.parts, id.step);
-  Message& message = messages_.emplace_back();
+  Message& message = messages_.add(bounds.lists());
   payload_maker_.open(message, bounds.payload_bytes);
-  message.chunk_ends.resize(bounds.chunks);
   lay_out(layout.parts, id.step, bounds, message);
   code(id, bounds);
   const std::size_t earlier = step_parts_.size();
@@ -247,18 +250,18 @@ void ChannelImpl::keep(const Named& unsent, const MessageId& id) noexcept {
 Status ChannelImpl::decode(std::span<const Bytes> pieces, const MessageLayout& parts,
                            const MessageId& expected, Into into, float scale) {
   const ExpectedMessage due{expected, low_half(params_hash_), parts};
-  return decode_message(pieces, due, codecs(), Target{into, scale});
+  return decode_message(pieces, due, codecs(), Target{into, scale}, memory_);
 }
 
 Status ChannelImpl::decode_pairs(std::span<const Bytes> pieces, const MessageLayout& parts,
                                  const MessageId& expected, float scale, std::span<Pairs> means) {
   const ExpectedMessage due{expected, low_half(params_hash_), parts};
-  return decode_message_to_pairs(pieces, due, codecs(), scale, means);
+  return decode_message_to_pairs(pieces, due, codecs(), scale, means, memory_);
 }
 
 void ChannelImpl::close_step() noexcept {
   step_open_ = false;
-  messages_.clear();
+  messages_.end_step();
   step_parts_.clear();
   payload_maker_.end_step();
   residuals_.forget_step();
@@ -305,6 +308,8 @@ void ChannelImpl::revert() noexcept {
     for (const SentPart& part : step_parts_) PartEncoder::fold(part);
   }
   close_step();
+  messages_.end_step();  // after a step of no messages nothing is kept
+  payload_maker_.clear();
 }
 
 std::span<const float> ChannelImpl::residual(std::string_view name, std::uint64_t first) const {

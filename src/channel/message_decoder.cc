@@ -47,6 +47,7 @@ struct DenseSink {
     const TensorSlot& tensor = parts[place.part].tensor;
     auto* at = static_cast<std::byte*>(tensor.values) + place.begin * dtype_bytes(tensor.dtype);
     const TensorSlot slot{at, place.count, tensor.dtype};
+    std::vector<std::byte>& scratch = memory.scratch;
     scratch.resize(std::max<std::size_t>(scratch.size(), Codec::decode_scratch(slot)));
     return codec.decode(in, slot, target.into, target.scale, {.scratch = scratch, .workers = workers});
   }
@@ -54,7 +55,7 @@ struct DenseSink {
   std::span<const Named> parts;
   Target target;
   Workers* workers = nullptr;
-  std::vector<std::byte> scratch = {};
+  CodingMemory& memory;
 };
 
 // Into lists of keys and values.
@@ -91,8 +92,8 @@ struct PairsSink {
   std::span<Pairs> means;
   float scale = 1.0F;
   Workers* workers = nullptr;
+  CodingMemory& memory;
 
- private:
   static Status add_offset(Pairs& mean, std::size_t from, std::uint64_t begin) {
     for (std::size_t i = from; i < mean.keys.size(); ++i) mean.keys[i] += static_cast<std::uint32_t>(begin);
     return {};
@@ -101,19 +102,18 @@ struct PairsSink {
   // Raw parts: few elements.
   Status take_dense(const Codec& codec, const PartView& in, const Place& place, Pairs& mean) {
     const FloatEnvironment environment;  // in which subnormals are no zeros
-    dense_.resize(place.count);
-    const TensorSlot slot{dense_.data(), place.count, DType::kF32};
+    std::vector<float>& dense = memory.dense;
+    dense.resize(place.count);
+    const TensorSlot slot{dense.data(), place.count, DType::kF32};
     if (Status decoded = codec.decode(in, slot, Into::kOverwrite, scale, {.workers = workers}); !decoded)
       return decoded;
     for (std::uint64_t i = 0; i < place.count; ++i) {
-      if (dense_[i] == 0.0F) continue;
+      if (dense[i] == 0.0F) continue;
       mean.keys.push_back(static_cast<std::uint32_t>(place.begin + i));
-      mean.values.push_back(dense_[i]);
+      mean.values.push_back(dense[i]);
     }
     return {};
   }
-
-  std::vector<float> dense_;
 };
 
 // Walks over the expected parts as segments arrive; they must come in order and without gaps.
@@ -129,7 +129,7 @@ class Decoder {
     if (Status header = check_header(reader.header()); !header) return header;
     ++frames_;
     while (reader.segments_left() > 0) {
-      Result<SegmentView> view = reader.next();
+      Result<SegmentView> view = reader.next(sink_.memory.chunk_ends);
       if (!view) return forward_error(view);
       if (Status done = segment(*view); !done) return done;
     }
@@ -227,36 +227,22 @@ std::uint64_t stated_frame_bytes(Bytes bytes) noexcept {
   return bytes.size() < kFixedBytes ? 0 : load_le<std::uint32_t>(bytes.data() + kFrameBytesAt);
 }
 
-// A frame whose payload lies elsewhere is put together; never more than one frame at a time, and never more
-// than there is.
 template <class Sink>
 Status decode_into(Sink& sink, std::span<const Bytes> pieces, const ExpectedMessage& expected,
                    const PartCodecs& codecs) {
   Decoder<Sink> decoder(expected, codecs, sink);
-  std::vector<std::byte> joined;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     Bytes rest = pieces[i];
-    if (stated_frame_bytes(rest) > rest.size()) {
-      std::uint64_t there = 0;
-      for (const Bytes piece : pieces.subspan(i)) there += piece.size();
-      joined.clear();
-      joined.reserve(std::min(stated_frame_bytes(rest), there));
-      joined.assign(rest.begin(), rest.end());
-      while (joined.size() < stated_frame_bytes(joined) && i + 1 < pieces.size()) {
-        const Bytes next = pieces[++i];
-        joined.insert(joined.end(), next.begin(), next.end());
-      }
-      rest = joined;
-    }
     while (!rest.empty()) {
       if (decoder.complete()) {
         return fail(ErrorCode::kCorrupt,
                     std::to_string(rest.size()) + " bytes follow the last part of the message");
       }
-      Result<FrameReader> reader = FrameReader::open(rest);
+      const bool is_head = stated_frame_bytes(rest) > rest.size() && i + 1 < pieces.size();
+      Result<FrameReader> reader = is_head ? FrameReader::open(rest, pieces[++i]) : FrameReader::open(rest);
       if (!reader) return forward_error(reader);
       if (Status done = decoder.frame(*reader); !done) return done;
-      rest = rest.subspan(reader->frame_bytes());
+      rest = is_head ? Bytes() : rest.subspan(reader->frame_bytes());
     }
   }
   return decoder.finish();
@@ -265,22 +251,20 @@ Status decode_into(Sink& sink, std::span<const Bytes> pieces, const ExpectedMess
 }  // namespace
 
 Status decode_message(std::span<const Bytes> pieces, const ExpectedMessage& expected,
-                      const PartCodecs& codecs, const Target& target) {
-  DenseSink sink{expected.layout.parts, target, codecs.workers};
+                      const PartCodecs& codecs, const Target& target, CodingMemory& memory) {
+  DenseSink sink{expected.layout.parts, target, codecs.workers, memory};
   return decode_into(sink, pieces, expected, codecs);
 }
 
 Status decode_message_to_pairs(std::span<const Bytes> pieces, const ExpectedMessage& expected,
-                               const PartCodecs& codecs, float scale, std::span<Pairs> means) {
+                               const PartCodecs& codecs, float scale, std::span<Pairs> means,
+                               CodingMemory& memory) {
   for (Pairs& mean : means) {
     mean.keys.clear();
     mean.values.clear();
     mean.dimension = 0;
   }
-  PairsSink sink;
-  sink.means = means;
-  sink.scale = scale;
-  sink.workers = codecs.workers;
+  PairsSink sink{means, scale, codecs.workers, memory};
   return decode_into(sink, pieces, expected, codecs);
 }
 

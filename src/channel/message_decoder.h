@@ -1,8 +1,10 @@
 // From a message to its parts: every field of every frame must be what the receiver expects.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "channel/codec_rules.h"
 #include "deltawire/channel.h"
@@ -45,12 +47,20 @@ struct Target {
   float scale = 1.0F;
 };
 
-// Of a message in pieces: every frame begins with a piece, and a piece holds whole frames or a part of one.
+// What coding takes, kept from message to message.
+struct CodingMemory {
+  std::vector<std::byte> scratch;
+  std::vector<std::uint32_t> chunk_ends;
+  std::vector<float> dense;
+};
+
+// Of a message in pieces: a piece holds whole frames, or the head of one whose payload is the next piece.
 Status decode_message(std::span<const Bytes> pieces, const ExpectedMessage& expected,
-                      const PartCodecs& codecs, const Target& target);
+                      const PartCodecs& codecs, const Target& target, CodingMemory& memory);
 
 // The same into key-value form: means[i] gets part i's non-zero elements times `scale`.
 Status decode_message_to_pairs(std::span<const Bytes> pieces, const ExpectedMessage& expected,
-                               const PartCodecs& codecs, float scale, std::span<Pairs> means);
+                               const PartCodecs& codecs, float scale, std::span<Pairs> means,
+                               CodingMemory& memory);
 
 }  // namespace deltawire

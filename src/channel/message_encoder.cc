@@ -1,42 +1,32 @@
 #include "channel/message_encoder.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/little_endian.h"
 #include "wire/frame_builder.h"
+#include "wire/frame_layout.h"
 
 namespace deltawire {
 namespace {
 
 constexpr std::uint32_t kMaxSegments = 65535;
 
+std::uint32_t start_of(std::span<const std::uint32_t> ends, std::size_t chunk) {
+  return chunk == 0 ? 0 : ends[chunk - 1];
+}
+
 class Framer {
  public:
-  Framer(const FrameHeader& header, Message& message)
-      : header_(header), message_(message), builder_(header) {}
+  Framer(const FrameHeader& header, std::vector<std::byte>& heads)
+      : header_(header), heads_(heads), builder_(header, heads) {}
 
-  void add(const SentPart& part) {
-    if (part.state == SegmentState::kCoded) {
-      add_coded(part);
-    } else {
-      add_bare(part);
-    }
-  }
-
-  void finish() {
-    if (builder_.segment_count() > 0) close();
-    // Pieces are made last: the vector of heads no longer moves.
-    const std::byte* at = message_.payload.get();
-    for (std::size_t i = 0; i < message_.heads.size(); ++i) {
-      message_.pieces.emplace_back(message_.heads[i]);
-      if (payload_bytes_[i] == 0) continue;
-      message_.pieces.emplace_back(at, payload_bytes_[i]);
-      at += payload_bytes_[i];
-    }
-  }
+  void add(const SentPart& part) { part.state == SegmentState::kCoded ? add_coded(part) : add_bare(part); }
+  void finish() { builder_.finish(); }
 
  private:
   void add_bare(const SentPart& part) {
-    if (builder_.segment_count() == kMaxSegments) close();
+    if (builder_.segment_count() == kMaxSegments) next_frame();
     builder_.add_bare(
         {.part = part.index, .count = static_cast<std::uint32_t>(part.count), .state = part.state});
   }
@@ -46,16 +36,12 @@ class Framer {
     const auto ends = part.encoded.chunk_ends;
     std::size_t begin = 0;
     while (begin < ends.size()) {
-      if (builder_.segment_count() == kMaxSegments) close();
+      if (builder_.segment_count() == kMaxSegments) next_frame();
       const std::size_t end = chunk_elements == 0 ? ends.size() : chunks_that_fit(part, begin);
       add_range(part, begin, end);
       begin = end;
-      if (begin < ends.size()) close();
+      if (begin < ends.size()) next_frame();
     }
-  }
-
-  static std::uint32_t start_of(std::span<const std::uint32_t> ends, std::size_t chunk) {
-    return chunk == 0 ? 0 : ends[chunk - 1];
   }
 
   // The end of the run of chunks from `begin` that the open frame takes: at least one chunk.
@@ -64,7 +50,7 @@ class Framer {
     const std::uint32_t start = start_of(ends, begin);
     if (builder_.segment_count() > 0 &&
         builder_.payload_bytes() + (ends[begin] - start) > kFramePayloadTarget) {
-      close();
+      next_frame();
     }
     std::size_t end = begin + 1;
     while (end < ends.size() && builder_.payload_bytes() + (ends[end] - start) <= kFramePayloadTarget) ++end;
@@ -74,8 +60,6 @@ class Framer {
   void add_range(const SentPart& part, std::size_t begin, std::size_t end) {
     const auto ends = part.encoded.chunk_ends;
     const std::uint32_t start = start_of(ends, begin);
-    shifted_.clear();
-    for (std::size_t i = begin; i < end; ++i) shifted_.push_back(ends[i] - start);
     const std::uint64_t skipped = part.codec->info().chunk_elements * begin;
     const std::uint64_t count =
         end == ends.size() ? part.count - skipped : part.codec->info().chunk_elements * (end - begin);
@@ -85,43 +69,81 @@ class Framer {
                           .codec = part.codec->info().id,
                           .scalar = part.encoded.scalar,
                           .scalar2 = part.encoded.scalar2};
-    builder_.add_segment(segment, part.encoded.payload.subspan(start, ends[end - 1] - start), shifted_);
+    builder_.add_segment(segment, part.encoded.payload.subspan(start, ends[end - 1] - start),
+                         ends.subspan(begin, end - begin), start);
   }
 
-  void close() {
-    message_.heads.push_back(builder_.finish());
-    payload_bytes_.push_back(builder_.payload_bytes());
+  void next_frame() {
+    builder_.finish();
     ++header_.seq;
-    builder_ = FrameBuilder(header_);
+    builder_ = FrameBuilder(header_, heads_);
   }
 
   FrameHeader header_;
-  Message& message_;
+  std::vector<std::byte>& heads_;
   FrameBuilder builder_;
-  std::vector<std::uint64_t> payload_bytes_;
-  std::vector<std::uint32_t> shifted_;
 };
+
+// The heads say how long they are, and their payloads.
+void list_pieces(Message& message) {
+  Bytes heads(message.heads);
+  Bytes payload(message.payload.bytes());
+  while (!heads.empty()) {
+    const std::uint64_t head_bytes = load_le<std::uint32_t>(heads.data() + frame_layout::kHeadBytesAt);
+    const std::uint64_t frame_bytes = load_le<std::uint32_t>(heads.data() + frame_layout::kFrameBytesAt);
+    message.pieces.push_back(heads.first(head_bytes));
+    heads = heads.subspan(head_bytes);
+    if (frame_bytes == head_bytes) continue;
+    message.pieces.push_back(payload.first(frame_bytes - head_bytes));
+    payload = payload.subspan(frame_bytes - head_bytes);
+  }
+}
 
 }  // namespace
 
-void Message::count() noexcept {
-  std::uint64_t bytes = payload_capacity + sizeof(std::uint32_t) * chunk_ends.capacity();
-  for (const auto& head : heads) bytes += head.capacity();
-  held.set(bytes);
+Message& StepMessages::add(const MessageLists& lists) {
+  if (used_ == all_.size()) all_.emplace_back().held = MeteredBytes(meter_, MemoryMeter::Use::kMessages);
+  longest_ = {std::max(longest_.chunks, lists.chunks), std::max(longest_.head_bytes, lists.head_bytes),
+              std::max(longest_.pieces, lists.pieces)};
+  Message& message = all_[used_++];
+  message.chunk_ends.reserve(longest_.chunks);
+  message.chunk_ends.resize(lists.chunks);
+  message.heads.reserve(longest_.head_bytes);
+  message.heads.clear();
+  message.pieces.reserve(longest_.pieces);
+  message.pieces.clear();
+  return message;
 }
 
-std::uint64_t framing_bound(std::uint64_t payload_bytes, std::uint64_t chunks, std::uint64_t parts) noexcept {
+void StepMessages::end_step() noexcept {
+  while (all_.size() > used_) all_.pop_back();
+  for (Message& message : all_) message.payload.reset();
+  used_ = 0;
+}
+
+void StepMessages::swap(StepMessages& other) noexcept {
+  all_.swap(other.all_);
+  std::swap(used_, other.used_);
+  std::swap(longest_, other.longest_);
+}
+
+MessageLists lists_of(std::uint64_t payload_bytes, std::uint64_t chunks, std::uint64_t parts) noexcept {
   // A frame is closed for its bytes only when the next chunk would not fit: two neighbours hold more than
   // the target together. Each cut adds a frame and at most one more segment.
   const std::uint64_t frames = 2 + 2 * (payload_bytes / kFramePayloadTarget) + parts / kMaxSegments;
-  return kFrameHeaderBytesMax * frames + kSegmentBytesMax * (parts + frames) + kChunkEntryBytesMax * chunks;
+  return {.chunks = chunks,
+          .head_bytes = kFrameHeaderBytesMax * frames + kSegmentBytesMax * (parts + frames) +
+                        kChunkEntryBytesMax * chunks,
+          .pieces = 2 * frames};
 }
 
 void frame_message(std::span<const SentPart> parts, FrameHeader header, Message& message) {
+  if (parts.empty()) return;
   header.seq = 0;
-  Framer framer(header, message);
+  Framer framer(header, message.heads);
   for (const SentPart& part : parts) framer.add(part);
   framer.finish();
+  list_pieces(message);
 }
 
 }  // namespace deltawire

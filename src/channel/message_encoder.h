@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <deque>
 #include <span>
 #include <vector>
 
+#include "base/buffer_pool.h"
 #include "base/memory_meter.h"
 #include "channel/residual_store.h"
 #include "deltawire/channel.h"
@@ -31,18 +32,46 @@ struct SentPart {
 
 // A message and all its memory.
 struct Message {
-  std::unique_ptr<std::byte[]> payload;
-  std::uint64_t payload_capacity = 0;
+  BufferPool::Buffer payload;
   std::vector<std::uint32_t> chunk_ends;
-  std::vector<std::vector<std::byte>> heads;
+  std::vector<std::byte> heads;  // of its frames, one after another
   std::vector<Bytes> pieces;
-  MeteredBytes held;
+  MeteredBytes held;  // but the payload, which its pool counts
 
-  void count() noexcept;
+  void count() noexcept { held.set(sizeof(std::uint32_t) * chunk_ends.capacity() + heads.capacity()); }
 };
 
-// Upper bound of the bytes that framing adds to `payload_bytes` in `chunks` chunks of `parts` parts.
-std::uint64_t framing_bound(std::uint64_t payload_bytes, std::uint64_t chunks, std::uint64_t parts) noexcept;
+// The entries that a message's lists have at most.
+struct MessageLists {
+  std::uint64_t chunks = 0;
+  std::uint64_t head_bytes = 0;
+  std::uint64_t pieces = 0;
+};
+
+// Of a message with so many bytes of payload in so many chunks of so many parts.
+MessageLists lists_of(std::uint64_t payload_bytes, std::uint64_t chunks, std::uint64_t parts) noexcept;
+
+// The messages of a step. The next step's are made in their memory.
+class StepMessages {
+ public:
+  explicit StepMessages(std::shared_ptr<MemoryMeter> meter) : meter_(std::move(meter)) {}
+
+  // An empty one with room for such lists, and for longer ones that were asked for before: messages come in
+  // another order in each step. Spans into the others stay.
+  Message& add(const MessageLists& lists);
+
+  // Ends the step: gives the payloads back, and keeps the lists of as many messages as there were.
+  void end_step() noexcept;
+
+  // Takes no memory, as a moved deque does.
+  void swap(StepMessages& other) noexcept;
+
+ private:
+  std::shared_ptr<MemoryMeter> meter_;
+  MessageLists longest_;
+  std::deque<Message> all_;
+  std::size_t used_ = 0;
+};
 
 // Builds heads and pieces from the parts, whose payloads follow each other in message.payload.
 void frame_message(std::span<const SentPart> parts, FrameHeader header, Message& message);

@@ -178,14 +178,16 @@ TEST(MessageRules, LaterFramesAreComparedToo) {
 // The payload bytes of each frame that frame_message makes of one part whose chunks end here.
 std::vector<std::uint64_t> frames_of(const std::vector<std::vector<std::uint32_t>>& chunk_bytes) {
   const auto codec = make_codec("fp32");
-  Message message;
   std::uint64_t payload_bytes = 0;
+  std::vector<std::uint32_t> chunk_ends;
   for (const auto& chunks : chunk_bytes) {
     std::uint32_t end = 0;
-    for (const std::uint32_t bytes : chunks) message.chunk_ends.push_back(end += bytes);
+    for (const std::uint32_t bytes : chunks) chunk_ends.push_back(end += bytes);
     payload_bytes += end;
   }
-  message.payload = std::make_unique<std::byte[]>(payload_bytes);
+  BufferPool pool(nullptr, MemoryMeter::Use::kMessages);
+  Message message;
+  message.payload = pool.take(payload_bytes);
   std::vector<SentPart> parts;
   std::uint64_t at = 0;
   std::size_t chunk = 0;
@@ -194,8 +196,8 @@ std::vector<std::uint64_t> frames_of(const std::vector<std::vector<std::uint32_t
     part.index = static_cast<std::uint32_t>(parts.size());
     part.codec = codec->get();
     part.count = 65536 * (chunks.size() - 1) + 1;
-    const std::span<const std::uint32_t> ends(message.chunk_ends.data() + chunk, chunks.size());
-    part.encoded = PartView{Bytes(message.payload.get() + at, ends.back()), ends};
+    const std::span<const std::uint32_t> ends(chunk_ends.data() + chunk, chunks.size());
+    part.encoded = PartView{Bytes(message.payload.bytes()).subspan(at, ends.back()), ends};
     at += ends.back();
     chunk += chunks.size();
     parts.push_back(part);
@@ -214,7 +216,7 @@ std::vector<std::uint64_t> frames_of(const std::vector<std::vector<std::uint32_t
     EXPECT_TRUE(reader) << reader.error().message;
     EXPECT_EQ(reader->header().seq, i / 2);
   }
-  EXPECT_LE(framed, framing_bound(payload_bytes, chunk, parts.size()));
+  EXPECT_LE(framed, lists_of(payload_bytes, chunk, parts.size()).head_bytes);
   return frames;
 }
 

@@ -74,19 +74,18 @@ inline std::vector<std::byte> message_of(
   std::vector<std::byte> payload;
   FrameHeader own = header;
   spoil(own);
-  FrameBuilder builder(own);
-  const auto close = [&] {
-    const auto head = builder.finish();
-    message.insert(message.end(), head.begin(), head.end());
+  FrameBuilder builder(own, message);
+  const auto close = [&](bool last) {
+    builder.finish();
     message.insert(message.end(), payload.begin(), payload.end());
     payload.clear();
     ++header.seq;
     own = header;
     spoil(own);
-    builder = FrameBuilder(own);
+    if (!last) builder = FrameBuilder(own, message);
   };
   for (const Piece& piece : pieces) {
-    if (piece.new_frame) close();
+    if (piece.new_frame) close(false);
     if (piece.state != SegmentState::kCoded) {
       builder.add_bare(
           {.part = piece.part, .begin = piece.begin, .count = piece.count, .state = piece.state});
@@ -107,7 +106,7 @@ inline std::vector<std::byte> message_of(
     builder.add_segment(segment, values, ends);
     payload.insert(payload.end(), values.begin(), values.end());
   }
-  close();
+  close(true);
   return message;
 }
 

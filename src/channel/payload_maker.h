@@ -4,8 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
-#include "base/memory_meter.h"
+#include "base/buffer_pool.h"
 #include "channel/message_encoder.h"
 
 namespace deltawire {
@@ -13,26 +14,24 @@ namespace deltawire {
 class PayloadMaker {
  public:
   explicit PayloadMaker(std::shared_ptr<MemoryMeter> meter)
-      : meter_(std::move(meter)), spare_held_(meter_, MemoryMeter::Use::kMessages) {}
+      : pool_(std::move(meter), MemoryMeter::Use::kMessages) {}
 
   // Gives the message room for `bound` bytes.
   void open(Message& message, std::uint64_t bound);
 
   // Moves the parts' bytes together: where they are far below the bound to memory of their own, and the room
   // is kept for the next message. Says in `parts`, which are in the room in this order, where they are now.
-  void close(Message& message, std::span<SentPart> parts) noexcept;
+  void close(Message& message, std::span<SentPart> parts);
 
-  // Frees the room if this step's messages did not need it.
+  // Keeps what the next step may need. REQUIRES: the messages gave theirs back, but those that live on.
   void end_step() noexcept;
+  // Keeps nothing.
+  void clear() noexcept;
 
  private:
-  void keep(std::unique_ptr<std::byte[]> room, std::uint64_t capacity) noexcept;
-
-  std::shared_ptr<MemoryMeter> meter_;
-  std::unique_ptr<std::byte[]> spare_;
-  std::uint64_t spare_capacity_ = 0;
+  BufferPool pool_;
+  BufferPool::Buffer room_;          // between two messages
   std::uint64_t largest_bound_ = 0;  // of this step
-  MeteredBytes spare_held_;
 };
 
 }  // namespace deltawire

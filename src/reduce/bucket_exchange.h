@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "base/buffer_pool.h"
 #include "deltawire/channel.h"
 #include "deltawire/reducer.h"
 #include "deltawire/transport.h"
-#include "reduce/buffer_pool.h"
 #include "reduce/own_tensors.h"
 
 namespace deltawire {

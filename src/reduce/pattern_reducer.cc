@@ -94,6 +94,7 @@ Status PatternReducer::launch(const Bucket& bucket, const Step& step, Transport&
   transport.arrive(step.number);
   exchange->open(bucket, step, transport, deadline);
   buckets_.push_back(std::move(exchange));
+  awaited_.reserve(buckets_.size());
   return buckets_.back()->start();
 }
 
@@ -181,7 +182,7 @@ Result<Report> PatternReducer::finish() {
   bucket.give_back();
   const Report report = bucket.report();
   finished_.push_back(std::move(buckets_.front()));
-  buckets_.pop_front();
+  buckets_.erase(buckets_.begin());
   if (last) {
     // Such a step is handed over, but has not been: with NonFinite::kPass channels revert exactly.
     for (const auto& channel : channels_) finite_ ? channel->commit() : channel->revert();

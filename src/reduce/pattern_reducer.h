@@ -2,7 +2,6 @@
 // adds its channels and its kind of BucketExchange.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -42,7 +41,7 @@ class PatternReducer : public WakeableReducer {
         passes_nonfinite_(options.policy.nonfinite == NonFinite::kPass),
         meter_(std::move(channels.meter)),
         channels_(std::move(channels.all)),
-        pool_(meter_) {}
+        pool_(meter_, MemoryMeter::Use::kStaging) {}
 
   virtual std::unique_ptr<BucketExchange> make_bucket() = 0;
 
@@ -73,7 +72,7 @@ class PatternReducer : public WakeableReducer {
   std::shared_ptr<MemoryMeter> meter_;
   std::vector<std::unique_ptr<Channel>> channels_;
   BufferPool pool_;                                        // before the buckets, which use it
-  std::deque<std::unique_ptr<BucketExchange>> buckets_;    // in flight, oldest first
+  std::vector<std::unique_ptr<BucketExchange>> buckets_;   // in flight, oldest first
   std::vector<std::unique_ptr<BucketExchange>> finished_;  // of the open step: their sends may be under way
   std::vector<std::unique_ptr<BucketExchange>> spare_;
   std::vector<Handle> awaited_;  // what the buckets in flight wait for, the oldest first

@@ -9,6 +9,7 @@
 namespace deltawire {
 namespace {
 
+constexpr std::size_t kUsuallyWaiting = 32;
 constexpr std::size_t kMostLists = 1024;  // for programs whose buckets are others in every step
 
 }  // namespace
@@ -16,6 +17,7 @@ constexpr std::size_t kMostLists = 1024;  // for programs whose buckets are othe
 ReduceQueue::ReduceQueue(WakeableReducer& reducer, Transport& transport, std::size_t max_in_flight)
     : reducer_(reducer), transport_(transport), max_in_flight_(max_in_flight) {
   begun_.reserve(max_in_flight_);  // so that the thread needs no memory of its own
+  waiting_.reserve(kUsuallyWaiting);
   thread_ = std::thread([this] { run(); });
   own_id_ = thread_.get_id();
 }
@@ -68,6 +70,10 @@ void ReduceQueue::keep_list(OwnTensors list) noexcept {
 bool ReduceQueue::accept(Job& job) {
   const std::lock_guard lock(mutex_);
   if (stopping_) return false;
+  if (taken_ > 0 && waiting_.size() == waiting_.capacity()) {
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(taken_));
+    taken_ = 0;
+  }
   waiting_.push_back(std::move(job));
   if (!error_) ++in_flight_;
   changed_.notify_one();
@@ -98,10 +104,14 @@ std::optional<ReduceQueue::Job> ReduceQueue::take() {
   std::unique_lock lock(mutex_);
   if (begun_.empty()) changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
   if (waiting_.empty()) return std::nullopt;
-  const bool other_step = !begun_.empty() && begun_.back().step.number != waiting_.front().step.number;
+  Job& next = waiting_[taken_];
+  const bool other_step = !begun_.empty() && begun_.back().step.number != next.step.number;
   if (other_step || begun_.size() >= max_in_flight_) return std::nullopt;
-  Job job = std::move(waiting_.front());
-  waiting_.pop_front();
+  std::optional<Job> job(std::move(next));
+  if (++taken_ == waiting_.size()) {
+    waiting_.clear();
+    taken_ = 0;
+  }
   return job;
 }
 

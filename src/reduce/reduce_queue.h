@@ -5,7 +5,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <deque>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -83,7 +82,8 @@ class ReduceQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::condition_variable idle_;
-  std::deque<Job> waiting_;        // guarded by mutex_
+  std::vector<Job> waiting_;       // guarded by mutex_; empty when all of them are taken
+  std::size_t taken_ = 0;          // guarded by mutex_; of the waiting, the first so many
   std::size_t in_flight_ = 0;      // guarded by mutex_; 0 after the first error
   bool stopping_ = false;          // guarded by mutex_
   std::vector<OwnTensors> lists_;  // guarded by mutex_; of earlier buckets, to copy no name twice

@@ -35,18 +35,40 @@ void append_segment(const Segment& segment, std::vector<std::byte>& out) {
 
 }  // namespace
 
-void FrameBuilder::add_segment(const Segment& segment, Bytes payload, std::span<const std::uint32_t> ends) {
-  append_segment(segment, segments_);
-  append_varint(segments_, segment.codec);
+FrameBuilder::FrameBuilder(const FrameHeader& header, std::vector<std::byte>& out)
+    : out_(&out), begin_(out.size()) {
+  const MessageId& message = header.message;
+  const bool scaled = message.scale != 1.0F;
+  out.resize(begin_ + kFixedBytes);
+  std::byte* at = out.data() + begin_;
+  store_le<std::uint32_t>(at + kMagicAt, kFrameMagic);
+  at[kVersionAt] = static_cast<std::byte>(kFrameVersion);
+  at[kFlagsAt] = static_cast<std::byte>(scaled ? kScaleFlag : 0);
+  store_le<std::uint32_t>(at + kParamsHashAt, header.params_hash);
+  store_le<std::uint32_t>(at + kLayoutHashAt, header.layout_hash);
+  if (scaled) append_u32(out, std::bit_cast<std::uint32_t>(message.scale));
+  append_varint(out, message.step);
+  append_varint(out, message.bucket);
+  append_varint(out, message.stage);
+  append_varint(out, header.seq);
+  append_varint(out, message.rank);
+  append_varint(out, message.world);
+}
+
+void FrameBuilder::add_segment(const Segment& segment, Bytes payload, std::span<const std::uint32_t> ends,
+                               std::uint32_t start) {
+  std::vector<std::byte>& out = *out_;
+  append_segment(segment, out);
+  append_varint(out, segment.codec);
   const unsigned scalars = scalars_of(segment);
-  if (scalars > 0) append_u32(segments_, segment.scalar);
-  if (scalars > 1) append_u32(segments_, segment.scalar2);
-  append_varint(segments_, ends.size());
-  std::uint32_t begin = 0;
+  if (scalars > 0) append_u32(out, segment.scalar);
+  if (scalars > 1) append_u32(out, segment.scalar2);
+  append_varint(out, ends.size());
+  std::uint32_t begin = start;
   for (const std::uint32_t end : ends) {
-    append_varint(segments_, end - begin);
+    append_varint(out, end - begin);
     // Seeded with the chunk's number, so that swapped chunks of equal length are found.
-    append_u32(segments_, crc32c(payload.subspan(begin, end - begin), chunk_count_++));
+    append_u32(out, crc32c(payload.subspan(begin - start, end - begin), chunk_count_++));
     begin = end;
   }
   ++segment_count_;
@@ -54,36 +76,18 @@ void FrameBuilder::add_segment(const Segment& segment, Bytes payload, std::span<
 }
 
 void FrameBuilder::add_bare(const Segment& segment) {
-  append_segment(segment, segments_);
+  append_segment(segment, *out_);
   ++segment_count_;
 }
 
-std::vector<std::byte> FrameBuilder::finish() const {
-  const MessageId& message = header_.message;
-  const bool scaled = message.scale != 1.0F;
-  std::vector<std::byte> head;
-  head.reserve(kFrameHeaderBytesMax + segments_.size());
-  head.resize(kFixedBytes);
-  if (scaled) append_u32(head, std::bit_cast<std::uint32_t>(message.scale));
-  append_varint(head, message.step);
-  append_varint(head, message.bucket);
-  append_varint(head, message.stage);
-  append_varint(head, header_.seq);
-  append_varint(head, message.rank);
-  append_varint(head, message.world);
-  head.insert(head.end(), segments_.begin(), segments_.end());
-  std::byte* at = head.data();
-  store_le<std::uint32_t>(at + kMagicAt, kFrameMagic);
-  at[kVersionAt] = static_cast<std::byte>(kFrameVersion);
-  at[kFlagsAt] = static_cast<std::byte>(scaled ? kScaleFlag : 0);
+std::uint64_t FrameBuilder::finish() noexcept {
+  const Bytes head = Bytes(*out_).subspan(begin_);
+  std::byte* at = out_->data() + begin_;
   store_le<std::uint16_t>(at + kSegmentsAt, static_cast<std::uint16_t>(segment_count_));
   store_le<std::uint32_t>(at + kHeadBytesAt, static_cast<std::uint32_t>(head.size()));
   store_le<std::uint32_t>(at + kFrameBytesAt, static_cast<std::uint32_t>(head.size() + payload_bytes_));
-  store_le<std::uint32_t>(at + kParamsHashAt, header_.params_hash);
-  store_le<std::uint32_t>(at + kLayoutHashAt, header_.layout_hash);
-  const Bytes all(head);
-  store_le<std::uint32_t>(at + kCrcAt, crc32c(all.subspan(kParamsHashAt), crc32c(all.first(kCrcAt))));
-  return head;
+  store_le<std::uint32_t>(at + kCrcAt, crc32c(head.subspan(kParamsHashAt), crc32c(head.first(kCrcAt))));
+  return head.size();
 }
 
 }  // namespace deltawire

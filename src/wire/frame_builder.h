@@ -12,12 +12,14 @@ namespace deltawire {
 
 class FrameBuilder {
  public:
-  explicit FrameBuilder(const FrameHeader& header) : header_(header) {}
+  // The head is appended to `out`, which must outlive the builder.
+  FrameBuilder(const FrameHeader& header, std::vector<std::byte>& out);
 
-  // Appends a segment: chunk i is payload[ends[i-1], ends[i]). The payloads of a frame's segments follow
-  // each other. REQUIRES: ends not empty, growing, and ending at payload.size(); segment.count >= 1,
-  // segment.codec > 0.
-  void add_segment(const Segment& segment, Bytes payload, std::span<const std::uint32_t> ends);
+  // Appends a segment: chunk i is payload[ends[i-1] - start, ends[i] - start), the first from 0 on. The
+  // payloads of a frame's segments follow each other. REQUIRES: ends not empty, growing from `start`, and
+  // ending at start + payload.size(); segment.count >= 1, segment.codec > 0.
+  void add_segment(const Segment& segment, Bytes payload, std::span<const std::uint32_t> ends,
+                   std::uint32_t start = 0);
 
   // Appends a segment without chunks. REQUIRES: segment.state is not kCoded, segment.count >= 1; begin, codec
   // and scalars are 0.
@@ -26,12 +28,12 @@ class FrameBuilder {
   std::uint32_t segment_count() const noexcept { return segment_count_; }
   std::uint64_t payload_bytes() const noexcept { return payload_bytes_; }
 
-  // The head; the payload must follow it.
-  std::vector<std::byte> finish() const;
+  // Completes the head, behind which the payload must come; its bytes.
+  std::uint64_t finish() noexcept;
 
  private:
-  FrameHeader header_;
-  std::vector<std::byte> segments_;  // as they will stand in the head
+  std::vector<std::byte>* out_;
+  std::size_t begin_;  // of the head
   std::uint32_t segment_count_ = 0;
   std::uint32_t chunk_count_ = 0;
   std::uint64_t payload_bytes_ = 0;

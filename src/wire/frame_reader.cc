@@ -122,11 +122,11 @@ ChunkEntry read_chunk(Fields& fields) noexcept {
 }  // namespace
 
 Status FrameReader::read_header() {
-  const std::byte* at = bytes_.data();
+  const std::byte* at = head_.data();
   const auto flags = std::to_integer<unsigned>(at[kFlagsAt]);
   header_.params_hash = load_le<std::uint32_t>(at + kParamsHashAt);
   header_.layout_hash = load_le<std::uint32_t>(at + kLayoutHashAt);
-  Fields fields(bytes_.first(head_bytes_).subspan(kFixedBytes));
+  Fields fields(head_.subspan(kFixedBytes));
   MessageId& message = header_.message;
   if (flags == kScaleFlag) {
     // As bits: a caller's mode may take subnormals for zeros.
@@ -144,7 +144,7 @@ Status FrameReader::read_header() {
     return fail(ErrorCode::kCorrupt, "frame: its header has a field that is not legal");
   }
   segments_ = fields.rest();
-  header_bytes_ = head_bytes_ - segments_.size();
+  header_bytes_ = head_.size() - segments_.size();
   return {};
 }
 
@@ -164,42 +164,55 @@ Status FrameReader::check_segments(std::uint64_t payload_bytes) const {
   return {};
 }
 
-Result<FrameReader> FrameReader::open(Bytes bytes) {
-  if (Status start = check_start(bytes); !start) return forward_error(start);
+// `bytes` begin with the head; of the frame, so many are there.
+Status FrameReader::read_head(Bytes bytes, std::uint64_t bytes_there) {
+  if (Status start = check_start(bytes); !start) return start;
   const std::byte* at = bytes.data();
   const auto flags = std::to_integer<unsigned>(at[kFlagsAt]);
   if (flags != 0 && flags != kScaleFlag) return fail(ErrorCode::kCorrupt, "frame: unknown flags are set");
-  FrameReader reader;
-  reader.segment_count_ = reader.segments_left_ = load_le<std::uint16_t>(at + kSegmentsAt);
-  reader.head_bytes_ = load_le<std::uint32_t>(at + kHeadBytesAt);
-  const std::uint64_t frame_bytes = load_le<std::uint32_t>(at + kFrameBytesAt);
-  if (reader.segment_count_ == 0) return fail(ErrorCode::kCorrupt, "frame: no segments");
-  if (frame_bytes > kMaxFrameBytes) {
-    return fail(ErrorCode::kLimit, "frame: " + std::to_string(frame_bytes) + " bytes exceed the limit of " +
+  segment_count_ = segments_left_ = load_le<std::uint16_t>(at + kSegmentsAt);
+  head_ = bytes.first(load_le<std::uint32_t>(at + kHeadBytesAt));
+  frame_bytes_ = load_le<std::uint32_t>(at + kFrameBytesAt);
+  if (segment_count_ == 0) return fail(ErrorCode::kCorrupt, "frame: no segments");
+  if (frame_bytes_ > kMaxFrameBytes) {
+    return fail(ErrorCode::kLimit, "frame: " + std::to_string(frame_bytes_) + " bytes exceed the limit of " +
                                        std::to_string(kMaxFrameBytes));
   }
-  reader.bytes_ = bytes;
-  if (Status header = reader.read_header(); !header) return forward_error(header);
-  // Where frame_bytes is below head_bytes, no sum can be the difference, which wraps.
-  if (Status checked = reader.check_segments(frame_bytes - reader.head_bytes_); !checked) {
-    return forward_error(checked);
+  if (Status header = read_header(); !header) return header;
+  // Where frame_bytes is below the head's, no sum can be the difference, which wraps.
+  if (Status checked = check_segments(frame_bytes_ - head_.size()); !checked) return checked;
+  if (frame_bytes_ > bytes_there) {
+    return fail(ErrorCode::kTruncated, "frame: " + std::to_string(bytes_there) + " of " +
+                                           std::to_string(frame_bytes_) + " bytes are there");
   }
-  if (frame_bytes > bytes.size()) {
-    return fail(ErrorCode::kTruncated, "frame: " + std::to_string(bytes.size()) + " of " +
-                                           std::to_string(frame_bytes) + " bytes are there");
-  }
-  reader.bytes_ = bytes.first(frame_bytes);
-  reader.payload_ = reader.bytes_.subspan(reader.head_bytes_);
+  return {};
+}
+
+Result<FrameReader> FrameReader::open(Bytes bytes) {
+  FrameReader reader;
+  if (Status head = reader.read_head(bytes, bytes.size()); !head) return forward_error(head);
+  reader.payload_ = bytes.first(reader.frame_bytes_).subspan(reader.head_.size());
   return reader;
 }
 
-Result<SegmentView> FrameReader::next() {
+Result<FrameReader> FrameReader::open(Bytes head, Bytes payload) {
+  FrameReader reader;
+  const std::uint64_t bytes = head.size() + payload.size();
+  if (Status read = reader.read_head(head, bytes); !read) return forward_error(read);
+  if (reader.head_.size() != head.size() || reader.frame_bytes_ != bytes) {
+    return fail(ErrorCode::kCorrupt, "frame: its head and its payload are not two pieces");
+  }
+  reader.payload_ = payload;
+  return reader;
+}
+
+Result<SegmentView> FrameReader::next(std::vector<std::uint32_t>& ends) {
   Fields fields(segments_);
   const SegmentFields read = read_segment(fields);
   SegmentView view;
   view.segment = read.segment;
   --segments_left_;
-  ends_.clear();
+  ends.clear();
   std::uint32_t end = 0;
   for (std::uint32_t k = 0; k < read.chunks; ++k, ++next_chunk_) {
     const ChunkEntry chunk = read_chunk(fields);
@@ -207,10 +220,10 @@ Result<SegmentView> FrameReader::next() {
       return fail(ErrorCode::kCorrupt, "frame: the checksum of chunk " + std::to_string(next_chunk_) +
                                            " is wrong; the bytes changed on the way");
     }
-    ends_.push_back(end += chunk.bytes);
+    ends.push_back(end += chunk.bytes);
   }
   segments_ = fields.rest();
-  view.part = PartView{payload_.first(end), ends_, view.segment.scalar, view.segment.scalar2};
+  view.part = PartView{payload_.first(end), ends, view.segment.scalar, view.segment.scalar2};
   payload_ = payload_.subspan(end);
   return view;
 }

@@ -56,15 +56,16 @@ TEST(Frame, CodecsAndScalarsBelongToTheSegment) {
   const Frame payload(4, std::byte{7});
   const std::array<std::uint32_t, 1> one{1};
   const std::array<std::array<std::uint32_t, 2>, 4> scalars{{{0, 0}, {5, 0}, {5, 6}, {0, 6}}};
-  FrameBuilder builder(some_header());
-  const std::uint64_t before = builder.finish().size();
+  Frame frame;
+  FrameBuilder builder(some_header(), frame);
+  const std::uint64_t before = frame.size();
   for (std::uint32_t i = 0; i < 4; ++i) {
     const auto codec = static_cast<std::uint16_t>(65535 - i);
     builder.add_segment(
         {.part = i, .count = 1, .codec = codec, .scalar = scalars[i][0], .scalar2 = scalars[i][1]},
         Bytes(payload).subspan(i, 1), one);
   }
-  Frame frame = builder.finish();
+  builder.finish();
   EXPECT_EQ(frame.size(), before + 4 * (3 + 3 + 1 + 5) + 4 * (0 + 1 + 2 + 2));
   frame.insert(frame.end(), payload.begin(), payload.end());
   Result<FrameReader> reader = FrameReader::open(frame);
@@ -129,13 +130,37 @@ TEST(Frame, EveryTruncationIsDetected) {
   EXPECT_FALSE(read_all(longer));
 }
 
+TEST(Frame, APayloadMayLieElsewhereThanItsHead) {
+  const Frame good = small_frame();
+  const Bytes bytes(good);
+  const std::size_t head = good.size() - 9;
+  const Frame head_alone(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(head));
+  Result<FrameReader> reader = FrameReader::open(head_alone, bytes.subspan(head));
+  ASSERT_TRUE(reader) << reader.error().message;
+  EXPECT_EQ(reader->frame_bytes(), good.size());
+  EXPECT_EQ(reader->head_bytes(), head);
+  std::vector<std::uint32_t> ends;
+  const auto first = reader->next(ends);
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_EQ(first->part.chunk_ends.data(), ends.data());
+  EXPECT_TRUE(reader->next(ends));
+  // Cut anywhere else it is no frame, nor with a byte too few or too many.
+  for (std::size_t cut = 0; cut < good.size(); ++cut) {
+    if (cut == head) continue;
+    EXPECT_FALSE(FrameReader::open(bytes.first(cut), bytes.subspan(cut))) << cut;
+  }
+  EXPECT_FALSE(FrameReader::open(head_alone, bytes.subspan(head, 8)));
+  EXPECT_FALSE(FrameReader::open(head_alone, bytes.subspan(head - 1)));
+}
+
 TEST(Frame, SwappedEqualChunksAreDetected) {
   Frame payload(8, std::byte{1});
   for (std::size_t i = 4; i < 8; ++i) payload[i] = std::byte{2};
-  FrameBuilder builder(some_header());
+  Frame frame;
+  FrameBuilder builder(some_header(), frame);
   const std::array<std::uint32_t, 2> ends{4, 8};
   builder.add_segment({.part = 0, .count = 10, .codec = 3}, payload, ends);
-  Frame frame = builder.finish();
+  builder.finish();
   const std::size_t head = frame.size();
   frame.insert(frame.end(), payload.begin() + 4, payload.end());
   frame.insert(frame.end(), payload.begin(), payload.begin() + 4);

@@ -28,13 +28,14 @@ inline FrameHeader some_header() {
 inline Frame small_frame() {
   Frame payload;
   for (int i = 0; i < 9; ++i) payload.push_back(static_cast<std::byte>(i * 17));
-  FrameBuilder builder(some_header());
+  Frame frame;
+  FrameBuilder builder(some_header(), frame);
   const std::array<std::uint32_t, 2> first_ends{3, 5};
   builder.add_segment({.part = 0, .begin = 40960, .count = 50000, .codec = 3, .scalar = 0x3F800000},
                       Bytes(payload).first(5), first_ends);
   const std::array<std::uint32_t, 1> second_ends{4};
   builder.add_segment({.part = 1, .count = 1, .codec = 1}, Bytes(payload).subspan(5), second_ends);
-  Frame frame = builder.finish();
+  builder.finish();
   frame.insert(frame.end(), payload.begin(), payload.end());
   return frame;
 }
@@ -42,7 +43,8 @@ inline Frame small_frame() {
 // Bare segments, nothing and not finite, between two coded ones of 3 bytes each; or alone.
 inline Frame bare_frame(bool alone) {
   const Frame payload(6, std::byte{7});
-  FrameBuilder builder(some_header());
+  Frame frame;
+  FrameBuilder builder(some_header(), frame);
   const std::array<std::uint32_t, 1> ends{3};
   const Segment first{.part = 0, .count = 10, .codec = 3, .scalar = 5};
   const Segment last{.part = 3, .count = 10, .codec = 1};
@@ -50,7 +52,7 @@ inline Frame bare_frame(bool alone) {
   builder.add_bare({.part = 1, .count = 70000, .state = SegmentState::kNothing});
   builder.add_bare({.part = 2, .count = UINT32_MAX, .state = SegmentState::kNotFinite});
   if (!alone) builder.add_segment(last, Bytes(payload).first(3), ends);
-  Frame frame = builder.finish();
+  builder.finish();
   if (!alone) frame.insert(frame.end(), payload.begin(), payload.end());
   return frame;
 }

@@ -48,12 +48,12 @@ class DirectExchange final : public PartExchange {
 
   Channel& push_;
   Channel& pull_;
-  std::vector<std::size_t> first_pull_;       // by owner: its first message among the receives
-  std::vector<std::vector<Bytes>> own_push_;  // this rank's push messages to itself, in pieces
-  std::size_t pushes_decoded_ = 0;            // of all ranks' messages, rank after rank
-  std::size_t means_shared_ = 0;              // of the own messages
-  std::size_t pull_owner_ = 0;                // whose pull is decoded next,
-  std::size_t pull_message_ = 0;              // and which of its messages
+  std::vector<std::size_t> first_pull_;           // by owner: its first message among the receives
+  std::vector<std::span<const Bytes>> own_push_;  // this rank's push messages to itself, in pieces
+  std::size_t pushes_decoded_ = 0;                // of all ranks' messages, rank after rank
+  std::size_t means_shared_ = 0;                  // of the own messages
+  std::size_t pull_owner_ = 0;                    // whose pull is decoded next,
+  std::size_t pull_message_ = 0;                  // and which of its messages
 };
 
 void DirectExchange::plan(bool cut_already) {
@@ -110,7 +110,7 @@ Status DirectExchange::push_to(int owner, const PartMessage& message, bool sends
   if (!pieces) return forward_error(pieces);
   if (!sends) return {};
   if (owner == rank()) {
-    own_push_.emplace_back(pieces->begin(), pieces->end());
+    own_push_.push_back(*pieces);
   } else {
     send(owner, kFirstStage, *pieces);
   }

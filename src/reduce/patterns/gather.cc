@@ -40,9 +40,9 @@ class GatherExchange final : public PartExchange {
   }
 
   Channel& channel_;
-  std::vector<std::vector<Bytes>> own_;  // this rank's messages, in pieces
-  int sender_ = 0;                       // whose messages are decoded next,
-  std::size_t message_ = 0;              // and which of them
+  std::vector<std::span<const Bytes>> own_;  // this rank's messages, in pieces
+  int sender_ = 0;                           // whose messages are decoded next,
+  std::size_t message_ = 0;                  // and which of them
 };
 
 void GatherExchange::plan(bool cut_already) {
@@ -93,7 +93,7 @@ Status GatherExchange::share(const MessageLayout& parts, bool sends) {
   const auto pieces = encode(channel_, parts, kFirstStage);
   if (!pieces) return forward_error(pieces);
   if (!sends) return {};
-  own_.emplace_back(pieces->begin(), pieces->end());
+  own_.push_back(*pieces);
   send_to_all(kFirstStage, *pieces);
   return {};
 }

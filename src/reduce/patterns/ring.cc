@@ -37,7 +37,8 @@ class RingExchange final : public BucketExchange {
     Channel& channel;
     std::size_t slots_from;  // its receives are incoming(slots_from + 2 * slot)
     std::span<const RingStop> stops = {};
-    std::size_t posted = 0;  // of the stops
+    std::uint64_t longest = 0;  // message: all buffers have this size, so that they can take turns
+    std::size_t posted = 0;     // of the stops
     std::size_t taken = 0;
     std::vector<Handle> forwards = {};  // by slot: the send that still reads the buffer
   };
@@ -78,6 +79,11 @@ void RingExchange::plan(bool cut_already) {
   for (Phase* phase : {&scatter_, &gather_}) {
     phase->posted = 0;
     phase->taken = 0;
+    phase->longest = 0;
+    for (const RingStop& stop : phase->stops) {
+      const MessageLayout layout = plan_.message(stop).layout();
+      phase->longest = std::max(phase->longest, phase->channel.message_bound(layout, step().number));
+    }
     // One more than a hop has: the next hop's first message finds its receive posted.
     phase->forwards.assign(plan_.most_messages() + 1, Handle::kNone);
   }
@@ -89,9 +95,7 @@ void RingExchange::post_receives(Phase& phase) {
     Handle& forward = phase.forwards[phase.posted % phase.forwards.size()];
     if (forward != Handle::kNone && !transport().done(forward)) return;
     forward = Handle::kNone;
-    const RingMessage& message = plan_.message(phase.stops[phase.posted]);
-    post(slot(phase, phase.posted), left(), stage_of(phase),
-         phase.channel.message_bound(message.layout(), step().number));
+    post(slot(phase, phase.posted), left(), stage_of(phase), phase.longest);
     ++phase.posted;
   }
 }

@@ -1,4 +1,4 @@
-// The memory of buckets in flight: what one bucket gives back, the next takes.
+// Memory that is taken and given back in every step: what one user gives back, the next takes.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,10 @@
 
 namespace deltawire {
 
-// Never holds more than what was in use at one time in this step or the one before: DDP's first step has one
-// bucket with the whole model, the later ones several, to which its memory is of no use.
-// Thread rule: one thread at a time. The pool outlives its buffers.
+// Steps that take what earlier ones took allocate nothing. What a step takes anew displaces what it has no
+// use for, so that no more is held than one step took: DDP's first step has one bucket with the whole model,
+// the later ones several, to which its memory is of no use. Thread rule: one thread at a time. The pool
+// outlives its buffers.
 class BufferPool {
  public:
   class Buffer {
@@ -52,12 +53,12 @@ class BufferPool {
     std::uint64_t bytes_ = 0;
   };
 
-  explicit BufferPool(std::shared_ptr<MemoryMeter> meter)
-      : held_(std::move(meter), MemoryMeter::Use::kStaging) {}
+  BufferPool(std::shared_ptr<MemoryMeter> meter, MemoryMeter::Use use) : held_(std::move(meter), use) {}
 
-  Buffer take(std::uint64_t bytes);
+  // Memory that must be new gets `slack` bytes more, for sizes that differ a little from step to step.
+  Buffer take(std::uint64_t bytes, std::uint64_t slack = 0);
 
-  // Frees what the step that ends here had no use for.
+  // Frees what no step has used for a while: how many buckets are in flight together differs.
   void end_step() noexcept;
   // Frees all that is not in use.
   void clear() noexcept;
@@ -69,7 +70,7 @@ class BufferPool {
     std::uint64_t step = 0;  // of its last use
   };
 
-  void shrink_idle_to(std::uint64_t bytes) noexcept;
+  void make_room_for(std::uint64_t bytes) noexcept;
   void free_idle(std::size_t index) noexcept;
   void count() noexcept { held_.set(in_use_bytes_ + idle_bytes_); }
 
@@ -77,8 +78,8 @@ class BufferPool {
   std::size_t in_use_ = 0;
   std::uint64_t in_use_bytes_ = 0;
   std::uint64_t idle_bytes_ = 0;
-  std::uint64_t step_peak_ = 0;  // of in_use_bytes_
-  std::uint64_t last_peak_ = 0;  // of the step before
+  std::uint64_t step_bytes_ = 0;       // of all buffers that this step has used
+  std::uint64_t last_step_bytes_ = 0;  // and that the one before did
   std::uint64_t step_ = 0;
   MeteredBytes held_;
 };

@@ -1,0 +1,93 @@
+// Memory is taken by the first steps; the later ones take none, whatever the codec and the pattern.
+#include <memory>
+#include <semaphore>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "deltawire/session.h"
+#include "base/counted_new.h"
+#include "reduce/rank_threads.h"
+
+namespace deltawire {
+namespace {
+
+constexpr int kWorld = 3;
+constexpr std::uint64_t kFirstCounted = 12;  // the other ranks are at most one step behind
+constexpr std::uint64_t kLastCounted = 30;
+
+// A model whose buckets come again in each step, with other values.
+class Model {
+ public:
+  explicit Model(int rank) : rank_(rank), values_(70000) {
+    add("conv.weight", 20000);
+    add("conv.bias", 50);
+    add("fc.weight", 49500);
+    add("fc.bias", 450);
+  }
+
+  // Two buckets through the session, and waits for both.
+  void step(Session& session, std::uint64_t number) {
+    const CounterRng random(number, static_cast<std::uint64_t>(rank_));
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+      values_[i] = static_cast<float>(random.uniform_at(i) - 0.5);
+    }
+    const std::span<const Named> all(tensors_);
+    session.submit(all.first(2), {number, 0, false}, kTimeout, [this](const auto& done) { end(done); });
+    session.submit(all.subspan(2), {number, 1, true}, kTimeout, [this](const auto& done) { end(done); });
+    ended_.acquire();
+    ended_.acquire();
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kTimeout{60000};
+
+  void add(const char* name, std::uint64_t count) {
+    tensors_.push_back({name, {values_.data() + added_, count, DType::kF32}});
+    added_ += count;
+  }
+  void end(const Result<Report>& done) {
+    EXPECT_TRUE(done) << done.error().message;
+    ended_.release();
+  }
+
+  int rank_;
+  std::vector<float> values_;
+  std::uint64_t added_ = 0;
+  std::vector<Named> tensors_;
+  std::counting_semaphore<2> ended_{0};
+};
+
+class SteadySteps : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(SteadySteps, TakeNoMemory) {
+  for (const CodecInfo* codec : registered_codecs()) {
+    const std::string spec = GetParam() + "(" + std::string(codec->name) + ")";
+    auto mesh = connect_inproc(kWorld, {});
+    ASSERT_TRUE(mesh) << mesh.error().message;
+    std::int64_t allocations = 0;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kWorld; ++rank) {
+      threads.emplace_back([&, rank] {
+        auto session = Session::open(spec, {}, std::move((*mesh)[static_cast<std::size_t>(rank)]));
+        ASSERT_TRUE(session) << session.error().message;
+        Model model(rank);
+        for (std::uint64_t step = 0; step < kLastCounted + 2; ++step) {
+          model.step(**session, step);
+          if (rank == 0 && step == kFirstCounted) testing::arm_failure(INT64_MAX);
+          if (rank == 0 && step == kLastCounted) allocations = testing::disarm_failure();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(allocations, 0) << spec;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Patterns, SteadySteps, ::testing::Values("direct", "ring", "gather"),
+                         [](const auto& pattern) { return pattern.param; });
+
+}  // namespace
+}  // namespace deltawire

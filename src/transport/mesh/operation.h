@@ -1,7 +1,9 @@
 // Posted sends and receives, and votes.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -86,6 +88,8 @@ class OperationTable {
       free_->handle = places_.size();
     }
     Operation& added = *free_;
+    longest_ = std::max(longest_, pieces.size());
+    added.pieces.reserve(longest_);  // any of them may be the next long one
     added.pieces.assign(pieces.begin(), pieces.end());
     free_ = added.next;
     added.length = 0;
@@ -114,6 +118,7 @@ class OperationTable {
 
   std::vector<std::unique_ptr<Operation>> places_;
   Operation* free_ = nullptr;
+  std::size_t longest_ = 0;  // list of pieces so far
 };
 
 // What a step on a data stream came to.

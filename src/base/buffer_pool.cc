@@ -60,12 +60,11 @@ void BufferPool::free_idle(std::size_t index) noexcept {
 }
 
 // Frees what this step has not used, the longest unused first, as far as all together would pass what a step
-// took.
+// took: it is all that step_bytes_ does not count.
 void BufferPool::make_room_for(std::uint64_t bytes) noexcept {
   const std::uint64_t most = std::max(last_step_bytes_, step_bytes_ + bytes);
   while (in_use_bytes_ + idle_bytes_ + bytes > most) {
     const auto oldest = std::ranges::min_element(idle_, {}, &Idle::step);
-    if (oldest == idle_.end() || oldest->step == step_) break;
     free_idle(static_cast<std::size_t>(oldest - idle_.begin()));
   }
   count();

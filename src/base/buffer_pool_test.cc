@@ -67,7 +67,9 @@ TEST_F(BufferPools, SlackIsRoomForMore) {
 }
 
 TEST_F(BufferPools, NothingIsAskedForOrHeldForNoBytes) {
-  EXPECT_EQ(pool_.take(0).bytes().size(), 0u);
+  step({1000});
+  EXPECT_EQ(pool_.take(0).bytes().data(), nullptr);
+  pool_.clear();
   EXPECT_EQ(held(), 0u);
 }
 
@@ -77,6 +79,15 @@ TEST_F(BufferPools, WhatIsNewDisplacesWhatIsOfNoUse) {
   EXPECT_EQ(held(), 900000u);
   step({200000, 300000, 400000});
   EXPECT_EQ(held(), 900000u);
+}
+
+// As far as it must be: the last step took as much.
+TEST_F(BufferPools, WhatStillHasRoomStays) {
+  step({600000, 400000});
+  step({600000, 400000});
+  step({300000});
+  EXPECT_GE(held(), 700000u);
+  EXPECT_LE(held(), 1000000u);
 }
 
 TEST_F(BufferPools, AStepsOwnBuffersAllStay) {
@@ -101,6 +112,8 @@ TEST_F(BufferPools, ClearFreesWhatIsNotInUse) {
   step({100000});
   pool_.clear();
   EXPECT_EQ(held(), 1000u);
+  const BufferPool::Buffer other = pool_.take(100000);
+  EXPECT_EQ(held(), 101000u);
 }
 
 }  // namespace

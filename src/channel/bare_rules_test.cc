@@ -2,6 +2,7 @@
 // they stand for; each rule is broken behind good checksums. The frame's own rules for them are in
 // wire/frame_rules_test.cc.
 #include <bit>
+#include <cmath>
 #include <optional>
 #include <set>
 #include <string>
@@ -112,6 +113,25 @@ TEST(BareRules, WhatTheyStandFor) {
     EXPECT_EQ(all(SegmentState::kNothing, Into::kAccumulate, before), std::bit_cast<std::uint32_t>(before));
     EXPECT_EQ(all(SegmentState::kNotFinite, Into::kOverwrite, before), kNan);
     EXPECT_EQ(all(SegmentState::kNotFinite, Into::kAccumulate, before), kNan);
+  }
+}
+
+// And what an encoder makes of NaN, and of zeros.
+TEST(BareRules, ComeFromEncoders) {
+  const auto channel = make_channel("3lc", {.policy = kPass, .revert = Revert::kFold});
+  std::vector<float> values(70000, 0.0F);
+  const std::vector<Named> part{{"w", {values.data(), values.size(), DType::kF32}, 0}};
+  for (const float first : {0.0F, std::bit_cast<float>(0x7FA00001)}) {
+    values.assign(values.size(), 0.0F);
+    values[0] = first;
+    const auto pieces = (*channel)->encode(part, kId);
+    ASSERT_TRUE(pieces) << pieces.error().message;
+    EXPECT_EQ(pieces->size(), 2u) << "a head, and no byte of payload";
+    EXPECT_TRUE(pieces->back().empty());
+    values.assign(values.size(), 1.0F);
+    expect_code((*channel)->decode(*pieces, part, kId, Into::kOverwrite, 1.0F), std::nullopt);
+    for (const float value : values) EXPECT_EQ(std::isnan(value), std::isnan(first));
+    EXPECT_TRUE(std::isnan(first) || values == std::vector<float>(values.size(), 0.0F));
   }
 }
 

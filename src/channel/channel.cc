@@ -55,7 +55,7 @@ class ChannelImpl final : public Channel {
     return codecs().is_raw(part) || codec_of(part, step).info().key_value;
   }
   std::uint64_t message_bound(const MessageLayout& message, std::uint64_t step) const override;
-  Result<std::span<const Bytes>> encode(const MessageLayout& message, const MessageId& id) override;
+  Result<std::span<const Bytes>> encode(const MessageLayout& layout, const MessageId& id) override;
   Status decode(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
                 Into into, float scale) override;
   Status decode_pairs(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
@@ -96,7 +96,7 @@ class ChannelImpl final : public Channel {
   Status check_encode(std::span<const Named> parts, const MessageId& id) const;
   void lay_out(std::span<const Named> parts, std::uint64_t step, const Bounds& bounds, Message& message);
   void code(const MessageId& id, const Bounds& bounds);
-  Result<std::span<const Bytes>> encode_message(const MessageLayout& layout, const MessageId& id);
+  void keep_what_was_not_coded(std::span<const Named> parts, const MessageId& id) noexcept;
   void keep(const Named& unsent, const MessageId& id) noexcept;
   void close_step() noexcept;
 
@@ -204,39 +204,40 @@ void ChannelImpl::code(const MessageId& id, const Bounds& bounds) {
   });
 }
 
-Result<std::span<const Bytes>> ChannelImpl::encode_message(const MessageLayout& layout, const MessageId& id) {
-  const Bounds bounds = bounds_of(layout.parts, id.step);
-  Message& message = messages_.add(bounds.lists());
-  payload_maker_.open(message, bounds.payload_bytes);
-  lay_out(layout.parts, id.step, bounds, message);
-  code(id, bounds);
-  const std::size_t earlier = step_parts_.size();
-  for (const Job& job : jobs_) step_parts_.push_back(job.sent);
-  const std::span<SentPart> sent = std::span(step_parts_).subspan(earlier);
-  for (const Job& job : jobs_) {
-    if (!job.coded) return forward_error(job.coded);
-  }
-  payload_maker_.close(message, sent);
-  frame_message(sent, {id, low_half(params_hash_), layout.hash}, message);
-  message.count();
-  return std::span<const Bytes>(message.pieces);
-}
-
-Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& message, const MessageId& id) {
-  if (Status legal = check_encode(message.parts, id); !legal) return forward_error(legal);
+Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, const MessageId& id) {
+  if (Status legal = check_encode(layout.parts, id); !legal) return forward_error(legal);
   step_open_ = true;
   step_ = id.step;
   jobs_.clear();
-  auto pieces = or_no_memory("encoding a message", [&] { return encode_message(message, id); });
-  if (pieces || options_.revert != Revert::kFold) return pieces;
-  // What was coded is folded back; what was not waits in the residual as it is.
+  auto pieces = or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
+    const Bounds bounds = bounds_of(layout.parts, id.step);
+    Message& message = messages_.add(bounds.lists());
+    payload_maker_.open(message, bounds.payload_bytes);
+    lay_out(layout.parts, id.step, bounds, message);
+    code(id, bounds);
+    const std::size_t earlier = step_parts_.size();
+    for (const Job& job : jobs_) step_parts_.push_back(job.sent);
+    for (const Job& job : jobs_) {
+      if (!job.coded) return forward_error(job.coded);
+    }
+    const std::span<SentPart> sent = std::span(step_parts_).subspan(earlier);
+    payload_maker_.close(message, sent);
+    frame_message(sent, {id, low_half(params_hash_), layout.hash}, message);
+    message.count();
+    return std::span<const Bytes>(message.pieces);
+  });
+  if (!pieces && options_.revert == Revert::kFold) keep_what_was_not_coded(layout.parts, id);
+  return pieces;
+}
+
+// After an error. What was coded is folded back; the rest waits in the residual as it is.
+void ChannelImpl::keep_what_was_not_coded(std::span<const Named> parts, const MessageId& id) noexcept {
   if (jobs_.empty()) {
-    for (const Named& part : message.parts) keep(part, id);
+    for (const Named& part : parts) keep(part, id);
   }
   for (const Job& job : jobs_) {
     if (!job.coded) keep(*job.part, id);
   }
-  return pieces;
 }
 
 // A residual that is not there yet, and for which there is no memory, stays unmade.

@@ -93,7 +93,6 @@ void list_pieces(Message& message) {
     const std::uint64_t frame_bytes = load_le<std::uint32_t>(heads.data() + frame_layout::kFrameBytesAt);
     message.pieces.push_back(heads.first(head_bytes));
     heads = heads.subspan(head_bytes);
-    if (frame_bytes == head_bytes) continue;
     message.pieces.push_back(payload.first(frame_bytes - head_bytes));
     payload = payload.subspan(frame_bytes - head_bytes);
   }

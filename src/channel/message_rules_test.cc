@@ -216,7 +216,9 @@ std::vector<std::uint64_t> frames_of(const std::vector<std::vector<std::uint32_t
     EXPECT_TRUE(reader) << reader.error().message;
     EXPECT_EQ(reader->header().seq, i / 2);
   }
-  EXPECT_LE(framed, lists_of(payload_bytes, chunk, parts.size()).head_bytes);
+  const MessageLists lists = lists_of(payload_bytes, chunk, parts.size());
+  EXPECT_LE(framed, lists.head_bytes);
+  EXPECT_LE(message.pieces.size(), lists.pieces);
   return frames;
 }
 
@@ -240,6 +242,8 @@ TEST(MessageRules, AFrameClosesBeforeTheChunkThatWouldPassOneMebibyte) {
   EXPECT_EQ(frames_of({{kMiB + 1, 1}}), (Frames{kMiB + 1, 1}));
   EXPECT_EQ(frames_of({{1, kMiB + 1, 1}}), (Frames{1, kMiB + 1, 1}));
   EXPECT_EQ(frames_of({{1}, {2 * kMiB}, {1}}), (Frames{1, 2 * kMiB, 1}));
+  // Frames half full, of which there are most.
+  EXPECT_EQ(frames_of({std::vector<std::uint32_t>(8, kMiB / 2 + 1)}), Frames(8, kMiB / 2 + 1));
 }
 
 TEST(MessageRules, AFrameHasAtMost65535Segments) {

@@ -69,14 +69,6 @@ Status PatternReducer::check_tensors(const Bucket& bucket, const Step& step, boo
   return {};
 }
 
-Status PatternReducer::begin(const Bucket& bucket, const Step& step, Transport& transport,
-                             Deadline deadline) {
-  Status begun =
-      or_no_memory("beginning a bucket", [&] { return launch(bucket, step, transport, deadline); });
-  if (!begun) return give_up(transport, std::move(begun.error()));
-  return {};
-}
-
 std::unique_ptr<BucketExchange> PatternReducer::obtain_bucket(std::span<const Named> tensors) {
   if (spare_.empty()) return make_bucket();
   const auto same = std::ranges::find_if(spare_, [&](const auto& spare) { return spare->had(tensors); });
@@ -86,16 +78,20 @@ std::unique_ptr<BucketExchange> PatternReducer::obtain_bucket(std::span<const Na
   return bucket;
 }
 
-Status PatternReducer::launch(const Bucket& bucket, const Step& step, Transport& transport,
-                              Deadline deadline) {
-  std::unique_ptr<BucketExchange> exchange = obtain_bucket(bucket.tensors);
-  const bool known = exchange->had(bucket.tensors);
-  if (Status legal = check(bucket, step, transport, known); !legal) return legal;
-  transport.arrive(step.number);
-  exchange->open(bucket, step, transport, deadline);
-  buckets_.push_back(std::move(exchange));
-  awaited_.reserve(buckets_.size());
-  return buckets_.back()->start();
+Status PatternReducer::begin(const Bucket& bucket, const Step& step, Transport& transport,
+                             Deadline deadline) {
+  Status begun = or_no_memory("beginning a bucket", [&]() -> Status {
+    std::unique_ptr<BucketExchange> exchange = obtain_bucket(bucket.tensors);
+    const bool known = exchange->had(bucket.tensors);
+    if (Status legal = check(bucket, step, transport, known); !legal) return legal;
+    transport.arrive(step.number);
+    exchange->open(bucket, step, transport, deadline);
+    buckets_.push_back(std::move(exchange));
+    awaited_.reserve(buckets_.size());
+    return buckets_.back()->start();
+  });
+  if (!begun) return give_up(transport, std::move(begun.error()));
+  return {};
 }
 
 // Moves the oldest bucket that can be moved; false when all of them wait for awaited_.

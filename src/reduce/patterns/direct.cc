@@ -31,7 +31,6 @@ class DirectExchange final : public PartExchange {
     return owned_ranges(tensor.name, tensor.tensor.elements(), world(), most_elements());
   }
   Status post_receives();
-  Status push_to(int owner, const PartMessage& message, bool sends);
   Result<Progress> decode_push();
   Status share_mean();
   Result<Progress> decode_pull();
@@ -98,23 +97,21 @@ Status DirectExchange::start() {
     const int owner = (rank() + i) % world();
     for (const PartMessage& message : input(static_cast<std::size_t>(owner))) {
       // After an error the rest is still encoded: a folding revert keeps a bucket whole or not at all.
-      Status pushed = or_no_memory("sending", [&] { return push_to(owner, message, started.has_value()); });
+      Status pushed = or_no_memory("sending", [&]() -> Status {
+        const auto pieces = encode(push_, message.layout(), kFirstStage);
+        if (!pieces) return forward_error(pieces);
+        if (!started) return {};
+        if (owner == rank()) {
+          own_push_.push_back(*pieces);
+        } else {
+          send(owner, kFirstStage, *pieces);
+        }
+        return {};
+      });
       if (!pushed && started) started = std::move(pushed);
     }
   }
   return started;
-}
-
-Status DirectExchange::push_to(int owner, const PartMessage& message, bool sends) {
-  const auto pieces = encode(push_, message.layout(), kFirstStage);
-  if (!pieces) return forward_error(pieces);
-  if (!sends) return {};
-  if (owner == rank()) {
-    own_push_.push_back(*pieces);
-  } else {
-    send(owner, kFirstStage, *pieces);
-  }
-  return {};
 }
 
 Result<Progress> DirectExchange::decode_push() {

@@ -30,7 +30,6 @@ class GatherExchange final : public PartExchange {
   std::size_t own_list() const override { return 0; }
   std::vector<OwnedRange> ranges_of(const Named& tensor) const override;
   Status post_receives();
-  Status share(const MessageLayout& parts, bool sends);
   Status add_message(std::span<const Bytes> message) {
     stage();
     return add(channel_, message, output(0)[message_], {sender_, sender_, kFirstStage});
@@ -73,7 +72,14 @@ Status GatherExchange::start() {
   Status started = or_no_memory("posting receives", [&] { return post_receives(); });
   for (const PartMessage& message : input(0)) {
     // After an error the rest is still encoded: a folding revert keeps a bucket whole or not at all.
-    Status shared = or_no_memory("sending", [&] { return share(message.layout(), started.has_value()); });
+    Status shared = or_no_memory("sending", [&]() -> Status {
+      const auto pieces = encode(channel_, message.layout(), kFirstStage);
+      if (!pieces) return forward_error(pieces);
+      if (!started) return {};
+      own_.push_back(*pieces);
+      send_to_all(kFirstStage, *pieces);
+      return {};
+    });
     if (!shared && started) started = std::move(shared);
   }
   return started;
@@ -86,15 +92,6 @@ Status GatherExchange::post_receives() {
       post(receive(peer, m), peer, kFirstStage, longest(channel_, input(0)[m]));
     }
   }
-  return {};
-}
-
-Status GatherExchange::share(const MessageLayout& parts, bool sends) {
-  const auto pieces = encode(channel_, parts, kFirstStage);
-  if (!pieces) return forward_error(pieces);
-  if (!sends) return {};
-  own_.push_back(*pieces);
-  send_to_all(kFirstStage, *pieces);
   return {};
 }
 

@@ -84,9 +84,9 @@ class Model {
   std::counting_semaphore<2> ended_{0};
 };
 
-class SteadySteps : public ::testing::TestWithParam<std::string> {};
+class SteadyPatterns : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(SteadySteps, TakeNoMemory) {
+TEST_P(SteadyPatterns, TakeNoMemory) {
   for (const CodecInfo* codec : registered_codecs()) {
     const std::string spec = GetParam() + "(" + std::string(codec->name) + ")";
     auto mesh = connect_inproc(kWorld, {});
@@ -112,7 +112,48 @@ TEST_P(SteadySteps, TakeNoMemory) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Patterns, SteadySteps, ::testing::Values("direct", "ring", "gather"),
+// Submits a bucket when one has ended, two ahead: while one is reduced the next one waits.
+struct Endless {
+  static constexpr std::uint64_t kSteps = 400;
+
+  void submit(std::uint64_t step) {
+    session->submit(std::span(&tensor, 1), {step, 0, true}, std::chrono::seconds(60),
+                    [this](const auto& done) { end(done); });
+  }
+  void end(const Result<Report>& done) {
+    EXPECT_TRUE(done) << done.error().message;
+    if (ended == 0) two_wait.acquire();
+    if (ended == kFirstCounted) testing::arm_failure(INT64_MAX);
+    if (ended == kSteps - 2) allocations = testing::disarm_failure();
+    if (++ended < kSteps) submit(ended + 1);
+    if (ended == kSteps) over.release();
+  }
+
+  std::unique_ptr<Session> session;
+  std::vector<float> values = std::vector<float>(1000, 1.0F);
+  Named tensor{"w", {values.data(), values.size(), DType::kF32}};
+  std::uint64_t ended = 0;
+  std::int64_t allocations = -1;
+  std::binary_semaphore two_wait{0};
+  std::binary_semaphore over{0};
+};
+
+TEST(SteadySteps, AQueueThatIsNeverEmptyTakesNoMemory) {
+  auto mesh = connect_inproc(1, {});
+  ASSERT_TRUE(mesh) << mesh.error().message;
+  auto session = Session::open("direct(fp32)", {}, std::move(mesh->front()));
+  ASSERT_TRUE(session) << session.error().message;
+  Endless endless;
+  endless.session = std::move(*session);
+  endless.submit(0);
+  endless.submit(1);
+  endless.two_wait.release();
+  endless.over.acquire();
+  endless.session->close(std::chrono::seconds(10));
+  EXPECT_EQ(endless.allocations, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(SteadySteps, SteadyPatterns, ::testing::Values("direct", "ring", "gather"),
                          [](const auto& pattern) { return pattern.param; });
 
 }  // namespace

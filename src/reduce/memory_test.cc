@@ -190,12 +190,12 @@ TEST(Memories, AStepOfKnownTensorsCopiesNoName) {
   }
 }
 
-// After a failed step nothing is held but residuals.
+// After a failed step nothing is held but residuals, and scratch, of which this codec needs none.
 TEST(Memories, AFailedStepGivesEverythingBack) {
   run_ranks(2, {}, [](int rank, Transport& transport) {
     std::vector<float> values(kCount, 1.0F);
     const Named tensor{"w", {values.data(), kCount, DType::kF32}, 0};
-    const auto reducer = reducer_of("direct(3lc)");
+    const auto reducer = reducer_of("direct(onebit)");
     ASSERT_TRUE(reducer->begin(std::span(&tensor, 1), {}, transport, in_seconds(20)));
     EXPECT_GT(reducer->memory().message_bytes, 0u);
     EXPECT_GT(reducer->memory().staging_bytes, 0u);
@@ -203,7 +203,7 @@ TEST(Memories, AFailedStepGivesEverythingBack) {
     while (reducer->finish()) {
     }
     EXPECT_EQ(reducer->memory().staging_bytes, 0u);
-    EXPECT_LE(reducer->memory().message_bytes, kCount);
+    EXPECT_EQ(reducer->memory().message_bytes, 0u);
     EXPECT_GE(reducer->memory().residual_bytes, 4 * kCount);
   });
 }

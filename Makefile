@@ -12,6 +12,7 @@ help:
 	@echo
 	@echo "  make demo     train a real network with 4 workers over a 100 Mbit/s link, once per method;"
 	@echo "                the report lands in out/demo/. Options: make demo ARGS='--help'"
+	@echo "  make release  build what users get: the program build/release/deltawire and the Python package"
 	@echo "  make test     build (g++ release; libraries under ASan + UBSan) and run every test that can run here"
 	@echo "  make check    test, and tests sanitized themselves, clang 19, thread sanitizer, fuzzing, formatting, clang-tidy"
 	@echo "  make bench    measure speeds (the machine should have nothing else to do)"
@@ -19,7 +20,7 @@ help:
 	@echo "  make clean    remove everything built (keeps .venv, which is slow to download)"
 	@echo
 	@echo "The first run installs system packages (as root; otherwise it prints the command) and a Python"
-	@echo "environment in .venv. The binary lands in build/release/deltawire. JOBS=n compiles n files at once."
+	@echo "environment in .venv. JOBS=n compiles n files at once."
 
 packages:
 	@scripts/install_system_packages.sh base
@@ -35,7 +36,10 @@ release: venv
 	@cmake --preset release
 	@cmake --build --preset release -j $(JOBS) --target deltawire deltawire_python_stub
 
-demo: release
+# The Python extension alone.
+demo: venv
+	@cmake --preset release
+	@cmake --build --preset release -j $(JOBS) --target deltawire_python
 	@.venv/bin/python -m lab.demo $(ARGS)
 
 test: venv

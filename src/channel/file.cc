@@ -13,8 +13,8 @@
 namespace deltawire {
 namespace {
 
-constexpr std::string_view kMagic = "DWFILE\r\n";  // \r\n: a text-mode copy breaks it at once
-constexpr std::uint16_t kVersion = 0;
+constexpr std::string_view kFileMagic = "DWFILE\r\n";  // \r\n: a text-mode copy breaks it at once
+constexpr std::uint16_t kFileVersion = 0;
 constexpr std::uint64_t kFixedBytes = 32;
 constexpr std::uint64_t kMaxDimensions = 8;
 constexpr std::uint64_t kMaxSpecBytes = 1024;
@@ -39,8 +39,8 @@ std::vector<std::byte> header_bytes_of(const FileHeader& header) {
   const std::uint64_t bytes = kFixedBytes + 8 * header.shape.size() + header.codec_spec.size() + 4;
   std::vector<std::byte> out(bytes);
   std::byte* at = out.data();
-  std::memcpy(at, kMagic.data(), kMagic.size());
-  store_le<std::uint16_t>(at + 8, kVersion);
+  std::memcpy(at, kFileMagic.data(), kFileMagic.size());
+  store_le<std::uint16_t>(at + 8, kFileVersion);
   at[10] = static_cast<std::byte>(header.dtype);
   at[11] = static_cast<std::byte>(header.shape.size());
   store_le<std::uint32_t>(at + 12, static_cast<std::uint32_t>(bytes));
@@ -68,11 +68,11 @@ Status check_fixed(Bytes file) {
     return fail(ErrorCode::kTruncated,
                 "the file has " + std::to_string(file.size()) + " bytes, fewer than a .dw header");
   }
-  if (std::memcmp(file.data(), kMagic.data(), kMagic.size()) != 0) {
+  if (std::memcmp(file.data(), kFileMagic.data(), kFileMagic.size()) != 0) {
     return fail(ErrorCode::kCorrupt, "wrong magic: this is no .dw file");
   }
   const auto version = load_le<std::uint16_t>(file.data() + 8);
-  if (version != kVersion) {
+  if (version != kFileVersion) {
     return fail(ErrorCode::kUnsupportedVersion, "the file has format " + std::to_string(version) +
                                                     ", newer than this deltawire reads; use a newer one");
   }

@@ -42,8 +42,8 @@ METHODS = (
     Method("gcomp", "gcomp", "GComp", pattern="ring"),
     Method("3lc:s=1.00", "3lc:s=1.00", "3LC s=1.00"),
     Method("3lc:s=1.75", "3lc:s=1.75", "3LC s=1.75"),
-    Method("sbc:p=1%@1", "sbc:p=1%", "SBC p=1 %, 1 step", pattern="gather", local_steps=1),
-    Method("sbc:p=1%@10", "sbc:p=1%", "SBC p=1 %, 10 steps", pattern="gather", local_steps=10),
+    Method("sbc:p=1%@1", "sbc:p=1%", "SBC p=1%, 1 step", pattern="gather", local_steps=1),
+    Method("sbc:p=1%@10", "sbc:p=1%", "SBC p=1%, 10 steps", pattern="gather", local_steps=10),
     Method("fastsgd:tau=auto", "fastsgd:tau=auto", "FastSGD", pattern="gather"),
 )
 

@@ -20,6 +20,7 @@ _EXAMPLES = """\
 examples:
   python -m lab.demo                            all rows over 100 Mbit/s: about 6 minutes
   python -m lab.demo --methods fp32 3lc:s=1.5   two rows; any spec of codec or reducer is a method
+  python -m lab.demo --repeats 3                three seeds a row: how much is luck? 3 times as long
   python -m lab.demo --methods fp32@10 sbc@10   weight updates after 10 local steps
   python -m lab.demo --link 1gbit --steps 100   a faster line, a shorter training
   python -m lab.demo --data mnist/              other idx files: train-images-idx3-ubyte[.gz] ...
@@ -62,6 +63,7 @@ def parse(arguments: list[str]) -> Request:
         steps=given.steps,
         batch=given.batch,
         seed=given.seed,
+        repeats=given.repeats,
         lr=given.lr,
         momentum=given.momentum,
         clip=given.clip,
@@ -120,7 +122,17 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--steps", type=int, default=220, metavar="N", help="of each row (default 220)")
     add("--batch", type=int, default=64, metavar="N", help="images a step and rank (default 64)")
-    add("--seed", type=int, default=1, metavar="N", help="of parameters and image order")
+    add(
+        "--seed", type=int, default=1, metavar="N", help="of parameters and image order (default 1)"
+    )
+    add(
+        "--repeats",
+        type=int,
+        default=1,
+        metavar="N",
+        help="trainings of each row, with the seeds SEED, SEED + 1, ...; the table has medians and "
+        "the spread (default 1)",
+    )
     add("--lr", type=float, default=0.06, help="learning rate at the start (default 0.06)")
     add("--momentum", type=float, default=0.9, metavar="M", help="of SGD (default 0.9)")
     add(
@@ -146,7 +158,10 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
         parser.error(
             f"--ranks {given.ranks}: must be 2 ... 64; one rank alone has nobody to exchange with"
         )
-    for name, low, high in (("steps", 1, 10**6), ("batch", 1, 10**5), ("seed", 0, 2**32 - 1)):
+    for name, low, high in (
+        *(("steps", 1, 10**6), ("batch", 1, 10**5)),
+        *(("seed", 0, 2**32 - 1), ("repeats", 1, 100)),
+    ):
         value = getattr(given, name)
         if not low <= value <= high:
             parser.error(f"--{name} {value}: must be {low} ... {high:,}")

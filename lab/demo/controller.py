@@ -1,6 +1,7 @@
 """Runs the rows one after the other and hands the results on."""
 
 import contextlib
+import itertools
 import os
 import sys
 import tempfile
@@ -10,7 +11,14 @@ from lab.demo.arguments import Request
 from lab.demo.crew import Crew, CrewFailed
 from lab.demo.output import write_results
 from lab.demo.progress import make_progress
-from lab.demo.results import add_ratios, busy_warning, failed_row, make_row
+from lab.demo.results import (
+    add_ratios,
+    busy_warnings,
+    failed_repeat,
+    label_of,
+    make_repeat,
+    make_row,
+)
 from lab.demo.table import print_table
 from lab.idx import DataError, load_image_set
 from lab.namespaces import NamespaceError, Namespaces
@@ -22,30 +30,37 @@ class _CannotStart(Exception):
 
 def run(request: Request, command: str) -> int:
     """The whole demo; gives the exit status."""
-    rows: list[dict] = []
+    settings = request.settings
+    trainings: dict[str, list[dict]] = {method.name: [] for method in request.methods}
+    load_before = os.getloadavg()[0]
     interrupted = False
     try:
         _check_before_start(request)
-        _run_rows(request, rows)
+        _train(request, trainings)
     except (DataError, NamespaceError, _CannotStart) as cause:
         print(f"demo: {cause}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        if not rows:
+        if not any(trainings.values()):
             raise
         interrupted = True
+    rows = [
+        make_row(method, trainings[method.name], settings)
+        for method in request.methods
+        if trainings[method.name]
+    ]
     add_ratios(rows)
-    warnings = [warning for warning in [busy_warning(rows)] if warning is not None]
+    warnings = busy_warnings(rows, settings)
     if interrupted:
-        warnings.append(
-            f"interrupted: {len(rows)} of {len(request.methods)} rows were done, and stand here"
-        )
+        done = sum(map(len, trainings.values()))
+        due = len(trainings) * settings.repeats
+        warnings.append(f"interrupted: {done} of {due} trainings were done, and stand here")
     try:
-        report = write_results(rows, request, command, warnings)
+        report = write_results(rows, request, command, warnings, load_before)
     except OSError as cause:
         print(f"demo: --out {request.out}: can't write there ({cause.strerror})", file=sys.stderr)
         return 1
-    print_table(rows, request.settings)
+    print_table(rows, settings)
     print(f"report: {report}")
     for warning in warnings:
         print(f"demo: {warning}", file=sys.stderr)
@@ -72,8 +87,10 @@ def _check_before_start(request: Request) -> None:
         raise _CannotStart(f"--out {request.out}: can't be written to; choose another directory")
 
 
-def _run_rows(request: Request, rows: list[dict]) -> None:
-    """Appends a row as soon as it is done."""
+def _train(request: Request, trainings: dict[str, list[dict]]) -> None:
+    """Appends to its method's list each training as soon as it is done: all rows with the first
+    seed, then all with the next, so that hours on a machine that changes are shared fairly.
+    """
     settings = request.settings
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deltawire-demo-")))
@@ -82,15 +99,17 @@ def _run_rows(request: Request, rows: list[dict]) -> None:
             namespaces = Namespaces(settings.ranks, settings.bytes_per_second)
             stack.enter_context(namespaces)
         crew = stack.enter_context(Crew(settings, folder, namespaces))
-        progress = stack.enter_context(make_progress(settings, len(request.methods)))
-        for method in request.methods:
-            progress.row_started(method.label)
+        count = len(trainings) * settings.repeats
+        progress = stack.enter_context(make_progress(settings.steps, count))
+        for seed, method in itertools.product(settings.seeds, request.methods):
+            of_seed = f", seed {seed}" if settings.repeats > 1 else ""
+            progress.started(label_of(method, settings) + of_seed)
             try:
-                row = make_row(method, crew.run_row(method, progress.news), settings)
+                repeat = make_repeat(seed, crew.run_row(method, seed, progress.news))
             except CrewFailed as cause:
-                row = failed_row(method, str(cause), settings)
-            rows.append(row)
-            progress.row_ended(row)
+                repeat = failed_repeat(seed, str(cause))
+            trainings[method.name].append(repeat)
+            progress.ended(repeat)
 
 
 def _status(rows: list[dict]) -> int:

@@ -53,8 +53,8 @@ class Crew:
     def __exit__(self, *unused) -> None:
         self.stop()
 
-    def run_row(self, method: Method, on_news: Callable[[dict], None]) -> list[dict]:
-        """Every rank's report. `on_news` gets rank 0's events.
+    def run_row(self, method: Method, seed: int, on_news: Callable[[dict], None]) -> list[dict]:
+        """Every rank's report of one training. `on_news` gets rank 0's events.
 
         Raises:
             CrewFailed: the row failed or hangs, or a worker ended.
@@ -62,7 +62,8 @@ class Crew:
         try:
             if not self._members:
                 self._start()
-            self._order([dataclasses.asdict(method)] * self._settings.ranks)
+            order = {"method": dataclasses.asdict(method), "seed": seed}
+            self._order([order] * self._settings.ranks)
             done = self._collect("done", 2 * self._settings.timeout + 10, on_news)
             return [news["report"] for news in done]
         except CrewFailed:

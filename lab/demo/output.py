@@ -1,4 +1,4 @@
-"""The demo's files: results.json, report.html and its figures, each written whole or not at all."""
+"""The demo's files: results.json, report.html and its plots, each written whole or not at all."""
 
 import datetime
 import json
@@ -13,33 +13,35 @@ import numpy as np
 import torch
 
 from lab.demo.arguments import Request
+from lab.demo.plots import draw_plots
+from lab.demo.report import render_report
 from lab.demo.results import DEFINITIONS
 from lab.demo.settings import POINT_IMAGES, SCHEDULE
-from lab.figures import draw_figures
 from lab.lenet import PARAMETER_COUNT
 from lab.links import BURST_BYTES
-from lab.report import render_report
 
 
-def write_results(rows: list[dict], request: Request, command: str, warnings: list[str]) -> Path:
+def write_results(
+    rows: list[dict], request: Request, command: str, warnings: list[str], load_before: float
+) -> Path:
     """Writes all files into request.out; gives the report's path."""
     results = {
         "command": command,
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "settings": _settings_in_words(request),
-        "machine": machine(),
+        "machine": {**machine(), "load_before": round(load_before, 1)},
         "versions": versions(),
         "warnings": warnings,
         "definitions": DEFINITIONS,
         "rows": rows,
     }
     request.out.mkdir(parents=True, exist_ok=True)
-    figures = draw_figures(rows)
-    for name, svg in figures.items():
+    plots = draw_plots(rows)
+    for name, svg in plots.items():
         write_whole(request.out / f"{name}.svg", svg)
     write_whole(request.out / "results.json", json.dumps(results, indent=2) + "\n")
     report = request.out / "report.html"
-    write_whole(report, render_report(results, figures))
+    write_whole(report, render_report(results, plots))
     return report
 
 
@@ -132,7 +134,8 @@ def _settings_in_words(request: Request) -> dict:
         "gradient_clipping": f"mean gradient's norm at most {settings.clip:g}"
         if settings.clip
         else "none",
-        "seed": settings.seed,
+        "seeds": settings.seeds,
+        "repeats": settings.repeats,
         "link": settings.link,
         "shaping": shaping,
         "threads_per_rank": 1,

@@ -7,11 +7,15 @@ from lab.lenet import PARAMETER_COUNT
 from lab.links import ring_bytes
 from lab.methods import BASE, PLAIN, Method
 
+_TIMES = ("ms_per_step", "compute_ms", "encode_ms", "exchange_ms", "decode_ms")
+_NUMBERS = ("accuracy", *_TIMES, "wire_mb_per_rank")  # of a training, and their medians of a row
 ROW_KEYS = (
     "method",
     "accuracy",
+    "accuracy_range",
     "steps",
     "ms_per_step",
+    "ms_per_step_range",
     "compute_ms",
     "encode_ms",
     "exchange_ms",
@@ -24,20 +28,23 @@ ROW_KEYS = (
     "failed",
 )
 
-_BUSY = 1.2  # times the computation of the quietest row
+_BUSY = 1.2  # times the computation of the quietest training
 
 DEFINITIONS = {
     "accuracy": "share of all test images that is right after the last step, 0 ... 1",
     "steps": "training steps; in each, every rank takes one batch",
     "ms_per_step": "wall-clock milliseconds of a step, from taking the batch to the updated "
     "parameters: median over the steps of a rank, then median over the ranks",
+    "accuracy_range, ms_per_step_range": "smallest and largest of the row's trainings, which "
+    "differ in the seed alone; every other number of a row is their median, and detail.repeats "
+    "has them one by one",
     "compute_ms": "milliseconds of a step without exchange (batch, forward, backward): median of a "
     "few steps before training, on all ranks at once",
     "encode_ms, exchange_ms, decode_ms": "milliseconds of a step that the exchange spent encoding, "
     "waiting for the link and other ranks, and decoding; medians like ms_per_step. They overlap "
     "with the computation, so the parts may add up to more than the step. For plain DDP "
     "exchange_ms is the time that its buckets were on their way",
-    "wire_mb_per_rank": "megabytes (10^6 bytes) that a rank sent in the whole row, every copy "
+    "wire_mb_per_rank": "megabytes (10^6 bytes) that a rank sent in a whole training, every copy "
     "counted, with headers and uncompressed tensors; mean over the ranks. For plain DDP "
     "calculated: 2 (N-1)/N x 4 bytes x values x steps",
     "times_smaller": "megabytes that our fp32 sent per rank / the row's, whatever the patterns; "
@@ -47,9 +54,9 @@ DEFINITIONS = {
     "2 (N-1)/N copies of a tensor by direct and ring, and N-1 by gather",
     "times_faster": "ms_per_step of our fp32 / the row's. Beside it 'than plain': plain DDP's "
     "ms_per_step / the row's",
-    "bit_equal": "all ranks ended with the same parameters, bit for bit, and applied the same "
-    "means in every step",
-    "failed": "null, or why the row has no numbers",
+    "bit_equal": "in every training all ranks ended with the same parameters, bit for bit, and "
+    "applied the same means in every step",
+    "failed": "null, or why the row has no numbers: one of its trainings failed",
 }
 
 
@@ -69,46 +76,51 @@ def canonical(spec: str | None) -> str | None:
     return deltawire.canonical_spec(spec)
 
 
-def make_row(method: Method, reports: list[dict], settings: Settings) -> dict:
-    """A row from the reports of all ranks; ratios to other rows are left for `add_ratios`."""
-    bytes_sent = statistics.fmean(report["bytes_sent"] for report in reports)
-    row = dict.fromkeys(ROW_KEYS)
-    row.update(
-        method=method.name,
-        accuracy=reports[0]["accuracy"],
-        steps=settings.steps,
-        wire_mb_per_rank=bytes_sent / 1e6,
-        times_smaller=ring_bytes(4 * PARAMETER_COUNT, settings.ranks) * settings.steps / bytes_sent,
-        bits_per_value=8
-        * bytes_sent
-        / settings.steps
-        / PARAMETER_COUNT
-        / copies_sent(settings.ranks, method.pattern),
-        bit_equal=all_equal(reports, "parameters") and all_equal(reports, "digests"),
-    )
-    for key in ("ms_per_step", "compute_ms", "encode_ms", "exchange_ms", "decode_ms"):
-        row[key] = statistics.median(report[key] for report in reports)
-    row["detail"] = {
-        "label": label_of(method, settings),
-        "spec": canonical(method.spec),
-        "times_faster_than_plain": None,
-        "training_seconds": reports[0]["points"][-1]["seconds"],
-        "curve": _mean_curve([report["points"] for report in reports]),
+def make_repeat(seed: int, reports: list[dict]) -> dict:
+    """One training of a row, from the reports of all ranks."""
+    return {
+        "seed": seed,
+        "accuracy": reports[0]["accuracy"],
+        **{key: statistics.median(report[key] for report in reports) for key in _TIMES},
+        "wire_mb_per_rank": statistics.fmean(report["bytes_sent"] for report in reports) / 1e6,
+        "bit_equal": all_equal(reports, "parameters") and all_equal(reports, "digests"),
+        "failed": None,
+        "curve": _curve_of_ranks([report["points"] for report in reports]),
     }
-    return row
 
 
-def failed_row(method: Method, error: str, settings: Settings) -> dict:
-    """A row of which there is nothing but the reason."""
+def failed_repeat(seed: int, error: str) -> dict:
+    """A training of which there is nothing but the reason."""
+    numbers = dict.fromkeys((*_NUMBERS, "bit_equal"))
+    return {"seed": seed, **numbers, "failed": error, "curve": []}
+
+
+def make_row(method: Method, repeats: list[dict], settings: Settings) -> dict:
+    """A row from its trainings, one at least; ratios to other rows are left for `add_ratios`."""
     row = dict.fromkeys(ROW_KEYS)
-    row.update(method=method.name, steps=settings.steps, failed=error)
-    row["detail"] = {
+    row.update(method=method.name, steps=settings.steps)
+    row["detail"] = detail = {
         "label": label_of(method, settings),
         "spec": method.spec,
         "times_faster_than_plain": None,
-        "training_seconds": None,
         "curve": [],
+        "repeats": repeats,
     }
+    failed = [repeat for repeat in repeats if repeat["failed"]]
+    if failed:
+        row["failed"] = "; ".join(_of_seed(settings, it) + it["failed"] for it in failed)
+        return row
+    for key in _NUMBERS:
+        row[key] = statistics.median(repeat[key] for repeat in repeats)
+    for key in ("accuracy", "ms_per_step"):
+        values = [repeat[key] for repeat in repeats]
+        row[f"{key}_range"] = [min(values), max(values)]
+    tensors_sent = 1e6 * row["wire_mb_per_rank"] / (4 * PARAMETER_COUNT * settings.steps)
+    row["times_smaller"] = ring_bytes(1, settings.ranks) / tensors_sent
+    row["bits_per_value"] = 32 * tensors_sent / copies_sent(settings.ranks, method.pattern)
+    row["bit_equal"] = all(repeat["bit_equal"] for repeat in repeats)
+    detail["spec"] = canonical(method.spec)
+    detail["curve"] = _curve_of_repeats([repeat["curve"] for repeat in repeats])
     return row
 
 
@@ -117,16 +129,19 @@ def copies_sent(world_size: int, pattern: str) -> float:
     return world_size - 1 if pattern == "gather" else ring_bytes(1, world_size)
 
 
-def busy_warning(rows: list[dict]) -> str | None:
-    """A line where the machine had other work to do, so that the rows' times don't compare."""
-    times = [row["compute_ms"] for row in rows if row["compute_ms"] is not None]
-    if not times or max(times) <= _BUSY * min(times):
-        return None
-    return (
-        f"the machine was busy: computing alone took {min(times):.0f} ms a step in one row and "
-        f"{max(times):.0f} ms in another, so the rows' times don't compare; run it on an "
-        "idle machine"
-    )
+def busy_warnings(rows: list[dict], settings: Settings) -> list[str]:
+    """A line for each seed at which the machine had other work, so that times don't compare."""
+    trained = [it for row in rows for it in row["detail"]["repeats"] if not it["failed"]]
+    trained.sort(key=lambda repeat: repeat["compute_ms"])
+    quietest = trained[0]["compute_ms"] if trained else 0.0
+    slowest = {repeat["seed"]: repeat for repeat in trained}  # of each seed the last
+    return [
+        f"{_of_seed(settings, repeat)}the machine was busy: computing alone took "
+        f"{repeat['compute_ms']:.0f} ms a step in one row and {quietest:.0f} ms in another, so the "
+        "times don't compare; run it on an idle machine"
+        for _, repeat in sorted(slowest.items())
+        if repeat["compute_ms"] > _BUSY * quietest
+    ]
 
 
 def add_ratios(rows: list[dict]) -> None:
@@ -150,16 +165,27 @@ def all_equal(reports: list[dict], key: str) -> bool:
     return len({report[key] for report in reports}) == 1
 
 
-def _mean_curve(points_of_ranks: list[list[dict]]) -> list[dict]:
-    """Accuracy after so many steps, seconds of training and megabytes per rank."""
-    curve = []
-    for points in zip(*points_of_ranks, strict=True):
-        curve.append(
-            {
-                "step": points[0]["step"],
-                "seconds": statistics.fmean(point["seconds"] for point in points),
-                "wire_mb": statistics.fmean(point["wire_mb"] for point in points),
-                "accuracy": points[0]["accuracy"],
-            }
-        )
-    return curve
+def _of_seed(settings: Settings, repeat: dict) -> str:
+    return f"seed {repeat['seed']}: " if settings.repeats > 1 else ""
+
+
+def _curve_of_ranks(points_of_ranks: list[list[dict]]) -> list[dict]:
+    """Accuracy after so many steps, mean seconds of training and megabytes per rank."""
+    return [
+        {
+            **points[0],
+            **{key: statistics.fmean(p[key] for p in points) for key in ("seconds", "wire_mb")},
+        }
+        for points in zip(*points_of_ranks, strict=True)
+    ]
+
+
+def _curve_of_repeats(curves: list[list[dict]]) -> list[dict]:
+    """Medians of a row's trainings, and accuracy_range."""
+    merged = []
+    for points in zip(*curves, strict=True):
+        accuracies = [point["accuracy"] for point in points]
+        medians = {key: statistics.median(p[key] for p in points) for key in points[0]}
+        medians["step"] = points[0]["step"]
+        merged.append({**medians, "accuracy_range": [min(accuracies), max(accuracies)]})
+    return merged

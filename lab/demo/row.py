@@ -29,9 +29,13 @@ class RowFailed(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """What a worker keeps for all rows."""
+    """What a worker has for a training.
 
-    rank: int
+    Attributes:
+        settings: with this training's seed.
+        interface: the address that this rank is reached at.
+    """
+
     settings: Settings
     batches: Batches
     evaluator: Evaluator

@@ -18,7 +18,8 @@ class Settings:
         ranks: worker processes.
         steps: of each row.
         batch: images a step on each rank.
-        seed: of initial parameters and the order of images.
+        seed: of initial parameters and the order of images, in a row's first training.
+        repeats: trainings of each row; each takes the next seed.
         lr, momentum: of SGD; lr at the first step.
         clip: the mean gradient's norm is at most this; 0 is any. It hardly touches fp32, but keeps
             very sparse methods, which send rare and large values, from diverging.
@@ -33,6 +34,7 @@ class Settings:
     steps: int
     batch: int
     seed: int
+    repeats: int
     lr: float
     momentum: float
     clip: float
@@ -41,6 +43,11 @@ class Settings:
     namespaces: bool
     data: str
     timeout: float
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of a row's trainings."""
+        return [self.seed + repeat for repeat in range(self.repeats)]
 
     def learning_rate(self, step: int) -> float:
         """Of a step; see SCHEDULE."""

@@ -1,5 +1,7 @@
 """The results as a table, on the terminal and in the report."""
 
+from collections.abc import Callable
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -7,47 +9,81 @@ from rich.table import Table
 from lab.demo.settings import Settings
 from lab.links import link_in_words
 
-_WIDE = 100  # columns for everything; narrower terminals get the table without the parts of a step
-_PARTS = ("compute_ms", "encode_ms", "exchange_ms", "decode_ms")
-_NUMBERS = (
-    ("ms_per_step", "ms per step", "{:.1f}"),
-    ("compute_ms", "com- pute", "{:.1f}"),
-    ("encode_ms", "en- code", "{:.2f}"),
-    ("exchange_ms", "ex- change", "{:.1f}"),
-    ("decode_ms", "de- code", "{:.2f}"),
-    ("wire_mb_per_rank", "MB sent", "3 digits"),
-    ("times_smaller", "times smaller", "{:.1f}"),
-    ("bits_per_value", "bits per value", "{:.2f}"),
-    ("times_faster", "times faster", "{:.2f}"),
-)
+_NO_EDGE = 200  # columns of a log
 
 
-def columns(with_parts: bool = True) -> list[str]:
-    """The heads, in the order of `cells_of`."""
-    numbers = [head for key, head, _ in _NUMBERS if with_parts or key not in _PARTS]
-    return ["method", "accu- racy", *numbers, "than plain", "bit- equal"]
+def _number(form: str, key: str, detail: bool = False) -> Callable[[dict], str]:
+    def text(row: dict) -> str:
+        value = (row["detail"] if detail else row)[key]
+        return "-" if value is None else form.format(value)
+
+    return text
 
 
-def cells_of(row: dict, with_parts: bool = True) -> list[str]:
-    """A row that did not fail, as text."""
-    numbers = [
-        _number(row[key], form) for key, _, form in _NUMBERS if with_parts or key not in _PARTS
-    ]
-    return [
-        row["detail"]["label"],
-        f"{100 * row['accuracy']:.2f} %",
-        *numbers,
-        _number(row["detail"]["times_faster_than_plain"], "{:.2f}"),
-        "yes" if row["bit_equal"] else "NO",
-    ]
+def megabytes(row: dict) -> str:
+    """What a rank sent, in three digits: it goes from thousandths to thousands."""
+    value = row["wire_mb_per_rank"]
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def accuracy_range(row: dict) -> str:
+    """In percent, of the row's trainings."""
+    low, high = row["accuracy_range"]
+    return f"{100 * low:.1f}-{100 * high:.1f}"
+
+
+def ms_range(row: dict) -> str:
+    """Milliseconds per step, of the row's trainings."""
+    low, high = row["ms_per_step_range"]
+    return f"{low:.0f}-{high:.0f}"
+
+
+_PARTS = {
+    "com\u00adpute": _number("{:.1f}", "compute_ms"),
+    "en\u00adcode": _number("{:.2f}", "encode_ms"),
+    "ex\u00adchange": _number("{:.1f}", "exchange_ms"),
+    "de\u00adcode": _number("{:.2f}", "decode_ms"),
+}
+_SPREAD = {"lowest- highest": accuracy_range, "fastest- slowest": ms_range}
+_COLUMNS = {
+    "method": lambda row: row["detail"]["label"],
+    "accu\u00adracy": lambda row: f"{100 * row['accuracy']:.2f} %",
+    "lowest- highest": accuracy_range,
+    "ms per step": _number("{:.1f}", "ms_per_step"),
+    "fastest- slowest": ms_range,
+    **_PARTS,
+    "MB sent": megabytes,
+    "times smaller": _number("{:.1f}", "times_smaller"),
+    "bits per value": _number("{:.2f}", "bits_per_value"),
+    "times faster": _number("{:.2f}", "times_faster"),
+    "than plain": _number("{:.2f}", "times_faster_than_plain", detail=True),
+    "bit equal": lambda row: "yes" if row["bit_equal"] else "NO",
+}
+
+
+def columns(rows: list[dict], with_parts: bool = True) -> dict[str, Callable[[dict], str]]:
+    """Head (with soft hyphens) -> text of a row that did not fail. The spread is left out where
+    each row has one training, the parts of a step where there is no room for them.
+    """
+    left_out = set() if with_parts else set(_PARTS)
+    if all(len(row["detail"]["repeats"]) == 1 for row in rows):
+        left_out |= set(_SPREAD)
+    return {head: text for head, text in _COLUMNS.items() if head not in left_out}
 
 
 def print_table(rows: list[dict], settings: Settings, console: Console | None = None) -> None:
-    """All rows on the terminal."""
+    """All rows on the terminal; without the parts of a step where they don't fit."""
     console = console or Console()
     if not console.is_terminal:
-        console.width = _WIDE  # a log has no edge
-    with_parts = console.width >= _WIDE
+        console.width = _NO_EDGE
+    table = _table(rows, settings, with_parts=True)
+    unbounded = console.options.update(width=_NO_EDGE)
+    if console.measure(table, options=unbounded).maximum > console.width:
+        table = _table(rows, settings, with_parts=False)
+    console.print(table)
+
+
+def _table(rows: list[dict], settings: Settings, with_parts: bool) -> Table:
     table = Table(
         title=title_of(settings),
         title_justify="left",
@@ -55,30 +91,32 @@ def print_table(rows: list[dict], settings: Settings, console: Console | None = 
         box=SIMPLE_HEAD,
         padding=(0, 0),
     )
-    for index, head in enumerate(columns(with_parts)):
-        lines = head.replace(" ", "\n")
-        table.add_column(lines, justify="right" if index else "left", no_wrap=True)
+    shown = columns(rows, with_parts)
+    for head in shown:
+        is_name = head == "method"  # the one that may take several lines
+        lines = head.replace("\u00ad", "-\n").replace(" ", "\n")
+        justify = "left" if is_name else "right"
+        table.add_column(lines, justify=justify, no_wrap=not is_name, overflow="fold")
     for row in rows:
         if row["failed"] is not None:
             table.add_row(row["detail"]["label"], "failed", style="red")
         else:
-            table.add_row(*cells_of(row, with_parts), style=None if row["bit_equal"] else "red")
-    console.print(table)
+            cells = [text(row) for text in shown.values()]
+            table.add_row(*cells, style=None if row["bit_equal"] else "red")
+    return table
 
 
 def title_of(settings: Settings) -> str:
-    """What was trained, on how many ranks, over which link."""
-    link = link_in_words(settings.link)
+    """What was trained, on how many ranks, over which link, from which seeds."""
     place = " between network namespaces" if settings.namespaces else ""
     return (
         f"LeNet5, {settings.ranks} ranks x batch {settings.batch}, {settings.steps} steps, over "
-        f"{link}" + place
+        f"{link_in_words(settings.link)}{place}, {seeds_in_words(settings.seeds)}"
     )
 
 
-def _number(value: float | None, form: str) -> str:
-    if value is None:
-        return "-"
-    if form == "3 digits":  # megabytes: from thousandths to thousands
-        form = "{:,.0f}" if value >= 100 else "{:.1f}" if value >= 10 else "{:.2f}"
-    return form.format(value)
+def seeds_in_words(seeds: list[int]) -> str:
+    """ "seed 1", or that the numbers are medians."""
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    return f"medians of the seeds {', '.join(map(str, seeds))}"

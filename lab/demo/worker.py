@@ -4,6 +4,7 @@ JSON lines.
 The first line is the job; every later one is a row to run; the end of the stream is the end of the
 worker."""
 
+import dataclasses
 import datetime
 import json
 import os
@@ -51,39 +52,42 @@ def main() -> None:
     """Never returns: the end of the line is the end."""
     line = Line(int(sys.argv[1]))
     job = line.next_order()
-    place = _take_place(job)
+    settings = Settings(**job["settings"])
+    _join(job, settings)
+    images = load_image_set(Path(settings.data))
+    evaluator = Evaluator(images, job["rank"], settings.ranks)
+    tell = line.tell if job["rank"] == 0 else lambda news: None
     line.tell({"event": "ready"})
     while True:
-        method = Method(**line.next_order())
-        tell = line.tell if place.rank == 0 else lambda news: None
+        order = line.next_order()
+        method = Method(**order["method"])
+        place = Place(
+            dataclasses.replace(settings, seed=order["seed"]),
+            Batches(
+                images,
+                seed=order["seed"],
+                batch=settings.batch,
+                place=(job["rank"], settings.ranks),
+            ),
+            evaluator,
+            job["interface"],
+        )
         try:
             line.tell({"event": "done", "report": run_row(place, method, tell)})
         except (RowFailed, RuntimeError, ValueError, TypeError) as cause:
             line.tell({"event": "failed", "error": " ".join(str(cause).split())})
 
 
-def _take_place(job: dict) -> Place:
-    """Joins the process group and loads the data, once for all rows."""
-    settings = Settings(**job["settings"])
-    rank = job["rank"]
+def _join(job: dict, settings: Settings) -> None:
+    """The process group, once for all rows."""
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = job["group_interface"]
     dist.init_process_group(
         "gloo",
         init_method=f"file://{job['store']}",
-        rank=rank,
+        rank=job["rank"],
         world_size=settings.ranks,
         timeout=datetime.timedelta(seconds=settings.timeout),
-    )
-    images = load_image_set(Path(settings.data))
-    return Place(
-        rank=rank,
-        settings=settings,
-        batches=Batches(
-            images, seed=settings.seed, batch=settings.batch, place=(rank, settings.ranks)
-        ),
-        evaluator=Evaluator(images, rank, settings.ranks),
-        interface=job["interface"],
     )
 
 

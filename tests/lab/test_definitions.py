@@ -1,22 +1,35 @@
 """The definitions of results.json, on made-up numbers that can be checked by hand."""
 
+import dataclasses
+import io
+
 import pytest
 
 pytest.importorskip("torch")
 
+from rich.console import Console  # noqa: E402
+
 from lab import methods  # noqa: E402
-from lab.demo.results import ROW_KEYS, add_ratios, busy_warning, failed_row, make_row  # noqa: E402
+from lab.demo.report import headline  # noqa: E402
+from lab.demo.results import (  # noqa: E402
+    ROW_KEYS,
+    add_ratios,
+    busy_warnings,
+    failed_repeat,
+    make_repeat,
+    make_row,
+)
 from lab.demo.settings import Settings  # noqa: E402
-from lab.demo.table import cells_of, columns  # noqa: E402
+from lab.demo.table import columns, print_table  # noqa: E402
 from lab.lenet import PARAMETER_COUNT  # noqa: E402
 from lab.links import parse_link, ring_bytes  # noqa: E402
-from lab.report import headline  # noqa: E402
 
 SETTINGS = Settings(
     ranks=4,
     steps=10,
     batch=64,
     seed=1,
+    repeats=1,
     lr=0.06,
     momentum=0.9,
     clip=1.0,
@@ -26,6 +39,7 @@ SETTINGS = Settings(
     data="",
     timeout=60.0,
 )
+THRICE = dataclasses.replace(SETTINGS, seed=5, repeats=3)
 
 
 def make_report(rank: int, **changes) -> dict:
@@ -48,12 +62,28 @@ def make_report(rank: int, **changes) -> dict:
     return {**report, **changes}
 
 
+def trained_once(name: str, reports: list[dict]) -> dict:
+    return make_row(methods.find(name), [make_repeat(SETTINGS.seed, reports)], SETTINGS)
+
+
+def trained_thrice(name: str, **changes: list) -> dict:
+    """A row whose trainings, all ranks alike, differ in what `changes` lists for each."""
+    repeats = []
+    for index, seed in enumerate(THRICE.seeds):
+        report = make_report(0, **{key: values[index] for key, values in changes.items()})
+        repeats.append(make_repeat(seed, [report] * 4))
+    return make_row(methods.find(name), repeats, THRICE)
+
+
+def failed_row(name: str) -> dict:
+    return make_row(methods.find(name), [failed_repeat(SETTINGS.seed, "rank 2 ended")], SETTINGS)
+
+
 def make_rows() -> list[dict]:
     """Plain DDP at 100 ms, fp32 at 120 ms, bf16 at 60 ms."""
     rows = []
     for name, ms in (("plain", 100.0), ("fp32", 120.0), ("bf16", 60.0)):
-        reports = [make_report(rank, ms_per_step=ms) for rank in range(4)]
-        rows.append(make_row(methods.find(name), reports, SETTINGS))
+        rows.append(trained_once(name, [make_report(rank, ms_per_step=ms) for rank in range(4)]))
     add_ratios(rows)
     return rows
 
@@ -64,8 +94,8 @@ def test_a_ring_sends_one_and_a_half_tensors_with_4_ranks():
 
 
 def sent_by(name: str, bytes_a_step: float) -> dict:
-    reports = [make_report(rank, bytes_sent=bytes_a_step * SETTINGS.steps) for rank in range(4)]
-    return make_row(methods.find(name), reports, SETTINGS)
+    sent = bytes_a_step * SETTINGS.steps
+    return trained_once(name, [make_report(rank, bytes_sent=sent) for rank in range(4)])
 
 
 def test_times_smaller_compares_bytes_really_sent():
@@ -87,11 +117,83 @@ def test_bits_per_value_counts_a_tensor_once_however_many_copies_leave():
 
 def test_a_busy_machine_is_noticed():
     rows = make_rows()
-    assert busy_warning(rows) is None
-    rows[1]["compute_ms"] = 1.19 * rows[0]["compute_ms"]
-    assert busy_warning(rows) is None
-    rows[1]["compute_ms"] = 1.21 * rows[0]["compute_ms"]
-    assert "busy" in busy_warning([*rows, failed_row(methods.find("bf16"), "ended", SETTINGS)])
+    assert busy_warnings(rows, SETTINGS) == busy_warnings([], SETTINGS) == []
+    quietest = rows[0]["compute_ms"]
+    rows[1]["detail"]["repeats"][0]["compute_ms"] = 1.19 * quietest
+    assert busy_warnings(rows, SETTINGS) == []
+    rows[1]["detail"]["repeats"][0]["compute_ms"] = 1.21 * quietest
+    (warning,) = busy_warnings([*rows, failed_row("bf16")], SETTINGS)
+    assert warning.startswith("the machine was busy: computing alone took 50 ms a step in one row")
+
+
+def test_a_machine_that_was_busy_for_a_while_is_noticed_at_its_seed():
+    rows = [
+        trained_thrice("fp32", compute_ms=[40.0, 60.0, 41.0]),
+        trained_thrice("bf16", compute_ms=[40.0, 61.0, 41.0]),
+    ]
+    (warning,) = busy_warnings(rows, THRICE)
+    assert warning.startswith("seed 6: the machine was busy: computing alone took 61 ms")
+
+
+def test_a_row_of_several_trainings_has_their_medians_and_spread():
+    curves = [
+        [{"step": 10, "seconds": s, "wire_mb": 1.0, "accuracy": a}]
+        for s, a in ((1.0, 0.7), (2.0, 0.9), (4.0, 0.8))
+    ]
+    row = trained_thrice(
+        "bf16",
+        accuracy=[0.7, 0.9, 0.8],
+        ms_per_step=[30.0, 10.0, 11.0],
+        bytes_sent=[1e6, 3e6, 4e6],
+        points=curves,
+    )
+    assert (row["accuracy"], row["accuracy_range"]) == (0.8, [0.7, 0.9])
+    assert (row["ms_per_step"], row["ms_per_step_range"]) == (11.0, [10.0, 30.0])
+    assert row["wire_mb_per_rank"] == 3.0
+    assert row["times_smaller"] == pytest.approx(6 * PARAMETER_COUNT * THRICE.steps / 3e6)
+    assert row["detail"]["curve"] == [
+        {
+            **{"step": 10, "seconds": 2.0, "wire_mb": 1.0, "accuracy": 0.8},
+            "accuracy_range": [0.7, 0.9],
+        }
+    ]
+    repeats = row["detail"]["repeats"]
+    assert [repeat["seed"] for repeat in repeats] == [5, 6, 7]
+    assert [repeat["wire_mb_per_rank"] for repeat in repeats] == [1.0, 3.0, 4.0]
+
+
+def test_the_spread_has_columns_where_there_is_one():
+    rows = [trained_thrice("fp32", accuracy=[0.7, 0.9, 0.8], ms_per_step=[30.0, 10.0, 11.0])]
+    texts = {head: text(rows[0]) for head, text in columns(rows).items()}
+    assert texts["lowest- highest"] == "70.0-90.0"
+    assert texts["fastest- slowest"] == "10-30"
+    assert set(texts) - set(columns(make_rows())) == {"lowest- highest", "fastest- slowest"}
+
+
+@pytest.mark.parametrize(("width", "with_parts"), [(80, False), (130, True)])
+def test_a_table_is_never_cut_off(width: int, with_parts: bool):
+    screen = io.StringIO()
+    console = Console(file=screen, width=width, force_terminal=True, color_system=None)
+    rows = [trained_thrice("plain", accuracy=[0.7, 0.9, 0.8]), failed_row("bf16")]
+    print_table(rows, THRICE, console)
+    shown = screen.getvalue()
+    assert "\u2026" not in shown and "..." not in shown  # what rich cuts off ends so
+    assert "80.00 %" in shown and "failed" in shown and "yes" in shown
+    assert "seeds 5, 6, 7" in " ".join(shown.split())
+    assert ("code" in shown) is with_parts
+
+
+def test_one_training_that_differs_or_fails_counts_for_the_row():
+    row = trained_thrice("bf16", digests=["d", "d", "d"])
+    assert row["bit_equal"] is True
+    repeats = row["detail"]["repeats"]
+    repeats[1]["bit_equal"] = False
+    assert make_row(methods.find("bf16"), repeats, THRICE)["bit_equal"] is False
+    repeats[2] = failed_repeat(7, "rank 2 ended")
+    failed = make_row(methods.find("bf16"), repeats, THRICE)
+    assert failed["failed"] == "seed 7: rank 2 ended"
+    assert failed["accuracy"] is None and failed["accuracy_range"] is None
+    assert failed["detail"]["repeats"] == repeats
 
 
 def test_the_headline_is_the_smallest_row_that_is_as_accurate_as_fp32():
@@ -102,7 +204,8 @@ def test_the_headline_is_the_smallest_row_that_is_as_accurate_as_fp32():
     add_ratios([fp32, near, far])
     assert headline([fp32, near, far]).startswith("bf16: 100 times fewer bytes")
     far["accuracy"] = 0.86
-    assert headline([fp32, near, far]).startswith("SBC")
+    assert headline([fp32, near, far]).startswith("SBC p=1%, 1 step: 100,000 times fewer bytes")
+    assert headline([fp32, sent_by("gcomp", 4e6 / 1.73)]) == headline([])
     assert headline([fp32]) == headline([]) == "What each way to exchange gradients costs and gains"
 
 
@@ -110,15 +213,16 @@ def test_a_row_has_exactly_the_promised_keys():
     row = make_rows()[0]
     assert tuple(key for key in row if key != "detail") == ROW_KEYS
     assert tuple(ROW_KEYS) == (
-        *("method", "accuracy", "steps", "ms_per_step", "compute_ms", "encode_ms"),
-        *("exchange_ms", "decode_ms", "wire_mb_per_rank", "times_smaller", "bits_per_value"),
-        *("times_faster", "bit_equal", "failed"),
+        *("method", "accuracy", "accuracy_range", "steps", "ms_per_step", "ms_per_step_range"),
+        *("compute_ms", "encode_ms", "exchange_ms", "decode_ms", "wire_mb_per_rank"),
+        *("times_smaller", "bits_per_value", "times_faster", "bit_equal", "failed"),
     )
 
 
 def test_a_row_is_made_of_medians_and_of_mean_bytes():
-    row = make_row(methods.find("bf16"), [make_report(rank) for rank in range(4)], SETTINGS)
+    row = trained_once("bf16", [make_report(rank) for rank in range(4)])
     assert row["ms_per_step"] == 101.5
+    assert row["ms_per_step_range"] == [101.5, 101.5]
     assert row["compute_ms"] == 41.5
     assert row["encode_ms"] == 2.5
     assert row["wire_mb_per_rank"] == pytest.approx(1.0015)
@@ -134,7 +238,7 @@ def test_a_row_is_made_of_medians_and_of_mean_bytes():
 def test_one_rank_that_differs_is_not_bit_equal(key: str):
     reports = [make_report(rank) for rank in range(4)]
     reports[2][key] = "other"
-    assert make_row(methods.find("bf16"), reports, SETTINGS)["bit_equal"] is False
+    assert trained_once("bf16", reports)["bit_equal"] is False
 
 
 def test_times_faster_compares_with_fp32_and_beside_it_with_plain():
@@ -146,7 +250,7 @@ def test_times_faster_compares_with_fp32_and_beside_it_with_plain():
 
 
 def test_a_failed_row_does_not_disturb_the_others():
-    rows = [*make_rows()[:2], failed_row(methods.find("bf16"), "rank 2 ended", SETTINGS)]
+    rows = [*make_rows()[:2], failed_row("bf16")]
     add_ratios(rows)
     assert rows[2]["failed"] == "rank 2 ended"
     assert rows[2]["times_faster"] is None
@@ -158,8 +262,6 @@ def test_plain_ddp_is_labelled_modelled():
     plain, fp32, _ = make_rows()
     assert plain["detail"]["label"] == "plain DDP (modelled)"
     assert fp32["detail"]["label"] == "fp32"
-    for with_parts in (True, False):
-        assert len(cells_of(fp32, with_parts)) == len(columns(with_parts))
 
 
 def test_links():

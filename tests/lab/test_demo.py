@@ -48,6 +48,7 @@ def tiny(image_folder: Path, out: Path, *more: str) -> list[str]:
         (["--link", "fast"], "write e.g. 100mbit"),
         (["--steps", "0"], "must be 1"),
         (["--steps", "many"], "invalid int value"),
+        (["--repeats", "0"], "must be 1 ... 100"),
         (["--lr", "-1"], "must be above 0"),
         (["--namespaces", "--link", "none"], "name the links' rate"),
         (["--colour"], "unrecognized arguments"),
@@ -90,6 +91,7 @@ def test_help_teaches():
     assert done.returncode == 0
     assert "examples:" in done.stdout
     assert "--namespaces" in done.stdout
+    assert "--repeats 3 " in done.stdout
 
 
 def test_a_tiny_run(image_folder: Path, tmp_path: Path):
@@ -116,11 +118,35 @@ def test_a_tiny_run(image_folder: Path, tmp_path: Path):
     assert results["rows"][2]["times_smaller"] > 5
     assert results["versions"]["commit"]
     assert results["machine"]["load_at_the_end"] > 0
+    assert results["machine"]["load_before"] >= 0
+    assert results["rows"][2]["detail"]["spec"].startswith("direct(3lc:s=1,")
     assert len(results["warnings"]) <= 1  # a busy machine
     page = (out / "report.html").read_text()
     assert page.count("data:image/svg+xml;base64,") == 3
     assert "http://" not in page and "https://" not in page
     assert not [path.name for path in out.iterdir() if path.name.startswith(".")]
+
+
+def test_repeats_are_what_their_seeds_alone_would_give(image_folder: Path, tmp_path: Path):
+    methods = ["--methods", "fp32", "3lc:s=1.00"]
+    done = run(*tiny(image_folder, tmp_path / "both", *methods, "--repeats", "2", "--seed", "4"))
+    assert done.returncode == 0, done.stderr
+    assert "seeds 4, 5" in done.stdout
+    assert "3LC s=1.00, seed 5: starting" in done.stderr
+    assert run(*tiny(image_folder, tmp_path / "alone", *methods, "--seed", "5")).returncode == 0
+    both, alone = (
+        json.loads((tmp_path / name / "results.json").read_text()) for name in ("both", "alone")
+    )
+    assert (both["settings"]["seeds"], both["settings"]["repeats"]) == ([4, 5], 2)
+    for row, expected in zip(both["rows"], alone["rows"], strict=True):
+        first, second = row["detail"]["repeats"]
+        (only,) = expected["detail"]["repeats"]
+        assert [first["seed"], second["seed"], only["seed"]] == [4, 5, 5]
+        for key in ("accuracy", "wire_mb_per_rank", "bit_equal"):
+            assert second[key] == only[key]
+        curves = [[point["accuracy"] for point in it["curve"]] for it in (first, second, only)]
+        assert curves[0] != curves[1] == curves[2]
+        assert row["ms_per_step_range"] == sorted([first["ms_per_step"], second["ms_per_step"]])
 
 
 def test_a_failing_row_is_marked_and_the_others_run(
@@ -182,27 +208,31 @@ def test_ctrl_c_ends_all_workers(endless_demo, tmp_path: Path, number: int, stat
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_ctrl_c_keeps_the_rows_that_are_done(
+def test_ctrl_c_keeps_the_trainings_that_are_done(
     image_folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture,
 ):
-    request = parse(tiny(image_folder, tmp_path / "out", "--methods", "fp32", "bf16"))
+    options = ["--methods", "fp32", "bf16", "--repeats", "2"]
+    request = parse(tiny(image_folder, tmp_path / "out", *options))
     run_row = controller.Crew.run_row
 
-    def interrupted_later(self, method, news):
-        if method.name == "bf16":
+    def interrupted_later(self, method, seed, news):
+        if (method.name, seed) == ("bf16", 2):
             raise KeyboardInterrupt
-        return run_row(self, method, news)
+        return run_row(self, method, seed, news)
 
     monkeypatch.setattr(controller.Crew, "run_row", interrupted_later)
     assert controller.run(request, "pytest") == 130
     results = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert [row["method"] for row in results["rows"]] == ["fp32"]
-    assert results["warnings"] == ["interrupted: 1 of 2 rows were done, and stand here"]
-    assert "interrupted: 1 of 2" in (tmp_path / "out" / "report.html").read_text()
-    assert "interrupted: 1 of 2" in capsys.readouterr().err
+    assert [(row["method"], len(row["detail"]["repeats"])) for row in results["rows"]] == [
+        ("fp32", 2),
+        ("bf16", 1),
+    ]
+    assert results["warnings"][-1] == "interrupted: 3 of 4 trainings were done, and stand here"
+    assert "interrupted: 3 of 4" in (tmp_path / "out" / "report.html").read_text()
+    assert "interrupted: 3 of 4" in capsys.readouterr().err
 
 
 def test_workers_end_with_a_controlling_process_that_is_killed(endless_demo):

@@ -2,12 +2,13 @@
 
 import base64
 from html import escape
+from pathlib import Path
 
-from lab.demo.table import cells_of, columns
+from lab.demo.table import columns, seeds_in_words
 from lab.links import link_in_words
-from lab.report_style import STYLE
 
-_FIGURES = (
+_STYLE = Path(__file__).with_name("report.css")
+_PLOTS = (
     ("accuracy-time", "Accuracy against time: test accuracy over seconds of training"),
     ("accuracy-bytes", "Accuracy against bytes: test accuracy over megabytes sent per rank"),
     ("step-parts", "Computation, encoding, exchange and decoding of a step, per method"),
@@ -16,25 +17,27 @@ _FIGURES = (
 _AS_GOOD = 0.005  # of accuracy: less than another seed makes
 
 
-def render_report(results: dict, figures: dict[str, str]) -> str:
+def render_report(results: dict, plots: dict[str, str]) -> str:
     """The whole page.
 
     Args:
         results: what results.json holds.
-        figures: name -> SVG text, see lab.figures.
+        plots: name -> SVG text, see lab.demo.plots.
     """
     settings = results["settings"]
     lead = (
         f"{settings['network']}, {settings['parameters']:,} parameters, trained by "
         f"{settings['ranks']} processes for {settings['steps']} steps over "
-        f"{link_in_words(settings['link'])}; once per method, all else equal."
+        f"{link_in_words(settings['link'])}; all else equal, {seeds_in_words(settings['seeds'])}."
     )
     body = [
         "<header><p class='brand'>deltawire <span>train over thin wires</span></p>",
         f"<h1>{escape(headline(results['rows']))}</h1><p class='lead'>{escape(lead)}</p></header>",
         *(f"<p class='failed'>{escape(warning)}</p>" for warning in results["warnings"]),
         _table(results["rows"]),
-        *(_figure(figures[name], text) for name, text in _FIGURES),
+        "<div class='plots'>",
+        *(_plot(plots[name], text) for name, text in _PLOTS),
+        "</div>",
         _facts(
             "Settings, equal for all rows",
             {name.replace("_", " "): value for name, value in settings.items()},
@@ -47,7 +50,7 @@ def render_report(results: dict, figures: dict[str, str]) -> str:
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>deltawire demo</title><style>{STYLE}</style></head>\n<body><main>\n"
+        f"<title>deltawire demo</title><style>{_STYLE.read_text()}</style></head>\n<body><main>\n"
         + "\n".join(body)
         + "\n</main></body></html>\n"
     )
@@ -75,12 +78,13 @@ def headline(rows: list[dict]) -> str:
     )
     speed = best["times_faster"]
     pace = f"{speed:.1f} times faster" if speed >= 1 else f"{1 / speed:.1f} times slower"
-    smaller = f"{best['times_smaller']:.0f} times fewer bytes"
-    return f"{best['detail']['label']}: {smaller}, {pace}, {change} fp32"
+    smaller = f"{best['times_smaller']:,.{0 if best['times_smaller'] >= 10 else 1}f}"
+    return f"{best['detail']['label']}: {smaller} times fewer bytes, {pace}, {change} fp32"
 
 
 def _table(rows: list[dict]) -> str:
-    heads = "".join(f"<th>{escape(head)}</th>" for head in columns())
+    shown = columns(rows)
+    heads = "".join(f"<th>{escape(head)}</th>" for head in shown)
     lines = []
     for row in rows:
         if row["failed"] is not None:
@@ -88,18 +92,17 @@ def _table(rows: list[dict]) -> str:
             reason = f"failed: {escape(row['failed'])}"
             lines.append(
                 f"<tr><td>{label}</td><td class='failed' "
-                f"colspan='{len(columns()) - 1}'>{reason}</td></tr>"
+                f"colspan='{len(shown) - 1}'>{reason}</td></tr>"
             )
             continue
-        lines.append(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells_of(row)) + "</tr>"
-        )
+        cells = "".join(f"<td>{escape(text(row))}</td>" for text in shown.values())
+        lines.append(f"<tr>{cells}</tr>")
     head = f"<thead><tr>{heads}</tr></thead>"
     return f"<div class='wide'><table>{head}<tbody>{''.join(lines)}</tbody></table></div>"
 
 
-def _figure(svg: str, description: str) -> str:
-    """As an image of its own, so that the figures' ids can't clash."""
+def _plot(svg: str, description: str) -> str:
+    """As an image of its own, so that the plots' ids can't clash."""
     data = base64.b64encode(svg.encode()).decode()
     return (
         f"<figure><img alt='{escape(description)}' src='data:image/svg+xml;base64,{data}'></figure>"
@@ -115,4 +118,6 @@ def _facts(title: str, facts: dict) -> str:
 
 
 def _in_words(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_in_words, value))
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

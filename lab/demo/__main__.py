@@ -1,5 +1,6 @@
 """Entry point: parses first, so that --help and wrong usage don't wait for PyTorch."""
 
+import shlex
 import signal
 import sys
 
@@ -18,7 +19,7 @@ def main() -> int:
         request = parse(sys.argv[1:])
         from lab.demo.controller import run
 
-        return run(request, command=" ".join(["python -m lab.demo", *sys.argv[1:]]))
+        return run(request, command=shlex.join(["python", "-m", "lab.demo", *sys.argv[1:]]))
     except KeyboardInterrupt:
         print("demo: interrupted; nothing was written", file=sys.stderr)
         return 130

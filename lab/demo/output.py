@@ -28,7 +28,7 @@ def write_results(
     results = {
         "command": command,
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "settings": _settings_in_words(request),
+        "settings": in_words(request),
         "machine": {**machine(), "load_before": round(load_before, 1)},
         "versions": versions(),
         "warnings": warnings,
@@ -107,7 +107,7 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _settings_in_words(request: Request) -> dict:
+def in_words(request: Request) -> dict:
     """Every setting, equal for all rows."""
     settings = request.settings
     shaping = "none: the bare loopback"

@@ -1,0 +1,97 @@
+"""README's demo table: what `lab.demo.readme` writes, and nothing typed by hand."""
+
+import copy
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from lab.demo import readme  # noqa: E402
+from lab.demo.arguments import parse  # noqa: E402
+from lab.demo.output import in_words  # noqa: E402
+from lab.demo.results import add_ratios, make_repeat, make_row  # noqa: E402
+
+
+def results_of(repeats: int) -> dict:
+    """A made-up demo with all rows."""
+    request = parse(["--repeats", str(repeats)])
+    report = {
+        **dict.fromkeys(("accuracy", "encode_ms", "exchange_ms", "decode_ms"), 0.85),
+        **{"ms_per_step": 61.2, "compute_ms": 50.0, "bytes_sent": 4e6, "digests": "d"},
+        "parameters": "p",
+        "points": [
+            {"step": step, "seconds": step, "wire_mb": step, "accuracy": 0.5} for step in (0, 9)
+        ],
+    }
+    rows = [
+        make_row(
+            method,
+            [make_repeat(seed, [report] * 4) for seed in request.settings.seeds],
+            request.settings,
+        )
+        for method in request.methods
+    ]
+    add_ratios(rows)
+    return {
+        "command": "python -m lab.demo" + f" --repeats {repeats}" * (repeats > 1),
+        "settings": in_words(request),
+        "machine": {"cores": 2},
+        "warnings": [],
+        "rows": rows,
+    }
+
+
+def form(text: str) -> str:
+    """Without figures, line ends, options and how many seeds there were."""
+    text = re.sub(" ARGS='.*?'", "", " ".join(text.split()))
+    return re.sub("#(, #)+", "#", re.sub(r"\d[\d.,]*\b", "#", text))
+
+
+def test_readme_has_the_form_that_the_command_writes():
+    (found,) = readme.BLOCK.findall((readme.ROOT / "README.md").read_text())
+    forms = [form(readme.block(results_of(repeats))) for repeats in (1, 3)]
+    assert form(found).startswith(tuple(forms))
+
+
+def test_figures_reach_readme_and_its_plot(tmp_path: Path):
+    (tmp_path / readme.PLOT).parent.mkdir(parents=True)
+    (tmp_path / "README.md").write_text("before\n<!-- demo -->\nold\n<!-- /demo -->\nafter\n")
+    results = results_of(3)
+    results["warnings"] = ["the machine was busy"]
+    results["rows"][4]["accuracy_range"] = [0.8412, 0.8622]
+    readme.update(tmp_path, results)
+    page = (tmp_path / "README.md").read_text()
+    assert page.startswith("before\n<!-- demo -->\nWhat `make demo ARGS='--repeats 3'` showed")
+    assert page.endswith("\n<!-- /demo -->\nafter\n")
+    assert "| `3lc:s=1.00` | 85.0 % (84.1-86.2) | 61 (61-61) | 4.00 MB | 1.0 | 0.2" in page
+    assert "50 to 50 ms" in page and "**Warning:** the machine was busy.\n" in page
+    assert max(map(len, re.findall("^[^|\n]+$", page, re.MULTILINE))) <= 120
+    assert "SBC p=1%, 10 steps" in (tmp_path / readme.PLOT).read_text()
+
+
+def test_what_is_no_whole_demo_is_refused(tmp_path: Path):
+    whole = results_of(1)
+    page = tmp_path / "README.md"
+    page.write_text("<!-- demo -->\n")
+    with pytest.raises(readme.NoDemo, match="no lines <!-- demo -->"):
+        readme.update(tmp_path, whole)
+    page.write_text("<!-- demo -->\n<!-- /demo -->\n")
+    for change, reason in (
+        (lambda rows: rows.pop(), "its rows are not those"),
+        (lambda rows: rows[1].update(failed="rank 2 ended"), "fp32: rank 2 ended"),
+        (lambda rows: rows[2].update(bit_equal=False), "bf16: the replicas differ"),
+    ):
+        spoilt = copy.deepcopy(whole)
+        change(spoilt["rows"])
+        with pytest.raises(readme.NoDemo, match=reason):
+            readme.update(tmp_path, spoilt)
+    assert page.read_text() == "<!-- demo -->\n<!-- /demo -->\n"
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture):
+    assert readme.main([str(tmp_path / "results.json")]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    assert readme.main(["--help"]) == 2
+    assert "python -m lab.demo.readme" in capsys.readouterr().err

@@ -16,9 +16,6 @@ class Link:
     text: str
     bytes_per_second: float | None
 
-    def __str__(self) -> str:
-        return self.text
-
 
 def parse_link(text: str) -> Link:
     """ "100mbit" (tc's units: kbit, mbit, gbit) or "none".

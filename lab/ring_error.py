@@ -15,16 +15,15 @@ all elements. Runs are deterministic: the same command gives the same numbers.
 import argparse
 import dataclasses
 import sys
-from pathlib import Path
 
 import deltawire
 import numpy as np
 import torch
 from deltawire.torch import significance_of
 
-from lab.batches import Batches
-from lab.idx import DEBIAN_FASHION_MNIST, DataError, ImageSet, load_image_set
+from lab.idx import DataError, ImageSet, load_image_set
 from lab.lenet import make_lenet
+from lab.taking_turns import Turns, add_options
 
 MARKS = (5, 20, 100, 200, 219)  # steps whose gradients are measured
 SMALLEST = np.float32(2**-126)  # what lies below is flushed to zero
@@ -97,19 +96,10 @@ def measure(images: ImageSet, given: argparse.Namespace) -> Ring:
     network = make_lenet(given.seed)
     parameters = list(network.parameters())
     optimizer = torch.optim.SGD(parameters, lr=given.lr, momentum=given.momentum)
-    batches = [
-        Batches(images, seed=given.seed, batch=given.batch, place=(rank, given.ranks))
-        for rank in range(given.ranks)
-    ]
+    turns = Turns(network, images, given)
     ring = Ring()
     for step in range(given.steps):
-        gradients = []
-        for own in batches:
-            network.zero_grad()
-            pixels, labels = own.at(step)
-            torch.nn.functional.cross_entropy(network(pixels), labels).backward()
-            gradients.append([parameter.grad.clone() for parameter in parameters])
-        for parameter, *shares in zip(parameters, *gradients, strict=True):
+        for parameter, *shares in zip(parameters, *turns.gradients(step), strict=True):
             if step in MARKS:
                 seen = significance_of(optimizer, parameter).numpy()
                 ring.reduce([share.numpy() for share in shares], seen)
@@ -121,13 +111,7 @@ def measure(images: ImageSet, given: argparse.Namespace) -> Ring:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--steps", type=int, default=220, help="measured of these: " + str(MARKS))
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--batch", type=int, default=64, help="images a step and rank")
-    parser.add_argument("--lr", type=float, default=0.06)
-    parser.add_argument("--momentum", type=float, default=0.9)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--data", type=Path, default=DEBIAN_FASHION_MNIST, help="four idx files")
+    add_options(parser, batch=64)
     given = parser.parse_args(arguments)
     if given.steps <= MARKS[0] or given.ranks < 1 or given.batch < 1:
         parser.error(f"--steps must be above {MARKS[0]}, --ranks and --batch at least 1")

@@ -25,10 +25,32 @@ def _shaped_link(settings: Settings):
     return deltawire.LinkShape(settings.bytes_per_second, BURST_BYTES)
 
 
-class _DeltawireExchange:
+class _Exchange:
+    """What holds where gradients are exchanged amid backward."""
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self.model = model
+        self._optimizer = optimizer
+
+    def take_step(self) -> None:
+        """The optimizer's; the gradients are exchanged already."""
+        self._optimizer.step()
+
+    def finish(self) -> None:
+        """Nothing is left to exchange."""
+
+    def error_text(self, cause: Exception) -> str:
+        """What the training loop's exception means."""
+        return str(cause)
+
+
+class _DeltawireExchange(_Exchange):
     """What hook and LocalSteps share. Bytes are the transport's, headers and votes included."""
 
-    def __init__(self, session) -> None:
+    def __init__(
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, session: object
+    ) -> None:
+        super().__init__(model, optimizer)
         self._session = session
         self._bytes_at_start = session.metrics()["traffic_bytes_sent"]
 
@@ -62,9 +84,7 @@ class HookExchange(_DeltawireExchange):
     ) -> None:
         import deltawire.torch
 
-        self.model = model
-        self._optimizer = optimizer
-        self._hook = deltawire.torch.register(
+        session = deltawire.torch.register(
             model,
             method.spec,
             timeout=settings.timeout,
@@ -72,14 +92,7 @@ class HookExchange(_DeltawireExchange):
             link=_shaped_link(settings),
             optimizer=optimizer if deltawire.uses_significance(method.spec) else None,
         )
-        super().__init__(self._hook)
-
-    def take_step(self) -> None:
-        """The optimizer's; the gradients are exchanged already."""
-        self._optimizer.step()
-
-    def finish(self) -> None:
-        """Nothing is left to exchange."""
+        super().__init__(model, optimizer, session)
 
 
 class LocalStepsExchange(_DeltawireExchange):
@@ -95,8 +108,7 @@ class LocalStepsExchange(_DeltawireExchange):
     ) -> None:
         import deltawire.torch
 
-        self.model = network
-        self._trainer = deltawire.torch.LocalSteps(
+        trainer = deltawire.torch.LocalSteps(
             network,
             optimizer,
             steps=method.local_steps,
@@ -105,18 +117,18 @@ class LocalStepsExchange(_DeltawireExchange):
             interface=interface,
             link=_shaped_link(settings),
         )
-        super().__init__(self._trainer)
+        super().__init__(network, optimizer, trainer)
 
     def take_step(self) -> None:
         """The optimizer's, and after the last of a round the exchange."""
-        self._trainer.step()
+        self._session.step()
 
     def finish(self) -> None:
         """Exchanges what a last, shorter round has changed."""
-        self._trainer.exchange()
+        self._session.exchange()
 
 
-class PlainExchange:
+class PlainExchange(_Exchange):
     """DDP's own all-reduce. Its bytes are calculated: the ring's, without any header."""
 
     def __init__(
@@ -125,8 +137,7 @@ class PlainExchange:
         optimizer: torch.optim.Optimizer,
         settings: Settings,
     ) -> None:
-        self.model = model
-        self._optimizer = optimizer
+        super().__init__(model, optimizer)
         world_size = dist.get_world_size()
         rate = None if settings.namespaces else settings.bytes_per_second
         self._link = ModelledLink(world_size, rate)
@@ -136,12 +147,9 @@ class PlainExchange:
         model.register_comm_hook(None, self._link.native_hook)
 
     def take_step(self) -> None:
-        """The optimizer's; the gradients are reduced already."""
-        self._optimizer.step()
+        """The optimizer's, which is counted."""
+        super().take_step()
         self._steps += 1
-
-    def finish(self) -> None:
-        """Nothing is left to exchange."""
 
     def last_record(self) -> dict:
         """The last step's exchange_ms; nothing is encoded."""
@@ -155,10 +163,6 @@ class PlainExchange:
     def bytes_sent(self) -> float:
         """By this rank since the start, calculated."""
         return self._steps * self._bytes_a_step
-
-    def error_text(self, cause: Exception) -> str:
-        """What the training loop's exception means."""
-        return str(cause)
 
     def close(self) -> None:
         """Joins the link's thread."""

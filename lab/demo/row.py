@@ -12,9 +12,9 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from lab.batches import Batches
-from lab.demo.evaluate import Evaluator
 from lab.demo.exchange import make_exchange
 from lab.demo.settings import COMPUTE_STEPS, POINT_IMAGES, Settings
+from lab.evaluate import Evaluator
 from lab.lenet import make_lenet
 from lab.methods import Method
 

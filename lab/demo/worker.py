@@ -18,9 +18,9 @@ import torch
 import torch.distributed as dist
 
 from lab.batches import Batches
-from lab.demo.evaluate import Evaluator
 from lab.demo.row import Place, RowFailed, run_row
 from lab.demo.settings import Settings
+from lab.evaluate import Evaluator
 from lab.idx import load_image_set
 from lab.methods import Method
 

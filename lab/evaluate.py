@@ -1,4 +1,4 @@
-"""Test accuracy, shared out over the ranks: their replicas are equal."""
+"""Test accuracy: in one process, or shared out over ranks whose replicas are equal."""
 
 import torch
 import torch.distributed as dist
@@ -12,7 +12,7 @@ _CHUNK = 500
 class Evaluator:
     """A rank's part of the test set."""
 
-    def __init__(self, images: ImageSet, rank: int, world_size: int) -> None:
+    def __init__(self, images: ImageSet, rank: int = 0, world_size: int = 1) -> None:
         self._images = torch.from_numpy(images.test_images.copy()).unsqueeze(1)
         self._labels = torch.from_numpy(images.test_labels.astype("int64"))
         self._rank = rank
@@ -21,7 +21,7 @@ class Evaluator:
     def accuracy(self, network: torch.nn.Module, image_count: int | None = None) -> float:
         """The share of the first `image_count` test images (default: all) that is right, 0 ... 1.
 
-        A collective: all ranks call it together.
+        A collective where there are several ranks: all call it together.
         """
         count = min(image_count or len(self._labels), len(self._labels))
         start, end = (rank * count // self._world_size for rank in (self._rank, self._rank + 1))
@@ -35,5 +35,6 @@ class Evaluator:
                 logits = network(scale(pixels))
                 correct += (logits.argmax(dim=1) == labels).sum()
         network.train()
-        dist.all_reduce(correct)
+        if self._world_size > 1:
+            dist.all_reduce(correct)
         return correct.item() / count

@@ -18,6 +18,13 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
   exit 1
 fi
 
+# Making it anew empties it, and through a link that would be somebody else's.
+if [[ -L .venv ]]; then
+  echo ".venv is a link to $(readlink .venv), which does not have what requirements-dev.txt asks for: remake it" >&2
+  echo "where it belongs (make venv there), or remove the link" >&2
+  exit 1
+fi
+
 echo "Python environment: installing requirements-dev.txt into .venv (PyTorch is big: minutes)"
 rm -f "$stamp"
 "$python" -m venv --clear .venv

@@ -38,10 +38,7 @@ def render_report(results: dict, plots: dict[str, str]) -> str:
         "<div class='plots'>",
         *(_plot(plots[name], text) for name, text in _PLOTS),
         "</div>",
-        _facts(
-            "Settings, equal for all rows",
-            {name.replace("_", " "): value for name, value in settings.items()},
-        ),
+        _facts("Settings, equal for all rows", settings),
         _facts("What the numbers mean", results["definitions"]),
         _facts("Machine and versions", results["machine"] | results["versions"]),
         f"<h2>Made by</h2><pre>{escape(results['command'])}</pre>",
@@ -111,7 +108,7 @@ def _plot(svg: str, description: str) -> str:
 
 def _facts(title: str, facts: dict) -> str:
     entries = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(_in_words(value))}</dd>"
+        f"<dt>{escape(name.replace('_', ' '))}</dt><dd>{escape(_in_words(value))}</dd>"
         for name, value in facts.items()
     )
     return f"<h2>{escape(title)}</h2><dl>{entries}</dl>"

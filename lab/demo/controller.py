@@ -16,6 +16,7 @@ from lab.demo.results import (
     busy_warnings,
     failed_repeat,
     label_of,
+    load_warnings,
     make_repeat,
     make_row,
 )
@@ -50,7 +51,8 @@ def run(request: Request, command: str) -> int:
         if trainings[method.name]
     ]
     add_ratios(rows)
-    warnings = busy_warnings(rows, settings)
+    warnings = load_warnings(load_before, len(os.sched_getaffinity(0)))
+    warnings += busy_warnings(rows, settings)
     if interrupted:
         done = sum(map(len, trainings.values()))
         due = len(trainings) * settings.repeats

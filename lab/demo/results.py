@@ -29,6 +29,7 @@ ROW_KEYS = (
 )
 
 _BUSY = 1.2  # times the computation of the quietest training
+_LOAD = 1.5  # times the cores; building the demo just before leaves a load of 1
 
 DEFINITIONS = {
     "accuracy": "share of all test images that is right after the last step, 0 ... 1",
@@ -127,6 +128,16 @@ def make_row(method: Method, repeats: list[dict], settings: Settings) -> dict:
 def copies_sent(world_size: int, pattern: str) -> float:
     """How many times a rank sends each value: "direct", "ring" or "gather"."""
     return world_size - 1 if pattern == "gather" else ring_bytes(1, world_size)
+
+
+def load_warnings(load_before: float, cores: int) -> list[str]:
+    """A line where the machine had other work when the demo began, which may disturb all rows."""
+    if load_before <= _LOAD * cores:
+        return []
+    return [
+        f"the machine was busy: its load was {load_before:.1f} on {cores} cores before the demo "
+        "began, so all times may be too long; run it on an idle machine"
+    ]
 
 
 def busy_warnings(rows: list[dict], settings: Settings) -> list[str]:

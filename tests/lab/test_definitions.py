@@ -16,6 +16,7 @@ from lab.demo.results import (  # noqa: E402
     add_ratios,
     busy_warnings,
     failed_repeat,
+    load_warnings,
     make_repeat,
     make_row,
 )
@@ -124,6 +125,12 @@ def test_a_busy_machine_is_noticed():
     rows[1]["detail"]["repeats"][0]["compute_ms"] = 1.21 * quietest
     (warning,) = busy_warnings([*rows, failed_row("bf16")], SETTINGS)
     assert warning.startswith("the machine was busy: computing alone took 50 ms a step in one row")
+
+
+def test_a_machine_that_was_busy_from_the_start_is_noticed():
+    assert load_warnings(3.0, cores=2) == []
+    (warning,) = load_warnings(3.1, cores=2)
+    assert warning.startswith("the machine was busy: its load was 3.1 on 2 cores")
 
 
 def test_a_machine_that_was_busy_for_a_while_is_noticed_at_its_seed():

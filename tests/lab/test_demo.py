@@ -120,7 +120,7 @@ def test_a_tiny_run(image_folder: Path, tmp_path: Path):
     assert results["machine"]["load_at_the_end"] > 0
     assert results["machine"]["load_before"] >= 0
     assert results["rows"][2]["detail"]["spec"].startswith("direct(3lc:s=1,")
-    assert len(results["warnings"]) <= 1  # a busy machine
+    assert all("the machine was busy" in warning for warning in results["warnings"])
     page = (out / "report.html").read_text()
     assert page.count("data:image/svg+xml;base64,") == 3
     assert "http://" not in page and "https://" not in page

@@ -4,15 +4,16 @@
 # with the libraries that users get, and with the sanitized ones. The tests' own code, which is more than half
 # of all, is compiled once, unsanitized. (The presets asan-ubsan and tsan sanitize tests and all.)
 option(DELTAWIRE_SANITIZED_TWIN "Link each test program a second time, with sanitized libraries" OFF)
-# What users get, in few big compilations: a third of the time from nothing, more after an edit. Twins compile each file
-# alone, so that each is seen to include what it needs.
-option(DELTAWIRE_UNITY "Compile eight files at once" OFF)
 set(twin_options -O1 -g1 -UNDEBUG -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined -fno-sanitize-recover=all
                  -fno-omit-frame-pointer)
+# Tests run for milliseconds, and there are many: what counts is how long they take to compile.
+set(test_options $<$<CONFIG:Release>:-O1>)
 set(twin_environment ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
                      UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1)
 # Seconds after which a test program hangs. Many cases in one, on a machine that is busy: they take ten times as long.
 set(time_limit 1200)
+
+include(${CMAKE_CURRENT_LIST_DIR}/short_build.cmake)
 
 # deltawire_gather(LAYERS PROPERTY RESULT): what the layers and all below them have as PROPERTY.
 function(deltawire_gather layers property result)
@@ -35,12 +36,13 @@ function(deltawire_layer name)
   add_library(deltawire::${name} ALIAS deltawire_${name})
   target_include_directories(deltawire_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_compile_options(deltawire_${name} PRIVATE ${ARG_OPTIONS})
-  set_target_properties(deltawire_${name} PROPERTIES UNITY_BUILD ${DELTAWIRE_UNITY})
+  set_target_properties(deltawire_${name} PROPERTIES UNITY_BUILD ${DELTAWIRE_SHORT_BUILD})
   list(TRANSFORM ARG_DEPENDS PREPEND deltawire:: OUTPUT_VARIABLE depends)
   target_link_libraries(deltawire_${name} PUBLIC tl::expected Threads::Threads ${depends} PRIVATE ${ARG_LIBRARIES})
   if(DELTAWIRE_SANITIZED_TWIN)
     add_library(deltawire_${name}_sanitized OBJECT ${ARG_SOURCES})
     target_compile_options(deltawire_${name}_sanitized PRIVATE ${ARG_OPTIONS} ${twin_options})
+    deltawire_precompile(deltawire_${name}_sanitized sanitized "${ARG_OPTIONS}")
     target_link_libraries(deltawire_${name}_sanitized PRIVATE deltawire::${name} ${ARG_LIBRARIES})
     deltawire_gather("${ARG_DEPENDS}" below below)
     deltawire_gather("${ARG_DEPENDS}" libraries libraries)
@@ -61,8 +63,8 @@ function(deltawire_test_program name)
   add_library(${name}_objects OBJECT ${ARG_SOURCES})
   target_include_directories(${name}_objects PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name}_objects PRIVATE ${layers} ${ARG_LIBRARIES})
-  # Tests run for milliseconds, and there are many: what counts is how long they take to compile.
-  target_compile_options(${name}_objects PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_options(${name}_objects PRIVATE ${test_options})
+  deltawire_precompile(${name}_objects tests "")
   add_executable(${name} $<TARGET_OBJECTS:${name}_objects>)
   target_link_libraries(${name} PRIVATE ${layers} ${ARG_LIBRARIES})
   if(NOT DELTAWIRE_SANITIZED_TWIN)

@@ -29,6 +29,7 @@ check-packages:
 	@scripts/install_system_packages.sh base check
 
 venv: packages
+	@scripts/settle_clone.sh
 	@scripts/make_venv.sh
 
 # What a user runs, without the tests: the command-line program and the Python extension.

@@ -2,12 +2,20 @@
 # Makes the development environment .venv from requirements-dev.txt. Does nothing when it is up to date.
 #
 # The environment sees the Python package of the release build (build/release/python), so that
-# `.venv/bin/python -c "import deltawire"` runs the code that was just built.
+# `.venv/bin/python -c "import deltawire"` runs the code that was just built; by a path from the environment, so that a
+# clone that was moved or copied runs its own.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+see_release_build() {
+  local site
+  site="$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+  echo "../../../../build/release/python" >"$site/deltawire-release-build.pth"
+}
+
 stamp=.venv/installed-requirements.txt
 if cmp -s requirements-dev.txt "$stamp" && .venv/bin/python -c '' 2>/dev/null; then
+  see_release_build
   exit 0
 fi
 
@@ -29,7 +37,6 @@ echo "Python environment: installing requirements-dev.txt into .venv (PyTorch is
 rm -f "$stamp"
 "$python" -m venv --clear .venv
 .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-site="$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
-echo "$PWD/build/release/python" >"$site/deltawire-release-build.pth"
+see_release_build
 cp requirements-dev.txt "$stamp"
 echo "Python environment: ready"

@@ -252,9 +252,9 @@ def _doc_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (doc.end_lineno or doc.lineno) - doc.lineno + 1
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """Prints one line for each violation."""
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]
+    root = Path(arguments[0]) if arguments else Path(__file__).parents[1]
     try:
         violations = Checker(root.resolve()).run()
     except TableError as error:
@@ -269,4 +269,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

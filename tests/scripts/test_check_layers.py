@@ -1,5 +1,7 @@
 """The checker of the house rules: it is green on this tree and red on each planted defect."""
 
+import contextlib
+import io
 import shutil
 import subprocess
 import sys
@@ -10,13 +12,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "check_layers.py"
 sys.path.insert(0, str(SCRIPT.parent))
+import check_layers  # noqa: E402
 import cpp_source  # noqa: E402
 
 
 def check(root: Path) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, SCRIPT, root], capture_output=True, text=True, check=False
-    )
+    """What the program does, without a process for each of the tests."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        status = check_layers.main([str(root)])
+    return subprocess.CompletedProcess(SCRIPT, status, out.getvalue())
 
 
 @pytest.fixture
@@ -49,6 +54,16 @@ def expect_one(root: Path, *words: str) -> None:
 def test_this_tree_is_clean() -> None:
     result = check(ROOT)
     assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_the_program_says_what_it_found(house: Path, planted: bool) -> None:
+    if planted:
+        plant(house, "src/base/long.cc", "int x();\n" * 401)
+    done = subprocess.run(
+        [sys.executable, SCRIPT, house], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (int(planted), check(house).stdout)
 
 
 def test_a_file_of_401_lines(house: Path) -> None:

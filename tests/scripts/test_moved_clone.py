@@ -12,10 +12,12 @@ SCRIPTS = ("settle_clone.sh", "make_venv.sh")
 
 
 def settle(clone: Path) -> str:
-    return "".join(
-        subprocess.run([clone / "scripts" / name], capture_output=True, text=True, check=True).stdout
-        for name in SCRIPTS
-    )
+    """What the two scripts say."""
+    said = ""
+    for name in SCRIPTS:
+        command = [clone / "scripts" / name]
+        said += subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return said
 
 
 def package(clone: Path) -> Path:

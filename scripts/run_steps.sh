@@ -71,7 +71,7 @@ test_steps() {
   step "Python style (ruff)" python_style
   step "release build (g++), and the libraries under ASan + UBSan" build release
   step "C++ tests, with the released and with the sanitized libraries" ctest --preset release -j "$test_jobs"
-  step "Python tests" .venv/bin/python -m pytest -q -n "$python_jobs"
+  step "Python tests" .venv/bin/python -m pytest -q -n "$python_jobs" --dist worksteal
 }
 
 check_steps() {

@@ -128,7 +128,7 @@ def test_a_tiny_run(image_folder: Path, tmp_path: Path):
 
 
 def test_repeats_are_what_their_seeds_alone_would_give(image_folder: Path, tmp_path: Path):
-    methods = ["--methods", "fp32", "3lc:s=1.00"]
+    methods = ["--methods", "3lc:s=1.00"]
     done = run(*tiny(image_folder, tmp_path / "both", *methods, "--repeats", "2", "--seed", "4"))
     assert done.returncode == 0, done.stderr
     assert "seeds 4, 5" in done.stdout

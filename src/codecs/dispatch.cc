@@ -24,7 +24,11 @@ std::span<const KernelTarget> kernel_targets() noexcept {
 }
 
 Result<TargetId> choose_target(const char* forced, std::span<const KernelTarget> targets) {
-  if (forced == nullptr) return TargetId::kReference;
+  if (forced == nullptr) {
+    std::size_t best = targets.size() - 1;
+    while (!targets[best].runs_here) --best;
+    return static_cast<TargetId>(best);
+  }
   std::string_view problem = "which this build doesn't know";
   std::string usable;
   for (std::size_t i = 0; i < targets.size(); ++i) {

@@ -10,8 +10,8 @@
 
 namespace deltawire {
 
-// The target of the name `forced`; null: the reference, until another has kernels of its own that are known
-// to be faster. Errors: kInvalidArgument if no target has the name, or this CPU lacks its instructions.
+// The target of the name `forced`; null: the last of `targets` that runs here. REQUIRES: the first one runs.
+// Errors: kInvalidArgument if no target has the name, or this CPU lacks its instructions.
 Result<TargetId> choose_target(const char* forced, std::span<const KernelTarget> targets);
 
 // make_codec, with the kernels of `target`. REQUIRES: one of kernel_targets() that runs here.

@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "codecs/bf16/bf16_ops.h"
 #include "codecs/codec_testing.h"
-#include "codecs/int8/int8_ops.h"
+#include "codecs/randomk/randomk_ops.h"
 
 namespace deltawire {
 namespace {
@@ -166,20 +169,28 @@ TEST(Dispatch, ATargetIsOfTheBuildAndOfTheCpu) {
   const auto targets = kernel_targets();
   EXPECT_EQ(targets[0].name, "reference");
   EXPECT_TRUE(targets[0].runs_here);
-  for (const TargetId target : beyond_reference()) {
-    EXPECT_NE(&int8::kernels_for(target), &int8::kernels_for(TargetId::kReference));
-    EXPECT_NE(int8::kernels_for(target).encode, int8::kernels_for(TargetId::kReference).encode);
-  }
 #if defined(__x86_64__)
-  ASSERT_EQ(targets.size(), 2U);
-  EXPECT_EQ(targets[1].name, "avx2");
+  constexpr std::string_view kNames[] = {"reference", "avx2", "avx512", "avx512vbmi"};
+  ASSERT_EQ(targets.size(), std::size(kNames));
+  for (std::size_t i = 0; i < targets.size(); ++i) EXPECT_EQ(targets[i].name, kNames[i]);
   EXPECT_EQ(targets[1].runs_here, __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("bmi2") != 0);
+  EXPECT_NE(bf16::kernels_for(TargetId{1}).encode, bf16::kernels_for(TargetId::kReference).encode);
 #endif
+}
+
+// fp32 has no kernels, randomk none beyond the reference's; bf16's for AVX2 serve where there are no better
+// ones.
+TEST(Dispatch, ATargetWithoutKernelsOfItsOwnHasThoseOfTheOneBefore) {
+  for (const TargetId target : beyond_reference()) {
+    EXPECT_EQ(&randomk::kernels_for(target), &randomk::kernels_for(TargetId::kReference));
+    EXPECT_EQ(&bf16::kernels_for(target), &bf16::kernels_for(TargetId{1}));
+  }
 }
 
 TEST(Dispatch, OneIsChosenByNameOrRefusedAloud) {
   constexpr KernelTarget kTargets[] = {{"reference", true}, {"old", true}, {"new", false}, {"other", true}};
-  EXPECT_EQ(choose_target(nullptr, kTargets), TargetId::kReference);
+  EXPECT_EQ(choose_target(nullptr, kTargets), static_cast<TargetId>(3));
+  EXPECT_EQ(choose_target(nullptr, std::span(kTargets).first(3)), static_cast<TargetId>(1));
   EXPECT_EQ(choose_target("reference", kTargets), TargetId::kReference);
   EXPECT_EQ(choose_target("old", kTargets), static_cast<TargetId>(1));
   EXPECT_EQ(choose_target("other", kTargets), static_cast<TargetId>(3));

@@ -1,0 +1,13 @@
+// When a kernel's output is written past the caches.
+#pragma once
+
+#include <cstdint>
+
+namespace deltawire {
+
+// Output of so many bytes won't be read again before it has left the caches, so vector kernels store it with
+// non-temporal stores: these don't first read the line that they replace. Below it, or where output is added
+// to what is there, they would only make its next reader wait for memory.
+inline constexpr std::uint64_t kStreamedBytes = std::uint64_t{16} << 20;
+
+}  // namespace deltawire

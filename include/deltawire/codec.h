@@ -5,6 +5,7 @@
 // is the Channel's; the frame around the bytes (header, checksums) is frame.h's.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -107,12 +108,28 @@ struct Section {
   std::uint64_t bits = 0;
 };
 
+// Error feedback of a part: what earlier encodings left of it, and where this one leaves what it doesn't
+// send. Both have a value for each element, or both are empty: no error feedback. They are the same memory,
+// or apart. Apart costs a codec nothing, and saves it from a look at all values before it changes the first.
+struct Residual {
+  Residual() noexcept = default;
+  template <std::convertible_to<std::span<float>> Values>
+  Residual(Values&& in_place) noexcept : before(in_place), after(in_place) {}  // NOLINT: as a span
+  Residual(std::span<const float> from, std::span<float> to) noexcept : before(from), after(to) {}
+
+  bool in_place() const noexcept { return before.data() == after.data(); }
+
+  std::span<const float> before;
+  std::span<float> after;
+};
+
 // A part on its way into a codec: checked, and fp32.
 struct PartSource {
   const float* in = nullptr;
-  float* residual = nullptr;  // null: no error feedback
-  std::uint64_t count = 0;    // of both
-  TensorView view;            // keys, dims, significance: the rest of what the caller gave
+  const float* residual = nullptr;  // null: no error feedback
+  float* left = nullptr;            // the new residual's place: `residual`, or memory apart from it
+  std::uint64_t count = 0;          // of all
+  TensorView view;                  // keys, dims, significance: the rest of what the caller gave
 };
 
 // Where a codec decodes to: slot[i] = scale * value, or slot[i] += scale * value (Into::kAccumulate).
@@ -142,15 +159,15 @@ class Codec {
   // nor keys are read. The bounds of a dense part hold for every message of that many elements.
   Sizes sizes(const TensorView& part) const noexcept;
 
-  // Encodes part + residual and leaves in `residual` what was not sent (error feedback fused into the
-  // encoding). `residual` is empty (no error feedback) or has part.count values; with the key-value form it
-  // must be empty. A part has the same bytes in both forms, and in 16 bits those of its values as float32.
+  // Encodes part + residual.before and leaves in residual.after what was not sent (error feedback fused into
+  // the encoding). `residual` is empty (no error feedback) or has part.count values; with the key-value form
+  // it must be empty. A part has the same bytes in both forms, and in 16 bits those of its values as float32.
   // Errors: kUnsupportedDType, kOutputTooSmall (`out` or exec.scratch), kInvalidArgument (a residual of
   // another count; dims that don't multiply to the elements; scratch that isn't aligned; keys where
   // info().key_value is false, out of order or out of range), kLimit (chunk ends beyond 32 bits), kNotFinite
-  // (message names the element), kRange; then `residual` is untouched and `out` unspecified. Allocates
-  // nothing on success.
-  Result<EncodedPart> encode(const TensorView& part, std::span<float> residual, const PartBuffer& out,
+  // (message names the element), kRange; then residual.before is untouched, what lies apart from it and `out`
+  // are unspecified. Allocates nothing on success.
+  Result<EncodedPart> encode(const TensorView& part, Residual residual, const PartBuffer& out,
                              const Exec& exec) const;
 
   // Decodes into `out`, dense, whose count and dtype are the receiver's expectation. A total function of
@@ -183,7 +200,7 @@ class Codec {
  private:
   virtual Sizes do_sizes(const TensorView& part) const noexcept = 0;
 
-  // With finite_only: looks for NaN and Inf before it changes the residual.
+  // With finite_only: looks for NaN and Inf before it changes the residual, if that is in place.
   virtual Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                         const Exec& exec) const = 0;
 

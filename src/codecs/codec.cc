@@ -69,9 +69,14 @@ Status check_keys(const TensorView& part, const CodecInfo& info) {
   return {};
 }
 
-Status check_residual(std::span<const float> residual, const TensorView& part) {
-  if (residual.empty() || (residual.size() == part.count && !part.has_keys())) return {};
-  const std::string has = "a residual of " + std::to_string(residual.size()) + " values for a ";
+Status check_residual(const Residual& residual, const TensorView& part) {
+  const std::uint64_t values = residual.before.size();
+  if (values != residual.after.size()) {
+    return invalid("the residual has " + std::to_string(values) + " values before and room for " +
+                   std::to_string(residual.after.size()) + " after: give as many");
+  }
+  if (values == 0 || (values == part.count && !part.has_keys())) return {};
+  const std::string has = "a residual of " + std::to_string(values) + " values for a ";
   if (part.has_keys()) {
     return invalid(has + "key-value part: error feedback needs the dense form; give no residual");
   }
@@ -156,7 +161,7 @@ Sizes Codec::sizes(const TensorView& part) const noexcept {
   return sizes;
 }
 
-Result<EncodedPart> Codec::encode(const TensorView& part, std::span<float> residual, const PartBuffer& out,
+Result<EncodedPart> Codec::encode(const TensorView& part, Residual residual, const PartBuffer& out,
                                   const Exec& exec) const {
   const Sizes bounds = sizes(part);
   if (auto ok = check_dtype(part.dtype, info_); !ok) return forward_error(ok);
@@ -167,8 +172,11 @@ Result<EncodedPart> Codec::encode(const TensorView& part, std::span<float> resid
   if (auto ok = check_scratch(exec.scratch, bounds.scratch_bytes); !ok) return forward_error(ok);
   if (part.elements() == 0) return EncodedPart{};
   const FloatEnvironment environment;
-  PartSource source{static_cast<const float*>(part.values), residual.empty() ? nullptr : residual.data(),
-                    part.count, part};
+  PartSource source{static_cast<const float*>(part.values), nullptr, nullptr, part.count, part};
+  if (!residual.before.empty()) {
+    source.residual = residual.before.data();
+    source.left = residual.after.data();
+  }
   Exec rest = exec;
   if (const std::uint64_t bytes = widened_bytes(part.dtype, part.count); bytes > 0) {
     auto* widened = reinterpret_cast<float*>(exec.scratch.data());

@@ -58,7 +58,9 @@ Result<Encoded> encode(const Codec& codec, std::span<const float> values, std::s
   return encode_view(codec, {values.data(), values.size(), DType::kF32}, residual);
 }
 
-Result<Encoded> encode_view(const Codec& codec, const TensorView& part, std::span<float> residual,
+namespace {
+
+Result<Encoded> encode_once(const Codec& codec, const TensorView& part, const Residual& residual,
                             std::uint64_t stream) {
   const Sizes sizes = codec.sizes(part);
   Guarded<std::byte> payload(sizes.payload_bytes, std::byte{0}, kGuardByte);
@@ -78,6 +80,26 @@ Result<Encoded> encode_view(const Codec& codec, const TensorView& part, std::spa
   result.scalar2 = written->scalar2;
   EXPECT_EQ(result.chunk_ends.empty() ? 0U : result.chunk_ends.back(), written->payload_bytes);
   return result;
+}
+
+}  // namespace
+
+Result<Encoded> encode_view(const Codec& codec, const TensorView& part, std::span<float> residual,
+                            std::uint64_t stream) {
+  if (residual.empty()) return encode_once(codec, part, residual, stream);
+  const std::vector<float> before(residual.begin(), residual.end());
+  Guarded<float> after(before.size(), 0.25F, 1234.5F);
+  const auto apart = encode_once(codec, part, {residual, after.inside()}, stream);
+  EXPECT_TRUE(same_bits(residual, before)) << "changed the residual that lies apart";
+  EXPECT_TRUE(after.intact()) << "wrote outside the new residual";
+  auto in_place = encode_once(codec, part, residual, stream);
+  EXPECT_EQ(in_place.has_value(), apart.has_value());
+  EXPECT_TRUE(in_place || same_bits(residual, before)) << "changed the residual on an error";
+  if (!in_place || !apart) return in_place;
+  EXPECT_TRUE(same_bits(residual, after.inside())) << "left another residual in place";
+  EXPECT_EQ(in_place->payload, apart->payload);
+  EXPECT_EQ(in_place->chunk_ends, apart->chunk_ends);
+  return in_place;
 }
 
 Result<std::vector<float>> decode(const Codec& codec, const PartView& in, std::uint64_t count, Into into,

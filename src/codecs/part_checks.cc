@@ -1,6 +1,7 @@
 #include "codecs/part_checks.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "base/checked.h"
@@ -49,6 +50,11 @@ Status check_fixed_ends(const PartView& in, std::uint64_t count, std::uint64_t c
                     ", expected " + std::to_string(end));
   }
   return {};
+}
+
+float* residual_in_place(const PartSource& part) noexcept {
+  if (part.left != part.residual) std::memcpy(part.left, part.residual, part.count * sizeof(float));
+  return part.left;
 }
 
 std::uint32_t chunks_or_max(std::uint64_t chunks) noexcept {

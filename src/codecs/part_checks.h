@@ -25,6 +25,9 @@ Status check_chunks(const PartView& in, std::uint64_t count, std::uint64_t chunk
 Status check_fixed_ends(const PartView& in, std::uint64_t count, std::uint64_t chunk_elements,
                         std::uint64_t element_bytes);
 
+// Where the new residual goes, with the old one in it: for kernels that work in place. Null: none.
+float* residual_in_place(const PartSource& part) noexcept;
+
 // A number of chunks as Sizes has it: what 32 bits can't hold is their largest, and refused for its bytes.
 std::uint32_t chunks_or_max(std::uint64_t chunks) noexcept;
 

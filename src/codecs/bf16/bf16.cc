@@ -30,7 +30,7 @@ class Bf16 final : public Codec {
   }
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const override {
-    kernels_.encode(part.in, part.residual, part.count, out.payload.data());
+    kernels_.encode(part.in, residual_in_place(part), part.count, out.payload.data());
     return write_fixed_ends(part.count, kChunkElements, kValueBytes, out.chunk_ends);
   }
 

@@ -123,7 +123,8 @@ class Fastsgd final : public Codec {
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
-    const Input input{part.in, part.residual, part.view.has_keys() ? part.view.keys : nullptr, part.count};
+    const Input input{part.in, residual_in_place(part), part.view.has_keys() ? part.view.keys : nullptr,
+                      part.count};
     const auto sum = part_sum(input);
     if (!sum) return forward_error(sum);
     Workspace& workspace = *::new (exec.scratch.data()) Workspace;

@@ -63,7 +63,7 @@ class Fp32 final : public Codec {
     if (part.residual == nullptr) {
       copy_values(reinterpret_cast<const std::byte*>(part.in), out.payload.data(), part.count);
     } else {
-      encode_sums(part.in, part.residual, part.count, out.payload.data());
+      encode_sums(part.in, residual_in_place(part), part.count, out.payload.data());
     }
     return write_fixed_ends(part.count, kChunkElements, kValueBytes, out.chunk_ends);
   }

@@ -97,12 +97,13 @@ class Gcomp final : public Codec {
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
     const float* significance = part.view.significance;
+    float* const residual = residual_in_place(part);
     const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
     std::uint64_t written = 0;
     for (std::uint64_t i = 0; i < chunks; ++i) {
       const std::uint64_t at = i * kChunkElements;
       const Values chunk{.in = part.in + at,
-                         .residual = part.residual != nullptr ? part.residual + at : nullptr,
+                         .residual = residual != nullptr ? residual + at : nullptr,
                          .significance = significance != nullptr ? significance + at : nullptr,
                          .count = elements_of_chunk(part.count, i, kChunkElements),
                          .rule = rule(significance != nullptr)};

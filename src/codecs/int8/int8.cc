@@ -39,7 +39,7 @@ class Int8 final : public Codec {
     const std::uint32_t largest = kernels_.max_magnitude(part.in, part.residual, part.count);
     if (largest >= kInfinityBits) return not_finite();
     const float step = reference::step_for(FloatEnvironment::pinned(std::bit_cast<float>(largest)));
-    kernels_.encode(part.in, part.residual, part.count, step, out.payload.data());
+    kernels_.encode(part.in, residual_in_place(part), part.count, step, out.payload.data());
     EncodedPart encoded = write_fixed_ends(part.count, kChunkElements, kValueBytes, out.chunk_ends);
     encoded.scalar = std::bit_cast<std::uint32_t>(step);
     return encoded;

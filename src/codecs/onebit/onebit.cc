@@ -51,7 +51,7 @@ class Onebit final : public Codec {
     if (sides.largest >= kInfinityBits) return not_finite();
     const Means means{mean_of(sides.high, part.count - sides.negatives),
                       -mean_of(sides.low, sides.negatives)};
-    kernels_.encode(part.in, part.residual, part.count, means, out.payload.data());
+    kernels_.encode(part.in, residual_in_place(part), part.count, means, out.payload.data());
     EncodedPart encoded = write_fixed_ends(bytes_of(part.count), kChunkBytes, 1, out.chunk_ends);
     encoded.scalar = std::bit_cast<std::uint32_t>(means.high);
     encoded.scalar2 = sides.negatives > 0 ? std::bit_cast<std::uint32_t>(means.low) : 0;

@@ -69,7 +69,7 @@ class Randomk final : public Codec {
           "a value is beyond float32 once it is scaled up: scale the tensor down or use unbiased=off");
     }
     if (part.residual != nullptr) {
-      kernels_.keep_unsent(part.in, part.residual, draw, out.payload.data());
+      kernels_.keep_unsent(part.in, residual_in_place(part), draw, out.payload.data());
     }
     EncodedPart encoded = write_fixed_ends(draw.kept, kChunkValues, kValueBytes, out.chunk_ends);
     encoded.scalar = seed;

@@ -166,9 +166,10 @@ class Sbc final : public Codec {
   }
 
   void keep_unsent(const PartSource& source, const Update& update) const {
-    kernels_.add(source.in, source.residual, source.count);
+    float* const residual = residual_in_place(source);
+    kernels_.add(source.in, residual, source.count);
     for (std::uint64_t i = 0; i < update.kept.count; ++i) {
-      source.residual[update.kept.positions[i]] -= update.mean;
+      residual[update.kept.positions[i]] -= update.mean;
     }
   }
 

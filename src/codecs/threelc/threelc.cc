@@ -149,10 +149,11 @@ class Threelc final : public Codec {
   EncodedPart encode_chunks(const PartSource& source, const Scale& scale, const PartBuffer& out,
                             MutBytes scratch) const {
     const std::uint64_t chunks = ceil_div(source.count, kChunkElements);
+    float* const residual = residual_in_place(source);
     std::uint64_t written = 0;
     for (std::uint64_t i = 0; i < chunks; ++i) {
       const std::uint64_t at = i * kChunkElements;
-      const QuantizeInput input{source.in + at, source.residual != nullptr ? source.residual + at : nullptr,
+      const QuantizeInput input{source.in + at, residual != nullptr ? residual + at : nullptr,
                                 elements_of_chunk(source.count, i, kChunkElements), scale};
       written += encode_chunk(input, out.payload.data() + written, scratch);
       out.chunk_ends[i] = static_cast<std::uint32_t>(written);

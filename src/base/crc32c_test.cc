@@ -68,6 +68,17 @@ TEST(Crc32c, FastEqualsPortableAtEveryLengthAndAlignment) {
   }
 }
 
+// Around the blocks that the fast path reads in three lanes, of 384 and of 3,072 bytes.
+TEST(Crc32c, FastEqualsPortableAroundBlocks) {
+  const std::vector<std::byte> bytes = random_bytes(8000, 3);
+  for (const std::size_t blocks : {384U, 768U, 3072U, 3072U + 384U, 6144U, 6144U + 768U}) {
+    for (std::size_t length = blocks - 9; length <= blocks + 9; ++length) {
+      const auto piece = std::span(bytes).subspan(length % 8, length);
+      ASSERT_EQ(crc32c(piece, 78), crc32c_portable(piece, 78)) << length;
+    }
+  }
+}
+
 PROPERTY(Crc32cProperty, ASeedContinues) {
   const std::uint64_t seed = testing::drawn_word();
   const std::size_t count = testing::drawn(0, 5000);

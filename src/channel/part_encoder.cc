@@ -108,17 +108,17 @@ Status PartEncoder::open(const Named& part, std::uint64_t step, SentPart& sent) 
 
 Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffer& buffer, Exec exec,
                          SentPart& sent) const {
-  std::span<float> residual;
+  Residual residual;
   if (sent.residual != nullptr) {
     if (codecs_.may_be(SegmentState::kNothing, *sent.codec) && all_zeros(part.tensor)) return {};
-    if (options_.revert == Revert::kExact) ResidualStore::save_for_step(*sent.residual);
-    const Status followed = ResidualStore::rescale(*sent.residual, id.scale);
+    residual = options_.revert == Revert::kExact ? ResidualStore::keep_for_step(*sent.residual)
+                                                 : Residual(sent.residual->values);
+    const Status followed = ResidualStore::rescale(*sent.residual, id.scale, residual);
     if (!followed && !passes(part, sent, followed.error())) return followed;
     if (!followed) {
       sent.state = SegmentState::kNotFinite;
       return {};
     }
-    residual = sent.residual->values;
   }
   TensorView view = as_encoded(part);
   std::vector<std::byte> dense;
@@ -130,11 +130,12 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
   }
   exec.stream = stream_of(options_.seed, id, part);
   const Result<EncodedPart> encoded = sent.codec->encode(view, residual, buffer, exec);
-  if (!encoded && passes(part, sent, encoded.error())) {
+  if (!encoded) {
+    ResidualStore::stay(residual);
+    if (!passes(part, sent, encoded.error())) return name_part(part, encoded.error());
     sent.state = SegmentState::kNotFinite;
     return {};
   }
-  if (!encoded) return name_part(part, encoded.error());
   sent.encoded = PartView{buffer.payload.first(encoded->payload_bytes),
                           buffer.chunk_ends.first(encoded->chunks), encoded->scalar, encoded->scalar2};
   sent.state = SegmentState::kCoded;
@@ -145,7 +146,9 @@ void PartEncoder::keep(const Named& part, const MessageId& id) {
   const TensorSlot& tensor = part.tensor;
   if (tensor.elements() == 0 || tensor.has_keys() || dtype_bytes(tensor.dtype) == 0) return;
   const Result<ResidualStore::Entry*> entry = residual_for(part, codecs_.of(part, id.step));
-  if (!entry || *entry == nullptr || !ResidualStore::rescale(**entry, id.scale)) return;
+  if (!entry || *entry == nullptr) return;
+  Residual residual((*entry)->values);
+  if (!ResidualStore::rescale(**entry, id.scale, residual)) return;
   std::vector<float> widened;
   const auto* values = static_cast<const float*>(tensor.values);
   if (tensor.dtype != DType::kF32) {

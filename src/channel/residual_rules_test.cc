@@ -265,6 +265,27 @@ TEST(ResidualRules, TheCallersModeChangesNoBitOfAFold) {
   }
 }
 
+// A NaN that may pass as NaN is a step like others, which counts; what waited goes on waiting, bit for bit, also
+// where the codec had begun to write the new residual.
+TEST(ResidualRules, WhatWaitsOutlivesAStepWithNan) {
+  for (const std::string& spec : kWithResidual) {
+    for (const Revert revert : {Revert::kFold, Revert::kExact}) {
+      const auto sender = *make_channel(spec, {.policy = {0, NonFinite::kPass}, .revert = revert});
+      Values values = numbers(3000, 1);
+      const Named part = named("w", values);
+      for (const std::uint64_t step : {0U, 1U}) {
+        ASSERT_TRUE(sender->encode(std::span(&part, 1), step_id(step))) << spec;
+        sender->commit();
+      }
+      const Values waiting = copy(sender->residual("w", 0));
+      values[2999] = std::numeric_limits<float>::quiet_NaN();
+      ASSERT_TRUE(sender->encode(std::span(&part, 1), step_id(2))) << spec;
+      sender->commit();
+      EXPECT_TRUE(same_bits(sender->residual("w", 0), waiting)) << spec;
+    }
+  }
+}
+
 TEST(ResidualRules, AnExactRevertAfterAFailedEncodeRestoresEveryBit) {
   for (const std::string& spec : kWithResidual) {
     const auto sender = channel(spec, Revert::kExact);

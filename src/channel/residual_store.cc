@@ -39,23 +39,31 @@ Result<ResidualStore::Entry*> ResidualStore::obtain(const Named& part) {
   return entry;
 }
 
-void ResidualStore::save_for_step(Entry& entry) {
-  if (entry.in_step) return;
+Residual ResidualStore::keep_for_step(Entry& entry) {
+  if (entry.in_step) return entry.values;
   const bool nothing_waits = std::all_of(entry.values.begin(), entry.values.end(), [](float value) {
     return std::bit_cast<std::uint32_t>(value) == 0;
   });
   if (nothing_waits) {
     entry.saved.clear();
   } else {
-    entry.saved = entry.values;
+    entry.saved.resize(entry.values.size());
+    entry.saved.swap(entry.values);
   }
   entry.saved_scale = entry.scale;
   entry.in_step = true;
   entry.count();
+  return nothing_waits ? Residual(entry.values) : Residual(entry.saved, entry.values);
 }
 
-Status ResidualStore::rescale(Entry& entry, float scale) {
+void ResidualStore::stay(const Residual& residual) noexcept {
+  if (!residual.in_place()) std::ranges::copy(residual.before, residual.after.begin());
+}
+
+Status ResidualStore::rescale(Entry& entry, float scale, Residual& residual) {
   if (scale == entry.scale) return {};
+  stay(residual);
+  residual = entry.values;
   const FloatEnvironment environment;
   // In double, so that neither the factor nor the product is rounded before it becomes a float.
   const double factor =

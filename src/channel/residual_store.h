@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/memory_meter.h"
+#include "deltawire/codec.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
 
@@ -40,12 +41,16 @@ class ResidualStore {
   // The part's residual, made as zeros if there is none. kMismatch if it has another element count.
   Result<Entry*> obtain(const Named& part);
 
-  // Keeps the entry's values for restore_step(), once a step.
-  static void save_for_step(Entry& entry);
+  // Keeps the entry's values for restore_step(), once a step, and says what to encode with: the kept values,
+  // and apart from them the place of the new ones, where no copy was made.
+  static Residual keep_for_step(Entry& entry);
 
-  // Multiplies the values by scale / entry.scale, one rounding each. kRange where one would overflow; then
-  // nothing has changed.
-  static Status rescale(Entry& entry, float scale);
+  // Multiplies the values by scale / entry.scale, one rounding each; `residual` is in place then. kRange
+  // where one would overflow; then no value has changed.
+  static Status rescale(Entry& entry, float scale, Residual& residual);
+
+  // What stands before an encoding stays: for one that failed.
+  static void stay(const Residual& residual) noexcept;
 
   // values[i] += given[i], one rounding, under the defined floating-point mode. Where the sum would not be
   // finite the value stays as it is. REQUIRES: given has as many elements.

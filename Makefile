@@ -1,6 +1,6 @@
 # deltawire. `make` alone explains; the work is in scripts/ and CMakePresets.json.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench lint clean packages check-packages venv release
+.PHONY: help demo test check bench lint clean packages check-packages bench-packages venv release
 SHELL := /bin/bash
 
 # Programs compiled at once; each may take about 1 GB of memory.
@@ -28,6 +28,9 @@ packages:
 check-packages:
 	@scripts/install_system_packages.sh base check
 
+bench-packages:
+	@scripts/install_system_packages.sh base bench
+
 venv: packages
 	@scripts/settle_clone.sh
 	@scripts/make_venv.sh
@@ -52,7 +55,7 @@ check: check-packages venv
 lint: check-packages venv
 	@scripts/run_steps.sh lint
 
-bench: release
+bench: bench-packages release
 	@scripts/run_steps.sh bench
 
 clean:

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs the system packages that building and testing need, or says how to.
 #
-#   scripts/install_system_packages.sh [base] [check]     default: base
+#   scripts/install_system_packages.sh [base] [check] [bench]     default: base
 #
-# base: for `make demo` and `make test`. check: the clang 19 tools of `make check` and `make lint`.
+# base: for `make demo` and `make test`. check: the clang 19 tools of `make check` and `make lint`. bench: what
+# `make bench` compares with.
 # What is there already is left alone. Without root nothing is installed: the command is printed and
 # the exit status is 1.
 set -euo pipefail
@@ -54,6 +55,14 @@ check_group() {
   want libclang-rt-19-dev 'run-time parts of the sanitizers and libFuzzer'
 }
 
+bench_group() {
+  want libbenchmark-dev 'Google Benchmark: runs the rows of bench/coding'
+  want libzstd-dev 'a compressor to compare with'
+  want liblz4-dev 'a compressor to compare with'
+  want zlib1g-dev 'a compressor to compare with'
+  want libblosc-dev 'a compressor to compare with'
+}
+
 # at_least HAVE WANTED: compares dotted versions.
 at_least() { [[ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" == "$2" ]]; }
 
@@ -85,16 +94,16 @@ install_missing() {
 main() {
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     echo "this script knows Debian and Ubuntu only. Elsewhere install the packages that it lists" >&2
-    echo "(base_group and check_group in $0), then build with cmake --preset release" >&2
+    echo "(base_group, check_group and bench_group in $0), then build with cmake --preset release" >&2
     exit 1
   fi
   local heading="system packages that are missing, and what they are for:"
   local list group
   for group in "${@:-base}"; do
     case "$group" in
-      base | check) ;;
+      base | check | bench) ;;
       *)
-        echo "unknown group '$group': use base, check or both" >&2
+        echo "unknown group '$group': use base, check, bench or several" >&2
         exit 2
         ;;
     esac

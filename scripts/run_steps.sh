@@ -103,7 +103,7 @@ lint_steps() {
 
 bench_steps() {
   local programs=() program
-  mapfile -t programs < <(find build/release/bench -type f -executable -not -name '*.so' 2>/dev/null | sort)
+  mapfile -t programs < <(find build/release/bench -type f -executable -not -name '*.so' -not -name coding 2>/dev/null | sort)
   mapfile -t -O "${#programs[@]}" programs < <(grep -ls '__main__' bench/*.py || true)
   if [[ ${#programs[@]} -eq 0 ]]; then
     echo "no benchmarks: neither a program in build/release/bench nor a script in bench/"

@@ -265,8 +265,8 @@ TEST(ResidualRules, TheCallersModeChangesNoBitOfAFold) {
   }
 }
 
-// A NaN that may pass as NaN is a step like others, which counts; what waited goes on waiting, bit for bit, also
-// where the codec had begun to write the new residual.
+// A NaN that may pass as NaN is a step like others, which counts; what waited goes on waiting, bit for bit,
+// also where the codec had begun to write the new residual.
 TEST(ResidualRules, WhatWaitsOutlivesAStepWithNan) {
   for (const std::string& spec : kWithResidual) {
     for (const Revert revert : {Revert::kFold, Revert::kExact}) {

@@ -14,6 +14,9 @@ namespace deltawire {
 // Errors: kInvalidArgument if no target has the name, or this CPU lacks its instructions.
 Result<TargetId> choose_target(const char* forced, std::span<const KernelTarget> targets);
 
+// Whether a codec has kernels of its own for `target`; else it runs those of the target before.
+bool has_kernels(const CodecInfo& info, TargetId target) noexcept;
+
 // make_codec, with the kernels of `target`. REQUIRES: one of kernel_targets() that runs here.
 Result<std::unique_ptr<const Codec>> make_codec(std::string_view spec, TargetId target);
 

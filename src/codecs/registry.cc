@@ -13,7 +13,7 @@ namespace {
 const auto& codecs() noexcept {
   static const auto kCodecs = [] {
     auto found = found_codecs();
-    std::ranges::sort(found, {}, [](const Registration& codec) { return codec.info->id; });
+    std::ranges::sort(found, {}, [](const FoundCodec& codec) { return codec.registration.info->id; });
     return found;
   }();
   return kCodecs;
@@ -25,7 +25,7 @@ Result<std::unique_ptr<const Codec>> make_codec(std::string_view spec, TargetId 
   const auto parsed = parse_spec(spec);
   if (!parsed) return forward_error(parsed);
   std::string known;
-  for (const Registration& codec : codecs()) {
+  for (const auto& [codec, has_kernels] : codecs()) {
     if (codec.info->name != parsed->name) {
       known += (known.empty() ? "" : ", ") + std::string(codec.info->name);
       continue;
@@ -37,10 +37,17 @@ Result<std::unique_ptr<const Codec>> make_codec(std::string_view spec, TargetId 
               "no codec is named \"" + std::string(parsed->name) + "\": give one of " + known);
 }
 
+bool has_kernels(const CodecInfo& info, TargetId target) noexcept {
+  return std::ranges::any_of(codecs(), [&](const FoundCodec& codec) {
+    return codec.registration.info->id == info.id && codec.has_kernels[static_cast<std::size_t>(target)];
+  });
+}
+
 std::span<const CodecInfo* const> registered_codecs() noexcept {
   static const auto kInfos = [] {
     std::array<const CodecInfo*, std::tuple_size_v<decltype(found_codecs())>> infos{};
-    std::ranges::transform(codecs(), infos.begin(), &Registration::info);
+    std::ranges::transform(codecs(), infos.begin(),
+                           [](const FoundCodec& codec) { return codec.registration.info; });
     return infos;
   }();
   return kInfos;

@@ -2,7 +2,6 @@
 
 #include <immintrin.h>
 
-#include "base/bit_functions.h"
 #include "base/float_bits.h"
 #include "codecs/bf16/bf16_ops.h"
 #include "codecs/kernels/streaming.h"
@@ -72,27 +71,32 @@ __m256i load_values(const std::byte* payload) noexcept {
   return _mm256_slli_epi32(_mm256_cvtepu16_epi32(stored), 16);
 }
 
-// Stored past the caches, for slots on a boundary of 32 bytes.
-void decode_streamed(const std::byte* payload, std::uint64_t end, float* slot) noexcept {
-  for (std::uint64_t i = 0; i < end; i += kLanes) {
+// Past the caches: what such stores fill begins on a boundary of 32 bytes.
+void decode_streamed(const std::byte* payload, std::uint64_t count, float* slot) noexcept {
+  std::uint64_t i = floats_before_boundary(slot, 32);
+  rest_kernels().decode_overwrite(payload, i, 1, slot);
+  for (; i + kLanes <= count; i += kLanes) {
     _mm256_stream_si256(reinterpret_cast<__m256i*>(slot + i), load_values(payload + i * kValueBytes));
   }
   _mm_sfence();
+  rest_kernels().decode_overwrite(payload + i * kValueBytes, count - i, 1, slot + i);
 }
 
 void decode_overwrite(const std::byte* payload, std::uint64_t count, float scale, float* slot) {
+  if (scale == 1.0F && count * sizeof(float) >= kStreamedBytes) {
+    decode_streamed(payload, count, slot);
+    return;
+  }
   const std::uint64_t end = count / kLanes * kLanes;
-  if (scale != 1.0F) {
+  if (scale == 1.0F) {
+    for (std::uint64_t i = 0; i < end; i += kLanes) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(slot + i), load_values(payload + i * kValueBytes));
+    }
+  } else {
     const __m256 factor = _mm256_set1_ps(scale);
     for (std::uint64_t i = 0; i < end; i += kLanes) {
       const __m256 value = _mm256_castsi256_ps(load_values(payload + i * kValueBytes));
       _mm256_storeu_ps(slot + i, _mm256_mul_ps(factor, value));
-    }
-  } else if (count * sizeof(float) >= kStreamedBytes && bit_cast<std::uintptr_t>(slot) % 32 == 0) {
-    decode_streamed(payload, end, slot);
-  } else {
-    for (std::uint64_t i = 0; i < end; i += kLanes) {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(slot + i), load_values(payload + i * kValueBytes));
     }
   }
   rest_kernels().decode_overwrite(payload + end * kValueBytes, count - end, scale, slot + end);

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Measures how fast codecs code, and writes results, a table and a figure.
+
+    bench/coding.py [--out out/bench] [--filter REGEX] [--quick]
+
+Runs build/release/bench/coding (`make bench` builds it), which verifies each row before it is
+measured, and leaves in the folder coding.json (for scripts/bench_compare.py), coding.md and
+coding.png. The whole takes about ten minutes; --quick leaves out the 25 million values.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = ROOT / "build" / "release" / "bench" / "coding"
+WAYS = {
+    "encode": "encode",
+    "inplace": "encode, residual in place",
+    "decode": "decode",
+    "accumulate": "decode and add",
+    "encode_pairs": "encode pairs",
+    "decode_pairs": "decode pairs",
+    "select": "select",
+    "channel": "message of 1 M values",
+}
+
+
+def named(results: dict) -> list[tuple[list[str], dict]]:
+    """Rows with the parts of their names; a row that failed ends the program."""
+    rows = []
+    for row in results["benchmarks"]:
+        name = row["name"].split("/iterations:")[0]
+        if row.get("error_occurred"):
+            sys.exit(f"{name}: {row['error_message']}")
+        rows.append((name.split("/"), row))
+    return rows
+
+
+def table(results: dict) -> str:
+    """A page in Markdown: the machine, then the rows."""
+    context = results["context"]
+    sizes = [key for key in context if key.startswith("copy of ")]
+    copies = ", ".join(f"{key.removeprefix('copy of ')} {context[key]}" for key in sizes)
+    lines = ["# How fast codecs code", ""]
+    lines += [f"CPU: {context['cpu']}. One thread, checksums included."]
+    lines += [f"Copy of as many float32 (xC = 1): {copies}.", ""]
+    lines += ["| way | what | input | values | target | GB/s | xC | ns a value | bits a value |"]
+    lines += ["|---|---|---|---|---|---|---|---|---|"]
+    for parts, row in named(results):
+        way, what, data, size, *target = parts
+        bits = f"{row['bits']:.3f}" if "bits" in row else ""
+        numbers = f"{row['GB/s']:.2f} | {row['xC']:.3f} | {row['ns']:.3f} | {bits}"
+        cells = [WAYS.get(way, way), what, data, size, " ".join(target), numbers]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def best(rows: Iterable[tuple[list[str], dict]], way: str, size: str) -> dict[str, float]:
+    """GB/s of each spec and input, by the best target."""
+    found: dict[str, float] = {}
+    for parts, row in rows:
+        if parts[0] == way and parts[3] == size:
+            label = f"{parts[1]}, {parts[2]}"
+            found[label] = max(found.get(label, 0), row["GB/s"])
+    return found
+
+
+def draw(results: dict, path: Path) -> None:
+    """Bars of GB/s for the largest size that was measured, the copy as a line."""
+    rows = named(results)
+    sizes = {parts[3] for parts, _ in rows if parts[0] in ("encode", "decode")}
+    size = next((each for each in ("25M", "1M", "64K", "4K") if each in sizes), None)
+    if size is None:
+        return
+    encode, decode = best(rows, "encode", size), best(rows, "decode", size)
+    labels = sorted(encode, key=lambda label: encode[label])
+    copy = float(results["context"][f"copy of {size}"].split()[0])
+    figure, axes = plt.subplots(figsize=(8, 1.5 + 0.45 * len(labels)))
+    for shift, (way, values) in enumerate((("encode", encode), ("decode", decode))):
+        places = [i + 0.4 * shift for i in range(len(labels))]
+        axes.barh(places, [values.get(label, 0) for label in labels], height=0.38, label=way)
+    axes.axvline(copy, color="black", linestyle="--", label="copy")
+    axes.set_yticks([i + 0.2 for i in range(len(labels))], labels)
+    axes.set_xscale("log")
+    axes.set_xlabel(f"GB/s of float32, {size} values, one thread")
+    axes.legend(loc="lower right")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def parsed(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "out" / "bench", help="folder of results"
+    )
+    parser.add_argument(
+        "--filter", default="", help="rows to measure: <way>/<spec>/<input>/<values>/<target>"
+    )
+    parser.add_argument("--quick", action="store_true", help="without the 25 million values")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measures as the command line says."""
+    options = parsed(arguments)
+    if not PROGRAM.is_file():
+        sys.exit(f"{PROGRAM} isn't built: `make bench` builds it")
+    options.out.mkdir(parents=True, exist_ok=True)
+    results = options.out / "coding.json"
+    rows = options.filter or ("/(4K|64K|1M)/" if options.quick else ".")
+    command = [PROGRAM, f"--benchmark_filter={rows}", f"--benchmark_out={results}"]
+    subprocess.run([*command, "--benchmark_counters_tabular=true"], check=True)
+    text = results.read_text(encoding="utf-8")
+    if not text:
+        sys.exit(f"no row's name has '{rows}' in it")
+    found = json.loads(text)
+    (options.out / "coding.md").write_text(table(found), encoding="utf-8")
+    draw(found, options.out / "coding.png")
+    print(f"\nwritten to {options.out}: coding.json, coding.md, coding.png")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,290 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "base/crc32c.h"
+#include "base/random.h"
+#include "channel/metered_channel.h"
+#include "codecs/dispatch.h"
+#include "coding/measure.h"
+#include "coding/rows.h"
+#include "deltawire/codec.h"
+
+namespace deltawire::bench {
+
+namespace {
+
+constexpr std::size_t kPairsOf = 100;  // elements of the dimension for each pair of a key-value tensor
+
+template <class T>
+T taken(Result<T> result) {
+  if (!result) throw std::runtime_error(result.error().message);
+  return std::move(*result);
+}
+
+void check(const Status& status) {
+  if (!status) throw std::runtime_error(status.error().message);
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+struct CaseId {
+  std::string spec;
+  std::string input;
+  std::size_t count = 0;
+  TargetId target{};
+  bool pairs = false;
+
+  bool operator==(const CaseId&) const = default;
+};
+
+std::vector<std::uint32_t> keys_for(std::size_t pairs) {
+  CounterRng random(2);
+  std::vector<std::uint32_t> keys(pairs);
+  for (std::size_t i = 0; i < pairs; ++i) {
+    keys[i] = static_cast<std::uint32_t>(i * kPairsOf + random.next() % kPairsOf);
+  }
+  return keys;
+}
+
+// A part, its codec and all the memory that coding it takes.
+class Coded {
+ public:
+  explicit Coded(const CaseId& id)
+      : input_(input_of(id.input, id.count)),
+        codec_(taken(make_codec(id.spec, id.target))),
+        keys_(id.pairs ? keys_for(id.count) : std::vector<std::uint32_t>{}),
+        part_{input_.values.data(), id.count, DType::kF32} {
+    if (id.pairs) {
+      part_.keys = keys_.data();
+      part_.dimension = id.count * kPairsOf;
+    } else {
+      // Half a step's values wait already, the same before every run.
+      before_.resize(id.count);
+      for (std::size_t i = 0; i < id.count; ++i) before_[i] = 0.5F * input_.values[id.count - 1 - i];
+      after_.resize(id.count);
+    }
+    part_.significance = input_.significance.empty() ? nullptr : input_.significance.data();
+    const Sizes sizes = codec_->sizes(part_);
+    payload_.resize(sizes.payload_bytes);
+    ends_.resize(sizes.chunks);
+    scratch_.resize(sizes.scratch_bytes);
+    slot_.assign(id.count, 0.25F);
+    slot_keys_.resize(keys_.size());
+  }
+
+  bool has_residual() const { return codec_->info().error_feedback && keys_.empty(); }
+
+  void encode() { code(has_residual() ? Residual(before_, after_) : Residual()); }
+  void encode_in_place() { code(after_); }
+  void restore() { after_ = before_; }
+
+  void decode(Into into) {
+    check_sums();
+    check(codec_->decode(view(), {slot_.data(), slot_.size(), DType::kF32}, into, 1.0F));
+  }
+
+  void decode_pairs() {
+    check_sums();
+    (void)taken(codec_->decode_pairs(
+        view(), {slot_.data(), slot_.size(), DType::kF32, slot_keys_.data(), part_.dimension}, 1.0F));
+  }
+
+  std::uint64_t payload_bytes() const { return encoded_.payload_bytes; }
+
+  // Throws where bytes or values are not those of the reference.
+  void compare_with(Coded& reference) {
+    for (Coded* each : {this, &reference}) {
+      each->encode();
+      each->keys_.empty() ? each->decode(Into::kOverwrite) : each->decode_pairs();
+    }
+    if (view().payload.size() != reference.view().payload.size() ||
+        !std::ranges::equal(view().payload, reference.view().payload)) {
+      throw std::runtime_error("other bytes than the reference's");
+    }
+    if (!same_bits(after_, reference.after_)) throw std::runtime_error("another residual");
+    if (!same_bits(slot_, reference.slot_)) throw std::runtime_error("other decoded values");
+  }
+
+ private:
+  PartView view() const {
+    return {{payload_.data(), encoded_.payload_bytes},
+            {ends_.data(), encoded_.chunks},
+            encoded_.scalar,
+            encoded_.scalar2};
+  }
+
+  void code(Residual residual) {
+    encoded_ = taken(codec_->encode(part_, residual, {payload_, ends_}, {.scratch = scratch_}));
+    check_sums();
+  }
+
+  // As a frame has them: one for each chunk.
+  void check_sums() {
+    std::uint32_t begin = 0;
+    for (std::uint32_t i = 0; i < encoded_.chunks; ++i) {
+      benchmark::DoNotOptimize(crc32c(view().payload.subspan(begin, ends_[i] - begin), i));
+      begin = ends_[i];
+    }
+  }
+
+  const Input& input_;
+  std::unique_ptr<const Codec> codec_;
+  std::vector<std::uint32_t> keys_;
+  TensorView part_;
+  std::vector<float> before_;
+  std::vector<float> after_;
+  std::vector<std::byte> payload_;
+  std::vector<std::uint32_t> ends_;
+  std::vector<std::byte> scratch_;
+  std::vector<float> slot_;
+  std::vector<std::uint32_t> slot_keys_;
+  EncodedPart encoded_;
+};
+
+// Rows of one case stand behind each other: it is made, and compared with the reference, once.
+Coded& coded_of(const CaseId& id) {
+  static std::optional<CaseId> kept_id;
+  static std::unique_ptr<Coded> kept;
+  if (kept_id == id) return *kept;
+  kept_id.reset();
+  kept.reset();
+  auto made = std::make_unique<Coded>(id);
+  {
+    CaseId of_reference = id;
+    of_reference.target = TargetId::kReference;
+    Coded reference(of_reference);
+    made->compare_with(reference);
+  }
+  kept = std::move(made);
+  kept_id = id;
+  return *kept;
+}
+
+enum class Way : std::uint8_t { kEncode, kInPlace, kDecode, kAccumulate, kEncodePairs, kDecodePairs };
+constexpr const char* kWayNames[] = {"encode",     "inplace",      "decode",
+                                     "accumulate", "encode_pairs", "decode_pairs"};
+
+void run_way(benchmark::State& state, const CaseId& id, Way way) {
+  try {
+    Coded& coded = coded_of(id);
+    Work work{.count = id.count, .payload_bytes = coded.payload_bytes(), .clock = Clock::kThread};
+    switch (way) {
+      case Way::kEncode:
+      case Way::kEncodePairs: work.run = [&] { coded.encode(); }; break;
+      case Way::kInPlace:
+        work.run = [&] { coded.encode_in_place(); };
+        work.restore = [&] { coded.restore(); };
+        break;
+      case Way::kDecode: work.run = [&] { coded.decode(Into::kOverwrite); }; break;
+      case Way::kAccumulate: work.run = [&] { coded.decode(Into::kAccumulate); }; break;
+      case Way::kDecodePairs: work.run = [&] { coded.decode_pairs(); }; break;
+    }
+    measure(state, work);
+  } catch (const std::exception& error) {
+    state.SkipWithError(error.what());
+  }
+}
+
+void add_ways(const CaseId& id, const std::string& size) {
+  const auto codec = taken(make_codec(id.spec));
+  std::vector<Way> ways{Way::kEncode};
+  if (id.pairs) {
+    ways = {Way::kEncodePairs, Way::kDecodePairs};
+  } else {
+    if (codec->info().error_feedback) ways.push_back(Way::kInPlace);
+    ways.push_back(Way::kDecode);
+    ways.push_back(Way::kAccumulate);
+  }
+  const std::string target(kernel_targets()[static_cast<std::size_t>(id.target)].name);
+  for (const Way way : ways) {
+    add_row(std::string(kWayNames[static_cast<std::size_t>(way)]) + "/" + id.spec + "/" + id.input + "/" +
+                size + "/" + target,
+            id.count, [id, way](benchmark::State& state) { run_way(state, id, way); });
+  }
+}
+
+void run_channel(benchmark::State& state, const std::string& spec, const Size& size, int threads) {
+  constexpr std::size_t kElements = std::size_t{1} << 20;
+  try {
+    const std::size_t parts = kElements / size.count;
+    std::vector<float> values = input_of("normal", kElements).values;
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < parts; ++i) names.push_back("layer" + std::to_string(i) + ".weight");
+    std::vector<Named> list;
+    for (std::size_t i = 0; i < parts; ++i) {
+      list.push_back({names[i], {values.data() + i * size.count, size.count, DType::kF32}, 0});
+    }
+    ChannelOptions options;
+    options.revert = Revert::kExact;
+    const auto workers = threads > 1 ? std::make_shared<Workers>(threads) : nullptr;
+    const auto channel = taken(make_metered_channel(spec, options, {nullptr, workers}));
+    const MessageLayout layout(list);
+    std::uint64_t step = 0;
+    std::uint64_t bytes = 0;
+    const auto encode = [&] {
+      bytes = 0;
+      for (const Bytes piece : taken(channel->encode(layout, {step++}))) bytes += piece.size();
+      channel->commit();
+    };
+    encode();
+    measure(state, {.count = kElements,
+                    .payload_bytes = bytes,
+                    .clock = threads > 1 ? Clock::kWall : Clock::kThread,
+                    .run = encode,
+                    .restore = {}});
+  } catch (const std::exception& error) {
+    state.SkipWithError(error.what());
+  }
+}
+
+}  // namespace
+
+const Input& input_of(const std::string& name, std::size_t count) {
+  static Input kept;
+  if (kept.name != name || kept.values.size() != count) kept = make_input(name, count);
+  return kept;
+}
+
+void register_codecs(const std::vector<CodecCase>& cases) {
+  for (const Size& size : kSizes) {
+    for (const CodecCase& each : cases) {
+      const auto codec = taken(make_codec(each.spec));
+      const bool key_value = codec->info().key_value;
+      for (const std::string& input : each.inputs) {
+        for (std::size_t target = 0; target < kernel_targets().size(); ++target) {
+          CaseId id{each.spec, input, size.count, static_cast<TargetId>(target)};
+          if (!kernel_targets()[target].runs_here) continue;
+          if (target > 0 && !has_kernels(codec->info(), id.target)) continue;
+          add_ways(id, size.name);
+          if (!key_value) continue;
+          id.pairs = true;
+          id.count = std::min<std::size_t>(size.count, 2500000);
+          add_ways(id, id.count == size.count ? size.name : "2.5M");
+        }
+      }
+    }
+  }
+}
+
+void register_channels(const std::vector<CodecCase>& cases) {
+  for (const CodecCase& each : cases) {
+    for (const Size& size : kSizes) {
+      if (size.count > (std::size_t{1} << 20)) continue;
+      for (const int threads : {1, 2}) {
+        add_row("channel/" + each.spec + "/normal/" + size.name + "/threads:" + std::to_string(threads),
+                size.count, [each, size, threads](benchmark::State& state) {
+                  run_channel(state, each.spec, size, threads);
+                });
+      }
+    }
+  }
+}
+
+}  // namespace deltawire::bench

@@ -1,0 +1,52 @@
+// What the program measures: rows, each a name of parts between slashes, and their work.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "coding/inputs.h"
+
+namespace deltawire::bench {
+
+struct Size {
+  const char* name;
+  std::size_t count;
+};
+inline constexpr Size kSizes[] = {
+    {"4K", 4096}, {"64K", 65536}, {"1M", std::size_t{1} << 20}, {"25M", 25000000}};
+
+// An input of that size; the one that was made last is kept.
+const Input& input_of(const std::string& name, std::size_t count);
+
+// What is put before input is encoded, and the inputs to measure it with.
+struct CodecCase {
+  std::string spec;
+  std::vector<std::string> inputs;
+};
+
+// <way>/<spec>/<input>/<size>/<target>, way: encode (the new residual apart), inplace, decode, accumulate;
+// and of codecs with a key-value form encode_pairs, decode_pairs. Checksums of the chunks included. Before a
+// row is measured, bytes and values are compared with the reference's; where they differ, the row is an
+// error.
+void register_codecs(const std::vector<CodecCase>& cases);
+
+// channel/<spec>/<parts>x<size>/<threads>: a message of many parts, encoded through a Channel.
+void register_channels(const std::vector<CodecCase>& cases);
+
+// <way>/<rival>/<input>/<size>: general compressors over the same bytes, and selection by std::nth_element.
+void register_rivals();
+
+// Registers a row. Few iterations: of each the median counts, not the mean.
+template <class Row>
+void add_row(const std::string& name, std::size_t count, Row row) {
+  benchmark::RegisterBenchmark(name.c_str(), row)
+      ->UseManualTime()
+      ->Unit(benchmark::kMicrosecond)
+      ->Iterations(count > (std::size_t{4} << 20) ? 11 : 31);
+}
+
+}  // namespace deltawire::bench

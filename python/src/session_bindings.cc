@@ -237,10 +237,10 @@ void bind_mesh(nb::module_& module) {
 
 void bind_reports(nb::module_& module) {
   nb::class_<ReducerOptions>(module, "ReducerOptions", "How residuals and small tensors are treated.")
-      .def("__init__", &make_reducer_options, "min_elements"_a, "revert"_a, "threads"_a = 1,
+      .def("__init__", &make_reducer_options, "min_elements"_a, "revert"_a, "threads"_a = 0,
            "nonfinite"_a = "error",
            "Tensors below min_elements travel uncompressed; revert: 'fold' or 'exact'; threads: that code a "
-           "message; nonfinite: 'error' or 'pass', of steps with NaN or infinities.");
+           "message, 0: the process's; nonfinite: 'error' or 'pass', of steps with NaN or infinities.");
   nb::class_<Step>(module, "Step", "Where in training a bucket stands.")
       .def(
           "__init__",

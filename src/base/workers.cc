@@ -1,8 +1,64 @@
 #include "deltawire/workers.h"
 
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <system_error>
+
+#include <sched.h>
+#include <unistd.h>
+
 #include "base/float_environment.h"
 
 namespace deltawire {
+
+namespace {
+
+constexpr int kMostOfProcess = 8;
+
+// The whole number that the variable begins with (OMP_NUM_THREADS may list one for each level), or 0.
+int number_in(const char* variable) noexcept {
+  const char* text = std::getenv(variable);
+  int number = 0;
+  if (text == nullptr || std::from_chars(text, text + std::strlen(text), number).ec != std::errc()) return 0;
+  return std::max(number, 0);
+}
+
+int processors() noexcept {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+// Threads don't follow into a forked child, so a pool is its process's alone. It is never taken down: nobody
+// would know when.
+struct ProcessPool {
+  pid_t process = getpid();
+  Workers workers{Workers::threads_of_process()};
+};
+std::atomic<ProcessPool*> process_pool = nullptr;
+
+}  // namespace
+
+int Workers::threads_of_process() {
+  int threads = number_in("OMP_NUM_THREADS");
+  if (threads == 0) threads = processors() / std::max(1, number_in("LOCAL_WORLD_SIZE"));
+  return std::clamp(threads, 1, kMostOfProcess);
+}
+
+std::shared_ptr<Workers> Workers::of_process() {
+  if (threads_of_process() == 1) return nullptr;
+  ProcessPool* pool = process_pool;
+  if (pool == nullptr || pool->process != getpid()) {
+    auto made = std::make_unique<ProcessPool>();
+    if (process_pool.compare_exchange_strong(pool, made.get())) pool = made.release();
+  }
+  return {std::shared_ptr<void>(), &pool->workers};
+}
 
 Workers::Workers(int threads) {
   threads_.reserve(static_cast<std::size_t>(threads - 1));
@@ -33,11 +89,18 @@ void Workers::take_tasks(std::unique_lock<std::mutex>& lock) {
 
 void Workers::run(const Work& work) {
   std::unique_lock lock(mutex_);
+  if (shared_) {
+    lock.unlock();
+    for (std::size_t i = 0; i < work.count; ++i) work.call(work.context, i);
+    return;
+  }
+  shared_ = true;
   work_ = work;
   next_ = 0;
   changed_.notify_all();
   take_tasks(lock);
   done_.wait(lock, [this] { return running_ == 0; });
+  shared_ = false;
 }
 
 void Workers::thread_main() {

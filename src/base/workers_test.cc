@@ -2,11 +2,17 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <numeric>
+#include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/float_environment.h"
 
@@ -78,6 +84,89 @@ TEST(Workers, TheCallerWaitsForTheOthersTasks) {
     over = true;
   });
   EXPECT_TRUE(over);
+}
+
+// Whoever comes while they are busy doesn't wait: not another thread, nor a task.
+TEST(Workers, WhoFindsThemBusyWorksAlone) {
+  Workers workers(2);
+  std::atomic<int> inner = 0;
+  Workers::share(&workers, 2, [&](std::size_t) {
+    const auto here = std::this_thread::get_id();
+    Workers::share(&workers, 3, [&](std::size_t) { inner += std::this_thread::get_id() == here ? 1 : 100; });
+  });
+  EXPECT_EQ(inner, 6);
+  std::atomic<int> again = 0;
+  Workers::share(&workers, 2, [&](std::size_t) {
+    ++again;
+    while (again < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(again, 2) << "they help again afterwards";
+}
+
+// Sets a variable of the environment, or unsets it, while it lives.
+class Setting {
+ public:
+  Setting(const char* name, const char* value) : name_(name) {
+    const char* before = std::getenv(name);
+    if (before != nullptr) before_ = before;
+    value == nullptr ? unsetenv(name) : setenv(name, value, 1);
+  }
+  ~Setting() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+TEST(WorkersOfTheProcess, AreAsManyAsTheEnvironmentSays) {
+  const Setting ranks("LOCAL_WORLD_SIZE", nullptr);
+  {
+    const Setting threads("OMP_NUM_THREADS", nullptr);
+    const int all = Workers::threads_of_process();
+    EXPECT_GE(all, 1);
+    EXPECT_LE(all, 8);
+    const Setting many("LOCAL_WORLD_SIZE", "100000");
+    EXPECT_EQ(Workers::threads_of_process(), 1) << "each rank its share";
+  }
+  for (const auto& [text, threads] : {std::pair{"1", 1}, {"3", 3}, {"2,4", 2}, {"500", 8}}) {
+    const Setting setting("OMP_NUM_THREADS", text);
+    const Setting many("LOCAL_WORLD_SIZE", "100000");
+    EXPECT_EQ(Workers::threads_of_process(), threads) << text;
+  }
+  const Setting nothing("OMP_NUM_THREADS", nullptr);
+  const int all = Workers::threads_of_process();
+  for (const char* text : {"", "many", "0", "-3"}) {
+    const Setting setting("OMP_NUM_THREADS", text);
+    EXPECT_EQ(Workers::threads_of_process(), all) << text;
+  }
+}
+
+TEST(WorkersOfTheProcess, AreSharedAndAForkedChildHasItsOwn) {
+  const Setting ranks("LOCAL_WORLD_SIZE", nullptr);
+  {
+    const Setting one("OMP_NUM_THREADS", "1");
+    EXPECT_EQ(Workers::of_process(), nullptr);
+  }
+  const Setting setting("OMP_NUM_THREADS", "2");
+  const auto workers = Workers::of_process();
+  ASSERT_NE(workers, nullptr);
+  EXPECT_EQ(Workers::of_process(), workers);
+  const pid_t child = fork();
+  if (child == 0) {
+    // With the parent's, the second task would be nobody's, as its thread isn't here.
+    const auto own = Workers::of_process();
+    std::atomic<int> inside = 0;
+    Workers::share(own.get(), 2, [&](std::size_t) {
+      ++inside;
+      while (inside < 2) std::this_thread::yield();
+    });
+    _exit(own != workers && inside == 2 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Workers, WithoutThemAllIsDoneHereInOrder) {

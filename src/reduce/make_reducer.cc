@@ -57,9 +57,9 @@ Result<Split> split(std::string_view spec) {
 
 Result<std::unique_ptr<WakeableReducer>> make_wakeable_reducer(std::string_view spec,
                                                                const ReducerOptions& options) {
-  if (options.threads < 1 || options.threads > kMaxThreads) {
+  if (options.threads < 0 || options.threads > kMaxThreads) {
     return fail(ErrorCode::kInvalidArgument, "threads=" + std::to_string(options.threads) + " must be 1 to " +
-                                                 std::to_string(kMaxThreads));
+                                                 std::to_string(kMaxThreads) + ", or 0 for the process's");
   }
   const Result<Split> parts = split(spec);
   if (!parts) return forward_error(parts);

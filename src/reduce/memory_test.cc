@@ -69,6 +69,7 @@ Held held_by(const Case& chosen) {
     testing::count_heap(&heap);
     ReducerOptions options;
     options.revert = chosen.revert;
+    options.threads = 1;  // this thread alone is counted
     auto reducer = reducer_of(chosen.spec, options);
     for (std::size_t step = 0; step < chosen.buckets.size(); ++step) {
       CounterRng random(100 * step + static_cast<std::uint64_t>(rank));

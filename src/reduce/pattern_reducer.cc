@@ -271,7 +271,9 @@ std::uint64_t channel_seed(std::uint64_t seed, std::size_t channel) noexcept {
 Result<Channels> make_channels(std::string_view codecs, const ReducerOptions& options,
                                std::initializer_list<Revert> reverts) {
   Channels channels{std::make_shared<MemoryMeter>(), {}};
-  const auto workers = options.threads > 1 ? std::make_shared<Workers>(options.threads) : nullptr;
+  const auto workers = options.threads == 0  ? Workers::of_process()
+                       : options.threads > 1 ? std::make_shared<Workers>(options.threads)
+                                             : nullptr;
   const bool exact = options.policy.nonfinite == NonFinite::kPass;
   for (const Revert revert : reverts) {
     const std::uint64_t seed = channel_seed(options.seed, channels.all.size());

@@ -14,7 +14,7 @@ _SECRET_BYTES = 16
 
 
 def reducer_options(
-    min_elements: int, revert: str, threads: int, nonfinite: str = "error"
+    min_elements: int, revert: str, threads: int | None, nonfinite: str = "error"
 ) -> _core.ReducerOptions:
     """How residuals, small tensors and overflows are treated, and by how many threads; raises
     InvalidArgumentError.
@@ -23,8 +23,9 @@ def reducer_options(
         raise make_error(
             "InvalidArgument", f"min_elements={min_elements!r} must be a whole number, 0 or more"
         )
-    check_positive("threads", threads)
-    return _core.ReducerOptions(min_elements, str(revert), threads, str(nonfinite))
+    if threads is not None:
+        check_positive("threads", threads)
+    return _core.ReducerOptions(min_elements, str(revert), threads or 0, str(nonfinite))
 
 
 def check_link(link: _core.LinkShape | None) -> None:

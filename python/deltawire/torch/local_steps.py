@@ -119,7 +119,7 @@ class LocalSteps(Participant):
         mask_momentum: bool = True,
         momentum: Sequence[str] = DEFAULT_MOMENTUM,
         bucket_bytes: int = _BUCKET_BYTES,
-        threads: int = 1,
+        threads: int | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> None:
         if not dist.is_initialized():

@@ -33,7 +33,7 @@ def register(
     token: str | bytes | None = None,
     link: _core.LinkShape | None = None,
     revert: str = "fold",
-    threads: int = 1,
+    threads: int | None = None,
     scaler: Scaler | None = None,
     nonfinite: str | None = None,
 ) -> Hook:
@@ -63,7 +63,8 @@ def register(
         revert: of a step that fails, "fold" (its gradient stays in the residual) or "exact" (the
             residual goes back to what it was; costs a second buffer).
         threads: that code this rank's messages, 1 to 64: several tensors at a time; "gcomp" also
-            shares out a large one.
+            shares out a large one. Default: those that the process has for all who ask, as many as
+            OMP_NUM_THREADS says, else its processors by LOCAL_WORLD_SIZE, at most 8.
         scaler: the model's GradScaler or a function that gives the loss scale: see `LossScale`.
         nonfinite: NaN or infinities end the exchange ("error", the default) or come out as NaN on
             every rank, for you to skip ("pass", the default with scaler=): see `LossScale`.

@@ -6,6 +6,10 @@
 
 #include "base/little_endian.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace deltawire {
 namespace {
 
@@ -114,9 +118,72 @@ __attribute__((target("sse4.2"))) std::uint32_t update_sse42(std::uint32_t crc,
   }
   return crc;
 }
-#endif
 
-}  // namespace
+// x^degree modulo the polynomial, with the bits of the checksum: the highest is x^0.
+constexpr std::uint32_t power_of_x(unsigned degree) noexcept {
+  std::uint32_t power = 0x80000000;
+  for (unsigned i = 0; i < degree; ++i) power = (power >> 1) ^ ((power & 1) != 0 ? kPolynomial : 0);
+  return power;
+}
+
+constexpr std::size_t kFolded = 256;  // bytes that stand for all before them
+
+// What 128 bits must be multiplied by to stand 2,048 bits further on: their first 64 bits and their second. A
+// product of 64-bit numbers, lowest bit first, is one place short, hence the degrees.
+constexpr long long kFoldFirst = static_cast<long long>(std::uint64_t{power_of_x(8 * kFolded + 63)} << 32);
+constexpr long long kFoldSecond = static_cast<long long>(std::uint64_t{power_of_x(8 * kFolded - 1)} << 32);
+
+__attribute__((target("avx512f,vpclmulqdq"))) __m512i folded(__m512i sum, __m512i factors,
+                                                             const std::byte* next) noexcept {
+  const __m512i first = _mm512_clmulepi64_epi128(sum, factors, 0x00);
+  const __m512i second = _mm512_clmulepi64_epi128(sum, factors, 0x11);
+  return _mm512_ternarylogic_epi64(first, second, _mm512_loadu_si512(next), 0x96);  // xor of three
+}
+
+// As V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel,
+// 2009): 256 bytes are multiplied into the place of the next 256, until so many are left that have the
+// checksum of all. Leaves them in `rest`, and returns how many bytes of the input they stand for. REQUIRES:
+// 512 bytes or more.
+__attribute__((target("avx512f,vpclmulqdq"))) std::size_t fold(std::uint32_t crc,
+                                                               std::span<const std::byte> bytes,
+                                                               std::byte (&rest)[kFolded]) noexcept {
+  const __m512i factors = _mm512_set4_epi64(kFoldSecond, kFoldFirst, kFoldSecond, kFoldFirst);
+  const std::byte* at = bytes.data();
+  __m512i a = _mm512_xor_si512(_mm512_loadu_si512(at),
+                               _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));
+  __m512i b = _mm512_loadu_si512(at + 64);
+  __m512i c = _mm512_loadu_si512(at + 128);
+  __m512i d = _mm512_loadu_si512(at + 192);
+  std::size_t done = kFolded;
+  for (; done + kFolded <= bytes.size(); done += kFolded) {
+    a = folded(a, factors, at + done);
+    b = folded(b, factors, at + done + 64);
+    c = folded(c, factors, at + done + 128);
+    d = folded(d, factors, at + done + 192);
+  }
+  _mm512_storeu_si512(rest, a);
+  _mm512_storeu_si512(rest + 64, b);
+  _mm512_storeu_si512(rest + 128, c);
+  _mm512_storeu_si512(rest + 192, d);
+  return done;
+}
+
+std::uint32_t update_folding(std::uint32_t crc, std::span<const std::byte> bytes) noexcept {
+  std::byte rest[kFolded];
+  const std::size_t done = fold(crc, bytes, rest);
+  return update_sse42(update_sse42(0, rest), bytes.subspan(done));
+}
+
+std::uint32_t crc32c_lanes(std::span<const std::byte> bytes, std::uint32_t seed) noexcept {
+  return ~update_sse42(~seed, bytes);
+}
+
+constexpr std::size_t kWorthFolding = 1024;  // bytes
+
+std::uint32_t crc32c_folding(std::span<const std::byte> bytes, std::uint32_t seed) noexcept {
+  return bytes.size() < kWorthFolding ? crc32c_lanes(bytes, seed) : ~update_folding(~seed, bytes);
+}
+#endif
 
 std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t seed) noexcept {
   std::uint32_t crc = ~seed;
@@ -130,12 +197,33 @@ std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t se
   return ~crc;
 }
 
-std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t seed) noexcept {
+constexpr Crc32cWay kWays[] = {
+    {"portable", crc32c_portable},
 #if defined(__x86_64__)
-  static const bool has_sse42 = __builtin_cpu_supports("sse4.2") != 0;
-  if (has_sse42) return ~update_sse42(~seed, bytes);
+    {"lanes", crc32c_lanes},
+    {"folding", crc32c_folding},
 #endif
-  return crc32c_portable(bytes, seed);
+};
+
+std::size_t ways_here() noexcept {
+  std::size_t ways = 1;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("sse4.2") != 0) {
+    ways = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("vpclmulqdq") != 0 ? 3 : 2;
+  }
+#endif
+  return ways;
+}
+
+}  // namespace
+
+std::span<const Crc32cWay> crc32c_ways() noexcept {
+  static const std::size_t here = ways_here();
+  return std::span(kWays).first(here);
+}
+
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t seed) noexcept {
+  return crc32c_ways().back().checksum(bytes, seed);
 }
 
 }  // namespace deltawire

@@ -14,7 +14,6 @@
 #include "base/random.h"
 #include "codecs/bf16/bf16_ops.h"
 #include "codecs/codec_testing.h"
-#include "codecs/randomk/randomk_ops.h"
 
 namespace deltawire {
 namespace {
@@ -187,13 +186,11 @@ TEST(Dispatch, ATargetIsOfTheBuildAndOfTheCpu) {
 #endif
 }
 
-// fp32 has no kernels, randomk none beyond the reference's; bf16's for AVX2 serve where there are no better
-// ones.
+// bf16's for AVX2 serve where there are no better ones.
 TEST(Dispatch, ATargetWithoutKernelsOfItsOwnHasThoseOfTheOneBefore) {
   for (const TargetId target : beyond_reference()) {
-    EXPECT_EQ(&randomk::kernels_for(target), &randomk::kernels_for(TargetId::kReference));
     EXPECT_EQ(&bf16::kernels_for(target), &bf16::kernels_for(TargetId{1}));
-    EXPECT_FALSE(has_kernels(testing::codec_of("randomk")->info(), target));
+    EXPECT_FALSE(has_kernels(testing::codec_of("fp32")->info(), target));  // has none at all
     EXPECT_EQ(has_kernels(testing::codec_of("bf16")->info(), target), target == TargetId{1});
   }
 }

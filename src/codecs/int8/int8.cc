@@ -36,35 +36,50 @@ class Int8 final : public Codec {
   }
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const override {
-    const std::uint32_t largest = kernels_.max_magnitude(part.in, part.residual, part.count);
+    // Where the new residual lies apart, the sums go there: the second pass then reads one array, not two.
+    const bool apart = part.left != part.residual;
+    Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
+    const std::uint32_t largest = kernels_.sum_up(x);
     if (largest >= kInfinityBits) return not_finite();
     const float step = reference::step_for(FloatEnvironment::pinned(std::bit_cast<float>(largest)));
-    kernels_.encode(part.in, residual_in_place(part), part.count, step, out.payload.data());
+    if (apart) x = {part.left, nullptr, part.left, part.count};
+    x.left = part.left;
+    kernels_.encode(x, step, out.payload.data());
     EncodedPart encoded = write_fixed_ends(part.count, kChunkElements, kValueBytes, out.chunk_ends);
     encoded.scalar = std::bit_cast<std::uint32_t>(step);
     return encoded;
   }
 
   Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
-    if (auto ok = check_part(in, out.count); !ok) return ok;
+    if (auto ok = check_step(in, out.count); !ok) return ok;
+    if (in.scalar == 0) {
+      if (auto ok = check_codes(in); !ok) return ok;
+    }
+    // With a step, codes are checked in the pass that decodes them.
     const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
-    kernel(in.payload.data(), out.count, std::bit_cast<float>(in.scalar), out.scale, out.slot);
-    return {};
+    const auto step = std::bit_cast<float>(in.scalar);
+    if (kernel(in.payload.data(), out.count, step, out.scale, out.slot)) return {};
+    return check_codes(in);
   }
 
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
-    if (auto ok = check_part(in, count); !ok) return ok;
+    if (auto ok = check_step(in, count); !ok) return ok;
+    if (auto ok = check_codes(in); !ok) return ok;
     add_section(sections, "int8 codes", in.payload.size() * 8);
     return {};
   }
 
  private:
-  Status check_part(const PartView& in, std::uint64_t count) const {
+  // All but the codes.
+  static Status check_step(const PartView& in, std::uint64_t count) {
     if (auto ok = check_fixed_ends(in, count, kChunkElements, kValueBytes); !ok) return ok;
-    if (in.scalar > kLargestStep) {
-      return fail(ErrorCode::kCorrupt, "int8: the step is " + number_text(std::bit_cast<float>(in.scalar)) +
-                                           ", not a number >= 0 with a finite 127-fold");
-    }
+    if (in.scalar <= kLargestStep) return {};
+    return fail(ErrorCode::kCorrupt, "int8: the step is " + number_text(std::bit_cast<float>(in.scalar)) +
+                                         ", not a number >= 0 with a finite 127-fold");
+  }
+
+  Status check_codes(const PartView& in) const {
+    const std::uint64_t count = in.payload.size();
     const std::uint64_t bad = kernels_.find_bad_code(in.payload.data(), count, in.scalar == 0);
     if (bad == count) return {};
     return fail(ErrorCode::kCorrupt,

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/float_bits.h"
+#include "codecs/kernels/addends.h"
 #include "codecs/target_id.h"
 
 namespace deltawire::int8 {
@@ -15,30 +16,45 @@ inline constexpr int kLargestCode = 127;
 inline constexpr std::byte kUnusedCode{0x80};              // -128
 inline constexpr std::uint32_t kLargestStep = 0x7C010203;  // bits of the largest step: 127 of it are finite
 
+[[gnu::always_inline]] inline float code_value(std::byte code) noexcept {
+  return static_cast<float>(static_cast<std::int8_t>(code));
+}
+
+namespace DELTAWIRE_TARGET {
+
 // The step of a part whose largest |x| is `largest`: the smallest float that takes `largest` to a code of at
 // most 127 in exact arithmetic, but never one whose 127-fold is beyond float32. 0 for 0. REQUIRES: finite, >=
 // 0.
-namespace DELTAWIRE_TARGET {
 float step_for(float largest) noexcept;
-}
+
+// See Kernels.
+std::uint32_t sum_up(const Addends& x);
+void encode(const Addends& x, float step, std::byte* payload);
+std::uint64_t find_bad_code(const std::byte* payload, std::uint64_t count, bool zeros_only);
+bool decode_overwrite(const std::byte* payload, std::uint64_t count, float step, float scale, float* slot);
+bool decode_accumulate(const std::byte* payload, std::uint64_t count, float step, float scale, float* slot);
+
+}  // namespace DELTAWIRE_TARGET
 
 struct Kernels {
-  // Bits of the largest |in + residual|; at least kInfinityBits if any isn't finite. `residual` may be null.
-  std::uint32_t (*max_magnitude)(const float* in, const float* residual, std::uint64_t count);
+  // left = x where that is wanted. Returns the bits of the largest |x|; at least kInfinityBits if any isn't
+  // finite.
+  std::uint32_t (*sum_up)(const Addends& x);
 
-  // payload = codes of in + residual at `step`; residual = what they leave. `residual` may be null: 0, and
-  // not written. REQUIRES: step finite and >= 0; 0 only where all values are.
-  void (*encode)(const float* in, float* residual, std::uint64_t count, float step, std::byte* payload);
+  // payload = codes of x at `step`; left, where that is wanted, = what they leave. REQUIRES: no |x| is larger
+  // than the one for which step_for() made the step.
+  void (*encode)(const Addends& x, float step, std::byte* payload);
 
   // The first byte that no encoder writes, or `count`: -128, and where `zeros_only` everything but 0.
   std::uint64_t (*find_bad_code)(const std::byte* payload, std::uint64_t count, bool zeros_only);
 
-  // slot = scale * (code * step), two roundings. REQUIRES: no bad code, here and below.
-  void (*decode_overwrite)(const std::byte* payload, std::uint64_t count, float step, float scale,
+  // slot = scale * (code * step), two roundings. Returns false if a code is -128: what is in the slot then
+  // doesn't matter. Here and below.
+  bool (*decode_overwrite)(const std::byte* payload, std::uint64_t count, float step, float scale,
                            float* slot);
 
   // slot = slot + scale * (code * step), three roundings.
-  void (*decode_accumulate)(const std::byte* payload, std::uint64_t count, float step, float scale,
+  bool (*decode_accumulate)(const std::byte* payload, std::uint64_t count, float step, float scale,
                             float* slot);
 };
 

@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/random.h"
 #include "codecs/codec_testing.h"
+#include "codecs/dispatch.h"
 #include "codecs/int8/int8_ops.h"
 
 namespace deltawire {
@@ -48,8 +50,72 @@ TEST(Int8, NextToATie) {
   ASSERT_EQ(x / step, 126.5F);
   ASSERT_GT(static_cast<double>(x), 126.5 * static_cast<double>(step));
   std::byte code{};
-  int8::kernels_for(TargetId::kReference).encode(&x, nullptr, 1, step, &code);
+  int8::kernels_for(TargetId::kReference).encode({&x, nullptr, nullptr, 1}, step, &code);
   EXPECT_EQ(code, std::byte{127});
+}
+
+// Steps of every kind: powers of two, full mantissas, subnormal, the largest.
+std::vector<float> hard_steps() {
+  std::vector<float> steps = {1,
+                              0.125F,
+                              0x1p-126F,
+                              0x1.fffffep-127F,
+                              0x1.fffffep-126F,
+                              kTiniest,
+                              3 * kTiniest,
+                              1e-40F,
+                              0x1.000002p-126F,
+                              0x1.fffffep3F,
+                              0.1F,
+                              0x1.000002p-9F,
+                              1 / 3.0F,
+                              std::bit_cast<float>(int8::kLargestStep)};
+  CounterRng random(11);
+  for (int i = 0; i < 60; ++i) {
+    steps.push_back(std::ldexp(1 + static_cast<float>(random.next_uniform()),
+                               static_cast<int>(random.next() % 240) - 125));
+  }
+  return steps;
+}
+
+// The floats next to every point between two codes of `step`, each among values that may lie anywhere.
+std::vector<float> hard_values(float step) {
+  CounterRng random(std::bit_cast<std::uint32_t>(step));
+  std::vector<float> values;
+  for (int code = -127; code < 127; ++code) {
+    float x = static_cast<float>((code + 0.5) * static_cast<double>(step));
+    x = std::nextafter(std::nextafter(x, -kMax), -kMax);
+    for (int i = 0; i < 5; ++i, x = std::nextafter(x, kMax)) {
+      for (std::uint64_t others = random.next() % 80; others > 0; --others) {
+        const double whole = std::floor(random.next_uniform() * 253) - 126;
+        values.push_back(
+            static_cast<float>((whole + 0.4 * random.next_uniform()) * static_cast<double>(step)));
+      }
+      values.push_back(x);
+    }
+  }
+  values.insert(values.end(), {-0.0F, 127 * step, -127 * step, -0.0F});
+  return values;
+}
+
+// Whatever a target does instead of dividing, its codes are those of exact quotients.
+TEST(Int8, EveryTargetFindsTheNearestCodeNextToTies) {
+  for (const float step : hard_steps()) {
+    const std::vector<float> values = hard_values(step);
+    std::vector<std::byte> wanted(values.size());
+    std::vector<float> wanted_left(values.size());
+    int8::kernels_for(TargetId::kReference)
+        .encode({values.data(), nullptr, wanted_left.data(), values.size()}, step, wanted.data());
+    for (std::size_t target = 1; target < kernel_targets().size(); ++target) {
+      if (!kernel_targets()[target].runs_here) continue;
+      const int8::Kernels& kernels = int8::kernels_for(static_cast<TargetId>(target));
+      std::vector<std::byte> codes(values.size());
+      std::vector<float> left(values.size());
+      kernels.encode({values.data(), nullptr, left.data(), values.size()}, step, codes.data());
+      ASSERT_EQ(codes, wanted) << step << " " << kernel_targets()[target].name;
+      ASSERT_TRUE(testing::same_bits(left, wanted_left)) << step << " " << kernel_targets()[target].name;
+    }
+  }
 }
 
 TEST(Int8, StepIsTheSmallestThatReachesTheLargest) {
@@ -132,6 +198,41 @@ TEST(Int8Refusals, Codes) {
   EXPECT_EQ(verdict(one_chunk({0, 1}, 0), 2), ErrorCode::kCorrupt);
   EXPECT_EQ(verdict(one_chunk({0}, bits_of(1)), 2), ErrorCode::kTruncated);
   EXPECT_EQ(verdict(one_chunk({0, 0, 0}, bits_of(1)), 2), ErrorCode::kCorrupt);
+}
+
+// Where it stands in a vector, before or behind the last whole one; and in an array that is streamed.
+TEST(Int8Refusals, EveryTargetFindsTheFirstBadCode) {
+  for (std::size_t target = 0; target < kernel_targets().size(); ++target) {
+    if (!kernel_targets()[target].runs_here) continue;
+    const auto codec = *make_codec("int8", static_cast<TargetId>(target));
+    const auto expect_found = [&](const Encoded& part, std::size_t place, const std::string& what) {
+      std::vector<float> slot(part.payload.size() + 1);
+      for (const Into into : {Into::kOverwrite, Into::kAccumulate}) {
+        const auto status =
+            codec->decode(part.view(), {slot.data() + 1, part.payload.size(), DType::kF32}, into, 1);
+        ASSERT_FALSE(status) << place;
+        EXPECT_EQ(status.error().message, "int8: the code of element " + std::to_string(place) + what);
+      }
+    };
+    for (std::size_t place = 0; place < 100; ++place) {
+      Encoded part = one_chunk(Ints(100, 0), bits_of(1));
+      part.payload[place] = int8::kUnusedCode;
+      part.payload[99] = int8::kUnusedCode;
+      expect_found(part, place, " is -128");
+      part.scalar = 0;
+      part.payload[place] = std::byte{0x7F};
+      expect_found(part, place, " isn't 0 although the step is 0");
+    }
+    constexpr std::size_t kLong = (std::size_t{1} << 22) + 50;
+    for (const std::size_t place : {std::size_t{0}, std::size_t{777}, kLong - 1}) {
+      Encoded part{std::vector<std::byte>(kLong), {}, bits_of(1)};
+      for (std::size_t end = 65536; end < kLong; end += 65536)
+        part.chunk_ends.push_back(static_cast<std::uint32_t>(end));
+      part.chunk_ends.push_back(kLong);
+      part.payload[place] = int8::kUnusedCode;
+      expect_found(part, place, " is -128");
+    }
+  }
 }
 
 TEST(Int8Refusals, Step) {

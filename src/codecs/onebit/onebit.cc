@@ -47,11 +47,16 @@ class Onebit final : public Codec {
   }
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const override {
-    const Sides sides = kernels_.measure(part.in, part.residual, part.count);
+    // Where the new residual lies apart, the sums go there: the second pass then reads one array, not two.
+    const bool apart = part.left != part.residual;
+    Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
+    const Sides sides = kernels_.split(x, out.payload.data());
     if (sides.largest >= kInfinityBits) return not_finite();
     const Means means{mean_of(sides.high, part.count - sides.negatives),
                       -mean_of(sides.low, sides.negatives)};
-    kernels_.encode(part.in, residual_in_place(part), part.count, means, out.payload.data());
+    if (apart) x = {part.left, nullptr, part.left, part.count};
+    x.left = part.left;
+    if (x.left != nullptr) kernels_.take_means(x, means);
     EncodedPart encoded = write_fixed_ends(bytes_of(part.count), kChunkBytes, 1, out.chunk_ends);
     encoded.scalar = std::bit_cast<std::uint32_t>(means.high);
     encoded.scalar2 = sides.negatives > 0 ? std::bit_cast<std::uint32_t>(means.low) : 0;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/float_bits.h"
+#include "codecs/kernels/addends.h"
 #include "codecs/target_id.h"
 
 namespace deltawire::onebit {
@@ -27,12 +28,12 @@ struct Sides {
 };
 
 struct Kernels {
-  // What there is on each side of 0, of x = in + residual. `residual` may be null: 0.
-  Sides (*measure)(const float* in, const float* residual, std::uint64_t count);
+  // payload = a bit for each x, 1 where it is negative; left = x where that is wanted. Returns what there is
+  // on each side of 0.
+  Sides (*split)(const Addends& x, std::byte* payload);
 
-  // payload = a bit for each x, 1 where it is negative; residual = what the means leave. `residual` may be
-  // null: 0, and not written.
-  void (*encode)(const float* in, float* residual, std::uint64_t count, Means means, std::byte* payload);
+  // left = what the means leave of x.
+  void (*take_means)(const Addends& x, Means means);
 
   // The first byte that isn't 0, or `bytes`.
   std::uint64_t (*find_set)(const std::byte* payload, std::uint64_t bytes);

@@ -8,25 +8,25 @@ namespace deltawire::onebit::DELTAWIRE_TARGET {
 
 namespace {
 
-float sum_at(const float* in, const float* residual, std::uint64_t i) noexcept {
-  return residual != nullptr ? in[i] + residual[i] : in[i];
-}
-
 // An element adds 0 to the other side, which changes nothing.
-Sides measure(const float* in, const float* residual, std::uint64_t count) {
+Sides split(const Addends& x, std::byte* payload) {
   Sides sides{};
-  for (std::uint64_t block = 0; block < count; block += kSumBlock) {
-    const std::uint64_t left = count - block;
-    const std::uint64_t end = block + (left < kSumBlock ? left : kSumBlock);
+  for (std::uint64_t block = 0; block < x.count; block += kSumBlock) {
+    const std::uint64_t rest = x.count - block;
+    const std::uint64_t end = block + (rest < kSumBlock ? rest : kSumBlock);
     double high[kSumLanes] = {};
     double low[kSumLanes] = {};
     for (std::uint64_t i = block; i < end; ++i) {
-      const float x = sum_at(in, residual, i);
-      const std::uint32_t magnitude = magnitude_bits(x);
+      const float sum = sum_at(x, i);
+      const bool negative = sum < 0;
+      const std::uint32_t magnitude = magnitude_bits(sum);
       sides.largest = magnitude > sides.largest ? magnitude : sides.largest;
-      sides.negatives += x < 0 ? 1 : 0;
-      high[i % kSumLanes] += x < 0 ? 0.0F : x;
-      low[i % kSumLanes] += x < 0 ? -x : 0.0F;
+      sides.negatives += negative ? 1 : 0;
+      high[i % kSumLanes] += negative ? 0.0F : sum;
+      low[i % kSumLanes] += negative ? -sum : 0.0F;
+      if (i % 8 == 0) payload[i / 8] = std::byte{0};
+      payload[i / 8] |= static_cast<std::byte>((negative ? 1U : 0U) << (i % 8));
+      if (x.left != nullptr) x.left[i] = sum;
     }
     sides.high += folded(high);
     sides.low += folded(low);
@@ -34,16 +34,10 @@ Sides measure(const float* in, const float* residual, std::uint64_t count) {
   return sides;
 }
 
-void encode(const float* in, float* residual, std::uint64_t count, Means means, std::byte* payload) {
-  for (std::uint64_t at = 0; at < count; at += 8) {
-    const std::uint64_t end = count - at < 8 ? count : at + 8;
-    unsigned bits = 0;
-    for (std::uint64_t i = at; i < end; ++i) {
-      const float x = sum_at(in, residual, i);
-      bits |= (x < 0 ? 1U : 0U) << (i - at);
-      if (residual != nullptr) residual[i] = x - (x < 0 ? means.low : means.high);
-    }
-    payload[at / 8] = static_cast<std::byte>(bits);
+void take_means(const Addends& x, Means means) {
+  for (std::uint64_t i = 0; i < x.count; ++i) {
+    const float sum = sum_at(x, i);
+    x.left[i] = sum - (sum < 0 ? means.low : means.high);
   }
 }
 
@@ -67,6 +61,6 @@ void decode_accumulate(const std::byte* payload, std::uint64_t count, Means valu
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {measure, encode, find_set, decode_overwrite, decode_accumulate};
+extern constexpr Kernels kKernels = {split, take_means, find_set, decode_overwrite, decode_accumulate};
 
 }  // namespace deltawire::onebit::DELTAWIRE_TARGET

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "codecs/codec_testing.h"
+#include "codecs/dispatch.h"
 #include "codecs/onebit/onebit_ops.h"
 
 namespace deltawire {
@@ -104,9 +105,15 @@ TEST(Onebit, MeansBitsAndResidualsAreTheModels) {
       (x[i] < 0 ? low : high)[i] = std::fabs(x[i]);
       negatives += x[i] < 0 ? 1U : 0U;
     }
-    const onebit::Sides sides = onebit::kernels_for(TargetId::kReference).measure(x.data(), nullptr, count);
-    ASSERT_EQ(sides.high, model_sum(high)) << count;
-    ASSERT_EQ(sides.low, model_sum(low)) << count;
+    for (std::size_t target = 0; target < kernel_targets().size(); ++target) {
+      if (!kernel_targets()[target].runs_here) continue;
+      std::vector<std::byte> bits((count + 7) / 8);
+      const onebit::Sides sides = onebit::kernels_for(static_cast<TargetId>(target))
+                                      .split({x.data(), nullptr, nullptr, count}, bits.data());
+      ASSERT_EQ(sides.high, model_sum(high)) << count << " " << kernel_targets()[target].name;
+      ASSERT_EQ(sides.low, model_sum(low)) << count << " " << kernel_targets()[target].name;
+      ASSERT_EQ(sides.negatives, negatives) << count << " " << kernel_targets()[target].name;
+    }
     const std::uint64_t others = count - negatives;
     const auto mean_high =
         others == 0 ? 0 : static_cast<float>(model_sum(high) / static_cast<double>(others));
@@ -171,6 +178,21 @@ TEST(OnebitRefusals, Bits) {
   EXPECT_EQ(verdict(part_of({0, 0x80}, high, 0), 16), ErrorCode::kCorrupt);
   EXPECT_EQ(verdict(part_of({0}, high, low), 9), ErrorCode::kTruncated);
   EXPECT_EQ(verdict(part_of({0, 0}, high, low), 8), ErrorCode::kCorrupt);
+}
+
+TEST(OnebitRefusals, EveryTargetFindsASetBitWithoutAMean) {
+  for (std::size_t target = 0; target < kernel_targets().size(); ++target) {
+    if (!kernel_targets()[target].runs_here) continue;
+    const auto codec = *make_codec("onebit", static_cast<TargetId>(target));
+    Floats slot(800);
+    for (std::size_t place = 0; place < slot.size(); ++place) {
+      Encoded part = part_of(Ints(100, 0), bits_of(2), 0);
+      part.payload[place / 8] = std::byte{1} << place % 8;
+      const auto status =
+          codec->decode(part.view(), {slot.data(), slot.size(), DType::kF32}, Into::kOverwrite, 1);
+      ASSERT_FALSE(status) << place << " " << kernel_targets()[target].name;
+    }
+  }
 }
 
 TEST(OnebitRefusals, Means) {

@@ -59,17 +59,22 @@ class Randomk final : public Codec {
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
-    const Input input{part.in, part.residual, part.count};
-    if (!kernels_.all_finite(input)) return not_finite();
+    // Where the new residual lies apart, the sums go there at once.
+    const bool apart = part.left != part.residual;
+    Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
+    if (!kernels_.sum_up(x)) return not_finite();
+    if (apart) x = {part.left, nullptr, nullptr, part.count};
     const auto seed = static_cast<std::uint32_t>(CounterRng(exec.stream).at(0));
     const Draw draw = draw_of(seed, part.count);
-    if (!kernels_.write(input, draw, unbiased_, out.payload.data())) {
+    if (!kernels_.write(x, draw, unbiased_, out.payload.data())) {
       return fail(
           ErrorCode::kRange,
           "a value is beyond float32 once it is scaled up: scale the tensor down or use unbiased=off");
     }
     if (part.residual != nullptr) {
-      kernels_.keep_unsent(part.in, residual_in_place(part), draw, out.payload.data());
+      x.left = part.left;
+      if (!apart) kernels_.sum_up(x);
+      kernels_.take_sent(part.left, draw, out.payload.data());
     }
     EncodedPart encoded = write_fixed_ends(draw.kept, kChunkValues, kValueBytes, out.chunk_ends);
     encoded.scalar = seed;

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/random.h"
+#include "codecs/kernels/addends.h"
 #include "codecs/target_id.h"
 
 namespace deltawire::randomk {
@@ -34,12 +35,6 @@ struct Place {
   return {begin + ((draw.random.at(i) >> 32) * stratum >> 32), stratum};
 }
 
-struct Input {
-  const float* in = nullptr;
-  const float* residual = nullptr;  // null: no error feedback
-  std::uint64_t count = 0;
-};
-
 struct Target {
   float* slot = nullptr;
   float scale = 1;
@@ -47,15 +42,15 @@ struct Target {
 };
 
 struct Kernels {
-  // Whether every in + residual is.
-  bool (*all_finite)(const Input& input);
+  // left = x where that is wanted. Returns whether every x is finite.
+  bool (*sum_up)(const Addends& x);
 
-  // Writes the drawn values of x = in + residual, each times its stratum's elements if `unbiased`. False if
-  // one of them is not finite.
-  bool (*write)(const Input& input, const Draw& draw, bool unbiased, std::byte* payload);
+  // Writes the drawn values of x, each times its stratum's elements if `unbiased`. False if one of them is
+  // not finite.
+  bool (*write)(const Addends& x, const Draw& draw, bool unbiased, std::byte* payload);
 
-  // residual = x - what write() wrote of it.
-  void (*keep_unsent)(const float* in, float* residual, const Draw& draw, const std::byte* payload);
+  // left -= what write() wrote of it.
+  void (*take_sent)(float* left, const Draw& draw, const std::byte* payload);
 
   // The index of the first of `kept` values that is not finite, or `kept`.
   std::uint64_t (*find_not_finite)(const std::byte* payload, std::uint64_t kept);

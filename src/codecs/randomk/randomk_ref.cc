@@ -2,7 +2,6 @@
 
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
-#include "codecs/kernels/magnitude.h"
 #include "codecs/randomk/randomk_ops.h"
 
 namespace deltawire::randomk::DELTAWIRE_TARGET {
@@ -17,30 +16,25 @@ bool is_finite(std::uint32_t bits) noexcept {
   return (bits & kMagnitudeMask) < kInfinityBits;
 }
 
-float sum_at(const Input& input, std::uint64_t i) noexcept {
-  return input.residual != nullptr ? input.in[i] + input.residual[i] : input.in[i];
+bool sum_up(const Addends& x) {
+  return add_up(x) < kInfinityBits;
 }
 
-bool all_finite(const Input& input) {
-  return largest_magnitude(input.in, input.residual, input.count) < kInfinityBits;
-}
-
-bool write(const Input& input, const Draw& draw, bool unbiased, std::byte* payload) {
+bool write(const Addends& x, const Draw& draw, bool unbiased, std::byte* payload) {
   bool finite = true;
   for (std::uint64_t i = 0; i < draw.kept; ++i) {
     const Place place = place_of(draw, i);
-    const float x = sum_at(input, place.at);
-    const auto bits = bit_cast<std::uint32_t>(unbiased ? x * static_cast<float>(place.stratum) : x);
+    const float sum = sum_at(x, place.at);
+    const auto bits = bit_cast<std::uint32_t>(unbiased ? sum * static_cast<float>(place.stratum) : sum);
     finite = finite && is_finite(bits);
     store_le(payload + i * kValueBytes, bits);
   }
   return finite;
 }
 
-void keep_unsent(const float* in, float* residual, const Draw& draw, const std::byte* payload) {
-  for (std::uint64_t i = 0; i < draw.count; ++i) residual[i] += in[i];
+void take_sent(float* left, const Draw& draw, const std::byte* payload) {
   for (std::uint64_t i = 0; i < draw.kept; ++i) {
-    residual[place_of(draw, i).at] -= bit_cast<float>(bits_at(payload, i));
+    left[place_of(draw, i).at] -= bit_cast<float>(bits_at(payload, i));
   }
 }
 
@@ -64,6 +58,6 @@ void read(const std::byte* payload, const Draw& draw, const Target& target) {
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {all_finite, write, keep_unsent, find_not_finite, read};
+extern constexpr Kernels kKernels = {sum_up, write, take_sent, find_not_finite, read};
 
 }  // namespace deltawire::randomk::DELTAWIRE_TARGET

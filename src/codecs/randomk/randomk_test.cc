@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "codecs/codec_testing.h"
+#include "codecs/dispatch.h"
+#include "codecs/randomk/randomk_ops.h"
 
 namespace deltawire {
 namespace {
@@ -172,6 +174,43 @@ TEST(Randomk, ZerosThatAreSentTouchNothing) {
   for (const float value : sum) EXPECT_TRUE(value == 0 && std::signbit(value));
   const auto back = *testing::decode(*codec, encoded(*codec, values, 1).view(), 100, Into::kOverwrite, 1, 7);
   for (const float value : back) EXPECT_EQ(testing::bits_of(value), 0U);
+}
+
+// Other targets walk the strata where the reference divides.
+TEST(Randomk, EveryTargetDrawsTheSamePlaces) {
+  for (const std::uint64_t count : {1U, 2U, 63U, 64U, 65U, 1000U, 1023U}) {
+    const std::vector<float> values = rising(count);
+    for (std::uint64_t kept = 1; kept <= count; kept += 1 + kept / 8) {
+      const randomk::Draw draw{CounterRng(kept), count, kept};
+      std::vector<std::byte> wanted(kept * randomk::kValueBytes);
+      ASSERT_TRUE(randomk::kernels_for(TargetId::kReference)
+                      .write({values.data(), nullptr, nullptr, count}, draw, true, wanted.data()));
+      for (std::size_t target = 1; target < kernel_targets().size(); ++target) {
+        if (!kernel_targets()[target].runs_here) continue;
+        std::vector<std::byte> sent(wanted.size());
+        ASSERT_TRUE(randomk::kernels_for(static_cast<TargetId>(target))
+                        .write({values.data(), nullptr, nullptr, count}, draw, true, sent.data()));
+        ASSERT_EQ(sent, wanted) << kept << " of " << count << " " << kernel_targets()[target].name;
+      }
+    }
+  }
+}
+
+TEST(Randomk, EveryTargetFindsTheFirstValueThatIsNotFinite) {
+  for (std::size_t target = 0; target < kernel_targets().size(); ++target) {
+    if (!kernel_targets()[target].runs_here) continue;
+    const randomk::Kernels& kernels = randomk::kernels_for(static_cast<TargetId>(target));
+    for (const std::uint32_t bits : {0x7F800000U, 0xFF800000U, 0x7FC00001U}) {
+      for (std::size_t place = 0; place < 30; ++place) {
+        std::vector<std::uint32_t> values(30, 0x7F7FFFFFU);
+        values[place] = bits;
+        values[29] = bits;
+        const auto* const payload = reinterpret_cast<const std::byte*>(values.data());
+        ASSERT_EQ(kernels.find_not_finite(payload, values.size()), place) << kernel_targets()[target].name;
+        ASSERT_EQ(kernels.find_not_finite(payload, place), place) << kernel_targets()[target].name;
+      }
+    }
+  }
 }
 
 TEST(Randomk, RefusesWhatNoEncoderWrites) {

@@ -1,0 +1,155 @@
+// Where vector kernels have edges: lengths around their vectors', any alignment, and arrays so long that they
+// are stored past the caches. All targets give what the reference gives, and write nothing else.
+#include <string>
+#include <tuple>
+
+#include <gtest/gtest.h>
+
+#include "codecs/codec_testing.h"
+#include "codecs/dispatch.h"
+#include "codecs/kernels/streaming.h"
+
+namespace deltawire {
+namespace {
+
+using testing::Encoded;
+
+constexpr float kGuard = 1234.5F;
+
+using Case = std::tuple<std::string, TargetId>;
+
+std::vector<Case> every_case() {
+  std::vector<Case> cases;
+  for (const std::string& spec : testing::every_spec()) {
+    for (std::size_t i = 1; i < kernel_targets().size(); ++i) {
+      const auto target = static_cast<TargetId>(i);
+      if (has_kernels(testing::codec_of(spec)->info(), target)) cases.emplace_back(spec, target);
+    }
+  }
+  return cases;
+}
+
+// Floats between guards, the first of them `offset` floats behind a boundary of 64 bytes.
+class Floats {
+ public:
+  Floats(std::size_t count, std::size_t offset) : all_(count + 2 * kAround, kGuard), count_(count) {
+    const auto address = reinterpret_cast<std::uintptr_t>(all_.data());
+    begin_ = (64 - address % 64) % 64 / sizeof(float) + 16 + offset;
+  }
+  std::span<float> inside() { return {all_.data() + begin_, count_}; }
+  void expect_guards() const {
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      if (i >= begin_ && i < begin_ + count_) continue;
+      ASSERT_EQ(all_[i], kGuard) << "wrote outside its floats";
+    }
+  }
+
+ private:
+  static constexpr std::size_t kAround = 64;
+  std::vector<float> all_;
+  std::size_t count_;
+  std::size_t begin_ = 0;
+};
+
+struct Coded {
+  Encoded part;
+  Floats left;
+};
+
+class TargetEdges : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const auto& [spec, target] = GetParam();
+    const KernelTarget& info = kernel_targets()[static_cast<std::size_t>(target)];
+    if (!info.runs_here) GTEST_SKIP() << "this CPU can't run the target " << info.name << ": NOT tested here";
+    reference_ = *make_codec(spec, TargetId::kReference);
+    other_ = *make_codec(spec, target);
+  }
+
+  static Coded encoded(const Codec& codec, Floats& in, Floats& before, std::size_t offset) {
+    const TensorView view{in.inside().data(), in.inside().size(), DType::kF32};
+    const Sizes sizes = codec.sizes(view);
+    Coded coded{{}, Floats(in.inside().size(), offset)};
+    coded.part.payload.resize(sizes.payload_bytes);
+    coded.part.chunk_ends.resize(sizes.chunks);
+    std::vector<std::byte> scratch(sizes.scratch_bytes);
+    const auto written =
+        codec.encode(view, {before.inside(), coded.left.inside()},
+                     {coded.part.payload, coded.part.chunk_ends}, {.stream = 3, .scratch = scratch});
+    EXPECT_TRUE(written) << written.error().message;
+    coded.part.payload.resize(written->payload_bytes);
+    coded.part.chunk_ends.resize(written->chunks);
+    coded.part.scalar = written->scalar;
+    coded.part.scalar2 = written->scalar2;
+    return coded;
+  }
+
+  void compare(std::size_t count, std::size_t offset) const {
+    SCOPED_TRACE(std::to_string(count) + " values, " + std::to_string(offset) + " behind a boundary");
+    Floats in(count, offset);
+    Floats before(count, offset);
+    std::ranges::copy(testing::normal_values(count, 1), in.inside().begin());
+    std::ranges::copy(testing::normal_values(count, 2), before.inside().begin());
+    Coded wanted = encoded(*reference_, in, before, offset);
+    Coded coded = encoded(*other_, in, before, offset);
+    coded.left.expect_guards();
+    ASSERT_EQ(coded.part.payload, wanted.part.payload);
+    ASSERT_EQ(coded.part.chunk_ends, wanted.part.chunk_ends);
+    ASSERT_EQ(coded.part.scalar, wanted.part.scalar);
+    ASSERT_EQ(coded.part.scalar2, wanted.part.scalar2);
+    ASSERT_TRUE(testing::same_bits(coded.left.inside(), wanted.left.inside()));
+    for (const float scale : {1.0F, 0.3F}) {
+      Floats slot(count, offset);
+      Floats other_slot(count, offset);
+      const auto decode = [&](const Codec& codec, Floats& out) {
+        return codec.decode(wanted.part.view(), {out.inside().data(), count, DType::kF32}, Into::kOverwrite,
+                            scale);
+      };
+      ASSERT_TRUE(decode(*reference_, slot));
+      ASSERT_TRUE(decode(*other_, other_slot));
+      other_slot.expect_guards();
+      ASSERT_TRUE(testing::same_bits(slot.inside(), other_slot.inside()));
+    }
+  }
+
+  std::unique_ptr<const Codec> reference_;
+  std::unique_ptr<const Codec> other_;
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  const auto& [spec, target] = info.param;
+  return testing::test_name(spec) + "_" +
+         std::string(kernel_targets()[static_cast<std::size_t>(target)].name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, TargetEdges, ::testing::ValuesIn(every_case()), case_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TargetEdges);  // a build may have the reference alone
+
+TEST_P(TargetEdges, EveryShortLength) {
+  for (std::size_t count = 1; count <= 200; ++count) compare(count, count % 16);
+}
+
+// The lengths around a chunk's end, and of blocks in which sums are taken.
+TEST_P(TargetEdges, LengthsAroundChunks) {
+  for (const std::size_t count : {16383U, 40961U, 65535U, 65536U, 65537U, 65600U, 131103U}) compare(count, 0);
+}
+
+// A codec's examples differ in what is coded, not in how it is stored.
+std::vector<Case> bare_names() {
+  std::vector<Case> cases = every_case();
+  std::erase_if(cases, [](const Case& each) { return std::get<0>(each).find(':') != std::string::npos; });
+  return cases;
+}
+
+class TargetStreams : public TargetEdges {};
+
+INSTANTIATE_TEST_SUITE_P(Codecs, TargetStreams, ::testing::ValuesIn(bare_names()), case_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TargetStreams);
+
+TEST_P(TargetStreams, LongParts) {
+  constexpr std::size_t kCount = kStreamedBytes / sizeof(float);
+  for (const std::size_t offset : {0U, 1U, 4U}) compare(kCount + 37, offset);
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "base/checked.h"
 #include "base/float_environment.h"
+#include "codecs/kernels/streaming.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/threelc/threelc_inspect.h"
@@ -88,9 +90,10 @@ class Threelc final : public Codec {
   Sizes do_sizes(const TensorView& part) const noexcept override {
     const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
     const auto chunk = static_cast<std::uint32_t>(std::min<std::uint64_t>(part.count, kChunkElements));
+    const std::uint64_t maps = parameters_.modes() == Modes::kAuto ? 2 * map_bytes(chunk) : 0U;
     return Sizes{.payload_bytes = chunks + ceil_div(part.count, kDigitsPerByte),
                  .chunks = chunks_or_max(chunks),
-                 .scratch_bytes = parameters_.modes() == Modes::kAuto ? 2 * map_bytes(chunk) : 0U};
+                 .scratch_bytes = parameters_.modes() == Modes::kBase3 ? 0 : packed_scratch(chunk) + maps};
   }
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
@@ -135,9 +138,10 @@ class Threelc final : public Codec {
   }
 
  private:
-  // Reads all values and writes none, so that an error leaves the residual as it was.
+  // In place it reads all values and writes none, so that an error leaves the residual as it was. Apart, the
+  // sums go to where the new residual will be.
   Result<Scale> find_scale(const PartSource& source) const {
-    const std::uint32_t largest = kernels_.max_magnitude(source.in, source.residual, source.count);
+    const std::uint32_t largest = find_largest(source);
     if (largest >= kInfinityBits) return not_finite();
     const Scale scale = scale_for(std::bit_cast<float>(largest), parameters_.s);
     if (std::isfinite(scale.m)) return scale;
@@ -146,15 +150,36 @@ class Threelc final : public Codec {
                                        " is beyond float32: scale the tensor down or use s=1");
   }
 
+  // From the last block to the first: the first ones are then still in the caches when chunks are encoded.
+  std::uint32_t find_largest(const PartSource& source) const {
+    constexpr std::uint64_t kBlock = std::uint64_t{1} << 19;
+    float* const sum = is_apart(source) ? source.left : nullptr;
+    const bool streamed = source.count * sizeof(float) >= kStreamedBytes;
+    std::uint32_t largest = 0;
+    for (std::uint64_t blocks = ceil_div(source.count, kBlock); blocks > 0; --blocks) {
+      const std::uint64_t at = (blocks - 1) * kBlock;
+      const Addends addends{source.in + at, source.residual != nullptr ? source.residual + at : nullptr,
+                            sum != nullptr ? sum + at : nullptr, std::min(kBlock, source.count - at),
+                            streamed};
+      largest = std::max(largest, kernels_.largest(addends));
+    }
+    return largest;
+  }
+
+  static bool is_apart(const PartSource& source) noexcept { return source.left != source.residual; }
+
   EncodedPart encode_chunks(const PartSource& source, const Scale& scale, const PartBuffer& out,
                             MutBytes scratch) const {
     const std::uint64_t chunks = ceil_div(source.count, kChunkElements);
-    float* const residual = residual_in_place(source);
     std::uint64_t written = 0;
     for (std::uint64_t i = 0; i < chunks; ++i) {
       const std::uint64_t at = i * kChunkElements;
-      const QuantizeInput input{source.in + at, residual != nullptr ? residual + at : nullptr,
-                                elements_of_chunk(source.count, i, kChunkElements), scale};
+      QuantizeInput input{source.in + at, nullptr, nullptr,
+                          elements_of_chunk(source.count, i, kChunkElements), scale};
+      if (source.left != nullptr) {
+        input.left = source.left + at;
+        (is_apart(source) ? input.in : input.residual) = input.left;
+      }
       written += encode_chunk(input, out.payload.data() + written, scratch);
       out.chunk_ends[i] = static_cast<std::uint32_t>(written);
     }
@@ -163,40 +188,65 @@ class Threelc final : public Codec {
                        .scalar = std::bit_cast<std::uint32_t>(scale.m)};
   }
 
-  // Writes one chunk to `out` and returns its bytes. The base 3^5 bytes go to where they would stay, and the
-  // shorter modes overwrite them: the room for mode 0 is room enough for all.
+  // Writes one chunk to `out` and returns its bytes. The room for mode 0 is room enough for all.
   std::uint32_t encode_chunk(const QuantizeInput& input, std::byte* out, MutBytes scratch) const {
     const Modes modes = parameters_.modes();
-    DigitMaps maps;
-    if (modes == Modes::kAuto) maps = {scratch.data(), scratch.data() + map_bytes(input.count)};
-    std::byte* body = out + 1;
-    const std::uint32_t nonzeros = kernels_.quantize(input, body, maps);
     const std::uint32_t plain = packed_bytes(input.count);
+    std::byte* const body = out + 1;
     out[0] = static_cast<std::byte>(ChunkMode::kBase3);
-    if (modes == Modes::kBase3) return 1 + plain;
-
-    const std::uint32_t with_runs = kernels_.zero_run_bytes(body, plain);
-    const std::uint32_t smallest = std::min(plain, with_runs);
-    if (modes == Modes::kAuto) {
-      const RiceCode code{nonzeros, rice_parameter(nonzeros, input.count, kRiceMaxParameter)};
-      const std::uint32_t rice = rice_bytes(maps, input.count, code, smallest);
-      if (rice < smallest) {
-        out[0] = static_cast<std::byte>(ChunkMode::kRice);
-        return 1 + kernels_.rice(maps, input.count, code, body, rice);
-      }
+    if (modes == Modes::kBase3) {
+      kernels_.quantize(input, body, {});
+      return 1 + plain;
     }
-    if (with_runs >= plain) return 1 + plain;
-    out[0] = static_cast<std::byte>(ChunkMode::kZeroRuns);
-    return 1 + kernels_.zero_runs(body, plain);
+    std::byte* const packed = scratch.data();
+    const Quantized quantized = kernels_.quantize(input, packed, maps_in(scratch, input.count));
+    const auto write_rice = [&] { return rice_bytes(quantized, input.count, scratch, body); };
+    const std::uint32_t with_rice = modes == Modes::kAuto ? write_rice() : plain;
+    const std::uint32_t least = least_with_runs(quantized, plain);
+    if (with_rice >= least) {
+      std::uint32_t with_runs = plain;
+      if (least < plain) {
+        with_runs = kernels_.zero_runs(packed, plain, body);
+      } else {
+        std::memcpy(body, packed, plain);
+      }
+      if (with_rice >= with_runs) {
+        if (with_runs < plain) out[0] = static_cast<std::byte>(ChunkMode::kZeroRuns);
+        return 1 + with_runs;
+      }
+      write_rice();  // again, over the zero runs: seldom are they longer than `least` by so much
+    }
+    out[0] = static_cast<std::byte>(ChunkMode::kRice);
+    return 1 + with_rice;
   }
 
-  // The bytes of a Rice chunk after its mode byte, or any number >= `limit` if that is what they reach. A
-  // position and its sign cost at least parameter + 2 bits, so dense chunks are answered without a look.
-  std::uint32_t rice_bytes(const DigitMaps& maps, std::uint32_t count, const RiceCode& code,
-                           std::uint32_t limit) const {
+  // Scratch has the packed bytes of a chunk, then its maps.
+  DigitMaps maps_in(MutBytes scratch, std::uint32_t count) const noexcept {
+    if (parameters_.modes() != Modes::kAuto) return {};
+    std::byte* const maps = scratch.data() + packed_scratch(count);
+    return {maps, maps + map_bytes(count)};
+  }
+
+  static std::uint32_t packed_scratch(std::uint32_t count) noexcept {
+    return static_cast<std::uint32_t>(ceil_div(packed_bytes(count), kScratchAlignment) * kScratchAlignment);
+  }
+
+  // What the zero runs' mode takes at least: it is known only when they are coded.
+  static std::uint32_t least_with_runs(const Quantized& quantized, std::uint32_t plain) noexcept {
+    const auto full_runs = static_cast<std::uint32_t>(ceil_div(quantized.zero_bytes, kLongestRun));
+    return plain - quantized.zero_bytes + std::max(quantized.zero_runs, full_runs);
+  }
+
+  // Writes the chunk in Rice codes to `out` if they are shorter than base 3^5, and returns the bytes after
+  // the mode byte, or as many as base 3^5 takes. A position and its sign cost at least parameter + 2 bits, so
+  // that dense chunks are answered without a look.
+  std::uint32_t rice_bytes(const Quantized& quantized, std::uint32_t count, MutBytes scratch,
+                           std::byte* out) const {
+    const std::uint32_t limit = packed_bytes(count);
+    const RiceCode code{quantized.nonzeros, rice_parameter(quantized.nonzeros, count, kRiceMaxParameter)};
     const std::uint64_t least = std::uint64_t{code.nonzeros} * (code.parameter + 2);
     if (kRiceHeaderBytes + ceil_div(least, 8) >= limit) return limit;
-    return kRiceHeaderBytes + static_cast<std::uint32_t>(ceil_div(kernels_.rice_bits(maps, count, code), 8));
+    return kernels_.rice(maps_in(scratch, count), count, code, out, limit);
   }
 
   static Status check_scalar(const PartView& in) {

@@ -64,11 +64,36 @@ struct DigitMaps {
   std::byte* negative = nullptr;
 };
 
+// x = in + residual, of a whole part.
+struct Addends {
+  const float* in = nullptr;
+  const float* residual = nullptr;  // null: 0
+  float* sum = nullptr;             // where x goes; null: not wanted
+  std::uint64_t count = 0;
+  bool streamed = false;  // the sums will have left the caches before they are read: see kStreamedBytes
+};
+
+// What to quantize is in + residual.
 struct QuantizeInput {
   const float* in = nullptr;
-  float* residual = nullptr;  // null: no error feedback
+  const float* residual = nullptr;  // null: 0
+  float* left = nullptr;            // the new residual's place, may be `in` or `residual`; null: not wanted
   std::uint32_t count = 0;
   Scale scale;
+};
+
+// `count` elements of a chunk, from element `at` on.
+[[gnu::always_inline]] inline QuantizeInput part_of(const QuantizeInput& chunk, std::uint32_t at,
+                                                    std::uint32_t count) noexcept {
+  return {chunk.in + at, chunk.residual != nullptr ? chunk.residual + at : nullptr,
+          chunk.left != nullptr ? chunk.left + at : nullptr, count, chunk.scale};
+}
+
+// What a quantized chunk says of the modes' sizes.
+struct Quantized {
+  std::uint32_t nonzeros = 0;    // digits that aren't 0; not counted, and 0, without maps
+  std::uint32_t zero_bytes = 0;  // packed bytes that are kZeroByte
+  std::uint32_t zero_runs = 0;   // runs of those
 };
 
 struct RiceCode {
@@ -104,26 +129,21 @@ struct DecodeTarget {
 
 struct Kernels {
   // Largest bits of |in + residual| as unsigned integers: their order is the values' order, with Inf and NaN
-  // on top. `residual` may be null.
-  std::uint32_t (*max_magnitude)(const float* in, const float* residual, std::uint64_t count);
+  // on top.
+  std::uint32_t (*largest)(const Addends& addends);
 
   // Quantizes a chunk: base 3^5 to `packed` (packed_bytes(count)), bit maps to `maps` where wanted
-  // (map_bytes(count) each), the new residual to `residual`. Returns the number of digits that aren't 0.
-  std::uint32_t (*quantize)(const QuantizeInput& input, std::byte* packed, const DigitMaps& maps);
+  // (map_bytes(count) each), the new residual to input.left.
+  Quantized (*quantize)(const QuantizeInput& input, std::byte* packed, const DigitMaps& maps);
 
-  // Bytes that zero_runs() would leave of these packed ones.
-  std::uint32_t (*zero_run_bytes)(const std::byte* packed, std::uint32_t bytes);
+  // Copies packed bytes to `out`, which has room for as many, and replaces runs of zero bytes by run codes;
+  // returns the bytes written. If these are as many, none has changed: one zero byte is its own code.
+  std::uint32_t (*zero_runs)(const std::byte* packed, std::uint32_t bytes, std::byte* out);
 
-  // Replaces runs of zero bytes by run codes, in place; returns the bytes left.
-  std::uint32_t (*zero_runs)(std::byte* packed, std::uint32_t bytes);
-
-  // Bits that rice() would write after its header.
-  std::uint64_t (*rice_bits)(const DigitMaps& maps, std::uint32_t count, const RiceCode& code);
-
-  // Writes header, positions and signs to `out`, which has kRiceHeaderBytes + ceil(rice_bits / 8) bytes.
-  // Returns the bytes written.
+  // Writes header, positions and signs to `out` if they take less than `limit` bytes, for which there is
+  // room. Returns the bytes written, or `limit`. REQUIRES: limit > kRiceHeaderBytes.
   std::uint32_t (*rice)(const DigitMaps& maps, std::uint32_t count, const RiceCode& code, std::byte* out,
-                        std::uint32_t out_bytes);
+                        std::uint32_t limit);
 
   // Decodes one chunk of any mode. Reads inside `chunk` alone, writes inside the slot's `count` values alone;
   // on a fault the slot's content is unspecified.
@@ -133,8 +153,13 @@ struct Kernels {
 // One target's kernels. Those of the reference are what the others are compared with.
 const Kernels& kernels_for(TargetId target) noexcept;
 
-// The reference decoder, in a file of its own.
+// The kernels of the target that a file is compiled for; they stand in several files.
 namespace DELTAWIRE_TARGET {
+std::uint32_t largest(const Addends& addends);
+Quantized quantize(const QuantizeInput& input, std::byte* packed, const DigitMaps& maps);
+std::uint32_t zero_runs(const std::byte* packed, std::uint32_t bytes, std::byte* out);
+std::uint32_t rice(const DigitMaps& maps, std::uint32_t count, const RiceCode& code, std::byte* out,
+                   std::uint32_t limit);
 Fault decode_chunk(const ChunkBytes& chunk, const DecodeTarget& target);
 }  // namespace DELTAWIRE_TARGET
 

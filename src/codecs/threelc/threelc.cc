@@ -108,7 +108,8 @@ class Threelc final : public Codec {
     DecodeTarget target{.slot = out.slot,
                         .value = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar)) * out.scale,
                         .zeros_only = in.scalar == 0,
-                        .accumulate = out.accumulate};
+                        .accumulate = out.accumulate,
+                        .streamed = out.count * sizeof(float) >= kStreamedBytes};
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       target.count = elements_of_chunk(out.count, i, kChunkElements);
       const Fault fault = kernels_.decode(chunk_of(in, i), target);
@@ -127,7 +128,8 @@ class Threelc final : public Codec {
                                 .count = elements_of_chunk(count, i, kChunkElements),
                                 .value = 1,
                                 .zeros_only = in.scalar == 0,
-                                .accumulate = false};
+                                .accumulate = false,
+                                .streamed = false};
       const ChunkBytes chunk = chunk_of(in, i);
       const Fault fault = kernels_.decode(chunk, target);
       if (fault != Fault::kNone) return fault_status("3lc", i, fault, fault_text(fault));

@@ -11,9 +11,6 @@ namespace deltawire::threelc::DELTAWIRE_TARGET {
 
 namespace {
 
-constexpr std::uint32_t kRowBytes = kRowElements / kDigitsPerByte;
-constexpr std::uint32_t kMaxPackedByte = 242;
-
 // The five digits of every byte, first element first.
 struct DigitTable {
   std::uint8_t digits[kMaxPackedByte + 1][kDigitsPerByte];

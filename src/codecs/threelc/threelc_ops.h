@@ -19,6 +19,8 @@ namespace deltawire::threelc {
 inline constexpr std::uint32_t kChunkElements = 40960;
 inline constexpr std::uint32_t kRowElements = 320;  // 5 digits a byte, 64 bytes a row
 inline constexpr std::uint32_t kDigitsPerByte = 5;
+inline constexpr std::uint32_t kRowBytes = kRowElements / kDigitsPerByte;
+inline constexpr std::uint32_t kMaxPackedByte = 242;
 
 inline constexpr std::byte kZeroByte{121};        // five zeros
 inline constexpr std::uint32_t kFirstRun = 243;   // codes 243..255 stand for 2..14 zero bytes
@@ -125,6 +127,7 @@ struct DecodeTarget {
   float value = 0;          // m * scale: what a digit of +1 stands for
   bool zeros_only = false;  // m is 0
   bool accumulate = false;  // slot += instead of slot =
+  bool streamed = false;  // the part's values will have left the caches before they are read: kStreamedBytes
 };
 
 struct Kernels {

@@ -12,8 +12,6 @@ namespace deltawire::threelc::DELTAWIRE_TARGET {
 
 namespace {
 
-constexpr std::uint32_t kRowStride = kRowElements / kDigitsPerByte;
-
 // Digits of one row (0, 1 or 2 for -1, 0 or +1), and its new residual. What is subtracted is m, 0 or -m, and
 // x - m and x + m are exact (m/2 <= |x| <= m, Sterbenz), so nothing is lost between what is sent and what is
 // kept.
@@ -87,7 +85,7 @@ Quantized quantize(const QuantizeInput& input, std::byte* packed, const DigitMap
   for (std::uint32_t at = 0; at < input.count; at += kRowElements) {
     const std::uint32_t left = input.count - at;
     const std::uint32_t count = left < kRowElements ? left : kRowElements;
-    const std::uint32_t stride = left < kRowElements ? packed_bytes(left) : kRowStride;
+    const std::uint32_t stride = left < kRowElements ? packed_bytes(left) : kRowBytes;
     std::uint8_t digits[kRowElements];
     std::memset(digits, 1, sizeof digits);  // pads are zeros
     quantize_row(part_of(input, at, count), digits);

@@ -9,6 +9,7 @@
 #include "base/little_endian.h"
 #include "codecs/kernels/rice.h"
 #include "codecs/threelc/threelc_ops.h"
+#include "codecs/threelc/threelc_rice_ops.h"
 
 namespace deltawire::threelc::DELTAWIRE_TARGET {
 
@@ -28,10 +29,9 @@ class BitStore {
       store_le(at_, pending_);
     } else {
       store_last(whole);
-      if (full_) return;
     }
-    at_ += whole;
-    pending_ = whole < 8 ? pending_ >> (whole * 8) : 0;
+    at_ += full_ ? 0 : whole;
+    pending_ >>= whole * 8;
     filled_ %= 8;
   }
 
@@ -44,7 +44,7 @@ class BitStore {
   bool full() const noexcept { return full_; }
 
  private:
-  void store_last(unsigned whole) noexcept {
+  [[gnu::always_inline]] void store_last(unsigned whole) noexcept {
     full_ = full_ || end_ - at_ < static_cast<std::ptrdiff_t>(whole);
     for (unsigned i = 0; i < whole && !full_; ++i)
       at_[i] = static_cast<std::byte>(pending_ >> (i * 8) & 0xFF);
@@ -66,7 +66,8 @@ MapWord load_word(const DigitMaps& maps, std::uint32_t at) noexcept {
   return {load_le<std::uint64_t>(maps.nonzero + at / 8), load_le<std::uint64_t>(maps.negative + at / 8)};
 }
 
-void put_gap(BitStore& bits, std::uint32_t gap, std::uint64_t negative, unsigned parameter) noexcept {
+[[gnu::always_inline]] inline void put_gap(BitStore& bits, std::uint32_t gap, std::uint64_t negative,
+                                           unsigned parameter) noexcept {
   const std::uint32_t unary = gap >> parameter;
   if (unary >= kMaxUnary) {
     const RiceBits code = rice_bits_of(gap, parameter, kRiceEscapeBits);
@@ -77,16 +78,89 @@ void put_gap(BitStore& bits, std::uint32_t gap, std::uint64_t negative, unsigned
   bits.put(low << (unary + 1) | ((std::uint64_t{1} << unary) - 1), unary + parameter + 2);
 }
 
-void put_gaps(BitStore& bits, const DigitMaps& maps, std::uint32_t count, unsigned parameter) noexcept {
-  std::uint32_t next = 0;  // the position after the last one
-  for (std::uint32_t at = 0; at < count && !bits.full(); at += 64) {
+constexpr std::uint32_t kBlock = 512;  // elements whose places are found at once
+
+// Where digits stand that aren't 0: twice the position after them, and the sign. The first is the last of the
+// block before.
+struct Places {
+  std::uint32_t at[1 + kBlock + 4];
+  std::uint32_t count;  // without the first
+};
+
+void find_places(const DigitMaps& maps, std::uint32_t begin, std::uint32_t end, Places& places) noexcept {
+  std::uint32_t* to = places.at + 1;
+  for (std::uint32_t at = begin; at < end; at += 64) {
     MapWord word = load_word(maps, at);
-    for (; word.nonzero != 0; word.nonzero &= word.nonzero - 1) {
-      const std::uint32_t position = at + countr_zero(word.nonzero);
-      put_gap(bits, position - next, word.negative >> position % 64 & 1, parameter);
-      next = position + 1;
+    std::uint32_t* const after = to + popcount(word.nonzero);
+    while (to < after) {
+      for (unsigned i = 0; i < 4; ++i) {  // at most three too many: the next ones overwrite them
+        const auto bit = static_cast<std::uint32_t>(_tzcnt_u64(word.nonzero));
+        *to++ = (at + bit + 1) * 2 + static_cast<std::uint32_t>(word.negative >> bit % 64 & 1);
+        word.nonzero = _blsr_u64(word.nonzero);
+      }
     }
+    to = after;
   }
+  places.count = static_cast<std::uint32_t>(to - (places.at + 1));
+}
+
+[[gnu::always_inline]] inline void put_place(BitStore& bits, const std::uint32_t* place,
+                                             unsigned parameter) noexcept {
+  put_gap(bits, (place[0] >> 1) - (place[-1] >> 1) - 1, place[0] & 1, parameter);
+}
+
+// The codes of eight places, two in each 64-bit lane. False, and nothing put, if they aren't so short.
+// REQUIRES: parameter <= kMostOfEight.
+constexpr unsigned kMostOfEight = 7;  // so that a code that is no escape has at most 32 bits
+
+[[gnu::always_inline]] inline bool put_eight(BitStore& bits, const std::uint32_t* places,
+                                             unsigned parameter) noexcept {
+  const __m256i one = _mm256_set1_epi32(1);
+  const __m256i lower = _mm256_set1_epi64x(0xFFFFFFFF);
+  const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(parameter));
+  const __m256i here = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(places));
+  const __m256i before = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(places - 1));
+  const __m256i step = _mm256_sub_epi32(_mm256_srli_epi32(here, 1), _mm256_srli_epi32(before, 1));
+  const __m256i gap = _mm256_sub_epi32(step, one);
+  const __m256i unary = _mm256_srl_epi32(gap, shift);
+  const __m256i low = _mm256_sub_epi32(gap, _mm256_sll_epi32(unary, shift));
+  const __m256i signed_low = _mm256_add_epi32(low, _mm256_sll_epi32(_mm256_and_si256(here, one), shift));
+  const __m256i ones = _mm256_sub_epi32(_mm256_sllv_epi32(one, unary), one);
+  const __m256i code =
+      _mm256_or_si256(_mm256_sllv_epi32(_mm256_add_epi32(signed_low, signed_low), unary), ones);
+  const __m256i length = _mm256_add_epi32(unary, _mm256_set1_epi32(static_cast<int>(parameter + 2)));
+  const __m256i first_length = _mm256_and_si256(length, lower);
+  const __m256i pair = _mm256_or_si256(_mm256_and_si256(code, lower),
+                                       _mm256_sllv_epi64(_mm256_srli_epi64(code, 32), first_length));
+  const __m256i pair_length = _mm256_add_epi64(first_length, _mm256_srli_epi64(length, 32));
+  const __m256i too_long = _mm256_or_si256(_mm256_cmpgt_epi32(unary, _mm256_set1_epi32(kMaxUnary - 1)),
+                                           _mm256_cmpgt_epi32(pair_length, _mm256_set1_epi64x(56)));
+  if (_mm256_testz_si256(too_long, too_long) == 0) return false;
+  alignas(32) std::uint64_t values[4];
+  alignas(32) std::uint64_t lengths[4];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(values), pair);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lengths), pair_length);
+  for (unsigned i = 0; i < 4; ++i) bits.put(values[i], static_cast<unsigned>(lengths[i]));
+  return true;
+}
+
+// Takes and gives back `bits` by value, which keeps them in registers.
+BitStore put_gaps(BitStore bits, const DigitMaps& maps, std::uint32_t count, unsigned parameter) noexcept {
+  Places places;
+  places.at[0] = 0;
+  for (std::uint32_t begin = 0; begin < count && !bits.full(); begin += kBlock) {
+    const std::uint32_t left = count - begin;
+    find_places(maps, begin, begin + (left < kBlock ? left : kBlock), places);
+    const std::uint32_t* place = places.at + 1;
+    const std::uint32_t* const end = place + places.count;
+    for (; parameter <= kMostOfEight && end - place >= 8; place += 8) {
+      if (put_eight(bits, place, parameter)) continue;
+      for (unsigned i = 0; i < 8; ++i) put_place(bits, place + i, parameter);
+    }
+    for (; place < end; ++place) put_place(bits, place, parameter);
+    places.at[0] = end[-1];
+  }
+  return bits;
 }
 
 // Elements up to the last one that isn't 0.
@@ -98,27 +172,20 @@ std::uint32_t used_elements(const DigitMaps& maps, std::uint32_t count) noexcept
   return 0;
 }
 
-// Whether so many zeros that an escape announces them come one after the other.
 bool has_escape(const DigitMaps& maps, std::uint32_t used) noexcept {
-  std::uint64_t before[5] = {};  // the last word: where runs of 1, 2, 4, 8, 16 zeros end
-  std::uint64_t any = 0;
+  LongRuns runs;
+  bool any = false;
   for (std::uint32_t at = 0; at < used; at += 64) {
-    std::uint64_t ends = ~load_word(maps, at).nonzero;
-    if (used - at < 64) ends &= (std::uint64_t{1} << (used - at)) - 1;
-    for (unsigned i = 0; i < 5; ++i) {
-      const unsigned step = i < 4 ? 1U << i : 8;  // 1 + 1, 2 + 2, 4 + 4, 8 + 8, 16 + 8
-      const std::uint64_t shifted = ends << step | before[i] >> (64 - step);
-      before[i] = ends;
-      ends &= shifted;
-    }
-    any |= ends;
+    const std::uint64_t zeros = ~load_word(maps, at).nonzero;
+    const std::uint32_t left = used - at;
+    any |= runs.end_in(left < 64 ? _bzhi_u64(zeros, left) : zeros);
   }
-  return any != 0;
+  return any;
 }
 
 // Parameter 0 and no escape: the code is a 1 for each 0, and a 0 and the sign for each other digit. So 32
 // digits at once are spread to two bits each, of which the zeros' second ones are left out.
-void put_digits(BitStore& bits, const DigitMaps& maps, std::uint32_t used) noexcept {
+BitStore put_digits(BitStore bits, const DigitMaps& maps, std::uint32_t used) noexcept {
   constexpr std::uint64_t kEven = 0x5555555555555555;
   for (std::uint32_t at = 0; at < used && !bits.full(); at += 32) {
     const MapWord word = load_word(maps, at - at % 64);
@@ -134,6 +201,7 @@ void put_digits(BitStore& bits, const DigitMaps& maps, std::uint32_t used) noexc
     bits.put(_bzhi_u64(code, first), first);
     bits.put(code >> 32, length - first);
   }
+  return bits;
 }
 
 }  // namespace
@@ -145,9 +213,9 @@ std::uint32_t rice(const DigitMaps& maps, std::uint32_t count, const RiceCode& c
   BitStore bits(out + kRiceHeaderBytes, limit - 1 - kRiceHeaderBytes);
   const std::uint32_t used = used_elements(maps, count);
   if (code.parameter == 0 && !has_escape(maps, used)) {
-    put_digits(bits, maps, used);
+    bits = put_digits(bits, maps, used);
   } else {
-    put_gaps(bits, maps, used, code.parameter);
+    bits = put_gaps(bits, maps, used, code.parameter);
   }
   const std::byte* end = bits.finish();
   return end == nullptr ? limit : static_cast<std::uint32_t>(end - out);

@@ -11,8 +11,6 @@
 
 namespace deltawire::threelc {
 
-inline constexpr std::uint32_t kRowBytes = kRowElements / kDigitsPerByte;
-
 // Of a full row: bit j of word p belongs to element 64 p + j.
 struct RowDigits {
   std::uint64_t positive[kDigitsPerByte];

@@ -1,0 +1,145 @@
+// Values of digits, 8 at a time.
+#include <cstddef>
+#include <cstdint>
+
+#include <immintrin.h>
+
+#include "base/bit_functions.h"
+#include "base/little_endian.h"
+#include "codecs/threelc/threelc_ops.h"
+#include "codecs/threelc/threelc_unpack_ops.h"
+
+namespace deltawire::threelc::DELTAWIRE_TARGET {
+
+namespace {
+
+constexpr std::uint32_t kLanes = 8;
+
+// `zero`: all bits of the lanes of digits that are 0; these leave a sum's bits as they are.
+template <Into kInto>
+[[gnu::always_inline]] inline void put(float* slot, __m256 values, __m256i zero) noexcept {
+  if (kInto == Into::kSum) {
+    const __m256 before = _mm256_loadu_ps(slot);
+    const __m256 sum = _mm256_add_ps(before, values);
+    _mm256_storeu_ps(slot, _mm256_blendv_ps(sum, before, _mm256_castsi256_ps(zero)));
+  } else if (kInto == Into::kPastCaches) {
+    _mm256_stream_ps(slot, values);
+  } else {
+    _mm256_storeu_ps(slot, values);
+  }
+}
+
+// 16 bytes of a row as 16-bit numbers: in each 32-bit lane one of the first 8, and above it one of the last.
+[[gnu::always_inline]] inline __m256i load_pairs(const std::byte* packed) noexcept {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(packed));
+  const __m256i last = _mm256_slli_epi32(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, kLanes)), 16);
+  return _mm256_or_si256(_mm256_cvtepu8_epi32(bytes), last);
+}
+
+// A byte times 270, as a fraction of 2^16, is just above a number of five digits behind the point in base 3:
+// times 3, the next digit stands before the point.
+template <Into kInto>
+[[gnu::always_inline]] inline void unpack_quarter(const std::byte* packed, __m256 of_digit,
+                                                  float* slot) noexcept {
+  const __m256i three = _mm256_set1_epi16(3);
+  const __m256i one = _mm256_set1_epi16(1);
+  const __m256i none = _mm256_setzero_si256();
+  __m256i fraction = _mm256_mullo_epi16(load_pairs(packed), _mm256_set1_epi16(270));
+  for (std::uint32_t p = 0; p < kDigitsPerByte; ++p, slot += kRowBytes) {
+    const __m256i digits = _mm256_mulhi_epu16(fraction, three);
+    fraction = _mm256_mullo_epi16(fraction, three);
+    const __m256i upper = _mm256_srli_epi32(digits, 16);
+    const __m256i q = _mm256_xor_si256(digits, one);
+    const __m256i lower_zero = _mm256_cmpeq_epi32(_mm256_slli_epi32(q, 16), none);
+    const __m256i upper_zero = _mm256_cmpeq_epi32(_mm256_srli_epi32(q, 16), none);
+    // A permutation looks at the lowest three bits of a lane alone.
+    put<kInto>(slot, _mm256_permutevar8x32_ps(of_digit, digits), lower_zero);
+    put<kInto>(slot + kLanes, _mm256_permutevar8x32_ps(of_digit, upper), upper_zero);
+  }
+}
+
+std::uint64_t nonzero_bytes(__m256i bytes) noexcept {
+  const __m256i zero = _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(static_cast<char>(kZeroByte)));
+  return ~static_cast<std::uint32_t>(_mm256_movemask_epi8(zero));
+}
+
+template <Into kInto>
+std::uint32_t unpack_into(const std::byte* packed, std::uint32_t rows, const DecodeTarget& target) noexcept {
+  const float value = target.value;
+  const __m256 of_digit = _mm256_setr_ps(-value, 0, value, 0, 0, 0, 0, 0);
+  __m256i largest = _mm256_setzero_si256();
+  float* slot = target.slot;
+  for (std::uint32_t row = 0; row < rows; ++row, packed += kRowBytes, slot += kRowElements) {
+    const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(packed));
+    const __m256i last = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(packed + kRowBytes / 2));
+    largest = _mm256_max_epu8(largest, _mm256_max_epu8(first, last));
+    if (kInto == Into::kSum) {
+      const std::uint64_t nonzero = nonzero_bytes(first) | nonzero_bytes(last) << 32;
+      if (popcount(nonzero) <= kFewBytes) {
+        add_bytes(packed, nonzero, value, slot);
+        continue;
+      }
+    }
+    for (std::uint32_t at = 0; at < kRowBytes; at += 2 * kLanes) {
+      unpack_quarter<kInto>(packed + at, of_digit, slot + at);
+    }
+  }
+  if (kInto == Into::kPastCaches) _mm_sfence();
+  alignas(32) std::uint8_t lanes[32];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), largest);
+  std::uint32_t most = 0;
+  for (const std::uint8_t lane : lanes) most = lane > most ? lane : most;
+  return most;
+}
+
+// All bits of the lanes whose bits are set.
+__m256i spread_bits(std::byte bits) noexcept {
+  const __m256i lane_bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane_bits),
+                            lane_bits);
+}
+
+template <Into kInto>
+void put_maps(const DigitMaps& maps, const DecodeTarget& target) noexcept {
+  const __m256 plus = _mm256_set1_ps(target.value);
+  const __m256 minus = _mm256_set1_ps(-target.value);
+  std::uint32_t at = 0;
+  for (; at + kLanes <= target.count; at += kLanes) {
+    const std::byte bits = maps.nonzero[at / 8];
+    if (kInto == Into::kSum && bits == std::byte{0}) continue;
+    const __m256 nonzero = _mm256_castsi256_ps(spread_bits(bits));
+    const __m256 negative = _mm256_castsi256_ps(spread_bits(maps.negative[at / 8]));
+    const __m256 values = _mm256_and_ps(nonzero, _mm256_blendv_ps(plus, minus, negative));
+    const __m256i zero = _mm256_xor_si256(_mm256_castps_si256(nonzero), _mm256_set1_epi32(-1));
+    put<kInto>(target.slot + at, values, zero);
+  }
+  if (kInto == Into::kPastCaches) _mm_sfence();
+  for (; at < target.count; ++at) {
+    const unsigned bit = at % 8;
+    const bool nonzero = (maps.nonzero[at / 8] >> bit & std::byte{1}) != std::byte{0};
+    const bool negative = (maps.negative[at / 8] >> bit & std::byte{1}) != std::byte{0};
+    const float value = negative ? -target.value : target.value;
+    if (kInto != Into::kSum) target.slot[at] = nonzero ? value : 0.0F;
+    if (kInto == Into::kSum && nonzero) target.slot[at] += value;
+  }
+}
+
+}  // namespace
+
+std::uint32_t unpack_rows(const std::byte* packed, std::uint32_t rows, const DecodeTarget& target) {
+  switch (into_of(target)) {
+    case Into::kPastCaches: return unpack_into<Into::kPastCaches>(packed, rows, target);
+    case Into::kSum: return unpack_into<Into::kSum>(packed, rows, target);
+    default: return unpack_into<Into::kSlot>(packed, rows, target);
+  }
+}
+
+void put_digits(const DigitMaps& maps, const DecodeTarget& target) {
+  switch (into_of(target)) {
+    case Into::kPastCaches: return put_maps<Into::kPastCaches>(maps, target);
+    case Into::kSum: return put_maps<Into::kSum>(maps, target);
+    default: return put_maps<Into::kSlot>(maps, target);
+  }
+}
+
+}  // namespace deltawire::threelc::DELTAWIRE_TARGET

@@ -183,25 +183,52 @@ bool has_escape(const DigitMaps& maps, std::uint32_t used) noexcept {
   return any;
 }
 
+// Appends up to 64 bits at once. The bytes are known in advance to be enough.
+class WordStore {
+ public:
+  WordStore(std::byte* out, std::uint32_t bytes) noexcept : at_(out), end_(out + bytes) {}
+
+  // REQUIRES: 0 < bits <= 64, and no bits beyond them in `value`.
+  [[gnu::always_inline]] void put(std::uint64_t value, unsigned bits) noexcept {
+    pending_ |= value << filled_;
+    store();
+    const unsigned taken = filled_;
+    filled_ += bits;
+    const bool full = filled_ >= 64;
+    pending_ = full ? value >> 1 >> (63 - taken) : pending_;
+    at_ += full ? 8 : 0;
+    filled_ %= 64;
+  }
+
+  [[gnu::always_inline]] void store() const noexcept {
+    if (end_ - at_ >= 8) return store_le(at_, pending_);
+    for (std::ptrdiff_t i = 0; i < end_ - at_; ++i) {
+      at_[i] = static_cast<std::byte>(pending_ >> (i * 8) & 0xFF);
+    }
+  }
+
+ private:
+  std::byte* at_;
+  std::byte* end_;
+  std::uint64_t pending_ = 0;
+  unsigned filled_ = 0;  // < 64 between calls
+};
+
 // Parameter 0 and no escape: the code is a 1 for each 0, and a 0 and the sign for each other digit. So 32
 // digits at once are spread to two bits each, of which the zeros' second ones are left out.
-BitStore put_digits(BitStore bits, const DigitMaps& maps, std::uint32_t used) noexcept {
+void put_digits(const DigitMaps& maps, std::uint32_t used, std::byte* out, std::uint32_t bytes) noexcept {
   constexpr std::uint64_t kEven = 0x5555555555555555;
-  for (std::uint32_t at = 0; at < used && !bits.full(); at += 32) {
-    const MapWord word = load_word(maps, at - at % 64);
-    const std::uint64_t nonzero = static_cast<std::uint32_t>(word.nonzero >> at % 64);
-    const std::uint64_t negative = static_cast<std::uint32_t>(word.negative >> at % 64);
+  WordStore store(out, bytes);
+  for (std::uint32_t at = 0; at < used; at += 32) {
+    const std::uint64_t nonzero = load_le<std::uint32_t>(maps.nonzero + at / 8);
+    const std::uint64_t negative = load_le<std::uint32_t>(maps.negative + at / 8);
     const std::uint32_t left = used - at;
     const unsigned digits = left < 32 ? left : 32;
-    const std::uint64_t inside = _bzhi_u64(~std::uint64_t{0}, 2 * digits);
-    const std::uint64_t wanted = (kEven | _pdep_u64(nonzero, ~kEven)) & inside;
-    const std::uint64_t code = _pext_u64(_pdep_u64(~nonzero, kEven) | _pdep_u64(negative, ~kEven), wanted);
-    const unsigned length = digits + popcount(nonzero);
-    const unsigned first = length < 32 ? length : 32;
-    bits.put(_bzhi_u64(code, first), first);
-    bits.put(code >> 32, length - first);
+    const std::uint64_t wanted = _bzhi_u64(kEven | _pdep_u64(nonzero, ~kEven), 2 * digits);
+    store.put(_pext_u64(_pdep_u64(~nonzero, kEven) | _pdep_u64(negative, ~kEven), wanted),
+              digits + popcount(nonzero));
   }
-  return bits;
+  store.store();
 }
 
 }  // namespace
@@ -210,13 +237,15 @@ std::uint32_t rice(const DigitMaps& maps, std::uint32_t count, const RiceCode& c
                    std::uint32_t limit) {
   out[0] = static_cast<std::byte>(code.parameter);
   store_le(out + 1, static_cast<std::uint16_t>(code.nonzeros));
-  BitStore bits(out + kRiceHeaderBytes, limit - 1 - kRiceHeaderBytes);
   const std::uint32_t used = used_elements(maps, count);
   if (code.parameter == 0 && !has_escape(maps, used)) {
-    bits = put_digits(bits, maps, used);
-  } else {
-    bits = put_gaps(bits, maps, used, code.parameter);
+    const std::uint32_t bytes = (used + code.nonzeros + 7) / 8;
+    if (kRiceHeaderBytes + bytes >= limit) return limit;
+    put_digits(maps, used, out + kRiceHeaderBytes, bytes);
+    return kRiceHeaderBytes + bytes;
   }
+  BitStore bits =
+      put_gaps(BitStore(out + kRiceHeaderBytes, limit - 1 - kRiceHeaderBytes), maps, used, code.parameter);
   const std::byte* end = bits.finish();
   return end == nullptr ? limit : static_cast<std::uint32_t>(end - out);
 }

@@ -250,7 +250,7 @@ class SlotSink {
   float values_[2];
 };
 
-// Appends bits to both maps.
+// Appends bits to both maps, without a branch: where words end is as good as random.
 class MapWriter {
  public:
   explicit MapWriter(const DigitMaps& maps) noexcept : maps_(maps) {}
@@ -260,17 +260,19 @@ class MapWriter {
                                   std::uint32_t count) noexcept {
     nonzero_ |= nonzero << filled_;
     negative_ |= negative << filled_;
+    store();
+    const std::uint32_t taken = filled_;
+    filled_ += count;
+    const bool full = filled_ >= kWord;
+    nonzero_ = full ? nonzero >> 1 >> (kWord - 1 - taken) : nonzero_;
+    negative_ = full ? negative >> 1 >> (kWord - 1 - taken) : negative_;
+    bytes_ += full ? 8 : 0;
+    filled_ %= kWord;
+  }
+
+  [[gnu::always_inline]] void store() const noexcept {
     store_le(maps_.nonzero + bytes_, nonzero_);
     store_le(maps_.negative + bytes_, negative_);
-    const std::uint32_t taken = kWord - filled_;
-    filled_ += count;
-    if (filled_ < kWord) return;
-    nonzero_ = taken < kWord ? nonzero >> taken : 0;
-    negative_ = taken < kWord ? negative >> taken : 0;
-    store_le(maps_.nonzero + bytes_ + 8, nonzero_);
-    store_le(maps_.negative + bytes_ + 8, negative_);
-    bytes_ += 8;
-    filled_ -= kWord;
   }
 
  private:
@@ -318,6 +320,7 @@ Place read_digits(const Stream& stream, std::uint32_t count, const DigitMaps& ma
     zeros = bits & ~signs;
     place = {place.bit + kWord, place.next + elements, place.digits + digits};
   }
+  writer.store();
   // Back to the end of the last sign: the zeros after it may be the beginning of an escape.
   const unsigned back = kWord - bit_width(~zeros);
   return {place.bit + static_cast<std::uint32_t>(carry) - back, place.next - back, place.digits};

@@ -10,26 +10,30 @@ namespace deltawire::threelc {
 // Looks in a stream of bits, 64 at a time, for kMaxUnary ones in a row.
 class LongRuns {
  public:
-  // Whether such a run ends in this word.
+  // Whether such a run ends in this word. Half of it lies in one of the two words that it may lie in: only
+  // where there is as much are they looked at together.
   [[gnu::always_inline]] bool end_in(std::uint64_t ones) noexcept {
     static_assert(kMaxUnary == 24);
-    ones = continued<1>(ones, before_[0]);
-    ones = continued<2>(ones, before_[1]);
-    ones = continued<4>(ones, before_[2]);
-    ones = continued<8>(ones, before_[3]);
-    return continued<8>(ones, before_[4]) != 0;
+    std::uint64_t ends = ones & ones << 1;
+    ends &= ends << 2;
+    ends &= ends << 4;
+    ends &= ends << 4;
+    const bool half = ends != 0;
+    const bool found = (half || half_before_) && end_in_both(ones);
+    before_ = ones;
+    half_before_ = half;
+    return found;
   }
 
  private:
-  // Where runs end that are longer by kStep than those of which `ends` are the last bits.
-  template <unsigned kStep>
-  [[gnu::always_inline]] static std::uint64_t continued(std::uint64_t ends, std::uint64_t& before) noexcept {
-    const std::uint64_t shifted = ends << kStep | before >> (64 - kStep);
-    before = ends;
-    return ends & shifted;
+  [[gnu::always_inline]] bool end_in_both(std::uint64_t ones) const noexcept {
+    std::uint64_t ends = ones;
+    for (unsigned step = 1; step < kMaxUnary; ++step) ends &= ones << step | before_ >> (64 - step);
+    return ends != 0;
   }
 
-  std::uint64_t before_[5] = {};  // the word before: where runs of 1, 2, 4, 8 and 16 end
+  std::uint64_t before_ = 0;
+  bool half_before_ = false;
 };
 
 }  // namespace deltawire::threelc

@@ -99,25 +99,39 @@ __m256i spread_bits(std::byte bits) noexcept {
                             lane_bits);
 }
 
+// The values of eight digits.
+template <Into kInto>
+[[gnu::always_inline]] inline void put_eight(const DigitMaps& maps, std::uint32_t at,
+                                             const DecodeTarget& target) noexcept {
+  const __m256 nonzero = _mm256_castsi256_ps(spread_bits(maps.nonzero[at / 8]));
+  const __m256 negative = _mm256_castsi256_ps(spread_bits(maps.negative[at / 8]));
+  const __m256 values = _mm256_and_ps(
+      nonzero, _mm256_blendv_ps(_mm256_set1_ps(target.value), _mm256_set1_ps(-target.value), negative));
+  const __m256i zero = _mm256_xor_si256(_mm256_castps_si256(nonzero), _mm256_set1_epi32(-1));
+  put<kInto>(target.slot + at, values, zero);
+}
+
 template <Into kInto>
 void put_maps(const DigitMaps& maps, const DecodeTarget& target) noexcept {
-  const __m256 plus = _mm256_set1_ps(target.value);
-  const __m256 minus = _mm256_set1_ps(-target.value);
   std::uint32_t at = 0;
-  for (; at + kLanes <= target.count; at += kLanes) {
-    const std::byte bits = maps.nonzero[at / 8];
-    if (kInto == Into::kSum && bits == std::byte{0}) continue;
-    const __m256 nonzero = _mm256_castsi256_ps(spread_bits(bits));
-    const __m256 negative = _mm256_castsi256_ps(spread_bits(maps.negative[at / 8]));
-    const __m256 values = _mm256_and_ps(nonzero, _mm256_blendv_ps(plus, minus, negative));
-    const __m256i zero = _mm256_xor_si256(_mm256_castps_si256(nonzero), _mm256_set1_epi32(-1));
-    put<kInto>(target.slot + at, values, zero);
+  for (; at + 4 * kLanes <= target.count; at += 4 * kLanes) {
+    const bool zeros = load_le<std::uint32_t>(maps.nonzero + at / 8) == 0;
+    if (kInto == Into::kSum && zeros) continue;
+    for (std::uint32_t i = at; i < at + 4 * kLanes; i += kLanes) {
+      if (kInto == Into::kSum && maps.nonzero[i / 8] == std::byte{0}) continue;
+      if (zeros) {
+        put<kInto>(target.slot + i, _mm256_setzero_ps(), _mm256_setzero_si256());
+      } else {
+        put_eight<kInto>(maps, i, target);
+      }
+    }
   }
+  for (; at + kLanes <= target.count; at += kLanes) put_eight<kInto>(maps, at, target);
   if (kInto == Into::kPastCaches) _mm_sfence();
   for (; at < target.count; ++at) {
     const unsigned bit = at % 8;
-    const bool nonzero = (maps.nonzero[at / 8] >> bit & std::byte{1}) != std::byte{0};
-    const bool negative = (maps.negative[at / 8] >> bit & std::byte{1}) != std::byte{0};
+    const bool nonzero = (static_cast<unsigned>(maps.nonzero[at / 8]) >> bit & 1) != 0;
+    const bool negative = (static_cast<unsigned>(maps.negative[at / 8]) >> bit & 1) != 0;
     const float value = negative ? -target.value : target.value;
     if (kInto != Into::kSum) target.slot[at] = nonzero ? value : 0.0F;
     if (kInto == Into::kSum && nonzero) target.slot[at] += value;

@@ -1,6 +1,6 @@
 """How far gcomp moves real gradients that are summed round a ring, and in how many bits.
 
-    python -m lab.ring_error [--lr 0.06] [--ranks 4]
+    python -m lab.ring_error [--lr 0.06] [--ranks 4] [--levels 8]
 
 One process trains LeNet5 on Fashion-MNIST without compression. At some of the steps the ranks'
 gradients go round a ring as well: each partial sum of a tensor, divided by the number of ranks, is
@@ -27,7 +27,8 @@ from lab.taking_turns import Turns, add_options
 
 MARKS = (5, 20, 100, 200, 219)  # steps whose gradients are measured
 SMALLEST = np.float32(2**-126)  # what lies below is flushed to zero
-CUTS = np.float32(2**5)  # times the power of two below a value: where the first level begins
+# Times the power of two below a value: where the first level begins, by the number of levels.
+CUTS = {8: np.float32(2**2), 4: np.float32(2**5)}
 
 
 @dataclasses.dataclass
@@ -68,21 +69,23 @@ class Ring:
     means: Errors = dataclasses.field(default_factory=Errors)
     bits: int = 0
     values: int = 0
+    levels: int = 8
 
     def reduce(self, gradients: list[np.ndarray], significance: np.ndarray) -> np.ndarray:
         """The mean of one tensor, as the ring's last rank has it."""
         share = np.float32(1 / len(gradients))
         exact = sum(share * gradient.astype(np.float64) for gradient in gradients)
         summed = np.zeros_like(gradients[0])
+        spec, first = f"gcomp:levels={self.levels}", CUTS[self.levels]
         steps, cut = [], np.abs(exact) >= SMALLEST
         for gradient in gradients:
             partial = summed + share * gradient
-            file = deltawire.encode(partial, "gcomp", significance=significance)
+            file = deltawire.encode(partial, spec, significance=significance)
             summed = deltawire.decode(file)
             steps.append((summed, partial))
             _, exponents = np.frexp(partial)
             cut &= np.abs(partial) >= SMALLEST
-            cut &= np.abs(significance) >= np.ldexp(CUTS, exponents - 1)
+            cut &= np.abs(significance) >= np.ldexp(first, exponents - 1)
             self.bits += 8 * len(file)
             self.values += partial.size
         for moved, partial in steps:
@@ -97,7 +100,7 @@ def measure(images: ImageSet, given: argparse.Namespace) -> Ring:
     parameters = list(network.parameters())
     optimizer = torch.optim.SGD(parameters, lr=given.lr, momentum=given.momentum)
     turns = Turns(network, images, given)
-    ring = Ring()
+    ring = Ring(levels=given.levels)
     for step in range(given.steps):
         for parameter, *shares in zip(parameters, *turns.gradients(step), strict=True):
             if step in MARKS:
@@ -112,6 +115,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     add_options(parser, batch=64)
+    parser.add_argument("--levels", type=int, default=8, choices=CUTS, help="of gcomp: 8 or 4")
     given = parser.parse_args(arguments)
     if given.steps <= MARKS[0] or given.ranks < 1 or given.batch < 1:
         parser.error(f"--steps must be above {MARKS[0]}, --ranks and --batch at least 1")

@@ -60,7 +60,7 @@ def not_finite() -> np.ndarray:
 def blocks() -> np.ndarray:
     """Three blocks of gcomp: values, zeros, and bits without a pattern, NaN among them."""
     noise = (whole_numbers(1000) << 1).astype(np.uint32).view(np.float32)
-    return np.concatenate([bell(16384), np.zeros(16384, np.float32), noise])
+    return np.concatenate([bell(32768), np.zeros(32768, np.float32), noise])
 
 
 def tiny_among_normal() -> np.ndarray:

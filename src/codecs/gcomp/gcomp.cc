@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "codecs/gcomp/gcomp_chunk.h"
+#include "codecs/kernels/streaming.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 
@@ -17,10 +18,12 @@ namespace {
 constexpr ParameterInfo kParameters[] = {
     {"cut", "auto, 0, 6, 12 or 18", "auto",
      "low mantissa bits rounded off every value; auto: of each as many as the optimizer can't see"},
+    {"levels", "8 or 4", "8", "of cut=auto: 8 levels in steps of 3 bits, or the paper's 4 in steps of 6"},
     {"lossless", "on or off", "off", "on: every bit is kept, subnormals and signs of zeros too"},
 };
 
-constexpr std::string_view kExamples[] = {"gcomp:cut=6", "gcomp:cut=18", "gcomp:lossless=on"};
+constexpr std::string_view kExamples[] = {"gcomp:levels=4", "gcomp:cut=6", "gcomp:cut=18",
+                                          "gcomp:lossless=on"};
 
 constexpr CodecInfo info_with(bool lossless, bool significance) noexcept {
   return {
@@ -38,10 +41,13 @@ constexpr CodecInfo info_with(bool lossless, bool significance) noexcept {
 }
 
 constexpr std::string_view kCuts[] = {"auto", "0", "6", "12", "18"};
+constexpr std::uint32_t kLevelOfCut[] = {0, 0, 2, 4, 6};
+constexpr std::string_view kLevelCounts[] = {"8", "4"};
 constexpr std::string_view kSwitch[] = {"on", "off"};
 
 struct Parameters {
-  std::size_t cut = 0;  // index in kCuts
+  std::size_t cut = 0;     // index in kCuts
+  std::size_t levels = 0;  // index in kLevelCounts
   bool lossless = false;
 };
 
@@ -53,16 +59,16 @@ std::string_view fault_text(Fault fault) noexcept {
     case Fault::kBlockMode: return "unknown block mode";
     case Fault::kBlockIndex: return "the ends of blocks don't grow";
     case Fault::kTrailingBytes: return "bytes follow the last element";
-    case Fault::kTableWindow: return "the table's exponents are out of range, or a window has an unused end";
+    case Fault::kTableWindow:
+      return "the table's exponents are out of range or too far apart, or a window has an unused end";
     case Fault::kTableLength: return "a code longer than 8 bits";
     case Fault::kTablePadding: return "the table's padding isn't 0";
     case Fault::kTableKraft: return "the table's lengths make no complete code";
-    case Fault::kLaneState: return "a lane begins with too few bits";
+    case Fault::kLaneState: return "a lane begins with too few bits, or has no end bit";
     case Fault::kLaneEnd: return "a lane doesn't end empty";
-    case Fault::kWordsLeft: return "words are left over";
+    case Fault::kBytesLeft: return "bytes of a block's stream are left over";
     case Fault::kEscape: return "an escape for a symbol that has a code or doesn't exist";
     case Fault::kTinyZero: return "a zero among the subnormals";
-    case Fault::kMantissaPadding: return "bits follow the last mantissa";
   }
   return "unknown fault";
 }
@@ -82,6 +88,7 @@ class Gcomp final : public Codec {
 
   std::string spec() const override {
     return "gcomp:cut=" + std::string(kCuts[parameters_.cut]) +
+           ",levels=" + std::string(kLevelCounts[parameters_.levels]) +
            ",lossless=" + (parameters_.lossless ? "on" : "off");
   }
 
@@ -114,7 +121,11 @@ class Gcomp final : public Codec {
   }
 
   Status do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const override {
-    Target target{.slot = out.slot, .count = 0, .scale = out.scale, .accumulate = out.accumulate};
+    Target target{.slot = out.slot,
+                  .count = 0,
+                  .scale = out.scale,
+                  .accumulate = out.accumulate,
+                  .streamed = out.count * sizeof(float) >= kStreamedBytes};
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       target.count = elements_of_chunk(out.count, i, kChunkElements);
       const Fault fault = decode_chunk(kernels_, chunk_of(in, i), target, exec.workers);
@@ -140,9 +151,10 @@ class Gcomp final : public Codec {
 
  private:
   Rule rule(bool has_significance) const noexcept {
-    if (parameters_.lossless) return {Keep::kEverything, 0};
-    if (parameters_.cut > 0) return {Keep::kLevel, static_cast<std::uint32_t>(parameters_.cut - 1)};
-    return {has_significance ? Keep::kSignificance : Keep::kLevel, 0};
+    if (parameters_.lossless) return {.keep = Keep::kEverything};
+    if (parameters_.cut > 0) return {.keep = Keep::kLevel, .level = kLevelOfCut[parameters_.cut]};
+    if (!has_significance) return {.keep = Keep::kLevel};
+    return {.keep = Keep::kSignificance, .step = parameters_.levels == 0 ? 1U : 2U};
   }
 
   Parameters parameters_;
@@ -159,7 +171,14 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
     return fail(ErrorCode::kInvalidArgument, "gcomp: cut=" + std::string(kCuts[*cut]) +
                                                  " together with lossless=on: give cut=0, or leave it out");
   }
-  return std::make_unique<const Gcomp>(Parameters{*cut, keeps_all}, kernels_for(target));
+  const auto levels = choice_parameter(spec, "levels", kLevelCounts, 0);
+  if (!levels) return forward_error(levels);
+  if (*levels != 0 && *cut != 0) {
+    return fail(ErrorCode::kInvalidArgument, "gcomp: levels=" + std::string(kLevelCounts[*levels]) +
+                                                 " together with cut=" + std::string(kCuts[*cut]) +
+                                                 ": levels are those of cut=auto; leave one out");
+  }
+  return std::make_unique<const Gcomp>(Parameters{*cut, *levels, keeps_all}, kernels_for(target));
 }
 
 }  // namespace

@@ -65,11 +65,11 @@ struct Input {
   std::vector<float> significance;  // may be empty
 };
 
-// Whether `back` is `x` with at least 5 bits of its mantissa, rounded or cut, or +0 for what is no normal
+// Whether `back` is `x` with at least 2 bits of its mantissa, rounded or cut, or +0 for what is no normal
 // number; which bits exactly is the tests' affair.
 bool near_lossless(float x, float back) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
-  return bits == std::bit_cast<std::uint32_t>(back) || std::fabs(x - back) <= 0x1p-5F * std::fabs(x) ||
+  return bits == std::bit_cast<std::uint32_t>(back) || std::fabs(x - back) <= 0x1p-3F * std::fabs(x) ||
          ((bits & 0x7F800000U) == 0 && std::bit_cast<std::uint32_t>(back) == 0);
 }
 

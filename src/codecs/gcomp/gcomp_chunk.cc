@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/bit_functions.h"
 #include "base/checked.h"
 #include "codecs/gcomp/gcomp_chunk_layout.h"
 
@@ -11,52 +12,13 @@ namespace deltawire::gcomp {
 namespace {
 
 constexpr std::uint32_t kMaxHeadBytes = 1 + kMaxTableBytes + (kMaxBlocks - 1) * kIndexEntryBytes;
-constexpr std::uint64_t kBlockScratchBytes = kBlockElements * (4 + 4) + kWordRoom * 2 + kMantissaRoom;
-static_assert(kBlockScratchBytes % alignof(std::uint32_t) == 0);
 
-// The arrays of the caller's scratch memory that the block in this place works in.
-BlockParts cut_scratch(MutBytes scratch, std::size_t place) noexcept {
-  std::byte* at = scratch.data() + place * kBlockScratchBytes;
-  BlockParts parts;
-  parts.values = reinterpret_cast<std::uint32_t*>(at);
-  parts.codes = parts.values + kBlockElements;
-  parts.words = reinterpret_cast<std::uint16_t*>(parts.codes + kBlockElements);
-  parts.mantissas = reinterpret_cast<std::byte*>(parts.words + kWordRoom);
-  return parts;
-}
+// The caller's scratch memory: a place for each block that is coded at the same time, and then one for the
+// values of a block.
+constexpr std::uint64_t kPlaceBytes = (kBlockRoom + 63) / 64 * 64;
 
-std::uint32_t body_bytes(const BlockParts& parts, std::uint32_t count) noexcept {
-  return 2 + lanes_for(count) * 4 + parts.mantissa_bytes + parts.word_count * 2;
-}
-
-void write_stored(const BlockParts& parts, std::uint32_t count, std::byte* out) noexcept {
-  for (std::uint32_t i = 0; i < count; ++i) store_le(out + i * kValueBytes, parts.values[i]);
-}
-
-void write_body(const BlockParts& parts, std::uint32_t count, std::byte* out) noexcept {
-  store_le(out, static_cast<std::uint16_t>(parts.word_count));
-  out += 2;
-  for (unsigned lane = 0; lane < lanes_for(count); ++lane, out += 4) store_le(out, parts.states[lane]);
-  const std::uint16_t* words = parts.words + (kWordRoom - parts.word_count);
-  for (std::uint32_t i = 0; i < parts.word_count; ++i, out += 2) store_le(out, words[i]);
-  if (parts.mantissa_bytes > 0) std::memcpy(out, parts.mantissas, parts.mantissa_bytes);
-}
-
-// The smallest way to write a block, ties to the lower mode.
-BlockMode smallest_mode(const BlockParts& parts, std::uint32_t count) noexcept {
-  if (parts.zeros) return BlockMode::kZeros;
-  return body_bytes(parts, count) < count * kValueBytes ? BlockMode::kCoded : BlockMode::kStored;
-}
-
-std::uint32_t write_block(BlockMode mode, const BlockParts& parts, std::uint32_t count,
-                          std::byte* out) noexcept {
-  out[0] = static_cast<std::byte>(mode);
-  switch (mode) {
-    case BlockMode::kZeros: return 1;
-    case BlockMode::kStored: write_stored(parts, count, out + 1); return 1 + count * kValueBytes;
-    case BlockMode::kCoded: write_body(parts, count, out + 1); return 1 + body_bytes(parts, count);
-  }
-  return 0;
+std::byte* scratch_place(const Exec& exec, std::size_t place) noexcept {
+  return exec.scratch.data() + place * kPlaceBytes;
 }
 
 Values block_of(const Values& chunk, std::uint32_t block) noexcept {
@@ -76,25 +38,87 @@ struct Prologue {
 };
 
 void write_prologue(const TableChoice& choice, const Rule& rule, Prologue& prologue) noexcept {
-  ChunkHead head{rule.mixed() ? ChunkMode::kMixed : ChunkMode::kUniform, rule.uniform_level(), choice.id};
+  const bool whole = rule.whole();
+  const ChunkHead head{whole ? ChunkMode::kWhole : ChunkMode::kCut, choice.id != 0 ? rule.level : 0,
+                       choice.id};
   prologue.bytes[0] = write_head(head);
-  prologue.size = 1 + write_table(choice, rule.mixed(), prologue.bytes + 1);
+  prologue.size = 1 + write_table(choice, whole, prologue.bytes + 1);
+}
+
+// Everything that coding the blocks of a chunk needs.
+struct Coder {
+  const Kernels& kernels;
+  const Values& chunk;
+  const Exec& exec;
+  Prologue prologue;
+  EncodeTable table;
+};
+
+// The values of a block that has been coded to `block`, in as many bytes: what its codes say. They can't be
+// classified again, as the residual has changed.
+void write_decoded(const Coder& coder, const BlockBytes& block, std::uint32_t count,
+                   std::byte* out) noexcept {
+  ChunkHead head;
+  read_head(coder.prologue.bytes[0], head);
+  DecodeTable table;
+  std::uint32_t used = 0;
+  read_table(table_bytes(head, {coder.prologue.bytes, coder.prologue.size}), table, used);
+  auto* const values = reinterpret_cast<float*>(scratch_place(coder.exec, block_count(coder.chunk.count)));
+  const Target target{.slot = values, .count = count};
+  coder.kernels.decode_block(block, table, target);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    store_le(out + i * kValueBytes, bit_cast<std::uint32_t>(values[i]));
+  }
+}
+
+// Bytes of a coded block of `count` values.
+std::uint32_t coded_bytes(const Coder& coder, const EncodedBlock& coded, std::uint32_t count) noexcept {
+  return kCodedHeadBytes + coded.stream_bytes + states_bytes(count, coder.chunk.rule.whole());
+}
+
+void write_coded(const std::byte* block, std::uint32_t stream_bytes, std::uint32_t bytes,
+                 std::byte* out) noexcept {
+  write_coded_head(stream_bytes, out);
+  std::memcpy(out + kCodedHeadBytes, block, bytes - kCodedHeadBytes);
+}
+
+// Writes a block, whose stream and lanes are in `block`, as what is smallest, ties to the lower mode. Returns
+// its bytes.
+std::uint32_t write_block(const Coder& coder, const std::byte* block, const EncodedBlock& coded,
+                          std::uint32_t count, std::byte* out) noexcept {
+  if (coded.zeros) {
+    out[0] = static_cast<std::byte>(BlockMode::kZeros);
+    return 1;
+  }
+  const std::uint32_t stored = 1 + count * kValueBytes;
+  const std::uint32_t bytes = coded_bytes(coder, coded, count);
+  if (bytes < stored) {
+    write_coded(block, coded.stream_bytes, bytes, out);
+    return bytes;
+  }
+  out[0] = static_cast<std::byte>(BlockMode::kStored);
+  write_decoded(coder, {block, coded.stream_bytes}, count, out + 1);
+  return stored;
 }
 
 // A chunk of one block: written whole as what is smallest.
-std::uint32_t write_single(const Prologue& prologue, const BlockParts& parts, std::uint32_t count,
-                           std::byte* out) noexcept {
-  if (parts.zeros) {
+std::uint32_t write_single(const Coder& coder, std::byte* out) noexcept {
+  const std::uint32_t count = coder.chunk.count;
+  std::byte* const block = scratch_place(coder.exec, 0);
+  const EncodedBlock coded = coder.kernels.encode_block(coder.chunk, coder.table, block);
+  if (coded.zeros) {
     out[0] = write_head({.mode = ChunkMode::kZeros});
     return 1;
   }
-  if (prologue.size + 1 + body_bytes(parts, count) >= 1 + count * kValueBytes) {
+  const std::uint32_t bytes = coded_bytes(coder, coded, count);
+  if (coder.prologue.size + bytes >= 1 + count * kValueBytes) {
     out[0] = write_head({.mode = ChunkMode::kStored});
-    write_stored(parts, count, out + 1);
+    write_decoded(coder, {block, coded.stream_bytes}, count, out + 1);
     return 1 + count * kValueBytes;
   }
-  std::memcpy(out, prologue.bytes, prologue.size);
-  return prologue.size + write_block(BlockMode::kCoded, parts, count, out + prologue.size);
+  std::memcpy(out, coder.prologue.bytes, coder.prologue.size);
+  write_coded(block, coded.stream_bytes, bytes, out + coder.prologue.size);
+  return coder.prologue.size + bytes;
 }
 
 // What becomes of a chunk whose blocks, written behind `prologue`, are all zeros or stored, and which needs
@@ -108,9 +132,9 @@ std::uint32_t drop_table(const Prologue& prologue, std::uint32_t count, std::uin
     return 1;
   }
   if (stored < blocks) {
-    out[0] = write_head({.mode = ChunkMode::kUniform});
+    out[0] = write_head({.mode = ChunkMode::kCut});
     out[1] = two_lengths(1, 1);  // the escape and zero
-    out[2] = std::byte{0};
+    out[2] = std::byte{0};       // and no level
     std::memmove(out + 3, out + prologue.size, bytes - prologue.size);
     return bytes - prologue.size + 3;
   }
@@ -125,52 +149,51 @@ std::uint32_t drop_table(const Prologue& prologue, std::uint32_t count, std::uin
 
 // Codes blocks on all threads that there are, and writes them one after another into their place behind
 // prologue and index.
-std::uint32_t write_blocks(const Kernels& kernels, const Values& chunk, const EncodeTable& table,
-                           const Prologue& prologue, const Exec& exec, std::byte* out) {
+std::uint32_t write_blocks(const Coder& coder, std::byte* out) {
+  const Values& chunk = coder.chunk;
   const std::uint32_t blocks = block_count(chunk.count);
-  std::byte* index = out + prologue.size;
+  std::byte* index = out + coder.prologue.size;
   std::byte* area = index + (blocks - 1) * kIndexEntryBytes;
   std::uint32_t written = 0;
   std::uint32_t zeros = 0;
   std::uint32_t stored = 0;
-  BlockParts parts[kMaxBlocks];
+  EncodedBlock coded[kMaxBlocks];
   // One thread goes block by block, so that what it writes is still in its cache.
-  const std::uint32_t at_once = Workers::threads(exec.workers) > 1 ? kMaxBlocks : 1;
+  const std::uint32_t at_once = Workers::threads(coder.exec.workers) > 1 ? kMaxBlocks : 1;
   for (std::uint32_t block = 0; block < blocks; ++block) {
-    if (block % at_once == 0) {
-      Workers::share(exec.workers, std::min(at_once, blocks - block), [&](std::size_t place) {
-        parts[place] = cut_scratch(exec.scratch, place);
-        kernels.encode_block(block_of(chunk, block + static_cast<std::uint32_t>(place)), table, parts[place]);
+    const std::uint32_t place = block % at_once;
+    if (place == 0) {
+      Workers::share(coder.exec.workers, std::min(at_once, blocks - block), [&](std::size_t i) {
+        const Values values = block_of(chunk, block + static_cast<std::uint32_t>(i));
+        coded[i] = coder.kernels.encode_block(values, coder.table, scratch_place(coder.exec, i));
       });
     }
-    const BlockParts& coded = parts[block % at_once];
-    const std::uint32_t count = block_elements(chunk.count, block);
-    const BlockMode mode = smallest_mode(coded, count);
-    zeros += mode == BlockMode::kZeros ? 1 : 0;
-    stored += mode == BlockMode::kStored ? 1 : 0;
-    written += write_block(mode, coded, count, area + written);
+    std::byte* const at = area + written;
+    written += write_block(coder, scratch_place(coder.exec, place), coded[place],
+                           block_elements(chunk.count, block), at);
+    zeros += at[0] == static_cast<std::byte>(BlockMode::kZeros) ? 1U : 0U;
+    stored += at[0] == static_cast<std::byte>(BlockMode::kStored) ? 1U : 0U;
     if (block + 1 < blocks) store_le(index + block * kIndexEntryBytes, written);
   }
   const std::uint32_t bytes = static_cast<std::uint32_t>(area - out) + written;
-  if (zeros + stored == blocks) return drop_table(prologue, chunk.count, stored, out, bytes);
-  std::memcpy(out, prologue.bytes, prologue.size);
+  if (zeros + stored == blocks) return drop_table(coder.prologue, chunk.count, stored, out, bytes);
+  std::memcpy(out, coder.prologue.bytes, coder.prologue.size);
   return bytes;
 }
 
 Fault decode_one(const Kernels& kernels, const ChunkBytes& block, const DecodeTable& table,
                  const Target& target) {
-  const std::byte* body = block.at + 1;
-  const std::uint32_t bytes = block.bytes - 1;
-  std::uint32_t stored = 0;
-  switch (static_cast<BlockMode>(block.at[0])) {
-    case BlockMode::kCoded: return kernels.decode_block({body, bytes}, table, target);
-    case BlockMode::kZeros: break;
-    case BlockMode::kStored: stored = target.count * kValueBytes; break;
-    default: return Fault::kBlockMode;
+  BlockMode mode = BlockMode::kStored;
+  if (const Fault fault = read_block_mode(block.at[0], mode); fault != Fault::kNone) return fault;
+  if (mode == BlockMode::kCoded) {
+    BlockBytes coded;
+    const Fault fault = open_coded(block, target.count, table.whole, coded);
+    return fault != Fault::kNone ? fault : kernels.decode_block(coded, table, target);
   }
-  if (bytes < stored) return Fault::kTruncated;
-  if (bytes > stored) return Fault::kTrailingBytes;
-  kernels.decode_stored(stored > 0 ? body : nullptr, target);
+  const std::uint32_t stored = mode == BlockMode::kStored ? target.count * kValueBytes : 0;
+  if (block.bytes - 1 < stored) return Fault::kTruncated;
+  if (block.bytes - 1 > stored) return Fault::kTrailingBytes;
+  kernels.decode_stored(stored > 0 ? block.at + 1 : nullptr, target);
   return Fault::kNone;
 }
 
@@ -214,23 +237,24 @@ std::uint64_t scratch_bound(std::uint64_t count) noexcept {
   if (count == 0) return 0;
   const std::uint64_t blocks =
       block_count(static_cast<std::uint32_t>(std::min<std::uint64_t>(count, kChunkElements)));
-  return blocks * kBlockScratchBytes;
+  return blocks * kPlaceBytes + std::min<std::uint64_t>(count, kBlockElements) * sizeof(float);
 }
 
 std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, std::byte* out, const Exec& exec) {
   Histogram histogram;
   kernels.histogram(chunk, histogram.counts);
-  histogram.complete = chunk.count <= kBlockElements;
+  histogram.complete = is_complete(chunk.count);
   TableChoice choice;
   choose_table(histogram, chunk.rule, choice);
-  EncodeTable table;
-  make_encode_table(choice.lengths, chunk.rule.uniform_level(), table);
-  Prologue prologue;
-  write_prologue(choice, chunk.rule, prologue);
-  if (chunk.count > kBlockElements) return write_blocks(kernels, chunk, table, prologue, exec, out);
-  BlockParts parts = cut_scratch(exec.scratch, 0);
-  kernels.encode_block(chunk, table, parts);
-  return write_single(prologue, parts, chunk.count, out);
+  if (!choice.worth_coding) {
+    out[0] = write_head({.mode = ChunkMode::kStored});
+    kernels.store_values(chunk, out + 1);
+    return 1 + chunk.count * kValueBytes;
+  }
+  Coder coder{.kernels = kernels, .chunk = chunk, .exec = exec, .prologue = {}, .table = {}};
+  make_encode_table(choice.lengths, coder.table);
+  write_prologue(choice, chunk.rule, coder.prologue);
+  return block_count(chunk.count) == 1 ? write_single(coder, out) : write_blocks(coder, out);
 }
 
 Fault decode_chunk(const Kernels& kernels, const ChunkBytes& chunk, const Target& target, Workers* workers) {
@@ -239,8 +263,7 @@ Fault decode_chunk(const Kernels& kernels, const ChunkBytes& chunk, const Target
   if (head.mode == ChunkMode::kStored || head.mode == ChunkMode::kZeros) {
     return decode_plain(kernels, head.mode, chunk, target);
   }
-  const TableBytes in{chunk.at + 1, chunk.bytes - 1, head.mode == ChunkMode::kMixed, head.uniform_level,
-                      head.table_id};
+  const TableBytes in = table_bytes(head, chunk);
   DecodeTable table;
   std::uint32_t used = 0;
   if (const Fault fault = read_table(in, table, used); fault != Fault::kNone) return fault;

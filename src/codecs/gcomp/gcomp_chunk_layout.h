@@ -7,11 +7,16 @@
 namespace deltawire::gcomp {
 
 inline constexpr unsigned kLevelShift = 2;  // in a chunk's first byte
-inline constexpr unsigned kTableShift = 4;
+inline constexpr unsigned kTableShift = 5;
 inline constexpr std::uint32_t kIndexEntryBytes = 4;
 
 inline constexpr std::uint32_t block_count(std::uint32_t count) noexcept {
   return (count + kBlockElements - 1) / kBlockElements;
+}
+
+// Whether every element of a chunk is counted, not a sample.
+inline constexpr bool is_complete(std::uint32_t count) noexcept {
+  return count <= kSampleElements;
 }
 
 inline constexpr std::uint32_t block_elements(std::uint32_t count, std::uint32_t block) noexcept {
@@ -22,24 +27,29 @@ inline constexpr std::uint32_t block_elements(std::uint32_t count, std::uint32_t
 // The first byte of a chunk.
 struct ChunkHead {
   ChunkMode mode = ChunkMode::kStored;
-  std::uint32_t uniform_level = 0;
+  std::uint32_t level = 0;
   std::uint32_t table_id = 0;
 };
 
 inline std::byte write_head(const ChunkHead& head) noexcept {
-  return static_cast<std::byte>(static_cast<unsigned>(head.mode) | head.uniform_level << kLevelShift |
+  return static_cast<std::byte>(static_cast<unsigned>(head.mode) | head.level << kLevelShift |
                                 head.table_id << kTableShift);
 }
 
-// kChunkMode for bits that mean nothing.
+// kChunkMode for bits that mean nothing: a static table has a level exactly where mantissas are cut.
 inline Fault read_head(std::byte first, ChunkHead& head) noexcept {
   const auto value = std::to_integer<std::uint32_t>(first);
   head.mode = static_cast<ChunkMode>(value & 3);
-  head.uniform_level = value >> kLevelShift & 3;
+  head.level = value >> kLevelShift & 7;
   head.table_id = value >> kTableShift;
-  const bool bare = head.uniform_level == 0 && head.table_id == 0;
-  return head.table_id <= kStaticTables && (bare || head.mode == ChunkMode::kUniform) ? Fault::kNone
-                                                                                      : Fault::kChunkMode;
+  const bool coded = head.mode == ChunkMode::kWhole || head.mode == ChunkMode::kCut;
+  const bool leveled = head.mode == ChunkMode::kCut && head.table_id != 0;
+  const bool known = head.table_id <= (coded ? kStaticTables : 0U) && leveled == (head.level != 0);
+  return known ? Fault::kNone : Fault::kChunkMode;
+}
+
+inline TableBytes table_bytes(const ChunkHead& head, const ChunkBytes& chunk) noexcept {
+  return {chunk.at + 1, chunk.bytes - 1, head.mode == ChunkMode::kWhole, head.level, head.table_id};
 }
 
 // Index and blocks of a coded chunk, behind its table.
@@ -58,7 +68,35 @@ inline Fault open_blocks(const std::byte* at, std::uint32_t bytes, std::uint32_t
   return Fault::kNone;
 }
 
-// The bytes of block `block`, mode byte included. Blocks have at least one byte, so ends grow strictly.
+// A coded block begins with 3 bytes: in the low bits its mode, above them the size of its stream.
+inline constexpr std::uint32_t kCodedHeadBytes = 3;
+inline constexpr unsigned kBlockModeBits = 2;
+
+inline void write_coded_head(std::uint32_t stream_bytes, std::byte* out) noexcept {
+  const std::uint32_t head = static_cast<std::uint32_t>(BlockMode::kCoded) | stream_bytes << kBlockModeBits;
+  for (unsigned i = 0; i < kCodedHeadBytes; ++i) out[i] = static_cast<std::byte>(head >> 8 * i);
+}
+
+// Finds the stream of a coded block of `count` values, and that all of it and its lanes are there.
+inline Fault open_coded(const ChunkBytes& block, std::uint32_t count, bool whole, BlockBytes& out) noexcept {
+  if (block.bytes < kCodedHeadBytes) return Fault::kTruncated;
+  std::uint32_t head = 0;
+  for (unsigned i = 0; i < kCodedHeadBytes; ++i) head |= std::to_integer<std::uint32_t>(block.at[i]) << 8 * i;
+  out = {block.at + kCodedHeadBytes, head >> kBlockModeBits};
+  const std::uint32_t bytes = kCodedHeadBytes + out.stream_bytes + states_bytes(count, whole);
+  if (block.bytes < bytes) return Fault::kTruncated;
+  return block.bytes > bytes ? Fault::kTrailingBytes : Fault::kNone;
+}
+
+// The mode of a block; kBlockMode for bits that mean nothing.
+inline Fault read_block_mode(std::byte first, BlockMode& mode) noexcept {
+  const auto value = std::to_integer<std::uint32_t>(first);
+  mode = static_cast<BlockMode>(value & 3);
+  const bool known = mode == BlockMode::kCoded || value <= static_cast<std::uint32_t>(BlockMode::kZeros);
+  return known ? Fault::kNone : Fault::kBlockMode;
+}
+
+// The bytes of block `block`, its mode included. Blocks have at least one byte, so ends grow strictly.
 inline Fault block_bytes(const BlockArea& area, std::uint32_t block, ChunkBytes& out) noexcept {
   const auto end_of = [&area](std::uint32_t i) {
     return i + 1 < area.count ? load_le<std::uint32_t>(area.index + i * kIndexEntryBytes) : area.bytes;

@@ -9,14 +9,18 @@ import pytest
 from spec_codec import SWITCH, Codec, Coded, one_of
 from spec_hashes import require
 
-BLOCK = 16384
+BLOCK = 32768
 MAX_LENGTH = 8
-ZERO, TINY, ESCAPES = 0, 1, 1024
+WINDOW = 30
 STATIC_TABLES = {
     1: ([5, 2, 2, 2, 3, 5, 5, 7, 8, 8, 8, 8], 8, 8),
     2: ([6, 3, 2, 2, 3, 3, 4, 6, 7, 7, 8, 8], 8, 8),
     3: ([7, 4, 3, 3, 4, 4, 6, 6, 7, 8, 8, 8], 8, 1),
 }
+
+# Symbols in the order in which codes of equal length are given: (level, exponent), and three more.
+Symbol = tuple[int, int]
+ZERO, ESCAPE, TINY = (-1, 0), (0, 256), (0, 257)
 
 
 class ByteReader:
@@ -42,66 +46,84 @@ class ByteReader:
         return self.take(len(self._data) - self.at)
 
 
+class BackwardReader:
+    """Takes numbers from the end of some bytes. What isn't there is 0, and `missing` then set."""
+
+    def __init__(self, data: bytes) -> None:
+        """Begin behind the last byte."""
+        self.left = len(data)
+        self.missing = False
+        self._data = data
+
+    def number(self, size: int) -> int:
+        """Take a number of `size` bytes."""
+        if size > self.left:
+            self.missing = True
+            return 0
+        self.left -= size
+        return int.from_bytes(self._data[self.left : self.left + size], "little")
+
+
 @dataclass(frozen=True)
 class Table:
-    """Codes by (length, bits as read, first one lowest), and how wide mantissas are."""
+    """Codes by (length, bits as read, first one lowest)."""
 
-    symbols: dict[tuple[int, int], int]
-    mixed: bool
-    cut: int  # L
+    symbols: dict[tuple[int, int], Symbol]
+    whole: bool
 
-    def has_code(self, symbol: int) -> bool:
-        """Tell whether a symbol may not be escaped."""
-        return symbol in self.symbols.values()
-
-    def width(self, symbol: int) -> int:
-        """Give the bits of sign and mantissa that follow."""
-        if symbol == ZERO:
-            return 0
-        if symbol == TINY or symbol >> 2 == 255:
-            return 24
-        return 24 - 6 * (symbol & 3 if self.mixed else self.cut)
+    def may_escape(self, exponent: int) -> bool:
+        """Tell whether an escape may stand for an exponent."""
+        if exponent == 0:
+            return self.whole and TINY not in self.symbols.values()
+        return (0, exponent) not in self.symbols.values()
 
 
-def read_window(reader: ByteReader, level: int, lengths: dict[int, int]) -> None:
-    """Read the lengths of the exponents of one level."""
-    count = reader.number()
-    if not count:
-        return
-    first = reader.number()
+def width(symbol: Symbol) -> int:
+    """Give the bits of sign and mantissa that follow."""
+    return 0 if symbol == ZERO else 24 - 3 * symbol[0]
+
+
+def read_window(reader: ByteReader, level: int, lengths: dict[Symbol, int]) -> list[int]:
+    """Read the lengths of the exponents of one level; give these."""
+    count, first = reader.number(), reader.number()
     last = 254 if level else 255
-    require(first >= 1 and first + count - 1 <= last, "Corrupt", "window out of range")
+    fits = 1 <= count <= WINDOW and first >= 1 and first + count - 1 <= last
+    require(fits, "Corrupt", "window out of range")
     packed = reader.take(-(-count // 2))
     nibbles = [nibble for byte in packed for nibble in (byte & 15, byte >> 4)]
     require(not any(nibbles[count:]), "Corrupt", "a nibble left over")
     require(nibbles[0] > 0 and nibbles[count - 1] > 0, "Corrupt", "a window with an unused end")
     for place in range(count):
-        lengths[4 * (first + place) + level] = nibbles[place]
+        lengths[level, first + place] = nibbles[place]
+    return [first, first + count - 1]
 
 
-def read_lengths(reader: ByteReader, mixed: bool, table_id: int) -> dict[int, int]:
+def read_lengths(reader: ByteReader, whole: bool, level: int, table_id: int) -> dict[Symbol, int]:
     """Read the lengths of a table, by symbol."""
-    lengths: dict[int, int] = {}
     if table_id:
-        base = reader.number()
-        require(12 <= base <= 254, "Corrupt", "base of a static table")
+        top = reader.number()
+        require(12 <= top <= 254, "Corrupt", "top of a static table")
         exponents, escape, zero = STATIC_TABLES[table_id]
-        lengths = {4 * (base - place): length for place, length in enumerate(exponents)}
-        return lengths | {ESCAPES: escape, ZERO: zero}
-    named = [ESCAPES, ZERO]
-    if mixed:
-        named = [ESCAPES, ESCAPES + 1, ESCAPES + 2, ESCAPES + 3, ZERO, TINY]
-    for low, high in zip(named[::2], named[1::2], strict=True):
-        both = reader.number()
-        lengths |= {low: both & 15, high: both >> 4}
-    for level in range(4 if mixed else 1):
-        read_window(reader, level, lengths)
+        lengths = {(level, top - place): length for place, length in enumerate(exponents)}
+        return lengths | {ESCAPE: escape, ZERO: zero}
+    both = reader.number()
+    lengths = {ESCAPE: both & 15, ZERO: both >> 4}
+    if whole:
+        lengths[TINY] = reader.number()
+        require(lengths[TINY] < 16, "Corrupt", "a nibble left over")
+    levels = reader.number()
+    require(levels <= 1 or not whole, "Corrupt", "levels of a whole chunk")
+    ends = []
+    for present in range(8):
+        if levels >> present & 1:
+            ends += read_window(reader, present, lengths)
+    require(not ends or max(ends) - min(ends) < WINDOW, "Corrupt", "exponents too far apart")
     return lengths
 
 
-def read_table(reader: ByteReader, mixed: bool, cut: int, table_id: int) -> Table:
+def read_table(reader: ByteReader, whole: bool, level: int, table_id: int) -> Table:
     """Read a table and give its symbols their canonical codes."""
-    lengths = read_lengths(reader, mixed, table_id)
+    lengths = read_lengths(reader, whole, level, table_id)
     coded = sorted((length, symbol) for symbol, length in lengths.items() if length)
     require(all(length <= MAX_LENGTH for length, _ in coded), "Corrupt", "a code above 8 bits")
     total = sum(1 << (MAX_LENGTH - length) for length, _ in coded)
@@ -112,16 +134,16 @@ def read_table(reader: ByteReader, mixed: bool, cut: int, table_id: int) -> Tabl
         as_read = int(format(code, f"0{length}b")[::-1], 2)
         symbols[length, as_read] = symbol
         code, before = code + 1, length
-    return Table(symbols, mixed, cut)
+    return Table(symbols, whole)
 
 
 class Lane:
     """The unread bits of one lane."""
 
-    def __init__(self, state: int) -> None:
+    def __init__(self, state: int, least: int) -> None:
         """Find the end bit of a state."""
         self.count = state.bit_length() - 1
-        require(self.count >= 16, "Corrupt", "a lane of fewer than 16 bits")
+        require(self.count >= least, "Corrupt", "a lane with too few bits, or no end bit")
         self.bits = state - (1 << self.count)
 
     def take(self, count: int) -> int:
@@ -131,63 +153,74 @@ class Lane:
         self.count -= count
         return value
 
+    def put(self, value: int, count: int) -> None:
+        """Put unread bits above the others."""
+        self.bits |= value << self.count
+        self.count += count
 
-def read_symbol(lane: Lane, table: Table) -> int:
-    """Read a code, and the exponent behind an escape."""
-    length = 1
-    while (length, lane.bits & ((1 << length) - 1)) not in table.symbols:
-        length += 1
-    symbol = table.symbols[length, lane.take(length)]
-    if symbol < ESCAPES:
-        return symbol
-    level, exponent = symbol - ESCAPES, lane.take(8)
-    meant = 4 * exponent + level
-    require(not table.has_code(meant), "Corrupt", "an escape for what has a code")
-    exists = level <= 1 if exponent == 0 else level == 0 or exponent < 255
-    require(exists, "Corrupt", "an escape for what doesn't exist")
-    return meant
+    def read_symbol(self, table: Table) -> Symbol:
+        """Read a code."""
+        length = 1
+        while (length, self.bits & ((1 << length) - 1)) not in table.symbols:
+            length += 1
+        return table.symbols[length, self.take(length)]
 
 
-def read_symbols(reader: ByteReader, table: Table, count: int) -> list[int]:
-    """Read words, lanes and with them the symbols of a block."""
-    lanes = 64
-    while lanes > 1 and lanes > count / 256:
-        lanes //= 2
-    word_count = reader.number(2)
-    all_lanes = [Lane(state) for state in struct.unpack(f"<{lanes}I", reader.take(4 * lanes))]
-    words = list(struct.unpack(f"<{word_count}H", reader.take(2 * word_count)))[::-1]
-    symbols = []
-    for element in range(count):
-        lane = all_lanes[element % lanes]
-        symbols.append(read_symbol(lane, table))
+def read_stretch(
+    codes: list[Lane], mantissas: list[Lane], table: Table, stream: BackwardReader, count: int
+) -> list[int]:
+    """Read the elements between two refills; give their bits."""
+    symbols = [codes[place % len(codes)].read_symbol(table) for place in range(count)]
+    exponents = [0 if symbol in (ZERO, TINY) else symbol[1] for symbol in symbols]
+    legal = True
+    for place in reversed(range(count)):
+        if symbols[place] == ESCAPE:
+            exponents[place] = stream.number(1)
+            legal &= table.may_escape(exponents[place])
+    for lane in reversed(codes):
         if lane.count < 16:
-            require(bool(words), "Truncated", "a word that isn't there")
-            lane.bits |= words.pop() << lane.count
-            lane.count += 16
-    require(not words, "Corrupt", "words left over")
-    for lane in all_lanes:
-        require(lane.count == 16 and lane.bits == 0, "Corrupt", "a lane that doesn't end empty")
-    return symbols
+            lane.put(stream.number(2), 16)
+    values = [0] * count
+    for place in reversed(range(count)):
+        bits = width(symbols[place])
+        if not mantissas:
+            number = stream.number(bits // 8)
+        else:
+            lane = mantissas[place % len(mantissas)]
+            if lane.count < bits:
+                lane.put(stream.number(4), 32)
+            number = lane.take(bits)
+        number <<= 24 - bits
+        values[place] = (number >> 23) << 31 | exponents[place] << 23 | (number & 0x7FFFFF)
+        legal &= symbols[place] == ZERO or values[place] != 0
+    require(not stream.missing, "Truncated", "a byte that isn't there")
+    require(legal, "Corrupt", "an escape that may not be, or +0 among the tiny values")
+    return values
 
 
 def decode_block(data: bytes, table: Table, count: int) -> np.ndarray:
-    """Decode a coded block behind its mode byte."""
+    """Decode a coded block."""
+    lanes = 64
+    while lanes > 1 and lanes > count / 256:
+        lanes //= 2
+    mantissa_lanes = 0 if table.whole else max(1, lanes // 4)
     reader = ByteReader(data)
-    symbols = read_symbols(reader, table, count)
-    widths = [table.width(symbol) for symbol in symbols]
-    mantissas = reader.rest()
-    size = -(-sum(widths) // 8)
-    require(len(mantissas) >= size, "Truncated", "a missing mantissa")
-    require(len(mantissas) <= size, "Corrupt", "bytes after the last mantissa")
-    stream = int.from_bytes(mantissas, "little")
-    bits = []
-    for symbol, width in zip(symbols, widths, strict=True):
-        value = (stream & ((1 << width) - 1)) << (24 - width)
-        require(symbol != TINY or value > 0, "Corrupt", "+0 among the tiny values")
-        bits.append((value >> 23) << 31 | (symbol >> 2) << 23 | (value & 0x7FFFFF))
-        stream >>= width
-    require(stream == 0, "Corrupt", "set bits after the last mantissa")
-    return np.array(bits, "<u4").view("<f4")
+    stream = BackwardReader(reader.take(reader.number(3) >> 2))
+    states = struct.unpack(
+        f"<{lanes + mantissa_lanes}I", reader.take(4 * (lanes + mantissa_lanes))
+    )
+    require(not reader.rest(), "Corrupt", "bytes behind the lanes")
+    codes = [Lane(state, 16) for state in states[:lanes]]
+    mantissas = [Lane(state, 0) for state in states[lanes:]]
+    values: list[int] = []
+    while len(values) < count:
+        left = min(2 * lanes, count - len(values))
+        values += read_stretch(codes, mantissas, table, stream, left)
+    require(stream.left == 0, "Corrupt", "bytes left over in the stream")
+    ends = [lane.bits == 0 and lane.count == 16 for lane in codes]
+    ends += [lane.count == 0 for lane in mantissas]
+    require(all(ends), "Corrupt", "a lane that doesn't end empty")
+    return np.array(values, "<u4").view("<f4")
 
 
 def plain_values(mode: int, data: bytes, count: int) -> np.ndarray:
@@ -202,13 +235,14 @@ def decode(coded: Coded) -> np.ndarray:
     """Decode a chunk."""
     chunk, n = coded.chunk, coded.count
     head = chunk[0]
-    mode, cut, table_id = head & 3, head >> 2 & 3, head >> 4
-    require(table_id <= 3 and (mode == 2 or head == mode), "Corrupt", "first byte of a chunk")
+    mode, level, table_id = head & 3, head >> 2 & 7, head >> 5
+    known = table_id <= (3 if mode >= 2 else 0) and (level > 0) == (mode == 3 and table_id > 0)
+    require(known, "Corrupt", "first byte of a chunk")
     if mode < 2:
         return plain_values(mode, chunk[1:], n)
     reader = ByteReader(chunk)
     reader.take(1)
-    table = read_table(reader, mode == 3, cut, table_id)
+    table = read_table(reader, mode == 2, level, table_id)
     blocks = -(-n // BLOCK)
     ends = [reader.number(4) for _ in range(blocks - 1)]
     area = reader.rest()
@@ -217,9 +251,9 @@ def decode(coded: Coded) -> np.ndarray:
         require(end <= len(area) and begin < len(area), "Truncated", "a block beyond the chunk")
         require(begin < end, "Corrupt", "ends of blocks that don't grow")
         block, count = area[begin:end], min(BLOCK, n - number * BLOCK)
-        require(block[0] <= 2, "Corrupt", "block mode")
-        if block[0] == 2:
-            values.append(decode_block(block[1:], table, count))
+        require(block[0] <= 1 or block[0] & 3 == 2, "Corrupt", "block mode")
+        if block[0] & 3 == 2:
+            values.append(decode_block(block, table, count))
         else:
             values.append(plain_values(block[0], block[1:], count))
     return np.concatenate(values)
@@ -229,6 +263,8 @@ def check(given: Mapping[str, str]) -> None:
     """Check that what keeps every bit cuts none."""
     together = given["lossless"] == "off" or given["cut"] == "0"
     require(together, "Corrupt", "lossless=on with another cut than 0")
+    named = given["levels"] == "8" or given["cut"] == "auto"
+    require(named, "Corrupt", "levels=4 with another cut than auto")
 
 
 CODEC = Codec(
@@ -236,12 +272,16 @@ CODEC = Codec(
     5,
     decode,
     chunk_elements=262144,
-    parameters={"cut": one_of("auto", "0", "6", "12", "18"), "lossless": SWITCH},
+    parameters={
+        "cut": one_of("auto", "0", "6", "12", "18"),
+        "levels": one_of("8", "4"),
+        "lossless": SWITCH,
+    },
     check=check,
 )
 
-COUNT = 20000  # two blocks
-CUTS = (18, 12, 6)
+COUNT = 40000  # two blocks
+CUTS = {8: (21, 18, 15, 12, 9, 6, 3), 4: (18, 12, 6)}  # by the number of levels
 
 
 def inputs(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -253,20 +293,20 @@ def inputs(seed: int) -> tuple[np.ndarray, np.ndarray]:
     values[common] = (values[common] & 0x807FFFFF) | np.uint32(120 << 23)
     values[::3] = (values[::3] & 0xFFFC0000) | np.uint32(1 << 17)  # ties
     exponents = (values >> 23 & 255).astype(np.int64)
-    above = (exponents + random.integers(-1, 20, COUNT)).clip(0, 255).astype(np.uint32)
+    above = (exponents + random.integers(-1, 24, COUNT)).clip(0, 255).astype(np.uint32)
     seen = (above << 23) | (random.integers(0, 2, COUNT, dtype=np.uint32) << 31)
     seen[::5] |= random.integers(0, 2**23, seen[::5].size, dtype=np.uint32)
     return values.view(np.float32), seen.view(np.float32)
 
 
-def kept(bits: int, seen: float) -> int:
+def kept(bits: int, seen: float, levels: int) -> int:
     """Cut one value as the specification says, in whole numbers."""
     exponent = bits >> 23 & 255
     if exponent == 0:
         return 0
     if exponent >= 254:
         return bits
-    for cut in CUTS:
+    for cut in CUTS[levels]:
         if abs(seen) >= 2.0 ** (cut - 1 + exponent - 127):  # false for NaN
             steps, rest = divmod(bits, 1 << cut)
             up = 2 * rest > 1 << cut or (2 * rest == 1 << cut and steps % 2 == 1)
@@ -274,16 +314,17 @@ def kept(bits: int, seen: float) -> int:
     return bits
 
 
+@pytest.mark.parametrize("levels", [8, 4])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_levels_and_rounding(seed: int) -> None:
+def test_levels_and_rounding(seed: int, levels: int) -> None:
     """Values of every exponent and level, through a coded chunk of two blocks (section 6.2)."""
     import deltawire
     from spec_decoder import decode_file
 
     values, seen = inputs(seed)
-    file = deltawire.encode(values, "gcomp", significance=seen)
+    file = deltawire.encode(values, f"gcomp:levels={levels}", significance=seen)
     assert len(file) < 3.5 * COUNT, "stored, not coded"
     decoded = decode_file(file)
     pairs = zip(values.view(np.uint32).tolist(), map(float, seen), strict=True)
-    expected = np.array([kept(bits, number) for bits, number in pairs], np.uint32)
+    expected = np.array([kept(bits, number, levels) for bits, number in pairs], np.uint32)
     assert decoded.view(np.uint32).tolist() == expected.tolist()

@@ -6,18 +6,21 @@ namespace deltawire::gcomp {
 
 namespace {
 
-void describe_block(const ChunkBytes& block, std::uint32_t count, std::vector<Section>& sections) {
+// Codes and mantissas share a block's stream, and what is what can't be told without decoding it.
+void describe_block(const ChunkBytes& block, std::uint32_t count, bool whole,
+                    std::vector<Section>& sections) {
   add_section(sections, "heads", 8);
-  const std::uint64_t bits = (std::uint64_t{block.bytes} - 1) * 8;
-  if (static_cast<BlockMode>(block.at[0]) != BlockMode::kCoded) {
-    add_section(sections, "stored values", bits);
+  BlockMode mode = BlockMode::kStored;
+  BlockBytes coded;
+  if (read_block_mode(block.at[0], mode) != Fault::kNone) return;
+  if (mode != BlockMode::kCoded) {
+    add_section(sections, "stored values", (std::uint64_t{block.bytes} - 1) * 8);
     return;
   }
-  const std::uint64_t words = load_le<std::uint16_t>(block.at + 1);
-  const std::uint64_t codes = lanes_for(count) * 32 + words * kWordBits;
-  add_section(sections, "heads", 16);
-  add_section(sections, "exponents and levels", codes);
-  add_section(sections, "signs and mantissas", bits - 16 - codes);
+  if (open_coded(block, count, whole, coded) != Fault::kNone) return;
+  add_section(sections, "heads", (kCodedHeadBytes - 1) * 8);
+  add_section(sections, "lanes", std::uint64_t{states_bytes(count, whole)} * 8);
+  add_section(sections, "codes and mantissas", std::uint64_t{coded.stream_bytes} * 8);
 }
 
 }  // namespace
@@ -30,8 +33,7 @@ void describe_chunk(const ChunkBytes& chunk, std::uint32_t count, std::vector<Se
     add_section(sections, "stored values", (std::uint64_t{chunk.bytes} - 1) * 8);
     return;
   }
-  const TableBytes in{chunk.at + 1, chunk.bytes - 1, head.mode == ChunkMode::kMixed, head.uniform_level,
-                      head.table_id};
+  const TableBytes in = table_bytes(head, chunk);
   DecodeTable table;
   std::uint32_t used = 0;
   BlockArea area;
@@ -42,7 +44,7 @@ void describe_chunk(const ChunkBytes& chunk, std::uint32_t count, std::vector<Se
   for (std::uint32_t i = 0; i < area.count; ++i) {
     ChunkBytes block;
     if (block_bytes(area, i, block) != Fault::kNone) return;
-    describe_block(block, block_elements(count, i), sections);
+    describe_block(block, block_elements(count, i), in.whole, sections);
   }
 }
 

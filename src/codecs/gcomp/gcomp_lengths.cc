@@ -9,145 +9,198 @@ namespace deltawire::gcomp {
 namespace {
 
 constexpr std::uint32_t kMaxSymbols = 1U << kMaxCodeBits;
-constexpr std::uint32_t kShareForOwnCode = 1024;  // a symbol seen less often than this is escaped
+constexpr std::uint32_t kShareForOwnCode = 2048;  // a symbol seen less often than this has no code of its own
+constexpr std::uint32_t kExponentBits = 8;        // behind an escape
+constexpr std::uint32_t kEscapedBits = kExponentBits + kSignMantissaBits;
 
-// From rare to frequent; of equally frequent ones the highest symbol counts as the rarest.
-bool rarer(const SymbolWeight& a, const SymbolWeight& b) noexcept {
-  return a.weight != b.weight ? a.weight < b.weight : a.symbol > b.symbol;
+// A weight and a slot in one number: from rare to frequent, and of equally frequent ones the highest slot
+// counts as the rarest.
+std::uint64_t sort_key(const SlotWeight& entry) noexcept {
+  return std::uint64_t{entry.weight} << 32 | (kSlots - entry.slot);
 }
 
 // One round of package-merge: pairs of `before` become packages, and packages and leaves one ascending list,
 // leaves first among equals. is_leaf[i] says which they are. Returns the length of the list.
-std::uint32_t merge_packages(std::span<const SymbolWeight> leaves, const std::uint64_t* before,
-                             std::uint32_t before_count, std::uint64_t* list, bool* is_leaf) noexcept {
+std::uint32_t merge_packages(std::span<const SlotWeight> leaves, const std::uint32_t* before,
+                             std::uint32_t before_count, std::uint32_t* list,
+                             std::uint8_t* is_leaf) noexcept {
   const std::uint32_t packages = before_count / 2;
+  const auto leaf_count = static_cast<std::uint32_t>(leaves.size());
   std::uint32_t leaf = 0;
   std::uint32_t package = 0;
   std::uint32_t at = 0;
-  while (leaf < leaves.size() || package < packages) {
-    const std::uint64_t packed = package < packages ? before[2 * package] + before[2 * package + 1] : 0;
-    is_leaf[at] = package == packages || (leaf < leaves.size() && leaves[leaf].weight <= packed);
-    list[at] = is_leaf[at] ? leaves[leaf].weight : packed;
-    if (is_leaf[at]) {
-      ++leaf;
-    } else {
-      ++package;
-    }
-    ++at;
+  // Without branches: which of the two comes next is anybody's guess.
+  while (leaf < leaf_count && package < packages) {
+    const std::uint32_t packed = before[2 * package] + before[2 * package + 1];
+    const std::uint32_t weight = leaves[leaf].weight;
+    const bool first = weight <= packed;
+    list[at] = first ? weight : packed;
+    is_leaf[at++] = first ? 1 : 0;
+    leaf += first ? 1 : 0;
+    package += first ? 0 : 1;
+  }
+  for (; leaf < leaf_count; ++leaf, ++at) {
+    list[at] = leaves[leaf].weight;
+    is_leaf[at] = 1;
+  }
+  for (; package < packages; ++package, ++at) {
+    list[at] = before[2 * package] + before[2 * package + 1];
+    is_leaf[at] = 0;
   }
   return at;
 }
 
-// Levels whose symbols a chunk under `rule` may hold.
-std::uint32_t levels_of(const Rule& rule) noexcept {
-  switch (rule.keep) {
-    case Keep::kLevel: return 1;
-    case Keep::kEverything: return 2;  // kTinySymbol counts as level 1
-    case Keep::kSignificance: return kLevels;
-  }
-  return kLevels;
-}
-
-// What a histogram holds, frequent symbols first.
+// A histogram by slots.
 struct Seen {
-  SymbolWeight symbols[kPlainSymbols];
-  std::uint32_t count = 0;
+  std::uint32_t slots[kSlots] = {};  // kEscapeSlot: what has no slot
+  std::uint32_t base = 0;
   std::uint64_t total = 0;
 };
 
+// The exponent below the window of kWindow exponents that holds most; the lowest such.
+std::uint32_t best_base(const std::uint32_t (&exponents)[256]) noexcept {
+  std::uint32_t within = 0;
+  for (std::uint32_t exponent = 1; exponent <= kWindow; ++exponent) within += exponents[exponent];
+  std::uint32_t most = within;
+  std::uint32_t best = 0;
+  for (std::uint32_t base = 1; base + kWindow <= 255; ++base) {
+    within += exponents[base + kWindow] - exponents[base];
+    if (within <= most) continue;
+    most = within;
+    best = base;
+  }
+  return best;
+}
+
 void collect(const Histogram& histogram, Seen& seen) noexcept {
-  for (std::uint32_t symbol = 0; symbol < kPlainSymbols; ++symbol) {
-    if (histogram.counts[symbol] == 0) continue;
-    seen.symbols[seen.count++] = {histogram.counts[symbol], symbol};
-    seen.total += histogram.counts[symbol];
+  std::uint32_t exponents[256] = {};
+  for (std::uint32_t level = 0; level < kLevels; ++level) {
+    for (std::uint32_t e = 1; e < 256; ++e) exponents[e] += histogram.counts[level * 256 + e];
   }
-  std::sort(seen.symbols, seen.symbols + seen.count,
-            [](const auto& a, const auto& b) { return rarer(b, a); });
+  seen.base = best_base(exponents);
+  seen.slots[kZeroSlot] = histogram.counts[kZeroCount];
+  seen.slots[kTinySlot] = histogram.counts[kTinyCount];
+  std::uint32_t slotted = 0;
+  for (std::uint32_t level = 0; level < kLevels; ++level) {
+    for (std::uint32_t row = 1; row <= kWindow; ++row) {
+      const std::uint32_t count = histogram.counts[level * 256 + seen.base + row];
+      seen.slots[level * kRows + row] = count;
+      slotted += count;
+    }
+  }
+  for (std::uint32_t e = 1; e < 256; ++e) seen.total += exponents[e];
+  seen.slots[kEscapeSlot] = static_cast<std::uint32_t>(seen.total) - slotted;
+  seen.total += std::uint64_t{seen.slots[kZeroSlot]} + seen.slots[kTinySlot];
 }
 
-// The symbols that get a code of their own; returns how many. What the others were counted goes to the escape
-// of their level.
-std::uint32_t pick_symbols(const Seen& seen, SymbolWeight* picked, std::uint32_t* escaped) noexcept {
-  std::uint32_t own = 0;
-  while (own < seen.count && own < kMaxCodedSymbols &&
-         std::uint64_t{seen.symbols[own].weight} * kShareForOwnCode >= seen.total) {
-    picked[own] = seen.symbols[own];
-    ++own;
+// What is rare joins the next lower level of its exponent, from the highest level on, and at the lowest one
+// the escape.
+void join_rare(Seen& seen) noexcept {
+  for (std::uint32_t slot = kSlots; slot-- > 0;) {
+    const bool bare = slot == kZeroSlot || slot == kEscapeSlot;
+    const std::uint32_t count = seen.slots[slot];
+    if (bare || count == 0 || std::uint64_t{count} * kShareForOwnCode >= seen.total) continue;
+    const bool lower = slot >= kRows && slot != kTinySlot;
+    seen.slots[lower ? slot - kRows : kEscapeSlot] += count;
+    seen.slots[slot] = 0;
   }
-  for (std::uint32_t i = own; i < seen.count; ++i) {
-    escaped[seen.symbols[i].symbol % kLevels] += seen.symbols[i].weight;
-  }
-  return own;
 }
 
-// REQUIRES: `seen` isn't empty.
-void choose_lengths(const Seen& seen, bool complete, const Rule& rule, CodeLengths& lengths) noexcept {
-  SymbolWeight symbols[kMaxCodedSymbols + kLevels];
-  std::uint32_t escaped[kLevels] = {};
-  std::uint32_t count = pick_symbols(seen, symbols, escaped);
-  const std::uint32_t levels = levels_of(rule);
-  for (std::uint32_t level = 0; level < levels; ++level) {
-    // A sample may have missed any symbol, so all escapes exist. A code needs two symbols.
-    const bool needed = escaped[level] > 0 || !complete || (count == 1 && level + 1 == levels);
-    if (needed) symbols[count++] = {std::max(escaped[level], 1U), kPlainSymbols + level};
+void choose_lengths(const Seen& seen, bool complete, CodeLengths& lengths) noexcept {
+  SlotWeight slots[kSlots];
+  std::uint32_t count = 0;
+  for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+    if (seen.slots[slot] > 0) slots[count++] = {seen.slots[slot], slot};
   }
+  // A sample may have missed anything. A code needs two symbols.
+  const bool unseen = !complete || (count == 1 && seen.slots[kEscapeSlot] == 0);
+  if (!complete && seen.slots[kZeroSlot] == 0) slots[count++] = {1, kZeroSlot};
+  if (unseen && seen.slots[kEscapeSlot] == 0) slots[count++] = {1, kEscapeSlot};
+  if (count == 1) slots[count++] = {1, kZeroSlot};  // escapes alone
   lengths = {};
-  limit_lengths({symbols, count}, lengths);
+  lengths.base = seen.base;
+  limit_lengths({slots, count}, lengths);
 }
 
-// Bits that the seen symbols take with these lengths.
-std::uint64_t code_bits(const Seen& seen, const CodeLengths& lengths) noexcept {
+// Bits that the seen values take with these lengths. REQUIRES: all of them have codes, or an escape.
+std::uint64_t coded_bits(const Seen& seen, const CodeLengths& lengths) noexcept {
   std::uint64_t bits = 0;
-  for (std::uint32_t i = 0; i < seen.count; ++i) {
-    const std::uint32_t symbol = seen.symbols[i].symbol;
-    const std::uint32_t own = lengths.bits[symbol];
-    const std::uint32_t escape = lengths.bits[kPlainSymbols + symbol % kLevels] + kExponentBits;
-    bits += std::uint64_t{seen.symbols[i].weight} * (own != 0 ? own : escape);
+  for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+    if (seen.slots[slot] == 0) continue;
+    const std::uint32_t length = lengths.bits[slot];
+    const std::uint32_t each = slot != kEscapeSlot && length != 0 ? length + 3 * thirds_of(slot)
+                                                                  : lengths.bits[kEscapeSlot] + kEscapedBits;
+    bits += std::uint64_t{seen.slots[slot]} * each;
   }
   return bits;
 }
 
-// The same for a static table, without laying it out. REQUIRES: a uniform chunk's symbols.
-std::uint64_t static_bits(const Seen& seen, const StaticShape& shape, std::uint32_t base) noexcept {
-  std::uint64_t bits = 0;
-  for (std::uint32_t i = 0; i < seen.count; ++i) {
-    const std::uint32_t exponent = seen.symbols[i].symbol / kLevels;
-    const std::uint32_t below = base - exponent;  // wraps far beyond the shape above the base
-    std::uint32_t length = shape.escape + kExponentBits;
-    if (below < kStaticExponents) length = shape.exponents[below];
-    if (exponent == 0) length = shape.zero;
-    bits += std::uint64_t{seen.symbols[i].weight} * length;
+// The same for a static table. REQUIRES: one level alone was counted, but for exponents kept whole.
+std::uint64_t static_bits(const Histogram& histogram, const CodeLengths& lengths) noexcept {
+  const std::uint32_t escaped = lengths.bits[kEscapeSlot] + kEscapedBits;
+  std::uint64_t bits = std::uint64_t{histogram.counts[kZeroCount]} * lengths.bits[kZeroSlot] +
+                       std::uint64_t{histogram.counts[kTinyCount]} * escaped;
+  for (std::uint32_t level = 0; level < kLevels; ++level) {
+    for (std::uint32_t exponent = 1; exponent < 256; ++exponent) {
+      const std::uint32_t count = histogram.counts[level * 256 + exponent];
+      if (count == 0) continue;
+      const std::uint32_t row = exponent - lengths.base;
+      const std::uint32_t slot = level * kRows + row;
+      const std::uint32_t length = row - 1 < kWindow ? lengths.bits[slot] : 0;
+      bits += std::uint64_t{count} * (length != 0 ? length + 3 * thirds_of(slot) : escaped);
+    }
   }
   return bits;
 }
 
-std::uint32_t highest_exponent(const Seen& seen) noexcept {
-  std::uint32_t highest = 0;
-  for (std::uint32_t i = 0; i < seen.count; ++i) {
-    const std::uint32_t exponent = seen.symbols[i].symbol / kLevels;
-    if (exponent < 255) highest = std::max(highest, exponent);
+std::uint32_t highest_exponent(const Histogram& histogram) noexcept {
+  for (std::uint32_t exponent = 254; exponent > 0; --exponent) {
+    for (std::uint32_t level = 0; level < kLevels; ++level) {
+      if (histogram.counts[level * 256 + exponent] > 0) return exponent;
+    }
   }
-  return highest;
+  return 0;
+}
+
+// Takes a static table if it makes a short chunk smaller than `smallest` bits.
+void try_static_tables(const Histogram& histogram, std::uint32_t level, std::uint64_t smallest,
+                       TableChoice& choice) noexcept {
+  const std::uint32_t highest = highest_exponent(histogram);
+  for (std::uint32_t id = 1; id <= kStaticTables; ++id) {
+    for (std::uint32_t down = 0; down < kStaticTops && down <= highest; ++down) {
+      const std::uint32_t top = highest + 1 - down;
+      if (!static_fits(top)) continue;
+      CodeLengths lengths;
+      static_lengths(id, top, level, lengths);
+      const std::uint64_t bits = 8 + static_bits(histogram, lengths);
+      if (bits >= smallest) continue;
+      smallest = bits;
+      choice.id = id;
+      choice.top = top;
+      choice.lengths = lengths;
+    }
+  }
 }
 
 }  // namespace
 
-void limit_lengths(std::span<SymbolWeight> symbols, CodeLengths& lengths) {
-  std::sort(symbols.begin(), symbols.end(), rarer);
-  const auto count = static_cast<std::uint32_t>(symbols.size());
-  std::uint64_t lists[2][2 * kMaxSymbols];
-  bool is_leaf[kMaxCodeBits][2 * kMaxSymbols];
+void limit_lengths(std::span<SlotWeight> slots, CodeLengths& lengths) {
+  std::sort(slots.begin(), slots.end(),
+            [](const SlotWeight& a, const SlotWeight& b) { return sort_key(a) < sort_key(b); });
+  const auto count = static_cast<std::uint32_t>(slots.size());
+  std::uint32_t lists[2][2 * kMaxSymbols];
+  std::uint8_t is_leaf[kMaxCodeBits][2 * kMaxSymbols];
   std::uint32_t listed = 0;
   for (unsigned round = 0; round < kMaxCodeBits; ++round) {
-    listed = merge_packages(symbols, lists[(round + 1) % 2], listed, lists[round % 2], is_leaf[round]);
+    listed = merge_packages(slots, lists[(round + 1) % 2], listed, lists[round % 2], is_leaf[round]);
   }
   // The cheapest 2 (count - 1) of the last list are taken, with all that their packages hold: a package taken
   // means two of the list before. Leaves are taken from the rarest on, and each makes its code a bit longer.
   std::uint32_t taken = 2 * (count - 1);
   for (unsigned round = kMaxCodeBits; round-- > 0;) {
     std::uint32_t leaves = 0;
-    for (std::uint32_t i = 0; i < taken; ++i) leaves += is_leaf[round][i] ? 1 : 0;
-    for (std::uint32_t i = 0; i < leaves; ++i) ++lengths.bits[symbols[i].symbol];
+    for (std::uint32_t i = 0; i < taken; ++i) leaves += is_leaf[round][i];
+    for (std::uint32_t i = 0; i < leaves; ++i) ++lengths.bits[slots[i].slot];
     taken = 2 * (taken - leaves);
   }
 }
@@ -155,27 +208,16 @@ void limit_lengths(std::span<SymbolWeight> symbols, CodeLengths& lengths) {
 void choose_table(const Histogram& histogram, const Rule& rule, TableChoice& choice) {
   Seen seen;
   collect(histogram, seen);
-  choose_lengths(seen, histogram.complete, rule, choice.lengths);
+  join_rare(seen);
+  choose_lengths(seen, histogram.complete, choice.lengths);
   choice.id = 0;
-  choice.base = 0;
-  if (!histogram.complete || rule.mixed()) return;
-
+  choice.top = 0;
+  const std::uint64_t bits = coded_bits(seen, choice.lengths);
+  choice.worth_coding = bits < seen.total * kValueBytes * 8;
+  if (!histogram.complete || rule.keep == Keep::kSignificance) return;
   std::byte own[kMaxTableBytes];
-  std::uint64_t smallest =
-      std::uint64_t{write_table(choice, false, own)} * 8 + code_bits(seen, choice.lengths);
-  const std::uint32_t highest = highest_exponent(seen);
-  for (std::uint32_t id = 1; id <= kStaticTables; ++id) {
-    for (std::uint32_t down = 0; down < kStaticBases && down <= highest; ++down) {
-      const std::uint32_t base = highest + 1 - down;
-      if (!static_fits(base)) continue;
-      const std::uint64_t bits = 8 + static_bits(seen, kStaticShapes[id - 1], base);
-      if (bits >= smallest) continue;
-      smallest = bits;
-      choice.id = id;
-      choice.base = base;
-    }
-  }
-  if (choice.id != 0) static_lengths(choice.id, choice.base, choice.lengths);
+  const std::uint64_t table_bits = std::uint64_t{write_table(choice, rule.whole(), own)} * 8;
+  try_static_tables(histogram, rule.whole() ? 0 : rule.level, table_bits + bits, choice);
 }
 
 }  // namespace deltawire::gcomp

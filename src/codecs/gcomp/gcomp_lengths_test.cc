@@ -16,7 +16,7 @@ constexpr std::uint32_t kComplete = 256;  // the sum of 2^(8 - length) of a comp
 
 // Lengths of symbols 0, 1, ... with these weights.
 std::vector<std::uint32_t> limited(const std::vector<std::uint32_t>& weights) {
-  std::vector<SymbolWeight> symbols;
+  std::vector<SlotWeight> symbols;
   symbols.reserve(weights.size());
   for (std::uint32_t i = 0; i < weights.size(); ++i) symbols.push_back({weights[i], i});
   CodeLengths lengths;
@@ -82,7 +82,7 @@ PROPERTY(GcompLengths, OptimalWithinTheLimit) {
 }
 
 PROPERTY(GcompLengths, CompleteForManySymbols) {
-  const auto drawn = testing::drawn_list(testing::drawn(2, kMaxCodedSymbols + kLevels + 1), 1, 300000);
+  const auto drawn = testing::drawn_list(testing::drawn(2, kSlots), 1, 300000);
   const std::vector<std::uint32_t> weights(drawn.begin(), drawn.end());
   const auto lengths = limited(weights);
   HOLDS(kraft(lengths) == kComplete);
@@ -92,7 +92,7 @@ PROPERTY(GcompLengths, CompleteForManySymbols) {
 TEST(GcompLengths, StaticShapesAreCompleteCodes) {
   for (std::uint32_t id = 1; id <= kStaticTables; ++id) {
     CodeLengths lengths;
-    static_lengths(id, 120, lengths);
+    static_lengths(id, 120, id, lengths);
     std::uint32_t sum = 0;
     for (const std::uint8_t bits : lengths.bits) sum += bits > 0 ? kComplete >> bits : 0;
     EXPECT_EQ(sum, kComplete) << id;
@@ -103,10 +103,14 @@ TEST(GcompLengths, StaticShapesAreCompleteCodes) {
   EXPECT_FALSE(static_fits(255));
 }
 
-// The histogram {symbol, count}.
-Histogram histogram_of(const std::vector<SymbolWeight>& counts, bool complete) {
+std::uint32_t count_at(std::uint32_t exponent, std::uint32_t level) {
+  return level * 256 + exponent;
+}
+
+// The histogram {place in counts, count}.
+Histogram histogram_of(const std::vector<SlotWeight>& counts, bool complete) {
   Histogram histogram{{}, complete};
-  for (const SymbolWeight& entry : counts) histogram.counts[entry.symbol] = entry.weight;
+  for (const SlotWeight& entry : counts) histogram.counts[entry.slot] = entry.weight;
   return histogram;
 }
 
@@ -116,119 +120,152 @@ CodeLengths chosen(const Histogram& histogram, const Rule& rule) {
   return choice.lengths;
 }
 
-TEST(GcompTable, RareSymbolsAreEscaped) {
-  const std::uint32_t frequent = symbol_of(120, 0);
-  const std::uint32_t rare = symbol_of(80, 0);
-  const Rule rule{Keep::kEverything, 0};
-  EXPECT_GT(chosen(histogram_of({{1023, frequent}, {1, rare}}, true), rule).bits[rare], 0);
-  const CodeLengths lengths = chosen(histogram_of({{1024, frequent}, {1, rare}}, true), rule);
-  EXPECT_EQ(lengths.bits[rare], 0);
-  EXPECT_EQ(lengths.bits[kPlainSymbols], 1);
-  EXPECT_EQ(lengths.bits[kPlainSymbols + 1], 0);
+const Rule kAllLevels{Keep::kSignificance};
+
+std::uint32_t length_of(const CodeLengths& lengths, std::uint32_t exponent, std::uint32_t level) {
+  const std::uint32_t row = exponent - lengths.base;
+  return row - 1 < kWindow ? lengths.bits[level * kRows + row] : 0;
+}
+
+TEST(GcompTable, RareExponentsAreEscaped) {
+  const std::uint32_t frequent = count_at(120, 0);
+  const std::uint32_t rare = count_at(110, 0);
+  EXPECT_GT(length_of(chosen(histogram_of({{2047, frequent}, {1, rare}}, true), kAllLevels), 110, 0), 0U);
+  const CodeLengths lengths = chosen(histogram_of({{2048, frequent}, {1, rare}}, true), kAllLevels);
+  EXPECT_EQ(length_of(lengths, 110, 0), 0U);
+  EXPECT_EQ(lengths.bits[kEscapeSlot], 1);
+}
+
+TEST(GcompTable, RareLevelsJoinTheNextLowerOne) {
+  const Histogram histogram = histogram_of(
+      {{4096, count_at(120, 0)}, {1, count_at(120, 6)}, {1, count_at(120, 5)}, {1, count_at(120, 4)}}, true);
+  const CodeLengths lengths = chosen(histogram, kAllLevels);
+  EXPECT_EQ(length_of(lengths, 120, 6), 0U);
+  EXPECT_EQ(length_of(lengths, 120, 5), 0U);
+  EXPECT_EQ(length_of(lengths, 120, 4), 1U);  // three of 4099 are enough
+  EXPECT_EQ(lengths.bits[kEscapeSlot], 0);
+  EncodeTable table;
+  make_encode_table(lengths, table);
+  const std::uint32_t row = 120 - lengths.base;
+  for (const std::uint32_t level : {5U, 6U, 7U}) {
+    EXPECT_EQ(table.entry[level * kRows + row], table.entry[4 * kRows + row]) << level;
+  }
+  for (const std::uint32_t level : {1U, 2U, 3U}) {
+    EXPECT_EQ(table.entry[level * kRows + row], table.entry[row]) << level;
+  }
+}
+
+// The window lies where most values are, of several places at the lowest.
+TEST(GcompTable, WindowOfThirtyExponents) {
+  const auto base = [](const std::vector<SlotWeight>& counts) {
+    return chosen(histogram_of(counts, true), kAllLevels).base;
+  };
+  EXPECT_EQ(base({{9, count_at(5, 0)}, {9, count_at(6, 3)}}), 0U);
+  EXPECT_EQ(base({{9, count_at(100, 0)}, {9, count_at(129, 3)}, {5, count_at(10, 0)}}), 99U);
+  EXPECT_EQ(base({{9, count_at(100, 0)}, {10, count_at(130, 3)}}), 100U);
+  EXPECT_EQ(base({{9, count_at(255, 0)}, {9, count_at(226, 0)}}), 225U);
 }
 
 TEST(GcompTable, ASampleLeavesTheDoorOpenForEverything) {
-  const auto escapes = [](const Rule& rule) {
-    const CodeLengths lengths = chosen(histogram_of({{100, symbol_of(120, 0)}}, false), rule);
-    std::vector<bool> has;
-    has.reserve(kLevels);
-    for (std::uint32_t level = 0; level < kLevels; ++level) has.push_back(lengths.bits[1024 + level] > 0);
-    return has;
-  };
-  EXPECT_EQ(escapes({Keep::kLevel, 3}), (std::vector<bool>{true, false, false, false}));
-  EXPECT_EQ(escapes({Keep::kEverything, 0}), (std::vector<bool>{true, true, false, false}));
-  EXPECT_EQ(escapes({Keep::kSignificance, 0}), (std::vector<bool>{true, true, true, true}));
+  const CodeLengths lengths = chosen(histogram_of({{100, count_at(120, 0)}}, false), kAllLevels);
+  EXPECT_GT(lengths.bits[kEscapeSlot], 0);
+  EXPECT_GT(lengths.bits[kZeroSlot], 0);
 }
 
-// An escape that nothing was counted for weighs as much as one symbol, not nothing.
+// What nothing was counted for weighs as much as one value, not nothing.
 TEST(GcompTable, AnEscapeWeighsAtLeastOne) {
-  const Histogram two = histogram_of({{2, symbol_of(120, 0)}, {2, symbol_of(121, 0)}}, false);
-  const CodeLengths lengths = chosen(two, {Keep::kSignificance, 0});
-  EXPECT_EQ(lengths.bits[symbol_of(120, 0)], 2);
-  EXPECT_EQ(lengths.bits[symbol_of(121, 0)], 2);
-  for (std::uint32_t level = 0; level < kLevels; ++level) {
-    EXPECT_EQ(lengths.bits[kPlainSymbols + level], 3) << level;
-  }
+  const Histogram two = histogram_of({{2, count_at(120, 0)}, {2, count_at(121, 0)}}, false);
+  const CodeLengths lengths = chosen(two, kAllLevels);
+  for (const std::uint32_t exponent : {120U, 121U}) EXPECT_EQ(length_of(lengths, exponent, 0), 2U);
+  EXPECT_EQ(lengths.bits[kEscapeSlot], 2);
+  EXPECT_EQ(lengths.bits[kZeroSlot], 2);
 }
 
-TEST(GcompTable, ASingleSymbolHasTheHighestLevelsEscapeBesideIt) {
-  const Histogram one = histogram_of({{1000, symbol_of(120, 0)}}, true);
-  const std::pair<Keep, std::uint32_t> expected[] = {
-      {Keep::kLevel, 0}, {Keep::kEverything, 1}, {Keep::kSignificance, 3}};
-  for (const auto& [keep, level] : expected) {
-    const CodeLengths lengths = chosen(one, {keep, 0});
-    for (std::uint32_t i = 0; i < kLevels; ++i) {
-      EXPECT_EQ(lengths.bits[kPlainSymbols + i], i == level ? 1 : 0) << level << " " << i;
-    }
-  }
+TEST(GcompTable, ASingleSymbolHasTheEscapeBesideIt) {
+  const CodeLengths one = chosen(histogram_of({{1000, count_at(120, 0)}}, true), kAllLevels);
+  EXPECT_EQ(length_of(one, 120, 0), 1U);
+  EXPECT_EQ(one.bits[kEscapeSlot], 1);
+  EXPECT_EQ(one.bits[kZeroSlot], 0);
+  const CodeLengths zeros = chosen(histogram_of({{1000, kZeroCount}}, true), kAllLevels);
+  EXPECT_EQ(zeros.bits[kZeroSlot], 1);
+  EXPECT_EQ(zeros.bits[kEscapeSlot], 1);
 }
 
-// Bits of table and codes as spec.md, 6.5, counts them.
+TEST(GcompTable, WorthCodingBelow32BitsAValue) {
+  const auto worth = [](const Histogram& histogram) {
+    TableChoice choice;
+    choose_table(histogram, {Keep::kEverything}, choice);
+    return choice.worth_coding;
+  };
+  Histogram histogram{{}, false};
+  for (std::uint32_t exponent = 1; exponent < 256; ++exponent) histogram.counts[exponent] = 64;
+  EXPECT_FALSE(worth(histogram));
+  for (std::uint32_t exponent = 100; exponent < 130; ++exponent) histogram.counts[exponent] = 1000;
+  EXPECT_TRUE(worth(histogram));
+}
+
+// Bits of table and codes as spec.md, 6.5, counts them, of a chunk with level 0 alone.
 std::uint64_t bits_with(const Histogram& histogram, const CodeLengths& lengths, std::uint64_t table_bytes) {
-  std::uint64_t bits = 8 * table_bytes;
-  for (std::uint32_t exponent = 0; exponent < 256; ++exponent) {
-    const std::uint32_t own = lengths.bits[symbol_of(exponent, 0)];
-    bits += histogram.counts[symbol_of(exponent, 0)] * (own > 0 ? own : lengths.bits[kPlainSymbols] + 8U);
+  std::uint64_t bits = 8 * table_bytes + histogram.counts[0] * lengths.bits[kZeroSlot];
+  for (std::uint32_t exponent = 1; exponent < 256; ++exponent) {
+    const std::uint32_t own = length_of(lengths, exponent, 0);
+    bits += histogram.counts[exponent] * ((own > 0 ? own : lengths.bits[kEscapeSlot] + 8U) + 24);
   }
   return bits;
 }
 
-// Counts of a uniform chunk: near the shape of a static table, or of any shape; sometimes with outliers.
+// Counts of a chunk with one level: near the shape of a static table, or of any shape; sometimes with
+// outliers.
 Histogram random_histogram(CounterRng& random) {
   Histogram histogram{{}, true};
-  const auto count_of = [&](std::uint32_t exponent) -> std::uint32_t& {
-    return histogram.counts[symbol_of(exponent, 0)];
-  };
   const auto below = [&random](std::uint64_t bound) {
     return static_cast<std::uint32_t>(random.next() % bound);
   };
   const std::uint32_t top = below(4) == 0 ? 240 + below(15) : 12 + below(243);
   const StaticShape& shape = kStaticShapes[below(kStaticTables)];
   const std::uint32_t noise = 1 + below(6);
-  for (std::uint32_t i = 0; i < kStaticExponents && i <= top; ++i) {
-    count_of(top - i) = ((256U >> shape.exponents[i]) + below(noise)) / (1 + below(3));
+  for (std::uint32_t i = 0; i < kStaticExponents && i < top; ++i) {
+    histogram.counts[top - i] = ((256U >> shape.exponents[i]) + below(noise)) / (1 + below(3));
   }
-  count_of(0) = below(2) * (256U >> shape.zero);
-  if (below(3) == 0) count_of(std::min(top + 1 + below(4), 254U)) += 1;
-  if (below(4) == 0) count_of(255) += 1 + below(3);
-  // Two symbols at least, as one alone has an escape beside it, which hangs on the rule.
-  count_of(top) += 1;
-  count_of(top - 1) += 1;
+  histogram.counts[0] = below(2) * (256U >> shape.zero);
+  if (below(3) == 0) histogram.counts[std::min(top + 1 + below(4), 254U)] += 1;
+  if (below(4) == 0) histogram.counts[255] += 1 + below(3);
+  histogram.counts[top] += 1;
   return histogram;
 }
 
 std::uint32_t highest_below_255(const Histogram& histogram) {
   std::uint32_t exponent = 254;
-  while (exponent > 0 && histogram.counts[symbol_of(exponent, 0)] == 0) --exponent;
+  while (exponent > 0 && histogram.counts[exponent] == 0) --exponent;
   return exponent;
 }
 
-// The table of a uniform chunk of one block is the smallest of all, ties to the first: found by trying them.
-TEST(GcompTable, AUniformChunkTakesTheSmallestTable) {
+// The table of a short chunk with one level is the smallest of all, ties to the first: found by trying them.
+TEST(GcompTable, AShortChunkTakesTheSmallestTable) {
   CounterRng random(9);
   std::uint32_t chosen_ids[kStaticTables + 1] = {};
   for (int trial = 0; trial < 20000; ++trial) {
     Histogram histogram = random_histogram(random);
     TableChoice own;
-    choose_table(histogram, {Keep::kEverything, 0}, own);  // a mixed chunk always has its own
+    choose_table(histogram, kAllLevels, own);  // where levels differ it always has its own
     std::byte bytes[kMaxTableBytes];
-    std::uint64_t smallest = bits_with(histogram, own.lengths, write_table(own, false, bytes));
+    std::uint64_t smallest = bits_with(histogram, own.lengths, write_table(own, true, bytes));
     std::pair<std::uint32_t, std::uint32_t> expected{0, 0};
     const std::uint32_t highest = highest_below_255(histogram);
     for (std::uint32_t id = 1; id <= kStaticTables; ++id) {
-      for (std::uint32_t base = highest + 1; base + 3 >= highest; --base) {
-        if (base < 12 || base > 254) continue;
+      for (std::uint32_t top = highest + 1; top + 3 >= highest; --top) {
+        if (top < 12 || top > 254) continue;
         CodeLengths lengths;
-        static_lengths(id, base, lengths);
+        static_lengths(id, top, 0, lengths);
         const std::uint64_t bits = bits_with(histogram, lengths, 1);
         if (bits >= smallest) continue;
         smallest = bits;
-        expected = {id, base};
+        expected = {id, top};
       }
     }
     TableChoice choice;
     choose_table(histogram, {Keep::kLevel, 0}, choice);
-    ASSERT_EQ(std::make_pair(choice.id, choice.base), expected) << trial;
+    ASSERT_EQ(std::make_pair(choice.id, choice.top), expected) << trial;
     ++chosen_ids[choice.id];
     histogram.complete = false;
     choose_table(histogram, {Keep::kLevel, 0}, choice);
@@ -237,17 +274,18 @@ TEST(GcompTable, AUniformChunkTakesTheSmallestTable) {
   for (const std::uint32_t times : chosen_ids) EXPECT_GT(times, 100U);
 }
 
-TEST(GcompTable, AtMost192SymbolsHaveCodesTheMostFrequentOnes) {
-  std::vector<SymbolWeight> counts;
-  counts.reserve(250);
-  for (std::uint32_t i = 0; i < 250; ++i) counts.push_back({i < 50 ? 7U : 8U, symbol_of(i + 1, 0)});
-  const CodeLengths lengths = chosen(histogram_of(counts, true), {Keep::kLevel, 0});
-  std::uint32_t coded = 0;
-  for (std::uint32_t i = 0; i < 250; ++i) coded += lengths.bits[symbol_of(i + 1, 0)] > 0 ? 1U : 0U;
-  EXPECT_EQ(coded, 192U);
-  for (std::uint32_t i = 0; i < 50; ++i) EXPECT_EQ(lengths.bits[symbol_of(i + 1, 0)], 0);
-  EXPECT_EQ(lengths.bits[symbol_of(250, 0)], 0) << "of equally frequent ones the lowest";
-  EXPECT_GT(lengths.bits[symbol_of(51, 0)], 0);
+// Of a chunk cut by 6 bits, at level 2.
+TEST(GcompTable, AStaticTableHasTheRulesLevel) {
+  Histogram histogram{{}, true};
+  for (std::uint32_t i = 0; i < kStaticExponents; ++i) {
+    histogram.counts[count_at(120 - i, 2)] = 256U >> kStaticShapes[0].exponents[i];
+  }
+  TableChoice choice;
+  choose_table(histogram, {Keep::kLevel, 2}, choice);
+  EXPECT_EQ(choice.id, 1U);
+  EXPECT_EQ(choice.top, 120U);
+  EXPECT_EQ(length_of(choice.lengths, 119, 2), 2U);
+  EXPECT_EQ(length_of(choice.lengths, 119, 0), 0U);
 }
 
 }  // namespace

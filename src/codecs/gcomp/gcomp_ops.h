@@ -13,52 +13,71 @@
 namespace deltawire::gcomp {
 
 inline constexpr std::uint32_t kChunkElements = 262144;
-inline constexpr std::uint32_t kBlockElements = 16384;
+inline constexpr std::uint32_t kSampleElements = 16384;  // of a longer chunk a sample is counted
+inline constexpr std::uint32_t kBlockElements = 32768;
 inline constexpr std::uint32_t kMaxBlocks = kChunkElements / kBlockElements;
 
 inline constexpr std::uint32_t kValueBytes = 4;
-inline constexpr unsigned kMaxLanes = 64;
+inline constexpr unsigned kMaxLanes = 64;               // of codes
 inline constexpr std::uint32_t kElementsPerLane = 256;  // a shorter block has fewer lanes
-inline constexpr unsigned kWordBits = 16;               // of the words that refill a lane
+inline constexpr unsigned kMaxMantissaLanes = kMaxLanes / 4;
+inline constexpr std::uint32_t kMaxStretch = 2 * kMaxLanes;  // elements between two refills
 
 inline constexpr unsigned kMaxCodeBits = 8;
-inline constexpr unsigned kExponentBits = 8;  // raw, after an escape
-inline constexpr std::uint32_t kLevels = 4;
-inline constexpr unsigned kCutBitsPerLevel = 6;
-inline constexpr unsigned kSignMantissaBits = 24;
+inline constexpr unsigned kWordBits = 16;  // of the words that refill a lane of codes
+inline constexpr std::uint32_t kWordBytes = kWordBits / 8;
+inline constexpr unsigned kMantissaWordBits = 32;
+inline constexpr std::uint32_t kMantissaWordBytes = kMantissaWordBits / 8;
+inline constexpr std::uint32_t kStateBytes = 4;
 
-// Symbols: 4 * exponent + level; of exponent 0 there are two; then an escape for each level.
-inline constexpr std::uint32_t kZeroSymbol = 0;  // +0, without a mantissa
-inline constexpr std::uint32_t kTinySymbol = 1;  // -0 and subnormals, kept whole (lossless parts)
-inline constexpr std::uint32_t kPlainSymbols = 1024;
-inline constexpr std::uint32_t kSymbols = kPlainSymbols + kLevels;
+inline constexpr std::uint32_t kLevels = 8;
+inline constexpr unsigned kCutBitsPerLevel = 3;
+inline constexpr unsigned kSignMantissaBits = 24;
+inline constexpr std::uint32_t kSignMantissaBytes = kSignMantissaBits / 8;
 
 inline constexpr std::uint32_t kExponentMask = 0x7F800000;
 inline constexpr std::uint32_t kMantissaMask = 0x007FFFFF;
 inline constexpr unsigned kMantissaBits = 23;
+inline constexpr std::uint32_t kHighestCut = 253;  // exponents above are kept whole: no carry makes an Inf
 
-enum class ChunkMode : std::uint8_t { kStored = 0, kZeros = 1, kUniform = 2, kMixed = 3 };
+// What is counted: 256 * level + exponent. Of exponent 0 there are two: +0, and the rest, which is kept whole
+// or not at all.
+inline constexpr std::uint32_t kCounts = kLevels * 256;
+inline constexpr std::uint32_t kZeroCount = 0;
+inline constexpr std::uint32_t kTinyCount = 256;
+
+// What is coded: 32 * level + row, where rows 1 to 30 are the exponents of a table's window.
+inline constexpr std::uint32_t kRows = 32;
+inline constexpr std::uint32_t kWindow = 30;  // exponents that a table may have codes for
+inline constexpr std::uint32_t kSlots = kLevels * kRows;
+inline constexpr std::uint32_t kZeroSlot = 0;
+inline constexpr std::uint32_t kEscapeSlot = 31;  // the exponent follows, then 24 bits
+inline constexpr std::uint32_t kTinySlot = 32;
+
+enum class ChunkMode : std::uint8_t { kStored = 0, kZeros = 1, kWhole = 2, kCut = 3 };
 enum class BlockMode : std::uint8_t { kStored = 0, kZeros = 1, kCoded = 2 };
 
-// How many lanes a block of `count` elements is coded in: a power of two.
+// How many lanes the codes of a block of `count` elements are in: a power of two.
 [[gnu::always_inline]] constexpr unsigned lanes_for(std::uint32_t count) noexcept {
   unsigned lanes = kMaxLanes;
   while (lanes > 1 && lanes * kElementsPerLane > count) lanes /= 2;
   return lanes;
 }
 
-[[gnu::always_inline]] constexpr std::uint32_t symbol_of(std::uint32_t exponent,
-                                                         std::uint32_t level) noexcept {
-  return exponent * kLevels + level;
+[[gnu::always_inline]] constexpr unsigned mantissa_lanes_for(unsigned lanes) noexcept {
+  return lanes < 4 ? 1 : lanes / 4;
 }
 
-// Bits of sign and mantissa that follow a symbol which is no escape. In a uniform chunk, `uniform_level` is
-// the level that the table's level 0 stands for; in a mixed chunk it is 0. NaN and Inf keep all bits.
-[[gnu::always_inline]] constexpr unsigned mantissa_width(std::uint32_t symbol,
-                                                         std::uint32_t uniform_level) noexcept {
-  if (symbol == kZeroSymbol) return 0;
-  if (symbol == kTinySymbol || symbol / kLevels == 255) return kSignMantissaBits;
-  return kSignMantissaBits - kCutBitsPerLevel * (symbol % kLevels + uniform_level);
+// Bytes of the lanes of a coded block, behind its stream.
+[[gnu::always_inline]] constexpr std::uint32_t states_bytes(std::uint32_t count, bool whole) noexcept {
+  const unsigned lanes = lanes_for(count);
+  return (lanes + (whole ? 0 : mantissa_lanes_for(lanes))) * kStateBytes;
+}
+
+// Bits of sign and mantissa, in threes, behind the code of a slot.
+[[gnu::always_inline]] constexpr std::uint32_t thirds_of(std::uint32_t slot) noexcept {
+  if (slot == kZeroSlot) return 0;
+  return slot == kTinySlot ? kLevels : kLevels - slot / kRows;
 }
 
 // Which values an encoder keeps of what it gets.
@@ -70,11 +89,26 @@ enum class Keep : std::uint8_t {
 
 struct Rule {
   Keep keep = Keep::kLevel;
-  std::uint32_t level = 0;  // kLevel: 0 to 3
+  std::uint32_t level = 0;  // kLevel: 0 to 7
+  std::uint32_t step = 1;   // kSignificance: levels are multiples of 1 or 2
 
-  [[gnu::always_inline]] bool mixed() const noexcept { return keep != Keep::kLevel; }
-  [[gnu::always_inline]] std::uint32_t uniform_level() const noexcept { return mixed() ? 0 : level; }
+  // Nothing is cut: sign and mantissa are whole bytes.
+  [[gnu::always_inline]] bool whole() const noexcept {
+    return keep == Keep::kEverything || (keep == Keep::kLevel && level == 0);
+  }
 };
+
+// `distance`: the exponent of a significance above that of the value, plus 1. The largest level l that is a
+// multiple of `step` with distance >= 3 l: then half a step of the last bit kept is no more than one unit in
+// the last place of the significance.
+[[gnu::always_inline]] constexpr std::uint32_t significance_level(std::int32_t distance,
+                                                                  std::uint32_t step) noexcept {
+  if (distance <= 0) return 0;
+  const std::uint32_t cuts = static_cast<std::uint32_t>(distance) / (kCutBitsPerLevel * step);
+  const std::uint32_t most = (kLevels - 1) / step;
+  return (cuts < most ? cuts : most) * step;
+}
+inline constexpr std::int32_t kFarDistance = 31;  // all distances from here on have the highest level
 
 // A chunk or a block on its way through encode.
 struct Values {
@@ -85,76 +119,66 @@ struct Values {
   Rule rule;
 };
 
-// Of each plain symbol: low 16 bits the code (and, after an escape, the exponent), its length, and the bits
-// of sign and mantissa that follow.
+// Of each slot: bits 0-3 the length of the code that an encoder uses for it, 4-11 the code, 12-15 the bits of
+// sign and mantissa behind it, in threes. A slot without a code has that of a lower level of its exponent,
+// which cuts less, or else the escape's.
 struct EncodeTable {
-  std::uint32_t code[kPlainSymbols];
+  alignas(64) std::uint16_t entry[kSlots];
+  std::uint32_t base = 0;    // exponent of row 0
+  std::uint16_t escape = 0;  // the escape's entry: no other slot's own
 };
-inline constexpr unsigned kCodeLengthShift = 16;
-inline constexpr std::uint32_t kCodeLengthMask = 0x1F;
-inline constexpr unsigned kCodeMantissaShift = 24;
+inline constexpr unsigned kEntryLengthMask = 0xF;
+inline constexpr unsigned kEntryCodeShift = 4;
+inline constexpr unsigned kEntryCodeMask = 0xFF;
+inline constexpr unsigned kEntryThirdsShift = 12;
 
-// Room for one word and one mantissa more than a block can have: kernels write before they know.
-inline constexpr std::uint32_t kWordRoom = kBlockElements + 4;
-inline constexpr std::uint32_t kMantissaRoom = kBlockElements * 3 + 8;
-
-// Where encode_block leaves a block. The caller chooses between `values` and the rest.
-struct BlockParts {
-  std::uint32_t* values = nullptr;  // [kBlockElements]: bits of what a decoder will see
-  std::uint32_t* codes = nullptr;   // [kBlockElements]: room for the kernel
-  std::uint16_t* words = nullptr;   // [kWordRoom]: the last `word_count` of them hold the words, in order
-  std::byte* mantissas = nullptr;   // [kMantissaRoom]
-  std::uint32_t states[kMaxLanes] = {};
-  std::uint32_t word_count = 0;
-  std::uint32_t mantissa_bytes = 0;
-  bool zeros = false;  // every value is +0; then nothing else is set but `values`
-};
-
-// One entry for each value of the next 8 bits: exponent in its place in a float, and below it
-// length | flags | mantissa width, as the shifts say.
+// One entry for each value of the next 8 bits: bits 0-3 the code's length, 4-8 the bits of sign and mantissa,
+// 9-13 the row.
 struct DecodeTable {
-  std::uint32_t entry[1U << kMaxCodeBits];
-  std::uint64_t coded[kPlainSymbols / 64];  // bit s % 64 of word s / 64: symbol s has a code
-  std::uint32_t uniform_level = 0;
+  alignas(64) std::uint16_t entry[1U << kMaxCodeBits];
+  std::uint32_t base = 0;  // exponent of row 0
+  bool whole = false;
+  std::uint64_t coded[4] = {};  // bit e % 64 of word e / 64: exponent e has a code at level 0; 0: tiny has
 };
-inline constexpr std::uint32_t kEntryLengthMask = 0x1F;
-inline constexpr std::uint32_t kEntryEscape = 0x20;
-inline constexpr std::uint32_t kEntryTiny = 0x40;
-inline constexpr unsigned kEntryWidthShift = 8;   // 5 bits
-inline constexpr unsigned kEntryLevelShift = 16;  // 2 bits: of an escape
+inline constexpr unsigned kEntryWidthShift = 4;
+inline constexpr unsigned kEntryWidthMask = 0x1F;
+inline constexpr unsigned kEntryRowShift = 9;
 
-// `length` counts all bits of the code, raw exponent included.
-[[gnu::always_inline]] constexpr std::uint32_t make_entry(std::uint32_t symbol, std::uint32_t uniform_level,
-                                                          std::uint32_t length) noexcept {
-  if (symbol >= kPlainSymbols) return kEntryEscape | (symbol - kPlainSymbols) << kEntryLevelShift | length;
-  return (symbol / kLevels) << kMantissaBits | mantissa_width(symbol, uniform_level) << kEntryWidthShift |
-         (symbol == kTinySymbol ? kEntryTiny : 0) | length;
-}
+// The most that stream and lanes take, and what kernels may write behind them before they know.
+inline constexpr std::uint32_t kStretchBytes =
+    kMaxStretch * (1 + kMantissaWordBytes) + kMaxLanes * kWordBytes;  // the most that a stretch can read
+inline constexpr std::uint32_t kStatesBytes = (kMaxLanes + kMaxMantissaLanes) * kStateBytes;
+inline constexpr std::uint32_t kBlockRoom =
+    kBlockElements * (kSignMantissaBytes + 2) + kStatesBytes + kStretchBytes;
+
+struct EncodedBlock {
+  std::uint32_t stream_bytes = 0;
+  bool zeros = false;  // every value that a decoder will see is +0
+};
 
 // What a decoder found wrong.
 enum class Fault : std::uint8_t {
   kNone,
-  kTruncated,        // the bytes end before the chunk does
-  kChunkMode,        // unknown bits in the chunk's first byte
-  kBlockMode,        // block mode above 2
-  kBlockIndex,       // ends of blocks that don't grow, or lie outside
-  kTrailingBytes,    // bytes after the last element
-  kTableWindow,      // a window of exponents outside its range, or with an unused end
-  kTableLength,      // a code length above 8
-  kTablePadding,     // a set padding bit
-  kTableKraft,       // lengths that no complete code has
-  kLaneState,        // a lane that begins with fewer than 16 bits
-  kLaneEnd,          // a lane that doesn't end as encoders begin
-  kWordsLeft,        // words that no lane asked for
-  kEscape,           // an escape for what has a code or doesn't exist
-  kTinyZero,         // +0 as a kept tiny value
-  kMantissaPadding,  // set bits or whole bytes after the last mantissa
+  kTruncated,      // the bytes end before the chunk does
+  kChunkMode,      // unknown bits in the chunk's first byte
+  kBlockMode,      // block mode above 2
+  kBlockIndex,     // ends of blocks that don't grow, or lie outside
+  kTrailingBytes,  // bytes after the last element
+  kTableWindow,    // a window of exponents outside its range, with an unused end, or too far from the others
+  kTableLength,    // a code length above 8
+  kTablePadding,   // a set padding bit
+  kTableKraft,     // lengths that no complete code has
+  kLaneState,      // a lane without an end bit, or of codes with fewer than 16 bits
+  kLaneEnd,        // a lane that doesn't end as encoders begin
+  kBytesLeft,      // bytes of the stream that nothing asked for
+  kEscape,         // an escape for what has a code or doesn't exist
+  kTinyZero,       // +0 as a kept tiny value
 };
 
-// Body of a coded block behind its mode byte; may be any bytes.
+// The stream of a coded block; its lanes, states_bytes() of them, stand behind it. They may be any bytes.
 struct BlockBytes {
   const std::byte* at = nullptr;
-  std::uint32_t bytes = 0;
+  std::uint32_t stream_bytes = 0;
 };
 
 struct Target {
@@ -162,17 +186,21 @@ struct Target {
   std::uint32_t count = 0;
   float scale = 1;
   bool accumulate = false;
+  bool streamed = false;  // the part is so large that its values go past the caches
 };
 
 struct Kernels {
-  // Adds up how often each plain symbol occurs among the sampled elements of a chunk (spec.md, 6.3);
-  // `counts` has kPlainSymbols entries, which are set.
+  // How often each of kCounts occurs among the sampled elements of a chunk (spec.md, 6.3). Sets all `counts`.
   void (*histogram)(const Values& chunk, std::uint32_t* counts);
 
-  // Codes one block of 1 to kBlockElements values into `parts`, and leaves in the residual what was cut.
-  void (*encode_block)(const Values& block, const EncodeTable& table, BlockParts& parts);
+  // Codes one block of 1 to kBlockElements values: writes stream and lanes to `out`, which has kBlockRoom,
+  // and leaves in the residual what was cut.
+  EncodedBlock (*encode_block)(const Values& block, const EncodeTable& table, std::byte* out);
 
-  // Decodes the body of a coded block. On a fault the slot's content is unspecified.
+  // Writes what is kept of the values to `out`, 4 bytes each, and leaves in the residual what was cut.
+  void (*store_values)(const Values& values, std::byte* out);
+
+  // Decodes stream and lanes of a coded block. On a fault the slot's content is unspecified.
   Fault (*decode_block)(const BlockBytes& body, const DecodeTable& table, const Target& target);
 
   // Hands over `count` stored values, 4 bytes each, or (payload null) as many zeros.
@@ -182,8 +210,9 @@ struct Kernels {
 // One target's kernels. Those of the reference are what the others are compared with.
 const Kernels& kernels_for(TargetId target) noexcept;
 
-// The reference decoder, in a file of its own.
+// In files of their own.
 namespace DELTAWIRE_TARGET {
+void histogram(const Values& chunk, std::uint32_t* counts);
 Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Target& target);
 void decode_stored(const std::byte* payload, const Target& target);
 }  // namespace DELTAWIRE_TARGET

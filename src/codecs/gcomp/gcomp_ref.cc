@@ -1,252 +1,190 @@
-// Reference kernels: levels, the histogram and encoding. Decoding is in gcomp_decode_ref.cc.
+// Reference kernels: encoding. The histogram is in gcomp_histogram_ref.cc, decoding in gcomp_decode_ref.cc.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-#include "base/bit_functions.h"
 #include "base/little_endian.h"
-#include "codecs/gcomp/gcomp_ops.h"
+#include "codecs/gcomp/gcomp_classify.h"
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
 namespace {
 
-constexpr std::uint32_t kLineElements = 16;  // a cache line of float32
-constexpr std::uint32_t kSampleElements = 16384;
-
-std::uint32_t bits_of(float x) noexcept {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
-// The largest level l with |significance| >= 2^(6 l - 1) * 2^(exponent of x), exactly: rounding 6 l bits off
-// moves x by up to half a step of 2^(6 l - 23) * 2^(exponent of x), which is then no more than one unit in
-// the last place of the significance. Inf is above all of them, NaN below. REQUIRES: x is a normal number.
-std::uint32_t significance_level(std::uint32_t exponent, float significance) noexcept {
-  const std::uint32_t magnitude = bits_of(significance) & kMagnitudeMask;
-  if (magnitude >= kExponentMask) return magnitude == kExponentMask ? kLevels - 1 : 0;
-  const std::uint32_t seen = magnitude >> kMantissaBits;
-  return static_cast<std::uint32_t>(seen >= exponent + kCutBitsPerLevel - 1) +
-         static_cast<std::uint32_t>(seen >= exponent + 2 * kCutBitsPerLevel - 1) +
-         static_cast<std::uint32_t>(seen >= exponent + 3 * kCutBitsPerLevel - 1);
-}
-
-// What becomes of one value.
-struct Classified {
-  std::uint32_t symbol = 0;
-  std::uint32_t kept = 0;  // its bits as a decoder will see them
+// A block on its way out. An encoder is a decoder's mirror: it goes from the last stretch to the first and
+// writes upwards, so that a decoder goes forwards and reads downwards. A lane of codes holds at least 16 and
+// at most 31 bits, one of mantissas at most 31, of which the lowest are read first; bits above them are
+// rubbish until the end.
+struct Writer {
+  std::uint32_t codes[kMaxLanes] = {};
+  unsigned held[kMaxLanes];
+  std::uint32_t mantissas[kMaxMantissaLanes] = {};
+  unsigned filled[kMaxMantissaLanes] = {};
+  unsigned lanes = 1;
+  unsigned mantissa_lanes = 0;  // 0: mantissas are whole bytes
+  std::byte* at = nullptr;
 };
 
-// Sorts values by a rule. A copy of the rule's numbers, which no store through another pointer can change: so
-// they stay in registers.
-template <Keep kKeep>
-class Classifier {
- public:
-  explicit Classifier(const Values& values) noexcept
-      : significance_(values.significance), uniform_level_(values.rule.uniform_level()) {}
-
-  // REQUIRES: `bits` are those of element i, with its residual.
-  Classified operator()(std::uint32_t bits, std::uint32_t i) const noexcept {
-    const std::uint32_t exponent = (bits & kMagnitudeMask) >> kMantissaBits;
-    if constexpr (kKeep == Keep::kEverything) {
-      const bool tiny = exponent == 0 && bits != 0;
-      return {symbol_of(exponent, 0) + (tiny ? kTinySymbol : 0), bits};
-    }
-    if (exponent >= 254) [[unlikely]]
-      return highest(bits, exponent);
-    std::uint32_t level = uniform_level_;
-    if constexpr (kKeep == Keep::kSignificance) level = significance_level(exponent, significance_[i]);
-    const unsigned cut = kCutBitsPerLevel * level;
-    const std::uint32_t low = ~(0xFFFFFFFFU << cut);
-    // To nearest, ties to even; a carry goes into the exponent.
-    const std::uint32_t rounded = (bits + (low >> 1) + (bits >> cut & low & 1)) & ~low;
-    // Without branches: zeros come in no order that a processor could foretell.
-    const std::uint32_t normal = 0U - (exponent != 0 ? 1U : 0U);
-    const std::uint32_t kept = rounded & normal;
-    if constexpr (kKeep == Keep::kLevel) level = 0;
-    return {symbol_of((kept & kMagnitudeMask) >> kMantissaBits, level & normal), kept};
-  }
-
- private:
-  // Of exponents 254, where a carry could make an Inf, and 255, where a cut could turn a NaN into one.
-  Classified highest(std::uint32_t bits, std::uint32_t exponent) const noexcept {
-    const unsigned cut = exponent == 255 ? 0 : kCutBitsPerLevel * uniform_level_;
-    return {symbol_of(exponent, 0), bits & 0xFFFFFFFFU << cut};
-  }
-
-  const float* significance_;
-  std::uint32_t uniform_level_;
+// The values between two refills.
+struct Stretch {
+  std::uint32_t count = 0;
+  std::uint32_t kept[kMaxStretch];
+  std::uint16_t entries[kMaxStretch];
 };
 
-std::uint32_t input_bits(const Values& values, std::uint32_t i) noexcept {
-  const float in = values.in[i];
-  return values.residual != nullptr ? bits_of(in + values.residual[i]) : bits_of(in);
+std::uint32_t exponent_of(std::uint32_t bits) noexcept {
+  return (bits & kMagnitudeMask) >> kMantissaBits;
 }
 
-// log2 of the share that is sampled: 1 for every 2^share lines.
-unsigned sample_share(std::uint32_t count) noexcept {
-  unsigned share = 0;
-  while (count > kSampleElements << share) ++share;
-  return share;
+std::uint32_t sign_mantissa(std::uint32_t bits) noexcept {
+  return (bits & kSignBit) >> 8 | (bits & kMantissaMask);
 }
 
-// Which line of group `group` is sampled. A constant stride would see the same columns of a matrix again and
-// again.
-std::uint32_t sampled_line(std::uint32_t group, unsigned share) noexcept {
-  if (share == 0) return 0;
-  std::uint32_t hash = group * 0x9E3779B1U;
-  hash ^= hash >> 15;
-  hash *= 0x85EBCA77U;
-  return hash >> (32 - share);
+std::uint32_t slot_of(const Classified& value, std::uint32_t base) noexcept {
+  const std::uint32_t exponent = exponent_of(value.kept);
+  const std::uint32_t row = exponent - base;
+  const std::uint32_t within = value.level * kRows + (exponent == 0 ? 0 : row);
+  return exponent == 0 || row - 1 < kWindow ? within : kEscapeSlot;
 }
 
+// Classifies the values from `begin` on and looks up their codes; returns all their bits, or-ed.
 template <Keep kKeep>
-void count_symbols(const Values& chunk, std::uint32_t* counts) noexcept {
-  const Classifier<kKeep> classify(chunk);
-  const unsigned share = sample_share(chunk.count);
-  const std::uint32_t group_elements = kLineElements << share;
-  for (std::uint32_t group = 0; group * group_elements < chunk.count; ++group) {
-    const std::uint32_t begin = group * group_elements + sampled_line(group, share) * kLineElements;
-    for (std::uint32_t i = begin; i < begin + kLineElements && i < chunk.count; ++i) {
-      ++counts[classify(input_bits(chunk, i), i).symbol];
-    }
-  }
-}
-
-void histogram(const Values& chunk, std::uint32_t* counts) {
-  std::memset(counts, 0, kPlainSymbols * sizeof *counts);
-  switch (chunk.rule.keep) {
-    case Keep::kLevel: return count_symbols<Keep::kLevel>(chunk, counts);
-    case Keep::kSignificance: return count_symbols<Keep::kSignificance>(chunk, counts);
-    case Keep::kEverything: return count_symbols<Keep::kEverything>(chunk, counts);
-  }
-}
-
-// What the cut leaves: exact, as it is at most half a step of `kept`'s last bit and a multiple of x's. NaN
-// and Inf can't be corrected later.
-float left_over(std::uint32_t bits, std::uint32_t kept) noexcept {
-  if ((bits & kExponentMask) == kExponentMask) return 0;
-  return bit_cast<float>(bits) - bit_cast<float>(kept);
-}
-
-// Classifies the values [begin, end) and looks up their codes; returns all their bits, or-ed.
-template <Keep kKeep>
-std::uint32_t classify_values(const Values& block, std::uint32_t begin, std::uint32_t end,
-                              const EncodeTable& table, BlockParts& parts) noexcept {
-  const Classifier<kKeep> classify(block);
+std::uint32_t classify_stretch(const Values& block, const Classifier<kKeep>& classify, std::uint32_t begin,
+                               const EncodeTable& table, Stretch& stretch) noexcept {
   std::uint32_t any = 0;
-  for (std::uint32_t i = begin; i < end; ++i) {
-    const std::uint32_t bits = input_bits(block, i);
-    const Classified value = classify(bits, i);
-    if (block.residual != nullptr) block.residual[i] = left_over(bits, value.kept);
-    parts.values[i] = value.kept;
-    parts.codes[i] = table.code[value.symbol];
+  for (std::uint32_t i = 0; i < stretch.count; ++i) {
+    const std::uint32_t bits = input_bits(block, begin + i);
+    const Classified value = classify(bits, begin + i);
+    if (block.residual != nullptr) block.residual[begin + i] = left_over(bits, value.kept);
+    stretch.entries[i] = table.entry[slot_of(value, table.base)];
+    stretch.kept[i] = value.kept;
     any |= value.kept;
   }
   return any;
 }
 
-// Appends numbers to a stream of bits, the lowest bit first, with whole words: up to 8 bytes past the end.
-class MantissaWriter {
- public:
-  explicit MantissaWriter(std::byte* at) noexcept : at_(at) {}
-
-  // REQUIRES: bits <= 48.
-  void put(std::uint64_t value, unsigned bits) noexcept {
-    pending_ |= value << filled_;
-    filled_ += bits;
-    store_le(at_, pending_);
-    at_ += filled_ / 8;
-    pending_ >>= filled_ & 56;
-    filled_ %= 8;
+void push_mantissas(const Stretch& stretch, Writer& writer) noexcept {
+  std::byte* at = writer.at;
+  for (std::uint32_t i = 0; i < stretch.count; ++i) {
+    const unsigned lane = i & (writer.mantissa_lanes - 1);
+    const unsigned width = 3U * (stretch.entries[i] >> kEntryThirdsShift);
+    const std::uint32_t value = sign_mantissa(stretch.kept[i]) >> (kSignMantissaBits - width);
+    const std::uint64_t x = std::uint64_t{writer.mantissas[lane]} << width | value;
+    const unsigned n = writer.filled[lane] + width;
+    // 1 if the oldest 32 bits must leave. They are written in any case, to where the next word goes.
+    const unsigned leave = n / kMantissaWordBits;
+    store_le(at, static_cast<std::uint32_t>(x >> n % kMantissaWordBits));
+    at += leave * kMantissaWordBytes;
+    writer.mantissas[lane] = static_cast<std::uint32_t>(x);
+    writer.filled[lane] = n % kMantissaWordBits;
   }
-
-  const std::byte* end() const noexcept { return at_ + (filled_ > 0 ? 1 : 0); }
-
- private:
-  std::byte* at_;
-  std::uint64_t pending_ = 0;
-  unsigned filled_ = 0;  // bits pending; fewer than 8 between calls
-};
-
-// The highest `width` bits of sign and mantissa.
-std::uint64_t kept_mantissa(std::uint32_t value, unsigned width) noexcept {
-  const std::uint32_t sign_mantissa = (value & kSignBit) >> 8 | (value & kMantissaMask);
-  return sign_mantissa >> (kSignMantissaBits - width);
+  writer.at = at;
 }
 
-// Appends sign and mantissa of the values [begin, end), two at a time.
-void write_mantissas(const BlockParts& parts, std::uint32_t begin, std::uint32_t end,
-                     MantissaWriter& writer) noexcept {
-  std::uint32_t i = begin;
-  for (; i + 1 < end; i += 2) {
-    const unsigned first = parts.codes[i] >> kCodeMantissaShift;
-    const unsigned second = parts.codes[i + 1] >> kCodeMantissaShift;
-    writer.put(kept_mantissa(parts.values[i], first) | kept_mantissa(parts.values[i + 1], second) << first,
-               first + second);
-  }
-  if (i < end) {
-    const unsigned width = parts.codes[i] >> kCodeMantissaShift;
-    writer.put(kept_mantissa(parts.values[i], width), width);
+void append_mantissas(const Stretch& stretch, Writer& writer) noexcept {
+  for (std::uint32_t i = 0; i < stretch.count; ++i) {
+    store_le(writer.at, sign_mantissa(stretch.kept[i]));
+    writer.at += stretch.entries[i] >> kEntryThirdsShift != 0 ? kSignMantissaBytes : 0;
   }
 }
 
-// Fills values, codes and mantissas, in stretches that stay in the first cache.
+// Of each lane the codes of a stretch, one or two: the first one lowest.
+void push_codes(const Stretch& stretch, Writer& writer) noexcept {
+  std::byte* at = writer.at;
+  for (unsigned lane = 0; lane < writer.lanes && lane < stretch.count; ++lane) {
+    const unsigned first = stretch.entries[lane];
+    const std::uint32_t other = lane + writer.lanes;
+    const unsigned second = other < stretch.count ? stretch.entries[other] : 0U;
+    const unsigned shift = first & kEntryLengthMask;
+    const unsigned length = shift + (second & kEntryLengthMask);
+    const std::uint32_t code =
+        (first >> kEntryCodeShift & kEntryCodeMask) | (second >> kEntryCodeShift & kEntryCodeMask) << shift;
+    const std::uint32_t x = writer.codes[lane];
+    const unsigned n = writer.held[lane];
+    const unsigned leave = (n + length) / (2 * kWordBits);  // as in push_mantissas
+    store_le(at, static_cast<std::uint16_t>(x >> (n - kWordBits)));
+    at += leave * kWordBytes;
+    writer.codes[lane] = x << length | code;
+    writer.held[lane] = n + length - leave * kWordBits;
+  }
+  writer.at = at;
+}
+
+void append_escapes(const Stretch& stretch, const EncodeTable& table, Writer& writer) noexcept {
+  for (std::uint32_t i = 0; i < stretch.count; ++i) {
+    if (stretch.entries[i] != table.escape) continue;
+    *writer.at++ = static_cast<std::byte>(exponent_of(stretch.kept[i]));
+  }
+}
+
 template <Keep kKeep>
-void split(const Values& block, const EncodeTable& table, BlockParts& parts) noexcept {
-  constexpr std::uint32_t kStretch = 1024;
-  MantissaWriter writer(parts.mantissas);
+std::uint32_t write_stretches(const Values& block, const EncodeTable& table, Writer& writer) noexcept {
+  const Classifier<kKeep> classify(block);
+  const std::uint32_t size = 2 * writer.lanes;
+  Stretch stretch;
   std::uint32_t any = 0;
-  for (std::uint32_t begin = 0; begin < block.count; begin += kStretch) {
-    const std::uint32_t end = block.count - begin < kStretch ? block.count : begin + kStretch;
-    any |= classify_values<kKeep>(block, begin, end, table, parts);
-    write_mantissas(parts, begin, end, writer);
+  for (std::uint32_t begin = (block.count - 1) / size * size;; begin -= size) {
+    stretch.count = block.count - begin < size ? block.count - begin : size;
+    any |= classify_stretch<kKeep>(block, classify, begin, table, stretch);
+    if (writer.mantissa_lanes > 0) {
+      push_mantissas(stretch, writer);
+    } else {
+      append_mantissas(stretch, writer);
+    }
+    push_codes(stretch, writer);
+    append_escapes(stretch, table, writer);
+    if (begin == 0) return any;
   }
-  parts.zeros = any == 0;
-  parts.mantissa_bytes = static_cast<std::uint32_t>(writer.end() - parts.mantissas);
 }
 
-// Runs backwards, as a decoder's mirror: what it reads first is pushed last. A lane holds at least 16 and at
-// most 31 bits, of which the lowest are read first; bits above them are rubbish until the end.
-void push_codes(std::uint32_t count, BlockParts& parts) noexcept {
-  const unsigned lanes = lanes_for(count);
-  std::uint32_t pushed[kMaxLanes] = {};
-  unsigned held[kMaxLanes];
-  for (unsigned& bits : held) bits = kWordBits;
-  std::uint16_t* const end = parts.words + kWordRoom;
-  std::uint16_t* at = end;
-  for (std::uint32_t i = count; i-- > 0;) {
-    const unsigned lane = i % lanes;
-    const std::uint32_t code = parts.codes[i] & 0xFFFF;
-    const unsigned length = parts.codes[i] >> kCodeLengthShift & kCodeLengthMask;
-    const std::uint32_t x = pushed[lane];
-    const unsigned n = held[lane];
-    // 1 if the oldest 16 bits must leave. They are written in any case, to where the next word goes.
-    const unsigned leave = (n + length) / (2 * kWordBits);
-    at[-1] = static_cast<std::uint16_t>(x >> (n - kWordBits));
-    at -= leave;
-    pushed[lane] = x << length | code;
-    held[lane] = n + length - leave * kWordBits;
+void write_states(Writer& writer) noexcept {
+  for (unsigned lane = 0; lane < writer.lanes; ++lane, writer.at += kStateBytes) {
+    const std::uint32_t end = 1U << writer.held[lane];
+    store_le(writer.at, end | (writer.codes[lane] & (end - 1)));
   }
-  for (unsigned lane = 0; lane < lanes; ++lane) {
-    const std::uint32_t top = 1U << held[lane];
-    parts.states[lane] = top | (pushed[lane] & (top - 1));
+  for (unsigned lane = 0; lane < writer.mantissa_lanes; ++lane, writer.at += kStateBytes) {
+    const std::uint32_t end = 1U << writer.filled[lane];
+    store_le(writer.at, end | (writer.mantissas[lane] & (end - 1)));
   }
-  parts.word_count = static_cast<std::uint32_t>(end - at);
 }
 
-void encode_block(const Values& block, const EncodeTable& table, BlockParts& parts) {
+EncodedBlock encode_block(const Values& block, const EncodeTable& table, std::byte* out) {
+  Writer writer;
+  for (unsigned& held : writer.held) held = kWordBits;
+  writer.lanes = lanes_for(block.count);
+  writer.mantissa_lanes = block.rule.whole() ? 0 : mantissa_lanes_for(writer.lanes);
+  writer.at = out;
+  std::uint32_t any = 0;
   switch (block.rule.keep) {
-    case Keep::kLevel: split<Keep::kLevel>(block, table, parts); break;
-    case Keep::kSignificance: split<Keep::kSignificance>(block, table, parts); break;
-    case Keep::kEverything: split<Keep::kEverything>(block, table, parts); break;
+    case Keep::kLevel: any = write_stretches<Keep::kLevel>(block, table, writer); break;
+    case Keep::kSignificance: any = write_stretches<Keep::kSignificance>(block, table, writer); break;
+    case Keep::kEverything: any = write_stretches<Keep::kEverything>(block, table, writer); break;
   }
-  if (!parts.zeros) push_codes(block.count, parts);
+  const auto bytes = static_cast<std::uint32_t>(writer.at - out);
+  write_states(writer);
+  return {bytes, any == 0};
+}
+
+template <Keep kKeep>
+void store_kept(const Values& values, std::byte* out) noexcept {
+  const Classifier<kKeep> classify(values);
+  for (std::uint32_t i = 0; i < values.count; ++i) {
+    const std::uint32_t bits = input_bits(values, i);
+    const Classified value = classify(bits, i);
+    if (values.residual != nullptr) values.residual[i] = left_over(bits, value.kept);
+    store_le(out + i * kValueBytes, value.kept);
+  }
+}
+
+void store_values(const Values& values, std::byte* out) {
+  switch (values.rule.keep) {
+    case Keep::kLevel: return store_kept<Keep::kLevel>(values, out);
+    case Keep::kSignificance: return store_kept<Keep::kSignificance>(values, out);
+    case Keep::kEverything: return store_kept<Keep::kEverything>(values, out);
+  }
 }
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {histogram, encode_block, decode_block, decode_stored};
+extern constexpr Kernels kKernels = {histogram, encode_block, store_values, decode_block, decode_stored};
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

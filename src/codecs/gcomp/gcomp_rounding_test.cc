@@ -30,10 +30,10 @@ std::vector<float> round_trip(std::string_view spec, const std::vector<float>& v
 
 // Low bits that gcomp drops of numbers with the exponent of `power`, a power of two, beside the significance
 // `num`: the lowest bit of the mantissa that one of them keeps.
-int dropped(float power, float num) {
+int dropped(float power, float num, std::string_view spec = "gcomp") {
   for (int bit = 0; bit < 23; ++bit) {
     const float value = from_bits(bits_of(power) | 1U << bit);
-    if (significant_round_trip("gcomp", {value}, {num})[0] == value) return bit;
+    if (significant_round_trip(spec, {value}, {num})[0] == value) return bit;
   }
   return 23;
 }
@@ -47,11 +47,11 @@ double unit_of(float significance) {
 }
 
 // A slow reading of the rule, in double, where all of it is exact.
-float slow_cut(float g, float num) {
+float slow_cut(float g, float num, int step = 3) {
   if (!std::isfinite(g)) return g;
   if (std::fabs(g) < 0x1p-126F) return 0;
   const int exponent = std::ilogb(g);
-  for (const int n : {18, 12, 6}) {
+  for (int n = step == 3 ? 21 : 18; n > 0; n -= step) {
     if (exponent == 127 || !(std::fabs(static_cast<double>(num)) >= std::ldexp(1.0, exponent + n - 1)))
       continue;
     const double steps = std::ldexp(static_cast<double>(g), 23 - n - exponent);
@@ -71,11 +71,11 @@ Pairs random_pairs(std::size_t count, CounterRng& random) {
   for (std::size_t i = 0; i < count; ++i) {
     const auto bits = static_cast<std::uint32_t>(random.next());
     // A third of them with low bits that are a tie, or next to one.
-    const std::uint32_t tie = 32U << (random.next() % 3 * 6);
+    const std::uint32_t tie = 4U << (random.next() % 7 * 3);
     const auto near = static_cast<std::uint32_t>(random.next() % 3);
     pairs.values[i] = from_bits(random.next() % 3 == 0 ? (bits & ~(2 * tie - 1)) + tie - 1 + near : bits);
     const float power = from_bits(bits & 0x7F800000U);
-    const float boundary = std::ldexp(power, static_cast<int>(random.next() % 20));
+    const float boundary = std::ldexp(power, static_cast<int>(random.next() % 24));
     const float below = std::nextafter(boundary, 0.0F);
     const float drawn[] = {boundary, below, -boundary, from_bits(static_cast<std::uint32_t>(random.next()))};
     pairs.significance[i] = drawn[random.next() % 4];
@@ -83,15 +83,21 @@ Pairs random_pairs(std::size_t count, CounterRng& random) {
   return pairs;
 }
 
-TEST(GcompRounding, LevelsChangeAtPowersOfTwo) {
-  for (const int n : {6, 12, 18}) {
+void expect_levels(std::string_view spec, int step, int most) {
+  for (int n = step; n <= most; n += step) {
     const float boundary = std::ldexp(1.0F, n - 1);
-    EXPECT_EQ(dropped(1, std::nextafter(boundary, 0.0F)), n - 6) << n;
-    EXPECT_EQ(dropped(1, boundary), n) << n;
-    EXPECT_EQ(dropped(-1, boundary), n) << n;
-    EXPECT_EQ(dropped(1, -boundary), n) << n;
-    EXPECT_EQ(dropped(-1, std::nextafter(-boundary, 0.0F)), n - 6) << n;
+    EXPECT_EQ(dropped(1, std::nextafter(boundary, 0.0F), spec), n - step) << n;
+    EXPECT_EQ(dropped(1, boundary, spec), n) << n;
+    EXPECT_EQ(dropped(-1, boundary, spec), n) << n;
+    EXPECT_EQ(dropped(1, -boundary, spec), n) << n;
+    EXPECT_EQ(dropped(-1, std::nextafter(-boundary, 0.0F), spec), n - step) << n;
   }
+}
+
+TEST(GcompRounding, LevelsChangeAtPowersOfTwo) {
+  expect_levels("gcomp", 3, 21);
+  expect_levels("gcomp:levels=4", 6, 18);
+  EXPECT_EQ(dropped(1, kInf, "gcomp:levels=4"), 18);
 }
 
 TEST(GcompRounding, LevelsOfSpecialSignificances) {
@@ -101,14 +107,14 @@ TEST(GcompRounding, LevelsOfSpecialSignificances) {
   EXPECT_EQ(dropped(1, kNan), 0);
   EXPECT_EQ(dropped(1, -kNan), 0);
   EXPECT_EQ(dropped(1, from_bits(0x7F800001)), 0);
-  EXPECT_EQ(dropped(1, kInf), 18);
-  EXPECT_EQ(dropped(1, -kInf), 18);
-  EXPECT_EQ(dropped(0x1p126F, kInf), 18);  // 2^17 times that is no float, infinity is still greater
+  EXPECT_EQ(dropped(1, kInf), 21);
+  EXPECT_EQ(dropped(1, -kInf), 21);
+  EXPECT_EQ(dropped(0x1p126F, kInf), 21);  // 2^20 times that is no float, infinity is still greater
   EXPECT_EQ(dropped(0x1p126F, kMax), 0);
   EXPECT_EQ(dropped(0x1p122F, kMax), 6);
-  EXPECT_EQ(dropped(0x1p123F, kMax), 0);
+  EXPECT_EQ(dropped(0x1p123F, kMax), 3);
   EXPECT_EQ(dropped(0x1p-126F, 0x1p-109F), 18);
-  EXPECT_EQ(dropped(0x1p-126F, 0x1p-110F), 12);
+  EXPECT_EQ(dropped(0x1p-126F, 0x1p-110F), 15);
   EXPECT_EQ(dropped(0x1p-126F, 0x1p-127F), 0);
 }
 
@@ -128,7 +134,8 @@ TEST(GcompRounding, SpecialGradientsWithASignificance) {
 TEST(GcompRounding, TiesGoToEvenAndCarriesIntoTheExponent) {
   const auto cut_18 = [](std::uint32_t bits) {
     const auto uniform = bits_of(round_trip("gcomp:cut=18", {from_bits(bits)})[0]);
-    EXPECT_EQ(bits_of(significant_round_trip("gcomp", {from_bits(bits)}, {kInf})[0]), uniform);
+    const auto four = significant_round_trip("gcomp:levels=4", {from_bits(bits)}, {kInf});
+    EXPECT_EQ(bits_of(four[0]), uniform);
     return uniform;
   };
   EXPECT_EQ(cut_18(0x3F81FFFF), 0x3F800000U);
@@ -142,13 +149,13 @@ TEST(GcompRounding, TiesGoToEvenAndCarriesIntoTheExponent) {
   EXPECT_EQ(cut_18(0x7EFFFFFF), 0x7F000000U);  // the last exponent to which a carry may go
 }
 
-// Rounding the highest exponent could give Inf: kept whole where there is a choice, else truncated.
+// Rounding the highest exponent could give Inf: it is kept whole.
 TEST(GcompRounding, NothingFiniteBecomesInfinite) {
   for (const float value :
        {kMax, -kMax, from_bits(0x7F000000), from_bits(0x7F020001), from_bits(0xFF7E0000)}) {
     EXPECT_EQ(bits_of(significant_round_trip("gcomp", {value}, {kInf})[0]), bits_of(value));
-    for (const unsigned n : {6U, 12U, 18U}) {
-      EXPECT_EQ(bits_of(round_trip("gcomp:cut=" + std::to_string(n), {value})[0]), bits_of(value) >> n << n);
+    for (const char* spec : {"gcomp:cut=6", "gcomp:cut=12", "gcomp:cut=18"}) {
+      EXPECT_EQ(bits_of(round_trip(spec, {value})[0]), bits_of(value)) << spec;
     }
   }
 }
@@ -173,19 +180,22 @@ TEST(GcompRounding, UniformCutRoundsToNearestAndIgnoresSignificance) {
 PROPERTY(GcompRounding, IsTheRule) {
   CounterRng random(testing::drawn_word());
   const Pairs pairs = random_pairs(testing::drawn(1, 3000), random);
-  const auto back = significant_round_trip("gcomp", pairs.values, pairs.significance);
-  for (std::size_t i = 0; i < back.size(); ++i) {
-    HOLDS(bits_of(back[i]) == bits_of(slow_cut(pairs.values[i], pairs.significance[i])));
+  for (const int step : {3, 6}) {
+    const auto back =
+        significant_round_trip(step == 3 ? "gcomp" : "gcomp:levels=4", pairs.values, pairs.significance);
+    for (std::size_t i = 0; i < back.size(); ++i) {
+      HOLDS(bits_of(back[i]) == bits_of(slow_cut(pairs.values[i], pairs.significance[i], step)));
+    }
   }
 }
 
 // Through several blocks and chunks, of which no two have the same significances in the same places.
 TEST(GcompRounding, EachElementHasItsOwnSignificance) {
   CounterRng random(21);
-  for (const std::size_t count : {16385U, 50000U, 262144U + 2 * 16384U + 7U}) {
+  for (const std::size_t count : {16385U, 32769U, 262144U + 2 * 32768U + 7U}) {
     const std::vector<float> values = testing::normal_values(count, count);
     std::vector<float> significance(count);
-    for (float& number : significance) number = std::ldexp(1.0F, static_cast<int>(random.next() % 20));
+    for (float& number : significance) number = std::ldexp(1.0F, static_cast<int>(random.next() % 24));
     const auto back = significant_round_trip("gcomp", values, significance);
     for (std::size_t i = 0; i < count; ++i) {
       ASSERT_EQ(bits_of(back[i]), bits_of(slow_cut(values[i], significance[i])))
@@ -213,7 +223,7 @@ PROPERTY(GcompRounding, MovesAValueByOneUnitOfItsSignificanceAtMost) {
 }
 
 TEST(GcompRounding, TheBoundIsReached) {
-  // Half a step of level 1 at exponent 0 is 2^-18, one unit of 32.
+  // Half a step of level 2 at exponent 0 is 2^-18, one unit of 32.
   EXPECT_EQ(significant_round_trip("gcomp", {1 + 0x1p-18F}, {32})[0], 1.0F);
   EXPECT_EQ(significant_round_trip("gcomp", {1 + 3 * 0x1p-18F}, {32})[0], 1 + 4 * 0x1p-18F);
 }

@@ -5,10 +5,10 @@
 
 namespace deltawire::gcomp {
 
-inline constexpr std::uint32_t kStaticBases = 5;  // an encoder tries this many places for each shape
+inline constexpr std::uint32_t kStaticTops = 5;  // an encoder tries this many places for each shape
 
 struct StaticShape {
-  std::uint8_t exponents[kStaticExponents];  // of the base exponent, and of each one below it in turn
+  std::uint8_t exponents[kStaticExponents];  // of the top exponent, and of each one below it in turn
   std::uint8_t escape;
   std::uint8_t zero;
 };
@@ -21,20 +21,23 @@ inline constexpr StaticShape kStaticShapes[kStaticTables] = {
     {{7, 4, 3, 3, 4, 4, 6, 6, 7, 8, 8, 8}, 8, 1},
 };
 
-// Whether a shape whose first exponent is `base` lies within exponents 1 to 254.
-inline constexpr bool static_fits(std::uint32_t base) noexcept {
-  return base >= kStaticExponents && base <= 254;
+// Whether a shape whose first exponent is `top` lies within exponents 1 to 254.
+inline constexpr bool static_fits(std::uint32_t top) noexcept {
+  return top >= kStaticExponents && top <= 254;
 }
 
-// Lengths of the static table `id` (1 to kStaticTables) at exponent `base`. REQUIRES: static_fits(base).
-inline void static_lengths(std::uint32_t id, std::uint32_t base, CodeLengths& lengths) noexcept {
+// Lengths of the static table `id` (1 to kStaticTables) at exponent `top`, all at one level. REQUIRES:
+// static_fits(top).
+inline void static_lengths(std::uint32_t id, std::uint32_t top, std::uint32_t level,
+                           CodeLengths& lengths) noexcept {
   const StaticShape& shape = kStaticShapes[id - 1];
   lengths = {};
+  lengths.base = top - kStaticExponents;
   for (std::uint32_t i = 0; i < kStaticExponents; ++i) {
-    lengths.bits[symbol_of(base - i, 0)] = shape.exponents[i];
+    lengths.bits[level * kRows + kStaticExponents - i] = shape.exponents[i];
   }
-  lengths.bits[kPlainSymbols] = shape.escape;
-  lengths.bits[kZeroSymbol] = shape.zero;
+  lengths.bits[kEscapeSlot] = shape.escape;
+  lengths.bits[kZeroSlot] = shape.zero;
 }
 
 }  // namespace deltawire::gcomp

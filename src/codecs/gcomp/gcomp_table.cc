@@ -10,27 +10,49 @@ namespace {
 
 constexpr std::uint32_t kCompleteCode = 1U << kMaxCodeBits;  // sum of 2^(kMaxCodeBits - length)
 
-// Exponents that a window of `level` may cover; NaN and Inf are never cut.
+// The highest exponent with a code at `level`; NaN and Inf are never cut.
 constexpr std::uint32_t last_exponent(std::uint32_t level) noexcept {
   return level == 0 ? 255 : 254;
 }
 
-// Lengths of the exponents of one level: how many, the first, and a nibble for each.
-std::uint32_t write_window(const CodeLengths& lengths, std::uint32_t level, std::byte* out) noexcept {
-  const auto length = [&](std::uint32_t exponent) { return lengths.bits[symbol_of(exponent, level)]; };
+// Rows of one level that have codes.
+struct Rows {
   std::uint32_t first = 1;
-  std::uint32_t end = last_exponent(level) + 1;
-  while (first < end && length(first) == 0) ++first;
-  while (end > first && length(end - 1) == 0) --end;
-  out[0] = static_cast<std::byte>(end - first);
-  if (first == end) return 1;
-  out[1] = static_cast<std::byte>(first);
+  std::uint32_t end = 1;
+};
+
+Rows rows_of(const CodeLengths& lengths, std::uint32_t level) noexcept {
+  const std::uint8_t* bits = lengths.bits + level * kRows;
+  Rows rows{1, kWindow + 1};
+  while (rows.first < rows.end && bits[rows.first] == 0) ++rows.first;
+  while (rows.end > rows.first && bits[rows.end - 1] == 0) --rows.end;
+  return rows;
+}
+
+// Lengths of the exponents of one level: how many, the first, and a nibble for each. Nothing if there are
+// none.
+std::uint32_t write_window(const CodeLengths& lengths, std::uint32_t level, std::byte* out) noexcept {
+  const std::uint8_t* bits = lengths.bits + level * kRows;
+  const Rows rows = rows_of(lengths, level);
+  if (rows.first == rows.end) return 0;
+  out[0] = static_cast<std::byte>(rows.end - rows.first);
+  out[1] = static_cast<std::byte>(lengths.base + rows.first);
   std::uint32_t at = 2;
-  for (std::uint32_t exponent = first; exponent < end; exponent += 2) {
-    out[at++] = two_lengths(length(exponent), exponent + 1 < end ? length(exponent + 1) : 0U);
+  for (std::uint32_t row = rows.first; row < rows.end; row += 2) {
+    out[at++] = two_lengths(bits[row], row + 1 < rows.end ? bits[row + 1] : 0U);
   }
   return at;
 }
+
+// Lengths by exponent, as they are read: only then it is known which exponent is the lowest.
+struct ReadLengths {
+  std::uint8_t escape = 0;
+  std::uint8_t zero = 0;
+  std::uint8_t tiny = 0;
+  std::uint8_t bits[kCounts] = {};
+  std::uint32_t lowest = 255;
+  std::uint32_t highest = 0;
+};
 
 // Reads a table's bytes one after another; what it gives past the end is 0, and `truncated` then set.
 class TableReader {
@@ -45,35 +67,33 @@ class TableReader {
     return std::to_integer<std::uint32_t>(in_.at[used_++]);
   }
 
-  // A byte of two lengths, for two symbols.
-  Fault next_pair(CodeLengths& lengths, std::uint32_t low, std::uint32_t high) noexcept {
+  // A byte of two lengths.
+  Fault next_pair(std::uint8_t& low, std::uint8_t& high) noexcept {
     const std::uint32_t pair = next();
-    lengths.bits[low] = static_cast<std::uint8_t>(pair & 0xF);
-    lengths.bits[high] = static_cast<std::uint8_t>(pair >> kNibbleBits);
-    const bool legal = lengths.bits[low] <= kMaxCodeBits && lengths.bits[high] <= kMaxCodeBits;
-    return legal ? Fault::kNone : Fault::kTableLength;
+    low = static_cast<std::uint8_t>(pair & 0xF);
+    high = static_cast<std::uint8_t>(pair >> kNibbleBits);
+    return low <= kMaxCodeBits && high <= kMaxCodeBits ? Fault::kNone : Fault::kTableLength;
   }
 
-  Fault next_window(CodeLengths& lengths, std::uint32_t level) noexcept {
+  Fault next_window(ReadLengths& lengths, std::uint32_t level) noexcept {
     const std::uint32_t count = next();
-    if (count == 0) return Fault::kNone;
     const std::uint32_t first = next();
-    if (first == 0 || first + count - 1 > last_exponent(level)) {
+    if (count == 0 || count > kWindow || first == 0 || first + count - 1 > last_exponent(level)) {
       return truncated_ ? Fault::kTruncated : Fault::kTableWindow;
     }
+    std::uint8_t* bits = lengths.bits + level * 256 + first;
     for (std::uint32_t i = 0; i < count; i += 2) {
-      CodeLengths pair;
-      if (const Fault fault = next_pair(pair, 0, 1); fault != Fault::kNone) return fault;
-      lengths.bits[symbol_of(first + i, level)] = pair.bits[0];
+      std::uint8_t second = 0;
+      if (const Fault fault = next_pair(bits[i], second); fault != Fault::kNone) return fault;
       if (i + 1 < count) {
-        lengths.bits[symbol_of(first + i + 1, level)] = pair.bits[1];
-      } else if (pair.bits[1] != 0) {
+        bits[i + 1] = second;
+      } else if (second != 0) {
         return Fault::kTablePadding;
       }
     }
-    const bool filled =
-        lengths.bits[symbol_of(first, level)] != 0 && lengths.bits[symbol_of(first + count - 1, level)] != 0;
-    return filled || truncated_ ? Fault::kNone : Fault::kTableWindow;
+    lengths.lowest = std::min(lengths.lowest, first);
+    lengths.highest = std::max(lengths.highest, first + count - 1);
+    return (bits[0] != 0 && bits[count - 1] != 0) || truncated_ ? Fault::kNone : Fault::kTableWindow;
   }
 
   bool truncated() const noexcept { return truncated_; }
@@ -85,22 +105,39 @@ class TableReader {
   bool truncated_ = false;
 };
 
-Fault read_own_table(TableReader& reader, bool mixed, CodeLengths& lengths) noexcept {
-  Fault fault = Fault::kNone;
-  const auto pair = [&](std::uint32_t low, std::uint32_t high) {
-    if (fault == Fault::kNone) fault = reader.next_pair(lengths, low, high);
-  };
-  if (mixed) {
-    pair(kPlainSymbols, kPlainSymbols + 1);
-    pair(kPlainSymbols + 2, kPlainSymbols + 3);
-    pair(kZeroSymbol, kTinySymbol);
-  } else {
-    pair(kPlainSymbols, kZeroSymbol);
+Fault read_windows(TableReader& reader, bool whole, ReadLengths& lengths) noexcept {
+  if (const Fault fault = reader.next_pair(lengths.escape, lengths.zero); fault != Fault::kNone) return fault;
+  std::uint8_t padding = 0;
+  if (whole) {
+    if (const Fault fault = reader.next_pair(lengths.tiny, padding); fault != Fault::kNone) return fault;
+    if (padding != 0) return Fault::kTablePadding;
   }
-  for (std::uint32_t level = 0; level < (mixed ? kLevels : 1); ++level) {
-    if (fault == Fault::kNone) fault = reader.next_window(lengths, level);
+  const std::uint32_t levels = reader.next();
+  if (whole && levels > 1) return Fault::kTableWindow;
+  for (std::uint32_t level = 0; level < kLevels; ++level) {
+    if ((levels >> level & 1) == 0) continue;
+    if (const Fault fault = reader.next_window(lengths, level); fault != Fault::kNone) return fault;
   }
-  return reader.truncated() ? Fault::kTruncated : fault;
+  return Fault::kNone;
+}
+
+Fault read_own_table(TableReader& reader, bool whole, CodeLengths& lengths) noexcept {
+  ReadLengths read;
+  const Fault fault = read_windows(reader, whole, read);
+  if (reader.truncated()) return Fault::kTruncated;
+  if (fault != Fault::kNone) return fault;
+  lengths.bits[kEscapeSlot] = read.escape;
+  lengths.bits[kZeroSlot] = read.zero;
+  lengths.bits[kTinySlot] = read.tiny;
+  if (read.highest == 0) return Fault::kNone;
+  if (read.highest - read.lowest >= kWindow) return Fault::kTableWindow;
+  lengths.base = read.lowest - 1;
+  for (std::uint32_t level = 0; level < kLevels; ++level) {
+    for (std::uint32_t e = read.lowest; e <= read.highest; ++e) {
+      lengths.bits[level * kRows + e - lengths.base] = read.bits[level * 256 + e];
+    }
+  }
+  return Fault::kNone;
 }
 
 // The first code of each length: codes of one length count up by symbol, and shorter ones come before longer
@@ -126,56 +163,59 @@ std::uint32_t reversed(std::uint32_t code, unsigned length) noexcept {
 void make_decode_table(const CodeLengths& lengths, std::uint32_t (&first)[kMaxCodeBits + 1],
                        DecodeTable& table) noexcept {
   for (std::uint64_t& word : table.coded) word = 0;
-  for (std::uint32_t symbol = 0; symbol < kSymbols; ++symbol) {
-    const unsigned length = lengths.bits[symbol];
+  table.base = lengths.base;
+  for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+    const unsigned length = lengths.bits[slot];
     if (length == 0) continue;
-    const std::uint32_t entry = make_entry(symbol, table.uniform_level, length);
+    const std::uint32_t row = slot % kRows;
+    const std::uint32_t entry = length | 3 * thirds_of(slot) << kEntryWidthShift | row << kEntryRowShift;
     for (std::uint32_t at = reversed(first[length]++, length); at < kCompleteCode; at += 1U << length) {
-      table.entry[at] = entry;
+      table.entry[at] = static_cast<std::uint16_t>(entry);
     }
-    if (symbol < kPlainSymbols) table.coded[symbol / 64] |= std::uint64_t{1} << symbol % 64;
+    // What an escape may not stand for: exponents with a code at level 0, and tiny values with one.
+    const bool plain = slot < kRows && row > 0 && row <= kWindow;
+    const std::uint32_t exponent = plain ? lengths.base + row : 0;
+    if (plain || slot == kTinySlot) table.coded[exponent / 64] |= std::uint64_t{1} << exponent % 64;
   }
 }
 
 }  // namespace
 
-std::uint32_t write_table(const TableChoice& choice, bool mixed, std::byte* out) {
+std::uint32_t write_table(const TableChoice& choice, bool whole, std::byte* out) {
   if (choice.id != 0) {
-    out[0] = static_cast<std::byte>(choice.base);
+    out[0] = static_cast<std::byte>(choice.top);
     return 1;
   }
-  const auto& bits = choice.lengths.bits;
-  const std::uint8_t* escapes = bits + kPlainSymbols;
-  if (!mixed) {
-    out[0] = two_lengths(escapes[0], bits[kZeroSymbol]);
-    return 1 + write_window(choice.lengths, 0, out + 1);
+  const CodeLengths& lengths = choice.lengths;
+  std::uint32_t at = 0;
+  out[at++] = two_lengths(lengths.bits[kEscapeSlot], lengths.bits[kZeroSlot]);
+  if (whole) out[at++] = two_lengths(lengths.bits[kTinySlot], 0);
+  const std::uint32_t levels_at = at++;
+  std::uint32_t levels = 0;
+  for (std::uint32_t level = 0; level < (whole ? 1 : kLevels); ++level) {
+    const std::uint32_t bytes = write_window(lengths, level, out + at);
+    levels |= (bytes > 0 ? 1U : 0U) << level;
+    at += bytes;
   }
-  out[0] = two_lengths(escapes[0], escapes[1]);
-  out[1] = two_lengths(escapes[2], escapes[3]);
-  out[2] = two_lengths(bits[kZeroSymbol], bits[kTinySymbol]);
-  std::uint32_t at = 3;
-  for (std::uint32_t level = 0; level < kLevels; ++level) {
-    at += write_window(choice.lengths, level, out + at);
-  }
+  out[levels_at] = static_cast<std::byte>(levels);
   return at;
 }
 
-void make_encode_table(const CodeLengths& lengths, std::uint32_t uniform_level, EncodeTable& table) {
+void make_encode_table(const CodeLengths& lengths, EncodeTable& table) {
   std::uint32_t first[kMaxCodeBits + 1] = {};
   first_codes(lengths, first);
-  std::uint32_t codes[kSymbols] = {};
-  for (std::uint32_t symbol = 0; symbol < kSymbols; ++symbol) {
-    const unsigned length = lengths.bits[symbol];
-    if (length > 0) codes[symbol] = reversed(first[length]++, length) | length << kCodeLengthShift;
+  for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+    const unsigned length = lengths.bits[slot];
+    table.entry[slot] = 0;
+    if (length == 0) continue;
+    table.entry[slot] = static_cast<std::uint16_t>(reversed(first[length]++, length) << kEntryCodeShift |
+                                                   length | thirds_of(slot) << kEntryThirdsShift);
   }
-  for (std::uint32_t symbol = 0; symbol < kPlainSymbols; ++symbol) {
-    std::uint32_t code = codes[symbol];
-    if (code == 0) {
-      code = codes[kPlainSymbols + symbol % kLevels];
-      code |= symbol / kLevels << (code >> kCodeLengthShift);
-      code += kExponentBits << kCodeLengthShift;
-    }
-    table.code[symbol] = code | mantissa_width(symbol, uniform_level) << kCodeMantissaShift;
+  table.base = lengths.base;
+  table.escape = table.entry[kEscapeSlot];
+  for (std::uint32_t slot = 1; slot < kSlots; ++slot) {
+    if (table.entry[slot] != 0) continue;
+    table.entry[slot] = slot < kRows || slot == kTinySlot ? table.escape : table.entry[slot - kRows];
   }
 }
 
@@ -183,17 +223,17 @@ Fault read_table(const TableBytes& in, DecodeTable& table, std::uint32_t& used) 
   CodeLengths lengths;
   TableReader reader(in);
   if (in.id == 0) {
-    const Fault fault = read_own_table(reader, in.mixed, lengths);
+    const Fault fault = read_own_table(reader, in.whole, lengths);
     if (fault != Fault::kNone) return fault;
   } else {
-    const std::uint32_t base = reader.next();
+    const std::uint32_t top = reader.next();
     if (reader.truncated()) return Fault::kTruncated;
-    if (!static_fits(base)) return Fault::kTableWindow;
-    static_lengths(in.id, base, lengths);
+    if (!static_fits(top)) return Fault::kTableWindow;
+    static_lengths(in.id, top, in.level, lengths);
   }
   std::uint32_t first[kMaxCodeBits + 1] = {};
   if (first_codes(lengths, first) != kCompleteCode) return Fault::kTableKraft;
-  table.uniform_level = in.uniform_level;
+  table.whole = in.whole;
   make_decode_table(lengths, first, table);
   used = reader.used();
   return Fault::kNone;

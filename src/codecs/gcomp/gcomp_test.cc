@@ -18,14 +18,14 @@ using testing::codec_of;
 using testing::same_bits;
 using testing::significant_round_trip;
 
-// Rounding moves a value by half of the lowest bit that it keeps, and cutting, where rounding could overflow,
-// by less than all of it; what lies below the normal numbers is flushed.
+// Rounding moves a value by half of the lowest bit that it keeps, the largest ones are kept whole; what lies
+// below the normal numbers is flushed.
 double gcomp_error(const testing::EncodedValue& value) {
   const std::string spec = value.codec.spec();
   const std::size_t at = spec.find("cut=") + 4;
   const int bits = std::isdigit(static_cast<unsigned char>(spec[at])) != 0 ? std::stoi(spec.substr(at)) : 0;
-  const int half = std::fabs(value.x()) < 0x1p127 ? 1 : 0;
-  const double cut = bits == 0 ? 0 : std::ldexp(std::fabs(value.x()), bits - 23 - half);
+  const bool cuttable = bits > 0 && std::fabs(value.x()) < 0x1p127;
+  const double cut = cuttable ? std::ldexp(std::fabs(value.x()), bits - 24) : 0;
   return std::fabs(value.x()) < 0x1p-126 && !value.codec.info().lossless ? 0x1p-126 : cut;
 }
 
@@ -59,7 +59,7 @@ TEST(Gcomp, NothingIsCutWithoutSignificance) {
 
 TEST(Gcomp, LosslessKeepsEveryBit) {
   CounterRng random(8);
-  for (const std::size_t count : {1U, 17U, 255U, 256U, 1000U, 16384U, 16385U, 100000U, 262145U}) {
+  for (const std::size_t count : {1U, 17U, 255U, 256U, 1000U, 16384U, 16385U, 32769U, 100000U, 262145U}) {
     // All patterns; then normal values among which some are tiny, NaN or -0, so that blocks are coded.
     std::vector<float> patterns(count);
     for (float& value : patterns) value = from_bits(static_cast<std::uint32_t>(random.next()));
@@ -92,16 +92,20 @@ TEST(Gcomp, InfoAndSpecSayWhetherItIsLossless) {
   for (const char* spec : {"gcomp:cut=0", "gcomp:cut=6", "gcomp:cut=18", "gcomp:lossless=on"}) {
     EXPECT_FALSE(codec_of(spec)->info().significance) << spec;
   }
-  EXPECT_EQ(codec_of("gcomp")->spec(), "gcomp:cut=auto,lossless=off");
-  EXPECT_EQ(codec_of("gcomp:cut=18")->spec(), "gcomp:cut=18,lossless=off");
-  EXPECT_EQ(codec_of("gcomp:lossless=on")->spec(), "gcomp:cut=0,lossless=on");
-  EXPECT_EQ(codec_of("gcomp:lossless=on,cut=0")->spec(), "gcomp:cut=0,lossless=on");
+  EXPECT_EQ(codec_of("gcomp")->spec(), "gcomp:cut=auto,levels=8,lossless=off");
+  EXPECT_EQ(codec_of("gcomp:levels=4")->spec(), "gcomp:cut=auto,levels=4,lossless=off");
+  EXPECT_EQ(codec_of("gcomp:cut=18")->spec(), "gcomp:cut=18,levels=8,lossless=off");
+  EXPECT_EQ(codec_of("gcomp:lossless=on")->spec(), "gcomp:cut=0,levels=8,lossless=on");
+  EXPECT_EQ(codec_of("gcomp:lossless=on,cut=0")->spec(), "gcomp:cut=0,levels=8,lossless=on");
   for (const char* spec : {"gcomp:cut=1", "gcomp:cut=24", "gcomp:cut=06", "gcomp:lossless=yes",
+                           "gcomp:levels=2", "gcomp:cut=6,levels=4", "gcomp:levels=4,lossless=on",
                            "gcomp:lossless=on,cut=6", "gcomp:cut=auto,lossless=on"}) {
     const auto codec = make_codec(spec);
     ASSERT_FALSE(codec) << spec;
     EXPECT_EQ(codec.error().code, ErrorCode::kInvalidArgument);
   }
+  EXPECT_EQ(make_codec("gcomp:cut=6,levels=4").error().message,
+            "gcomp: levels=4 together with cut=6: levels are those of cut=auto; leave one out");
   EXPECT_EQ(make_codec("gcomp:cut=6,lossless=on").error().message,
             "gcomp: cut=6 together with lossless=on: give cut=0, or leave it out");
 }
@@ -123,7 +127,7 @@ TEST(Gcomp, ResidualIsWhatWasCut) {
 
 // Through blocks and chunks: each element has its own residual.
 TEST(Gcomp, ResidualsOfLargePartsAddUp) {
-  constexpr std::size_t kCount = 262144 + 16384 + 5;
+  constexpr std::size_t kCount = 262144 + 32768 + 5;
   const std::vector<float> values = testing::normal_values(kCount, 11);
   std::vector<float> residual = testing::normal_values(kCount, 12);
   std::vector<float> x(kCount);
@@ -139,7 +143,7 @@ TEST(Gcomp, ResidualsOfLargePartsAddUp) {
 
 TEST(Gcomp, DecodedZerosLeaveTheSlotAsItIs) {
   // Zero blocks, coded zeros and stored ones.
-  for (const std::size_t count : {1U, 3U, 300U, 20000U}) {
+  for (const std::size_t count : {1U, 3U, 300U, 40000U}) {
     std::vector<float> values(count, 0.0F);
     for (std::size_t i = 0; i < count; i += 3) values[i] = count < 300 ? 1.2345F : 1.0F;
     for (const char* spec : {"gcomp", "gcomp:lossless=on"}) {

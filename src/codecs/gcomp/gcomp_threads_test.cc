@@ -27,7 +27,7 @@ Input input_of(std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     const auto noise = std::bit_cast<float>(static_cast<std::uint32_t>(random.next()) & 0xBFFFFFFF);
     const auto ordinary = static_cast<float>(random.next_uniform() - 0.5);
-    const std::size_t kind = i / 16384 % 3;
+    const std::size_t kind = i / 32768 % 3;
     input.values[i] = kind == 0 ? ordinary : kind == 1 ? noise : 0.0F;
     input.significance[i] = static_cast<float>(1e6 * random.next_uniform());
     input.residual[i] = kind == 2 ? 0.0F : 1e-3F * ordinary;
@@ -62,7 +62,7 @@ TEST_P(GcompThreads, ChangeNoByteAndNoValue) {
   Workers workers(GetParam());
   for (const char* spec : {"gcomp", "gcomp:cut=12", "gcomp:lossless=on"}) {
     const auto codec = codec_of(spec);
-    for (const std::size_t count : {1U, 16384U, 16385U, 262144U, 262145U, 300001U}) {
+    for (const std::size_t count : {1U, 32768U, 32769U, 262144U, 262145U, 300001U}) {
       const Input input = input_of(count);
       const Outcome alone = encode(*codec, input, true);
       const PartView view{alone.payload, alone.chunk_ends, 0};
@@ -78,7 +78,7 @@ TEST_P(GcompThreads, ChangeNoByteAndNoValue) {
 }
 
 TEST_P(GcompThreads, NameTheSameFault) {
-  constexpr std::size_t kCount = 5 * 16384;
+  constexpr std::size_t kCount = 5 * 32768;
   Workers workers(GetParam());
   const auto codec = codec_of("gcomp");
   const Outcome good = encode(*codec, input_of(kCount), false);

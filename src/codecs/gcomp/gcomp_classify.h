@@ -1,0 +1,100 @@
+// What a value becomes, one at a time: the rules of spec.md, 6.1 to 6.3, as the reference has them.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "base/bit_functions.h"
+#include "codecs/gcomp/gcomp_ops.h"
+
+namespace deltawire::gcomp::DELTAWIRE_TARGET {
+
+inline constexpr std::uint32_t kLineElements = 16;  // a cache line of float32
+
+// Exponent of a significance above `exponent`, plus 1: of an infinite one as far as can be, of NaN below all.
+[[gnu::always_inline]] inline std::int32_t distance_of(std::uint32_t exponent, float significance) noexcept {
+  const std::uint32_t magnitude = bit_cast<std::uint32_t>(significance) & kMagnitudeMask;
+  if (magnitude >= kExponentMask) return magnitude == kExponentMask ? kFarDistance : 0;
+  return static_cast<std::int32_t>(magnitude >> kMantissaBits) - static_cast<std::int32_t>(exponent) + 1;
+}
+
+// What becomes of one value.
+struct Classified {
+  std::uint32_t level = 0;
+  std::uint32_t kept = 0;  // its bits as a decoder will see them
+};
+
+// Sorts values by a rule. A copy of the rule's numbers, which no store through another pointer can change: so
+// they stay in registers.
+template <Keep kKeep>
+class Classifier {
+ public:
+  [[gnu::always_inline]] explicit Classifier(const Values& values) noexcept
+      : significance_(values.significance), level_(values.rule.level) {
+    for (std::int32_t distance = 0; distance <= kFarDistance; ++distance) {
+      levels_[distance] = static_cast<std::uint8_t>(significance_level(distance, values.rule.step));
+    }
+  }
+
+  // REQUIRES: `bits` are those of element i, with its residual.
+  [[gnu::always_inline]] Classified operator()(std::uint32_t bits, std::uint32_t i) const noexcept {
+    const std::uint32_t exponent = (bits & kMagnitudeMask) >> kMantissaBits;
+    if constexpr (kKeep == Keep::kEverything) {
+      return {exponent == 0 && bits != 0 ? 1U : 0U, bits};
+    } else {
+      if (exponent > kHighestCut) [[unlikely]]
+        return {0, bits};
+      std::uint32_t level = level_;
+      if constexpr (kKeep == Keep::kSignificance) level = level_of(exponent, significance_[i]);
+      const unsigned cut = kCutBitsPerLevel * level;
+      const std::uint32_t low = ~(0xFFFFFFFFU << cut);
+      // To nearest, ties to even; a carry goes into the exponent.
+      const std::uint32_t rounded = (bits + (low >> 1) + (bits >> cut & low & 1)) & ~low;
+      // Without branches: zeros come in no order that a processor could foretell.
+      const std::uint32_t normal = 0U - (exponent != 0 ? 1U : 0U);
+      return {level & normal, rounded & normal};
+    }
+  }
+
+ private:
+  [[gnu::always_inline]] std::uint32_t level_of(std::uint32_t exponent, float significance) const noexcept {
+    const std::int32_t distance = distance_of(exponent, significance);
+    const std::int32_t above = distance < 0 ? 0 : distance;
+    return levels_[above > kFarDistance ? kFarDistance : above];
+  }
+
+  const float* significance_;
+  std::uint32_t level_;
+  std::uint8_t levels_[kFarDistance + 1];  // by distance
+};
+
+[[gnu::always_inline]] inline std::uint32_t input_bits(const Values& values, std::uint32_t i) noexcept {
+  const float in = values.in[i];
+  return bit_cast<std::uint32_t>(values.residual != nullptr ? in + values.residual[i] : in);
+}
+
+// What the cut leaves: exact, as it is at most half a step of `kept`'s last bit and a multiple of x's. NaN
+// and Inf can't be corrected later.
+[[gnu::always_inline]] inline float left_over(std::uint32_t bits, std::uint32_t kept) noexcept {
+  if ((bits & kExponentMask) == kExponentMask) return 0;
+  return bit_cast<float>(bits) - bit_cast<float>(kept);
+}
+
+// log2 of the share that is sampled: 1 for every 2^share lines.
+[[gnu::always_inline]] inline unsigned sample_share(std::uint32_t count) noexcept {
+  unsigned share = 0;
+  while (count > kSampleElements << share) ++share;
+  return share;
+}
+
+// Which line of group `group` is sampled. A constant stride would see the same columns of a matrix again and
+// again.
+[[gnu::always_inline]] inline std::uint32_t sampled_line(std::uint32_t group, unsigned share) noexcept {
+  if (share == 0) return 0;
+  std::uint32_t hash = group * 0x9E3779B1U;
+  hash ^= hash >> 15;
+  hash *= 0x85EBCA77U;
+  return hash >> (32 - share);
+}
+
+}  // namespace deltawire::gcomp::DELTAWIRE_TARGET

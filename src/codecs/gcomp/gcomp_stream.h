@@ -1,0 +1,51 @@
+// The stream of a block, read from its end to its beginning; shared by all decoders.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "codecs/gcomp/gcomp_ops.h"
+
+namespace deltawire::gcomp::DELTAWIRE_TARGET {
+
+// What is unread: [begin, at). Behind `at` stand at least what has been read and the lanes' states.
+struct Stream {
+  const std::byte* begin = nullptr;
+  const std::byte* at = nullptr;
+};
+
+inline constexpr std::uint32_t kVectorBytes = 64;  // a load may reach this far past what it takes
+
+// Room for the last bytes of a stream, with zeros below them: so that a stretch need not ask before each
+// word.
+struct StreamEnd {
+  std::byte bytes[2 * kStretchBytes + kVectorBytes];
+};
+
+// Where to read the next stretch from: kStretchBytes lie below. That is the stream itself or, near its
+// beginning, a copy.
+[[gnu::always_inline]] inline const std::byte* readable(const Stream& stream, StreamEnd& end) noexcept {
+  const auto left = static_cast<std::size_t>(stream.at - stream.begin);
+  if (left >= kStretchBytes) [[likely]]
+    return stream.at;
+  std::memset(end.bytes, 0, sizeof end.bytes);
+  if (left > 0) std::memcpy(end.bytes + kStretchBytes, stream.begin, left);
+  return end.bytes + kStretchBytes + left;
+}
+
+// Takes the bytes that a stretch has read. False if they weren't there.
+[[gnu::always_inline]] inline bool advance(Stream& stream, std::uint32_t used) noexcept {
+  if (used > static_cast<std::size_t>(stream.at - stream.begin)) return false;
+  stream.at -= used;
+  return true;
+}
+
+// Whether an escape may stand for `exponent`: for one that has no code of its own and, where there is no
+// such thing as a tiny value, isn't 0.
+[[gnu::always_inline]] inline bool may_escape(const DecodeTable& table, std::uint32_t exponent) noexcept {
+  if (exponent == 0 && !table.whole) return false;
+  return (table.coded[exponent / 64] >> (exponent % 64) & 1) == 0;
+}
+
+}  // namespace deltawire::gcomp::DELTAWIRE_TARGET

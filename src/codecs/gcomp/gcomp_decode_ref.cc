@@ -64,7 +64,8 @@ void read_codes(const DecodeTable& table, Lanes& lanes, Stretch& stretch) noexce
     const unsigned row = entry >> kEntryRowShift;
     stretch.widths[i] = static_cast<std::uint8_t>(entry >> kEntryWidthShift & kEntryWidthMask);
     stretch.rows[i] = static_cast<std::uint8_t>(row);
-    stretch.exponents[i] = row == 0 ? 0 : table.base + row;
+    const std::uint32_t some = (row + kRows - 1) / kRows;  // 0 in row 0, else 1
+    stretch.exponents[i] = (table.base + row) & (0U - some);
     escapes |= row == kEscapeSlot ? 1U : 0U;
   }
   stretch.escapes = escapes != 0;
@@ -122,15 +123,15 @@ void read_mantissas(const Stretch& stretch, Lanes& lanes, const std::byte*& at,
 // Whether no tiny value is +0, which has a code of its own.
 bool take_mantissas(const Stretch& stretch, const std::byte*& at, std::uint32_t* bits) noexcept {
   const std::byte* from = at;
-  bool legal = true;
+  std::uint32_t wrong = 0;
   for (std::uint32_t i = stretch.count; i-- > 0;) {
-    const bool some = stretch.widths[i] != 0;
-    from -= some ? kSignMantissaBytes : 0;
-    bits[i] = assembled(stretch, i, some ? load_le<std::uint32_t>(from) & 0x00FFFFFF : 0);
-    legal &= !some || bits[i] != 0;
+    const std::uint32_t some = stretch.widths[i] / kSignMantissaBits;  // 0 or 1
+    from -= some * kSignMantissaBytes;
+    bits[i] = assembled(stretch, i, load_le<std::uint32_t>(from) & 0x00FFFFFF & (0U - some));
+    wrong |= some & (bits[i] == 0 ? 1U : 0U);
   }
   at = from;
-  return legal;
+  return wrong == 0;
 }
 
 // Reads a stretch downwards from `at`. REQUIRES: kStretchBytes there.

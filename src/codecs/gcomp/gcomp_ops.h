@@ -126,6 +126,8 @@ struct EncodeTable {
   alignas(64) std::uint16_t entry[kSlots];
   std::uint32_t base = 0;    // exponent of row 0
   std::uint16_t escape = 0;  // the escape's entry: no other slot's own
+  std::uint8_t row[256];     // of each exponent; kEscapeSlot outside the window
+  std::uint8_t levels[256];  // of each exponent: the bits of 32 * level that its slots have
 };
 inline constexpr unsigned kEntryLengthMask = 0xF;
 inline constexpr unsigned kEntryCodeShift = 4;

@@ -39,11 +39,9 @@ std::uint32_t sign_mantissa(std::uint32_t bits) noexcept {
   return (bits & kSignBit) >> 8 | (bits & kMantissaMask);
 }
 
-std::uint32_t slot_of(const Classified& value, std::uint32_t base) noexcept {
+std::uint32_t slot_of(const Classified& value, const EncodeTable& table) noexcept {
   const std::uint32_t exponent = exponent_of(value.kept);
-  const std::uint32_t row = exponent - base;
-  const std::uint32_t within = value.level * kRows + (exponent == 0 ? 0 : row);
-  return exponent == 0 || row - 1 < kWindow ? within : kEscapeSlot;
+  return (value.level * kRows & table.levels[exponent]) | table.row[exponent];
 }
 
 // Classifies the values from `begin` on and looks up their codes; returns all their bits, or-ed.
@@ -55,7 +53,7 @@ std::uint32_t classify_stretch(const Values& block, const Classifier<kKeep>& cla
     const std::uint32_t bits = input_bits(block, begin + i);
     const Classified value = classify(bits, begin + i);
     if (block.residual != nullptr) block.residual[begin + i] = left_over(bits, value.kept);
-    stretch.entries[i] = table.entry[slot_of(value, table.base)];
+    stretch.entries[i] = table.entry[slot_of(value, table)];
     stretch.kept[i] = value.kept;
     any |= value.kept;
   }
@@ -83,7 +81,8 @@ void push_mantissas(const Stretch& stretch, Writer& writer) noexcept {
 void append_mantissas(const Stretch& stretch, Writer& writer) noexcept {
   for (std::uint32_t i = 0; i < stretch.count; ++i) {
     store_le(writer.at, sign_mantissa(stretch.kept[i]));
-    writer.at += stretch.entries[i] >> kEntryThirdsShift != 0 ? kSignMantissaBytes : 0;
+    // Eight thirds or none.
+    writer.at += (stretch.entries[i] >> kEntryThirdsShift) * kSignMantissaBytes / kLevels;
   }
 }
 

@@ -212,6 +212,12 @@ void make_encode_table(const CodeLengths& lengths, EncodeTable& table) {
                                                    length | thirds_of(slot) << kEntryThirdsShift);
   }
   table.base = lengths.base;
+  for (std::uint32_t exponent = 0; exponent < 256; ++exponent) {
+    const std::uint32_t row = exponent - lengths.base;
+    const bool inside = exponent != 0 && row - 1 < kWindow;
+    table.row[exponent] = static_cast<std::uint8_t>(inside ? row : (exponent == 0 ? 0 : kEscapeSlot));
+    table.levels[exponent] = static_cast<std::uint8_t>(inside || exponent == 0 ? kSlots - kRows : 0);
+  }
   table.escape = table.entry[kEscapeSlot];
   for (std::uint32_t slot = 1; slot < kSlots; ++slot) {
     if (table.entry[slot] != 0) continue;

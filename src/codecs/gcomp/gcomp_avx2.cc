@@ -1,0 +1,274 @@
+// Encoding for AVX2: blocks of 64 lanes. Shorter ones are left to the reference.
+#include <cstddef>
+#include <cstdint>
+
+#include <immintrin.h>
+
+#include "base/bit_functions.h"
+#include "base/little_endian.h"
+#include "codecs/gcomp/gcomp_classify_avx2.h"
+
+namespace deltawire::gcomp::DELTAWIRE_TARGET {
+
+namespace {
+
+constexpr Places kPlaces = make_places();
+
+constexpr std::uint32_t kAhead = 1024;  // elements before the current stretch that are fetched early
+
+// A block on its way out, as in the reference.
+struct Writer {
+  alignas(32) std::uint32_t codes[kMaxLanes] = {};
+  alignas(32) std::uint32_t held[kMaxLanes];
+  alignas(32) std::uint32_t mantissas[kMaxMantissaLanes] = {};
+  alignas(32) std::uint32_t filled[kMaxMantissaLanes] = {};
+  __m256i any;  // all kept bits, or-ed
+  std::byte* at = nullptr;
+};
+
+struct Stretch {
+  alignas(32) std::uint32_t kept[kMaxStretch];
+  alignas(32) std::uint32_t slots[kMaxStretch];
+  alignas(32) std::uint32_t entries[kMaxStretch];
+};
+
+// The words that `leave` names, brought together.
+[[gnu::always_inline]] inline __m256i gathered(__m256i words, std::uint32_t leave) noexcept {
+  return _mm256_permutevar8x32_epi32(words, places_of(kPlaces.gather[leave]));
+}
+
+// Sign and mantissa in the upper 24 bits.
+[[gnu::always_inline]] inline __m256i upper_of(__m256i kept) noexcept {
+  const __m256i sign = _mm256_and_si256(kept, all_words(kSignBit));
+  const __m256i mantissa = _mm256_slli_epi32(_mm256_and_si256(kept, all_words(kMantissaMask)), 8);
+  return _mm256_or_si256(sign, mantissa);
+}
+
+template <bool kEverything>
+[[gnu::always_inline]] inline __m256i slots_of(const Classified8& values, __m256i base) noexcept {
+  const __m256i row = _mm256_sub_epi32(exponents_of(values.kept), base);
+  // 1 to kWindow.
+  const __m256i within = _mm256_and_si256(_mm256_cmpgt_epi32(row, _mm256_setzero_si256()),
+                                          _mm256_cmpgt_epi32(all_words(kEscapeSlot), row));
+  const __m256i level = _mm256_andnot_si256(all_words(kCutMask), values.level);
+  const __m256i slot = _mm256_blendv_epi8(all_words(kEscapeSlot), _mm256_or_si256(level, row), within);
+  if constexpr (!kEverything) return _mm256_and_si256(values.some, slot);
+  const __m256i tiny = _mm256_cmpgt_epi32(values.level, _mm256_setzero_si256());
+  return _mm256_and_si256(values.some, _mm256_blendv_epi8(slot, all_words(kTinySlot), tiny));
+}
+
+// Classifies the values from `begin` on. Past the last one there is nothing, neither code nor mantissa.
+template <Keep kKeep, bool kWhole, bool kResidual>
+[[gnu::always_inline]] inline void classify_stretch(const Values& block,
+                                                    const Classifier8<kKeep, kWhole>& classify,
+                                                    const EncodeTable& table, std::uint32_t begin,
+                                                    Writer& writer, Stretch& stretch) noexcept {
+  const __m256i base = all_words(table.base);
+#pragma GCC unroll 2
+  for (unsigned i = 0; i < kMaxStretch; i += kVectorWords) {
+    const std::uint32_t from = begin + i;
+    const __m256i bits = input_of<kResidual>(block, from);
+    const Classified8 values =
+        classify(bits, kKeep == Keep::kSignificance ? block.significance + from : nullptr);
+    keep_left_over<kResidual>(block, from, bits, values.kept);
+    store_words(stretch.kept + i, values.kept);
+    store_words(stretch.slots + i, slots_of < kKeep == Keep::kEverything > (values, base));
+    writer.any = _mm256_or_si256(writer.any, values.kept);
+  }
+}
+
+[[gnu::always_inline]] inline void look_up(const EncodeTable& table, std::uint32_t count,
+                                           Stretch& stretch) noexcept {
+#pragma GCC unroll 16
+  for (unsigned i = 0; i < kMaxStretch; ++i) stretch.entries[i] = table.entry[stretch.slots[i]];
+  for (std::uint32_t i = count; i < kMaxStretch; ++i) stretch.entries[i] = 0;
+}
+
+// Values i to i + 7 of a stretch, in the lanes from `lane` on.
+[[gnu::always_inline]] inline void push_mantissas(const Stretch& stretch, unsigned i, unsigned lane,
+                                                  Writer& writer) noexcept {
+  const __m256i word_bits = all_words(kMantissaWordBits);
+  const __m256i thirds = _mm256_srli_epi32(load_words(stretch.entries + i), kEntryThirdsShift);
+  const __m256i width = _mm256_add_epi32(thirds, _mm256_add_epi32(thirds, thirds));
+  const __m256i upper = upper_of(load_words(stretch.kept + i));
+  const __m256i value = _mm256_srlv_epi32(upper, _mm256_sub_epi32(word_bits, width));
+  const __m256i x = load_words(writer.mantissas + lane);
+  const __m256i filled = load_words(writer.filled + lane);
+  const __m256i sum = _mm256_add_epi32(filled, width);
+  const __m256i rest = _mm256_and_si256(sum, all_words(kMantissaWordBits - 1));
+  const __m256i older = _mm256_sllv_epi32(x, _mm256_sub_epi32(word_bits, filled));
+  const __m256i words = _mm256_or_si256(older, _mm256_srlv_epi32(value, rest));
+  const std::uint32_t leave = high_bits(_mm256_cmpgt_epi32(sum, all_words(kMantissaWordBits - 1)));
+  store_words(writer.at, gathered(words, leave));
+  writer.at += popcount(leave) * kMantissaWordBytes;
+  store_words(writer.mantissas + lane, _mm256_or_si256(_mm256_sllv_epi32(x, width), value));
+  store_words(writer.filled + lane, rest);
+}
+
+[[gnu::always_inline]] inline void append_mantissas(const Stretch& stretch, unsigned i,
+                                                    Writer& writer) noexcept {
+  const __m256i thirds = _mm256_srli_epi32(load_words(stretch.entries + i), kEntryThirdsShift);
+  const std::uint32_t some = high_bits(_mm256_cmpgt_epi32(thirds, _mm256_setzero_si256()));
+  const __m256i upper = upper_of(load_words(stretch.kept + i));
+  store_words(writer.at, upper_to_three_bytes(gathered(upper, some)));
+  writer.at += popcount(some) * kSignMantissaBytes;
+}
+
+// Of each lane two codes: of row 0, and behind it of row 1.
+[[gnu::always_inline]] inline void push_codes(const Stretch& stretch, Writer& writer) noexcept {
+  const __m256i length_mask = all_words(kEntryLengthMask);
+  const __m256i code_mask = all_words(kEntryCodeMask);
+  const __m256i word_bits = all_words(kWordBits);
+#pragma GCC unroll 2
+  for (unsigned lane = 0; lane < kMaxLanes; lane += kVectorWords) {
+    const __m256i first = load_words(stretch.entries + lane);
+    const __m256i second = load_words(stretch.entries + kMaxLanes + lane);
+    const __m256i shift = _mm256_and_si256(first, length_mask);
+    const __m256i length = _mm256_add_epi32(shift, _mm256_and_si256(second, length_mask));
+    const __m256i low = _mm256_and_si256(_mm256_srli_epi32(first, kEntryCodeShift), code_mask);
+    const __m256i high = _mm256_and_si256(_mm256_srli_epi32(second, kEntryCodeShift), code_mask);
+    const __m256i code = _mm256_or_si256(low, _mm256_sllv_epi32(high, shift));
+    const __m256i x = load_words(writer.codes + lane);
+    const __m256i held = load_words(writer.held + lane);
+    const __m256i sum = _mm256_add_epi32(held, length);
+    const __m256i leaves = _mm256_cmpgt_epi32(sum, all_words(2 * kWordBits - 1));
+    const std::uint32_t leave = high_bits(leaves);
+    const __m256i oldest =
+        _mm256_and_si256(_mm256_srlv_epi32(x, _mm256_sub_epi32(held, word_bits)), all_words(0xFFFF));
+    const __m256i words = gathered(oldest, leave);
+    const __m128i halves =
+        _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(writer.at), halves);
+    writer.at += popcount(leave) * kWordBytes;
+    store_words(writer.codes + lane, _mm256_or_si256(_mm256_sllv_epi32(x, length), code));
+    store_words(writer.held + lane, _mm256_sub_epi32(sum, _mm256_and_si256(leaves, word_bits)));
+  }
+}
+
+// Exponents of escaped values, in their order.
+[[gnu::always_inline]] inline void append_escapes(const Stretch& stretch, const EncodeTable& table,
+                                                  Writer& writer) noexcept {
+  const __m256i escape = all_words(table.escape);
+#pragma GCC unroll 4
+  for (unsigned i = 0; i < kMaxStretch; i += kVectorWords) {
+    std::uint32_t left = high_bits(_mm256_cmpeq_epi32(load_words(stretch.entries + i), escape));
+    for (; left != 0; left &= left - 1) [[unlikely]] {
+      const std::uint32_t bits = stretch.kept[i + countr_zero(left)];
+      *writer.at++ = static_cast<std::byte>((bits & kMagnitudeMask) >> kMantissaBits);
+    }
+  }
+}
+
+template <Keep kKeep, bool kWhole, bool kResidual>
+[[gnu::always_inline]] inline void push_stretch(const Values& block,
+                                                const Classifier8<kKeep, kWhole>& classify,
+                                                const EncodeTable& table, std::uint32_t begin,
+                                                std::uint32_t count, Writer& writer) noexcept {
+  Stretch stretch;
+  classify_stretch<kKeep, kWhole, kResidual>(block, classify, table, begin, writer, stretch);
+  look_up(table, count, stretch);
+#pragma GCC unroll 2
+  for (unsigned i = 0; i < kMaxStretch; i += kVectorWords) {
+    if constexpr (kWhole) {
+      append_mantissas(stretch, i, writer);
+    } else {
+      push_mantissas(stretch, i, i % kMaxMantissaLanes, writer);
+    }
+  }
+  push_codes(stretch, writer);
+  append_escapes(stretch, table, writer);
+}
+
+// The last stretch, which isn't full: from copies that are, so that nothing is read or written beyond its
+// end.
+template <Keep kKeep, bool kWhole, bool kResidual>
+void push_last(const Values& block, const Classifier8<kKeep, kWhole>& classify, const EncodeTable& table,
+               std::uint32_t begin, Writer& writer) noexcept {
+  float in[kMaxStretch] = {};
+  float residual[kMaxStretch] = {};
+  float significance[kMaxStretch] = {};
+  const std::uint32_t count = block.count - begin;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    in[i] = block.in[begin + i];
+    if constexpr (kResidual) residual[i] = block.residual[begin + i];
+    if constexpr (kKeep == Keep::kSignificance) significance[i] = block.significance[begin + i];
+  }
+  const Values last{in, kResidual ? residual : nullptr, significance, kMaxStretch, block.rule};
+  push_stretch<kKeep, kWhole, kResidual>(last, classify, table, 0, count, writer);
+  if constexpr (!kResidual) return;
+  for (std::uint32_t i = 0; i < count; ++i) block.residual[begin + i] = residual[i];
+}
+
+void write_states(bool whole, Writer& writer) noexcept {
+  for (unsigned lane = 0; lane < kMaxLanes; ++lane, writer.at += kStateBytes) {
+    const std::uint32_t end = 1U << writer.held[lane];
+    store_le(writer.at, end | (writer.codes[lane] & (end - 1)));
+  }
+  for (unsigned lane = 0; lane < kMaxMantissaLanes && !whole; ++lane, writer.at += kStateBytes) {
+    const std::uint32_t end = 1U << writer.filled[lane];
+    store_le(writer.at, end | (writer.mantissas[lane] & (end - 1)));
+  }
+}
+
+template <bool kResidual>
+[[gnu::always_inline]] inline void fetch_early(const Values& block, std::uint32_t begin) noexcept {
+  if (begin < kAhead) return;
+  for (unsigned i = 0; i < kMaxStretch; i += 16) {
+    _mm_prefetch(reinterpret_cast<const char*>(block.in + begin - kAhead + i), _MM_HINT_T0);
+    if (block.significance != nullptr) {
+      _mm_prefetch(reinterpret_cast<const char*>(block.significance + begin - kAhead + i), _MM_HINT_T0);
+    }
+    if constexpr (kResidual) {
+      _mm_prefetch(reinterpret_cast<const char*>(block.residual + begin - kAhead + i), _MM_HINT_T0);
+    }
+  }
+}
+
+template <Keep kKeep, bool kWhole, bool kResidual>
+EncodedBlock encode_lanes(const Values& block, const EncodeTable& table, std::byte* out) noexcept {
+  const Classifier8<kKeep, kWhole> classify(block.rule);
+  Writer writer;
+  for (std::uint32_t& held : writer.held) held = kWordBits;
+  writer.any = _mm256_setzero_si256();
+  writer.at = out;
+  std::uint32_t begin = block.count / kMaxStretch * kMaxStretch;
+  if (begin < block.count) push_last<kKeep, kWhole, kResidual>(block, classify, table, begin, writer);
+  while (begin > 0) {
+    begin -= kMaxStretch;
+    fetch_early<kResidual>(block, begin);
+    push_stretch<kKeep, kWhole, kResidual>(block, classify, table, begin, kMaxStretch, writer);
+  }
+  const auto bytes = static_cast<std::uint32_t>(writer.at - out);
+  write_states(kWhole, writer);
+  return {bytes, _mm256_testz_si256(writer.any, writer.any) != 0};
+}
+
+template <Keep kKeep, bool kWhole>
+EncodedBlock encode_by(const Values& block, const EncodeTable& table, std::byte* out) noexcept {
+  return block.residual != nullptr ? encode_lanes<kKeep, kWhole, true>(block, table, out)
+                                   : encode_lanes<kKeep, kWhole, false>(block, table, out);
+}
+
+EncodedBlock encode_block(const Values& block, const EncodeTable& table, std::byte* out) {
+  if (lanes_for(block.count) < kMaxLanes) {
+    return kernels_for(TargetId::kReference).encode_block(block, table, out);
+  }
+  switch (block.rule.keep) {
+    case Keep::kLevel:
+      return block.rule.whole() ? encode_by<Keep::kLevel, true>(block, table, out)
+                                : encode_by<Keep::kLevel, false>(block, table, out);
+    case Keep::kSignificance: return encode_by<Keep::kSignificance, false>(block, table, out);
+    case Keep::kEverything: return encode_by<Keep::kEverything, true>(block, table, out);
+  }
+  return {};
+}
+
+void store_values(const Values& values, std::byte* out) {
+  kernels_for(TargetId::kReference).store_values(values, out);
+}
+
+}  // namespace
+
+extern constexpr Kernels kKernels = {histogram, encode_block, store_values, decode_block, decode_stored};
+
+}  // namespace deltawire::gcomp::DELTAWIRE_TARGET

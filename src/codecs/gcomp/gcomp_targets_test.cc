@@ -1,0 +1,165 @@
+// Kernels of every target against the reference's, where the vector kernels have edges: sizes around
+// stretches and blocks, values and significances of all kinds, broken bytes.
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "codecs/dispatch.h"
+#include "codecs/gcomp/gcomp_testing.h"
+
+namespace deltawire {
+namespace {
+
+using testing::Encoded;
+using testing::same_bits;
+using Case = std::tuple<std::string, TargetId>;
+
+struct Input {
+  std::vector<float> values;
+  std::vector<float> significance;
+  std::vector<float> residual;
+};
+
+float from_bits(std::uint64_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+}
+
+// One value in `rare` is anything at all, the others lie close together. Significances lie around the places
+// where levels begin, or are special.
+Input input_of(std::size_t count, std::uint64_t rare) {
+  CounterRng random(count + rare);
+  const std::vector<float> normal = testing::normal_values(count, count);
+  Input input{normal, normal, std::vector<float>(count, 0.0F)};
+  const std::uint32_t odd[] = {0,          0x80000000, 1,          0x80000001, 0x007FFFFF, 0x00800000,
+                               0x00FFFFFF, 0x7F7FFFFF, 0x7F000000, 0x7EFFFFFF, 0x7F800000, 0xFF800000,
+                               0x7F800001, 0xFFC00000, 0x3FFFFFFF, 0xBF820000};
+  for (std::size_t i = 0; i < count; ++i) {
+    if (random.next() % rare == 0) input.values[i] = from_bits(random.next());
+    if (random.next() % (2 * rare) == 0) input.values[i] = from_bits(odd[random.next() % std::size(odd)]);
+    const int exponent = std::isnormal(input.values[i]) ? std::ilogb(input.values[i]) : 0;
+    input.significance[i] = std::ldexp(normal[i], exponent + static_cast<int>(random.next() % 26) - 2);
+    if (random.next() % 64 == 0) input.significance[i] = from_bits(random.next());
+    if (random.next() % 64 == 0) input.significance[i] = from_bits(odd[random.next() % std::size(odd)]);
+    if (random.next() % 3 == 0) input.residual[i] = std::ldexp(normal[count - 1 - i], -9);
+  }
+  return input;
+}
+
+class GcompTargets : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const auto& [spec, target] = GetParam();
+    const KernelTarget& info = kernel_targets()[static_cast<std::size_t>(target)];
+    if (!info.runs_here) GTEST_SKIP() << "this CPU can't run the target " << info.name << ": NOT tested here";
+    reference_ = *make_codec(spec, TargetId::kReference);
+    other_ = *make_codec(spec, target);
+  }
+
+  static Encoded encode(const Codec& codec, const Input& input, std::span<float> residual) {
+    TensorView part{input.values.data(), input.values.size(), DType::kF32};
+    part.significance = input.significance.data();
+    return testing::encode_view(codec, part, residual).value();
+  }
+
+  Encoded encode_both(const Input& input) const {
+    const Encoded alone = encode(*reference_, input, {});
+    EXPECT_EQ(encode(*other_, input, {}).payload, alone.payload);
+    std::vector<float> residual = input.residual;
+    std::vector<float> other_residual = input.residual;
+    const Encoded part = encode(*reference_, input, residual);
+    const Encoded other = encode(*other_, input, other_residual);
+    EXPECT_EQ(part.payload, other.payload);
+    EXPECT_TRUE(same_bits(residual, other_residual));
+    return part;
+  }
+
+  // Into slots at all distances from a vector's boundary; what lies around them stays.
+  void decode_both(const Encoded& part, std::size_t count) const {
+    std::vector<float> slots[2];
+    for (const Into into : {Into::kOverwrite, Into::kAccumulate}) {
+      for (const float scale : {1.0F, -0.3F}) {
+        for (const std::size_t offset : {0U, 3U}) {
+          Status status[2];
+          for (const std::size_t i : {0U, 1U}) {
+            slots[i].assign(count + 40, 0.7F);
+            const TensorSlot slot{slots[i].data() + 20 + offset, count, DType::kF32};
+            status[i] = (i == 0 ? reference_ : other_)->decode(part.view(), slot, into, scale);
+          }
+          ASSERT_EQ(status[0].has_value(), status[1].has_value());
+          if (status[0].has_value()) {
+            ASSERT_TRUE(same_bits(slots[0], slots[1]));
+          } else {
+            ASSERT_EQ(status[0].error().message, status[1].error().message);
+          }
+          for (std::size_t i = 0; i < 20; ++i) ASSERT_EQ(slots[1][i], 0.7F);
+          for (std::size_t i = count + 23; i < count + 40; ++i) ASSERT_EQ(slots[1][i], 0.7F);
+        }
+      }
+    }
+  }
+
+  std::unique_ptr<const Codec> reference_;
+  std::unique_ptr<const Codec> other_;
+};
+
+TEST_P(GcompTargets, SizesAndValues) {
+  for (const std::size_t more : {0U, 1U, 15U, 16U, 17U, 63U, 64U, 65U, 127U, 128U, 129U}) {
+    for (const std::uint64_t rare : {7U, 500U}) {
+      const std::size_t count = 16384 + more;
+      decode_both(encode_both(input_of(count, rare)), count);
+    }
+  }
+  for (const std::size_t count : {16383U, 32768U, 32769U, 2 * 32768U + 20000U, 262144U + 17000U}) {
+    decode_both(encode_both(input_of(count, 1000)), count);
+  }
+}
+
+TEST_P(GcompTargets, ZerosAndNoise) {
+  const std::size_t count = 3 * 32768;
+  Input input = input_of(count, 1);
+  for (std::size_t i = 0; i < 32768; ++i) input.values[i] = input.residual[i] = 0;
+  decode_both(encode_both(input), count);
+  for (std::size_t i = 0; i < count; ++i) input.values[i] = i % 2 == 0 ? 0.0F : 1e-3F * input.significance[i];
+  decode_both(encode_both(input), count);
+}
+
+TEST_P(GcompTargets, BrokenBytes) {
+  CounterRng random(3);
+  for (const std::size_t count : {16384U + 100U, 32768U}) {
+    const Encoded good = encode_both(input_of(count, 300));
+    for (int round = 0; round < 60; ++round) {
+      Encoded bad = good;
+      for (int i = 0; i <= round % 3; ++i) {
+        // Every other time near the beginning of the stream, which is read last.
+        const std::size_t bytes = round % 2 == 0 ? bad.payload.size() : 200;
+        bad.payload[random.next() % bytes] ^= static_cast<std::byte>(1U << random.next() % 8);
+      }
+      decode_both(bad, count);
+    }
+  }
+}
+
+std::vector<TargetId> beyond_reference() {
+  std::vector<TargetId> targets;
+  for (std::size_t i = 1; i < kernel_targets().size(); ++i) targets.push_back(static_cast<TargetId>(i));
+  return targets;
+}
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  const auto& [spec, target] = info.param;
+  return testing::test_name(spec) + "_" +
+         std::string(kernel_targets()[static_cast<std::size_t>(target)].name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, GcompTargets,
+                         ::testing::Combine(::testing::Values("gcomp", "gcomp:levels=4", "gcomp:cut=0",
+                                                              "gcomp:cut=6", "gcomp:lossless=on"),
+                                            ::testing::ValuesIn(beyond_reference())),
+                         case_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GcompTargets);  // a build may have the reference alone
+
+}  // namespace
+}  // namespace deltawire

@@ -29,7 +29,8 @@ INTRINSICS = {
     **dict.fromkeys(("avx2", "avx512", "avx512vbmi"), "immintrin.h"),
     "neon": "arm_neon.h",
 }
-KERNEL = re.compile(rf"_({'|'.join(INTRINSICS)})\.cc$|_ops\.h$|/codecs/kernels/\w+\.h$")
+TARGETS = "|".join(INTRINSICS)
+KERNEL = re.compile(rf"_({TARGETS})\.(cc|h)$|_ops\.h$|/codecs/kernels/\w+\.h$")
 KERNEL_MAY_INCLUDE = {
     *("cstddef", "cstdint", "cstring", "codecs/target_id.h"),
     *(
@@ -210,14 +211,14 @@ class Checker:
 
     def _kernel_problem(self, path: Path, target: str) -> str | None:
         own = path.relative_to(self.root / "src").parent.as_posix()
-        shared = rf"{own}/\w+_ops\.h|codecs/kernels/\w+\.h"
+        shared = rf"{own}/\w+_(ops|{TARGETS})\.h|codecs/kernels/\w+\.h"
         if target in KERNEL_MAY_INCLUDE or re.fullmatch(shared, target):
             return None
         if target == INTRINSICS.get(path.stem.rpartition("_")[2]):
             return None
         return (
-            f"a kernel ({path.name}) may include only its own _ops.h, codecs/kernels/ and "
-            f"{_names(KERNEL_MAY_INCLUDE)}, so that it runs on any device"
+            f"a kernel ({path.name}) may include only its own _ops.h, _avx2.h and so on, "
+            f"codecs/kernels/ and {_names(KERNEL_MAY_INCLUDE)}, so that it runs on any device"
         )
 
     def _check_headers_have_a_home(self) -> None:

@@ -1,11 +1,11 @@
-// What eight values become: gcomp_classify.h for AVX2. Masks are words of all ones or zeros.
+// What eight values become: gcomp_classify_ops.h for AVX2. Masks are words of all ones or zeros.
 #pragma once
 
 #include <cstdint>
 
 #include <immintrin.h>
 
-#include "codecs/gcomp/gcomp_classify.h"
+#include "codecs/gcomp/gcomp_classify_ops.h"
 #include "codecs/gcomp/gcomp_vectors_avx2.h"
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {

@@ -1,11 +1,11 @@
-// What sixteen values become: gcomp_classify.h for AVX-512.
+// What sixteen values become: gcomp_classify_ops.h for AVX-512.
 #pragma once
 
 #include <cstdint>
 
 #include <immintrin.h>
 
-#include "codecs/gcomp/gcomp_classify.h"
+#include "codecs/gcomp/gcomp_classify_ops.h"
 #include "codecs/gcomp/gcomp_vectors_avx512.h"
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {

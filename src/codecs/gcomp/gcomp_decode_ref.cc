@@ -5,7 +5,7 @@
 
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
-#include "codecs/gcomp/gcomp_stream.h"
+#include "codecs/gcomp/gcomp_stream_ops.h"
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {
 

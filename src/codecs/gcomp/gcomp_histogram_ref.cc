@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "codecs/gcomp/gcomp_classify.h"
+#include "codecs/gcomp/gcomp_classify_ops.h"
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {
 

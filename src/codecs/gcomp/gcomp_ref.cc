@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/little_endian.h"
-#include "codecs/gcomp/gcomp_classify.h"
+#include "codecs/gcomp/gcomp_classify_ops.h"
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {
 

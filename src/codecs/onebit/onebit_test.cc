@@ -94,8 +94,11 @@ double model_sum(const Floats& magnitudes) {
 TEST(Onebit, MeansBitsAndResidualsAreTheModels) {
   for (const std::uint64_t count : {1U, 16U, 17U, 1000U, 65536U, 200003U}) {
     Floats values = testing::normal_values(count, count);
-    for (std::size_t i = 0; i < count; ++i) values[i] = std::ldexp(values[i], static_cast<int>(i % 37) - 18);
     Floats residual = testing::normal_values(count, count + 1);
+    for (std::size_t i = 0; i < count; ++i) {  // so far apart that sums depend on their order
+      values[i] = std::ldexp(values[i], static_cast<int>(i % 97) - 48);
+      residual[i] = std::ldexp(residual[i], static_cast<int>(i % 97) - 48);
+    }
     Floats x(count);
     Floats high(count);
     Floats low(count);

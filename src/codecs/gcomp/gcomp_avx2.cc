@@ -263,8 +263,39 @@ EncodedBlock encode_block(const Values& block, const EncodeTable& table, std::by
   return {};
 }
 
+template <Keep kKeep, bool kWhole, bool kResidual>
+void store_kept(const Values& values, std::byte* out) noexcept {
+  const Classifier8<kKeep, kWhole> classify(values.rule);
+  const std::uint32_t full = values.count / kVectorWords * kVectorWords;
+  for (std::uint32_t at = 0; at < full; at += kVectorWords) {
+    const __m256i bits = input_of<kResidual>(values, at);
+    const float* const significance = kKeep == Keep::kSignificance ? values.significance + at : nullptr;
+    const Classified8 classified = classify(bits, significance);
+    keep_left_over<kResidual>(values, at, bits, classified.kept);
+    store_words(out + at * kValueBytes, classified.kept);
+  }
+  Values rest = values;
+  rest.in += full;
+  if constexpr (kResidual) rest.residual += full;
+  if (rest.significance != nullptr) rest.significance += full;
+  rest.count -= full;
+  kernels_for(TargetId::kReference).store_values(rest, out + full * kValueBytes);
+}
+
+template <Keep kKeep, bool kWhole>
+void store_by(const Values& values, std::byte* out) noexcept {
+  return values.residual != nullptr ? store_kept<kKeep, kWhole, true>(values, out)
+                                    : store_kept<kKeep, kWhole, false>(values, out);
+}
+
 void store_values(const Values& values, std::byte* out) {
-  kernels_for(TargetId::kReference).store_values(values, out);
+  switch (values.rule.keep) {
+    case Keep::kLevel:
+      return values.rule.whole() ? store_by<Keep::kLevel, true>(values, out)
+                                 : store_by<Keep::kLevel, false>(values, out);
+    case Keep::kSignificance: return store_by<Keep::kSignificance, false>(values, out);
+    case Keep::kEverything: return store_by<Keep::kEverything, true>(values, out);
+  }
 }
 
 }  // namespace

@@ -97,4 +97,21 @@ class Classifier {
   return hash >> (32 - share);
 }
 
+// The first element that is sampled of group `group`.
+[[gnu::always_inline]] inline std::uint32_t sampled_element(std::uint32_t group, unsigned share) noexcept {
+  return ((group << share) + sampled_line(group, share)) * kLineElements;
+}
+
+// Sampled lines lie too far apart for the processor to see them coming.
+inline constexpr std::uint32_t kGroupsAhead = 16;
+
+[[gnu::always_inline]] inline void fetch_sampled(const Values& chunk, std::uint32_t group,
+                                                 unsigned share) noexcept {
+  const std::uint32_t ahead = sampled_element(group + kGroupsAhead, share);
+  if (ahead >= chunk.count) return;
+  __builtin_prefetch(chunk.in + ahead);
+  if (chunk.significance != nullptr) __builtin_prefetch(chunk.significance + ahead);
+  if (chunk.residual != nullptr) __builtin_prefetch(chunk.residual + ahead);
+}
+
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

@@ -221,6 +221,18 @@ Fault close(const Lanes& lanes, const Stream& stream) noexcept {
   return left == 0 ? Fault::kNone : Fault::kLaneEnd;
 }
 
+// What later stretches read: of the stream, downwards, and of the slot if it is added to.
+template <Deliver kDeliver>
+[[gnu::always_inline]] inline void fetch_early(const std::byte* at, const float* slot) noexcept {
+  for (unsigned line = 0; line < 6; ++line) {
+    _mm_prefetch(reinterpret_cast<const char*>(at) - 2048 - 64 * line, _MM_HINT_T0);
+  }
+  if constexpr (kDeliver != Deliver::kAccumulate) return;
+  for (unsigned i = 0; i < kMaxStretch; i += 16) {
+    _mm_prefetch(reinterpret_cast<const char*>(slot + 4 * kMaxStretch + i), _MM_HINT_T0);
+  }
+}
+
 template <bool kWhole, Deliver kDeliver>
 Fault decode_lanes(const BlockBytes& body, const DecodeTable& table, const Target& target) noexcept {
   Stream stream{body.at, body.at + body.stream_bytes};
@@ -232,7 +244,7 @@ Fault decode_lanes(const BlockBytes& body, const DecodeTable& table, const Targe
     const std::uint32_t count = target.count - begin;
     const std::byte* const from = readable(stream, end);
     const std::byte* at = from;
-    _mm_prefetch(reinterpret_cast<const char*>(at) - 2048, _MM_HINT_T0);
+    fetch_early<kDeliver>(at, target.slot + begin);
     Fault fault = Fault::kNone;
     if (count >= kMaxStretch) [[likely]] {
       fault = decode_stretch<kWhole, kDeliver>(table, lanes, kMaxStretch, at, scale, target.slot + begin);
@@ -250,13 +262,32 @@ Fault decode_lanes(const BlockBytes& body, const DecodeTable& table, const Targe
   return close(lanes, stream);
 }
 
+// `payload` may be null: zeros.
+template <Deliver kDeliver>
+void hand_over(const std::byte* payload, const Target& target) noexcept {
+  const __m256 scale = _mm256_set1_ps(target.scale);
+  const std::uint32_t full = target.count / kVectorWords * kVectorWords;
+  for (std::uint32_t i = 0; i < full; i += kVectorWords) {
+    const __m256i bits = payload != nullptr ? load_words(payload + i * kValueBytes) : _mm256_setzero_si256();
+    deliver<kDeliver>(bits, scale, target.slot + i);
+  }
+  if constexpr (kDeliver == Deliver::kStream) _mm_sfence();
+  Target rest = target;
+  rest.slot += full;
+  rest.count -= full;
+  const std::byte* const behind = payload != nullptr ? payload + full * kValueBytes : nullptr;
+  kernels_for(TargetId::kReference).decode_stored(behind, rest);
+}
+
+bool past_caches(const Target& target) noexcept {
+  return target.streamed && bit_cast<std::uintptr_t>(target.slot) % 32 == 0;
+}
+
 template <bool kWhole>
 Fault decode_lanes_for(const BlockBytes& body, const DecodeTable& table, const Target& target) noexcept {
   if (target.accumulate) return decode_lanes<kWhole, Deliver::kAccumulate>(body, table, target);
   if (target.scale != 1.0F) return decode_lanes<kWhole, Deliver::kScale>(body, table, target);
-  if (target.streamed && bit_cast<std::uintptr_t>(target.slot) % 32 == 0) {
-    return decode_lanes<kWhole, Deliver::kStream>(body, table, target);
-  }
+  if (past_caches(target)) return decode_lanes<kWhole, Deliver::kStream>(body, table, target);
   return decode_lanes<kWhole, Deliver::kOverwrite>(body, table, target);
 }
 
@@ -271,7 +302,10 @@ Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Targe
 }
 
 void decode_stored(const std::byte* payload, const Target& target) {
-  kernels_for(TargetId::kReference).decode_stored(payload, target);
+  if (target.accumulate) return hand_over<Deliver::kAccumulate>(payload, target);
+  if (target.scale != 1.0F) return hand_over<Deliver::kScale>(payload, target);
+  if (past_caches(target)) return hand_over<Deliver::kStream>(payload, target);
+  hand_over<Deliver::kOverwrite>(payload, target);
 }
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

@@ -18,7 +18,8 @@ void count_values(const Values& chunk, std::uint32_t* counts) noexcept {
   // Neighbours are often equal: two tables, so that one sum need not wait for the other.
   std::uint32_t more[kCounts] = {};
   for (std::uint32_t group = 0; group * group_elements < chunk.count; ++group) {
-    const std::uint32_t begin = group * group_elements + sampled_line(group, share) * kLineElements;
+    fetch_sampled(chunk, group, share);
+    const std::uint32_t begin = sampled_element(group, share);
     const __mmask16 present = first_lanes(chunk.count, begin);
     const __m512i bits = input_of<kResidual>(chunk, begin, present);
     const float* const significance = kKeep == Keep::kSignificance ? chunk.significance + begin : nullptr;
@@ -26,10 +27,6 @@ void count_values(const Values& chunk, std::uint32_t* counts) noexcept {
     const __m512i level = _mm512_slli_epi32(_mm512_srli_epi32(values.level, kLevelShift), 8);
     alignas(64) std::uint32_t index[kLineElements];
     _mm512_store_si512(index, _mm512_or_si512(level, exponents_of(values.kept)));
-    const std::uint32_t ahead = begin + 8 * group_elements;
-    if (ahead < chunk.count) {
-      _mm_prefetch(reinterpret_cast<const char*>(chunk.in + ahead), _MM_HINT_T0);
-    }
     if (present != 0xFFFF) [[unlikely]] {
       for (std::uint32_t i = 0; begin + i < chunk.count; ++i) ++counts[index[i]];
       continue;

@@ -14,7 +14,8 @@ void count_values(const Values& chunk, std::uint32_t* counts) noexcept {
   const unsigned share = sample_share(chunk.count);
   const std::uint32_t group_elements = kLineElements << share;
   for (std::uint32_t group = 0; group * group_elements < chunk.count; ++group) {
-    const std::uint32_t begin = group * group_elements + sampled_line(group, share) * kLineElements;
+    fetch_sampled(chunk, group, share);
+    const std::uint32_t begin = sampled_element(group, share);
     for (std::uint32_t i = begin; i < begin + kLineElements && i < chunk.count; ++i) {
       const Classified value = classify(input_bits(chunk, i), i);
       ++counts[value.level * 256 + ((value.kept & kMagnitudeMask) >> kMantissaBits)];

@@ -248,13 +248,13 @@ Fault close(const Lanes& lanes, const Stream& stream) noexcept {
   return _mm512_test_epi32_mask(left, left) == 0 ? Fault::kNone : Fault::kLaneEnd;
 }
 
-// What later stretches read: of the stream, downwards, and of the slot if it is added to.
+// What later stretches read of the stream, downwards, and where they write, unless that goes past the caches.
 template <Deliver kDeliver>
 [[gnu::always_inline]] inline void fetch_early(const std::byte* at, const float* slot) noexcept {
   for (unsigned line = 0; line < 6; ++line) {
     _mm_prefetch(reinterpret_cast<const char*>(at) - 2048 - 64 * line, _MM_HINT_T0);
   }
-  if constexpr (kDeliver != Deliver::kAccumulate) return;
+  if constexpr (kDeliver == Deliver::kStream) return;
   for (unsigned i = 0; i < kMaxStretch; i += 16) {
     _mm_prefetch(reinterpret_cast<const char*>(slot + 4 * kMaxStretch + i), _MM_HINT_T0);
   }

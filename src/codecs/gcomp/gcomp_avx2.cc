@@ -23,7 +23,6 @@ struct Writer {
   alignas(32) std::uint32_t mantissas[kMaxMantissaLanes] = {};
   alignas(32) std::uint32_t filled[kMaxMantissaLanes] = {};
   __m256i any;  // all kept bits, or-ed
-  std::byte* at = nullptr;
 };
 
 struct Stretch {
@@ -85,8 +84,8 @@ template <Keep kKeep, bool kWhole, bool kResidual>
 }
 
 // Values i to i + 7 of a stretch, in the lanes from `lane` on.
-[[gnu::always_inline]] inline void push_mantissas(const Stretch& stretch, unsigned i, unsigned lane,
-                                                  Writer& writer) noexcept {
+[[gnu::always_inline]] inline std::byte* push_mantissas(const Stretch& stretch, unsigned i, unsigned lane,
+                                                        Writer& writer, std::byte* at) noexcept {
   const __m256i word_bits = all_words(kMantissaWordBits);
   const __m256i thirds = _mm256_srli_epi32(load_words(stretch.entries + i), kEntryThirdsShift);
   const __m256i width = _mm256_add_epi32(thirds, _mm256_add_epi32(thirds, thirds));
@@ -99,23 +98,26 @@ template <Keep kKeep, bool kWhole, bool kResidual>
   const __m256i older = _mm256_sllv_epi32(x, _mm256_sub_epi32(word_bits, filled));
   const __m256i words = _mm256_or_si256(older, _mm256_srlv_epi32(value, rest));
   const std::uint32_t leave = high_bits(_mm256_cmpgt_epi32(sum, all_words(kMantissaWordBits - 1)));
-  store_words(writer.at, gathered(words, leave));
-  writer.at += popcount(leave) * kMantissaWordBytes;
+  store_words(at, gathered(words, leave));
+  at += popcount(leave) * kMantissaWordBytes;
   store_words(writer.mantissas + lane, _mm256_or_si256(_mm256_sllv_epi32(x, width), value));
   store_words(writer.filled + lane, rest);
+  return at;
 }
 
-[[gnu::always_inline]] inline void append_mantissas(const Stretch& stretch, unsigned i,
-                                                    Writer& writer) noexcept {
+[[gnu::always_inline]] inline std::byte* append_mantissas(const Stretch& stretch, unsigned i,
+                                                          std::byte* at) noexcept {
   const __m256i thirds = _mm256_srli_epi32(load_words(stretch.entries + i), kEntryThirdsShift);
   const std::uint32_t some = high_bits(_mm256_cmpgt_epi32(thirds, _mm256_setzero_si256()));
   const __m256i upper = upper_of(load_words(stretch.kept + i));
-  store_words(writer.at, upper_to_three_bytes(gathered(upper, some)));
-  writer.at += popcount(some) * kSignMantissaBytes;
+  store_words(at, upper_to_three_bytes(gathered(upper, some)));
+  at += popcount(some) * kSignMantissaBytes;
+  return at;
 }
 
 // Of each lane two codes: of row 0, and behind it of row 1.
-[[gnu::always_inline]] inline void push_codes(const Stretch& stretch, Writer& writer) noexcept {
+[[gnu::always_inline]] inline std::byte* push_codes(const Stretch& stretch, Writer& writer,
+                                                    std::byte* at) noexcept {
   const __m256i length_mask = all_words(kEntryLengthMask);
   const __m256i code_mask = all_words(kEntryCodeMask);
   const __m256i word_bits = all_words(kWordBits);
@@ -138,52 +140,55 @@ template <Keep kKeep, bool kWhole, bool kResidual>
     const __m256i words = gathered(oldest, leave);
     const __m128i halves =
         _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(writer.at), halves);
-    writer.at += popcount(leave) * kWordBytes;
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at), halves);
+    at += popcount(leave) * kWordBytes;
     store_words(writer.codes + lane, _mm256_or_si256(_mm256_sllv_epi32(x, length), code));
     store_words(writer.held + lane, _mm256_sub_epi32(sum, _mm256_and_si256(leaves, word_bits)));
   }
+  return at;
 }
 
 // Exponents of escaped values, in their order.
-[[gnu::always_inline]] inline void append_escapes(const Stretch& stretch, const EncodeTable& table,
-                                                  Writer& writer) noexcept {
+[[gnu::always_inline]] inline std::byte* append_escapes(const Stretch& stretch, const EncodeTable& table,
+                                                        std::byte* at) noexcept {
   const __m256i escape = all_words(table.escape);
 #pragma GCC unroll 4
   for (unsigned i = 0; i < kMaxStretch; i += kVectorWords) {
     std::uint32_t left = high_bits(_mm256_cmpeq_epi32(load_words(stretch.entries + i), escape));
     for (; left != 0; left &= left - 1) [[unlikely]] {
       const std::uint32_t bits = stretch.kept[i + countr_zero(left)];
-      *writer.at++ = static_cast<std::byte>((bits & kMagnitudeMask) >> kMantissaBits);
+      *at++ = static_cast<std::byte>((bits & kMagnitudeMask) >> kMantissaBits);
     }
   }
+  return at;
 }
 
 template <Keep kKeep, bool kWhole, bool kResidual>
-[[gnu::always_inline]] inline void push_stretch(const Values& block,
-                                                const Classifier8<kKeep, kWhole>& classify,
-                                                const EncodeTable& table, std::uint32_t begin,
-                                                std::uint32_t count, Writer& writer) noexcept {
+[[gnu::always_inline]] inline std::byte* push_stretch(const Values& block,
+                                                      const Classifier8<kKeep, kWhole>& classify,
+                                                      const EncodeTable& table, std::uint32_t begin,
+                                                      std::uint32_t count, Writer& writer,
+                                                      std::byte* at) noexcept {
   Stretch stretch;
   classify_stretch<kKeep, kWhole, kResidual>(block, classify, table, begin, writer, stretch);
   look_up(table, count, stretch);
 #pragma GCC unroll 2
   for (unsigned i = 0; i < kMaxStretch; i += kVectorWords) {
     if constexpr (kWhole) {
-      append_mantissas(stretch, i, writer);
+      at = append_mantissas(stretch, i, at);
     } else {
-      push_mantissas(stretch, i, i % kMaxMantissaLanes, writer);
+      at = push_mantissas(stretch, i, i % kMaxMantissaLanes, writer, at);
     }
   }
-  push_codes(stretch, writer);
-  append_escapes(stretch, table, writer);
+  at = push_codes(stretch, writer, at);
+  return append_escapes(stretch, table, at);
 }
 
 // The last stretch, which isn't full: from copies that are, so that nothing is read or written beyond its
 // end.
 template <Keep kKeep, bool kWhole, bool kResidual>
-void push_last(const Values& block, const Classifier8<kKeep, kWhole>& classify, const EncodeTable& table,
-               std::uint32_t begin, Writer& writer) noexcept {
+std::byte* push_last(const Values& block, const Classifier8<kKeep, kWhole>& classify,
+                     const EncodeTable& table, std::uint32_t begin, Writer& writer, std::byte* at) noexcept {
   float in[kMaxStretch] = {};
   float residual[kMaxStretch] = {};
   float significance[kMaxStretch] = {};
@@ -194,19 +199,20 @@ void push_last(const Values& block, const Classifier8<kKeep, kWhole>& classify, 
     if constexpr (kKeep == Keep::kSignificance) significance[i] = block.significance[begin + i];
   }
   const Values last{in, kResidual ? residual : nullptr, significance, kMaxStretch, block.rule};
-  push_stretch<kKeep, kWhole, kResidual>(last, classify, table, 0, count, writer);
-  if constexpr (!kResidual) return;
+  at = push_stretch<kKeep, kWhole, kResidual>(last, classify, table, 0, count, writer, at);
+  if constexpr (!kResidual) return at;
   for (std::uint32_t i = 0; i < count; ++i) block.residual[begin + i] = residual[i];
+  return at;
 }
 
-void write_states(bool whole, Writer& writer) noexcept {
-  for (unsigned lane = 0; lane < kMaxLanes; ++lane, writer.at += kStateBytes) {
+void write_states(bool whole, const Writer& writer, std::byte* at) noexcept {
+  for (unsigned lane = 0; lane < kMaxLanes; ++lane, at += kStateBytes) {
     const std::uint32_t end = 1U << writer.held[lane];
-    store_le(writer.at, end | (writer.codes[lane] & (end - 1)));
+    store_le(at, end | (writer.codes[lane] & (end - 1)));
   }
-  for (unsigned lane = 0; lane < kMaxMantissaLanes && !whole; ++lane, writer.at += kStateBytes) {
+  for (unsigned lane = 0; lane < kMaxMantissaLanes && !whole; ++lane, at += kStateBytes) {
     const std::uint32_t end = 1U << writer.filled[lane];
-    store_le(writer.at, end | (writer.mantissas[lane] & (end - 1)));
+    store_le(at, end | (writer.mantissas[lane] & (end - 1)));
   }
 }
 
@@ -230,16 +236,17 @@ EncodedBlock encode_lanes(const Values& block, const EncodeTable& table, std::by
   Writer writer;
   for (std::uint32_t& held : writer.held) held = kWordBits;
   writer.any = _mm256_setzero_si256();
-  writer.at = out;
+  std::byte* at = out;
   std::uint32_t begin = block.count / kMaxStretch * kMaxStretch;
-  if (begin < block.count) push_last<kKeep, kWhole, kResidual>(block, classify, table, begin, writer);
+  if (begin < block.count)
+    at = push_last<kKeep, kWhole, kResidual>(block, classify, table, begin, writer, at);
   while (begin > 0) {
     begin -= kMaxStretch;
     fetch_early<kResidual>(block, begin);
-    push_stretch<kKeep, kWhole, kResidual>(block, classify, table, begin, kMaxStretch, writer);
+    at = push_stretch<kKeep, kWhole, kResidual>(block, classify, table, begin, kMaxStretch, writer, at);
   }
-  const auto bytes = static_cast<std::uint32_t>(writer.at - out);
-  write_states(kWhole, writer);
+  const auto bytes = static_cast<std::uint32_t>(at - out);
+  write_states(kWhole, writer, at);
   return {bytes, _mm256_testz_si256(writer.any, writer.any) != 0};
 }
 

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::uint32_t kAhead = 1024;  // elements before the current stretch that are fetched early
 
-// A block on its way out, as in the reference.
+// A block on its way out, as in the reference. No function that isn't inlined gets its address: so it stays
+// in registers, which bytes that are written can't change.
 struct Writer {
   __m512i codes[4];
   __m512i held[4];
@@ -112,16 +113,17 @@ struct Pair {
   }
 }
 
-// Exponents of escaped values, in their order.
-void append_escapes(const Pair (&pairs)[2][2], const std::uint32_t* kept, Writer& writer) noexcept {
+// Exponents of escaped values, in their order; `escapes` as in Pair. Returns where they end.
+std::byte* append_escapes(const std::uint32_t (&escapes)[4], const std::uint32_t* kept,
+                          std::byte* at) noexcept {
   for (unsigned i = 0; i < 4; ++i) {
-    const std::uint32_t escapes = pairs[i / 2][i % 2].escapes;
-    std::uint32_t left = _pext_u32(escapes, 0x55555555U) | _pext_u32(escapes, 0xAAAAAAAAU) << 16;
+    std::uint32_t left = _pext_u32(escapes[i], 0x55555555U) | _pext_u32(escapes[i], 0xAAAAAAAAU) << 16;
     for (; left != 0; left &= left - 1) {
       const std::uint32_t bits = kept[32 * i + countr_zero(left)];
-      *writer.at++ = static_cast<std::byte>((bits & kMagnitudeMask) >> kMantissaBits);
+      *at++ = static_cast<std::byte>((bits & kMagnitudeMask) >> kMantissaBits);
     }
   }
+  return at;
 }
 
 // What stays the same for all stretches of a block.
@@ -196,13 +198,13 @@ template <Keep kKeep, bool kWhole, bool kResidual, bool kTail>
   }
   push_codes(pairs[0][0], pairs[1][0], 0, writer);
   push_codes(pairs[0][1], pairs[1][1], 2, writer);
-  const __mmask32 escapes =
-      pairs[0][0].escapes | pairs[0][1].escapes | pairs[1][0].escapes | pairs[1][1].escapes;
-  if (escapes != 0) [[unlikely]]
-    append_escapes(pairs, kept, writer);
+  const std::uint32_t escapes[4] = {pairs[0][0].escapes, pairs[0][1].escapes, pairs[1][0].escapes,
+                                    pairs[1][1].escapes};
+  if ((escapes[0] | escapes[1] | escapes[2] | escapes[3]) != 0) [[unlikely]]
+    writer.at = append_escapes(escapes, kept, writer.at);
 }
 
-void write_states(bool whole, Writer& writer) noexcept {
+void write_states(bool whole, Writer writer) noexcept {
   const __m512i one = _mm512_set1_epi32(1);
   const auto append = [&](__m512i x, __m512i held) {
     const __m512i end = _mm512_sllv_epi32(one, held);

@@ -63,9 +63,9 @@ struct Stretch {
   return _mm256_testz_si256(any, any) == 0;
 }
 
-// Whether all of them may be.
-bool read_escapes(const DecodeTable& table, Stretch& stretch, const std::byte*& at) noexcept {
-  bool legal = true;
+// Returns where their exponents begin. Sets `legal` to whether all of them may be.
+const std::byte* read_escapes(const DecodeTable& table, Stretch& stretch, const std::byte* at,
+                              bool& legal) noexcept {
   for (unsigned vector = kMaxStretch / kVectorWords; vector-- > 0;) {
     const __m256i entries = load_words(stretch.entries + kVectorWords * vector);
     for (std::uint32_t left = high_bits(is_escape(entries)); left != 0;) {
@@ -76,7 +76,7 @@ bool read_escapes(const DecodeTable& table, Stretch& stretch, const std::byte*& 
       stretch.escaped[kVectorWords * vector + bit] = exponent;
     }
   }
-  return legal;
+  return at;
 }
 
 [[gnu::always_inline]] inline void refill(Lanes& lanes, const std::byte*& at) noexcept {
@@ -181,7 +181,9 @@ template <bool kWhole, Deliver kDeliver>
   read_row(table, count, 0, lanes, stretch);
   read_row(table, count < kMaxLanes ? 0 : count - kMaxLanes, 1, lanes, stretch);
   stretch.escapes = has_escapes(stretch);
-  const bool legal = !stretch.escapes || read_escapes(table, stretch, at);
+  bool legal = true;
+  if (stretch.escapes) [[unlikely]]
+    at = read_escapes(table, stretch, at, legal);
   refill(lanes, at);
   __m256i wrong = _mm256_setzero_si256();
 #pragma GCC unroll 4

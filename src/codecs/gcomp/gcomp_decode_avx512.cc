@@ -107,20 +107,25 @@ template <bool kTail>
   return _mm512_maskz_expand_epi32(some, three_bytes_to_upper(_mm512_loadu_si512(at)));
 }
 
-// Puts the exponents behind escapes where base + kEscapeSlot stands. Whether all of them may be.
-bool read_escapes(const DecodeTable& table, Stretch& stretch, const std::byte*& at,
-                  std::uint32_t (&exponents)[kMaxStretch]) noexcept {
+// Exponents behind escapes: bit i of escapes[j] is value 32 j + i.
+struct Escaped {
+  alignas(64) std::uint32_t exponents[kMaxStretch];
   bool legal = true;
+};
+
+// Returns where they begin.
+const std::byte* read_escapes(const DecodeTable& table, const std::uint32_t (&escapes)[4],
+                              const std::byte* at, Escaped& escaped) noexcept {
   for (unsigned word = 4; word-- > 0;) {
-    for (std::uint32_t left = stretch.escapes[word]; left != 0;) {
+    for (std::uint32_t left = escapes[word]; left != 0;) {
       const unsigned bit = bit_width(left) - 1;
       left ^= 1U << bit;
       const auto exponent = static_cast<std::uint32_t>(*--at);
-      legal &= may_escape(table, exponent);
-      exponents[32 * word + bit] = exponent;
+      escaped.legal &= may_escape(table, exponent);
+      escaped.exponents[32 * word + bit] = exponent;
     }
   }
-  return legal;
+  return at;
 }
 
 // Which entries are escapes: bit i of words is value 32 word + i.
@@ -189,12 +194,13 @@ template <bool kWhole, bool kTail, Deliver kDeliver>
                                                    float* slot) noexcept {
   Stretch stretch;
   read_codes<kTail>(look, count, lanes, stretch);
-  alignas(64) std::uint32_t escaped[kMaxStretch];
+  Escaped escaped;
   const bool escapes = find_escapes(stretch);
-  bool legal = true;
   if (escapes) [[unlikely]] {
     order_escapes(stretch);
-    legal = read_escapes(table, stretch, at, escaped);
+    const std::uint32_t ordered[4] = {stretch.escapes[0], stretch.escapes[1], stretch.escapes[2],
+                                      stretch.escapes[3]};
+    at = read_escapes(table, ordered, at, escaped);
   }
   refill(lanes, at);
   const __m512i base = _mm512_set1_epi32(static_cast<int>(table.base << kMantissaBits));
@@ -207,14 +213,15 @@ template <bool kWhole, bool kTail, Deliver kDeliver>
     __m512i exponent = _mm512_maskz_add_epi32(_mm512_test_epi32_mask(row, row_mask), row, base);
     if (escapes) [[unlikely]] {
       const auto of_vector = static_cast<__mmask16>(stretch.escapes[vector / 2] >> (vector % 2 * 16));
-      const __m512i known = _mm512_slli_epi32(_mm512_load_si512(escaped + 16 * vector), kMantissaBits);
+      const __m512i known =
+          _mm512_slli_epi32(_mm512_load_si512(escaped.exponents + 16 * vector), kMantissaBits);
       exponent = _mm512_mask_mov_epi32(exponent, of_vector, known);
     }
     const __m512i bits = assemble<kWhole>(exponent, stretch.widths(vector), lanes, at, wrong);
     const __mmask16 present = kTail ? first_lanes(count, 16 * vector) : 0xFFFF;
     deliver<kDeliver>(bits, present, scale, slot + 16 * vector);
   }
-  if (!legal) return Fault::kEscape;
+  if (!escaped.legal) return Fault::kEscape;
   return wrong == 0 ? Fault::kNone : Fault::kTinyZero;
 }
 
@@ -238,8 +245,7 @@ bool open(const std::byte* states, bool whole, Lanes& lanes) noexcept {
   return true;
 }
 
-Fault close(const Lanes& lanes, const Stream& stream) noexcept {
-  if (stream.at != stream.begin) return Fault::kBytesLeft;
+Fault close(Lanes lanes) noexcept {
   __m512i left = _mm512_or_si512(lanes.mantissas, lanes.filled);
   for (unsigned i = 0; i < 4; ++i) {
     const __m512i held = _mm512_xor_si512(lanes.held[i], _mm512_set1_epi32(kWordBits));
@@ -263,8 +269,9 @@ template <Deliver kDeliver>
 template <bool kWhole, Deliver kDeliver>
 Fault decode_lanes(const BlockBytes& body, const DecodeTable& table, const Target& target) noexcept {
   Stream stream{body.at, body.at + body.stream_bytes};
-  Lanes lanes;
-  if (!open(stream.at, kWhole, lanes)) return Fault::kLaneState;
+  Lanes opened;
+  if (!open(stream.at, kWhole, opened)) return Fault::kLaneState;
+  Lanes lanes = opened;  // whose address nobody has: it stays in registers, which values written can't change
   const LookUp look = load_look_up(table.entry);
   const __m512 scale = _mm512_set1_ps(target.scale);
   StreamEnd end;
@@ -286,7 +293,7 @@ Fault decode_lanes(const BlockBytes& body, const DecodeTable& table, const Targe
     if (fault != Fault::kNone) return fault;
   }
   if constexpr (kDeliver == Deliver::kStream) _mm_sfence();
-  return close(lanes, stream);
+  return stream.at == stream.begin ? close(lanes) : Fault::kBytesLeft;
 }
 
 // `payload` may be null: zeros.

@@ -13,7 +13,8 @@ namespace deltawire::gcomp::DELTAWIRE_TARGET {
 // Of sixteen values from `first` on, those below `count`.
 [[gnu::always_inline]] inline __mmask16 first_lanes(std::uint32_t count, std::uint32_t first) noexcept {
   if (count <= first) return 0;
-  return count - first >= 16 ? 0xFFFF : static_cast<__mmask16>((1U << (count - first)) - 1);
+  const std::uint32_t some = count - first < 16 ? (1U << (count - first)) - 1 : 0xFFFFU;
+  return static_cast<__mmask16>(some);
 }
 
 // A table of 256 numbers of 16 bits.

@@ -85,6 +85,22 @@ TEST(ThreelcBytes, RiceBytesByHand) {
   EXPECT_EQ(coded("3lc", x), (Ints{2, 7, 2, 0, 0x08, 0x42, 0x05}));
 }
 
+// With parameter 0 a digit takes one bit, and its sign another: of 40,960 digits 4 of 7 take fewer bits than
+// base 3^5.
+TEST(ThreelcBytes, RiceWinsWhereMoreThanHalfIsSent) {
+  std::vector<float> x(40960, 0.0F);
+  std::uint32_t sent = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (i % 7 >= 4) continue;
+    x[i] = i % 2 == 0 ? 1.0F : -1.0F;
+    ++sent;
+  }
+  const auto part = *testing::encode(*codec_of("3lc"), x);
+  ASSERT_EQ(part.payload[0], std::byte{2});
+  ASSERT_EQ(x.back(), -1);
+  EXPECT_EQ(part.payload.size(), 4 + (x.size() + sent + 7) / 8);
+}
+
 TEST(ThreelcBytes, RiceEscape) {
   // 500 with gaps of 19, then one gap of 30,978, which at k = 6 would take 484 ones.
   std::vector<float> x(40960, 0.0F);

@@ -89,7 +89,7 @@ class Explorer {
   // Visits every world that can come about; the number of different ones.
   std::size_t run() {
     World first;
-    for (int r = 0; r < limits_.world; ++r) first.rank[World::at(r)] = number(Agreement(r, limits_.world));
+    for (int r = 0; r < limits_.world; ++r) first.rank[World::at(r)] = number(Agreement(r, limits_.world), r);
     push(first);
     while (!open_.empty() && !::testing::Test::HasFailure()) {
       const World world = std::move(open_.back());
@@ -102,10 +102,12 @@ class Explorer {
   std::size_t local_states() const { return states_.size(); }
 
  private:
-  Id number(const Agreement& state) {
-    const std::uint64_t hash = (state.decided() * 8 + static_cast<std::uint64_t>(state.outcome())) * 4 +
-                               (state.failed() ? 2 : 0) + (state.failed() && state.settled() ? 1 : 0);
-    return states_.id_of(state, hash);
+  Id number(const Agreement& state, int r) {
+    std::uint64_t hash = (state.decided() * 8 + static_cast<std::uint64_t>(state.outcome())) * 4 +
+                         (state.failed() ? 2 : 0) + (state.failed() && state.settled() ? 1 : 0);
+    for (int i = 0; i < limits_.world; ++i) hash = hash * 2 + (state.has_voted(i) ? 1 : 0);
+    const auto unheard = static_cast<std::uint64_t>(state.unheard().bytes()[0]);
+    return states_.id_of(state, (hash * 256 + unheard) * kWorldMost + static_cast<std::uint64_t>(r));
   }
   Id number(const Letter& letter) { return letters_.id_of(letter, letter.farewell ? 1 : 0); }
   const Agreement& state(const World& world, int r) const { return states_[world.rank[World::at(r)]]; }
@@ -122,7 +124,7 @@ class Explorer {
       }
     }
     state.outbox().clear();
-    world.rank[World::at(r)] = number(state);
+    world.rank[World::at(r)] = number(state, r);
     return world;
   }
 
@@ -159,8 +161,7 @@ class Explorer {
     // What different ranks do next commutes. So where one rank has all before it that it can ever get, and
     // nobody can die any more, only this rank's next steps need to be looked at.
     for (int r = 0; r < limits_.world; ++r) {
-      if (!moves_alone(world, r)) continue;
-      if (deliveries(world, r)) return true;
+      if (moves_alone(world, r) && deliveries(world, r)) return true;
     }
     bool goes_on = false;
     for (int r = 0; r < limits_.world; ++r) {

@@ -1,5 +1,6 @@
 """What every Python test stands on."""
 
+import multiprocessing
 import signal
 
 _FRESH = {
@@ -7,6 +8,22 @@ _FRESH = {
     signal.SIGHUP: signal.SIG_DFL,
     signal.SIGTERM: signal.SIG_DFL,
 }
+
+# Importing PyTorch takes seconds, what DDP imports when the first is made some more, and drawing
+# yet another: the fork server does it once for all ranks and demos of all tests. Absent ones it
+# leaves out.
+multiprocessing.set_forkserver_preload(
+    [
+        "deltawire.torch",
+        "torch._dynamo",
+        "matplotlib.pyplot",
+        "lab.demo.controller",
+        "lab.demo.worker",
+        "pytest",
+        "models",
+        "ranks",
+    ]
+)
 
 
 def pytest_configure(config):

@@ -1,4 +1,8 @@
-"""The demo as a user runs it: wrong usage, a tiny run, a failing row, Ctrl-C."""
+"""The demo as a user runs it: wrong usage, a tiny run, a failing row, Ctrl-C.
+
+Most runs are forked from a process that has PyTorch (`forked_demo`); `fresh_demo` is started as a
+shell starts it, workers and all.
+"""
 
 import dataclasses
 import json
@@ -7,12 +11,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("deltawire.torch")
+
+import forked_demo  # noqa: E402
 
 from lab.demo import controller  # noqa: E402
 from lab.demo.arguments import parse  # noqa: E402
@@ -27,6 +34,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess:
+    """In a fresh interpreter: for what ends before PyTorch is imported."""
     return subprocess.run(
         command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=150, check=False
     )
@@ -73,7 +81,7 @@ def test_exit_status_2_reaches_the_shell():
 
 
 def test_missing_data_is_one_line_and_exit_1(tmp_path: Path):
-    done = run("--data", tmp_path / "nowhere", "--out", tmp_path / "out")
+    done = forked_demo.ended(tmp_path, ["--data", tmp_path / "nowhere", "--out", tmp_path / "out"])
     assert done.returncode == 1
     assert "nowhere has no train-images-idx3-ubyte[.gz]; pass --data" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -81,7 +89,7 @@ def test_missing_data_is_one_line_and_exit_1(tmp_path: Path):
 
 
 def test_too_few_images_is_one_line_and_exit_1(image_folder: Path, tmp_path: Path):
-    done = run(*tiny(image_folder, tmp_path / "out", "--batch", "500"))
+    done = forked_demo.ended(tmp_path, tiny(image_folder, tmp_path / "out", "--batch", "500"))
     assert done.returncode == 1
     assert "has 96 to train with; lower --batch or --ranks" in done.stderr
 
@@ -96,7 +104,8 @@ def test_help_teaches():
 
 def test_a_tiny_run(image_folder: Path, tmp_path: Path):
     out = tmp_path / "deep" / "out"
-    done = run(*tiny(image_folder, out, "--methods", "plain", "fp32", "3lc:s=1.00"))
+    arguments = tiny(image_folder, out, "--methods", "plain", "fp32", "3lc:s=1.00")
+    done = forked_demo.ended(tmp_path, arguments)
     assert done.returncode == 0, done.stderr
     assert f"report: {out / 'report.html'}" in done.stdout
     results = json.loads((out / "results.json").read_text())
@@ -128,12 +137,15 @@ def test_a_tiny_run(image_folder: Path, tmp_path: Path):
 
 
 def test_repeats_are_what_their_seeds_alone_would_give(image_folder: Path, tmp_path: Path):
-    methods = ["--methods", "3lc:s=1.00"]
-    done = run(*tiny(image_folder, tmp_path / "both", *methods, "--repeats", "2", "--seed", "4"))
+    def demo_of(name: str, *more: str) -> subprocess.CompletedProcess:
+        arguments = tiny(image_folder, tmp_path / name, "--methods", "3lc:s=1.00", *more)
+        return forked_demo.ended(tmp_path, arguments)
+
+    done = demo_of("both", "--repeats", "2", "--seed", "4")
     assert done.returncode == 0, done.stderr
     assert "seeds 4, 5" in done.stdout
     assert "3LC s=1.00, seed 5: starting" in done.stderr
-    assert run(*tiny(image_folder, tmp_path / "alone", *methods, "--seed", "5")).returncode == 0
+    assert demo_of("alone", "--seed", "5").returncode == 0
     both, alone = (
         json.loads((tmp_path / name / "results.json").read_text()) for name in ("both", "alone")
     )
@@ -149,16 +161,19 @@ def test_repeats_are_what_their_seeds_alone_would_give(image_folder: Path, tmp_p
         assert row["ms_per_step_range"] == sorted([first["ms_per_step"], second["ms_per_step"]])
 
 
-def test_a_failing_row_is_marked_and_the_others_run(
-    image_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture
-):
-    request = parse(tiny(image_folder, tmp_path / "out", "--methods", "bf16"))
+def run_with_a_broken_row(arguments: list[str]) -> int:
+    request = parse(arguments)
     broken = Method("broken", "3lc:s=9", "broken")  # the command line would refuse it
-    status = controller.run(
+    return controller.run(
         dataclasses.replace(request, methods=[broken, *request.methods]), "pytest"
     )
-    assert status == 1
-    assert "demo: broken failed:" in capfd.readouterr().err
+
+
+def test_a_failing_row_is_marked_and_the_others_run(image_folder: Path, tmp_path: Path):
+    arguments = tiny(image_folder, tmp_path / "out", "--methods", "bf16")
+    done = forked_demo.ended(tmp_path, arguments, run_with_a_broken_row)
+    assert done.returncode == 1
+    assert "demo: broken failed:" in done.stderr
     failed, ended = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
     assert "9" in failed["failed"]
     assert failed["ms_per_step"] is None
@@ -181,41 +196,58 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def endless(image_folder: Path, tmp_path: Path) -> list[str]:
+    """Options of a demo that would go on for hours."""
+    return tiny(image_folder, tmp_path / "out", "--methods", "fp32", "--steps", "1000000")
+
+
 @pytest.fixture
-def endless_demo(image_folder: Path, tmp_path: Path):
-    """A demo that has begun to train and would go on for hours, and its workers' process ids."""
-    options = tiny(image_folder, tmp_path / "out", "--methods", "fp32", "--steps", "1000000")
+def fresh_demo(image_folder: Path, tmp_path: Path):
+    """A demo that has begun to train, started as a user does it."""
     demo = subprocess.Popen(
-        command(*options), cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command(*endless(image_folder, tmp_path)),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     for line in demo.stderr:
         if "step 0/" in line:
             break
-    workers = children_of(demo.pid)
-    assert len(workers) == 2
-    yield demo, workers
+    yield demo
     demo.kill()
     demo.wait()
     demo.stderr.close()
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_ctrl_c_ends_all_workers(endless_demo, tmp_path: Path, number: int, status: int):
-    demo, workers = endless_demo
+@pytest.fixture
+def endless_demo(image_folder: Path, tmp_path: Path) -> Iterator[forked_demo.Demo]:
+    """A demo that has begun to train."""
+    with forked_demo.started(tmp_path, endless(image_folder, tmp_path)) as demo:
+        deadline = time.monotonic() + 60
+        while "step 0/" not in demo.said()[1] and time.monotonic() < deadline:
+            time.sleep(0.02)
+        yield demo
+
+
+def check_that_it_ends_with_its_workers(demo, number: int, status: int, out: Path) -> None:
+    workers = children_of(demo.pid)
+    assert len(workers) == 2
     demo.send_signal(number)
     assert demo.wait(20) == status
     assert not any(map(is_alive, workers))
-    assert list((tmp_path / "out").iterdir()) == []
+    assert list(out.iterdir()) == []
 
 
-def test_ctrl_c_keeps_the_trainings_that_are_done(
-    image_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-):
-    options = ["--methods", "fp32", "bf16", "--repeats", "2"]
-    request = parse(tiny(image_folder, tmp_path / "out", *options))
+def test_ctrl_c_ends_all_workers(fresh_demo: subprocess.Popen, tmp_path: Path):
+    check_that_it_ends_with_its_workers(fresh_demo, signal.SIGINT, 130, tmp_path / "out")
+
+
+def test_a_closed_terminal_ends_all_workers(endless_demo: forked_demo.Demo, tmp_path: Path):
+    check_that_it_ends_with_its_workers(endless_demo, signal.SIGTERM, 143, tmp_path / "out")
+
+
+def run_until_the_fourth_training(arguments: list[str]) -> int:
     run_row = controller.Crew.run_row
 
     def interrupted_later(self, method, seed, news):
@@ -223,8 +255,15 @@ def test_ctrl_c_keeps_the_trainings_that_are_done(
             raise KeyboardInterrupt
         return run_row(self, method, seed, news)
 
-    monkeypatch.setattr(controller.Crew, "run_row", interrupted_later)
-    assert controller.run(request, "pytest") == 130
+    controller.Crew.run_row = interrupted_later
+    return controller.run(parse(arguments), "pytest")
+
+
+def test_ctrl_c_keeps_the_trainings_that_are_done(image_folder: Path, tmp_path: Path):
+    options = ["--methods", "fp32", "bf16", "--repeats", "2"]
+    arguments = tiny(image_folder, tmp_path / "out", *options)
+    done = forked_demo.ended(tmp_path, arguments, run_until_the_fourth_training)
+    assert done.returncode == 130
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert [(row["method"], len(row["detail"]["repeats"])) for row in results["rows"]] == [
         ("fp32", 2),
@@ -232,21 +271,21 @@ def test_ctrl_c_keeps_the_trainings_that_are_done(
     ]
     assert results["warnings"][-1] == "interrupted: 3 of 4 trainings were done, and stand here"
     assert "interrupted: 3 of 4" in (tmp_path / "out" / "report.html").read_text()
-    assert "interrupted: 3 of 4" in capsys.readouterr().err
+    assert "interrupted: 3 of 4" in done.stderr
 
 
-def test_workers_end_with_a_controlling_process_that_is_killed(endless_demo):
-    demo, workers = endless_demo
-    demo.kill()
+def test_workers_end_with_a_controlling_process_that_is_killed(endless_demo: forked_demo.Demo):
+    workers = children_of(endless_demo.pid)
+    assert len(workers) == 2
+    endless_demo.kill()
     deadline = time.monotonic() + 20
     while any(map(is_alive, workers)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(is_alive, workers))
 
 
-def test_a_killed_worker_is_named(endless_demo, tmp_path: Path):
-    demo, workers = endless_demo
-    os.kill(workers[1], signal.SIGKILL)
-    _, told = demo.communicate(timeout=60)
-    assert demo.returncode == 1
-    assert "fp32 failed: rank 1 ended with signal SIGKILL" in told
+def test_a_killed_worker_is_named(endless_demo: forked_demo.Demo):
+    os.kill(children_of(endless_demo.pid)[1], signal.SIGKILL)
+    done = endless_demo.ended(60)
+    assert done.returncode == 1
+    assert "fp32 failed: rank 1 ended with signal SIGKILL" in done.stderr

@@ -19,12 +19,7 @@ import traceback
 import torch
 import torch.distributed as dist
 
-# Importing torch takes seconds, and what DDP imports when the first is made some more; the fork
-# server does it once for all ranks of all tests.
-_FORKSERVER = multiprocessing.get_context("forkserver")
-_FORKSERVER.set_forkserver_preload(
-    ["deltawire.torch", "torch._dynamo", "pytest", "models", "ranks"]
-)
+_FORKSERVER = multiprocessing.get_context("forkserver")  # tests/conftest.py says what it imports
 
 
 def attempted(action):

@@ -4,20 +4,18 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
+import forked_demo
 import pytest
 
 from lab.namespaces import NamespaceError, Namespaces
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-def names_of_namespaces() -> list[str]:
-    """All on this machine that are the demo's."""
+def names_of_namespaces(pid: int) -> list[str]:
+    """Those of a controlling process: others on this machine may have theirs."""
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
-    return [line for line in listed.stdout.split() if line.startswith("deltawire-")]
+    return [line for line in listed.stdout.split() if line.startswith(f"deltawire-{pid}-")]
 
 
 def why_not() -> str | None:
@@ -46,32 +44,27 @@ def test_a_tiny_run_over_real_links(image_folder: Path, tmp_path: Path):
     pytest.importorskip("deltawire.torch")
     if (reason := why_not()) is not None:
         pytest.skip(reason)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "lab.demo", "--namespaces", "--link", "200mbit"),
-            *("--methods", "plain", "fp32", "--ranks", "2", "--steps", "6", "--batch", "4"),
-            *("--data", image_folder, "--out", tmp_path),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    arguments = [
+        *("--namespaces", "--link", "200mbit", "--methods", "plain", "fp32"),
+        *("--ranks", "2", "--steps", "6", "--batch", "4"),
+        *("--data", image_folder, "--out", tmp_path / "out"),
+    ]
+    demo = forked_demo.Demo(tmp_path, arguments)
+    done = demo.ended()
     assert done.returncode == 0, done.stderr
-    plain, fp32 = json.loads((tmp_path / "results.json").read_text())["rows"]
+    plain, fp32 = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
     assert plain["detail"]["label"] == "plain DDP (real link)"
     for row in (plain, fp32):
         assert row["bit_equal"] is True
         # 2 ranks send one tensor each: 1.7 MB at 25 MB/s, less one burst; no machine is faster.
         assert row["ms_per_step"] > 60
-    assert names_of_namespaces() == []
+    assert names_of_namespaces(demo.pid) == []
 
 
 def test_namespaces_are_removed_whatever_happens():
     if (reason := why_not()) is not None:
         pytest.skip(reason)
     with pytest.raises(ZeroDivisionError), Namespaces(3, 12.5e6):
-        assert len(names_of_namespaces()) == 4
+        assert len(names_of_namespaces(os.getpid())) == 4
         raise ZeroDivisionError
-    assert names_of_namespaces() == []
+    assert names_of_namespaces(os.getpid()) == []

@@ -68,14 +68,14 @@ def _run(worker, rank, world_size, init, pipe, args):
 class Ranks:
     """The running ranks of a test."""
 
-    def __init__(self, worker, world_size, args=(), method="forkserver"):
-        context = _FORKSERVER if method == "forkserver" else multiprocessing.get_context(method)
+    def __init__(self, worker, world_size, args=(), fresh=()):
+        spawn = multiprocessing.get_context("spawn")
         self._folder = tempfile.TemporaryDirectory(prefix="deltawire-ranks-")
         init = os.path.join(self._folder.name, "store")
         self.pipes, self.processes = [], []
         for rank in range(world_size):
-            ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(
+            ours, theirs = multiprocessing.Pipe(duplex=False)
+            process = (spawn if rank in fresh else _FORKSERVER).Process(
                 target=_run, args=(worker, rank, world_size, init, theirs, args), daemon=True
             )
             process.start()
@@ -125,9 +125,10 @@ class Ranks:
 
 
 @contextlib.contextmanager
-def started(worker, world_size, *args, method="forkserver"):
-    """Ranks that end with the block, whatever happens in it."""
-    ranks = Ranks(worker, world_size, args, method)
+def started(worker, world_size, *args, fresh=()):
+    """Ranks that end with the block, whatever happens in it. Those in `fresh` are interpreters of
+    their own, which take seconds to import torch, and end as interpreters do."""
+    ranks = Ranks(worker, world_size, args, fresh)
     try:
         yield ranks
     finally:

@@ -83,12 +83,28 @@ class Channel {
   // and updates their residuals. A part that has a residual and is all zeros is not sent: the receiver gets
   // zeros, and what waits for it goes on waiting, bit for bit. Who hands in zeros may not use what comes out
   // (a parameter that no rank has used in a step); a zero gradient that is used only waits a step longer. The
-  // pieces, in order, are the message; they stay valid until commit or
-  // revert. Parts without elements take no bytes. Errors: those of Codec::encode (the message names the
+  // pieces, in order, are the message; they stay valid until release, commit or revert. `room` is for messages
+  // that will be released: bytes that the memory has at least, so that each fits into that of another; 0: the
+  // message stays. Parts without elements take no bytes. Errors: those of Codec::encode (the message names the
   // part), kState (another step's transaction is open), kLimit (2^32 elements or more in a tensor),
   // kInvalidArgument (a scale that is none), kRange (a residual too large for the scale); after
   // an error the step must be reverted.
-  virtual Result<std::span<const Bytes>> encode(const MessageLayout& message, const MessageId& id) = 0;
+  virtual Result<std::span<const Bytes>> encode(const MessageLayout& message, const MessageId& id,
+                                                std::uint64_t room) = 0;
+  Result<std::span<const Bytes>> encode(const MessageLayout& message, const MessageId& id) {
+    return encode(message, id, 0);
+  }
+
+  // Nobody reads these pieces of an encode with `room` any more: their memory serves the next message, unless
+  // the channel itself may need them (to fold, or for mask_sent).
+  virtual void release(std::span<const Bytes> pieces) noexcept = 0;
+
+  // For a message of a step that may be reverted before the message is encoded. Folding, `prepare` makes its
+  // parts' residuals, and `keep` then, which needs no memory, lets the parts join the open step as if encode
+  // had failed for them: the revert leaves their input in their residuals. With Revert::kExact neither does
+  // anything. Errors of prepare: kMismatch for a residual of another count.
+  virtual Status prepare(const MessageLayout& message, std::uint64_t step) = 0;
+  virtual void keep(const MessageLayout& message, const MessageId& id) noexcept = 0;
 
   // Decodes a message that must hold exactly these parts and come from `expected`. On error the slots are
   // unspecified. Uses no state but this channel's scratch. Errors: those of the frame, of Codec::decode,

@@ -55,7 +55,11 @@ class ChannelImpl final : public Channel {
     return codecs().is_raw(part) || codec_of(part, step).info().key_value;
   }
   std::uint64_t message_bound(const MessageLayout& message, std::uint64_t step) const override;
-  Result<std::span<const Bytes>> encode(const MessageLayout& layout, const MessageId& id) override;
+  Result<std::span<const Bytes>> encode(const MessageLayout& layout, const MessageId& id,
+                                        std::uint64_t room) override;
+  void release(std::span<const Bytes> pieces) noexcept override { messages_.release(pieces); }
+  Status prepare(const MessageLayout& message, std::uint64_t step) override;
+  void keep(const MessageLayout& message, const MessageId& id) noexcept override;
   Status decode(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
                 Into into, float scale) override;
   Status decode_pairs(std::span<const Bytes> pieces, const MessageLayout& parts, const MessageId& expected,
@@ -94,10 +98,11 @@ class ChannelImpl final : public Channel {
   }
   Bounds bounds_of(std::span<const Named> parts, std::uint64_t step) const;
   Status check_encode(std::span<const Named> parts, const MessageId& id) const;
+  bool may_need(std::span<const Named> parts, std::uint64_t step) const;
   void lay_out(std::span<const Named> parts, std::uint64_t step, const Bounds& bounds, Message& message);
   void code(const MessageId& id, const Bounds& bounds);
   void keep_what_was_not_coded(std::span<const Named> parts, const MessageId& id) noexcept;
-  void keep(const Named& unsent, const MessageId& id) noexcept;
+  void keep_part(const Named& unsent, const MessageId& id) noexcept;
   void close_step() noexcept;
 
   CodecRules rules_;
@@ -204,7 +209,17 @@ void ChannelImpl::code(const MessageId& id, const Bounds& bounds) {
   });
 }
 
-Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, const MessageId& id) {
+// What a revert folds, or mask_sent decodes.
+bool ChannelImpl::may_need(std::span<const Named> parts, std::uint64_t step) const {
+  const bool folds = options_.error_feedback && options_.revert == Revert::kFold;
+  return std::ranges::any_of(parts, [&](const Named& part) {
+    const CodecInfo& codec = codec_of(part, step).info();
+    return codec.sparse || (folds && (codec.error_feedback || residuals_.find(part) != nullptr));
+  });
+}
+
+Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, const MessageId& id,
+                                                   std::uint64_t room) {
   if (Status legal = check_encode(layout.parts, id); !legal) return forward_error(legal);
   step_open_ = true;
   step_ = id.step;
@@ -212,7 +227,8 @@ Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, 
   auto pieces = or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
     const Bounds bounds = bounds_of(layout.parts, id.step);
     Message& message = messages_.add(bounds.lists());
-    payload_maker_.open(message, bounds.payload_bytes);
+    message.is_needed = room == 0 || may_need(layout.parts, id.step);
+    payload_maker_.open(message, std::max(bounds.payload_bytes, message.is_needed ? 0 : room));
     lay_out(layout.parts, id.step, bounds, message);
     code(id, bounds);
     const std::size_t earlier = step_parts_.size();
@@ -233,17 +249,38 @@ Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, 
 // After an error. What was coded is folded back; the rest waits in the residual as it is.
 void ChannelImpl::keep_what_was_not_coded(std::span<const Named> parts, const MessageId& id) noexcept {
   if (jobs_.empty()) {
-    for (const Named& part : parts) keep(part, id);
+    for (const Named& part : parts) keep_part(part, id);
   }
   for (const Job& job : jobs_) {
-    if (!job.coded) keep(*job.part, id);
+    if (!job.coded) keep_part(*job.part, id);
   }
 }
 
 // A residual that is not there yet, and for which there is no memory, stays unmade.
-void ChannelImpl::keep(const Named& unsent, const MessageId& id) noexcept {
+void ChannelImpl::keep_part(const Named& unsent, const MessageId& id) noexcept {
   (void)or_no_memory("keeping a part", [&]() -> Status {
     encoder_.keep(unsent, id);
+    return {};
+  });
+}
+
+Status ChannelImpl::prepare(const MessageLayout& message, std::uint64_t step) {
+  if (options_.revert != Revert::kFold) return {};
+  for (const Named& part : message.parts) {
+    if (part.tensor.elements() == 0) continue;
+    SentPart made;
+    if (Status opened = encoder_.open(part, step, made); !opened) return opened;
+  }
+  return {};
+}
+
+void ChannelImpl::keep(const MessageLayout& message, const MessageId& id) noexcept {
+  if (options_.revert != Revert::kFold) return;
+  (void)or_no_memory("keeping a message", [&]() -> Status {
+    if (Status legal = check_encode(message.parts, id); !legal) return legal;
+    step_open_ = true;
+    step_ = id.step;
+    for (const Named& part : message.parts) keep_part(part, id);
     return {};
   });
 }

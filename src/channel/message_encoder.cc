@@ -111,18 +111,33 @@ Message& StepMessages::add(const MessageLists& lists) {
   message.heads.clear();
   message.pieces.reserve(longest_.pieces);
   message.pieces.clear();
+  message.is_needed = true;
+  message.is_released = false;
   return message;
+}
+
+// Messages are released nearly in their order, so that the search is short.
+void StepMessages::release(std::span<const Bytes> pieces) noexcept {
+  for (std::size_t i = first_unreleased_; i < used_; ++i) {
+    if (all_[i].is_released || all_[i].pieces.data() != pieces.data()) continue;
+    all_[i].is_released = true;
+    if (!all_[i].is_needed) all_[i].payload.reset();
+    break;
+  }
+  while (first_unreleased_ < used_ && all_[first_unreleased_].is_released) ++first_unreleased_;
 }
 
 void StepMessages::end_step() noexcept {
   while (all_.size() > used_) all_.pop_back();
   for (Message& message : all_) message.payload.reset();
   used_ = 0;
+  first_unreleased_ = 0;
 }
 
 void StepMessages::swap(StepMessages& other) noexcept {
   all_.swap(other.all_);
   std::swap(used_, other.used_);
+  std::swap(first_unreleased_, other.first_unreleased_);
   std::swap(longest_, other.longest_);
 }
 

@@ -36,6 +36,8 @@ struct Message {
   std::vector<std::uint32_t> chunk_ends;
   std::vector<std::byte> heads;  // of its frames, one after another
   std::vector<Bytes> pieces;
+  bool is_needed = true;    // by the channel, until the step ends
+  bool is_released = false;
   MeteredBytes held;  // but the payload, which its pool counts
 
   void count() noexcept { held.set(sizeof(std::uint32_t) * chunk_ends.capacity() + heads.capacity()); }
@@ -60,6 +62,9 @@ class StepMessages {
   // another order in each step. Spans into the others stay.
   Message& add(const MessageLists& lists);
 
+  // Gives the payload of the message with these pieces back, unless it is needed.
+  void release(std::span<const Bytes> pieces) noexcept;
+
   // Ends the step: gives the payloads back, and keeps the lists of as many messages as there were.
   void end_step() noexcept;
 
@@ -71,6 +76,7 @@ class StepMessages {
   MessageLists longest_;
   std::deque<Message> all_;
   std::size_t used_ = 0;
+  std::size_t first_unreleased_ = 0;  // those before it are
 };
 
 // Builds heads and pieces from the parts, whose payloads follow each other in message.payload.

@@ -26,7 +26,7 @@ void PayloadMaker::open(Message& message, std::uint64_t bound) {
 void PayloadMaker::close(Message& message, std::span<SentPart> parts) {
   std::uint64_t used = 0;
   for (const SentPart& part : parts) used += part.encoded.payload.size();
-  const bool far_below = used <= message.payload.bytes().size() / 4 * 3;
+  const bool far_below = message.is_needed && used <= message.payload.bytes().size() / 4 * 3;
   BufferPool::Buffer exact = far_below ? pool_.take(used, slack_of(used)) : BufferPool::Buffer();
   std::byte* at = far_below ? exact.bytes().data() : message.payload.bytes().data();
   for (SentPart& part : parts) {

@@ -35,6 +35,7 @@ void BucketExchange::open(const Bucket& bucket, const Step& step, Transport& tra
   time_allowed_ = deadline - Clock::now();
   report_ = Report{};
   complete_ = false;
+  goes_first_ = false;
   sends_.clear();
   const bool cut_already = tensors_.assign(bucket.tensors) && !bucket.tensors.empty();
   pair_means_ = bucket.pair_means;
@@ -80,7 +81,7 @@ void BucketExchange::give_back() noexcept {
 void BucketExchange::drain() noexcept {
   const Stopwatch timer(report_.exchange_seconds);
   for (Incoming& receive : receives_) await_end(receive.handle);
-  for (Handle& handle : sends_) await_end(handle);
+  for (Sent& sent : sends_) await_end(sent.handle);
 }
 
 // A wait on a transport that has failed returns at once, at worst without memory for the error's text.
@@ -127,20 +128,43 @@ Status BucketExchange::check_bound(std::uint64_t bound_bytes, std::span<const Na
                                      "; split the tensor");
 }
 
-Handle BucketExchange::send(int peer, std::uint16_t stage, std::span<const Bytes> pieces) {
+Handle BucketExchange::send(int peer, std::uint16_t stage, std::span<const Bytes> pieces, Channel* from) {
   for (const Bytes piece : pieces) report_.bytes_sent += piece.size();
-  return sends_.emplace_back(transport_->post_send(peer, tag_of(step_, stage), pieces));
+  sends_.push_back({Handle::kNone, from, pieces});  // first: a send that is posted must be known
+  sends_.back().handle = transport_->post_send(peer, tag_of(step_, stage), pieces);
+  return sends_.back().handle;
 }
 
 // Everybody starts with another receiver, so that no rank is flooded first.
-void BucketExchange::send_to_all(std::uint16_t stage, std::span<const Bytes> pieces) {
-  for (int i = 1; i < world(); ++i) send((rank() + i) % world(), stage, pieces);
+void BucketExchange::send_to_all(std::uint16_t stage, std::span<const Bytes> pieces, Channel* from) {
+  for (int i = 1; i < world(); ++i) send((rank() + i) % world(), stage, pieces, from);
+}
+
+// A message goes to one rank or to all; its memory is free when the last copy is sent.
+void BucketExchange::release_sent() noexcept {
+  auto kept = sends_.begin();
+  for (auto first = sends_.begin(); first != sends_.end();) {
+    const auto end = std::find_if(first, sends_.end(), [&](const Sent& other) {
+      return other.message.data() != first->message.data();
+    });
+    const bool all_sent = first->from != nullptr && std::all_of(first, end, [&](const Sent& sent) {
+                            return transport_->done(sent.handle);
+                          });
+    if (all_sent) {
+      first->from->release(first->message);
+      for (; first != end; ++first) await_end(first->handle);
+    } else {
+      kept = std::move(first, end, kept);
+      first = end;
+    }
+  }
+  sends_.erase(kept, sends_.end());
 }
 
 Result<std::span<const Bytes>> BucketExchange::encode(Channel& channel, const MessageLayout& parts,
-                                                      std::uint16_t stage) {
+                                                      std::uint16_t stage, std::uint64_t room) {
   const Stopwatch timer(report_.encode_seconds);
-  auto pieces = channel.encode(parts, message_id(rank(), stage));
+  auto pieces = channel.encode(parts, message_id(rank(), stage), room);
   if (!pieces && pieces.error().code == ErrorCode::kNotFinite) {
     pieces.error().message += "; mend the input, or let such steps pass (nonfinite)";
   }

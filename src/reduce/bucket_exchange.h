@@ -41,7 +41,7 @@ class Stopwatch {
 struct Progress {
   enum class Kind : std::uint8_t {
     kMoved,  // something was done; there may be more to do at once
-    kWaits,  // nothing can be done before `handle` has ended
+    kWaits,  // nothing can be done before `handle` has ended, or one of more_awaited(); kNone: older buckets
     kDone,   // the means are staged
   };
   Kind kind = Kind::kMoved;
@@ -81,6 +81,15 @@ class BucketExchange {
 
   // Does at most about one message's work, and does not wait.
   virtual Result<Progress> move() = 0;
+
+  // Adds what can let it go on beside the handle of the move that said that it waits.
+  virtual void more_awaited(std::vector<Handle>& handles) const { (void)handles; }
+
+  // All older buckets are complete: only the youngest ones may wait for others' memory.
+  void go_first() noexcept { goes_first_ = true; }
+
+  // Of a step that is reverted: hands what has not been encoded yet to the channel, as if it had been.
+  virtual void keep_unsent() noexcept {}
 
   // The step's digest goes on over the bucket's means.
   virtual std::uint64_t digest(std::uint64_t seed) const;
@@ -129,6 +138,7 @@ class BucketExchange {
 
   // Receive number `index` of this bucket. Its memory is taken when it is posted.
   Incoming& incoming(std::size_t index);
+  Handle incoming_handle(std::size_t index) const noexcept { return receives_[index].handle; }
   void post(Incoming& receive, int peer, std::uint16_t stage, std::uint64_t capacity_bytes);
   bool arrived(const Incoming& receive) const { return transport_->done(receive.handle); }
   // The message that has arrived, in the receive's buffer.
@@ -140,12 +150,15 @@ class BucketExchange {
   // kLimit for a message that no transport takes, before anything is encoded.
   static Status check_bound(std::uint64_t bound_bytes, std::span<const Named> parts);
 
-  // Counts the bytes; the pieces must stay until the step ends.
-  Handle send(int peer, std::uint16_t stage, std::span<const Bytes> pieces);
-  void send_to_all(std::uint16_t stage, std::span<const Bytes> pieces);
+  // Counts the bytes; the pieces must stay until the step ends or, given the channel that encoded them, until
+  // release_sent() finds that they are sent.
+  Handle send(int peer, std::uint16_t stage, std::span<const Bytes> pieces, Channel* from = nullptr);
+  void send_to_all(std::uint16_t stage, std::span<const Bytes> pieces, Channel* from = nullptr);
+  void release_sent() noexcept;
 
-  // Timed encoding, and timed decoding whose errors blame `sender`.
-  Result<std::span<const Bytes>> encode(Channel& channel, const MessageLayout& parts, std::uint16_t stage);
+  // Timed encoding (`room`: Channel::encode), and timed decoding whose errors blame `sender`.
+  Result<std::span<const Bytes>> encode(Channel& channel, const MessageLayout& parts, std::uint16_t stage,
+                                        std::uint64_t room = 0);
   struct Source {
     int sender = 0;   // who handed the bytes to this rank
     int encoder = 0;  // who made them
@@ -156,6 +169,7 @@ class BucketExchange {
                 const Source& source, Into into, float scale);
   static tl::unexpected<Error> blame(int sender, const Error& error);
 
+  bool goes_first() const noexcept { return goes_first_; }
   float world_scale() const noexcept { return 1.0F / static_cast<float>(world()); }
 
   OwnTensors tensors_;
@@ -164,6 +178,11 @@ class BucketExchange {
  private:
   BufferPool* pool_;
   BufferPool::Buffer staging_;
+  struct Sent {
+    Handle handle = Handle::kNone;
+    Channel* from = nullptr;  // null: the message stays
+    std::span<const Bytes> message;
+  };
   void await_end(Handle& handle) noexcept;
 
   Step step_;
@@ -172,8 +191,9 @@ class BucketExchange {
   Clock::duration time_allowed_{};
   Report report_;
   bool complete_ = false;
+  bool goes_first_ = false;
   std::deque<Incoming> receives_;  // a deque, so that references stay
-  std::vector<Handle> sends_;
+  std::vector<Sent> sends_;  // those of a message one after another
 };
 
 }  // namespace deltawire

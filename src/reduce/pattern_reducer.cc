@@ -87,7 +87,7 @@ Status PatternReducer::begin(const Bucket& bucket, const Step& step, Transport& 
     transport.arrive(step.number);
     exchange->open(bucket, step, transport, deadline);
     buckets_.push_back(std::move(exchange));
-    awaited_.reserve(buckets_.size());
+    if (buckets_.size() == 1) buckets_.back()->go_first();
     return buckets_.back()->start();
   });
   if (!begun) return give_up(transport, std::move(begun.error()));
@@ -97,13 +97,16 @@ Status PatternReducer::begin(const Bucket& bucket, const Step& step, Transport& 
 // Moves the oldest bucket that can be moved; false when all of them wait for awaited_.
 Result<bool> PatternReducer::move_one() {
   awaited_.clear();
+  bool is_first = true;
   for (const auto& bucket : buckets_) {
     if (bucket->complete()) continue;
+    if (std::exchange(is_first, false)) bucket->go_first();
     const Result<Progress> progress = bucket->move();
     if (!progress) return forward_error(progress);
     if (progress->kind == Progress::Kind::kDone) bucket->set_complete();
     if (progress->kind != Progress::Kind::kWaits) return true;
-    awaited_.push_back(progress->handle);
+    if (progress->handle != Handle::kNone) awaited_.push_back(progress->handle);
+    bucket->more_awaited(awaited_);
   }
   return false;
 }
@@ -209,6 +212,7 @@ tl::unexpected<Error> PatternReducer::give_up(Transport& transport, Error error)
 }
 
 void PatternReducer::revert() noexcept {
+  for (const auto& bucket : buckets_) bucket->keep_unsent();
   finite_ = true;
   buckets_.clear();
   finished_.clear();

@@ -3,190 +3,321 @@
 // bytes: 3LC's parameter server with its shared pull (section 3), spread over the workers. Two encodings,
 // whatever the number of ranks.
 //
-//   start: post all receives, encode and send the pushes
-//   move:  decode the pushes in rank order; encode the mean, send it as the pull; decode the others' pulls
+// An owner's share travels in pieces, messages of whole parts. Piece k of every owner makes round k: its pushes
+// leave when the window (PieceWindow) has room, and it closes when all its means are here. So few rounds are
+// open at one time, on all ranks the same ones, more or less: one is pushed while the means of another come.
+//
+//   start: open the rounds that the window takes
+//   move:  open a round: post its receives, encode and send its pushes, one by one; decode the own piece's
+//          pushes in rank order; encode its mean, send it as the pull; decode another owner's pull
+#include <algorithm>
+#include <memory>
+#include <numeric>
 #include <utility>
 
-#include "base/no_memory.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/part_exchange.h"
 #include "reduce/patterns/patterns.h"
+#include "reduce/patterns/piece_window.h"
 
 namespace deltawire {
 namespace {
 
 class DirectExchange final : public PartExchange {
  public:
-  DirectExchange(BufferPool& pool, Channel& push, Channel& pull, std::uint64_t most_elements)
-      : PartExchange(pool, most_elements), push_(push), pull_(pull) {}
+  DirectExchange(BufferPool& pool, Channel& push, Channel& pull, const MostElements& most,
+                 std::shared_ptr<PieceWindow> window)
+      : PartExchange(pool, most), push_(push), pull_(pull), window_(std::move(window)) {}
+  ~DirectExchange() override { close_rounds(opened_); }
+  DirectExchange(const DirectExchange&) = delete;
+  DirectExchange& operator=(const DirectExchange&) = delete;
 
   Status start() override;
   Result<Progress> move() override;
+  void more_awaited(std::vector<Handle>& handles) const override;
+  void keep_unsent() noexcept override;
 
  private:
   void plan(bool cut_already) override;
   std::size_t list_count() const override { return static_cast<std::size_t>(world()); }
   std::size_t own_list() const override { return self(); }
   std::vector<OwnedRange> ranges_of(const Named& tensor) const override {
-    return owned_ranges(tensor.name, tensor.tensor.elements(), world(), most_elements());
+    return owned_ranges(tensor.name, tensor.tensor.elements(), world(), most_elements(tensor));
   }
-  Status post_receives();
-  Result<Progress> decode_push();
+  Status prepare();
+  std::uint64_t room_of(const Channel& channel, const PartMessage& message) const;
+  bool may_open() const noexcept;
+  void open_round();
+  bool is_pushing() const noexcept { return opened_ > 0 && pushed_ < ranks(); }
+  std::size_t push_order(std::size_t place) const noexcept { return (self() + 1 + place) % ranks(); }
+  Status push_next();
+  bool has_next(std::size_t owner) const noexcept { return pulled_[owner] < std::min(opened_, pieces_[owner]); }
+  Status add_push();
   Status share_mean();
-  Result<Progress> decode_pull();
+  Status apply_pull(std::size_t owner);
+  void note_pulled(std::size_t owner);
+  void close_rounds(std::size_t end) noexcept;
+  Handle awaited_push() const;
   std::size_t self() const noexcept { return static_cast<std::size_t>(rank()); }
   std::size_t ranks() const noexcept { return static_cast<std::size_t>(world()); }
-  // Of the parts that this rank owns.
-  std::size_t own_messages() { return input(self()).size(); }
-  Incoming& push_from(std::size_t peer, std::size_t message) {
-    return incoming(peer * own_messages() + message);
+  // Of one round and one peer: what it pushes to this rank, and its mean.
+  Incoming& push_from(std::size_t peer, std::size_t piece) {
+    return incoming(2 * (piece * ranks() + peer));
   }
-  Incoming& pull_from(std::size_t owner, std::size_t message) {
-    return incoming(first_pull_[owner] + message);
+  Incoming& pull_from(std::size_t owner, std::size_t piece) {
+    return incoming(2 * (piece * ranks() + owner) + 1);
   }
 
   Channel& push_;
   Channel& pull_;
-  std::vector<std::size_t> first_pull_;           // by owner: its first message among the receives
-  std::vector<std::span<const Bytes>> own_push_;  // this rank's push messages to itself, in pieces
-  std::size_t pushes_decoded_ = 0;                // of all ranks' messages, rank after rank
-  std::size_t means_shared_ = 0;                  // of the own messages
-  std::size_t pull_owner_ = 0;                    // whose pull is decoded next,
-  std::size_t pull_message_ = 0;                  // and which of its messages
+  std::shared_ptr<PieceWindow> window_;
+  std::vector<std::size_t> pieces_;            // by owner
+  std::vector<std::uint64_t> round_elements_;  // by round, of its longest piece
+  bool is_begun_ = false;                      // what a folding revert keeps
+  bool take_turns_ = false;                    // the rounds: the window does not take all of them at once
+  std::uint64_t push_room_ = 0;                // of the longest dense message
+  std::uint64_t pull_room_ = 0;
+  std::size_t opened_ = 0;               // rounds, in order
+  std::size_t pushed_ = 0;               // pieces of the last one opened, in push_order()
+  std::size_t closed_ = 0;               // rounds
+  std::vector<std::size_t> pulled_;      // by owner, the own rank too: pieces whose means are staged
+  std::size_t added_ = 0;                // ranks whose push of the next own piece was added
+  std::vector<std::span<const Bytes>> own_push_;  // by own piece: this rank's message to itself
 };
 
 void DirectExchange::plan(bool cut_already) {
   PartExchange::plan(cut_already);
   std::uint64_t owned = 0;
-  for (const PartMessage& message : input(self())) {
-    for (const Named& part : message.parts) owned += part.tensor.elements();
+  pieces_.resize(ranks());
+  round_elements_.clear();
+  for (std::size_t owner = 0; owner < ranks(); ++owner) {
+    pieces_[owner] = input(owner).size();
+    if (round_elements_.size() < pieces_[owner]) round_elements_.resize(pieces_[owner]);
+    for (std::size_t piece = 0; piece < pieces_[owner]; ++piece) {
+      const std::uint64_t elements = input(owner)[piece].elements();
+      round_elements_[piece] = std::max(round_elements_[piece], elements);
+      if (owner == self()) owned += elements;
+    }
   }
   count_elements_sent(report().element_count - owned + static_cast<std::uint64_t>(world() - 1) * owned);
-  own_push_.clear();
-  pushes_decoded_ = 0;
-  means_shared_ = 0;
-  pull_owner_ = 0;
-  pull_message_ = 0;
-  first_pull_.clear();
-  std::size_t receives = ranks() * own_messages();
-  for (std::size_t owner = 0; owner < ranks(); ++owner) {
-    first_pull_.push_back(receives);
-    receives += input(owner).size();
-  }
+  is_begun_ = false;
+  opened_ = 0;
+  pushed_ = 0;
+  closed_ = 0;
+  pulled_.assign(ranks(), 0);
+  added_ = 0;
+  own_push_.assign(pieces_[self()], {});
 }
 
-Status DirectExchange::post_receives() {
-  for (std::size_t peer = 0; peer < ranks(); ++peer) {
-    if (peer == self()) continue;
-    const int from = static_cast<int>(peer);
-    for (std::size_t m = 0; m < own_messages(); ++m) {
-      post(push_from(peer, m), from, kFirstStage, longest(push_, input(self())[m]));
-    }
-    for (std::size_t m = 0; m < input(peer).size(); ++m) {
-      post(pull_from(peer, m), from, kSecondStage, longest(pull_, input(peer)[m]));
+// What may fail before anything is encoded.
+Status DirectExchange::prepare() {
+  if (Status legal = check_bounds(push_); !legal) return legal;
+  push_room_ = 0;
+  pull_room_ = 0;
+  take_turns_ = std::accumulate(round_elements_.begin(), round_elements_.end(), std::uint64_t{0}) >
+                PieceWindow::kOpenElements;
+  for (std::size_t owner = 0; owner < ranks(); ++owner) {
+    for (const PartMessage& message : input(owner)) {
+      if (Status prepared = push_.prepare(message.layout(), step().number); !prepared) return prepared;
+      if (message.has_keys()) continue;
+      push_room_ = std::max(push_room_, push_.message_bound(message.layout(), step().number));
+      pull_room_ = std::max(pull_room_, pull_.message_bound(message.layout(), step().number));
     }
   }
   return {};
 }
 
-Status DirectExchange::start() {
-  if (Status legal = check_bounds(push_); !legal) return legal;
-  Status started = or_no_memory("posting receives", [&] { return post_receives(); });
-  for (int i = 1; i <= world(); ++i) {
-    // Everybody starts with another owner, and ends with itself, so that no owner is flooded first.
-    const int owner = (rank() + i) % world();
-    for (const PartMessage& message : input(static_cast<std::size_t>(owner))) {
-      // After an error the rest is still encoded: a folding revert keeps a bucket whole or not at all.
-      Status pushed = or_no_memory("sending", [&]() -> Status {
-        const auto pieces = encode(push_, message.layout(), kFirstStage);
-        if (!pieces) return forward_error(pieces);
-        if (!started) return {};
-        if (owner == rank()) {
-          own_push_.push_back(*pieces);
-        } else {
-          send(owner, kFirstStage, *pieces);
-        }
-        return {};
-      });
-      if (!pushed && started) started = std::move(pushed);
-    }
-  }
-  return started;
+// Where rounds take turns, all dense messages of a kind take the same: each fits into what another leaves.
+std::uint64_t DirectExchange::room_of(const Channel& channel, const PartMessage& message) const {
+  if (!take_turns_ || message.has_keys()) return longest(channel, message);
+  return &channel == &push_ ? push_room_ : pull_room_;
 }
 
-Result<Progress> DirectExchange::decode_push() {
-  const std::size_t from = pushes_decoded_ / own_messages();
-  const std::size_t number = pushes_decoded_ % own_messages();
-  const int sender = static_cast<int>(from);
-  const auto add_message = [&](std::span<const Bytes> message) {
-    stage();
-    return add(push_, message, output(self())[number], {sender, sender, kFirstStage});
-  };
-  if (from == self()) {
-    if (Status added = add_message(own_push_[number]); !added) return forward_error(added);
+Status DirectExchange::start() {
+  if (Status prepared = prepare(); !prepared) return prepared;
+  is_begun_ = true;
+  while (may_open()) {
+    open_round();
+    while (is_pushing()) {
+      if (Status pushed = push_next(); !pushed) return pushed;
+    }
+  }
+  return {};
+}
+
+// The oldest bucket may always have two rounds on their way, whatever the younger ones have: so all ranks come
+// to the same rounds.
+bool DirectExchange::may_open() const noexcept {
+  if (is_pushing() || opened_ == round_elements_.size()) return false;
+  return window_->has_room(round_elements_[opened_]) || (goes_first() && opened_ < closed_ + 2);
+}
+
+void DirectExchange::open_round() {
+  const std::size_t piece = opened_;
+  window_->open(round_elements_[piece]);
+  ++opened_;
+  pushed_ = 0;
+  for (std::size_t peer = 0; peer < ranks(); ++peer) {
+    if (peer == self()) continue;
+    const int from = static_cast<int>(peer);
+    if (piece < pieces_[self()]) {
+      post(push_from(peer, piece), from, kFirstStage, room_of(push_, input(self())[piece]));
+    }
+    if (piece < pieces_[peer]) {
+      post(pull_from(peer, piece), from, kSecondStage, room_of(pull_, input(peer)[piece]));
+    }
+  }
+}
+
+// Everybody starts with another owner, and ends with itself, so that no owner is flooded first.
+Status DirectExchange::push_next() {
+  const std::size_t owner = push_order(pushed_++);
+  const std::size_t piece = opened_ - 1;
+  if (piece >= pieces_[owner]) return {};
+  const PartMessage& message = input(owner)[piece];
+  const auto encoded = encode(push_, message.layout(), kFirstStage, room_of(push_, message));
+  if (!encoded) return forward_error(encoded);
+  if (owner == self()) {
+    own_push_[piece] = *encoded;
   } else {
-    Incoming& push = push_from(from, number);
-    if (!arrived(push)) return Progress::waits(push.handle);
+    send(static_cast<int>(owner), kFirstStage, *encoded, &push_);
+  }
+  return {};
+}
+
+void DirectExchange::keep_unsent() noexcept {
+  if (!is_begun_) return;
+  const std::size_t whole_rounds = is_pushing() ? opened_ - 1 : opened_;
+  for (std::size_t piece = whole_rounds; piece < round_elements_.size(); ++piece) {
+    for (std::size_t place = piece < opened_ ? pushed_ : 0; place < ranks(); ++place) {
+      const std::size_t owner = push_order(place);
+      if (piece >= pieces_[owner]) continue;
+      push_.keep(input(owner)[piece].layout(), message_id(rank(), kFirstStage));
+    }
+  }
+}
+
+// The next rank's push of the own piece, which has arrived.
+Status DirectExchange::add_push() {
+  const std::size_t piece = pulled_[self()];
+  const int sender = static_cast<int>(added_);
+  const Source source{sender, sender, kFirstStage};
+  stage();
+  PartMessage& sum = output(self())[piece];
+  if (added_ == self()) {
+    if (Status added = add(push_, own_push_[piece], sum, source); !added) return added;
+    push_.release(own_push_[piece]);
+  } else {
+    Incoming& push = push_from(added_, piece);
     const Result<Bytes> message = take(push);
     if (!message) return forward_error(message);
-    if (Status added = add_message(std::span(&*message, 1)); !added) return forward_error(added);
+    if (Status added = add(push_, std::span(&*message, 1), sum, source); !added) return added;
     push.buffer.reset();
   }
-  ++pushes_decoded_;
-  return Progress::moved();
+  ++added_;
+  return {};
 }
 
 Status DirectExchange::share_mean() {
-  PartMessage& mean = output(self())[means_shared_];
+  PartMessage& mean = output(self())[pulled_[self()]];
   const std::vector<Named> pairs = mean.has_keys() ? mean.filled() : std::vector<Named>{};
-  const auto pieces =
-      encode(pull_, mean.has_keys() ? MessageLayout(pairs, mean.hash) : mean.layout(), kSecondStage);
-  if (!pieces) return forward_error(pieces);
-  send_to_all(kSecondStage, *pieces);
-  ++means_shared_;
+  const auto encoded = encode(pull_, mean.has_keys() ? MessageLayout(pairs, mean.hash) : mean.layout(),
+                              kSecondStage, mean.has_keys() ? 0 : room_of(pull_, mean));
+  if (!encoded) return forward_error(encoded);
+  send_to_all(kSecondStage, *encoded, &pull_);
   // The owner applies the bytes that the others get, not the mean that it knows better.
-  return replace(pull_, *pieces, mean, {rank(), rank(), kSecondStage});
+  if (Status applied = replace(pull_, *encoded, mean, {rank(), rank(), kSecondStage}); !applied) {
+    return applied;
+  }
+  if (world() == 1) pull_.release(*encoded);
+  added_ = 0;
+  note_pulled(self());
+  return {};
 }
 
-Result<Progress> DirectExchange::decode_pull() {
-  if (pull_owner_ == self() || pull_message_ == input(pull_owner_).size()) {
-    ++pull_owner_;
-    pull_message_ = 0;
-    return Progress::moved();
-  }
-  Incoming& pull = pull_from(pull_owner_, pull_message_);
-  if (!arrived(pull)) return Progress::waits(pull.handle);
+Status DirectExchange::apply_pull(std::size_t owner) {
+  Incoming& pull = pull_from(owner, pulled_[owner]);
   const Result<Bytes> message = take(pull);
   if (!message) return forward_error(message);
   stage();
-  const int sender = static_cast<int>(pull_owner_);
-  const Status decoded = replace(pull_, std::span(&*message, 1), output(pull_owner_)[pull_message_],
+  const int sender = static_cast<int>(owner);
+  const Status applied = replace(pull_, std::span(&*message, 1), output(owner)[pulled_[owner]],
                                  {sender, sender, kSecondStage});
-  if (!decoded) return forward_error(decoded);
+  if (!applied) return applied;
   pull.buffer.reset();
-  ++pull_message_;
-  return Progress::moved();
+  note_pulled(owner);
+  return {};
+}
+
+void DirectExchange::note_pulled(std::size_t owner) {
+  ++pulled_[owner];
+  std::size_t end = opened_;
+  for (std::size_t each = 0; each < ranks(); ++each) {
+    if (pulled_[each] < pieces_[each]) end = std::min(end, pulled_[each]);
+  }
+  if (end > closed_) close_rounds(end);
+  release_sent();
+}
+
+void DirectExchange::close_rounds(std::size_t end) noexcept {
+  for (; closed_ < end; ++closed_) window_->close(round_elements_[closed_]);
+}
+
+// kNone: none, or it is here already.
+Handle DirectExchange::awaited_push() const {
+  if (!has_next(self()) || added_ == self() || added_ == ranks()) return Handle::kNone;
+  return incoming_handle(2 * (pulled_[self()] * ranks() + added_));
 }
 
 Result<Progress> DirectExchange::move() {
-  if (pushes_decoded_ < ranks() * own_messages()) return decode_push();
-  if (means_shared_ < own_messages()) {
-    if (Status shared = share_mean(); !shared) return forward_error(shared);
+  const auto moved = [](const Status& status) -> Result<Progress> {
+    if (!status) return forward_error(status);
+    return Progress::moved();
+  };
+  if (is_pushing()) return moved(push_next());
+  if (may_open()) {
+    open_round();
     return Progress::moved();
   }
-  if (pull_owner_ < ranks()) return decode_pull();
-  return all_decoded();
+  if (closed_ == round_elements_.size()) return all_decoded();
+  if (has_next(self())) {
+    if (added_ == ranks()) return moved(share_mean());
+    if (added_ == self() || arrived(push_from(added_, pulled_[self()]))) return moved(add_push());
+  }
+  for (std::size_t place = 0; place + 1 < ranks(); ++place) {
+    const std::size_t owner = push_order(place);
+    if (has_next(owner) && arrived(pull_from(owner, pulled_[owner]))) return moved(apply_pull(owner));
+  }
+  return Progress::waits(awaited_push());
+}
+
+void DirectExchange::more_awaited(std::vector<Handle>& handles) const {
+  for (std::size_t place = 0; place + 1 < ranks(); ++place) {
+    const std::size_t owner = push_order(place);
+    if (has_next(owner)) handles.push_back(incoming_handle(2 * (pulled_[owner] * ranks() + owner) + 1));
+  }
 }
 
 class DirectReducer final : public PatternReducer {
  public:
   DirectReducer(Channels channels, const ReducerOptions& options, std::uint64_t most_elements)
       : PatternReducer({"direct", "DWDIRECT", true}, std::move(channels), options),
-        most_elements_(most_elements) {}
+        most_{std::min(most_elements, kPieceElements), most_elements} {}
 
   Status mask_sent(std::string_view name, std::span<float> momentum) const override {
     if (world() == 0) return fail(ErrorCode::kState, "no step has been committed yet");
-    for (const OwnedRange& range : owned_ranges(name, momentum.size(), world(), most_elements_)) {
+    // The name says nothing of the form, and each is cut in its own way. To mask a part twice changes nothing.
+    Status masked = mask_parts(name, momentum, most_.dense);
+    if (!masked && most_.pairs != most_.dense) masked = mask_parts(name, momentum, most_.pairs);
+    return masked;
+  }
+
+ private:
+  std::unique_ptr<BucketExchange> make_bucket() override {
+    return std::make_unique<DirectExchange>(pool(), channel(0), channel(1), most_, window_);
+  }
+  Status mask_parts(std::string_view name, std::span<float> momentum, std::uint64_t most_elements) const {
+    for (const OwnedRange& range : owned_ranges(name, momentum.size(), world(), most_elements)) {
       const Status masked =
           channel(0).mask_sent(name, range.first, momentum.subspan(range.first, range.count));
       if (!masked) return masked;
@@ -194,12 +325,8 @@ class DirectReducer final : public PatternReducer {
     return {};
   }
 
- private:
-  std::unique_ptr<BucketExchange> make_bucket() override {
-    return std::make_unique<DirectExchange>(pool(), channel(0), channel(1), most_elements_);
-  }
-
-  std::uint64_t most_elements_;
+  MostElements most_;
+  std::shared_ptr<PieceWindow> window_ = std::make_shared<PieceWindow>();
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace {
 class GatherExchange final : public PartExchange {
  public:
   GatherExchange(BufferPool& pool, Channel& channel, std::uint64_t most_elements)
-      : PartExchange(pool, most_elements), channel_(channel) {}
+      : PartExchange(pool, {most_elements, most_elements}), channel_(channel) {}
 
   Status start() override;
   Result<Progress> move() override;
@@ -55,7 +55,7 @@ void GatherExchange::plan(bool cut_already) {
 // A tensor without elements is a part, too; one in key-value form is never cut.
 std::vector<OwnedRange> GatherExchange::ranges_of(const Named& tensor) const {
   const std::uint64_t elements = tensor.tensor.elements();
-  const std::uint64_t most = tensor.tensor.has_keys() ? elements : most_elements();
+  const std::uint64_t most = tensor.tensor.has_keys() ? elements : most_elements(tensor);
   std::vector<OwnedRange> ranges{{0, std::min(most, elements), 0}};
   for (std::uint64_t first = most; first < elements; first += most) {
     ranges.push_back({first, std::min(most, elements - first), 0});

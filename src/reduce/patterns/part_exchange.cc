@@ -54,7 +54,7 @@ void PartExchange::cut(std::vector<PartMessages>& lists, bool is_output) {
     if (tensor.tensor.has_keys()) continue;
     const auto index = static_cast<std::size_t>(&tensor - tensors.data());
     for (const OwnedRange& range : ranges_of(tensor)) {
-      lists[list_of(range)].add(part_of(tensor, range.first, range.count, nullptr), index, most_elements_);
+      lists[list_of(range)].add(part_of(tensor, range.first, range.count, nullptr), index, most_.dense);
     }
   }
   place_dense(lists, is_output);
@@ -67,7 +67,7 @@ void PartExchange::cut(std::vector<PartMessages>& lists, bool is_output) {
     for (const OwnedRange& range : ranges_of(tensor)) {
       PartMessages& messages = lists[list_of(range)];
       messages.add(is_output ? empty_part(tensor, range) : take_pairs(tensor, range, next), index,
-                   most_elements_);
+                   most_.pairs);
       pairs_places_.push_back(
           {number, list_of(range), messages.size() - 1, messages.back().parts.size() - 1});
     }

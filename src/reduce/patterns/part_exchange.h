@@ -21,8 +21,7 @@ class PartExchange : public BucketExchange {
   void publish() override;
 
  protected:
-  PartExchange(BufferPool& pool, std::uint64_t most_elements)
-      : BucketExchange(pool), most_elements_(most_elements) {}
+  PartExchange(BufferPool& pool, const MostElements& most) : BucketExchange(pool), most_(most) {}
 
   // How many lists of messages the parts are sorted into, by OwnedRange::owner; and of which of them this
   // rank forms the mean.
@@ -32,7 +31,9 @@ class PartExchange : public BucketExchange {
   virtual std::vector<OwnedRange> ranges_of(const Named& tensor) const = 0;
 
   void plan(bool cut_already) override;
-  std::uint64_t most_elements() const noexcept { return most_elements_; }
+  std::uint64_t most_elements(const Named& tensor) const noexcept {
+    return tensor.tensor.has_keys() ? most_.pairs : most_.dense;
+  }
 
   // The parts as this rank has them, in the caller's memory.
   PartMessages& input(std::size_t list) { return input_[list]; }
@@ -73,7 +74,7 @@ class PartExchange : public BucketExchange {
   Status decode_to(Channel& channel, std::span<const Bytes> message, PartMessage& to, const Source& source,
                    Into into);
 
-  std::uint64_t most_elements_;
+  MostElements most_;
   std::vector<PartMessages> input_;
   std::vector<PartMessages> output_;
   bool is_staged_ = false;

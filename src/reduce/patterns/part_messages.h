@@ -19,6 +19,11 @@ struct PartMessage {
 
   bool has_keys() const noexcept { return parts.front().tensor.has_keys(); }
   MessageLayout layout() const noexcept { return {parts, hash}; }
+  std::uint64_t elements() const noexcept {
+    std::uint64_t sum = 0;
+    for (const Named& part : parts) sum += part.tensor.elements();
+    return sum;
+  }
 
   // The parts, with their means where these are lists.
   std::vector<Named> filled() {

@@ -9,7 +9,8 @@
 
 namespace deltawire {
 
-// `most_elements` of a part, and of a message; all ranks must have the same. Smaller ones are for tests.
+// `most_elements` of a part, and of a message, in `direct` kPieceElements at most where they are dense; all
+// ranks must have the same. Smaller ones are for tests.
 Result<std::unique_ptr<WakeableReducer>> make_direct_reducer(std::string_view codecs,
                                                              const ReducerOptions& options,
                                                              std::uint64_t most_elements = kMostElements);

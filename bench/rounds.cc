@@ -1,0 +1,144 @@
+// How long an exchange takes beside what its bytes alone would: the ranks are threads of this process, each
+// behind a line of a given rate. The bound is the bytes that a rank sends, by the rate of its line.
+//
+// usage: rounds [SPEC...]     direct(fp32) and ring(fp32), if not told otherwise
+#include <algorithm>
+#include <barrier>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "deltawire/connect.h"
+#include "deltawire/reducer.h"
+
+namespace deltawire {
+namespace {
+
+constexpr int kRanks = 4;
+
+struct Workload {
+  const char* name;
+  std::vector<std::pair<const char*, std::size_t>> tensors;
+  std::size_t buckets;
+  double bits_per_second;
+  std::uint64_t steps;
+};
+
+const std::vector<std::pair<const char*, std::size_t>> kLeNet5{
+    {"conv1.weight", 500},   {"conv1.bias", 20}, {"conv2.weight", 25000}, {"conv2.bias", 50},
+    {"fc1.weight", 400000},  {"fc1.bias", 500},  {"fc2.weight", 5000},    {"fc2.bias", 10}};
+const std::vector<std::pair<const char*, std::size_t>> kLayers{{"block1.fc1.weight", 2359296},
+                                                               {"block1.fc1.bias", 3072},
+                                                               {"block1.fc2.weight", 2359296},
+                                                               {"block1.fc2.bias", 768},
+                                                               {"block2.query.weight", 589824},
+                                                               {"block2.key.weight", 589824},
+                                                               {"block2.value.weight", 589824}};
+const std::vector<std::pair<const char*, std::size_t>> kOne{{"embedding.weight", 6500000}};
+
+const Workload kWorkloads[] = {
+    {"LeNet5", kLeNet5, 1, 100e6, 12},
+    {"26 MB in 7 tensors", kLayers, 1, 1e9, 8},
+    {"26 MB in 1 tensor", kOne, 1, 1e9, 8},
+    {"LeNet5, no line", kLeNet5, 1, 0, 60},
+    {"26 MB in 7, no line", kLayers, 1, 0, 12},
+};
+
+[[noreturn]] void give_up(const std::string& message) {
+  std::fprintf(stderr, "rounds: %s\n", message.c_str());
+  std::exit(1);
+}
+
+struct Taken {
+  double seconds = 0;
+  std::uint64_t bytes_sent = 0;
+};
+
+struct Model {
+  explicit Model(const Workload& workload) {
+    for (const auto& [name, count] : workload.tensors) {
+      values.emplace_back(count);
+      std::uint32_t state = static_cast<std::uint32_t>(count);
+      for (float& value : values.back()) {
+        state = state * 1664525 + 1013904223;
+        value = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-31F;
+      }
+      tensors.push_back({name, {values.back().data(), count, DType::kF32}});
+    }
+  }
+  std::vector<std::vector<float>> values;
+  std::vector<Named> tensors;
+};
+
+struct Rank {
+  Taken median;
+  Memory memory;
+};
+
+Rank run_rank(const std::string& spec, const Workload& workload, Transport& transport, std::barrier<>& all) {
+  auto reducer = make_reducer(spec);
+  if (!reducer) give_up(reducer.error().message);
+  Model model(workload);
+  std::vector<Taken> taken;
+  for (std::uint64_t step = 0; step < workload.steps; ++step) {
+    all.arrive_and_wait();
+    const auto begin = Clock::now();
+    const auto report = (*reducer)->all_reduce(model.tensors, {step, 0, true}, transport,
+                                               Clock::now() + std::chrono::seconds(60));
+    if (!report) give_up(report.error().message);
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (step >= 2) taken.push_back({seconds, report->bytes_sent});
+    all.arrive_and_wait();
+  }
+  std::ranges::sort(taken, {}, &Taken::seconds);
+  return {taken[taken.size() / 2], (*reducer)->memory()};
+}
+
+void measure(const std::string& spec, const Workload& workload) {
+  std::vector<LinkOptions> lines;
+  if (workload.bits_per_second > 0) {
+    LinkOptions line;
+    line.shape = LinkShape{workload.bits_per_second / 8, 16384};
+    lines.assign(kRanks, line);
+  }
+  auto mesh = connect_inproc(kRanks, lines);
+  if (!mesh) give_up(mesh.error().message);
+  std::barrier all(kRanks);
+  std::vector<Rank> ranks(kRanks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    threads.emplace_back([&, at] { ranks[at] = run_rank(spec, workload, *(*mesh)[at], all); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  double slowest = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t peak = 0;
+  for (const Rank& rank : ranks) {
+    slowest = std::max(slowest, rank.median.seconds);
+    bytes = std::max(bytes, rank.median.bytes_sent);
+    peak = std::max(peak, rank.memory.peak_bytes);
+  }
+  double gradients = 0;
+  for (const auto& [name, count] : workload.tensors) gradients += 4.0 * static_cast<double>(count);
+  const double bound = workload.bits_per_second > 0 ? 8.0 * static_cast<double>(bytes) / workload.bits_per_second : 0;
+  std::printf("| %-14s | %-20s | %9.2f | %9.2f | %6.3f | %5.2f |\n", spec.c_str(), workload.name, 1e3 * slowest,
+              1e3 * bound, bound > 0 ? slowest / bound : 0, static_cast<double>(peak) / gradients);
+  std::fflush(stdout);
+}
+
+}  // namespace
+}  // namespace deltawire
+
+int main(int argc, char** argv) {
+  std::vector<std::string> specs(argv + 1, argv + argc);
+  if (specs.empty()) specs = {"direct(fp32)", "ring(fp32)"};
+  std::printf("%d ranks\n| spec | gradients | ms a step | bound ms | times | peak memory, gradients |\n"
+              "|---|---|---|---|---|---|\n", deltawire::kRanks);
+  for (const deltawire::Workload& workload : deltawire::kWorkloads) {
+    for (const std::string& spec : specs) deltawire::measure(spec, workload);
+  }
+  return 0;
+}

@@ -42,6 +42,10 @@ const Workload kWorkloads[] = {
     {"LeNet5", kLeNet5, 1, 100e6, 12},
     {"26 MB in 7 tensors", kLayers, 1, 1e9, 8},
     {"26 MB in 1 tensor", kOne, 1, 1e9, 8},
+    {"26 MB in 7, 100 Mbit", kLayers, 1, 1e8, 4},
+    {"LeNet5, 10 Mbit", kLeNet5, 1, 1e7, 6},
+    {"26 MB in 7, 20 Mbit", kLayers, 1, 2e7, 4},
+    {"26 MB in 1, 20 Mbit", kOne, 1, 2e7, 4},
     {"LeNet5, no line", kLeNet5, 1, 0, 60},
     {"26 MB in 7, no line", kLayers, 1, 0, 12},
 };
@@ -93,6 +97,7 @@ Rank run_rank(const std::string& spec, const Workload& workload, Transport& tran
     all.arrive_and_wait();
   }
   std::ranges::sort(taken, {}, &Taken::seconds);
+  if (std::getenv("ROUNDS_ALL") != nullptr && transport.rank() == 0) for (const Taken& one : taken) std::printf("%.0f ", 1e3 * one.seconds);
   return {taken[taken.size() / 2], (*reducer)->memory()};
 }
 
@@ -134,10 +139,13 @@ void measure(const std::string& spec, const Workload& workload) {
 
 int main(int argc, char** argv) {
   std::vector<std::string> specs(argv + 1, argv + argc);
+  const std::string only = !specs.empty() && specs[0].starts_with("--only=") ? specs[0].substr(7) : "";
+  if (!only.empty()) specs.erase(specs.begin());
   if (specs.empty()) specs = {"direct(fp32)", "ring(fp32)"};
   std::printf("%d ranks\n| spec | gradients | ms a step | bound ms | times | peak memory, gradients |\n"
               "|---|---|---|---|---|---|\n", deltawire::kRanks);
   for (const deltawire::Workload& workload : deltawire::kWorkloads) {
+    if (std::string(workload.name).find(only) == std::string::npos) continue;
     for (const std::string& spec : specs) deltawire::measure(spec, workload);
   }
   return 0;

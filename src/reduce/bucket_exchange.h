@@ -85,7 +85,7 @@ class BucketExchange {
   // Adds what can let it go on beside the handle of the move that said that it waits.
   virtual void more_awaited(std::vector<Handle>& handles) const { (void)handles; }
 
-  // All older buckets are complete: only the youngest ones may wait for others' memory.
+  // All older buckets are complete: this one waits for the memory of none.
   void go_first() noexcept { goes_first_ = true; }
 
   // Of a step that is reverted: hands what has not been encoded yet to the channel, as if it had been.

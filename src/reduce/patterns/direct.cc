@@ -72,7 +72,7 @@ class DirectExchange final : public PartExchange {
   Channel& pull_;
   std::shared_ptr<PieceWindow> window_;
   std::vector<std::size_t> pieces_;            // by owner
-  std::vector<std::uint64_t> round_elements_;  // by round, of its longest piece
+  std::vector<std::uint64_t> round_elements_;  // by round, PartMessage::values of its longest piece
   bool is_begun_ = false;                      // what a folding revert keeps
   bool take_turns_ = false;                    // the rounds: the window does not take all of them at once
   std::uint64_t push_room_ = 0;                // of the longest dense message
@@ -94,9 +94,8 @@ void DirectExchange::plan(bool cut_already) {
     pieces_[owner] = input(owner).size();
     if (round_elements_.size() < pieces_[owner]) round_elements_.resize(pieces_[owner]);
     for (std::size_t piece = 0; piece < pieces_[owner]; ++piece) {
-      const std::uint64_t elements = input(owner)[piece].elements();
-      round_elements_[piece] = std::max(round_elements_[piece], elements);
-      if (owner == self()) owned += elements;
+      round_elements_[piece] = std::max(round_elements_[piece], input(owner)[piece].values());
+      if (owner == self()) owned += input(owner)[piece].elements();
     }
   }
   count_elements_sent(report().element_count - owned + static_cast<std::uint64_t>(world() - 1) * owned);
@@ -115,7 +114,7 @@ Status DirectExchange::prepare() {
   push_room_ = 0;
   pull_room_ = 0;
   take_turns_ = std::accumulate(round_elements_.begin(), round_elements_.end(), std::uint64_t{0}) >
-                PieceWindow::kOpenElements;
+                window_->most_elements();
   for (std::size_t owner = 0; owner < ranks(); ++owner) {
     for (const PartMessage& message : input(owner)) {
       if (Status prepared = push_.prepare(message.layout(), step().number); !prepared) return prepared;
@@ -326,7 +325,7 @@ class DirectReducer final : public PatternReducer {
   }
 
   MostElements most_;
-  std::shared_ptr<PieceWindow> window_ = std::make_shared<PieceWindow>();
+  std::shared_ptr<PieceWindow> window_ = std::make_shared<PieceWindow>(most_.dense);
 };
 
 }  // namespace

@@ -1,23 +1,27 @@
-// How much of a reducer's buckets is on its way at one time: memory in proportion to that, not to the buckets.
+// How much of a reducer's buckets is on its way at one time, so that memory is in proportion to that and not
+// to the buckets, however many there are and however long.
 #pragma once
 
 #include <cstdint>
-
-#include "reduce/patterns/owners.h"
 
 namespace deltawire {
 
 class PieceWindow {
  public:
-  // Of the longest piece of each round that is open, over all buckets: two full ones, so that one is on the
-  // wire while another is coded.
-  static constexpr std::uint64_t kOpenElements = 2 * kPieceElements;
+  // Full pieces that may be on their way to each owner: while one is on the wire others are coded, added up
+  // and pulled. More would hide longer delays of a rank, and take more memory.
+  static constexpr std::uint64_t kPieces = 3;
 
-  bool has_room(std::uint64_t elements) const noexcept { return open_ + elements <= kOpenElements; }
+  // Of full pieces of so many elements.
+  explicit PieceWindow(std::uint64_t piece_elements) noexcept : most_(kPieces * piece_elements) {}
+
+  std::uint64_t most_elements() const noexcept { return most_; }
+  bool has_room(std::uint64_t elements) const noexcept { return open_ + elements <= most_; }
   void open(std::uint64_t elements) noexcept { open_ += elements; }
   void close(std::uint64_t elements) noexcept { open_ -= elements; }
 
  private:
+  std::uint64_t most_;
   std::uint64_t open_ = 0;
 };
 

@@ -147,6 +147,9 @@ class BucketExchange {
   // Called by plan: the elements of all messages that this rank will send, every copy counted.
   void count_elements_sent(std::uint64_t elements) noexcept { report_.raw_bytes = 4 * elements; }
 
+  // Called by plan, so that it does not depend on others' haste how many sends are noted at one time.
+  void expect_sends(std::size_t count) { sends_.reserve(count); }
+
   // kLimit for a message that no transport takes, before anything is encoded.
   static Status check_bound(std::uint64_t bound_bytes, std::span<const Named> parts);
 

@@ -87,6 +87,8 @@ Status PatternReducer::begin(const Bucket& bucket, const Step& step, Transport& 
     transport.arrive(step.number);
     exchange->open(bucket, step, transport, deadline);
     buckets_.push_back(std::move(exchange));
+    // A bucket waits for one message of each rank at most.
+    awaited_.reserve(buckets_.size() * static_cast<std::size_t>(world_));
     if (buckets_.size() == 1) buckets_.back()->go_first();
     return buckets_.back()->start();
   });

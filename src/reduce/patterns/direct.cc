@@ -88,10 +88,12 @@ class DirectExchange final : public PartExchange {
 void DirectExchange::plan(bool cut_already) {
   PartExchange::plan(cut_already);
   std::uint64_t owned = 0;
+  std::size_t sends = 0;
   pieces_.resize(ranks());
   round_elements_.clear();
   for (std::size_t owner = 0; owner < ranks(); ++owner) {
     pieces_[owner] = input(owner).size();
+    sends += pieces_[owner] * (owner == self() ? ranks() : 1);
     if (round_elements_.size() < pieces_[owner]) round_elements_.resize(pieces_[owner]);
     for (std::size_t piece = 0; piece < pieces_[owner]; ++piece) {
       round_elements_[piece] = std::max(round_elements_[piece], input(owner)[piece].values());
@@ -99,6 +101,7 @@ void DirectExchange::plan(bool cut_already) {
     }
   }
   count_elements_sent(report().element_count - owned + static_cast<std::uint64_t>(world() - 1) * owned);
+  expect_sends(sends);
   is_begun_ = false;
   opened_ = 0;
   pushed_ = 0;

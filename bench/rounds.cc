@@ -27,26 +27,19 @@ struct Workload {
 };
 
 const std::vector<std::pair<const char*, std::size_t>> kLeNet5{
-    {"conv1.weight", 500},   {"conv1.bias", 20}, {"conv2.weight", 25000}, {"conv2.bias", 50},
-    {"fc1.weight", 400000},  {"fc1.bias", 500},  {"fc2.weight", 5000},    {"fc2.bias", 10}};
-const std::vector<std::pair<const char*, std::size_t>> kLayers{{"block1.fc1.weight", 2359296},
-                                                               {"block1.fc1.bias", 3072},
-                                                               {"block1.fc2.weight", 2359296},
-                                                               {"block1.fc2.bias", 768},
-                                                               {"block2.query.weight", 589824},
-                                                               {"block2.key.weight", 589824},
-                                                               {"block2.value.weight", 589824}};
+    {"conv1.weight", 500},  {"conv1.bias", 20}, {"conv2.weight", 25000}, {"conv2.bias", 50},
+    {"fc1.weight", 400000}, {"fc1.bias", 500},  {"fc2.weight", 5000},    {"fc2.bias", 10}};
+const std::vector<std::pair<const char*, std::size_t>> kLayers{
+    {"block1.fc1.weight", 2359296}, {"block1.fc1.bias", 3072},       {"block1.fc2.weight", 2359296},
+    {"block1.fc2.bias", 768},       {"block2.query.weight", 589824}, {"block2.key.weight", 589824},
+    {"block2.value.weight", 589824}};
 const std::vector<std::pair<const char*, std::size_t>> kOne{{"embedding.weight", 6500000}};
 
 const Workload kWorkloads[] = {
-    {"LeNet5", kLeNet5, 1, 100e6, 12},
-    {"26 MB in 7 tensors", kLayers, 1, 1e9, 8},
-    {"26 MB in 1 tensor", kOne, 1, 1e9, 8},
-    {"26 MB in 7, 100 Mbit", kLayers, 1, 1e8, 4},
-    {"LeNet5, 10 Mbit", kLeNet5, 1, 1e7, 6},
-    {"26 MB in 7, 20 Mbit", kLayers, 1, 2e7, 4},
-    {"26 MB in 1, 20 Mbit", kOne, 1, 2e7, 4},
-    {"LeNet5, no line", kLeNet5, 1, 0, 60},
+    {"LeNet5", kLeNet5, 1, 100e6, 12},          {"26 MB in 7 tensors", kLayers, 1, 1e9, 8},
+    {"26 MB in 1 tensor", kOne, 1, 1e9, 8},     {"26 MB in 7, 100 Mbit", kLayers, 1, 1e8, 4},
+    {"LeNet5, 10 Mbit", kLeNet5, 1, 1e7, 6},    {"26 MB in 7, 20 Mbit", kLayers, 1, 2e7, 4},
+    {"26 MB in 1, 20 Mbit", kOne, 1, 2e7, 4},   {"LeNet5, no line", kLeNet5, 1, 0, 60},
     {"26 MB in 7, no line", kLayers, 1, 0, 12},
 };
 
@@ -97,7 +90,6 @@ Rank run_rank(const std::string& spec, const Workload& workload, Transport& tran
     all.arrive_and_wait();
   }
   std::ranges::sort(taken, {}, &Taken::seconds);
-  if (std::getenv("ROUNDS_ALL") != nullptr && transport.rank() == 0) for (const Taken& one : taken) std::printf("%.0f ", 1e3 * one.seconds);
   return {taken[taken.size() / 2], (*reducer)->memory()};
 }
 
@@ -128,9 +120,11 @@ void measure(const std::string& spec, const Workload& workload) {
   }
   double gradients = 0;
   for (const auto& [name, count] : workload.tensors) gradients += 4.0 * static_cast<double>(count);
-  const double bound = workload.bits_per_second > 0 ? 8.0 * static_cast<double>(bytes) / workload.bits_per_second : 0;
-  std::printf("| %-14s | %-20s | %9.2f | %9.2f | %6.3f | %5.2f |\n", spec.c_str(), workload.name, 1e3 * slowest,
-              1e3 * bound, bound > 0 ? slowest / bound : 0, static_cast<double>(peak) / gradients);
+  const double bound =
+      workload.bits_per_second > 0 ? 8.0 * static_cast<double>(bytes) / workload.bits_per_second : 0;
+  std::printf("| %-14s | %-20s | %9.2f | %9.2f | %6.3f | %5.2f |\n", spec.c_str(), workload.name,
+              1e3 * slowest, 1e3 * bound, bound > 0 ? slowest / bound : 0,
+              static_cast<double>(peak) / gradients);
   std::fflush(stdout);
 }
 
@@ -142,8 +136,10 @@ int main(int argc, char** argv) {
   const std::string only = !specs.empty() && specs[0].starts_with("--only=") ? specs[0].substr(7) : "";
   if (!only.empty()) specs.erase(specs.begin());
   if (specs.empty()) specs = {"direct(fp32)", "ring(fp32)"};
-  std::printf("%d ranks\n| spec | gradients | ms a step | bound ms | times | peak memory, gradients |\n"
-              "|---|---|---|---|---|---|\n", deltawire::kRanks);
+  std::printf(
+      "%d ranks\n| spec | gradients | ms a step | bound ms | times | peak memory, gradients |\n"
+      "|---|---|---|---|---|---|\n",
+      deltawire::kRanks);
   for (const deltawire::Workload& workload : deltawire::kWorkloads) {
     if (std::string(workload.name).find(only) == std::string::npos) continue;
     for (const std::string& spec : specs) deltawire::measure(spec, workload);

@@ -36,7 +36,7 @@ struct Message {
   std::vector<std::uint32_t> chunk_ends;
   std::vector<std::byte> heads;  // of its frames, one after another
   std::vector<Bytes> pieces;
-  bool is_needed = true;    // by the channel, until the step ends
+  bool is_needed = true;  // by the channel, until the step ends
   bool is_released = false;
   MeteredBytes held;  // but the payload, which its pool counts
 

@@ -20,8 +20,8 @@ class PayloadMaker {
   void open(Message& message, std::uint64_t bound);
 
   // Moves the parts' bytes together: where they are far below the bound, and the message stays until the step
-  // ends, to memory of their own, and the room is kept for the next message. Says in `parts`, which are in the
-  // room in this order, where they are now.
+  // ends, to memory of their own, and the room is kept for the next message. Says in `parts`, which are in
+  // the room in this order, where they are now.
   void close(Message& message, std::span<SentPart> parts);
 
   // Keeps what the next step may need. REQUIRES: the messages gave theirs back, but those that live on.

@@ -196,7 +196,7 @@ class BucketExchange {
   bool complete_ = false;
   bool goes_first_ = false;
   std::deque<Incoming> receives_;  // a deque, so that references stay
-  std::vector<Sent> sends_;  // those of a message one after another
+  std::vector<Sent> sends_;        // those of a message one after another
 };
 
 }  // namespace deltawire

@@ -3,9 +3,10 @@
 // bytes: 3LC's parameter server with its shared pull (section 3), spread over the workers. Two encodings,
 // whatever the number of ranks.
 //
-// An owner's share travels in pieces, messages of whole parts. Piece k of every owner makes round k: its pushes
-// leave when the window (PieceWindow) has room, and it closes when all its means are here. So few rounds are
-// open at one time, on all ranks the same ones, more or less: one is pushed while the means of another come.
+// An owner's share travels in pieces, messages of whole parts. Piece k of every owner makes round k: its
+// pushes leave when the window (PieceWindow) has room, and it closes when all its means are here. So few
+// rounds are open at one time, on all ranks the same ones, more or less: one is pushed while the means of
+// another come.
 //
 //   start: open the rounds that the window takes
 //   move:  open a round: post its receives, encode and send its pushes, one by one; decode the own piece's
@@ -51,7 +52,9 @@ class DirectExchange final : public PartExchange {
   bool is_pushing() const noexcept { return opened_ > 0 && pushed_ < ranks(); }
   std::size_t push_order(std::size_t place) const noexcept { return (self() + 1 + place) % ranks(); }
   Status push_next();
-  bool has_next(std::size_t owner) const noexcept { return pulled_[owner] < std::min(opened_, pieces_[owner]); }
+  bool has_next(std::size_t owner) const noexcept {
+    return pulled_[owner] < std::min(opened_, pieces_[owner]);
+  }
   Status add_push();
   Status share_mean();
   Status apply_pull(std::size_t owner);
@@ -61,9 +64,7 @@ class DirectExchange final : public PartExchange {
   std::size_t self() const noexcept { return static_cast<std::size_t>(rank()); }
   std::size_t ranks() const noexcept { return static_cast<std::size_t>(world()); }
   // Of one round and one peer: what it pushes to this rank, and its mean.
-  Incoming& push_from(std::size_t peer, std::size_t piece) {
-    return incoming(2 * (piece * ranks() + peer));
-  }
+  Incoming& push_from(std::size_t peer, std::size_t piece) { return incoming(2 * (piece * ranks() + peer)); }
   Incoming& pull_from(std::size_t owner, std::size_t piece) {
     return incoming(2 * (piece * ranks() + owner) + 1);
   }
@@ -71,17 +72,17 @@ class DirectExchange final : public PartExchange {
   Channel& push_;
   Channel& pull_;
   std::shared_ptr<PieceWindow> window_;
-  std::vector<std::size_t> pieces_;            // by owner
-  std::vector<std::uint64_t> round_elements_;  // by round, PartMessage::values of its longest piece
-  bool is_begun_ = false;                      // what a folding revert keeps
-  bool take_turns_ = false;                    // the rounds: the window does not take all of them at once
-  std::uint64_t push_room_ = 0;                // of the longest dense message
+  std::vector<std::size_t> pieces_;         // by owner
+  std::vector<std::uint64_t> round_bytes_;  // by round: bound of its longest push
+  bool is_begun_ = false;                   // what a folding revert keeps
+  bool take_turns_ = false;                 // the rounds: the window does not take all of them at once
+  std::uint64_t push_room_ = 0;             // of the longest dense message
   std::uint64_t pull_room_ = 0;
-  std::size_t opened_ = 0;               // rounds, in order
-  std::size_t pushed_ = 0;               // pieces of the last one opened, in push_order()
-  std::size_t closed_ = 0;               // rounds
-  std::vector<std::size_t> pulled_;      // by owner, the own rank too: pieces whose means are staged
-  std::size_t added_ = 0;                // ranks whose push of the next own piece was added
+  std::size_t opened_ = 0;                        // rounds, in order
+  std::size_t pushed_ = 0;                        // pieces of the last one opened, in push_order()
+  std::size_t closed_ = 0;                        // rounds
+  std::vector<std::size_t> pulled_;               // by owner, the own rank too: pieces whose means are staged
+  std::size_t added_ = 0;                         // ranks whose push of the next own piece was added
   std::vector<std::span<const Bytes>> own_push_;  // by own piece: this rank's message to itself
 };
 
@@ -90,17 +91,17 @@ void DirectExchange::plan(bool cut_already) {
   std::uint64_t owned = 0;
   std::size_t sends = 0;
   pieces_.resize(ranks());
-  round_elements_.clear();
+  std::size_t rounds = 0;
   for (std::size_t owner = 0; owner < ranks(); ++owner) {
     pieces_[owner] = input(owner).size();
     sends += pieces_[owner] * (owner == self() ? ranks() : 1);
-    if (round_elements_.size() < pieces_[owner]) round_elements_.resize(pieces_[owner]);
+    rounds = std::max(rounds, pieces_[owner]);
     for (std::size_t piece = 0; piece < pieces_[owner]; ++piece) {
-      round_elements_[piece] = std::max(round_elements_[piece], input(owner)[piece].values());
       if (owner == self()) owned += input(owner)[piece].elements();
     }
   }
   count_elements_sent(report().element_count - owned + static_cast<std::uint64_t>(world() - 1) * owned);
+  round_bytes_.assign(rounds, 0);
   expect_sends(sends);
   is_begun_ = false;
   opened_ = 0;
@@ -116,16 +117,20 @@ Status DirectExchange::prepare() {
   if (Status legal = check_bounds(push_); !legal) return legal;
   push_room_ = 0;
   pull_room_ = 0;
-  take_turns_ = std::accumulate(round_elements_.begin(), round_elements_.end(), std::uint64_t{0}) >
-                window_->most_elements();
   for (std::size_t owner = 0; owner < ranks(); ++owner) {
-    for (const PartMessage& message : input(owner)) {
+    for (std::size_t piece = 0; piece < pieces_[owner]; ++piece) {
+      const PartMessage& message = input(owner)[piece];
       if (Status prepared = push_.prepare(message.layout(), step().number); !prepared) return prepared;
+      // Of pairs what this rank has: nobody knows how many others have, and bounds for all would say nothing.
+      const std::uint64_t push_bytes = push_.message_bound(message.layout(), step().number);
+      round_bytes_[piece] = std::max(round_bytes_[piece], push_bytes);
       if (message.has_keys()) continue;
-      push_room_ = std::max(push_room_, push_.message_bound(message.layout(), step().number));
+      push_room_ = std::max(push_room_, push_bytes);
       pull_room_ = std::max(pull_room_, pull_.message_bound(message.layout(), step().number));
     }
   }
+  take_turns_ =
+      std::accumulate(round_bytes_.begin(), round_bytes_.end(), std::uint64_t{0}) > window_->most_bytes();
   return {};
 }
 
@@ -147,16 +152,16 @@ Status DirectExchange::start() {
   return {};
 }
 
-// The oldest bucket may always have two rounds on their way, whatever the younger ones have: so all ranks come
-// to the same rounds.
+// The oldest bucket may always have two rounds on their way, whatever the younger ones have: so all ranks
+// come to the same rounds.
 bool DirectExchange::may_open() const noexcept {
-  if (is_pushing() || opened_ == round_elements_.size()) return false;
-  return window_->has_room(round_elements_[opened_]) || (goes_first() && opened_ < closed_ + 2);
+  if (is_pushing() || opened_ == round_bytes_.size()) return false;
+  return window_->has_room(round_bytes_[opened_]) || (goes_first() && opened_ < closed_ + 2);
 }
 
 void DirectExchange::open_round() {
   const std::size_t piece = opened_;
-  window_->open(round_elements_[piece]);
+  window_->open(round_bytes_[piece]);
   ++opened_;
   pushed_ = 0;
   for (std::size_t peer = 0; peer < ranks(); ++peer) {
@@ -190,7 +195,7 @@ Status DirectExchange::push_next() {
 void DirectExchange::keep_unsent() noexcept {
   if (!is_begun_) return;
   const std::size_t whole_rounds = is_pushing() ? opened_ - 1 : opened_;
-  for (std::size_t piece = whole_rounds; piece < round_elements_.size(); ++piece) {
+  for (std::size_t piece = whole_rounds; piece < round_bytes_.size(); ++piece) {
     for (std::size_t place = piece < opened_ ? pushed_ : 0; place < ranks(); ++place) {
       const std::size_t owner = push_order(place);
       if (piece >= pieces_[owner]) continue;
@@ -243,8 +248,8 @@ Status DirectExchange::apply_pull(std::size_t owner) {
   if (!message) return forward_error(message);
   stage();
   const int sender = static_cast<int>(owner);
-  const Status applied = replace(pull_, std::span(&*message, 1), output(owner)[pulled_[owner]],
-                                 {sender, sender, kSecondStage});
+  const Status applied =
+      replace(pull_, std::span(&*message, 1), output(owner)[pulled_[owner]], {sender, sender, kSecondStage});
   if (!applied) return applied;
   pull.buffer.reset();
   note_pulled(owner);
@@ -262,7 +267,7 @@ void DirectExchange::note_pulled(std::size_t owner) {
 }
 
 void DirectExchange::close_rounds(std::size_t end) noexcept {
-  for (; closed_ < end; ++closed_) window_->close(round_elements_[closed_]);
+  for (; closed_ < end; ++closed_) window_->close(round_bytes_[closed_]);
 }
 
 // kNone: none, or it is here already.
@@ -281,7 +286,7 @@ Result<Progress> DirectExchange::move() {
     open_round();
     return Progress::moved();
   }
-  if (closed_ == round_elements_.size()) return all_decoded();
+  if (closed_ == round_bytes_.size()) return all_decoded();
   if (has_next(self())) {
     if (added_ == ranks()) return moved(share_mean());
     if (added_ == self() || arrived(push_from(added_, pulled_[self()]))) return moved(add_push());
@@ -308,7 +313,8 @@ class DirectReducer final : public PatternReducer {
 
   Status mask_sent(std::string_view name, std::span<float> momentum) const override {
     if (world() == 0) return fail(ErrorCode::kState, "no step has been committed yet");
-    // The name says nothing of the form, and each is cut in its own way. To mask a part twice changes nothing.
+    // The name says nothing of the form, and each is cut in its own way. To mask a part twice changes
+    // nothing.
     Status masked = mask_parts(name, momentum, most_.dense);
     if (!masked && most_.pairs != most_.dense) masked = mask_parts(name, momentum, most_.pairs);
     return masked;

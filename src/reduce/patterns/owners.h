@@ -19,10 +19,10 @@ inline constexpr std::uint64_t kCutElements = 320;
 // too. A multiple of all codecs' chunks, of rows and of kRingMessageElements.
 inline constexpr std::uint64_t kMostElements = std::uint64_t{64} * 245760;
 
-// A dense part of `direct` has no more, nor has a message of them, a piece of an owner's share; docs/format.md
-// states it: statistics belong to parts. Small enough that pieces on their way overlap on slow lines and take
-// little memory (fp32: 320 KiB), large enough that what a message costs is nothing beside it. A multiple of
-// rows, of 3LC's chunks (40,960) and of GComp's blocks (16,384).
+// A dense part of `direct` has no more, nor has a message of them, a piece of an owner's share;
+// docs/format.md states it: statistics belong to parts. Small enough that pieces on their way overlap on slow
+// lines and take little memory (fp32: 320 KiB), large enough that what a message costs is nothing beside it.
+// A multiple of rows, of 3LC's chunks (40,960) and of GComp's blocks (16,384).
 inline constexpr std::uint64_t kPieceElements = 81920;
 
 // Of a part, and of a message.

@@ -24,12 +24,6 @@ struct PartMessage {
     for (const Named& part : parts) sum += part.tensor.elements();
     return sum;
   }
-  // What this rank has of them, in elements' bytes: a pair takes two.
-  std::uint64_t values() const noexcept {
-    std::uint64_t sum = 0;
-    for (const Named& part : parts) sum += (part.tensor.has_keys() ? 2 : 1) * part.tensor.count;
-    return sum;
-  }
 
   // The parts, with their means where these are lists.
   std::vector<Named> filled() {

@@ -1,4 +1,5 @@
-// `direct` in pieces: however a bucket is cut, whoever fails in the middle of it, and how little is on its way.
+// `direct` in pieces: however a bucket is cut, whoever fails in the middle of it, and how little is on its
+// way.
 #include <algorithm>
 #include <atomic>
 #include <limits>
@@ -110,7 +111,8 @@ TEST_P(LongDirect, Fp32IsTheSumInRankOrderBitForBit) {
   const auto gradient = [&](int rank, std::size_t i) {
     const CounterRng random(static_cast<std::uint64_t>(rank), i);
     Values values(counts[i]);
-    for (std::size_t k = 0; k < values.size(); ++k) values[k] = static_cast<float>(random.uniform_at(k) - 0.5);
+    for (std::size_t k = 0; k < values.size(); ++k)
+      values[k] = static_cast<float>(random.uniform_at(k) - 0.5);
     return values;
   };
   const std::vector<std::string> names{"embedding", "norm", "fc", "out"};
@@ -200,11 +202,13 @@ TEST(Pieces, OfManyBucketsShareOneWindow) {
   EXPECT_LE(posted[8], posted[2] + posted[2] / 2);
 }
 
-// A rank ends the step at its n-th message, for each n: what was encoded is folded, and what was not is kept as
-// if it had been, so that nothing is lost or comes twice.
+// A rank ends the step at its n-th message, for each n: what was encoded is folded, and what was not is kept
+// as if it had been, so that nothing is lost or comes twice.
 class FailedPieces : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Codecs, FailedPieces, ::testing::Values("3lc", "3lc:s=1.5", "sbc", "int8"),
-                         [](const auto& codec) { return codec.param.substr(0, 4) == "3lc:" ? "sparse3lc" : codec.param; });
+                         [](const auto& codec) {
+                           return codec.param.substr(0, 4) == "3lc:" ? "sparse3lc" : codec.param;
+                         });
 
 using Reducers = std::vector<std::unique_ptr<WakeableReducer>>;
 
@@ -221,8 +225,9 @@ std::vector<std::vector<std::byte>> states(const Reducers& reducers) {
 }
 
 // Messages that rank 1 sent.
-std::size_t play(Reducers& reducers, std::uint64_t step, std::size_t abort_at,
-                 const std::function<void(int, Values&)>& change = [](int, Values&) {}) {
+std::size_t play(
+    Reducers& reducers, std::uint64_t step, std::size_t abort_at,
+    const std::function<void(int, Values&)>& change = [](int, Values&) {}) {
   std::atomic<std::size_t> sent = 0;
   run_ranks(kWorld, {}, [&](int rank, Transport& inner) {
     Meter transport(inner, rank == 1 ? abort_at : SIZE_MAX);
@@ -246,11 +251,13 @@ TEST_P(FailedPieces, AreFoldedWhole) {
   play(reducers, 1, 0);
   const auto folded = states(reducers);
   EXPECT_FALSE(folded == before);
-  for (int rank = 0; rank < kWorld; ++rank) ASSERT_TRUE(reducers[static_cast<std::size_t>(rank)]->load(before[static_cast<std::size_t>(rank)]));
+  for (int rank = 0; rank < kWorld; ++rank)
+    ASSERT_TRUE(reducers[static_cast<std::size_t>(rank)]->load(before[static_cast<std::size_t>(rank)]));
   const std::size_t messages = play(reducers, 1, SIZE_MAX);
   ASSERT_GT(messages, 40u);
   for (std::size_t at = 1; at < messages; at += 3) {
-    for (int rank = 0; rank < kWorld; ++rank) ASSERT_TRUE(reducers[static_cast<std::size_t>(rank)]->load(before[static_cast<std::size_t>(rank)]));
+    for (int rank = 0; rank < kWorld; ++rank)
+      ASSERT_TRUE(reducers[static_cast<std::size_t>(rank)]->load(before[static_cast<std::size_t>(rank)]));
     play(reducers, 1, at);
     EXPECT_TRUE(states(reducers) == folded) << "at message " << at << " of " << messages;
   }

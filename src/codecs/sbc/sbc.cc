@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -52,19 +53,20 @@ std::uint64_t payload_bound(std::uint64_t kept, std::uint64_t count) noexcept {
   return ceil_div(kept * (distance_bits + 7), 8) + held + ceil_div(kept, kChunkPositions) * kMaxChunkOverhead;
 }
 
-// Candidates of both signs, laid out in an encoder's scratch.
-std::uint64_t scratch_bytes(std::uint64_t room) noexcept {
-  return 4 * room * sizeof(std::uint32_t);
-}
-
+// Candidates of both signs, and the kernels' spare numbers, laid out in an encoder's scratch.
 struct Selection {
   Candidates positive;
   Candidates negative;
+  std::uint32_t* spare = nullptr;
 };
+
+std::uint64_t scratch_bytes(std::uint64_t room) noexcept {
+  return 5 * room * sizeof(std::uint32_t);
+}
 
 Selection lay_out(MutBytes scratch, std::uint64_t room) noexcept {
   auto* at = reinterpret_cast<std::uint32_t*>(scratch.data());
-  return {{at, at + room, 0}, {at + 2 * room, at + 3 * room, 0}};
+  return {{at, at + room, 0}, {at + 2 * room, at + 3 * room, 0}, at + 4 * room};
 }
 
 // What is sent: the same value, the signed mean, at all positions.
@@ -72,11 +74,6 @@ struct Update {
   Candidates kept;
   float mean = 0;
 };
-
-bool all_finite(const Candidates& kept) noexcept {
-  return std::all_of(kept.magnitudes, kept.magnitudes + kept.count,
-                     [](std::uint32_t magnitude) { return magnitude < kInfinityBits; });
-}
 
 std::string_view fault_text(Fault fault) noexcept {
   switch (fault) {
@@ -146,15 +143,18 @@ class Sbc final : public Codec {
   }
 
  private:
-  // Reads all values and writes none, so that an error leaves the residual as it was.
+  // Leaves x in the new residual where that lies apart, and otherwise writes nothing, so that an error leaves
+  // the residual as it was.
   Result<Update> choose(const PartSource& source, MutBytes scratch) const {
     const std::uint64_t keep = kept_of(p_, source.count);
     Selection selected = lay_out(scratch, candidate_room(source.count, keep));
-    kernels_.select({source.in, source.residual, source.count, keep}, selected.positive, selected.negative);
-    // What isn't finite is larger than all else, so it was kept.
-    if (!all_finite(selected.positive) || !all_finite(selected.negative)) return not_finite();
+    float* const left = source.left != source.residual ? source.left : nullptr;
+    kernels_.select({source.in, source.residual, left, source.count, keep}, selected.positive,
+                    selected.negative, selected.spare);
     const double positive = mean(selected.positive);
     const double negative = mean(selected.negative);
+    // What isn't finite is larger than all else, so it was kept.
+    if (!std::isfinite(positive) || !std::isfinite(negative)) return not_finite();
     if (positive >= negative) return Update{selected.positive, static_cast<float>(positive)};
     return Update{selected.negative, -static_cast<float>(negative)};
   }
@@ -165,11 +165,22 @@ class Sbc final : public Codec {
     return kernels_.sum(kept.magnitudes, kept.count) / static_cast<double>(kept.count);
   }
 
+  // Completes the new residual. In place x isn't there yet: it is put there block by block, and what is sent
+  // is subtracted while the block is in the cache.
   void keep_unsent(const PartSource& source, const Update& update) const {
-    float* const residual = residual_in_place(source);
-    kernels_.add(source.in, residual, source.count);
-    for (std::uint64_t i = 0; i < update.kept.count; ++i) {
-      residual[update.kept.positions[i]] -= update.mean;
+    constexpr std::uint64_t kBlock = 4096;
+    const std::uint32_t* at = update.kept.positions;
+    const std::uint32_t* const end = at + update.kept.count;
+    if (source.left == source.residual) {
+      for (std::uint64_t first = 0; first < source.count; first += kBlock) {
+        const std::uint64_t block_end = std::min(first + kBlock, source.count);
+        kernels_.add(source.in + first, source.left + first, block_end - first);
+        const std::uint32_t* const sent = at;
+        while (at != end && *at < block_end) ++at;
+        kernels_.subtract(source.left, sent, static_cast<std::uint64_t>(at - sent), update.mean);
+      }
+    } else {
+      kernels_.subtract(source.left, at, update.kept.count, update.mean);
     }
   }
 

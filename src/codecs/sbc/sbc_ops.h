@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/bits.h"
 #include "base/float_bits.h"
 #include "codecs/kernels/chunk_bytes.h"
 #include "codecs/kernels/rice.h"
@@ -35,19 +36,45 @@ struct Candidates {
 struct SelectInput {
   const float* in = nullptr;
   const float* residual = nullptr;  // null: no error feedback
+  float* left = nullptr;            // where select() leaves x, apart from `residual`; null: nowhere
   std::uint64_t count = 0;          // at most kMaxElements
   std::uint64_t keep = 0;           // 1 to count
 };
 
-// Room that select() needs in each array of Candidates: twice what is kept, so that making room pays for
-// itself; some more, so that small parts need none; at least a block beyond the elements.
-inline constexpr std::uint64_t kSelectBlock = 16;
+// Elements that are looked at together at most.
+inline constexpr std::uint32_t kSelectBlock = 1024;
+
+// What kernels may write behind the last of some numbers, so that a vector is stored whole.
+inline constexpr std::uint32_t kVectorSlack = 16;
+
+// Candidates of a sign are cut down to the largest when they are more than this: twice what is kept, so that
+// it pays for itself.
+[[gnu::always_inline]] constexpr std::uint64_t most_candidates(std::uint64_t keep) noexcept {
+  return 2 * keep + 256;
+}
+
+// Room that select() needs in each array of Candidates.
 [[gnu::always_inline]] constexpr std::uint64_t candidate_room(std::uint64_t count,
                                                               std::uint64_t keep) noexcept {
-  const std::uint64_t usual = 2 * keep + 1024;
-  const std::uint64_t all = count + kSelectBlock;
-  return usual < all ? usual : all;
+  const std::uint64_t usual = most_candidates(keep) + kSelectBlock;
+  return (usual < count ? usual : count) + kVectorSlack;
 }
+
+// Where select() looks for a first guess at the thresholds, in parts that are large enough for it: somewhere
+// in each of kSamples stretches of `stride` groups, so that no rhythm of the data can hide from it.
+inline constexpr std::uint64_t kSamples = 2048;
+inline constexpr std::uint32_t kSampleGroup = 16;  // elements: one line of a cache
+inline constexpr std::uint64_t kLeastStride = 4;
+[[gnu::always_inline]] constexpr std::uint64_t sample_stride(std::uint64_t count) noexcept {
+  return count / (kSamples * kSampleGroup);
+}
+[[gnu::always_inline]] constexpr std::uint64_t sampled_element(std::uint64_t sample,
+                                                               std::uint64_t stride) noexcept {
+  const std::uint64_t draw = (sample * 0x9E3779B97F4A7C15) >> 32;  // Weyl's sequence by the golden ratio
+  return (sample * stride + (draw * stride >> 32)) * kSampleGroup;
+}
+
+inline constexpr unsigned kLaneShift = 5;  // of log2(lanes) in the first byte of a chunk
 
 // Streams over which an encoder spreads the gaps of a chunk.
 [[gnu::always_inline]] constexpr unsigned lanes_for(std::uint32_t positions) noexcept {
@@ -93,14 +120,17 @@ struct Kernels {
   // Leaves in `positive` and `negative` (candidate_room() each; zeros are neither) the `keep` largest of each
   // sign of x = in + residual by (|x| descending, position ascending), in the order of positions, or all
   // where there are fewer. An infinite or NaN x counts as larger than every finite one of the sign that it
-  // bears.
-  void (*select)(const SelectInput& input, Candidates& positive, Candidates& negative);
+  // bears. `spare` has candidate_room() numbers too, overwritten.
+  void (*select)(const SelectInput& input, Candidates& positive, Candidates& negative, std::uint32_t* spare);
 
-  // Sum of magnitudes as doubles, in the order that spec.md fixes.
+  // Sum of magnitudes as doubles, in the order that spec.md fixes. Not finite exactly if one isn't.
   double (*sum)(const std::uint32_t* magnitudes, std::uint64_t count);
 
   // residual += in.
   void (*add)(const float* in, float* residual, std::uint64_t count);
+
+  // left -= mean at the positions.
+  void (*subtract)(float* left, const std::uint32_t* positions, std::uint64_t count, float mean);
 
   // Writes a chunk of 0 to kChunkPositions positions to `out`, which has at least
   // kMaxChunkOverhead + 7 * count bytes or what all chunks of the part can take. Returns the bytes written.
@@ -115,11 +145,69 @@ struct Kernels {
 // One target's kernels. Those of the reference are what the others are compared with.
 const Kernels& kernels_for(TargetId target) noexcept;
 
-// The reference's coding of positions, in a file of its own.
+// What kernels are made of, in files of their own.
 namespace DELTAWIRE_TARGET {
+
+// Elements that are looked at together.
+struct Block {
+  std::uint64_t at = 0;
+  std::uint32_t count = 0;      // at most kSelectBlock
+  std::uint32_t below[2] = {};  // positive and negative x of larger magnitudes are candidates
+  bool streamed = false;        // x is stored past the caches
+};
+
+// Appends a block's candidates to the lists of positive and of negative ones. REQUIRES: room for all of the
+// block in both, and for kVectorSlack more.
+void find_candidates(const SelectInput& input, const Block& block, Candidates* lists);
+
+// After the last streamed block, so that other threads see what was stored past the caches.
+void end_stream();
+
+// What is among the largest: more than `magnitude`, or equal to it and one of the first `ties`.
+struct Threshold {
+  std::uint32_t magnitude = 0;
+  std::uint64_t ties = 0;
+};
+
+// The threshold of the `keep` largest. `spare` has room for `count` and kVectorSlack, overwritten.
+// REQUIRES: 1 <= keep <= count.
+Threshold find_threshold(const std::uint32_t* magnitudes, std::uint64_t count, std::uint64_t keep,
+                         std::uint32_t* spare);
+
+// Drops the candidates that aren't among the largest.
+void drop_smaller(Candidates& list, const Threshold& threshold);
+
+// How many are larger.
+std::uint64_t count_above(const std::uint32_t* magnitudes, std::uint64_t count, std::uint32_t least);
+
+// Appends the magnitudes m with low <= m <= high to `out`, which may be `magnitudes` itself; returns them.
+struct Range {
+  std::uint32_t low = 0;
+  std::uint32_t high = 0;
+};
+std::uint64_t collect_range(const std::uint32_t* magnitudes, std::uint64_t count, const Range& range,
+                            std::uint32_t* out);
+
 std::uint32_t encode_chunk(const std::uint32_t* positions, std::uint32_t count, std::byte* out,
                            std::uint64_t out_bytes);
 ChunkContent decode_chunk(const ChunkBytes& chunk, std::uint64_t begin, const DecodeTarget& target);
+
+// A chunk's first bytes, and its lanes' streams.
+struct Head {
+  unsigned parameter = 0;
+  unsigned lanes = 1;
+  std::uint32_t first = 0;
+  BitWindow streams[kMaxLanes] = {};
+};
+
+// Decodes a chunk's gaps in rounds over its lanes as long as nothing in them can be wrong, into the target;
+// moves the streams and `next`, behind the last position. Returns how many it took of `gaps`: maybe none.
+std::uint32_t decode_rounds(Head& head, std::uint32_t gaps, const DecodeTarget& target, std::uint64_t& next);
+
+// Fills in `head`, and in `content` the positions, the head's bytes and next = begin.
+Fault read_head(const ChunkBytes& chunk, std::uint64_t begin, std::uint64_t count, Head& head,
+                ChunkContent& content);
+
 }  // namespace DELTAWIRE_TARGET
 
 }  // namespace deltawire::sbc

@@ -1,182 +1,164 @@
-// Reference kernels: the largest values of each sign, and their sum. Positions are coded in sbc_code_ref.cc.
+// The largest values of each sign, and their sum. What looks at single values is in sbc_filter_*.cc and
+// sbc_threshold_*.cc.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "base/bit_functions.h"
 #include "codecs/kernels/lanes.h"
+#include "codecs/kernels/prefetch.h"
+#include "codecs/kernels/streaming.h"
 #include "codecs/sbc/sbc_ops.h"
 
 namespace deltawire::sbc::DELTAWIRE_TARGET {
 
 namespace {
 
-// The `keep`-th largest of some magnitudes, and how many of its equals are among the `keep`.
-struct Threshold {
-  std::uint32_t magnitude = 0;
-  std::uint64_t ties = 0;
-};
-
-// Radix selection, from the highest of three digits down: linear whatever the values are.
-// REQUIRES: 1 <= keep <= count.
-Threshold find_threshold(const std::uint32_t* magnitudes, std::uint64_t count, std::uint64_t keep) noexcept {
-  struct Digit {
-    unsigned shift;
-    std::uint32_t values;
-  };
-  constexpr Digit kDigits[] = {{20, 2048}, {10, 1024}, {0, 1024}};  // a magnitude has 31 bits
-  std::uint32_t counts[2048];
-  std::uint32_t threshold = 0;  // its digits so far
-  for (const auto& [shift, values] : kDigits) {
-    std::memset(counts, 0, sizeof counts);
-    for (std::uint64_t i = 0; i < count; ++i) {
-      const std::uint32_t rest = (magnitudes[i] - threshold) >> shift;
-      if (rest < values) ++counts[rest];  // what is smaller than the digits so far wraps round
-    }
-    std::uint32_t digit = values - 1;
-    while (counts[digit] < keep) keep -= counts[digit--];
-    threshold += digit << shift;
-  }
-  return {threshold, keep};
-}
-
-// Candidates of one sign, cut down to the largest whenever they fill their room.
-struct List {
-  Candidates all;
-  std::uint32_t below = 0;  // only larger magnitudes can still be among the largest
-
-  // Written whether it is one or not, as no branch can foretell it. REQUIRES: room for one more.
-  void offer(std::uint64_t position, std::uint32_t magnitude) noexcept {
-    all.positions[all.count] = static_cast<std::uint32_t>(position);
-    all.magnitudes[all.count] = magnitude;
-    all.count += magnitude > below ? 1 : 0;
-  }
-
-  void keep_largest(std::uint64_t keep) noexcept {
-    if (all.count <= keep) return;
-    const Threshold threshold = find_threshold(all.magnitudes, all.count, keep);
-    std::uint64_t ties = threshold.ties;
-    std::uint64_t kept = 0;
-    for (std::uint64_t i = 0; i < all.count; ++i) {
-      const std::uint32_t magnitude = all.magnitudes[i];
-      if (magnitude < threshold.magnitude) continue;
-      if (magnitude == threshold.magnitude) {
-        if (ties == 0) continue;
-        --ties;
-      }
-      all.positions[kept] = all.positions[i];
-      all.magnitudes[kept++] = magnitude;
-    }
-    all.count = kept;
-    // What comes later stands behind its equals that are kept.
-    below = threshold.magnitude;
-  }
-};
-
-// x of a block as bits; returns whether any magnitude is above `below`.
-bool load_block(const SelectInput& input, std::uint64_t at, std::uint32_t below,
-                std::uint32_t* bits) noexcept {
-  float x[kSelectBlock];
-  if (input.residual != nullptr) {
-    for (std::uint64_t i = 0; i < kSelectBlock; ++i) x[i] = input.in[at + i] + input.residual[at + i];
-  } else {
-    std::memcpy(x, input.in + at, sizeof x);
-  }
-  std::memcpy(bits, x, sizeof x);
-  // As signed numbers, which every vector unit compares; magnitudes have 31 bits.
-  std::int32_t any = 0;
-  for (std::uint64_t i = 0; i < kSelectBlock; ++i) {
-    any |= static_cast<std::int32_t>(bits[i] & ~kSignBit) > static_cast<std::int32_t>(below) ? -1 : 0;
-  }
-  return any != 0;
-}
-
-// The positive and the negative candidates.
+// The positive and the negative candidates, cut down to the largest whenever they fill their room.
 struct Lists {
-  List of[2];
-  std::uint64_t room = 0;  // of each
+  Candidates of[2];
+  std::uint32_t below[2] = {};  // only larger magnitudes can still be among the largest
   std::uint64_t keep = 0;
+  std::uint32_t* spare = nullptr;
 
-  void add(std::uint64_t position, std::uint32_t x_bits) noexcept {
-    of[x_bits >> 31].offer(position, x_bits & ~kSignBit);
-  }
-
-  void make_room() noexcept {
-    for (List& list : of) {
-      if (room - list.all.count < kSelectBlock) list.keep_largest(keep);
-    }
+  void keep_largest(Candidates& list, std::uint32_t& list_below) noexcept {
+    if (list.count <= keep) return;
+    const Threshold threshold = find_threshold(list.magnitudes, list.count, keep, spare);
+    drop_smaller(list, threshold);
+    // What comes later stands behind its equals that are kept.
+    list_below = threshold.magnitude;
   }
 
   void keep_largest() noexcept {
-    for (List& list : of) list.keep_largest(keep);
+    for (int i = 0; i < 2; ++i) keep_largest(of[i], below[i]);
+  }
+
+  // What a block finds has room then.
+  void cut_down() noexcept {
+    for (int i = 0; i < 2; ++i) {
+      if (of[i].count > most_candidates(keep)) keep_largest(of[i], below[i]);
+    }
   }
 };
 
-// Adds the candidates of the block at `at`.
-void scan_block(const SelectInput& input, std::uint64_t at, Lists& lists) noexcept {
-  const std::uint32_t lower = lists.of[0].below < lists.of[1].below ? lists.of[0].below : lists.of[1].below;
-  std::uint32_t bits[kSelectBlock];
-  if (!load_block(input, at, lower, bits)) return;
-  lists.make_room();
-  // Without a branch for each element: which of them are candidates can't be foretold.
-  std::uint32_t found[kSelectBlock];
-  std::uint32_t finds = 0;
-  for (std::uint32_t i = 0; i < kSelectBlock; ++i) {
-    found[finds] = i;
-    finds += (bits[i] & ~kSignBit) > lower ? 1U : 0U;
-  }
-  for (std::uint32_t i = 0; i < finds; ++i) lists.add(at + found[i], bits[found[i]]);
+void scan_block(const SelectInput& input, Block block, Lists& lists) noexcept {
+  block.below[0] = lists.below[0];
+  block.below[1] = lists.below[1];
+  find_candidates(input, block, lists.of);
+  lists.cut_down();
 }
 
 void scan(const SelectInput& input, Lists& lists) noexcept {
-  std::uint64_t at = 0;
-  for (; input.count - at >= kSelectBlock; at += kSelectBlock) scan_block(input, at, lists);
-  lists.make_room();
-  for (; at < input.count; ++at) {
-    const float x = input.residual != nullptr ? input.in[at] + input.residual[at] : input.in[at];
-    lists.add(at, bit_cast<std::uint32_t>(x));
+  const bool streamed = input.left != nullptr && input.count * sizeof(float) >= kStreamedBytes;
+  Block block;
+  // The first block ends where a line of the cache begins.
+  block.count = kSelectBlock;
+  if (streamed) {
+    const auto address = bit_cast<std::uintptr_t>(input.left);
+    block.count -= static_cast<std::uint32_t>(address / sizeof(float) % kVectorSlack);
   }
+  while (block.at < input.count) {
+    const std::uint64_t rest = input.count - block.at;
+    if (rest < block.count) block.count = static_cast<std::uint32_t>(rest);
+    scan_block(input, block, lists);
+    block.at += block.count;
+    block.count = kSelectBlock;
+    block.streamed = streamed;
+  }
+  if (streamed) end_stream();
   lists.keep_largest();
 }
 
-// Sets where the lists begin to look from blocks spread over the part: low enough that, most of the time,
-// `keep` lie above. A bad guess costs a second scan and changes nothing else.
+void prefetch_sample(const SelectInput& input, std::uint64_t at) noexcept {
+  prefetch_far(input.in + at);
+  if (input.residual != nullptr) prefetch_far(input.residual + at);
+}
+
+// Sets where the lists begin to look, from samples: low enough that, most of the time, `keep` lie above. A
+// bad guess costs a second scan and changes nothing else.
 void guess_thresholds(const SelectInput& input, Lists& lists) noexcept {
-  constexpr std::uint64_t kBlocks = 2048;
-  constexpr std::uint64_t kLeastStride = 4;  // in blocks
-  const std::uint64_t stride = input.count / (kBlocks * kSelectBlock);
-  if (stride < kLeastStride) return;
+  constexpr std::uint64_t kAhead = 48;
+  const std::uint64_t stride = sample_stride(input.count);
   const std::uint64_t expected = input.keep / stride;
   if (expected + expected / 4 + 24 > input.keep) return;
   lists.keep = expected + expected / 4 + 24;
-  for (std::uint64_t i = 0; i < kBlocks; ++i) scan_block(input, i * stride * kSelectBlock, lists);
+  const SelectInput read_only{input.in, input.residual, nullptr, input.count, lists.keep};
+  for (std::uint64_t i = 0; i < kAhead; ++i) prefetch_sample(input, sampled_element(i, stride));
+  for (std::uint64_t i = 0; i < kSamples; ++i) {
+    if (i + kAhead < kSamples) prefetch_sample(input, sampled_element(i + kAhead, stride));
+    scan_block(read_only, {sampled_element(i, stride), kSampleGroup, {}, false}, lists);
+  }
   lists.keep_largest();
-  for (List& list : lists.of) {
+  for (int i = 0; i < 2; ++i) {
     // The least magnitude that was kept is to be found again.
-    list.below = list.all.count == lists.keep && list.below > 0 ? list.below - 1 : 0;
-    list.all.count = 0;
+    lists.below[i] = lists.of[i].count == lists.keep && lists.below[i] > 0 ? lists.below[i] - 1 : 0;
+    lists.of[i].count = 0;
+  }
+  lists.keep = input.keep;
+}
+
+// The largest number of which at least `keep` are equal or above; 0 if there is none. REQUIRES: none is
+// negative.
+std::int16_t largest_with(const std::int16_t* numbers, std::uint64_t count, std::uint64_t keep) noexcept {
+  std::int16_t found = 0;
+  for (int bit = 1 << 14; bit > 0; bit /= 2) {
+    const auto tried = static_cast<std::int16_t>(found | bit);
+    std::int16_t equal_or_above = 0;  // of kSelectBlock at most
+    for (std::uint64_t i = 0; i < count; ++i) {
+      equal_or_above = static_cast<std::int16_t>(equal_or_above + (numbers[i] >= tried ? 1 : 0));
+    }
+    if (static_cast<std::uint64_t>(equal_or_above) >= keep) found = tried;
+  }
+  return found;
+}
+
+// In smaller parts: what `keep` of the first elements are above, so many are above in all. Half of a
+// magnitude's bits will do.
+void start_thresholds(const SelectInput& input, Lists& lists) noexcept {
+  const std::uint64_t count = input.count < kSelectBlock ? input.count : kSelectBlock;
+  if (input.keep > count / 4) return;
+  float x[kSelectBlock];
+  std::memcpy(x, input.in, count * sizeof(float));
+  if (input.residual != nullptr) {
+    for (std::uint64_t i = 0; i < count; ++i) x[i] += input.residual[i];
+  }
+  for (std::uint32_t sign = 0; sign < 2; ++sign) {
+    std::int16_t tops[kSelectBlock];  // 0 where x has the other sign
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const auto bits = bit_cast<std::int32_t>(bit_cast<std::uint32_t>(x[i]) ^ sign << 31);
+      tops[i] = static_cast<std::int16_t>((bits > 0 ? bits : 0) >> 16);
+    }
+    const auto least = static_cast<std::uint32_t>(largest_with(tops, count, input.keep)) << 16;
+    lists.below[sign] = least > 0 ? least - 1 : 0;
   }
 }
 
-void select(const SelectInput& input, Candidates& positive, Candidates& negative) {
-  Lists lists{
-      {{{positive.positions, positive.magnitudes, 0}, 0}, {{negative.positions, negative.magnitudes, 0}, 0}},
-      candidate_room(input.count, input.keep),
-      input.keep};
-  guess_thresholds(input, lists);
-  lists.keep = input.keep;
-  scan(input, lists);
-  bool missed = false;
-  for (const List& list : lists.of) missed |= list.all.count < lists.keep && list.below > 0;
-  if (missed) {
-    for (List& list : lists.of) {
-      list.below = 0;
-      list.all.count = 0;
-    }
-    scan(input, lists);
+void select(const SelectInput& input, Candidates& positive, Candidates& negative, std::uint32_t* spare) {
+  Lists lists{{{positive.positions, positive.magnitudes, 0}, {negative.positions, negative.magnitudes, 0}},
+              {},
+              input.keep,
+              spare};
+  if (sample_stride(input.count) >= kLeastStride) {
+    guess_thresholds(input, lists);
+  } else {
+    start_thresholds(input, lists);
   }
-  positive = lists.of[0].all;
-  negative = lists.of[1].all;
+  scan(input, lists);
+  // Of a sign of which the guess missed some, all are looked at again; the other's list is whole.
+  bool missed = false;
+  for (int i = 0; i < 2; ++i) {
+    const bool is_whole = lists.of[i].count == lists.keep || lists.below[i] == 0;
+    missed |= !is_whole;
+    lists.below[i] = is_whole ? kMagnitudeMask : 0;
+    if (!is_whole) lists.of[i].count = 0;
+  }
+  if (missed) {
+    SelectInput again = input;
+    if (input.left != nullptr) again = {input.left, nullptr, nullptr, input.count, input.keep};
+    scan(again, lists);
+  }
+  positive = lists.of[0];
+  negative = lists.of[1];
 }
 
 constexpr std::uint64_t kSumBlock = 4096;
@@ -205,8 +187,18 @@ void add(const float* in, float* residual, std::uint64_t count) {
   for (std::uint64_t i = 0; i < count; ++i) residual[i] += in[i];
 }
 
+void subtract(float* left, const std::uint32_t* positions, std::uint64_t count, float mean) {
+  constexpr std::uint64_t kAhead = 256;
+  std::uint64_t i = 0;
+  for (; i + kAhead < count; ++i) {
+    prefetch_far(left + positions[i + kAhead]);
+    left[positions[i]] -= mean;
+  }
+  for (; i < count; ++i) left[positions[i]] -= mean;
+}
+
 }  // namespace
 
-extern constexpr Kernels kKernels = {select, sum, add, encode_chunk, decode_chunk};
+extern constexpr Kernels kKernels = {select, sum, add, subtract, encode_chunk, decode_chunk};
 
 }  // namespace deltawire::sbc::DELTAWIRE_TARGET

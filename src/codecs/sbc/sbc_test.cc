@@ -315,21 +315,25 @@ TEST(Sbc, EachSignHasItsOwnThreshold) {
   }
 }
 
-// Thresholds are guessed from every fourth block of a part of this size. Here these hold all 130 of the large
-// values, so that the guess is above all others, and one of the 131 is missed at first.
+// Thresholds of a part of this size are guessed from samples. Here these hold all 130 of the large values, so
+// that the guess is above all others, and one of the 131 is missed at first.
 TEST(Sbc, AGuessThatMissesOneIsMended) {
   constexpr std::size_t kCount = 131072;
+  ASSERT_EQ(sbc::sample_stride(kCount), sbc::kLeastStride);
   for (const float sign : {1.0F, -1.0F}) {
     Floats x(kCount, sign);
-    for (std::size_t i = 0; i < 130; ++i) x[64 * i] = 2 * sign;
+    for (std::size_t i = 0; i < 130; ++i) x[sbc::sampled_element(i, sbc::kLeastStride)] = 2 * sign;
+    x[0] = x[1] = sign;
+    const auto large = static_cast<std::size_t>(std::count(x.begin(), x.end(), 2 * sign));
+    ASSERT_GE(large, 129U);
     const Floats back = round_trip("sbc:p=0.001", x);
     EXPECT_EQ(std::count(back.begin(), back.end(), 0.0F), kCount - 131);
     EXPECT_NE(back[1], 0.0F) << "the first of the others";
   }
 }
 
-// The room for candidates, 2 * 7 + 1024, is full but for 15 when a block of 16 comes: what is held must not
-// be written over. The first ones are the largest.
+// Candidates are cut down to 7 whenever they are more than 270, with a block of 1024 to come: what is held
+// must not be written over. The first ones are the largest.
 TEST(Sbc, MakesRoomBeforeABlock) {
   Floats x(3000);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = 4000 - static_cast<float>(i);

@@ -72,9 +72,9 @@ struct Parameters {
 
 // The encoder's scratch: one chunk of pairs, and the codebook.
 struct Workspace {
-  std::uint32_t keys[kChunkPairs];
-  std::uint32_t values[kChunkPairs];
-  std::uint16_t codes[kChunkPairs];
+  std::uint32_t keys[kChunkPairs + kVectorSlack];
+  std::uint32_t values[kChunkPairs + kVectorSlack];
+  std::uint16_t codes[kChunkPairs + kVectorSlack];
   std::uint32_t code_values[kCodes];
   std::uint16_t starts[kStarts];
 
@@ -123,7 +123,7 @@ class Fastsgd final : public Codec {
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
-    const Input input{part.in, residual_in_place(part), part.view.has_keys() ? part.view.keys : nullptr,
+    const Input input{part.in, part.residual, part.left, part.view.has_keys() ? part.view.keys : nullptr,
                       part.count};
     const auto sum = part_sum(input);
     if (!sum) return forward_error(sum);
@@ -183,11 +183,9 @@ class Fastsgd final : public Codec {
     std::uint32_t last = last_code(scale, parameters_.largest_code());
     if (parameters_.tau == kAutoTau) {
       const double share = static_cast<double>(parameters_.keep) * static_cast<double>(elements);
-      auto wanted = static_cast<std::uint64_t>(std::ceil(share));
-      if (wanted >= input.count) {  // all of them: what matters is how far down the table must go
-        wanted = kernels_.count_at_least(input, scale.bits(last), scale.bits(last)).low;
-      }
-      last = code_for_share(kernels_, input, scale, wanted, last, workspace.values);
+      const auto wanted = static_cast<std::uint64_t>(std::ceil(share));
+      last = wanted >= input.count ? code_for_all(kernels_, input, scale, last)
+                                   : code_for_share(kernels_, input, scale, wanted, last, workspace.values);
     }
     return make_codebook(scale, last, workspace.code_values, workspace.starts);
   }

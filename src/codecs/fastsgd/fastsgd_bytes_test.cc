@@ -187,9 +187,9 @@ TEST(FastsgdBytes, TheSumIsTheTreeOfTheSpec) {
       total += lanes[0];
     }
     const auto& kernels = fastsgd::kernels_for(TargetId::kReference);
-    EXPECT_EQ(kernels.sum({x.data(), nullptr, nullptr, count}), total) << count;
-    EXPECT_EQ(kernels.sum({x.data(), residual.data(), nullptr, count}), total) << count;
-    EXPECT_EQ(kernels.sum({x.data(), nullptr, keys.data(), count}), total) << count;
+    EXPECT_EQ(kernels.sum({x.data(), nullptr, nullptr, nullptr, count}), total) << count;
+    EXPECT_EQ(kernels.sum({x.data(), residual.data(), residual.data(), nullptr, count}), total) << count;
+    EXPECT_EQ(kernels.sum({x.data(), nullptr, nullptr, keys.data(), count}), total) << count;
   }
 }
 
@@ -219,7 +219,7 @@ TEST(FastsgdBytes, TheCodeForAShareIsTheSmallest) {
     };
     while (expected < last && !enough(expected)) ++expected;
     std::vector<std::uint32_t> sample(1 + random.next() % 4);
-    const fastsgd::Input input{x.data(), nullptr, nullptr, count};
+    const fastsgd::Input input{x.data(), nullptr, nullptr, nullptr, count};
     ASSERT_EQ(fastsgd::code_for_share(fastsgd::kernels_for(TargetId::kReference), input, scale, wanted, last,
                                       sample),
               expected)

@@ -109,23 +109,6 @@ Fault read_pairs(const Head& head, const DecodeRules& rules, const Values& value
 
 }  // namespace
 
-Fault read_head(const ChunkBytes& chunk, bool is_first, bool is_last, Head& head) {
-  if (chunk.bytes < kEmptyHeadBytes) return Fault::kTruncated;
-  head.pairs = load_le<std::uint16_t>(chunk.at);
-  if (head.pairs > kChunkPairs || (!is_last && head.pairs != kChunkPairs)) return Fault::kPairCount;
-  if (head.pairs == 0) {
-    if (!is_first) return Fault::kPairCount;
-    return chunk.bytes > kEmptyHeadBytes ? Fault::kTrailingBytes : Fault::kNone;
-  }
-  if (chunk.bytes < kHeadBytes) return Fault::kTruncated;
-  const std::uint32_t codes = load_le<std::uint16_t>(chunk.at + 2);
-  head.base = codes & kMaxCode;
-  head.code_bits = codes >> kMaxCodeBits;
-  head.key_bits = static_cast<unsigned>(chunk.at[4]);
-  head.first_key = load_le<std::uint32_t>(chunk.at + 5);
-  return head.code_bits > kMaxCodeBits || head.key_bits > kMaxKeyBits ? Fault::kHead : Fault::kNone;
-}
-
 Fault decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target) {
   Head head{};
   const Fault wrong_head = read_head(chunk, target.least_key == 0, target.is_last, head);

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/float_bits.h"
+#include "base/little_endian.h"
 #include "codecs/kernels/chunk_bytes.h"
 #include "codecs/target_id.h"
 
@@ -31,7 +32,8 @@ inline constexpr std::uint32_t kSumBlock = 65536;  // elements
 // The non-zero values of a part: dense (keys null: value i has key i) or in key-value form.
 struct Input {
   const float* in = nullptr;
-  float* residual = nullptr;            // null: no error feedback; dense form only
+  const float* residual = nullptr;      // null: no error feedback; dense form only
+  float* left = nullptr;                // the new residual's place: `residual`, or memory apart from it
   const std::uint32_t* keys = nullptr;  // strictly increasing
   std::uint64_t count = 0;
 };
@@ -53,13 +55,24 @@ struct Codebook {
   std::uint32_t last = 0;                 // the threshold: smaller magnitudes than its value are dropped
 };
 
-// Pairs of one chunk on their way to the bytes; arrays of kChunkPairs.
+// What kernels may write behind the last of some numbers, so that a vector is stored whole.
+inline constexpr std::uint32_t kVectorSlack = 16;
+
+// Pairs of one chunk on their way to the bytes; arrays of kChunkPairs and kVectorSlack.
 struct Staging {
   std::uint32_t* keys = nullptr;
   std::uint32_t* values = nullptr;  // bits of the float32
   std::uint16_t* codes = nullptr;   // L, and the sign in kSignBit
 };
 inline constexpr std::uint16_t kSignBit = 0x8000;
+
+// Where a code is guessed by a logarithm in float32, a guess so near to a whole number is compared with the
+// codebook. The logarithms of x, of the sum and of the last value are each off by up to 2.5e-6 (the
+// polynomial) and 8e-6 (rounding numbers of up to 150), a difference of two by 1.5e-5 more: 3.6e-5 octaves,
+// once for x and once for the scale. Rounding a product of up to 2,047 adds 1.3e-4 codes.
+inline constexpr float kDoubtfulOctaves = 1.2e-4F;
+inline constexpr float kDoubtfulCodes = 4e-4F;
+inline constexpr std::uint32_t kSmallestNormal = 0x00800000;  // below it values are not as exact as that
 
 struct CodeRange {
   std::uint32_t lowest = 0;
@@ -71,6 +84,10 @@ struct ChunkPairs {
   const std::uint16_t* codes = nullptr;
   std::uint32_t pairs = 0;
   CodeRange range;
+
+  [[gnu::always_inline]] std::uint32_t gap_at(std::uint32_t i) const noexcept {
+    return keys[i] - keys[i - 1] - 1;
+  }
 };
 
 // Lengths of gaps in bits: flag f of l bits announces ceil((f + 1) * longest / 2^l) bits (section 3.3).
@@ -117,12 +134,6 @@ struct Head {
   std::uint32_t first_key = 0;
 };
 
-// Reads a chunk's head, the only part of a chunk that can be checked alone: of chunks before the last, which
-// are full, and of the last, which has at least one pair unless it is also the first.
-namespace DELTAWIRE_TARGET {
-Fault read_head(const ChunkBytes& chunk, bool is_first, bool is_last, Head& head);
-}  // namespace DELTAWIRE_TARGET
-
 struct DecodeRules {
   double sum = 0;
   const double* powers = nullptr;
@@ -155,15 +166,18 @@ struct Kernels {
   // if an x isn't.
   double (*sum)(const Input& input);
 
+  // The smallest magnitude of `least` or more, as bits; kInfinityBits if there is none.
+  std::uint32_t (*smallest)(const Input& input, std::uint32_t least);
+
   // How many x have magnitude bits of at least `low`, and of at least `high`.
   Counts (*count_at_least)(const Input& input, std::uint32_t low, std::uint32_t high);
 
   // Stages the pairs of the next chunk: from value `at` on those with magnitude bits >= cut, up to
-  // kChunkPairs; moves `at` behind the last value that was looked at. With a residual, x is put there for all
-  // of them. Returns the pairs.
+  // kChunkPairs; moves `at` behind the last value that was looked at. With a residual, x is left for all of
+  // them. Returns the pairs.
   std::uint32_t (*collect)(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging);
 
-  // Codes of the staged pairs; with a residual, x less the code's value is put there. REQUIRES: pairs > 0.
+  // Codes of the staged pairs; with a residual, x less the code's value is left. REQUIRES: pairs > 0.
   CodeRange (*quantize)(const Input& input, const Codebook& book, std::uint32_t pairs,
                         const Staging& staging);
 
@@ -179,10 +193,56 @@ struct Kernels {
 // One target's kernels. Those of the reference are what the others are compared with.
 const Kernels& kernels_for(TargetId target) noexcept;
 
-// The reference's coding of chunks, in files of their own.
+// The reference's streams: other targets leave to them what they have no vectors for.
+namespace reference {
+std::byte* write_values(const ChunkPairs& chunk, unsigned code_bits, std::byte* out);
+std::byte* write_gaps(const ChunkPairs& chunk, unsigned key_bits, unsigned flag_bits, std::byte* out);
+}  // namespace reference
+
+// What kernels are made of, in files of their own.
 namespace DELTAWIRE_TARGET {
+
+std::uint32_t collect(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging);
+CodeRange quantize(const Input& input, const Codebook& book, std::uint32_t pairs, const Staging& staging);
+
 std::uint32_t write_chunk(const ChunkPairs& chunk, unsigned flag_bits, std::byte* out);
+
+// A chunk's two streams; each returns the address behind it.
+std::byte* write_values(const ChunkPairs& chunk, unsigned code_bits, std::byte* out);
+std::byte* write_gaps(const ChunkPairs& chunk, unsigned key_bits, unsigned flag_bits, std::byte* out);
+
+// Reads a chunk's head, the only part of a chunk that can be checked alone: of chunks before the last, which
+// are full, and of the last, which has at least one pair unless it is also the first.
+Fault read_head(const ChunkBytes& chunk, bool is_first, bool is_last, Head& head);
+
 Fault decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target);
+
 }  // namespace DELTAWIRE_TARGET
+
+// Bits from the lowest on. A store always takes 8 bytes, so that no branch hangs on how full the word is:
+// past the end there must be room for kStoreSlack bytes, which sizes() asks for.
+class Appender {
+ public:
+  [[gnu::always_inline]] explicit Appender(std::byte* out) noexcept : out_(out) {}
+
+  // REQUIRES: bits <= 56 and value < 2^bits.
+  [[gnu::always_inline]] void put(std::uint64_t value, unsigned bits) noexcept {
+    pending_ |= value << filled_;
+    filled_ += bits;
+    store_le(out_, pending_);
+    const unsigned whole = filled_ / 8;
+    out_ += whole;
+    pending_ >>= whole * 8;
+    filled_ %= 8;
+  }
+
+  // Fills the last byte with zero bits, which the last store has done; returns the address behind it.
+  [[gnu::always_inline]] std::byte* finish() noexcept { return out_ + (filled_ > 0 ? 1 : 0); }
+
+ private:
+  std::byte* out_;
+  std::uint64_t pending_ = 0;
+  unsigned filled_ = 0;
+};
 
 }  // namespace deltawire::fastsgd

@@ -31,7 +31,10 @@ std::uint32_t code_below(const CodeScale& scale, std::uint32_t bits, std::uint32
 
 std::uint32_t guess(const Input& input, const CodeScale& scale, std::uint64_t wanted, std::uint32_t last,
                     std::span<std::uint32_t> sample) {
-  const std::uint64_t stride = input.count / sample.size() + 1;
+  // Of few values few do: a guess that is off by one costs a look at all of them, which is as cheap.
+  constexpr std::uint64_t kFew = 512;
+  const std::uint64_t numbers_taken = std::clamp<std::uint64_t>(input.count / 64, kFew, sample.size());
+  const std::uint64_t stride = input.count / numbers_taken + 1;
   std::size_t taken = 0;
   for (std::uint64_t i = 0; i < input.count; i += stride) sample[taken++] = sampled_bits(input, i);
   const std::uint64_t rank = std::min<std::uint64_t>((wanted - 1) / stride, taken - 1);
@@ -75,6 +78,11 @@ std::uint32_t code_for_share(const Kernels& kernels, const Input& input, const C
     }
   }
   return low;
+}
+
+std::uint32_t code_for_all(const Kernels& kernels, const Input& input, const CodeScale& scale,
+                           std::uint32_t last) {
+  return code_below(scale, kernels.smallest(input, scale.bits(last)), last);
 }
 
 Codebook make_codebook(const CodeScale& scale, std::uint32_t last, std::span<std::uint32_t> values,

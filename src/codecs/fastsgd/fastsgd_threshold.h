@@ -27,6 +27,10 @@ std::uint32_t last_code(const CodeScale& scale, std::uint32_t limit) noexcept;
 std::uint32_t code_for_share(const Kernels& kernels, const Input& input, const CodeScale& scale,
                              std::uint64_t wanted, std::uint32_t last, std::span<std::uint32_t> sample);
 
+// The same where all are wanted that the code `last` reaches.
+std::uint32_t code_for_all(const Kernels& kernels, const Input& input, const CodeScale& scale,
+                           std::uint32_t last);
+
 // Fills `values` (kCodes) and `starts` (kStarts), the codebook's own memory, for the codes 0 ... last.
 Codebook make_codebook(const CodeScale& scale, std::uint32_t last, std::span<std::uint32_t> values,
                        std::span<std::uint16_t> starts) noexcept;

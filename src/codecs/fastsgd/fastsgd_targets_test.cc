@@ -1,0 +1,222 @@
+// Every target's kernels of fastsgd give what the reference's do, where vectors, words and chunks end.
+// Ordinary parts and hostile bytes: EveryTarget (dispatch_test.cc).
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "codecs/codec_testing.h"
+#include "codecs/dispatch.h"
+#include "codecs/fastsgd/fastsgd_ops.h"
+#include "codecs/fastsgd/fastsgd_threshold.h"
+
+namespace deltawire {
+namespace {
+
+using Floats = std::vector<float>;
+using Keys = std::vector<std::uint32_t>;
+
+class FastsgdTargets : public ::testing::TestWithParam<TargetId> {
+ protected:
+  void SetUp() override {
+    const KernelTarget& info = kernel_targets()[static_cast<std::size_t>(GetParam())];
+    if (!info.runs_here) GTEST_SKIP() << "this CPU can't run the target " << info.name << ": NOT tested here";
+  }
+
+  // Bytes, and what they decode to, dense and as pairs.
+  static void expect_equal(const std::string& spec, const TensorView& view, Floats left = {}) {
+    const auto reference = *make_codec(spec, TargetId::kReference);
+    const auto other = *make_codec(spec, GetParam());
+    Floats other_left = left;
+    const auto part = testing::encode_view(*reference, view, left);
+    const auto other_part = testing::encode_view(*other, view, other_left);
+    ASSERT_TRUE(part && other_part);
+    ASSERT_EQ(part->payload, other_part->payload);
+    ASSERT_EQ(part->chunk_ends, other_part->chunk_ends);
+    ASSERT_TRUE(testing::same_bits(left, other_left)) << "residual";
+    const std::uint64_t elements = view.elements();
+    if (elements > 1000000) return expect_equal_pairs(*reference, *other, *part, elements);
+    const auto back = testing::decode(*other, part->view(), elements, Into::kAccumulate, 0.3F, 0.7F);
+    ASSERT_TRUE(back);
+    ASSERT_TRUE(testing::same_bits(
+        *back, *testing::decode(*reference, part->view(), elements, Into::kAccumulate, 0.3F, 0.7F)));
+    expect_equal_pairs(*reference, *other, *part, elements);
+  }
+
+  static void expect_equal_pairs(const Codec& reference, const Codec& other, const testing::Encoded& part,
+                                 std::uint64_t elements) {
+    constexpr std::uint64_t kRoom = 50000;
+    Floats values[2] = {Floats(kRoom), Floats(kRoom)};
+    Keys keys[2] = {Keys(kRoom), Keys(kRoom)};
+    for (const std::size_t i : {0U, 1U}) {
+      const TensorSlot slot{values[i].data(), kRoom, DType::kF32, keys[i].data(), elements};
+      ASSERT_TRUE((i == 0 ? reference : other).decode_pairs(part.view(), slot, 0.3F));
+    }
+    ASSERT_TRUE(testing::same_bits(values[0], values[1]));
+    ASSERT_EQ(keys[0], keys[1]);
+  }
+};
+
+std::vector<TargetId> beyond_reference() {
+  std::vector<TargetId> targets;
+  for (std::size_t i = 1; i < kernel_targets().size(); ++i) targets.push_back(static_cast<TargetId>(i));
+  return targets;
+}
+
+std::string target_name(const ::testing::TestParamInfo<TargetId>& info) {
+  return std::string(kernel_targets()[static_cast<std::size_t>(info.param)].name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, FastsgdTargets, ::testing::ValuesIn(beyond_reference()), target_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FastsgdTargets);
+
+// The values of all codes and their neighbours among the floats, each in every lane of a vector: a logarithm
+// that is off by more than it may be takes one of them for the next.
+TEST_P(FastsgdTargets, CodesBesideTheirThresholds) {
+  for (const float b : {1.02F, 1.1F, 1.5F, 2.0F}) {
+    std::vector<double> powers(fastsgd::kCodes, 1.0);
+    for (std::size_t code = 1; code < powers.size(); ++code)
+      powers[code] = powers[code - 1] * static_cast<double>(b);
+    for (const float sum : {1.0F, 3.3e38F, 0x1.fffffep0F, 7.77F, 1e-25F, 0x1p-126F, 0x1p-140F}) {
+      const fastsgd::CodeScale scale{static_cast<double>(sum), powers.data()};
+      for (const std::uint32_t limit : {1U, 128U, 2047U}) {
+        const std::uint32_t last = fastsgd::last_code(scale, limit);
+        std::vector<std::uint32_t> values(fastsgd::kCodes);
+        std::vector<std::uint16_t> starts(fastsgd::kStarts);
+        const fastsgd::Codebook book = fastsgd::make_codebook(scale, last, values, starts);
+        Keys bits;
+        for (std::uint32_t code = 0; code <= last; ++code) {
+          for (const int off : {-1, 0, 1}) {
+            const std::uint32_t magnitude = values[code] + static_cast<std::uint32_t>(off);
+            if (magnitude < values[last] || magnitude > values[0]) continue;
+            bits.push_back(magnitude | (bits.size() % 5 == 0 ? 0x80000000 : 0));
+          }
+        }
+        const auto pairs = static_cast<std::uint32_t>(bits.size());
+        ASSERT_LE(pairs, fastsgd::kChunkPairs);
+        bits.resize(fastsgd::kChunkPairs + fastsgd::kVectorSlack, 0xFFFFFFFF);
+        Keys keys(bits.size());
+        std::vector<std::uint16_t> codes[2];
+        fastsgd::CodeRange ranges[2];
+        for (const std::size_t i : {0U, 1U}) {
+          codes[i].resize(bits.size());
+          const auto& kernels = fastsgd::kernels_for(i == 0 ? TargetId::kReference : GetParam());
+          ranges[i] = kernels.quantize({}, book, pairs, {keys.data(), bits.data(), codes[i].data()});
+          codes[i].resize(pairs);
+        }
+        ASSERT_EQ(codes[0], codes[1]) << "b " << b << ", sum " << sum << ", codes up to " << last;
+        ASSERT_EQ(ranges[0].lowest, ranges[1].lowest);
+        ASSERT_EQ(ranges[0].highest, ranges[1].highest);
+      }
+    }
+  }
+}
+
+TEST_P(FastsgdTargets, WhereVectorsAndChunksEnd) {
+  std::vector<std::size_t> counts(140);
+  std::iota(counts.begin(), counts.end(), 1);
+  for (const std::size_t edge : {256U, 512U, 16384U, 32768U}) {
+    for (const std::size_t near : {edge - 65, edge - 1, edge, edge + 1, edge + 9}) counts.push_back(near);
+  }
+  for (const std::size_t count : counts) {
+    SCOPED_TRACE("count " + std::to_string(count));
+    const Floats values = testing::normal_values(count, 1);
+    const TensorView view{values.data(), count, DType::kF32};
+    expect_equal("fastsgd:keep=0.3", view);
+    expect_equal("fastsgd:keep=0.9999", view);
+    expect_equal("fastsgd:keep=0.1,residual=on", view, testing::normal_values(count, 2));
+    Keys keys(count);
+    for (std::size_t i = 0; i < count; ++i) keys[i] = static_cast<std::uint32_t>(i * 7 + i % 5);
+    expect_equal("fastsgd", {values.data(), count, DType::kF32, keys.data(), 7 * count});
+  }
+}
+
+// Longest gaps of 0 to 32 bits, codes of 1 to 12 bits, whatever their flags.
+TEST_P(FastsgdTargets, EveryWidth) {
+  CounterRng random(4);
+  for (unsigned flag_bits = 1; flag_bits <= 5; ++flag_bits) {
+    for (unsigned key_bits = 0; key_bits <= 32; ++key_bits) {
+      constexpr std::size_t kCount = 300;
+      Floats values(kCount);
+      Keys keys;
+      std::uint64_t key = random.next() % 9;
+      for (std::size_t i = 0; i < kCount; ++i) {
+        values[i] =
+            std::ldexp(i % 3 == 0 ? -1.5F : 1.0F, -static_cast<int>(random.next() % (2 + 2 * key_bits)));
+        const unsigned bits =
+            key_bits == 0 ? 0 : static_cast<unsigned>(random.next() % (key_bits > 8 ? 9 : key_bits + 1));
+        const std::uint64_t longest = std::uint64_t{1} << (i == 150 ? key_bits : bits);
+        if (i > 0) key += 1 + (i == 150 ? longest / 2 : random.next() % longest);
+        if (key > 0xFFFFFFFE) break;
+        keys.push_back(static_cast<std::uint32_t>(key));
+      }
+      SCOPED_TRACE("l " + std::to_string(flag_bits) + ", M " + std::to_string(key_bits));
+      const TensorView view{values.data(), keys.size(), DType::kF32, keys.data(), 0xFFFFFFFF};
+      expect_equal("fastsgd:b=1.02,tau=2047,l=" + std::to_string(flag_bits), view);
+      expect_equal("fastsgd:b=1.5,tau=2000,l=" + std::to_string(flag_bits), view);
+    }
+  }
+}
+
+TEST_P(FastsgdTargets, ChunksCutOrDamagedHaveTheSameFaults) {
+  std::vector<double> powers(fastsgd::kCodes, 1.0);
+  for (std::size_t code = 1; code < powers.size(); ++code) powers[code] = powers[code - 1] * 1.1;
+  CounterRng random(9);
+  for (const auto& [pairs, gap, flag_bits] :
+       {std::tuple{3U, 5U, 2U}, {500U, 100U, 2U}, {3000U, 2U, 1U}, {2000U, 900U, 3U}, {700U, 3U, 2U}}) {
+    Keys keys(pairs);
+    std::vector<std::uint16_t> codes(pairs + fastsgd::kVectorSlack);
+    fastsgd::ChunkPairs chunk{keys.data(), codes.data(), pairs, {40, 40}};
+    std::uint32_t key = 3;
+    for (std::uint32_t i = 0; i < pairs; ++i) {
+      keys[i] = key += 1 + static_cast<std::uint32_t>(random.next() % gap);
+      const auto code = static_cast<std::uint32_t>(i == 0 ? 0 : random.next() % 50);
+      codes[i] = static_cast<std::uint16_t>((40 + code) | (random.next() % 2) << 15);
+      chunk.range.highest = std::max(chunk.range.highest, 40 + code);
+    }
+    std::vector<std::byte> bytes(9 + 10 * pairs + fastsgd::kStoreSlack);
+    bytes.resize(fastsgd::kernels_for(TargetId::kReference).write(chunk, flag_bits, bytes.data()));
+    fastsgd::DecodeRules rules{1.0, powers.data(), 95, flag_bits, key + std::uint64_t{1}};
+    Floats slot(key + 1);
+    Keys places(pairs);
+    const auto expect_same = [&](const std::vector<std::byte>& damaged, fastsgd::Sink sink) {
+      const ChunkBytes view{damaged.data(), static_cast<std::uint32_t>(damaged.size())};
+      fastsgd::DecodeTarget targets[2];
+      fastsgd::Fault faults[2];
+      for (const std::size_t i : {0U, 1U}) {
+        targets[i] = {.sink = sink, .values = slot.data(), .keys = places.data(), .capacity = pairs};
+        faults[i] =
+            fastsgd::kernels_for(i == 0 ? TargetId::kReference : GetParam()).decode(view, rules, targets[i]);
+      }
+      ASSERT_EQ(faults[0], faults[1]);
+      if (faults[0] != fastsgd::Fault::kNone) return;
+      ASSERT_EQ(targets[0].least_key, targets[1].least_key);
+    };
+    for (const auto sink :
+         {fastsgd::Sink::kNothing, fastsgd::Sink::kDense, fastsgd::Sink::kDenseAdd, fastsgd::Sink::kPairs}) {
+      expect_same(bytes, sink);
+      for (int i = 0; i < 300; ++i) {
+        std::vector<std::byte> damaged = bytes;
+        const std::uint64_t draw = random.next();
+        damaged[draw % bytes.size()] ^= static_cast<std::byte>(1U << draw / bytes.size() % 8);
+        expect_same(damaged, sink);
+        damaged = bytes;
+        damaged.resize(bytes.size() - draw % std::min<std::size_t>(bytes.size(), 40));
+        expect_same(damaged, sink);
+        rules.dimension = key + 1 - draw % 3;
+        expect_same(bytes, sink);
+        rules.dimension = key + std::uint64_t{1};
+        rules.last_code = chunk.range.highest - static_cast<std::uint32_t>(draw % 2);
+        expect_same(bytes, sink);
+        rules.last_code = 95;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deltawire

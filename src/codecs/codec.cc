@@ -60,13 +60,18 @@ Status check_keys(const TensorView& part, const CodecInfo& info) {
     }
     return invalid(std::string(info.name) + " has no key-value form: " + remedy);
   }
-  std::uint64_t least = 0;
-  for (std::uint64_t i = 0; i < part.count; ++i) {
-    const std::uint32_t key = part.keys[i];
-    if (key < least || key >= part.dimension) return bad_key(part, i);
-    least = std::uint64_t{key} + 1;
+  if (part.count == 0) return {};
+  // Without a branch for each, so that vectors look at them; the first bad one is found when there is one.
+  const auto ordered = [](std::uint32_t key) { return static_cast<std::int32_t>(key ^ 0x80000000); };
+  std::uint32_t bad = part.keys[part.count - 1] < part.dimension ? 0 : 1;
+  for (std::uint64_t i = 1; i < part.count; ++i)
+    bad |= ordered(part.keys[i - 1]) >= ordered(part.keys[i]) ? 1U : 0U;
+  if (bad == 0) return {};
+  std::uint64_t first = 0;
+  for (std::uint64_t least = 0; part.keys[first] >= least && part.keys[first] < part.dimension; ++first) {
+    least = std::uint64_t{part.keys[first]} + 1;
   }
-  return {};
+  return bad_key(part, first);
 }
 
 Status check_residual(const Residual& residual, const TensorView& part) {

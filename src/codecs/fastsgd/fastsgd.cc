@@ -72,15 +72,23 @@ struct Parameters {
 
 // The encoder's scratch: one chunk of pairs, and the codebook.
 struct Workspace {
-  std::uint32_t keys[kChunkPairs + kVectorSlack];
-  std::uint32_t values[kChunkPairs + kVectorSlack];
-  std::uint16_t codes[kChunkPairs + kVectorSlack];
+  static constexpr std::size_t kAlignment =
+      64;  // of the widest vectors: none of them crosses a line of the cache
+
+  alignas(kAlignment) std::uint32_t keys[kChunkPairs + kVectorSlack];
+  alignas(kAlignment) float values[kChunkPairs + kVectorSlack];
+  alignas(kAlignment) std::uint16_t codes[kChunkPairs + kVectorSlack];
   std::uint32_t code_values[kCodes];
   std::uint16_t starts[kStarts];
 
   Staging staging() noexcept { return {keys, values, codes}; }
 };
-static_assert(alignof(Workspace) <= kScratchAlignment);
+constexpr std::uint64_t kWorkspaceBytes = sizeof(Workspace) + Workspace::kAlignment - kScratchAlignment;
+
+Workspace& workspace_in(MutBytes scratch) noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
+  return *::new (scratch.data() + (0 - address) % Workspace::kAlignment) Workspace;
+}
 
 class Fastsgd final : public Codec {
  public:
@@ -118,7 +126,7 @@ class Fastsgd final : public Codec {
     const std::uint64_t chunk_bytes = sum_or_max(product_or_max(chunks, kHeadBytes + 2), kStoreSlack);
     return Sizes{.payload_bytes = sum_or_max(ceil_div(bits, 8), chunk_bytes),
                  .chunks = chunks_or_max(chunks),
-                 .scratch_bytes = sizeof(Workspace)};
+                 .scratch_bytes = kWorkspaceBytes};
   }
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
@@ -127,7 +135,7 @@ class Fastsgd final : public Codec {
                       part.count};
     const auto sum = part_sum(input);
     if (!sum) return forward_error(sum);
-    Workspace& workspace = *::new (exec.scratch.data()) Workspace;
+    Workspace& workspace = workspace_in(exec.scratch);
     return write_chunks(input, codebook(input, *sum, part.view.elements(), workspace), *sum, out, workspace);
   }
 
@@ -185,7 +193,7 @@ class Fastsgd final : public Codec {
       const double share = static_cast<double>(parameters_.keep) * static_cast<double>(elements);
       const auto wanted = static_cast<std::uint64_t>(std::ceil(share));
       last = wanted >= input.count ? code_for_all(kernels_, input, scale, last)
-                                   : code_for_share(kernels_, input, scale, wanted, last, workspace.values);
+                                   : code_for_share(kernels_, input, scale, wanted, last, workspace.keys);
     }
     return make_codebook(scale, last, workspace.code_values, workspace.starts);
   }
@@ -197,9 +205,10 @@ class Fastsgd final : public Codec {
     std::uint64_t written = 0;
     std::uint32_t chunks = 0;
     for (std::uint64_t at = 0; at < input.count || chunks == 0;) {
-      ChunkPairs chunk{staging.keys, staging.codes, kernels_.collect(input, at, cut, staging), {}};
-      if (chunk.pairs == 0 && chunks > 0) break;
-      if (chunk.pairs > 0) chunk.range = kernels_.quantize(input, book, chunk.pairs, staging);
+      const Collected pairs = kernels_.collect(input, at, cut, staging);
+      if (pairs.pairs == 0 && chunks > 0) break;
+      ChunkPairs chunk{pairs.keys, staging.codes, pairs.pairs, {}};
+      if (pairs.pairs > 0) chunk.range = kernels_.quantize(input, book, pairs, staging.codes);
       written += kernels_.write(chunk, parameters_.flag_bits, out.payload.data() + written);
       out.chunk_ends[chunks++] = static_cast<std::uint32_t>(written);
     }
@@ -233,10 +242,15 @@ class Fastsgd final : public Codec {
                             .last_code = parameters_.largest_code(),
                             .flag_bits = parameters_.flag_bits,
                             .dimension = elements};
-    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      target.is_last = i + 1 == in.chunk_ends.size();
-      const Fault fault = kernels_.decode(chunk_of(in, i), rules, target);
-      if (fault != Fault::kNone) return fault_status(fault, i);
+    constexpr std::size_t kRow = 16;
+    const std::size_t chunks = in.chunk_ends.size();
+    for (std::size_t first = 0; first < chunks; first += kRow) {
+      std::array<ChunkBytes, kRow> row;
+      const std::size_t count = std::min(kRow, chunks - first);
+      for (std::size_t i = 0; i < count; ++i) row[i] = chunk_of(in, first + i);
+      target.is_last = first + count == chunks;
+      const Decoded decoded = kernels_.decode({row.data(), static_cast<std::uint32_t>(count)}, rules, target);
+      if (decoded.fault != Fault::kNone) return fault_status(decoded.fault, first + decoded.chunks);
     }
     return {};
   }

@@ -29,6 +29,22 @@ void store(std::uint32_t* at, __m256i values) noexcept {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), values);
 }
 
+// Whether none of a row is dropped.
+bool are_all_sent(const float* values, std::uint32_t count, std::uint32_t cut) noexcept {
+  const __m256i least = all_of(cut);
+  for (std::uint32_t i = 0; i < count; i += kGroup) {
+    __m256i dropped = _mm256_setzero_si256();
+    for (std::uint32_t j = i; j < i + kGroup && j < count; j += kLanes) {
+      const __m256i lanes = first_lanes(count - j < kLanes ? count - j : kLanes);
+      const __m256i bits = _mm256_castps_si256(_mm256_maskload_ps(values + j, lanes));
+      const __m256i magnitudes = _mm256_and_si256(bits, all_of(kMagnitudeMask));
+      dropped = _mm256_or_si256(dropped, _mm256_and_si256(_mm256_cmpgt_epi32(least, magnitudes), lanes));
+    }
+    if (_mm256_testz_si256(dropped, dropped) == 0) return false;
+  }
+  return true;
+}
+
 template <bool kResidual, bool kKeys>
 struct Collector {
   const Input& input;
@@ -60,7 +76,7 @@ struct Collector {
       bits = compacted(bits, order);
     }
     store(staging.keys + pairs, keys);
-    store(staging.values + pairs, bits);
+    _mm256_storeu_ps(staging.values + pairs, _mm256_castsi256_ps(bits));
     pairs += popcount(mask);
   }
 
@@ -74,7 +90,7 @@ struct Collector {
     for (; pairs < end; ++pairs) {
       const std::uint64_t place = at + staging.keys[pairs];
       const float x = kResidual ? input.left[place] : input.in[place];
-      staging.values[pairs] = bit_cast<std::uint32_t>(x);
+      staging.values[pairs] = x;
       staging.keys[pairs] = kKeys ? input.keys[place] : static_cast<std::uint32_t>(place);
     }
   }
@@ -113,8 +129,8 @@ struct Collector {
 };
 
 template <bool kResidual, bool kKeys>
-std::uint32_t collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t cut,
-                            const Staging& staging) noexcept {
+Collected collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t cut,
+                        const Staging& staging) noexcept {
   Collector<kResidual, kKeys> collector{input, staging, all_of(cut - 1)};
   while (input.count - at >= kGroup && collector.pairs + kGroup <= kChunkPairs) {
     collector.group(at);
@@ -128,13 +144,20 @@ std::uint32_t collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t
     collector.rest(at, count);
     at += count;
   }
-  return collector.pairs;
+  return {staging.keys, staging.values, collector.pairs};
 }
 
 }  // namespace
 
-std::uint32_t collect(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging) {
-  if (input.keys != nullptr) return collect_chunk<false, true>(input, at, cut, staging);
+Collected collect(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging) {
+  if (input.keys != nullptr) {
+    const std::uint64_t left = input.count - at;
+    const std::uint32_t row = left < kChunkPairs ? static_cast<std::uint32_t>(left) : kChunkPairs;
+    if (!are_all_sent(input.in + at, row, cut)) return collect_chunk<false, true>(input, at, cut, staging);
+    const Collected all{input.keys + at, input.in + at, row};
+    at += row;
+    return all;
+  }
   return input.residual != nullptr ? collect_chunk<true, false>(input, at, cut, staging)
                                    : collect_chunk<false, false>(input, at, cut, staging);
 }

@@ -19,6 +19,23 @@ __m512i lane_numbers() noexcept {
   return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }
 
+// Whether none of a row is dropped.
+bool are_all_sent(const float* values, std::uint32_t count, std::uint32_t cut) noexcept {
+  const __m512i least = _mm512_set1_epi32(static_cast<int>(cut));
+  for (std::uint32_t i = 0; i < count; i += kGroup) {
+    std::uint32_t dropped = 0;
+    for (std::uint32_t j = i; j < i + kGroup && j < count; j += kLanes) {
+      const std::uint32_t left = count - j;
+      const auto lanes = static_cast<__mmask16>(left < kLanes ? (1U << left) - 1 : 0xFFFF);
+      const __m512i bits = _mm512_castps_si512(_mm512_maskz_loadu_ps(lanes, values + j));
+      const __m512i magnitudes = _mm512_and_si512(bits, _mm512_set1_epi32(kMagnitudeMask));
+      dropped |= _mm512_mask_cmplt_epu32_mask(lanes, magnitudes, least);
+    }
+    if (dropped != 0) return false;
+  }
+  return true;
+}
+
 template <bool kResidual, bool kKeys>
 struct Collector {
   const Input& input;
@@ -47,7 +64,7 @@ struct Collector {
       bits = _mm512_maskz_compress_epi32(chosen, bits);
     }
     _mm512_storeu_si512(staging.keys + pairs, keys);
-    _mm512_storeu_si512(staging.values + pairs, bits);
+    _mm512_storeu_ps(staging.values + pairs, _mm512_castsi512_ps(bits));
     pairs += popcount(chosen);
   }
 
@@ -56,7 +73,7 @@ struct Collector {
     for (; pairs < end; ++pairs) {
       const std::uint64_t place = at + staging.keys[pairs];
       const float x = kResidual ? input.left[place] : input.in[place];
-      staging.values[pairs] = bit_cast<std::uint32_t>(x);
+      staging.values[pairs] = x;
       staging.keys[pairs] = kKeys ? input.keys[place] : static_cast<std::uint32_t>(place);
     }
   }
@@ -83,8 +100,8 @@ struct Collector {
 };
 
 template <bool kResidual, bool kKeys>
-std::uint32_t collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t cut,
-                            const Staging& staging) noexcept {
+Collected collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t cut,
+                        const Staging& staging) noexcept {
   Collector<kResidual, kKeys> collector{input, staging, _mm512_set1_epi32(static_cast<int>(cut))};
   while (input.count - at >= kGroup && collector.pairs + kGroup <= kChunkPairs) {
     collector.group(at);
@@ -98,13 +115,20 @@ std::uint32_t collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t
     collector.rest(at, count);
     at += count;
   }
-  return collector.pairs;
+  return {staging.keys, staging.values, collector.pairs};
 }
 
 }  // namespace
 
-std::uint32_t collect(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging) {
-  if (input.keys != nullptr) return collect_chunk<false, true>(input, at, cut, staging);
+Collected collect(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging) {
+  if (input.keys != nullptr) {
+    const std::uint64_t left = input.count - at;
+    const std::uint32_t row = left < kChunkPairs ? static_cast<std::uint32_t>(left) : kChunkPairs;
+    if (!are_all_sent(input.in + at, row, cut)) return collect_chunk<false, true>(input, at, cut, staging);
+    const Collected all{input.keys + at, input.in + at, row};
+    at += row;
+    return all;
+  }
   return input.residual != nullptr ? collect_chunk<true, false>(input, at, cut, staging)
                                    : collect_chunk<false, false>(input, at, cut, staging);
 }

@@ -15,28 +15,28 @@ constexpr std::uint32_t kGroup = 32;  // values that are looked at together: mos
 template <bool kResidual, bool kKeys>
 std::uint32_t collect_group(const Input& input, std::uint64_t at, std::uint32_t count, std::uint32_t cut,
                             const Staging& staging, std::uint32_t pairs) noexcept {
-  std::uint32_t values[kGroup];
+  float values[kGroup];
   std::uint32_t kept = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
     float x = input.in[at + i];
     if constexpr (kResidual) x += input.residual[at + i];
     if constexpr (kResidual) input.left[at + i] = x;
-    values[i] = bit_cast<std::uint32_t>(x);
-    const auto bits = static_cast<std::int32_t>(values[i] & kMagnitudeMask);
+    values[i] = x;
+    const auto bits = static_cast<std::int32_t>(bit_cast<std::uint32_t>(x) & kMagnitudeMask);
     kept |= bits >= static_cast<std::int32_t>(cut) ? 1U : 0U;
   }
   if (kept == 0) return pairs;
   for (std::uint32_t i = 0; i < count; ++i) {  // without a branch: written always, counted if kept
     staging.keys[pairs] = kKeys ? input.keys[at + i] : static_cast<std::uint32_t>(at + i);
     staging.values[pairs] = values[i];
-    pairs += (values[i] & kMagnitudeMask) >= cut ? 1U : 0U;
+    pairs += (bit_cast<std::uint32_t>(values[i]) & kMagnitudeMask) >= cut ? 1U : 0U;
   }
   return pairs;
 }
 
 template <bool kResidual, bool kKeys>
-std::uint32_t collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t cut,
-                            const Staging& staging) noexcept {
+Collected collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t cut,
+                        const Staging& staging) noexcept {
   std::uint32_t pairs = 0;
   while (at < input.count && pairs < kChunkPairs) {
     const std::uint64_t left = input.count - at;
@@ -47,12 +47,12 @@ std::uint32_t collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t
                             : collect_group<kResidual, kKeys>(input, at, count, cut, staging, pairs);
     at += count;
   }
-  return pairs;
+  return {staging.keys, staging.values, pairs};
 }
 
 }  // namespace
 
-std::uint32_t collect(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging) {
+Collected collect(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging) {
   if (input.keys != nullptr) return collect_chunk<false, true>(input, at, cut, staging);
   return input.residual != nullptr ? collect_chunk<true, false>(input, at, cut, staging)
                                    : collect_chunk<false, false>(input, at, cut, staging);

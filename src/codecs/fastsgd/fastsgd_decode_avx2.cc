@@ -1,14 +1,11 @@
-// Pairs in tiles, without a check for each: a tile is decoded, then looked at as a whole. Whatever is odd is
-// left to the reference, from the chunk's beginning: it finds what is wrong.
+// Pairs in tiles, without a check for each: what is odd is seen when a chunk is done, and left to the
+// reference, from the chunk's beginning: it finds what is wrong. Two chunks are read at a time.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-#include <immintrin.h>
-
 #include "base/bit_functions.h"
 #include "base/bits.h"
-#include "base/little_endian.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 #include "codecs/kernels/prefetch.h"
 
@@ -17,24 +14,6 @@ namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 namespace {
 
 constexpr std::uint32_t kLanes = 8;
-constexpr std::uint32_t kTile = 256;  // pairs
-constexpr unsigned kFlagBitsInVectors = 3;
-constexpr std::uint64_t kPeekBytes = 8;
-constexpr unsigned kWordBits = 54;  // of a stream that a word has, wherever in a byte they begin
-
-__m256i all_of(std::uint32_t value) noexcept {
-  return _mm256_set1_epi32(static_cast<int>(value));
-}
-
-__m256i load(const std::uint32_t* at) noexcept {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
-}
-
-// All bits of the lanes below `count`.
-__m256i first_lanes(std::uint32_t count) noexcept {
-  return _mm256_cmpgt_epi32(all_of(count < kLanes ? count : kLanes),
-                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
 
 // Some pairs, with room for whole vectors behind them, and for the key before the first.
 struct Tile {
@@ -45,286 +24,191 @@ struct Tile {
   std::uint32_t* keys() noexcept { return all_keys + kLanes; }
 };
 
-// What must be readable of a stream: copied to where it is, with zeros behind it, if it lies too near to its
-// end.
-struct Readable {
-  static constexpr std::uint64_t kMost =
-      kTile * std::uint64_t{kMaxKeyBits + kFlagBitsInVectors} / 8 + 2 * kPeekBytes;
-  std::byte copy[kMost];
-
-  const std::byte* of(const BitWindow& stream, std::uint64_t first, std::uint64_t bytes) noexcept {
-    if (first + bytes <= stream.bytes) return stream.at + first;
-    const std::uint64_t left = first < stream.bytes ? stream.bytes - first : 0;
-    std::memset(copy, 0, bytes);
-    std::memcpy(copy, stream.at + first, left < bytes ? left : bytes);
-    return copy;
+void open_values(ValueStream& values, const DecodeRules& rules, const Head& head, float scale) noexcept {
+  values.code_bits = head.code_bits;
+  const std::uint32_t all = std::uint32_t{1} << head.code_bits;
+  for (; values.allowed < all && head.base + values.allowed <= rules.last_code; ++values.allowed) {
+    const float value = code_value(rules.sum, rules.powers, head.base + values.allowed);
+    if (bit_cast<std::uint32_t>(value) == 0) break;
+    values.of_code[values.allowed] = value * scale;
   }
-};
-
-// Keys out of flags and gaps.
-struct Gaps {
-  BitWindow stream;
-  std::uint64_t lengths = 0;  // of flag and gap in bits, a byte for each flag
-  unsigned flag_bits = 0;
-  unsigned longest = 0;        // of a flag and its gap
-  std::uint32_t most[7] = {};  // the largest gaps that need no higher flag
-  std::uint32_t lengths_of_flags[8] = {};
-  std::uint64_t shortest_bits = 0;  // that the gaps could have taken
-  __m256i all_gaps = _mm256_setzero_si256();
-
-  Gaps(const BitWindow& gaps, unsigned key_bits, unsigned flag_bits_of_gaps) noexcept
-      : stream(gaps), flag_bits(flag_bits_of_gaps) {
-    if (key_bits == 0) return;  // nothing is written: codes of no bits, for gaps of 0
-    const GapLengths of(key_bits, flag_bits);
-    longest = flag_bits + key_bits;
-    for (unsigned flag = 0; flag < 1U << flag_bits; ++flag) {
-      lengths_of_flags[flag] = flag_bits + of.of_flag[flag];
-      lengths |= std::uint64_t{lengths_of_flags[flag]} << 8 * flag;
-    }
-    for (unsigned flag = 0; flag < 7; ++flag) {
-      const bool is_last = flag + 1 >= 1U << flag_bits;
-      most[flag] =
-          is_last ? 0xFFFFFFFF : static_cast<std::uint32_t>((std::uint64_t{1} << of.of_flag[flag]) - 1);
-    }
-  }
-
-  // kTogether gaps of a word.
-  template <unsigned kTogether>
-  [[gnu::always_inline]] std::uint64_t read(const std::byte* from, std::uint64_t& position, std::uint64_t key,
-                                            std::uint32_t count, std::uint32_t* keys) const noexcept {
-    // A flag times 8 finds its length. The bits stay three places higher than they are, so that no gap waits
-    // for another's multiplication; what three gaps leave below them is no flag.
-    const std::uint64_t flags = ((std::uint64_t{1} << flag_bits) - 1) * 8;
-    std::uint32_t i = 0;
-    for (; i + kTogether <= count; i += kTogether) {
-      std::uint64_t word = load_le<std::uint64_t>(from + position / 8) >> position % 8 << 3;
-      for (unsigned j = 0; j < kTogether; ++j) {
-        const std::uint64_t length = lengths >> (word & flags) & 0xFF;
-        key += (_bzhi_u64(word >> 3, static_cast<unsigned>(length)) >> flag_bits) + 1;
-        // Where the keys of a word are put together in a vector to be stored, that takes longer than reading
-        // them.
-        asm("" : "+r"(key));
-        keys[i + j] = static_cast<std::uint32_t>(key);
-        word >>= length;
-        position += length;
-      }
-    }
-    if constexpr (kTogether > 1) key = read<1>(from, position, key, count - i, keys + i);
-    return key;
-  }
-
-  // Reads `count` keys that follow on `key`, and returns the last of them, maybe outside the tensor.
-  std::uint64_t next(std::uint64_t key, std::uint32_t count, std::uint32_t* keys) noexcept {
-    Readable readable;
-    const std::uint64_t first = stream.position / 8;
-    const std::byte* const from =
-        readable.of(stream, first, std::uint64_t{count} * longest / 8 + 2 * kPeekBytes);
-    std::uint64_t position = stream.position % 8;
-    key = longest * 4 <= kWordBits ? read<4>(from, position, key, count, keys)
-                                   : read<1>(from, position, key, count, keys);
-    stream.position = first * 8 + position;
-    return key;
-  }
-
-  // Adds up what shows whether flags and the longest gap are as they must be. keys[-1] is the key before.
-  void look_at(const std::uint32_t* keys, std::uint32_t count) noexcept {
-    const __m256i sign = all_of(0x80000000);
-    const __m256i of_flags = load(lengths_of_flags);
-    __m256i bits = _mm256_setzero_si256();
-    for (std::uint32_t i = 0; i < count; i += kLanes) {
-      const __m256i lanes = first_lanes(count - i);
-      const __m256i distance = _mm256_sub_epi32(load(keys + i), load(keys + i - 1));
-      const __m256i gaps = _mm256_and_si256(_mm256_sub_epi32(distance, all_of(1)), lanes);
-      all_gaps = _mm256_or_si256(all_gaps, gaps);
-      __m256i flags = _mm256_setzero_si256();
-      for (unsigned flag = 0; flag + 1 < 1U << flag_bits; ++flag) {
-        const __m256i larger =
-            _mm256_cmpgt_epi32(_mm256_xor_si256(gaps, sign), all_of(most[flag] ^ 0x80000000));
-        flags = _mm256_sub_epi32(flags, larger);
-      }
-      bits = _mm256_add_epi32(bits, _mm256_and_si256(_mm256_permutevar8x32_epi32(of_flags, flags), lanes));
-    }
-    std::uint32_t of_lanes[kLanes];
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(of_lanes), bits);
-    for (const std::uint32_t lane : of_lanes) shortest_bits += lane;
-  }
-
-  bool are_good(unsigned key_bits) const noexcept {
-    std::uint32_t of_lanes[kLanes];
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(of_lanes), all_gaps);
-    std::uint32_t all = 0;
-    for (const std::uint32_t lane : of_lanes) all |= lane;
-    return shortest_bits == stream.position && !stream.exhausted() && stream.at_clean_end() &&
-           bit_width(all) == key_bits;
-  }
-};
-
-// Values out of codes.
-struct Values {
-  BitWindow stream;
-  unsigned code_bits = 0;
-  std::uint32_t allowed = 0;
-  __m256i lowest = _mm256_set1_epi32(kMaxCode);
-  __m256i highest = _mm256_setzero_si256();
-  float of_code[kCodes];
-
-  Values(const BitWindow& codes, const DecodeRules& rules, const Head& head, float scale) noexcept
-      : stream(codes), code_bits(head.code_bits) {
-    const std::uint32_t all = std::uint32_t{1} << code_bits;
-    for (; allowed < all && head.base + allowed <= rules.last_code; ++allowed) {
-      const float value = code_value(rules.sum, rules.powers, head.base + allowed);
-      if (bit_cast<std::uint32_t>(value) == 0) break;
-      of_code[allowed] = value * scale;
-    }
-    for (std::uint32_t code = allowed; code < all; ++code) of_code[code] = 0;
-  }
-
-  // Eight numbers of code_bits + 1 bits, which are as many bytes.
-  __m256i numbers(const std::byte* from) const noexcept {
-    const unsigned bits = code_bits + 1;
-    if (bits <= 8) {
-      const std::uint64_t mask = 0x0101010101010101 * ((1U << bits) - 1);
-      const std::uint64_t bytes = _pdep_u64(load_le<std::uint64_t>(from), mask);
-      return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<long long>(bytes)));
-    }
-    const std::uint64_t mask = 0x0001000100010001 * ((1U << bits) - 1);
-    const unsigned half = 4 * bits;
-    const std::uint64_t low = _pdep_u64(load_le<std::uint64_t>(from), mask);
-    const std::uint64_t high = _pdep_u64(load_le<std::uint64_t>(from + half / 8) >> half % 8, mask);
-    return _mm256_cvtepu16_epi32(_mm_set_epi64x(static_cast<long long>(high), static_cast<long long>(low)));
-  }
-
-  // The values of `count` pairs; whole vectors are written.
-  void next(std::uint32_t count, float* values) noexcept {
-    Readable readable;
-    const unsigned bits = code_bits + 1;
-    const std::byte* from =
-        readable.of(stream, stream.position / 8, std::uint64_t{kTile} * bits / 8 + 2 * kPeekBytes);
-    const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(31 - code_bits));
-    for (std::uint32_t i = 0; i < count; i += kLanes) {
-      const __m256i number = numbers(from);
-      const __m256i code = _mm256_and_si256(number, all_of((1U << code_bits) - 1));
-      const __m256i sign = _mm256_and_si256(_mm256_sll_epi32(number, shift), all_of(0x80000000));
-      const __m256i value = _mm256_castps_si256(_mm256_i32gather_ps(of_code, code, 4));
-      _mm256_storeu_ps(values + i, _mm256_castsi256_ps(_mm256_xor_si256(value, sign)));
-      const __m256i lanes = first_lanes(count - i);
-      lowest =
-          _mm256_min_epu32(lowest, _mm256_or_si256(code, _mm256_andnot_si256(lanes, all_of(0xFFFFFFFF))));
-      highest = _mm256_max_epu32(highest, _mm256_and_si256(code, lanes));
-      from += bits;
-    }
-    stream.position += std::uint64_t{count} * bits;
-  }
-
-  bool are_good() const noexcept {
-    std::uint32_t low[kLanes];
-    std::uint32_t high[kLanes];
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(low), lowest);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(high), highest);
-    for (unsigned i = 1; i < kLanes; ++i) {
-      low[0] = low[i] < low[0] ? low[i] : low[0];
-      high[0] = high[i] > high[0] ? high[i] : high[0];
-    }
-    return low[0] == 0 && high[0] < allowed && bit_width(high[0]) == code_bits && stream.at_clean_end();
-  }
-};
-
-template <Sink kSink>
-void put(Tile& tile, DecodeTarget& target) noexcept {
-  if constexpr (kSink == Sink::kDense) {
-    for (std::uint32_t i = 0; i < tile.pairs; ++i) target.values[tile.keys()[i]] = tile.values[i];
-  }
-  if constexpr (kSink == Sink::kDenseAdd) {
-    for (std::uint32_t i = 0; i < tile.pairs; ++i) target.values[tile.keys()[i]] += tile.values[i];
-  }
+  for (std::uint32_t code = values.allowed; code < all; ++code) values.of_code[code] = 0;
 }
 
-// Where a tile's pairs are decoded to: where they belong, if whole vectors have room there.
-struct Place {
-  std::uint32_t* keys;
-  float* values;
-};
-
 template <Sink kSink>
-Place place_of(Tile& tile, std::uint32_t done, const DecodeTarget& target) noexcept {
-  if (kSink == Sink::kPairs && done > 0 && tile.pairs == kTile) {
-    return {target.keys + target.pairs + done, target.values + target.pairs + done};
-  }
-  return {tile.keys(), tile.values};
-}
+struct ChunkReader {
+  static constexpr bool kScattered = kSink == Sink::kDense || kSink == Sink::kDenseAdd;
 
-// Decodes the pairs of a tile; `key` is the one before, or the chunk's first. Returns whether none is outside
-// the tensor.
-bool read_tile(Values& values, Gaps& gaps, const Place& place, std::uint32_t pairs, bool is_first,
-               std::uint64_t dimension, std::uint64_t& key) noexcept {
-  // The first key stands in the head.
-  std::uint32_t* const keys = place.keys + (is_first ? 1 : 0);
-  const std::uint32_t count = pairs - (is_first ? 1 : 0);
-  keys[-1] = static_cast<std::uint32_t>(key);
-  key = gaps.next(key, count, keys);
-  if (key >= dimension) return false;
-  gaps.look_at(keys, count);
-  values.next(pairs, place.values);
-  return true;
-}
-
-// Returns whether all is as it must be.
-template <Sink kSink>
-bool read_pairs(const Head& head, const DecodeRules& rules, Values& values, Gaps& gaps,
-                DecodeTarget& target) noexcept {
-  constexpr bool kScattered = kSink == Sink::kDense || kSink == Sink::kDenseAdd;
+  Head head{};
+  std::uint64_t key = 0;     // the last, or the first to come
+  std::uint64_t behind = 0;  // where in the target the pairs go: so many are before them
+  std::uint32_t done = 0;
+  GapStream gaps{};
+  ValueStream values;
   Tile tiles[2];  // what is decoded is added when its memory has arrived: after the next tile
   unsigned now = 0;
-  std::uint64_t key = head.first_key;
-  if (key >= rules.dimension) return false;
-  for (std::uint32_t done = 0; done < head.pairs; done += kTile) {
+  std::uint32_t* keys = nullptr;  // where the tile is decoded to
+  float* places = nullptr;
+
+  // Whether the chunk is one for vectors, and its head is good.
+  bool open(const ChunkBytes& chunk, const DecodeRules& rules, const DecodeTarget& target) noexcept {
+    const std::uint32_t value_bytes = (head.pairs * (head.code_bits + 1) + 7) / 8;
+    if (head.pairs == 0 || value_bytes > chunk.bytes - kHeadBytes) return false;
+    // Of two flags for the same length the wrong one would not be seen by the bits that it takes.
+    if (rules.flag_bits > kVectorFlagBits) return false;
+    if (head.key_bits > 0 && head.key_bits < 1U << rules.flag_bits) return false;
+    if (kSink == Sink::kPairs && head.pairs > target.capacity - behind) return false;
+    key = head.first_key;
+    if (key >= rules.dimension) return false;
+    const std::byte* const at = chunk.at + kHeadBytes;
+    values.stream = {at, value_bytes};
+    open_values(values, rules, head, target.scale);
+    open_gaps(gaps, {at + value_bytes, chunk.bytes - kHeadBytes - value_bytes}, head.key_bits,
+              rules.flag_bits);
+    return true;
+  }
+
+  bool is_done() const noexcept { return done == head.pairs; }
+
+  // The keys of the next tile, for the caller to read. Where whole vectors have room they go where they
+  // belong.
+  KeyRun next_keys(const DecodeTarget& target) noexcept {
     Tile& tile = tiles[now];
     const std::uint32_t left = head.pairs - done;
     tile.pairs = left < kTile ? left : kTile;
-    const Place place = place_of<kSink>(tile, done, target);
-    if (!read_tile(values, gaps, place, tile.pairs, done == 0, rules.dimension, key)) return false;
-    if (kSink == Sink::kPairs && place.keys == tile.keys()) {
-      std::memcpy(target.keys + target.pairs + done, tile.keys(), tile.pairs * sizeof(std::uint32_t));
-      std::memcpy(target.values + target.pairs + done, tile.values, tile.pairs * sizeof(float));
+    const bool is_first = done == 0;
+    const bool is_direct = kSink == Sink::kPairs && !is_first && tile.pairs == kTile;
+    keys = is_direct ? target.keys + behind + done : tile.keys();
+    places = is_direct ? target.values + behind + done : tile.values;
+    // The first key stands in the head.
+    std::uint32_t* const to = keys + (is_first ? 1 : 0);
+    to[-1] = static_cast<std::uint32_t>(key);
+    return {&gaps, key, tile.pairs - (is_first ? 1 : 0), to};
+  }
+
+  // Takes the keys that were read; false if one is outside the tensor.
+  bool take(const KeyRun& run, std::uint64_t dimension, DecodeTarget& target) noexcept {
+    Tile& tile = tiles[now];
+    key = run.key;
+    if (key >= dimension) return false;
+    look_at(gaps, run.keys, run.count);
+    read_values(values, tile.pairs, places);
+    if (kSink == Sink::kPairs && keys == tile.keys()) {
+      std::memcpy(target.keys + behind + done, keys, tile.pairs * sizeof(std::uint32_t));
+      std::memcpy(target.values + behind + done, places, tile.pairs * sizeof(float));
     }
     if constexpr (kScattered) {
-      for (std::uint32_t i = 0; i < tile.pairs; ++i) prefetch_far(target.values + tile.keys()[i]);
-      put<kSink>(tiles[1 - now], target);
+      for (std::uint32_t i = 0; i < tile.pairs; ++i) prefetch_far(target.values + keys[i]);
+      put(tiles[1 - now], target);
       now = 1 - now;
     }
+    done += tile.pairs;
+    return true;
   }
-  if constexpr (kScattered) put<kSink>(tiles[1 - now], target);
-  if (!values.are_good() || !gaps.are_good(head.key_bits)) return false;
-  target.pairs += head.pairs;
-  target.least_key = key + 1;
-  return true;
+
+  static void put(Tile& tile, DecodeTarget& target) noexcept {
+    const std::uint32_t* const at = tile.keys();
+    if constexpr (kSink == Sink::kDense) {
+      for (std::uint32_t i = 0; i < tile.pairs; ++i) target.values[at[i]] = tile.values[i];
+    }
+    if constexpr (kSink == Sink::kDenseAdd) {
+      for (std::uint32_t i = 0; i < tile.pairs; ++i) target.values[at[i]] += tile.values[i];
+    }
+  }
+
+  // Whether all was as it must be.
+  bool close(DecodeTarget& target) noexcept {
+    if constexpr (kScattered) put(tiles[1 - now], target);
+    const bool good_values = values.lowest == 0 && values.highest < values.allowed &&
+                             bit_width(values.highest) == head.code_bits && values.stream.at_clean_end();
+    const bool good_gaps = gaps.shortest_bits == gaps.stream.position && !gaps.stream.exhausted() &&
+                           gaps.stream.at_clean_end() && bit_width(gaps.all_gaps) == head.key_bits;
+    target.pairs += head.pairs;
+    target.least_key = key + 1;
+    return good_values && good_gaps;
+  }
+};
+
+// Decodes one chunk; its head has been read.
+template <Sink kSink>
+bool decode_one(const ChunkBytes& chunk, const Head& head, const DecodeRules& rules,
+                DecodeTarget& target) noexcept {
+  ChunkReader<kSink> reader;
+  reader.head = head;
+  reader.behind = target.pairs;
+  if (!reader.open(chunk, rules, target)) return false;
+  while (!reader.is_done()) {
+    KeyRun run = reader.next_keys(target);
+    read_keys(run);
+    if (!reader.take(run, rules.dimension, target)) return false;
+  }
+  return reader.close(target);
 }
 
-bool decode(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target) noexcept {
-  Head head{};
-  if (read_head(chunk, target.least_key == 0, target.is_last, head) != Fault::kNone) return false;
-  const std::uint32_t value_bytes = (head.pairs * (head.code_bits + 1) + 7) / 8;
-  if (head.pairs == 0 || value_bytes > chunk.bytes - kHeadBytes) return false;
-  if (rules.flag_bits > kFlagBitsInVectors || head.first_key < target.least_key) return false;
-  // Of two flags for the same length the wrong one would not be seen by the bits that it takes.
-  if (head.key_bits > 0 && head.key_bits < 1U << rules.flag_bits) return false;
-  if (target.sink == Sink::kPairs && head.pairs > target.capacity - target.pairs) return false;
-  const std::byte* const at = chunk.at + kHeadBytes;
-  Values values({at, value_bytes}, rules, head, target.scale);
-  Gaps gaps({at + value_bytes, chunk.bytes - kHeadBytes - value_bytes}, head.key_bits, rules.flag_bits);
+// Decodes two full chunks.
+template <Sink kSink>
+bool decode_two(const ChunkBytes* chunks, const Head* heads, const DecodeRules& rules,
+                DecodeTarget& target) noexcept {
+  ChunkReader<kSink> readers[2];
+  for (unsigned i = 0; i < 2; ++i) {
+    readers[i].head = heads[i];
+    readers[i].behind = target.pairs + (i == 0 ? 0 : heads[0].pairs);
+    if (kSink == Sink::kPairs && readers[i].behind > target.capacity) return false;
+    if (!readers[i].open(chunks[i], rules, target)) return false;
+  }
+  while (!readers[0].is_done()) {
+    KeyRun runs[2] = {readers[0].next_keys(target), readers[1].next_keys(target)};
+    read_keys_of_two(runs[0], runs[1]);
+    for (unsigned i = 0; i < 2; ++i) {
+      if (!readers[i].take(runs[i], rules.dimension, target)) return false;
+    }
+  }
+  if (!readers[0].close(target) || heads[1].first_key < target.least_key) return false;
+  return readers[1].close(target);
+}
+
+// Decodes one or two chunks from the front of the row; returns how many, 0 if something is odd.
+template <Sink kSink>
+std::uint32_t decode_front(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& target) noexcept {
+  Head heads[2] = {};
+  const bool ends[2] = {target.is_last && row.chunks == 1, target.is_last && row.chunks == 2};
+  if (read_head(row.at[0], target.least_key == 0, ends[0], heads[0]) != Fault::kNone) return 0;
+  if (heads[0].pairs == 0 || heads[0].first_key < target.least_key) return 0;
+  const bool are_two = row.chunks > 1 && read_head(row.at[1], false, ends[1], heads[1]) == Fault::kNone &&
+                       heads[1].pairs == heads[0].pairs;
+  if (are_two) return decode_two<kSink>(row.at, heads, rules, target) ? 2 : 0;
+  return decode_one<kSink>(row.at[0], heads[0], rules, target) ? 1 : 0;
+}
+
+std::uint32_t decode_front_for(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& target) noexcept {
   switch (target.sink) {
-    case Sink::kDense: return read_pairs<Sink::kDense>(head, rules, values, gaps, target);
-    case Sink::kDenseAdd: return read_pairs<Sink::kDenseAdd>(head, rules, values, gaps, target);
-    case Sink::kPairs: return read_pairs<Sink::kPairs>(head, rules, values, gaps, target);
-    default: return read_pairs<Sink::kNothing>(head, rules, values, gaps, target);
+    case Sink::kDense: return decode_front<Sink::kDense>(row, rules, target);
+    case Sink::kDenseAdd: return decode_front<Sink::kDenseAdd>(row, rules, target);
+    case Sink::kPairs: return decode_front<Sink::kPairs>(row, rules, target);
+    default: return decode_front<Sink::kNothing>(row, rules, target);
   }
 }
 
 }  // namespace
 
-Fault decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target) {
-  if (decode(chunk, rules, target)) return Fault::kNone;
-  return kernels_for(TargetId::kReference).decode(chunk, rules, target);
+Decoded decode_row(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& target) {
+  Decoded decoded{};
+  while (decoded.chunks < row.chunks) {
+    const ChunkRow rest{row.at + decoded.chunks, row.chunks - decoded.chunks};
+    const DecodeTarget before = target;
+    const std::uint32_t chunks = decode_front_for(rest, rules, target);
+    decoded.chunks += chunks;
+    if (chunks > 0) continue;
+    // Something is wrong, or a chunk is none for vectors: in that case nothing has been written.
+    target = before;
+    const ChunkRow one{rest.at, 1};
+    target.is_last = before.is_last && rest.chunks == 1;
+    decoded.fault = kernels_for(TargetId::kReference).decode(one, rules, target).fault;
+    target.is_last = before.is_last;
+    if (decoded.fault != Fault::kNone) break;
+    ++decoded.chunks;
+  }
+  return decoded;
 }
 
 }  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

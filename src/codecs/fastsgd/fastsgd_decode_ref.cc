@@ -107,8 +107,6 @@ Fault read_pairs(const Head& head, const DecodeRules& rules, const Values& value
   return codes.at_clean_end() && gaps.window.at_clean_end() ? Fault::kNone : Fault::kPadding;
 }
 
-}  // namespace
-
 Fault decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target) {
   Head head{};
   const Fault wrong_head = read_head(chunk, target.least_key == 0, target.is_last, head);
@@ -125,6 +123,20 @@ Fault decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarg
     case Sink::kPairs: return read_pairs<Sink::kPairs>(head, rules, values, codes, gaps, target);
     default: return read_pairs<Sink::kNothing>(head, rules, values, codes, gaps, target);
   }
+}
+
+}  // namespace
+
+Decoded decode_row(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& target) {
+  const bool ends_part = target.is_last;
+  Decoded decoded{};
+  for (; decoded.chunks < row.chunks; ++decoded.chunks) {
+    target.is_last = ends_part && decoded.chunks + 1 == row.chunks;
+    decoded.fault = decode_chunk(row.at[decoded.chunks], rules, target);
+    if (decoded.fault != Fault::kNone) break;
+  }
+  target.is_last = ends_part;
+  return decoded;
 }
 
 }  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

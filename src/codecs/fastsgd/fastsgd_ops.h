@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/bits.h"
 #include "base/float_bits.h"
 #include "base/little_endian.h"
 #include "codecs/kernels/chunk_bytes.h"
@@ -58,13 +59,20 @@ struct Codebook {
 // What kernels may write behind the last of some numbers, so that a vector is stored whole.
 inline constexpr std::uint32_t kVectorSlack = 16;
 
-// Pairs of one chunk on their way to the bytes; arrays of kChunkPairs and kVectorSlack.
+// Room for the pairs of one chunk on their way to the bytes; arrays of kChunkPairs and kVectorSlack.
 struct Staging {
   std::uint32_t* keys = nullptr;
-  std::uint32_t* values = nullptr;  // bits of the float32
-  std::uint16_t* codes = nullptr;   // L, and the sign in kSignBit
+  float* values = nullptr;
+  std::uint16_t* codes = nullptr;  // L, and the sign in kSignBit
 };
 inline constexpr std::uint16_t kSignBit = 0x8000;
+
+// The pairs of a chunk that are sent: in their Staging, or in the input itself, where all in a row are sent.
+struct Collected {
+  const std::uint32_t* keys = nullptr;
+  const float* values = nullptr;
+  std::uint32_t pairs = 0;
+};
 
 // Where a code is guessed by a logarithm in float32, a guess so near to a whole number is compared with the
 // codebook. The logarithms of x, of the sum and of the last value are each off by up to 2.5e-6 (the
@@ -153,7 +161,19 @@ struct DecodeTarget {
   std::uint64_t capacity = 0;     // pairs, kPairs alone
   std::uint64_t pairs = 0;        // decoded so far
   std::uint64_t least_key = 0;    // the next key must be at least this
-  bool is_last = true;            // chunk of the part
+  bool is_last = true;            // the part ends with the last of the chunks that are given
+};
+
+// Chunks that follow on each other, for kernels that read two at a time.
+struct ChunkRow {
+  const ChunkBytes* at = nullptr;
+  std::uint32_t chunks = 0;
+};
+
+// How many chunks of a row have been decoded, and what is wrong with the next.
+struct Decoded {
+  std::uint32_t chunks = 0;
+  Fault fault = Fault::kNone;
 };
 
 struct Counts {
@@ -172,22 +192,24 @@ struct Kernels {
   // How many x have magnitude bits of at least `low`, and of at least `high`.
   Counts (*count_at_least)(const Input& input, std::uint32_t low, std::uint32_t high);
 
-  // Stages the pairs of the next chunk: from value `at` on those with magnitude bits >= cut, up to
+  // The pairs of the next chunk: from value `at` on those with magnitude bits >= cut, up to
   // kChunkPairs; moves `at` behind the last value that was looked at. With a residual, x is left for all of
-  // them. Returns the pairs.
-  std::uint32_t (*collect)(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging);
+  // them.
+  Collected (*collect)(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging);
 
-  // Codes of the staged pairs; with a residual, x less the code's value is left. REQUIRES: pairs > 0.
-  CodeRange (*quantize)(const Input& input, const Codebook& book, std::uint32_t pairs,
-                        const Staging& staging);
+  // Codes of the pairs, into an array with room for kVectorSlack more; with a residual, x less the code's
+  // value is left. REQUIRES: there are some.
+  CodeRange (*quantize)(const Input& input, const Codebook& book, const Collected& pairs,
+                        std::uint16_t* codes);
 
   // Writes a chunk and returns its bytes, which sizes() has made room for; content of the kStoreSlack bytes
   // behind them is unspecified afterwards.
   std::uint32_t (*write)(const ChunkPairs& chunk, unsigned flag_bits, std::byte* out);
 
-  // Decodes one chunk, the part's first if target.least_key is 0. Reads inside `chunk` alone, writes inside
-  // the target alone.
-  Fault (*decode)(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target);
+  // Decodes chunks up to the first with a fault; the first is the part's first if target.least_key is 0.
+  // Reads inside the chunks alone, writes inside the target alone; on a fault what the target holds is
+  // unspecified.
+  Decoded (*decode)(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& target);
 };
 
 // One target's kernels. Those of the reference are what the others are compared with.
@@ -202,8 +224,8 @@ std::byte* write_gaps(const ChunkPairs& chunk, unsigned key_bits, unsigned flag_
 // What kernels are made of, in files of their own.
 namespace DELTAWIRE_TARGET {
 
-std::uint32_t collect(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging);
-CodeRange quantize(const Input& input, const Codebook& book, std::uint32_t pairs, const Staging& staging);
+Collected collect(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging);
+CodeRange quantize(const Input& input, const Codebook& book, const Collected& pairs, std::uint16_t* codes);
 
 std::uint32_t write_chunk(const ChunkPairs& chunk, unsigned flag_bits, std::byte* out);
 
@@ -215,7 +237,52 @@ std::byte* write_gaps(const ChunkPairs& chunk, unsigned key_bits, unsigned flag_
 // are full, and of the last, which has at least one pair unless it is also the first.
 Fault read_head(const ChunkBytes& chunk, bool is_first, bool is_last, Head& head);
 
-Fault decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target);
+Decoded decode_row(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& target);
+
+// What the vector kernels decode with.
+//
+// A chunk's flags and gaps. What shows whether they are as they must be is added up on the way.
+struct GapStream {
+  BitWindow stream;
+  unsigned flag_bits = 0;
+  unsigned longest = 0;                    // flag and gap, in bits
+  std::uint64_t lengths = 0;               // of flag and gap in bits, a byte for each flag
+  std::uint32_t lengths_of_flags[8] = {};  // the same
+  std::uint32_t most[8] = {};              // the largest gap of each flag
+  std::uint64_t shortest_bits = 0;         // that the gaps could have taken
+  std::uint32_t all_gaps = 0;              // or of them
+};
+inline constexpr unsigned kVectorFlagBits = 3;  // in a GapStream at most
+
+// `count` keys that follow on `key`, which becomes the last of them, maybe outside the tensor. keys[-1] may
+// be written.
+struct KeyRun {
+  GapStream* gaps = nullptr;
+  std::uint64_t key = 0;
+  std::uint32_t count = 0;  // at most kTile
+  std::uint32_t* keys = nullptr;
+};
+inline constexpr std::uint32_t kTile = 256;  // pairs that are decoded together
+
+void open_gaps(GapStream& gaps, const BitWindow& stream, unsigned key_bits, unsigned flag_bits);
+void read_keys(KeyRun& run);
+void read_keys_of_two(KeyRun& first, KeyRun& second);
+
+// Adds up what read keys show. Reads whole vectors; keys[-1] is the key before.
+void look_at(GapStream& gaps, const std::uint32_t* keys, std::uint32_t count);
+
+// A chunk's codes.
+struct ValueStream {
+  BitWindow stream;
+  unsigned code_bits = 0;
+  std::uint32_t allowed = 0;  // codes
+  std::uint32_t lowest = kMaxCode;
+  std::uint32_t highest = 0;
+  float of_code[kCodes];
+};
+
+// The next `count` values, at most kTile; whole vectors are written. All but the last time `count` is kTile.
+void read_values(ValueStream& values, std::uint32_t count, float* out);
 
 }  // namespace DELTAWIRE_TARGET
 

@@ -80,29 +80,29 @@ struct Quantizer {
 };
 
 // Leaves x less its code's value.
-void subtract(const Input& input, const Codebook& book, const Staging& staging, std::uint32_t at,
-              std::uint32_t count) noexcept {
+void subtract(const Input& input, const Codebook& book, const Collected& pairs, const std::uint16_t* codes,
+              std::uint32_t at, std::uint32_t count) noexcept {
   for (std::uint32_t i = at; i < at + count; ++i) {
-    const std::uint32_t code = staging.codes[i] & kMaxCode;
-    const std::uint32_t sign = staging.values[i] & ~kMagnitudeMask;
-    input.left[staging.keys[i]] =
-        bit_cast<float>(staging.values[i]) - bit_cast<float>(book.values[code] | sign);
+    const std::uint32_t sign = bit_cast<std::uint32_t>(pairs.values[i]) & ~kMagnitudeMask;
+    const std::uint32_t value = book.values[codes[i] & kMaxCode] | sign;
+    input.left[pairs.keys[i]] = pairs.values[i] - bit_cast<float>(value);
   }
 }
 
 }  // namespace
 
-CodeRange quantize(const Input& input, const Codebook& book, std::uint32_t pairs, const Staging& staging) {
+CodeRange quantize(const Input& input, const Codebook& book, const Collected& pairs,
+                   std::uint16_t* codes_of_pairs) {
   if (book.values[book.last] < kSmallestNormal) {
-    return kernels_for(TargetId::kReference).quantize(input, book, pairs, staging);
+    return kernels_for(TargetId::kReference).quantize(input, book, pairs, codes_of_pairs);
   }
   const Quantizer quantizer(book);
   __m256i lowest = all_of(kMaxCode);
   __m256i highest = _mm256_setzero_si256();
-  for (std::uint32_t i = 0; i < pairs; i += kLanes) {
-    const std::uint32_t left = pairs - i;
+  for (std::uint32_t i = 0; i < pairs.pairs; i += kLanes) {
+    const std::uint32_t left = pairs.pairs - i;
     const __m256i inside = _mm256_cmpgt_epi32(all_of(left), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(staging.values + i));
+    const __m256i bits = _mm256_castps_si256(_mm256_maskload_ps(pairs.values + i, inside));
     const __m256i magnitudes = _mm256_and_si256(bits, all_of(kMagnitudeMask));
     const auto lanes = static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(inside)));
     const __m256i codes = quantizer.codes_of(magnitudes, lanes);
@@ -112,8 +112,8 @@ CodeRange quantize(const Input& input, const Codebook& book, std::uint32_t pairs
     // Of what lies behind the last pair any 16 bits will do.
     const __m256i numbers = _mm256_and_si256(_mm256_or_si256(codes, signs), all_of(0xFFFF));
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(numbers, numbers), 0x08);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(staging.codes + i), _mm256_castsi256_si128(packed));
-    if (input.left != nullptr) subtract(input, book, staging, i, left < kLanes ? left : kLanes);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes_of_pairs + i), _mm256_castsi256_si128(packed));
+    if (input.left != nullptr) subtract(input, book, pairs, codes_of_pairs, i, left < kLanes ? left : kLanes);
   }
   std::uint32_t low[kLanes];
   std::uint32_t high[kLanes];

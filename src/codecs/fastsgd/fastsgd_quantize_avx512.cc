@@ -64,37 +64,37 @@ struct Quantizer {
 };
 
 // Leaves x less its code's value.
-void subtract(const Input& input, const Codebook& book, const Staging& staging, std::uint32_t at,
-              std::uint32_t count) noexcept {
+void subtract(const Input& input, const Codebook& book, const Collected& pairs, const std::uint16_t* codes,
+              std::uint32_t at, std::uint32_t count) noexcept {
   for (std::uint32_t i = at; i < at + count; ++i) {
-    const std::uint32_t code = staging.codes[i] & kMaxCode;
-    const std::uint32_t sign = staging.values[i] & ~kMagnitudeMask;
-    input.left[staging.keys[i]] =
-        bit_cast<float>(staging.values[i]) - bit_cast<float>(book.values[code] | sign);
+    const std::uint32_t sign = bit_cast<std::uint32_t>(pairs.values[i]) & ~kMagnitudeMask;
+    const std::uint32_t value = book.values[codes[i] & kMaxCode] | sign;
+    input.left[pairs.keys[i]] = pairs.values[i] - bit_cast<float>(value);
   }
 }
 
 }  // namespace
 
-CodeRange quantize(const Input& input, const Codebook& book, std::uint32_t pairs, const Staging& staging) {
+CodeRange quantize(const Input& input, const Codebook& book, const Collected& pairs,
+                   std::uint16_t* codes_of_pairs) {
   if (book.values[book.last] < kSmallestNormal) {
-    return kernels_for(TargetId::kReference).quantize(input, book, pairs, staging);
+    return kernels_for(TargetId::kReference).quantize(input, book, pairs, codes_of_pairs);
   }
   const Quantizer quantizer(book);
   __m512i lowest = _mm512_set1_epi32(kMaxCode);
   __m512i highest = _mm512_setzero_si512();
-  for (std::uint32_t i = 0; i < pairs; i += kLanes) {
-    const std::uint32_t left = pairs - i;
+  for (std::uint32_t i = 0; i < pairs.pairs; i += kLanes) {
+    const std::uint32_t left = pairs.pairs - i;
     const auto lanes = static_cast<__mmask16>(left < kLanes ? (1U << left) - 1 : 0xFFFF);
-    const __m512i bits = _mm512_loadu_si512(staging.values + i);
+    const __m512i bits = _mm512_castps_si512(_mm512_maskz_loadu_ps(lanes, pairs.values + i));
     const __m512i magnitudes = _mm512_and_si512(bits, _mm512_set1_epi32(kMagnitudeMask));
     const __m512i codes = quantizer.codes_of(_mm512_castsi512_ps(magnitudes), lanes);
     lowest = _mm512_mask_min_epi32(lowest, lanes, lowest, codes);
     highest = _mm512_mask_max_epi32(highest, lanes, highest, codes);
     const __m512i signs = _mm512_slli_epi32(_mm512_srli_epi32(bits, 31), 15);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(staging.codes + i),
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes_of_pairs + i),
                         _mm512_cvtepi32_epi16(_mm512_or_si512(codes, signs)));
-    if (input.left != nullptr) subtract(input, book, staging, i, left < kLanes ? left : kLanes);
+    if (input.left != nullptr) subtract(input, book, pairs, codes_of_pairs, i, left < kLanes ? left : kLanes);
   }
   return {static_cast<std::uint32_t>(_mm512_reduce_min_epi32(lowest)),
           static_cast<std::uint32_t>(_mm512_reduce_max_epi32(highest))};

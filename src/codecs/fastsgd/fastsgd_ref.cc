@@ -112,6 +112,6 @@ Counts count_at_least(const Input& input, std::uint32_t low, std::uint32_t high)
 }  // namespace
 
 extern constexpr Kernels kKernels = {sum,      smallest,    count_at_least, collect,
-                                     quantize, write_chunk, decode_chunk};
+                                     quantize, write_chunk, decode_row};
 
 }  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

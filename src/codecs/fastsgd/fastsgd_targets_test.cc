@@ -98,14 +98,15 @@ TEST_P(FastsgdTargets, CodesBesideTheirThresholds) {
         }
         const auto pairs = static_cast<std::uint32_t>(bits.size());
         ASSERT_LE(pairs, fastsgd::kChunkPairs);
-        bits.resize(fastsgd::kChunkPairs + fastsgd::kVectorSlack, 0xFFFFFFFF);
-        Keys keys(bits.size());
+        Floats magnitudes;
+        for (const std::uint32_t each : bits) magnitudes.push_back(std::bit_cast<float>(each));
+        Keys keys(pairs);
         std::vector<std::uint16_t> codes[2];
         fastsgd::CodeRange ranges[2];
         for (const std::size_t i : {0U, 1U}) {
-          codes[i].resize(bits.size());
+          codes[i].resize(pairs + fastsgd::kVectorSlack);
           const auto& kernels = fastsgd::kernels_for(i == 0 ? TargetId::kReference : GetParam());
-          ranges[i] = kernels.quantize({}, book, pairs, {keys.data(), bits.data(), codes[i].data()});
+          ranges[i] = kernels.quantize({}, book, {keys.data(), magnitudes.data(), pairs}, codes[i].data());
           codes[i].resize(pairs);
         }
         ASSERT_EQ(codes[0], codes[1]) << "b " << b << ", sum " << sum << ", codes up to " << last;
@@ -189,8 +190,9 @@ TEST_P(FastsgdTargets, ChunksCutOrDamagedHaveTheSameFaults) {
       fastsgd::Fault faults[2];
       for (const std::size_t i : {0U, 1U}) {
         targets[i] = {.sink = sink, .values = slot.data(), .keys = places.data(), .capacity = pairs};
-        faults[i] =
-            fastsgd::kernels_for(i == 0 ? TargetId::kReference : GetParam()).decode(view, rules, targets[i]);
+        faults[i] = fastsgd::kernels_for(i == 0 ? TargetId::kReference : GetParam())
+                        .decode({&view, 1}, rules, targets[i])
+                        .fault;
       }
       ASSERT_EQ(faults[0], faults[1]);
       if (faults[0] != fastsgd::Fault::kNone) return;

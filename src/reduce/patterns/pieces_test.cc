@@ -25,8 +25,9 @@ constexpr std::uint64_t kPushStage = 0;
 
 using Values = std::vector<float>;
 
-std::unique_ptr<WakeableReducer> small_pieces(const std::string& codec, const ReducerOptions& options = {}) {
-  auto made = make_direct_reducer(codec, options, kPiece);
+std::unique_ptr<WakeableReducer> small_pieces(const std::string& codec, const ReducerOptions& options = {},
+                                              std::uint64_t piece = kPiece) {
+  auto made = make_direct_reducer(codec, options, piece);
   EXPECT_TRUE(made);
   return std::move(*made);
 }
@@ -214,7 +215,8 @@ using Reducers = std::vector<std::unique_ptr<WakeableReducer>>;
 
 Reducers reducers_of(const std::string& codec, const ReducerOptions& options = {}) {
   Reducers reducers;
-  for (int rank = 0; rank < kWorld; ++rank) reducers.push_back(small_pieces(codec, options));
+  // So small that the window takes a part of a strongly compressed bucket, too.
+  for (int rank = 0; rank < kWorld; ++rank) reducers.push_back(small_pieces(codec, options, 320));
   return reducers;
 }
 
@@ -255,7 +257,7 @@ TEST_P(FailedPieces, AreFoldedWhole) {
     ASSERT_TRUE(reducers[static_cast<std::size_t>(rank)]->load(before[static_cast<std::size_t>(rank)]));
   const std::size_t messages = play(reducers, 1, SIZE_MAX);
   ASSERT_GT(messages, 40u);
-  for (std::size_t at = 1; at < messages; at += 3) {
+  for (std::size_t at = 1; at < messages; at += messages / 9) {
     for (int rank = 0; rank < kWorld; ++rank)
       ASSERT_TRUE(reducers[static_cast<std::size_t>(rank)]->load(before[static_cast<std::size_t>(rank)]));
     play(reducers, 1, at);

@@ -2,6 +2,8 @@
 // way.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
@@ -237,9 +239,12 @@ std::size_t play(
     change(rank, model.values);
     const Values before = model.values;
     const auto report = reduce(*reducers[static_cast<std::size_t>(rank)], model, step, transport);
-    EXPECT_EQ(report.has_value(), abort_at == SIZE_MAX);
+    const bool is_finite = std::ranges::all_of(before, [](float value) { return std::isfinite(value); });
+    if (rank == 1) {
+      EXPECT_EQ(report.has_value(), abort_at == SIZE_MAX && is_finite);
+    }
     if (!report) {
-      EXPECT_TRUE(model.values == before);
+      EXPECT_EQ(std::memcmp(model.values.data(), before.data(), 4 * before.size()), 0);
     }
     if (rank == 1) sent = transport.sent;
   });
@@ -262,6 +267,24 @@ TEST_P(FailedPieces, AreFoldedWhole) {
       ASSERT_TRUE(reducers[static_cast<std::size_t>(rank)]->load(before[static_cast<std::size_t>(rank)]));
     play(reducers, 1, at);
     EXPECT_TRUE(states(reducers) == folded) << "at message " << at << " of " << messages;
+  }
+}
+
+// A piece that can't be encoded, amid a round, of a part that is not raw: those before it are folded, it and
+// those after it are kept.
+TEST(UnsentPieces, KeepWhatCameAfterAValueThatIsNotFinite) {
+  for (const std::size_t spoiled :
+       {std::size_t{5000}, std::size_t{20000}, std::size_t{42000}, std::size_t{86000}}) {
+    std::vector<std::vector<std::vector<std::byte>>> left;
+    for (const float value : {std::numeric_limits<float>::quiet_NaN(), 0.0F}) {
+      Reducers reducers = reducers_of("3lc");
+      play(reducers, 0, SIZE_MAX);
+      play(reducers, 1, value == 0.0F ? 0 : SIZE_MAX, [&](int rank, Values& values) {
+        if (rank == 1) values[spoiled] = value;
+      });
+      left.push_back(states(reducers));
+    }
+    EXPECT_TRUE(left[0] == left[1]) << "spoiled at " << spoiled;
   }
 }
 

@@ -25,7 +25,7 @@ struct Writer {
 };
 
 // The values between two refills.
-struct Stretch {
+struct SourceStretch {
   std::uint32_t count = 0;
   std::uint32_t kept[kMaxStretch];
   std::uint16_t entries[kMaxStretch];
@@ -47,7 +47,7 @@ std::uint32_t slot_of(const Classified& value, const EncodeTable& table) noexcep
 // Classifies the values from `begin` on and looks up their codes; returns all their bits, or-ed.
 template <Keep kKeep>
 std::uint32_t classify_stretch(const Values& block, const Classifier<kKeep>& classify, std::uint32_t begin,
-                               const EncodeTable& table, Stretch& stretch) noexcept {
+                               const EncodeTable& table, SourceStretch& stretch) noexcept {
   std::uint32_t any = 0;
   for (std::uint32_t i = 0; i < stretch.count; ++i) {
     const std::uint32_t bits = input_bits(block, begin + i);
@@ -60,7 +60,7 @@ std::uint32_t classify_stretch(const Values& block, const Classifier<kKeep>& cla
   return any;
 }
 
-void push_mantissas(const Stretch& stretch, Writer& writer) noexcept {
+void push_mantissas(const SourceStretch& stretch, Writer& writer) noexcept {
   std::byte* at = writer.at;
   for (std::uint32_t i = 0; i < stretch.count; ++i) {
     const unsigned lane = i & (writer.mantissa_lanes - 1);
@@ -78,7 +78,7 @@ void push_mantissas(const Stretch& stretch, Writer& writer) noexcept {
   writer.at = at;
 }
 
-void append_mantissas(const Stretch& stretch, Writer& writer) noexcept {
+void append_mantissas(const SourceStretch& stretch, Writer& writer) noexcept {
   for (std::uint32_t i = 0; i < stretch.count; ++i) {
     store_le(writer.at, sign_mantissa(stretch.kept[i]));
     // Eight thirds or none.
@@ -87,7 +87,7 @@ void append_mantissas(const Stretch& stretch, Writer& writer) noexcept {
 }
 
 // Of each lane the codes of a stretch, one or two: the first one lowest.
-void push_codes(const Stretch& stretch, Writer& writer) noexcept {
+void push_codes(const SourceStretch& stretch, Writer& writer) noexcept {
   std::byte* at = writer.at;
   for (unsigned lane = 0; lane < writer.lanes && lane < stretch.count; ++lane) {
     const unsigned first = stretch.entries[lane];
@@ -108,7 +108,7 @@ void push_codes(const Stretch& stretch, Writer& writer) noexcept {
   writer.at = at;
 }
 
-void append_escapes(const Stretch& stretch, const EncodeTable& table, Writer& writer) noexcept {
+void append_escapes(const SourceStretch& stretch, const EncodeTable& table, Writer& writer) noexcept {
   for (std::uint32_t i = 0; i < stretch.count; ++i) {
     if (stretch.entries[i] != table.escape) continue;
     *writer.at++ = static_cast<std::byte>(exponent_of(stretch.kept[i]));
@@ -119,7 +119,7 @@ template <Keep kKeep>
 std::uint32_t write_stretches(const Values& block, const EncodeTable& table, Writer& writer) noexcept {
   const Classifier<kKeep> classify(block);
   const std::uint32_t size = 2 * writer.lanes;
-  Stretch stretch;
+  SourceStretch stretch;
   std::uint32_t any = 0;
   for (std::uint32_t begin = (block.count - 1) / size * size;; begin -= size) {
     stretch.count = block.count - begin < size ? block.count - begin : size;

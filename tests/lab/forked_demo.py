@@ -69,13 +69,14 @@ def ended(
     folder: Path, arguments: list[str], way: Callable = as_a_user
 ) -> subprocess.CompletedProcess:
     """A demo from its start to its end."""
-    return Demo(folder, arguments, way).ended()
+    with started(folder, arguments, way) as demo:
+        return demo.ended()
 
 
 @contextlib.contextmanager
-def started(folder: Path, arguments: list[str]) -> Iterator[Demo]:
+def started(folder: Path, arguments: list[str], way: Callable = as_a_user) -> Iterator[Demo]:
     """A demo that ends with the block, whatever happens in it."""
-    demo = Demo(folder, arguments)
+    demo = Demo(folder, arguments, way)
     try:
         yield demo
     finally:

@@ -49,8 +49,8 @@ def test_a_tiny_run_over_real_links(image_folder: Path, tmp_path: Path):
         *("--ranks", "2", "--steps", "6", "--batch", "4"),
         *("--data", image_folder, "--out", tmp_path / "out"),
     ]
-    demo = forked_demo.Demo(tmp_path, arguments)
-    done = demo.ended()
+    with forked_demo.started(tmp_path, arguments) as demo:
+        done = demo.ended()
     assert done.returncode == 0, done.stderr
     plain, fp32 = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
     assert plain["detail"]["label"] == "plain DDP (real link)"

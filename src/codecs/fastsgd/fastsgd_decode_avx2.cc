@@ -24,15 +24,17 @@ struct Tile {
   std::uint32_t* keys() noexcept { return all_keys + kLanes; }
 };
 
-void open_values(ValueStream& values, const DecodeRules& rules, const Head& head, float scale) noexcept {
+void open_values(ValueStream& values, const DecodeRules& rules, const Head& head, float scale,
+                 float* of_code) noexcept {
+  values.of_code = of_code;
   values.code_bits = head.code_bits;
   const std::uint32_t all = std::uint32_t{1} << head.code_bits;
   for (; values.allowed < all && head.base + values.allowed <= rules.last_code; ++values.allowed) {
     const float value = code_value(rules.sum, rules.powers, head.base + values.allowed);
     if (bit_cast<std::uint32_t>(value) == 0) break;
-    values.of_code[values.allowed] = value * scale;
+    of_code[values.allowed] = value * scale;
   }
-  for (std::uint32_t code = values.allowed; code < all; ++code) values.of_code[code] = 0;
+  for (std::uint32_t code = values.allowed; code < all; ++code) of_code[code] = 0;
 }
 
 template <Sink kSink>
@@ -44,7 +46,8 @@ struct ChunkReader {
   std::uint64_t behind = 0;  // where in the target the pairs go: so many are before them
   std::uint32_t done = 0;
   GapStream gaps{};
-  ValueStream values;
+  ValueStream values{};
+  float of_code[kCodes];
   Tile tiles[2];  // what is decoded is added when its memory has arrived: after the next tile
   unsigned now = 0;
   std::uint32_t* keys = nullptr;  // where the tile is decoded to
@@ -62,7 +65,7 @@ struct ChunkReader {
     if (key >= rules.dimension) return false;
     const std::byte* const at = chunk.at + kHeadBytes;
     values.stream = {at, value_bytes};
-    open_values(values, rules, head, target.scale);
+    open_values(values, rules, head, target.scale, of_code);
     open_gaps(gaps, {at + value_bytes, chunk.bytes - kHeadBytes - value_bytes}, head.key_bits,
               rules.flag_bits);
     return true;

@@ -278,7 +278,7 @@ struct ValueStream {
   std::uint32_t allowed = 0;  // codes
   std::uint32_t lowest = kMaxCode;
   std::uint32_t highest = 0;
-  float of_code[kCodes];
+  const float* of_code = nullptr;  // 2^code_bits and more, scaled
 };
 
 // The next `count` values, at most kTile; whole vectors are written. All but the last time `count` is kTile.

@@ -206,9 +206,7 @@ def decode_block(data: bytes, table: Table, count: int) -> np.ndarray:
     mantissa_lanes = 0 if table.whole else max(1, lanes // 4)
     reader = ByteReader(data)
     stream = BackwardReader(reader.take(reader.number(3) >> 2))
-    states = struct.unpack(
-        f"<{lanes + mantissa_lanes}I", reader.take(4 * (lanes + mantissa_lanes))
-    )
+    states = struct.unpack(f"<{lanes + mantissa_lanes}I", reader.take(4 * (lanes + mantissa_lanes)))
     require(not reader.rest(), "Corrupt", "bytes behind the lanes")
     codes = [Lane(state, 16) for state in states[:lanes]]
     mantissas = [Lane(state, 0) for state in states[lanes:]]

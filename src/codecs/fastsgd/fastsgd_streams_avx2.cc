@@ -39,7 +39,7 @@ std::uint64_t high_half(__m128i bits) noexcept {
 // Of up to 8 bits: as bytes.
 std::byte* write_narrow(const ChunkPairs& chunk, unsigned code_bits, std::uint32_t end,
                         std::byte* out) noexcept {
-  const std::uint64_t mask = 0x0101010101010101 * ((1U << (code_bits + 1)) - 1);
+  const std::uint64_t mask = std::uint64_t{0x0101010101010101} * ((1U << (code_bits + 1)) - 1);
   for (std::uint32_t i = 0; i < end; i += kValues) {
     const __m128i numbers = numbers_of(chunk, i, code_bits);
     store_le(out, static_cast<std::uint64_t>(_pext_u64(low_half(_mm_packus_epi16(numbers, numbers)), mask)));
@@ -51,7 +51,7 @@ std::byte* write_narrow(const ChunkPairs& chunk, unsigned code_bits, std::uint32
 // Of 9 to 12 bits: four at a time, whose end may lie inside a byte.
 std::byte* write_wide(const ChunkPairs& chunk, unsigned code_bits, std::uint32_t end,
                       std::byte* out) noexcept {
-  const std::uint64_t mask = 0x0001000100010001 * ((1U << (code_bits + 1)) - 1);
+  const std::uint64_t mask = std::uint64_t{0x0001000100010001} * ((1U << (code_bits + 1)) - 1);
   const unsigned half = 4 * (code_bits + 1);
   for (std::uint32_t i = 0; i < end; i += kValues) {
     const __m128i numbers = numbers_of(chunk, i, code_bits);

@@ -33,7 +33,8 @@ std::uint32_t guess(const Input& input, const CodeScale& scale, std::uint64_t wa
                     std::span<std::uint32_t> sample) {
   // Of few values few do: a guess that is off by one costs a look at all of them, which is as cheap.
   constexpr std::uint64_t kFew = 512;
-  const std::uint64_t numbers_taken = std::clamp<std::uint64_t>(input.count / 64, kFew, sample.size());
+  const std::uint64_t numbers_taken =
+      std::min<std::uint64_t>(std::max<std::uint64_t>(input.count / 64, kFew), sample.size());
   const std::uint64_t stride = input.count / numbers_taken + 1;
   std::size_t taken = 0;
   for (std::uint64_t i = 0; i < input.count; i += stride) sample[taken++] = sampled_bits(input, i);

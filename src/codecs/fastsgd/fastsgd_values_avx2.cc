@@ -44,11 +44,11 @@ struct Readable {
 // Eight numbers.
 __m256i numbers(const std::byte* from, unsigned bits) noexcept {
   if (bits <= 8) {
-    const std::uint64_t mask = 0x0101010101010101 * ((1U << bits) - 1);
+    const std::uint64_t mask = std::uint64_t{0x0101010101010101} * ((1U << bits) - 1);
     const std::uint64_t bytes = _pdep_u64(load_le<std::uint64_t>(from), mask);
     return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<long long>(bytes)));
   }
-  const std::uint64_t mask = 0x0001000100010001 * ((1U << bits) - 1);
+  const std::uint64_t mask = std::uint64_t{0x0001000100010001} * ((1U << bits) - 1);
   const unsigned half = 4 * bits;
   const std::uint64_t low = _pdep_u64(load_le<std::uint64_t>(from), mask);
   const std::uint64_t high = _pdep_u64(load_le<std::uint64_t>(from + half / 8) >> half % 8, mask);

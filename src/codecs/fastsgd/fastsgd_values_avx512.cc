@@ -33,7 +33,7 @@ struct Readable {
 
 // Eight numbers of more than 8 bits, in 16 bits each.
 __m128i eight_wide(const std::byte* from, unsigned bits) noexcept {
-  const std::uint64_t mask = 0x0001000100010001 * ((1U << bits) - 1);
+  const std::uint64_t mask = std::uint64_t{0x0001000100010001} * ((1U << bits) - 1);
   const unsigned half = 4 * bits;
   const std::uint64_t low = _pdep_u64(load_le<std::uint64_t>(from), mask);
   const std::uint64_t high = _pdep_u64(load_le<std::uint64_t>(from + half / 8) >> half % 8, mask);
@@ -43,7 +43,7 @@ __m128i eight_wide(const std::byte* from, unsigned bits) noexcept {
 // Sixteen numbers.
 __m512i numbers(const std::byte* from, unsigned bits) noexcept {
   if (bits <= 8) {
-    const std::uint64_t mask = 0x0101010101010101 * ((1U << bits) - 1);
+    const std::uint64_t mask = std::uint64_t{0x0101010101010101} * ((1U << bits) - 1);
     const std::uint64_t low = _pdep_u64(load_le<std::uint64_t>(from), mask);
     const std::uint64_t high = _pdep_u64(load_le<std::uint64_t>(from + bits), mask);
     return _mm512_cvtepu8_epi32(_mm_set_epi64x(static_cast<long long>(high), static_cast<long long>(low)));

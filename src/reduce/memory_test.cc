@@ -107,12 +107,13 @@ const std::vector<std::size_t> kDdp{1, 6, 6, 6};
 const std::vector<std::size_t> kOne{1, 1, 1};
 const std::vector<std::size_t> kMany{24, 24, 24};
 
-// docs/memory.md has the formulas. A step of six buckets has at most four in flight.
+// docs/memory.md has the formulas. A step of six buckets has at most four in flight. How many of `direct`'s
+// pieces there are at one time depends on who is ahead: what it mostly holds says nothing.
 INSTANTIATE_TEST_SUITE_P(
     Specs, Memories,
     ::testing::Values(Case{"direct(fp32)", 2, kDdp, 1.5}, Case{"direct(fp32)", 2, kOne, 1.5},
-                      Case{"direct(fp32)", 4, kDdp, 2.0}, Case{"direct(fp32)", 4, kOne, 2.0},
-                      Case{"direct(3lc)", 2, kDdp, 2.8}, Case{"direct(3lc)", 2, kOne, 3.0},
+                      Case{"direct(fp32)", 4, kDdp, 2.2}, Case{"direct(fp32)", 4, kOne, 2.2},
+                      Case{"direct(3lc)", 2, kDdp, 2.8}, Case{"direct(3lc)", 2, kOne, 3.2},
                       Case{"direct(3lc)", 4, kDdp, 2.3}, Case{"direct(3lc)", 4, kOne, 2.6},
                       Case{"direct(3lc)", 2, kDdp, 3.8, Revert::kExact},
                       Case{"direct(fp32)", 2, kOne, 1.5, Revert::kFold, kLongCount},

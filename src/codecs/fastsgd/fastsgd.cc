@@ -122,8 +122,8 @@ class Fastsgd final : public Codec {
                  product_or_max(elements, flags + ceil_div(longest, std::uint64_t{1} << flags)));
     const auto code_bits = static_cast<unsigned>(std::bit_width(parameters_.largest_code()));
     const std::uint64_t bits = sum_or_max(gap_bits, product_or_max(pairs, code_bits + 1));
-    // Two streams of a chunk end inside a byte each.
-    const std::uint64_t chunk_bytes = sum_or_max(product_or_max(chunks, kHeadBytes + 2), kStoreSlack);
+    // Three streams of a chunk end inside a byte each.
+    const std::uint64_t chunk_bytes = sum_or_max(product_or_max(chunks, kHeadBytes + 3), kStoreSlack);
     return Sizes{.payload_bytes = sum_or_max(ceil_div(bits, 8), chunk_bytes),
                  .chunks = chunks_or_max(chunks),
                  .scratch_bytes = kWorkspaceBytes};

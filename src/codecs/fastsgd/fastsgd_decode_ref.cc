@@ -52,26 +52,29 @@ struct Extent {
 
 // Reads the flag and the gap of the next key.
 struct GapReader {
-  BitWindow window;
+  BitWindow flags;
+  BitWindow gaps;
   unsigned flag_bits;
   std::uint32_t all_gaps = 0;
 
   Fault next(const GapLengths& lengths, std::uint64_t& gap) noexcept {
-    const std::uint64_t word = window.peek();
-    const auto flag = static_cast<std::uint32_t>(word & ((1U << flag_bits) - 1));
+    const auto flag = static_cast<std::uint32_t>(flags.peek() & ((1U << flag_bits) - 1));
+    flags.position += flag_bits;
     const unsigned length = lengths.of_flag[flag];
-    gap = word >> flag_bits & ((std::uint64_t{1} << length) - 1);
-    window.position += flag_bits + length;
-    if (window.exhausted()) return Fault::kTruncated;
+    gap = gaps.peek() & ((std::uint64_t{1} << length) - 1);
+    gaps.position += length;
+    if (gaps.exhausted()) return Fault::kTruncated;
     if (gap < lengths.least[flag]) return Fault::kFlag;
     all_gaps |= static_cast<std::uint32_t>(gap);
     return Fault::kNone;
   }
+
+  bool at_clean_end() const noexcept { return flags.at_clean_end() && gaps.at_clean_end(); }
 };
 
 template <Sink kSink>
-Fault read_pairs(const Head& head, const DecodeRules& rules, const Values& values, BitWindow codes,
-                 BitWindow rest, DecodeTarget& part) noexcept {
+Fault read_pairs(const Head& head, const DecodeRules& rules, const Values& values,
+                 const ChunkStreams& streams, DecodeTarget& part) noexcept {
   if (kSink == Sink::kPairs && head.pairs > part.capacity - part.pairs) return Fault::kNoRoom;
   DecodeTarget target = part;  // a copy that no store can alias
   if (kSink == Sink::kPairs) {
@@ -79,7 +82,8 @@ Fault read_pairs(const Head& head, const DecodeRules& rules, const Values& value
     target.values += part.pairs;
   }
   const GapLengths lengths(head.key_bits, rules.flag_bits);
-  GapReader gaps{rest, rules.flag_bits};
+  BitWindow codes = streams.values;
+  GapReader gaps{streams.flags, streams.gaps, rules.flag_bits};
   Extent extent;
   std::uint64_t key = head.first_key;
   if (key < target.least_key) return Fault::kKey;
@@ -104,7 +108,7 @@ Fault read_pairs(const Head& head, const DecodeRules& rules, const Values& value
   part.pairs += head.pairs;
   part.least_key = key + 1;
   if (const Fault fault = extent.check(head); fault != Fault::kNone) return fault;
-  return codes.at_clean_end() && gaps.window.at_clean_end() ? Fault::kNone : Fault::kPadding;
+  return codes.at_clean_end() && gaps.at_clean_end() ? Fault::kNone : Fault::kPadding;
 }
 
 Fault decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target) {
@@ -112,16 +116,14 @@ Fault decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarg
   const Fault wrong_head = read_head(chunk, target.least_key == 0, target.is_last, head);
   if (wrong_head != Fault::kNone) return wrong_head;
   if (head.pairs == 0) return Fault::kNone;
-  const std::uint32_t value_bytes = (head.pairs * (head.code_bits + 1) + 7) / 8;
-  if (value_bytes > chunk.bytes - kHeadBytes) return Fault::kTruncated;
+  const ChunkStreams streams(chunk, head, rules.flag_bits);
+  if (streams.are_cut) return Fault::kTruncated;
   const Values values(rules, head, target.scale);
-  const BitWindow codes{chunk.at + kHeadBytes, value_bytes};
-  const BitWindow gaps{codes.at + value_bytes, chunk.bytes - kHeadBytes - value_bytes};
   switch (target.sink) {
-    case Sink::kDense: return read_pairs<Sink::kDense>(head, rules, values, codes, gaps, target);
-    case Sink::kDenseAdd: return read_pairs<Sink::kDenseAdd>(head, rules, values, codes, gaps, target);
-    case Sink::kPairs: return read_pairs<Sink::kPairs>(head, rules, values, codes, gaps, target);
-    default: return read_pairs<Sink::kNothing>(head, rules, values, codes, gaps, target);
+    case Sink::kDense: return read_pairs<Sink::kDense>(head, rules, values, streams, target);
+    case Sink::kDenseAdd: return read_pairs<Sink::kDenseAdd>(head, rules, values, streams, target);
+    case Sink::kPairs: return read_pairs<Sink::kPairs>(head, rules, values, streams, target);
+    default: return read_pairs<Sink::kNothing>(head, rules, values, streams, target);
   }
 }
 

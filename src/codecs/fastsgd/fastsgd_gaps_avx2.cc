@@ -1,4 +1,5 @@
-// Keys out of flags and gaps, without a check for each.
+// Keys out of flags and gaps, in three steps: flags become masks; masks say where gaps lie in the stream,
+// which none waits for that follows; and gaps are added up.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,211 +15,241 @@ namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 
 namespace {
 
-constexpr std::uint32_t kLanes = 8;
-constexpr std::uint64_t kPeekBytes = 8;
+constexpr std::uint32_t kLanes = 16;        // flags that are looked at together
+constexpr unsigned kNarrowBits = 16;        // a gap of a word of four
+constexpr std::uint64_t kFlagsBytes = 16;   // that are read at a time
+constexpr std::uint64_t kPeekBytes = 9;     // of gaps
+
+// What must be readable of a stream and what is behind it: copied to where it is, with zeros behind it, if it
+// lies too near to the chunk's end.
+template <std::uint64_t kBytes>
+struct Readable {
+  std::byte copy[kBytes];
+
+  const std::byte* of(const std::byte* at, const std::byte* end, std::uint64_t bytes) noexcept {
+    const auto left = static_cast<std::uint64_t>(end > at ? end - at : 0);
+    if (bytes <= left) return at;
+    std::memset(copy, 0, bytes);
+    if (left > 0) std::memcpy(copy, at, left);
+    return copy;
+  }
+};
+
+// Where 16 flags lie in their bytes, two of which have all of one.
+struct FlagPlaces {
+  alignas(32) std::uint8_t bytes[32] = {};
+  alignas(32) std::uint16_t factors[16] = {};  // bring the flag to the top of the 16 bits
+
+  constexpr explicit FlagPlaces(unsigned flag_bits) noexcept {
+    for (unsigned i = 0; i < kLanes; ++i) {
+      const unsigned bit = i * flag_bits;
+      bytes[2 * i] = static_cast<std::uint8_t>(bit / 8);
+      bytes[2 * i + 1] = static_cast<std::uint8_t>(bit / 8 + 1);
+      factors[i] = static_cast<std::uint16_t>(1U << (16 - flag_bits - bit % 8));
+    }
+  }
+};
+
+__m256i load(const void* at) noexcept {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(at));
+}
+
+void store(void* at, __m256i bits) noexcept {
+  _mm256_storeu_si256(static_cast<__m256i*>(at), bits);
+}
 
 __m256i all_of(std::uint32_t value) noexcept {
   return _mm256_set1_epi32(static_cast<int>(value));
 }
 
-// All bits of the lanes below `count`.
-__m256i first_lanes(std::uint32_t count) noexcept {
-  return _mm256_cmpgt_epi32(all_of(count < kLanes ? count : kLanes),
-                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
-
-constexpr unsigned kWordBits = 54;  // of a stream that a word has, wherever in a byte they begin
-
-// What must be readable of a stream: copied to where it is, with zeros behind it, if it lies too near to its
-// end.
-struct Readable {
-  std::byte copy[kTile * std::uint64_t{kMaxKeyBits + kVectorFlagBits} / 8 + 2 * kPeekBytes];
-
-  const std::byte* of(const BitWindow& stream, std::uint64_t first, std::uint64_t bytes) noexcept {
-    if (first + bytes <= stream.bytes) return stream.at + first;
-    const std::uint64_t left = first < stream.bytes ? stream.bytes - first : 0;
-    std::memset(copy, 0, bytes);
-    if (left > 0) std::memcpy(copy, stream.at + first, left < bytes ? left : bytes);
-    return copy;
-  }
-};
-
-// A stream on its way. Where the next gap begins hangs on the flag of this one, and nothing else can be done
-// meanwhile than to read another stream.
+// Sixteen flags in 16 bits each.
 template <unsigned kFlagBits>
-struct Reader {
-  const std::byte* from;
-  std::uint64_t position;  // in bits
-  std::uint64_t lengths;
-  std::uint64_t key;
-  std::uint32_t* keys;
-  std::uint64_t word = 0;
-  std::uint8_t bits = 0;  // taken of the word
+__m256i flags_of(const std::byte* from) noexcept {
+  static constexpr FlagPlaces kPlaces(kFlagBits);
+  const __m256i bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  const __m256i pairs = _mm256_shuffle_epi8(bytes, load(kPlaces.bytes));
+  return _mm256_srli_epi16(_mm256_mullo_epi16(pairs, load(kPlaces.factors)), 16 - kFlagBits);
+}
 
-  Reader(const KeyRun& run, Readable& readable) noexcept
-      : position(run.gaps->stream.position % 8), lengths(run.gaps->lengths), key(run.key), keys(run.keys) {
-    const std::uint64_t bytes = std::uint64_t{run.count} * run.gaps->longest / 8 + 2 * kPeekBytes;
-    from = readable.of(run.gaps->stream, run.gaps->stream.position / 8, bytes);
+// The gaps of a tile, and what their flags say of them, in numbers of 16 bits or 32.
+template <class Number>
+struct Gaps {
+  static constexpr std::uint32_t kInWord = 8 / sizeof(Number);
+
+  alignas(64) Number masks[kTile + kLanes];
+  alignas(64) Number least[kTile];
+  alignas(64) Number gaps[kTile + kLanes];
+};
+
+// A table of numbers of 16 bits: their low bytes, and their high bytes.
+__m256i bytes_of(const std::uint32_t (&numbers)[8]) noexcept {
+  alignas(16) std::uint8_t bytes[16];
+  for (unsigned i = 0; i < 8; ++i) {
+    bytes[i] = static_cast<std::uint8_t>(numbers[i]);
+    bytes[8 + i] = static_cast<std::uint8_t>(numbers[i] >> 8);
   }
+  return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
+}
 
-  // The bits stay three places higher than they are, as a flag times 8 finds its length; what gaps leave
-  // below them is no flag.
-  [[gnu::always_inline]] void load() noexcept {
-    word = load_le<std::uint64_t>(from + position / 8) >> position % 8 << 3;
-    bits = 0;
+template <unsigned kFlagBits>
+void look_up(const GapStream& stream, const std::byte* flags, std::uint32_t count,
+             Gaps<std::uint16_t>& tile) noexcept {
+  const __m256i masks = bytes_of(stream.masks);
+  const __m256i least = bytes_of(stream.least);
+  for (std::uint32_t i = 0; i < count; i += kLanes) {
+    const __m256i flag = flags_of<kFlagBits>(flags + i * kFlagBits / 8);
+    const __m256i places = _mm256_add_epi16(_mm256_mullo_epi16(flag, _mm256_set1_epi16(0x0101)),
+                                            _mm256_set1_epi16(0x0800));
+    store(tile.masks + i, _mm256_shuffle_epi8(masks, places));
+    store(tile.least + i, _mm256_shuffle_epi8(least, places));
   }
+}
 
-  // The next gap of the word.
-  [[gnu::always_inline]] void next(std::uint64_t i) noexcept {
-    constexpr std::uint64_t kFlags = ((std::uint64_t{1} << kFlagBits) - 1) * 8;
-    const std::uint64_t length = lengths >> (word & kFlags);  // in the lowest byte
-    key += (_bzhi_u64(word, static_cast<unsigned>(length) + 3) >> (kFlagBits + 3)) + 1;
-    // Where the keys of a word are put together in a vector to be stored, that takes longer than reading
-    // them.
-    asm("" : "+r"(key));
-    keys[i] = static_cast<std::uint32_t>(key);
-    word >>= length % 64;
-    bits = static_cast<std::uint8_t>(bits + length);
+template <unsigned kFlagBits>
+void look_up(const GapStream& stream, const std::byte* flags, std::uint32_t count,
+             Gaps<std::uint32_t>& tile) noexcept {
+  const __m256i masks = load(stream.masks);
+  const __m256i least = load(stream.least);
+  for (std::uint32_t i = 0; i < count; i += kLanes) {
+    const __m256i flag = flags_of<kFlagBits>(flags + i * kFlagBits / 8);
+    const __m256i halves[2] = {_mm256_cvtepu16_epi32(_mm256_castsi256_si128(flag)),
+                               _mm256_cvtepu16_epi32(_mm256_extracti128_si256(flag, 1))};
+    for (unsigned half = 0; half < 2; ++half) {
+      store(tile.masks + i + 8 * half, _mm256_permutevar8x32_epi32(masks, halves[half]));
+      store(tile.least + i + 8 * half, _mm256_permutevar8x32_epi32(least, halves[half]));
+    }
   }
+}
 
-  [[gnu::always_inline]] void end_word() noexcept { position += bits; }
+// Takes the gaps of `count` masks out of the stream, as many as a word has together; returns the position
+// behind them. `kIsSplit`: they may be more than the 57 bits that a load has for sure.
+template <bool kIsSplit, class Number>
+std::uint64_t take(const std::byte* from, std::uint64_t position, std::uint32_t count,
+                   Gaps<Number>& tile) noexcept {
+  for (std::uint32_t i = 0; i < count; i += Gaps<Number>::kInWord) {
+    std::uint64_t mask;
+    std::memcpy(&mask, tile.masks + i, sizeof mask);
+    const std::byte* const at = from + position / 8;
+    std::uint64_t word = load_le<std::uint64_t>(at) >> position % 8;
+    if constexpr (kIsSplit) word |= std::uint64_t{load_le<std::uint8_t>(at + 8)} << 1 << (63 - position % 8);
+    const std::uint64_t gaps = _pdep_u64(word, mask);
+    std::memcpy(tile.gaps + i, &gaps, sizeof gaps);
+    position += popcount(mask);
+  }
+  return position;
+}
 
-  void close(KeyRun& run) const noexcept {
-    run.gaps->stream.position = run.gaps->stream.position / 8 * 8 + position;
-    run.key = key;
+// What is wrong with flags, or not, and what the gaps have in common.
+struct Findings {
+  __m256i wrong = _mm256_setzero_si256();
+  __m256i all = _mm256_setzero_si256();
+
+  void look_at(const std::uint16_t* gaps, const std::uint16_t* least) noexcept {
+    all = _mm256_or_si256(all, load(gaps));
+    wrong = _mm256_or_si256(wrong, _mm256_subs_epu16(load(least), load(gaps)));
+  }
+  void look_at(const std::uint32_t* gaps, const std::uint32_t* least) noexcept {
+    for (unsigned half = 0; half < 2; ++half) {  // as signed numbers: they have 23 bits
+      all = _mm256_or_si256(all, load(gaps + 8 * half));
+      wrong = _mm256_or_si256(wrong, _mm256_cmpgt_epi32(load(least + 8 * half), load(gaps + 8 * half)));
+    }
+  }
+  void tell(GapStream& stream, bool has_halves) const noexcept {
+    stream.has_wrong_flag |= _mm256_testz_si256(wrong, wrong) == 0;
+    std::uint32_t lanes[8];
+    store(lanes, all);
+    for (const std::uint32_t each : lanes) stream.all_gaps |= has_halves ? each | each >> 16 : each;
+    if (has_halves) stream.all_gaps &= 0xFFFF;
   }
 };
 
-template <unsigned kFlagBits, unsigned kTogether>
-void read(KeyRun& run) noexcept {
-  Readable readable;
-  Reader<kFlagBits> reader(run, readable);
-  const std::uint64_t count = run.count;
-  std::uint64_t i = 0;
-  for (; i + kTogether <= count; i += kTogether) {
-    reader.load();
-    for (unsigned j = 0; j < kTogether; ++j) reader.next(i + j);
-    reader.end_word();
-  }
-  for (; i < count; ++i) {
-    reader.load();
-    reader.next(i);
-    reader.end_word();
-  }
-  reader.close(run);
+__m256i eight_of(const std::uint16_t* gaps) noexcept {
+  return _mm256_cvtepu16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(gaps)));
 }
 
-// REQUIRES: as many of each.
-template <unsigned kFlagBits, unsigned kTogether>
-void read_two(KeyRun& first, KeyRun& second) noexcept {
-  Readable readable[2];
-  Reader<kFlagBits> one(first, readable[0]);
-  Reader<kFlagBits> other(second, readable[1]);
-  const std::uint64_t count = first.count;
-  std::uint64_t i = 0;
-  for (; i + kTogether <= count; i += kTogether) {
-    one.load();
-    other.load();
-    for (unsigned j = 0; j < kTogether; ++j) {
-      one.next(i + j);
-      other.next(i + j);
-    }
-    one.end_word();
-    other.end_word();
+__m256i eight_of(const std::uint32_t* gaps) noexcept {
+  return load(gaps);
+}
+
+// Keys of gaps.
+template <class Number>
+void add_up(const Number* gaps, std::uint32_t count, std::uint32_t key, std::uint32_t* keys) noexcept {
+  __m256i before = all_of(key);
+  for (std::uint32_t i = 0; i < count; i += 8) {
+    __m256i sums = _mm256_add_epi32(eight_of(gaps + i), all_of(1));
+    sums = _mm256_add_epi32(sums, _mm256_slli_si256(sums, 4));
+    sums = _mm256_add_epi32(sums, _mm256_slli_si256(sums, 8));
+    const __m256i low_half = _mm256_permutevar8x32_epi32(sums, _mm256_setr_epi32(0, 0, 0, 0, 3, 3, 3, 3));
+    sums = _mm256_add_epi32(sums, _mm256_blend_epi32(low_half, _mm256_setzero_si256(), 0x0F));
+    store(keys + i, _mm256_add_epi32(sums, before));
+    // The sum alone waits for the eight before.
+    before = _mm256_add_epi32(before, _mm256_permutevar8x32_epi32(sums, all_of(7)));
   }
-  for (; i < count; ++i) {
-    one.load();
-    other.load();
-    one.next(i);
-    other.next(i);
-    one.end_word();
-    other.end_word();
-  }
-  one.close(first);
-  other.close(second);
+}
+
+template <unsigned kFlagBits, class Number>
+void read(KeyRun& run) noexcept {
+  constexpr std::uint64_t kMostFlagBytes = std::uint64_t{kTile} * kFlagBits / 8 + kFlagsBytes;
+  constexpr std::uint64_t kMostGapBytes = std::uint64_t{kTile} * (sizeof(Number) == 2 ? 16 : 23) / 8 + 16;
+  GapStream& stream = *run.gaps;
+  BitWindow& flags = stream.streams.flags;
+  BitWindow& window = stream.streams.gaps;
+  const std::byte* const end = window.at + window.bytes;
+  Readable<kMostFlagBytes> readable_flags;
+  Readable<kMostGapBytes> readable_gaps;
+  Gaps<Number> tile;
+  const std::byte* from = readable_flags.of(flags.at + flags.position / 8, end,
+                                            std::uint64_t{run.count} * kFlagBits / 8 + kFlagsBytes);
+  look_up<kFlagBits>(stream, from, run.count, tile);
+  // Of what lies behind the last flag nothing is taken, and nothing is wrong.
+  std::memset(tile.masks + run.count, 0, kLanes * sizeof(Number));
+  const std::uint32_t whole = (run.count + kLanes - 1) / kLanes * kLanes;
+  for (std::uint32_t i = run.count; i < whole; ++i) tile.least[i] = 0;
+
+  const std::uint64_t first = window.position / 8;
+  from = readable_gaps.of(window.at + (first < window.bytes ? first : window.bytes), end,
+                          std::uint64_t{run.count} * stream.key_bits / 8 + kPeekBytes + 1);
+  std::uint64_t position = window.position % 8;
+  const bool is_split = Gaps<Number>::kInWord * stream.key_bits > 57;
+  position = is_split ? take<true>(from, position, whole, tile) : take<false>(from, position, whole, tile);
+
+  Findings findings;
+  for (std::uint32_t i = 0; i < run.count; i += kLanes) findings.look_at(tile.gaps + i, tile.least + i);
+  findings.tell(stream, sizeof(Number) == 2);
+  const auto key = static_cast<std::uint32_t>(run.key);
+  add_up(tile.gaps, run.count, key, run.keys);
+  flags.position += std::uint64_t{run.count} * kFlagBits;
+  window.position = first * 8 + position;
+  if (run.count > 0) run.key += run.keys[run.count - 1] - key;
 }
 
 template <unsigned kFlagBits>
 void read_for(KeyRun& run) noexcept {
-  run.gaps->longest * 4 <= kWordBits ? read<kFlagBits, 4>(run) : read<kFlagBits, 1>(run);
-}
-
-template <unsigned kFlagBits>
-void read_two_for(KeyRun& first, KeyRun& second) noexcept {
-  const unsigned longest =
-      first.gaps->longest > second.gaps->longest ? first.gaps->longest : second.gaps->longest;
-  if (longest * 4 <= kWordBits) {
-    read_two<kFlagBits, 4>(first, second);
-  } else {
-    longest * 3 <= kWordBits ? read_two<kFlagBits, 3>(first, second) : read_two<kFlagBits, 1>(first, second);
-  }
-}
-
-template <unsigned kFlagBits>
-void look(GapStream& gaps, const std::uint32_t* keys, std::uint32_t count) noexcept {
-  constexpr unsigned kHigher = (1U << kFlagBits) - 1;
-  const __m256i sign = all_of(0x80000000);
-  const __m256i of_flags = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(gaps.lengths_of_flags));
-  __m256i most[kHigher];
-  for (unsigned flag = 0; flag < kHigher; ++flag) most[flag] = all_of(gaps.most[flag] ^ 0x80000000);
-  __m256i bits = _mm256_setzero_si256();
-  __m256i all = _mm256_setzero_si256();
-  for (std::uint32_t i = 0; i < count; i += kLanes) {
-    const __m256i lanes = first_lanes(count - i);
-    const __m256i key = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(keys + i));
-    const __m256i before = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(keys + i - 1));
-    const __m256i gap = _mm256_and_si256(_mm256_sub_epi32(_mm256_sub_epi32(key, before), all_of(1)), lanes);
-    all = _mm256_or_si256(all, gap);
-    const __m256i signed_gap = _mm256_xor_si256(gap, sign);
-    __m256i flag = _mm256_setzero_si256();
-    for (const __m256i& lower : most) flag = _mm256_sub_epi32(flag, _mm256_cmpgt_epi32(signed_gap, lower));
-    bits = _mm256_add_epi32(bits, _mm256_and_si256(_mm256_permutevar8x32_epi32(of_flags, flag), lanes));
-  }
-  std::uint32_t of_lanes[2][kLanes];
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(of_lanes[0]), bits);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(of_lanes[1]), all);
-  for (unsigned i = 0; i < kLanes; ++i) {
-    gaps.shortest_bits += of_lanes[0][i];
-    gaps.all_gaps |= of_lanes[1][i];
-  }
+  run.gaps->key_bits <= kNarrowBits ? read<kFlagBits, std::uint16_t>(run) : read<kFlagBits, std::uint32_t>(run);
 }
 
 }  // namespace
 
-void open_gaps(GapStream& gaps, const BitWindow& stream, unsigned key_bits, unsigned flag_bits) {
-  gaps.stream = stream;
-  gaps.flag_bits = flag_bits;
-  if (key_bits == 0) return;  // nothing is written: codes of no bits, for gaps of 0
+void open_gaps(GapStream& gaps, unsigned key_bits, unsigned flag_bits) {
   const GapLengths of(key_bits, flag_bits);
-  gaps.longest = flag_bits + key_bits;
+  gaps.flag_bits = flag_bits;
+  gaps.key_bits = key_bits;
   for (unsigned flag = 0; flag < 1U << flag_bits; ++flag) {
-    gaps.lengths_of_flags[flag] = flag_bits + of.of_flag[flag];
-    gaps.lengths |= std::uint64_t{gaps.lengths_of_flags[flag]} << 8 * flag;
-    gaps.most[flag] = static_cast<std::uint32_t>((std::uint64_t{1} << of.of_flag[flag]) - 1);
+    gaps.masks[flag] = (1U << of.of_flag[flag]) - 1;
+    gaps.least[flag] = static_cast<std::uint32_t>(of.least[flag]);
   }
 }
 
 void read_keys(KeyRun& run) {
+  if (run.gaps->key_bits == 0) {  // nothing is written of gaps of 0
+    for (std::uint32_t i = 0; i < run.count; ++i) run.keys[i] = static_cast<std::uint32_t>(run.key + 1 + i);
+    run.key += run.count;
+    return;
+  }
   switch (run.gaps->flag_bits) {
     case 1: return read_for<1>(run);
     case 2: return read_for<2>(run);
     default: return read_for<kVectorFlagBits>(run);
-  }
-}
-
-void read_keys_of_two(KeyRun& first, KeyRun& second) {
-  switch (first.gaps->flag_bits) {
-    case 1: return read_two_for<1>(first, second);
-    case 2: return read_two_for<2>(first, second);
-    default: return read_two_for<kVectorFlagBits>(first, second);
-  }
-}
-
-void look_at(GapStream& gaps, const std::uint32_t* keys, std::uint32_t count) {
-  switch (gaps.flag_bits) {
-    case 1: return look<1>(gaps, keys, count);
-    case 2: return look<2>(gaps, keys, count);
-    default: return look<kVectorFlagBits>(gaps, keys, count);
   }
 }
 

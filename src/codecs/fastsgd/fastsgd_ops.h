@@ -27,7 +27,6 @@ inline constexpr std::uint32_t kHeadBytes = 9;  // u16 pairs, u16 code base and 
 
 inline constexpr std::uint32_t kStoreSlack = 8;  // bytes that write() may touch behind a chunk
 
-inline constexpr std::uint32_t kSumLanes = 16;
 inline constexpr std::uint32_t kSumBlock = 65536;  // elements
 
 // The non-zero values of a part: dense (keys null: value i has key i) or in key-value form.
@@ -142,6 +141,25 @@ struct Head {
   std::uint32_t first_key = 0;
 };
 
+// Where the streams of a chunk with pairs lie.
+struct ChunkStreams {
+  BitWindow values;
+  BitWindow flags;
+  BitWindow gaps;        // to the end of the chunk
+  bool are_cut = false;  // it ends before the values and flags do: no window is one
+
+  [[gnu::always_inline]] ChunkStreams(const ChunkBytes& chunk, const Head& head, unsigned flag_bits) noexcept {
+    const std::uint32_t value_bytes = (head.pairs * (head.code_bits + 1) + 7) / 8;
+    const std::uint32_t flag_bytes = head.key_bits > 0 ? ((head.pairs - 1) * flag_bits + 7) / 8 : 0;
+    const std::uint32_t bytes = chunk.bytes - kHeadBytes;
+    are_cut = value_bytes + flag_bytes > bytes;
+    if (are_cut) return;
+    values = {chunk.at + kHeadBytes, value_bytes};
+    flags = {values.at + value_bytes, flag_bytes};
+    gaps = {flags.at + flag_bytes, bytes - value_bytes - flag_bytes};
+  }
+};
+
 struct DecodeRules {
   double sum = 0;
   const double* powers = nullptr;
@@ -182,8 +200,8 @@ struct Counts {
 };
 
 struct Kernels {
-  // sum of |x| over the part, x = in + residual, in the tree of lanes that spec.md states. Not finite exactly
-  // if an x isn't.
+  // sum of |x| over the part, x = in + residual, by blocks as spec.md states. Not finite exactly if an x
+  // isn't.
   double (*sum)(const Input& input);
 
   // The smallest magnitude of `least` or more, as bits; kInfinityBits if there is none.
@@ -243,33 +261,30 @@ Decoded decode_row(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& 
 //
 // A chunk's flags and gaps. What shows whether they are as they must be is added up on the way.
 struct GapStream {
-  BitWindow stream;
+  ChunkStreams streams;
   unsigned flag_bits = 0;
-  unsigned longest = 0;                    // flag and gap, in bits
-  std::uint64_t lengths = 0;               // of flag and gap in bits, a byte for each flag
-  std::uint32_t lengths_of_flags[8] = {};  // the same
-  std::uint32_t most[8] = {};              // the largest gap of each flag
-  std::uint64_t shortest_bits = 0;         // that the gaps could have taken
-  std::uint32_t all_gaps = 0;              // or of them
+  unsigned key_bits = 0;
+  std::uint32_t masks[8] = {};  // the bits that a gap has, by its flag
+  std::uint32_t least[8] = {};  // the smallest gap of each flag
+  bool has_wrong_flag = false;
+  std::uint32_t all_gaps = 0;  // or of them
 };
-inline constexpr unsigned kVectorFlagBits = 3;  // in a GapStream at most
+inline constexpr unsigned kVectorFlagBits = 3;   // in a GapStream at most
+inline constexpr unsigned kVectorKeyBits = 23;   // the keys of a tile go up by less than 2^32 then
 
-// `count` keys that follow on `key`, which becomes the last of them, maybe outside the tensor. keys[-1] may
-// be written.
+inline constexpr std::uint32_t kTile = 256;  // gaps that are decoded together
+
+// `count` keys that follow on `key`, which becomes the last of them, maybe outside the tensor. Whole vectors
+// are written.
 struct KeyRun {
   GapStream* gaps = nullptr;
   std::uint64_t key = 0;
-  std::uint32_t count = 0;  // at most kTile
+  std::uint32_t count = 0;  // kTile, or the rest of the chunk
   std::uint32_t* keys = nullptr;
 };
-inline constexpr std::uint32_t kTile = 256;  // pairs that are decoded together
 
-void open_gaps(GapStream& gaps, const BitWindow& stream, unsigned key_bits, unsigned flag_bits);
+void open_gaps(GapStream& gaps, unsigned key_bits, unsigned flag_bits);
 void read_keys(KeyRun& run);
-void read_keys_of_two(KeyRun& first, KeyRun& second);
-
-// Adds up what read keys show. Reads whole vectors; keys[-1] is the key before.
-void look_at(GapStream& gaps, const std::uint32_t* keys, std::uint32_t count);
 
 // A chunk's codes.
 struct ValueStream {

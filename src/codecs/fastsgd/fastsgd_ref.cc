@@ -4,7 +4,6 @@
 
 #include "base/bit_functions.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
-#include "codecs/kernels/lanes.h"
 #include "codecs/kernels/magnitude.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
@@ -17,53 +16,74 @@ float value_of(const Input& input, std::uint64_t i) noexcept {
   return input.in[i];
 }
 
-double magnitude(float x) noexcept {
-  return static_cast<double>(bit_cast<float>(magnitude_bits(x)));
+constexpr unsigned kMantissaBits = 23;
+constexpr unsigned kMantissaBitsOfDouble = 52;
+constexpr std::uint64_t kInfinityBitsOfDouble = 0x7FF0000000000000;
+
+// What a block's magnitudes are counted in: of the largest, 2^e <= m < 2^(e + 1), they are whole numbers of
+// 2^(e - 29). Two factors make one of a magnitude, as one alone may be beyond float32.
+struct Unit {
+  static constexpr std::uint32_t kBits = 29;  // of the largest, behind its first
+  static constexpr std::uint32_t kBias = 127;
+  static constexpr std::uint32_t kLargestExponent = 254;  // biased, as it stands in a float
+  static constexpr std::uint32_t kBiasOfDouble = 1023;
+
+  float first;
+  float second;
+  double value;
+
+  explicit Unit(std::uint32_t largest) noexcept {
+    const std::uint32_t stated = largest >> kMantissaBits;
+    const std::uint32_t exponent = stated > 0 ? stated : 1;  // biased; that of subnormals is 1
+    const std::uint32_t all = kBias + kBits + kBias - exponent;  // of the product of both, biased
+    const std::uint32_t one = all < kLargestExponent ? all : kLargestExponent;
+    first = bit_cast<float>(one << kMantissaBits);
+    second = bit_cast<float>((all - one + kBias) << kMantissaBits);
+    value = bit_cast<double>((std::uint64_t{kBiasOfDouble} + exponent - kBias - kBits) << kMantissaBitsOfDouble);
+  }
+
+  std::uint32_t count(float x) const noexcept {
+    const float magnitude = bit_cast<float>(magnitude_bits(x));
+    return static_cast<std::uint32_t>(static_cast<std::int32_t>(magnitude * first * second));
+  }
+};
+
+template <bool kResidual>
+double sum_of_block(const Input& input, std::uint64_t from, std::uint64_t end) noexcept {
+  const std::uint32_t largest =
+      largest_magnitude(input.in + from, kResidual ? input.residual + from : nullptr, end - from);
+  if (largest >= kInfinityBits) return bit_cast<double>(kInfinityBitsOfDouble);
+  const Unit unit(largest);
+  std::uint64_t units = 0;
+  for (std::uint64_t i = from; i < end; ++i) units += unit.count(value_of<kResidual>(input, i));
+  return static_cast<double>(units) * unit.value;
+}
+
+// Behind the last pair from `first` on whose key is in the same block.
+std::uint64_t end_of_block(const Input& input, std::uint64_t first) noexcept {
+  constexpr std::uint64_t kTogether = 32;
+  const std::uint32_t block = input.keys[first] / kSumBlock;
+  std::uint64_t end = first + 1;
+  while (end + kTogether <= input.count && input.keys[end + kTogether - 1] / kSumBlock == block) {
+    end += kTogether;
+  }
+  while (end < input.count && input.keys[end] / kSumBlock == block) ++end;
+  return end;
 }
 
 template <bool kResidual>
-double sum_dense(const Input& input) noexcept {
+double sum_values(const Input& input) noexcept {
   double total = 0;
-  for (std::uint64_t block = 0; block < input.count; block += kSumBlock) {
-    const std::uint64_t left = input.count - block;
-    const std::uint64_t end = block + (left < kSumBlock ? left : kSumBlock);
-    double lanes[kSumLanes] = {};
-    std::uint64_t i = block;
-    for (; end - i >= kSumLanes; i += kSumLanes) {
-      for (std::uint32_t j = 0; j < kSumLanes; ++j) {
-        lanes[j] += magnitude(value_of<kResidual>(input, i + j));
-      }
-    }
-    for (std::uint32_t j = 0; i < end; ++i, ++j) lanes[j] += magnitude(value_of<kResidual>(input, i));
-    total += folded(lanes);
-  }
-  return total;
-}
-
-// The same tree: absent keys would have added zeros, which change nothing.
-double sum_pairs(const Input& input) noexcept {
-  constexpr std::uint64_t kTogether = 8;
-  double total = 0;
-  for (std::uint64_t i = 0; i < input.count;) {
-    const std::uint32_t block = input.keys[i] / kSumBlock;
-    double lanes[kSumLanes] = {};
-    for (; i + kTogether <= input.count && input.keys[i + kTogether - 1] / kSumBlock == block;
-         i += kTogether) {
-      double magnitudes[kTogether];
-      for (std::uint64_t j = 0; j < kTogether; ++j) magnitudes[j] = magnitude(input.in[i + j]);
-      for (std::uint64_t j = 0; j < kTogether; ++j) lanes[input.keys[i + j] % kSumLanes] += magnitudes[j];
-    }
-    for (; i < input.count && input.keys[i] / kSumBlock == block; ++i) {
-      lanes[input.keys[i] % kSumLanes] += magnitude(input.in[i]);
-    }
-    total += folded(lanes);
+  for (std::uint64_t from = 0, end = 0; from < input.count; from = end) {
+    const std::uint64_t left = input.count - from;
+    end = input.keys != nullptr ? end_of_block(input, from) : from + (left < kSumBlock ? left : kSumBlock);
+    total += sum_of_block<kResidual>(input, from, end);
   }
   return total;
 }
 
 double sum(const Input& input) {
-  if (input.keys != nullptr) return sum_pairs(input);
-  return input.residual != nullptr ? sum_dense<true>(input) : sum_dense<false>(input);
+  return input.residual != nullptr ? sum_values<true>(input) : sum_values<false>(input);
 }
 
 template <bool kResidual>

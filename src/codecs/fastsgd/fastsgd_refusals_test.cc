@@ -32,7 +32,7 @@ void expect(const Status& status, ErrorCode code, std::string_view text) {
 }
 
 // FastsgdBytes.PaperFigure3: keys 343, 575, 578.
-const Ints kGood = {3, 0, 0x01, 0x08, 8, 343 & 255, 343 >> 8, 0, 0, 28, 0x9F, 0x23};
+const Ints kGood = {3, 0, 0x01, 0x08, 8, 343 & 255, 343 >> 8, 0, 0, 28, 0b0011, 231, 2};
 
 Ints with(Ints bytes, std::size_t at, int value) {
   bytes[at] = value;
@@ -52,7 +52,7 @@ TEST(FastsgdRefusals, EveryTruncation) {
   for (std::size_t bytes = 1; bytes < kGood.size(); ++bytes) {
     EXPECT_FALSE(decoded(cut(kGood, bytes))) << bytes;
   }
-  for (const std::size_t bytes : {1U, 8U, 9U, 11U}) {
+  for (const std::size_t bytes : {1U, 8U, 9U, 10U, 11U, 12U}) {
     expect(decoded(cut(kGood, bytes)), ErrorCode::kTruncated, "end before the chunk does");
   }
 }
@@ -129,24 +129,18 @@ TEST(FastsgdRefusals, Codes) {
 
 TEST(FastsgdRefusals, Gaps) {
   // The last gap, 2, with flag 01 and 4 bits.
-  const int longer = 0b11 | 231 << 2;
-  Ints bytes = cut(kGood, 10);
-  bytes.insert(bytes.end(), {longer & 255, longer >> 8 | 0b01 << 2 | (2 << 4 & 255)});
+  const Ints bytes = with(kGood, 10, 0b01'11);
   expect(decoded(bytes), ErrorCode::kCorrupt, "flag that isn't the smallest");
   // The largest gap of 2 bits, 3, with the flag of 4 bits; and the smallest of 4 bits that needs it.
-  const auto with_flag_1 = [&](int gap) {
-    Ints chunk = bytes;
-    chunk.back() = (chunk.back() & 0x0F) | (gap << 4 & 255);
-    return decoded(chunk);
-  };
-  expect(with_flag_1(3), ErrorCode::kCorrupt, "flag that isn't the smallest");
-  EXPECT_TRUE(with_flag_1(4));
-  expect(decoded(with(kGood, 11, 0x23 | 0x40)), ErrorCode::kCorrupt, "bits follow");
+  expect(decoded(with(bytes, 12, 3)), ErrorCode::kCorrupt, "flag that isn't the smallest");
+  EXPECT_TRUE(decoded(with(bytes, 12, 4)));
+  expect(decoded(with(kGood, 12, 2 | 0x40)), ErrorCode::kCorrupt, "bits follow");
+  expect(decoded(with(kGood, 10, 0b0011 | 0x10)), ErrorCode::kCorrupt, "bits follow");
   Ints more = kGood;
   more.push_back(0);
   expect(decoded(more), ErrorCode::kCorrupt, "bits follow");
   // 8 key bits, but the gaps are 2 and 2 in 2 bits each.
-  expect(decoded({3, 0, 0x01, 0x08, 8, 0, 0, 0, 0, 28, 0b1000'1000}), ErrorCode::kCorrupt,
+  expect(decoded({3, 0, 0x01, 0x08, 8, 0, 0, 0, 0, 28, 0, 0b1010}), ErrorCode::kCorrupt,
          "no gap is as long");
   EXPECT_TRUE(decoded({2, 0, 1, 0, 0, 0, 0, 0, 0, 0}));
   expect(decoded({2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}), ErrorCode::kCorrupt, "bits follow");
@@ -156,7 +150,7 @@ TEST(FastsgdRefusals, KeysOutside) {
   expect(decoded(kGood, 578), ErrorCode::kCorrupt, "outside the tensor");
   expect(decoded({1, 0, 1, 0, 0, 0xE8, 3, 0, 0, 0}), ErrorCode::kCorrupt, "outside the tensor");  // key 1000
   // A gap of 2^32 - 1 must not wrap around to a key that exists.
-  expect(decoded({2, 0, 1, 0, 32, 5, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 3}), ErrorCode::kCorrupt,
+  expect(decoded({2, 0, 1, 0, 32, 5, 0, 0, 0, 0, 3, 0xFF, 0xFF, 0xFF, 0xFF}), ErrorCode::kCorrupt,
          "outside the tensor");
 }
 

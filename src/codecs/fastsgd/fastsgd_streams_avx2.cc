@@ -1,7 +1,8 @@
-// Values: eight of a width are as many bytes, so that none waits for where the one before ended. Gaps: flags,
-// lengths and codes of eight at a time, and two or four codes are joined before they are appended.
+// Values: eight of a width are as many bytes, so that none waits for where the one before ended. Gaps: flags
+// and masks of sixteen at a time; of four the bits are taken out by their masks at once, and appended.
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include <immintrin.h>
 
@@ -14,9 +15,10 @@ namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 namespace {
 
 constexpr std::uint32_t kValues = 8;  // that are written together
-constexpr std::uint32_t kGaps = 8;
-constexpr unsigned kFlagBitsInVectors = 2;
-constexpr unsigned kBitsInWord = 56;  // that an Appender takes at a time
+constexpr std::uint32_t kGaps = 16;     // that are looked at together
+constexpr std::uint32_t kGapTile = 256;
+constexpr unsigned kMostKeyBits = 28;  // of gaps two of which make a word
+constexpr unsigned kBitsInWord = 56;   // that go behind up to 7 others in one word
 
 // Eight numbers of code_bits + 1 bits each, still in 16 bits.
 __m128i numbers_of(const ChunkPairs& chunk, std::uint32_t at, unsigned code_bits) noexcept {
@@ -64,80 +66,179 @@ std::byte* write_wide(const ChunkPairs& chunk, unsigned code_bits, std::uint32_t
   return out;
 }
 
-struct Codes {
-  __m256i bits;
-  __m256i lengths;
+// The gaps of a tile, with the masks of their flags, in numbers of 16 bits or 32.
+template <class Number>
+struct Gaps {
+  static constexpr std::uint32_t kInWord = 8 / sizeof(Number);
+
+  alignas(64) Number gaps[kGapTile];
+  alignas(64) Number masks[kGapTile];
 };
 
-// Flags, lengths and codes of up to four lengths.
-struct GapCoder {
-  __m256i least[3];  // the largest gaps that need no higher flag
-  __m256i lengths;   // of the codes, by their flag
-  unsigned flag_bits;
+__m256i load(const void* at) noexcept {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(at));
+}
 
-  GapCoder(const GapLengths& of, unsigned flag_bits_of_gaps) noexcept : flag_bits(flag_bits_of_gaps) {
-    std::uint32_t total[8] = {};
-    for (unsigned flag = 0; flag < 1U << flag_bits; ++flag) total[flag] = flag_bits + of.of_flag[flag];
-    for (unsigned i = 0; i < 3; ++i) {
-      // A flag that there isn't, or one that no gap needs: no gap is larger.
-      const bool is_flag = i + 1 < 1U << flag_bits;
-      const auto most = is_flag ? static_cast<int>((1U << of.of_flag[i]) - 1) : 0x7FFFFFFF;
-      least[i] = _mm256_set1_epi32(most);
+void store(void* at, __m256i bits) noexcept {
+  _mm256_store_si256(static_cast<__m256i*>(at), bits);
+}
+
+// Eight gaps of keys that follow on each other.
+__m256i gaps_behind(const std::uint32_t* keys) noexcept {
+  const __m256i distances = _mm256_sub_epi32(load(keys + 1), load(keys));
+  return _mm256_sub_epi32(distances, _mm256_set1_epi32(1));
+}
+
+// Flags and masks of gaps. `least`: the smallest gap that needs a flag or one above it; no gap is as large as
+// that of a flag that there isn't.
+template <unsigned kFlagBits, class Number>
+struct FlagFinder {
+  static constexpr unsigned kHigher = (1U << kFlagBits) - 1;
+
+  __m256i least[kHigher];
+  __m256i masks;
+
+  explicit FlagFinder(const GapLengths& of) noexcept {
+    alignas(32) std::uint32_t of_flags[8] = {};
+    for (unsigned flag = 0; flag <= kHigher; ++flag) of_flags[flag] = (1U << of.of_flag[flag]) - 1;
+    for (unsigned flag = 0; flag < kHigher; ++flag) {
+      const auto of_flag = static_cast<std::uint32_t>(of.least[flag + 1]);
+      least[flag] = sizeof(Number) == 2 ? _mm256_set1_epi16(static_cast<short>(of_flag))
+                                        : _mm256_set1_epi32(static_cast<int>(of_flag));
     }
-    lengths = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(total));
+    masks = load(of_flags);
+    if (sizeof(Number) == 4) return;
+    alignas(16) std::uint8_t bytes[16];
+    for (unsigned flag = 0; flag < 8; ++flag) {
+      bytes[flag] = static_cast<std::uint8_t>(of_flags[flag]);
+      bytes[8 + flag] = static_cast<std::uint8_t>(of_flags[flag] >> 8);
+    }
+    masks = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
   }
 
-  Codes of(__m256i gaps) const noexcept {
-    __m256i flags = _mm256_setzero_si256();
-    for (const __m256i& most : least) flags = _mm256_sub_epi32(flags, _mm256_cmpgt_epi32(gaps, most));
-    const __m256i bits =
-        _mm256_or_si256(flags, _mm256_sll_epi32(gaps, _mm_cvtsi32_si128(static_cast<int>(flag_bits))));
-    return {bits, _mm256_permutevar8x32_epi32(lengths, flags)};
+  // Sixteen gaps; returns their flags in bytes.
+  __m128i look_at(const std::uint32_t* keys, std::uint16_t* gaps, std::uint16_t* masks_of) const noexcept {
+    const __m256i packed = _mm256_packus_epi32(gaps_behind(keys), gaps_behind(keys + 8));
+    const __m256i gap = _mm256_permute4x64_epi64(packed, 0xD8);
+    __m256i flag = _mm256_setzero_si256();
+    for (const __m256i& each : least) {
+      flag = _mm256_sub_epi16(flag, _mm256_cmpeq_epi16(_mm256_max_epu16(gap, each), gap));
+    }
+    const __m256i places = _mm256_add_epi16(_mm256_mullo_epi16(flag, _mm256_set1_epi16(0x0101)),
+                                            _mm256_set1_epi16(0x0800));
+    store(gaps, gap);
+    store(masks_of, _mm256_shuffle_epi8(masks, places));
+    return _mm_packus_epi16(_mm256_castsi256_si128(flag), _mm256_extracti128_si256(flag, 1));
+  }
+
+  __m128i look_at(const std::uint32_t* keys, std::uint32_t* gaps, std::uint32_t* masks_of) const noexcept {
+    __m256i flags[2] = {};
+    for (unsigned half = 0; half < 2; ++half) {
+      const __m256i gap = gaps_behind(keys + 8 * half);
+      for (const __m256i& each : least) {
+        flags[half] = _mm256_sub_epi32(flags[half], _mm256_cmpeq_epi32(_mm256_max_epu32(gap, each), gap));
+      }
+      store(gaps + 8 * half, gap);
+      store(masks_of + 8 * half, _mm256_permutevar8x32_epi32(masks, flags[half]));
+    }
+    const __m256i flag = _mm256_permute4x64_epi64(_mm256_packus_epi32(flags[0], flags[1]), 0xD8);
+    return _mm_packus_epi16(_mm256_castsi256_si128(flag), _mm256_extracti128_si256(flag, 1));
   }
 };
 
-// The codes at even places, with those behind them at their ends.
-Codes joined_pairs(const Codes& codes) noexcept {
-  const __m256i low = _mm256_set1_epi64x(0xFFFFFFFF);
-  const __m256i length = _mm256_and_si256(codes.lengths, low);
-  const __m256i behind = _mm256_srli_epi64(codes.bits, 32);
-  return {_mm256_or_si256(_mm256_and_si256(codes.bits, low), _mm256_sllv_epi64(behind, length)),
-          _mm256_add_epi64(length, _mm256_srli_epi64(codes.lengths, 32))};
+// Sixteen flags, in 16 * kFlagBits bits.
+template <unsigned kFlagBits>
+std::uint64_t packed_flags(__m128i flags) noexcept {
+  constexpr std::uint64_t kMask = std::uint64_t{0x0101010101010101} * ((1U << kFlagBits) - 1);
+  return _pext_u64(low_half(flags), kMask) | _pext_u64(high_half(flags), kMask) << 8 * kFlagBits;
 }
 
-// The same with words of 64 bits.
-Codes joined_words(const Codes& words) noexcept {
-  const __m256i behind = _mm256_unpackhi_epi64(words.bits, words.bits);
-  const __m256i lengths = _mm256_unpackhi_epi64(words.lengths, words.lengths);
-  return {_mm256_or_si256(words.bits, _mm256_sllv_epi64(behind, words.lengths)),
-          _mm256_add_epi64(words.lengths, lengths)};
-}
+// Appends words of up to 64 bits. Unlike an Appender's, the bits of the last byte are stored at the end.
+class WordAppender {
+ public:
+  explicit WordAppender(std::byte* out) noexcept : out_(out) {}
 
-// Appends every kStep-th word.
-template <unsigned kStep>
-[[gnu::always_inline]] inline void append(const Codes& words, Appender& out) noexcept {
-  alignas(32) std::uint64_t bits[4];
-  alignas(32) std::uint64_t lengths[4];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(bits), words.bits);
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lengths), words.lengths);
-  for (unsigned i = 0; i < 4; i += kStep) out.put(bits[i], static_cast<unsigned>(lengths[i]));
-}
-
-template <bool kFour>
-std::uint32_t append_gaps(const ChunkPairs& chunk, const GapCoder& coder, Appender& out) noexcept {
-  std::uint32_t i = 1;
-  for (; i + kGaps <= chunk.pairs; i += kGaps) {
-    const __m256i keys = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(chunk.keys + i));
-    const __m256i before = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(chunk.keys + i - 1));
-    const __m256i gaps = _mm256_sub_epi32(_mm256_sub_epi32(keys, before), _mm256_set1_epi32(1));
-    const Codes pairs = joined_pairs(coder.of(gaps));
-    if constexpr (kFour) {
-      append<2>(joined_words(pairs), out);
+  template <bool kIsSplit>
+  [[gnu::always_inline]] void put(std::uint64_t word, unsigned bits) noexcept {
+    store_le(out_, pending_ | word << filled_);
+    const unsigned all = filled_ + bits;
+    if constexpr (kIsSplit) {
+      // What goes on behind the 64 bits that are stored, if they are full.
+      const std::uint64_t rest = word >> 1 >> (63 - filled_);
+      pending_ = all >= 64 ? rest : (pending_ | word << filled_) >> all / 8 * 8;
     } else {
-      append<1>(pairs, out);
+      pending_ = (pending_ | word << filled_) >> all / 8 * 8;
     }
+    out_ += all / 8;
+    filled_ = all % 8;
   }
-  return i;
+
+  std::byte* finish() noexcept {
+    if (filled_ == 0) return out_;
+    *out_ = static_cast<std::byte>(pending_);
+    return out_ + 1;
+  }
+
+ private:
+  std::byte* out_;
+  std::uint64_t pending_ = 0;
+  unsigned filled_ = 0;
+};
+
+template <bool kIsSplit, class Number>
+void append(const Gaps<Number>& tile, std::uint32_t count, WordAppender& out) noexcept {
+  for (std::uint32_t i = 0; i < count; i += Gaps<Number>::kInWord) {
+    std::uint64_t gaps;
+    std::uint64_t mask;
+    std::memcpy(&gaps, tile.gaps + i, sizeof gaps);
+    std::memcpy(&mask, tile.masks + i, sizeof mask);
+    out.put<kIsSplit>(_pext_u64(gaps, mask), popcount(mask));
+  }
+}
+
+// The last gaps, fewer than 16: their keys are copied to where vectors can be read.
+template <unsigned kFlagBits, class Number>
+void look_at_rest(const FlagFinder<kFlagBits, Number>& finder, const std::uint32_t* keys, std::uint32_t count,
+                  Gaps<Number>& tile, std::uint32_t at, std::byte* flags) noexcept {
+  std::uint32_t copy[kGaps + 1] = {};
+  std::memcpy(copy, keys, (count + 1) * sizeof *keys);
+  // Gaps of 0 behind the last: their flags are the zero bits that fill the last byte.
+  for (std::uint32_t i = count + 1; i <= kGaps; ++i) copy[i] = copy[i - 1] + 1;
+  const std::uint64_t packed = packed_flags<kFlagBits>(finder.look_at(copy, tile.gaps + at, tile.masks + at));
+  for (std::uint32_t i = count; i < kGaps; ++i) tile.masks[at + i] = 0;
+  for (std::uint32_t i = 0; i < (count * kFlagBits + 7) / 8; ++i) {
+    flags[i] = static_cast<std::byte>(packed >> 8 * i);
+  }
+}
+
+template <unsigned kFlagBits, class Number>
+std::byte* write(const ChunkPairs& chunk, unsigned key_bits, std::byte* flags) noexcept {
+  const FlagFinder<kFlagBits, Number> finder(GapLengths(key_bits, kFlagBits));
+  const std::uint32_t count = chunk.pairs - 1;
+  WordAppender out(flags + (count * kFlagBits + 7) / 8);
+  Gaps<Number> tile;
+  for (std::uint32_t first = 0; first < count; first += kGapTile) {
+    const std::uint32_t left = count - first;
+    const std::uint32_t taken = left < kGapTile ? left : kGapTile;
+    const std::uint32_t* const keys = chunk.keys + first;
+    std::uint32_t i = 0;
+    for (; i + kGaps <= taken; i += kGaps) {
+      const __m128i flag = finder.look_at(keys + i, tile.gaps + i, tile.masks + i);
+      const std::uint64_t packed = to_little_endian(packed_flags<kFlagBits>(flag));
+      std::memcpy(flags, &packed, std::uint64_t{2} * kFlagBits);
+      flags += std::uint64_t{2} * kFlagBits;
+    }
+    if (i < taken) look_at_rest(finder, keys + i, taken - i, tile, i, flags);
+    Gaps<Number>::kInWord * key_bits > kBitsInWord ? append<true>(tile, taken, out)
+                                                   : append<false>(tile, taken, out);
+  }
+  return out.finish();
+}
+
+template <unsigned kFlagBits>
+std::byte* write_for(const ChunkPairs& chunk, unsigned key_bits, std::byte* out) noexcept {
+  return key_bits <= 16 ? write<kFlagBits, std::uint16_t>(chunk, key_bits, out)
+                        : write<kFlagBits, std::uint32_t>(chunk, key_bits, out);
 }
 
 }  // namespace
@@ -150,20 +251,14 @@ std::byte* write_values(const ChunkPairs& chunk, unsigned code_bits, std::byte* 
 }
 
 std::byte* write_gaps(const ChunkPairs& chunk, unsigned key_bits, unsigned flag_bits, std::byte* out) {
-  if (flag_bits > kFlagBitsInVectors || 2 * (flag_bits + key_bits) > kBitsInWord) {
+  if (flag_bits > kVectorFlagBits || key_bits > kMostKeyBits) {
     return reference::write_gaps(chunk, key_bits, flag_bits, out);
   }
-  const GapLengths lengths(key_bits, flag_bits);
-  const GapCoder coder(lengths, flag_bits);
-  Appender bits(out);
-  std::uint32_t i = 4 * (flag_bits + key_bits) <= kBitsInWord ? append_gaps<true>(chunk, coder, bits)
-                                                              : append_gaps<false>(chunk, coder, bits);
-  for (; i < chunk.pairs; ++i) {
-    const std::uint32_t gap = chunk.gap_at(i);
-    const std::uint8_t flag = lengths.flag_of[bit_width(gap)];
-    bits.put(flag | std::uint64_t{gap} << flag_bits, flag_bits + lengths.of_flag[flag]);
+  switch (flag_bits) {
+    case 1: return write_for<1>(chunk, key_bits, out);
+    case 2: return write_for<2>(chunk, key_bits, out);
+    default: return write_for<kVectorFlagBits>(chunk, key_bits, out);
   }
-  return bits.finish();
 }
 
 }  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

@@ -1,4 +1,4 @@
-// Reference kernels: a chunk's two streams of bits.
+// Reference kernels: a chunk's three streams of bits.
 #include <cstddef>
 #include <cstdint>
 
@@ -19,13 +19,16 @@ std::byte* write_values(const ChunkPairs& chunk, unsigned code_bits, std::byte* 
 
 std::byte* write_gaps(const ChunkPairs& chunk, unsigned key_bits, unsigned flag_bits, std::byte* out) {
   const GapLengths lengths(key_bits, flag_bits);
-  Appender bits(out);
+  Appender flags(out);
+  for (std::uint32_t i = 1; i < chunk.pairs; ++i) {
+    flags.put(lengths.flag_of[bit_width(chunk.gap_at(i))], flag_bits);
+  }
+  Appender gaps(flags.finish());
   for (std::uint32_t i = 1; i < chunk.pairs; ++i) {
     const std::uint32_t gap = chunk.gap_at(i);
-    const std::uint8_t flag = lengths.flag_of[bit_width(gap)];
-    bits.put(flag | std::uint64_t{gap} << flag_bits, flag_bits + lengths.of_flag[flag]);
+    gaps.put(gap, lengths.of_flag[lengths.flag_of[bit_width(gap)]]);
   }
-  return bits.finish();
+  return gaps.finish();
 }
 
 }  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

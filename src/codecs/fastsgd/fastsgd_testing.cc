@@ -82,6 +82,7 @@ void append_chunk(const std::vector<Pair>& pairs, int l, std::vector<std::byte>&
   rest.put(pairs[0].key, 32);
   rest.append_to(bytes);
   Bits values;
+  Bits flags;
   Bits gaps;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     values.put(static_cast<std::uint64_t>(pairs[i].code - base), code_bits);
@@ -90,10 +91,11 @@ void append_chunk(const std::vector<Pair>& pairs, int l, std::vector<std::byte>&
     const std::uint64_t gap = pairs[i].key - pairs[i - 1].key - 1;
     int flag = 0;
     while (length_of(flag, key_bits, l) < bits_for(gap)) ++flag;
-    gaps.put(static_cast<std::uint64_t>(flag), l);
+    flags.put(static_cast<std::uint64_t>(flag), l);
     gaps.put(gap, length_of(flag, key_bits, l));
   }
   values.append_to(bytes);
+  flags.append_to(bytes);
   gaps.append_to(bytes);
 }
 
@@ -102,14 +104,16 @@ void append_chunk(const std::vector<Pair>& pairs, int l, std::vector<std::byte>&
 float fastsgd_sum(const std::vector<float>& values) {
   double total = 0;
   for (std::size_t block = 0; block < values.size(); block += 65536) {
-    double lanes[16] = {};
-    for (std::size_t i = block; i < std::min(values.size(), block + 65536); ++i) {
-      lanes[i % 16] += static_cast<double>(std::fabs(values[i]));
+    const std::size_t end = std::min(values.size(), block + 65536);
+    float largest = 0;
+    for (std::size_t i = block; i < end; ++i) largest = std::max(largest, std::fabs(values[i]));
+    if (largest == 0) continue;
+    const int e = std::max(std::ilogb(largest), -126);
+    double units = 0;
+    for (std::size_t i = block; i < end; ++i) {
+      units += std::floor(std::ldexp(std::fabs(static_cast<double>(values[i])), 29 - e));
     }
-    for (const std::size_t half : {8U, 4U, 2U, 1U}) {
-      for (std::size_t i = 0; i < half; ++i) lanes[i] = lanes[i] + lanes[i + half];
-    }
-    total += lanes[0];
+    total += std::ldexp(units, e - 29);
   }
   return static_cast<float>(total);
 }
@@ -178,11 +182,13 @@ std::vector<float> FastsgdModel::decode(const Encoded& part, std::uint64_t count
     const auto key_bits = static_cast<int>(head.get(8));
     std::uint64_t key = head.get(32);
     Reader codes(at + 9);
-    Reader gaps(at + 9 + (pairs * static_cast<std::uint64_t>(code_bits + 1) + 7) / 8);
+    const std::byte* const rest = at + 9 + (pairs * static_cast<std::uint64_t>(code_bits + 1) + 7) / 8;
+    Reader flags(rest);
+    Reader gaps(rest + ((pairs - 1) * static_cast<std::uint64_t>(l) + 7) / 8);
     for (std::uint64_t i = 0; i < pairs; ++i) {
       if (i > 0 && key_bits == 0) key += 1;
       if (i > 0 && key_bits > 0) {
-        const auto flag = static_cast<int>(gaps.get(l));
+        const auto flag = static_cast<int>(flags.get(l));
         key += 1 + gaps.get(length_of(flag, key_bits, l));
       }
       const float magnitude =

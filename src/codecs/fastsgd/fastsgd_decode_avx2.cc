@@ -18,22 +18,9 @@ constexpr std::uint32_t kLanes = 8;
 // Some pairs, with room for whole vectors behind them.
 struct Tile {
   std::uint32_t keys[1 + kTile + kLanes];
-  float values[kTile + kLanes];
+  float values[kTile];
   std::uint32_t pairs = 0;
 };
-
-void open_values(ValueStream& values, const DecodeRules& rules, const Head& head, float scale,
-                 float* of_code) noexcept {
-  values.of_code = of_code;
-  values.code_bits = head.code_bits;
-  const std::uint32_t all = std::uint32_t{1} << head.code_bits;
-  for (; values.allowed < all && head.base + values.allowed <= rules.last_code; ++values.allowed) {
-    const float value = code_value(rules.sum, rules.powers, head.base + values.allowed);
-    if (bit_cast<std::uint32_t>(value) == 0) break;
-    of_code[values.allowed] = value * scale;
-  }
-  for (std::uint32_t code = values.allowed; code < all; ++code) of_code[code] = 0;
-}
 
 template <Sink kSink>
 struct ChunkReader {
@@ -44,8 +31,7 @@ struct ChunkReader {
   std::uint64_t behind = 0;  // where in the target the pairs go: so many are before them
   std::uint32_t done = 0;
   GapStream gaps;
-  ValueStream values{};
-  float of_code[kCodes];
+  ValueStream values;
   Tile tiles[2];  // what is decoded is added when its memory has arrived: after the next tile
   unsigned now = 0;
 
@@ -59,7 +45,7 @@ struct ChunkReader {
     if (rules.flag_bits > kVectorFlagBits || head.key_bits > kVectorKeyBits) return false;
     if (kSink == Sink::kPairs && head.pairs > target.capacity - behind) return false;
     values.stream = gaps.streams.values;
-    open_values(values, rules, head, target.scale, of_code);
+    open_values(values, rules, head, target.scale);
     open_gaps(gaps, head.key_bits, rules.flag_bits);
     return true;
   }

@@ -286,17 +286,21 @@ struct KeyRun {
 void open_gaps(GapStream& gaps, unsigned key_bits, unsigned flag_bits);
 void read_keys(KeyRun& run);
 
-// A chunk's codes.
+// A chunk's values. A number is a code less the base, and above its bits the sign.
 struct ValueStream {
   BitWindow stream;
   unsigned code_bits = 0;
   std::uint32_t allowed = 0;  // codes
   std::uint32_t lowest = kMaxCode;
   std::uint32_t highest = 0;
-  const float* of_code = nullptr;  // 2^code_bits and more, scaled
+  float of_number[2 * kCodes];                // scaled, with their signs; filled by open_values
+  alignas(64) std::uint8_t planes[4][128];    // the bytes of the same, for kernels that look bytes up
 };
 
-// The next `count` values, at most kTile; whole vectors are written. All but the last time `count` is kTile.
+void open_values(ValueStream& values, const DecodeRules& rules, const Head& head, float scale);
+
+// The next `count` values, at most kTile and not 0; up to kTile are written. All but the last time `count` is
+// kTile.
 void read_values(ValueStream& values, std::uint32_t count, float* out);
 
 }  // namespace DELTAWIRE_TARGET

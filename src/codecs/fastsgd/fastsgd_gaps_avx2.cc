@@ -16,7 +16,6 @@ namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 namespace {
 
 constexpr std::uint32_t kLanes = 16;        // flags that are looked at together
-constexpr unsigned kNarrowBits = 16;        // a gap of a word of four
 constexpr std::uint64_t kFlagsBytes = 16;   // that are read at a time
 constexpr std::uint64_t kPeekBytes = 9;     // of gaps
 
@@ -71,7 +70,7 @@ __m256i flags_of(const std::byte* from) noexcept {
   return _mm256_srli_epi16(_mm256_mullo_epi16(pairs, load(kPlaces.factors)), 16 - kFlagBits);
 }
 
-// The gaps of a tile, and what their flags say of them, in numbers of 16 bits or 32.
+// The gaps of a tile, and what their flags say of them, in numbers of 8, 16 or 32 bits.
 template <class Number>
 struct Gaps {
   static constexpr std::uint32_t kInWord = 8 / sizeof(Number);
@@ -89,6 +88,22 @@ __m256i bytes_of(const std::uint32_t (&numbers)[8]) noexcept {
     bytes[8 + i] = static_cast<std::uint8_t>(numbers[i] >> 8);
   }
   return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
+}
+
+__m128i joined(__m256i halves) noexcept {
+  return _mm_packus_epi16(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+}
+
+template <unsigned kFlagBits>
+void look_up(const GapStream& stream, const std::byte* flags, std::uint32_t count,
+             Gaps<std::uint8_t>& tile) noexcept {
+  const __m128i masks = _mm256_castsi256_si128(bytes_of(stream.masks));
+  const __m128i least = _mm256_castsi256_si128(bytes_of(stream.least));
+  for (std::uint32_t i = 0; i < count; i += kLanes) {
+    const __m128i flag = joined(flags_of<kFlagBits>(flags + i * kFlagBits / 8));
+    _mm_store_si128(reinterpret_cast<__m128i*>(tile.masks + i), _mm_shuffle_epi8(masks, flag));
+    _mm_store_si128(reinterpret_cast<__m128i*>(tile.least + i), _mm_shuffle_epi8(least, flag));
+  }
 }
 
 template <unsigned kFlagBits>
@@ -144,6 +159,12 @@ struct Findings {
   __m256i wrong = _mm256_setzero_si256();
   __m256i all = _mm256_setzero_si256();
 
+  void look_at(const std::uint8_t* gaps, const std::uint8_t* least) noexcept {
+    const __m128i gap = _mm_load_si128(reinterpret_cast<const __m128i*>(gaps));
+    const __m128i needed = _mm_load_si128(reinterpret_cast<const __m128i*>(least));
+    all = _mm256_or_si256(all, _mm256_zextsi128_si256(gap));
+    wrong = _mm256_or_si256(wrong, _mm256_zextsi128_si256(_mm_subs_epu8(needed, gap)));
+  }
   void look_at(const std::uint16_t* gaps, const std::uint16_t* least) noexcept {
     all = _mm256_or_si256(all, load(gaps));
     wrong = _mm256_or_si256(wrong, _mm256_subs_epu16(load(least), load(gaps)));
@@ -154,14 +175,18 @@ struct Findings {
       wrong = _mm256_or_si256(wrong, _mm256_cmpgt_epi32(load(least + 8 * half), load(gaps + 8 * half)));
     }
   }
-  void tell(GapStream& stream, bool has_halves) const noexcept {
+  template <class Number>
+  void tell(GapStream& stream) const noexcept {
     stream.has_wrong_flag |= _mm256_testz_si256(wrong, wrong) == 0;
-    std::uint32_t lanes[8];
+    alignas(32) Number lanes[32 / sizeof(Number)];
     store(lanes, all);
-    for (const std::uint32_t each : lanes) stream.all_gaps |= has_halves ? each | each >> 16 : each;
-    if (has_halves) stream.all_gaps &= 0xFFFF;
+    for (const Number each : lanes) stream.all_gaps |= each;
   }
 };
+
+__m256i eight_of(const std::uint8_t* gaps) noexcept {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(gaps)));
+}
 
 __m256i eight_of(const std::uint16_t* gaps) noexcept {
   return _mm256_cvtepu16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(gaps)));
@@ -190,7 +215,7 @@ void add_up(const Number* gaps, std::uint32_t count, std::uint32_t key, std::uin
 template <unsigned kFlagBits, class Number>
 void read(KeyRun& run) noexcept {
   constexpr std::uint64_t kMostFlagBytes = std::uint64_t{kTile} * kFlagBits / 8 + kFlagsBytes;
-  constexpr std::uint64_t kMostGapBytes = std::uint64_t{kTile} * (sizeof(Number) == 2 ? 16 : 23) / 8 + 16;
+  constexpr std::uint64_t kMostGapBytes = kTile * sizeof(Number) + 16;
   GapStream& stream = *run.gaps;
   BitWindow& flags = stream.streams.flags;
   BitWindow& window = stream.streams.gaps;
@@ -215,7 +240,7 @@ void read(KeyRun& run) noexcept {
 
   Findings findings;
   for (std::uint32_t i = 0; i < run.count; i += kLanes) findings.look_at(tile.gaps + i, tile.least + i);
-  findings.tell(stream, sizeof(Number) == 2);
+  findings.tell<Number>(stream);
   const auto key = static_cast<std::uint32_t>(run.key);
   add_up(tile.gaps, run.count, key, run.keys);
   flags.position += std::uint64_t{run.count} * kFlagBits;
@@ -225,7 +250,9 @@ void read(KeyRun& run) noexcept {
 
 template <unsigned kFlagBits>
 void read_for(KeyRun& run) noexcept {
-  run.gaps->key_bits <= kNarrowBits ? read<kFlagBits, std::uint16_t>(run) : read<kFlagBits, std::uint32_t>(run);
+  if (run.gaps->key_bits <= 8) return read<kFlagBits, std::uint8_t>(run);
+  if (run.gaps->key_bits <= 16) return read<kFlagBits, std::uint16_t>(run);
+  read<kFlagBits, std::uint32_t>(run);
 }
 
 }  // namespace

@@ -38,11 +38,33 @@ std::uint64_t high_half(__m128i bits) noexcept {
   return static_cast<std::uint64_t>(_mm_extract_epi64(bits, 1));
 }
 
-// Of up to 8 bits: as bytes.
+// Sixteen numbers of code_bits + 1 bits each, still in 16 bits.
+__m256i sixteen_numbers(const ChunkPairs& chunk, std::uint32_t at, unsigned code_bits) noexcept {
+  const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(chunk.codes + at));
+  const __m256i magnitudes = _mm256_and_si256(codes, _mm256_set1_epi16(0x7FFF));
+  const __m256i lowest = _mm256_set1_epi16(static_cast<short>(chunk.range.lowest));
+  const __m128i to_place = _mm_cvtsi32_si128(static_cast<int>(15 - code_bits));
+  const __m256i signs = _mm256_srl_epi16(_mm256_andnot_si256(_mm256_set1_epi16(0x7FFF), codes), to_place);
+  return _mm256_or_si256(_mm256_sub_epi16(magnitudes, lowest), signs);
+}
+
+// Of up to 8 bits: as bytes. Reads whole vectors of codes.
 std::byte* write_narrow(const ChunkPairs& chunk, unsigned code_bits, std::uint32_t end,
                         std::byte* out) noexcept {
+  constexpr std::uint32_t kTogether = 32;
   const std::uint64_t mask = std::uint64_t{0x0101010101010101} * ((1U << (code_bits + 1)) - 1);
-  for (std::uint32_t i = 0; i < end; i += kValues) {
+  std::uint32_t i = 0;
+  for (; i + kTogether <= end; i += kTogether) {
+    const __m256i packed = _mm256_packus_epi16(sixteen_numbers(chunk, i, code_bits),
+                                               sixteen_numbers(chunk, i + kTogether / 2, code_bits));
+    alignas(32) std::uint64_t words[4];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(words), _mm256_permute4x64_epi64(packed, 0xD8));
+    for (const std::uint64_t word : words) {
+      store_le(out, static_cast<std::uint64_t>(_pext_u64(word, mask)));
+      out += code_bits + 1;
+    }
+  }
+  for (; i < end; i += kValues) {
     const __m128i numbers = numbers_of(chunk, i, code_bits);
     store_le(out, static_cast<std::uint64_t>(_pext_u64(low_half(_mm_packus_epi16(numbers, numbers)), mask)));
     out += code_bits + 1;
@@ -66,7 +88,7 @@ std::byte* write_wide(const ChunkPairs& chunk, unsigned code_bits, std::uint32_t
   return out;
 }
 
-// The gaps of a tile, with the masks of their flags, in numbers of 16 bits or 32.
+// The gaps of a tile, with the masks of their flags, in numbers of 8, 16 or 32 bits.
 template <class Number>
 struct Gaps {
   static constexpr std::uint32_t kInWord = 8 / sizeof(Number);
@@ -89,46 +111,65 @@ __m256i gaps_behind(const std::uint32_t* keys) noexcept {
   return _mm256_sub_epi32(distances, _mm256_set1_epi32(1));
 }
 
+// Sixteen gaps, in 16 bits each.
+__m256i short_gaps(const std::uint32_t* keys) noexcept {
+  return _mm256_permute4x64_epi64(_mm256_packus_epi32(gaps_behind(keys), gaps_behind(keys + 8)), 0xD8);
+}
+
+__m128i joined(__m256i halves) noexcept {
+  return _mm_packus_epi16(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+}
+
 // Flags and masks of gaps. `least`: the smallest gap that needs a flag or one above it; no gap is as large as
-// that of a flag that there isn't.
-template <unsigned kFlagBits, class Number>
+// that of a flag that none needs.
+template <unsigned kFlagBits>
 struct FlagFinder {
   static constexpr unsigned kHigher = (1U << kFlagBits) - 1;
 
-  __m256i least[kHigher];
-  __m256i masks;
+  __m256i least[kHigher];  // in 32 bits
+  __m256i masks;           // by flag
+  __m128i bytes_of_masks;  // their low bytes, and behind them the next
 
   explicit FlagFinder(const GapLengths& of) noexcept {
     alignas(32) std::uint32_t of_flags[8] = {};
-    for (unsigned flag = 0; flag <= kHigher; ++flag) of_flags[flag] = (1U << of.of_flag[flag]) - 1;
-    for (unsigned flag = 0; flag < kHigher; ++flag) {
-      const auto of_flag = static_cast<std::uint32_t>(of.least[flag + 1]);
-      least[flag] = sizeof(Number) == 2 ? _mm256_set1_epi16(static_cast<short>(of_flag))
-                                        : _mm256_set1_epi32(static_cast<int>(of_flag));
-    }
-    masks = load(of_flags);
-    if (sizeof(Number) == 4) return;
-    alignas(16) std::uint8_t bytes[16];
-    for (unsigned flag = 0; flag < 8; ++flag) {
+    alignas(16) std::uint8_t bytes[16] = {};
+    for (unsigned flag = 0; flag <= kHigher; ++flag) {
+      of_flags[flag] = (1U << of.of_flag[flag]) - 1;
       bytes[flag] = static_cast<std::uint8_t>(of_flags[flag]);
       bytes[8 + flag] = static_cast<std::uint8_t>(of_flags[flag] >> 8);
     }
-    masks = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
+    for (unsigned flag = 0; flag < kHigher; ++flag) {
+      least[flag] = _mm256_set1_epi32(static_cast<int>(of.least[flag + 1]));
+    }
+    masks = load(of_flags);
+    bytes_of_masks = _mm_load_si128(reinterpret_cast<const __m128i*>(bytes));
   }
 
-  // Sixteen gaps; returns their flags in bytes.
+  // Sixteen gaps and their masks; returns their flags in bytes.
+  __m128i look_at(const std::uint32_t* keys, std::uint8_t* gaps, std::uint8_t* masks_of) const noexcept {
+    const __m128i gap = joined(short_gaps(keys));
+    __m128i flag = _mm_setzero_si128();
+    for (const __m256i& each : least) {
+      const __m128i at_least = _mm256_castsi256_si128(_mm256_shuffle_epi8(each, _mm256_setzero_si256()));
+      flag = _mm_sub_epi8(flag, _mm_cmpeq_epi8(_mm_max_epu8(gap, at_least), gap));
+    }
+    _mm_store_si128(reinterpret_cast<__m128i*>(gaps), gap);
+    _mm_store_si128(reinterpret_cast<__m128i*>(masks_of), _mm_shuffle_epi8(bytes_of_masks, flag));
+    return flag;
+  }
+
   __m128i look_at(const std::uint32_t* keys, std::uint16_t* gaps, std::uint16_t* masks_of) const noexcept {
-    const __m256i packed = _mm256_packus_epi32(gaps_behind(keys), gaps_behind(keys + 8));
-    const __m256i gap = _mm256_permute4x64_epi64(packed, 0xD8);
+    const __m256i gap = short_gaps(keys);
     __m256i flag = _mm256_setzero_si256();
     for (const __m256i& each : least) {
-      flag = _mm256_sub_epi16(flag, _mm256_cmpeq_epi16(_mm256_max_epu16(gap, each), gap));
+      const __m256i at_least = _mm256_packus_epi32(each, each);
+      flag = _mm256_sub_epi16(flag, _mm256_cmpeq_epi16(_mm256_max_epu16(gap, at_least), gap));
     }
     const __m256i places = _mm256_add_epi16(_mm256_mullo_epi16(flag, _mm256_set1_epi16(0x0101)),
                                             _mm256_set1_epi16(0x0800));
     store(gaps, gap);
-    store(masks_of, _mm256_shuffle_epi8(masks, places));
-    return _mm_packus_epi16(_mm256_castsi256_si128(flag), _mm256_extracti128_si256(flag, 1));
+    store(masks_of, _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes_of_masks), places));
+    return joined(flag);
   }
 
   __m128i look_at(const std::uint32_t* keys, std::uint32_t* gaps, std::uint32_t* masks_of) const noexcept {
@@ -141,8 +182,7 @@ struct FlagFinder {
       store(gaps + 8 * half, gap);
       store(masks_of + 8 * half, _mm256_permutevar8x32_epi32(masks, flags[half]));
     }
-    const __m256i flag = _mm256_permute4x64_epi64(_mm256_packus_epi32(flags[0], flags[1]), 0xD8);
-    return _mm_packus_epi16(_mm256_castsi256_si128(flag), _mm256_extracti128_si256(flag, 1));
+    return joined(_mm256_permute4x64_epi64(_mm256_packus_epi32(flags[0], flags[1]), 0xD8));
   }
 };
 
@@ -198,7 +238,7 @@ void append(const Gaps<Number>& tile, std::uint32_t count, WordAppender& out) no
 
 // The last gaps, fewer than 16: their keys are copied to where vectors can be read.
 template <unsigned kFlagBits, class Number>
-void look_at_rest(const FlagFinder<kFlagBits, Number>& finder, const std::uint32_t* keys, std::uint32_t count,
+void look_at_rest(const FlagFinder<kFlagBits>& finder, const std::uint32_t* keys, std::uint32_t count,
                   Gaps<Number>& tile, std::uint32_t at, std::byte* flags) noexcept {
   std::uint32_t copy[kGaps + 1] = {};
   std::memcpy(copy, keys, (count + 1) * sizeof *keys);
@@ -213,7 +253,7 @@ void look_at_rest(const FlagFinder<kFlagBits, Number>& finder, const std::uint32
 
 template <unsigned kFlagBits, class Number>
 std::byte* write(const ChunkPairs& chunk, unsigned key_bits, std::byte* flags) noexcept {
-  const FlagFinder<kFlagBits, Number> finder(GapLengths(key_bits, kFlagBits));
+  const FlagFinder<kFlagBits> finder(GapLengths(key_bits, kFlagBits));
   const std::uint32_t count = chunk.pairs - 1;
   WordAppender out(flags + (count * kFlagBits + 7) / 8);
   Gaps<Number> tile;
@@ -237,8 +277,9 @@ std::byte* write(const ChunkPairs& chunk, unsigned key_bits, std::byte* flags) n
 
 template <unsigned kFlagBits>
 std::byte* write_for(const ChunkPairs& chunk, unsigned key_bits, std::byte* out) noexcept {
-  return key_bits <= 16 ? write<kFlagBits, std::uint16_t>(chunk, key_bits, out)
-                        : write<kFlagBits, std::uint32_t>(chunk, key_bits, out);
+  if (key_bits <= 8) return write<kFlagBits, std::uint8_t>(chunk, key_bits, out);
+  if (key_bits <= 16) return write<kFlagBits, std::uint16_t>(chunk, key_bits, out);
+  return write<kFlagBits, std::uint32_t>(chunk, key_bits, out);
 }
 
 }  // namespace

@@ -51,6 +51,18 @@ tl::unexpected<Error> bad_key(const TensorView& part, std::uint64_t i) {
                  ": sort the pairs by key and add up those of equal keys");
 }
 
+// Whether all keys are below 2^31 and grow. Without a branch for each, so that vectors look at them: of such
+// keys a difference is negative as a signed number where they grow.
+bool are_ordered_below_half(const TensorView& part) {
+  std::uint32_t all = part.keys[0];
+  std::uint32_t less = ~std::uint32_t{0};
+  for (std::uint64_t i = 1; i < part.count; ++i) {
+    all |= part.keys[i];
+    less &= part.keys[i - 1] - part.keys[i];
+  }
+  return ((all | ~less) & 0x80000000) == 0;
+}
+
 Status check_keys(const TensorView& part, const CodecInfo& info) {
   if (!part.has_keys()) return {};
   if (!info.key_value) {
@@ -61,16 +73,13 @@ Status check_keys(const TensorView& part, const CodecInfo& info) {
     return invalid(std::string(info.name) + " has no key-value form: " + remedy);
   }
   if (part.count == 0) return {};
-  // Without a branch for each, so that vectors look at them; the first bad one is found when there is one.
-  const auto ordered = [](std::uint32_t key) { return static_cast<std::int32_t>(key ^ 0x80000000); };
-  std::uint32_t bad = part.keys[part.count - 1] < part.dimension ? 0 : 1;
-  for (std::uint64_t i = 1; i < part.count; ++i)
-    bad |= ordered(part.keys[i - 1]) >= ordered(part.keys[i]) ? 1U : 0U;
-  if (bad == 0) return {};
+  if (are_ordered_below_half(part) && part.keys[part.count - 1] < part.dimension) return {};
   std::uint64_t first = 0;
-  for (std::uint64_t least = 0; part.keys[first] >= least && part.keys[first] < part.dimension; ++first) {
+  std::uint64_t least = 0;
+  for (; first < part.count && part.keys[first] >= least && part.keys[first] < part.dimension; ++first) {
     least = std::uint64_t{part.keys[first]} + 1;
   }
+  if (first == part.count) return {};
   return bad_key(part, first);
 }
 

@@ -15,58 +15,77 @@ namespace {
 
 constexpr std::uint32_t kLanes = 16;
 
-__m512 log2_of(__m512 magnitude) noexcept {
-  const __m512 mantissa = _mm512_getmant_ps(magnitude, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_zero);
-  const __m512 t = _mm512_sub_ps(mantissa, _mm512_set1_ps(kLogarithmMiddle));
-  __m512 sum = _mm512_set1_ps(kLogarithm[0]);
-  for (unsigned i = 1; i < kLogarithmTerms; ++i) {
-    sum = _mm512_fmadd_ps(sum, t, _mm512_set1_ps(kLogarithm[i]));
-  }
-  return _mm512_add_ps(sum, _mm512_getexp_ps(magnitude));
+// How far a code may be off, in octaves of x and in codes. The logarithms of x, of the sum and of the last
+// value, and with it the scale, are off by 7e-6 each, their exponents apart, and the octaves between sum and
+// last value by 8e-6 more; the scale has a rounding of 6e-8, of up to 2,047 codes, and so has the code.
+constexpr float kDoubtfulPart = 4.5e-5F;
+constexpr float kDoubtfulWhole = 2.5e-4F;
+
+__m512 exponent_of(__m512 magnitude) noexcept {
+  return _mm512_getexp_ps(magnitude);
 }
 
-__m512 log2_of_bits(std::uint32_t bits) noexcept {
-  return log2_of(_mm512_set1_ps(bit_cast<float>(bits)));
+// A polynomial of the second degree in the mantissa for each 16th of its range.
+struct Pieces {
+  __m512 square = _mm512_loadu_ps(kLogarithmSquare);
+  __m512 slope = _mm512_loadu_ps(kLogarithmSlope);
+  __m512 start = _mm512_loadu_ps(kLogarithmStart);
+
+  __m512 of_mantissa(__m512 magnitude) const noexcept {
+    const __m512i piece = _mm512_srli_epi32(_mm512_castps_si512(magnitude), 19);  // its lowest 4 bits
+    const __m512 m = _mm512_getmant_ps(magnitude, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_zero);
+    const __m512 steep = _mm512_fmadd_ps(_mm512_permutexvar_ps(piece, square), m, _mm512_permutexvar_ps(piece, slope));
+    return _mm512_fmadd_ps(steep, m, _mm512_permutexvar_ps(piece, start));
+  }
+};
+
+__m512 value_of(std::uint32_t bits) noexcept {
+  return _mm512_set1_ps(bit_cast<float>(bits));
 }
 
 struct Quantizer {
   const Codebook& book;
-  __m512 log_of_sum;
-  __m512 codes_per_octave;
-  __m512 doubtful;
+  Pieces codes;  // below the code of the sum, which has the same exponent; as many too few as may be doubtful
+  __m512 exponent_of_sum;
+  __m512 per_octave;
+  __m512 doubtful;  // codes
 
   explicit Quantizer(const Codebook& codebook) noexcept : book(codebook) {
-    log_of_sum = log2_of_bits(book.values[0]);
-    const __m512 octaves = _mm512_sub_ps(log_of_sum, log2_of_bits(book.values[book.last]));
-    const __m512 codes = _mm512_set1_ps(static_cast<float>(book.last));
-    codes_per_octave = book.last > 0 ? _mm512_div_ps(codes, octaves) : _mm512_setzero_ps();
-    doubtful =
-        _mm512_fmadd_ps(codes_per_octave, _mm512_set1_ps(kDoubtfulOctaves), _mm512_set1_ps(kDoubtfulCodes));
+    const __m512 sum = value_of(book.values[0]);
+    const __m512 least = value_of(book.values[book.last]);
+    exponent_of_sum = exponent_of(sum);
+    const __m512 part_of_sum = codes.of_mantissa(sum);
+    const __m512 octaves = _mm512_add_ps(_mm512_sub_ps(exponent_of_sum, exponent_of(least)),
+                                         _mm512_sub_ps(part_of_sum, codes.of_mantissa(least)));
+    const __m512 all = _mm512_set1_ps(static_cast<float>(book.last));
+    per_octave = book.last > 0 ? _mm512_div_ps(all, octaves) : _mm512_setzero_ps();
+    const __m512 off = _mm512_fmadd_ps(per_octave, _mm512_set1_ps(kDoubtfulPart), _mm512_set1_ps(kDoubtfulWhole));
+    doubtful = _mm512_add_ps(off, off);
+    codes.square = _mm512_fnmadd_ps(codes.square, per_octave, _mm512_setzero_ps());
+    codes.slope = _mm512_fnmadd_ps(codes.slope, per_octave, _mm512_setzero_ps());
+    codes.start = _mm512_sub_ps(_mm512_mul_ps(_mm512_sub_ps(part_of_sum, codes.start), per_octave), off);
   }
 
   __m512i codes_of(__m512 magnitudes, __mmask16 lanes) const noexcept {
-    const __m512 exact = _mm512_mul_ps(_mm512_sub_ps(log_of_sum, log2_of(magnitudes)), codes_per_octave);
-    const __m512 near = _mm512_roundscale_ps(exact, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const __m512 distance = _mm512_sub_ps(exact, near);
-    // Those above the next whole number go up.
-    const __mmask16 up = _mm512_cmp_ps_mask(distance, _mm512_setzero_ps(), _CMP_GT_OQ);
-    const __m512i whole = _mm512_cvtps_epi32(near);
-    const __m512i codes = _mm512_mask_add_epi32(whole, up, whole, _mm512_set1_epi32(1));
-    const __mmask16 asked = _mm512_mask_cmp_ps_mask(lanes, _mm512_abs_ps(distance), doubtful, _CMP_LE_OQ);
-    if (asked == 0) return codes;
+    const __m512 octaves = _mm512_sub_ps(exponent_of_sum, exponent_of(magnitudes));
+    const __m512 least = _mm512_fmadd_ps(octaves, per_octave, codes.of_mantissa(magnitudes));
+    constexpr int kUp = _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC;
+    const __m512i low = _mm512_cvt_roundps_epi32(least, kUp);
+    const __m512i high = _mm512_cvt_roundps_epi32(_mm512_add_ps(least, doubtful), kUp);
+    const __mmask16 asked = _mm512_mask_cmpneq_epi32_mask(lanes, low, high);
+    if (asked == 0) return low;
     const __m512i last = _mm512_set1_epi32(static_cast<int>(book.last));
-    const __m512i tried = _mm512_min_epu32(_mm512_max_epi32(whole, _mm512_setzero_si512()), last);
+    const __m512i tried = _mm512_min_epu32(_mm512_max_epi32(low, _mm512_setzero_si512()), last);
     const __m512i value = _mm512_mask_i32gather_epi32(last, asked, tried, book.values, 4);
-    const __mmask16 below = _mm512_cmplt_epu32_mask(_mm512_castps_si512(magnitudes), value);
-    return _mm512_mask_mov_epi32(codes, asked,
-                                 _mm512_mask_add_epi32(tried, below, tried, _mm512_set1_epi32(1)));
+    const __mmask16 below = _mm512_mask_cmplt_epu32_mask(asked, _mm512_castps_si512(magnitudes), value);
+    return _mm512_mask_add_epi32(_mm512_mask_mov_epi32(low, asked, tried), below, tried, _mm512_set1_epi32(1));
   }
 };
 
 // Leaves x less its code's value.
-void subtract(const Input& input, const Codebook& book, const Collected& pairs, const std::uint16_t* codes,
-              std::uint32_t at, std::uint32_t count) noexcept {
-  for (std::uint32_t i = at; i < at + count; ++i) {
+void subtract(const Input& input, const Codebook& book, const Collected& pairs,
+              const std::uint16_t* codes) noexcept {
+  for (std::uint32_t i = 0; i < pairs.pairs; ++i) {
     const std::uint32_t sign = bit_cast<std::uint32_t>(pairs.values[i]) & ~kMagnitudeMask;
     const std::uint32_t value = book.values[codes[i] & kMaxCode] | sign;
     input.left[pairs.keys[i]] = pairs.values[i] - bit_cast<float>(value);
@@ -83,19 +102,21 @@ CodeRange quantize(const Input& input, const Codebook& book, const Collected& pa
   const Quantizer quantizer(book);
   __m512i lowest = _mm512_set1_epi32(kMaxCode);
   __m512i highest = _mm512_setzero_si512();
-  for (std::uint32_t i = 0; i < pairs.pairs; i += kLanes) {
-    const std::uint32_t left = pairs.pairs - i;
-    const auto lanes = static_cast<__mmask16>(left < kLanes ? (1U << left) - 1 : 0xFFFF);
+  const auto sixteen = [&](std::uint32_t i, __mmask16 lanes) {
     const __m512i bits = _mm512_castps_si512(_mm512_maskz_loadu_ps(lanes, pairs.values + i));
     const __m512i magnitudes = _mm512_and_si512(bits, _mm512_set1_epi32(kMagnitudeMask));
     const __m512i codes = quantizer.codes_of(_mm512_castsi512_ps(magnitudes), lanes);
     lowest = _mm512_mask_min_epi32(lowest, lanes, lowest, codes);
     highest = _mm512_mask_max_epi32(highest, lanes, highest, codes);
-    const __m512i signs = _mm512_slli_epi32(_mm512_srli_epi32(bits, 31), 15);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes_of_pairs + i),
-                        _mm512_cvtepi32_epi16(_mm512_or_si512(codes, signs)));
-    if (input.left != nullptr) subtract(input, book, pairs, codes_of_pairs, i, left < kLanes ? left : kLanes);
-  }
+    // codes | (bits >> 16 & kSignBit)
+    const __m512i sign = _mm512_set1_epi32(fastsgd::kSignBit);
+    const __m512i numbers = _mm512_ternarylogic_epi32(codes, _mm512_srli_epi32(bits, 16), sign, 0xF8);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes_of_pairs + i), _mm512_cvtepi32_epi16(numbers));
+  };
+  std::uint32_t i = 0;
+  for (; i + kLanes <= pairs.pairs; i += kLanes) sixteen(i, 0xFFFF);
+  if (i < pairs.pairs) sixteen(i, static_cast<__mmask16>((1U << (pairs.pairs - i)) - 1));
+  if (input.left != nullptr) subtract(input, book, pairs, codes_of_pairs);
   return {static_cast<std::uint32_t>(_mm512_reduce_min_epi32(lowest)),
           static_cast<std::uint32_t>(_mm512_reduce_max_epi32(highest))};
 }

@@ -133,10 +133,14 @@ class Fastsgd final : public Codec {
                                 const Exec& exec) const override {
     const Input input{part.in, part.residual, part.left, part.view.has_keys() ? part.view.keys : nullptr,
                       part.count};
-    const auto sum = part_sum(input);
+    const Totals totals = kernels_.sum(input);
+    const auto sum = rounded_sum(totals.sum);
     if (!sum) return forward_error(sum);
     Workspace& workspace = workspace_in(exec.scratch);
-    return write_chunks(input, codebook(input, *sum, part.view.elements(), workspace), *sum, out, workspace);
+    const CodeScale scale{static_cast<double>(*sum), powers_.data()};
+    const Codebook book = *sum == 0 ? Codebook{}  // there is nothing to send
+                                    : codebook(input, scale, totals.least, part.view.elements(), workspace);
+    return write_chunks(input, book, *sum, out, workspace);
   }
 
   Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
@@ -174,8 +178,7 @@ class Fastsgd final : public Codec {
 
  private:
   // The sum in float32, as it goes on the wire and everything is computed from.
-  Result<float> part_sum(const Input& input) const {
-    const double sum = kernels_.sum(input);
+  static Result<float> rounded_sum(double sum) {
     if (!std::isfinite(sum)) return not_finite();
     const auto rounded = static_cast<float>(sum);
     if (std::isfinite(rounded)) return rounded;
@@ -184,16 +187,14 @@ class Fastsgd final : public Codec {
                 "the tensor down");
   }
 
-  // Without a value that isn't 0 the codebook is empty.
-  Codebook codebook(const Input& input, float sum, std::uint64_t elements, Workspace& workspace) const {
-    if (sum == 0) return {};
-    const CodeScale scale{static_cast<double>(sum), powers_.data()};
+  Codebook codebook(const Input& input, const CodeScale& scale, std::uint32_t least, std::uint64_t elements,
+                    Workspace& workspace) const {
     std::uint32_t last = last_code(scale, parameters_.largest_code());
     if (parameters_.tau == kAutoTau) {
       const double share = static_cast<double>(parameters_.keep) * static_cast<double>(elements);
       const auto wanted = static_cast<std::uint64_t>(std::ceil(share));
-      last = wanted >= input.count ? code_for_all(kernels_, input, scale, last)
-                                   : code_for_share(kernels_, input, scale, wanted, last, workspace.keys);
+      last = wanted >= input.count ? code_for_all(kernels_, input, scale, last, least)
+                                   : code_for_share(kernels_, input, scale, wanted, last, workspace.values);
     }
     return make_codebook(scale, last, workspace.code_values, workspace.starts);
   }

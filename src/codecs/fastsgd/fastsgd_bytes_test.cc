@@ -39,8 +39,8 @@ TEST(FastsgdBytes, PaperFigure3) {
   x[578] = 2;   // L = 2, delta 3
   const Encoded part = encoded("fastsgd:b=2,tau=128,l=2", x);
   EXPECT_EQ(part.scalar, bits_of(8.0F));
-  const int codes = 0b00 | 0b11 << 2 | 0b01 << 4;           // L - 1 in one bit, then the sign
-  const int flags = 0b11 | 0b00 << 2;                       // of 8 bits and of 2
+  const int codes = 0b00 | 0b11 << 2 | 0b01 << 4;  // L - 1 in one bit, then the sign
+  const int flags = 0b11 | 0b00 << 2;              // of 8 bits and of 2
   EXPECT_EQ(to_ints(part.payload),
             (Ints{3, 0, 0x01, 0x08, 8, 343 & 255, 343 >> 8, 0, 0, codes, flags, 231, 2}));
 }
@@ -139,8 +139,8 @@ TEST(FastsgdBytes, EqualTheSlowModel) {
   }
 }
 
-// Beside 2^24 a block's magnitudes are counted in 2^-5; what is less is dropped from each. Blocks are added in
-// float64.
+// Beside 2^24 a block's magnitudes are counted in 2^-5; what is less is dropped from each. Blocks are added
+// in float64.
 TEST(FastsgdBytes, TheSumIsOfWholeUnitsInEachBlock) {
   const auto sum_of = [](const std::vector<std::pair<std::size_t, float>>& values) {
     std::vector<float> x(3 * 65536 + 5, 0.0F);
@@ -153,10 +153,10 @@ TEST(FastsgdBytes, TheSumIsOfWholeUnitsInEachBlock) {
     }
     const std::vector<float> zeros(x.size(), 0.0F);
     const auto& kernels = fastsgd::kernels_for(TargetId::kReference);
-    const double sum = kernels.sum({x.data(), nullptr, nullptr, nullptr, x.size()});
-    EXPECT_EQ(kernels.sum({x.data(), zeros.data(), nullptr, nullptr, x.size()}), sum);
-    EXPECT_EQ(kernels.sum({zeros.data(), x.data(), nullptr, nullptr, x.size()}), sum);
-    EXPECT_EQ(kernels.sum({given.data(), nullptr, nullptr, keys.data(), given.size()}), sum);
+    const double sum = kernels.sum({x.data(), nullptr, nullptr, nullptr, x.size()}).sum;
+    EXPECT_EQ(kernels.sum({x.data(), zeros.data(), nullptr, nullptr, x.size()}).sum, sum);
+    EXPECT_EQ(kernels.sum({zeros.data(), x.data(), nullptr, nullptr, x.size()}).sum, sum);
+    EXPECT_EQ(kernels.sum({given.data(), nullptr, nullptr, keys.data(), given.size()}).sum, sum);
     EXPECT_EQ(static_cast<float>(sum), testing::fastsgd_sum(x));
     return sum;
   };
@@ -180,15 +180,16 @@ TEST(FastsgdBytes, TheSumOfManyIsTheSpecs) {
     std::vector<float> x(count);
     std::vector<std::uint32_t> keys(count);
     for (std::size_t i = 0; i < count; ++i) {
-      const int exponent = random.next() % (count / 4 + 1) == 0 ? 53 : 40 - static_cast<int>(random.next() % 60);
+      const int exponent =
+          random.next() % (count / 4 + 1) == 0 ? 53 : 40 - static_cast<int>(random.next() % 60);
       x[i] = std::ldexp(1 + static_cast<float>(random.next_uniform()), exponent);
       if (random.next() % 2 == 0) x[i] = -x[i];
       keys[i] = static_cast<std::uint32_t>(i);
     }
     const auto& kernels = fastsgd::kernels_for(TargetId::kReference);
-    const double sum = kernels.sum({x.data(), nullptr, nullptr, nullptr, count});
+    const double sum = kernels.sum({x.data(), nullptr, nullptr, nullptr, count}).sum;
     EXPECT_EQ(static_cast<float>(sum), testing::fastsgd_sum(x)) << count;
-    EXPECT_EQ(kernels.sum({x.data(), nullptr, nullptr, keys.data(), count}), sum) << count;
+    EXPECT_EQ(kernels.sum({x.data(), nullptr, nullptr, keys.data(), count}).sum, sum) << count;
   }
 }
 
@@ -217,7 +218,7 @@ TEST(FastsgdBytes, TheCodeForAShareIsTheSmallest) {
       return static_cast<std::uint64_t>(std::count_if(x.begin(), x.end(), reached)) >= wanted;
     };
     while (expected < last && !enough(expected)) ++expected;
-    std::vector<std::uint32_t> sample(1 + random.next() % 4);
+    std::vector<float> sample(1 + random.next() % 4);
     const fastsgd::Input input{x.data(), nullptr, nullptr, nullptr, count};
     ASSERT_EQ(fastsgd::code_for_share(fastsgd::kernels_for(TargetId::kReference), input, scale, wanted, last,
                                       sample),

@@ -15,9 +15,9 @@ namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 
 namespace {
 
-constexpr std::uint32_t kLanes = 16;        // flags that are looked at together
-constexpr std::uint64_t kFlagsBytes = 16;   // that are read at a time
-constexpr std::uint64_t kPeekBytes = 9;     // of gaps
+constexpr std::uint32_t kLanes = 16;       // flags that are looked at together
+constexpr std::uint64_t kFlagsBytes = 16;  // that are read at a time
+constexpr std::uint64_t kPeekBytes = 9;    // of gaps
 
 // What must be readable of a stream and what is behind it: copied to where it is, with zeros behind it, if it
 // lies too near to the chunk's end.
@@ -113,8 +113,8 @@ void look_up(const GapStream& stream, const std::byte* flags, std::uint32_t coun
   const __m256i least = bytes_of(stream.least);
   for (std::uint32_t i = 0; i < count; i += kLanes) {
     const __m256i flag = flags_of<kFlagBits>(flags + i * kFlagBits / 8);
-    const __m256i places = _mm256_add_epi16(_mm256_mullo_epi16(flag, _mm256_set1_epi16(0x0101)),
-                                            _mm256_set1_epi16(0x0800));
+    const __m256i places =
+        _mm256_add_epi16(_mm256_mullo_epi16(flag, _mm256_set1_epi16(0x0101)), _mm256_set1_epi16(0x0800));
     store(tile.masks + i, _mm256_shuffle_epi8(masks, places));
     store(tile.least + i, _mm256_shuffle_epi8(least, places));
   }

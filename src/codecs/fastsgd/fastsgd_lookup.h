@@ -16,8 +16,8 @@ namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 
 // Values of the codes from the chunk's base on, as far as they are allowed, and behind them the same with the
 // other sign: a number is a code below its sign.
-[[gnu::always_inline]] inline void fill_values(ValueStream& values, const DecodeRules& rules, const Head& head,
-                                               float scale) noexcept {
+[[gnu::always_inline]] inline void fill_values(ValueStream& values, const DecodeRules& rules,
+                                               const Head& head, float scale) noexcept {
   values.code_bits = head.code_bits;
   const std::uint32_t all = std::uint32_t{1} << head.code_bits;
   for (; values.allowed < all && head.base + values.allowed <= rules.last_code; ++values.allowed) {
@@ -49,7 +49,8 @@ struct Numbers {
     const std::byte* from = stream.at + first;
     if (first + bytes > stream.bytes) {
       std::memset(copy, 0, bytes);
-      if (first < stream.bytes) std::memcpy(copy, from, stream.bytes - first < bytes ? stream.bytes - first : bytes);
+      if (first < stream.bytes)
+        std::memcpy(copy, from, stream.bytes - first < bytes ? stream.bytes - first : bytes);
       from = copy;
     }
     bits <= 8 ? read_narrow(from, bits, count) : read_wide(from, bits, count);
@@ -76,7 +77,8 @@ struct Numbers {
   }
 
  private:
-  [[gnu::always_inline]] void read_narrow(const std::byte* from, unsigned bits, std::uint32_t count) noexcept {
+  [[gnu::always_inline]] void read_narrow(const std::byte* from, unsigned bits,
+                                          std::uint32_t count) noexcept {
     const std::uint64_t mask = std::uint64_t{0x0101010101010101} * ((1U << bits) - 1);
     for (std::uint32_t i = 0; i < count; i += kTogether, from += bits) {
       const std::uint64_t bytes = _pdep_u64(load_le<std::uint64_t>(from), mask);
@@ -89,16 +91,16 @@ struct Numbers {
     const std::uint64_t mask = std::uint64_t{0x0001000100010001} * ((1U << bits) - 1);
     const unsigned half = 4 * bits;
     for (std::uint32_t i = 0; i < count; i += kTogether, from += bits) {
-      const std::uint64_t words[2] = {
-          _pdep_u64(load_le<std::uint64_t>(from), mask),
-          _pdep_u64(load_le<std::uint64_t>(from + half / 8) >> half % 8, mask)};
+      const std::uint64_t words[2] = {_pdep_u64(load_le<std::uint64_t>(from), mask),
+                                      _pdep_u64(load_le<std::uint64_t>(from + half / 8) >> half % 8, mask)};
       std::memcpy(at + i, words, sizeof words);
     }
   }
 };
 
 // Looks up one by one: that takes less time than vectors that gather.
-[[gnu::always_inline]] inline void read_one_by_one(ValueStream& values, std::uint32_t count, float* out) noexcept {
+[[gnu::always_inline]] inline void read_one_by_one(ValueStream& values, std::uint32_t count,
+                                                   float* out) noexcept {
   const unsigned bits = values.code_bits + 1;
   Numbers numbers;
   numbers.read(values.stream, bits, count);

@@ -148,7 +148,8 @@ struct ChunkStreams {
   BitWindow gaps;        // to the end of the chunk
   bool are_cut = false;  // it ends before the values and flags do: no window is one
 
-  [[gnu::always_inline]] ChunkStreams(const ChunkBytes& chunk, const Head& head, unsigned flag_bits) noexcept {
+  [[gnu::always_inline]] ChunkStreams(const ChunkBytes& chunk, const Head& head,
+                                      unsigned flag_bits) noexcept {
     const std::uint32_t value_bytes = (head.pairs * (head.code_bits + 1) + 7) / 8;
     const std::uint32_t flag_bytes = head.key_bits > 0 ? ((head.pairs - 1) * flag_bits + 7) / 8 : 0;
     const std::uint32_t bytes = chunk.bytes - kHeadBytes;
@@ -199,10 +200,15 @@ struct Counts {
   std::uint64_t high = 0;
 };
 
+struct Totals {
+  double sum = 0;
+  std::uint32_t least = 0;  // of pairs: the smallest magnitude above 0, as bits; of a dense part 0
+};
+
 struct Kernels {
   // sum of |x| over the part, x = in + residual, by blocks as spec.md states. Not finite exactly if an x
   // isn't.
-  double (*sum)(const Input& input);
+  Totals (*sum)(const Input& input);
 
   // The smallest magnitude of `least` or more, as bits; kInfinityBits if there is none.
   std::uint32_t (*smallest)(const Input& input, std::uint32_t least);
@@ -269,8 +275,8 @@ struct GapStream {
   bool has_wrong_flag = false;
   std::uint32_t all_gaps = 0;  // or of them
 };
-inline constexpr unsigned kVectorFlagBits = 3;   // in a GapStream at most
-inline constexpr unsigned kVectorKeyBits = 23;   // the keys of a tile go up by less than 2^32 then
+inline constexpr unsigned kVectorFlagBits = 3;  // in a GapStream at most
+inline constexpr unsigned kVectorKeyBits = 23;  // the keys of a tile go up by less than 2^32 then
 
 inline constexpr std::uint32_t kTile = 256;  // gaps that are decoded together
 
@@ -293,8 +299,8 @@ struct ValueStream {
   std::uint32_t allowed = 0;  // codes
   std::uint32_t lowest = kMaxCode;
   std::uint32_t highest = 0;
-  float of_number[2 * kCodes];                // scaled, with their signs; filled by open_values
-  alignas(64) std::uint8_t planes[4][128];    // the bytes of the same, for kernels that look bytes up
+  float of_number[2 * kCodes];              // scaled, with their signs; filled by open_values
+  alignas(64) std::uint8_t planes[4][128];  // the bytes of the same, for kernels that look bytes up
 };
 
 void open_values(ValueStream& values, const DecodeRules& rules, const Head& head, float scale);

@@ -34,7 +34,8 @@ struct Pieces {
   __m512 of_mantissa(__m512 magnitude) const noexcept {
     const __m512i piece = _mm512_srli_epi32(_mm512_castps_si512(magnitude), 19);  // its lowest 4 bits
     const __m512 m = _mm512_getmant_ps(magnitude, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_zero);
-    const __m512 steep = _mm512_fmadd_ps(_mm512_permutexvar_ps(piece, square), m, _mm512_permutexvar_ps(piece, slope));
+    const __m512 steep =
+        _mm512_fmadd_ps(_mm512_permutexvar_ps(piece, square), m, _mm512_permutexvar_ps(piece, slope));
     return _mm512_fmadd_ps(steep, m, _mm512_permutexvar_ps(piece, start));
   }
 };
@@ -59,7 +60,8 @@ struct Quantizer {
                                          _mm512_sub_ps(part_of_sum, codes.of_mantissa(least)));
     const __m512 all = _mm512_set1_ps(static_cast<float>(book.last));
     per_octave = book.last > 0 ? _mm512_div_ps(all, octaves) : _mm512_setzero_ps();
-    const __m512 off = _mm512_fmadd_ps(per_octave, _mm512_set1_ps(kDoubtfulPart), _mm512_set1_ps(kDoubtfulWhole));
+    const __m512 off =
+        _mm512_fmadd_ps(per_octave, _mm512_set1_ps(kDoubtfulPart), _mm512_set1_ps(kDoubtfulWhole));
     doubtful = _mm512_add_ps(off, off);
     codes.square = _mm512_fnmadd_ps(codes.square, per_octave, _mm512_setzero_ps());
     codes.slope = _mm512_fnmadd_ps(codes.slope, per_octave, _mm512_setzero_ps());
@@ -78,7 +80,8 @@ struct Quantizer {
     const __m512i tried = _mm512_min_epu32(_mm512_max_epi32(low, _mm512_setzero_si512()), last);
     const __m512i value = _mm512_mask_i32gather_epi32(last, asked, tried, book.values, 4);
     const __mmask16 below = _mm512_mask_cmplt_epu32_mask(asked, _mm512_castps_si512(magnitudes), value);
-    return _mm512_mask_add_epi32(_mm512_mask_mov_epi32(low, asked, tried), below, tried, _mm512_set1_epi32(1));
+    return _mm512_mask_add_epi32(_mm512_mask_mov_epi32(low, asked, tried), below, tried,
+                                 _mm512_set1_epi32(1));
   }
 };
 

@@ -34,12 +34,13 @@ struct Unit {
 
   explicit Unit(std::uint32_t largest) noexcept {
     const std::uint32_t stated = largest >> kMantissaBits;
-    const std::uint32_t exponent = stated > 0 ? stated : 1;  // biased; that of subnormals is 1
+    const std::uint32_t exponent = stated > 0 ? stated : 1;      // biased; that of subnormals is 1
     const std::uint32_t all = kBias + kBits + kBias - exponent;  // of the product of both, biased
     const std::uint32_t one = all < kLargestExponent ? all : kLargestExponent;
     first = bit_cast<float>(one << kMantissaBits);
     second = bit_cast<float>((all - one + kBias) << kMantissaBits);
-    value = bit_cast<double>((std::uint64_t{kBiasOfDouble} + exponent - kBias - kBits) << kMantissaBitsOfDouble);
+    value =
+        bit_cast<double>((std::uint64_t{kBiasOfDouble} + exponent - kBias - kBits) << kMantissaBitsOfDouble);
   }
 
   std::uint32_t count(float x) const noexcept {
@@ -48,10 +49,34 @@ struct Unit {
   }
 };
 
+// Of magnitudes, as signed numbers, which every instruction set compares. Less one, as then 0 is none of the
+// small ones: it becomes the largest.
+struct Extremes {
+  std::int32_t largest = 0;
+  std::int32_t least_but_one = static_cast<std::int32_t>(kMagnitudeMask);
+};
+
+template <bool kPairs>
+Extremes extremes_of(const Input& input, std::uint64_t from, std::uint64_t end) noexcept {
+  Extremes found;
+  if constexpr (!kPairs) {
+    const float* const residual = input.residual != nullptr ? input.residual + from : nullptr;
+    found.largest = static_cast<std::int32_t>(largest_magnitude(input.in + from, residual, end - from));
+    return found;
+  }
+  for (std::uint64_t i = from; i < end; ++i) {
+    const std::uint32_t bits = magnitude_bits(input.in[i]);
+    const auto magnitude = static_cast<std::int32_t>(bits);
+    const auto but_one = static_cast<std::int32_t>((bits - 1) & kMagnitudeMask);
+    found.largest = magnitude > found.largest ? magnitude : found.largest;
+    found.least_but_one = but_one < found.least_but_one ? but_one : found.least_but_one;
+  }
+  return found;
+}
+
 template <bool kResidual>
-double sum_of_block(const Input& input, std::uint64_t from, std::uint64_t end) noexcept {
-  const std::uint32_t largest =
-      largest_magnitude(input.in + from, kResidual ? input.residual + from : nullptr, end - from);
+double sum_of_block(const Input& input, std::uint64_t from, std::uint64_t end,
+                    std::uint32_t largest) noexcept {
   if (largest >= kInfinityBits) return bit_cast<double>(kInfinityBitsOfDouble);
   const Unit unit(largest);
   std::uint64_t units = 0;
@@ -78,19 +103,23 @@ std::uint64_t end_of_block(const Input& input, std::uint64_t first) noexcept {
   return end;
 }
 
-template <bool kResidual>
-double sum_values(const Input& input) noexcept {
+template <bool kResidual, bool kPairs>
+Totals sum_values(const Input& input) noexcept {
   double total = 0;
+  std::int32_t least_but_one = static_cast<std::int32_t>(kMagnitudeMask);
   for (std::uint64_t from = 0, end = 0; from < input.count; from = end) {
     const std::uint64_t left = input.count - from;
-    end = input.keys != nullptr ? end_of_block(input, from) : from + (left < kSumBlock ? left : kSumBlock);
-    total += sum_of_block<kResidual>(input, from, end);
+    end = kPairs ? end_of_block(input, from) : from + (left < kSumBlock ? left : kSumBlock);
+    const Extremes found = extremes_of<kPairs>(input, from, end);
+    total += sum_of_block<kResidual>(input, from, end, static_cast<std::uint32_t>(found.largest));
+    least_but_one = found.least_but_one < least_but_one ? found.least_but_one : least_but_one;
   }
-  return total;
+  return {total, kPairs ? static_cast<std::uint32_t>(least_but_one) + 1 : 0};
 }
 
-double sum(const Input& input) {
-  return input.residual != nullptr ? sum_values<true>(input) : sum_values<false>(input);
+Totals sum(const Input& input) {
+  if (input.keys != nullptr) return sum_values<false, true>(input);
+  return input.residual != nullptr ? sum_values<true, false>(input) : sum_values<false, false>(input);
 }
 
 template <bool kResidual>

@@ -140,8 +140,7 @@ TEST(FastsgdRefusals, Gaps) {
   more.push_back(0);
   expect(decoded(more), ErrorCode::kCorrupt, "bits follow");
   // 8 key bits, but the gaps are 2 and 2 in 2 bits each.
-  expect(decoded({3, 0, 0x01, 0x08, 8, 0, 0, 0, 0, 28, 0, 0b1010}), ErrorCode::kCorrupt,
-         "no gap is as long");
+  expect(decoded({3, 0, 0x01, 0x08, 8, 0, 0, 0, 0, 28, 0, 0b1010}), ErrorCode::kCorrupt, "no gap is as long");
   EXPECT_TRUE(decoded({2, 0, 1, 0, 0, 0, 0, 0, 0, 0}));
   expect(decoded({2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}), ErrorCode::kCorrupt, "bits follow");
 }

@@ -15,7 +15,7 @@ namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 namespace {
 
 constexpr std::uint32_t kValues = 8;  // that are written together
-constexpr std::uint32_t kGaps = 16;     // that are looked at together
+constexpr std::uint32_t kGaps = 16;   // that are looked at together
 constexpr std::uint32_t kGapTile = 256;
 constexpr unsigned kMostKeyBits = 28;  // of gaps two of which make a word
 constexpr unsigned kBitsInWord = 56;   // that go behind up to 7 others in one word
@@ -165,8 +165,8 @@ struct FlagFinder {
       const __m256i at_least = _mm256_packus_epi32(each, each);
       flag = _mm256_sub_epi16(flag, _mm256_cmpeq_epi16(_mm256_max_epu16(gap, at_least), gap));
     }
-    const __m256i places = _mm256_add_epi16(_mm256_mullo_epi16(flag, _mm256_set1_epi16(0x0101)),
-                                            _mm256_set1_epi16(0x0800));
+    const __m256i places =
+        _mm256_add_epi16(_mm256_mullo_epi16(flag, _mm256_set1_epi16(0x0101)), _mm256_set1_epi16(0x0800));
     store(gaps, gap);
     store(masks_of, _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes_of_masks), places));
     return joined(flag);
@@ -269,8 +269,8 @@ std::byte* write(const ChunkPairs& chunk, unsigned key_bits, std::byte* flags) n
       flags += std::uint64_t{2} * kFlagBits;
     }
     if (i < taken) look_at_rest(finder, keys + i, taken - i, tile, i, flags);
-    Gaps<Number>::kInWord * key_bits > kBitsInWord ? append<true>(tile, taken, out)
-                                                   : append<false>(tile, taken, out);
+    Gaps<Number>::kInWord* key_bits > kBitsInWord ? append<true>(tile, taken, out)
+                                                  : append<false>(tile, taken, out);
   }
   return out.finish();
 }

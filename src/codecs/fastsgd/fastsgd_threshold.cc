@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
 
 namespace deltawire::fastsgd {
 
@@ -10,9 +9,8 @@ namespace {
 
 constexpr std::uint32_t kAboveAll = 0x7FFFFFFF;
 
-std::uint32_t sampled_bits(const Input& input, std::uint64_t i) noexcept {
-  const float x = input.residual != nullptr ? input.in[i] + input.residual[i] : input.in[i];
-  return std::bit_cast<std::uint32_t>(x) & kMagnitudeMask;
+float sampled(const Input& input, std::uint64_t i) noexcept {
+  return input.residual != nullptr ? input.in[i] + input.residual[i] : input.in[i];
 }
 
 // The smallest code <= last whose value is at most this magnitude; last if there is none.
@@ -29,20 +27,28 @@ std::uint32_t code_below(const CodeScale& scale, std::uint32_t bits, std::uint32
   return low;
 }
 
-std::uint32_t guess(const Input& input, const CodeScale& scale, std::uint64_t wanted, std::uint32_t last,
-                    std::span<std::uint32_t> sample) {
+// The same for a share of a sample. Halving the codes and counting takes less time than sorting.
+std::uint32_t guess(const Kernels& kernels, const Input& input, const CodeScale& scale, std::uint64_t wanted,
+                    std::uint32_t last, std::span<float> sample) {
   // Of few values few do: a guess that is off by one costs a look at all of them, which is as cheap.
   constexpr std::uint64_t kFew = 512;
   const std::uint64_t numbers_taken =
       std::min<std::uint64_t>(std::max<std::uint64_t>(input.count / 64, kFew), sample.size());
   const std::uint64_t stride = input.count / numbers_taken + 1;
   std::size_t taken = 0;
-  for (std::uint64_t i = 0; i < input.count; i += stride) sample[taken++] = sampled_bits(input, i);
-  const std::uint64_t rank = std::min<std::uint64_t>((wanted - 1) / stride, taken - 1);
-  const auto numbers = sample.first(taken);
-  const auto at = numbers.begin() + static_cast<std::ptrdiff_t>(rank);
-  std::nth_element(numbers.begin(), at, numbers.end(), std::greater<>());
-  return code_below(scale, *at, last);
+  for (std::uint64_t i = 0; i < input.count; i += stride) sample[taken++] = sampled(input, i);
+  const Input of_sample{.in = sample.data(), .count = taken};
+  const std::uint64_t needed = std::min<std::uint64_t>((wanted - 1) / stride + 1, taken);
+  std::uint32_t low = 0;
+  for (std::uint32_t high = last; low < high;) {
+    const std::uint32_t middle = (low + high) / 2;
+    if (kernels.count_at_least(of_sample, scale.bits(middle), kAboveAll).low >= needed) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
 }
 
 }  // namespace
@@ -61,10 +67,10 @@ std::uint32_t last_code(const CodeScale& scale, std::uint32_t limit) noexcept {
 }
 
 std::uint32_t code_for_share(const Kernels& kernels, const Input& input, const CodeScale& scale,
-                             std::uint64_t wanted, std::uint32_t last, std::span<std::uint32_t> sample) {
+                             std::uint64_t wanted, std::uint32_t last, std::span<float> sample) {
   std::uint32_t low = 0;  // the answer lies in [low, high]
   std::uint32_t high = last;
-  std::uint32_t code = guess(input, scale, wanted, last, sample);
+  std::uint32_t code = guess(kernels, input, scale, wanted, last, sample);
   for (std::uint32_t step = 1; low < high; step *= 2) {
     const Counts counts =
         kernels.count_at_least(input, scale.bits(code), code > 0 ? scale.bits(code - 1) : kAboveAll);
@@ -82,8 +88,9 @@ std::uint32_t code_for_share(const Kernels& kernels, const Input& input, const C
 }
 
 std::uint32_t code_for_all(const Kernels& kernels, const Input& input, const CodeScale& scale,
-                           std::uint32_t last) {
-  return code_below(scale, kernels.smallest(input, scale.bits(last)), last);
+                           std::uint32_t last, std::uint32_t least) {
+  const std::uint32_t cut = scale.bits(last);
+  return code_below(scale, least >= cut ? least : kernels.smallest(input, cut), last);
 }
 
 Codebook make_codebook(const CodeScale& scale, std::uint32_t last, std::span<std::uint32_t> values,

@@ -13,7 +13,7 @@ namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 namespace {
 
 constexpr std::uint32_t kTogether = 64;
-constexpr unsigned kMostBits = 8;       // of a number
+constexpr unsigned kMostBits = 8;        // of a number
 constexpr std::uint32_t kInPlane = 128;  // values: of numbers with 8 bits the highest is the sign
 constexpr std::uint32_t kLanes = 16;
 
@@ -60,7 +60,8 @@ void store_values(const Planes& planes, __m512i numbers, float* out) noexcept {
   // The sign of 8 bits: bytes[3] ^ (number & 0x80).
   bytes[3] = _mm512_ternarylogic_epi32(bytes[3], number, _mm512_set1_epi8(static_cast<char>(0x80)), 0x78);
   const __m512i low[2] = {_mm512_unpacklo_epi8(bytes[0], bytes[1]), _mm512_unpackhi_epi8(bytes[0], bytes[1])};
-  const __m512i high[2] = {_mm512_unpacklo_epi8(bytes[2], bytes[3]), _mm512_unpackhi_epi8(bytes[2], bytes[3])};
+  const __m512i high[2] = {_mm512_unpacklo_epi8(bytes[2], bytes[3]),
+                           _mm512_unpackhi_epi8(bytes[2], bytes[3])};
   for (unsigned i = 0; i < 2; ++i) {
     _mm512_storeu_si512(out + 2 * i * kLanes, _mm512_unpacklo_epi16(low[i], high[i]));
     _mm512_storeu_si512(out + (2 * i + 1) * kLanes, _mm512_unpackhi_epi16(low[i], high[i]));

@@ -38,8 +38,8 @@ bool are_all_sent(const float* values, std::uint32_t count, std::uint32_t cut) n
 
 template <bool kResidual, bool kKeys>
 struct Collector {
-  const Input& input;
-  const Staging& staging;
+  const Input input;  // copies, which no store can alias
+  const Staging staging;
   __m512i cut;
   std::uint32_t pairs = 0;
 
@@ -59,12 +59,8 @@ struct Collector {
   void take(std::uint64_t at, __m512i bits, __mmask16 lanes, __mmask16 chosen) noexcept {
     __m512i keys = _mm512_add_epi32(lane_numbers(), _mm512_set1_epi32(static_cast<int>(at)));
     if constexpr (kKeys) keys = _mm512_maskz_loadu_epi32(lanes, input.keys + at);
-    if (chosen != 0xFFFF) {
-      keys = _mm512_maskz_compress_epi32(chosen, keys);
-      bits = _mm512_maskz_compress_epi32(chosen, bits);
-    }
-    _mm512_storeu_si512(staging.keys + pairs, keys);
-    _mm512_storeu_ps(staging.values + pairs, _mm512_castsi512_ps(bits));
+    _mm512_storeu_si512(staging.keys + pairs, _mm512_maskz_compress_epi32(chosen, keys));
+    _mm512_storeu_si512(staging.values + pairs, _mm512_maskz_compress_epi32(chosen, bits));
     pairs += popcount(chosen);
   }
 

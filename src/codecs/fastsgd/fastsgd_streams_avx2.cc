@@ -17,8 +17,7 @@ namespace {
 constexpr std::uint32_t kValues = 8;  // that are written together
 constexpr std::uint32_t kGaps = 16;   // that are looked at together
 constexpr std::uint32_t kGapTile = 256;
-constexpr unsigned kMostKeyBits = 28;  // of gaps two of which make a word
-constexpr unsigned kBitsInWord = 56;   // that go behind up to 7 others in one word
+constexpr unsigned kMostKeyBits = 31;  // a mask of 32 is no number of 32 bits plus 1
 
 // Eight numbers of code_bits + 1 bits each, still in 16 bits.
 __m128i numbers_of(const ChunkPairs& chunk, std::uint32_t at, unsigned code_bits) noexcept {
@@ -193,30 +192,26 @@ std::uint64_t packed_flags(__m128i flags) noexcept {
   return _pext_u64(low_half(flags), kMask) | _pext_u64(high_half(flags), kMask) << 8 * kFlagBits;
 }
 
-// Appends words of up to 64 bits. Unlike an Appender's, the bits of the last byte are stored at the end.
+// Appends words of up to 64 bits. A store always takes 8 bytes, as an Appender's.
 class WordAppender {
  public:
   explicit WordAppender(std::byte* out) noexcept : out_(out) {}
 
-  template <bool kIsSplit>
   [[gnu::always_inline]] void put(std::uint64_t word, unsigned bits) noexcept {
-    store_le(out_, pending_ | word << filled_);
-    const unsigned all = filled_ + bits;
-    if constexpr (kIsSplit) {
-      // What goes on behind the 64 bits that are stored, if they are full.
-      const std::uint64_t rest = word >> 1 >> (63 - filled_);
-      pending_ = all >= 64 ? rest : (pending_ | word << filled_) >> all / 8 * 8;
-    } else {
-      pending_ = (pending_ | word << filled_) >> all / 8 * 8;
-    }
-    out_ += all / 8;
-    filled_ = all % 8;
+    const std::uint64_t joined = pending_ | word << filled_;
+    store_le(out_, joined);
+    const std::uint64_t rest = word >> 1 >> (63 - filled_);  // behind the 64 bits that are stored, or 0
+    filled_ += bits;
+    const std::uint64_t words = filled_ / 64;
+    pending_ = (joined & (words - 1)) | rest;  // without a branch: it would be foretold wrong
+    out_ += 8 * words;
+    filled_ %= 64;
   }
 
+  // The address behind the last bit, whose byte is filled with zero bits.
   std::byte* finish() noexcept {
-    if (filled_ == 0) return out_;
-    *out_ = static_cast<std::byte>(pending_);
-    return out_ + 1;
+    store_le(out_, pending_);
+    return out_ + (filled_ + 7) / 8;
   }
 
  private:
@@ -225,14 +220,14 @@ class WordAppender {
   unsigned filled_ = 0;
 };
 
-template <bool kIsSplit, class Number>
+template <class Number>
 void append(const Gaps<Number>& tile, std::uint32_t count, WordAppender& out) noexcept {
   for (std::uint32_t i = 0; i < count; i += Gaps<Number>::kInWord) {
     std::uint64_t gaps;
     std::uint64_t mask;
     std::memcpy(&gaps, tile.gaps + i, sizeof gaps);
     std::memcpy(&mask, tile.masks + i, sizeof mask);
-    out.put<kIsSplit>(_pext_u64(gaps, mask), popcount(mask));
+    out.put(_pext_u64(gaps, mask), popcount(mask));
   }
 }
 
@@ -269,8 +264,7 @@ std::byte* write(const ChunkPairs& chunk, unsigned key_bits, std::byte* flags) n
       flags += std::uint64_t{2} * kFlagBits;
     }
     if (i < taken) look_at_rest(finder, keys + i, taken - i, tile, i, flags);
-    Gaps<Number>::kInWord* key_bits > kBitsInWord ? append<true>(tile, taken, out)
-                                                  : append<false>(tile, taken, out);
+    append(tile, taken, out);
   }
   return out.finish();
 }

@@ -93,20 +93,25 @@ def chunk_keys(chunk: bytes, pairs: int, flag_bits: int) -> list[int]:
     """Read the keys of a chunk."""
     longest, first = struct.unpack_from("<BI", chunk, 4)
     require(longest <= MOST_KEY_BITS, "Corrupt", f"gaps of {longest} bits")
-    stream = BitReader(chunk[HEAD_BYTES + value_bytes(chunk, pairs) :])
+    begin = HEAD_BYTES + value_bytes(chunk, pairs)
+    size = -(-(pairs - 1) * flag_bits // 8) if longest else 0
+    require(begin + size <= len(chunk), "Truncated", "the end inside the flags")
+    flags = BitReader(chunk[begin : begin + size])
+    stream = BitReader(chunk[begin + size :])
     keys, gaps = [first], [0]
     for _ in range(pairs - 1):
-        gaps.append(read_gap(stream, longest, flag_bits) if longest else 0)
+        gaps.append(read_gap(flags, stream, longest, flag_bits) if longest else 0)
         keys.append(keys[-1] + 1 + gaps[-1])
+    flags.finish()
     stream.finish()
     require(max(gaps).bit_length() == longest, "Corrupt", "no gap is as long as stated")
     return keys
 
 
-def read_gap(stream: BitReader, longest: int, flag_bits: int) -> int:
+def read_gap(flags: BitReader, stream: BitReader, longest: int, flag_bits: int) -> int:
     """Read a flag and its gap."""
     lengths = [-(-(flag + 1) * longest // 2**flag_bits) for flag in range(2**flag_bits)]
-    flag = stream.number(flag_bits)
+    flag = flags.number(flag_bits)
     gap = stream.number(lengths[flag])
     fits = next(i for i, length in enumerate(lengths) if gap.bit_length() <= length)
     require(flag == fits, "Corrupt", "a flag that isn't the smallest")
@@ -134,7 +139,7 @@ CODEC = Codec(
 )
 
 EIGHT = struct.unpack("<I", struct.pack("<f", 8.0))[0]
-FIGURE = [3, 0, 0x01, 0x08, 8, 87, 1, 0, 0, 0x1C, 0x9F, 0x23]  # the example of spec.md
+FIGURE = [3, 0, 0x01, 0x08, 8, 87, 1, 0, 0, 0x1C, 0x03, 0xE7, 0x02]  # the example of spec.md
 
 
 def of(chunk: list[int], total: int = EIGHT) -> Coded:
@@ -157,19 +162,21 @@ REFUSED = {
     "short count": (of([3]), "Truncated"),
     "short head": (of(FIGURE[:8]), "Truncated"),
     "no values": (of(FIGURE[:9]), "Truncated"),
-    "short gaps": (of(FIGURE[:11]), "Truncated"),
+    "no flags": (of(FIGURE[:10]), "Truncated"),
+    "short gaps": (of(FIGURE[:12]), "Truncated"),
     "a byte more": (of([*FIGURE, 0]), "Corrupt"),
     "bytes after nothing": (of([0, 0, 0]), "Corrupt"),
     "too many pairs": (of([1, 64, *FIGURE[2:]]), "Corrupt"),
     "12 code bits": (of([3, 0, 0x01, 0x60, *FIGURE[4:]]), "Corrupt"),
     "33 key bits": (of([*FIGURE[:4], 33, *FIGURE[5:]]), "Corrupt"),
     "a code beyond tau": (of([1, 0, 21, 0, 0, 9, 0, 0, 0, 1]), "Corrupt"),
-    "no code at the base": (of([*FIGURE[:9], 0b111101, 0x9F, 0x23]), "Corrupt"),
-    "a code bit too many": (of([*FIGURE[:9], 0b000000, 0x9F, 0x23]), "Corrupt"),
-    "a set pad after the values": (of([*FIGURE[:9], 0x5C, 0x9F, 0x23]), "Corrupt"),
-    "a set pad after the gaps": (of([*FIGURE[:11], 0x63]), "Corrupt"),
-    "a longer flag": (of([*FIGURE[:11], 0x27, 0x00]), "Corrupt"),
-    "key bits too many": (of([*FIGURE[:10], 0b10001000]), "Corrupt"),
+    "no code at the base": (of([*FIGURE[:9], 0b111101, *FIGURE[10:]]), "Corrupt"),
+    "a code bit too many": (of([*FIGURE[:9], 0b000000, *FIGURE[10:]]), "Corrupt"),
+    "a set pad after the values": (of([*FIGURE[:9], 0x5C, *FIGURE[10:]]), "Corrupt"),
+    "a set pad after the flags": (of([*FIGURE[:10], 0x13, *FIGURE[11:]]), "Corrupt"),
+    "a set pad after the gaps": (of([*FIGURE[:12], 0x42]), "Corrupt"),
+    "a longer flag": (of([*FIGURE[:10], 0x07, *FIGURE[11:]]), "Corrupt"),
+    "key bits too many": (of([*FIGURE[:10], 0, 0b1010]), "Corrupt"),
     "a key outside": (of([1, 0, 1, 0, 0, 232, 3, 0, 0, 0]), "Corrupt"),
 } | {
     f"a sum of {total:#x}": (of(FIGURE, total), "Corrupt")

@@ -52,12 +52,14 @@ class FastsgdTargets : public ::testing::TestWithParam<TargetId> {
     constexpr std::uint64_t kRoom = 50000;
     Floats values[2] = {Floats(kRoom), Floats(kRoom)};
     Keys keys[2] = {Keys(kRoom), Keys(kRoom)};
-    for (const std::size_t i : {0U, 1U}) {
-      const TensorSlot slot{values[i].data(), kRoom, DType::kF32, keys[i].data(), elements};
-      ASSERT_TRUE((i == 0 ? reference : other).decode_pairs(part.view(), slot, 0.3F));
+    for (const float scale : {0.3F, -1.0F}) {
+      for (const std::size_t i : {0U, 1U}) {
+        const TensorSlot slot{values[i].data(), kRoom, DType::kF32, keys[i].data(), elements};
+        ASSERT_TRUE((i == 0 ? reference : other).decode_pairs(part.view(), slot, scale));
+      }
+      ASSERT_TRUE(testing::same_bits(values[0], values[1])) << scale;
+      ASSERT_EQ(keys[0], keys[1]) << scale;
     }
-    ASSERT_TRUE(testing::same_bits(values[0], values[1]));
-    ASSERT_EQ(keys[0], keys[1]);
   }
 };
 
@@ -136,6 +138,34 @@ TEST_P(FastsgdTargets, WhereVectorsAndChunksEnd) {
   }
 }
 
+// The ends of groups and tiles of gaps, for each of the numbers that gaps are held in.
+TEST_P(FastsgdTargets, WhereTilesOfGapsEnd) {
+  CounterRng random(12);
+  for (const unsigned key_bits : {3U, 7U, 8U, 9U, 14U, 15U, 16U, 17U, 23U}) {
+    std::vector<std::size_t> counts(36);
+    std::iota(counts.begin(), counts.end(), 1);
+    for (const std::size_t tile : {256U, 512U}) {
+      for (const std::size_t near : {tile - 16, tile - 1, tile, tile + 1, tile + 2, tile + 17}) {
+        counts.push_back(near);
+      }
+    }
+    for (const std::size_t count : counts) {
+      const Floats values = testing::normal_values(count, count);
+      Keys keys(count);
+      std::uint64_t key = 5;
+      for (std::uint32_t& each : keys) {
+        each = static_cast<std::uint32_t>(key);
+        const std::uint64_t gap = random.next() % (std::uint64_t{1} << key_bits);
+        // Most are short, as few long ones fit into a tensor.
+        key += 1 + (random.next() % 4 == 0 ? gap : gap >> key_bits / 2);
+      }
+      SCOPED_TRACE("M " + std::to_string(key_bits) + ", count " + std::to_string(count));
+      const TensorView view{values.data(), count, DType::kF32, keys.data(), key + 1};
+      for (const char* const spec : {"fastsgd:l=1", "fastsgd", "fastsgd:l=3"}) expect_equal(spec, view);
+    }
+  }
+}
+
 // Longest gaps of 0 to 32 bits, codes of 1 to 12 bits, whatever their flags.
 TEST_P(FastsgdTargets, EveryWidth) {
   CounterRng random(4);
@@ -167,8 +197,13 @@ TEST_P(FastsgdTargets, ChunksCutOrDamagedHaveTheSameFaults) {
   std::vector<double> powers(fastsgd::kCodes, 1.0);
   for (std::size_t code = 1; code < powers.size(); ++code) powers[code] = powers[code - 1] * 1.1;
   CounterRng random(9);
-  for (const auto& [pairs, gap, flag_bits] :
-       {std::tuple{3U, 5U, 2U}, {500U, 100U, 2U}, {3000U, 2U, 1U}, {2000U, 900U, 3U}, {700U, 3U, 2U}}) {
+  for (const auto& [pairs, gap, flag_bits] : {std::tuple{3U, 5U, 2U},
+                                              {500U, 100U, 2U},
+                                              {3000U, 2U, 1U},
+                                              {2000U, 900U, 3U},
+                                              {700U, 3U, 2U},
+                                              {600U, 60000U, 2U},
+                                              {300U, 1000000U, 2U}}) {
     Keys keys(pairs);
     std::vector<std::uint16_t> codes(pairs + fastsgd::kVectorSlack);
     fastsgd::ChunkPairs chunk{keys.data(), codes.data(), pairs, {40, 40}};
@@ -182,7 +217,7 @@ TEST_P(FastsgdTargets, ChunksCutOrDamagedHaveTheSameFaults) {
     std::vector<std::byte> bytes(9 + 10 * pairs + fastsgd::kStoreSlack);
     bytes.resize(fastsgd::kernels_for(TargetId::kReference).write(chunk, flag_bits, bytes.data()));
     fastsgd::DecodeRules rules{1.0, powers.data(), 95, flag_bits, key + std::uint64_t{1}};
-    Floats slot(key + 1);
+    Floats slot(key + std::uint64_t{1});
     Keys places(pairs);
     const auto expect_same = [&](const std::vector<std::byte>& damaged, fastsgd::Sink sink) {
       const ChunkBytes view{damaged.data(), static_cast<std::uint32_t>(damaged.size())};

@@ -18,7 +18,11 @@ namespace deltawire::bench {
 
 namespace {
 
-constexpr std::size_t kPairsOf = 100;  // elements of the dimension for each pair of a key-value tensor
+// Keys of a key-value tensor: of all elements each is one with this probability, and one distance in a
+// hundred is 20 times as long, as words and clicks have it.
+constexpr double kDensity = 0.01;
+constexpr double kLongShare = 0.01;
+constexpr double kLongFactor = 20;
 
 template <class T>
 T taken(Result<T> result) {
@@ -47,8 +51,12 @@ struct CaseId {
 std::vector<std::uint32_t> keys_for(std::size_t pairs) {
   CounterRng random(2);
   std::vector<std::uint32_t> keys(pairs);
-  for (std::size_t i = 0; i < pairs; ++i) {
-    keys[i] = static_cast<std::uint32_t>(i * kPairsOf + random.next() % kPairsOf);
+  double key = 0;
+  for (std::uint32_t& each : keys) {
+    const double gap = std::floor(std::log(1 - random.next_uniform()) / std::log(1 - kDensity));
+    key += random.next_uniform() < kLongShare ? gap * kLongFactor : gap;
+    each = static_cast<std::uint32_t>(key);
+    key += 1;
   }
   return keys;
 }
@@ -63,7 +71,7 @@ class Coded {
         part_{input_.values.data(), id.count, DType::kF32} {
     if (id.pairs) {
       part_.keys = keys_.data();
-      part_.dimension = id.count * kPairsOf;
+      part_.dimension = std::uint64_t{keys_.back()} + 1;
     } else {
       // Half a step's values wait already, the same before every run.
       before_.resize(id.count);

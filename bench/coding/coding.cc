@@ -28,6 +28,7 @@ std::vector<CodecCase> usual_cases() {
           {"sbc:p=1%", {"laplace"}},
           {"gcomp", {"normal", "weights", "layers", "zeros", "random"}},
           {"fastsgd", {"laplace"}},
+          {"fastsgd:b=1.1892071,tau=110", {"clicks"}},
           {"bf16", {"normal"}},
           {"int8", {"normal"}},
           {"onebit", {"normal"}},

@@ -41,7 +41,8 @@ std::vector<float> recorded(const std::string& path, std::size_t count) {
   std::ifstream file(path, std::ios::binary);
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
   if (bytes.size() < sizeof(float)) {
-    throw std::invalid_argument("'" + path + "' is no input: give normal, laplace, uniform, layers, zeros, " +
+    throw std::invalid_argument("'" + path +
+                                "' is no input: give normal, laplace, clicks, uniform, layers, zeros, " +
                                 "random, weights, or a file of little-endian float32");
   }
   std::vector<float> values(count);
@@ -65,6 +66,8 @@ Input make_input(const std::string& name, std::size_t count) {
     fill([&](std::size_t) { return 1e-3 * normal(random); });
   } else if (name == "laplace") {
     fill([&](std::size_t) { return 1e-3 * laplace(random); });
+  } else if (name == "clicks") {
+    fill([&](std::size_t) { return 1e-2 * laplace(random) * std::exp(normal(random)); });
   } else if (name == "uniform") {
     fill([&](std::size_t) { return 2 * random.next_uniform() - 1; });
   } else if (name == "layers") {

@@ -21,6 +21,8 @@ struct Input {
 //   layers      normal and Laplace in turn, blocks of different scale, as a model's layers lie in a bucket
 //   zeros       layers, of which every other value is 0 (ReLU, embeddings)
 //   random      random bits of finite numbers: nothing can be gained
+//   clicks      Laplace-distributed, of scales that are distributed log-normally: a linear model's sparse
+//               gradient
 //   weights     normal, with significances as SGD at rate 0.01 gives them for weights of 0.05
 // or the name of a file of little-endian float32 (a recorded gradient), repeated until there are enough.
 // Throws std::invalid_argument where there is no such input.

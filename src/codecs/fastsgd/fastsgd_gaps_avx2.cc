@@ -139,8 +139,9 @@ void look_up(const GapStream& stream, const std::byte* flags, std::uint32_t coun
 // Takes the gaps of `count` masks out of the stream, as many as a word has together; returns the position
 // behind them. `kIsSplit`: they may be more than the 57 bits that a load has for sure.
 template <bool kIsSplit, class Number>
-std::uint64_t take(const std::byte* from, std::uint64_t position, std::uint32_t count,
-                   Gaps<Number>& tile) noexcept {
+[[gnu::always_inline]] inline std::uint64_t take(const std::byte* from, std::uint64_t position,
+                                                 std::uint32_t count, Gaps<Number>& tile) noexcept {
+#pragma GCC unroll 4
   for (std::uint32_t i = 0; i < count; i += Gaps<Number>::kInWord) {
     std::uint64_t mask;
     std::memcpy(&mask, tile.masks + i, sizeof mask);
@@ -236,7 +237,13 @@ void read(KeyRun& run) noexcept {
                           std::uint64_t{run.count} * stream.key_bits / 8 + kPeekBytes + 1);
   std::uint64_t position = window.position % 8;
   const bool is_split = Gaps<Number>::kInWord * stream.key_bits > 57;
-  position = is_split ? take<true>(from, position, whole, tile) : take<false>(from, position, whole, tile);
+  if (is_split) {
+    position = take<true>(from, position, whole, tile);
+  } else if (whole == kTile) {
+    position = take<false>(from, position, kTile, tile);  // a number that is known: the loop is unrolled
+  } else {
+    position = take<false>(from, position, whole, tile);
+  }
 
   Findings findings;
   for (std::uint32_t i = 0; i < run.count; i += kLanes) findings.look_at(tile.gaps + i, tile.least + i);

@@ -197,15 +197,23 @@ class WordAppender {
  public:
   explicit WordAppender(std::byte* out) noexcept : out_(out) {}
 
+  // `kIsShort`: of no more than 56 bits.
+  template <bool kIsShort>
   [[gnu::always_inline]] void put(std::uint64_t word, unsigned bits) noexcept {
     const std::uint64_t joined = pending_ | word << filled_;
     store_le(out_, joined);
-    const std::uint64_t rest = word >> 1 >> (63 - filled_);  // behind the 64 bits that are stored, or 0
-    filled_ += bits;
-    const std::uint64_t words = filled_ / 64;
-    pending_ = (joined & (words - 1)) | rest;  // without a branch: it would be foretold wrong
-    out_ += 8 * words;
-    filled_ %= 64;
+    const unsigned all = filled_ + bits;
+    if constexpr (kIsShort) {
+      pending_ = joined >> all / 8 * 8;
+      out_ += all / 8;
+      filled_ = all % 8;
+    } else {
+      const std::uint64_t rest = word >> 1 >> (63 - filled_);  // behind the 64 bits that are stored, or 0
+      const std::uint64_t words = all / 64;
+      pending_ = (joined & (words - 1)) | rest;  // without a branch: it would be foretold wrong
+      out_ += 8 * words;
+      filled_ = all % 64;
+    }
   }
 
   // The address behind the last bit, whose byte is filled with zero bits.
@@ -220,14 +228,16 @@ class WordAppender {
   unsigned filled_ = 0;
 };
 
-template <class Number>
-void append(const Gaps<Number>& tile, std::uint32_t count, WordAppender& out) noexcept {
+template <bool kIsShort, class Number>
+[[gnu::always_inline]] inline void append(const Gaps<Number>& tile, std::uint32_t count,
+                                          WordAppender& out) noexcept {
+#pragma GCC unroll 4
   for (std::uint32_t i = 0; i < count; i += Gaps<Number>::kInWord) {
     std::uint64_t gaps;
     std::uint64_t mask;
     std::memcpy(&gaps, tile.gaps + i, sizeof gaps);
     std::memcpy(&mask, tile.masks + i, sizeof mask);
-    out.put(_pext_u64(gaps, mask), popcount(mask));
+    out.put<kIsShort>(_pext_u64(gaps, mask), popcount(mask));
   }
 }
 
@@ -246,7 +256,7 @@ void look_at_rest(const FlagFinder<kFlagBits>& finder, const std::uint32_t* keys
   }
 }
 
-template <unsigned kFlagBits, class Number>
+template <unsigned kFlagBits, bool kIsShort, class Number>
 std::byte* write(const ChunkPairs& chunk, unsigned key_bits, std::byte* flags) noexcept {
   const FlagFinder<kFlagBits> finder(GapLengths(key_bits, kFlagBits));
   const std::uint32_t count = chunk.pairs - 1;
@@ -264,16 +274,22 @@ std::byte* write(const ChunkPairs& chunk, unsigned key_bits, std::byte* flags) n
       flags += std::uint64_t{2} * kFlagBits;
     }
     if (i < taken) look_at_rest(finder, keys + i, taken - i, tile, i, flags);
-    append(tile, taken, out);
+    if (taken == kGapTile) {
+      append<kIsShort>(tile, kGapTile, out);  // a number that is known: the loop is unrolled
+    } else {
+      append<kIsShort>(tile, taken, out);
+    }
   }
   return out.finish();
 }
 
 template <unsigned kFlagBits>
 std::byte* write_for(const ChunkPairs& chunk, unsigned key_bits, std::byte* out) noexcept {
-  if (key_bits <= 8) return write<kFlagBits, std::uint8_t>(chunk, key_bits, out);
-  if (key_bits <= 16) return write<kFlagBits, std::uint16_t>(chunk, key_bits, out);
-  return write<kFlagBits, std::uint32_t>(chunk, key_bits, out);
+  if (key_bits <= 7) return write<kFlagBits, true, std::uint8_t>(chunk, key_bits, out);
+  if (key_bits == 8) return write<kFlagBits, false, std::uint8_t>(chunk, key_bits, out);
+  if (key_bits <= 14) return write<kFlagBits, true, std::uint16_t>(chunk, key_bits, out);
+  if (key_bits <= 16) return write<kFlagBits, false, std::uint16_t>(chunk, key_bits, out);
+  return write<kFlagBits, false, std::uint32_t>(chunk, key_bits, out);
 }
 
 }  // namespace

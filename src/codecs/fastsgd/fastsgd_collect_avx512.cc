@@ -111,7 +111,7 @@ Collected collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t cut
     collector.rest(at, count);
     at += count;
   }
-  return {staging.keys, staging.values, collector.pairs};
+  return {staging.keys, staging.values, collector.pairs, at};
 }
 
 }  // namespace
@@ -121,7 +121,7 @@ Collected collect(const Input& input, std::uint64_t& at, std::uint32_t cut, cons
     const std::uint64_t left = input.count - at;
     const std::uint32_t row = left < kChunkPairs ? static_cast<std::uint32_t>(left) : kChunkPairs;
     if (!are_all_sent(input.in + at, row, cut)) return collect_chunk<false, true>(input, at, cut, staging);
-    const Collected all{input.keys + at, input.in + at, row};
+    const Collected all{input.keys + at, input.in + at, row, at + row};
     at += row;
     return all;
   }

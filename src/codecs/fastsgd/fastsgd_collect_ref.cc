@@ -47,7 +47,7 @@ Collected collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t cut
                             : collect_group<kResidual, kKeys>(input, at, count, cut, staging, pairs);
     at += count;
   }
-  return {staging.keys, staging.values, pairs};
+  return {staging.keys, staging.values, pairs, at};
 }
 
 }  // namespace

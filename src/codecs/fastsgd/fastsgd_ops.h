@@ -71,6 +71,7 @@ struct Collected {
   const std::uint32_t* keys = nullptr;
   const float* values = nullptr;
   std::uint32_t pairs = 0;
+  std::uint64_t next = 0;  // the input's first value behind them, which the next chunk begins with
 };
 
 // Where a code is guessed by a logarithm in float32, a guess so near to a whole number is compared with the

@@ -8,6 +8,7 @@
 #include "base/bit_functions.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 #include "codecs/kernels/logarithm.h"
+#include "codecs/kernels/prefetch.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 
@@ -116,8 +117,15 @@ CodeRange quantize(const Input& input, const Codebook& book, const Collected& pa
     const __m512i numbers = _mm512_ternarylogic_epi32(codes, _mm512_srli_epi32(bits, 16), sign, 0xF8);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes_of_pairs + i), _mm512_cvtepi32_epi16(numbers));
   };
+  const std::uint64_t ahead = input.keys != nullptr ? input.count - pairs.next : 0;
   std::uint32_t i = 0;
-  for (; i + kLanes <= pairs.pairs; i += kLanes) sixteen(i, 0xFFFF);
+  for (; i + kLanes <= pairs.pairs; i += kLanes) {
+    sixteen(i, 0xFFFF);
+    if (i >= ahead) continue;
+    // The next chunk's pairs come while this one's are worked on.
+    prefetch_far(input.in + pairs.next + i);
+    prefetch_far(input.keys + pairs.next + i);
+  }
   if (i < pairs.pairs) sixteen(i, static_cast<__mmask16>((1U << (pairs.pairs - i)) - 1));
   if (input.left != nullptr) subtract(input, book, pairs, codes_of_pairs);
   return {static_cast<std::uint32_t>(_mm512_reduce_min_epi32(lowest)),

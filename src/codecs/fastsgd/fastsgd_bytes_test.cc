@@ -183,6 +183,8 @@ TEST(FastsgdBytes, TheSumOfManyIsTheSpecs) {
       const int exponent =
           random.next() % (count / 4 + 1) == 0 ? 53 : 40 - static_cast<int>(random.next() % 60);
       x[i] = std::ldexp(1 + static_cast<float>(random.next_uniform()), exponent);
+      // The first and the last of a block count in their own block's units alone.
+      if (count > 1000 && (i + 1) % 65536 <= 1) x[i] = 0x1.fffffep22F;
       if (random.next() % 2 == 0) x[i] = -x[i];
       keys[i] = static_cast<std::uint32_t>(i);
     }
@@ -190,6 +192,17 @@ TEST(FastsgdBytes, TheSumOfManyIsTheSpecs) {
     const double sum = kernels.sum({x.data(), nullptr, nullptr, nullptr, count}).sum;
     EXPECT_EQ(static_cast<float>(sum), testing::fastsgd_sum(x)) << count;
     EXPECT_EQ(kernels.sum({x.data(), nullptr, nullptr, keys.data(), count}).sum, sum) << count;
+    std::vector<float> others;  // keys that don't begin with 0 and aren't all there
+    keys.clear();
+    for (std::size_t i = 5; i < count; i += 1 + i % 3) {
+      others.push_back(x[i]);
+      keys.push_back(static_cast<std::uint32_t>(i));
+    }
+    std::vector<float> dense(count, 0.0F);
+    for (std::size_t i = 0; i < keys.size(); ++i) dense[keys[i]] = others[i];
+    EXPECT_EQ(kernels.sum({others.data(), nullptr, nullptr, keys.data(), keys.size()}).sum,
+              kernels.sum({dense.data(), nullptr, nullptr, nullptr, count}).sum)
+        << count;
   }
 }
 

@@ -193,6 +193,32 @@ TEST_P(FastsgdTargets, EveryWidth) {
   }
 }
 
+// A chunk of pairs that are up to `gap` apart, with codes of 40 to 89.
+struct DrawnChunk {
+  Keys keys;
+  std::vector<std::uint16_t> codes;
+  fastsgd::CodeRange range{40, 40};
+
+  DrawnChunk(std::uint32_t pairs, std::uint32_t gap, CounterRng& random)
+      : keys(pairs), codes(pairs + fastsgd::kVectorSlack) {
+    std::uint32_t key = 3;
+    for (std::uint32_t i = 0; i < pairs; ++i) {
+      keys[i] = key += 1 + static_cast<std::uint32_t>(random.next() % gap);
+      const auto code = static_cast<std::uint32_t>(i == 0 ? 0 : random.next() % 50);
+      codes[i] = static_cast<std::uint16_t>((40 + code) | (random.next() % 2) << 15);
+      range.highest = std::max(range.highest, 40 + code);
+    }
+  }
+
+  std::vector<std::byte> bytes(unsigned flag_bits) const {
+    std::vector<std::byte> written(9 + 10 * keys.size() + fastsgd::kStoreSlack);
+    const auto pairs = static_cast<std::uint32_t>(keys.size());
+    const auto& kernels = fastsgd::kernels_for(TargetId::kReference);
+    written.resize(kernels.write({keys.data(), codes.data(), pairs, range}, flag_bits, written.data()));
+    return written;
+  }
+};
+
 TEST_P(FastsgdTargets, ChunksCutOrDamagedHaveTheSameFaults) {
   std::vector<double> powers(fastsgd::kCodes, 1.0);
   for (std::size_t code = 1; code < powers.size(); ++code) powers[code] = powers[code - 1] * 1.1;
@@ -204,18 +230,9 @@ TEST_P(FastsgdTargets, ChunksCutOrDamagedHaveTheSameFaults) {
                                               {700U, 3U, 2U},
                                               {600U, 60000U, 2U},
                                               {300U, 1000000U, 2U}}) {
-    Keys keys(pairs);
-    std::vector<std::uint16_t> codes(pairs + fastsgd::kVectorSlack);
-    fastsgd::ChunkPairs chunk{keys.data(), codes.data(), pairs, {40, 40}};
-    std::uint32_t key = 3;
-    for (std::uint32_t i = 0; i < pairs; ++i) {
-      keys[i] = key += 1 + static_cast<std::uint32_t>(random.next() % gap);
-      const auto code = static_cast<std::uint32_t>(i == 0 ? 0 : random.next() % 50);
-      codes[i] = static_cast<std::uint16_t>((40 + code) | (random.next() % 2) << 15);
-      chunk.range.highest = std::max(chunk.range.highest, 40 + code);
-    }
-    std::vector<std::byte> bytes(9 + 10 * pairs + fastsgd::kStoreSlack);
-    bytes.resize(fastsgd::kernels_for(TargetId::kReference).write(chunk, flag_bits, bytes.data()));
+    const DrawnChunk chunk(pairs, gap, random);
+    const std::vector<std::byte> bytes = chunk.bytes(flag_bits);
+    const std::uint32_t key = chunk.keys.back();
     fastsgd::DecodeRules rules{1.0, powers.data(), 95, flag_bits, key + std::uint64_t{1}};
     Floats slot(key + std::uint64_t{1});
     Keys places(pairs);

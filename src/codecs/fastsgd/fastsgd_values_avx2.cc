@@ -1,6 +1,7 @@
+#include "codecs/fastsgd/fastsgd_values_avx2.h"
+
 #include <cstdint>
 
-#include "codecs/fastsgd/fastsgd_lookup.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {

@@ -5,8 +5,8 @@
 
 #include <immintrin.h>
 
-#include "codecs/fastsgd/fastsgd_lookup.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
+#include "codecs/fastsgd/fastsgd_values_avx2.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 

@@ -31,12 +31,13 @@ struct ChunkReader {
   std::uint64_t behind = 0;  // where in the target the pairs go: so many are before them
   std::uint32_t done = 0;
   GapStream gaps;
-  ValueStream values;
+  ValueStream values{};
+  ValueTables tables;
   Tile tiles[2];  // what is decoded is added when its memory has arrived: after the next tile
   unsigned now = 0;
 
   ChunkReader(const ChunkBytes& chunk, const Head& head_of_chunk, const DecodeRules& rules) noexcept
-      : head(head_of_chunk), key(head.first_key), gaps{ChunkStreams(chunk, head, rules.flag_bits)} {}
+      : head(head_of_chunk), key(head.first_key), gaps{streams_of(chunk, head, rules.flag_bits)} {}
 
   // Whether the chunk is one for vectors, and can be read.
   bool open(const DecodeRules& rules, const DecodeTarget& target) noexcept {
@@ -45,6 +46,7 @@ struct ChunkReader {
     if (rules.flag_bits > kVectorFlagBits || head.key_bits > kVectorKeyBits) return false;
     if (kSink == Sink::kPairs && head.pairs > target.capacity - behind) return false;
     values.stream = gaps.streams.values;
+    values.tables = &tables;
     open_values(values, rules, head, target.scale);
     open_gaps(gaps, head.key_bits, rules.flag_bits);
     return true;

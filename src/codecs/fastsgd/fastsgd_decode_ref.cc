@@ -116,7 +116,7 @@ Fault decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarg
   const Fault wrong_head = read_head(chunk, target.least_key == 0, target.is_last, head);
   if (wrong_head != Fault::kNone) return wrong_head;
   if (head.pairs == 0) return Fault::kNone;
-  const ChunkStreams streams(chunk, head, rules.flag_bits);
+  const ChunkStreams streams = streams_of(chunk, head, rules.flag_bits);
   if (streams.are_cut) return Fault::kTruncated;
   const Values values(rules, head, target.scale);
   switch (target.sink) {

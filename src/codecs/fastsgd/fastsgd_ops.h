@@ -148,19 +148,19 @@ struct ChunkStreams {
   BitWindow flags;
   BitWindow gaps;        // to the end of the chunk
   bool are_cut = false;  // it ends before the values and flags do: no window is one
-
-  [[gnu::always_inline]] ChunkStreams(const ChunkBytes& chunk, const Head& head,
-                                      unsigned flag_bits) noexcept {
-    const std::uint32_t value_bytes = (head.pairs * (head.code_bits + 1) + 7) / 8;
-    const std::uint32_t flag_bytes = head.key_bits > 0 ? ((head.pairs - 1) * flag_bits + 7) / 8 : 0;
-    const std::uint32_t bytes = chunk.bytes - kHeadBytes;
-    are_cut = value_bytes + flag_bytes > bytes;
-    if (are_cut) return;
-    values = {chunk.at + kHeadBytes, value_bytes};
-    flags = {values.at + value_bytes, flag_bytes};
-    gaps = {flags.at + flag_bytes, bytes - value_bytes - flag_bytes};
-  }
 };
+
+[[gnu::always_inline]] inline ChunkStreams streams_of(const ChunkBytes& chunk, const Head& head,
+                                                      unsigned flag_bits) noexcept {
+  const std::uint32_t value_bytes = (head.pairs * (head.code_bits + 1) + 7) / 8;
+  const std::uint32_t flag_bytes = head.key_bits > 0 ? ((head.pairs - 1) * flag_bits + 7) / 8 : 0;
+  const std::uint32_t bytes = chunk.bytes - kHeadBytes;
+  if (value_bytes + flag_bytes > bytes) return {.values = {}, .flags = {}, .gaps = {}, .are_cut = true};
+  const std::byte* const at = chunk.at + kHeadBytes;
+  return {.values = {at, value_bytes},
+          .flags = {at + value_bytes, flag_bytes},
+          .gaps = {at + value_bytes + flag_bytes, bytes - value_bytes - flag_bytes}};
+}
 
 struct DecodeRules {
   double sum = 0;
@@ -293,15 +293,21 @@ struct KeyRun {
 void open_gaps(GapStream& gaps, unsigned key_bits, unsigned flag_bits);
 void read_keys(KeyRun& run);
 
-// A chunk's values. A number is a code less the base, and above its bits the sign.
+// What numbers stand for: values, scaled and with their signs. A number is a code less the base, and above
+// its bits the sign. Filled by open_values, as far as there are numbers.
+struct ValueTables {
+  float of_number[2 * kCodes];
+  alignas(64) std::uint8_t planes[4][128];  // the bytes of the same, for kernels that look bytes up
+};
+
+// A chunk's values.
 struct ValueStream {
   BitWindow stream;
   unsigned code_bits = 0;
   std::uint32_t allowed = 0;  // codes
   std::uint32_t lowest = kMaxCode;
   std::uint32_t highest = 0;
-  float of_number[2 * kCodes];              // scaled, with their signs; filled by open_values
-  alignas(64) std::uint8_t planes[4][128];  // the bytes of the same, for kernels that look bytes up
+  ValueTables* tables = nullptr;
 };
 
 void open_values(ValueStream& values, const DecodeRules& rules, const Head& head, float scale);

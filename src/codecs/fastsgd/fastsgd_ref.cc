@@ -33,8 +33,8 @@ struct Unit {
   double value;
 
   explicit Unit(std::uint32_t largest) noexcept {
-    const std::uint32_t stated = largest >> kMantissaBits;
-    const std::uint32_t exponent = stated > 0 ? stated : 1;      // biased; that of subnormals is 1
+    // Biased. That of subnormals is 0, not 1 as spec.md has it: they are whole numbers of either unit.
+    const std::uint32_t exponent = largest >> kMantissaBits;
     const std::uint32_t all = kBias + kBits + kBias - exponent;  // of the product of both, biased
     const std::uint32_t one = all < kLargestExponent ? all : kLargestExponent;
     first = bit_cast<float>(one << kMantissaBits);

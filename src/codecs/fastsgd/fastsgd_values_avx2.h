@@ -23,12 +23,12 @@ namespace deltawire::fastsgd::DELTAWIRE_TARGET {
   for (; values.allowed < all && head.base + values.allowed <= rules.last_code; ++values.allowed) {
     const float value = code_value(rules.sum, rules.powers, head.base + values.allowed);
     if (bit_cast<std::uint32_t>(value) == 0) break;
-    values.of_number[values.allowed] = value * scale;
+    values.tables->of_number[values.allowed] = value * scale;
   }
-  for (std::uint32_t code = values.allowed; code < all; ++code) values.of_number[code] = 0;
+  for (std::uint32_t code = values.allowed; code < all; ++code) values.tables->of_number[code] = 0;
   for (std::uint32_t code = 0; code < all; ++code) {
-    const auto bits = bit_cast<std::uint32_t>(values.of_number[code]);
-    values.of_number[all + code] = bit_cast<float>(bits ^ ~kMagnitudeMask);
+    const auto bits = bit_cast<std::uint32_t>(values.tables->of_number[code]);
+    values.tables->of_number[all + code] = bit_cast<float>(bits ^ ~kMagnitudeMask);
   }
 }
 
@@ -109,8 +109,8 @@ struct Numbers {
   numbers.find_extent(count, values);
   // Two make a word: a store for each would take as long as all the rest.
   for (std::uint32_t i = 0; i < count; i += 2) {
-    const std::uint64_t low = bit_cast<std::uint32_t>(values.of_number[numbers.at[i]]);
-    const std::uint64_t high = bit_cast<std::uint32_t>(values.of_number[numbers.at[i + 1]]);
+    const std::uint64_t low = bit_cast<std::uint32_t>(values.tables->of_number[numbers.at[i]]);
+    const std::uint64_t high = bit_cast<std::uint32_t>(values.tables->of_number[numbers.at[i + 1]]);
     const std::uint64_t both = low | high << 32;
     std::memcpy(out + i, &both, sizeof both);
   }

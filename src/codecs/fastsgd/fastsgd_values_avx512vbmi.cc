@@ -23,8 +23,8 @@ struct Planes {
 
   explicit Planes(const ValueStream& values) noexcept {
     for (unsigned i = 0; i < 4; ++i) {
-      low[i] = _mm512_load_si512(values.planes[i]);
-      high[i] = _mm512_load_si512(values.planes[i] + kTogether);
+      low[i] = _mm512_load_si512(values.tables->planes[i]);
+      high[i] = _mm512_load_si512(values.tables->planes[i] + kTogether);
     }
   }
 };
@@ -80,8 +80,9 @@ void open_values(ValueStream& values, const DecodeRules& rules, const Head& head
   if (width > kMostBits) return;
   const std::uint32_t numbers = width < kMostBits ? 1U << width : kInPlane;
   for (std::uint32_t number = 0; number < numbers; ++number) {
-    const auto bits = bit_cast<std::uint32_t>(values.of_number[number]);
-    for (unsigned i = 0; i < 4; ++i) values.planes[i][number] = static_cast<std::uint8_t>(bits >> 8 * i);
+    const auto bits = bit_cast<std::uint32_t>(values.tables->of_number[number]);
+    for (unsigned i = 0; i < 4; ++i)
+      values.tables->planes[i][number] = static_cast<std::uint8_t>(bits >> 8 * i);
   }
 }
 

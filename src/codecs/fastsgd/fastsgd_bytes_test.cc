@@ -156,11 +156,18 @@ TEST(FastsgdBytes, TheSumIsOfWholeUnitsInEachBlock) {
     const double sum = kernels.sum({x.data(), nullptr, nullptr, nullptr, x.size()}).sum;
     EXPECT_EQ(kernels.sum({x.data(), zeros.data(), nullptr, nullptr, x.size()}).sum, sum);
     EXPECT_EQ(kernels.sum({zeros.data(), x.data(), nullptr, nullptr, x.size()}).sum, sum);
-    EXPECT_EQ(kernels.sum({given.data(), nullptr, nullptr, keys.data(), given.size()}).sum, sum);
+    const fastsgd::Totals of_pairs = kernels.sum({given.data(), nullptr, nullptr, keys.data(), given.size()});
+    EXPECT_EQ(of_pairs.sum, sum);
+    std::uint32_t least = 0x7FFFFFFF;
+    for (const float each : given) {
+      if (each != 0) least = std::min(least, bits_of(std::fabs(each)));
+    }
+    EXPECT_EQ(of_pairs.least, least);
     EXPECT_EQ(static_cast<float>(sum), testing::fastsgd_sum(x));
     return sum;
   };
   EXPECT_EQ(sum_of({{0, 0x1p24F}, {1, 0x1p-5F}}), 0x1p24 + 0x1p-5);
+  EXPECT_EQ(sum_of({{0, 0x1p24F}, {1, 0.0F}, {2, -0.0F}, {3, 0x1p-5F}}), 0x1p24 + 0x1p-5);
   EXPECT_EQ(sum_of({{0, 0x1.fffffep24F}, {65535, -0x1.8p-5F}}), 0x1.fffffep24 + 0x1p-5);
   EXPECT_EQ(sum_of({{0, 0x1p24F}, {1, 0x1.fffffep-6F}, {2, 0x1p-6F}}), 0x1p24) << "each is dropped";
   EXPECT_EQ(sum_of({{65535, 0x1p24F}, {65536, 0x1.8p-6F}}), 0x1p24 + 0x1.8p-6) << "another block";

@@ -78,7 +78,7 @@ struct Quantizer {
     const __mmask16 asked = _mm512_mask_cmpneq_epi32_mask(lanes, low, high);
     if (asked == 0) return low;
     const __m512i last = _mm512_set1_epi32(static_cast<int>(book.last));
-    const __m512i tried = _mm512_min_epu32(_mm512_max_epi32(low, _mm512_setzero_si512()), last);
+    const __m512i tried = _mm512_min_epu32(low, last);
     const __m512i value = _mm512_mask_i32gather_epi32(last, asked, tried, book.values, 4);
     const __mmask16 below = _mm512_mask_cmplt_epu32_mask(asked, _mm512_castps_si512(magnitudes), value);
     return _mm512_mask_add_epi32(_mm512_mask_mov_epi32(low, asked, tried), below, tried,

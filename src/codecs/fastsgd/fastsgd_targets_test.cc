@@ -219,6 +219,28 @@ struct DrawnChunk {
   }
 };
 
+// A sum of gaps beyond 2^32 would be a key inside the tensor.
+TEST_P(FastsgdTargets, KeysThatWrapAroundAreOutside) {
+  const std::vector<double> powers(fastsgd::kCodes, 1.0);
+  for (const std::uint32_t gap : {200U, 60000U, 1U << 22}) {
+    for (const std::uint32_t pairs : {2U, 20U, 257U, 600U}) {
+      Keys keys(pairs);
+      for (std::uint32_t i = 0; i < pairs; ++i) keys[i] = 0xFFFFFFF0 - (pairs - 2) + i;
+      keys.back() = keys[pairs - 2] + gap;
+      const std::vector<std::uint16_t> codes(pairs + fastsgd::kVectorSlack, 40);
+      std::vector<std::byte> bytes(64 + 10 * pairs);
+      const auto& reference = fastsgd::kernels_for(TargetId::kReference);
+      bytes.resize(reference.write({keys.data(), codes.data(), pairs, {40, 40}}, 2, bytes.data()));
+      const ChunkBytes chunk{bytes.data(), static_cast<std::uint32_t>(bytes.size())};
+      fastsgd::DecodeTarget target;
+      const fastsgd::DecodeRules rules{1.0, powers.data(), 95, 2, 0xFFFFFFFF};
+      EXPECT_EQ(fastsgd::kernels_for(GetParam()).decode({&chunk, 1}, rules, target).fault,
+                fastsgd::Fault::kKey)
+          << gap << " " << pairs;
+    }
+  }
+}
+
 TEST_P(FastsgdTargets, ChunksCutOrDamagedHaveTheSameFaults) {
   std::vector<double> powers(fastsgd::kCodes, 1.0);
   for (std::size_t code = 1; code < powers.size(); ++code) powers[code] = powers[code - 1] * 1.1;

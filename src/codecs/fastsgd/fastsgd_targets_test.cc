@@ -222,22 +222,30 @@ struct DrawnChunk {
 // A sum of gaps beyond 2^32 would be a key inside the tensor.
 TEST_P(FastsgdTargets, KeysThatWrapAroundAreOutside) {
   const std::vector<double> powers(fastsgd::kCodes, 1.0);
-  for (const std::uint32_t gap : {200U, 60000U, 1U << 22}) {
-    for (const std::uint32_t pairs : {2U, 20U, 257U, 600U}) {
-      Keys keys(pairs);
-      for (std::uint32_t i = 0; i < pairs; ++i) keys[i] = 0xFFFFFFF0 - (pairs - 2) + i;
+  const auto fault_of = [&](const Keys& keys) {
+    const auto pairs = static_cast<std::uint32_t>(keys.size());
+    const std::vector<std::uint16_t> codes(pairs + fastsgd::kVectorSlack, 40);
+    std::vector<std::byte> bytes(64 + std::size_t{10} * pairs);
+    const auto& reference = fastsgd::kernels_for(TargetId::kReference);
+    bytes.resize(reference.write({keys.data(), codes.data(), pairs, {40, 40}}, 2, bytes.data()));
+    const ChunkBytes chunk{bytes.data(), static_cast<std::uint32_t>(bytes.size())};
+    fastsgd::DecodeTarget target;
+    const fastsgd::DecodeRules rules{1.0, powers.data(), 95, 2, 0xFFFFFFFF};
+    return fastsgd::kernels_for(GetParam()).decode({&chunk, 1}, rules, target).fault;
+  };
+  for (const std::uint32_t pairs : {2U, 20U, 257U, 600U}) {
+    Keys keys(pairs);
+    for (std::uint32_t i = 0; i < pairs; ++i) keys[i] = 0xFFFFFFF0 - (pairs - 2) + i;
+    for (const std::uint32_t gap : {200U, 60000U, 1U << 22}) {
       keys.back() = keys[pairs - 2] + gap;
-      const std::vector<std::uint16_t> codes(pairs + fastsgd::kVectorSlack, 40);
-      std::vector<std::byte> bytes(64 + 10 * pairs);
-      const auto& reference = fastsgd::kernels_for(TargetId::kReference);
-      bytes.resize(reference.write({keys.data(), codes.data(), pairs, {40, 40}}, 2, bytes.data()));
-      const ChunkBytes chunk{bytes.data(), static_cast<std::uint32_t>(bytes.size())};
-      fastsgd::DecodeTarget target;
-      const fastsgd::DecodeRules rules{1.0, powers.data(), 95, 2, 0xFFFFFFFF};
-      EXPECT_EQ(fastsgd::kernels_for(GetParam()).decode({&chunk, 1}, rules, target).fault,
-                fastsgd::Fault::kKey)
-          << gap << " " << pairs;
+      EXPECT_EQ(fault_of(keys), fastsgd::Fault::kKey) << gap << " " << pairs;
     }
+  }
+  // As many as are read together, and all of them round to where they began.
+  for (const unsigned bits : {24U, 25U, 28U}) {
+    Keys keys{5};
+    while (keys.size() < 257) keys.push_back(keys.back() + (1U << bits));
+    EXPECT_EQ(fault_of(keys), fastsgd::Fault::kKey) << bits;
   }
 }
 

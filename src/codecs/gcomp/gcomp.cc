@@ -113,7 +113,8 @@ class Gcomp final : public Codec {
                          .residual = residual != nullptr ? residual + at : nullptr,
                          .significance = significance != nullptr ? significance + at : nullptr,
                          .count = elements_of_chunk(part.count, i, kChunkElements),
-                         .rule = rule(significance != nullptr)};
+                         .rule = rule(significance != nullptr),
+                         .streamed = part.count * sizeof(float) >= kStreamedBytes};
       written += encode_chunk(kernels_, chunk, out.payload.data() + written, exec);
       out.chunk_ends[i] = static_cast<std::uint32_t>(written);
     }

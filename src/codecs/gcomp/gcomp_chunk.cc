@@ -6,6 +6,7 @@
 #include "base/bit_functions.h"
 #include "base/checked.h"
 #include "codecs/gcomp/gcomp_chunk_layout.h"
+#include "codecs/kernels/streaming.h"
 
 namespace deltawire::gcomp {
 
@@ -76,10 +77,14 @@ std::uint32_t coded_bytes(const Coder& coder, const EncodedBlock& coded, std::ui
   return kCodedHeadBytes + coded.stream_bytes + states_bytes(count, coder.chunk.rule.whole());
 }
 
-void write_coded(const std::byte* block, std::uint32_t stream_bytes, std::uint32_t bytes,
+// `block` may be where it belongs in `out`.
+void write_coded(const std::byte* block, std::uint32_t stream_bytes, std::uint32_t bytes, bool streamed,
                  std::byte* out) noexcept {
   write_coded_head(stream_bytes, out);
-  std::memcpy(out + kCodedHeadBytes, block, bytes - kCodedHeadBytes);
+  std::byte* const to = out + kCodedHeadBytes;
+  if (block == to) return;
+  if (streamed) return copy_streamed(to, block, bytes - kCodedHeadBytes);
+  std::memcpy(to, block, bytes - kCodedHeadBytes);
 }
 
 // Writes a block, whose stream and lanes are in `block`, as what is smallest, ties to the lower mode. Returns
@@ -93,7 +98,7 @@ std::uint32_t write_block(const Coder& coder, const std::byte* block, const Enco
   const std::uint32_t stored = 1 + count * kValueBytes;
   const std::uint32_t bytes = coded_bytes(coder, coded, count);
   if (bytes < stored) {
-    write_coded(block, coded.stream_bytes, bytes, out);
+    write_coded(block, coded.stream_bytes, bytes, coder.chunk.streamed, out);
     return bytes;
   }
   out[0] = static_cast<std::byte>(BlockMode::kStored);
@@ -117,7 +122,7 @@ std::uint32_t write_single(const Coder& coder, std::byte* out) noexcept {
     return 1 + count * kValueBytes;
   }
   std::memcpy(out, coder.prologue.bytes, coder.prologue.size);
-  write_coded(block, coded.stream_bytes, bytes, out + coder.prologue.size);
+  write_coded(block, coded.stream_bytes, bytes, coder.chunk.streamed, out + coder.prologue.size);
   return coder.prologue.size + bytes;
 }
 
@@ -147,6 +152,13 @@ std::uint32_t drop_table(const Prologue& prologue, std::uint32_t count, std::uin
   return 1 + count * kValueBytes;
 }
 
+// Where a block is coded that belongs at `at`: right there, if kernels have the room that they need; unless
+// more than one is coded at the same time, or it must go past the caches.
+std::byte* place_of(const Coder& coder, std::byte* at, const std::byte* end) noexcept {
+  const bool has_room = static_cast<std::size_t>(end - at) >= kCodedHeadBytes + kBlockRoom;
+  return has_room && !coder.chunk.streamed ? at + kCodedHeadBytes : scratch_place(coder.exec, 0);
+}
+
 // Codes blocks on all threads that there are, and writes them one after another into their place behind
 // prologue and index.
 std::uint32_t write_blocks(const Coder& coder, std::byte* out) {
@@ -158,19 +170,20 @@ std::uint32_t write_blocks(const Coder& coder, std::byte* out) {
   std::uint32_t zeros = 0;
   std::uint32_t stored = 0;
   EncodedBlock coded[kMaxBlocks];
+  const std::byte* const end = out + chunk_bound(chunk.count);
   // One thread goes block by block, so that what it writes is still in its cache.
   const std::uint32_t at_once = Workers::threads(coder.exec.workers) > 1 ? kMaxBlocks : 1;
   for (std::uint32_t block = 0; block < blocks; ++block) {
-    const std::uint32_t place = block % at_once;
-    if (place == 0) {
+    std::byte* const at = area + written;
+    const std::uint32_t turn = block % at_once;
+    std::byte* const place = at_once > 1 ? scratch_place(coder.exec, turn) : place_of(coder, at, end);
+    if (turn == 0) {
       Workers::share(coder.exec.workers, std::min(at_once, blocks - block), [&](std::size_t i) {
         const Values values = block_of(chunk, block + static_cast<std::uint32_t>(i));
-        coded[i] = coder.kernels.encode_block(values, coder.table, scratch_place(coder.exec, i));
+        coded[i] = coder.kernels.encode_block(values, coder.table, place + i * kPlaceBytes);
       });
     }
-    std::byte* const at = area + written;
-    written += write_block(coder, scratch_place(coder.exec, place), coded[place],
-                           block_elements(chunk.count, block), at);
+    written += write_block(coder, place, coded[turn], block_elements(chunk.count, block), at);
     zeros += at[0] == static_cast<std::byte>(BlockMode::kZeros) ? 1U : 0U;
     stored += at[0] == static_cast<std::byte>(BlockMode::kStored) ? 1U : 0U;
     if (block + 1 < blocks) store_le(index + block * kIndexEntryBytes, written);

@@ -1,6 +1,5 @@
 // The histogram for AVX-512.
 #include <cstdint>
-#include <cstring>
 
 #include <immintrin.h>
 
@@ -10,33 +9,69 @@ namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
 namespace {
 
-template <Keep kKeep, bool kWhole, bool kResidual>
-void count_values(const Values& chunk, std::uint32_t* counts) noexcept {
-  const Classifier16<kKeep, kWhole> classify(chunk.rule);
-  const unsigned share = sample_share(chunk.count);
-  const std::uint32_t group_elements = kLineElements << share;
-  // Neighbours are often equal: two tables, so that one sum need not wait for the other.
-  std::uint32_t more[kCounts] = {};
-  for (std::uint32_t group = 0; group * group_elements < chunk.count; ++group) {
-    fetch_sampled(chunk, group, share);
-    const std::uint32_t begin = sampled_element(group, share);
-    const __mmask16 present = first_lanes(chunk.count, begin);
-    const __m512i bits = input_of<kResidual>(chunk, begin, present);
-    const float* const significance = kKeep == Keep::kSignificance ? chunk.significance + begin : nullptr;
-    const Classified16 values = classify(bits, significance, present);
-    const __m512i level = _mm512_slli_epi32(_mm512_srli_epi32(values.level, kLevelShift), 8);
-    alignas(64) std::uint32_t index[kLineElements];
-    _mm512_store_si512(index, _mm512_or_si512(level, exponents_of(values.kept)));
-    if (present != 0xFFFF) [[unlikely]] {
-      for (std::uint32_t i = 0; begin + i < chunk.count; ++i) ++counts[index[i]];
-      continue;
-    }
-    for (std::uint32_t i = 0; i < kLineElements; i += 2) {
-      ++counts[index[i]];
-      ++more[index[i + 1]];
+// Neighbours are often equal: several tables, so that one sum need not wait for the other.
+constexpr unsigned kTables = 4;
+struct Counts {
+  alignas(64) std::uint16_t of[kTables][kCounts];
+};
+static_assert(kSampleElements <= 0xFFFF);
+
+// The lines of two groups. What isn't there of them is not read.
+template <Keep kKeep, bool kResidual>
+struct TwoLines {
+  [[gnu::always_inline]] TwoLines(const Values& chunk, std::uint32_t group, unsigned share) noexcept {
+#pragma GCC unroll 2
+    for (unsigned i = 0; i < 2; ++i) {
+      fetch_sampled(chunk, group + i, share);
+      std::uint32_t begin = sampled_element(group + i, share);
+      values.present[i] = first_lanes(chunk.count, begin);
+      if (values.present[i] == 0) begin = 0;
+      values.bits[i] = input_of<kResidual>(chunk, begin, values.present[i]);
+      significance[i] = kKeep == Keep::kSignificance ? chunk.significance + begin : nullptr;
     }
   }
-  for (std::uint32_t i = 0; i < kCounts; ++i) counts[i] += more[i];
+
+  Pair values;
+  const float* significance[2];
+};
+
+[[gnu::always_inline]] inline __m512i counts_of(const Classified32& values, bool whole) noexcept {
+  const __m512i exponents = _mm512_srli_epi16(values.exponents, kExponentShift);
+  if (whole) return _mm512_mask_mov_epi16(exponents, values.tiny, all_words(kTinyCount));
+  const __m512i levels = _mm512_and_si512(values.levels, all_words(kLevelWord));
+  return _mm512_or_si512(_mm512_slli_epi16(levels, 8 - kLevelShift), exponents);
+}
+
+template <Keep kKeep, bool kWhole, bool kResidual>
+void count_lines(const Values& chunk, Counts& counts) noexcept {
+  const Classifier32<kKeep, kWhole> classify(chunk.rule);
+  const unsigned share = sample_share(chunk.count);
+  const std::uint32_t group_elements = kLineElements << share;
+  for (std::uint32_t group = 0; group * group_elements < chunk.count; group += 2) {
+    const TwoLines<kKeep, kResidual> lines(chunk, group, share);
+    const Classified32 values =
+        classify.keep(lines.values, classify.levels(lines.values, lines.significance));
+    alignas(64) std::uint16_t index[2 * kLineElements];
+    _mm512_store_si512(index, counts_of(values, kWhole));
+    const std::uint32_t both = lines.values.present[0] & lines.values.present[1];
+    if (both == 0xFFFF) [[likely]] {
+      for (std::uint32_t i = 0; i < 2 * kLineElements; ++i) ++counts.of[i % kTables][index[i]];
+      continue;
+    }
+    for (std::uint32_t i = 0; i < 2 * kLineElements; ++i) {
+      if ((lines.values.present[i % 2] >> i / 2 & 1) != 0) ++counts.of[0][index[i]];
+    }
+  }
+}
+
+template <Keep kKeep, bool kWhole, bool kResidual>
+void count_values(const Values& chunk, std::uint32_t* sums) noexcept {
+  Counts counts = {};
+  count_lines<kKeep, kWhole, kResidual>(chunk, counts);
+  for (std::uint32_t i = 0; i < kCounts; ++i) {
+    sums[i] = 0;
+    for (const auto& table : counts.of) sums[i] += table[i];
+  }
 }
 
 template <Keep kKeep, bool kWhole>
@@ -48,7 +83,6 @@ void count_values(const Values& chunk, std::uint32_t* counts) noexcept {
 }  // namespace
 
 void histogram(const Values& chunk, std::uint32_t* counts) {
-  std::memset(counts, 0, kCounts * sizeof *counts);
   switch (chunk.rule.keep) {
     case Keep::kLevel:
       return chunk.rule.whole() ? count_values<Keep::kLevel, true>(chunk, counts)

@@ -117,6 +117,7 @@ struct Values {
   const float* significance = nullptr;  // REQUIRES: given where the rule is kSignificance
   std::uint32_t count = 0;
   Rule rule;
+  bool streamed = false;  // the part is so large that its bytes go past the caches
 };
 
 // Of each slot: bits 0-3 the length of the code that an encoder uses for it, 4-11 the code, 12-15 the bits of

@@ -17,10 +17,12 @@ namespace deltawire::gcomp::DELTAWIRE_TARGET {
   return static_cast<__mmask16>(some);
 }
 
-// A table of 256 numbers of 16 bits.
-struct LookUp {
-  __m512i part[8];
+// A table of numbers of 16 bits, 32 in each part.
+template <unsigned kParts>
+struct Table {
+  __m512i part[kParts];
 };
+using LookUp = Table<8>;
 
 [[gnu::always_inline]] inline LookUp load_look_up(const std::uint16_t (&entries)[256]) noexcept {
   LookUp table;
@@ -48,14 +50,6 @@ struct LookUp {
       _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11), packed);
   const __m128i upper = _mm_setr_epi8(-1, 0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11);
   return _mm512_shuffle_epi8(spread, _mm512_broadcast_i32x4(upper));
-}
-
-// The other way round: the upper 24 bits of sixteen words.
-[[gnu::always_inline]] inline __m512i upper_to_three_bytes(__m512i words) noexcept {
-  const __m128i packed = _mm_setr_epi8(1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15, -1, -1, -1, -1);
-  const __m512i fours = _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(packed));
-  return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 3, 7, 11, 15),
-                                  fours);
 }
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

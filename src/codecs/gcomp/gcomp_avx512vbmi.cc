@@ -1,0 +1,3 @@
+#include "codecs/gcomp/gcomp_words_avx512vbmi.h"
+// The words above are what it is made of.
+#include "codecs/gcomp/gcomp_encode_avx512.h"

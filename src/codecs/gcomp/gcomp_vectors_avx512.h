@@ -44,12 +44,4 @@ using LookUp = Table<8>;
   return _mm512_mask_mov_epi16(low, in_128, high);
 }
 
-// Sixteen numbers of 3 bytes, as the upper 24 bits of as many words.
-[[gnu::always_inline]] inline __m512i three_bytes_to_upper(__m512i packed) noexcept {
-  const __m512i spread =
-      _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11), packed);
-  const __m128i upper = _mm_setr_epi8(-1, 0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11);
-  return _mm512_shuffle_epi8(spread, _mm512_broadcast_i32x4(upper));
-}
-
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

@@ -24,4 +24,13 @@ namespace deltawire::gcomp::DELTAWIRE_TARGET {
   return _mm512_permutexvar_epi8(_mm512_load_si512(kPlaces), words);
 }
 
+[[gnu::always_inline]] inline __m512i three_bytes_to_upper(__m512i packed) noexcept {
+  alignas(64) static constexpr std::uint8_t kPlaces[64] = {
+      0,  0,  1,  2,  0,  3,  4,  5,  0,  6,  7,  8,  0,  9,  10, 11, 0,  12, 13, 14, 0,  15,
+      16, 17, 0,  18, 19, 20, 0,  21, 22, 23, 0,  24, 25, 26, 0,  27, 28, 29, 0,  30, 31, 32,
+      0,  33, 34, 35, 0,  36, 37, 38, 0,  39, 40, 41, 0,  42, 43, 44, 0,  45, 46, 47};
+  // The lowest bytes, which are of no number, are 0.
+  return _mm512_maskz_permutexvar_epi8(0xEEEEEEEEEEEEEEEEU, _mm512_load_si512(kPlaces), packed);
+}
+
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

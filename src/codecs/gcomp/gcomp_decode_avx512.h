@@ -1,0 +1,107 @@
+// Decoding for AVX-512: blocks of 64 lanes. Shorter ones are left to the reference. What includes this has
+// included the lanes that fit its target.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <immintrin.h>
+
+#include "codecs/gcomp/gcomp_stream_ops.h"
+#include "codecs/gcomp/gcomp_vectors_avx512.h"
+
+namespace deltawire::gcomp::DELTAWIRE_TARGET {
+
+namespace {
+
+// What later stretches read of the stream, downwards, and where they write, unless that goes past the caches.
+template <Deliver kDeliver>
+[[gnu::always_inline]] inline void fetch_early(const std::byte* at, const float* slot) noexcept {
+  for (unsigned line = 0; line < 6; ++line) {
+    _mm_prefetch(reinterpret_cast<const char*>(at) - 2048 - 64 * line, _MM_HINT_T0);
+  }
+  if constexpr (kDeliver == Deliver::kStream) return;
+  for (unsigned i = 0; i < kMaxStretch; i += 16) {
+    _mm_prefetch(reinterpret_cast<const char*>(slot + 4 * kMaxStretch + i), _MM_HINT_T0);
+  }
+}
+
+template <bool kWhole, Deliver kDeliver>
+Fault decode_lanes(const BlockBytes& body, const DecodeTable& table, const Target& target) noexcept {
+  Stream stream{body.at, body.at + body.stream_bytes};
+  Lanes opened;
+  if (!open(stream.at, kWhole, opened)) return Fault::kLaneState;
+  Lanes lanes = opened;  // whose address nobody has: it stays in registers, which values written can't change
+  const Look look = load_look(table);
+  const __m512 scale = _mm512_set1_ps(target.scale);
+  StreamEnd end;
+  Fault fault = Fault::kNone;
+  std::uint32_t begin = 0;
+  for (; begin < target.count; begin += kMaxStretch) {
+    const std::uint32_t count = target.count - begin;
+    const std::byte* const from = readable(stream, end);
+    const std::byte* at = from;
+    fetch_early<kDeliver>(at, target.slot + begin);
+    if (count >= kMaxStretch) [[likely]] {
+      fault = decode_stretch<kWhole, false, kDeliver>(table, look, lanes, kMaxStretch, at, scale,
+                                                      target.slot + begin);
+    } else {
+      constexpr Deliver kPlain = kDeliver == Deliver::kStream ? Deliver::kOverwrite : kDeliver;
+      fault = decode_stretch<kWhole, true, kPlain>(table, look, lanes, count, at, scale, target.slot + begin);
+    }
+    if (!advance(stream, static_cast<std::uint32_t>(from - at))) return Fault::kTruncated;
+    if (fault != Fault::kNone) return fault;
+  }
+  if constexpr (kDeliver == Deliver::kStream) _mm_sfence();
+  return stream.at == stream.begin ? close(lanes) : Fault::kBytesLeft;
+}
+
+// `payload` may be null: zeros.
+template <Deliver kDeliver>
+void hand_over(const std::byte* payload, const Target& target) noexcept {
+  const __m512 scale = _mm512_set1_ps(target.scale);
+  const std::uint32_t full = target.count / 16 * 16;
+  for (std::uint32_t i = 0; i < full; i += 16) {
+    const __m512i bits =
+        payload != nullptr ? _mm512_loadu_si512(payload + i * kValueBytes) : _mm512_setzero_si512();
+    deliver<kDeliver>(bits, 0xFFFF, scale, target.slot + i);
+  }
+  if constexpr (kDeliver == Deliver::kStream) _mm_sfence();
+  if (full == target.count) return;
+  constexpr Deliver kPlain = kDeliver == Deliver::kStream ? Deliver::kOverwrite : kDeliver;
+  const __mmask16 present = first_lanes(target.count, full);
+  const __m512i bits = payload != nullptr ? _mm512_maskz_loadu_epi32(present, payload + full * kValueBytes)
+                                          : _mm512_setzero_si512();
+  deliver<kPlain>(bits, present, scale, target.slot + full);
+}
+
+bool past_caches(const Target& target) noexcept {
+  return target.streamed && bit_cast<std::uintptr_t>(target.slot) % 64 == 0;
+}
+
+template <bool kWhole>
+Fault decode_lanes_for(const BlockBytes& body, const DecodeTable& table, const Target& target) noexcept {
+  if (target.accumulate) return decode_lanes<kWhole, Deliver::kAccumulate>(body, table, target);
+  if (target.scale != 1.0F) return decode_lanes<kWhole, Deliver::kScale>(body, table, target);
+  if (past_caches(target)) return decode_lanes<kWhole, Deliver::kStream>(body, table, target);
+  return decode_lanes<kWhole, Deliver::kOverwrite>(body, table, target);
+}
+
+}  // namespace
+
+Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Target& target) {
+  if (lanes_for(target.count) < kMaxLanes) {
+    return kernels_for(TargetId::kReference).decode_block(body, table, target);
+  }
+  return table.whole ? decode_lanes_for<true>(body, table, target)
+                     : decode_lanes_for<false>(body, table, target);
+}
+
+void decode_stored(const std::byte* payload, const Target& target) {
+  if (target.accumulate) return hand_over<Deliver::kAccumulate>(payload, target);
+  if (target.scale != 1.0F) return hand_over<Deliver::kScale>(payload, target);
+  if (past_caches(target)) return hand_over<Deliver::kStream>(payload, target);
+  hand_over<Deliver::kOverwrite>(payload, target);
+}
+
+}  // namespace deltawire::gcomp::DELTAWIRE_TARGET

@@ -112,23 +112,23 @@ TEST(GcompBytes, LevelsOfACutChunkByHand) {
 }
 
 TEST(GcompBytes, AnEscapeByHand) {
-  // 3,000 ones, and one 2, which is too rare for a code: the bits 0 and 1. Its exponent is the last byte that
-  // its stretch puts into the stream.
-  std::vector<float> values(3000, 1.0F);
-  values[2999] = 2;
+  // 1,999 ones, and a number too far away for the table's window: the bits 0 and 1. Its exponent is the last
+  // byte that its stretch puts into the stream.
+  std::vector<float> values(2000, 1.0F);
+  values[1999] = 0x1p40F;
   const Ints bytes = coded("gcomp", values);
   EXPECT_EQ((Ints(bytes.begin(), bytes.begin() + 7)), (Ints{2, 1, 0, 1, 1, 127, 1}));
-  // 8 lanes, so the last stretch has 3000 mod 16 = 8 values, of 3 bytes each.
-  EXPECT_EQ(bytes[7 + 3 + 24], 128);
+  // 16 lanes, so the last stretch has 2000 mod 32 = 16 values, of 3 bytes each.
+  EXPECT_EQ(bytes[7 + 3 + 48], 167);
 }
 
 TEST(GcompBytes, LanesByBlockLength) {
   using gcomp::lanes_for;
   EXPECT_EQ(lanes_for(1), 1U);
-  EXPECT_EQ(lanes_for(511), 1U);
-  EXPECT_EQ(lanes_for(512), 2U);
-  EXPECT_EQ(lanes_for(16383), 32U);
-  EXPECT_EQ(lanes_for(16384), 64U);
+  EXPECT_EQ(lanes_for(127), 1U);
+  EXPECT_EQ(lanes_for(128), 2U);
+  EXPECT_EQ(lanes_for(4095), 32U);
+  EXPECT_EQ(lanes_for(4096), 64U);
 }
 
 // Bits an element: the entropy of the exponents, one after another without memory, and 24 for each that isn't
@@ -220,7 +220,7 @@ TEST(GcompBytes, StoredBlocksAloneAreAStoredChunk) {
 // The sample of spec.md, 6.3, by another way: which of all elements are counted.
 bool sampled(std::size_t i, std::size_t count) {
   unsigned p = 0;
-  while (count > std::size_t{16384} << p) ++p;
+  while (p < 4 && count >= std::size_t{2048} << p) ++p;
   const std::size_t line = i / 16;
   const auto group = static_cast<std::uint32_t>(line >> p);
   std::uint32_t hash = group * 0x9E3779B1U;
@@ -229,7 +229,7 @@ bool sampled(std::size_t i, std::size_t count) {
 }
 
 TEST(GcompBytes, TheSampleIsTheOneOfTheSpec) {
-  for (const std::uint32_t count : {1U, 15U, 16384U, 16385U, 32768U, 32769U, 100003U, 262143U, 262144U}) {
+  for (const std::uint32_t count : {1U, 15U, 2047U, 2048U, 8191U, 8192U, 32768U, 32769U, 100003U, 262143U, 262144U}) {
     const std::vector<float> values = random_patterns(count, count);
     std::vector<std::uint32_t> expected(gcomp::kCounts, 0U);
     for (std::size_t i = 0; i < count; ++i) {
@@ -246,12 +246,12 @@ TEST(GcompBytes, TheSampleIsTheOneOfTheSpec) {
 
 // A block that was counted whole needs no escape; a sample may have missed something.
 TEST(GcompBytes, EscapesAreForSamples) {
-  for (const std::size_t count : {16384U, 16385U}) {
+  for (const std::size_t count : {2047U, 2048U}) {
     std::vector<float> values(count, 1.0F);
     for (std::size_t i = 0; i < count; i += 2) values[i] = 0x1p-20F;
     const Ints bytes = coded("gcomp", values);
     EXPECT_EQ(bytes[0], 2) << count;
-    EXPECT_EQ((bytes[1] & 0xF) != 0, count > 16384) << count;
+    EXPECT_EQ((bytes[1] & 0xF) != 0, count >= 2048) << count;
   }
 }
 
@@ -309,7 +309,7 @@ TEST(GcompBytes, ShortPartsShareStaticTables) {
   EXPECT_NE(coded("gcomp", values)[0] >> 5, 0);
   for (float& value : values) value *= 0x1p-30F;
   EXPECT_NE(coded("gcomp", values)[0] >> 5, 0);
-  EXPECT_EQ(coded("gcomp", testing::normal_values(16384, 5))[0] >> 5, 0);
+  EXPECT_EQ(coded("gcomp", testing::normal_values(2048, 5))[0] >> 5, 0);
 }
 
 TEST(GcompBytes, SectionsSumToThePayload) {

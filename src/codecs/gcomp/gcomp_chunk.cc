@@ -6,7 +6,7 @@
 #include "base/bit_functions.h"
 #include "base/checked.h"
 #include "codecs/gcomp/gcomp_chunk_layout.h"
-#include "codecs/kernels/streaming.h"
+#include "codecs/streamed_copy.h"
 
 namespace deltawire::gcomp {
 
@@ -256,7 +256,7 @@ std::uint64_t scratch_bound(std::uint64_t count) noexcept {
 std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, std::byte* out, const Exec& exec) {
   Histogram histogram;
   kernels.histogram(chunk, histogram.counts);
-  histogram.complete = is_complete(chunk.count);
+  histogram.complete = sample_share(chunk.count) == 0;
   TableChoice choice;
   choose_table(histogram, chunk.rule, choice);
   if (!choice.worth_coding) {

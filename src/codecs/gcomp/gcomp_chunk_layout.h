@@ -14,11 +14,6 @@ inline constexpr std::uint32_t block_count(std::uint32_t count) noexcept {
   return (count + kBlockElements - 1) / kBlockElements;
 }
 
-// Whether every element of a chunk is counted, not a sample.
-inline constexpr bool is_complete(std::uint32_t count) noexcept {
-  return count <= kSampleElements;
-}
-
 inline constexpr std::uint32_t block_elements(std::uint32_t count, std::uint32_t block) noexcept {
   const std::uint32_t left = count - block * kBlockElements;
   return left < kBlockElements ? left : kBlockElements;

@@ -80,15 +80,8 @@ class Classifier {
   return bit_cast<float>(bits) - bit_cast<float>(kept);
 }
 
-// log2 of the share that is sampled: 1 for every 2^share lines.
-[[gnu::always_inline]] inline unsigned sample_share(std::uint32_t count) noexcept {
-  unsigned share = 0;
-  while (count > kSampleElements << share) ++share;
-  return share;
-}
-
-// Which line of group `group` is sampled. A constant stride would see the same columns of a matrix again and
-// again.
+// Of every 2^share lines, a group, one is sampled: which one of group `group` is sampled. A constant stride
+// would see the same columns of a matrix again and again.
 [[gnu::always_inline]] inline std::uint32_t sampled_line(std::uint32_t group, unsigned share) noexcept {
   if (share == 0) return 0;
   std::uint32_t hash = group * 0x9E3779B1U;

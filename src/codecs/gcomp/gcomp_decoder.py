@@ -201,7 +201,7 @@ def read_stretch(
 def decode_block(data: bytes, table: Table, count: int) -> np.ndarray:
     """Decode a coded block."""
     lanes = 64
-    while lanes > 1 and lanes > count / 256:
+    while lanes > 1 and lanes > count / 64:
         lanes //= 2
     mantissa_lanes = 0 if table.whole else max(1, lanes // 4)
     reader = ByteReader(data)

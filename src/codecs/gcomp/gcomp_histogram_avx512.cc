@@ -14,7 +14,7 @@ constexpr unsigned kTables = 4;
 struct Counts {
   alignas(64) std::uint16_t of[kTables][kCounts];
 };
-static_assert(kSampleElements <= 0xFFFF);
+static_assert(kMostSample <= 0xFFFF);
 
 // The lines of two groups. What isn't there of them is not read.
 template <Keep kKeep, bool kResidual>

@@ -135,44 +135,61 @@ std::uint64_t coded_bits(const Seen& seen, const CodeLengths& lengths) noexcept 
   return bits;
 }
 
-// The same for a static table. REQUIRES: one level alone was counted, but for exponents kept whole.
-std::uint64_t static_bits(const Histogram& histogram, const CodeLengths& lengths) noexcept {
+// What was counted of one exponent at one level.
+struct Counted {
+  std::uint32_t level = 0;
+  std::uint32_t exponent = 0;
+  std::uint32_t count = 0;
+};
+
+// What there is of the normal numbers of a chunk with one level: what is never cut has level 0.
+struct AllCounted {
+  Counted of[2 * 256];
+  std::uint32_t size = 0;
+  std::uint32_t highest = 0;  // exponent below that of NaN; 0: none
+
+  AllCounted(const Histogram& histogram, std::uint32_t level) noexcept {
+    for (std::uint32_t exponent = 1; exponent < 256; ++exponent) {
+      add({0, exponent, histogram.counts[exponent]});
+      if (level > 0) add({level, exponent, histogram.counts[level * 256 + exponent]});
+    }
+  }
+
+ private:
+  void add(const Counted& counted) noexcept {
+    if (counted.count == 0) return;
+    of[size++] = counted;
+    if (counted.exponent < 255) highest = counted.exponent;
+  }
+};
+
+// Bits of what was counted with a static table.
+std::uint64_t static_bits(const Histogram& histogram, const AllCounted& counted,
+                          const CodeLengths& lengths) noexcept {
   const std::uint32_t escaped = lengths.bits[kEscapeSlot] + kEscapedBits;
   std::uint64_t bits = std::uint64_t{histogram.counts[kZeroCount]} * lengths.bits[kZeroSlot] +
                        std::uint64_t{histogram.counts[kTinyCount]} * escaped;
-  for (std::uint32_t level = 0; level < kLevels; ++level) {
-    for (std::uint32_t exponent = 1; exponent < 256; ++exponent) {
-      const std::uint32_t count = histogram.counts[level * 256 + exponent];
-      if (count == 0) continue;
-      const std::uint32_t row = exponent - lengths.base;
-      const std::uint32_t slot = level * kRows + row;
-      const std::uint32_t length = row - 1 < kWindow ? lengths.bits[slot] : 0;
-      bits += std::uint64_t{count} * (length != 0 ? length + 3 * thirds_of(slot) : escaped);
-    }
+  for (std::uint32_t i = 0; i < counted.size; ++i) {
+    const Counted& each = counted.of[i];
+    const std::uint32_t row = each.exponent - lengths.base;
+    const std::uint32_t slot = each.level * kRows + row;
+    const std::uint32_t length = row - 1 < kWindow ? lengths.bits[slot] : 0;
+    bits += std::uint64_t{each.count} * (length != 0 ? length + 3 * thirds_of(slot) : escaped);
   }
   return bits;
-}
-
-std::uint32_t highest_exponent(const Histogram& histogram) noexcept {
-  for (std::uint32_t exponent = 254; exponent > 0; --exponent) {
-    for (std::uint32_t level = 0; level < kLevels; ++level) {
-      if (histogram.counts[level * 256 + exponent] > 0) return exponent;
-    }
-  }
-  return 0;
 }
 
 // Takes a static table if it makes a short chunk smaller than `smallest` bits.
 void try_static_tables(const Histogram& histogram, std::uint32_t level, std::uint64_t smallest,
                        TableChoice& choice) noexcept {
-  const std::uint32_t highest = highest_exponent(histogram);
+  const AllCounted counted(histogram, level);
   for (std::uint32_t id = 1; id <= kStaticTables; ++id) {
-    for (std::uint32_t down = 0; down < kStaticTops && down <= highest; ++down) {
-      const std::uint32_t top = highest + 1 - down;
+    for (std::uint32_t down = 0; down < kStaticTops && down <= counted.highest; ++down) {
+      const std::uint32_t top = counted.highest + 1 - down;
       if (!static_fits(top)) continue;
       CodeLengths lengths;
       static_lengths(id, top, level, lengths);
-      const std::uint64_t bits = 8 + static_bits(histogram, lengths);
+      const std::uint64_t bits = 8 + static_bits(histogram, counted, lengths);
       if (bits >= smallest) continue;
       smallest = bits;
       choice.id = id;

@@ -13,13 +13,12 @@
 namespace deltawire::gcomp {
 
 inline constexpr std::uint32_t kChunkElements = 262144;
-inline constexpr std::uint32_t kSampleElements = 16384;  // of a longer chunk a sample is counted
 inline constexpr std::uint32_t kBlockElements = 32768;
 inline constexpr std::uint32_t kMaxBlocks = kChunkElements / kBlockElements;
 
 inline constexpr std::uint32_t kValueBytes = 4;
-inline constexpr unsigned kMaxLanes = 64;               // of codes
-inline constexpr std::uint32_t kElementsPerLane = 256;  // a shorter block has fewer lanes
+inline constexpr unsigned kMaxLanes = 64;              // of codes
+inline constexpr std::uint32_t kElementsPerLane = 64;  // a shorter block has fewer lanes
 inline constexpr unsigned kMaxMantissaLanes = kMaxLanes / 4;
 inline constexpr std::uint32_t kMaxStretch = 2 * kMaxLanes;  // elements between two refills
 
@@ -78,6 +77,17 @@ enum class BlockMode : std::uint8_t { kStored = 0, kZeros = 1, kCoded = 2 };
 [[gnu::always_inline]] constexpr std::uint32_t thirds_of(std::uint32_t slot) noexcept {
   if (slot == kZeroSlot) return 0;
   return slot == kTinySlot ? kLevels : kLevels - slot / kRows;
+}
+
+// log2 of the share of a chunk that is counted: all of a short one, one element in 16 of a long one, and at
+// least so many.
+inline constexpr std::uint32_t kLeastSample = 1024;
+inline constexpr unsigned kMaxSampleShare = 4;
+inline constexpr std::uint32_t kMostSample = kChunkElements >> kMaxSampleShare;
+[[gnu::always_inline]] constexpr unsigned sample_share(std::uint32_t count) noexcept {
+  unsigned share = 0;
+  while (share < kMaxSampleShare && count >= kLeastSample << (share + 1)) ++share;
+  return share;
 }
 
 // Which values an encoder keeps of what it gets.

@@ -1,0 +1,39 @@
+// Copying past the caches, where kStreamedBytes or more are written.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#include "base/bit_functions.h"
+
+namespace deltawire {
+
+// Copies what is in the caches past them, so that lines which are replaced whole aren't read first. The two
+// don't overlap.
+inline void copy_streamed(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+#ifdef __SSE2__
+  constexpr std::size_t kLine = 64;
+  const std::size_t before = (kLine - bit_cast<std::uintptr_t>(to) % kLine) % kLine;
+  if (bytes > before) {
+    std::memcpy(to, from, before);
+    to += before;
+    from += before;
+    bytes -= before;
+    for (; bytes >= kLine; to += kLine, from += kLine, bytes -= kLine) {
+      for (std::size_t i = 0; i < kLine; i += sizeof(__m128i)) {
+        const __m128i some = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+        _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), some);
+      }
+    }
+    _mm_sfence();
+  }
+#endif
+  std::memcpy(to, from, bytes);
+}
+
+}  // namespace deltawire

@@ -11,18 +11,19 @@
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
-// Writes the words that `leave` names, and behind them anything, up to 64 bytes. Returns where they end.
+// Writes the words that `leave` names, and behind them anything, up to 32 bytes. Returns where they end.
+[[gnu::always_inline]] inline std::byte* append_words(__mmask16 leave, __m256i words,
+                                                      std::byte* at) noexcept {
+  const __m512i together = _mm512_maskz_compress_epi32(leave, _mm512_cvtepu16_epi32(words));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi32_epi16(together));
+  return at + popcount(leave) * kWordBytes;
+}
+
+// The same of 32 words, and up to 64 bytes.
 [[gnu::always_inline]] inline std::byte* append_words(__mmask32 leave, __m512i words,
                                                       std::byte* at) noexcept {
-#pragma GCC unroll 2
-  for (int half = 0; half < 2; ++half) {
-    const auto leaving = static_cast<__mmask16>(leave >> 16 * half);
-    const __m512i wide = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(words, half));
-    const __m256i packed = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(leaving, wide));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), packed);
-    at += popcount(leaving) * kWordBytes;
-  }
-  return at;
+  at = append_words(static_cast<__mmask16>(leave), _mm512_castsi512_si256(words), at);
+  return append_words(static_cast<__mmask16>(leave >> 16), _mm512_extracti64x4_epi64(words, 1), at);
 }
 
 // The upper 24 bits of sixteen words, side by side.

@@ -1,10 +1,10 @@
 // How fast codecs are, on this machine, beside a copy and beside general compressors. Built on Google
 // Benchmark, whose options it takes, e.g.
 //
-//   coding --benchmark_filter='(encode|decode)/3lc/.*/25M'       some rows:
-//   <way>/<spec>/<input>/<size>/<target> coding --benchmark_out=now.json                              for
-//   scripts/bench_compare.py coding --spec=3lc:s=1.5 --input=gradient.f32                 another spec,
-//   recorded values
+//   coding --benchmark_filter='(encode|decode)/3lc/.*/25M'       some rows; their names are
+//                                                                <way>/<spec>/<input>/<size>/<target>
+//   coding --benchmark_out=now.json                              for scripts/bench_compare.py
+//   coding --spec=3lc:s=1.5 --input=gradient.f32                 another spec, recorded values
 //
 // Every row is verified before it is measured.
 #include <cstdio>
@@ -24,9 +24,14 @@ namespace {
 
 std::vector<CodecCase> usual_cases() {
   return {{"3lc", {"normal", "laplace", "uniform"}},
+          {"3lc:runs=off", {"uniform"}},
+          {"3lc:s=1.75", {"normal"}},
           {"sbc:p=0.1%", {"laplace"}},
           {"sbc:p=1%", {"laplace"}},
           {"gcomp", {"normal", "weights", "layers", "zeros", "random"}},
+          {"gcomp:levels=4", {"weights"}},
+          {"gcomp:cut=6", {"normal"}},
+          {"gcomp:lossless=on", {"normal"}},
           {"fastsgd", {"laplace"}},
           {"fastsgd:b=1.1892071,tau=110", {"clicks"}},
           {"bf16", {"normal"}},

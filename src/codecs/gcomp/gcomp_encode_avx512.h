@@ -205,13 +205,13 @@ constexpr unsigned kPairs = kMaxStretch / 32;
 
 // Writes the mantissas of 32 values.
 template <bool kWhole>
-[[gnu::always_inline]] inline void push_pair(const Pair& pair, const Classified32& values, __m512i entries,
+[[gnu::always_inline]] inline void push_pair(const Classified32& values, __m512i entries,
                                              Writer& writer) noexcept {
 #pragma GCC unroll 2
   for (unsigned i = 0; i < 2; ++i) {
     const __m512i upper = upper_of(values.kept[i]);
     if constexpr (kWhole) {
-      append_mantissas(upper, values.some[i] & pair.present[i], writer);
+      append_mantissas(upper, values.some[i], writer);  // what is absent is +0
     } else {
       const __m512i widths = _mm512_setr_epi32(0, 3, 6, 9, 12, 15, 18, 21, 24, 0, 0, 0, 0, 0, 0, 0);
       // Only 4 bits are looked at.
@@ -252,7 +252,7 @@ template <Keep kKeep, bool kWhole, bool kResidual, bool kTail>
     escapes.which[i] = coder.codes.escapes(entries[i]);
   }
 #pragma GCC unroll 4
-  for (unsigned i = 0; i < kPairs; ++i) push_pair<kWhole>(pairs[i], values[i], entries[i], writer);
+  for (unsigned i = 0; i < kPairs; ++i) push_pair<kWhole>(values[i], entries[i], writer);
   push_codes(entries[0], entries[2], 0, writer);
   push_codes(entries[1], entries[3], 1, writer);
   if ((escapes.which[0] | escapes.which[1] | escapes.which[2] | escapes.which[3]) != 0) [[unlikely]]

@@ -1,5 +1,6 @@
 // Kernels of every target against the reference's, where the vector kernels have edges: sizes around
 // stretches and blocks, values and significances of all kinds, broken bytes.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -154,6 +155,36 @@ TEST_P(GcompTargets, BrokenLanes) {
       decode_both(bad, count);
     }
   }
+}
+
+// One bit more in each lane, a 0, delays no refill of codes of a single bit, all of them 0, and is still
+// there at the end.
+TEST_P(GcompTargets, LanesThatEndWithMore) {
+  const std::size_t count = 4096;
+  Encoded bad = encode_both(
+      {std::vector<float>(count, 1.0F), std::vector<float>(count, 0.0F), std::vector<float>(count, 0.0F)});
+  const std::string& spec = std::get<0>(GetParam());
+  const std::size_t mantissa_lanes = spec == "gcomp:cut=0" || spec == "gcomp:lossless=on" ? 0 : 16;
+  std::byte* const states = bad.payload.data() + bad.payload.size() - 4 * (64 + mantissa_lanes);
+  for (std::size_t lane = 0; lane < 64; ++lane) {
+    store_le(states + 4 * lane, load_le<std::uint32_t>(states + 4 * lane) << 1);
+  }
+  decode_both(bad, count);
+}
+
+// A subnormal number whose bits are all 0.
+TEST_P(GcompTargets, TinyZeros) {
+  const std::size_t count = 4096;
+  const std::uint32_t tiny = 0x002BCDEF;
+  Input input{std::vector<float>(count, 1.0F), std::vector<float>(count, 0.0F),
+              std::vector<float>(count, 0.0F)};
+  for (std::size_t i = 0; i < count; i += 50) input.values[i] = from_bits(tiny);
+  Encoded bad = encode_both(input);
+  const std::vector<std::byte> bytes{std::byte{tiny & 255}, std::byte{tiny >> 8 & 255},
+                                     std::byte{tiny >> 16}};
+  const auto found = std::search(bad.payload.begin(), bad.payload.end(), bytes.begin(), bytes.end());
+  if (found != bad.payload.end()) std::fill_n(found, bytes.size(), std::byte{0});
+  decode_both(bad, count);
 }
 
 std::vector<TargetId> beyond_reference() {

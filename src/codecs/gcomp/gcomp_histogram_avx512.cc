@@ -11,8 +11,10 @@ namespace {
 
 // Neighbours are often equal: several tables, so that one sum need not wait for the other.
 constexpr unsigned kTables = 4;
+template <bool kWhole>
 struct Counts {
-  alignas(64) std::uint16_t of[kTables][kCounts];
+  static constexpr std::uint32_t kUsed = kWhole ? 512 : kCounts;  // one level, and tiny values
+  alignas(64) std::uint16_t of[kTables][kUsed];
 };
 static_assert(kMostSample <= 0xFFFF);
 
@@ -43,7 +45,7 @@ struct TwoLines {
 }
 
 template <Keep kKeep, bool kWhole, bool kResidual>
-void count_lines(const Values& chunk, Counts& counts) noexcept {
+void count_lines(const Values& chunk, Counts<kWhole>& counts) noexcept {
   const Classifier32<kKeep, kWhole> classify(chunk.rule);
   const unsigned share = sample_share(chunk.count);
   const std::uint32_t group_elements = kLineElements << share;
@@ -66,12 +68,14 @@ void count_lines(const Values& chunk, Counts& counts) noexcept {
 
 template <Keep kKeep, bool kWhole, bool kResidual>
 void count_values(const Values& chunk, std::uint32_t* sums) noexcept {
-  Counts counts = {};
+  Counts<kWhole> counts = {};
   count_lines<kKeep, kWhole, kResidual>(chunk, counts);
-  for (std::uint32_t i = 0; i < kCounts; ++i) {
-    sums[i] = 0;
-    for (const auto& table : counts.of) sums[i] += table[i];
+  static_assert(kTables == 4);
+  for (std::uint32_t i = 0; i < counts.kUsed; ++i) {
+    const std::uint32_t even = std::uint32_t{counts.of[0][i]} + counts.of[2][i];
+    sums[i] = even + counts.of[1][i] + counts.of[3][i];
   }
+  for (std::uint32_t i = counts.kUsed; i < kCounts; ++i) sums[i] = 0;
 }
 
 template <Keep kKeep, bool kWhole>

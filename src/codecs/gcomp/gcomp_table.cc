@@ -214,14 +214,23 @@ void make_encode_table(const CodeLengths& lengths, EncodeTable& table) {
   table.base = lengths.base;
   for (std::uint32_t exponent = 0; exponent < 256; ++exponent) {
     const std::uint32_t row = exponent - lengths.base;
-    const bool inside = exponent != 0 && row - 1 < kWindow;
-    table.row[exponent] = static_cast<std::uint8_t>(inside ? row : (exponent == 0 ? 0 : kEscapeSlot));
-    table.levels[exponent] = static_cast<std::uint8_t>(inside || exponent == 0 ? kSlots - kRows : 0);
+    const bool inside = row - 1 < kWindow;
+    table.row[exponent] = static_cast<std::uint8_t>(inside ? row : kEscapeSlot);
+    table.levels[exponent] = static_cast<std::uint8_t>(inside ? kSlots - kRows : 0);
   }
+  table.row[0] = kZeroSlot;
+  table.levels[0] = static_cast<std::uint8_t>(kSlots - kRows);
   table.escape = table.entry[kEscapeSlot];
-  for (std::uint32_t slot = 1; slot < kSlots; ++slot) {
-    if (table.entry[slot] != 0) continue;
-    table.entry[slot] = slot < kRows || slot == kTinySlot ? table.escape : table.entry[slot - kRows];
+  // What has no code has that of the level below; and at the lowest, or as tiny, the escape's.
+  const auto fill = [&table](std::uint32_t slot, std::uint16_t with) {
+    table.entry[slot] = table.entry[slot] != 0 ? table.entry[slot] : with;
+  };
+  for (std::uint32_t slot = 1; slot < kRows; ++slot) fill(slot, table.escape);
+  fill(kTinySlot, table.escape);
+  for (std::uint32_t level = 1; level < kLevels; ++level) {
+    for (std::uint32_t slot = level * kRows; slot < (level + 1) * kRows; ++slot) {
+      fill(slot, table.entry[slot - kRows]);
+    }
   }
 }
 

@@ -16,7 +16,6 @@ struct Counts {
   static constexpr std::uint32_t kUsed = kWhole ? 512 : kCounts;  // one level, and tiny values
   alignas(64) std::uint16_t of[kTables][kUsed];
 };
-static_assert(kMostSample <= 0xFFFF);
 
 // The lines of two groups. What isn't there of them is not read.
 template <Keep kKeep, bool kResidual>
@@ -70,10 +69,12 @@ template <Keep kKeep, bool kWhole, bool kResidual>
 void count_values(const Values& chunk, std::uint32_t* sums) noexcept {
   Counts<kWhole> counts = {};
   count_lines<kKeep, kWhole, kResidual>(chunk, counts);
-  static_assert(kTables == 4);
-  for (std::uint32_t i = 0; i < counts.kUsed; ++i) {
-    const std::uint32_t even = std::uint32_t{counts.of[0][i]} + counts.of[2][i];
-    sums[i] = even + counts.of[1][i] + counts.of[3][i];
+  static_assert(kMostSample <= 0xFFFF);
+  for (std::uint32_t i = 0; i < counts.kUsed; i += 32) {
+    __m512i sum = _mm512_setzero_si512();
+    for (const auto& table : counts.of) sum = _mm512_add_epi16(sum, _mm512_load_si512(table + i));
+    _mm512_storeu_si512(sums + i, _mm512_cvtepu16_epi32(_mm512_castsi512_si256(sum)));
+    _mm512_storeu_si512(sums + i + 16, _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(sum, 1)));
   }
   for (std::uint32_t i = counts.kUsed; i < kCounts; ++i) sums[i] = 0;
 }

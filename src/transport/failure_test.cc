@@ -24,7 +24,7 @@ TEST_P(Failure, AMessageLongerThanItsBufferIsALimitAndIsNotWritten) {
       if (!early) receive = ranks[1]->post_recv(0, 4, MutBytes(guarded).first(100));
       send_and_forget(*ranks[0], 1, 4, bytes);
       if (early) {
-        while (ranks[1]->traffic().bytes_received < 24) std::this_thread::sleep_for(1ms);
+        while (ranks[1]->traffic().bytes_received < 32) std::this_thread::sleep_for(1ms);
         receive = ranks[1]->post_recv(0, 4, MutBytes(guarded).first(100));
       }
       const auto result = ranks[1]->wait(receive, soon());

@@ -11,7 +11,7 @@ namespace deltawire::test {
 namespace {
 
 constexpr int kWorld = 3;
-constexpr std::size_t kHeaderBytes = 24;
+constexpr std::size_t kHeaderBytes = 32;
 // Of the messages to each peer.
 constexpr std::array<std::size_t, 5> kLengths{0, 1, 5000, 70000, 300000};
 constexpr std::size_t kMessages = kLengths.size() * (kWorld - 1);

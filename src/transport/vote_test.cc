@@ -99,7 +99,7 @@ TEST_P(Votes, OneAtATime) {
   const Handle told = ranks[1]->post_recv(0, 1, got);
   send_and_forget(*ranks[0], 1, 1, got);
   ASSERT_TRUE(ranks[1]->wait(told, until).has_value());
-  while (ranks[1]->traffic().bytes_received < 24 + 1 + 12 + 24) {
+  while (ranks[1]->traffic().bytes_received < 32 + 1 + 12 + 24) {
     ASSERT_LT(Clock::now(), until);
     std::this_thread::sleep_for(1ms);
   }

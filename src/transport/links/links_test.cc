@@ -93,7 +93,7 @@ TEST_P(Links, DelayedBytesSurviveTheirSendersDeparture) {
 }
 
 TEST_P(Links, CutIsNoticedOnBothSides) {
-  for (const std::uint64_t at : {0u, 10u, 24u, 5000u}) {
+  for (const std::uint64_t at : {0u, 10u, 32u, 5000u}) {
     Ranks ranks = with_fault(Kind::kCut, at);
     const std::vector<std::byte> bytes = pattern(10000, 2);
     send_and_forget(*ranks[0], 1, 1, bytes);
@@ -109,18 +109,18 @@ TEST_P(Links, CutIsNoticedOnBothSides) {
 }
 
 TEST_P(Links, FlipInvertsOneBitOfThePayload) {
-  Ranks ranks = with_fault(Kind::kFlip, 24 + 5003);
+  Ranks ranks = with_fault(Kind::kFlip, 32 + 5003);
   const std::vector<std::byte> bytes = pattern(10000, 2);
   std::vector<std::byte> got(bytes.size());
   send_and_forget(*ranks[0], 1, 1, bytes);
   ASSERT_TRUE(ranks[1]->wait(ranks[1]->post_recv(0, 1, got), soon()).has_value());
   std::vector<std::byte> expected = bytes;
-  expected[5003] ^= std::byte{1} << ((24 + 5003) % 8);
+  expected[5003] ^= std::byte{1} << ((32 + 5003) % 8);
   EXPECT_TRUE(got == expected);
 }
 
 TEST_P(Links, AFlippedHeaderIsCorruptAndNamesTheSender) {
-  for (std::uint64_t at = 0; at < 24; ++at) {
+  for (std::uint64_t at = 0; at < 32; ++at) {
     Ranks ranks = with_fault(Kind::kFlip, at);
     const std::vector<std::byte> bytes = pattern(100, 2);
     std::vector<std::byte> got(bytes.size());
@@ -145,7 +145,7 @@ TEST_P(Links, DropEndsAtTheDeadline) {
 
 TEST_P(Links, DribbleIsSlowButWhole) {
   Ranks ranks = with_fault(Kind::kDribble, 10000, 2ms);
-  const std::vector<std::byte> bytes = pattern(10024, 2);
+  const std::vector<std::byte> bytes = pattern(10016, 2);
   std::vector<std::byte> got(bytes.size());
   const Deadline start = Clock::now();
   send_and_forget(*ranks[0], 1, 1, bytes);

@@ -1,9 +1,15 @@
-// What precedes every message on a data stream: 24 bytes, little-endian.
+// What precedes every message on a data stream: 32 bytes, little-endian.
 //
 //   0  u32  magic
-//   4  u32  CRC-32C of the other 20 bytes
+//   4  u32  CRC-32C of the other 28 bytes
 //   8  u64  tag
 //  16  u64  length of the message
+//  24  u64  0
+//
+// The last eight bytes are there for the kernel's sake. It copies with `rep movsb` where the CPU has that
+// for short copies (FSRM), and on AMD's Zen 3 and Zen 4 this runs 15 times slower where the target lies 1 to
+// 15 bytes behind the source, modulo 4,096. Large allocations begin 16 bytes into a page, and behind a
+// header of 24 bytes the kernel's copy of such a message begins at 24.
 #pragma once
 
 #include <array>
@@ -15,7 +21,8 @@
 
 namespace deltawire {
 
-inline constexpr std::size_t kMessageHeaderBytes = 24;
+inline constexpr std::size_t kMessageHeaderBytes = 32;
+static_assert(kMessageHeaderBytes % 16 == 0);
 
 struct MessageHeader {
   Tag tag = 0;
@@ -26,7 +33,8 @@ using MessageHeaderBytes = std::array<std::byte, kMessageHeaderBytes>;
 
 MessageHeaderBytes encode_message_header(const MessageHeader& header) noexcept;
 
-// kCorrupt: wrong magic, wrong checksum, or a length above kMessageBytesMax. `sender` is the suspect.
+// kCorrupt: wrong magic, wrong checksum, last bytes that are not 0, or a length above kMessageBytesMax.
+// `sender` is the suspect.
 Result<MessageHeader> decode_message_header(std::span<const std::byte, kMessageHeaderBytes> bytes,
                                             int sender);
 

@@ -48,7 +48,7 @@ using Claims = std::array<std::byte, kClaimsBytes>;
 struct Hello {
   enum class Stream : std::uint8_t { kData = 1, kControl = 2 };
   enum class Role : std::uint8_t { kDialer = 1, kListener = 2 };
-  static constexpr std::uint16_t kVersion = 3;
+  static constexpr std::uint16_t kVersion = 4;
   static constexpr std::uint16_t kNobody = 0xFFFF;
 
   std::uint16_t version = kVersion;

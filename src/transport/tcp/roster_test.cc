@@ -45,7 +45,7 @@ TEST(Roster, EachFieldIsCompared) {
   EXPECT_TRUE(roster.check(right_hello()).has_value());
   for (const auto& [change, says] : std::vector<std::pair<void (*)(Hello&), const char*>>{
            {[](Hello& h) { h.version = 1; }, "speaks handshake version 1"},
-           {[](Hello& h) { h.version = Hello::kVersion + 1; }, "speaks handshake version 4"},
+           {[](Hello& h) { h.version = Hello::kVersion + 1; }, "speaks handshake version 5"},
            {[](Hello& h) { h.world_size = 3; }, "a world of 3 ranks"},
            {[](Hello& h) { h.world_size = 5; }, "a world of 5 ranks"},
            {[](Hello& h) { h.peer = 0; }, "for that of rank 0"},

@@ -7,6 +7,7 @@
 
 #include <ifaddrs.h>
 #include <netdb.h>
+#include <netinet/in.h>
 
 #include "base/os_error.h"
 
@@ -81,6 +82,29 @@ Result<SocketAddress> SocketAddress::of_socket(int fd) {
     return fail(ErrorCode::kSystem, "getsockname: " + os_error_text(errno));
   }
   return address;
+}
+
+Result<SocketAddress> SocketAddress::of_peer(int fd) {
+  SocketAddress address;
+  address.length_ = sizeof address.storage_;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage_), &address.length_) != 0) {
+    return fail(ErrorCode::kSystem, "getpeername: " + os_error_text(errno));
+  }
+  return address;
+}
+
+bool SocketAddress::has_host_of(const SocketAddress& other) const noexcept {
+  if (family() != other.family()) return false;
+  if (family() == AF_INET) {
+    const auto host = [](const SocketAddress& address) {
+      return reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr.s_addr;
+    };
+    return host(*this) == host(other);
+  }
+  const auto host = [](const SocketAddress& address) {
+    return &reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_addr;
+  };
+  return family() == AF_INET6 && std::memcmp(host(*this), host(other), sizeof(in6_addr)) == 0;
 }
 
 Endpoint SocketAddress::endpoint() const {

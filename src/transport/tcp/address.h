@@ -23,11 +23,15 @@ class SocketAddress {
   static Result<SocketAddress> from_host(const std::string& host, std::uint16_t port);
   // The local address of a bound socket.
   static Result<SocketAddress> of_socket(int fd);
+  // The address at the other end of a connected socket.
+  static Result<SocketAddress> of_peer(int fd);
 
   const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t length() const noexcept { return length_; }
   int family() const noexcept { return storage_.ss_family; }
   Endpoint endpoint() const;
+  // Whether both are of IPv4 or both of IPv6, and alike but for the port.
+  bool has_host_of(const SocketAddress& other) const noexcept;
 
  private:
   static Result<SocketAddress> resolve(const std::string& host, std::uint16_t port, int flags);

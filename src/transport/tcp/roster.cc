@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "transport/mesh/control_message.h"
+#include "transport/tcp/address.h"
 
 namespace deltawire {
 namespace {
@@ -16,6 +17,10 @@ constexpr int kKeepIdleSeconds = 15;
 constexpr int kKeepIntervalSeconds = 5;
 constexpr int kKeepProbes = 3;
 constexpr unsigned kUnacknowledgedMs = 30000;
+
+// The kernel doubles it, for its own records. docs/architecture.md, "How bytes move", has the figures; less
+// than the loopback's longest packet (64 KiB) waits for timers.
+constexpr int kLocalSendBytes = 384 << 10;
 
 // Of a rank that has finished connecting and then failed, what it said in between may come first.
 constexpr std::size_t kLastWordsMax = 4096;
@@ -26,6 +31,20 @@ void set_option(int fd, int level, int name, int value) noexcept {
 
 GuardedFd& socket_of(PeerSockets& sockets, Hello::Stream stream) noexcept {
   return stream == Hello::Stream::kData ? sockets.data : sockets.control;
+}
+
+// Both ends of the connection have the same address.
+bool stays_on_this_machine(int fd) noexcept {
+  const Result<SocketAddress> own = SocketAddress::of_socket(fd);
+  const Result<SocketAddress> other = SocketAddress::of_peer(fd);
+  return own && other && own->has_host_of(*other);
+}
+
+// A data stream within a machine has no distance to fill: it sends from little memory, which stays in the
+// cache. To other machines the kernel finds the sizes.
+void fit_buffers(int fd, Hello::Stream stream) noexcept {
+  if (stream != Hello::Stream::kData || !stays_on_this_machine(fd)) return;
+  set_option(fd, SOL_SOCKET, SO_SNDBUF, kLocalSendBytes);
 }
 
 bool has_ended(int fd) noexcept {
@@ -140,6 +159,7 @@ Status Roster::add(const Hello& hello, GuardedFd socket) {
                 "two processes call themselves rank " + std::to_string(rank) + "; give each its own rank",
                 rank);
   }
+  fit_buffers(socket.get(), hello.stream);
   place = std::move(socket);
   if (sockets.data && sockets.control) std::erase(missing_, rank);
   return {};

@@ -26,8 +26,8 @@ class Roster {
   // that has given up: its error.
   Status check(const Hello& hello);
 
-  // Keeps the connection to the sender of `hello`, which check() has passed. kMismatch: the rank has such
-  // a connection already.
+  // Keeps the connection to the sender of `hello`, which check() has passed, and fits its buffers to the way.
+  // kMismatch: the rank has such a connection already.
   Status add(const Hello& hello, GuardedFd socket);
 
   bool is_complete() const noexcept { return missing_.empty(); }

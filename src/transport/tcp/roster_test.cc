@@ -2,6 +2,9 @@
 #include "transport/tcp/roster.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include "transport/tcp/address.h"
 
 namespace deltawire {
 namespace {
@@ -118,6 +121,52 @@ TEST(Roster, WhoGivesUpTellsTheMetAndListsTheOthers) {
   EXPECT_EQ(own.text, reason.substr(0, kSettingsMax));
   one.note_told(0);
   EXPECT_TRUE(one.is_complete());
+}
+
+TEST(SocketAddress, AHostIsTheSameOnAnyPort) {
+  const auto address = [](const std::string& host, std::uint16_t port) {
+    return SocketAddress::from_numeric(host, port).value();
+  };
+  EXPECT_TRUE(address("10.1.2.3", 5).has_host_of(address("10.1.2.3", 6)));
+  EXPECT_FALSE(address("10.1.2.3", 5).has_host_of(address("10.1.2.4", 5)));
+  EXPECT_TRUE(address("fd00::1", 5).has_host_of(address("fd00::1", 6)));
+  EXPECT_FALSE(address("fd00::1", 5).has_host_of(address("fd00:0:1::1", 5)));
+  EXPECT_FALSE(address("0.0.0.0", 5).has_host_of(address("::1", 5)));
+}
+
+int send_bytes_of(int fd) {
+  int bytes = 0;
+  socklen_t length = sizeof bytes;
+  EXPECT_EQ(::getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &length), 0);
+  return bytes;
+}
+
+// Data streams alone, and not those that have no hosts. The kernel doubles the number.
+TEST(Roster, DataWithinAMachineIsSentFromLittleMemory) {
+  const auto listener = listen_tcp("127.0.0.1");
+  ASSERT_TRUE(listener.has_value());
+  const auto address = SocketAddress::from_numeric("127.0.0.1", (*listener)->endpoint().port);
+  Roster roster(options_of(1));
+  Hello hello = right_hello();
+  for (const auto stream : {Hello::Stream::kData, Hello::Stream::kControl}) {
+    hello.stream = stream;
+    GuardedFd socket = GuardedFd::open([] { return ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); });
+    ASSERT_EQ(::connect(socket.get(), address->get(), address->length()), 0);
+    const int before = send_bytes_of(socket.get());
+    ASSERT_TRUE(roster.add(hello, std::move(socket)));
+    const PeerSockets& kept = roster.sockets()[2];
+    if (stream == Hello::Stream::kData) {
+      EXPECT_EQ(send_bytes_of(kept.data.get()), 768 << 10);
+    } else {
+      EXPECT_EQ(send_bytes_of(kept.control.get()), before);
+    }
+  }
+  auto ends = GuardedFd::open_socket_pair();
+  const int before = send_bytes_of(ends[0].get());
+  hello.rank = 3;
+  hello.stream = Hello::Stream::kData;
+  ASSERT_TRUE(roster.add(hello, std::move(ends[0])));
+  EXPECT_EQ(send_bytes_of(roster.sockets()[3].data.get()), before);
 }
 
 TEST(Roster, WhoseClaimsAreRefusedNeedsNoTelling) {

@@ -24,7 +24,8 @@ std::vector<Planned> plan_messages(int world_size, std::mt19937_64& random) {
   for (int from = 0; from < world_size; ++from) {
     for (int to = 0; to < world_size; ++to) {
       if (from == to) continue;
-      for (int i = 0; i < 30; ++i) plan.push_back({from, to, random() % 5, lengths[random() % std::size(lengths)], ++seed});
+      for (int i = 0; i < 30; ++i)
+        plan.push_back({from, to, random() % 5, lengths[random() % std::size(lengths)], ++seed});
     }
   }
   return plan;

@@ -1,7 +1,8 @@
 // One non-blocking byte stream to one peer: what the engine moves messages over, and what decorators (a
 // slow line, a broken line, a meter) wrap.
 //
-// Thread rule: one thread at a time; the engine calls links under its lock.
+// Thread rule: the engine calls links under its lock; but send() and recv() of a link that stands alone also
+// without it, one thread in each.
 #pragma once
 
 #include <array>
@@ -66,6 +67,9 @@ class Link {
 
   // Receives into a prefix of `into`. REQUIRES: not empty.
   virtual IoResult recv(MutBytes into) noexcept = 0;
+
+  // Whether sending, receiving, and other links don't disturb each other.
+  virtual bool stands_alone() const noexcept { return false; }
 
   // Moves bytes that the link itself holds back. Returns when it wants to be called again; kNever when it
   // holds nothing.

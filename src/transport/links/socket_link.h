@@ -14,6 +14,7 @@ class SocketLink final : public Link {
   int fd() const noexcept override { return socket_.get(); }
   IoResult send(std::span<const iovec> pieces) noexcept override;
   IoResult recv(MutBytes into) noexcept override;
+  bool stands_alone() const noexcept override { return true; }
   bool delivered() noexcept override;
 
  private:

@@ -25,6 +25,7 @@ StreamStep from_link(const IoResult& result) {
 }  // namespace
 
 StreamStep DataReceiver::post(Operation& operation) {
+  held_until_ = {};
   if (EarlyStore::Message* message = early_.find(operation.tag)) return adopt(operation, *message);
   posted_.push_back(operation);
   return {};
@@ -57,11 +58,13 @@ StreamStep DataReceiver::claim(Operation& operation, std::uint64_t length) {
                  peer_});
 }
 
-StreamStep DataReceiver::step() {
+StreamStep DataReceiver::step(Unlocker unlocker) {
   StreamStep step = consume_staged();
   if (step.kind != StreamStep::Kind::kMoved) return step;
+  const std::uint64_t clears = clears_;
   const bool big = target_ != Target::kNoMessage && missing() >= stage_.size();
-  step = big ? read_big() : read_staged();
+  step = big ? read_big(unlocker) : read_staged();
+  if (clears != clears_) return step;
   if (step.kind == StreamStep::Kind::kMoved || step.kind == StreamStep::Kind::kIdle) {
     const StreamStep after = consume_staged();
     if (after.kind != StreamStep::Kind::kMoved) return after;
@@ -102,10 +105,21 @@ StreamStep DataReceiver::begin_message() {
     target_ = Target::kPosted;
     return step;
   }
+  if (const Deadline until = hold_until(); until > Clock::now()) {
+    return {StreamStep::Kind::kPaused, until, 0, {}};
+  }
   if (!early_.has_room(header_.length)) return {StreamStep::Kind::kPaused, kNever, 0, {}};
   early_.add(header_.tag, header_.length);
   target_ = Target::kEarly;
   return {};
+}
+
+// When a message without a receive becomes an early one. If any receive is posted, what it is for may come
+// behind this message.
+Deadline DataReceiver::hold_until() {
+  if (header_.length < kLongBytes || !posted_.empty()) return {};
+  if (held_until_ == Deadline{}) held_until_ = Clock::now() + patience_;
+  return held_until_;
 }
 
 // Where the next missing bytes go, or the first of them.
@@ -154,11 +168,15 @@ StreamStep DataReceiver::read_staged() {
 }
 
 // Receives the rest of a big message. The stage is empty: consume_staged() came before.
-StreamStep DataReceiver::read_big() {
+StreamStep DataReceiver::read_big(Unlocker unlocker) {
   for (std::size_t budget = kStepBytes; budget > 0 && missing() > 0;) {
     MutBytes into = room();
     into = into.first(std::min(into.size(), budget));
-    const IoResult result = link_->recv(into);
+    // An early message may be claimed, and its memory with it, as soon as the lock is free.
+    if (target_ == Target::kEarly) unlocker = {};
+    const std::uint64_t clears = clears_;
+    const IoResult result = unlocker.run(into.size(), [&] { return link_->recv(into); });
+    if (clears != clears_) return {StreamStep::Kind::kIdle, kNever, 0, {}};
     if (result.kind != IoResult::Kind::kOk) return from_link(result);
     received_ += result.bytes;
     advance(result.bytes);
@@ -170,6 +188,7 @@ StreamStep DataReceiver::read_big() {
 }
 
 void DataReceiver::clear() noexcept {
+  ++clears_;
   posted_.clear();
   posted_target_ = nullptr;
   target_ = Target::kUnclaimed;  // and nobody will step any more

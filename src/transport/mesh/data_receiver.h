@@ -2,18 +2,26 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 
 #include "transport/links/link.h"
 #include "transport/mesh/early_store.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/operation.h"
+#include "transport/mesh/unlocker.h"
 
 namespace deltawire {
 
 class DataReceiver {
  public:
+  // How long a long message waits in its stream for a receive, which then takes it without a copy, before it
+  // becomes an early one. Whoever sends so much can wait as long.
+  static constexpr std::chrono::milliseconds kPatience{2};
+  static constexpr std::size_t kLongBytes = std::size_t{64} << 10;
+
   // `blocks`, for early messages, outlive it.
-  DataReceiver(int peer, Link& link, EarlyBlocks& blocks) : peer_(peer), link_(&link), early_(blocks) {}
+  DataReceiver(int peer, Link& link, EarlyBlocks& blocks, std::chrono::milliseconds patience = kPatience)
+      : peer_(peer), link_(&link), patience_(patience), early_(blocks) {}
 
   // Takes a message that is there already or registers `operation`, which then stays where it is until it
   // is done or clear() was called. After a pause there is something to step again. Kind is kMoved or
@@ -24,8 +32,14 @@ class DataReceiver {
   // Blocks that its whole messages would have taken, had they all come early.
   std::uint64_t early_blocks() const noexcept { return early_blocks_; }
 
-  // Receives at most about kStepBytes.
-  StreamStep step();
+  // Whether the rest of a long message is on its way.
+  bool is_midway() const noexcept {
+    return (target_ == Target::kPosted || target_ == Target::kEarly) && missing() >= stage_.size();
+  }
+
+  // Receives at most about kStepBytes. While `unlocker` has let go of the lock, others may post and clear().
+  // kPaused with a time: until then, or until somebody posts.
+  StreamStep step(Unlocker unlocker = {});
 
   // Forgets all operations; no posted memory is touched any more.
   void clear() noexcept;
@@ -43,7 +57,8 @@ class DataReceiver {
   StreamStep claim(Operation& operation, std::uint64_t length);
   StreamStep adopt(Operation& operation, EarlyStore::Message& message);
   StreamStep read_staged();
-  StreamStep read_big();
+  StreamStep read_big(Unlocker unlocker);
+  Deadline hold_until();
   MutBytes room();
   void take(Bytes bytes);
   void advance(std::size_t bytes) noexcept;
@@ -53,11 +68,14 @@ class DataReceiver {
 
   int peer_;
   Link* link_;
+  std::chrono::milliseconds patience_;
+  Deadline held_until_{};  // the patience with the message at hand; {}: it has not begun
+  std::uint64_t clears_ = 0;
   std::uint64_t received_ = 0;  // bytes of all messages
   std::uint64_t early_blocks_ = 0;
   // Small messages come out of one read together with their headers; the rest of a big one goes straight
   // to its destination.
-  std::array<std::byte, 4096> stage_{};
+  std::array<std::byte, std::size_t{16} << 10> stage_{};
   std::size_t stage_begin_ = 0;
   std::size_t stage_end_ = 0;
 

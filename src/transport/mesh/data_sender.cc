@@ -4,13 +4,16 @@
 
 namespace deltawire {
 
-StreamStep DataSender::step() noexcept {
+StreamStep DataSender::step(Unlocker unlocker) noexcept {
   std::size_t budget = kStepBytes;
   while (!queue_.empty()) {
     std::array<iovec, Link::kMaxPieces> pieces;
     const std::size_t count = gather(pieces);
     const ClippedPieces clipped(std::span<const iovec>(pieces).first(count), budget);
-    const IoResult result = link_->send(clipped.span());
+    const std::size_t asked = total_bytes(clipped.span());
+    const std::uint64_t clears = clears_;
+    const IoResult result = unlocker.run(asked, [&] { return link_->send(clipped.span()); });
+    if (clears != clears_) return {StreamStep::Kind::kIdle, kNever, 0, {}};
     switch (result.kind) {
       case IoResult::Kind::kOk: break;
       case IoResult::Kind::kWouldBlock: return {StreamStep::Kind::kIdle, result.retry_at, 0, {}};
@@ -25,8 +28,9 @@ StreamStep DataSender::step() noexcept {
       header_sent_ = piece_ = piece_sent_ = 0;
       done.finish(done.length);
     }
+    // What is left of the budget may be a handful of bytes, and is not worth a call of its own.
     budget -= std::min(budget, result.bytes);
-    if (budget == 0) return {};
+    if (budget < kStepBytes / 2) return {};
   }
   return {StreamStep::Kind::kIdle, kNever, 0, {}};
 }

@@ -4,6 +4,7 @@
 #include "transport/links/link.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/operation.h"
+#include "transport/mesh/unlocker.h"
 
 namespace deltawire {
 
@@ -16,11 +17,14 @@ class DataSender {
   bool empty() const noexcept { return queue_.empty(); }
   std::uint64_t bytes_sent() const noexcept { return sent_; }
 
-  // Sends at most about kStepBytes.
-  StreamStep step() noexcept;
+  // Sends at most about kStepBytes. While `unlocker` has let go of the lock, others may post and clear().
+  StreamStep step(Unlocker unlocker = {}) noexcept;
 
   // Forgets all operations.
-  void clear() noexcept { queue_.clear(); }
+  void clear() noexcept {
+    queue_.clear();
+    ++clears_;
+  }
 
  private:
   std::size_t gather(std::span<iovec> into) noexcept;
@@ -29,6 +33,7 @@ class DataSender {
 
   Link* link_;
   std::uint64_t sent_ = 0;  // bytes of all messages
+  std::uint64_t clears_ = 0;
   OperationList queue_;
   MessageHeaderBytes header_{};
   std::size_t header_sent_ = 0;
@@ -37,6 +42,6 @@ class DataSender {
 };
 
 // How much one visit to a stream moves at most, so that all peers and all posting threads get their turn.
-inline constexpr std::size_t kStepBytes = std::size_t{256} << 10;
+inline constexpr std::size_t kStepBytes = std::size_t{1} << 20;
 
 }  // namespace deltawire

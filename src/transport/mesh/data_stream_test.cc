@@ -18,6 +18,8 @@
 namespace deltawire {
 namespace {
 
+constexpr std::chrono::milliseconds kNoPatience{0};
+
 TEST(MessageHeader, ComesBack) {
   const MessageHeaderBytes bytes = encode_message_header({0x0123456789ABCDEF, kMessageBytesMax});
   const auto header = decode_message_header(bytes, 3);
@@ -58,6 +60,14 @@ TEST(MessageHeader, MagicAndChecksumAreAsTheFormatSays) {
   }
 }
 
+TEST(MessageHeader, ItsLastBytesAreZero) {
+  MessageHeaderBytes bytes = encode_message_header({42, 1000});
+  EXPECT_EQ(load_le<std::uint64_t>(bytes.data() + 24), 0u);
+  bytes[31] = std::byte{1};
+  store_le(bytes.data() + 4, crc32c(Bytes(bytes).subspan(8), crc32c(Bytes(bytes).first(4))));
+  EXPECT_EQ(decode_message_header(bytes, 3).error().code, ErrorCode::kCorrupt);
+}
+
 TEST(MessageHeader, AnAbsurdLengthIsRefused) {
   for (const std::uint64_t length : {kMessageBytesMax + 1, ~std::uint64_t{0}}) {
     const auto header = decode_message_header(encode_message_header({1, length}), 3);
@@ -86,7 +96,7 @@ TEST(DataReceiver, PausesWhenTheEarlyStoreIsFullAndGoesOn) {
   PlaybackLink link;
   for (Tag tag = 0; tag < 200; ++tag) add_message(link, tag, 100, 100);
   EarlyBlocks blocks;
-  DataReceiver receiver(1, link, blocks);
+  DataReceiver receiver(1, link, blocks, kNoPatience);
   EXPECT_EQ(drain(receiver, link).kind, StreamStep::Kind::kPaused);
   EXPECT_GT(link.left(), 0u);
   for (Tag tag = 0; tag < 200; ++tag) {
@@ -107,7 +117,7 @@ TEST(DataReceiver, AHugeClaimAllocatesNothingMuch) {
   PlaybackLink link;
   add_message(link, 1, EarlyStore::kBytesMax, 10);
   EarlyBlocks blocks;
-  DataReceiver receiver(1, link, blocks);
+  DataReceiver receiver(1, link, blocks, kNoPatience);
   EXPECT_EQ(drain(receiver, link).kind, StreamStep::Kind::kIdle);
   EXPECT_LE(link.longest_read, kStepBytes);  // and no more memory was taken for it
   // The store is spoken for, so the next peer-sized claim has to wait; but no memory was taken for it.
@@ -175,7 +185,7 @@ TEST(EarlyStore, AMessageThatComesInTwoHalvesIsWhole) {
                                  EarlyBlock::kBytes + 1, 2 * EarlyBlock::kBytes}) {
     PlaybackLink link;
     link.at_once = ~std::size_t{0};
-    DataReceiver receiver(1, link, blocks);
+    DataReceiver receiver(1, link, blocks, kNoPatience);
     link.add(encode_message_header({5, sent.size()}));
     link.add(Bytes(sent).first(half));
     for (int i = 0; i < 5; ++i) EXPECT_NE(receiver.step().kind, StreamStep::Kind::kFailed);
@@ -278,7 +288,7 @@ TEST(DataReceiver, AMessageLongerThanItsReceiveIsAnErrorAndNothingIsWritten) {
     for (const std::size_t length : {kCapacity, kCapacity + 1}) {
       PlaybackLink link;
       EarlyBlocks blocks;
-      DataReceiver receiver(2, link, blocks);
+      DataReceiver receiver(2, link, blocks, kNoPatience);
       std::vector<std::byte> memory(kCapacity + 8, std::byte{0xEE});
       Operation receive;
       receive.kind = Operation::Kind::kReceive;
@@ -313,7 +323,7 @@ TEST(DataReceiver, SmallMessagesComeOutOfFewReads) {
   PlaybackLink link;
   link.at_once = ~std::size_t{0};
   EarlyBlocks blocks;
-  DataReceiver receiver(1, link, blocks);
+  DataReceiver receiver(1, link, blocks, kNoPatience);
   std::vector<std::byte> memory(kMessages * kLength);
   std::vector<Operation> receives(kMessages);
   for (std::size_t i = 0; i < kMessages; ++i) {
@@ -326,7 +336,7 @@ TEST(DataReceiver, SmallMessagesComeOutOfFewReads) {
   const std::size_t bytes = link.left();
   EXPECT_EQ(drain(receiver, link).kind, StreamStep::Kind::kIdle);
   EXPECT_TRUE(receives.back().done);
-  EXPECT_LE(link.reads, bytes / (4096 - kMessageHeaderBytes) + 2);
+  EXPECT_LE(link.reads, bytes / ((std::size_t{16} << 10) - kMessageHeaderBytes) + 2);
 }
 
 // Into a receive, and into the early store: the other peers get their turn.
@@ -337,7 +347,7 @@ TEST(DataReceiver, AStepTakesSoMuchAndNoMore) {
     link.at_once = ~std::size_t{0};
     add_message(link, 1, kLength, kLength);
     EarlyBlocks blocks;
-    DataReceiver receiver(1, link, blocks);
+    DataReceiver receiver(1, link, blocks, kNoPatience);
     std::vector<std::byte> memory(kLength);
     Operation receive;
     receive.tag = 1;
@@ -357,7 +367,7 @@ TEST(DataReceiver, GarbageIsCorruptAtItsFirstHeader) {
   PlaybackLink link;
   link.add(5000, std::byte{0x5A});
   EarlyBlocks blocks;
-  DataReceiver receiver(2, link, blocks);
+  DataReceiver receiver(2, link, blocks, kNoPatience);
   const StreamStep step = drain(receiver, link);
   ASSERT_EQ(step.kind, StreamStep::Kind::kFailed);
   EXPECT_EQ(step.failure.code, ErrorCode::kCorrupt);

@@ -31,7 +31,8 @@ Engine::Engine(const MeshMember& self, std::vector<PeerLinks> links, std::unique
     const auto at = static_cast<std::size_t>(i);
     if (i != rank_) peers_[at] = std::make_unique<Peer>(i, std::move(links[at]), world_size, early_blocks_);
   }
-  polls_.resize(1 + kPollEntries * peers_.size());
+  io_poller_.entries.resize(1 + kPollEntries * peers_.size());
+  waiter_poller_.entries.resize(io_poller_.entries.size());
   const SignalsHeldBack no_signals;
   io_thread_ = std::thread([this] { run(); });
 }
@@ -41,7 +42,7 @@ Engine::~Engine() {
     const Lock lock(mutex_);
     leaving_ = true;
     leave_by_ = Clock::now() + kFarewellTime;
-    wake_io_thread();
+    wake_driver();
   }
   io_thread_.join();
 }
@@ -64,7 +65,7 @@ bool Engine::refuses(int peer) {
 
 Handle Engine::post_send(int to, Tag tag, std::span<const Bytes> pieces) {
   if (refuses(to)) return Handle::kNone;
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   Operation& posted = operations_.add(pieces);
   const Handle handle{posted.handle};
   posted.kind = Operation::Kind::kSend;
@@ -84,14 +85,17 @@ Handle Engine::post_send(int to, Tag tag, std::span<const Bytes> pieces) {
   const bool idle = receiver.sender.empty();
   receiver.sender.post(posted);
   // Nothing is ahead of it: sending from here saves the way through the other thread.
-  if (idle && receiver.wants_send()) send_data(receiver);
-  if (receiver.wants_send() || receiver.pump_at != kNever) wake_io_thread();
+  if (idle && receiver.wants_send()) {
+    send_data(lock, receiver);
+    tell_driver();
+  }
+  if ((receiver.wants_send() && !receiver.sending) || receiver.pump_at != kNever) wake_driver();
   return handle;
 }
 
 Handle Engine::post_recv(int from, Tag tag, MutBytes capacity) {
   if (refuses(from)) return Handle::kNone;
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   Operation& posted = operations_.add();
   const Handle handle{posted.handle};
   posted.kind = Operation::Kind::kReceive;
@@ -104,9 +108,10 @@ Handle Engine::post_recv(int from, Tag tag, MutBytes capacity) {
   if (step.kind == StreamStep::Kind::kFailed) {
     fail(std::move(step.failure), rank_);
   } else if (sender.receive_paused) {
+    // What waits in the stream may be what was posted for: taking it from here saves waking the driver.
     sender.receive_paused = false;
-    sender.receive_again = true;
-    wake_io_thread();
+    if (sender.wants_receive()) receive_data(lock, sender);
+    wake_polling();
   }
   return handle;
 }
@@ -116,7 +121,7 @@ Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
   Lock lock(mutex_);
   Operation* operation = operations_.find(handle);
   if (operation == nullptr) {
-    if (failure_) return tl::unexpected<Error>(told_failure());
+    if (failure_) return failed(lock);
     if (handle == Handle::kNone) return std::uint64_t{0};
     return deltawire::fail(ErrorCode::kState, "wait: no such operation, or it was waited for before");
   }
@@ -126,6 +131,7 @@ Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
   Waiter waiter{.operation = operation, .deadline = deadline};
   block(lock, waiter);
   const std::uint64_t length = operation->length;
+  if (failure_) calls_in_kernel_.await_none(lock);
   operations_.remove(*operation);
   if (failure_) return tl::unexpected<Error>(told_failure());
   return length;
@@ -157,7 +163,7 @@ Status Engine::wait_any(std::span<const Handle> handles, Deadline deadline) {
     block(lock, waiter);
   }
   wake_due_ = false;
-  if (failure_) return tl::unexpected<Error>(told_failure());
+  if (failure_) return failed(lock);
   return {};
 }
 
@@ -168,6 +174,13 @@ void Engine::wake() noexcept {
   for (Waiter* waiter : waiters_) {
     if (waiter->heeds_wake) waiter->changed.notify_one();
   }
+  tell_driver();
+}
+
+// Nobody touches posted memory any more.
+tl::unexpected<Error> Engine::failed(Lock& lock) {
+  calls_in_kernel_.await_none(lock);
+  return tl::unexpected<Error>(told_failure());
 }
 
 bool Engine::has_ended(const Waiter& waiter) const noexcept {
@@ -194,6 +207,7 @@ void Engine::block(Lock& lock, Waiter& waiter) {
     Engine& engine;
     Waiter& waiter;
     ~Listed() {
+      if (engine.driver_ == &waiter) engine.hand_back();
       engine.set_waiter(waiter, nullptr);
       std::erase(engine.waiters_, &waiter);
     }
@@ -201,6 +215,7 @@ void Engine::block(Lock& lock, Waiter& waiter) {
   {
     const Listed listed{*this, waiter};
     set_waiter(waiter, &waiter.changed);
+    if (driver_ == nullptr) take_over(waiter);
     wait_on(lock, waiter);
   }
   if (waiter.announced) update_announcement();
@@ -220,7 +235,11 @@ void Engine::wait_on(Lock& lock, Waiter& waiter) {
     } else {
       const Deadline wake_at =
           waiter.announced ? waiter.deadline : std::min(waiter.deadline, waiter.announce_at);
-      waiter.changed.wait_until(lock, wake_at);
+      if (driver_ == &waiter) {
+        turn(lock, waiter_poller_, wake_at);
+      } else {
+        waiter.changed.wait_until(lock, wake_at);
+      }
     }
   }
 }

@@ -1,8 +1,10 @@
 // The message engine: posted operations of one rank over two byte streams to each peer.
 //
-// One thread does the I/O that posting threads couldn't finish at once; it sleeps in ppoll and never
-// spins. One lock guards everything, and all I/O happens under it: so an operation's memory is never
-// touched after wait() has returned.
+// Posting threads do what can be done at once. The rest is the driver's: a thread that waits for an operation
+// drives, as it has nothing better to do, and nobody then has to wake it; while none waits, the I/O thread
+// does. A driver sleeps in ppoll and never spins. One lock guards everything. It is let go only while the
+// kernel copies much (Unlocker), and no wait returns a failure before such calls are back: so an operation's
+// memory is never touched after wait() has returned.
 #pragma once
 
 #include <atomic>
@@ -62,6 +64,8 @@ class Engine final : public Transport {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+  // A thread that has just waited may well wait again at once: so long the I/O thread leaves it to drive.
+  static constexpr std::chrono::microseconds kComeback{500};
   // Before memory that could not be had is asked for again.
   static constexpr std::chrono::milliseconds kMemoryPause{1};
 
@@ -87,6 +91,7 @@ class Engine final : public Transport {
   bool has_ended(const Waiter& waiter) const noexcept;
   void set_waiter(const Waiter& waiter, std::condition_variable* changed) noexcept;
   void wait_on(Lock& lock, Waiter& waiter);
+  tl::unexpected<Error> failed(Lock& lock);
   void ask(Waiter& waiter);
   bool extend(Waiter& waiter);
   Peer& peer(int rank) noexcept { return *peers_[static_cast<std::size_t>(rank)]; }
@@ -97,21 +102,32 @@ class Engine final : public Transport {
     }
   }
 
-  // engine_io.cc: the I/O thread
+  // engine_io.cc: what drives the streams
+  struct Poller {
+    std::vector<pollfd> entries;  // the eventfd, then those of each peer
+    bool polling = false;
+  };
   void run() noexcept;
-  void loop(Lock& lock);
-  Deadline prepare_poll();
+  void rest(Lock& lock);
+  void take_over(Waiter& waiter) noexcept;
+  void hand_back() noexcept;
+  bool is_midway() const noexcept;
+  void turn(Lock& lock, Poller& poller, Deadline until) noexcept;
+  Deadline prepare_poll(Poller& poller);
   // The entries that ppoll() has for one peer: a link may have a descriptor for each direction.
   enum PollEntry : std::size_t { kControlIn, kControlOut, kDataIn, kDataOut, kPollEntries };
   using PeerPolls = std::span<pollfd, kPollEntries>;
-  PeerPolls polls_of(std::size_t rank) noexcept;
+  static PeerPolls polls_of(Poller& poller, std::size_t rank) noexcept;
   Deadline prepare_peer(Peer& peer, PeerPolls polls);
-  void poll_until(Deadline wake_at);
-  void serve_all();
-  void serve(Peer& peer, PeerPolls polls);
-  void send_data(Peer& peer);
-  void receive_data(Peer& peer);
-  void wake_io_thread() noexcept;
+  static void poll_until(Poller& poller, Deadline wake_at);
+  void serve_all(Lock& lock, Poller& poller);
+  void serve(Lock& lock, Peer& peer, PeerPolls polls);
+  void send_data(Lock& lock, Peer& peer);
+  void receive_data(Lock& lock, Peer& peer);
+  void wake_driver() noexcept;
+  bool wake_polling() noexcept;
+  void tell_driver() noexcept;
+  void poll_again(Peer& peer) noexcept;
   bool may_leave();
   bool all_flushed();
 
@@ -186,9 +202,15 @@ class Engine final : public Transport {
   std::uint64_t last_step_ = 0;
   bool step_is_open_ = false;  // begun, and not voted for
 
-  std::vector<pollfd> polls_;  // the eventfd, then the entries of each peer
+  Poller io_poller_;
+  Poller waiter_poller_;
+  Waiter* driver_ = nullptr;         // nullptr: the I/O thread drives, or will when it has rested
+  Deadline rests_until_{};           // the I/O thread, after the driver has left
+  bool rests_deeply_ = false;        // until it is told
+  Deadline drives_since_{};          // the driver
+  std::condition_variable io_turn_;  // for the I/O thread
+  CallsInKernel calls_in_kernel_;
   std::size_t first_served_ = 0;
-  bool polling_ = false;
   bool woken_ = false;
   bool leaving_ = false;
   bool farewell_said_ = false;

@@ -32,7 +32,7 @@ void Engine::read_control(Peer& peer) {
     peer.is_lost = true;
   } catch (const std::bad_alloc&) {
     peer.control.postpone();
-    wake_io_thread();
+    wake_driver();
     throw;
   }
 }
@@ -105,7 +105,7 @@ void Engine::fail(Error error, int origin, int silent) {
     peer.receiver.clear();
   });
   notify_waiters();
-  wake_io_thread();
+  wake_driver();
 }
 
 // No memory to say more, nor to tell the others: the I/O thread tells them as soon as there is. Here
@@ -117,7 +117,7 @@ void Engine::fail_without_text(ErrorCode code) noexcept {
     peer.receiver.clear();
   });
   notify_waiters();
-  wake_io_thread();
+  wake_driver();
 }
 
 void Engine::tell_late() noexcept {
@@ -138,7 +138,7 @@ void Engine::on_data_lost(Peer& peer, int error) {
     notify_waiters();
   } else if (peer.verdict_at == kNever) {
     peer.verdict_at = Clock::now() + kExplanationTime;
-    wake_io_thread();
+    wake_driver();
   }
 }
 
@@ -240,6 +240,7 @@ void Engine::announce_all_waits() {
 
 void Engine::notify_waiters() noexcept {
   for (Waiter* waiter : waiters_) waiter->changed.notify_all();
+  if (driver_ != nullptr) wake_polling();
 }
 
 }  // namespace deltawire

@@ -63,7 +63,7 @@ Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline dead
   Lock lock(mutex_);
   // A rank that was frozen may find that the others have gone on without it: their words come first.
   each_peer([this](Peer& peer) { read_control(peer); });
-  if (failure_) return tl::unexpected<Error>(told_failure());
+  if (failure_) return failed(lock);
   if (vote_ != nullptr)
     return deltawire::fail(ErrorCode::kState, "vote: this rank's last vote is still open");
   note_step_blocks();
@@ -95,7 +95,7 @@ Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline dead
     case Agreement::Outcome::kOpen:
     case Agreement::Outcome::kReverted: break;
   }
-  return tl::unexpected<Error>(told_failure());
+  return failed(lock);
 }
 
 // All messages of a step that is voted for have come. Those of the next may come early, however few did in

@@ -25,6 +25,7 @@ struct Peer {
   Peer(int peer_rank, PeerLinks links, int world_size, EarlyBlocks& blocks)
       : rank(peer_rank),
         data(std::move(links.data)),
+        stands_alone(data->stands_alone()),
         control(std::move(links.control), world_size),
         sender(*data),
         receiver(peer_rank, *data, blocks) {}
@@ -33,15 +34,20 @@ struct Peer {
 
   const int rank;
   const std::unique_ptr<Link> data;
+  const bool stands_alone;  // the data link
   ControlStream control;
   DataSender sender;
   DataReceiver receiver;
+
+  bool sending = false;      // a thread does, and may have let go of the lock meanwhile
+  bool receiving = false;    // likewise
+  bool is_left_out = false;  // of what the driver polls for, because of these
 
   Deadline send_at = kNever;     // the link asks to send again then; kNever: when it is writable
   Deadline receive_at = kNever;  // likewise
   Deadline pump_at = kNever;     // the link holds bytes and asks for pump() then
   bool receive_again = false;    // there may be bytes that are no longer in the socket
-  bool receive_paused = false;   // until somebody posts a receive
+  bool receive_paused = false;   // until somebody posts a receive, or until receive_at
   bool receive_ended = false;
   bool send_ended = false;
   bool said_goodbye = false;
@@ -57,6 +63,9 @@ struct Peer {
 
   bool wants_receive() const noexcept { return !receive_ended && !receive_paused; }
   bool wants_send() const noexcept { return !send_ended && !sender.empty(); }
+  Unlocker unlocker(std::unique_lock<std::mutex>& lock, CallsInKernel& calls) const noexcept {
+    return stands_alone ? Unlocker(lock, calls) : Unlocker();
+  }
   Traffic traffic() const noexcept {
     const Traffic news = control.traffic();
     return {news.bytes_sent + sender.bytes_sent(), news.bytes_received + receiver.bytes_received()};

@@ -1,0 +1,156 @@
+// Who moves the bytes: threads that wait, or the I/O thread while none does; and several threads at once.
+#include <array>
+#include <atomic>
+#include <thread>
+
+#include <sys/eventfd.h>
+
+#include "transport/links/socket_link.h"
+#include "transport/mesh/make_mesh.h"
+#include "transport/test_mesh.h"
+
+namespace deltawire::test {
+namespace {
+
+class Driver : public testing::TestWithParam<MeshKind> {};
+INSTANTIATE_TEST_SUITE_P(Meshes, Driver, testing::ValuesIn(tested_meshes()), mesh_kind_name);
+
+// Longer than any wait after which the I/O thread sleeps deeply.
+constexpr auto kLongWait = 30ms;
+
+void expect_message(Transport& self, int from, Tag tag, std::size_t length) {
+  std::vector<std::byte> got(length);
+  EXPECT_TRUE(self.wait(self.post_recv(from, tag, got), soon()).has_value());
+  EXPECT_TRUE(got == pattern(length, tag));
+}
+
+TEST_P(Driver, BytesMoveWhenNobodyWaitsAnyMore) {
+  for (const std::size_t length : {std::size_t{1000}, std::size_t{3} << 20}) {
+    Ranks ranks = connect_ranks(GetParam(), 2);
+    const auto bytes = pattern(length, 1);
+    for (const auto wait : {0ms, std::chrono::milliseconds(kLongWait)}) {
+      std::thread other([&] {
+        std::this_thread::sleep_for(wait);
+        EXPECT_TRUE(ranks[1]->wait(send_bytes(*ranks[1], 0, 1, bytes), soon()));
+      });
+      expect_message(*ranks[0], 1, 1, length);
+      other.join();
+      // Now rank 0 only computes, and looks from time to time.
+      std::vector<std::byte> got(length);
+      const Handle receive = ranks[0]->post_recv(1, 2, got);
+      const Handle sent = send_bytes(*ranks[1], 0, 2, bytes);
+      const Deadline until = soon();
+      while (!ranks[0]->done(receive) && Clock::now() < until) std::this_thread::sleep_for(1ms);
+      ASSERT_TRUE(ranks[0]->done(receive));
+      EXPECT_TRUE(ranks[0]->wait(receive, soon()) && ranks[1]->wait(sent, soon()));
+      EXPECT_TRUE(got == bytes);
+    }
+  }
+}
+
+TEST_P(Driver, ServesThoseThatWaitBesideItAndWhatTheyPost) {
+  Ranks ranks = connect_ranks(GetParam(), 3);
+  std::vector<std::byte> last(10);
+  const Handle longest = ranks[0]->post_recv(2, 99, last);
+  std::thread driver([&] { EXPECT_TRUE(ranks[0]->wait(longest, soon())); });
+  std::this_thread::sleep_for(5ms);  // mostly it drives now
+  std::vector<std::thread> others;
+  for (const int from : {1, 2}) {
+    others.emplace_back([&ranks, from] {
+      for (Tag tag = 0; tag < 20; ++tag) {
+        const std::size_t length = tag % 4 == 3 ? std::size_t{3} << 20 : 100 * tag;
+        const auto bytes = pattern(length, tag);
+        const Handle there = send_bytes(*ranks[0], from, tag, bytes);
+        const Handle back = send_bytes(*ranks[static_cast<std::size_t>(from)], 0, tag, bytes);
+        expect_message(*ranks[static_cast<std::size_t>(from)], 0, tag, length);
+        expect_message(*ranks[0], from, tag, length);
+        EXPECT_TRUE(ranks[0]->wait(there, soon()));
+        EXPECT_TRUE(ranks[static_cast<std::size_t>(from)]->wait(back, soon()));
+      }
+    });
+  }
+  for (std::thread& other : others) other.join();
+  send_and_forget(*ranks[2], 0, 99, last);
+  driver.join();
+}
+
+TEST_P(Driver, HearsOfAnAbortOfItsOwnRank) {
+  Ranks ranks = connect_ranks(GetParam(), 2);
+  std::vector<std::byte> got(10);
+  const Handle never = ranks[0]->post_recv(1, 1, got);
+  std::thread aborter([&] {
+    std::this_thread::sleep_for(kLongWait);
+    ranks[0]->abort({ErrorCode::kAborted, "enough", kNoSuspect});
+  });
+  const Deadline start = Clock::now();
+  const auto ended = ranks[0]->wait(never, soon());
+  aborter.join();
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, ErrorCode::kAborted);
+  EXPECT_LT(Clock::now() - start, 10s);
+}
+
+// A message that nobody expected, and that is too long for the stream's own patience to end at once.
+TEST_P(Driver, ALongMessageIsTakenWithoutAReceive) {
+  Ranks ranks = connect_ranks(GetParam(), 2);
+  const auto bytes = pattern(std::size_t{20} << 20, 3);
+  EXPECT_TRUE(ranks[1]->wait(send_bytes(*ranks[1], 0, 3, bytes), soon()));
+  expect_message(*ranks[0], 1, 3, bytes.size());
+}
+
+// The kernel at work: a data link whose send() lasts until it is told to end.
+class SlowLink final : public Link {
+ public:
+  SlowLink() : never_(GuardedFd::open([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {}
+
+  int fd() const noexcept override { return never_.get(); }
+  IoResult send(std::span<const iovec> pieces) noexcept override {
+    stage = 1;
+    stage.notify_all();
+    stage.wait(1);
+    return IoResult::moved(total_bytes(pieces));
+  }
+  IoResult recv(MutBytes) noexcept override { return IoResult::would_block(); }
+  bool stands_alone() const noexcept override { return true; }
+  bool delivered() noexcept override { return true; }
+
+  static inline std::atomic<int> stage{0};
+
+ private:
+  GuardedFd never_;
+};
+
+TEST(Engine, NoWaitFailsWhileTheKernelStillCopies) {
+  auto ends = GuardedFd::open_socket_pair();
+  std::vector<PeerLinks> links(2);
+  links[1].data = std::make_unique<SlowLink>();
+  links[1].control = std::make_unique<SocketLink>(std::move(ends[0]));
+  auto self = make_mesh({0, 0}, std::move(links), LinkOptions{}, nullptr);
+  ASSERT_TRUE(self.has_value());
+  const auto bytes = pattern(1 << 20, 1);
+  std::thread poster([&] { (void)send_bytes(**self, 1, 1, bytes); });
+  SlowLink::stage.wait(0);
+  std::vector<std::byte> got(10);
+  const std::array receives{(*self)->post_recv(1, 1, got), (*self)->post_recv(1, 2, got)};
+  std::atomic<int> ended{0};
+  std::thread waiter([&] {
+    EXPECT_FALSE((*self)->wait(receives[0], soon()));
+    ++ended;
+  });
+  std::thread waiter_for_any([&] {
+    EXPECT_FALSE((*self)->wait_any(std::span(receives).last(1), soon()));
+    ++ended;
+  });
+  (*self)->abort({ErrorCode::kAborted, "enough", kNoSuspect});
+  EXPECT_TRUE((*self)->done(receives[0]));
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(ended, 0);
+  SlowLink::stage = 2;
+  SlowLink::stage.notify_all();
+  waiter.join();
+  waiter_for_any.join();
+  poster.join();
+}
+
+}  // namespace
+}  // namespace deltawire::test

@@ -1,0 +1,54 @@
+// Lets go of the engine's lock while the kernel copies much.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+
+#include "transport/links/link.h"
+
+namespace deltawire {
+
+// The calls that run without the lock; what they copy from and to must stay until they are back.
+class CallsInKernel {
+ public:
+  void begin() noexcept { ++count_; }
+  void end() noexcept {
+    if (--count_ == 0) none_.notify_all();
+  }
+  void await_none(std::unique_lock<std::mutex>& lock) {
+    none_.wait(lock, [this] { return count_ == 0; });
+  }
+
+ private:
+  int count_ = 0;
+  std::condition_variable none_;
+};
+
+class Unlocker {
+ public:
+  // Copying less takes about as long as letting go of the lock and taking it again.
+  static constexpr std::size_t kMuch = std::size_t{32} << 10;
+
+  Unlocker() = default;  // keeps it
+  Unlocker(std::unique_lock<std::mutex>& lock, CallsInKernel& calls) noexcept
+      : lock_(&lock), calls_(&calls) {}
+
+  // `call` moves at most so many bytes.
+  template <class Call>
+  IoResult run(std::size_t bytes, Call call) noexcept {
+    if (lock_ == nullptr || bytes < kMuch) return call();
+    calls_->begin();
+    lock_->unlock();
+    const IoResult result = call();
+    lock_->lock();
+    calls_->end();
+    return result;
+  }
+
+ private:
+  std::unique_lock<std::mutex>* lock_ = nullptr;
+  CallsInKernel* calls_ = nullptr;
+};
+
+}  // namespace deltawire

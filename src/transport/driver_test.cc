@@ -1,12 +1,6 @@
 // Who moves the bytes: threads that wait, or the I/O thread while none does; and several threads at once.
-#include <array>
-#include <atomic>
 #include <thread>
 
-#include <sys/eventfd.h>
-
-#include "transport/links/socket_link.h"
-#include "transport/mesh/make_mesh.h"
 #include "transport/test_mesh.h"
 
 namespace deltawire::test {
@@ -98,58 +92,16 @@ TEST_P(Driver, ALongMessageIsTakenWithoutAReceive) {
   expect_message(*ranks[0], 1, 3, bytes.size());
 }
 
-// The kernel at work: a data link whose send() lasts until it is told to end.
-class SlowLink final : public Link {
- public:
-  SlowLink() : never_(GuardedFd::open([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {}
-
-  int fd() const noexcept override { return never_.get(); }
-  IoResult send(std::span<const iovec> pieces) noexcept override {
-    stage = 1;
-    stage.notify_all();
-    stage.wait(1);
-    return IoResult::moved(total_bytes(pieces));
-  }
-  IoResult recv(MutBytes) noexcept override { return IoResult::would_block(); }
-  bool stands_alone() const noexcept override { return true; }
-  bool delivered() noexcept override { return true; }
-
-  static inline std::atomic<int> stage{0};
-
- private:
-  GuardedFd never_;
-};
-
-TEST(Engine, NoWaitFailsWhileTheKernelStillCopies) {
-  auto ends = GuardedFd::open_socket_pair();
-  std::vector<PeerLinks> links(2);
-  links[1].data = std::make_unique<SlowLink>();
-  links[1].control = std::make_unique<SocketLink>(std::move(ends[0]));
-  auto self = make_mesh({0, 0}, std::move(links), LinkOptions{}, nullptr);
-  ASSERT_TRUE(self.has_value());
-  const auto bytes = pattern(1 << 20, 1);
-  std::thread poster([&] { (void)send_bytes(**self, 1, 1, bytes); });
-  SlowLink::stage.wait(0);
-  std::vector<std::byte> got(10);
-  const std::array receives{(*self)->post_recv(1, 1, got), (*self)->post_recv(1, 2, got)};
-  std::atomic<int> ended{0};
-  std::thread waiter([&] {
-    EXPECT_FALSE((*self)->wait(receives[0], soon()));
-    ++ended;
-  });
-  std::thread waiter_for_any([&] {
-    EXPECT_FALSE((*self)->wait_any(std::span(receives).last(1), soon()));
-    ++ended;
-  });
-  (*self)->abort({ErrorCode::kAborted, "enough", kNoSuspect});
-  EXPECT_TRUE((*self)->done(receives[0]));
-  std::this_thread::sleep_for(50ms);
-  EXPECT_EQ(ended, 0);
-  SlowLink::stage = 2;
-  SlowLink::stage.notify_all();
-  waiter.join();
-  waiter_for_any.join();
-  poster.join();
+// Who waits looks at what is there before he calls it late: nobody else need have looked since it came.
+TEST(WhatIsThere, IsNotLate) {
+  Ranks ranks = connect_ranks(MeshKind::kInproc, 2);
+  const auto bytes = pattern(100, 1);
+  send_and_forget(*ranks[1], 0, 1, bytes);
+  expect_message(*ranks[0], 1, 1, 100);  // and rank 0's I/O thread rests a little
+  EXPECT_TRUE(ranks[1]->wait(send_bytes(*ranks[1], 0, 2, bytes), soon()));
+  std::vector<std::byte> got(100);
+  const auto ended = ranks[0]->wait(ranks[0]->post_recv(1, 2, got), Clock::now());
+  EXPECT_TRUE(ended) << ended.error().message;
 }
 
 }  // namespace

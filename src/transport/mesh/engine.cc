@@ -86,8 +86,7 @@ Handle Engine::post_send(int to, Tag tag, std::span<const Bytes> pieces) {
   receiver.sender.post(posted);
   // Nothing is ahead of it: sending from here saves the way through the other thread.
   if (idle && receiver.wants_send()) {
-    send_data(lock, receiver);
-    tell_driver();
+    or_fail([&] { send_data(lock, receiver); });
   }
   if ((receiver.wants_send() && !receiver.sending) || receiver.pump_at != kNever) wake_driver();
   return handle;
@@ -110,7 +109,7 @@ Handle Engine::post_recv(int from, Tag tag, MutBytes capacity) {
   } else if (sender.receive_paused) {
     // What waits in the stream may be what was posted for: taking it from here saves waking the driver.
     sender.receive_paused = false;
-    if (sender.wants_receive()) receive_data(lock, sender);
+    if (sender.wants_receive()) or_fail([&] { receive_data(lock, sender); });
     wake_polling();
   }
   return handle;
@@ -131,9 +130,9 @@ Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
   Waiter waiter{.operation = operation, .deadline = deadline};
   block(lock, waiter);
   const std::uint64_t length = operation->length;
-  if (failure_) calls_in_kernel_.await_none(lock);
+  // At once: other threads may come while this one waits for the calls in the kernel.
   operations_.remove(*operation);
-  if (failure_) return tl::unexpected<Error>(told_failure());
+  if (failure_) return failed(lock);
   return length;
 }
 
@@ -227,6 +226,10 @@ void Engine::wait_on(Lock& lock, Waiter& waiter) {
     const Peer& awaited = peer(waiter.operation->peer);
     if (awaited.is_hopeless(*waiter.operation)) {
       fail_left(awaited);
+    } else if (now >= waiter.deadline && driver_ == &waiter && waiter.looked_at < waiter.deadline) {
+      // What has come by now is not late, and nobody else need have looked.
+      waiter.looked_at = now;
+      turn(lock, waiter_poller_, now);
     } else if (now >= waiter.deadline) {
       if (!extend(waiter)) fail_timeout(waiter);
     } else if (!waiter.announced && now >= waiter.announce_at) {

@@ -7,7 +7,7 @@
 // memory is never touched after wait() has returned.
 #pragma once
 
-#include <atomic>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -77,6 +77,7 @@ class Engine final : public Transport {
     bool heeds_wake = false;
     Deadline began_at = Clock::now();
     Clock::duration span{};  // that the deadline left at first
+    Deadline looked_at{};    // at the streams, after a deadline
     Deadline announce_at{};  // when to tell the others whom this rank waits for, and to ask who is there
     bool announced = false;
     Deadline asked_at = kNever;  // when they were asked last
@@ -113,6 +114,15 @@ class Engine final : public Transport {
   void hand_back() noexcept;
   bool is_midway() const noexcept;
   void turn(Lock& lock, Poller& poller, Deadline until) noexcept;
+  // Memory that `act` can't have ends the mesh, whoever's thread it is: what is posted stays posted.
+  template <class Act>
+  void or_fail(Act act) noexcept {
+    try {
+      act();
+    } catch (const std::exception&) {
+      fail_for_memory();
+    }
+  }
   Deadline prepare_poll(Poller& poller);
   // The entries that ppoll() has for one peer: a link may have a descriptor for each direction.
   enum PollEntry : std::size_t { kControlIn, kControlOut, kDataIn, kDataOut, kPollEntries };
@@ -158,6 +168,7 @@ class Engine final : public Transport {
   void on_abort(const Peer& peer, const Abort& abort);
   void on_data_lost(Peer& peer, int error);
   void fail(Error error, int origin, int silent = kNoSuspect);
+  void fail_for_memory() noexcept;
   void fail_without_text(ErrorCode code) noexcept;
   bool is_untold() const noexcept { return failure_ && !agreement_.failed(); }
   void tell_late() noexcept;

@@ -108,6 +108,14 @@ void Engine::fail(Error error, int origin, int silent) {
   wake_driver();
 }
 
+void Engine::fail_for_memory() noexcept {
+  try {
+    fail({ErrorCode::kNoMemory, "rank " + std::to_string(rank_) + " is out of memory", rank_}, rank_);
+  } catch (const std::exception&) {
+    fail_without_text(ErrorCode::kNoMemory);
+  }
+}
+
 // No memory to say more, nor to tell the others: the I/O thread tells them as soon as there is. Here
 // everything ends all the same: posted memory would be used after its owner has gone.
 void Engine::fail_without_text(ErrorCode code) noexcept {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include <unistd.h>
@@ -72,24 +71,18 @@ bool Engine::is_midway() const noexcept {
 
 // One round of a driver: waits until something can be done, or until `until`, and does it.
 void Engine::turn(Lock& lock, Poller& poller, Deadline until) noexcept {
-  try {
-    const Deadline wake_at = std::min(until, prepare_poll(poller));
-    poller.polling = true;
-    lock.unlock();
-    poll_until(poller, wake_at);
-    lock.lock();
-    poller.polling = false;
-    // A waiter may have taken over meanwhile.
-    if (driver_ != nullptr && &poller == &io_poller_) return;
+  const Deadline wake_at = std::min(until, prepare_poll(poller));
+  poller.polling = true;
+  lock.unlock();
+  poll_until(poller, wake_at);
+  lock.lock();
+  poller.polling = false;
+  // A waiter may have taken over meanwhile.
+  if (driver_ != nullptr && &poller == &io_poller_) return;
+  or_fail([&] {
     serve_all(lock, poller);
     early_blocks_.reserve(step_blocks_);
-  } catch (const std::exception&) {
-    try {
-      fail({ErrorCode::kNoMemory, "rank " + std::to_string(rank_) + " is out of memory", rank_}, rank_);
-    } catch (const std::exception&) {
-      fail_without_text(ErrorCode::kNoMemory);
-    }
-  }
+  });
 }
 
 Deadline Engine::prepare_poll(Poller& poller) {
@@ -124,16 +117,18 @@ Deadline Engine::prepare_peer(Peer& peer, PeerPolls polls) {
       return Deadline{};
     } else if (peer.receive_at == kNever) {
       polls[kDataIn] = {peer.data->fd(), POLLIN, 0};
+    } else {
+      wake_at = std::min(wake_at, peer.receive_at);
     }
-    wake_at = std::min(wake_at, peer.receive_at);
   }
   if (peer.wants_send()) {
     if (peer.sending) {
       peer.is_left_out = true;
     } else if (peer.send_at == kNever) {
       polls[kDataOut] = {peer.data->send_fd(), POLLOUT, 0};
+    } else {
+      wake_at = std::min(wake_at, peer.send_at);
     }
-    wake_at = std::min(wake_at, peer.send_at);
   }
   return wake_at;
 }
@@ -193,6 +188,7 @@ void Engine::send_data(Lock& lock, Peer& peer) {
   const StreamStep step = peer.sender.step(peer.unlocker(lock, calls_in_kernel_));
   peer.sending = false;
   poll_again(peer);
+  tell_driver();
   if (failure_) return;
   peer.send_at = step.retry_at;
   peer.pump_at = peer.data->pump();
@@ -208,6 +204,7 @@ void Engine::receive_data(Lock& lock, Peer& peer) {
   StreamStep step = peer.receiver.step(peer.unlocker(lock, calls_in_kernel_));
   peer.receiving = false;
   poll_again(peer);
+  tell_driver();
   if (failure_) return;
   peer.receive_at = step.retry_at;
   peer.receive_again = false;

@@ -173,6 +173,7 @@ void Engine::heed_agreement() noexcept {
   }
   if (agreement_.outcome() == Agreement::Outcome::kUnanimous) standing_step_ = ballot_.step;
   vote_->finish(0);
+  tell_driver();
 }
 
 Standing Engine::standing() const {

@@ -1,0 +1,232 @@
+// The engine between links that do as the test says: what happens between two of its steps.
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <ctime>
+#include <functional>
+#include <future>
+#include <thread>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "transport/mesh/control_message.h"
+#include "transport/mesh/make_mesh.h"
+#include "transport/mesh/message_header.h"
+#include "transport/test_mesh.h"
+
+namespace deltawire::test {
+namespace {
+
+// A link to nobody. It takes all, has nothing, and is ready when a test says so.
+class ScriptedLink final : public Link {
+ public:
+  ScriptedLink() : ready_(GuardedFd::open([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {}
+
+  int fd() const noexcept override { return ready_.get(); }
+  IoResult send(std::span<const iovec> pieces) noexcept override { return on_send(pieces); }
+  IoResult recv(MutBytes into) noexcept override { return on_recv(into); }
+  bool stands_alone() const noexcept override { return true; }
+  bool delivered() noexcept override { return true; }
+
+  void make_readable() const {
+    const std::uint64_t one = 1;
+    EXPECT_EQ(::write(ready_.get(), &one, sizeof one), 8);
+  }
+  void make_unreadable() const {
+    std::uint64_t count = 0;
+    EXPECT_EQ(::read(ready_.get(), &count, sizeof count), 8);
+  }
+
+  std::function<IoResult(std::span<const iovec>)> on_send = [](std::span<const iovec> pieces) {
+    return IoResult::moved(total_bytes(pieces));
+  };
+  std::function<IoResult(MutBytes)> on_recv = [](MutBytes) { return IoResult::would_block(); };
+
+ private:
+  GuardedFd ready_;
+};
+
+IoResult give(Bytes bytes, MutBytes into) {
+  EXPECT_LE(bytes.size(), into.size());
+  std::memcpy(into.data(), bytes.data(), bytes.size());
+  return IoResult::moved(bytes.size());
+}
+
+constexpr Ballot kBallot{1, 2};
+
+IoResult give_vote(MutBytes into) {
+  std::vector<std::byte> vote;
+  append_control_message(Vote{0, kBallot}, vote);
+  return give(vote, into);
+}
+
+// Rank 0, whose only peer's links are scripted. `links` are gone when it is.
+struct Alone {
+  ScriptedLink* data = new ScriptedLink;
+  ScriptedLink* control = new ScriptedLink;
+
+  std::unique_ptr<Transport> connect() const {
+    std::vector<PeerLinks> links(2);
+    links[1] = {std::unique_ptr<Link>(data), std::unique_ptr<Link>(control)};
+    auto self = make_mesh({0, 0}, std::move(links), LinkOptions{}, nullptr);
+    EXPECT_TRUE(self.has_value());
+    return std::move(*self);
+  }
+};
+
+// The kernel at work: until the test ends it.
+class LongCall {
+ public:
+  void run() {
+    began_.set_value();
+    ended_.get_future().wait();
+  }
+  void await_begin() { begun_.wait(); }
+  void end() { ended_.set_value(); }
+
+ private:
+  std::promise<void> began_;
+  std::promise<void> ended_;
+  std::future<void> begun_ = began_.get_future();
+};
+
+constexpr std::size_t kLong = std::size_t{1} << 20;
+
+class Engine : public testing::Test {
+ protected:
+  // A send that the kernel is at while others go on.
+  void begin_long_send() {
+    links_.data->on_send = [this](std::span<const iovec> pieces) {
+      call_.run();
+      return IoResult::moved(total_bytes(pieces));
+    };
+    self_ = links_.connect();
+    poster_ = std::thread([this] { (void)send_bytes(*self_, 1, 1, bytes_); });
+    call_.await_begin();
+  }
+
+  Alone links_;
+  LongCall call_;
+  std::vector<std::byte> bytes_ = pattern(kLong, 1);
+  std::vector<std::byte> got_ = std::vector<std::byte>(10);
+  std::unique_ptr<Transport> self_;
+  std::thread poster_;
+};
+
+TEST_F(Engine, NoWaitFailsWhileTheKernelStillCopies) {
+  begin_long_send();
+  const std::array receives{self_->post_recv(1, 1, got_), self_->post_recv(1, 2, got_)};
+  std::atomic<int> ended{0};
+  std::thread waiter([&] {
+    EXPECT_FALSE(self_->wait(receives[0], soon()));
+    ++ended;
+  });
+  std::thread waiter_for_any([&] {
+    EXPECT_FALSE(self_->wait_any(std::span(receives).last(1), soon()));
+    ++ended;
+  });
+  self_->abort({ErrorCode::kAborted, "enough", kNoSuspect});
+  EXPECT_TRUE(self_->done(receives[0]));
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(ended, 0);
+  call_.end();
+  waiter.join();
+  waiter_for_any.join();
+  poster_.join();
+}
+
+// Whoever waits for it a second time: its record serves another operation but once.
+TEST_F(Engine, AnOperationThatFailsIsForgottenOnce) {
+  begin_long_send();
+  const Handle receive = self_->post_recv(1, 1, got_);
+  self_->abort({ErrorCode::kAborted, "enough", kNoSuspect});
+  std::vector<std::thread> waiters;
+  for (int i = 0; i < 2; ++i) {
+    waiters.emplace_back([&] { EXPECT_FALSE(self_->wait(receive, soon())); });
+  }
+  std::this_thread::sleep_for(50ms);
+  call_.end();
+  for (std::thread& waiter : waiters) waiter.join();
+  poster_.join();
+  EXPECT_NE(self_->post_recv(1, 2, got_), self_->post_recv(1, 3, got_));
+}
+
+// The one that votes drives. Of another's wait the deadline passes, and that thread reads the missing vote.
+TEST_F(Engine, WhoDrivesHearsOfAVoteThatAnotherThreadHasRead) {
+  std::atomic<bool> voted{false};
+  std::atomic<bool> answered{false};
+  links_.control->on_send = [&](std::span<const iovec> pieces) {
+    voted = true;
+    return IoResult::moved(total_bytes(pieces));
+  };
+  links_.control->on_recv = [&](MutBytes into) {
+    return voted && !answered.exchange(true) ? give_vote(into) : IoResult::would_block();
+  };
+  self_ = links_.connect();
+  self_->set_arrival_timeout(20s);
+  std::atomic<bool> late{false};
+  std::thread voter([&] {
+    EXPECT_TRUE(self_->vote(kBallot, soon()));
+    EXPECT_FALSE(late);
+  });
+  while (!voted) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(20ms);
+  self_->arrive(2);
+  EXPECT_FALSE(self_->wait(self_->post_recv(1, 1, got_), in(50ms)));
+  late = true;
+  EXPECT_TRUE(answered);
+  voter.join();
+  self_.reset();  // before what its links use
+}
+
+// A long message waits for its receive, but not for ever; its receive comes in time, and then its bytes take
+// their time.
+TEST_F(Engine, WhoDrivesSleepsWhileAnotherThreadReceives) {
+  std::promise<void> begun;
+  std::size_t given = 0;
+  links_.data->on_recv = [&](MutBytes into) {
+    if (given == 0) {
+      links_.data->make_unreadable();
+      begun.set_value();
+      given = kMessageHeaderBytes;
+      return give(encode_message_header({1, kLong}), into);
+    }
+    const std::size_t count = std::min(into.size(), kMessageHeaderBytes + kLong - given);
+    if (count == 0) return IoResult::would_block();
+    if (given == kMessageHeaderBytes) call_.run();
+    given += count;
+    return IoResult::moved(count);
+  };
+  std::atomic<bool> answers{false};
+  links_.control->on_recv = [&](MutBytes into) {
+    if (!answers.exchange(false)) return IoResult::would_block();
+    links_.control->make_unreadable();
+    return give_vote(into);
+  };
+  self_ = links_.connect();
+  std::int64_t busy = 0;
+  std::thread driver([&] {
+    EXPECT_TRUE(self_->vote(kBallot, soon()));
+    timespec used{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    busy = used.tv_sec * 1000 + used.tv_nsec / 1'000'000;
+  });
+  std::this_thread::sleep_for(20ms);
+  links_.data->make_readable();
+  begun.get_future().wait();
+  std::vector<std::byte> into(kLong);
+  poster_ = std::thread([&] { EXPECT_TRUE(self_->wait(self_->post_recv(1, 1, into), soon())); });
+  call_.await_begin();
+  std::this_thread::sleep_for(400ms);
+  call_.end();
+  poster_.join();
+  answers = true;
+  links_.control->make_readable();
+  driver.join();
+  self_.reset();  // before what its links use
+  EXPECT_LT(busy, 100) << "ms of the processor's time";
+}
+
+}  // namespace
+}  // namespace deltawire::test

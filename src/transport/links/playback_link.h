@@ -10,7 +10,7 @@
 
 namespace deltawire {
 
-class PlaybackLink final : public Link {
+class PlaybackLink : public Link {
  public:
   int fd() const noexcept override { return -1; }
   IoResult send(std::span<const iovec> pieces) noexcept override {

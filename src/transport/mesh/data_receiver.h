@@ -14,13 +14,12 @@ namespace deltawire {
 
 class DataReceiver {
  public:
-  // How long a long message waits in its stream for a receive, which then takes it without a copy, before it
-  // becomes an early one. Whoever sends so much can wait as long.
-  static constexpr std::chrono::milliseconds kPatience{2};
+  // Shorter messages don't wait for their receives: a copy of them costs less.
   static constexpr std::size_t kLongBytes = std::size_t{64} << 10;
 
-  // `blocks`, for early messages, outlive it.
-  DataReceiver(int peer, Link& link, EarlyBlocks& blocks, std::chrono::milliseconds patience = kPatience)
+  // `blocks`, for early messages, outlive it. A long message waits in its stream for `patience` at most, for
+  // a receive that it stands in nobody's way of.
+  DataReceiver(int peer, Link& link, EarlyBlocks& blocks, std::chrono::milliseconds patience)
       : peer_(peer), link_(&link), patience_(patience), early_(blocks) {}
 
   // Takes a message that is there already or registers `operation`, which then stays where it is until it

@@ -122,7 +122,7 @@ class Session {
   FuzzProgram program_;
   PlaybackLink link_;
   EarlyBlocks blocks_;
-  DataReceiver receiver_{kPeer, link_, blocks_};
+  DataReceiver receiver_{kPeer, link_, blocks_, std::chrono::milliseconds{0}};
   std::deque<Receive> receives_;
   bool regular_ = true;
   bool over_ = false;

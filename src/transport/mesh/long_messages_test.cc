@@ -1,6 +1,7 @@
 // Long messages in data streams: they wait for their receives, and are copied without the lock.
 #include <algorithm>
 #include <future>
+#include <memory>
 #include <mutex>
 
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include "transport/mesh/data_receiver.h"
 #include "transport/mesh/data_sender.h"
 #include "transport/mesh/message_header.h"
+#include "transport/mesh/peer.h"
 
 namespace deltawire {
 namespace {
@@ -94,6 +96,23 @@ TEST(Patience, IsForLongMessagesThatStandInNobodysWay) {
   EXPECT_EQ(receiver.post(behind.operation).kind, Kind::kMoved);
   EXPECT_EQ(step_while_it_moves(receiver).kind, Kind::kIdle);
   EXPECT_TRUE(behind.is_whole(std::byte{3}));
+}
+
+// Where reading may be the line itself, who reads late loses time for good.
+TEST(Patience, IsForStreamsThatTheKernelReceives) {
+  class KernelsLink final : public PlaybackLink {
+    bool stands_alone() const noexcept override { return true; }
+  };
+  const auto other = [] { return std::make_unique<PlaybackLink>(); };
+  EarlyBlocks blocks;
+  auto kernels = std::make_unique<KernelsLink>();
+  add_message(*kernels, 1, kLong);
+  Peer patient(1, {std::move(kernels), other()}, 2, blocks);
+  EXPECT_EQ(step_while_it_moves(patient.receiver).kind, Kind::kPaused);
+  auto line = other();
+  add_message(*line, 1, kLong);
+  Peer hasty(1, {std::move(line), other()}, 2, blocks);
+  EXPECT_EQ(step_while_it_moves(hasty.receiver).kind, Kind::kIdle);
 }
 
 // A link that looks, from another thread, whether the lock is free, and then may do as that thread would.

@@ -1,6 +1,7 @@
 // All that the engine keeps about one other rank.
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include "transport/links/link.h"
@@ -22,13 +23,17 @@ struct PeerLinks {
 };
 
 struct Peer {
+  // How long a long message waits in its stream for a receive, which then takes it without a copy, before it
+  // becomes an early one. The kernel goes on receiving meanwhile; of other links, reading may be the line.
+  static constexpr std::chrono::milliseconds kPatience{2};
+
   Peer(int peer_rank, PeerLinks links, int world_size, EarlyBlocks& blocks)
       : rank(peer_rank),
         data(std::move(links.data)),
         stands_alone(data->stands_alone()),
         control(std::move(links.control), world_size),
         sender(*data),
-        receiver(peer_rank, *data, blocks) {}
+        receiver(peer_rank, *data, blocks, stands_alone ? kPatience : std::chrono::milliseconds{0}) {}
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 

@@ -23,7 +23,6 @@ namespace {
 
 constexpr int kWorld = 3;
 constexpr std::uint64_t kPiece = 3200;  // of the reducers here
-constexpr std::uint64_t kPushStage = 0;
 
 using Values = std::vector<float>;
 

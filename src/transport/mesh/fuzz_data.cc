@@ -2,6 +2,7 @@
 // bytes arrive, well formed or not, receives are posted, and the receiver steps. What is received is what was
 // sent, no memory outside the receives is written, and nothing is kept beyond the early store's bounds.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <memory>

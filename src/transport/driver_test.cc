@@ -84,6 +84,20 @@ TEST_P(Driver, HearsOfAnAbortOfItsOwnRank) {
   EXPECT_LT(Clock::now() - start, 10s);
 }
 
+TEST_P(Driver, HearsOfAWake) {
+  Ranks ranks = connect_ranks(GetParam(), 2);
+  std::vector<std::byte> got(10);
+  const Handle never = ranks[0]->post_recv(1, 1, got);
+  std::thread waker([&] {
+    std::this_thread::sleep_for(kLongWait);
+    ranks[0]->wake();
+  });
+  const Deadline start = Clock::now();
+  EXPECT_TRUE(ranks[0]->wait_any(std::span(&never, 1), soon()));
+  waker.join();
+  EXPECT_LT(Clock::now() - start, 10s);
+}
+
 // A message that nobody expected, and that is too long for the stream's own patience to end at once.
 TEST_P(Driver, ALongMessageIsTakenWithoutAReceive) {
   Ranks ranks = connect_ranks(GetParam(), 2);

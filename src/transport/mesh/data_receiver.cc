@@ -173,7 +173,7 @@ StreamStep DataReceiver::read_big(Unlocker unlocker) {
     MutBytes into = room();
     into = into.first(std::min(into.size(), budget));
     // An early message may be claimed, and its memory with it, as soon as the lock is free.
-    if (target_ == Target::kEarly) unlocker = {};
+    static_assert(EarlyBlock::kBytes < Unlocker::kMuch, "what is not much is received under the lock");
     const std::uint64_t clears = clears_;
     const IoResult result = unlocker.run(into.size(), [&] { return link_->recv(into); });
     if (clears != clears_) return {StreamStep::Kind::kIdle, kNever, 0, {}};

@@ -106,6 +106,16 @@ class Engine : public testing::Test {
     call_.await_begin();
   }
 
+  // The wait ends soon after the call, and not when the wait looks after itself.
+  void end_call_while_waiting(Handle handle) {
+    std::thread waiter([&] { EXPECT_TRUE(self_->wait(handle, soon())); });
+    std::this_thread::sleep_for(20ms);
+    const Deadline ended = Clock::now();
+    call_.end();
+    waiter.join();
+    EXPECT_LT(Clock::now() - ended, 10s);
+  }
+
   Alone links_;
   LongCall call_;
   std::vector<std::byte> bytes_ = pattern(kLong, 1);
@@ -226,6 +236,47 @@ TEST_F(Engine, WhoDrivesSleepsWhileAnotherThreadReceives) {
   driver.join();
   self_.reset();  // before what its links use
   EXPECT_LT(busy, 100) << "ms of the processor's time";
+}
+
+// The I/O thread is at work for what a thread then begins to wait for, and so to drive: the rest is the new
+// driver's, who doesn't poll for it as long as the other is at it.
+TEST_F(Engine, WhoTakesOverReceivesTheRest) {
+  constexpr std::size_t kAll = kMessageHeaderBytes + kLong;
+  std::size_t given = 0;
+  links_.data->on_recv = [&](MutBytes into) {
+    if (given == 0) {
+      given = kMessageHeaderBytes;
+      return give(encode_message_header({1, kLong}), into);
+    }
+    if (given == kMessageHeaderBytes) call_.run();
+    const std::size_t count = given == kMessageHeaderBytes ? kLong / 2 : kAll - given;
+    given += count;
+    if (given == kAll) links_.data->make_unreadable();
+    return IoResult::moved(count);
+  };
+  self_ = links_.connect();
+  const Handle receive = self_->post_recv(1, 1, bytes_);
+  links_.data->make_readable();
+  call_.await_begin();
+  end_call_while_waiting(receive);
+  self_.reset();  // before what its links use
+}
+
+TEST_F(Engine, WhoTakesOverSendsTheRest) {
+  int sends = 0;
+  links_.data->on_send = [&](std::span<const iovec> pieces) {
+    switch (sends++) {
+      case 0: return IoResult::would_block();
+      case 1: call_.run(); return IoResult::moved(kLong / 2);
+      case 2: return IoResult::would_block();
+      default: return IoResult::moved(total_bytes(pieces));
+    }
+  };
+  self_ = links_.connect();
+  const Handle send = send_bytes(*self_, 1, 1, bytes_);
+  call_.await_begin();
+  end_call_while_waiting(send);
+  self_.reset();  // before what its links use
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures how fast codecs code, and writes results, a table and a figure.
 
-    bench/coding.py [--out out/bench] [--filter REGEX] [--quick]
+    bench/coding.py [--out out/bench] [--filter REGEX] [--quick] [--huge-pages]
 
 Runs build/release/bench/coding (`make bench` builds it), which verifies each row before it is
 measured, and leaves in the folder coding.json (for scripts/bench_compare.py), coding.md and
@@ -10,6 +10,7 @@ coding.png. The whole takes about ten minutes; --quick leaves out the 25 million
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -51,7 +52,7 @@ def table(results: dict) -> str:
     sizes = [key for key in context if key.startswith("copy of ")]
     copies = ", ".join(f"{key.removeprefix('copy of ')} {context[key]}" for key in sizes)
     lines = ["# How fast codecs code", ""]
-    lines += [f"CPU: {context['cpu']}. One thread, checksums included."]
+    lines += [f"CPU: {context['cpu']}. One thread, checksums included, {context['pages']} pages."]
     lines += [f"Copy of as many float32 (xC = 1): {copies}.", ""]
     lines += ["| way | what | input | values | target | GB/s | xC | ns a value | bits a value |"]
     lines += ["|---|---|---|---|---|---|---|---|---|"]
@@ -107,6 +108,11 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
         "--filter", default="", help="rows to measure: <way>/<spec>/<input>/<values>/<target>"
     )
     parser.add_argument("--quick", action="store_true", help="without the 25 million values")
+    parser.add_argument(
+        "--huge-pages",
+        action="store_true",
+        help="arrays in huge pages (glibc 2.35 or later), which take less looking up",
+    )
     return parser.parse_args(arguments)
 
 
@@ -119,7 +125,9 @@ def main(arguments: list[str] | None = None) -> int:
     results = options.out / "coding.json"
     rows = options.filter or ("/(4K|64K|1M)/" if options.quick else ".")
     command = [PROGRAM, f"--benchmark_filter={rows}", f"--benchmark_out={results}"]
-    subprocess.run([*command, "--benchmark_counters_tabular=true"], check=True)
+    pages = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"} if options.huge_pages else {}
+    command.append("--benchmark_counters_tabular=true")
+    subprocess.run(command, check=True, env=os.environ | pages)
     text = results.read_text(encoding="utf-8")
     if not text:
         sys.exit(f"no row's name has '{rows}' in it")

@@ -8,6 +8,7 @@
 //
 // Every row is verified before it is measured.
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -69,6 +70,10 @@ void describe_machine() {
     if (target.runs_here) targets += (targets.empty() ? "" : ", ") + std::string(target.name);
   }
   benchmark::AddCustomContext("targets", targets);
+  const char* const tunables = std::getenv("GLIBC_TUNABLES");
+  const bool huge =
+      tunables != nullptr && std::string_view(tunables).find("hugetlb=1") != std::string_view::npos;
+  benchmark::AddCustomContext("pages", huge ? "huge" : "usual");
 }
 
 int run(int count, char** arguments) {

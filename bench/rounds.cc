@@ -1,10 +1,18 @@
 // How long an exchange takes beside what its bytes alone would: the ranks are threads of this process, each
 // behind a line of a given rate. The bound is the bytes that a rank sends, by the rate of its line.
 //
-// usage: rounds [SPEC...]     direct(fp32) and ring(fp32), if not told otherwise
+// Values are normally distributed; their significance is that of weights of 0.05 to SGD at a rate of 0.1.
+// "CPU" is the processor time of the program by ranks: of the rank's thread, and of all that its transport
+// takes.
+//
+// usage: rounds [--only=PART OF A ROW'S GRADIENTS] [SPEC...]     direct(fp32) and ring(fp32), if not told
+// otherwise
 #include <algorithm>
 #include <barrier>
+#include <cmath>
 #include <cstdio>
+#include <ctime>
+#include <numbers>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,6 +25,7 @@ namespace deltawire {
 namespace {
 
 constexpr int kRanks = 4;
+constexpr std::uint64_t kWarmUp = 2;  // steps
 
 struct Workload {
   const char* name;
@@ -36,10 +45,15 @@ const std::vector<std::pair<const char*, std::size_t>> kLayers{
 const std::vector<std::pair<const char*, std::size_t>> kOne{{"embedding.weight", 6500000}};
 
 const Workload kWorkloads[] = {
-    {"LeNet5", kLeNet5, 1, 100e6, 12},          {"26 MB in 7 tensors", kLayers, 1, 1e9, 8},
-    {"26 MB in 1 tensor", kOne, 1, 1e9, 8},     {"26 MB in 7, 100 Mbit", kLayers, 1, 1e8, 4},
-    {"LeNet5, 10 Mbit", kLeNet5, 1, 1e7, 6},    {"26 MB in 7, 20 Mbit", kLayers, 1, 2e7, 4},
-    {"26 MB in 1, 20 Mbit", kOne, 1, 2e7, 4},   {"LeNet5, no line", kLeNet5, 1, 0, 60},
+    {"LeNet5", kLeNet5, 1, 100e6, 12},
+    {"26 MB in 7 tensors", kLayers, 1, 1e9, 8},
+    {"26 MB in 1 tensor", kOne, 1, 1e9, 8},
+    {"26 MB in 7, 100 Mbit", kLayers, 1, 1e8, 4},
+    {"LeNet5, 10 Mbit", kLeNet5, 1, 1e7, 6},
+    {"26 MB in 7, 20 Mbit", kLayers, 1, 2e7, 4},
+    {"26 MB in 7, 10 Gbit", kLayers, 1, 1e10, 30},
+    {"26 MB in 1, 20 Mbit", kOne, 1, 2e7, 4},
+    {"LeNet5, no line", kLeNet5, 1, 0, 60},
     {"26 MB in 7, no line", kLayers, 1, 0, 12},
 };
 
@@ -53,25 +67,46 @@ struct Taken {
   std::uint64_t bytes_sent = 0;
 };
 
+double processor_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// `count` numbers of that standard deviation, the same for every run.
+std::vector<float> normal(std::size_t count, double spread, std::uint32_t seed) {
+  std::vector<float> numbers(count);
+  auto next = [state = seed]() mutable {
+    state = state * 1664525 + 1013904223;
+    return (static_cast<double>(state) + 0.5) * 0x1p-32;
+  };
+  for (float& number : numbers) {
+    const double radius = std::sqrt(-2 * std::log(next()));
+    number = static_cast<float>(spread * radius * std::cos(2 * std::numbers::pi * next()));
+  }
+  return numbers;
+}
+
 struct Model {
   explicit Model(const Workload& workload) {
     for (const auto& [name, count] : workload.tensors) {
-      values.emplace_back(count);
-      std::uint32_t state = static_cast<std::uint32_t>(count);
-      for (float& value : values.back()) {
-        state = state * 1664525 + 1013904223;
-        value = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-31F;
-      }
-      tensors.push_back({name, {values.back().data(), count, DType::kF32}});
+      const auto seed = static_cast<std::uint32_t>(count);
+      values.push_back(normal(count, 1e-3, seed));
+      significances.push_back(normal(count, 0.05 / 0.1, seed + 1));
+      TensorSlot slot{values.back().data(), count, DType::kF32};
+      slot.significance = significances.back().data();
+      tensors.push_back({name, slot});
     }
   }
   std::vector<std::vector<float>> values;
+  std::vector<std::vector<float>> significances;
   std::vector<Named> tensors;
 };
 
 struct Rank {
   Taken median;
   Memory memory;
+  double processor_seconds = 0;  // of the whole program in a step, by its ranks
 };
 
 Rank run_rank(const std::string& spec, const Workload& workload, Transport& transport, std::barrier<>& all) {
@@ -79,18 +114,21 @@ Rank run_rank(const std::string& spec, const Workload& workload, Transport& tran
   if (!reducer) give_up(reducer.error().message);
   Model model(workload);
   std::vector<Taken> taken;
+  double cpu = 0;
   for (std::uint64_t step = 0; step < workload.steps; ++step) {
     all.arrive_and_wait();
+    if (step == kWarmUp) cpu = processor_seconds();
     const auto begin = Clock::now();
     const auto report = (*reducer)->all_reduce(model.tensors, {step, 0, true}, transport,
                                                Clock::now() + std::chrono::seconds(60));
     if (!report) give_up(report.error().message);
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (step >= 2) taken.push_back({seconds, report->bytes_sent});
+    if (step >= kWarmUp) taken.push_back({seconds, report->bytes_sent});
     all.arrive_and_wait();
   }
   std::ranges::sort(taken, {}, &Taken::seconds);
-  return {taken[taken.size() / 2], (*reducer)->memory()};
+  const double steps = static_cast<double>(workload.steps - kWarmUp);
+  return {taken[taken.size() / 2], (*reducer)->memory(), (processor_seconds() - cpu) / steps / kRanks};
 }
 
 void measure(const std::string& spec, const Workload& workload) {
@@ -113,7 +151,9 @@ void measure(const std::string& spec, const Workload& workload) {
   double slowest = 0;
   std::uint64_t bytes = 0;
   std::uint64_t peak = 0;
+  double cpu = 0;
   for (const Rank& rank : ranks) {
+    cpu = std::max(cpu, rank.processor_seconds);
     slowest = std::max(slowest, rank.median.seconds);
     bytes = std::max(bytes, rank.median.bytes_sent);
     peak = std::max(peak, rank.memory.peak_bytes);
@@ -122,8 +162,8 @@ void measure(const std::string& spec, const Workload& workload) {
   for (const auto& [name, count] : workload.tensors) gradients += 4.0 * static_cast<double>(count);
   const double bound =
       workload.bits_per_second > 0 ? 8.0 * static_cast<double>(bytes) / workload.bits_per_second : 0;
-  std::printf("| %-14s | %-20s | %9.2f | %9.2f | %6.3f | %5.2f |\n", spec.c_str(), workload.name,
-              1e3 * slowest, 1e3 * bound, bound > 0 ? slowest / bound : 0,
+  std::printf("| %-14s | %-22s | %9.2f | %9.2f | %6.3f | %7.2f | %5.2f |\n", spec.c_str(), workload.name,
+              1e3 * slowest, 1e3 * bound, bound > 0 ? slowest / bound : 0, 1e3 * cpu,
               static_cast<double>(peak) / gradients);
   std::fflush(stdout);
 }

@@ -84,7 +84,7 @@ void write_coded(const std::byte* block, std::uint32_t stream_bytes, std::uint32
   std::byte* const to = out + kCodedHeadBytes;
   if (block == to) return;
   if (streamed) return copy_streamed(to, block, bytes - kCodedHeadBytes);
-  std::memcpy(to, block, bytes - kCodedHeadBytes);
+  copy_cached(to, block, bytes - kCodedHeadBytes);
 }
 
 // Writes a block, whose stream and lanes are in `block`, as what is smallest, ties to the lower mode. Returns

@@ -72,16 +72,19 @@ std::uint32_t best_base(const std::uint32_t (&exponents)[256]) noexcept {
   return best;
 }
 
+// Of `kUsed` levels alone there is anything. A constant: the loops over all would take as long as coding a
+// short part.
+template <std::uint32_t kUsed>
 void collect(const Histogram& histogram, Seen& seen) noexcept {
   std::uint32_t exponents[256] = {};
-  for (std::uint32_t level = 0; level < kLevels; ++level) {
+  for (std::uint32_t level = 0; level < kUsed; ++level) {
     for (std::uint32_t e = 1; e < 256; ++e) exponents[e] += histogram.counts[level * 256 + e];
   }
   seen.base = best_base(exponents);
   seen.slots[kZeroSlot] = histogram.counts[kZeroCount];
   seen.slots[kTinySlot] = histogram.counts[kTinyCount];
   std::uint32_t slotted = 0;
-  for (std::uint32_t level = 0; level < kLevels; ++level) {
+  for (std::uint32_t level = 0; level < kUsed; ++level) {
     for (std::uint32_t row = 1; row <= kWindow; ++row) {
       const std::uint32_t count = histogram.counts[level * 256 + seen.base + row];
       seen.slots[level * kRows + row] = count;
@@ -224,7 +227,7 @@ void limit_lengths(std::span<SlotWeight> slots, CodeLengths& lengths) {
 
 void choose_table(const Histogram& histogram, const Rule& rule, TableChoice& choice) {
   Seen seen;
-  collect(histogram, seen);
+  rule.whole() ? collect<1>(histogram, seen) : collect<kLevels>(histogram, seen);
   join_rare(seen);
   choose_lengths(seen, histogram.complete, choice.lengths);
   choice.id = 0;

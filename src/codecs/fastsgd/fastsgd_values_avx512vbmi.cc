@@ -37,10 +37,11 @@ struct Cutter {
 
   explicit Cutter(unsigned width) noexcept {
     const __m512i eights = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
-    const auto first = static_cast<long long>(width * std::uint64_t{0x0101010101010101});
+    const long long step = width;
+    const long long first = step * 0x0101010101010101;
     places = _mm512_add_epi8(_mm512_mullo_epi64(eights, _mm512_set1_epi64(first)),
                              _mm512_set1_epi64(0x0706050403020100));
-    shifts = _mm512_set1_epi64(static_cast<long long>(width * std::uint64_t{0x0706050403020100}));
+    shifts = _mm512_set1_epi64(step * 0x0706050403020100);
     bits = _mm512_set1_epi8(static_cast<char>((1U << width) - 1));
   }
 

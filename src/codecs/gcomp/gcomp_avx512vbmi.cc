@@ -1,3 +1,10 @@
+// Encoding for AVX-512 with VBMI and VBMI2.
 #include "codecs/gcomp/gcomp_words_avx512vbmi.h"
 // The words above are what it is made of.
 #include "codecs/gcomp/gcomp_encode_avx512.h"
+
+namespace deltawire::gcomp::DELTAWIRE_TARGET {
+
+extern constexpr Kernels kKernels = {histogram, encode_block, store_values, decode_block, decode_stored};
+
+}  // namespace deltawire::gcomp::DELTAWIRE_TARGET

@@ -87,9 +87,7 @@ Fault decode_lanes_for(const BlockBytes& body, const DecodeTable& table, const T
   return decode_lanes<kWhole, Deliver::kOverwrite>(body, table, target);
 }
 
-}  // namespace
-
-Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Target& target) {
+Fault decode_any_block(const BlockBytes& body, const DecodeTable& table, const Target& target) {
   if (lanes_for(target.count) < kMaxLanes) {
     return kernels_for(TargetId::kReference).decode_block(body, table, target);
   }
@@ -97,11 +95,13 @@ Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Targe
                      : decode_lanes_for<false>(body, table, target);
 }
 
-void decode_stored(const std::byte* payload, const Target& target) {
+void decode_any_stored(const std::byte* payload, const Target& target) {
   if (target.accumulate) return hand_over<Deliver::kAccumulate>(payload, target);
   if (target.scale != 1.0F) return hand_over<Deliver::kScale>(payload, target);
   if (past_caches(target)) return hand_over<Deliver::kStream>(payload, target);
   hand_over<Deliver::kOverwrite>(payload, target);
 }
+
+}  // namespace
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

@@ -214,6 +214,17 @@ TEST(FastsgdBytes, TheSumOfManyIsTheSpecs) {
 }
 
 // The guess hangs on a sample; the code that is found does not.
+// All are wanted, and one of them is below every code: the code is that of the smallest that has one.
+TEST(FastsgdBytes, TheCodeForAllIsThatOfTheSmallestSent) {
+  const std::vector<double> powers{1, 2, 4, 8};
+  const fastsgd::CodeScale scale{2, powers.data()};
+  const std::vector<float> x{1, 0.5F, 0x1p-40F};
+  const fastsgd::Input input{.in = x.data(), .count = x.size()};
+  const fastsgd::Kernels& kernels = fastsgd::kernels_for(TargetId::kReference);
+  EXPECT_EQ(fastsgd::code_for_all(kernels, input, scale, 3, bits_of(0x1p-40F)), 2U);
+  EXPECT_EQ(fastsgd::code_for_all(kernels, input, scale, 3, bits_of(0.5F)), 2U);
+}
+
 TEST(FastsgdBytes, TheCodeForAShareIsTheSmallest) {
   std::vector<double> powers(41, 1.0);
   for (std::size_t code = 1; code < powers.size(); ++code) powers[code] = 2 * powers[code - 1];

@@ -14,21 +14,12 @@
 #include "base/random.h"
 #include "codecs/bf16/bf16_ops.h"
 #include "codecs/codec_testing.h"
+#include "codecs/target_testing.h"
 
 namespace deltawire {
 namespace {
 
 using testing::Encoded;
-
-std::size_t index_of(TargetId target) {
-  return static_cast<std::size_t>(target);
-}
-
-std::vector<TargetId> beyond_reference() {
-  std::vector<TargetId> targets;
-  for (std::size_t i = 1; i < kernel_targets().size(); ++i) targets.push_back(static_cast<TargetId>(i));
-  return targets;
-}
 
 using Case = std::tuple<std::string, TargetId>;
 
@@ -37,7 +28,7 @@ std::vector<Case> every_case() {
   std::vector<Case> cases;
   for (const std::string& spec : testing::conformance_specs()) {
     const CodecInfo& info = testing::codec_of(spec)->info();
-    for (const TargetId target : beyond_reference()) {
+    for (const TargetId target : testing::beyond_reference()) {
       if (has_kernels(info, target)) cases.emplace_back(spec, target);
     }
   }
@@ -61,8 +52,8 @@ class EveryTarget : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     const auto& [spec, target] = GetParam();
-    const KernelTarget& info = kernel_targets()[index_of(target)];
-    if (!info.runs_here) GTEST_SKIP() << "this CPU can't run the target " << info.name << ": NOT tested here";
+    testing::skip_unless_runnable(target);
+    if (IsSkipped()) return;
     reference_ = *make_codec(spec, TargetId::kReference);
     other_ = *make_codec(spec, target);
   }
@@ -137,7 +128,7 @@ class EveryTarget : public ::testing::TestWithParam<Case> {
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   const auto& [spec, target] = info.param;
-  return testing::test_name(spec) + "_" + std::string(kernel_targets()[index_of(target)].name);
+  return testing::test_name(spec) + "_" + std::string(testing::target_info(target).name);
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, EveryTarget, ::testing::ValuesIn(every_case()), case_name);
@@ -188,7 +179,7 @@ TEST(Dispatch, ATargetIsOfTheBuildAndOfTheCpu) {
 
 // bf16's for AVX2 serve where there are no better ones.
 TEST(Dispatch, ATargetWithoutKernelsOfItsOwnHasThoseOfTheOneBefore) {
-  for (const TargetId target : beyond_reference()) {
+  for (const TargetId target : testing::beyond_reference()) {
     EXPECT_EQ(&bf16::kernels_for(target), &bf16::kernels_for(TargetId{1}));
     EXPECT_FALSE(has_kernels(testing::codec_of("fp32")->info(), target));  // has none at all
     EXPECT_EQ(has_kernels(testing::codec_of("bf16")->info(), target), target == TargetId{1});

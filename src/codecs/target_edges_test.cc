@@ -9,6 +9,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/dispatch.h"
 #include "codecs/kernels/streaming.h"
+#include "codecs/target_testing.h"
 
 namespace deltawire {
 namespace {
@@ -22,8 +23,7 @@ using Case = std::tuple<std::string, TargetId>;
 std::vector<Case> every_case() {
   std::vector<Case> cases;
   for (const std::string& spec : testing::every_spec()) {
-    for (std::size_t i = 1; i < kernel_targets().size(); ++i) {
-      const auto target = static_cast<TargetId>(i);
+    for (const TargetId target : testing::beyond_reference()) {
       if (has_kernels(testing::codec_of(spec)->info(), target)) cases.emplace_back(spec, target);
     }
   }
@@ -67,8 +67,8 @@ class TargetEdges : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     const auto& [spec, target] = GetParam();
-    const KernelTarget& info = kernel_targets()[static_cast<std::size_t>(target)];
-    if (!info.runs_here) GTEST_SKIP() << "this CPU can't run the target " << info.name << ": NOT tested here";
+    testing::skip_unless_runnable(target);
+    if (IsSkipped()) return;
     reference_ = *make_codec(spec, TargetId::kReference);
     other_ = *make_codec(spec, target);
   }
@@ -127,8 +127,7 @@ class TargetEdges : public ::testing::TestWithParam<Case> {
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   const auto& [spec, target] = info.param;
-  return testing::test_name(spec) + "_" +
-         std::string(kernel_targets()[static_cast<std::size_t>(target)].name);
+  return testing::test_name(spec) + "_" + std::string(testing::target_info(target).name);
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, TargetEdges, ::testing::ValuesIn(every_case()), case_name);

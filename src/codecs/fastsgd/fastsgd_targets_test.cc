@@ -13,6 +13,7 @@
 #include "codecs/dispatch.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 #include "codecs/fastsgd/fastsgd_threshold.h"
+#include "codecs/target_testing.h"
 
 namespace deltawire {
 namespace {
@@ -22,10 +23,7 @@ using Keys = std::vector<std::uint32_t>;
 
 class FastsgdTargets : public ::testing::TestWithParam<TargetId> {
  protected:
-  void SetUp() override {
-    const KernelTarget& info = kernel_targets()[static_cast<std::size_t>(GetParam())];
-    if (!info.runs_here) GTEST_SKIP() << "this CPU can't run the target " << info.name << ": NOT tested here";
-  }
+  void SetUp() override { testing::skip_unless_runnable(GetParam()); }
 
   // Bytes, and what they decode to, dense and as pairs.
   static void expect_equal(const std::string& spec, const TensorView& view, Floats left = {}) {
@@ -63,17 +61,8 @@ class FastsgdTargets : public ::testing::TestWithParam<TargetId> {
   }
 };
 
-std::vector<TargetId> beyond_reference() {
-  std::vector<TargetId> targets;
-  for (std::size_t i = 1; i < kernel_targets().size(); ++i) targets.push_back(static_cast<TargetId>(i));
-  return targets;
-}
-
-std::string target_name(const ::testing::TestParamInfo<TargetId>& info) {
-  return std::string(kernel_targets()[static_cast<std::size_t>(info.param)].name);
-}
-
-INSTANTIATE_TEST_SUITE_P(Targets, FastsgdTargets, ::testing::ValuesIn(beyond_reference()), target_name);
+INSTANTIATE_TEST_SUITE_P(Targets, FastsgdTargets, ::testing::ValuesIn(testing::beyond_reference()),
+                         testing::target_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FastsgdTargets);
 
 // The values of all codes and their neighbours among the floats, each in every lane of a vector: a logarithm

@@ -11,6 +11,7 @@
 #include "base/random.h"
 #include "codecs/dispatch.h"
 #include "codecs/gcomp/gcomp_testing.h"
+#include "codecs/target_testing.h"
 
 namespace deltawire {
 namespace {
@@ -54,8 +55,8 @@ class GcompTargets : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     const auto& [spec, target] = GetParam();
-    const KernelTarget& info = kernel_targets()[static_cast<std::size_t>(target)];
-    if (!info.runs_here) GTEST_SKIP() << "this CPU can't run the target " << info.name << ": NOT tested here";
+    testing::skip_unless_runnable(target);
+    if (IsSkipped()) return;
     reference_ = *make_codec(spec, TargetId::kReference);
     other_ = *make_codec(spec, target);
   }
@@ -187,22 +188,15 @@ TEST_P(GcompTargets, TinyZeros) {
   decode_both(bad, count);
 }
 
-std::vector<TargetId> beyond_reference() {
-  std::vector<TargetId> targets;
-  for (std::size_t i = 1; i < kernel_targets().size(); ++i) targets.push_back(static_cast<TargetId>(i));
-  return targets;
-}
-
 std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   const auto& [spec, target] = info.param;
-  return testing::test_name(spec) + "_" +
-         std::string(kernel_targets()[static_cast<std::size_t>(target)].name);
+  return testing::test_name(spec) + "_" + std::string(testing::target_info(target).name);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, GcompTargets,
                          ::testing::Combine(::testing::Values("gcomp", "gcomp:levels=4", "gcomp:cut=0",
                                                               "gcomp:cut=6", "gcomp:lossless=on"),
-                                            ::testing::ValuesIn(beyond_reference())),
+                                            ::testing::ValuesIn(testing::beyond_reference())),
                          case_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GcompTargets);  // a build may have the reference alone
 

@@ -9,6 +9,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/dispatch.h"
 #include "codecs/int8/int8_ops.h"
+#include "codecs/target_testing.h"
 
 namespace deltawire {
 namespace {
@@ -106,14 +107,13 @@ TEST(Int8, EveryTargetFindsTheNearestCodeNextToTies) {
     std::vector<float> wanted_left(values.size());
     int8::kernels_for(TargetId::kReference)
         .encode({values.data(), nullptr, wanted_left.data(), values.size()}, step, wanted.data());
-    for (std::size_t target = 1; target < kernel_targets().size(); ++target) {
-      if (!kernel_targets()[target].runs_here) continue;
-      const int8::Kernels& kernels = int8::kernels_for(static_cast<TargetId>(target));
+    for (const TargetId target : testing::runnable_targets()) {
+      const int8::Kernels& kernels = int8::kernels_for(target);
       std::vector<std::byte> codes(values.size());
       std::vector<float> left(values.size());
       kernels.encode({values.data(), nullptr, left.data(), values.size()}, step, codes.data());
-      ASSERT_EQ(codes, wanted) << step << " " << kernel_targets()[target].name;
-      ASSERT_TRUE(testing::same_bits(left, wanted_left)) << step << " " << kernel_targets()[target].name;
+      ASSERT_EQ(codes, wanted) << step << " " << testing::target_info(target).name;
+      ASSERT_TRUE(testing::same_bits(left, wanted_left)) << step << " " << testing::target_info(target).name;
     }
   }
 }
@@ -124,9 +124,8 @@ TEST(Int8, EveryTargetFindsTheLargestSum) {
   std::vector<float> in(kLong + 37, 1);
   std::vector<float> residual(in.size(), -0.5F);
   std::vector<float> left(in.size() + 1);
-  for (std::size_t target = 0; target < kernel_targets().size(); ++target) {
-    if (!kernel_targets()[target].runs_here) continue;
-    const int8::Kernels& kernels = int8::kernels_for(static_cast<TargetId>(target));
+  for (const TargetId target : testing::runnable_targets()) {
+    const int8::Kernels& kernels = int8::kernels_for(target);
     const auto expect_found = [&](std::size_t count, std::size_t place) {
       in[place] = -7;
       EXPECT_EQ(kernels.sum_up({in.data(), nullptr, nullptr, count}), bits_of(7)) << place;
@@ -225,9 +224,8 @@ TEST(Int8Refusals, Codes) {
 
 // Where it stands in a vector, before or behind the last whole one; and in an array that is streamed.
 TEST(Int8Refusals, EveryTargetFindsTheFirstBadCode) {
-  for (std::size_t target = 0; target < kernel_targets().size(); ++target) {
-    if (!kernel_targets()[target].runs_here) continue;
-    const auto codec = *make_codec("int8", static_cast<TargetId>(target));
+  for (const TargetId target : testing::runnable_targets()) {
+    const auto codec = *make_codec("int8", target);
     const auto expect_found = [&](const Encoded& part, std::size_t place, const std::string& what) {
       std::vector<float> slot(part.payload.size() + 1);
       for (const Into into : {Into::kOverwrite, Into::kAccumulate}) {

@@ -14,6 +14,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/dispatch.h"
 #include "codecs/sbc/sbc_ops.h"
+#include "codecs/target_testing.h"
 
 namespace deltawire {
 namespace {
@@ -24,10 +25,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 class SbcTargets : public ::testing::TestWithParam<TargetId> {
  protected:
-  void SetUp() override {
-    const KernelTarget& info = kernel_targets()[static_cast<std::size_t>(GetParam())];
-    if (!info.runs_here) GTEST_SKIP() << "this CPU can't run the target " << info.name << ": NOT tested here";
-  }
+  void SetUp() override { testing::skip_unless_runnable(GetParam()); }
 
   // Bytes, residual and decoded values, with error feedback and without.
   static void expect_equal(const std::string& spec, const Floats& values, const Floats& residual) {
@@ -51,17 +49,8 @@ class SbcTargets : public ::testing::TestWithParam<TargetId> {
   }
 };
 
-std::vector<TargetId> beyond_reference() {
-  std::vector<TargetId> targets;
-  for (std::size_t i = 1; i < kernel_targets().size(); ++i) targets.push_back(static_cast<TargetId>(i));
-  return targets;
-}
-
-std::string target_name(const ::testing::TestParamInfo<TargetId>& info) {
-  return std::string(kernel_targets()[static_cast<std::size_t>(info.param)].name);
-}
-
-INSTANTIATE_TEST_SUITE_P(Targets, SbcTargets, ::testing::ValuesIn(beyond_reference()), target_name);
+INSTANTIATE_TEST_SUITE_P(Targets, SbcTargets, ::testing::ValuesIn(testing::beyond_reference()),
+                         testing::target_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SbcTargets);
 
 TEST_P(SbcTargets, WhereVectorsAndBlocksEnd) {

@@ -13,8 +13,8 @@ namespace {
 
 class ThreelcDecodeKernels : public KernelsOfTarget {};
 
-INSTANTIATE_TEST_SUITE_P(Targets, ThreelcDecodeKernels,
-                         ::testing::Range<std::size_t>(1, kernel_targets().size()), name_of);
+INSTANTIATE_TEST_SUITE_P(Targets, ThreelcDecodeKernels, ::testing::ValuesIn(testing::beyond_reference()),
+                         testing::target_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ThreelcDecodeKernels);  // a build may have the reference alone
 
 // Decodes into memory whose values' bits may be any: -0, and NaN that arithmetic would change.

@@ -10,7 +10,7 @@
 
 #include "base/random.h"
 #include "codecs/codec_testing.h"
-#include "codecs/dispatch.h"
+#include "codecs/target_testing.h"
 #include "codecs/threelc/threelc_ops.h"
 
 namespace deltawire::threelc {
@@ -47,22 +47,14 @@ class Guarded {
   std::size_t begin_ = 0;
 };
 
-// A test of one target's kernels: the parameter is its place in kernel_targets().
-class KernelsOfTarget : public ::testing::TestWithParam<std::size_t> {
+// A test of one target's kernels.
+class KernelsOfTarget : public ::testing::TestWithParam<TargetId> {
  protected:
-  void SetUp() override {
-    const KernelTarget& target = kernel_targets()[GetParam()];
-    if (!target.runs_here)
-      GTEST_SKIP() << "this CPU can't run the target " << target.name << ": NOT tested here";
-  }
+  void SetUp() override { testing::skip_unless_runnable(GetParam()); }
 
   const Kernels& reference_ = kernels_for(TargetId::kReference);
-  const Kernels& kernels_ = kernels_for(static_cast<TargetId>(GetParam()));
+  const Kernels& kernels_ = kernels_for(GetParam());
 };
-
-inline std::string name_of(const ::testing::TestParamInfo<std::size_t>& info) {
-  return std::string(kernel_targets()[info.param].name);
-}
 
 // `share` of the values are large enough for m = 1 to be sent; among the others ties, zeros of both signs and
 // subnormals.

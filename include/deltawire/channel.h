@@ -40,7 +40,9 @@ struct ChannelOptions {
   Policy policy;
   Revert revert = Revert::kFold;
   bool error_feedback = true;  // false: no residuals; each message stands for its input alone (files)
-  std::uint64_t seed = 0;      // of the random numbers of codecs that draw some; no receiver needs it
+  bool means = false;      // true: the parts are means of gradients that have been through clip, momentum,
+                           // masking and decay already, so that rules' "with" changes nothing here
+  std::uint64_t seed = 0;  // of the random numbers of codecs that draw some; no receiver needs it
 };
 
 // The parts of a message, with the hash of what stays the same from step to step: names, ranges, dtypes,

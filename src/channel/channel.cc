@@ -214,7 +214,8 @@ bool ChannelImpl::may_need(std::span<const Named> parts, std::uint64_t step) con
   const bool folds = options_.error_feedback && options_.revert == Revert::kFold;
   return std::ranges::any_of(parts, [&](const Named& part) {
     const CodecInfo& codec = codec_of(part, step).info();
-    return codec.sparse || (folds && (codec.error_feedback || residuals_.find(part) != nullptr));
+    return codec.sparse || (folds && (codec.error_feedback || residuals_.find(part) != nullptr ||
+                                      encoder_.feedback_of(part, step).changes_input()));
   });
 }
 
@@ -306,6 +307,7 @@ void ChannelImpl::close_step() noexcept {
 }
 
 void ChannelImpl::commit() noexcept {
+  for (const SentPart& part : step_parts_) PartEncoder::mask(part);
   if (rules_.any(&CodecInfo::sparse)) {
     committed_messages_.swap(messages_);
     committed_parts_.swap(step_parts_);

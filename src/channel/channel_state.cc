@@ -17,7 +17,8 @@ constexpr std::string_view kMagic = "DWSTATE\n";
 constexpr std::uint32_t kVersion = 0;
 constexpr std::uint64_t kHeadBytes = 24;  // magic, u32 version, u32 entries, u64 params_hash
 
-constexpr std::uint64_t kEntryHeadBytes = 24;  // u32 length of the name, u64 first, u64 count, f32 scale
+// u32 length of the name, u64 first, u64 count, f32 scale, f32 scale of the momentum
+constexpr std::uint64_t kEntryHeadBytes = 28;
 
 // Writes numbers and bytes one after another into memory that was made large enough.
 class Writer {
@@ -38,6 +39,15 @@ class Writer {
   std::byte* at_;
 };
 
+std::vector<float> load_values(Bytes& rest, std::uint64_t count) {
+  std::vector<float> values(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    values[i] = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 4 * i));
+  }
+  rest = rest.subspan(4 * count);
+  return values;
+}
+
 Status load_entry(Bytes& rest, ResidualStore& store) {
   const auto truncated = [] { return fail(ErrorCode::kTruncated, "channel state: ends within an entry"); };
   if (rest.size() < kEntryHeadBytes) return truncated();
@@ -45,11 +55,13 @@ Status load_entry(Bytes& rest, ResidualStore& store) {
   const auto first = load_le<std::uint64_t>(rest.data() + 4);
   const auto count = load_le<std::uint64_t>(rest.data() + 12);
   const float scale = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 20));
+  const float velocity_scale = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 24));
   rest = rest.subspan(kEntryHeadBytes);
   if (name_bytes > rest.size()) return truncated();
   const std::string_view name(reinterpret_cast<const char*>(rest.data()), name_bytes);
   rest = rest.subspan(name_bytes);
-  const auto value_bytes = checked_mul(count, 4);
+  const bool has_velocity = std::bit_cast<std::uint32_t>(velocity_scale) != 0;
+  const auto value_bytes = checked_mul(count, has_velocity ? 8 : 4);
   if (!value_bytes || *value_bytes > rest.size()) return truncated();
   const Named part{name, {nullptr, count, DType::kF32}, first};
   if (store.find(part) != nullptr) {
@@ -57,14 +69,14 @@ Status load_entry(Bytes& rest, ResidualStore& store) {
   }
   Result<ResidualStore::Entry*> entry = store.obtain(part);
   if (!entry) return forward_error(entry);
-  if (!std::isfinite(scale) || scale <= 0.0F) {
+  const auto is_legal = [](float given) { return std::isfinite(given) && given > 0.0F; };
+  if (!is_legal(scale) || (has_velocity && !is_legal(velocity_scale))) {
     return fail(ErrorCode::kCorrupt, "channel state: part '" + (*entry)->name + "' has no legal scale");
   }
   (*entry)->scale = scale;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    (*entry)->values[i] = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 4 * i));
-  }
-  rest = rest.subspan(*value_bytes);
+  (*entry)->values = load_values(rest, count);
+  if (has_velocity) (*entry)->velocity.load(load_values(rest, count), velocity_scale);
+  (*entry)->count();
   return {};
 }
 
@@ -74,7 +86,8 @@ std::vector<std::byte> save_residuals(const ResidualStore& store, std::uint64_t 
   const auto entries = store.sorted();
   std::uint64_t bytes = kHeadBytes + 4;
   for (const ResidualStore::Entry* entry : entries) {
-    bytes += kEntryHeadBytes + entry->name.size() + 4 * entry->values.size();
+    bytes +=
+        kEntryHeadBytes + entry->name.size() + 4 * (entry->values.size() + entry->velocity.values().size());
   }
   std::vector<std::byte> out(bytes);
   Writer writer(out.data());
@@ -87,8 +100,11 @@ std::vector<std::byte> save_residuals(const ResidualStore& store, std::uint64_t 
     writer.number<std::uint64_t>(entry->first);
     writer.number<std::uint64_t>(entry->values.size());
     writer.number(std::bit_cast<std::uint32_t>(entry->scale));
+    const std::span<const float> velocity = entry->velocity.values();
+    writer.number(std::bit_cast<std::uint32_t>(velocity.empty() ? 0.0F : entry->velocity.scale()));
     writer.text(entry->name);
     for (const float value : entry->values) writer.number(std::bit_cast<std::uint32_t>(value));
+    for (const float value : velocity) writer.number(std::bit_cast<std::uint32_t>(value));
   }
   writer.number<std::uint32_t>(crc32c(Bytes(out).first(bytes - 4)));
   return out;

@@ -25,6 +25,7 @@ struct Entry {
   std::string name;
   std::uint64_t first = 0;
   std::vector<float> values;
+  std::vector<float> momentum = {};
 };
 
 template <class Number>
@@ -55,15 +56,18 @@ State state_of(const std::vector<Entry>& entries) {
     put(state, entry.first);
     put(state, static_cast<std::uint64_t>(entry.values.size()));
     put(state, std::bit_cast<std::uint32_t>(1.0F));  // the scale
+    put(state, std::bit_cast<std::uint32_t>(entry.momentum.empty() ? 0.0F : 2.0F));
     put_text(state, entry.name);
     for (const float value : entry.values) put(state, std::bit_cast<std::uint32_t>(value));
+    for (const float value : entry.momentum) put(state, std::bit_cast<std::uint32_t>(value));
   }
   put(state, std::uint32_t{0});
   repair(state);
   return state;
 }
 
-const std::vector<Entry> kSorted{{"b", 320, {1, 2}}, {"w", 0, {3}}, {"w", 40, {4, 5}}, {"w", 320, {6}}};
+const std::vector<Entry> kSorted{
+    {"b", 320, {1, 2}}, {"w", 0, {3}, {0.5F}}, {"w", 40, {4, 5}}, {"w", 320, {6}}};
 
 TEST(ChannelState, IsSortedByNameAndFirst) {
   const auto loaded = channel();
@@ -93,8 +97,9 @@ TEST(ChannelState, EveryRule) {
   const auto resized = [](std::ptrdiff_t by) -> Change {
     return [=](State& state) { state.resize(static_cast<std::size_t>(std::ssize(state) + by)); };
   };
-  // The last entry: its head begins 24 + 1 + 4 bytes before the checksum.
-  const std::size_t last = state_of(kSorted).size() - 4 - 29;
+  // The last entry: its head begins 28 + 1 + 4 bytes before the checksum.
+  const std::size_t last = state_of(kSorted).size() - 4 - 33;
+  const std::size_t second = 24 + 28 + 1 + 8;
   const std::vector<Rule> rules{
       {"as it was", resized(0), std::nullopt},
       {"27 bytes", [](State& state) { state.resize(27); }, ErrorCode::kTruncated},
@@ -111,6 +116,10 @@ TEST(ChannelState, EveryRule) {
       {"a value more", resized(4), ErrorCode::kCorrupt},
       {"a name to the end", u32(last, 5), ErrorCode::kTruncated},
       {"a name a byte longer", u32(last, 6), ErrorCode::kTruncated},
+      {"momentum that isn't there", u32(last + 24, 0x40000000), ErrorCode::kTruncated},
+      {"a negative scale of momentum", u32(second + 24, 0xC0000000), ErrorCode::kCorrupt},
+      {"an infinite scale of momentum", u32(second + 24, 0x7F800000), ErrorCode::kCorrupt},
+      {"momentum that isn't told of", u32(second + 24, 0), ErrorCode::kTruncated},
       {"a name of 2^32 - 1 bytes", u32(last, UINT32_MAX), ErrorCode::kTruncated},
       {"one value more than there are", u64(last + 12, 2), ErrorCode::kTruncated},
       {"2^62 values", u64(last + 12, std::uint64_t{1} << 62), ErrorCode::kTruncated},

@@ -5,12 +5,15 @@
 #include <limits>
 #include <utility>
 
+#include "channel/recipes.h"
+
 namespace deltawire {
 namespace {
 
 constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
 constexpr std::string_view kRest = "rest ";
 constexpr std::string_view kCodecFollows = ": ";
+constexpr std::string_view kFeedbackFollows = " with ";
 
 std::string_view trim(std::string_view text) {
   while (text.starts_with(' ')) text.remove_prefix(1);
@@ -96,9 +99,26 @@ Result<CodecRules::Condition> CodecRules::parse_condition(std::string_view text)
 }
 
 Status CodecRules::add(std::string_view conditions, std::string_view codec_spec) {
+  const auto stages = stages_of_recipe(codec_spec);
+  if (!stages) return forward_error(stages);
+  if (stages->empty()) return add_rule(conditions, codec_spec);
+  for (const RecipeStage& stage : *stages) {
+    const std::string both = std::string(conditions) + " " + stage.condition;
+    if (Status added = add_rule(trim(both), stage.codec); !added) return added;
+  }
+  return {};
+}
+
+Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_spec) {
+  Rule rule;
+  if (const std::size_t with = codec_spec.find(kFeedbackFollows); with != std::string_view::npos) {
+    const auto feedback = parse_feedback(trim(codec_spec.substr(with + kFeedbackFollows.size())));
+    if (!feedback) return forward_error(feedback);
+    rule.feedback = *feedback;
+    codec_spec = trim(codec_spec.substr(0, with));
+  }
   Result<std::unique_ptr<const Codec>> codec = make_codec(codec_spec);
   if (!codec) return forward_error(codec);
-  Rule rule;
   rule.codec = std::move(*codec);
   std::string text;
   while (!conditions.empty()) {
@@ -114,7 +134,8 @@ Status CodecRules::add(std::string_view conditions, std::string_view codec_spec)
     text += (text.empty() ? "" : " ") + std::string(condition);
   }
   if (!rules_.empty()) spec_ += ", " + (text.empty() ? std::string(kRest) : "");
-  spec_ += text + (text.empty() ? "" : std::string(kCodecFollows)) + rule.codec->spec();
+  spec_ +=
+      text + (text.empty() ? "" : std::string(kCodecFollows)) + rule.codec->spec() + rule.feedback.text();
   rules_.push_back(std::move(rule));
   return {};
 }
@@ -150,8 +171,12 @@ Result<CodecRules> CodecRules::parse(std::string_view text) {
   return bad_rule("there is none for the rest; end them with 'rest CODEC', e.g. 'rest fp32'");
 }
 
-const Codec& CodecRules::of(const Named& part, std::uint64_t step) const noexcept {
-  return *std::ranges::find_if(rules_, [&](const Rule& rule) { return rule.fits(part, step); })->codec;
+const CodecRules::Rule& CodecRules::rule_of(const Named& part, std::uint64_t step) const noexcept {
+  return *std::ranges::find_if(rules_, [&](const Rule& rule) { return rule.fits(part, step); });
+}
+
+bool CodecRules::have_feedback() const noexcept {
+  return std::ranges::any_of(rules_, [](const Rule& rule) { return !rule.feedback.is_none(); });
 }
 
 bool CodecRules::any(bool CodecInfo::* property) const noexcept {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "channel/feedback.h"
 #include "deltawire/codec.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
@@ -21,9 +22,16 @@ class CodecRules {
 
   // The codec of the first rule that fits. Ranks that call a part by the same name, dims and step get the
   // same.
-  const Codec& of(const Named& part, std::uint64_t step) const noexcept;
+  const Codec& of(const Named& part, std::uint64_t step) const noexcept { return *rule_of(part, step).codec; }
 
-  // Canonical: every codec with all its parameters. One codec for all is that codec's spec.
+  // What stands behind that rule's codec.
+  const Feedback& feedback_of(const Named& part, std::uint64_t step) const noexcept {
+    return rule_of(part, step).feedback;
+  }
+  bool have_feedback() const noexcept;
+
+  // Canonical: every codec with all its parameters, feedback with what isn't the default. One codec for all
+  // is that codec's spec.
   const std::string& spec() const noexcept { return spec_; }
 
   // Whether any of the codecs is said to be so, e.g. &CodecInfo::sparse.
@@ -43,13 +51,17 @@ class CodecRules {
     std::string name_pattern;  // empty: every name
     std::vector<Condition> conditions;
     std::unique_ptr<const Codec> codec;
+    Feedback feedback;
 
     bool fits(const Named& part, std::uint64_t step) const noexcept;
     bool fits_all() const noexcept { return name_pattern.empty() && conditions.empty(); }
   };
 
   static Result<Condition> parse_condition(std::string_view text);
+  // Of a codec or a recipe; and of a codec alone.
   Status add(std::string_view conditions, std::string_view codec_spec);
+  Status add_rule(std::string_view conditions, std::string_view codec_spec);
+  const Rule& rule_of(const Named& part, std::uint64_t step) const noexcept;
 
   std::vector<Rule> rules_;  // the last one fits all
   std::string spec_;

@@ -8,6 +8,7 @@
 
 #include "base/buffer_pool.h"
 #include "base/memory_meter.h"
+#include "channel/feedback.h"
 #include "channel/residual_store.h"
 #include "deltawire/channel.h"
 #include "deltawire/frame.h"
@@ -25,6 +26,7 @@ struct SentPart {
   std::uint64_t count = 0;
   std::uint32_t index = 0;  // in the message's list of parts
   const Codec* codec = nullptr;
+  Feedback feedback;
   SegmentState state = SegmentState::kCoded;
   PartView encoded;                          // empty unless coded
   ResidualStore::Entry* residual = nullptr;  // null without error feedback

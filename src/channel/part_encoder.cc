@@ -78,9 +78,12 @@ TensorView PartEncoder::as_encoded(const Named& part) const {
 
 // The part's residual, or nullptr. What an earlier step's codec left waits for no other: it leaves with the
 // next values, whatever their codec is.
-Result<ResidualStore::Entry*> PartEncoder::residual_for(const Named& part, const Codec& codec) {
+Result<ResidualStore::Entry*> PartEncoder::residual_for(const Named& part, const Codec& codec,
+                                                        const Feedback& feedback) {
   if (!codecs_.error_feedback) return nullptr;
-  if (!codec.info().error_feedback && residuals_.find(part) == nullptr) return nullptr;
+  if (!codec.info().error_feedback && !feedback.changes_input() && residuals_.find(part) == nullptr) {
+    return nullptr;
+  }
   if (part.tensor.has_keys()) {
     return fail(ErrorCode::kInvalidArgument, "part '" + std::string(part.name) +
                                                  "' is in key-value form, which has no residual; turn " +
@@ -100,20 +103,52 @@ Status PartEncoder::open(const Named& part, std::uint64_t step, SentPart& sent) 
   sent.count = part.tensor.elements();
   sent.codec = &codecs_.of(part, step);
   sent.state = SegmentState::kNothing;  // of which nothing need be taken back
-  const Result<ResidualStore::Entry*> entry = residual_for(part, *sent.codec);
+  sent.feedback = feedback_of(part, step);
+  const Result<ResidualStore::Entry*> entry = residual_for(part, *sent.codec, sent.feedback);
   if (!entry) return forward_error(entry);
   sent.residual = *entry;
+  if (sent.residual != nullptr && sent.feedback.changes_input()) {
+    sent.residual->velocity.prepare(sent.count);
+    sent.residual->count();
+  }
   return {};
+}
+
+// Means have been through it as the gradients that they are the means of.
+Feedback PartEncoder::feedback_of(const Named& part, std::uint64_t step) const noexcept {
+  return options_.means ? Feedback{} : codecs_.rules.feedback_of(part, step);
+}
+
+// The part's input is in velocity.after() then.
+Status PartEncoder::advance(const Named& part, const MessageId& id, const SentPart& sent) const {
+  Velocity& velocity = sent.residual->velocity;
+  if (velocity.has_advanced()) {
+    return fail(ErrorCode::kState,
+                "part '" + std::string(part.name) +
+                    "' is in the step already, and its momentum has moved; encode it once");
+  }
+  if (dtype_bytes(part.tensor.dtype) == 0) return {};
+  velocity.advance(part.tensor, {sent.feedback, part.whole_elements(), id.scale});
+  if (codecs_.policy.nonfinite == NonFinite::kPass || sent.codec->info().finite_only) return {};
+  const auto values = velocity.after();
+  const auto odd = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
+  if (odd == values.end()) return {};
+  velocity.drop();
+  return fail(ErrorCode::kNotFinite, "part '" + std::string(part.name) + "': element " +
+                                         std::to_string(odd - values.begin()) +
+                                         " is not finite, and momentum would keep it for ever");
 }
 
 Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffer& buffer, Exec exec,
                          SentPart& sent) const {
   Residual residual;
+  bool idle = false;
   if (sent.residual != nullptr) {
-    if (codecs_.may_be(SegmentState::kNothing, *sent.codec) && all_zeros(part.tensor)) return {};
+    idle = all_zeros(part.tensor);
+    if (idle && codecs_.may_be(SegmentState::kNothing, *sent.codec)) return {};
     residual = options_.revert == Revert::kExact ? ResidualStore::keep_for_step(*sent.residual)
                                                  : Residual(sent.residual->values);
-    const Status followed = ResidualStore::rescale(*sent.residual, id.scale, residual);
+    const Status followed = ResidualStore::rescale(*sent.residual, id.scale, sent.feedback.decay, residual);
     if (!followed && !passes(part, sent, followed.error())) return followed;
     if (!followed) {
       sent.state = SegmentState::kNotFinite;
@@ -128,10 +163,16 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
     dense = std::move(*filled);
     view.values = dense.data();
   }
+  if (sent.residual != nullptr && sent.feedback.changes_input() && !idle) {
+    if (Status moved = advance(part, id, sent); !moved) return moved;
+    view.values = sent.residual->velocity.after().data();
+    view.dtype = DType::kF32;
+  }
   exec.stream = stream_of(options_.seed, id, part);
   const Result<EncodedPart> encoded = sent.codec->encode(view, residual, buffer, exec);
   if (!encoded) {
     ResidualStore::stay(residual);
+    if (sent.residual != nullptr) sent.residual->velocity.drop();
     if (!passes(part, sent, encoded.error())) return name_part(part, encoded.error());
     sent.state = SegmentState::kNotFinite;
     return {};
@@ -145,10 +186,18 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
 void PartEncoder::keep(const Named& part, const MessageId& id) {
   const TensorSlot& tensor = part.tensor;
   if (tensor.elements() == 0 || tensor.has_keys() || dtype_bytes(tensor.dtype) == 0) return;
-  const Result<ResidualStore::Entry*> entry = residual_for(part, codecs_.of(part, id.step));
+  const Feedback feedback = feedback_of(part, id.step);
+  const Result<ResidualStore::Entry*> entry = residual_for(part, codecs_.of(part, id.step), feedback);
   if (!entry || *entry == nullptr) return;
   Residual residual((*entry)->values);
-  if (!ResidualStore::rescale(**entry, id.scale, residual)) return;
+  if (!ResidualStore::rescale(**entry, id.scale, 1.0F, residual)) return;
+  if (feedback.changes_input() && !all_zeros(tensor)) {
+    Velocity& velocity = (*entry)->velocity;
+    velocity.prepare(tensor.count);
+    velocity.advance(tensor, {feedback, part.whole_elements(), id.scale, true});
+    ResidualStore::add(**entry, velocity.after());
+    return;
+  }
   std::vector<float> widened;
   const auto* values = static_cast<const float*>(tensor.values);
   if (tensor.dtype != DType::kF32) {
@@ -170,6 +219,19 @@ void PartEncoder::fold(const SentPart& sent) noexcept {
   const TensorSlot slot{values.get(), sent.count, DType::kF32};
   if (!sent.codec->decode(sent.encoded, slot, Into::kOverwrite, 1.0F)) return;
   ResidualStore::add(*entry, {values.get(), sent.count});
+}
+
+void PartEncoder::mask(const SentPart& sent) noexcept {
+  if (sent.residual == nullptr || !sent.feedback.masking || sent.state != SegmentState::kCoded) return;
+  if (!sent.codec->info().sparse) return;
+  Velocity& velocity = sent.residual->velocity;
+  if (!velocity.has_advanced()) return;
+  const std::span<float> values = velocity.scratch();
+  const TensorSlot slot{values.data(), sent.count, DType::kF32};
+  if (!sent.codec->decode(sent.encoded, slot, Into::kOverwrite, 1.0F)) return;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] != 0.0F) velocity.clear(i);
+  }
 }
 
 // Without memory: the same sums, but where one is not finite (2^128 was passed) what was left is gone, too.

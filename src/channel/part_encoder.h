@@ -20,6 +20,9 @@ class PartEncoder {
   // filled in.
   TensorView as_encoded(const Named& part) const;
 
+  // What stands behind the part's codec in the rules, where it holds here.
+  Feedback feedback_of(const Named& part, std::uint64_t step) const noexcept;
+
   // What code() will fill in: the part's codec in this step, its residual found or made. Errors: kMismatch
   // for a residual of another count.
   Status open(const Named& part, std::uint64_t step, SentPart& sent);
@@ -38,9 +41,13 @@ class PartEncoder {
   // Puts what was sent back into the residual, with scratch memory where there is some.
   static void fold(const SentPart& sent) noexcept;
 
+  // Momentum factor masking (Lin et al., section 3.2): momentum of what was sent becomes 0.
+  static void mask(const SentPart& sent) noexcept;
+
  private:
   bool passes(const Named& part, const SentPart& sent, const Error& error) const;
-  Result<ResidualStore::Entry*> residual_for(const Named& part, const Codec& codec);
+  Result<ResidualStore::Entry*> residual_for(const Named& part, const Codec& codec, const Feedback& feedback);
+  Status advance(const Named& part, const MessageId& id, const SentPart& sent) const;
   static void fold_in_place(ResidualStore::Entry& entry, const SentPart& sent) noexcept;
 
   PartCodecs codecs_;

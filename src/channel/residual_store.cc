@@ -60,14 +60,14 @@ void ResidualStore::stay(const Residual& residual) noexcept {
   if (!residual.in_place()) std::ranges::copy(residual.before, residual.after.begin());
 }
 
-Status ResidualStore::rescale(Entry& entry, float scale, Residual& residual) {
-  if (scale == entry.scale) return {};
+Status ResidualStore::rescale(Entry& entry, float scale, float decay, Residual& residual) {
+  if (scale == entry.scale && decay == 1.0F) return {};
   stay(residual);
   residual = entry.values;
   const FloatEnvironment environment;
   // In double, so that neither the factor nor the product is rounded before it becomes a float.
-  const double factor =
-      static_cast<double>(scale) / static_cast<double>(FloatEnvironment::pinned(entry.scale));
+  const double factor = static_cast<double>(decay) * static_cast<double>(scale) /
+                        static_cast<double>(FloatEnvironment::pinned(entry.scale));
   const auto scaled = [factor](float value) {
     return static_cast<float>(static_cast<double>(value) * factor);
   };
@@ -101,11 +101,15 @@ void ResidualStore::restore_step() noexcept {
       entry->scale = entry->saved_scale;
     }
     entry->in_step = false;
+    entry->velocity.drop();
   }
 }
 
 void ResidualStore::forget_step() noexcept {
-  for (auto& [key, entry] : entries_) entry->in_step = false;
+  for (auto& [key, entry] : entries_) {
+    entry->in_step = false;
+    entry->velocity.settle();
+  }
 }
 
 std::vector<const ResidualStore::Entry*> ResidualStore::sorted() const {

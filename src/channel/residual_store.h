@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/memory_meter.h"
+#include "channel/velocity.h"
 #include "deltawire/codec.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
@@ -27,9 +28,12 @@ class ResidualStore {
     std::vector<float> saved;  // `values` before the open step; empty if all were 0; for exact reverts only
     float saved_scale = 1.0F;  // and their scale
     bool in_step = false;      // `saved` holds the state to go back to
+    Velocity velocity;         // of parts with momentum before compression
     MeteredBytes held;
 
-    void count() noexcept { held.set(sizeof(float) * (values.capacity() + saved.capacity())); }
+    void count() noexcept {
+      held.set(sizeof(float) * (values.capacity() + saved.capacity()) + velocity.bytes());
+    }
   };
 
   // Counts what it holds in `meter`, if there is one.
@@ -45,9 +49,9 @@ class ResidualStore {
   // and apart from them the place of the new ones, where no copy was made.
   static Residual keep_for_step(Entry& entry);
 
-  // Multiplies the values by scale / entry.scale, one rounding each; `residual` is in place then. kRange
-  // where one would overflow; then no value has changed.
-  static Status rescale(Entry& entry, float scale, Residual& residual);
+  // Multiplies the values by decay * scale / entry.scale, one rounding each; `residual` is in place then.
+  // kRange where one would overflow; then no value has changed.
+  static Status rescale(Entry& entry, float scale, float decay, Residual& residual);
 
   // What stands before an encoding stays: for one that failed.
   static void stay(const Residual& residual) noexcept;
@@ -56,6 +60,7 @@ class ResidualStore {
   // finite the value stays as it is. REQUIRES: given has as many elements.
   static void add(Entry& entry, std::span<const float> given) noexcept;
 
+  // Takes an open step back, or lets what it did stand.
   void restore_step() noexcept;
   void forget_step() noexcept;
 

@@ -30,7 +30,7 @@ Result<std::unique_ptr<const Codec>> make_codec(std::string_view spec, TargetId 
       known += (known.empty() ? "" : ", ") + std::string(codec.info->name);
       continue;
     }
-    if (auto ok = check_parameter_names(*parsed, *codec.info); !ok) return forward_error(ok);
+    if (auto ok = check_parameter_names(*parsed, codec.info->parameters); !ok) return forward_error(ok);
     return codec.make(*parsed, target);
   }
   return fail(ErrorCode::kUnknownCodec,

@@ -34,16 +34,14 @@ tl::unexpected<Error> out_of_range(const ParsedSpec& spec, const SpecParameter& 
 
 }  // namespace
 
-Status check_parameter_names(const ParsedSpec& spec, const CodecInfo& info) {
+Status check_parameter_names(const ParsedSpec& spec, std::span<const ParameterInfo> known) {
   for (const SpecParameter& given : spec.parameters) {
-    const bool known =
-        std::any_of(info.parameters.begin(), info.parameters.end(),
-                    [&](const ParameterInfo& parameter) { return parameter.name == given.key; });
-    if (known) continue;
-    std::string message = std::string(info.name) + " has no parameter " + quoted(given.key) + ": it has ";
-    if (info.parameters.empty()) message += "none";
-    for (const ParameterInfo& parameter : info.parameters) {
-      if (&parameter != info.parameters.data()) message += ", ";
+    const auto has_its_name = [&](const ParameterInfo& parameter) { return parameter.name == given.key; };
+    if (std::ranges::any_of(known, has_its_name)) continue;
+    std::string message = std::string(spec.name) + " has no parameter " + quoted(given.key) + ": it has ";
+    if (known.empty()) message += "none";
+    for (const ParameterInfo& parameter : known) {
+      if (&parameter != known.data()) message += ", ";
       message += std::string(parameter.name) + " (" + std::string(parameter.range) + ")";
     }
     return fail(ErrorCode::kInvalidArgument, std::move(message));

@@ -12,8 +12,8 @@
 
 namespace deltawire {
 
-// kInvalidArgument for a key that `info` doesn't list; the message lists those that it does.
-Status check_parameter_names(const ParsedSpec& spec, const CodecInfo& info);
+// kInvalidArgument for a key that isn't among the `known`; the message lists those that are.
+Status check_parameter_names(const ParsedSpec& spec, std::span<const ParameterInfo> known);
 
 // `low` <= value < `high`, or the default where the spec doesn't name the key.
 struct FloatRange {

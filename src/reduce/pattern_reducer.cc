@@ -283,9 +283,11 @@ Result<Channels> make_channels(std::string_view codecs, const ReducerOptions& op
   const bool exact = options.policy.nonfinite == NonFinite::kPass;
   for (const Revert revert : reverts) {
     const std::uint64_t seed = channel_seed(options.seed, channels.all.size());
-    auto made = make_metered_channel(
-        codecs, ChannelOptions{options.policy, exact ? Revert::kExact : revert, true, seed},
-        {channels.meter, workers});
+    const ChannelOptions channel{.policy = options.policy,
+                                 .revert = exact ? Revert::kExact : revert,
+                                 .means = !channels.all.empty(),
+                                 .seed = seed};
+    auto made = make_metered_channel(codecs, channel, {channels.meter, workers});
     if (!made) return forward_error(made);
     channels.all.push_back(std::move(*made));
   }

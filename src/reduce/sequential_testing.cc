@@ -19,7 +19,7 @@ using ChannelList = std::vector<std::unique_ptr<Channel>>;
 // For the reducers' first or second channel.
 ChannelList channels_of(std::string_view codec, int count, std::size_t which) {
   ChannelList channels;
-  const ChannelOptions options{.policy = {}, .seed = channel_seed(0, which)};
+  const ChannelOptions options{.policy = {}, .means = which == 1, .seed = channel_seed(0, which)};
   for (int i = 0; i < count; ++i) channels.push_back(std::move(*make_channel(codec, options)));
   return channels;
 }
@@ -31,8 +31,9 @@ struct How {
   float scale = 1.0F;
 };
 
-// Through the channel's encoder and decoder.
-void relay(Channel& channel, const Named& from, const Named& to, const How& how) {
+// Through the channel's encoder and decoder; one of the two says what tensor the part was cut from.
+void relay(Channel& channel, Named from, Named to, const How& how) {
+  from.elements_of_whole = to.elements_of_whole = std::max(from.elements_of_whole, to.elements_of_whole);
   const auto rank = static_cast<std::uint16_t>(how.rank);
   const MessageId id{.step = how.step, .rank = rank, .world = static_cast<std::uint16_t>(rank + 1)};
   const auto pieces = channel.encode(std::span(&from, 1), id);
@@ -43,7 +44,10 @@ void relay(Channel& channel, const Named& from, const Named& to, const How& how)
 
 Named part_of(const std::string& name, const std::vector<float>& values, const OwnedRange& range) {
   auto* memory = const_cast<float*>(values.data());
-  return {name, {memory + range.first, range.count, DType::kF32}, range.first};
+  return {.name = name,
+          .tensor = {memory + range.first, range.count, DType::kF32},
+          .first = range.first,
+          .elements_of_whole = values.size()};
 }
 
 void add_residuals(const Channel& channel, const std::string& name, const OwnedRange& part, double scale,
@@ -294,7 +298,12 @@ std::vector<std::string> reducer_specs() {
   std::vector<std::string> codecs;
   for (const CodecInfo* info : registered_codecs()) codecs.emplace_back(info->name);
   codecs.emplace_back("layer0*: int8, layer2* step<1: 3lc, layer2*: sbc, rest fp32");
-  return with_every_pattern(codecs);
+  std::vector<std::string> specs = with_every_pattern(codecs);
+  const std::string feedback =
+      "(layer0*: fp32 with momentum=0.5, rest sbc with clip=1,momentum=0.9,masking=on,decay=0.9)";
+  specs.push_back("direct" + feedback);
+  specs.push_back("gather" + feedback);
+  return specs;
 }
 
 std::vector<std::string> reducer_specs_that_lose_nothing() {

@@ -87,8 +87,11 @@ class Model {
 class SteadyPatterns : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(SteadyPatterns, TakeNoMemory) {
-  for (const CodecInfo* codec : registered_codecs()) {
-    const std::string spec = GetParam() + "(" + std::string(codec->name) + ")";
+  std::vector<std::string> codecs;
+  for (const CodecInfo* codec : registered_codecs()) codecs.emplace_back(codec->name);
+  if (GetParam() != "ring") codecs.emplace_back("sbc with clip=1,momentum=0.9,masking=on,decay=0.9");
+  for (const std::string& codec : codecs) {
+    const std::string spec = GetParam() + "(" + codec + ")";
     auto mesh = connect_inproc(kWorld, {});
     ASSERT_TRUE(mesh) << mesh.error().message;
     std::barrier all(kWorld);

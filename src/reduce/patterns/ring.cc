@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/float_environment.h"
+#include "channel/codec_rules.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/patterns.h"
 #include "reduce/patterns/ring_plan.h"
@@ -220,6 +221,14 @@ class RingReducer final : public PatternReducer {
 
 Result<std::unique_ptr<WakeableReducer>> make_ring_reducer(std::string_view codecs,
                                                            const ReducerOptions& options) {
+  const auto rules = CodecRules::parse(codecs);
+  if (!rules) return forward_error(rules);
+  if (rules->have_feedback()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "ring(" + std::string(codecs) +
+                    ") sends partial sums, not a rank's gradients, which clip, "
+                    "momentum, masking and decay are for; take gather or direct");
+  }
   auto channels = make_channels(codecs, options, {Revert::kExact, Revert::kExact});
   if (!channels) return forward_error(channels);
   return std::make_unique<RingReducer>(std::move(*channels), options);

@@ -122,5 +122,13 @@ TEST(Ring, CannotMaskMomentum) {
   EXPECT_EQ(reducer_of("ring(fp32)")->mask_sent("w", momentum).error().code, ErrorCode::kInvalidArgument);
 }
 
+// What it sends is others' too: neither can a rank's momentum be added to it.
+TEST(Ring, RefusesFeedback) {
+  const auto refused = make_reducer("ring(rest sbc with momentum=0.9)");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(refused.error().message.find("partial sums"), std::string::npos) << refused.error().message;
+}
+
 }  // namespace
 }  // namespace deltawire

@@ -1,0 +1,32 @@
+// What a gradient goes through before its codec, beside the residual: the pieces of Deep Gradient Compression
+// (Lin et al., ICLR 2018, section 3) and a decay of the residual, named behind a codec's spec:
+//
+//   topk:k=0.1% with clip=2,momentum=0.9,masking=on
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "deltawire/result.h"
+
+namespace deltawire {
+
+struct Feedback {
+  float clip = 0;        // the largest L2 norm of a tensor's gradient, by which it is scaled down; 0: any
+  float momentum = 0;    // u = momentum * u + gradient is coded in the gradient's place; 0: none
+  bool masking = false;  // u becomes 0 where a sparse codec has sent something
+  float decay = 1;       // the residual is multiplied by this before it is added
+
+  // Whether something else than the gradient is coded.
+  bool changes_input() const noexcept { return clip != 0 || momentum != 0; }
+  bool is_none() const noexcept { return !changes_input() && decay == 1; }
+
+  // " with clip=2,momentum=0.9", only what isn't the default; "" where all is.
+  std::string text() const;
+};
+
+// "clip=2,momentum=0.9". kInvalidArgument for an unknown piece, a number out of range, masking without
+// momentum.
+Result<Feedback> parse_feedback(std::string_view pieces);
+
+}  // namespace deltawire

@@ -1,0 +1,58 @@
+#include "channel/recipes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "channel/feedback.h"
+#include "codecs/spec_string.h"
+
+namespace deltawire {
+namespace {
+
+// Deep Gradient Compression (Lin et al., ICLR 2018): section 3 and its algorithm 1; warm-up: section 3.3,
+// where a share of 25 %, 6.25 %, 1.5625 % and 0.4 % is sent in the first four epochs.
+constexpr ParameterInfo kDgc[] = {
+    {"p", "0.000001 <= p < 1, or in percent", "0.001", "share of the elements that is sent"},
+    {"momentum", "0 <= momentum < 1", "0.9", "momentum before compression, masked where sent"},
+    {"clip", "0.000001 <= clip < 1000000", "none", "the largest L2 norm of a tensor's gradient"},
+    {"warmup", "0 <= warmup < 16777216", "0", "steps in which the share goes down to p by quarters"},
+};
+constexpr int kWarmupStages = 4;
+
+Result<std::vector<RecipeStage>> stages_of_dgc(const ParsedSpec& spec) {
+  if (Status known = check_parameter_names(spec, kDgc); !known) return forward_error(known);
+  const auto share = fraction_parameter(spec, "p", {.low = 1e-6F, .high = 1, .default_value = 0.001F});
+  if (!share) return forward_error(share);
+  const auto momentum = float_parameter(spec, "momentum", {.low = 0, .high = 1, .default_value = 0.9F});
+  if (!momentum) return forward_error(momentum);
+  const auto clip = float_parameter(spec, "clip", {.low = 1e-6F, .high = 1e6F, .default_value = 0});
+  if (!clip) return forward_error(clip);
+  const auto warmup = float_parameter(spec, "warmup", {.low = 0, .high = 16777216, .default_value = 0});
+  if (!warmup) return forward_error(warmup);
+  if (std::floor(*warmup) != *warmup) {
+    return fail(ErrorCode::kInvalidArgument, "dgc: warmup counts steps; give a whole number");
+  }
+  const std::string feedback =
+      Feedback{.clip = *clip, .momentum = *momentum, .masking = *momentum != 0}.text();
+  std::vector<RecipeStage> stages;
+  float sent = 0.25F;
+  for (int stage = 1; stage <= kWarmupStages && sent > *share; ++stage, sent /= 4) {
+    const auto end = static_cast<std::uint64_t>(*warmup) * static_cast<std::uint64_t>(stage) / kWarmupStages;
+    if (end == 0) continue;
+    stages.push_back({"step<" + std::to_string(end), "topk:k=" + canonical_number(sent) + feedback});
+  }
+  stages.push_back({"", "topk:k=" + canonical_number(*share) + feedback});
+  return stages;
+}
+
+}  // namespace
+
+Result<std::vector<RecipeStage>> stages_of_recipe(std::string_view spec) {
+  if (spec != "dgc" && !spec.starts_with("dgc:")) return std::vector<RecipeStage>{};
+  const auto parsed = parse_spec(spec);
+  if (!parsed) return forward_error(parsed);
+  return stages_of_dgc(*parsed);
+}
+
+}  // namespace deltawire

@@ -1,0 +1,25 @@
+// Published methods that are a codec with feedback and a warm-up: their names stand for rules.
+//
+//   dgc:p=0.1%,warmup=1000  =  step<250: topk:k=25% with momentum=0.9,masking=on, step<500: ..., rest
+//   topk:k=0.1% ...
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltawire/result.h"
+
+namespace deltawire {
+
+// What a recipe stands for, in the order of the rules that it becomes.
+struct RecipeStage {
+  std::string condition;  // that the rule has beside the recipe's own; empty for the last
+  std::string codec;      // with its feedback
+};
+
+// The stages of a recipe's spec; none where it is no recipe, but a codec's. kInvalidArgument for a parameter
+// that it doesn't have, or that is out of range.
+Result<std::vector<RecipeStage>> stages_of_recipe(std::string_view spec);
+
+}  // namespace deltawire

@@ -176,6 +176,10 @@ TEST(Feedback, ClipsBeforeMomentum) {
   EXPECT_EQ(encode(*alone, {6, 8}, step_id(0)), (Values{3, 4}));
   alone->commit();
   EXPECT_EQ(encode(*alone, {0, 1}, step_id(1)), (Values{0, 1}));
+  const auto later = channel("step<1: fp32 with clip=5, rest fp32 with momentum=0.5");
+  EXPECT_EQ(encode(*later, {6, 8}, step_id(0)), (Values{3, 4}));
+  later->commit();
+  EXPECT_EQ(encode(*later, {1, 1}, step_id(1)), (Values{1, 1}));
 }
 
 TEST(Feedback, DecayIsOfTheResidual) {
@@ -233,6 +237,22 @@ TEST(Feedback, AFoldingRevertKeepsMomentumAndItsInput) {
   }
 }
 
+// Also of a raw part, which has no residual without momentum: its message stays until the step ends.
+TEST(Feedback, AFoldingRevertKeepsWhatTravelledRaw) {
+  const auto sender = channel("fp32 with momentum=0.5");
+  Values given{4, 2, -3};
+  Values other{9, 9, 9};
+  const Named part = named("w", given);
+  const Named later = named("later", other);
+  const auto pieces = sender->encode(std::span(&part, 1), step_id(0), 1000);
+  ASSERT_TRUE(pieces);
+  sender->release(*pieces);
+  ASSERT_TRUE(sender->encode(std::span(&later, 1), step_id(0), 1000));
+  sender->revert();
+  EXPECT_EQ(copy(sender->residual("w", 0)), given);
+  EXPECT_EQ(copy(sender->residual("later", 0)), other);
+}
+
 // Elements that are not finite are dropped from what is kept; momentum goes on without them.
 TEST(Feedback, WhatIsNotFiniteIsRefusedAndDropped) {
   for (const std::string codec : {"3lc", "fp32"}) {
@@ -255,13 +275,14 @@ TEST(Feedback, WhatIsNotFiniteIsRefusedAndDropped) {
 TEST(Feedback, WhatIsNotFiniteMayPassAndLeavesNothing) {
   for (const std::string codec : {"3lc", "fp32"}) {
     const auto sender = std::move(*make_channel(
-        codec + " with momentum=0.5", {.policy = {.nonfinite = NonFinite::kPass}, .revert = Revert::kExact}));
+        codec + " with momentum=0.5", {.policy = {0, NonFinite::kPass}, .revert = Revert::kExact}));
     encode(*sender, Values{4, 2, -3}, step_id(0));
     sender->commit();
     const auto before = *sender->save();
     const Values passed = encode(*sender, Values{1, kNan, 1}, step_id(1));
     EXPECT_TRUE(std::isnan(passed[1])) << codec;
-    sender->revert();
+    // What the codec could not carry has left nothing to take back.
+    codec == "3lc" ? sender->commit() : sender->revert();
     EXPECT_EQ(*sender->save(), before) << codec;
   }
 }

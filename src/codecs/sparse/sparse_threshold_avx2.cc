@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "codecs/sbc/sbc_ops.h"
+#include "codecs/sparse/sparse_ops.h"
 
-namespace deltawire::sbc::DELTAWIRE_TARGET {
+namespace deltawire::sparse::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -75,4 +75,4 @@ Threshold find_threshold(const std::uint32_t* magnitudes, std::uint64_t count, s
   return halve(numbers, rank);
 }
 
-}  // namespace deltawire::sbc::DELTAWIRE_TARGET
+}  // namespace deltawire::sparse::DELTAWIRE_TARGET

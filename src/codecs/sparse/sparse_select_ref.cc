@@ -1,5 +1,5 @@
-// The largest values of each sign, and their sum. What looks at single values is in sbc_filter_*.cc and
-// sbc_threshold_*.cc.
+// The largest values of each sign, and their sum. What looks at single values is in sparse_filter_*.cc and
+// sparse_threshold_*.cc.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -8,9 +8,9 @@
 #include "codecs/kernels/lanes.h"
 #include "codecs/kernels/prefetch.h"
 #include "codecs/kernels/streaming.h"
-#include "codecs/sbc/sbc_ops.h"
+#include "codecs/sparse/sparse_ops.h"
 
-namespace deltawire::sbc::DELTAWIRE_TARGET {
+namespace deltawire::sparse::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -199,6 +199,21 @@ void subtract(float* left, const std::uint32_t* positions, std::uint64_t count, 
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {select, sum, add, subtract, encode_chunk, decode_chunk};
+extern constexpr Kernels kKernels = {select,
+                                     sum,
+                                     add,
+                                     subtract,
+                                     encode_chunk,
+                                     golomb_bytes,
+                                     interpolate_chunk,
+                                     decode_chunk,
+                                     find_threshold,
+                                     sum_up,
+                                     collect,
+                                     encode_values,
+                                     find_bad_value,
+                                     decode_values,
+                                     subtract_elements,
+                                     scatter};
 
-}  // namespace deltawire::sbc::DELTAWIRE_TARGET
+}  // namespace deltawire::sparse::DELTAWIRE_TARGET

@@ -1,5 +1,6 @@
-// The kernels of sbc: what a faster implementation replaces. Each is a pure function of its arguments, and
-// every implementation must give the reference's bytes, residuals and faults exactly.
+// Kernels that the sparse codecs share: which elements are the largest, where they stand, their values. Each
+// is a pure function of its arguments, and every implementation must give the reference's bytes, residuals
+// and faults exactly. The layouts: src/codecs/sbc/spec.md, section 2, and src/codecs/topk/spec.md.
 //
 // REQUIRES of all: the calling thread in a FloatEnvironment. No kernel allocates, locks or keeps anything.
 #pragma once
@@ -9,11 +10,13 @@
 
 #include "base/bits.h"
 #include "base/float_bits.h"
+#include "codecs/kernels/addends.h"
 #include "codecs/kernels/chunk_bytes.h"
 #include "codecs/kernels/rice.h"
+#include "codecs/kernels/sent_values.h"
 #include "codecs/target_id.h"
 
-namespace deltawire::sbc {
+namespace deltawire::sparse {
 
 inline constexpr std::uint32_t kChunkPositions = 16384;  // in every chunk of a part but the last
 inline constexpr std::uint64_t kMaxElements = 0xFFFFFFFF;
@@ -24,6 +27,14 @@ inline constexpr std::uint32_t kLaneLengthBytes = 2;
 inline constexpr unsigned kMaxLanes = 8;
 inline constexpr unsigned kMaxParameter = 24;  // low bits of a gap that are written as they are
 inline constexpr unsigned kEscapeBits = 32;    // of a raw gap
+
+// How the positions of a chunk are coded.
+enum class PositionCode : std::uint8_t {
+  kGolomb,   // gaps, as the paper of sbc has them
+  kShorter,  // that, or the middle one between its neighbours, then the middle of each half, and so on
+};
+inline constexpr unsigned kInterpolativeCode = 31;       // a chunk's first byte then: no Rice parameter
+inline constexpr std::uint32_t kInterpolativeHead = 11;  // bytes: u8 code, u16 positions, u32 first, u32 last
 
 // Candidates of one sign, in the order of their positions. A magnitude is the bits of |x|: as unsigned
 // integers these order as the values do.
@@ -98,13 +109,36 @@ enum class Fault : std::uint8_t {
   kEscape,         // a raw gap that had a shorter code
   kPadding,        // set bits or whole bytes after the last code of a lane
   kTrailingBytes,  // bytes after a chunk without gaps
+  kLast,           // interpolative: a last position that leaves no room for those before it
 };
 
 struct DecodeTarget {
-  float* slot = nullptr;    // null: check alone
-  std::uint64_t count = 0;  // of the part; at most kMaxElements
-  float value = 0;          // the scaled mean
-  bool accumulate = false;  // slot += instead of slot =
+  float* slot = nullptr;               // null: check alone
+  std::uint64_t count = 0;             // of the part; at most kMaxElements
+  float value = 0;                     // the scaled mean
+  bool accumulate = false;             // slot += instead of slot =
+  std::uint32_t* positions = nullptr;  // where the chunk's positions go, in order, and no slot is written.
+                                       // May be null; has room for kChunkPositions
+};
+
+// Some elements, in the order of their positions.
+struct Elements {
+  const std::uint32_t* positions = nullptr;
+  const float* values = nullptr;
+  std::uint64_t count = 0;
+};
+
+// Where scatter() puts elements.
+struct ScatterTarget {
+  float* slot = nullptr;
+  float scale = 1;
+  bool accumulate = false;
+};
+
+// What collect() found.
+struct Collected {
+  std::uint32_t count = 0;
+  std::uint64_t next = 0;  // the first element that it hasn't looked at
 };
 
 // What a chunk that decoded without a fault has.
@@ -114,6 +148,12 @@ struct ChunkContent {
   std::uint32_t head_bytes = 0;
   std::uint64_t code_bits = 0;  // of all gaps, without padding
   std::uint64_t next = 0;       // the position after the last one
+};
+
+// What is among the largest: more than `magnitude`, or equal to it and one of the first `ties`.
+struct Threshold {
+  std::uint32_t magnitude = 0;
+  std::uint64_t ties = 0;
 };
 
 struct Kernels {
@@ -137,9 +177,46 @@ struct Kernels {
   std::uint32_t (*encode_chunk)(const std::uint32_t* positions, std::uint32_t count, std::byte* out,
                                 std::uint64_t out_bytes);
 
+  // The bytes that encode_chunk() would write.
+  std::uint32_t (*golomb_bytes)(const std::uint32_t* positions, std::uint32_t count);
+
+  // The same as encode_chunk() in the interpolative code.
+  std::uint32_t (*interpolate_chunk)(const std::uint32_t* positions, std::uint32_t count, std::byte* out,
+                                     std::uint64_t out_bytes);
+
   // Decodes one chunk, whose positions must be >= begin. Reads inside `chunk` alone, writes at positions
   // inside the slot alone; on a fault the slot's content is unspecified.
   ChunkContent (*decode_chunk)(const ChunkBytes& chunk, std::uint64_t begin, const DecodeTarget& target);
+
+  // What is among the `keep` largest. `spare` has room for `count` and kVectorSlack, overwritten. REQUIRES: 1
+  // <= keep <= count.
+  Threshold (*find_threshold)(const std::uint32_t* magnitudes, std::uint64_t count, std::uint64_t keep,
+                              std::uint32_t* spare);
+
+  // left = x where that is wanted. Returns the bits of the largest |x|; at least kInfinityBits if any isn't
+  // finite.
+  std::uint32_t (*sum_up)(const Addends& x);
+
+  // Lists the elements of x from element `from` on whose |x| has at least these bits, until kChunkPositions
+  // are found or x ends. REQUIRES: least > 0.
+  Collected (*collect)(const Addends& x, std::uint64_t from, std::uint32_t least, std::uint32_t* positions,
+                       float* values);
+
+  // Writes the codes of the values, value_bytes() each, and puts in the values' place what decoders get.
+  // REQUIRES: finite values, none larger than the one that code.step was made for.
+  void (*encode_values)(float* values, std::uint64_t count, const ValueCode& code, std::byte* out);
+
+  // The index of the first code that no encoder writes, or `count`.
+  std::uint64_t (*find_bad_value)(const std::byte* codes, std::uint64_t count, const ValueCode& code);
+
+  // REQUIRES: find_bad_value() found none.
+  void (*decode_values)(const std::byte* codes, std::uint64_t count, const ValueCode& code, float* values);
+
+  // left -= the elements.
+  void (*subtract_elements)(float* left, const Elements& sent);
+
+  // Writes the elements, times the scale, or adds them. One of 0 is left out.
+  void (*scatter)(const Elements& elements, const ScatterTarget& target);
 };
 
 // One target's kernels. Those of the reference are what the others are compared with.
@@ -163,12 +240,6 @@ void find_candidates(const SelectInput& input, const Block& block, Candidates* l
 // After the last streamed block, so that other threads see what was stored past the caches.
 void end_stream();
 
-// What is among the largest: more than `magnitude`, or equal to it and one of the first `ties`.
-struct Threshold {
-  std::uint32_t magnitude = 0;
-  std::uint64_t ties = 0;
-};
-
 // The threshold of the `keep` largest. `spare` has room for `count` and kVectorSlack, overwritten.
 // REQUIRES: 1 <= keep <= count.
 Threshold find_threshold(const std::uint32_t* magnitudes, std::uint64_t count, std::uint64_t keep,
@@ -190,6 +261,9 @@ std::uint64_t collect_range(const std::uint32_t* magnitudes, std::uint64_t count
 
 std::uint32_t encode_chunk(const std::uint32_t* positions, std::uint32_t count, std::byte* out,
                            std::uint64_t out_bytes);
+std::uint32_t golomb_bytes(const std::uint32_t* positions, std::uint32_t count);
+std::uint32_t interpolate_chunk(const std::uint32_t* positions, std::uint32_t count, std::byte* out,
+                                std::uint64_t out_bytes);
 ChunkContent decode_chunk(const ChunkBytes& chunk, std::uint64_t begin, const DecodeTarget& target);
 
 // A chunk's first bytes, and its lanes' streams.
@@ -204,10 +278,23 @@ struct Head {
 // moves the streams and `next`, behind the last position. Returns how many it took of `gaps`: maybe none.
 std::uint32_t decode_rounds(Head& head, std::uint32_t gaps, const DecodeTarget& target, std::uint64_t& next);
 
+// Decodes a chunk in the interpolative code.
+ChunkContent decode_interpolated(const ChunkBytes& chunk, std::uint64_t begin, const DecodeTarget& target);
+
+// See Kernels.
+std::uint32_t sum_up(const Addends& x);
+Collected collect(const Addends& x, std::uint64_t from, std::uint32_t least, std::uint32_t* positions,
+                  float* values);
+void encode_values(float* values, std::uint64_t count, const ValueCode& code, std::byte* out);
+std::uint64_t find_bad_value(const std::byte* codes, std::uint64_t count, const ValueCode& code);
+void decode_values(const std::byte* codes, std::uint64_t count, const ValueCode& code, float* values);
+void subtract_elements(float* left, const Elements& sent);
+void scatter(const Elements& elements, const ScatterTarget& target);
+
 // Fills in `head`, and in `content` the positions, the head's bytes and next = begin.
 Fault read_head(const ChunkBytes& chunk, std::uint64_t begin, std::uint64_t count, Head& head,
                 ChunkContent& content);
 
 }  // namespace DELTAWIRE_TARGET
 
-}  // namespace deltawire::sbc
+}  // namespace deltawire::sparse

@@ -2,12 +2,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "codecs/sbc/sbc_ops.h"
+#include "codecs/sparse/sparse_ops.h"
 
-namespace deltawire::sbc::DELTAWIRE_TARGET {
+namespace deltawire::sparse::DELTAWIRE_TARGET {
 
 std::uint32_t decode_rounds(Head&, std::uint32_t, const DecodeTarget&, std::uint64_t&) {
   return 0;
 }
 
-}  // namespace deltawire::sbc::DELTAWIRE_TARGET
+}  // namespace deltawire::sparse::DELTAWIRE_TARGET

@@ -5,9 +5,9 @@
 #include "base/bit_functions.h"
 #include "base/bits.h"
 #include "codecs/kernels/prefetch.h"
-#include "codecs/sbc/sbc_ops.h"
+#include "codecs/sparse/sparse_ops.h"
 
-namespace deltawire::sbc::DELTAWIRE_TARGET {
+namespace deltawire::sparse::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -30,9 +30,14 @@ inline std::uint32_t read_gap(BitWindow& lane, unsigned parameter, Fault& fault)
 // way when it is needed.
 class Scatter {
  public:
-  explicit Scatter(const DecodeTarget& target) noexcept : target_(target) {}
+  // `first` is the number in the chunk of the first one that is put.
+  Scatter(const DecodeTarget& target, std::uint32_t first) noexcept : target_(target), number_(first) {}
 
   void put(std::uint64_t position) noexcept {
+    if (target_.positions != nullptr) {
+      target_.positions[number_++] = static_cast<std::uint32_t>(position);
+      return;
+    }
     if (target_.slot == nullptr) return;
     if (waiting_ == kWaiting) flush();
     prefetch_far(target_.slot + position);
@@ -52,16 +57,17 @@ class Scatter {
   DecodeTarget target_;
   std::uint64_t positions_[kWaiting];
   std::uint32_t waiting_ = 0;
+  std::uint32_t number_;
 };
 
 // Gap i is the next one of lane i mod kLanes, so a round of gaps has no dependency between its reads.
 template <unsigned kLanes>
 Fault decode_gaps(Head& head, const DecodeTarget& target, ChunkContent& content) noexcept {
-  Scatter scatter(target);
   Fault fault = Fault::kNone;
   std::uint64_t next = content.next;
   std::uint32_t left = content.positions - 1;
   left -= decode_rounds(head, left, target, next);
+  Scatter scatter(target, content.positions - left);
   BitWindow* const lanes = head.streams;
   while (left > 0) {
     const unsigned round = left < kLanes ? left : kLanes;
@@ -96,7 +102,7 @@ Fault decode_positions(const ChunkBytes& chunk, std::uint64_t begin, const Decod
     return fault;
   }
   if (content.positions == 0) return Fault::kNone;
-  Scatter first(target);
+  Scatter first(target, 0);
   first.put(head.first);
   first.flush();
   content.next = std::uint64_t{head.first} + 1;
@@ -110,9 +116,12 @@ Fault decode_positions(const ChunkBytes& chunk, std::uint64_t begin, const Decod
 }  // namespace
 
 ChunkContent decode_chunk(const ChunkBytes& chunk, std::uint64_t begin, const DecodeTarget& target) {
+  if (chunk.bytes > 0 && static_cast<unsigned>(chunk.at[0]) == kInterpolativeCode) {
+    return decode_interpolated(chunk, begin, target);
+  }
   ChunkContent content{};
   content.fault = decode_positions(chunk, begin, target, content);
   return content;
 }
 
-}  // namespace deltawire::sbc::DELTAWIRE_TARGET
+}  // namespace deltawire::sparse::DELTAWIRE_TARGET

@@ -6,9 +6,9 @@
 #include "base/bit_functions.h"
 #include "codecs/kernels/compaction_avx2.h"
 #include "codecs/kernels/set_bits.h"
-#include "codecs/sbc/sbc_ops.h"
+#include "codecs/sparse/sparse_ops.h"
 
-namespace deltawire::sbc::DELTAWIRE_TARGET {
+namespace deltawire::sparse::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -217,4 +217,4 @@ std::uint64_t collect_range(const std::uint32_t* magnitudes, std::uint64_t count
   return found;
 }
 
-}  // namespace deltawire::sbc::DELTAWIRE_TARGET
+}  // namespace deltawire::sparse::DELTAWIRE_TARGET

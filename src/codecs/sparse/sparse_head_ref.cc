@@ -3,9 +3,9 @@
 #include <cstdint>
 
 #include "base/little_endian.h"
-#include "codecs/sbc/sbc_ops.h"
+#include "codecs/sparse/sparse_ops.h"
 
-namespace deltawire::sbc::DELTAWIRE_TARGET {
+namespace deltawire::sparse::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -54,4 +54,4 @@ Fault read_head(const ChunkBytes& chunk, std::uint64_t begin, std::uint64_t coun
   return open_streams(chunk, content.head_bytes, head);
 }
 
-}  // namespace deltawire::sbc::DELTAWIRE_TARGET
+}  // namespace deltawire::sparse::DELTAWIRE_TARGET

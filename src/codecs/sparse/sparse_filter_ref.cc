@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "base/bit_functions.h"
-#include "codecs/sbc/sbc_ops.h"
+#include "codecs/sparse/sparse_ops.h"
 
-namespace deltawire::sbc::DELTAWIRE_TARGET {
+namespace deltawire::sparse::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -87,4 +87,4 @@ std::uint64_t collect_range(const std::uint32_t* magnitudes, std::uint64_t count
   return found;
 }
 
-}  // namespace deltawire::sbc::DELTAWIRE_TARGET
+}  // namespace deltawire::sparse::DELTAWIRE_TARGET

@@ -4,9 +4,9 @@
 
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
-#include "codecs/sbc/sbc_ops.h"
+#include "codecs/sparse/sparse_ops.h"
 
-namespace deltawire::sbc::DELTAWIRE_TARGET {
+namespace deltawire::sparse::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -72,6 +72,17 @@ void count_bits(const std::uint32_t* positions, std::uint32_t count, unsigned pa
 
 }  // namespace
 
+std::uint32_t golomb_bytes(const std::uint32_t* positions, std::uint32_t count) {
+  if (count < 2) return count == 0 ? kEmptyHeadBytes : kHeadBytes;
+  const unsigned lanes = lanes_for(count);
+  std::uint32_t lane_bits[kMaxLanes] = {};
+  count_bits(positions, count, rice_parameter(count - 1, positions[count - 1] - positions[0]), lanes,
+             lane_bits);
+  std::uint32_t bytes = kHeadBytes + kLaneLengthBytes * (lanes - 1);
+  for (unsigned lane = 0; lane < lanes; ++lane) bytes += (lane_bits[lane] + 7) / 8;
+  return bytes;
+}
+
 std::uint32_t encode_chunk(const std::uint32_t* positions, std::uint32_t count, std::byte* out,
                            std::uint64_t out_bytes) {
   out[0] = std::byte{0};
@@ -101,4 +112,4 @@ std::uint32_t encode_chunk(const std::uint32_t* positions, std::uint32_t count, 
   return static_cast<std::uint32_t>(at - out);
 }
 
-}  // namespace deltawire::sbc::DELTAWIRE_TARGET
+}  // namespace deltawire::sparse::DELTAWIRE_TARGET

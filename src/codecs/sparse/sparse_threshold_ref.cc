@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "codecs/sbc/sbc_ops.h"
+#include "codecs/sparse/sparse_ops.h"
 
-namespace deltawire::sbc::DELTAWIRE_TARGET {
+namespace deltawire::sparse::DELTAWIRE_TARGET {
 
 // Radix selection, from the highest of three digits down: linear whatever the values are.
 Threshold find_threshold(const std::uint32_t* magnitudes, std::uint64_t count, std::uint64_t keep,
@@ -30,4 +30,4 @@ Threshold find_threshold(const std::uint32_t* magnitudes, std::uint64_t count, s
   return {threshold, keep};
 }
 
-}  // namespace deltawire::sbc::DELTAWIRE_TARGET
+}  // namespace deltawire::sparse::DELTAWIRE_TARGET

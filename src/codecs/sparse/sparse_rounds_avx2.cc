@@ -2,13 +2,14 @@
 // it is odd. With the shifts of BMI2 four lanes are read at a time.
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
 #include "codecs/kernels/prefetch.h"
-#include "codecs/sbc/sbc_ops.h"
+#include "codecs/sparse/sparse_ops.h"
 
-namespace deltawire::sbc::DELTAWIRE_TARGET {
+namespace deltawire::sparse::DELTAWIRE_TARGET {
 
 namespace {
 
@@ -69,7 +70,13 @@ bool may_read(const Head& head) noexcept {
   return true;
 }
 
-void put(const DecodeTarget& target, const std::uint32_t* positions, std::uint32_t count) noexcept {
+// The first of them is number `first` of the chunk.
+void put(const DecodeTarget& target, const std::uint32_t* positions, std::uint32_t count,
+         std::uint32_t first) noexcept {
+  if (target.positions != nullptr) {
+    std::memcpy(target.positions + first, positions, count * sizeof(std::uint32_t));
+    return;
+  }
   if (target.slot == nullptr) return;
   if (target.accumulate) {
     for (std::uint32_t i = 0; i < count; ++i) target.slot[positions[i]] += target.value;
@@ -109,7 +116,7 @@ std::uint32_t decode_rounds(Head& head, std::uint32_t gaps, const DecodeTarget& 
       read[i] = static_cast<std::uint32_t>(behind++);
     }
     if (behind > target.count) break;
-    if (batches > 1) put(target, arrived, batch);
+    if (batches > 1) put(target, arrived, batch, 1 + (batches - 2) * batch);
     std::uint32_t* const free = arrived;
     arrived = asked;
     asked = read;
@@ -118,9 +125,9 @@ std::uint32_t decode_rounds(Head& head, std::uint32_t gaps, const DecodeTarget& 
     head = ahead;
     ++batches;
   }
-  if (batches > 1) put(target, arrived, batch);
-  if (batches > 0) put(target, asked, batch);
+  if (batches > 1) put(target, arrived, batch, 1 + (batches - 2) * batch);
+  if (batches > 0) put(target, asked, batch, 1 + (batches - 1) * batch);
   return batches * batch;
 }
 
-}  // namespace deltawire::sbc::DELTAWIRE_TARGET
+}  // namespace deltawire::sparse::DELTAWIRE_TARGET

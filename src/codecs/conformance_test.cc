@@ -259,8 +259,9 @@ TEST_P(Conformance, KeysAreRefusedWithoutTheForm) {
   const auto part = codec_->encode(pairs, {}, {}, {});
   ASSERT_FALSE(part);
   EXPECT_EQ(part.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_EQ(part.error().message, std::string(codec_->info().name) +
-                                      " has no key-value form: give a dense tensor, or take fastsgd");
+  EXPECT_EQ(part.error().message,
+            std::string(codec_->info().name) +
+                " has no key-value form: give a dense tensor, or take fastsgd, or take topk");
 }
 
 TEST(Registry, IdsNamesAndSpecsAreOfOneCodecEach) {

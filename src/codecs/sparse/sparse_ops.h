@@ -151,6 +151,7 @@ struct ChunkContent {
 };
 
 // What is among the largest: more than `magnitude`, or equal to it and one of the first `ties`.
+// Targets may name another magnitude where it parts the same.
 struct Threshold {
   std::uint32_t magnitude = 0;
   std::uint64_t ties = 0;

@@ -42,6 +42,8 @@ KERNEL_MAY_INCLUDE = {
         "base/random.h",
     ),
 }
+# Folders of src/codecs that are no codec: what several codecs share.
+SHARED_BY_CODECS = {"kernels", "sparse"}
 TABLE = re.compile(r"<!-- layers -->\n(.*?)<!-- /layers -->", re.DOTALL)
 PUBLIC = "deltawire/"
 
@@ -205,7 +207,7 @@ class Checker:
         if not path.is_relative_to(codecs):
             return "a codec's folder is its own; others have the registry (deltawire/codec.h)"
         own = path.relative_to(codecs).parts[0]
-        if parts[1] in (own, "kernels") or own.endswith("_test.cc"):
+        if parts[1] in {own, *SHARED_BY_CODECS} or own.endswith("_test.cc"):
             return None
         return f"codecs do not know each other; what {own} and {parts[1]} share has codecs/kernels/"
 

@@ -151,8 +151,8 @@ class Codec {
   // As registered, except for flags that parameters change (a residual turned on, a lossless variant).
   const CodecInfo& info() const noexcept { return info_; }
 
-  // Canonical spec with every parameter spelled out, e.g. "3lc:s=1.75,mode=auto,runs=on". Two codecs with
-  // equal canonical specs give equal bytes for equal input and Exec::stream, on every machine.
+  // Canonical spec: "3lc:s=1.75,mode=auto,runs=on", every parameter but later ones at their default. Codecs
+  // with equal ones give equal bytes for equal input and Exec::stream, on every machine.
   virtual std::string spec() const = 0;
 
   // Bounds for a part of `part.count` values (of `part.dimension` elements in key-value form); neither values

@@ -39,6 +39,8 @@ class Codec:
     `decode` gets the chunks one by one, or all of them where `chunk_elements` is 0: then chunks
     follow the data. It checks the scalars that the codec has. `parameters` are in canonical order,
     each with the check of its text; what several may not be together is for `check` to refuse.
+    Those in `later` came when there were specs without them: a canonical spec leaves them out at
+    this default.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Codec:
     width: int = 0  # bytes of every element, or 0 where chunks vary in size
     parameters: Mapping[str, Callable[[str], None]] = field(default_factory=dict)
     check: Callable[[Mapping[str, str]], None] = lambda _parameters: None
+    later: Mapping[str, str] = field(default_factory=dict)
 
 
 def one_of(*words: str) -> Callable[[str], None]:

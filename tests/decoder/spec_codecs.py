@@ -31,8 +31,11 @@ def codec_of_spec(spec: bytes) -> tuple[Codec, dict[str, str]]:
     codec = CODECS[name]
     given = dict(pair.partition("=")[::2] for pair in rest.split(",")) if colon else {}
     canonical = ":".join([name] + [",".join(map("=".join, given.items()))] * bool(colon))
-    as_listed = list(given) == list(codec.parameters) and canonical == spec.decode()
-    require(as_listed, "Corrupt", f"not a canonical codec spec: {spec!r}")
+    due = [key for key in codec.parameters if key in given or key not in codec.later]
+    as_listed = list(given) == due and canonical == spec.decode()
+    is_default = any(given.get(key) == default for key, default in codec.later.items())
+    require(as_listed and not is_default, "Corrupt", f"not a canonical codec spec: {spec!r}")
+    given = {**codec.later, **given}
     for key, check in codec.parameters.items():
         check(given[key])
     codec.check(given)

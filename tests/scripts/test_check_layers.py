@@ -139,6 +139,7 @@ def test_an_include_against_the_arrows(house: Path, file: str, included: str) ->
         ("src/codecs/bf16/bf16_avx512.cc", "base/bit_functions.h"),
         ("src/codecs/bf16/bf16_ref.cc", "codecs/kernels/rice.h"),
         ("src/codecs/bf16/bf16.cc", "codecs/kernels/rice.h"),
+        ("src/codecs/bf16/bf16.cc", "codecs/sparse/sparse_part.h"),
         ("src/reduce/vote_test.cc", "reduce/vote.h"),
         ("src/cli/a.cc", "deltawire/file.h"),
         ("tests/fuzz/a.cc", "base/bits.h"),

@@ -41,7 +41,7 @@ class Int8 final : public Codec {
     Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
     const std::uint32_t largest = kernels_.sum_up(x);
     if (largest >= kInfinityBits) return not_finite();
-    const float step = reference::step_for(FloatEnvironment::pinned(std::bit_cast<float>(largest)));
+    const float step = step_for(FloatEnvironment::pinned(std::bit_cast<float>(largest)));
     if (apart) x = {part.left, nullptr, part.left, part.count};
     x.left = part.left;
     kernels_.encode(x, step, out.payload.data());

@@ -5,27 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/float_bits.h"
 #include "codecs/kernels/addends.h"
+#include "codecs/kernels/int8_codes.h"
 #include "codecs/target_id.h"
 
 namespace deltawire::int8 {
 
 inline constexpr std::uint64_t kValueBytes = 1;
-inline constexpr int kLargestCode = 127;
-inline constexpr std::byte kUnusedCode{0x80};              // -128
-inline constexpr std::uint32_t kLargestStep = 0x7C010203;  // bits of the largest step: 127 of it are finite
-
-[[gnu::always_inline]] inline float code_value(std::byte code) noexcept {
-  return static_cast<float>(static_cast<std::int8_t>(code));
-}
 
 namespace DELTAWIRE_TARGET {
-
-// The step of a part whose largest |x| is `largest`: the smallest float that takes `largest` to a code of at
-// most 127 in exact arithmetic, but never one whose 127-fold is beyond float32. 0 for 0. REQUIRES: finite, >=
-// 0.
-float step_for(float largest) noexcept;
 
 // See Kernels.
 std::uint32_t sum_up(const Addends& x);

@@ -142,12 +142,12 @@ TEST(Int8, EveryTargetFindsTheLargestSum) {
 
 TEST(Int8, StepIsTheSmallestThatReachesTheLargest) {
   for (const float largest : {1.0F, 0.3F, 0.1F, 3.0e38F, 1e-38F, 190 * kTiniest, kTiniest, 127 * kTiniest}) {
-    const float step = int8::reference::step_for(largest);
+    const float step = int8::step_for(largest);
     EXPECT_GE(static_cast<double>(step) * 127, static_cast<double>(largest)) << largest;
     EXPECT_LT(static_cast<double>(std::nextafter(step, 0.0F)) * 127, static_cast<double>(largest)) << largest;
   }
-  EXPECT_EQ(bits_of(int8::reference::step_for(0)), 0U);
-  EXPECT_EQ(bits_of(int8::reference::step_for(kMax)), int8::kLargestStep);
+  EXPECT_EQ(bits_of(int8::step_for(0)), 0U);
+  EXPECT_EQ(bits_of(int8::step_for(kMax)), int8::kLargestStep);
 }
 
 TEST(Int8, LargestAndSmallestValues) {

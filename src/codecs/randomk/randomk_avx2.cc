@@ -23,23 +23,34 @@ struct Batch {
   std::uint64_t count = 0;
 };
 
-// Walks the strata without a division for each.
+// Walks the strata of a run without a division for each.
 struct Walk {
   const Draw& draw;
   std::uint64_t length;  // of the shorter strata; the others have one more
   std::uint64_t longer;  // as many of `kept` are longer
-  std::uint64_t next = 0;
-  std::uint64_t begin = 0;     // of stratum `next`: floor(next * count / kept)
-  std::uint64_t fraction = 0;  // what that floor took, times `kept`
+  std::uint64_t next;
+  std::uint64_t end;
+  std::uint64_t begin;     // of stratum `next`: floor(next * count / kept)
+  std::uint64_t fraction;  // what that floor took, times `kept`
 };
 
+[[gnu::always_inline]] inline Walk walk_of(const Draw& draw, const Run& run) noexcept {
+  return {draw,
+          draw.count / draw.kept,
+          draw.count % draw.kept,
+          run.first,
+          run.first + run.count,
+          run.first * draw.count / draw.kept,
+          run.first * draw.count % draw.kept};
+}
+
 [[gnu::always_inline]] inline Walk walk_of(const Draw& draw) noexcept {
-  return {draw, draw.count / draw.kept, draw.count % draw.kept};
+  return walk_of(draw, {0, draw.kept});
 }
 
 // The next places; none behind the last. Fetches what lies there in `fetched`, or nothing where that is null.
 [[gnu::always_inline]] inline void next_batch(Walk& walk, const float* fetched, Batch& batch) noexcept {
-  const std::uint64_t left = walk.draw.kept - walk.next;
+  const std::uint64_t left = walk.end - walk.next;
   batch.first = walk.next;
   batch.count = left < kBatch ? left : kBatch;
   for (std::uint64_t i = 0; i < batch.count; ++i) {
@@ -103,13 +114,13 @@ std::uint64_t find_not_finite(const std::byte* payload, std::uint64_t kept) {
 }
 
 template <bool kAccumulates>
-[[gnu::always_inline]] inline void place_values(const std::byte* payload, const Draw& draw,
+[[gnu::always_inline]] inline void place_values(const std::byte* values, const Draw& draw, const Run& run,
                                                 const Target& target) noexcept {
   Batch batch;
-  for (Walk walk = walk_of(draw); walk.next < draw.kept;) {
+  for (Walk walk = walk_of(draw, run); walk.next < walk.end;) {
     next_batch(walk, kAccumulates ? target.slot : nullptr, batch);  // a store waits for nothing
     for (std::uint64_t i = 0; i < batch.count; ++i) {
-      const float value = value_at(payload, batch.first + i);
+      const float value = value_at(values, batch.first - run.first + i);
       if (value == 0) continue;
       float& slot = target.slot[batch.at[i]];
       slot = kAccumulates ? slot + target.scale * value : target.scale * value;
@@ -117,13 +128,12 @@ template <bool kAccumulates>
   }
 }
 
-void read(const std::byte* payload, const Draw& draw, const Target& target) {
+void read(const std::byte* values, const Draw& draw, const Run& run, const Target& target) {
   if (target.accumulate) {
-    place_values<true>(payload, draw, target);
-    return;
+    place_values<true>(values, draw, run, target);
+  } else {
+    place_values<false>(values, draw, run, target);
   }
-  std::memset(target.slot, 0, draw.count * sizeof(float));
-  place_values<false>(payload, draw, target);
 }
 
 }  // namespace

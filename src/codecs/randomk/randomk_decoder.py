@@ -7,9 +7,10 @@ from fractions import Fraction
 import numpy as np
 from spec_codec import SHARE, SWITCH, Codec, Coded
 from spec_hashes import require
+from spec_values import FORMAT, WIDTHS, check_step, decoded
 
 FULL_CHUNK = 16384
-STEP = 0x9E3779B97F4A7C15
+GOLDEN = 0x9E3779B97F4A7C15
 MASK = (1 << 64) - 1
 
 
@@ -22,11 +23,11 @@ def mixed(z: int) -> int:
 
 def places(seed: int, count: int, kept: int) -> list[int]:
     """Give the place of each value (section 2)."""
-    key = mixed(seed + STEP & MASK)
+    key = mixed(seed + GOLDEN & MASK)
     found = []
     for i in range(kept):
         begin, end = i * count // kept, (i + 1) * count // kept
-        drawn = mixed(key + STEP * (i + 1) & MASK) >> 32
+        drawn = mixed(key + GOLDEN * (i + 1) & MASK) >> 32
         found.append(begin + (drawn * (end - begin) >> 32))
     return found
 
@@ -40,26 +41,34 @@ def kept_of(k: str, count: int) -> int:
 def decode(coded: Coded) -> np.ndarray:
     """Put the values at the places that the seed gives."""
     kept = kept_of(coded.parameters["k"], coded.count)
+    kind = coded.parameters["values"]
+    check_step(kind, coded.scalars[1])
     require(len(coded.chunks) == -(-kept // FULL_CHUNK), "Corrupt", "another number of chunks")
     end = 0
     for number, chunk in enumerate(coded.chunks):
         end += len(chunk)
-        due = 4 * min(kept, (number + 1) * FULL_CHUNK)
+        due = WIDTHS[kind] * min(kept, (number + 1) * FULL_CHUNK)
         require(end >= due, "Truncated", "chunk end below its values")
         require(end <= due, "Corrupt", "chunk end beyond its values")
-    sent = np.frombuffer(b"".join(coded.chunks), "<f4")
-    require(bool(np.isfinite(sent).all()), "Corrupt", "a value that is not finite")
+    sent = decoded(b"".join(coded.chunks), kind, coded.scalars[1])
     values = np.zeros(coded.count, "<f4")
     values[places(coded.scalars[0], coded.count, kept)] = sent + np.float32(0)  # -0 is not written
     return values
 
 
-CODEC = Codec("randomk", 8, decode, scalars=1, parameters={"k": SHARE, "unbiased": SWITCH})
+CODEC = Codec(
+    "randomk",
+    8,
+    decode,
+    scalars=2,
+    parameters={"k": SHARE, "unbiased": SWITCH, "values": FORMAT},
+    later={"values": "fp32"},
+)
 
 
-def of(*chunks: bytes) -> Coded:
+def of(*chunks: bytes, values: str = "fp32", step: int = 0) -> Coded:
     """Make a part of ten elements, three of which are sent."""
-    return Coded(list(chunks), 10, (5, 0), {"k": "0.3"})
+    return Coded(list(chunks), 10, (5, step), {"k": "0.3", "values": values})
 
 
 def at(first: float, third: float) -> list[float]:
@@ -70,10 +79,16 @@ def at(first: float, third: float) -> list[float]:
 
 
 CHUNK = struct.pack("<3f", 1, 2, 3)
-GOOD = {"-0 is written nowhere": (of(struct.pack("<3f", 1.5, -0.0, -2)), at(1.5, -2))}
+STEP = struct.unpack("<I", struct.pack("<f", 0.5))[0]
+GOOD = {
+    "-0 is written nowhere": (of(struct.pack("<3f", 1.5, -0.0, -2)), at(1.5, -2)),
+    "steps": (of(bytes([3, 0, 252]), values="int8", step=STEP), at(1.5, -2)),
+}
 REFUSED = {
     "too short": (of(CHUNK[:11]), "Truncated"),
     "too long": (of(CHUNK + b"0"), "Corrupt"),
+    "a step of float32": (of(CHUNK, step=1), "Corrupt"),
+    "a code without a step": (of(bytes([3, 0, 252]), values="int8"), "Corrupt"),
     "a chunk too many": (of(CHUNK[:8], CHUNK[8:]), "Corrupt"),
 } | {
     f"a value of {bad}": (of(struct.pack("<3f", 1, 2, bad)), "Corrupt")

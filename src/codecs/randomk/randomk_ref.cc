@@ -44,14 +44,11 @@ std::uint64_t find_not_finite(const std::byte* payload, std::uint64_t kept) {
   return i;
 }
 
-void read(const std::byte* payload, const Draw& draw, const Target& target) {
-  if (!target.accumulate) {
-    for (std::uint64_t i = 0; i < draw.count; ++i) target.slot[i] = 0;
-  }
-  for (std::uint64_t i = 0; i < draw.kept; ++i) {
-    const float value = bit_cast<float>(bits_at(payload, i));
+void read(const std::byte* values, const Draw& draw, const Run& run, const Target& target) {
+  for (std::uint64_t i = 0; i < run.count; ++i) {
+    const float value = bit_cast<float>(bits_at(values, i));
     if (value == 0) continue;
-    float& slot = target.slot[place_of(draw, i).at];
+    float& slot = target.slot[place_of(draw, run.first + i).at];
     slot = target.accumulate ? slot + target.scale * value : target.scale * value;
   }
 }

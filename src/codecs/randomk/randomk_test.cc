@@ -1,3 +1,4 @@
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -184,7 +185,7 @@ TEST(Randomk, EveryTargetDrawsTheSamePlaces) {
   for (const std::uint64_t count : {1U, 2U, 63U, 64U, 65U, 1000U, 1023U}) {
     const std::vector<float> values = rising(count);
     for (std::uint64_t kept = 1; kept <= count; kept += 1 + kept / 8) {
-      const randomk::Draw draw{CounterRng(kept), count, kept};
+      const Draw draw{CounterRng(kept), count, kept};
       std::vector<std::byte> wanted(kept * randomk::kValueBytes);
       ASSERT_TRUE(randomk::kernels_for(TargetId::kReference)
                       .write({values.data(), nullptr, nullptr, count}, draw, true, wanted.data()));
@@ -214,6 +215,56 @@ TEST(Randomk, EveryTargetFindsTheFirstValueThatIsNotFinite) {
       }
     }
   }
+}
+
+// The values as topk codes them, at the same places; the residual keeps what they lose.
+TEST(Randomk, ValuesInFewerBits) {
+  const auto plain = codec_of("randomk:k=30%");
+  for (const std::uint64_t count : {10U, 1000U, 100003U}) {
+    const std::vector<float> values = testing::normal_values(count, count);
+    const Encoded whole = encoded(*plain, values, 5);
+    const std::vector<float> exact = *testing::decode(*plain, whole.view(), count);
+    for (const auto& [spec, width] :
+         {std::pair{"randomk:k=30%,values=bf16", 2U}, {"randomk:k=30%,values=int8", 1U}}) {
+      const auto codec = codec_of(spec);
+      std::vector<float> residual(count, 0.0F);
+      const Encoded part = encoded(*codec, values, 5, residual);
+      EXPECT_EQ(part.payload.size() * 4, whole.payload.size() * width);
+      EXPECT_EQ(part.scalar, whole.scalar);
+      EXPECT_EQ(part.scalar2 != 0, width == 1);
+      const std::vector<float> back = *testing::decode(*codec, part.view(), count);
+      const float step = std::bit_cast<float>(part.scalar2);
+      for (std::uint64_t i = 0; i < count; ++i) {
+        const float bound = width == 1 ? step * 0.50001F : std::fabs(exact[i]) * 0x1p-8F;
+        ASSERT_LE(std::fabs(back[i] - exact[i]), bound) << spec << " " << i;
+        ASSERT_EQ(residual[i], values[i] - back[i]) << spec << " " << i;
+      }
+      for (std::size_t target = 0; target < kernel_targets().size(); ++target) {
+        if (!kernel_targets()[target].runs_here) continue;
+        const auto other = *make_codec(spec, static_cast<TargetId>(target));
+        EXPECT_TRUE(testing::same_bits(*testing::decode(*other, part.view(), count), back));
+      }
+    }
+  }
+  EXPECT_EQ(codec_of("randomk:values=fp32")->spec(), "randomk:k=0.01,unbiased=off");
+  EXPECT_EQ(codec_of("randomk:values=bf16")->spec(), "randomk:k=0.01,unbiased=off,values=bf16");
+}
+
+TEST(Randomk, RefusesStepsAndCodesThatNobodyWrites) {
+  const auto verdict = [](const char* spec, Encoded part) { return verdict_of(spec, part, 10); };
+  const Encoded whole = encoded(*codec_of("randomk:k=30%"), rising(10), 4);
+  Encoded stepped = whole;
+  stepped.scalar2 = 1;
+  EXPECT_EQ(verdict("randomk:k=30%", stepped), ErrorCode::kCorrupt);
+  Encoded part = encoded(*codec_of("randomk:k=30%,values=int8"), rising(10), 4);
+  EXPECT_EQ(verdict("randomk:k=30%,values=int8", part), kAccepted);
+  for (const std::uint32_t step : {0U, 0x7C010204U, 0x80000001U, 0x7F800000U}) {
+    Encoded other = part;
+    other.scalar2 = step;
+    EXPECT_EQ(verdict("randomk:k=30%,values=int8", other), ErrorCode::kCorrupt) << step;
+  }
+  part.payload[1] = std::byte{0x80};
+  EXPECT_EQ(verdict("randomk:k=30%,values=int8", part), ErrorCode::kCorrupt);
 }
 
 TEST(Randomk, RefusesWhatNoEncoderWrites) {

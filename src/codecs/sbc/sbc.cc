@@ -13,18 +13,30 @@
 #include "base/float_environment.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
-#include "codecs/sbc/sbc_ops.h"
 #include "codecs/share.h"
+#include "codecs/sparse/sparse_ops.h"
+#include "codecs/sparse/sparse_part.h"
 
 namespace deltawire::sbc {
 
 namespace {
 
+using sparse::candidate_room;
+using sparse::Candidates;
+using sparse::ChunkContent;
+using sparse::DecodeTarget;
+using sparse::Fault;
+using sparse::kChunkPositions;
+using sparse::Kernels;
+using sparse::kMaxElements;
+using sparse::PositionCode;
+
 constexpr ParameterInfo kParameters[] = {
     {"p", "0.000001 <= p < 1, or in percent", "0.01", "share of the elements that is sent at most"},
+    sparse::kPositionsParameter,
 };
 
-constexpr std::string_view kExamples[] = {"sbc:p=0.001", "sbc:p=0.5"};
+constexpr std::string_view kExamples[] = {"sbc:p=0.001", "sbc:p=0.5", "sbc:p=0.1,positions=auto"};
 
 constexpr CodecInfo kInfo = {
     .id = 4,
@@ -39,19 +51,6 @@ constexpr CodecInfo kInfo = {
     .sparse = true,
     .scalars = 1,
 };
-
-// Bytes that the chunks of `kept` positions can take. Of n gaps with the sum S (positions counted, d = S / n)
-// the rule for b gives 0.38 d < 2^b <= d where b isn't held at 24. So a remainder has at most log2(d) bits,
-// the ones of all unary parts are at most n / 0.38, and escapes, one for 24 of these ones at the most and
-// each up to 31 bits longer than the plain code, add less than 3.4 n: with the zeros in all n (log2(d) + 7).
-// Chunks of one density take the most. b is held at 24 only in a last chunk of fewer than 256 gaps.
-std::uint64_t payload_bound(std::uint64_t kept, std::uint64_t count) noexcept {
-  constexpr std::uint64_t kHeldGaps = 256;
-  constexpr std::uint64_t kLongestCodeBytes = (kMaxUnary + kEscapeBits) / 8;
-  const auto distance_bits = static_cast<unsigned>(std::bit_width(ceil_div(count, kept) - 1));
-  const std::uint64_t held = count >> kMaxParameter != 0 ? kHeldGaps * kLongestCodeBytes : 0;
-  return ceil_div(kept * (distance_bits + 7), 8) + held + ceil_div(kept, kChunkPositions) * kMaxChunkOverhead;
-}
 
 // Candidates of both signs, and the kernels' spare numbers, laid out in an encoder's scratch.
 struct Selection {
@@ -75,34 +74,23 @@ struct Update {
   float mean = 0;
 };
 
-std::string_view fault_text(Fault fault) noexcept {
-  switch (fault) {
-    case Fault::kNone: return "no fault";
-    case Fault::kTruncated: return "the bytes end before the chunk does";
-    case Fault::kParameter: return "Rice parameter above 24";
-    case Fault::kLanes: return "lanes other than 1, 4 or 8";
-    case Fault::kUnusedCode: return "a code for gaps where there are none";
-    case Fault::kCount: return "more than 16384 positions";
-    case Fault::kOrder: return "its first position isn't behind the chunk before";
-    case Fault::kPosition: return "a position outside the part";
-    case Fault::kEscape: return "a raw gap that has a shorter code";
-    case Fault::kPadding: return "bits follow the last code of a lane";
-    case Fault::kTrailingBytes: return "bytes follow an empty chunk";
-  }
-  return "unknown fault";
-}
-
 class Sbc final : public Codec {
  public:
-  Sbc(float p, const Kernels& kernels) noexcept : Codec(kInfo), p_(p), kernels_(kernels) {}
+  Sbc(float p, PositionCode positions, const Kernels& kernels) noexcept
+      : Codec(kInfo), p_(p), positions_(positions), kernels_(kernels) {}
 
-  std::string spec() const override { return "sbc:p=" + canonical_number(p_); }
+  // `positions` came later: specs that don't name it keep their hash.
+  std::string spec() const override {
+    const std::string plain = "sbc:p=" + canonical_number(p_);
+    if (positions_ == PositionCode::kGolomb) return plain;
+    return plain + ",positions=" + std::string(sparse::name_of(positions_));
+  }
 
   Sizes do_sizes(const TensorView& part) const noexcept override {
     if (part.count == 0) return {};
     if (part.count > kMaxElements) return {.payload_bytes = std::numeric_limits<std::uint64_t>::max()};
     const std::uint64_t kept = kept_of(p_, part.count);
-    return Sizes{.payload_bytes = payload_bound(kept, part.count),
+    return Sizes{.payload_bytes = sparse::positions_bound(kept, part.count),
                  .chunks = static_cast<std::uint32_t>(ceil_div(kept, kChunkPositions)),
                  .scratch_bytes = scratch_bytes(candidate_room(part.count, kept))};
   }
@@ -192,7 +180,7 @@ class Sbc final : public Codec {
       const auto count =
           static_cast<std::uint32_t>(std::min<std::uint64_t>(update.kept.count - at, kChunkPositions));
       const MutBytes rest = out.payload.subspan(written);
-      written += kernels_.encode_chunk(update.kept.positions + at, count, rest.data(), rest.size());
+      written += sparse::write_positions(kernels_, positions_, {update.kept.positions + at, count}, rest);
       out.chunk_ends[chunks++] = static_cast<std::uint32_t>(written);
       at += count;
     } while (at < update.kept.count);
@@ -201,10 +189,7 @@ class Sbc final : public Codec {
   }
 
   static Status check_part(const PartView& in, std::uint64_t count) {
-    if (count > kMaxElements) {
-      return fail(ErrorCode::kCorrupt,
-                  "sbc: a part has fewer than 2^32 elements, not " + std::to_string(count));
-    }
+    if (auto ok = sparse::check_count("sbc", count); !ok) return ok;
     if ((in.scalar & ~kSignBit) < kInfinityBits && in.scalar != kSignBit) return {};
     return fail(ErrorCode::kCorrupt, "sbc: the bits of the mean are " + std::to_string(in.scalar) +
                                          ", not a finite number other than -0");
@@ -218,7 +203,7 @@ class Sbc final : public Codec {
       const ChunkBytes chunk = chunk_of(in, i);
       const ChunkContent content = kernels_.decode_chunk(chunk, next, target);
       if (content.fault != Fault::kNone) {
-        return fault_status("sbc", i, content.fault, fault_text(content.fault));
+        return fault_status("sbc", i, content.fault, sparse::fault_text(content.fault));
       }
       const bool is_last = i + 1 == in.chunk_ends.size();
       if (!is_last && content.positions < kChunkPositions) {
@@ -235,13 +220,16 @@ class Sbc final : public Codec {
   }
 
   float p_;
+  PositionCode positions_;
   const Kernels& kernels_;
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   const auto p = fraction_parameter(spec, "p", {.low = 1e-6F, .high = 1, .default_value = 0.01F});
   if (!p) return forward_error(p);
-  return std::make_unique<const Sbc>(*p, kernels_for(target));
+  const auto positions = sparse::positions_parameter(spec);
+  if (!positions) return forward_error(positions);
+  return std::make_unique<const Sbc>(*p, *positions, sparse::kernels_for(target));
 }
 
 }  // namespace

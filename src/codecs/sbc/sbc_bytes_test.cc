@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "codecs/codec_testing.h"
-#include "codecs/sbc/sbc_ops.h"
+#include "codecs/sparse/sparse_ops.h"
 
 namespace deltawire {
 namespace {

@@ -3,13 +3,10 @@
 import struct
 
 import numpy as np
-from spec_bits import BitReader
 from spec_codec import SHARE, Codec, Coded
 from spec_hashes import require
-
-FULL_CHUNK = 16384
-PARAMETER_LIMIT = 24
-HEAD_BYTES = 7
+from spec_positions import FULL_CHUNK, chunk_positions
+from spec_sparse import POSITIONS
 
 
 def decode(coded: Coded) -> np.ndarray:
@@ -30,44 +27,14 @@ def decode(coded: Coded) -> np.ndarray:
     return values
 
 
-def chunk_positions(chunk: bytes, begin: int, count: int) -> list[int]:
-    """Give the positions of a chunk, which must lie in [begin, count)."""
-    require(len(chunk) >= 3, "Truncated", "the end inside a chunk's head")
-    code, positions = struct.unpack_from("<BH", chunk)
-    b, lanes = code & 31, 1 << (code >> 5)
-    require(b <= PARAMETER_LIMIT, "Corrupt", f"Rice parameter {b}")
-    require(lanes in (1, 4, 8), "Corrupt", f"{lanes} lanes")
-    require(positions <= FULL_CHUNK, "Corrupt", f"{positions} positions")
-    require(positions > 1 or code == 0, "Corrupt", "a code for no gaps")
-    if positions == 0:
-        require(len(chunk) == 3, "Corrupt", "bytes after an empty chunk")
-        return []
-    streams = lane_streams(chunk, lanes)
-    (position,) = struct.unpack_from("<I", chunk, 3)
-    require(begin <= position < count, "Corrupt", "the first position is out of order or range")
-    found = [position]
-    for gap in range(positions - 1):
-        position += 1 + streams[gap % lanes].rice(b, 32)
-        require(position < count, "Corrupt", "a position beyond the part")
-        found.append(position)
-    for stream in streams:
-        stream.finish()
-    return found
-
-
-def lane_streams(chunk: bytes, lanes: int) -> list[BitReader]:
-    """Cut the chunk's rest into its lanes."""
-    at = HEAD_BYTES + 2 * (lanes - 1)
-    require(len(chunk) >= at, "Truncated", "the end inside a chunk's head")
-    streams = []
-    for size in struct.unpack_from(f"<{lanes - 1}H", chunk, HEAD_BYTES):
-        require(size <= len(chunk) - at, "Truncated", "the end inside a lane")
-        streams.append(BitReader(chunk[at : at + size]))
-        at += size
-    return [*streams, BitReader(chunk[at:])]
-
-
-CODEC = Codec("sbc", 4, decode, scalars=1, parameters={"p": SHARE})
+CODEC = Codec(
+    "sbc",
+    4,
+    decode,
+    scalars=1,
+    parameters={"p": SHARE, "positions": POSITIONS},
+    later={"positions": "golomb"},
+)
 
 MEAN = struct.unpack("<I", struct.pack("<f", -3.0))[0]
 LANES = [64, 6, 0, 0, 0, 0, 0]
@@ -90,6 +57,11 @@ GOOD = {
     "a gap of 3 with b = 1": (of([1, 2, 0, 1, 0, 0, 0, 0b101], 8, MEAN), at(8, [1, 5])),
     "two gaps": (of([1, 3, 0, 0, 0, 0, 0, 0b001011], 8, MEAN), at(8, [0, 6, 7])),
     "escape": (of([0, 2, 0, 0, 0, 0, 0, 255, 255, 255, 24, 0, 0, 0], 26, MEAN), at(26, [0, 25])),
+    "interpolative, only the ends": (of([31, 2, 0, 1, 0, 0, 0, 7, 0, 0, 0], 8, MEAN), at(8, [1, 7])),
+    "interpolative, the last of three places": (
+        of([31, 3, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0b01], 5, MEAN),
+        at(5, [0, 3, 4]),
+    ),
     "four lanes": (
         of([*LANES, 1, 0, 1, 0, 1, 0, 0b01, 0, 0, 0], 7, MEAN),
         at(7, SIX),
@@ -104,6 +76,12 @@ REFUSED = {
     "b without gaps": (of([1, 1, 0, 4, 0, 0, 0], 5, MEAN), "Corrupt"),
     "b of 25": (of([25, 2, 0, 0, 0, 0, 0, 2, 0, 0, 0], 5, MEAN), "Corrupt"),
     "two lanes": (of([32, 2, 0, 0, 0, 0, 0, 1, 0, 0], 5, MEAN), "Corrupt"),
+    "interpolative, one position": (of([31, 1, 0, 4, 0, 0, 0, 4, 0, 0, 0], 5, MEAN), "Corrupt"),
+    "interpolative, no room": (of([31, 3, 0, 1, 0, 0, 0, 2, 0, 0, 0], 5, MEAN), "Corrupt"),
+    "interpolative, last beyond": (of([31, 2, 0, 1, 0, 0, 0, 5, 0, 0, 0], 5, MEAN), "Corrupt"),
+    "interpolative, a short head": (of([31, 2, 0, 1, 0, 0, 0, 4, 0, 0], 5, MEAN), "Truncated"),
+    "interpolative, no stream": (of([31, 3, 0, 0, 0, 0, 0, 4, 0, 0, 0], 5, MEAN), "Truncated"),
+    "interpolative, a set pad": (of([31, 3, 0, 0, 0, 0, 0, 4, 0, 0, 0, 4], 5, MEAN), "Corrupt"),
     "no stream": (of([0, 2, 0, 0, 0, 0, 0], 5, MEAN), "Truncated"),
     "a set pad": (of([0, 2, 0, 0, 0, 0, 0, 0b100], 5, MEAN), "Corrupt"),
     "a byte more": (of([0, 2, 0, 0, 0, 0, 0, 0, 0], 5, MEAN), "Corrupt"),

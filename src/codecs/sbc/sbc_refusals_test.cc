@@ -66,7 +66,7 @@ TEST(SbcRefusals, Gaps) {
   EXPECT_EQ(verdict({0, 3, 0, 0, 0, 0, 0, 0b001}, 3), ErrorCode::kCorrupt);  // 3 of 3, the last beyond
   EXPECT_EQ(verdict({24, 2, 0, 0, 0, 0, 0, 2, 0, 0, 0}, 3), kAccepted);      // 0, then 1 in 24 bits
   EXPECT_EQ(verdict({25, 2, 0, 0, 0, 0, 0, 2, 0, 0, 0}, 3), ErrorCode::kCorrupt);
-  EXPECT_EQ(verdict({31, 2, 0, 0, 0, 0, 0, 2, 0, 0, 0}, 3), ErrorCode::kCorrupt);
+  EXPECT_EQ(verdict({30, 2, 0, 0, 0, 0, 0, 2, 0, 0, 0}, 3), ErrorCode::kCorrupt);
   EXPECT_EQ(verdict({0, 1, 64, 0, 0, 0, 0, 0}, 70000), ErrorCode::kCorrupt);  // 16,385 positions
 }
 

@@ -13,7 +13,7 @@
 #include "base/random.h"
 #include "codecs/codec_testing.h"
 #include "codecs/dispatch.h"
-#include "codecs/sbc/sbc_ops.h"
+#include "codecs/sparse/sparse_ops.h"
 #include "codecs/target_testing.h"
 
 namespace deltawire {
@@ -156,15 +156,15 @@ TEST_P(SbcTargets, GapsOfAllLengths) {
 }
 
 TEST_P(SbcTargets, ChunksCutOrDamagedHaveTheSameFaults) {
-  const sbc::Kernels& reference = sbc::kernels_for(TargetId::kReference);
-  const sbc::Kernels& other = sbc::kernels_for(GetParam());
+  const sparse::Kernels& reference = sparse::kernels_for(TargetId::kReference);
+  const sparse::Kernels& other = sparse::kernels_for(GetParam());
   CounterRng random(3);
   for (const std::uint32_t sent : {2U, 400U, 3000U, 8000U}) {
     std::vector<std::uint32_t> positions(sent);
     std::uint32_t next = 0;
     for (std::uint32_t& position : positions)
       next = 1 + (position = next + static_cast<std::uint32_t>(random.next() % 60));
-    std::vector<std::byte> bytes(sbc::kMaxChunkOverhead + 7 * sent);
+    std::vector<std::byte> bytes(sparse::kMaxChunkOverhead + 7 * sent);
     bytes.resize(reference.encode_chunk(positions.data(), sent, bytes.data(), bytes.size()));
     Floats slot(next);
     const auto expect_same_fault = [&](const std::vector<std::byte>& chunk, std::uint64_t count) {
@@ -172,7 +172,7 @@ TEST_P(SbcTargets, ChunksCutOrDamagedHaveTheSameFaults) {
       const auto expected = reference.decode_chunk(view, 0, {.slot = nullptr, .count = count});
       const auto content = other.decode_chunk(view, 0, {.slot = slot.data(), .count = count, .value = 1});
       ASSERT_EQ(content.fault, expected.fault);
-      if (expected.fault != sbc::Fault::kNone) return;
+      if (expected.fault != sparse::Fault::kNone) return;
       ASSERT_EQ(content.next, expected.next);
       ASSERT_EQ(content.code_bits, expected.code_bits);
     };
@@ -190,9 +190,9 @@ TEST_P(SbcTargets, ChunksCutOrDamagedHaveTheSameFaults) {
   }
 }
 
-sbc::ChunkContent decoded(TargetId target, const std::vector<std::byte>& bytes, std::uint64_t count) {
+sparse::ChunkContent decoded(TargetId target, const std::vector<std::byte>& bytes, std::uint64_t count) {
   const ChunkBytes chunk{bytes.data(), static_cast<std::uint32_t>(bytes.size())};
-  return sbc::kernels_for(target).decode_chunk(chunk, 0, {.slot = nullptr, .count = count});
+  return sparse::kernels_for(target).decode_chunk(chunk, 0, {.slot = nullptr, .count = count});
 }
 
 // A lane that ends too early, in front of others that are whole, with so much behind the last that all of it
@@ -200,36 +200,36 @@ sbc::ChunkContent decoded(TargetId target, const std::vector<std::byte>& bytes, 
 TEST_P(SbcTargets, ALaneThatEndsInsideABatch) {
   std::vector<std::uint32_t> positions(4097);
   for (std::uint32_t i = 0; i < positions.size(); ++i) positions[i] = 50 * i + i % 7;
-  std::vector<std::byte> bytes(sbc::kMaxChunkOverhead + 7 * positions.size());
+  std::vector<std::byte> bytes(sparse::kMaxChunkOverhead + 7 * positions.size());
   const auto count = static_cast<std::uint32_t>(positions.size());
-  bytes.resize(sbc::kernels_for(TargetId::kReference)
+  bytes.resize(sparse::kernels_for(TargetId::kReference)
                    .encode_chunk(positions.data(), count, bytes.data(), bytes.size()));
   bytes.resize(bytes.size() + 200);
-  EXPECT_EQ(decoded(GetParam(), bytes, 1U << 20).fault, sbc::Fault::kPadding);
-  const std::size_t head = sbc::kHeadBytes + sbc::kLaneLengthBytes * 7;
-  const auto length = load_le<std::uint16_t>(bytes.data() + sbc::kHeadBytes);
-  store_le(bytes.data() + sbc::kHeadBytes, static_cast<std::uint16_t>(length - 1));
+  EXPECT_EQ(decoded(GetParam(), bytes, 1U << 20).fault, sparse::Fault::kPadding);
+  const std::size_t head = sparse::kHeadBytes + sparse::kLaneLengthBytes * 7;
+  const auto length = load_le<std::uint16_t>(bytes.data() + sparse::kHeadBytes);
+  store_le(bytes.data() + sparse::kHeadBytes, static_cast<std::uint16_t>(length - 1));
   bytes.erase(bytes.begin() + static_cast<std::ptrdiff_t>(head + length - 1));
-  EXPECT_EQ(decoded(TargetId::kReference, bytes, 1U << 20).fault, sbc::Fault::kTruncated);
-  EXPECT_EQ(decoded(GetParam(), bytes, 1U << 20).fault, sbc::Fault::kTruncated);
+  EXPECT_EQ(decoded(TargetId::kReference, bytes, 1U << 20).fault, sparse::Fault::kTruncated);
+  EXPECT_EQ(decoded(GetParam(), bytes, 1U << 20).fault, sparse::Fault::kTruncated);
 }
 
 TEST_P(SbcTargets, ARawGapThatHasAShorterCode) {
   std::vector<std::byte> bytes(1000);
   bytes[0] = std::byte{3};
   store_le(bytes.data() + 1, std::uint16_t{301});
-  BitWriter codes(bytes.data() + sbc::kHeadBytes, bytes.size() - sbc::kHeadBytes);
+  BitWriter codes(bytes.data() + sparse::kHeadBytes, bytes.size() - sparse::kHeadBytes);
   for (int i = 0; i < 300; ++i) {
-    const RiceBits code = rice_bits_of(i == 40 ? 24 << 3 : 5, 3, sbc::kEscapeBits);
+    const RiceBits code = rice_bits_of(i == 40 ? 24 << 3 : 5, 3, sparse::kEscapeBits);
     codes.put(code.value, code.bits);
   }
-  bytes.resize(sbc::kHeadBytes + codes.finish());
-  EXPECT_EQ(decoded(GetParam(), bytes, 1U << 20).fault, sbc::Fault::kNone);
+  bytes.resize(sparse::kHeadBytes + codes.finish());
+  EXPECT_EQ(decoded(GetParam(), bytes, 1U << 20).fault, sparse::Fault::kNone);
   // The raw gap, 24 * 8, is the least that has no shorter code: a bit less, and it has one.
   const std::size_t raw_bit = 40 * 4 + 24 + 6;
-  bytes[sbc::kHeadBytes + raw_bit / 8] ^= static_cast<std::byte>(1U << raw_bit % 8);
-  EXPECT_EQ(decoded(TargetId::kReference, bytes, 1U << 20).fault, sbc::Fault::kEscape);
-  EXPECT_EQ(decoded(GetParam(), bytes, 1U << 20).fault, sbc::Fault::kEscape);
+  bytes[sparse::kHeadBytes + raw_bit / 8] ^= static_cast<std::byte>(1U << raw_bit % 8);
+  EXPECT_EQ(decoded(TargetId::kReference, bytes, 1U << 20).fault, sparse::Fault::kEscape);
+  EXPECT_EQ(decoded(GetParam(), bytes, 1U << 20).fault, sparse::Fault::kEscape);
 }
 
 TEST_P(SbcTargets, AChunkIsWrittenInsideItsBytes) {
@@ -239,8 +239,8 @@ TEST_P(SbcTargets, AChunkIsWrittenInsideItsBytes) {
     std::uint32_t next = 0;
     for (std::uint32_t& position : positions)
       next = 1 + (position = next + static_cast<std::uint32_t>(random.next() % 90));
-    std::vector<std::byte> bytes(sbc::kMaxChunkOverhead + 7 * sent + 8, std::byte{0xA5});
-    const auto& kernels = sbc::kernels_for(GetParam());
+    std::vector<std::byte> bytes(sparse::kMaxChunkOverhead + 7 * sent + 8, std::byte{0xA5});
+    const auto& kernels = sparse::kernels_for(GetParam());
     const std::uint32_t size = kernels.encode_chunk(positions.data(), sent, bytes.data(), bytes.size());
     std::vector<std::byte> exact(size + 8, std::byte{0xA5});
     ASSERT_EQ(kernels.encode_chunk(positions.data(), sent, exact.data(), size), size);

@@ -11,7 +11,7 @@
 #include "base/property_testing.h"
 #include "base/random.h"
 #include "codecs/codec_testing.h"
-#include "codecs/sbc/sbc_ops.h"
+#include "codecs/sparse/sparse_ops.h"
 
 namespace deltawire {
 namespace {
@@ -243,7 +243,7 @@ TEST(Sbc, TheSumIsTheTreeOfTheSpec) {
         magnitudes[i] = exponent << 23 | mantissa;
         values[i] = std::bit_cast<float>(magnitudes[i]);
       }
-      const double sum = sbc::kernels_for(TargetId::kReference).sum(magnitudes.data(), count);
+      const double sum = sparse::kernels_for(TargetId::kReference).sum(magnitudes.data(), count);
       ASSERT_EQ(sum, tree_sum(values)) << count;
       differ += sum != std::accumulate(values.begin(), values.end(), 0.0) ? 1 : 0;
     }
@@ -319,10 +319,10 @@ TEST(Sbc, EachSignHasItsOwnThreshold) {
 // that the guess is above all others, and one of the 131 is missed at first.
 TEST(Sbc, AGuessThatMissesOneIsMended) {
   constexpr std::size_t kCount = 131072;
-  ASSERT_EQ(sbc::sample_stride(kCount), sbc::kLeastStride);
+  ASSERT_EQ(sparse::sample_stride(kCount), sparse::kLeastStride);
   for (const float sign : {1.0F, -1.0F}) {
     Floats x(kCount, sign);
-    for (std::size_t i = 0; i < 130; ++i) x[sbc::sampled_element(i, sbc::kLeastStride)] = 2 * sign;
+    for (std::size_t i = 0; i < 130; ++i) x[sparse::sampled_element(i, sparse::kLeastStride)] = 2 * sign;
     x[0] = x[1] = sign;
     const auto large = static_cast<std::size_t>(std::count(x.begin(), x.end(), 2 * sign));
     ASSERT_GE(large, 129U);

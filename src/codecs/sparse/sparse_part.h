@@ -1,0 +1,101 @@
+// Parts of sparse codecs: chunks of positions, and of their values (src/codecs/topk/spec.md, sections 1 to
+// 3).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codecs/sparse/sparse_ops.h"
+#include "codecs/spec_string.h"
+#include "deltawire/codec.h"
+
+namespace deltawire::sparse {
+
+// Bytes that the chunks of `kept` positions among `count` can take, however they are coded, without values.
+std::uint64_t positions_bound(std::uint64_t kept, std::uint64_t count) noexcept;
+
+// The same where it isn't known how many of `count` are kept.
+std::uint64_t any_positions_bound(std::uint64_t count) noexcept;
+
+std::string_view fault_text(Fault fault) noexcept;
+
+// An error for a part that has more elements than 32 bits can count.
+Status check_count(std::string_view codec, std::uint64_t count);
+
+// The parameter `positions`: how they are coded.
+inline constexpr ParameterInfo kPositionsParameter = {
+    "positions", "golomb or auto", "golomb",
+    "code of the positions: that of the paper of sbc, or of each chunk the shorter of two"};
+Result<PositionCode> positions_parameter(const ParsedSpec& spec);
+std::string_view name_of(PositionCode code) noexcept;
+
+// Writes a chunk of positions; returns its bytes. REQUIRES: as Kernels::encode_chunk.
+std::uint32_t write_positions(const Kernels& kernels, PositionCode code,
+                              std::span<const std::uint32_t> positions, MutBytes out);
+
+// The parameter `values`: how they are coded.
+inline constexpr ParameterInfo kValuesParameter = {"values", "fp32, bf16 or int8", "fp32",
+                                                   "code of the values that are sent"};
+Result<ValueFormat> values_parameter(const ParsedSpec& spec);
+std::string_view name_of(ValueFormat format) noexcept;
+
+// An error unless `step` is the scalar that goes with values of this format: 0 except for int8.
+Status check_step(std::string_view codec, ValueFormat format, std::uint32_t step);
+
+// The code for values of which `largest` has the largest magnitude. REQUIRES: finite.
+ValueCode code_for(ValueFormat format, std::uint32_t largest) noexcept;
+
+// Elements that are coded: the values are replaced by what decoders get.
+struct SentElements {
+  const std::uint32_t* positions = nullptr;
+  float* values = nullptr;
+  std::uint64_t count = 0;
+};
+
+// Codes and decodes the parts of one codec. Lives shorter than the kernels.
+class PartCoder {
+ public:
+  PartCoder(std::string_view codec, PositionCode positions, ValueFormat values,
+            const Kernels& kernels) noexcept
+      : codec_(codec), positions_(positions), values_(values), kernels_(kernels) {}
+
+  ValueFormat values() const noexcept { return values_; }
+  const Kernels& kernels() const noexcept { return kernels_; }
+
+  // ",values=fp32,positions=golomb"
+  std::string spec() const;
+
+  // Room for a part of `elements`, `kept` of which are sent.
+  Sizes sizes(std::uint64_t kept, std::uint64_t elements) const noexcept;
+  // The same where it isn't known how many.
+  Sizes sizes_of_any(std::uint64_t elements) const noexcept;
+
+  // Appends a chunk to what is in `out` so far. REQUIRES: kChunkPositions of them, but for the last chunk.
+  void append(const SentElements& sent, const ValueCode& code, const PartBuffer& out,
+              EncodedPart& part) const;
+
+  Status decode(const PartView& in, const PartTarget& out) const;
+  Result<std::uint64_t> decode_pairs(const PartView& in, const TensorSlot& out, float scale) const;
+  Status describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const;
+
+ private:
+  struct DecodedChunk;
+  template <class Visit>
+  Status decode_chunks(const PartView& in, std::uint64_t elements, Visit visit) const;
+  Status decode_chunk(const ChunkBytes& bytes, std::size_t number, std::uint64_t elements,
+                      DecodedChunk& chunk) const;
+
+  std::string_view codec_;
+  PositionCode positions_;
+  ValueFormat values_;
+  const Kernels& kernels_;
+};
+
+// Completes the new residual, where there is one: x, less what was sent. REQUIRES: x is there already, where
+// it lies apart from the old one.
+void leave_unsent(const Kernels& kernels, const PartSource& part, const Elements& sent);
+
+}  // namespace deltawire::sparse

@@ -1,0 +1,126 @@
+// threshold: every element from a given magnitude on, with error feedback. Bytes: spec.md.
+
+#include <bit>
+
+#include "codecs/registration.h"
+#include "codecs/sparse/sparse_ops.h"
+#include "codecs/sparse/sparse_part.h"
+
+namespace deltawire::threshold {
+
+namespace {
+
+using sparse::kChunkPositions;
+using sparse::PartCoder;
+
+constexpr ParameterInfo kParameters[] = {
+    {"t", "1e-12 <= t < 1e12", "0.01", "elements of at least this magnitude are sent"},
+    sparse::kValuesParameter,
+    sparse::kPositionsParameter,
+};
+
+constexpr std::string_view kExamples[] = {"threshold:t=1,values=int8",
+                                          "threshold:t=0.5,values=bf16,positions=auto"};
+
+constexpr CodecInfo kInfo = {
+    .id = 15,
+    .name = "threshold",
+    .summary = "every element of at least a given magnitude, with error feedback: as many as there are",
+    .source =
+        "Strom: Scalable Distributed DNN Training Using Commodity GPU Cloud Computing (Interspeech 2015)",
+    .parameters = kParameters,
+    .examples = kExamples,
+    .default_pattern = "gather",
+    .error_feedback = true,
+    .finite_only = true,
+    .sparse = true,
+    .scalars = 1,
+};
+
+// The encoder's scratch: a chunk.
+struct Staging {
+  std::uint32_t positions[kChunkPositions];
+  float values[kChunkPositions];
+};
+
+class ThresholdCodec final : public Codec {
+ public:
+  ThresholdCodec(float t, const PartCoder& coder) noexcept : Codec(kInfo), t_(t), coder_(coder) {}
+
+  std::string spec() const override { return "threshold:t=" + canonical_number(t_) + coder_.spec(); }
+
+ private:
+  Sizes do_sizes(const TensorView& part) const noexcept override {
+    if (part.count == 0) return {};
+    Sizes sizes = coder_.sizes_of_any(part.count);
+    sizes.scratch_bytes = sizeof(Staging);
+    return sizes;
+  }
+
+  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
+                                const Exec& exec) const override {
+    // Where the new residual lies apart, the sums go there at once.
+    const bool apart = part.left != part.residual;
+    Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
+    const std::uint32_t largest = coder_.kernels().sum_up(x);
+    if (largest >= kInfinityBits) return not_finite();
+    if (apart) x = {part.left, nullptr, nullptr, part.count};
+    auto& staging = *reinterpret_cast<Staging*>(exec.scratch.data());
+    const auto least = std::bit_cast<std::uint32_t>(t_);
+    const ValueCode code = sparse::code_for(coder_.values(), largest >= least ? largest : 0);
+    EncodedPart encoded{.scalar = std::bit_cast<std::uint32_t>(code.step)};
+    for (std::uint64_t at = 0; at < part.count;) {
+      const sparse::Collected found =
+          coder_.kernels().collect(x, at, least, staging.positions, staging.values);
+      if (found.count == 0 && at > 0) {
+        leave(part, at, found.next, {});
+        break;
+      }
+      coder_.append({staging.positions, staging.values, found.count}, code, out, encoded);
+      leave(part, at, found.next, {staging.positions, staging.values, found.count});
+      at = found.next;
+    }
+    return encoded;
+  }
+
+  // Completes the new residual of the elements from `begin` to `end`.
+  void leave(const PartSource& part, std::uint64_t begin, std::uint64_t end,
+             const sparse::Elements& sent) const {
+    if (part.residual == nullptr) return;
+    if (part.left == part.residual) {
+      coder_.kernels().add(part.in + begin, part.left + begin, end - begin);
+    }
+    coder_.kernels().subtract_elements(part.left, sent);
+  }
+
+  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
+    return coder_.decode(in, out);
+  }
+
+  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
+    return coder_.describe(in, count, sections);
+  }
+
+  float t_;
+  PartCoder coder_;
+};
+
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
+  constexpr FloatRange kRange{.low = 1e-12F, .high = 1e12F, .default_value = 0.01F};
+  const auto t = float_parameter(spec, "t", kRange);
+  if (!t) return forward_error(t);
+  const auto values = sparse::values_parameter(spec);
+  if (!values) return forward_error(values);
+  const auto positions = sparse::positions_parameter(spec);
+  if (!positions) return forward_error(positions);
+  return std::make_unique<const ThresholdCodec>(
+      *t, PartCoder("threshold", *positions, *values, sparse::kernels_for(target)));
+}
+
+}  // namespace
+
+Registration registration() noexcept {
+  return {&kInfo, make};
+}
+
+}  // namespace deltawire::threshold

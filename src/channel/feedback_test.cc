@@ -84,6 +84,32 @@ TEST(Feedback, HasACanonicalText) {
   EXPECT_EQ(spec_of(text), text);
 }
 
+// Deep Gradient Compression by its name: 25 %, 6.25 %, 1.5625 % and 0.390625 % in the quarters of the
+// warm-up.
+TEST(Feedback, ARecipeStandsForItsRules) {
+  const auto topk = [](const std::string& k, const std::string& feedback) {
+    return spec_of("topk:k=" + k) + feedback;
+  };
+  const std::string usual = " with momentum=0.9,masking=on";
+  EXPECT_EQ(spec_of("dgc"), topk("0.001", usual));
+  EXPECT_EQ(spec_of("dgc:p=1%,clip=2,momentum=0.5"), topk("0.01", " with clip=2,momentum=0.5,masking=on"));
+  EXPECT_EQ(spec_of("dgc:momentum=0"), topk("0.001", ""));
+  EXPECT_EQ(spec_of("conv*: dgc:p=0.1%,warmup=1001, rest fp32"),
+            "conv* step<250: " + topk("0.25", usual) + ", conv* step<500: " + topk("0.0625", usual) +
+                ", conv* step<750: " + topk("0.015625", usual) + ", conv* step<1001: " +
+                topk("0.00390625", usual) + ", conv*: " + topk("0.001", usual) + ", rest " + spec_of("fp32"));
+  EXPECT_EQ(spec_of("dgc:p=6.25%,warmup=8"),
+            "step<2: " + topk("0.25", usual) + ", rest " + topk("0.0625", usual));
+  EXPECT_EQ(spec_of("dgc:warmup=2"), "step<1: " + topk("0.0625", usual) + ", step<2: " +
+                                         topk("0.00390625", usual) + ", rest " + topk("0.001", usual));
+  for (const std::string wrong : {"dgc:p=1", "dgc:warmup=0.5", "dgc:k=1%", "dgc:clip=0"}) {
+    const auto refused = make_channel(wrong);
+    ASSERT_FALSE(refused) << wrong;
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(refused.error().message.find("dgc"), std::string::npos) << refused.error().message;
+  }
+}
+
 TEST(Feedback, RefusesWhatItDoesNotKnow) {
   const std::pair<std::string_view, std::string_view> kCases[] = {
       {"sbc with velocity=1", "has no parameter \"velocity\""},
@@ -274,8 +300,8 @@ TEST(Feedback, WhatIsNotFiniteIsRefusedAndDropped) {
 // With NonFinite::kPass the step is taken back by all ranks.
 TEST(Feedback, WhatIsNotFiniteMayPassAndLeavesNothing) {
   for (const std::string codec : {"3lc", "fp32"}) {
-    const auto sender = std::move(*make_channel(
-        codec + " with momentum=0.5", {.policy = {0, NonFinite::kPass}, .revert = Revert::kExact}));
+    const auto sender = std::move(*make_channel(codec + " with momentum=0.5",
+                                                {.policy = {0, NonFinite::kPass}, .revert = Revert::kExact}));
     encode(*sender, Values{4, 2, -3}, step_id(0));
     sender->commit();
     const auto before = *sender->save();

@@ -37,9 +37,11 @@ Result<std::vector<RecipeStage>> stages_of_dgc(const ParsedSpec& spec) {
       Feedback{.clip = *clip, .momentum = *momentum, .masking = *momentum != 0}.text();
   std::vector<RecipeStage> stages;
   float sent = 0.25F;
+  std::uint64_t begin = 0;
   for (int stage = 1; stage <= kWarmupStages && sent > *share; ++stage, sent /= 4) {
     const auto end = static_cast<std::uint64_t>(*warmup) * static_cast<std::uint64_t>(stage) / kWarmupStages;
-    if (end == 0) continue;
+    if (end == begin) continue;
+    begin = end;
     stages.push_back({"step<" + std::to_string(end), "topk:k=" + canonical_number(sent) + feedback});
   }
   stages.push_back({"", "topk:k=" + canonical_number(*share) + feedback});

@@ -1,4 +1,4 @@
-"""Positions in chunks, as the documents of the sparse codecs have them (sbc's spec.md, section 2)."""
+"""Positions in chunks, as the documents of the sparse codecs have them (sbc's spec, section 2)."""
 
 import struct
 

@@ -57,7 +57,10 @@ GOOD = {
     "a gap of 3 with b = 1": (of([1, 2, 0, 1, 0, 0, 0, 0b101], 8, MEAN), at(8, [1, 5])),
     "two gaps": (of([1, 3, 0, 0, 0, 0, 0, 0b001011], 8, MEAN), at(8, [0, 6, 7])),
     "escape": (of([0, 2, 0, 0, 0, 0, 0, 255, 255, 255, 24, 0, 0, 0], 26, MEAN), at(26, [0, 25])),
-    "interpolative, only the ends": (of([31, 2, 0, 1, 0, 0, 0, 7, 0, 0, 0], 8, MEAN), at(8, [1, 7])),
+    "interpolative, only the ends": (
+        of([31, 2, 0, 1, 0, 0, 0, 7, 0, 0, 0], 8, MEAN),
+        at(8, [1, 7]),
+    ),
     "interpolative, the last of three places": (
         of([31, 3, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0b01], 5, MEAN),
         at(5, [0, 3, 4]),

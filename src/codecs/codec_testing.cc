@@ -147,11 +147,13 @@ Expects::Expects(Expectation expectation) {
   expectations().push_back(std::move(expectation));
 }
 
-const Expectation& expectation_of(std::string_view name) {
-  for (const Expectation& each : expectations()) {
-    if (each.codec == name) return each;
+const Expectation& expectation_of(std::string_view spec) {
+  for (const std::string_view each_name : {spec, spec.substr(0, spec.find(':'))}) {
+    for (const Expectation& each : expectations()) {
+      if (each.codec == each_name) return each;
+    }
   }
-  throw std::runtime_error("no test says what to expect of " + std::string(name) + ": see testing::Expects");
+  throw std::runtime_error("no test says what to expect of " + std::string(spec) + ": see testing::Expects");
 }
 
 std::vector<std::string> conformance_specs() {

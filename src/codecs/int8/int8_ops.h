@@ -7,14 +7,14 @@
 
 #include "base/float_bits.h"
 #include "codecs/kernels/addends.h"
+#include "codecs/kernels/steps.h"
 #include "codecs/target_id.h"
 
 namespace deltawire::int8 {
 
 inline constexpr std::uint64_t kValueBytes = 1;
-inline constexpr int kLargestCode = 127;
-inline constexpr std::byte kUnusedCode{0x80};              // -128
-inline constexpr std::uint32_t kLargestStep = 0x7C010203;  // bits of the largest step: 127 of it are finite
+inline constexpr std::byte kUnusedCode{0x80};  // -128
+inline constexpr std::uint32_t kLargestStep = kLargestOf8Bits.step;
 
 [[gnu::always_inline]] inline float code_value(std::byte code) noexcept {
   return static_cast<float>(static_cast<std::int8_t>(code));

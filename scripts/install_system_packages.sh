@@ -38,6 +38,8 @@ base_group() {
   want libexpected-dev 'tl::expected: results and errors'
   want libxxhash-dev 'xxHash: hashes of settings, digests of replicas'
   want libssl-dev 'OpenSSL: HMAC and SHA-256 of the handshake between ranks'
+  want libzstd-dev 'the codec zstd'
+  want zlib1g-dev 'the codec zlib'
   want libcli11-dev 'the command line of deltawire'
   want nlohmann-json3-dev 'the --json output of deltawire'
   want libgtest-dev 'unit tests'
@@ -57,9 +59,7 @@ check_group() {
 
 bench_group() {
   want libbenchmark-dev 'Google Benchmark: runs the rows of bench/coding'
-  want libzstd-dev 'a compressor to compare with'
   want liblz4-dev 'a compressor to compare with'
-  want zlib1g-dev 'a compressor to compare with'
   want libblosc-dev 'a compressor to compare with'
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the folder of a new codec that works at once: float16 values, to be edited into your own.
+"""Makes the folder of a new codec that works at once: the upper half of each value, to be edited.
 
 It writes src/codecs/NAME/ from scripts/codec_template/, with the next free id, and a line in
 CHANGELOG.md. docs/adding-a-codec.md says what each file is for and what remains to be done.

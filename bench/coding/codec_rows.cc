@@ -95,7 +95,8 @@ class Coded {
 
   void decode(Into into) {
     check_sums();
-    check(codec_->decode(view(), {slot_.data(), slot_.size(), DType::kF32}, into, 1.0F));
+    check(
+        codec_->decode(view(), {slot_.data(), slot_.size(), DType::kF32}, into, 1.0F, {.scratch = scratch_}));
   }
 
   void decode_pairs() {

@@ -39,6 +39,13 @@ std::vector<CodecCase> usual_cases() {
           {"int8", {"normal"}},
           {"onebit", {"normal"}},
           {"randomk:k=1%", {"normal"}},
+          {"fp16", {"normal"}},
+          {"fp8", {"normal"}},
+          {"blockint", {"normal"}},
+          {"blockint:bits=4", {"normal"}},
+          {"truncate", {"normal"}},
+          {"zstd", {"normal", "zeros"}},
+          {"zlib", {"normal", "zeros"}},
           {"fp32", {"normal"}}};
 }
 

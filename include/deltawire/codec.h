@@ -50,13 +50,15 @@ struct CodecInfo {
   bool lossless = false;                       // decode gives the input's bits back
   bool error_feedback = false;                 // a Channel keeps a residual for it from the first step on
   bool finite_only = false;                    // NaN and Inf are kNotFinite; otherwise they are carried
-  bool sparse = false;               // sends few elements: decode accumulates them only, momentum of what was
-                                     // sent can be masked
-  bool key_value = false;            // takes and gives the key-value form
-  bool significance = false;         // reads TensorView::significance and saves more where it is given
-  std::uint8_t scalars = 0;          // 0 to 2: numbers for a whole part that travel beside the chunks
-  std::uint64_t chunk_elements = 0;  // a chunk covers this many elements, so a part can be cut between
-                                     // frames at its multiples; 0: chunks follow the data, never cut
+  bool sparse = false;        // sends few elements: decode accumulates them only, momentum of what was
+                              // sent can be masked
+  bool key_value = false;     // takes and gives the key-value form
+  bool significance = false;  // reads TensorView::significance and saves more where it is given
+  bool bytes_follow_library = false;  // its bytes are those of the installed version of a library; every
+                                      // version decodes them to the same values
+  std::uint8_t scalars = 0;           // 0 to 2: numbers for a whole part that travel beside the chunks
+  std::uint64_t chunk_elements = 0;   // a chunk covers this many elements, so a part can be cut between
+                                      // frames at its multiples; 0: chunks follow the data, never cut
 };
 
 // Upper bounds for one part, from its count, dtype and dims alone: no header, no input value is read.
@@ -152,7 +154,8 @@ class Codec {
   const CodecInfo& info() const noexcept { return info_; }
 
   // Canonical spec: "3lc:s=1.75,mode=auto,runs=on", every parameter but later ones at their default. Codecs
-  // with equal ones give equal bytes for equal input and Exec::stream, on every machine.
+  // with equal ones give equal bytes for equal input and Exec::stream, on every machine; but for
+  // info().bytes_follow_library, where only the values that bytes are decoded to are the same everywhere.
   virtual std::string spec() const = 0;
 
   // Bounds for a part of `part.count` values (of `part.dimension` elements in key-value form); neither values
@@ -173,12 +176,13 @@ class Codec {
   // Decodes into `out`, dense, whose count and dtype are the receiver's expectation. A total function of
   // `in`: any bytes give a value or kTruncated, kCorrupt. Reads only inside in.payload, writes only inside
   // the slot and exec.scratch, allocates nothing on success; on error the slot is unspecified. Values for a
-  // slot of 16 bits are decoded in fp32, which takes decode_scratch(out) bytes, and rounded to nearest even.
+  // slot of 16 bits are decoded in fp32, in scratch, and rounded to nearest even. exec.scratch has
+  // decode_scratch(out) bytes; for a slot of float32 that is no more than sizes() says for encoding it.
   // Errors of the slot: kUnsupportedDType (also: accumulating in 16 bits, which would lose what is added),
   // kInvalidArgument (keys), kOutputTooSmall (scratch), kRange (a finite value beyond what the dtype holds).
   Status decode(const PartView& in, const TensorSlot& out, Into into, float scale,
                 const Exec& exec = {}) const;
-  static std::uint64_t decode_scratch(const TensorSlot& out) noexcept;
+  std::uint64_t decode_scratch(const TensorSlot& out) const noexcept;
 
   // Decodes into key-value form: out.dimension is the receiver's expectation, out.count the capacity of both
   // out.values (float32) and out.keys; returns the pairs written. Where a part was cut into segments, keys
@@ -209,6 +213,9 @@ class Codec {
   virtual Status do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const = 0;
   virtual Status do_describe(const PartView& in, std::uint64_t count,
                              std::vector<Section>& sections) const = 0;
+
+  // What do_decode needs for `count` float32 values.
+  virtual std::uint64_t do_decode_scratch(std::uint64_t count) const noexcept;
 
   // REQUIRES of the caller: info().key_value.
   virtual Result<std::uint64_t> do_decode_pairs(const PartView& in, const TensorSlot& out, float scale) const;

@@ -111,6 +111,8 @@ void bind_registry(nb::module_& module) {
       .def_ro("lossless", &CodecInfo::lossless)
       .def_ro("error_feedback", &CodecInfo::error_feedback, "Keeps a residual of what was not sent.")
       .def_ro("finite_only", &CodecInfo::finite_only, "Refuses NaN and infinities.")
+      .def_ro("bytes_follow_library", &CodecInfo::bytes_follow_library,
+              "Its bytes are those of a library's version; the values that they are decoded to aren't.")
       .def_ro("significance", &CodecInfo::significance,
               "Saves more where it is told what the optimizer can see.")
       .def_ro("sparse", &CodecInfo::sparse,

@@ -307,7 +307,7 @@ void ChannelImpl::close_step() noexcept {
 }
 
 void ChannelImpl::commit() noexcept {
-  for (const SentPart& part : step_parts_) PartEncoder::mask(part);
+  for (const SentPart& part : step_parts_) PartEncoder::mask(part, memory_.scratch);
   if (rules_.any(&CodecInfo::sparse)) {
     committed_messages_.swap(messages_);
     committed_parts_.swap(step_parts_);
@@ -334,7 +334,10 @@ Status ChannelImpl::mask_sent(std::string_view name, std::uint64_t first, std::s
   if (!part->codec->info().sparse || part->state != SegmentState::kCoded) return {};
   std::vector<float> sent(momentum.size());
   const TensorSlot slot{sent.data(), sent.size(), DType::kF32};
-  if (Status s = part->codec->decode(part->encoded, slot, Into::kOverwrite, 1.0F); !s) return s;
+  std::vector<std::byte> scratch(part->codec->decode_scratch(slot));
+  if (Status s = part->codec->decode(part->encoded, slot, Into::kOverwrite, 1.0F, {.scratch = scratch}); !s) {
+    return s;
+  }
   for (std::size_t i = 0; i < sent.size(); ++i) {
     if (sent[i] != 0.0F) momentum[i] = 0.0F;
   }
@@ -345,7 +348,7 @@ void ChannelImpl::revert() noexcept {
   if (options_.revert == Revert::kExact) {
     residuals_.restore_step();
   } else {
-    for (const SentPart& part : step_parts_) PartEncoder::fold(part);
+    for (const SentPart& part : step_parts_) PartEncoder::fold(part, memory_.scratch);
   }
   close_step();
   messages_.end_step();  // after a step of no messages nothing is kept

@@ -48,7 +48,7 @@ struct DenseSink {
     auto* at = static_cast<std::byte*>(tensor.values) + place.begin * dtype_bytes(tensor.dtype);
     const TensorSlot slot{at, place.count, tensor.dtype};
     std::vector<std::byte>& scratch = memory.scratch;
-    scratch.resize(std::max<std::size_t>(scratch.size(), Codec::decode_scratch(slot)));
+    scratch.resize(std::max<std::size_t>(scratch.size(), codec.decode_scratch(slot)));
     return codec.decode(in, slot, target.into, target.scale, {.scratch = scratch, .workers = workers});
   }
 

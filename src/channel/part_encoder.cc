@@ -208,36 +208,38 @@ void PartEncoder::keep(const Named& part, const MessageId& id) {
   ResidualStore::add(**entry, {values, tensor.count});
 }
 
-void PartEncoder::fold(const SentPart& sent) noexcept {
+void PartEncoder::fold(const SentPart& sent, MutBytes scratch) noexcept {
   ResidualStore::Entry* entry = sent.residual;
   if (sent.state != SegmentState::kCoded || entry == nullptr) return;
+  const Exec exec{.scratch = scratch};
   const std::unique_ptr<float[]> values(new (std::nothrow) float[sent.count]);
   if (values == nullptr) {
-    fold_in_place(*entry, sent);
+    fold_in_place(*entry, sent, exec);
     return;
   }
   const TensorSlot slot{values.get(), sent.count, DType::kF32};
-  if (!sent.codec->decode(sent.encoded, slot, Into::kOverwrite, 1.0F)) return;
+  if (!sent.codec->decode(sent.encoded, slot, Into::kOverwrite, 1.0F, exec)) return;
   ResidualStore::add(*entry, {values.get(), sent.count});
 }
 
-void PartEncoder::mask(const SentPart& sent) noexcept {
+void PartEncoder::mask(const SentPart& sent, MutBytes scratch) noexcept {
   if (sent.residual == nullptr || !sent.feedback.masking || sent.state != SegmentState::kCoded) return;
   if (!sent.codec->info().sparse) return;
   Velocity& velocity = sent.residual->velocity;
   if (!velocity.has_advanced()) return;
   const std::span<float> values = velocity.scratch();
   const TensorSlot slot{values.data(), sent.count, DType::kF32};
-  if (!sent.codec->decode(sent.encoded, slot, Into::kOverwrite, 1.0F)) return;
+  if (!sent.codec->decode(sent.encoded, slot, Into::kOverwrite, 1.0F, Exec{.scratch = scratch})) return;
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (values[i] != 0.0F) velocity.clear(i);
   }
 }
 
 // Without memory: the same sums, but where one is not finite (2^128 was passed) what was left is gone, too.
-void PartEncoder::fold_in_place(ResidualStore::Entry& entry, const SentPart& sent) noexcept {
+void PartEncoder::fold_in_place(ResidualStore::Entry& entry, const SentPart& sent,
+                                const Exec& exec) noexcept {
   const TensorSlot slot{entry.values.data(), sent.count, DType::kF32};
-  if (!sent.codec->decode(sent.encoded, slot, Into::kAccumulate, 1.0F)) return;
+  if (!sent.codec->decode(sent.encoded, slot, Into::kAccumulate, 1.0F, exec)) return;
   for (float& value : entry.values) {
     if (!std::isfinite(value)) value = 0.0F;
   }

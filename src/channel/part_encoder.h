@@ -38,17 +38,18 @@ class PartEncoder {
   // What a folding revert would have left of a part, had it been encoded: residual + its finite elements.
   void keep(const Named& part, const MessageId& id);
 
-  // Puts what was sent back into the residual, with scratch memory where there is some.
-  static void fold(const SentPart& sent) noexcept;
+  // Puts what was sent back into the residual, with memory for its values where there is some. `scratch` is
+  // what the part was encoded with.
+  static void fold(const SentPart& sent, MutBytes scratch) noexcept;
 
   // Momentum factor masking (Lin et al., section 3.2): momentum of what was sent becomes 0.
-  static void mask(const SentPart& sent) noexcept;
+  static void mask(const SentPart& sent, MutBytes scratch) noexcept;
 
  private:
   bool passes(const Named& part, const SentPart& sent, const Error& error) const;
   Result<ResidualStore::Entry*> residual_for(const Named& part, const Codec& codec, const Feedback& feedback);
   Status advance(const Named& part, const MessageId& id, const SentPart& sent) const;
-  static void fold_in_place(ResidualStore::Entry& entry, const SentPart& sent) noexcept;
+  static void fold_in_place(ResidualStore::Entry& entry, const SentPart& sent, const Exec& exec) noexcept;
 
   PartCodecs codecs_;
   const ChannelOptions& options_;

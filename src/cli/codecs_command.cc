@@ -38,6 +38,7 @@ Json to_json(const CodecInfo& info) {
           {"lossless", info.lossless},
           {"error_feedback", info.error_feedback},
           {"finite_only", info.finite_only},
+          {"bytes_follow_library", info.bytes_follow_library},
           {"scalars", info.scalars},
           {"chunk_elements", info.chunk_elements},
           {"parameters", std::move(parameters)}};

@@ -171,6 +171,7 @@ tl::unexpected<Error> Codec::not_finite() {
 
 Sizes Codec::sizes(const TensorView& part) const noexcept {
   Sizes sizes = do_sizes(part);
+  sizes.scratch_bytes = std::max(sizes.scratch_bytes, do_decode_scratch(part.elements()));
   sizes.scratch_bytes += widened_bytes(part.dtype, part.count);
   return sizes;
 }
@@ -205,8 +206,12 @@ Result<EncodedPart> Codec::encode(const TensorView& part, Residual residual, con
   return encoded;
 }
 
-std::uint64_t Codec::decode_scratch(const TensorSlot& out) noexcept {
-  return widened_bytes(out.dtype, out.count);
+std::uint64_t Codec::decode_scratch(const TensorSlot& out) const noexcept {
+  return widened_bytes(out.dtype, out.count) + do_decode_scratch(out.count);
+}
+
+std::uint64_t Codec::do_decode_scratch(std::uint64_t) const noexcept {
+  return 0;
 }
 
 Status Codec::decode(const PartView& in, const TensorSlot& out, Into into, float scale,
@@ -223,7 +228,9 @@ Status Codec::decode(const PartView& in, const TensorSlot& out, Into into, float
   const FloatEnvironment environment;
   auto* slot = direct ? static_cast<float*>(out.values) : reinterpret_cast<float*>(exec.scratch.data());
   const PartTarget target{slot, out.count, scale, into == Into::kAccumulate};
-  if (auto ok = do_decode(in, target, exec); !ok || direct) return ok;
+  Exec rest = exec;
+  rest.scratch = exec.scratch.subspan(widened_bytes(out.dtype, out.count));
+  if (auto ok = do_decode(in, target, rest); !ok || direct) return ok;
   const std::uint64_t fits = narrow(slot, out.count, out.dtype, out.values);
   if (fits == out.count) return {};
   return fail(ErrorCode::kRange, "element " + std::to_string(fits) + " is " + number_text(slot[fits]) +

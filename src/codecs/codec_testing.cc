@@ -105,8 +105,11 @@ Result<Encoded> encode_view(const Codec& codec, const TensorView& part, std::spa
 Result<std::vector<float>> decode(const Codec& codec, const PartView& in, std::uint64_t count, Into into,
                                   float scale, float start) {
   Guarded<float> slot(count, start, 1234.5F);
-  const auto status = codec.decode(in, {slot.inside().data(), count, DType::kF32}, into, scale);
+  const TensorSlot out{slot.inside().data(), count, DType::kF32};
+  Guarded<std::byte> scratch(codec.decode_scratch(out), std::byte{0xFF}, kGuardByte);
+  const auto status = codec.decode(in, out, into, scale, {.scratch = scratch.inside()});
   EXPECT_TRUE(slot.intact()) << "wrote outside its slot";
+  EXPECT_TRUE(scratch.intact()) << "wrote outside its scratch";
   if (!status) return forward_error(status);
   return std::vector<float>(slot.inside().begin(), slot.inside().end());
 }
@@ -147,11 +150,13 @@ Expects::Expects(Expectation expectation) {
   expectations().push_back(std::move(expectation));
 }
 
-const Expectation& expectation_of(std::string_view name) {
-  for (const Expectation& each : expectations()) {
-    if (each.codec == name) return each;
+const Expectation& expectation_of(std::string_view spec) {
+  for (const std::string_view each_name : {spec, spec.substr(0, spec.find(':'))}) {
+    for (const Expectation& each : expectations()) {
+      if (each.codec == each_name) return each;
+    }
   }
-  throw std::runtime_error("no test says what to expect of " + std::string(name) + ": see testing::Expects");
+  throw std::runtime_error("no test says what to expect of " + std::string(spec) + ": see testing::Expects");
 }
 
 std::vector<std::string> conformance_specs() {

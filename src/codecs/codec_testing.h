@@ -70,7 +70,7 @@ struct EncodedValue {
 // What a codec promises beyond its CodecInfo. Its tests say so once, at namespace scope:
 //   const testing::Expects kExpects{{.codec = "int8", ...}};
 struct Expectation {
-  std::string_view codec;
+  std::string_view codec;  // its name; or one of its specs, where that one promises something else
   // The farthest that decoded[i] may lie from x.
   double (*error_bound)(const EncodedValue&) = nullptr;
   // The farthest that decoded[i] + residual[i] may lie from x, both added in double; null: nothing is lost.
@@ -86,8 +86,8 @@ struct Expects {
   explicit Expects(Expectation expectation);
 };
 
-// That of a registered codec; throws if its tests state none.
-const Expectation& expectation_of(std::string_view name);
+// That of a spec, or else of its codec; throws if tests state neither.
+const Expectation& expectation_of(std::string_view spec);
 
 // The bare names of all codecs and their examples, in the order of the ids.
 inline std::vector<std::string> every_spec() {

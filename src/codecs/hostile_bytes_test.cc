@@ -79,7 +79,8 @@ TEST_P(HostileBytes, AScalarThatTheCodecHasNotIsRefused) {
   const TensorSlot slot{back.data(), back.size(), DType::kF32};
   const TensorSlot empty{back.data(), 0, DType::kF32};
   const auto code = [&](const PartView& view, const TensorSlot& into) {
-    const Status status = codec_->decode(view, into, Into::kOverwrite, 1);
+    std::vector<std::byte> scratch(codec_->decode_scratch(into));
+    const Status status = codec_->decode(view, into, Into::kOverwrite, 1, {.scratch = scratch});
     return status ? ErrorCode{} : status.error().code;
   };
   const int scalars = codec_->info().scalars;

@@ -111,8 +111,9 @@ class TargetEdges : public ::testing::TestWithParam<Case> {
       Floats slot(count, offset);
       Floats other_slot(count, offset);
       const auto decode = [&](const Codec& codec, Floats& out) {
-        return codec.decode(wanted.part.view(), {out.inside().data(), count, DType::kF32}, Into::kOverwrite,
-                            scale);
+        const TensorSlot slot_of{out.inside().data(), count, DType::kF32};
+        std::vector<std::byte> scratch(codec.decode_scratch(slot_of));
+        return codec.decode(wanted.part.view(), slot_of, Into::kOverwrite, scale, {.scratch = scratch});
       };
       ASSERT_TRUE(decode(*reference_, slot));
       ASSERT_TRUE(decode(*other_, other_slot));

@@ -53,8 +53,9 @@ void decode_all(Bytes data) {
     // Exactly as large as promised: the sanitizer sees a write past the end.
     std::vector<float> out(count, 1.0F);
     const TensorSlot slot{out.data(), count, DType::kF32};
-    const Status plain = codec->decode(part, slot, Into::kOverwrite, 1.0F);
-    const Status added = codec->decode(part, slot, Into::kAccumulate, 0.5F);
+    std::vector<std::byte> scratch(codec->decode_scratch(slot));
+    const Status plain = codec->decode(part, slot, Into::kOverwrite, 1.0F, {.scratch = scratch});
+    const Status added = codec->decode(part, slot, Into::kAccumulate, 0.5F, {.scratch = scratch});
     if (plain.has_value() != added.has_value()) std::abort();
     has_accepted = has_accepted || (plain.has_value() && count > 0);
     if (codec->info().key_value) {

@@ -98,6 +98,7 @@ class Case:
     spec: str
     input: str
     min_elements: int = 0
+    follows_library: bool = False  # the bytes are those of a library's version: only values count
 
     @property
     def stem(self) -> str:
@@ -110,8 +111,10 @@ def cases(binary: str) -> Iterator[Case]:
     """Of every codec all inputs that it takes and a raw array; of its examples, some inputs."""
     listed = subprocess.run([binary, "codecs", "--json"], check=True, capture_output=True).stdout
     for codec in json.loads(listed)["codecs"]:
+        follows = codec["bytes_follow_library"]
         taken = [name for name in INPUTS if name not in NOT_FINITE or not codec["finite_only"]]
-        yield from (Case(codec["name"], name) for name in taken)
-        yield Case(codec["name"], "paper", 256)
+        yield from (Case(codec["name"], name, 0, follows) for name in taken)
+        yield Case(codec["name"], "paper", 256, follows)
         for spec in codec["examples"]:
-            yield from (Case(spec, name) for name in taken if name in OF_EXAMPLES)
+            of_examples = [name for name in taken if name in OF_EXAMPLES]
+            yield from (Case(spec, name, 0, follows) for name in of_examples)

@@ -1,6 +1,8 @@
 """Writes the golden files anew. Only with a reason, which belongs into commit and changelog:
 
 python tests/golden/update.py --reason "format 0: ..." [--binary build/release/deltawire]
+
+A file whose bytes are those of a library's version stays where it decodes to the same values.
 """
 
 import argparse
@@ -38,6 +40,14 @@ def decode(binary: str, data: bytes) -> np.ndarray:
         return np.load(target)
 
 
+def holds(binary: str, path: Path, values: np.ndarray) -> bool:
+    """Whether the file there still decodes to these values."""
+    try:
+        return decode(binary, path.read_bytes()).tobytes() == values.tobytes()
+    except subprocess.CalledProcessError:
+        return False
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -48,7 +58,11 @@ def main() -> None:
     made = {}  # all of them before the first old one goes: a failure leaves the folder as it was
     for case in cases(arguments.binary):
         data = encode(arguments.binary, case.spec, INPUTS[case.input](), case.min_elements)
-        made[case.stem] = (data, decode(arguments.binary, data))
+        values = decode(arguments.binary, data)
+        old = FOLDER / f"{case.stem}.dw"
+        if case.follows_library and old.exists() and holds(arguments.binary, old, values):
+            data = old.read_bytes()
+        made[case.stem] = (data, values)
     FOLDER.mkdir(exist_ok=True)
     for old in FOLDER.iterdir():
         old.unlink()

@@ -1,0 +1,70 @@
+// The kernels of blockint. REQUIRES of all: the thread in a FloatEnvironment, and a chunk of bytes_of(count)
+// bytes: the steps of all blocks, then all codes. No kernel allocates, locks or keeps anything.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/little_endian.h"
+#include "codecs/kernels/addends.h"
+#include "codecs/kernels/steps.h"
+#include "codecs/target_id.h"
+
+namespace deltawire::blockint {
+
+inline constexpr std::uint64_t kStepBytes = 4;
+
+// How values are coded.
+struct Shape {
+  std::uint32_t block = 0;  // elements that share a step: an even number
+  unsigned bits = 8;        // of a code: 8 or 4
+
+  [[gnu::always_inline]] LargestCode most() const noexcept {
+    return bits == 8 ? kLargestOf8Bits : kLargestOf4Bits;
+  }
+  [[gnu::always_inline]] std::uint64_t blocks(std::uint64_t count) const noexcept {
+    return count / block + (count % block != 0 ? 1 : 0);
+  }
+};
+
+// The code of element i, in two's complement; `codes` is where a chunk's codes begin.
+[[gnu::always_inline]] inline int code_at(const std::byte* codes, std::uint64_t i, unsigned bits) noexcept {
+  if (bits == 8) return static_cast<std::int8_t>(codes[i]);
+  const auto both = static_cast<unsigned>(codes[i / 2]);
+  const unsigned code = i % 2 == 0 ? both & 0xF : both >> 4;
+  return static_cast<int>(code ^ 8) - 8;
+}
+
+// The bits of a block's step; `chunk` is where its steps begin.
+[[gnu::always_inline]] inline std::uint32_t step_bits(const std::byte* chunk, std::uint64_t block) noexcept {
+  return load_le<std::uint32_t>(chunk + block * kStepBytes);
+}
+
+struct Kernels {
+  // left = x where that is wanted. Returns the bits of the largest |x|; at least kInfinityBits if any isn't
+  // finite.
+  std::uint32_t (*sum_up)(const Addends& x);
+
+  // chunk = steps and codes of x; left, where that is wanted, = what they leave. REQUIRES: all finite.
+  void (*encode)(const Addends& x, const Shape& shape, std::byte* chunk);
+
+  // The first block whose step no encoder writes, or the number of blocks.
+  std::uint64_t (*find_bad_step)(const std::byte* chunk, std::uint64_t count, const Shape& shape);
+
+  // The first element whose code no encoder writes, or `count`: one below the least, or not 0 where the step
+  // is.
+  std::uint64_t (*find_bad_code)(const std::byte* chunk, std::uint64_t count, const Shape& shape);
+
+  // slot = scale * (code * step), two roundings.
+  void (*decode_overwrite)(const std::byte* chunk, std::uint64_t count, const Shape& shape, float scale,
+                           float* slot);
+
+  // slot = slot + scale * (code * step), three roundings.
+  void (*decode_accumulate)(const std::byte* chunk, std::uint64_t count, const Shape& shape, float scale,
+                            float* slot);
+};
+
+// One target's kernels. Those of the reference are what the others are compared with.
+const Kernels& kernels_for(TargetId target) noexcept;
+
+}  // namespace deltawire::blockint

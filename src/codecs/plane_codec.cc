@@ -1,0 +1,139 @@
+#include "codecs/plane_codec.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.h"
+#include "codecs/part_checks.h"
+
+namespace deltawire {
+
+namespace {
+
+constexpr std::byte kStored{0};
+constexpr std::byte kCompressed{1};
+
+// Of `count` elements' chunk, or of a whole one; what lies behind it is aligned.
+std::uint64_t raw_room(std::uint64_t count) noexcept {
+  return ceil_div(std::min(count, PlaneCodec::kChunkElements) * sizeof(float), kScratchAlignment) *
+         kScratchAlignment;
+}
+
+}  // namespace
+
+Result<PlaneParameters> plane_parameters(const ParsedSpec& spec, std::span<const std::string_view> levels,
+                                         int default_level) {
+  const auto level = choice_parameter(spec, "level", levels, static_cast<std::size_t>(default_level - 1));
+  if (!level) return forward_error(level);
+  const auto planes = choice_parameter(spec, "planes", kPlaneSwitch, 0);
+  if (!planes) return forward_error(planes);
+  return PlaneParameters{static_cast<int>(*level) + 1, *planes == 0};
+}
+
+std::string PlaneCodec::spec() const {
+  return std::string(info().name) + ":level=" + std::to_string(parameters_.level) +
+         ",planes=" + std::string(kPlaneSwitch[parameters_.planes ? 0 : 1]);
+}
+
+Sizes PlaneCodec::do_sizes(const TensorView& part) const noexcept {
+  const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
+  const std::uint64_t scratch = part.count > 0 ? raw_room(part.count) + compress_scratch() : 0;
+  return Sizes{.payload_bytes = sum_or_max(product_or_max(part.count, sizeof(float)), chunks),
+               .chunks = chunks_or_max(chunks),
+               .scratch_bytes = scratch};
+}
+
+std::uint64_t PlaneCodec::do_decode_scratch(std::uint64_t count) const noexcept {
+  return count > 0 ? raw_room(count) + decompress_scratch() : 0;
+}
+
+Result<EncodedPart> PlaneCodec::do_encode(const PartSource& part, const PartBuffer& out,
+                                          const Exec& exec) const {
+  const Addends x{part.in, part.residual, part.left, part.count};
+  std::uint64_t written = 0;
+  std::uint32_t chunks = 0;
+  for (std::uint64_t at = 0; at < part.count; at += kChunkElements) {
+    const Addends chunk = some_of(x, at, std::min(part.count - at, kChunkElements));
+    const MutBytes room = out.payload.subspan(written, 1 + chunk.count * sizeof(float));
+    written += encode_chunk(chunk, room, exec.scratch);
+    out.chunk_ends[chunks++] = static_cast<std::uint32_t>(written);
+  }
+  return EncodedPart{.payload_bytes = written, .chunks = chunks};
+}
+
+// `out` has room for the chunk as it is. Returns the bytes written.
+std::uint64_t PlaneCodec::encode_chunk(const Addends& x, MutBytes out, MutBytes scratch) const noexcept {
+  const MutBytes raw = scratch.first(x.count * sizeof(float));
+  kernels_.split(x, parameters_.planes, raw.data());
+  const std::uint64_t bytes =
+      compress(raw, out.subspan(1, raw.size() - 1), scratch.subspan(raw_room(x.count), compress_scratch()));
+  out[0] = bytes > 0 ? kCompressed : kStored;
+  if (bytes > 0) return 1 + bytes;
+  std::memcpy(out.data() + 1, raw.data(), raw.size());
+  return 1 + raw.size();
+}
+
+PlaneCodec::Fault PlaneCodec::bytes_of(const ChunkBytes& chunk, MutBytes raw, MutBytes scratch,
+                                       const std::byte*& bytes) const noexcept {
+  const Bytes in{chunk.at + 1, chunk.bytes - 1};
+  if (chunk.at[0] == kStored) {
+    bytes = in.data();
+    if (in.size() < raw.size()) return Fault::kTruncated;
+    return in.size() > raw.size() ? Fault::kLength : Fault::kNone;
+  }
+  if (chunk.at[0] != kCompressed) return Fault::kMode;
+  if (in.size() >= raw.size()) return Fault::kLength;
+  bytes = raw.data();
+  return decompress(in, raw, scratch);
+}
+
+Status PlaneCodec::do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const {
+  const auto join = out.accumulate ? kernels_.join_accumulate : kernels_.join_overwrite;
+  for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+    const std::uint32_t count = elements_of_chunk(out.count, i, kChunkElements);
+    const std::byte* bytes = nullptr;
+    const Fault fault = bytes_of(chunk_of(in, i), exec.scratch.first(count * sizeof(float)),
+                                 exec.scratch.subspan(raw_room(out.count), decompress_scratch()), bytes);
+    if (fault != Fault::kNone) return error_of(fault, i);
+    join(bytes, count, parameters_.planes, out.scale, out.slot + i * kChunkElements);
+  }
+  return {};
+}
+
+Status PlaneCodec::do_describe(const PartView& in, std::uint64_t count,
+                               std::vector<Section>& sections) const {
+  std::vector<std::byte> memory(do_decode_scratch(count));
+  const MutBytes scratch(memory);
+  std::uint64_t bits_of_mode[2] = {};
+  for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
+    const std::uint64_t bytes = elements_of_chunk(count, i, kChunkElements) * sizeof(float);
+    const ChunkBytes chunk = chunk_of(in, i);
+    const std::byte* at = nullptr;
+    const Fault fault = bytes_of(chunk, scratch.first(bytes), scratch.subspan(raw_room(count)), at);
+    if (fault != Fault::kNone) return error_of(fault, i);
+    bits_of_mode[chunk.at[0] == kCompressed ? 1 : 0] += (std::uint64_t{chunk.bytes} - 1) * 8;
+  }
+  add_section(sections, "modes", in.chunk_ends.size() * 8);
+  add_section(sections, "stored bytes", bits_of_mode[0]);
+  add_section(sections, "compressed bytes", bits_of_mode[1]);
+  return {};
+}
+
+Status PlaneCodec::error_of(Fault fault, std::size_t chunk) const {
+  const auto text = [fault]() -> std::string_view {
+    switch (fault) {
+      case Fault::kNone: return "no fault";
+      case Fault::kTruncated: return "the bytes end before the chunk does";
+      case Fault::kMode: return "the first byte is of no known mode";
+      case Fault::kLength: return "more bytes than its values have";
+      case Fault::kHeader: return "the compressed stream has no valid header";
+      case Fault::kSize: return "the compressed stream holds another number of bytes";
+      case Fault::kStream: return "the compressed stream is damaged";
+      case Fault::kTrailing: return "bytes follow the compressed stream";
+    }
+    return "unknown fault";
+  };
+  return fault_status(info().name, chunk, fault, text());
+}
+
+}  // namespace deltawire

@@ -7,18 +7,12 @@
 
 #include "base/float_bits.h"
 #include "codecs/kernels/addends.h"
+#include "codecs/kernels/sign_bits.h"
 #include "codecs/target_id.h"
 
 namespace deltawire::onebit {
 
-inline constexpr std::uint64_t kSumBlock = 65536;
-inline constexpr std::uint32_t kSumLanes = 16;
-
-// What stands for the two sides.
-struct Means {
-  float high = 0;  // of what isn't negative
-  float low = 0;
-};
+using Means = SideValues;
 
 struct Sides {
   std::uint32_t largest = 0;  // bits of the largest magnitude; at least kInfinityBits if any x isn't finite

@@ -18,9 +18,13 @@ struct SideValues {
   bits[i / 8] |= static_cast<std::byte>((negative ? 1U : 0U) << (i % 8));
 }
 
+[[gnu::always_inline]] inline bool sign_bit(const std::byte* bits, std::uint64_t i) noexcept {
+  return (static_cast<unsigned>(bits[i / 8]) >> (i % 8) & 1) != 0;
+}
+
 [[gnu::always_inline]] inline float side_value(const std::byte* bits, std::uint64_t i,
                                                SideValues values) noexcept {
-  return (static_cast<unsigned>(bits[i / 8]) >> (i % 8) & 1) != 0 ? values.low : values.high;
+  return sign_bit(bits, i) ? values.low : values.high;
 }
 
 // The first byte that isn't 0, or `bytes`.

@@ -96,6 +96,28 @@ TEST(Natural, ValuesAndResidualsAreTheModels) {
   }
 }
 
+// Streams whose first draw is the highest of 2^23, and the lowest: the way up is taken with any chance, or
+// with none.
+TEST(Natural, TheHighestAndTheLowestDraw) {
+  constexpr std::uint64_t kHighest = 9632512;
+  constexpr std::uint64_t kLowest = 22461594;
+  ASSERT_EQ(CounterRng(kHighest).at(0) >> 9 & 0x7FFFFF, 0x7FFFFFU);
+  ASSERT_EQ(CounterRng(kLowest).at(0) >> 9 & 0x7FFFFF, 0U);
+  const auto rounded = [](float x, std::uint64_t stream) {
+    return testing::decode(*codec_of("natural"), coded({x}, stream).view(), 1)->at(0);
+  };
+  const float above_one = std::nextafter(1.0F, 2.0F);
+  const float below_two = std::nextafter(2.0F, 1.0F);
+  EXPECT_EQ(rounded(1, kHighest), 1);
+  EXPECT_EQ(rounded(0, kHighest), 0);
+  EXPECT_EQ(rounded(0x1p127F, kHighest), 0x1p127F);
+  EXPECT_EQ(rounded(above_one, kHighest), 2);
+  EXPECT_EQ(rounded(0x1p-149F, kHighest), 0x1p-126F);
+  EXPECT_EQ(rounded(below_two, kLowest), 1);
+  EXPECT_EQ(rounded(-below_two, kLowest), -1);
+  EXPECT_EQ(rounded(0x0.fffffep-126F, kLowest), 0);
+}
+
 Floats of_every_kind() {
   Floats values = {1.5F, -1.25F, 1.001F, 1.999F, 3, -5, 100, 0.1F, 0, 1, 1.0F / 3, 0.7F, -0.9F, 6, 7, 1e-3F};
   for (const float value : testing::normal_values(48, 3)) values.push_back(value);

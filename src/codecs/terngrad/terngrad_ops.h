@@ -9,17 +9,13 @@
 #include "codecs/kernels/addends.h"
 #include "codecs/kernels/base3.h"
 #include "codecs/kernels/draws.h"
+#include "codecs/kernels/spread.h"
 #include "codecs/target_id.h"
 
 namespace deltawire::terngrad {
 
 inline constexpr std::uint64_t kChunkElements = 40960;
 static_assert(kChunkElements % base3::kRowElements == 0);
-
-struct Spread {
-  std::uint32_t largest = 0;  // bits of the largest |x|; at least kInfinityBits if any isn't finite
-  double squares = 0;         // their sum
-};
 
 // What a decoder found wrong with a chunk.
 enum class Fault : std::uint8_t {

@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "base/bit_functions.h"
-#include "codecs/kernels/lanes.h"
 #include "codecs/terngrad/terngrad_ops.h"
 
 namespace deltawire::terngrad::DELTAWIRE_TARGET {
@@ -12,21 +11,7 @@ namespace {
 constexpr base3::DigitTable kDigits = base3::make_digit_table();
 
 Spread sum_up(const Addends& x) {
-  Spread spread{};
-  for (std::uint64_t block = 0; block < x.count; block += kSumBlock) {
-    const std::uint64_t rest = x.count - block;
-    const std::uint64_t end = block + (rest < kSumBlock ? rest : kSumBlock);
-    double lanes[kSumLanes] = {};
-    for (std::uint64_t i = block; i < end; ++i) {
-      const float sum = sum_at(x, i);
-      const std::uint32_t magnitude = magnitude_bits(sum);
-      spread.largest = magnitude > spread.largest ? magnitude : spread.largest;
-      lanes[i % kSumLanes] += static_cast<double>(sum) * static_cast<double>(sum);
-      if (x.left != nullptr) x.left[i] = sum;
-    }
-    spread.squares += folded(lanes);
-  }
-  return spread;
+  return spread_of(x);
 }
 
 // +1, 0 or -1. The product takes the place of a quotient: u < |x| / m.

@@ -39,6 +39,7 @@ class Codec:
     `decode` gets the chunks one by one, or all of them where `chunk_elements` is 0: then chunks
     follow the data. It checks the scalars that the codec has. `parameters` are in canonical order,
     each with the check of its text; what several may not be together is for `check` to refuse.
+    `variant` gives another codec for parameters that change chunks or scalars.
     """
 
     name: str
@@ -49,6 +50,11 @@ class Codec:
     width: int = 0  # bytes of every element, or 0 where chunks vary in size
     parameters: Mapping[str, Callable[[str], None]] = field(default_factory=dict)
     check: Callable[[Mapping[str, str]], None] = lambda _parameters: None
+    variant: Callable[[Mapping[str, str]], "Codec | None"] = lambda _parameters: None
+
+    def chosen_by(self, parameters: Mapping[str, str]) -> "Codec":
+        """Give the codec with these parameters, where they change how a part is cut."""
+        return self.variant(parameters) or self
 
 
 def one_of(*words: str) -> Callable[[str], None]:

@@ -14,8 +14,8 @@ struct SideValues {
 
 // REQUIRES: elements are put in order, as the first of eight clears their byte.
 [[gnu::always_inline]] inline void put_sign_bit(std::byte* bits, std::uint64_t i, bool negative) noexcept {
-  if (i % 8 == 0) bits[i / 8] = std::byte{0};
-  bits[i / 8] |= static_cast<std::byte>((negative ? 1U : 0U) << (i % 8));
+  const unsigned before = i % 8 == 0 ? 0 : static_cast<unsigned>(bits[i / 8]);
+  bits[i / 8] = static_cast<std::byte>(before | (negative ? 1U : 0U) << (i % 8));
 }
 
 [[gnu::always_inline]] inline bool sign_bit(const std::byte* bits, std::uint64_t i) noexcept {

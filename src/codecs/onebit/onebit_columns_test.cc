@@ -201,6 +201,8 @@ TEST(OnebitColumnsRefusals, Chunks) {
   part.payload.resize(37);
   part.chunk_ends = {20, 37};
   EXPECT_EQ(verdict(part), ErrorCode::kCorrupt);
+  part.chunk_ends = {20, 36, 37};
+  EXPECT_EQ(verdict(part), ErrorCode::kCorrupt);
   EXPECT_EQ(verdict(Encoded{}, 0), kAccepted);
   EXPECT_EQ(make_codec("onebit:means=row").error().code, ErrorCode::kInvalidArgument);
 }

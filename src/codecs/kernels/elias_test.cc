@@ -15,7 +15,7 @@ std::string text_of(const EliasBits& code) {
   return text;
 }
 
-// Elias 1975, tables II and IV, and the rules.
+// What the rules of Elias 1975 give.
 TEST(Elias, GammaIsTheStringOfThePaper) {
   EXPECT_EQ(text_of(gamma_bits_of(1)), "1");
   EXPECT_EQ(text_of(gamma_bits_of(2)), "010");

@@ -19,7 +19,7 @@ constexpr CodecInfo kInfo = {
     .summary = "powers of two, rounded by chance without bias: 9 bits a value",
     .source =
         "Horvath, Ho, Horvath, Sahu, Canini, Richtarik: Natural Compression for Distributed Deep Learning "
-        "(MSML 2022; arXiv 2019), definition 1",
+        "(MSML 2022; arXiv 2019), C_nat",
     .default_pattern = "direct",
     .finite_only = true,
     .chunk_elements = kChunkElements,

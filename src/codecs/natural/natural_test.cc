@@ -136,7 +136,7 @@ TEST(Natural, IsUnbiasedBelowTheSmallestPowerOfTwo) {
   testing::expect_unbiased(*codec_of("natural"), values, std::vector<double>(values.size(), 0x1p-126));
 }
 
-// Horvath et al., theorem 1: the mean of C(x)^2 is at most 9/8 of x^2, and reaches that at 4/3 of a power of
+// Horvath et al.: the mean of C(x)^2 is at most 9/8 of x^2, and reaches that at 4/3 of a power of
 // two. With n draws of a square within 3 2^2e it is off by more than 3 2^2e sqrt(ln(2/p) / 2n) with a chance
 // of p, here 10^-9.
 TEST(Natural, TheVarianceIsAtMostAnEighth) {

@@ -120,7 +120,7 @@ TEST(Signsgd, ScaleBitsAndResidualsAreTheModels) {
   }
 }
 
-// Karimireddy et al., assumption A and lemma 8: |C(x) - x|^2 = (1 - delta) |x|^2 with delta = |x|_1^2 / (d
+// Karimireddy et al.: |C(x) - x|^2 = (1 - delta) |x|^2 with delta = |x|_1^2 / (d
 // |x|_2^2). The scale is rounded to float32, by at most 2^-24 of itself: the square of that joins, at most
 // 2^-48 of |x|^2, and what the sums of this test round.
 TEST(Signsgd, IsTheContractionThatErrorFeedbackNeeds) {

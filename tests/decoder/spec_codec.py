@@ -40,7 +40,7 @@ class Codec:
     follow the data. It checks the scalars that the codec has. `parameters` are in canonical order,
     each with the check of its text; what several may not be together is for `check` to refuse.
     Those in `later` came when there were specs without them: a canonical spec leaves them out at
-    this default.
+    this default. `variant` gives another codec for parameters that change chunks or scalars.
     """
 
     name: str
@@ -52,6 +52,11 @@ class Codec:
     parameters: Mapping[str, Callable[[str], None]] = field(default_factory=dict)
     check: Callable[[Mapping[str, str]], None] = lambda _parameters: None
     later: Mapping[str, str] = field(default_factory=dict)
+    variant: Callable[[Mapping[str, str]], "Codec | None"] = lambda _parameters: None
+
+    def chosen_by(self, parameters: Mapping[str, str]) -> "Codec":
+        """Give the codec with these parameters, where they change how a part is cut."""
+        return self.variant(parameters) or self
 
 
 def one_of(*words: str) -> Callable[[str], None]:

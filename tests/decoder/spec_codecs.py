@@ -39,11 +39,12 @@ def codec_of_spec(spec: bytes) -> tuple[Codec, dict[str, str]]:
     for key, check in codec.parameters.items():
         check(given[key])
     codec.check(given)
-    return codec, given
+    return codec.chosen_by(given), given
 
 
 def decode_coded(codec: Codec, coded: Coded) -> np.ndarray:
     """Decode a segment; what this allocates is bounded by its number of chunks."""
+    codec = codec.chosen_by(coded.parameters)
     for scalar in coded.scalars[codec.scalars :]:
         require(scalar == 0, "Corrupt", "a scalar that the codec has not")
     if not codec.chunk_elements:

@@ -1,10 +1,9 @@
-// onebit: the sign of each value, and the mean of each side, with error feedback. spec.md in this folder
-// defines the bytes.
+// onebit: the sign of each value, and the mean of each side, with error feedback; here with means of a part.
+// spec.md in this folder defines the bytes.
 #include <bit>
 
-#include "base/checked.h"
 #include "base/float_environment.h"
-#include "codecs/onebit/onebit_ops.h"
+#include "codecs/onebit/onebit_means.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 
@@ -12,34 +11,13 @@ namespace deltawire::onebit {
 
 namespace {
 
-constexpr std::uint64_t kChunkElements = 65536;
-constexpr std::uint64_t kChunkBytes = kChunkElements / 8;
-
-constexpr CodecInfo kInfo = {
-    .id = 9,
-    .name = "onebit",
-    .summary = "signs and the mean of each side, with error feedback: 32x smaller",
-    .source = "Seide, Fu, Droppo, Li, Yu: 1-Bit Stochastic Gradient Descent (Interspeech 2014), section 3",
-    .default_pattern = "direct",
-    .error_feedback = true,
-    .finite_only = true,
-    .scalars = 2,
-    .chunk_elements = kChunkElements,
-};
-
-std::uint64_t bytes_of(std::uint64_t count) noexcept {
-  return ceil_div(count, 8);
-}
-
-float mean_of(double sum, std::uint64_t count) noexcept {
-  return count == 0 ? 0.0F : static_cast<float>(sum / static_cast<double>(count));
-}
+constexpr CodecInfo kInfo = info_with(false);
 
 class Onebit final : public Codec {
  public:
   explicit Onebit(const Kernels& kernels) noexcept : Codec(kInfo), kernels_(kernels) {}
 
-  std::string spec() const override { return "onebit"; }
+  std::string spec() const override { return "onebit:means=part"; }
 
  private:
   Sizes do_sizes(const TensorView& part) const noexcept override {
@@ -52,14 +30,13 @@ class Onebit final : public Codec {
     Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
     const Sides sides = kernels_.split(x, out.payload.data());
     if (sides.largest >= kInfinityBits) return not_finite();
-    const Means means{mean_of(sides.high, part.count - sides.negatives),
-                      -mean_of(sides.low, sides.negatives)};
+    const Means means = means_of(sides, part.count);
     if (apart) x = {part.left, nullptr, part.left, part.count};
     x.left = part.left;
     if (x.left != nullptr) kernels_.take_means(x, means);
     EncodedPart encoded = write_fixed_ends(bytes_of(part.count), kChunkBytes, 1, out.chunk_ends);
     encoded.scalar = std::bit_cast<std::uint32_t>(means.high);
-    encoded.scalar2 = sides.negatives > 0 ? std::bit_cast<std::uint32_t>(means.low) : 0;
+    encoded.scalar2 = std::bit_cast<std::uint32_t>(means.low);
     return encoded;
   }
 
@@ -81,29 +58,22 @@ class Onebit final : public Codec {
 
   Status check_part(const PartView& in, std::uint64_t count) const {
     if (auto ok = check_fixed_ends(in, bytes_of(count), kChunkBytes, 1); !ok) return ok;
-    if (in.scalar >= kInfinityBits) return bad_mean("high", in.scalar, "a finite number >= 0");
-    const std::uint32_t low = in.scalar2 & kMagnitudeMask;
-    if (in.scalar2 != 0 && (in.scalar2 == low || low == 0 || low >= kInfinityBits)) {
-      return bad_mean("low", in.scalar2, "a finite number below 0, or 0 without negative values");
-    }
+    if (auto ok = check_means(in.scalar, in.scalar2); !ok) return ok;
     const std::uint64_t bytes = in.payload.size();
     if (in.scalar2 == 0 && kernels_.find_set(in.payload.data(), bytes) < bytes) {
       return fail(ErrorCode::kCorrupt, "onebit: a value is negative although the part has no mean for it");
     }
-    if (count % 8 == 0 || std::to_integer<unsigned>(in.payload.back()) >> count % 8 == 0) return {};
-    return fail(ErrorCode::kCorrupt, "onebit: bits follow the last element");
-  }
-
-  static Status bad_mean(std::string_view which, std::uint32_t bits, std::string_view wanted) {
-    return fail(ErrorCode::kCorrupt, "onebit: the mean \"" + std::string(which) + "\" is " +
-                                         number_text(std::bit_cast<float>(bits)) + ", not " +
-                                         std::string(wanted));
+    return check_padding(in, count);
   }
 
   const Kernels& kernels_;
 };
 
-Result<std::unique_ptr<const Codec>> make(const ParsedSpec&, TargetId target) {
+Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
+  constexpr std::string_view kChoices[] = {"part", "column"};
+  const auto means = choice_parameter(spec, "means", kChoices, 0);
+  if (!means) return forward_error(means);
+  if (*means == 1) return make_with_columns(kernels_for(target));
   return std::make_unique<const Onebit>(kernels_for(target));
 }
 

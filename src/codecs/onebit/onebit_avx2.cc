@@ -194,6 +194,8 @@ void decode_accumulate(const std::byte* payload, std::uint64_t count, Means valu
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {split, take_means, find_set, decode_overwrite, decode_accumulate};
+extern constexpr Kernels kKernels = {
+    split,         take_means,        find_set,          decode_overwrite, decode_accumulate,
+    split_columns, take_column_means, find_without_mean, decode_columns};
 
 }  // namespace deltawire::onebit::DELTAWIRE_TARGET

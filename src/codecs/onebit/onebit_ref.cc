@@ -24,8 +24,7 @@ Sides split(const Addends& x, std::byte* payload) {
       sides.negatives += negative ? 1 : 0;
       high[i % kSumLanes] += negative ? 0.0F : sum;
       low[i % kSumLanes] += negative ? -sum : 0.0F;
-      if (i % 8 == 0) payload[i / 8] = std::byte{0};
-      payload[i / 8] |= static_cast<std::byte>((negative ? 1U : 0U) << (i % 8));
+      put_sign_bit(payload, i, negative);
       if (x.left != nullptr) x.left[i] = sum;
     }
     sides.high += folded(high);
@@ -42,25 +41,21 @@ void take_means(const Addends& x, Means means) {
 }
 
 std::uint64_t find_set(const std::byte* payload, std::uint64_t bytes) {
-  std::uint64_t i = 0;
-  while (i < bytes && payload[i] == std::byte{0}) ++i;
-  return i;
-}
-
-float value_at(const std::byte* payload, std::uint64_t i, Means values) noexcept {
-  return (static_cast<unsigned>(payload[i / 8]) >> (i % 8) & 1) != 0 ? values.low : values.high;
+  return find_set_byte(payload, bytes);
 }
 
 void decode_overwrite(const std::byte* payload, std::uint64_t count, Means values, float* slot) {
-  for (std::uint64_t i = 0; i < count; ++i) slot[i] = value_at(payload, i, values);
+  put_sides(payload, count, values, slot);
 }
 
 void decode_accumulate(const std::byte* payload, std::uint64_t count, Means values, float* slot) {
-  for (std::uint64_t i = 0; i < count; ++i) slot[i] += value_at(payload, i, values);
+  add_sides(payload, count, values, slot);
 }
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {split, take_means, find_set, decode_overwrite, decode_accumulate};
+extern constexpr Kernels kKernels = {
+    split,         take_means,        find_set,          decode_overwrite, decode_accumulate,
+    split_columns, take_column_means, find_without_mean, decode_columns};
 
 }  // namespace deltawire::onebit::DELTAWIRE_TARGET

@@ -11,23 +11,7 @@ namespace deltawire::threelc::DELTAWIRE_TARGET {
 
 namespace {
 
-// The five digits of every byte, first element first.
-struct DigitTable {
-  std::uint8_t digits[kMaxPackedByte + 1][kDigitsPerByte];
-};
-
-constexpr DigitTable make_digit_table() noexcept {
-  DigitTable table{};
-  for (std::uint32_t value = 0; value <= kMaxPackedByte; ++value) {
-    std::uint32_t rest = value;
-    for (std::uint32_t i = kDigitsPerByte; i-- > 0; rest /= 3) {
-      table.digits[value][i] = static_cast<std::uint8_t>(rest % 3);
-    }
-  }
-  return table;
-}
-
-constexpr DigitTable kDigits = make_digit_table();
+constexpr base3::DigitTable kDigits = base3::make_digit_table();
 
 // Gives back the packed bytes of a chunk piece by piece, zero runs expanded, and holds the coding to its one
 // valid form: runs are cut greedily in 14s, so after a zero code that wasn't full comes something else.
@@ -91,27 +75,9 @@ class PackedBytes {
   bool after_short_run_ = false;
 };
 
-// Writes the `count` elements of one row, of which byte j holds j, j + stride, ... Returns what is wrong with
-// its pads or with digits where m is 0.
-Fault unpack_row(const std::byte* row, std::uint32_t stride, const DecodeTarget& target) noexcept {
-  const float values[3] = {-target.value, 0.0F, target.value};
-  for (std::uint32_t j = 0; j < stride; ++j) {
-    if (row[j] == kZeroByte && target.accumulate) continue;
-    if (row[j] != kZeroByte && target.zeros_only) return Fault::kNonzeroWithoutM;
-    const std::uint8_t* digits = kDigits.digits[static_cast<std::size_t>(row[j])];
-    for (std::uint32_t i = 0; i < kDigitsPerByte; ++i) {
-      const std::uint32_t at = j + i * stride;
-      const std::uint8_t digit = digits[i];
-      if (at >= target.count) {
-        if (digit != 1) return Fault::kBadPad;
-      } else if (!target.accumulate) {
-        target.slot[at] = values[digit];
-      } else if (digit != 1) {
-        target.slot[at] += values[digit];
-      }
-    }
-  }
-  return Fault::kNone;
+Fault fault_of(base3::RowFault fault) noexcept {
+  if (fault == base3::RowFault::kNone) return Fault::kNone;
+  return fault == base3::RowFault::kPad ? Fault::kBadPad : Fault::kNonzeroWithoutM;
 }
 
 Fault decode_packed(PackedBytes bytes, const DecodeTarget& target) noexcept {
@@ -121,10 +87,9 @@ Fault decode_packed(PackedBytes bytes, const DecodeTarget& target) noexcept {
     const std::uint32_t stride = packed_bytes(count);
     std::byte row[kRowBytes];
     if (const Fault fault = bytes.next(row, stride); fault != Fault::kNone) return fault;
-    DecodeTarget part = target;
-    part.slot += at;
-    part.count = count;
-    if (const Fault fault = unpack_row(row, stride, part); fault != Fault::kNone) return fault;
+    const base3::RowFault fault = base3::unpack_row(
+        kDigits, row, {target.slot + at, count, target.value, target.zeros_only, target.accumulate});
+    if (fault != base3::RowFault::kNone) return fault_of(fault);
   }
   return bytes.finish();
 }

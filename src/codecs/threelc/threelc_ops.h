@@ -10,6 +10,7 @@
 
 #include "base/bit_functions.h"
 #include "base/float_bits.h"
+#include "codecs/kernels/base3.h"
 #include "codecs/kernels/chunk_bytes.h"
 #include "codecs/kernels/rice.h"
 #include "codecs/target_id.h"
@@ -17,12 +18,13 @@
 namespace deltawire::threelc {
 
 inline constexpr std::uint32_t kChunkElements = 40960;
-inline constexpr std::uint32_t kRowElements = 320;  // 5 digits a byte, 64 bytes a row
-inline constexpr std::uint32_t kDigitsPerByte = 5;
-inline constexpr std::uint32_t kRowBytes = kRowElements / kDigitsPerByte;
-inline constexpr std::uint32_t kMaxPackedByte = 242;
+using base3::kDigitsPerByte;
+using base3::kMaxPackedByte;
+using base3::kRowBytes;
+using base3::kRowElements;
+using base3::kZeroByte;
+using base3::packed_bytes;
 
-inline constexpr std::byte kZeroByte{121};        // five zeros
 inline constexpr std::uint32_t kFirstRun = 243;   // codes 243..255 stand for 2..14 zero bytes
 inline constexpr std::uint32_t kLongestRun = 14;  // zero bytes in one run code
 
@@ -48,11 +50,6 @@ struct Scale {
   // rounding up keeps x >= half the same as x >= m/2.
   if (bits < 0x01000000) return {m, bit_cast<float>((bits + 1) >> 1)};
   return {m, m * 0.5F};
-}
-
-// Bytes of `count` elements in base 3^5.
-[[gnu::always_inline]] constexpr std::uint32_t packed_bytes(std::uint32_t count) noexcept {
-  return (count + kDigitsPerByte - 1) / kDigitsPerByte;
 }
 
 // Bytes of a bit map of `count` elements: whole words of 64 bits.

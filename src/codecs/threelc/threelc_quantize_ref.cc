@@ -26,15 +26,6 @@ void quantize_row(const QuantizeInput& row, std::uint8_t* digits) noexcept {
   }
 }
 
-// Byte j holds elements j, j + stride, ..., j + 4 * stride, the first in the highest place.
-void pack_row(const std::uint8_t* digits, std::uint32_t stride, std::byte* packed) noexcept {
-  for (std::uint32_t j = 0; j < stride; ++j) {
-    const std::uint32_t value = 81U * digits[j] + 27U * digits[j + stride] + 9U * digits[j + 2 * stride] +
-                                3U * digits[j + 3 * stride] + digits[j + 4 * stride];
-    packed[j] = static_cast<std::byte>(value);
-  }
-}
-
 // Bit i of the result is the lowest bit of byte i: the product moves each to the top byte, and no two meet.
 std::uint64_t gather_low_bits(std::uint64_t bytes) noexcept {
   return (bytes & 0x0101010101010101U) * 0x0102040810204080U >> 56;
@@ -89,7 +80,7 @@ Quantized quantize(const QuantizeInput& input, std::byte* packed, const DigitMap
     std::uint8_t digits[kRowElements];
     std::memset(digits, 1, sizeof digits);  // pads are zeros
     quantize_row(part_of(input, at, count), digits);
-    pack_row(digits, stride, packed + at / kDigitsPerByte);
+    base3::pack_row(digits, stride, packed + at / kDigitsPerByte);
     if (maps.nonzero != nullptr) {
       quantized.nonzeros += map_row(digits, count, {maps.nonzero + at / 8, maps.negative + at / 8});
     }

@@ -1,0 +1,152 @@
+// onebit with means of columns: a chunk of means, then the bits. spec.md in this folder defines the bytes.
+#include <bit>
+
+#include "base/float_environment.h"
+#include "base/little_endian.h"
+#include "codecs/onebit/onebit_means.h"
+#include "codecs/part_checks.h"
+
+namespace deltawire::onebit {
+
+namespace {
+
+// Of a column with fewer values the means would take more than a bit a value.
+constexpr std::uint64_t kLeastRows = 64;
+constexpr std::uint64_t kCountBytes = 4;
+
+constexpr CodecInfo kColumnsInfo = info_with(true);
+
+std::uint64_t most_columns(std::uint64_t count) noexcept {
+  return std::max<std::uint64_t>(count / kLeastRows, 1);
+}
+
+// A matrix has as many rows as its first extent says. What has no shape, one extent or few rows is a column.
+std::uint64_t columns_of(const TensorView& part) noexcept {
+  if (part.dims.size() < 2 || part.dims[0] < kLeastRows) return 1;
+  return part.count / part.dims[0];
+}
+
+class OnebitColumns final : public Codec {
+ public:
+  explicit OnebitColumns(const Kernels& kernels) noexcept : Codec(kColumnsInfo), kernels_(kernels) {}
+
+  std::string spec() const override { return "onebit:means=column"; }
+
+ private:
+  // For any shape of so many elements.
+  Sizes do_sizes(const TensorView& part) const noexcept override {
+    if (part.count == 0) return {};
+    const std::uint64_t columns = most_columns(part.count);
+    return {.payload_bytes = kCountBytes + columns * kColumnBytes + bytes_of(part.count),
+            .chunks = chunks_or_max(1 + ceil_div(part.count, kChunkElements)),
+            .scratch_bytes = product_or_max(columns, sizeof(Sides))};
+  }
+
+  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
+                                const Exec& exec) const override {
+    // Where the new residual lies apart, the sums go there: the second pass then reads one array, not two.
+    const bool apart = part.left != part.residual;
+    const std::uint64_t columns = columns_of(part.view);
+    const std::uint64_t head = kCountBytes + columns * kColumnBytes;
+    Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
+    auto* const sides = reinterpret_cast<Sides*>(exec.scratch.data());
+    const std::uint32_t largest = kernels_.split_columns(x, {sides, columns}, out.payload.data() + head);
+    if (largest >= kInfinityBits) return not_finite();
+    store_le(out.payload.data(), static_cast<std::uint32_t>(columns));
+    std::byte* const means = out.payload.data() + kCountBytes;
+    for (std::uint64_t j = 0; j < columns; ++j) {
+      const Means both = means_of(sides[j], part.count / columns);
+      store_le(means + j * kColumnBytes, std::bit_cast<std::uint32_t>(both.high));
+      store_le(means + j * kColumnBytes + 4, std::bit_cast<std::uint32_t>(both.low));
+    }
+    if (apart) x = {part.left, nullptr, part.left, part.count};
+    x.left = part.left;
+    if (x.left != nullptr) kernels_.take_column_means(x, {means, columns});
+    return write_ends(part.count, head, out.chunk_ends);
+  }
+
+  static EncodedPart write_ends(std::uint64_t count, std::uint64_t head, std::span<std::uint32_t> ends) {
+    EncodedPart encoded = write_fixed_ends(bytes_of(count), kChunkBytes, 1, ends.subspan(1));
+    ends[0] = 0;
+    encoded.chunks += 1;
+    for (std::uint32_t& end : ends.first(encoded.chunks)) end += static_cast<std::uint32_t>(head);
+    encoded.payload_bytes += head;
+    return encoded;
+  }
+
+  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
+    if (out.count == 0) return {};
+    if (auto ok = check_part(in, out.count); !ok) return ok;
+    const ColumnMeans means = means_in(in);
+    kernels_.decode_columns(means.at + means.count * kColumnBytes, means,
+                            {out.slot, out.count, out.scale, out.accumulate});
+    return {};
+  }
+
+  Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
+    if (count == 0) return {};
+    if (auto ok = check_part(in, count); !ok) return ok;
+    const std::uint64_t columns = means_in(in).count;
+    add_section(sections, "columns", kCountBytes * 8);
+    add_section(sections, "means", columns * kColumnBytes * 8);
+    add_section(sections, "signs", count);
+    add_section(sections, "padding",
+                in.payload.size() * 8 - count - (kCountBytes + columns * kColumnBytes) * 8);
+    return {};
+  }
+
+  // REQUIRES: 4 bytes.
+  static ColumnMeans means_in(const PartView& in) noexcept {
+    return {in.payload.data() + kCountBytes, load_le<std::uint32_t>(in.payload.data())};
+  }
+
+  Status check_part(const PartView& in, std::uint64_t count) const {
+    if (auto ok = check_chunks_of(in, count); !ok) return ok;
+    const ColumnMeans means = means_in(in);
+    for (std::uint64_t j = 0; j < means.count; ++j) {
+      const std::byte* const at = means.at + j * kColumnBytes;
+      const auto ok = check_means(load_le<std::uint32_t>(at), load_le<std::uint32_t>(at + 4));
+      if (!ok) return ok;
+    }
+    const std::byte* const bits = means.at + means.count * kColumnBytes;
+    if (kernels_.find_without_mean(bits, count, means) < count) {
+      return fail(ErrorCode::kCorrupt, "onebit: a value is negative although its column has no mean for it");
+    }
+    return check_padding(in, count);
+  }
+
+  // The number of columns, and the ends of all chunks.
+  static Status check_chunks_of(const PartView& in, std::uint64_t count) {
+    const std::uint64_t chunks = 1 + ceil_div(count, kChunkElements);
+    if (in.chunk_ends.size() != chunks) {
+      return fail(ErrorCode::kCorrupt, "onebit: " + std::to_string(in.chunk_ends.size()) + " chunks for " +
+                                           std::to_string(count) + " elements, expected " +
+                                           std::to_string(chunks));
+    }
+    if (in.chunk_ends[0] < kCountBytes) return fail(ErrorCode::kTruncated, "onebit: no number of columns");
+    const std::uint64_t columns = means_in(in).count;
+    if (columns == 0 || columns > most_columns(count) || count % columns != 0) {
+      return fail(ErrorCode::kCorrupt, "onebit: " + std::to_string(count) + " elements don't make " +
+                                           std::to_string(columns) + " columns");
+    }
+    std::uint64_t end = kCountBytes + columns * kColumnBytes;
+    for (std::size_t i = 0; i < chunks; ++i) {
+      if (i > 0) end += bytes_of(elements_of_chunk(count, i - 1, kChunkElements));
+      if (in.chunk_ends[i] == end) continue;
+      return chunk_error(
+          "onebit", in.chunk_ends[i] < end ? ErrorCode::kTruncated : ErrorCode::kCorrupt, i,
+          "it ends at byte " + std::to_string(in.chunk_ends[i]) + ", expected " + std::to_string(end));
+    }
+    return {};
+  }
+
+  const Kernels& kernels_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Codec> make_with_columns(const Kernels& kernels) {
+  return std::make_unique<const OnebitColumns>(kernels);
+}
+
+}  // namespace deltawire::onebit

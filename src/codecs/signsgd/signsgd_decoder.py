@@ -1,0 +1,47 @@
+"""signsgd, decoded as its spec.md says."""
+
+import numpy as np
+from spec_codec import SWITCH, Codec, Coded
+from spec_hashes import require
+
+INFINITY = 0x7F800000
+
+
+def decode(coded: Coded) -> np.ndarray:
+    """Give each element the scale with its sign."""
+    require(coded.scalars[0] < INFINITY, "Corrupt", "the scale")
+    size = -(-coded.count // 8)
+    require(len(coded.chunk) >= size, "Truncated", "fewer bits than elements")
+    require(len(coded.chunk) <= size, "Corrupt", "more bytes than the elements need")
+    bits = np.unpackbits(np.frombuffer(coded.chunk, "u1"), bitorder="little")
+    require(not bits[coded.count :].any(), "Corrupt", "a set bit behind the last element")
+    require(coded.scalars[0] != 0 or not bits.any(), "Corrupt", "a sign without a scale")
+    return np.where(bits[: coded.count] == 1, -coded.number(), coded.number())
+
+
+CODEC = Codec(
+    "signsgd", 13, decode, chunk_elements=65536, scalars=1, parameters={"feedback": SWITCH}
+)
+
+TWO = 0x40000000
+
+
+def of(chunk: list[int], count: int, scale: int = TWO) -> Coded:
+    """Make a part of one chunk."""
+    return Coded([bytes(chunk)], count, (scale, 0))
+
+
+GOOD = {
+    "lowest bits first": (of([0b01], 2), [-2, 2]),
+    "a second byte": (of([0b10000000, 0b1], 10), [2] * 7 + [-2, -2, 2]),
+    "zeros": (of([0], 3, 0), [0, 0, 0]),
+}
+REFUSED = {
+    "too short": (of([0], 9), "Truncated"),
+    "too long": (of([0, 0], 8), "Corrupt"),
+    "a set bit behind the last": (of([0b1000], 3), "Corrupt"),
+    "a sign without a scale": (of([0b100], 3, 0), "Corrupt"),
+} | {
+    f"a scale of {scale:#x}": (of([0], 3, scale), "Corrupt")
+    for scale in (0x7F800000, 0x7FC00000, 0x80000000, 0xC0000000)
+}

@@ -1,0 +1,215 @@
+// signsgd: its bits, the scale, the contraction that error feedback lives on, and what a decoder must refuse.
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "codecs/codec_testing.h"
+#include "codecs/dispatch.h"
+#include "codecs/signsgd/signsgd_ops.h"
+
+namespace deltawire {
+namespace {
+
+using testing::bits_of;
+using testing::codec_of;
+using testing::Encoded;
+using testing::kAccepted;
+using testing::one_chunk;
+using Floats = std::vector<float>;
+using Ints = std::vector<int>;
+
+constexpr float kMax = std::numeric_limits<float>::max();
+constexpr float kTiniest = 0x1p-149F;
+
+double distance(const testing::EncodedValue& value) {
+  return std::fabs(std::fabs(value.x()) - value.scalar());
+}
+
+// A value is sent as the scale with its sign; what is left is one rounded subtraction.
+const testing::Expects kExpects{{
+    .codec = "signsgd",
+    .error_bound = distance,
+    .conservation_bound = [](const testing::EncodedValue& value) { return distance(value) * 0x1p-24; },
+    .tiny_signs = {1, -1, 1, 1},
+}};
+
+Encoded coded(const Floats& values) {
+  return *testing::encode(*codec_of("signsgd"), values);
+}
+
+TEST(Signsgd, ABitForEachElementLowestFirst) {
+  const Encoded part = coded({-1, 2, 3, -4, 0, -0.0F, 5, 6, -7, 8});
+  EXPECT_EQ(testing::to_ints(part.payload), (Ints{0b1001, 0b1}));
+  EXPECT_EQ(part.scalar, bits_of(3.6F));
+  EXPECT_EQ(*testing::decode(*codec_of("signsgd"), part.view(), 10),
+            (Floats{-3.6F, 3.6F, 3.6F, -3.6F, 3.6F, 3.6F, 3.6F, 3.6F, -3.6F, 3.6F}));
+}
+
+TEST(Signsgd, ZerosAlone) {
+  const Encoded part = coded({0, -0.0F, 0});
+  EXPECT_EQ(part.scalar, 0U);
+  EXPECT_EQ(testing::to_ints(part.payload), Ints{0});
+}
+
+TEST(Signsgd, LargestAndSmallestValues) {
+  EXPECT_EQ(coded(Floats(70000, kMax)).scalar, bits_of(kMax));
+  EXPECT_EQ(coded({-kTiniest, 2 * kTiniest}).scalar, bits_of(2 * kTiniest));  // 1.5, a tie, to even
+}
+
+// A mean below the smallest float32 is 0, and then no sign is sent: all of it is left.
+TEST(Signsgd, AMeanThatIsRoundedToZero) {
+  for (const bool feedback : {false, true}) {
+    Floats residual(4, 0.0F);
+    const Floats values = {-kTiniest, 0, 0, 0};
+    const auto codec = codec_of(feedback ? "signsgd" : "signsgd:feedback=off");
+    const Encoded part = *testing::encode(*codec, values, residual);
+    EXPECT_EQ(part.scalar, 0U);
+    EXPECT_EQ(testing::to_ints(part.payload), Ints{0});
+    EXPECT_EQ(residual, values);
+    EXPECT_EQ(codec->info().error_feedback, feedback);
+  }
+}
+
+// spec.md, step 2, once more: the lanes one after another.
+double model_sum(const Floats& values) {
+  double total = 0;
+  for (std::size_t block = 0; block < values.size(); block += 65536) {
+    std::vector<double> lanes(16, 0.0);
+    for (std::size_t lane = 0; lane < 16; ++lane) {
+      for (std::size_t i = lane; i < 65536 && block + i < values.size(); i += 16) {
+        lanes[lane] += std::fabs(static_cast<double>(values[block + i]));
+      }
+    }
+    for (std::size_t half = 8; half > 0; half /= 2) {
+      for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    }
+    total += lanes[0];
+  }
+  return total;
+}
+
+// Values so far apart that sums depend on their order.
+Floats wide_values(std::uint64_t count, std::uint64_t seed) {
+  Floats values = testing::normal_values(count, seed);
+  for (std::size_t i = 0; i < count; ++i) values[i] = std::ldexp(values[i], static_cast<int>(i % 97) - 48);
+  return values;
+}
+
+TEST(Signsgd, ScaleBitsAndResidualsAreTheModels) {
+  for (const std::uint64_t count : {1U, 16U, 17U, 1000U, 65536U, 200003U}) {
+    const Floats values = wide_values(count, count);
+    Floats residual = wide_values(count, count + 1);
+    Floats x(count);
+    for (std::size_t i = 0; i < count; ++i) x[i] = values[i] + residual[i];
+    for (std::size_t target = 0; target < kernel_targets().size(); ++target) {
+      if (!kernel_targets()[target].runs_here) continue;
+      std::vector<std::byte> bits((count + 7) / 8);
+      const signsgd::Kernels& kernels = signsgd::kernels_for(static_cast<TargetId>(target));
+      ASSERT_EQ(kernels.split({x.data(), nullptr, nullptr, count}, bits.data()).sum, model_sum(x)) << count;
+    }
+    const auto scale = static_cast<float>(model_sum(x) / static_cast<double>(count));
+    const Encoded part = *testing::encode(*codec_of("signsgd"), values, residual);
+    ASSERT_EQ(part.scalar, bits_of(scale)) << count;
+    for (std::size_t i = 0; i < count; ++i) {
+      const bool negative = (part.payload[i / 8] >> (i % 8) & std::byte{1}) != std::byte{0};
+      ASSERT_EQ(negative, x[i] < 0) << i;
+      ASSERT_EQ(residual[i], x[i] - (negative ? -scale : scale)) << i;
+    }
+  }
+}
+
+// Karimireddy et al.: |C(x) - x|^2 = (1 - delta) |x|^2 with delta = |x|_1^2 / (d
+// |x|_2^2). The scale is rounded to float32, by at most 2^-24 of itself: the square of that joins, at most
+// 2^-48 of |x|^2, and what the sums of this test round.
+TEST(Signsgd, IsTheContractionThatErrorFeedbackNeeds) {
+  for (const std::uint64_t count : {1U, 2U, 7U, 1000U, 70000U}) {
+    for (const double share : {1.0, 0.1, 0.001}) {
+      Floats values = testing::normal_values(count, count);
+      const Floats kept = testing::sparse_values(count, share, count + 1);
+      if (share < 1) {
+        for (std::size_t i = 0; i < count; ++i) values[i] *= kept[i];
+      }
+      const Floats back = *testing::decode(*codec_of("signsgd"), coded(values).view(), count);
+      double error = 0;
+      double sum = 0;
+      double squares = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        const double x = values[i];
+        error += (back[i] - x) * (back[i] - x);
+        sum += std::fabs(x);
+        squares += x * x;
+      }
+      const double delta = squares == 0 ? 1 : sum * sum / (static_cast<double>(count) * squares);
+      EXPECT_LE(error, (1 - delta) * squares + 1e-12 * squares) << count << " " << share;
+    }
+  }
+}
+
+// No other scale has a smaller squared error.
+TEST(Signsgd, TheMeanHasTheSmallestSquaredError) {
+  const Floats values = testing::normal_values(1000, 5);
+  const auto error = [&](double scale) {
+    double sum = 0;
+    for (const float x : values) sum += std::pow(std::fabs(static_cast<double>(x)) - scale, 2);
+    return sum;
+  };
+  const double scale = std::bit_cast<float>(coded(values).scalar);
+  EXPECT_LT(error(scale), error(scale - 0.001));
+  EXPECT_LT(error(scale), error(scale + 0.001));
+}
+
+TEST(Signsgd, FeedbackChangesNoByte) {
+  const Floats values = testing::normal_values(1000, 6);
+  EXPECT_EQ(testing::encode(*codec_of("signsgd:feedback=off"), values)->payload, coded(values).payload);
+}
+
+TEST(Signsgd, AnErrorLeavesTheResidual) {
+  Floats residual = {1, kMax};
+  const auto part = testing::encode(*codec_of("signsgd"), Floats{1, kMax}, residual);
+  ASSERT_FALSE(part);
+  EXPECT_EQ(part.error().code, ErrorCode::kNotFinite);
+  EXPECT_NE(part.error().message.find("element 1"), std::string::npos) << part.error().message;
+  EXPECT_EQ(residual, (Floats{1, kMax}));
+}
+
+TEST(Signsgd, ScalesThenAdds) {
+  const auto codec = codec_of("signsgd");
+  const Encoded part = one_chunk({0b10}, bits_of(1.5F));
+  EXPECT_EQ(*testing::decode(*codec, part.view(), 2, Into::kOverwrite, 2, 10), (Floats{3, -3}));
+  EXPECT_EQ(*testing::decode(*codec, part.view(), 2, Into::kAccumulate, 2, 10), (Floats{13, 7}));
+}
+
+ErrorCode verdict(const Ints& bytes, std::uint32_t scale, std::uint64_t count) {
+  return testing::verdict_of("signsgd", one_chunk(bytes, scale), count);
+}
+
+TEST(SignsgdRefusals, Bits) {
+  const std::uint32_t two = bits_of(2);
+  EXPECT_EQ(verdict({0b111}, two, 3), kAccepted);
+  EXPECT_EQ(verdict({0b1111}, two, 3), ErrorCode::kCorrupt);
+  EXPECT_EQ(verdict({0x80}, two, 7), ErrorCode::kCorrupt);
+  EXPECT_EQ(verdict({0xFF}, two, 8), kAccepted);
+  EXPECT_EQ(verdict({0, 0}, 0, 16), kAccepted);
+  EXPECT_EQ(verdict({0, 0x80}, 0, 16), ErrorCode::kCorrupt);
+  EXPECT_EQ(verdict({1, 0}, 0, 16), ErrorCode::kCorrupt);
+  EXPECT_EQ(verdict({0}, two, 9), ErrorCode::kTruncated);
+  EXPECT_EQ(verdict({0, 0}, two, 8), ErrorCode::kCorrupt);
+}
+
+TEST(SignsgdRefusals, Scales) {
+  for (const std::uint32_t scale : {0U, 1U, 0x7F7FFFFFU}) EXPECT_EQ(verdict({0}, scale, 1), kAccepted);
+  for (const std::uint32_t scale : {0x7F800000U, 0x7FC00000U, 0x80000000U, 0xBF800000U}) {
+    EXPECT_EQ(verdict({0}, scale, 1), ErrorCode::kCorrupt) << scale;
+  }
+}
+
+TEST(SignsgdRefusals, Parameters) {
+  for (const std::string_view wrong : {"signsgd:feedback=yes", "signsgd:feedback="}) {
+    EXPECT_EQ(make_codec(wrong).error().code, ErrorCode::kInvalidArgument) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace deltawire

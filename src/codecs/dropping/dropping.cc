@@ -8,7 +8,7 @@
 #include "base/checked.h"
 #include "base/random.h"
 #include "codecs/dropping/dropping_ops.h"
-#include "codecs/kernels/draw.h"
+#include "codecs/kernels/strata.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/share.h"

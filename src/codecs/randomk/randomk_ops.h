@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "codecs/kernels/addends.h"
-#include "codecs/kernels/draw.h"
+#include "codecs/kernels/strata.h"
 #include "codecs/target_id.h"
 
 namespace deltawire::randomk {

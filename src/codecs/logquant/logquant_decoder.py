@@ -149,8 +149,10 @@ REFUSED = {
     "a dense key outside": (of([*EXAMPLE[:2], 229, 3, *EXAMPLE[4:]]), "Corrupt"),
     "a zero among keys": (of([*KEYED[:10], 0x40, 0x03]), "Corrupt"),
     "a negative zero": (of([*EXAMPLE[:11], 0x43, 0x06]), "Corrupt"),
-    "a dense zero first": (of([*EXAMPLE[:10], 0xE0, 0x03, 0x06]), "Corrupt"),
-    "another count": (of([2, *EXAMPLE[1:]]), "Corrupt"),
+    "a dense zero first": (of([*EXAMPLE[:10], 0xE0, 0x33, 0x06]), "Corrupt"),
+    "a dense zero last": (of([*EXAMPLE[:11], 0x33, 0]), "Corrupt"),
+    "a non-zero too many": (of([*EXAMPLE[:11], 0x33, 0x06]), "Corrupt"),
+    "a non-zero too few": (of([4, *EXAMPLE[1:]]), "Corrupt"),
     "fewer elements than pairs": (of([*EXAMPLE[:6], 2, *EXAMPLE[7:]]), "Corrupt"),
     "keys where zeros are shorter": (
         of([3, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0xEF, 0x3D]),

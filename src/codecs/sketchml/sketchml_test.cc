@@ -153,6 +153,23 @@ TEST(SketchmlValues, AsManyColumnsAsKeysLoseLittle) {
   EXPECT_GT(mean_error("sketchml:rows=1,cols=0.05"), 0.06);
 }
 
+// What spec.md says of them.
+TEST(SketchmlValues, DecayAsStated) {
+  const Floats x = testing::normal_values(100000, 6);
+  const auto share_left = [&](std::string_view spec) {
+    double before = 0;
+    double after = 0;
+    const Floats back = there_and_back(spec, x);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      before += std::fabs(double{x[i]});
+      after += std::fabs(double{back[i]});
+    }
+    return after / before;
+  };
+  EXPECT_NEAR(share_left("sketchml"), 0.85, 0.01);
+  EXPECT_NEAR(share_left("sketchml:q=512,r=32,rows=4,cols=0.05"), 0.91, 0.01);
+}
+
 TEST(SketchmlValues, AFewDifferentOnesAreExactWithoutCollisions) {
   const Floats same(300, -0.1F);
   EXPECT_EQ(there_and_back("sketchml", same), same);

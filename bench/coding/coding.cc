@@ -35,6 +35,8 @@ std::vector<CodecCase> usual_cases() {
           {"gcomp:lossless=on", {"normal"}},
           {"fastsgd", {"laplace"}},
           {"fastsgd:b=1.1892071,tau=110", {"clicks"}},
+          {"logquant", {"laplace"}},
+          {"sketchml", {"clicks"}},
           {"bf16", {"normal"}},
           {"int8", {"normal"}},
           {"onebit", {"normal"}},

@@ -178,7 +178,7 @@ void add_compare_command(CLI::App& app, Command& chosen) {
   for (const Column& column : columns()) keys.emplace_back(column.key);
   command
       ->add_option("--sort", options->sort, "Best first by a figure, named as in JSON: bits_per_value, ...")
-      ->check(CLI::IsMember(keys))
+      ->check(CLI::IsMember(keys).description(""))
       ->type_name("FIGURE");
   command->add_option("--seconds", options->seconds, "Of timing, for each method and input")
       ->check(CLI::Range(0.0, 3600.0))

@@ -1,5 +1,6 @@
 #include "cli/interrupt.h"
 
+#include <array>
 #include <csignal>
 
 namespace deltawire::cli {
@@ -17,7 +18,7 @@ void catch_interrupts() {
   struct sigaction action{};
   action.sa_handler = note_interrupt;
   action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
-  for (const int number : {SIGINT, SIGTERM}) {
+  for (const int number : std::array{SIGINT, SIGTERM}) {
     struct sigaction before{};
     sigaction(number, nullptr, &before);
     if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);

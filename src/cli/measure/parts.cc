@@ -26,13 +26,17 @@ Named pairs_part(const InputTensor& tensor) {
   return part;
 }
 
+// The key-value form has no residual, so what would keep one gets all elements.
+bool goes_as_pairs(const InputTensor& tensor, const Channel& channel, std::uint64_t number) {
+  if (!tensor.pairs || tensor.values.empty()) return false;
+  const Named part = pairs_part(tensor);
+  return channel.takes_pairs(part, number) && !channel.codec_of(part, number).info().error_feedback;
+}
+
 std::vector<Named> sent_parts(const InputStep& step, const Channel& channel, std::uint64_t number) {
   std::vector<Named> parts;
   for (const InputTensor& tensor : step.tensors) {
-    parts.push_back(dense_part(tensor));
-    if (tensor.pairs && !tensor.values.empty() && channel.takes_pairs(pairs_part(tensor), number)) {
-      parts.back() = pairs_part(tensor);
-    }
+    parts.push_back(goes_as_pairs(tensor, channel, number) ? pairs_part(tensor) : dense_part(tensor));
   }
   return parts;
 }

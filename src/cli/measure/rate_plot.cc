@@ -137,7 +137,7 @@ void draw_label(std::string& svg, const Dot& dot, std::vector<Box>& taken) {
   constexpr int kAngles = 16;
   Box box = box_at(dot, 0, 9);
   double found = 9;
-  for (double distance = 9; distance < 330; distance += 6) {
+  for (double distance = 9; distance < kWidth; distance += 6) {
     bool free = false;
     for (int i = 0; i < kAngles && !free; ++i) {
       const double angle = i * 2 * std::numbers::pi / kAngles;

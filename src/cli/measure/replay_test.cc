@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/measure/method.h"
+#include "cli/measure/parts.h"
 #include "cli/measure/synthetic.h"
 
 namespace deltawire::cli {
@@ -82,21 +83,33 @@ TEST(Replay, TheMeanOfRanksHasLessChanceInIt) {
   EXPECT_NEAR(static_cast<double>(together->bytes), static_cast<double>(alone->bytes), 8);
 }
 
-TEST(Replay, PairsGoAsPairsWhereTheCodecTakesThem) {
+InputStep step_of_pairs() {
   InputTensor pairs = tensor_of("e", std::vector<float>(100'000));
   pairs.pairs = true;
   pairs.keys = {7, 99'999};
   pairs.pair_values = {1, -2};
   pairs.values[7] = 1;
   pairs.values[99'999] = -2;
-  const InputStep step = step_of({pairs});
+  return step_of({pairs});
+}
+
+TEST(Parts, PairsGoAsPairsWhereTheCodecTakesThem) {
+  const InputStep step = step_of_pairs();
   for (const CodecInfo* info : registered_codecs()) {
-    auto replay = Replay::make(info->name, kAll, 1);
-    const auto done = replay->take(step, 1);
-    ASSERT_TRUE(done) << info->name << ": " << done.error().message;
-    EXPECT_EQ(done->values, 100'000U);
-    const bool keeps = !replay->channel().residual("e", 0).empty();
-    EXPECT_EQ(keeps, info->error_feedback && !info->key_value) << info->name;
+    std::vector<std::string_view> specs{info->name};
+    specs.insert(specs.end(), info->examples.begin(), info->examples.end());
+    for (const std::string_view spec : specs) {
+      const auto channel = make_channel(spec, {kAll});
+      const CodecInfo& made = (*make_codec(spec))->info();
+      const Parts parts(step, **channel, 1);
+      EXPECT_EQ(parts.sent().parts[0].tensor.has_keys(), made.key_value && !made.error_feedback) << spec;
+      EXPECT_EQ(parts.sent().hash, parts.slots().hash) << spec;
+      auto replay = Replay::make(spec, kAll, 1);
+      const auto done = replay->take(step, 1);
+      ASSERT_TRUE(done) << spec << ": " << done.error().message;
+      EXPECT_EQ(done->values, 100'000U);
+      EXPECT_EQ(replay->channel().residual("e", 0).empty(), !made.error_feedback) << spec;
+    }
   }
 }
 

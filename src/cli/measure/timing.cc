@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::size_t kLeastRounds = 3;
 constexpr std::size_t kMostRounds = 100'000;
+constexpr std::uint64_t kMostCalls = 1000;
 constexpr std::uint64_t kLeastBytes = std::uint64_t{1}
                                       << 20;  // a round's: reading the clock costs nothing then
 
@@ -114,7 +115,7 @@ Result<Speed> measure_speed(std::string_view codecs, const Policy& policy, const
   if (!channel) return forward_error(channel);
   Course course(std::move(*channel), step);
   const std::uint64_t bytes = 4 * step.values();
-  const std::uint64_t calls = std::max<std::uint64_t>(1, kLeastBytes / bytes);
+  const std::uint64_t calls = std::clamp<std::uint64_t>(kLeastBytes / bytes, 1, kMostCalls);
   Rounds rounds;
   Rounds first;  // memory is taken, caches are filled: not counted
   if (Status done = add_round(course, 1, first); !done) return forward_error(done);

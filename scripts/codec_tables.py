@@ -2,7 +2,8 @@
 """Writes the tables of codecs in README.md and docs/, between <!-- codecs --> and <!-- /codecs -->.
 
 What they say comes from the registry (`deltawire codecs --json`) and from each codec's spec.md: the
-table "in short" behind its first paragraph, and the sections that it has.
+table "in short" behind its first paragraph, and the sections that it has. The table of
+docs/compare.md is what `deltawire codecs --markdown` prints.
 
 usage: scripts/codec_tables.py [--check] [--binary BINARY] [--root TREE]
        --check writes nothing; exit status 1 when a table is stale
@@ -103,6 +104,14 @@ TABLES: dict[str, tuple[tuple[str, ...], Row]] = {
     ),
 }
 
+PRINTED = "docs/compare.md"  # its table is the program's own
+
+
+def printed_table(binary: str) -> str:
+    """The table of all codecs, as the program has it."""
+    command = [binary, "codecs", "--markdown"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
 
 def read_codecs(root: Path, binary: str) -> list[Codec]:
     """All registered codecs, in the order of their ids."""
@@ -141,16 +150,15 @@ def table(codecs: list[Codec], head: tuple[str, ...], row: Row) -> str:
     return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows, ""])
 
 
-def pages(root: Path, codecs: list[Codec]) -> dict[Path, tuple[str, str]]:
+def pages(root: Path, tables: dict[str, str]) -> dict[Path, tuple[str, str]]:
     """Each page: as it is, and as it should be."""
     found = {}
-    for name, (head, row) in TABLES.items():
+    for name, new in tables.items():
         text = (root / name).read_text(encoding="utf-8")
         if len(PLACE.findall(text)) != 1:
             raise DocumentError(
                 f"{name}: not one place between <!-- codecs --> and <!-- /codecs -->"
             )
-        new = table(codecs, head, row)
         found[root / name] = (text, PLACE.sub(lambda _, new=new: new, text))
     return found
 
@@ -165,7 +173,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--root", type=Path, default=ROOT, help="the tree whose pages are written")
     chosen = parser.parse_args(arguments)
     try:
-        found = pages(chosen.root, read_codecs(chosen.root, chosen.binary))
+        codecs = read_codecs(chosen.root, chosen.binary)
+        tables = {name: table(codecs, head, row) for name, (head, row) in TABLES.items()}
+        tables[PRINTED] = printed_table(chosen.binary)
+        found = pages(chosen.root, tables)
     except DocumentError as error:
         print(f"scripts/codec_tables.py: {error}", file=sys.stderr)
         return 2

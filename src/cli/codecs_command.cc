@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/codec_table.h"
 #include "cli/commands.h"
 #include "deltawire/codec.h"
 
@@ -97,17 +98,28 @@ Outcome<void> list_codecs(bool json) {
   return {};
 }
 
+Outcome<void> print_markdown() {
+  if (const auto target = kernel_target_in_use(); !target) return misused(target.error().message);
+  std::cout << codec_table();
+  return {};
+}
+
 }  // namespace
 
 void add_codecs_command(CLI::App& app, Command& chosen) {
   CLI::App* command = app.add_subcommand("codecs", "List all codecs with their parameters");
   const auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "Print JSON for programs");
+  const auto markdown = std::make_shared<bool>(false);
+  CLI::Option* as_json = command->add_flag("--json", *json, "Print JSON for programs");
+  command->add_flag("--markdown", *markdown, "Print one table, in Markdown")->excludes(as_json);
   command->footer(
       "Examples:\n"
       "  deltawire codecs\n"
+      "  deltawire codecs --markdown > codecs.md\n"
       "  deltawire codecs --json | jq '.codecs[].default_spec'\n");
-  command->callback([&chosen, json] { chosen = [json] { return list_codecs(*json); }; });
+  command->callback([&chosen, json, markdown] {
+    chosen = [json, markdown] { return *markdown ? print_markdown() : list_codecs(*json); };
+  });
 }
 
 }  // namespace deltawire::cli

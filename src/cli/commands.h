@@ -16,5 +16,7 @@ void add_codecs_command(CLI::App& app, Command& chosen);
 void add_encode_command(CLI::App& app, Command& chosen);
 void add_decode_command(CLI::App& app, Command& chosen);
 void add_inspect_command(CLI::App& app, Command& chosen);
+void add_compare_command(CLI::App& app, Command& chosen);
+void add_trace_command(CLI::App& app, Command& chosen);
 
 }  // namespace deltawire::cli

@@ -14,7 +14,8 @@ namespace {
 
 constexpr const char* kAbout =
     "deltawire: gradients and weight updates in far fewer bytes.\n"
-    "Encodes float32 arrays as .dw files and back, and shows what is in them.";
+    "Encodes float32 arrays as .dw files and back, shows what is in them, and compares methods on your\n"
+    "gradients.";
 
 constexpr const char* kFooter =
     "Examples:\n"
@@ -22,6 +23,8 @@ constexpr const char* kFooter =
     "  deltawire encode 3lc:s=1.75 gradient.npy gradient.dw  compress an array\n"
     "  deltawire inspect gradient.dw                         see where the bits went\n"
     "  deltawire decode gradient.dw restored.npy             get it back\n"
+    "  deltawire compare --input gradient.npy                every method's bytes, errors and speed\n"
+    "  deltawire trace info trace/                           what was recorded in training\n"
     "\n"
     "'deltawire COMMAND --help' explains a command.\n"
     "Exit status: 0 done, 1 failed, 2 wrong usage; then one line on standard error says why.\n";
@@ -49,6 +52,8 @@ int parse_and_run(int argc, char** argv) {
   add_encode_command(app, chosen);
   add_decode_command(app, chosen);
   add_inspect_command(app, chosen);
+  add_compare_command(app, chosen);
+  add_trace_command(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "cli/npy_header.h"
 #include "cli/number_text.h"
@@ -16,10 +17,18 @@ static_assert(std::endian::native == std::endian::little, ".npy values are read 
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::uint64_t kMaxDimensions = 8;                      // of a .dw file
 constexpr std::uint64_t kMostElements = std::uint64_t{1} << 32;  // a tensor has fewer
-constexpr std::uint64_t kValueBytes = sizeof(float);
 constexpr std::uint64_t kHeaderMultiple = 64;  // numpy.save pads so that the values are aligned
 
-constexpr std::string_view kConvert = "; convert it in Python with array.astype('float32')";
+// What the values of an array have to be, in NumPy's words.
+struct ValueType {
+  const char* descr;
+  const char* big_endian;
+  const char* name;
+  std::uint64_t bytes;
+  const char* use;  // what deltawire does with them
+};
+constexpr ValueType kFloat32{"<f4", ">f4", "float32", 4, "encodes"};
+constexpr ValueType kInt64{"<i8", ">i8", "int64", 8, "reads keys as"};
 
 std::uint64_t little_endian(const std::byte* at, std::uint64_t bytes) {
   std::uint64_t number = 0;
@@ -73,14 +82,15 @@ std::string numpy_name(const std::string& descr) {
 }
 
 // The failure's message lacks the file's name.
-Outcome<void> check_layout(const NpyHeader& header) {
-  if (header.descr == ">f4") {
-    return failed("dtype '>f4' is big-endian, deltawire reads little-endian" +
-                  std::string("; convert it in Python with array.astype('<f4')"));
+Outcome<void> check_layout(const NpyHeader& header, const ValueType& type) {
+  if (header.descr == type.big_endian) {
+    return failed("dtype '" + header.descr +
+                  "' is big-endian, deltawire reads little-endian; convert it in Python with array.astype('" +
+                  type.descr + "')");
   }
-  if (header.descr != "<f4") {
-    return failed("dtype " + numpy_name(header.descr) + ", but deltawire encodes float32" +
-                  std::string(kConvert));
+  if (header.descr != type.descr) {
+    return failed("dtype " + numpy_name(header.descr) + ", but deltawire " + type.use + " " + type.name +
+                  "; convert it in Python with array.astype('" + type.name + "')");
   }
   if (header.fortran_order) {
     return failed(
@@ -106,20 +116,26 @@ std::optional<std::uint64_t> element_count(std::span<const std::uint64_t> shape)
   return count;
 }
 
-}  // namespace
+struct ValuesPlace {
+  std::vector<std::uint64_t> shape;
+  const std::byte* values = nullptr;
+  std::uint64_t count = 0;
+};
 
-Outcome<NpyArray> parse_npy(std::vector<std::byte>& file, const std::string& name) {
+// Where an array of this type lies in the file; its values are moved where they are not aligned.
+Outcome<ValuesPlace> find_values(std::vector<std::byte>& file, const std::string& name,
+                                 const ValueType& type) {
   const auto place = find_header(file, name);
   if (!place) return tl::unexpected<Failure>(place.error());
-  const auto header = parse_npy_header(place->text);
+  auto header = parse_npy_header(place->text);
   if (!header) return failed(name + ": " + header.error().message);
-  if (auto layout = check_layout(*header); !layout) return failed(name + ": " + layout.error().message);
+  if (auto layout = check_layout(*header, type); !layout) return failed(name + ": " + layout.error().message);
   const auto count = element_count(header->shape);
   if (!count) {
     return failed(name + ": the shape " + shape_text(header->shape) +
                   " has 2^32 elements or more; split the array");
   }
-  const std::uint64_t expected = *count * kValueBytes;
+  const std::uint64_t expected = *count * type.bytes;
   const std::uint64_t found = file.size() - place->data_at;
   if (found != expected) {
     return failed(name + ": the shape " + shape_text(header->shape) + " needs " + grouped(expected) +
@@ -128,11 +144,26 @@ Outcome<NpyArray> parse_npy(std::vector<std::byte>& file, const std::string& nam
                                     : "; save one array a file with numpy.save"));
   }
   std::byte* values = file.data() + place->data_at;
-  if (place->data_at % alignof(float) != 0) {  // old writers align to 16 bytes, foreign ones may not at all
+  if (place->data_at % type.bytes != 0) {  // old writers align to 16 bytes, foreign ones may not at all
     std::memmove(file.data(), values, expected);
     values = file.data();
   }
-  return NpyArray{header->shape, TensorView{values, *count, DType::kF32}};
+  return ValuesPlace{std::move(header->shape), values, *count};
+}
+
+}  // namespace
+
+Outcome<NpyArray> parse_npy(std::vector<std::byte>& file, const std::string& name) {
+  auto place = find_values(file, name, kFloat32);
+  if (!place) return tl::unexpected<Failure>(place.error());
+  return NpyArray{std::move(place->shape), TensorView{place->values, place->count, DType::kF32}};
+}
+
+Outcome<NpyKeys> parse_npy_keys(std::vector<std::byte>& file, const std::string& name) {
+  auto place = find_values(file, name, kInt64);
+  if (!place) return tl::unexpected<Failure>(place.error());
+  return NpyKeys{std::move(place->shape),
+                 {reinterpret_cast<const std::int64_t*>(place->values), place->count}};
 }
 
 std::string npy_float32_header(std::span<const std::uint64_t> shape) {

@@ -1,4 +1,4 @@
-// NumPy's .npy files of float32 values in C order: the tensors that the command line reads and writes.
+// NumPy's .npy files in C order: float32 tensors, which the command line reads and writes, and int64 keys.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +21,14 @@ struct NpyArray {
 // are but for alignment: `file` must outlive the array. Every length in the file is checked before it is
 // used.
 Outcome<NpyArray> parse_npy(std::vector<std::byte>& file, const std::string& name);
+
+struct NpyKeys {
+  std::vector<std::uint64_t> shape;
+  std::span<const std::int64_t> keys;  // in the bytes that were parsed
+};
+
+// The same of an int64 array: the keys of a tensor in key-value form.
+Outcome<NpyKeys> parse_npy_keys(std::vector<std::byte>& file, const std::string& name);
 
 // What goes before the values of a float32 array: the same bytes that numpy.save writes.
 std::string npy_float32_header(std::span<const std::uint64_t> shape);

@@ -179,6 +179,36 @@ void make_specs() {
   }
 }
 
+// The text of a trace.json; and behind a byte that chooses among them a file of keys, or of values.
+void make_traces() {
+  const auto add = [](const std::string& name, std::string_view text) {
+    Seed seed;
+    append(seed, text);
+    write("trace", name, seed);
+  };
+  const std::string tensors =
+      R"("tensors": [{"name": "w", "shape": [2, 3]}, {"name": "e", "shape": [9], "pairs": true}])";
+  add("whole", R"({"format": 1, "model": "m", "optimizer": "o", "command": "c", )" + tensors +
+                   R"(, "steps": [{"step": 1, "tensors": [{"values": "1/0.npy", "significance": "s.npy"}, )"
+                   R"({"values": "a.dw", "keys": "k.npy"}]}, {"step": 5, "tensors": [null, null]}]})");
+  add("empty", R"({"format": 1, "tensors": [], "steps": []})");
+  add("leaves", R"({"format": 1, "tensors": [{"name": "w", "shape": []}], )"
+                R"("steps": [{"step": 2, "tensors": [{"values": "../w.npy"}]}]})");
+  const std::string keys = "{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }\n";
+  Seed seed{std::byte{'k'}};
+  append(seed, "\x93NUMPY\x01");
+  seed.push_back(std::byte{0});
+  append_number(seed, static_cast<std::uint16_t>(keys.size()));
+  append(seed, keys);
+  for (const std::int64_t key : {1, 5}) append_number(seed, static_cast<std::uint64_t>(key));
+  write("trace", "keys", seed);
+  const float values[] = {1, 2, 3, 4, 5, 6};
+  const std::uint64_t shape[] = {2, 3};
+  seed = {std::byte{'d'}};
+  append(seed, sure(encode_file(TensorView{values, 6, DType::kF32}, shape, "fp32")));
+  write("trace", "values", seed);
+}
+
 // Magic, version, length of the header, header, values.
 void make_npys() {
   std::size_t number = 0;
@@ -264,6 +294,7 @@ int main(int count, char** arguments) {
   deltawire::make_optimizer_states();
   deltawire::make_specs();
   deltawire::make_npys();
+  deltawire::make_traces();
   deltawire::make_control();
   deltawire::make_programs();
   return 0;

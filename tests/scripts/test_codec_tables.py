@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("DELTAWIRE_BIN", str(ROOT / "build" / "release" / "deltawire"))
 PAGES = (
     "README.md",
-    *(f"docs/{name}.md" for name in ("algorithms", "determinism", "errata", "format")),
+    *(f"docs/{name}.md" for name in ("algorithms", "compare", "determinism", "errata", "format")),
 )
 
 
@@ -73,6 +73,17 @@ def test_what_spec_md_says_reaches_the_pages(tree: Path) -> None:
         "docs/format.md",
         "docs/determinism.md",
     ]
+
+
+def test_one_table_is_the_programs_own(tree: Path) -> None:
+    command = [BINARY, "codecs", "--markdown"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    page = (tree / "docs" / "compare.md").read_text()
+    assert f"<!-- codecs -->\n{printed}<!-- /codecs -->" in page
+    rows = printed.splitlines()
+    assert len({row.count(" | ") for row in rows[2:]} | {rows[0].count(" | ")}) == 1
+    edit(tree / "docs" / "compare.md", "| `int8` | ", "| `int9` | ")
+    assert tables(tree, "--check").stdout == "docs/compare.md: stale, run scripts/codec_tables.py\n"
 
 
 @pytest.mark.parametrize(

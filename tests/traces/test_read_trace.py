@@ -1,0 +1,465 @@
+"""Traces as docs/traces.md has them: what is written comes back to the bit, and a folder that
+breaks a rule is refused."""
+
+import errno
+import json
+import os
+import shutil
+
+import deltawire
+import numpy as np
+import pytest
+from deltawire import trace_files
+from deltawire.trace_writer import TraceWriter
+from deltawire.traces import TracedGradient, TracedTensor
+
+TENSORS = (
+    TracedTensor("conv.weight", (3, 2, 5)),
+    TracedTensor("scale", ()),
+    TracedTensor("embedding", (1000, 4), pairs=True),
+    TracedTensor("fc.weight", (40, 30)),
+)
+LOSSLESS = "gcomp:lossless=on"
+
+
+def awkward_floats(shape, seed: int) -> np.ndarray:
+    """Among them what a codec may trip over: NaN with a payload, Inf, -0, subnormals."""
+    values = np.random.default_rng(seed).normal(0, 1e-3, shape).astype(np.float32)
+    flat = values.reshape(-1)
+    odd = np.array([0x7FC12345, 0xFF800000, 0x80000000, 1, 0x7F7FFFFF, 0xFFA00001], np.uint32)
+    flat[: len(odd)] = odd[: flat.size].view(np.float32)
+    return values
+
+
+def gradients(seed: int, significance: bool = True) -> list[TracedGradient | None]:
+    keys = np.array([0, 7, 8, 3999], np.int64)
+    found = []
+    for i, tensor in enumerate(TENSORS):
+        shape = keys.shape if tensor.pairs else tensor.shape
+        found.append(
+            TracedGradient(
+                tensor,
+                awkward_floats(shape, seed + i),
+                keys if tensor.pairs else None,
+                awkward_floats(shape, -seed % 97 + i) if significance else None,
+            )
+        )
+    return found
+
+
+def same_bits(a, b) -> bool:
+    if a is None or b is None:
+        return a is b
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def assert_same(found, expected) -> None:
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert a.tensor == b.tensor
+            assert same_bits(a.values, b.values)
+            assert same_bits(a.keys, b.keys)
+            assert same_bits(a.significance, b.significance)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A trace of two steps, values of the second without significance and one of them missing."""
+    words = {"model": "a model", "optimizer": "SGD, lr=0.1", "command": "python train.py"}
+    writer = TraceWriter(tmp_path / "trace", TENSORS, words)
+    writer.add(3, gradients(1))
+    writer.add(20, [*gradients(2, significance=False)[:3], None])
+    return tmp_path / "trace"
+
+
+@pytest.mark.parametrize("spec", [None, LOSSLESS])
+def test_what_is_written_comes_back_to_the_bit(tmp_path, spec):
+    writer = TraceWriter(tmp_path / "a" / "trace", TENSORS, {"model": 'a "model"\n'}, spec)
+    expected = {1: gradients(1), 7: gradients(2, significance=False), 1_000_000: [None] * 4}
+    for number, each in expected.items():
+        writer.add(number, each)
+    trace = deltawire.read_trace(str(tmp_path / "a" / "trace"))
+    assert trace.tensors == TENSORS
+    assert (trace.model, trace.optimizer, trace.command) == ('a "model"\n', "", "")
+    assert trace.step_numbers == writer.step_numbers == tuple(expected)
+    assert len(trace) == 3
+    for step in trace:
+        assert_same(step.gradients, expected[step.number])
+    endings = {path.suffix for path in trace.folder.rglob("*/*.*")}
+    assert endings == ({".npy"} if spec is None else {".npy", ".dw"})
+    on_disk = sum(path.stat().st_size for path in trace.folder.rglob("*/*.*"))
+    assert writer.bytes_written == on_disk
+
+
+def test_only_smaller_files_are_coded(tmp_path):
+    random = np.random.default_rng(0)
+    arrays = [np.full(4096, 0.5, np.float32)]
+    for count in (1, 300, 4096, 262144 * 3):  # bits that no codec makes smaller
+        arrays.append(random.integers(0, 1 << 32, count, dtype=np.uint32).view(np.float32))
+    tensors = [TracedTensor(str(i), each.shape) for i, each in enumerate(arrays)]
+    writer = TraceWriter(tmp_path / "trace", tensors, {}, LOSSLESS)
+    writer.add(1, list(map(TracedGradient, tensors, arrays)))
+    endings = []
+    for i, array in enumerate(arrays):
+        (written,) = (tmp_path / "trace" / "000001").glob(f"{i}.*")
+        np.save(tmp_path / "plain.npy", array)
+        coded = len(deltawire.encode(array, LOSSLESS))
+        assert written.stat().st_size == min(coded, (tmp_path / "plain.npy").stat().st_size)
+        endings.append(written.suffix)
+    assert endings[0] == ".dw" and endings[-1] == ".npy"
+    found = next(iter(deltawire.read_trace(tmp_path / "trace"))).gradients
+    for gradient, array in zip(found, arrays, strict=True):
+        assert same_bits(gradient.values, array)
+
+
+def test_the_first_gradient_decides_on_pairs_and_others_are_converted(tmp_path):
+    shape, keys = (3, 4), np.array([1, 5], np.int64)
+    tensors = [TracedTensor("begins sparse", shape), TracedTensor("begins dense", shape)]
+    values, seen = np.array([2, 3], np.float32), np.array([20, 30], np.float32)
+    full = np.arange(12, dtype=np.float32).reshape(shape)
+    sparse = [TracedGradient(each, values, keys, seen) for each in tensors]
+    dense = [TracedGradient(each, full, None, 2 * full) for each in tensors]
+    writer = TraceWriter(tmp_path / "trace", tensors, {})
+    writer.add(1, [None, None])  # decides nothing
+    writer.add(2, [sparse[0], dense[1]])
+    writer.add(3, [dense[0], sparse[1]])
+    trace = deltawire.read_trace(tmp_path / "trace")
+    assert [each.pairs for each in trace.tensors] == [True, False]
+    first, second = trace.load(3).gradients
+    assert same_bits(first.keys, np.arange(12))
+    assert same_bits(first.values, full.reshape(-1))
+    assert same_bits(first.significance, 2 * full.reshape(-1))
+    assert same_bits(first.dense(), full)
+    spread = np.zeros(shape, np.float32)
+    spread[0, 1], spread[1, 1] = 2, 3
+    assert same_bits(second.values, spread)
+    assert same_bits(second.significance, 10 * spread)
+    assert same_bits(trace.load(2).gradients[0].dense(), spread)
+
+
+def test_a_step_that_breaks_off_leaves_those_before(folder):
+    writer = TraceWriter(folder.parent / "other", TENSORS, {})
+    writer.add(1, gradients(1))
+    before = (writer.folder / "trace.json").read_bytes()
+
+    def interrupted():
+        yield from gradients(2)[:2]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        writer.add(2, interrupted())
+    assert (writer.folder / "trace.json").read_bytes() == before
+    assert sorted(os.listdir(writer.folder)) == ["000001", "trace.json"]
+    writer.add(3, gradients(3))
+    trace = deltawire.read_trace(writer.folder)
+    assert trace.step_numbers == (1, 3)
+    assert_same(trace.load(3).gradients, gradients(3))
+
+
+def test_an_interrupted_step_decides_nothing(tmp_path):
+    tensor = TracedTensor("t", (4,))
+    writer = TraceWriter(tmp_path / "trace", [tensor], {})
+
+    def interrupted():
+        yield TracedGradient(tensor, np.ones(1, np.float32), np.array([2]))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        writer.add(1, interrupted())
+    writer.add(2, [TracedGradient(tensor, np.ones(4, np.float32))])
+    assert not deltawire.read_trace(tmp_path / "trace").tensors[0].pairs
+
+
+def test_a_full_disk_is_said_and_leaves_whole_steps(tmp_path, monkeypatch):
+    writer = TraceWriter(tmp_path / "trace", TENSORS, {})
+    writer.add(1, gradients(1))
+    written = []
+
+    def full(*_args):
+        written.append(1)
+        if len(written) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return "x.npy", 1
+
+    monkeypatch.setattr(trace_files, "write_floats", full)
+    with pytest.raises(deltawire.DeltawireError, match="step 2 .*No space left.* 1 steps before"):
+        writer.add(2, gradients(2))
+    assert sorted(os.listdir(writer.folder)) == ["000001", "trace.json"]
+    assert [step.number for step in deltawire.read_trace(writer.folder)] == [1]
+
+
+def test_the_page_is_replaced_at_once(tmp_path, monkeypatch):
+    """A page that can't be put in place leaves the old one, whole."""
+    writer = TraceWriter(tmp_path / "trace", TENSORS, {})
+    writer.add(1, gradients(1))
+
+    def refuse(*_args):
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patched, pytest.raises(deltawire.DeltawireError):
+        patched.setattr(os, "replace", refuse)
+        writer.add(2, gradients(2))
+    assert deltawire.read_trace(writer.folder).step_numbers == (1,)
+    writer.add(3, gradients(3))
+    assert [step.number for step in deltawire.read_trace(writer.folder)] == [1, 2, 3]
+
+
+def test_folders_specs_and_tensors_that_are_refused(tmp_path):
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "notes.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    invalid = deltawire.InvalidArgumentError
+    for name, said in (("used", "is not empty"), ("file", "is a file"), ("file/x", "is a file")):
+        with pytest.raises(invalid, match=said):
+            TraceWriter(tmp_path / name, TENSORS, {})
+    for spec in ("gcomp", "bf16", "3lc"):
+        with pytest.raises(invalid, match="loses bits"):
+            TraceWriter(tmp_path / "new", TENSORS, {}, spec)
+    with pytest.raises(invalid, match="no codec is named"):
+        TraceWriter(tmp_path / "new", TENSORS, {}, "nocodec")
+    for tensors in (
+        [],
+        [TracedTensor("a", (1,)), TracedTensor("a", (2,))],
+        [TracedTensor("", (1,))],
+        [TracedTensor("a", (1,) * 9)],
+        [TracedTensor("a", (1 << 31, 2))],
+    ):
+        with pytest.raises(invalid):
+            TraceWriter(tmp_path / "new", tensors, {})
+    assert not (tmp_path / "new").exists()
+    assert (tmp_path / "used" / "notes.txt").read_text() == "mine"
+
+
+def refused(folder, code: str, said: str = ".") -> None:
+    """The whole is read: a page's faults come at once, those of arrays with their step."""
+    with pytest.raises(deltawire.DeltawireError, match=said) as caught:
+        list(deltawire.read_trace(folder))
+    assert caught.value.code == code, caught.value
+    assert str(folder) in str(caught.value)
+
+
+def test_a_folder_without_a_page_is_no_trace(folder, tmp_path):
+    (folder / "trace.json").unlink()
+    refused(folder, "Io", "not a trace, or one that was broken off")
+    refused(tmp_path / "nothing", "Io")
+
+
+def at(*path):
+    """Changes of a page: at(..., value) puts a value, at(..., DROP) takes a field out."""
+    *way, last, value = path
+
+    def change(page):
+        for key in way:
+            page = page[key]
+        if value is DROP:
+            del page[last]
+        else:
+            page[last] = value
+
+    return change
+
+
+DROP = object()
+STEP, ENTRY = ("steps", 0), ("steps", 0, "tensors", 0)
+BROKEN_PAGES = {
+    "no format": (at("format", DROP), "format"),
+    "a format in words": (at("format", "1"), "format"),
+    "a true format": (at("format", True), "format"),
+    "a model that is no text": (at("model", 5), "model"),
+    "no tensors": (at("tensors", DROP), "tensors"),
+    "an empty list of tensors": (at("tensors", []), "tensors"),
+    "a tensor that is no object": (at("tensors", 0, "conv"), "tensor 0"),
+    "no name": (at("tensors", 0, "name", DROP), "tensor 0"),
+    "an empty name": (at("tensors", 0, "name", ""), "tensor 0"),
+    "a name twice": (at("tensors", 0, "name", "scale"), "same name"),
+    "no shape": (at("tensors", 0, "shape", DROP), "conv.weight"),
+    "a negative extent": (at("tensors", 0, "shape", [-30]), "conv.weight"),
+    "an extent that is no whole number": (at("tensors", 0, "shape", [30.0]), "conv.weight"),
+    "an extent of true": (at("tensors", 1, "shape", [True]), "scale"),
+    "nine dimensions": (at("tensors", 0, "shape", [30] + [1] * 8), "8 dimensions"),
+    "2^32 elements": (at("tensors", 0, "shape", [1 << 16, 1 << 16]), "2\\^32"),
+    "pairs in words": (at("tensors", 2, "pairs", "yes"), "pairs"),
+    "no steps": (at("steps", DROP), "steps"),
+    "an empty list of steps": (at("steps", []), "steps"),
+    "a step that is no object": (at("steps", 0, 3), "entry 0"),
+    "a step without a number": (at(*STEP, "step", DROP), "entry 0"),
+    "step 0": (at(*STEP, "step", 0), "entry 0"),
+    "a step that is not above the one before": (at("steps", 1, "step", 3), "entry 1"),
+    "a step without entries": (at(*STEP, "tensors", DROP), "step 3"),
+    "an entry too few": (at("steps", 1, "tensors", 3, DROP), "step 20"),
+    "an entry that is a text": (at(*ENTRY, "values.npy"), "neither"),
+    "no values": (at(*ENTRY, "values", DROP), "no values"),
+    "pairs without keys": (at("steps", 0, "tensors", 2, "keys", DROP), "has no keys"),
+    "keys without pairs": (at(*ENTRY, "keys", "000003/2.keys.npy"), "has keys"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_PAGES)
+def test_a_page_that_breaks_a_rule_is_refused_at_once(folder, name):
+    change, said = BROKEN_PAGES[name]
+    page = json.loads((folder / "trace.json").read_text())
+    change(page)
+    (folder / "trace.json").write_text(json.dumps(page))
+    with pytest.raises(deltawire.DeltawireError, match=said) as caught:
+        deltawire.read_trace(folder)
+    assert caught.value.code == "Corrupt"
+    assert "trace.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "\xff", "[" * 100_000, '{"format": NaN}', '{"format": 1e999}']
+)
+def test_a_page_that_is_no_json_object_is_refused(folder, text):
+    (folder / "trace.json").write_text(text, encoding="latin-1")
+    refused(folder, "Corrupt")
+
+
+def test_a_field_may_not_stand_twice(folder):
+    page = (folder / "trace.json").read_text()
+    (folder / "trace.json").write_text(page.replace('"format": 1,', '"format": 1, "format": 1,'))
+    refused(folder, "Corrupt", "twice")
+
+
+def test_another_format_is_refused_by_name_and_unknown_fields_are_not(folder):
+    page = json.loads((folder / "trace.json").read_text())
+    page["host"] = page["tensors"][0]["layer"] = page["steps"][0]["loss"] = 3
+    (folder / "trace.json").write_text(json.dumps(page))
+    assert len(list(deltawire.read_trace(folder))) == 2
+    page["format"] = 2
+    (folder / "trace.json").write_text(json.dumps(page))
+    refused_code = "UnsupportedVersion"
+    with pytest.raises(deltawire.DeltawireError, match="format 2") as caught:
+        deltawire.read_trace(folder)
+    assert caught.value.code == refused_code
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/etc/passwd.npy", "../0.npy", "000003/../../x.npy", "000003//0.npy", "./000003/0.npy"),
+        *("", "000003/", "000003\\0.npy", "000003/0.npy\0", "000003/0.bin", 5, None),
+    ],
+)
+def test_paths_stay_below_the_folder(folder, path):
+    shutil.copy(folder / "000003" / "0.npy", folder.parent / "x.npy")
+    page = json.loads((folder / "trace.json").read_text())
+    page["steps"][0]["tensors"][0]["values"] = path
+    (folder / "trace.json").write_text(json.dumps(page))
+    refused(folder, "Corrupt")
+
+
+def test_links_stay_below_the_folder(folder):
+    shutil.move(folder / "000003", folder.parent / "elsewhere")
+    (folder / "000003").symlink_to(folder.parent / "elsewhere")
+    refused(folder, "Corrupt", "link")
+
+
+def saved(array, **options):
+    return lambda path: np.save(path, array, **options)
+
+
+def cut_by(count: int):
+    return lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size - count])
+
+
+def put(data: bytes):
+    return lambda path: path.write_bytes(data)
+
+
+def longer(path) -> None:
+    path.write_bytes(path.read_bytes() + b"\0")
+
+
+def claiming(shape):
+    """A head that claims more than memory holds."""
+
+    def write(path):
+        with path.open("wb") as file:
+            np.lib.format.write_array_header_1_0(
+                file, {"descr": "<f4", "fortran_order": False, "shape": shape}
+            )
+
+    return write
+
+
+FLOATS = np.zeros((3, 2, 5), np.float32)
+BROKEN_ARRAYS = {
+    "missing": ("0.npy", lambda path: path.unlink(), "Io"),
+    "empty": ("0.npy", put(b""), "Corrupt"),
+    "no magic": ("0.npy", put(b"\x92NUMPY" + bytes(200)), "Corrupt"),
+    "an unknown version": ("0.npy", put(b"\x93NUMPY\x09\x00" + bytes(200)), "Corrupt"),
+    "a broken head": ("0.npy", put(b"\x93NUMPY\x01\x00\x04\x00{(((" + bytes(200)), "Corrupt"),
+    "cut within the head": ("0.npy", put(b"\x93NUMPY\x01\x00\x76\x00{"), "Corrupt"),
+    "short": ("0.npy", cut_by(1), "Truncated"),
+    "long": ("0.npy", longer, "Corrupt"),
+    "another shape": ("0.npy", saved(FLOATS.reshape(2, 3, 5)), "Mismatch"),
+    "flat": ("0.npy", saved(FLOATS.reshape(-1)), "Mismatch"),
+    "a claim of terabytes": ("2.keys.npy", claiming((1 << 40,)), "Mismatch"),
+    "float64": ("0.npy", saved(FLOATS.astype(np.float64)), "Mismatch"),
+    "big-endian": ("0.npy", saved(FLOATS.astype(">f4")), "Mismatch"),
+    "Fortran order": ("0.npy", saved(np.asfortranarray(FLOATS)), "Mismatch"),
+    "objects": ("0.npy", saved(np.array([{}]), allow_pickle=True), "Mismatch"),
+    "significance of another shape": ("0.significance.npy", saved(FLOATS[0]), "Mismatch"),
+    "values of other pairs": ("2.npy", saved(np.zeros(5, np.float32)), "Mismatch"),
+    "significance of other pairs": ("2.significance.npy", saved(FLOATS[0, 0, :3]), "Mismatch"),
+    "keys of 32 bits": ("2.keys.npy", saved(np.arange(4, dtype=np.int32)), "Mismatch"),
+    "keys of two dimensions": ("2.keys.npy", saved(np.arange(4).reshape(2, 2)), "Mismatch"),
+    "a key twice": ("2.keys.npy", saved(np.array([0, 7, 7, 8])), "Corrupt"),
+    "keys that fall": ("2.keys.npy", saved(np.array([0, 7, 6, 8])), "Corrupt"),
+    "a negative key": ("2.keys.npy", saved(np.array([-1, 7, 8, 9])), "Corrupt"),
+    "a key beyond": ("2.keys.npy", saved(np.array([0, 7, 8, 4000])), "Corrupt"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_ARRAYS)
+def test_a_broken_array_is_refused_with_its_name(folder, name):
+    file, damage, code = BROKEN_ARRAYS[name]
+    damage(folder / "000003" / file)
+    trace = deltawire.read_trace(folder)
+    with pytest.raises(deltawire.DeltawireError) as caught:
+        trace.load(3)
+    assert caught.value.code == code, caught.value
+    name_of_file = "2.npy" if name == "values of other pairs" else file
+    assert name_of_file in str(caught.value)
+    assert trace.load(20).number == 20
+
+
+def test_npy_files_of_newer_versions_are_read(folder):
+    path = folder / "000003" / "0.npy"
+    values = np.load(path)
+    for version in ((2, 0), (3, 0)):
+        with path.open("wb") as file:
+            np.lib.format.write_array(file, values, version=version)
+        assert same_bits(deltawire.read_trace(folder).load(3).gradients[0].values, values)
+
+
+def with_dw(folder, data: bytes) -> None:
+    page = (folder / "trace.json").read_text().replace("000003/0.npy", "000003/0.dw")
+    (folder / "trace.json").write_text(page)
+    (folder / "000003" / "0.dw").write_bytes(data)
+
+
+def test_dw_files_are_of_a_codec_that_loses_nothing(folder):
+    whole = deltawire.encode(FLOATS, LOSSLESS)
+    with_dw(folder, whole)
+    assert same_bits(deltawire.read_trace(folder).load(3).gradients[0].values, FLOATS)
+    with_dw(folder, deltawire.encode(FLOATS, "fp32"))
+    assert len(list(deltawire.read_trace(folder))) == 2
+    for spec in ("gcomp:cut=0", "bf16", "3lc"):
+        with_dw(folder, deltawire.encode(FLOATS, spec))
+        refused(folder, "Mismatch", "0.dw.*loses bits")
+    with_dw(folder, deltawire.encode(FLOATS.reshape(-1), LOSSLESS))
+    refused(folder, "Mismatch", "0.dw.*shape")
+    with_dw(folder, whole[:-1])
+    refused(folder, "Truncated", "0.dw")
+    with_dw(folder, whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:])
+    refused(folder, "Corrupt", "0.dw")
+    (folder / "000003" / "0.dw").unlink()
+    refused(folder, "Io", "0.dw")
+
+
+def test_steps_that_were_not_recorded_are_no_steps(folder):
+    with pytest.raises(KeyError):
+        deltawire.read_trace(folder).load(4)

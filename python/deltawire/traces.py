@@ -202,7 +202,9 @@ def _is_count(number: object) -> bool:
 
 
 def _text(page: dict, name: str) -> str:
-    found = page.get(name, "")
+    found = page.get(name)
+    if found is None:
+        return ""
     if not isinstance(found, str):
         raise _PageError(f"'{name}' is no text")
     return found

@@ -181,10 +181,17 @@ def _in_memory_order(tensor: torch.Tensor, strides: tuple[int, ...]):
 
 
 def _check_tensor(what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
-    if tensor.dtype != torch.float32 or tensor.device.type != "cpu" or tensor.shape != like.shape:
+    dense = tensor.layout == torch.strided
+    if (
+        not dense
+        or tensor.dtype != torch.float32
+        or tensor.device.type != "cpu"
+        or tensor.shape != like.shape
+    ):
+        kind = f"{'' if dense else 'sparse '}{tensor.dtype}"
         raise make_error(
             "UnsupportedDType",
-            f"{what} is {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device} where "
+            f"{what} is {kind} of shape {tuple(tensor.shape)} on {tensor.device} where "
             f"float32 of shape {tuple(like.shape)} on the CPU is due; keep parameters and the "
             "optimizer's state so, or leave optimizer= out",
         )

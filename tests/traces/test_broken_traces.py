@@ -115,7 +115,14 @@ def test_another_format_is_refused_by_name_and_unknown_fields_are_not(folder):
 @pytest.mark.parametrize(
     "path",
     [
-        *("/etc/passwd.npy", "../0.npy", "000003/../../x.npy", "000003//0.npy", "./000003/0.npy"),
+        *(
+            "/etc/passwd.npy",
+            "../0.npy",
+            "000003/../../x.npy",
+            "000003/../000003/0.npy",
+            "000003//0.npy",
+            "./000003/0.npy",
+        ),
         *("", "000003/", "000003\\0.npy", "000003/0.npy\0", "000003/0.bin", 5, None),
     ],
 )

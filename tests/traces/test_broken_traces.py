@@ -123,7 +123,7 @@ def test_another_format_is_refused_by_name_and_unknown_fields_are_not(folder):
             "000003//0.npy",
             "./000003/0.npy",
         ),
-        *("", "000003/", "000003\\0.npy", "000003/0.npy\0", "000003/0.bin", 5, None),
+        *("", "000003/", "000003\\0.npy", "000003/0\0.npy", "000003/0.bin", 5, None),
     ],
 )
 def test_paths_stay_below_the_folder(folder, path):

@@ -8,14 +8,18 @@ through the codec in every step, with the residual of the step before (error fee
 push does. The gradients stay those that were recorded, of a training without compression.
 Bits are those of the payload: heads and tables of the .dw files, which a frame shares among its
 tensors, are left out; `deltawire inspect` says how large they are.
-- 3lc: bits a value, by s; in brackets with mode=paper, which has the paper's two codings alone.
+- 3lc: bits a value, by s, mean of all steps; then the same with mode=paper, which has the paper's
+  two codings alone, of all steps and of their last quarter.
 - sbc: bits a position of tensors with 100 positions a step or more: all that is sent but the heads.
-  Beside them what eq. 5 of the paper expects of the codes, and log2 C(n, k) / k, the entropy where
-  all choices of k positions of n are equally likely.
-- gcomp: share of float32, cut by the recorded significance; with levels=4, and lossless.
+  Then what eq. 5 of the paper expects; log2 C(n, k) / k, the entropy where all choices of k
+  positions of n are equally likely; and the entropy of the gaps as they are, each tensor's counted
+  over all steps (with Miller's and Madow's correction).
+- gcomp: share of float32, cut by the recorded significance, and by 10 and 100 times as much, as
+  rates a tenth and a hundredth as high would give it; with levels=4, as recorded; and lossless.
 """
 
 import argparse
+import collections
 import functools
 import itertools
 import json
@@ -33,7 +37,6 @@ from deltawire import DeltawireError
 PROGRAM = Path(__file__).resolve().parent.parent / "build" / "release" / "deltawire"
 MULTIPLIERS = ("1.00", "1.50", "1.75", "1.90")
 SHARES = (0.001, 0.01)
-GCOMP = ("gcomp", "gcomp:levels=4", "gcomp:lossless=on")
 _MIN_ELEMENTS = 256
 _HEADS = ("file header", "frame headers", "segment table")
 
@@ -78,34 +81,50 @@ class Push:
         return 8 * len(file) - head_bits(values.shape, self._spec), arrived
 
 
-def bits_a_value(trace: deltawire.Trace, spec: str) -> float:
-    """Of a codec with error feedback, over all steps."""
-    push, bits, count = Push(spec), 0, 0
-    for _, gradient in gradients(trace):
-        bits += push.send(gradient)[0]
-        count += gradient.values.size
-    return bits / count
+def bits_a_value(trace: deltawire.Trace, spec: str) -> tuple[float, float]:
+    """(Over all steps, over the last quarter of them), of a codec with error feedback."""
+    push = Push(spec)
+    bits, counts = collections.Counter(), collections.Counter()
+    for number, gradient in gradients(trace):
+        bits[number] += push.send(gradient)[0]
+        counts[number] += gradient.values.size
+    late = list(counts)[len(counts) * 3 // 4 :]
+    return bits.total() / counts.total(), sum(bits[n] for n in late) / sum(counts[n] for n in late)
 
 
-def position_bits(trace: deltawire.Trace, share: float) -> tuple[float, float, float] | None:
-    """(Bits a position, eq. 5's, log2 C(n, k) / k), each over all positions; None where no tensor
-    has 100 positions."""
+def position_bits(trace: deltawire.Trace, share: float) -> tuple[float, ...] | None:
+    """(Bits a position, eq. 5's, log2 C(n, k) / k, the entropy of gaps), each over all positions;
+    None where no tensor has 100 positions."""
     push = Push(f"sbc:p={share}")
-    bits = golomb = entropy = 0.0
+    gaps: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+    bits = golomb = choices = 0.0
     positions = 0
     for _, gradient in gradients(trace):
         count = gradient.values.size
         if share * count < 100:
             continue
         sent, arrived = push.send(gradient)
-        k = np.count_nonzero(arrived)
+        chosen = np.flatnonzero(arrived)
+        k = len(chosen)
         if k == 0:
             continue
+        gaps[gradient.tensor.name].update(np.diff(chosen).tolist())
         bits += sent
         golomb += k * golomb_bits(k / count)
-        entropy += choices_bits(count, k)
+        choices += choices_bits(count, k)
         positions += k
-    return (bits / positions, golomb / positions, entropy / positions) if positions else None
+    if not positions:
+        return None
+    gap_count = sum(each.total() for each in gaps.values())
+    of_gaps = sum(each.total() * entropy_bits(each) for each in gaps.values()) / gap_count
+    return bits / positions, golomb / positions, choices / positions, of_gaps
+
+
+def entropy_bits(counts: collections.Counter) -> float:
+    """Of what was counted, in bits, corrected for the bias of small counts."""
+    total = counts.total()
+    shares = np.array(list(counts.values())) / total
+    return float(-(shares * np.log2(shares)).sum()) + (len(counts) - 1) / (2 * total * math.log(2))
 
 
 def golomb_bits(p: float) -> float:
@@ -121,36 +140,37 @@ def choices_bits(n: int, k: int) -> float:
     return natural / math.log(2)
 
 
-def gcomp_shares(trace: deltawire.Trace, spec: str) -> tuple[float, float, float] | None:
-    """(Mean, first recorded step's, last one's) share of float32; None without significance."""
-    bits: dict[int, int] = {}
-    counts: dict[int, int] = {}
-    for number, gradient in gradients(trace):
-        cuts = deltawire.uses_significance(spec)
-        if cuts and gradient.significance is None:
-            return None
-        significance = gradient.significance if cuts else None
+def gcomp_share(trace: deltawire.Trace, spec: str, times: float = 1.0) -> float | None:
+    """Share of float32, cut by `times` the significance; None where it was not recorded."""
+    bits = count = 0
+    cuts = deltawire.uses_significance(spec)
+    for _, gradient in gradients(trace):
+        significance = None
+        if cuts:
+            if gradient.significance is None:
+                return None
+            significance = gradient.significance * np.float32(times)
         file = deltawire.encode(gradient.values, spec, significance=significance)
-        payload = 8 * len(file) - head_bits(gradient.values.shape, spec)
-        bits[number] = bits.get(number, 0) + payload
-        counts[number] = counts.get(number, 0) + 32 * gradient.values.size
-    first, last = min(bits), max(bits)
-    whole = sum(bits.values()) / sum(counts.values())
-    return whole, bits[first] / counts[first], bits[last] / counts[last]
+        bits += 8 * len(file) - head_bits(gradient.values.shape, spec)
+        count += gradient.values.size
+    return bits / (32 * count)
 
 
 def row(trace: deltawire.Trace) -> dict[str, str]:
     """A trace's cells by the titles of columns."""
     cells = {"trace": trace.folder.name}
     for s in MULTIPLIERS:
-        auto, paper = (bits_a_value(trace, f"3lc:s={s},mode={mode}") for mode in ("auto", "paper"))
-        cells[f"3lc {s}"] = f"{auto:.3f} ({paper:.3f})"
+        auto, _ = bits_a_value(trace, f"3lc:s={s}")
+        paper, late = bits_a_value(trace, f"3lc:s={s},mode=paper")
+        cells[f"3lc {s}"] = f"{auto:.3f} / {paper:.3f} / {late:.3f}"
     for share in SHARES:
         found = position_bits(trace, share)
         cells[f"sbc {share:.1%}"] = "-" if found is None else " / ".join(f"{x:.2f}" for x in found)
-    for spec in GCOMP:
-        found = gcomp_shares(trace, spec)
-        cells[spec] = "-" if found is None else "{:.1%} ({:.1%} to {:.1%})".format(*found)
+    cut = [gcomp_share(trace, "gcomp", times) for times in (1, 10, 100)]
+    others = [gcomp_share(trace, spec) for spec in ("gcomp:levels=4", "gcomp:lossless=on")]
+    shown = ["-" if share is None else f"{share:.1%}" for share in (*cut, *others)]
+    cells["gcomp"] = " / ".join(shown[:3])
+    cells["levels=4"], cells["lossless"] = shown[3:]
     return cells
 
 

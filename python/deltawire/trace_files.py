@@ -1,5 +1,6 @@
 """The arrays of a trace (docs/traces.md): .npy files, or .dw files that lost nothing."""
 
+import math
 import os
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def read_floats(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 def read_keys(path: Path, count: int) -> np.ndarray:
     """The strictly growing keys below `count` in a .npy file of int64. Errors: as `read_floats`."""
-    keys = _read_npy(path, INT64, None, most=count)
+    keys = _read_npy(path, INT64, None)
     if len(keys) and (keys[0] < 0 or keys[-1] >= count or (keys[1:] <= keys[:-1]).any()):
         raise make_error("Corrupt", f"{path}: keys must grow, from 0 to below {count:,}; {_AGAIN}")
     return keys
@@ -86,10 +87,8 @@ def _write_npy(path: Path, array: np.ndarray) -> tuple[str, int]:
         return path.name, file.tell()
 
 
-def _read_npy(
-    path: Path, dtype: np.dtype, shape: tuple[int, ...] | None, most: int = 0
-) -> np.ndarray:
-    """Without a shape: one dimension, `most` elements at most."""
+def _read_npy(path: Path, dtype: np.dtype, shape: tuple[int, ...] | None) -> np.ndarray:
+    """Without a shape: of one dimension."""
     try:
         with path.open("rb") as file:
             found, fortran_order, found_dtype = _read_npy_header(file)
@@ -99,11 +98,11 @@ def _read_npy(
                 wrong = f"{found_dtype.str} in {order} order where {dtype.str} in C order is due"
             elif shape is not None and found != shape:
                 wrong = f"the shape {found} where {shape} is due"
-            elif shape is None and (len(found) != 1 or found[0] > most):
-                wrong = f"the shape {found} where one dimension of at most {most:,} is due"
+            elif shape is None and len(found) != 1:
+                wrong = f"the shape {found} where one dimension is due"
             if wrong:
                 raise make_error("Mismatch", f"{path}: holds {wrong}; {_AGAIN}")
-            count = int(np.prod(found, dtype=np.int64))
+            count = math.prod(found)
             held = os.fstat(file.fileno()).st_size - file.tell()
             if held != count * dtype.itemsize:
                 raise make_error(

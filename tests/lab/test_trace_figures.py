@@ -1,5 +1,6 @@
 """The figures of traces: formulas by hand, bits by the file, error feedback by conservation."""
 
+import collections
 import math
 
 import deltawire
@@ -60,14 +61,35 @@ def test_what_arrives_and_what_waits_is_what_came(trace):
 
 
 def test_figures_of_a_trace(trace):
-    assert trace_figures.bits_a_value(trace, "int8") == 8
-    bits, golomb, entropy = trace_figures.position_bits(trace, 0.01)
+    assert trace_figures.bits_a_value(trace, "int8") == (8, 8)
+    whole, late = trace_figures.bits_a_value(trace, "3lc:s=1.9")
+    push, bits = trace_figures.Push("3lc:s=1.9"), []
+    for _, gradient in trace_figures.gradients(trace):
+        bits.append(push.send(gradient)[0] / 20_000)
+    assert whole == pytest.approx(sum(bits) / 3)
+    assert late == pytest.approx(bits[-1])
+    assert bits[0] != bits[-1]
+    sent, golomb, choices, gaps = trace_figures.position_bits(trace, 0.01)
     assert golomb == pytest.approx(trace_figures.golomb_bits(0.01), rel=1e-3)
-    assert entropy < golomb < bits < 1.05 * golomb
+    assert choices < golomb < sent < 1.05 * golomb
+    assert gaps == pytest.approx(choices, rel=0.1)
     assert trace_figures.position_bits(trace, 0.001) is None  # 20 positions
-    whole, first, last = trace_figures.gcomp_shares(trace, "gcomp")
-    assert last < whole < first < 0.7
-    assert trace_figures.gcomp_shares(trace, "gcomp:lossless=on")[0] > 0.8
+
+
+def test_shares_of_gcomp(trace):
+    shares = [trace_figures.gcomp_share(trace, "gcomp", times) for times in (1, 10, 100)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[2] < shares[0] - 0.15  # 6 bits of 32
+    lossless = trace_figures.gcomp_share(trace, "gcomp:lossless=on")
+    assert lossless == trace_figures.gcomp_share(trace, "gcomp:lossless=on", 100)
+    assert shares[0] < lossless < 1
+
+
+def test_entropy_is_that_of_what_was_counted():
+    counts = collections.Counter({"a": 500_000, "b": 250_000, "c": 250_000})
+    assert trace_figures.entropy_bits(counts) == pytest.approx(1.5, abs=1e-5)
+    few = collections.Counter("ab")
+    assert trace_figures.entropy_bits(few) == pytest.approx(1 + 1 / (4 * math.log(2)))
 
 
 def test_the_table_has_a_row_a_trace(trace, capsys):

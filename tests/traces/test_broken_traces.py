@@ -156,13 +156,13 @@ def longer(path) -> None:
     path.write_bytes(path.read_bytes() + b"\0")
 
 
-def claiming(shape):
-    """A head that claims more than memory holds."""
+def claiming(count):
+    """A head that claims more keys than memory holds."""
 
     def write(path):
         with path.open("wb") as file:
             np.lib.format.write_array_header_1_0(
-                file, {"descr": "<f4", "fortran_order": False, "shape": shape}
+                file, {"descr": "<i8", "fortran_order": False, "shape": (count,)}
             )
 
     return write
@@ -180,7 +180,8 @@ BROKEN_ARRAYS = {
     "long": ("0.npy", longer, "Corrupt"),
     "another shape": ("0.npy", saved(FLOATS.reshape(2, 3, 5)), "Mismatch"),
     "flat": ("0.npy", saved(FLOATS.reshape(-1)), "Mismatch"),
-    "a claim of terabytes": ("2.keys.npy", claiming((1 << 40,)), "Mismatch"),
+    "a claim of terabytes": ("2.keys.npy", claiming(1 << 40), "Truncated"),
+    "a claim beyond 64 bits": ("2.keys.npy", claiming(1 << 70), "Truncated"),
     "float64": ("0.npy", saved(FLOATS.astype(np.float64)), "Mismatch"),
     "big-endian": ("0.npy", saved(FLOATS.astype(">f4")), "Mismatch"),
     "Fortran order": ("0.npy", saved(np.asfortranarray(FLOATS)), "Mismatch"),

@@ -106,7 +106,9 @@ def test_an_interrupted_step_decides_nothing(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         writer.add(1, interrupted())
-    writer.add(2, [TracedGradient(tensor, np.ones(4, np.float32))])
+    writer.add(2, [None])
+    assert not deltawire.read_trace(tmp_path / "trace").tensors[0].pairs
+    writer.add(3, [TracedGradient(tensor, np.ones(4, np.float32))])
     assert not deltawire.read_trace(tmp_path / "trace").tensors[0].pairs
 
 
@@ -128,8 +130,9 @@ def test_a_full_disk_is_said_and_leaves_whole_steps(tmp_path, monkeypatch):
     assert [step.number for step in deltawire.read_trace(writer.folder)] == [1]
 
 
-def test_the_page_is_replaced_at_once(tmp_path, monkeypatch):
-    """A page that can't be put in place leaves the old one, whole."""
+@pytest.mark.parametrize("call", ["rename", "replace"])
+def test_files_and_page_appear_at_once(tmp_path, monkeypatch, call):
+    """A step or a page that can't be put in place leaves the old page, whole."""
     writer = TraceWriter(tmp_path / "trace", TENSORS, {})
     writer.add(1, gradients(1))
 
@@ -137,11 +140,12 @@ def test_the_page_is_replaced_at_once(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "full")
 
     with monkeypatch.context() as patched, pytest.raises(deltawire.DeltawireError):
-        patched.setattr(os, "replace", refuse)
+        patched.setattr(os, call, refuse)
         writer.add(2, gradients(2))
     assert deltawire.read_trace(writer.folder).step_numbers == (1,)
     writer.add(3, gradients(3))
-    assert [step.number for step in deltawire.read_trace(writer.folder)] == [1, 2, 3]
+    found = [step.number for step in deltawire.read_trace(writer.folder)]
+    assert found == ([1, 3] if call == "rename" else [1, 2, 3])
 
 
 def test_folders_specs_and_tensors_that_are_refused(tmp_path):

@@ -139,7 +139,8 @@ def test_files_and_page_appear_at_once(tmp_path, monkeypatch, call):
     def refuse(*_args):
         raise OSError(errno.ENOSPC, "full")
 
-    with monkeypatch.context() as patched, pytest.raises(deltawire.DeltawireError):
+    said = "the 1 steps before it"
+    with monkeypatch.context() as patched, pytest.raises(deltawire.DeltawireError, match=said):
         patched.setattr(os, call, refuse)
         writer.add(2, gradients(2))
     assert deltawire.read_trace(writer.folder).step_numbers == (1,)

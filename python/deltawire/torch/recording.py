@@ -265,7 +265,7 @@ class _Wanted:
     def takes(self, step: int) -> bool:
         if self._steps is not None:
             return step in self._steps
-        return step % self._every == 0 and step // self._every <= self._limit
+        return step % self._every == 0
 
     def ends_with(self, step: int) -> bool:
         last = max(self._steps) if self._steps is not None else self._every * self._limit

@@ -279,7 +279,7 @@ def describe(optimizer: torch.optim.Optimizer) -> str:
     for name in optimizer.defaults:
         value = optimizer.param_groups[0].get(name)
         value = value.item() if isinstance(value, torch.Tensor) else value
-        if value is not None and value is not False and value != 0:
+        if value is not None and value != 0:
             words.append(f"{name}={value}")
     if len(optimizer.param_groups) > 1:
         words.append(f"the first of {len(optimizer.param_groups)} groups")

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Measures how fast codecs code, and writes results, a table and a figure.
 
-    bench/coding.py [--out out/bench] [--filter REGEX] [--quick] [--huge-pages]
+    bench/coding.py [--out out/bench] [--filter REGEX] [--quick] [--huge-pages] [--trace DIR]
 
 Runs build/release/bench/coding (`make bench` builds it), which verifies each row before it is
 measured, and leaves in the folder coding.json (for scripts/bench_compare.py), coding.md and
-coding.png. The whole takes about ten minutes; --quick leaves out the 25 million values.
+coding.png. The whole takes about ten minutes; --quick leaves out the 25 million values. --trace
+measures with recorded gradients (docs/traces.md) in place of made-up ones.
 """
 
 import argparse
@@ -16,7 +17,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import deltawire
 import matplotlib
+import numpy as np
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -98,6 +101,19 @@ def draw(results: dict, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
+def values_of(folder: Path) -> np.ndarray:
+    """Of each step of a trace the tensor with the most values, one after another; the program
+    repeats them until there are enough."""
+    largest = []
+    for step in deltawire.read_trace(folder):
+        found = [each.values.reshape(-1) for each in step.gradients if each is not None]
+        if found:
+            largest.append(max(found, key=len))
+    if not sum(map(len, largest)):
+        sys.exit(f"{folder}: no gradient in it")
+    return np.concatenate(largest)
+
+
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -113,6 +129,11 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
         action="store_true",
         help="arrays in huge pages (glibc 2.35 or later), which take less looking up",
     )
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        help="a trace: its steps' largest tensors are coded, significance apart",
+    )
     return parser.parse_args(arguments)
 
 
@@ -121,13 +142,19 @@ def main(arguments: list[str] | None = None) -> int:
     options = parsed(arguments)
     if not PROGRAM.is_file():
         sys.exit(f"{PROGRAM} isn't built: `make bench` builds it")
+    options.out = options.out.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
     results = options.out / "coding.json"
     rows = options.filter or ("/(4K|64K|1M)/" if options.quick else ".")
     command = [PROGRAM, f"--benchmark_filter={rows}", f"--benchmark_out={results}"]
     pages = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"} if options.huge_pages else {}
     command.append("--benchmark_counters_tabular=true")
-    subprocess.run(command, check=True, env=os.environ | pages)
+    if options.trace is not None:
+        # A bare name: rows are named by parts between slashes.
+        recorded = f"{options.trace.resolve().name}.f32"
+        values_of(options.trace).astype("<f4").tofile(options.out / recorded)
+        command.append(f"--input={recorded}")
+    subprocess.run(command, check=True, env=os.environ | pages, cwd=options.out)
     text = results.read_text(encoding="utf-8")
     if not text:
         sys.exit(f"no row's name has '{rows}' in it")

@@ -7,19 +7,20 @@ PARAMETER_COUNT = 431_080
 
 
 class LeNet5(nn.Module):
-    """Two convolutions with pooling, then two linear layers; 431,080 parameters.
+    """Two convolutions with pooling, then two linear layers; 431,080 parameters with Caffe's 500
+    hidden units.
 
     Like Caffe's lenet.prototxt it has one ReLU only, between the linear layers.
     Input: float32 of shape (batch, 1, 28, 28). Output: logits of shape (batch, 10).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: int = 500) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(1, 20, kernel_size=5)
         self.conv2 = nn.Conv2d(20, 50, kernel_size=5)
         self.pool = nn.MaxPool2d(2)
-        self.fc1 = nn.Linear(50 * 4 * 4, 500)
-        self.fc2 = nn.Linear(500, 10)
+        self.fc1 = nn.Linear(50 * 4 * 4, hidden)
+        self.fc2 = nn.Linear(hidden, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Logits."""

@@ -1,7 +1,7 @@
 """deltawire: the state changes of distributed training in far fewer bytes.
 
-Here: the codecs and the optimizers, on NumPy arrays. For training with PyTorch see
-`deltawire.torch`.
+Here: the codecs and the optimizers, on NumPy arrays, and traces: recorded gradients. For training
+with PyTorch see `deltawire.torch`.
 """
 
 import math
@@ -19,6 +19,7 @@ from deltawire.errors import (
 )
 from deltawire.optimizer import Optimizer
 from deltawire.significance import require_use
+from deltawire.traces import Trace, TracedGradient, TracedTensor, TraceStep, read_trace
 
 __all__ = [
     "CodecInfo",
@@ -29,11 +30,16 @@ __all__ = [
     "LinkShape",
     "Optimizer",
     "ParameterInfo",
+    "Trace",
+    "TraceStep",
+    "TracedGradient",
+    "TracedTensor",
     "__version__",
     "canonical_spec",
     "codecs",
     "decode",
     "encode",
+    "read_trace",
     "uses_significance",
 ]
 

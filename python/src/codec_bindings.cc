@@ -48,6 +48,11 @@ bool keeps_residual(std::string_view spec) {
   return any_codec(spec, &CodecInfo::error_feedback);
 }
 
+// Of one codec, as a .dw file names it.
+bool is_lossless(std::string_view codec_spec) {
+  return value_or_raise(make_codec(codec_spec))->info().lossless;
+}
+
 nb::bytes encode_array(const FloatsIn& values, const std::string& spec, std::uint64_t min_elements,
                        const std::optional<FloatsIn>& significance) {
   std::vector<std::uint64_t> shape(values.ndim());
@@ -138,6 +143,8 @@ void bind_codecs(nb::module_& module) {
              "Whether the spec's codec, with its parameters, reads significance. Raises on a bad spec.");
   module.def("keeps_residual", &keeps_residual, "spec"_a,
              "Whether the spec's codec, with its parameters, has error feedback. Raises on a bad spec.");
+  module.def("is_lossless", &is_lossless, "codec_spec"_a,
+             "Whether the codec, with its parameters, gives every bit back. Raises on a bad spec.");
   nb::class_<FileHeader>(module, "FileHeader", "The head of a .dw file.")
       .def_ro("spec", &FileHeader::codec_spec)
       .def_ro("shape", &FileHeader::shape)

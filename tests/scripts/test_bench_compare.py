@@ -4,6 +4,8 @@ import importlib.util
 import json
 from pathlib import Path
 
+import deltawire
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,3 +83,12 @@ def test_a_row_that_failed_ends_the_report():
     failed["benchmarks"][0] |= {"error_occurred": True, "error_message": "other bytes"}
     with pytest.raises(SystemExit, match="other bytes"):
         loaded("bench/coding.py").table(failed)
+
+
+def test_a_traces_largest_tensors_are_measured():
+    folder = ROOT / "tests" / "traces" / "logistic-sgd"
+    values = loaded("bench/coding.py").values_of(folder)
+    expected = [step.gradients[0].values for step in deltawire.read_trace(folder)]
+    np.testing.assert_array_equal(values, np.concatenate(expected))
+    dense = loaded("bench/coding.py").values_of(folder.parent / "lenet5-sgd")
+    assert len(dense) == 3 * 800 * 32  # fc1.weight

@@ -2,12 +2,22 @@
 
 hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
 
-`LocalSteps` is for ranks that meet only now and then: it exchanges weight changes.
+`LocalSteps` is for ranks that meet only now and then: it exchanges weight changes. `trace` records
+the gradients of any training run.
 """
 
 from deltawire.torch.hook import Hook
 from deltawire.torch.local_steps import LocalSteps
+from deltawire.torch.recording import Recording, trace
 from deltawire.torch.registration import register
 from deltawire.torch.significance import SignificanceSource, significance_of
 
-__all__ = ["Hook", "LocalSteps", "SignificanceSource", "register", "significance_of"]
+__all__ = [
+    "Hook",
+    "LocalSteps",
+    "Recording",
+    "SignificanceSource",
+    "register",
+    "significance_of",
+    "trace",
+]

@@ -1,7 +1,7 @@
 """What a torch optimizer can see of each gradient (GComp, table 2), bucket by bucket."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
@@ -103,6 +103,23 @@ class SignificanceSource:
         """Ends the use of a bucket's memory: the bucket's next step may take it."""
         self._buffers[index] = memory
 
+    def coming_step(self) -> Callable[[torch.Tensor, str], torch.Tensor]:
+        """As of now, a function of (parameter, what messages call it) that gives its significance
+        as a new tensor of its shape; zeros for a parameter in no group. It raises DTypeError for
+        parameters and moments that aren't float32 on the CPU."""
+        by_parameter = {id(parameter): known for known, parameter in self._known_parameters()}
+
+        def significance(parameter: torch.Tensor, name: str) -> torch.Tensor:
+            _check_tensor(name, parameter, parameter)
+            out = torch.zeros(parameter.numel(), dtype=torch.float32)
+            known = by_parameter.get(id(parameter))
+            if known is not None:
+                state = self._optimizer.state.get(parameter, {})
+                _write(_read_moments(*known, state, parameter, name), parameter, out)
+            return out.as_strided(parameter.shape, _gradient_strides(parameter))
+
+        return significance
+
     def _known_parameters(self) -> Iterator[tuple[tuple, torch.Tensor]]:
         """((settings, moments), parameter) of every parameter in a group, as the groups are now."""
         for group in self._optimizer.param_groups:
@@ -115,14 +132,7 @@ def significance_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -
     """What the optimizer's coming step can see of the parameter's gradient, as a new tensor of its
     shape; zeros, by which nothing may be cut, for a parameter in none of its groups. Errors: as
     `SignificanceSource`. See `deltawire.Optimizer.significance`."""
-    source = SignificanceSource(optimizer)
-    _check_tensor("the parameter", parameter, parameter)
-    out = torch.zeros(parameter.numel(), dtype=torch.float32)
-    for known, candidate in source._known_parameters():
-        if candidate is parameter:
-            state = optimizer.state.get(parameter, {})
-            _write(_read_moments(*known, state, parameter, "the parameter"), parameter, out)
-    return out.as_strided(parameter.shape, _gradient_strides(parameter))
+    return SignificanceSource(optimizer).coming_step()(parameter, "the parameter")
 
 
 def _read_moments(settings, moments, state, parameter, name) -> tuple:
@@ -171,10 +181,17 @@ def _in_memory_order(tensor: torch.Tensor, strides: tuple[int, ...]):
 
 
 def _check_tensor(what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
-    if tensor.dtype != torch.float32 or tensor.device.type != "cpu" or tensor.shape != like.shape:
+    dense = tensor.layout == torch.strided
+    if (
+        not dense
+        or tensor.dtype != torch.float32
+        or tensor.device.type != "cpu"
+        or tensor.shape != like.shape
+    ):
+        kind = f"{'' if dense else 'sparse '}{tensor.dtype}"
         raise make_error(
             "UnsupportedDType",
-            f"{what} is {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device} where "
+            f"{what} is {kind} of shape {tuple(tensor.shape)} on {tensor.device} where "
             f"float32 of shape {tuple(like.shape)} on the CPU is due; keep parameters and the "
             "optimizer's state so, or leave optimizer= out",
         )

@@ -1,6 +1,7 @@
 """What torch's functions make of a model, and which of it deltawire can work with."""
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire.errors import DTypeError
@@ -58,6 +59,34 @@ def check_bare(model: object) -> None:
                 f"{does}; leave it out",
                 "InvalidArgument",
             )
+
+
+def unwrapped(model: object) -> tuple[torch.nn.Module, dist.ProcessGroup | None]:
+    """The module inside of DistributedDataParallel and torch.compile, and DDP's process group.
+
+    Raises DTypeError for anything but a module whose gradients are whole on each rank.
+    """
+    group = None
+    while True:
+        if isinstance(model, DistributedDataParallel):
+            group, model = model.process_group, model.module
+        elif hasattr(model, "_orig_mod"):
+            model = model._orig_mod
+        else:
+            break
+    if not isinstance(model, torch.nn.Module):
+        raise DTypeError(
+            f"trace takes a torch.nn.Module, not {type(model).__name__}", "InvalidArgument"
+        )
+    for module in model.modules():
+        does = _exchanging(module)
+        if does is not None and "shards" in does:
+            raise DTypeError(
+                f"trace takes models whose gradients are whole on each rank, and {does}; trace "
+                "DistributedDataParallel(module), or the bare module in one process",
+                "InvalidArgument",
+            )
+    return model, group
 
 
 def plain_name(name: str) -> str:

@@ -1,0 +1,113 @@
+"""Trains small networks on real data and records their gradients, early, midway and late.
+
+    python -m lab.traces all --size small --out tests/traces     the pack of tests/traces
+    python -m lab.traces lenet5 --record 1-200 --out out/traces  every step of one training
+
+Each training leaves a trace (docs/traces.md) in OUT/NAME-OPTIMIZER. All but lenet5, whose images
+come from Debian's package dataset-fashion-mnist, read the folder that DELTAWIRE_DATA names. One
+thread; the same command gives the same bytes on the same machine and version of PyTorch.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import deltawire.torch
+import torch
+from deltawire import DeltawireError
+
+from lab.idx import DataError
+from lab.traces.trainings import OPTIMIZERS, SIZES, TRAININGS, make_optimizer, make_training
+
+
+def record(name: str, optimizer_name: str, settings: argparse.Namespace) -> None:
+    """One training, recorded; prints what came of it. Raises DataError, DeltawireError."""
+    began = time.monotonic()
+    training = make_training(name, settings.size, settings.seed)
+    optimizer = make_optimizer(training, optimizer_name)
+    count = sum(parameter.numel() for parameter in training.network.parameters())
+    last = max(settings.record)
+    recording = deltawire.torch.trace(
+        training.network,
+        settings.out / f"{name}-{optimizer_name}",
+        optimizer=optimizer,
+        steps=settings.record,
+        significance=None if settings.significance else False,
+        spec="gcomp:lossless=on",
+        name=f"{training.words}, {count:,} parameters, {last} steps, seed {settings.seed}",
+    )
+    losses = {}
+    for step in range(last):
+        optimizer.zero_grad()
+        loss = training.loss_at(step)
+        loss.backward()
+        optimizer.step()
+        if step + 1 in settings.record:
+            losses[step + 1] = loss.item()
+    shown = [min(losses), sorted(losses)[len(losses) // 2], max(losses)]
+    print(
+        f"{name} {optimizer_name}: seed {settings.seed}, {count:,} parameters, losses "
+        f"{', '.join(f'{losses[step]:.3f} ({step})' for step in dict.fromkeys(shown))}, "
+        f"{len(recording.steps)} steps, {recording.bytes_written / 1e6:.2f} MB, "
+        f"{time.monotonic() - began:.0f} s",
+        flush=True,
+    )
+
+
+def step_numbers(text: str) -> frozenset[int]:
+    """What "5,100-102" names: {5, 100, 101, 102}."""
+    numbers = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        numbers.update(range(int(first), int(last if dash else first) + 1))
+    if not numbers or min(numbers) < 1:
+        raise ValueError("steps count from 1")
+    return frozenset(numbers)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.traces",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", choices=[*TRAININGS, "all"])
+    parser.add_argument("--out", type=Path, required=True, help="folder of the traces' folders")
+    parser.add_argument("--optimizers", nargs="+", choices=OPTIMIZERS, default=list(OPTIMIZERS))
+    parser.add_argument("--size", choices=SIZES, default="full")
+    parser.add_argument(
+        "--record",
+        type=step_numbers,
+        default=frozenset({5, 100, 300}),
+        metavar="STEPS",
+        help="numbers of steps, counted from 1, e.g. 5,100-102; the last ends the training "
+        "(default: 5,100,300)",
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--no-significance", dest="significance", action="store_false", help="gradients alone"
+    )
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    """Trains and records; the exit status."""
+    settings = parse(arguments)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    print(f"PyTorch {torch.__version__}, {settings.size} size, seed {settings.seed}", flush=True)
+    names = list(TRAININGS) if settings.name == "all" else [settings.name]
+    try:
+        for name in names:
+            for optimizer_name in settings.optimizers:
+                record(name, optimizer_name, settings)
+    except (DataError, DeltawireError) as cause:
+        print(f"traces: {cause}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,164 @@
+"""What is trained and recorded: network, data, batches and optimizers, by name and size."""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from lab.batches import Batches
+from lab.idx import DEBIAN_FASHION_MNIST, load_image_set
+from lab.lenet import LeNet5
+from lab.traces import data
+from lab.traces.networks import (
+    CharacterTransformer,
+    ResNet20,
+    SparseLogisticRegression,
+    WordLSTM,
+)
+
+SIZES = ("full", "small")
+_COLUMNS = 130_107  # of 20news
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """A network and its batches.
+
+    Attributes:
+        words: what it is, for the trace.
+        network: freshly made.
+        loss_at: of a step's batch, counted from 0.
+        learning_rates: by optimizer, "sgd" and "adam".
+    """
+
+    words: str
+    network: nn.Module
+    loss_at: Callable[[int], torch.Tensor]
+    learning_rates: dict[str, float]
+
+
+def make_training(name: str, size: str, seed: int) -> Training:
+    """The training of that name, the same for the same size and seed. Raises DataError where its
+    data isn't there, KeyError for another name."""
+    torch.manual_seed(seed)
+    return TRAININGS[name](size, seed)
+
+
+def make_optimizer(training: Training, name: str) -> torch.optim.Optimizer:
+    """SGD with momentum 0.9 by the name "sgd", Adam by "adam"; for sparse gradients SGD without
+    momentum, which would be dense, and SparseAdam."""
+    sparse = isinstance(training.network, SparseLogisticRegression)
+    rate, parameters = training.learning_rates[name], training.network.parameters()
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr=rate, momentum=0.0 if sparse else 0.9)
+    kind = torch.optim.SparseAdam if sparse else torch.optim.Adam
+    return kind(list(parameters), lr=rate)
+
+
+def _lenet5(size: str, seed: int) -> Training:
+    hidden, batch = {"full": 500, "small": 32}[size], 64
+    batches = Batches(load_image_set(DEBIAN_FASHION_MNIST), seed=seed, batch=batch, place=(0, 1))
+    network = LeNet5(hidden)
+
+    def loss_at(step: int) -> torch.Tensor:
+        pixels, labels = batches.at(step)
+        return functional.cross_entropy(network(pixels), labels)
+
+    words = f"LeNet5 (Caffe's, {hidden} hidden units) on Fashion-MNIST, batches of {batch}"
+    return Training(words, network, loss_at, {"sgd": 0.02, "adam": 0.001})
+
+
+def _resnet20(size: str, seed: int) -> Training:
+    width, batch = {"full": 16, "small": 8}[size], 32
+    images, labels = data.read_cifar10(data.data_folder())
+    deviations = np.array([0.247, 0.2435, 0.2616], np.float32).reshape(3, 1, 1)
+    means = np.array([0.4914, 0.4822, 0.4465], np.float32).reshape(3, 1, 1)
+    network, chance = ResNet20(width), np.random.default_rng(seed)
+
+    def loss_at(step: int) -> torch.Tensor:
+        chosen = chance.integers(0, len(labels), batch)
+        pixels = (images[chosen].astype(np.float32) / 255 - means) / deviations
+        mirrored = chance.random(batch) < 0.5
+        pixels[mirrored] = pixels[mirrored, :, :, ::-1]
+        logits = network(torch.from_numpy(pixels))
+        return functional.cross_entropy(logits, torch.from_numpy(labels[chosen]))
+
+    words = f"ResNet-20 of width {width} on 10,000 images of CIFAR-10, batches of {batch}"
+    return Training(words, network, loss_at, {"sgd": 0.05, "adam": 0.002})
+
+
+def _lstm(size: str, seed: int) -> Training:
+    vocabulary, embedding, hidden = {"full": (5000, 128, 128), "small": (600, 24, 48)}[size]
+    batch, length = 16, 32
+    words = torch.from_numpy(data.read_words(data.data_folder(), vocabulary))
+    network, chance = WordLSTM(vocabulary, embedding, hidden), np.random.default_rng(seed)
+
+    def loss_at(step: int) -> torch.Tensor:
+        starts = chance.integers(0, len(words) - length - 1, batch)
+        chosen = torch.stack([words[start : start + length + 1] for start in starts], dim=1)
+        logits = network(chosen[:-1])
+        return functional.cross_entropy(logits.flatten(0, 1), chosen[1:].flatten())
+
+    text = (
+        f"LSTM of {hidden} units on WikiText-2's validation text, {vocabulary} words, batches of "
+        f"{batch} x {length}"
+    )
+    return Training(text, network, loss_at, {"sgd": 1.0, "adam": 0.004})
+
+
+def _transformer(size: str, seed: int) -> Training:
+    width, layers = {"full": (128, 4), "small": (40, 2)}[size]
+    batch, length = 16, 64
+    characters, kinds = data.read_characters(data.data_folder())
+    text = torch.from_numpy(characters)
+    network, chance = CharacterTransformer(kinds, width, layers), np.random.default_rng(seed)
+
+    def loss_at(step: int) -> torch.Tensor:
+        starts = chance.integers(0, len(text) - length - 1, batch)
+        chosen = torch.stack([text[start : start + length + 1] for start in starts])
+        logits = network(chosen[:, :-1])
+        return functional.cross_entropy(logits.flatten(0, 1), chosen[:, 1:].flatten())
+
+    words = (
+        f"transformer of {layers} layers of width {width} on Shakespeare, character by character, "
+        f"batches of {batch} x {length}"
+    )
+    return Training(words, network, loss_at, {"sgd": 0.1, "adam": 0.002})
+
+
+def _logistic(size: str, seed: int) -> Training:
+    batch = {"full": 256, "small": 32}[size]
+    rows = data.read_rows(data.data_folder())
+    labels = torch.from_numpy((rows.labels > 10).astype(np.float32))
+    network, chance = SparseLogisticRegression(_COLUMNS), np.random.default_rng(seed)
+
+    def loss_at(step: int) -> torch.Tensor:
+        chosen = chance.integers(0, len(labels), batch)
+        ranges = [np.arange(rows.starts[row], rows.starts[row + 1]) for row in chosen]
+        places = np.concatenate(ranges)
+        starts = np.cumsum([0, *map(len, ranges[:-1])])
+        logits = network(
+            torch.from_numpy(rows.columns[places]),
+            torch.from_numpy(starts),
+            torch.from_numpy(rows.values[places]),
+        )
+        return functional.binary_cross_entropy_with_logits(logits, labels[chosen])
+
+    words = (
+        f"logistic regression on 20news, {_COLUMNS:,} words, the last ten groups against the "
+        f"others, batches of {batch}"
+    )
+    return Training(words, network, loss_at, {"sgd": 2.0, "adam": 0.05})
+
+
+TRAININGS: dict[str, Callable[[str, int], Training]] = {
+    "lenet5": _lenet5,
+    "resnet20": _resnet20,
+    "lstm": _lstm,
+    "transformer": _transformer,
+    "logistic": _logistic,
+}
+OPTIMIZERS = ("sgd", "adam")

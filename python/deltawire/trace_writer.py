@@ -1,0 +1,203 @@
+"""Writing traces step by step (docs/traces.md), so that whatever happens, whole steps stay."""
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from deltawire import trace_files
+from deltawire.errors import DeltawireError, make_error
+from deltawire.traces import (
+    COUNT_LIMIT,
+    FORMAT,
+    MOST_DIMENSIONS,
+    PAGE,
+    TracedGradient,
+    TracedTensor,
+)
+
+
+class TraceWriter:
+    """Writes a trace. A step's files are written under another name and renamed when all are there;
+    then a new trace.json takes the old one's place at once. So the folder holds the whole steps at
+    every moment, if the program is killed too.
+
+    Args:
+        folder: is made, or must be empty.
+        tensors: in the model's order. Whether one is of pairs is decided by its first gradient;
+            later ones of the other form are converted, which changes no value.
+        words: the fields "model", "optimizer", "command"; may be changed until the first step.
+        spec: a codec that loses nothing, for .dw files where they are smaller than .npy; None:
+            .npy alone.
+
+    Raises:
+        InvalidArgumentError (a ValueError): the folder isn't empty or is none; a spec that loses
+            bits; tensors that the format doesn't hold.
+        DeltawireError ("Io"): the folder can't be made.
+
+    Thread rule: one thread at a time.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        tensors: Iterable[TracedTensor],
+        words: dict[str, str],
+        spec: str | None = None,
+    ) -> None:
+        if spec is not None:
+            trace_files.require_lossless(spec)
+        self.folder = Path(folder)
+        self.words = words
+        self.bytes_written = 0
+        self._tensors = list(tensors)
+        self._spec = spec
+        self._steps: list[dict] = []
+        _check_tensors(self._tensors)
+        _make_empty(self.folder)
+
+    @property
+    def step_numbers(self) -> tuple[int, ...]:
+        """Of the steps that were written."""
+        return tuple(step["step"] for step in self._steps)
+
+    def add(self, number: int, gradients: Iterable[TracedGradient | None]) -> None:
+        """Writes a step, whose number is above those before: a gradient for each tensor, asked for
+        one by one.
+
+        Raises DeltawireError ("Io") where it can't be written, e.g. for want of room; the steps
+        before stand, as they do whatever else is raised on the way, KeyboardInterrupt too.
+        """
+        name = f"{number:06d}"
+        partial = self.folder / f".{name}.partial"
+        tensors, entries, written = list(self._tensors), [], 0
+        undecided = self._undecided()
+        try:
+            partial.mkdir()
+            for i, gradient in enumerate(gradients):
+                entry = None
+                if gradient is not None:
+                    if i in undecided:
+                        tensors[i] = TracedTensor(
+                            tensors[i].name, tensors[i].shape, gradient.keys is not None
+                        )
+                    gradient = in_form_of(tensors[i], gradient)
+                    entry, size = self._write(partial, i, gradient)
+                    entry = {kind: f"{name}/{file}" for kind, file in entry.items()}
+                    written += size
+                entries.append(entry)
+            os.rename(partial, self.folder / name)
+            # From here on the step's files are whole: a later trace.json may name them even if this
+            # one can't be written.
+            self._tensors = tensors
+            self._steps.append({"step": number, "tensors": entries})
+            self.bytes_written += written
+            self._write_page()
+        except OSError as cause:
+            raise self._unwritable(number, cause) from cause
+        finally:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(partial, ignore_errors=True)
+
+    def _undecided(self) -> set[int]:
+        """Tensors without a gradient so far."""
+        seen = {i for step in self._steps for i, each in enumerate(step["tensors"]) if each}
+        return set(range(len(self._tensors))) - seen
+
+    def _write(self, folder: Path, i: int, gradient: TracedGradient) -> tuple[dict, int]:
+        files = {"values": trace_files.write_floats(folder, str(i), gradient.values, self._spec)}
+        if gradient.keys is not None:
+            files["keys"] = trace_files.write_keys(folder, f"{i}.keys", gradient.keys)
+        if gradient.significance is not None:
+            files["significance"] = trace_files.write_floats(
+                folder, f"{i}.significance", gradient.significance, self._spec
+            )
+        names = {kind: name for kind, (name, _) in files.items()}
+        return names, sum(size for _, size in files.values())
+
+    def _write_page(self) -> None:
+        tensors = [
+            {"name": each.name, "shape": list(each.shape)} | ({"pairs": True} if each.pairs else {})
+            for each in self._tensors
+        ]
+        words = {
+            name: self.words[name]
+            for name in ("model", "optimizer", "command")
+            if name in self.words
+        }
+        lines = [f"  {json.dumps(name)}: {json.dumps(text)}," for name, text in words.items()]
+        page = "\n".join(
+            ["{", f'  "format": {FORMAT},', *lines, '  "tensors": [']
+            + [",\n".join(f"    {json.dumps(each)}" for each in tensors)]
+            + ["  ],", '  "steps": [']
+            + [",\n".join(_step_text(step) for step in self._steps)]
+            + ["  ]", "}", ""]
+        )
+        partial = self.folder / f".{PAGE}.partial"
+        partial.write_text(page, encoding="utf-8")
+        os.replace(partial, self.folder / PAGE)
+
+    def _unwritable(self, number: int, cause: OSError) -> DeltawireError:
+        count = len([each for each in self.step_numbers if each != number])
+        return make_error(
+            "Io",
+            f"step {number} can't be written to the trace {self.folder} "
+            f"({cause.strerror or cause}); the {count} steps before it are whole; make room, or "
+            "record fewer steps",
+        )
+
+
+def in_form_of(tensor: TracedTensor, gradient: TracedGradient) -> TracedGradient:
+    """The same gradient as pairs where the tensor is of pairs, dense where it isn't. Where there
+    was no key, its significance is 0: what isn't known cuts nothing."""
+    if tensor.pairs == (gradient.keys is not None):
+        return TracedGradient(tensor, gradient.values, gradient.keys, gradient.significance)
+    significance = gradient.significance
+    if tensor.pairs:
+        keys = np.arange(tensor.count, dtype=np.int64)
+        flat = None if significance is None else significance.reshape(-1)
+        return TracedGradient(tensor, gradient.values.reshape(-1), keys, flat)
+    if significance is not None:
+        significance = TracedGradient(tensor, significance, gradient.keys).dense()
+    return TracedGradient(tensor, gradient.dense(), None, significance)
+
+
+def _step_text(step: dict) -> str:
+    entries = ",\n".join(f"      {json.dumps(each)}" for each in step["tensors"])
+    return f'    {{"step": {step["step"]}, "tensors": [\n{entries}\n    ]}}'
+
+
+def _check_tensors(tensors: list[TracedTensor]) -> None:
+    if not tensors or len({tensor.name for tensor in tensors}) != len(tensors):
+        raise make_error("InvalidArgument", "a trace needs tensors, each with a name of its own")
+    for tensor in tensors:
+        if len(tensor.shape) > MOST_DIMENSIONS or tensor.count >= COUNT_LIMIT or not tensor.name:
+            raise make_error(
+                "InvalidArgument",
+                f"the tensor '{tensor.name}' of shape {tensor.shape} can't be recorded: a trace "
+                f"has names, at most {MOST_DIMENSIONS} dimensions and fewer than 2^32 elements",
+            )
+
+
+def _make_empty(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        empty = next(folder.iterdir(), None) is None
+    except (FileExistsError, NotADirectoryError) as cause:
+        raise make_error(
+            "InvalidArgument", f"{folder} is a file; give a new folder for the trace"
+        ) from cause
+    except OSError as cause:
+        raise make_error(
+            "Io", f"the folder {folder} can't be made ({cause.strerror or cause})"
+        ) from cause
+    if not empty:
+        raise make_error(
+            "InvalidArgument",
+            f"the folder {folder} is not empty; give a new one for the trace, or remove what is in "
+            "it",
+        )

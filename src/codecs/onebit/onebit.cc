@@ -17,7 +17,7 @@ class Onebit final : public Codec {
  public:
   explicit Onebit(const Kernels& kernels) noexcept : Codec(kInfo), kernels_(kernels) {}
 
-  std::string spec() const override { return "onebit:means=part"; }
+  std::string spec() const override { return "onebit"; }
 
  private:
   Sizes do_sizes(const TensorView& part) const noexcept override {

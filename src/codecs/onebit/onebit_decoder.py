@@ -70,6 +70,7 @@ CODEC = Codec(
     chunk_elements=CHUNK,
     scalars=2,
     parameters={"means": one_of("part", "column")},
+    later={"means": "part"},
     variant=lambda given: COLUMNS if given.get("means") == "column" else None,
 )
 

@@ -15,14 +15,14 @@ constexpr std::uint64_t kChunkElements = 65536;
 constexpr std::string_view kBits[] = {"10", "11", "12", "13", "14", "15", "16", "17", "18", "19", "20",
                                       "21", "22", "23", "24", "25", "26", "27", "28", "29", "30", "31"};
 static_assert(std::size(kBits) == kMostBits - kFewestBits + 1);
-constexpr unsigned kDefaultBits = 18;
+constexpr unsigned kDefaultBits = 14;
 
 constexpr ParameterInfo kParameters[] = {
-    {"bits", "10 to 31", "18",
+    {"bits", "10 to 31", "14",
      "kept of each float32: the sign, 8 of exponent, and the upper of the mantissa"},
 };
 
-constexpr std::string_view kExamples[] = {"truncate:bits=14", "truncate:bits=29"};
+constexpr std::string_view kExamples[] = {"truncate:bits=18", "truncate:bits=29"};
 
 constexpr CodecInfo kInfo = {
     .id = 20,

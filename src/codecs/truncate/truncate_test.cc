@@ -146,7 +146,7 @@ TEST(TruncateRefusals, LengthsAndPadding) {
 }
 
 TEST(TruncateSpecs, BitsInTheirRange) {
-  EXPECT_EQ(codec_of("truncate")->spec(), "truncate:bits=18");
+  EXPECT_EQ(codec_of("truncate")->spec(), "truncate:bits=14");
   for (const char* bits : {"9", "32", "0", "18.0", "018", ""}) {
     EXPECT_FALSE(make_codec("truncate:bits=" + std::string(bits))) << bits;
   }

@@ -67,6 +67,15 @@ TEST(SketchmlRefusals, PairCounts) {
   EXPECT_EQ(verdict(with(kGood, 24, {255, 255, 255, 255})), ErrorCode::kCorrupt) << "and of all";
 }
 
+// More keys than a table can have: what a decoder keeps of its cells has room for those of a chunk.
+TEST(SketchmlRefusals, AGroupLargerThanAChunk) {
+  constexpr std::size_t kKeys = 70000;
+  Ints bytes = {0,           0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0x80, 0x3F, kKeys & 255, kKeys >> 8 & 255,
+                kKeys >> 16, 0};
+  bytes.resize(bytes.size() + kKeys / 4 + kKeys, 0);
+  EXPECT_EQ(verdict(bytes, 100000, "sketchml:rows=4,cols=1"), ErrorCode::kCorrupt);
+}
+
 TEST(SketchmlRefusals, Buckets) {
   EXPECT_EQ(verdict(with(kGood, 8, {3})), ErrorCode::kCorrupt) << "more than q / 2";
   EXPECT_EQ(verdict(with(kGood, 10, {3})), ErrorCode::kCorrupt);

@@ -84,6 +84,12 @@ TEST(LogquantBytes, ChunksOf16384Pairs) {
   EXPECT_EQ(part.payload[part.chunk_ends[1]], std::byte{4});
 }
 
+TEST(LogquantBytes, NothingFollowsAFullChunk) {
+  Floats x(16384, 1.0F);
+  x.resize(16500, 0.0F);
+  EXPECT_EQ(encoded("logquant", x).chunk_ends.size(), 1U);
+}
+
 // The model computes in long double, far from where its own rounding could matter.
 struct Model {
   int bits;
@@ -230,6 +236,13 @@ TEST(LogquantRefusals, Counts) {
   EXPECT_EQ(verdict({0, 0x80}, -299), ErrorCode::kCorrupt);
   EXPECT_EQ(verdict({3, 0x80, 0, 0, 0, 0, 255, 255, 255, 255, 0xEC, 0x03, 0x06}), ErrorCode::kCorrupt)
       << "more elements than there are bytes";
+}
+
+TEST(LogquantRefusals, MoreElementsThanKeysCanName) {
+  std::vector<Section> sections;
+  const Encoded none = one_chunk({0, 0}, 0);
+  EXPECT_TRUE(codec_of("logquant")->describe(none.view(), 0xFFFFFFFF, sections));
+  EXPECT_FALSE(codec_of("logquant")->describe(none.view(), std::uint64_t{1} << 32, sections));
 }
 
 TEST(LogquantRefusals, Keys) {

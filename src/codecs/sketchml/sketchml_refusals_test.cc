@@ -38,6 +38,14 @@ Ints float_bytes(float value) {
           static_cast<int>(bits >> 24)};
 }
 
+// Three buckets in one group, of the sign that the head has at this byte.
+Ints three(int cells, std::size_t sign_at) {
+  Ints bytes = {3, 0, 0,    0, 0, 0,    0,    0, 0, 0, 0, 0, 0, 0, 0x80, 0x3F, 0,
+                0, 0, 0x40, 0, 0, 0x40, 0x40, 3, 0, 0, 0, 0, 0, 0, 0,    cells};
+  bytes[sign_at] = 3;
+  return bytes;
+}
+
 TEST(SketchmlRefusals, TheExampleIsAccepted) {
   EXPECT_EQ(verdict(kGood), kAccepted);
   EXPECT_EQ(verdict(kGood, 6), kAccepted) << "the last key is 5";
@@ -81,6 +89,14 @@ TEST(SketchmlRefusals, Buckets) {
   EXPECT_EQ(verdict(with(kGood, 10, {3})), ErrorCode::kCorrupt);
   EXPECT_EQ(verdict(with(kGood, 10, {0, 1})), ErrorCode::kCorrupt);
   EXPECT_EQ(verdict({1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}), ErrorCode::kCorrupt) << "none";
+  for (const std::size_t sign_at : {8U, 10U}) {
+    EXPECT_EQ(verdict(three(2, sign_at), 1000, "sketchml:q=8,r=2,rows=1,cols=0.05"), kAccepted);
+    EXPECT_EQ(verdict(three(2, sign_at), 1000, "sketchml:q=4,r=2,rows=1,cols=0.05"), ErrorCode::kCorrupt);
+  }
+  EXPECT_EQ(
+      verdict({1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0xC0, 0x3F, 0, 0, 0, 0x40, 1, 0, 0, 0, 0, 0, 1}),
+      ErrorCode::kCorrupt)
+      << "two of one key";
   // Two keys can't have two buckets above 0 and one below.
   EXPECT_EQ(verdict(with(kGood, 0, {2})), ErrorCode::kCorrupt);
 }
@@ -137,15 +153,11 @@ TEST(SketchmlRefusals, Tables) {
   EXPECT_EQ(verdict(with(kGood, 31, {0})), ErrorCode::kCorrupt) << "no key has the first cell: it must be 1";
   EXPECT_EQ(verdict(with(kGood, 31, {1 | 4})), ErrorCode::kCorrupt) << "a set pad";
   EXPECT_EQ(verdict(with(kGood, 28, {16})), ErrorCode::kCorrupt) << "a set pad behind the flags";
-  // Three buckets in one group: numbers of two bits, of which 3 is none.
-  const auto three = [](int cells) {
-    return Ints{3, 0, 0,    0, 0, 0,    0,    0, 3, 0, 0, 0, 0, 0, 0x80, 0x3F, 0,
-                0, 0, 0x40, 0, 0, 0x40, 0x40, 3, 0, 0, 0, 0, 0, 0, 0,    cells};
-  };
+  // Numbers of two bits, of which 3 is none.
   const auto columns = testing::sketchml_column(0, 0, 0, 1);
   ASSERT_EQ(columns, 0U);
-  EXPECT_EQ(verdict(three(2), 1000, "sketchml:q=8,r=2,rows=1,cols=0.05"), kAccepted);
-  EXPECT_EQ(verdict(three(3), 1000, "sketchml:q=8,r=2,rows=1,cols=0.05"), ErrorCode::kCorrupt);
+  EXPECT_EQ(verdict(three(2, 8), 1000, "sketchml:q=8,r=2,rows=1,cols=0.05"), kAccepted);
+  EXPECT_EQ(verdict(three(3, 8), 1000, "sketchml:q=8,r=2,rows=1,cols=0.05"), ErrorCode::kCorrupt);
 }
 
 TEST(SketchmlRefusals, ChunksGoUpInKeys) {
@@ -175,6 +187,10 @@ TEST(SketchmlRefusals, EmptyParts) {
   EXPECT_EQ(testing::verdict_of(kSpec, Encoded{}, 0), kAccepted);
   EXPECT_EQ(testing::verdict_of(kSpec, Encoded{{}, {}, 1}, 0), ErrorCode::kCorrupt);
   EXPECT_EQ(testing::verdict_of(kSpec, Encoded{}, 5), ErrorCode::kCorrupt);
+  std::vector<Section> sections;
+  const Encoded none = one_chunk({0, 0, 0, 0}, 0);
+  EXPECT_TRUE(codec_of(kSpec)->describe(none.view(), 0xFFFFFFFF, sections));
+  EXPECT_FALSE(codec_of(kSpec)->describe(none.view(), std::uint64_t{1} << 32, sections));
 }
 
 }  // namespace

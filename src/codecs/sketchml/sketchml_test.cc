@@ -123,6 +123,24 @@ TEST(SketchmlBytes, ChunksOf65536Pairs) {
   EXPECT_TRUE(same_bits(*testing::decode(*codec_of("sketchml"), part.view(), x.size()), expected.decoded));
 }
 
+TEST(SketchmlBytes, NothingFollowsAFullChunk) {
+  Floats x(65536, 1.0F);
+  x.resize(65600, 0.0F);
+  EXPECT_EQ(testing::encode(*codec_of("sketchml"), x)->chunk_ends.size(), 1U);
+}
+
+TEST(SketchmlBytes, RoomIsForAllChunks) {
+  const Floats x(65537, 1.0F);
+  const auto codec = codec_of("sketchml");
+  const Encoded part = *testing::encode(*codec, x);
+  Floats values(65537);
+  std::vector<std::uint32_t> keys(65537);
+  const auto decoded =
+      codec->decode_pairs(part.view(), {values.data(), 65536, DType::kF32, keys.data(), 65537}, 1);
+  ASSERT_FALSE(decoded);
+  EXPECT_EQ(decoded.error().code, ErrorCode::kOutputTooSmall);
+}
+
 // What the paper promises of a MinMaxSketch: a bucket only ever becomes a smaller one, inside its group, and
 // no sign is flipped.
 TEST(SketchmlValues, OnlyDecayAndKeepTheirSigns) {

@@ -246,3 +246,18 @@ def test_a_compiled_model_has_its_plain_names(tmp_path):
     run(model, optimizer, 1)
     found = deltawire.read_trace(tmp_path / "t").tensors
     assert [each.name for each in found] == [name for name, _ in Words().named_parameters()]
+
+
+def traced_alone(rank, world_size, report, folder):
+    groups = [torch.distributed.new_group([other]) for other in range(world_size)]
+    ddp = wrapped(Net(), process_group=groups[rank])
+    optimizer = SGD(ddp.parameters(), lr=0.05)
+    recording = deltawire.torch.trace(ddp, f"{folder}/{rank}", optimizer=optimizer, steps=[1])
+    backward(ddp, rank, 0)
+    optimizer.step()
+    return recording.steps
+
+
+def test_rank_0_is_that_of_the_ddp_models_own_group(tmp_path):
+    assert results(traced_alone, 2, str(tmp_path)) == [(1,), (1,)]
+    assert all(deltawire.read_trace(tmp_path / rank).step_numbers == (1,) for rank in "01")

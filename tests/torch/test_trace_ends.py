@@ -176,3 +176,15 @@ def test_models_whose_gradients_are_sharded_are_refused(tmp_path):
         deltawire.torch.trace(
             nn.Sequential(FullyShardedDataParallel(2, 2)), tmp_path / "t", steps=[1]
         )
+
+
+def test_gradients_that_float32_cannot_hold_are_refused(tmp_path):
+    model = Words(mode_sparse=False)
+    model.frozen = nn.Parameter(torch.zeros(3, dtype=torch.float64), requires_grad=False)
+    optimizer = SGD(model.parameters(), lr=0.05)
+    deltawire.torch.trace(model, tmp_path / "t", steps=[1])
+    model.frozen.requires_grad_()
+    model.frozen.grad = torch.ones(3, dtype=torch.float64)
+    with pytest.raises(deltawire.DTypeError, match="gradient of 'frozen' is torch.float64"):
+        optimizer.step()
+    assert not (tmp_path / "t" / "trace.json").exists()

@@ -19,6 +19,7 @@ using testing::one_chunk;
 using Floats = std::vector<float>;
 using Ints = std::vector<int>;
 
+constexpr const char* kOf18 = "truncate:bits=18";
 constexpr int kAllBits[] = {10, 11, 14, 16, 18, 24, 29, 31};
 
 std::string spec_of(int bits) {
@@ -35,10 +36,11 @@ double last_place(const testing::EncodedValue& value) {
   return std::ldexp(std::fabs(value.x()), 9 - bits) + std::ldexp(1.0, -149 + 32 - bits);
 }
 
-const testing::Expects kExpects{{.codec = "truncate", .error_bound = last_place}};
-// 2^-133 is below their smallest.
-const testing::Expects kOfFew{
-    {.codec = "truncate:bits=14", .error_bound = last_place, .tiny_signs = {0, 0, 0, 0}}};
+// 2^-133 is below the smallest of 14 bits, and of fewer.
+const testing::Expects kExpects{{.codec = "truncate", .error_bound = last_place, .tiny_signs = {0, 0, 0, 0}}};
+const testing::Expects kOfMore{{.codec = "truncate:bits=18", .error_bound = last_place}};
+const testing::Expects kOfMost{{.codec = "truncate:bits=29", .error_bound = last_place}};
+const testing::Expects kOfAll{{.codec = "truncate:bits=31", .error_bound = last_place}};
 const testing::Expects kOfFewest{{.codec = "truncate:bits=10",
                                   .error_bound = last_place,
                                   .tiny_signs = {0, 0, 0, 0},
@@ -56,21 +58,21 @@ Ints bytes_of(const std::string& spec, const Floats& values) {
 
 TEST(Truncate, BitsLieOneAfterAnother) {
   // 1.0 is 0x3F800000, of which 18 bits are 0x0FE00; -2.5 is 0xC0200000, of which they are 0x30080.
-  EXPECT_EQ(bytes_of("truncate", {1.0F, -2.5F}), (Ints{0x00, 0xFE, 0x00, 0x02, 0x0C}));
+  EXPECT_EQ(bytes_of(kOf18, {1.0F, -2.5F}), (Ints{0x00, 0xFE, 0x00, 0x02, 0x0C}));
   EXPECT_EQ(bytes_of("truncate:bits=16", {1.0F, -2.5F}), (Ints{0x80, 0x3F, 0x20, 0xC0}));
   EXPECT_EQ(bytes_of("truncate:bits=10", {-2.5F}), (Ints{0x00, 0x03}));
   EXPECT_EQ(bytes_of("truncate:bits=31", {std::bit_cast<float>(0x80000003U)}), (Ints{1, 0, 0, 0x40}));
 }
 
 TEST(Truncate, CutsTowardsZero) {
-  EXPECT_EQ(coded(0x3F803FFF, "truncate"), 0x3F800000U);
-  EXPECT_EQ(coded(0xBFFFFFFF, "truncate"), 0xBFFFC000U);
-  EXPECT_EQ(coded(0x7F7FFFFF, "truncate"), 0x7F7FC000U);  // never Inf
+  EXPECT_EQ(coded(0x3F803FFF, kOf18), 0x3F800000U);
+  EXPECT_EQ(coded(0xBFFFFFFF, kOf18), 0xBFFFC000U);
+  EXPECT_EQ(coded(0x7F7FFFFF, kOf18), 0x7F7FC000U);  // never Inf
   EXPECT_EQ(coded(0x7F7FFFFF, "truncate:bits=10"), 0x7F400000U);
-  EXPECT_EQ(coded(0x00004001, "truncate"), 0x00004000U);
-  EXPECT_EQ(coded(0x00003FFF, "truncate"), 0U);
-  EXPECT_EQ(coded(0x80003FFF, "truncate"), 0x80000000U);
-  EXPECT_EQ(coded(0x80000000, "truncate"), 0x80000000U);
+  EXPECT_EQ(coded(0x00004001, kOf18), 0x00004000U);
+  EXPECT_EQ(coded(0x00003FFF, kOf18), 0U);
+  EXPECT_EQ(coded(0x80003FFF, kOf18), 0x80000000U);
+  EXPECT_EQ(coded(0x80000000, kOf18), 0x80000000U);
 }
 
 TEST(Truncate, InfStaysAndNanIsOne) {
@@ -108,7 +110,7 @@ TEST(Truncate, ValuesAndResidualsAreTheModels) {
 }
 
 TEST(Truncate, ResidualIsZeroWhereNothingCanBeCorrected) {
-  const auto codec = codec_of("truncate");
+  const auto codec = codec_of(kOf18);
   const Floats values = {std::numeric_limits<float>::quiet_NaN(), INFINITY, std::numeric_limits<float>::max(),
                          1.0F};
   Floats residual = {1, 2, std::numeric_limits<float>::max(), 0x1p-20F};
@@ -118,7 +120,7 @@ TEST(Truncate, ResidualIsZeroWhereNothingCanBeCorrected) {
 }
 
 TEST(Truncate, ScalesThenAdds) {
-  const auto codec = codec_of("truncate");
+  const auto codec = codec_of(kOf18);
   const Encoded part = *testing::encode(*codec, Floats{1.5F});
   EXPECT_EQ(*testing::decode(*codec, part.view(), 1, Into::kOverwrite, 2, 10), Floats{3});
   EXPECT_EQ(*testing::decode(*codec, part.view(), 1, Into::kAccumulate, 2, 10), Floats{13});
@@ -126,7 +128,7 @@ TEST(Truncate, ScalesThenAdds) {
 
 TEST(Truncate, DescribesEachBit) {
   std::vector<Section> sections;
-  ASSERT_TRUE(codec_of("truncate")->describe(one_chunk({0, 0, 0}, 0).view(), 1, sections));
+  ASSERT_TRUE(codec_of(kOf18)->describe(one_chunk({0, 0, 0}, 0).view(), 1, sections));
   ASSERT_EQ(sections.size(), 3U);
   EXPECT_EQ(sections[0].bits, 9U);
   EXPECT_EQ(sections[1].bits, 9U);
@@ -137,11 +139,11 @@ TEST(TruncateRefusals, LengthsAndPadding) {
   const auto verdict = [](const Ints& bytes, std::uint64_t count, const char* spec) {
     return testing::verdict_of(spec, one_chunk(bytes, 0), count);
   };
-  EXPECT_EQ(verdict({0xFF, 0xFF, 0x03}, 1, "truncate"), kAccepted);
-  EXPECT_EQ(verdict({0xFF, 0xFF, 0x07}, 1, "truncate"), ErrorCode::kCorrupt);
-  EXPECT_EQ(verdict({0, 0, 0x80}, 1, "truncate"), ErrorCode::kCorrupt);
-  EXPECT_EQ(verdict({0, 0}, 1, "truncate"), ErrorCode::kTruncated);
-  EXPECT_EQ(verdict({0, 0, 0, 0}, 1, "truncate"), ErrorCode::kCorrupt);
+  EXPECT_EQ(verdict({0xFF, 0xFF, 0x03}, 1, kOf18), kAccepted);
+  EXPECT_EQ(verdict({0xFF, 0xFF, 0x07}, 1, kOf18), ErrorCode::kCorrupt);
+  EXPECT_EQ(verdict({0, 0, 0x80}, 1, kOf18), ErrorCode::kCorrupt);
+  EXPECT_EQ(verdict({0, 0}, 1, kOf18), ErrorCode::kTruncated);
+  EXPECT_EQ(verdict({0, 0, 0, 0}, 1, kOf18), ErrorCode::kCorrupt);
   EXPECT_EQ(verdict({0xFF, 0xFF}, 1, "truncate:bits=16"), kAccepted);
 }
 

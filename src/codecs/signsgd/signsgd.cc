@@ -1,5 +1,5 @@
-// signsgd: the sign of each value and one scale, the mean magnitude, with error feedback or without. spec.md
-// in this folder defines the bytes.
+// signsgd: the sign of each value and one scale, the mean magnitude or 1, with error feedback or without.
+// spec.md in this folder defines the bytes.
 #include <bit>
 #include <cstring>
 
@@ -18,9 +18,12 @@ constexpr std::uint64_t kChunkBytes = kChunkElements / 8;
 
 constexpr ParameterInfo kParameters[] = {
     {"feedback", "on or off", "on", "whether what a step loses joins the next (EF-signSGD)"},
+    {"scale", "mean or one", "mean", "one, with feedback=off: the bare sign, as votes are"},
 };
 
-constexpr std::string_view kExamples[] = {"signsgd:feedback=off"};
+constexpr std::string_view kExamples[] = {"signsgd:feedback=off", "signsgd:feedback=off,scale=one"};
+
+constexpr std::uint32_t kOneBits = 0x3F800000;
 
 constexpr CodecInfo info_with(bool feedback) noexcept {
   return {
@@ -49,11 +52,12 @@ std::uint64_t bytes_of(std::uint64_t count) noexcept {
 
 class Signsgd final : public Codec {
  public:
-  Signsgd(bool feedback, const Kernels& kernels) noexcept
-      : Codec(feedback ? kInfo : kInfoWithoutFeedback), kernels_(kernels) {}
+  Signsgd(bool feedback, bool is_bare, const Kernels& kernels) noexcept
+      : Codec(feedback ? kInfo : kInfoWithoutFeedback), is_bare_(is_bare), kernels_(kernels) {}
 
   std::string spec() const override {
-    return std::string("signsgd:feedback=") + (info().error_feedback ? "on" : "off");
+    return std::string("signsgd:feedback=") + (info().error_feedback ? "on" : "off") +
+           ",scale=" + (is_bare_ ? "one" : "mean");
   }
 
  private:
@@ -67,7 +71,8 @@ class Signsgd final : public Codec {
     Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
     const Magnitudes magnitudes = kernels_.split(x, out.payload.data());
     if (magnitudes.largest >= kInfinityBits) return not_finite();
-    const auto scale = static_cast<float>(magnitudes.sum / static_cast<double>(part.count));
+    const float scale =
+        is_bare_ ? 1.0F : static_cast<float>(magnitudes.sum / static_cast<double>(part.count));
     // A mean so small that it is rounded to 0 sends nothing, not even signs.
     if (scale == 0) std::memset(out.payload.data(), 0, bytes_of(part.count));
     if (apart) x = {part.left, nullptr, part.left, part.count};
@@ -100,6 +105,9 @@ class Signsgd final : public Codec {
                                            number_text(std::bit_cast<float>(in.scalar)) +
                                            ", not a finite number >= 0");
     }
+    if (is_bare_ && count > 0 && in.scalar != kOneBits) {
+      return fail(ErrorCode::kCorrupt, "signsgd: the scale of a bare sign is not 1");
+    }
     const std::uint64_t bytes = in.payload.size();
     if (in.scalar == 0 && kernels_.find_set(in.payload.data(), bytes) < bytes) {
       return fail(ErrorCode::kCorrupt, "signsgd: a value is negative although the scale is 0");
@@ -108,6 +116,7 @@ class Signsgd final : public Codec {
     return fail(ErrorCode::kCorrupt, "signsgd: bits follow the last element");
   }
 
+  bool is_bare_;
   const Kernels& kernels_;
 };
 
@@ -115,7 +124,14 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
   constexpr std::string_view kSwitch[] = {"off", "on"};
   const auto feedback = choice_parameter(spec, "feedback", kSwitch, 1);
   if (!feedback) return forward_error(feedback);
-  return std::make_unique<const Signsgd>(*feedback == 1, kernels_for(target));
+  constexpr std::string_view kScale[] = {"mean", "one"};
+  const auto scale = choice_parameter(spec, "scale", kScale, 0);
+  if (!scale) return forward_error(scale);
+  if (*scale == 1 && *feedback == 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                "signsgd: a residual grows for ever under bare signs; give scale=one with feedback=off");
+  }
+  return std::make_unique<const Signsgd>(*feedback == 1, *scale == 1, kernels_for(target));
 }
 
 }  // namespace

@@ -1,15 +1,20 @@
 """signsgd, decoded as its spec.md says."""
 
+from collections.abc import Mapping
+
 import numpy as np
-from spec_codec import SWITCH, Codec, Coded
+from spec_codec import SWITCH, Codec, Coded, one_of
 from spec_hashes import require
 
 INFINITY = 0x7F800000
+ONE = 0x3F800000
 
 
 def decode(coded: Coded) -> np.ndarray:
     """Give each element the scale with its sign."""
     require(coded.scalars[0] < INFINITY, "Corrupt", "the scale")
+    bare = coded.parameters.get("scale") == "one"
+    require(not bare or coded.scalars[0] == ONE, "Corrupt", "the scale of a bare sign")
     size = -(-coded.count // 8)
     require(len(coded.chunk) >= size, "Truncated", "fewer bits than elements")
     require(len(coded.chunk) <= size, "Corrupt", "more bytes than the elements need")
@@ -19,11 +24,23 @@ def decode(coded: Coded) -> np.ndarray:
     return np.where(bits[: coded.count] == 1, -coded.number(), coded.number())
 
 
+def check_together(parameters: Mapping[str, str]) -> None:
+    """Refuse bare signs with error feedback."""
+    require(parameters != {"feedback": "on", "scale": "one"}, "Corrupt", "bare signs with feedback")
+
+
 CODEC = Codec(
-    "signsgd", 13, decode, chunk_elements=65536, scalars=1, parameters={"feedback": SWITCH}
+    "signsgd",
+    13,
+    decode,
+    chunk_elements=65536,
+    scalars=1,
+    parameters={"feedback": SWITCH, "scale": one_of("mean", "one")},
+    check=check_together,
 )
 
 TWO = 0x40000000
+BARE = {"feedback": "off", "scale": "one"}
 
 
 def of(chunk: list[int], count: int, scale: int = TWO) -> Coded:
@@ -35,12 +52,14 @@ GOOD = {
     "lowest bits first": (of([0b01], 2), [-2, 2]),
     "a second byte": (of([0b10000000, 0b1], 10), [2] * 7 + [-2, -2, 2]),
     "zeros": (of([0], 3, 0), [0, 0, 0]),
+    "bare signs": (Coded([b"\x01"], 2, (ONE, 0), BARE), [-1, 1]),
 }
 REFUSED = {
     "too short": (of([0], 9), "Truncated"),
     "too long": (of([0, 0], 8), "Corrupt"),
     "a set bit behind the last": (of([0b1000], 3), "Corrupt"),
     "a sign without a scale": (of([0b100], 3, 0), "Corrupt"),
+    "bare signs of 2": (Coded([b"\x01"], 2, (TWO, 0), BARE), "Corrupt"),
 } | {
     f"a scale of {scale:#x}": (of([0], 3, scale), "Corrupt")
     for scale in (0x7F800000, 0x7FC00000, 0x80000000, 0xC0000000)

@@ -165,6 +165,17 @@ TEST(Signsgd, FeedbackChangesNoByte) {
   EXPECT_EQ(testing::encode(*codec_of("signsgd:feedback=off"), values)->payload, coded(values).payload);
 }
 
+TEST(Signsgd, BareSignsHaveTheScaleOne) {
+  const auto codec = codec_of("signsgd:feedback=off,scale=one");
+  const Encoded part = *testing::encode(*codec, Floats{-3, 0, kTiniest, -kTiniest});
+  EXPECT_EQ(part.scalar, bits_of(1));
+  EXPECT_EQ(testing::to_ints(part.payload), Ints{0b1001});
+  EXPECT_EQ(*testing::decode(*codec, part.view(), 4), (Floats{-1, 1, 1, -1}));
+  for (const float scale : {0.0F, 2.0F, std::nextafter(1.0F, 2.0F)}) {
+    EXPECT_EQ(testing::verdict_of(codec->spec(), one_chunk({0}, bits_of(scale)), 4), ErrorCode::kCorrupt);
+  }
+}
+
 TEST(Signsgd, AnErrorLeavesTheResidual) {
   Floats residual = {1, kMax};
   const auto part = testing::encode(*codec_of("signsgd"), Floats{1, kMax}, residual);
@@ -206,7 +217,8 @@ TEST(SignsgdRefusals, Scales) {
 }
 
 TEST(SignsgdRefusals, Parameters) {
-  for (const std::string_view wrong : {"signsgd:feedback=yes", "signsgd:feedback="}) {
+  for (const std::string_view wrong :
+       {"signsgd:feedback=yes", "signsgd:feedback=", "signsgd:scale=one", "signsgd:scale=two"}) {
     EXPECT_EQ(make_codec(wrong).error().code, ErrorCode::kInvalidArgument) << wrong;
   }
 }

@@ -57,7 +57,8 @@ def names() -> list[str]:
 
 def find(name: str) -> Method:
     """The row of that name, or a row for any other reducer spec, such as "3lc:s=1.5" or
-    "ring(bf16)"; "spec@n" exchanges weight updates after n local steps.
+    "ring(bf16)", or a file with a policy, "@policy.toml"; "spec@n" exchanges weight updates after n
+    local steps.
 
     Raises:
         UnknownMethod: neither (the message lists the known names), or a bad parameter.
@@ -65,7 +66,8 @@ def find(name: str) -> Method:
     for method in METHODS:
         if method.name == name:
             return method
-    spec, at, steps = name.partition("@")
+    file = "@" if name.startswith("@") else ""
+    spec, at, steps = name.removeprefix(file).partition("@")
     if at and not (steps.isdecimal() and 1 <= int(steps) <= _MOST_LOCAL_STEPS):
         raise UnknownMethod(
             f"method '{name}': after the @ stands how many local steps one exchange covers, "
@@ -74,10 +76,12 @@ def find(name: str) -> Method:
     import deltawire  # here: the table alone is of use without the compiled extension
 
     try:
-        canonical = deltawire.canonical_spec(spec)
+        canonical = deltawire.canonical_spec(file + spec)
     except deltawire.InvalidArgumentError as cause:
         raise UnknownMethod(
             f"method '{name}': {cause}. Known methods: {', '.join(names())}, or any spec of a "
-            "codec or reducer"
+            "codec or reducer, or @ and a file with a policy"
         ) from cause
-    return Method(name, spec, name, canonical.partition("(")[0], int(steps or 0))
+    pattern = canonical.partition("(")[0]
+    # A file is read once: it may be another one when the ranks start.
+    return Method(name, canonical if file else spec, name, pattern, int(steps or 0))

@@ -59,6 +59,24 @@ struct MessageLayout {
   std::uint32_t hash;  // hash_of(parts)
 };
 
+// What encode does with a part in a step.
+struct PartPlan {
+  std::string codec;                // canonical, with what stands behind it: "sbc:p=0.01 with momentum=0.9"
+  bool is_raw = false;              // below Policy::min_elements: fp32, whatever the rules say
+  std::uint64_t payload_bytes = 0;  // at most
+  std::uint64_t changes_at = kNoStep;  // the first later step in which the codec is another; kNoStep: none
+};
+
+// A part in the step that was committed last, as it was encoded here.
+struct PartUse {
+  std::uint64_t name_hash = 0;  // XXH64, seed 0, of its tensor's name
+  std::uint64_t first = 0;
+  std::uint64_t elements = 0;
+  std::uint64_t payload_bytes = 0;   // of one copy; heads are the message's
+  std::uint64_t residual_bytes = 0;  // with the copy that an exact revert needs
+  std::uint64_t momentum_bytes = 0;  // of momentum and clipping before the codec
+};
+
 // Conservation (tested): for every part, what went into encode = what the decoders got + the residual, up
 // to rounding, through any series of commits and folding reverts.
 // Thread rule: one thread at a time.
@@ -71,6 +89,13 @@ class Channel {
 
   // The codec that a part is coded with in a step. Values are not read.
   virtual const Codec& codec_of(const Named& part, std::uint64_t step) const noexcept = 0;
+
+  // Of a part in a step, raw ones included. Values are not read.
+  virtual PartPlan plan(const Named& part, std::uint64_t step) const = 0;
+
+  // All parts of the step that was committed last, in the order of encoding; empty after load. Valid until
+  // the next encode.
+  virtual std::span<const PartUse> last_step() const noexcept = 0;
 
   // Whether any of its codecs is so, e.g. any(&CodecInfo::significance).
   virtual bool any(bool CodecInfo::* property) const noexcept = 0;

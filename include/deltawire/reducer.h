@@ -69,6 +69,18 @@ struct Memory {
   std::uint64_t peak_bytes = 0;      // the most of all three together, ever
 };
 
+// What a reducer does with a tensor, and what that took on this rank in the step that was committed last: 0
+// before the first, after load, and where the tensor was not in it. A tensor that is cut counts whole.
+struct TensorUse {
+  PartPlan plan;                 // of the whole. Parts of it below Policy::min_elements travel raw, though
+  std::string next_codec;        // from step plan.changes_at on; empty where none follows
+  std::uint64_t bytes_sent = 0;  // without heads, every copy counted; a ring's means of others, which it
+                                 // passes on as they came, are not in it
+  std::uint64_t raw_bytes = 0;   // of the same as bare float32
+  std::uint64_t residual_bytes = 0;
+  std::uint64_t momentum_bytes = 0;
+};
+
 struct ReducerOptions {
   Policy policy;
 
@@ -117,6 +129,10 @@ class Reducer {
   // rank has told every other its digest, all are equal, and the step is committed. kState when none is in
   // flight; kMismatch when replicas differ (names the ranks).
   virtual Result<Report> finish() = 0;
+
+  // Of each of the tensors, named as begin is given them (values are not read): with the codec of `step`.
+  // Also before the first bucket, when nothing is known yet of what was sent.
+  virtual std::vector<TensorUse> explain(std::span<const Named> tensors, std::uint64_t step) const = 0;
 
   // docs/memory.md says what to expect. Any thread may call it.
   virtual Memory memory() const noexcept = 0;

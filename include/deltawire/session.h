@@ -54,8 +54,10 @@ class Session {
 
   // Between steps; kState while a bucket is in flight (submitted, and neither finished nor failed) or a step
   // is open. Errors otherwise: those of Reducer's members of these names. After close() they still work.
+  // explain takes the number of the step whose codecs are to be named, the next one for instance.
   // mask_sent: of each tensor, float32, the element is set to 0 that this rank sent in the last step.
   Status mask_sent(std::span<const Named> momenta);
+  Result<std::vector<TensorUse>> explain(std::span<const Named> tensors, std::uint64_t step);
   Result<std::vector<std::byte>> save();
   Status load(Bytes state);
 

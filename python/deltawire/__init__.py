@@ -18,6 +18,7 @@ from deltawire.errors import (
     make_error,
 )
 from deltawire.optimizer import Optimizer
+from deltawire.policy import Policy, spec_of
 from deltawire.significance import require_use
 from deltawire.traces import Trace, TracedGradient, TracedTensor, TraceStep, read_trace
 
@@ -30,6 +31,7 @@ __all__ = [
     "LinkShape",
     "Optimizer",
     "ParameterInfo",
+    "Policy",
     "Trace",
     "TraceStep",
     "TracedGradient",
@@ -49,26 +51,30 @@ def codecs() -> list[CodecInfo]:
     return _core.registered_codecs()
 
 
-def canonical_spec(spec: str) -> str:
-    """A reducer's spec with pattern and every parameter spelled out.
+def canonical_spec(spec: Policy) -> str:
+    """A reducer's spec as text, with pattern and every parameter spelled out.
 
     "bf16" gives "direct(bf16)". Two reducers with equal canonical specs give equal bytes.
 
+    Args:
+        spec: a codec's spec, rules, or a policy as `deltawire.policy.spec_of` describes it: a dict,
+            a list, JSON text, or a file, Path("policy.toml") or "@policy.toml".
+
     Raises:
-        InvalidArgumentError (a ValueError): unknown pattern, codec or parameter, value out of
-            range.
+        InvalidArgumentError (a ValueError): unknown pattern, codec, parameter or key, value out of
+            range, a file that can't be read.
     """
-    return _core.canonical_spec(spec)
+    return _core.canonical_spec(spec_of(spec))
 
 
-def uses_significance(spec: str) -> bool:
+def uses_significance(spec: Policy) -> bool:
     """Whether the spec's codec, with its parameters, cuts by what the optimizer can still see, so
     that `encode(significance=)` and `deltawire.torch.register(optimizer=)` have an effect.
 
     Raises:
         InvalidArgumentError (a ValueError): a bad spec.
     """
-    return _core.uses_significance(spec)
+    return _core.uses_significance(spec_of(spec))
 
 
 def encode(

@@ -7,5 +7,6 @@ NB_MODULE(_core, module) {
   module.attr("__version__") = DELTAWIRE_VERSION;
   deltawire::python::bind_codecs(module);
   deltawire::python::bind_optimizers(module);
+  deltawire::python::bind_explain(module);
   deltawire::python::bind_sessions(module);
 }

@@ -26,6 +26,7 @@
 #include "deltawire/connect.h"
 #include "deltawire/reducer.h"
 #include "deltawire/session.h"
+#include "explain_bindings.h"
 #include "python_error.h"
 
 namespace nb = nanobind;
@@ -319,6 +320,14 @@ void bind_sessions(nb::module_& module) {
           "Sets elements of momenta to 0 where this rank sent the tensor of the same name's element in the "
           "step committed last: (name, address, shape) of each float32 tensor. Between steps. Does "
           "nothing for codecs that are not sparse.")
+      .def(
+          "explain",
+          [](SessionHandle& self, const std::vector<TensorNamed>& tensors, std::uint64_t step) {
+            const std::vector<Named> shaped = as_named(tensors);
+            return value_or_raise(without_gil([&] { return self->explain(shaped, step); }));
+          },
+          "tensors"_a, "step"_a,
+          "A TensorUse for each (name, shape), with the codec of that step. Between steps.")
       .def(
           "save", [](SessionHandle& self) { return save(*self); }, "The residuals, between steps.")
       .def(

@@ -50,6 +50,8 @@ class ChannelImpl final : public Channel {
   const Codec& codec_of(const Named& part, std::uint64_t step) const noexcept override {
     return codecs().of(part, step);
   }
+  PartPlan plan(const Named& part, std::uint64_t step) const override { return encoder_.plan(part, step); }
+  std::span<const PartUse> last_step() const noexcept override { return last_step_; }
   bool any(bool CodecInfo::* property) const noexcept override { return rules_.any(property); }
   bool takes_pairs(const Named& part, std::uint64_t step) const noexcept override {
     return codecs().is_raw(part) || codec_of(part, step).info().key_value;
@@ -121,6 +123,7 @@ class ChannelImpl final : public Channel {
   std::vector<Job> jobs_;             // of the message that is being encoded
   StepMessages committed_messages_;   // of the last committed step, sparse codecs only: for mask_sent
   std::vector<SentPart> committed_parts_;
+  std::vector<PartUse> last_step_;  // of all committed parts, whatever the codec
   CodingMemory memory_;
   MeteredBytes scratch_held_;
   PartEncoder encoder_;
@@ -173,6 +176,7 @@ void ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step, cons
   std::span<std::uint32_t> ends(message.chunk_ends);
   jobs_.reserve(bounds.parts);
   step_parts_.reserve(step_parts_.size() + bounds.parts);
+  last_step_.reserve(step_parts_.size() + bounds.parts);  // commit can't
   for (const Named& part : parts) {
     if (part.tensor.elements() == 0) continue;
     const Sizes sizes = sizes_of(part, step);
@@ -307,7 +311,11 @@ void ChannelImpl::close_step() noexcept {
 }
 
 void ChannelImpl::commit() noexcept {
-  for (const SentPart& part : step_parts_) PartEncoder::mask(part, memory_.scratch);
+  last_step_.clear();
+  for (const SentPart& part : step_parts_) {
+    PartEncoder::mask(part, memory_.scratch);
+    last_step_.push_back(PartEncoder::use_of(part));
+  }
   if (rules_.any(&CodecInfo::sparse)) {
     committed_messages_.swap(messages_);
     committed_parts_.swap(step_parts_);
@@ -331,17 +339,7 @@ Status ChannelImpl::mask_sent(std::string_view name, std::uint64_t first, std::s
                                                  std::to_string(part->count) + " elements, its momentum " +
                                                  std::to_string(momentum.size()));
   }
-  if (!part->codec->info().sparse || part->state != SegmentState::kCoded) return {};
-  std::vector<float> sent(momentum.size());
-  const TensorSlot slot{sent.data(), sent.size(), DType::kF32};
-  std::vector<std::byte> scratch(part->codec->decode_scratch(slot));
-  if (Status s = part->codec->decode(part->encoded, slot, Into::kOverwrite, 1.0F, {.scratch = scratch}); !s) {
-    return s;
-  }
-  for (std::size_t i = 0; i < sent.size(); ++i) {
-    if (sent[i] != 0.0F) momentum[i] = 0.0F;
-  }
-  return {};
+  return PartEncoder::clear_sent(*part, momentum);
 }
 
 void ChannelImpl::revert() noexcept {
@@ -370,6 +368,7 @@ Status ChannelImpl::load(Bytes state) {
   ResidualStore loaded(meter_);
   if (Status status = load_residuals(state, state_hash_, loaded); !status) return status;
   residuals_ = std::move(loaded);
+  last_step_.clear();
   return {};
 }
 

@@ -134,8 +134,7 @@ Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_
     text += (text.empty() ? "" : " ") + std::string(condition);
   }
   if (!rules_.empty()) spec_ += ", " + (text.empty() ? std::string(kRest) : "");
-  spec_ +=
-      text + (text.empty() ? "" : std::string(kCodecFollows)) + rule.codec->spec() + rule.feedback.text();
+  spec_ += text + (text.empty() ? "" : std::string(kCodecFollows)) + rule.text();
   rules_.push_back(std::move(rule));
   return {};
 }
@@ -173,6 +172,27 @@ Result<CodecRules> CodecRules::parse(std::string_view text) {
 
 const CodecRules::Rule& CodecRules::rule_of(const Named& part, std::uint64_t step) const noexcept {
   return *std::ranges::find_if(rules_, [&](const Rule& rule) { return rule.fits(part, step); });
+}
+
+std::string CodecRules::text_of(const Named& part, std::uint64_t step) const {
+  return rule_of(part, step).text();
+}
+
+// Another rule can fit only from a step on with which a condition begins to hold, or has ended.
+std::uint64_t CodecRules::next_change(const Named& part, std::uint64_t step) const {
+  std::vector<std::uint64_t> edges;
+  for (const Rule& rule : rules_) {
+    for (const Condition& condition : rule.conditions) {
+      if (condition.property != Property::kStep) continue;
+      edges.push_back(condition.least);
+      if (condition.most < kMost) edges.push_back(condition.most + 1);
+    }
+  }
+  std::ranges::sort(edges);
+  const std::string now = text_of(part, step);
+  const auto change = std::ranges::find_if(
+      edges, [&](std::uint64_t edge) { return edge > step && text_of(part, edge) != now; });
+  return change == edges.end() ? kNoStep : *change;
 }
 
 bool CodecRules::have_feedback() const noexcept {

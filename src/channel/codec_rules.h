@@ -30,6 +30,11 @@ class CodecRules {
   }
   bool have_feedback() const noexcept;
 
+  // The codec's spec with its feedback's text; and the first step after `step` in which that is another,
+  // kNoStep where none is.
+  std::string text_of(const Named& part, std::uint64_t step) const;
+  std::uint64_t next_change(const Named& part, std::uint64_t step) const;
+
   // Canonical: every codec with all its parameters, feedback with what isn't the default. One codec for all
   // is that codec's spec.
   const std::string& spec() const noexcept { return spec_; }
@@ -53,6 +58,7 @@ class CodecRules {
     std::unique_ptr<const Codec> codec;
     Feedback feedback;
 
+    std::string text() const { return codec->spec() + feedback.text(); }
     bool fits(const Named& part, std::uint64_t step) const noexcept;
     bool fits_all() const noexcept { return name_pattern.empty() && conditions.empty(); }
   };

@@ -69,6 +69,33 @@ TEST(CodecRules, TheFirstThatFitsDecides) {
   EXPECT_EQ(codec_of(three, part("c")), "fp32");
 }
 
+TEST(CodecRules, SayWhenAnotherCodecFollows) {
+  const CodecRules some =
+      rules("a* step<10: bf16, step<5: int8, step>=20 step<=24: int8, rest fp32 with clip=1");
+  const auto changes = [&](std::string_view name, std::uint64_t step) {
+    const std::uint64_t next = some.next_change(part(name), step);
+    EXPECT_EQ(next == kNoStep, some.text_of(part(name), step) == "fp32 with clip=1" && step > 24);
+    if (next != kNoStep) {
+      EXPECT_EQ(some.text_of(part(name), next - 1), some.text_of(part(name), step));
+      EXPECT_NE(some.text_of(part(name), next), some.text_of(part(name), step));
+    }
+    return next;
+  };
+  EXPECT_EQ(changes("a", 0), 10u);
+  EXPECT_EQ(changes("a", 9), 10u);
+  EXPECT_EQ(changes("a", 10), 20u);
+  EXPECT_EQ(changes("b", 0), 5u);
+  EXPECT_EQ(changes("b", 5), 20u);
+  EXPECT_EQ(changes("b", 20), 25u);
+  EXPECT_EQ(changes("b", 25), kNoStep);
+}
+
+TEST(CodecRules, AnotherRuleWithTheSameCodecIsNoChange) {
+  EXPECT_EQ(rules("step<5: bf16, rest bf16").next_change(part("w"), 0), kNoStep);
+  EXPECT_EQ(rules("step<5: bf16, rest bf16 with clip=1").next_change(part("w"), 0), 5u);
+  EXPECT_EQ(rules("step>18446744073709551614: bf16, rest fp32").next_change(part("w"), 0), kNoStep);
+}
+
 // Each relation on both sides of its edge.
 TEST(CodecRules, ComparisonsHoldUpToTheirEdges) {
   const auto takes = [](const std::string& condition, std::uint64_t elements) {

@@ -76,6 +76,22 @@ TensorView PartEncoder::as_encoded(const Named& part) const {
   return as_view(part.tensor);
 }
 
+PartPlan PartEncoder::plan(const Named& part, std::uint64_t step) const {
+  const auto codec_at = [&](std::uint64_t at) {
+    return codecs_.of(part, at).spec() + feedback_of(part, at).text();
+  };
+  PartPlan plan;
+  plan.codec = codec_at(step);
+  plan.is_raw = codecs_.is_raw(part);
+  plan.payload_bytes = codecs_.of(part, step).sizes(as_encoded(part)).payload_bytes;
+  plan.changes_at = codecs_.rules.next_change(part, step);
+  // Another rule's codec is nothing to a raw part.
+  while (plan.changes_at != kNoStep && codec_at(plan.changes_at) == plan.codec) {
+    plan.changes_at = codecs_.rules.next_change(part, plan.changes_at);
+  }
+  return plan;
+}
+
 // The part's residual, or nullptr. What an earlier step's codec left waits for no other: it leaves with the
 // next values, whatever their codec is.
 Result<ResidualStore::Entry*> PartEncoder::residual_for(const Named& part, const Codec& codec,
@@ -220,6 +236,32 @@ void PartEncoder::fold(const SentPart& sent, MutBytes scratch) noexcept {
   const TensorSlot slot{values.get(), sent.count, DType::kF32};
   if (!sent.codec->decode(sent.encoded, slot, Into::kOverwrite, 1.0F, exec)) return;
   ResidualStore::add(*entry, {values.get(), sent.count});
+}
+
+PartUse PartEncoder::use_of(const SentPart& sent) noexcept {
+  PartUse use{.name_hash = sent.name_hash,
+              .first = sent.first,
+              .elements = sent.count,
+              .payload_bytes = sent.encoded.payload.size()};
+  if (sent.residual != nullptr) {
+    use.residual_bytes = sizeof(float) * (sent.residual->values.capacity() + sent.residual->saved.capacity());
+    use.momentum_bytes = sent.residual->velocity.bytes();
+  }
+  return use;
+}
+
+Status PartEncoder::clear_sent(const SentPart& sent, std::span<float> momentum) {
+  if (!sent.codec->info().sparse || sent.state != SegmentState::kCoded) return {};
+  std::vector<float> values(momentum.size());
+  const TensorSlot slot{values.data(), values.size(), DType::kF32};
+  std::vector<std::byte> scratch(sent.codec->decode_scratch(slot));
+  if (Status s = sent.codec->decode(sent.encoded, slot, Into::kOverwrite, 1.0F, {.scratch = scratch}); !s) {
+    return s;
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] != 0.0F) momentum[i] = 0.0F;
+  }
+  return {};
 }
 
 void PartEncoder::mask(const SentPart& sent, MutBytes scratch) noexcept {

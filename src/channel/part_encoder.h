@@ -23,6 +23,9 @@ class PartEncoder {
   // What stands behind the part's codec in the rules, where it holds here.
   Feedback feedback_of(const Named& part, std::uint64_t step) const noexcept;
 
+  // What Channel::plan says.
+  PartPlan plan(const Named& part, std::uint64_t step) const;
+
   // What code() will fill in: the part's codec in this step, its residual found or made. Errors: kMismatch
   // for a residual of another count.
   Status open(const Named& part, std::uint64_t step, SentPart& sent);
@@ -41,6 +44,12 @@ class PartEncoder {
   // Puts what was sent back into the residual, with memory for its values where there is some. `scratch` is
   // what the part was encoded with.
   static void fold(const SentPart& sent, MutBytes scratch) noexcept;
+
+  // What became of a part that was coded.
+  static PartUse use_of(const SentPart& sent) noexcept;
+
+  // Sets `momentum` to 0 where an element was sent; as many as the part has.
+  static Status clear_sent(const SentPart& sent, std::span<float> momentum);
 
   // Momentum factor masking (Lin et al., section 3.2): momentum of what was sent becomes 0.
   static void mask(const SentPart& sent, MutBytes scratch) noexcept;

@@ -1,6 +1,7 @@
 #include "reduce/pattern_reducer.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "channel/metered_channel.h"
 #include "reduce/reducer_state.h"
 #include "reduce/vote.h"
+#include "wire/hashes.h"
 
 namespace deltawire {
 namespace {
@@ -263,6 +265,30 @@ Status PatternReducer::load_all(Bytes state) {
   rank_ = parts->rank;
   spare_.clear();  // cut for the rank and the world before
   return {};
+}
+
+std::vector<TensorUse> PatternReducer::explain(std::span<const Named> tensors, std::uint64_t step) const {
+  std::vector<TensorUse> uses;
+  std::unordered_map<std::uint64_t, std::size_t> by_hash;
+  for (const Named& tensor : tensors) {
+    by_hash.emplace(name_hash(tensor), uses.size());
+    TensorUse& use = uses.emplace_back();
+    use.plan = channel(0).plan(tensor, step);
+    if (use.plan.changes_at != kNoStep) use.next_codec = channel(0).plan(tensor, use.plan.changes_at).codec;
+  }
+  for (std::size_t c = 0; c < channels_.size(); ++c) {
+    for (const PartUse& part : channel(c).last_step()) {
+      const auto found = by_hash.find(part.name_hash);
+      if (found == by_hash.end()) continue;
+      const std::uint64_t copies = copies_sent(c, tensors[found->second], part);
+      TensorUse& use = uses[found->second];
+      use.bytes_sent += copies * part.payload_bytes;
+      use.raw_bytes += copies * 4 * part.elements;
+      use.residual_bytes += part.residual_bytes;
+      use.momentum_bytes += part.momentum_bytes;
+    }
+  }
+  return uses;
 }
 
 Memory PatternReducer::memory() const noexcept {

@@ -31,6 +31,7 @@ class PatternReducer : public WakeableReducer {
   Status begin(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline) override;
   Result<bool> advance() override;
   Result<Report> finish() override;
+  std::vector<TensorUse> explain(std::span<const Named> tensors, std::uint64_t step) const override;
   Memory memory() const noexcept override;
   Result<std::vector<std::byte>> save() const override;
   Status load(Bytes state) override;
@@ -44,11 +45,15 @@ class PatternReducer : public WakeableReducer {
         pool_(meter_, MemoryMeter::Use::kStaging) {}
 
   virtual std::unique_ptr<BucketExchange> make_bucket() = 0;
+  // To how many ranks this one sent what the channel of that index encoded of a part of the tensor.
+  virtual std::uint64_t copies_sent(std::size_t channel, const Named& tensor, const PartUse& part) const = 0;
 
   BufferPool& pool() noexcept { return pool_; }
   Channel& channel(std::size_t index) const { return *channels_[index]; }
   // Ranks of the steps so far, those before load() included; 0 before the first.
   int world() const noexcept { return world_; }
+  int rank() const noexcept { return rank_; }
+  std::uint64_t others() const noexcept { return world_ < 2 ? 0 : static_cast<std::uint64_t>(world_) - 1; }
 
  private:
   // `known`: a bucket of these tensors has come through.

@@ -38,7 +38,7 @@ class ReduceQueue {
   auto while_idle(Call call) -> decltype(call()) {
     const std::lock_guard lock(mutex_);
     if (in_flight_ > 0) {
-      return fail(ErrorCode::kState, "buckets are in flight; save, load and mask between steps");
+      return fail(ErrorCode::kState, "buckets are in flight; save, load, mask and explain between steps");
     }
     return call();
   }

@@ -43,6 +43,7 @@ class WritingReducer final : public WakeableReducer {
     open_.erase(open_.begin());
     return Report{};
   }
+  std::vector<TensorUse> explain(std::span<const Named>, std::uint64_t) const override { return {}; }
   Memory memory() const noexcept override { return {}; }
   std::string spec() const override { return "writing"; }
   Status mask_sent(std::string_view, std::span<float>) const override { return {}; }

@@ -130,6 +130,15 @@ Status Session::mask_sent(std::span<const Named> momenta) {
   });
 }
 
+Result<std::vector<TensorUse>> Session::explain(std::span<const Named> tensors, std::uint64_t step) {
+  if (parts_->forked()) return refused_in_child();
+  return parts_->queue.while_idle([&] {
+    return or_no_memory("explaining", [&]() -> Result<std::vector<TensorUse>> {
+      return parts_->reducer->explain(tensors, step);
+    });
+  });
+}
+
 Result<std::vector<std::byte>> Session::save() {
   if (parts_->forked()) return refused_in_child();
   return parts_->queue.while_idle([&] { return parts_->reducer->save(); });

@@ -115,6 +115,23 @@ TEST_P(SteadyPatterns, TakeNoMemory) {
   }
 }
 
+// It can't fail, and so takes none even where the lists that it fills are new.
+TEST(SteadySteps, TheFirstCommitTakesNoMemory) {
+  for (const std::string spec : {"fp32", "3lc", "sbc", "3lc with momentum=0.9"}) {
+    auto channel = make_channel(spec);
+    ASSERT_TRUE(channel) << channel.error().message;
+    std::vector<float> values(1000, 1.0F);
+    for (const char* name : {"a", "b"}) {
+      const Named part{name, {values.data(), values.size(), DType::kF32}};
+      ASSERT_TRUE((*channel)->encode(MessageLayout(std::span(&part, 1)), {.bucket = 1}));
+    }
+    testing::arm_failure(INT64_MAX);
+    (*channel)->commit();
+    EXPECT_EQ(testing::disarm_failure(), 0) << spec;
+    EXPECT_EQ((*channel)->last_step().size(), 2u) << spec;
+  }
+}
+
 // Submits a bucket when one has ended, two ahead: while one is reduced the next one waits.
 struct Endless {
   static constexpr std::uint64_t kSteps = 400;

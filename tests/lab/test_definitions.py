@@ -278,3 +278,15 @@ def test_links():
     for bad in ("100", "100 mb", "0mbit", "-1mbit", "1e3mbit", ""):
         with pytest.raises(ValueError, match="is not a link"):
             parse_link(bad)
+
+
+def test_a_file_with_a_policy_is_a_method(tmp_path):
+    path = tmp_path / "policy.json"
+    path.write_text('{"rules": [{"name": "conv*", "codec": "3lc"}], "rest": "bf16"}')
+    method = methods.find(f"@{path}")
+    assert method.spec == "direct(conv*: 3lc:s=1,mode=auto,runs=on, rest bf16)"
+    assert (method.name, method.pattern, method.local_steps) == (f"@{path}", "direct", 0)
+    assert methods.find(f"@{path}@10").local_steps == 10
+    path.write_text('{"rest": "bf17"}')
+    with pytest.raises(methods.UnknownMethod, match="policy.json has rest .* no codec is named"):
+        methods.find(f"@{path}")

@@ -6,6 +6,7 @@ hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
 the gradients of any training run.
 """
 
+from deltawire.torch.explanation import Explanation, TensorRow, explain
 from deltawire.torch.hook import Hook
 from deltawire.torch.local_steps import LocalSteps
 from deltawire.torch.recording import Recording, trace
@@ -13,10 +14,13 @@ from deltawire.torch.registration import register
 from deltawire.torch.significance import SignificanceSource, significance_of
 
 __all__ = [
+    "Explanation",
     "Hook",
     "LocalSteps",
     "Recording",
     "SignificanceSource",
+    "TensorRow",
+    "explain",
     "register",
     "significance_of",
     "trace",

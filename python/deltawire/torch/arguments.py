@@ -19,10 +19,7 @@ def reducer_options(
     """How residuals, small tensors and overflows are treated, and by how many threads; raises
     InvalidArgumentError.
     """
-    if not isinstance(min_elements, int) or isinstance(min_elements, bool) or min_elements < 0:
-        raise make_error(
-            "InvalidArgument", f"min_elements={min_elements!r} must be a whole number, 0 or more"
-        )
+    check_count("min_elements", min_elements)
     if threads is not None:
         check_positive("threads", threads)
     return _core.ReducerOptions(min_elements, str(revert), threads or 0, str(nonfinite))
@@ -106,6 +103,12 @@ def check_positive(name: str, value: int) -> None:
     """Raises InvalidArgumentError for anything but a whole number, 1 or more."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise make_error("InvalidArgument", f"{name}={value!r} must be a whole number, 1 or more")
+
+
+def check_count(name: str, value: int) -> None:
+    """Raises InvalidArgumentError for anything but a whole number, 0 or more."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise make_error("InvalidArgument", f"{name}={value!r} must be a whole number, 0 or more")
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:

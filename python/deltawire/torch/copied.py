@@ -32,6 +32,10 @@ class CopiedSession:
         """Raises `error()`."""
         raise self.error()
 
+    def explain(self, *_) -> list:
+        """Raises `error()`."""
+        raise self.error()
+
     def save(self) -> bytes:
         """Raises `error()`."""
         raise self.error()

@@ -21,6 +21,7 @@ class Exchanged:
     Attributes:
         names: id(parameter) -> its name, of all that DDP exchanges, frozen or not. A name doesn't
             say whether the module is compiled, so that residuals outlive torch.compile.
+        tensors: (name, shape) of each, in the model's order.
 
     Raises:
         DTypeError (a TypeError): a parameter that can't be exchanged.
@@ -46,6 +47,8 @@ class Exchanged:
                 )
             arguments.check_parameter(name, parameter)
             self.names[id(parameter)] = name
+        shapes = {id(parameter): row_major_shape(parameter) for parameter in self._parameters}
+        self.tensors = [(name, shapes[key]) for key, name in by_id.items() if key in shapes]
         self._first_trained: list[bool] | None = None
 
     def name_of(self, parameter: torch.Tensor) -> str:

@@ -9,6 +9,7 @@ from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.torch.copied import CopiedSession
 from deltawire.torch.exchanged import Exchanged, row_major_shape
+from deltawire.torch.explanation import Explanation
 from deltawire.torch.loss_scale import LossScale
 from deltawire.torch.participant import Participant
 from deltawire.torch.significance import SignificanceSource
@@ -138,6 +139,13 @@ class Hook(Participant):
                 exchanged.set_result(error)
 
         self._session.submit(tensors, step, self._timeout_ms, complete)
+
+    def explain(self) -> Explanation:
+        """What each tensor of the model gets in the next step, and what it took in the last: a
+        table as text. Call between steps; DeltawireError ("State") within one.
+        """
+        tensors = self._exchanged.tensors if self._exchanged else []  # of a copy: it has none
+        return self._explain(tensors, self._step)
 
     def state_dict(self) -> dict:
         """What a checkpoint must keep of this rank; every rank saves its own. Call between steps.

@@ -13,7 +13,9 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
+from deltawire.policy import Policy, spec_of
 from deltawire.torch import arguments, bootstrap, wrappers
+from deltawire.torch.explanation import Explanation
 from deltawire.torch.history import History
 from deltawire.torch.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.participant import Participant
@@ -48,7 +50,8 @@ class LocalSteps(Participant):
         optimizer: any torch.optim.Optimizer whose parameters are the model's.
         steps: local steps a round, 1 or more, or a function of the round's number (0, 1, ...) that
             gives them; equal on all ranks. See `steps` below.
-        reducer: codec, e.g. "sbc:p=1%", or pattern and codec, "gather(sbc)"; equal on all ranks.
+        reducer: codec, e.g. "sbc:p=1%", or pattern and codec, "gather(sbc)", or a policy, as for
+            `register`; equal on all ranks.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
         timeout: seconds that a bucket of a round may take, from when all have arrived, before the
             ranks give up and name the culprit; and that a rank may answer nothing.
@@ -107,7 +110,7 @@ class LocalSteps(Participant):
         optimizer: torch.optim.Optimizer,
         *,
         steps: Steps,
-        reducer: str,
+        reducer: Policy,
         min_elements: int = 256,
         timeout: float = 120.0,
         arrival_timeout: float | None = None,
@@ -129,6 +132,7 @@ class LocalSteps(Participant):
             )
         self._group = dist.group.WORLD if group is None else group
         with bootstrap.Meeting(self._group) as meeting:
+            reducer = spec_of(reducer)
             wrappers.check_bare(model)
             arguments.check_optimizer(optimizer, model)
             self.steps = steps
@@ -243,6 +247,12 @@ class LocalSteps(Participant):
             error.suspect if error else None,
             error.standing_step if error else None,
         )
+
+    def explain(self) -> Explanation:
+        """What each tensor's change gets in the next round, and what it took in the last: a table
+        as text. Call between rounds; DeltawireError ("State") within one.
+        """
+        return self._explain(self._weights.tensors(), self.round)
 
     def state_dict(self) -> dict:
         """What a checkpoint must keep of this rank, at any point of a round, also after a failed

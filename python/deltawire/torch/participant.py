@@ -6,6 +6,7 @@ from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.torch import interrupt
 from deltawire.torch.copied import CopiedSession
+from deltawire.torch.explanation import Explanation, explanation
 from deltawire.torch.history import History
 
 _STATE_VERSION = 1
@@ -40,6 +41,13 @@ class Participant:
         """
         self._session.close()
         interrupt.unwatch(self)
+
+    def _explain(self, tensors: list[tuple[str, tuple[int, ...]]], step: int) -> Explanation:
+        uses = self._session.explain(tensors, step)
+        # A step that was not finite has left no trace.
+        finite = (record for record in reversed(self._history.records) if record["finite"])
+        last = next((record["bytes_sent"] for record in finite), None)
+        return explanation(self.spec, tensors, uses, step, (self.world_size, last))
 
     def _give_up(self, cause: BaseException) -> None:
         """Ends the exchange on every rank because of an exception here."""

@@ -8,6 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
 from deltawire.errors import InvalidArgumentError, make_error
+from deltawire.policy import Policy, spec_of
 from deltawire.significance import require_use
 from deltawire.torch import arguments, bootstrap, wrappers
 from deltawire.torch.copied import forget_copied_hooks
@@ -21,7 +22,7 @@ logger = logging.getLogger("deltawire")
 
 def register(
     ddp_model: DistributedDataParallel,
-    spec: str,
+    spec: Policy,
     *,
     optimizer: torch.optim.Optimizer | None = None,
     min_elements: int = 256,
@@ -43,7 +44,9 @@ def register(
         ddp_model: the parameters that it exchanges are float32 on the CPU. Which they are was fixed
             when it was made; frozen ones may be among them. Register before training, and before or
             after torch.compile.
-        spec: codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)"; equal on all ranks.
+        spec: codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)", or a policy, which
+            says what each tensor gets: rules, a dict, a list, Path("policy.toml") (see
+            `deltawire.policy.spec_of`); equal on all ranks.
         optimizer: that steps the model (see `SignificanceSource`), for a codec that cuts what its
             step can't see ("gcomp", which cuts nothing without it); the same kind on all ranks.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
@@ -85,6 +88,7 @@ def register(
     """
     group = _check_model(ddp_model)
     with bootstrap.Meeting(group) as meeting:
+        spec = spec_of(spec)
         exchanged = Exchanged(ddp_model)
         timeout_ms = arguments.timeout_in_ms(timeout)
         scale = LossScale(scaler, spec, nonfinite)

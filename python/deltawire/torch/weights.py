@@ -67,6 +67,11 @@ class Weights:
                 "and make a new one",
             )
 
+    def tensors(self) -> list[tuple[str, tuple[int, ...]]]:
+        """(name, shape) of each change, as it is exchanged."""
+        shapes = [row_major_shape(change) for change in self._changes]
+        return list(zip(self.names, shapes, strict=True))
+
     @torch.no_grad()
     def start_from_here(self) -> None:
         """Makes the parameters' present values the reference."""

@@ -324,6 +324,15 @@ class DirectReducer final : public PatternReducer {
   std::unique_ptr<BucketExchange> make_bucket() override {
     return std::make_unique<DirectExchange>(pool(), channel(0), channel(1), most_, window_);
   }
+  // A push to its owner, which may be this rank, or a pull to all.
+  std::uint64_t copies_sent(std::size_t channel, const Named& tensor, const PartUse& part) const override {
+    if (channel == 1) return others();
+    const std::uint64_t most = tensor.tensor.has_keys() ? most_.pairs : most_.dense;
+    for (const OwnedRange& range : owned_ranges(tensor.name, tensor.tensor.elements(), world(), most)) {
+      if (range.first == part.first) return range.owner == rank() ? 0 : 1;
+    }
+    return 0;
+  }
   Status mask_parts(std::string_view name, std::span<float> momentum, std::uint64_t most_elements) const {
     for (const OwnedRange& range : owned_ranges(name, momentum.size(), world(), most_elements)) {
       const Status masked =

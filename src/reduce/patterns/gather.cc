@@ -134,6 +134,7 @@ class GatherReducer final : public PatternReducer {
   std::unique_ptr<BucketExchange> make_bucket() override {
     return std::make_unique<GatherExchange>(pool(), channel(0), most_elements_);
   }
+  std::uint64_t copies_sent(std::size_t, const Named&, const PartUse&) const override { return others(); }
 
   std::uint64_t most_elements_;
 };

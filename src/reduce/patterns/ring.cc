@@ -215,6 +215,10 @@ class RingReducer final : public PatternReducer {
   std::unique_ptr<BucketExchange> make_bucket() override {
     return std::make_unique<RingExchange>(pool(), channel(0), channel(1));
   }
+  // To the right neighbour.
+  std::uint64_t copies_sent(std::size_t, const Named&, const PartUse&) const override {
+    return std::min<std::uint64_t>(others(), 1);
+  }
 };
 
 }  // namespace

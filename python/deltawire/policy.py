@@ -1,0 +1,248 @@
+"""A policy: which codec each tensor gets.
+
+As text (a spec or rules), a dict or list, JSON text, or a file of TOML or JSON. The core reads text
+alone: here, and nowhere else, the others become that text, so that ranks which write the same
+policy in different ways have the same canonical spec, which is what they compare.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from deltawire import _core
+from deltawire.errors import DeltawireError, InvalidArgumentError, make_error
+
+Policy = str | os.PathLike | Mapping | Sequence
+
+_CONDITIONS = ("elements", "dims", "step")
+_COMPARISON = re.compile(r"\s*(<=|>=|<|>|=)\s*([0-9]+)(?=\s|$)", re.ASCII)
+_NEVER_IN_NAMES = re.compile(r"[\s,()<>=]")  # they have a meaning in rules
+
+
+def spec_of(policy: Policy) -> str:
+    """The text that a policy stands for: a reducer's spec.
+
+    Args:
+        policy: text as it is; text that begins with { or [ is JSON; "@" and a path, or an
+            os.PathLike, is a file, .toml or .json. A mapping has the keys
+
+            - rest: the codec of all tensors that no rule fits, "fp32", or
+              {"codec": "fp32", "with": ...};
+            - rules (optional): a list, of which the first that fits a tensor decides. Each has
+              `codec`, one or more of `name` (a pattern of the whole name, * and ?), `elements`,
+              `dims` and `step` (a comparison, ">=100000"; several, ">=100 <500"; or a number,
+              which they must be equal to), and optionally `with`: what stands before the codec,
+              {"momentum": 0.9, "masking": True} or "momentum=0.9,masking=on";
+            - pattern (optional): the exchange pattern.
+
+            A list has the rules, and as its last entry the rest.
+
+    Raises:
+        InvalidArgumentError (a ValueError): says in which file and rule, what, and what to do.
+        TypeError: something else than a policy.
+    """
+    if isinstance(policy, str):
+        if policy.startswith("@"):
+            return spec_of(Path(policy[1:]))
+        if not policy.lstrip().startswith(("{", "[")):
+            return policy
+        return _Reader("the policy's JSON").read(policy, _json)
+    if isinstance(policy, os.PathLike):
+        return _of_file(Path(policy))
+    if isinstance(policy, Mapping | Sequence) and not isinstance(policy, bytes | bytearray):
+        return _Reader("the policy").text_of(policy)
+    raise TypeError(
+        "a policy is text, a dict, a list or a path of a .toml or .json file, not "
+        f"{type(policy).__name__}"
+    )
+
+
+def _of_file(path: Path) -> str:
+    reader = _Reader(str(path))
+    parse = {".toml": _toml, ".json": _json}.get(path.suffix.lower())
+    if parse is None:
+        raise reader.error("is neither .toml nor .json; name it by what it holds")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as cause:
+        raise reader.error(f"can't be read: {cause.strerror or cause}") from cause
+    except UnicodeDecodeError as cause:
+        raise reader.error("is not UTF-8") from cause
+    return reader.read(text, parse)
+
+
+def _json(text: str) -> object:
+    """Raises ValueError."""
+    return json.loads(text, object_pairs_hook=_without_repeats)
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict:
+    """JSON lets a key stand twice, and all but the last go."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"'{twice}' stands twice in one object")
+    return made
+
+
+def _toml(text: str) -> object:
+    """Raises ValueError."""
+    try:
+        import tomllib
+    except ImportError as cause:
+        raise ValueError("TOML needs Python 3.11 or later; write the policy as .json") from cause
+    return tomllib.loads(text)
+
+
+class _Reader:
+    """Turns one policy into text; its errors say where it came from."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def error(self, words: str) -> DeltawireError:
+        return make_error("InvalidArgument", f"{self._source} {words}")
+
+    def read(self, text: str, parse: Callable[[str], object]) -> str:
+        try:
+            policy = parse(text)
+        except ValueError as cause:
+            raise self.error(f"can't be read: {cause}") from cause
+        if not isinstance(policy, dict | list):
+            raise self.error(f"holds {policy!r}; write an object, or a list of rules")
+        return self.text_of(policy)
+
+    def text_of(self, policy: Mapping | Sequence) -> str:
+        if not isinstance(policy, Mapping):
+            if not policy:
+                raise self.error("is an empty list; end it with the codec for the rest")
+            policy = {"rules": list(policy[:-1]), "rest": policy[-1]}
+        self._check_keys("", policy, ("pattern", "rules", "rest"))
+        if "rest" not in policy:
+            raise self.error(
+                "has no 'rest', the codec of tensors that no rule fits; add e.g. rest: \"fp32\""
+            )
+        rules = policy.get("rules", [])
+        if not isinstance(rules, Sequence) or isinstance(rules, str):
+            raise self.error(f"has rules {rules!r}; make it a list")
+        texts = [self._rule(f"rules[{i}]", rule) for i, rule in enumerate(rules)]
+        texts.append(("rest " if texts else "") + self._rest(policy["rest"]))
+        text = ", ".join(texts)
+        if "pattern" not in policy:
+            return text
+        pattern = policy["pattern"]
+        if not isinstance(pattern, str) or not re.fullmatch(r"[\w-]+", pattern, re.ASCII):
+            raise self.error(f'has pattern {pattern!r}; give the name of one, e.g. "direct"')
+        return f"{pattern}({text})"
+
+    def _check_keys(self, where: str, given: Mapping, known: Sequence[str]) -> None:
+        for key in given:
+            if key in known:
+                continue
+            hint = ""
+            if where and key in ("rest", "pattern", "rules"):
+                hint = "; in TOML, put what is the policy's own before the first [[rules]]"
+            raise self.error(
+                f"has the key {key!r}{' in ' + where if where else ''}, which means nothing; "
+                f"there are {', '.join(known)}{hint}"
+            )
+
+    def _rest(self, rest: object) -> str:
+        if isinstance(rest, str):
+            rest = {"codec": rest}
+        if not isinstance(rest, Mapping):
+            raise self.error(f'has rest {rest!r}; give a codec, e.g. "fp32"')
+        for key in ("name", *_CONDITIONS):
+            if key in rest:
+                raise self.error(
+                    f"has the condition {key!r} in rest, which is for all that no rule fits; make "
+                    'it one of the rules, and end with a codec alone, e.g. "fp32"'
+                )
+        self._check_keys("rest", rest, ("codec", "with"))
+        return self._checked("rest", "", self._codec("rest", rest))
+
+    def _rule(self, where: str, rule: object) -> str:
+        if not isinstance(rule, Mapping):
+            raise self.error(
+                f'has {where} {rule!r}; a rule is an object such as {{"name": "conv*", '
+                '"codec": "bf16"}'
+            )
+        self._check_keys(where, rule, ("name", *_CONDITIONS, "codec", "with"))
+        conditions = self._name(where, rule["name"]) if "name" in rule else []
+        for key in _CONDITIONS:
+            if key in rule:
+                conditions += self._comparisons(where, key, rule[key])
+        if not conditions:
+            raise self.error(
+                f"has no condition in {where}, so that it is for all; give it name, elements, dims "
+                "or step, or make it the rest"
+            )
+        return self._checked(where, " ".join(conditions) + ": ", self._codec(where, rule))
+
+    def _name(self, where: str, name: object) -> list[str]:
+        if not isinstance(name, str) or not name:
+            raise self.error(f'has the name {name!r} in {where}; give a pattern, e.g. "conv*"')
+        if found := _NEVER_IN_NAMES.search(name):
+            raise self.error(
+                f"has {found[0]!r} in the name {name!r} of {where}, which rules can't carry; put ? "
+                "in its place, which stands for any character"
+            )
+        return [name]
+
+    def _comparisons(self, where: str, key: str, given: object) -> list[str]:
+        if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+            return [f"{key}={given}"]
+        if isinstance(given, str):
+            text, found = given.rstrip(), []
+            at = 0
+            while match := _COMPARISON.match(text, at):
+                found.append(f"{key}{match[1]}{match[2]}")
+                at = match.end()
+            if found and at == len(text):
+                return found
+        raise self.error(
+            f"has {key} {given!r} in {where}; give <, <=, =, >= or > and a number, e.g. "
+            f'{key} = ">=100", several of them with a space between, or a whole number'
+        )
+
+    def _codec(self, where: str, rule: Mapping) -> str:
+        if "codec" not in rule:
+            raise self.error(f'has no codec in {where}; add e.g. codec: "bf16"')
+        codec = rule["codec"]
+        if not isinstance(codec, str) or not re.fullmatch(r"[^\s()]+( with [^\s()]+)?", codec):
+            raise self.error(
+                f"has the codec {codec!r} in {where}; give one with its parameters and no spaces, "
+                'e.g. "3lc:s=1.75"'
+            )
+        pieces = self._pieces(where, rule["with"]) if "with" in rule else ""
+        if not pieces:
+            return codec
+        if " with " in codec:
+            raise self.error(f"has 'with' twice in {where}, in the codec and beside it; keep one")
+        return f"{codec} with {pieces}"
+
+    def _pieces(self, where: str, given: object) -> str:
+        if isinstance(given, Mapping):
+            words = {True: "on", False: "off"}
+            given = ",".join(
+                f"{key}={words[value] if isinstance(value, bool) else value}"
+                for key, value in given.items()
+            )
+        if not isinstance(given, str) or re.search(r"[\s()]", given):
+            raise self.error(
+                f"has with {given!r} in {where}; give what stands before the codec, e.g. "
+                '{"momentum": 0.9}'
+            )
+        return given
+
+    def _checked(self, where: str, conditions: str, codec: str) -> str:
+        """The rule, if the core takes it; else its words with the place."""
+        rest = ", rest fp32" if conditions else ""
+        try:
+            _core.canonical_spec(f"gather({conditions}{codec}{rest})")
+        except InvalidArgumentError as cause:
+            raise self.error(f"has {where} of which the core says: {cause}") from cause
+        return conditions + codec

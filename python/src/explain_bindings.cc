@@ -1,0 +1,67 @@
+// What a spec means for a model's tensors, and what each of them took.
+#include "explain_bindings.h"
+
+#include <functional>
+#include <numeric>
+#include <optional>
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.h"
+#include "deltawire/reducer.h"
+#include "python_error.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace deltawire::python {
+
+std::vector<Named> as_named(const std::vector<TensorNamed>& tensors) {
+  std::vector<Named> all;
+  all.reserve(tensors.size());
+  for (const auto& [name, shape] : tensors) {
+    TensorSlot slot{nullptr, std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies{}),
+                    DType::kF32};
+    slot.dims = shape;
+    all.push_back({name, slot, 0});
+  }
+  return all;
+}
+
+void bind_explain(nb::module_& module) {
+  nb::class_<TensorUse>(module, "TensorUse", "What a reducer does with a tensor, and what that took here.")
+      .def_prop_ro(
+          "codec", [](const TensorUse& self) { return self.plan.codec; },
+          "Canonical, with what stands before it; fp32 for a tensor that travels raw.")
+      .def_prop_ro(
+          "raw", [](const TensorUse& self) { return self.plan.is_raw; }, "Below min_elements.")
+      .def_prop_ro(
+          "most_bytes", [](const TensorUse& self) { return self.plan.payload_bytes; },
+          "What one encoding of it takes at most, without heads.")
+      .def_prop_ro(
+          "changes_at",
+          [](const TensorUse& self) -> std::optional<std::uint64_t> {
+            if (self.plan.changes_at == kNoStep) return std::nullopt;
+            return self.plan.changes_at;
+          },
+          "The first later step with another codec; None: there is none.")
+      .def_ro("next_codec", &TensorUse::next_codec, "From then on; empty where none follows.")
+      .def_ro("bytes_sent", &TensorUse::bytes_sent,
+              "In the step committed last, without heads, every copy counted; a ring's means of others not.")
+      .def_ro("raw_bytes", &TensorUse::raw_bytes, "Of the same as bare float32.")
+      .def_ro("residual_bytes", &TensorUse::residual_bytes)
+      .def_ro("momentum_bytes", &TensorUse::momentum_bytes);
+  module.def(
+      "explain",
+      [](const std::string& spec, const ReducerOptions& options, const std::vector<TensorNamed>& tensors,
+         std::uint64_t step) {
+        return value_or_raise(make_reducer(spec, options))->explain(as_named(tensors), step);
+      },
+      "spec"_a, "options"_a, "tensors"_a, "step"_a,
+      "A TensorUse for each (name, shape), with the codec of that step, of a reducer that has sent nothing.");
+}
+
+}  // namespace deltawire::python

@@ -45,7 +45,12 @@ class PatternReducer : public WakeableReducer {
 
   virtual std::unique_ptr<BucketExchange> make_bucket() = 0;
 
+  // With those of the channels: ends the step of what a pattern keeps beside them.
+  virtual void commit_own() noexcept {}
+  virtual void revert_own() noexcept {}
+
   BufferPool& pool() noexcept { return pool_; }
+  const std::shared_ptr<MemoryMeter>& meter() const noexcept { return meter_; }
   Channel& channel(std::size_t index) const { return *channels_[index]; }
   // Ranks of the steps so far, those before load() included; 0 before the first.
   int world() const noexcept { return world_; }

@@ -11,6 +11,8 @@
 //   start: open the rounds that the window takes
 //   move:  open a round: post its receives, encode and send its pushes, one by one; decode the own piece's
 //          pushes in rank order; encode its mean, send it as the pull; decode another owner's pull
+#include "reduce/patterns/direct.h"
+
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -19,7 +21,6 @@
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/part_exchange.h"
 #include "reduce/patterns/patterns.h"
-#include "reduce/patterns/piece_window.h"
 
 namespace deltawire {
 namespace {
@@ -322,7 +323,7 @@ class DirectReducer final : public PatternReducer {
 
  private:
   std::unique_ptr<BucketExchange> make_bucket() override {
-    return std::make_unique<DirectExchange>(pool(), channel(0), channel(1), most_, window_);
+    return make_direct_exchange(pool(), {channel(0), channel(1)}, most_, window_);
   }
   Status mask_parts(std::string_view name, std::span<float> momentum, std::uint64_t most_elements) const {
     for (const OwnedRange& range : owned_ranges(name, momentum.size(), world(), most_elements)) {
@@ -338,6 +339,12 @@ class DirectReducer final : public PatternReducer {
 };
 
 }  // namespace
+
+std::unique_ptr<BucketExchange> make_direct_exchange(BufferPool& pool, const DirectChannels& channels,
+                                                     const MostElements& most,
+                                                     std::shared_ptr<PieceWindow> window) {
+  return std::make_unique<DirectExchange>(pool, channels.push, channels.pull, most, std::move(window));
+}
 
 Result<std::unique_ptr<WakeableReducer>> make_direct_reducer(std::string_view codecs,
                                                              const ReducerOptions& options,

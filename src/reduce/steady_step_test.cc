@@ -1,5 +1,6 @@
 // Memory is taken by the first steps; the later ones take none, whatever the codec and the pattern.
 #include <barrier>
+#include <deque>
 #include <memory>
 #include <semaphore>
 #include <string>
@@ -46,10 +47,10 @@ class Together final : public ForwardingTransport {
 class Model {
  public:
   explicit Model(int rank) : rank_(rank), values_(70000) {
-    add("conv.weight", 20000);
-    add("conv.bias", 50);
-    add("fc.weight", 49500);
-    add("fc.bias", 450);
+    add("conv.weight", {50, 16, 5, 5});
+    add("conv.bias", {50});
+    add("fc.weight", {450, 110});
+    add("fc.bias", {450});
   }
 
   // Two buckets through the session, and waits for both.
@@ -68,8 +69,11 @@ class Model {
  private:
   static constexpr std::chrono::milliseconds kTimeout{60000};
 
-  void add(const char* name, std::uint64_t count) {
+  void add(const char* name, std::vector<std::uint64_t> dims) {
+    std::uint64_t count = 1;
+    for (const std::uint64_t dim : dims) count *= dim;
     tensors_.push_back({name, {values_.data() + added_, count, DType::kF32}});
+    tensors_.back().tensor.dims = dims_.emplace_back(std::move(dims));
     added_ += count;
   }
   void end(const Result<Report>& done) {
@@ -80,6 +84,7 @@ class Model {
   int rank_;
   std::vector<float> values_;
   std::uint64_t added_ = 0;
+  std::deque<std::vector<std::uint64_t>> dims_;
   std::vector<Named> tensors_;
   std::counting_semaphore<2> ended_{0};
 };
@@ -89,6 +94,7 @@ class SteadyPatterns : public ::testing::TestWithParam<std::string> {};
 TEST_P(SteadyPatterns, TakeNoMemory) {
   for (const CodecInfo* codec : registered_codecs()) {
     const std::string spec = GetParam() + "(" + std::string(codec->name) + ")";
+    if (GetParam() == "powersgd" && codec->error_feedback) continue;
     auto mesh = connect_inproc(kWorld, {});
     ASSERT_TRUE(mesh) << mesh.error().message;
     std::barrier all(kWorld);
@@ -153,7 +159,8 @@ TEST(SteadySteps, AQueueThatIsNeverEmptyTakesNoMemory) {
   EXPECT_EQ(endless.allocations, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(SteadySteps, SteadyPatterns, ::testing::Values("direct", "ring", "gather"),
+INSTANTIATE_TEST_SUITE_P(SteadySteps, SteadyPatterns,
+                         ::testing::Values("direct", "ring", "gather", "powersgd"),
                          [](const auto& pattern) { return pattern.param; });
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/checked.h"
 #include "base/float_environment.h"
 #include "codecs/spec_string.h"
 #include "reduce/patterns/low_rank.h"
@@ -34,9 +35,12 @@ bool all_zeros(std::span<const float> values) noexcept {
 // others.
 low_rank::Shape shape_of(const Named& tensor, std::uint32_t rank) noexcept {
   const auto dims = tensor.tensor.dims;
-  if (dims.size() < 2 || dims[0] == 0 || tensor.first != 0 || tensor.elements_of_whole != 0) return {};
-  const low_rank::Shape shape{dims[0], tensor.tensor.count / dims[0], rank};
-  return shape.elements() == tensor.tensor.count ? shape : low_rank::Shape{};
+  if (dims.size() < 2 || tensor.first != 0 || tensor.elements_of_whole != 0) return {};
+  std::uint64_t columns = 1;
+  for (const std::uint64_t dim : dims.subspan(1)) columns = product_or_max(columns, dim);
+  // Dims that contradict the count are the codec's to refuse.
+  if (product_or_max(dims[0], columns) != tensor.tensor.count) return {};
+  return {dims[0], columns, rank};
 }
 
 class PowerSgdExchange final : public BucketExchange {

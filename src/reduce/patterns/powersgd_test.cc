@@ -1,11 +1,14 @@
 // `powersgd` on threads: against its model bit for bit, and what the paper promises of it.
 #include <cmath>
+#include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "reduce/forwarding_transport.h"
 #include "reduce/patterns/powersgd_testing.h"
 #include "reduce/rank_threads.h"
 
@@ -281,6 +284,33 @@ TEST(PowerSgdReport, CountsBytesOfBothRounds) {
   EXPECT_LT(sent, 2 * 4 * (factors + others) + 2000);
 }
 
+// Which stages' messages were sent.
+class StageRecorder final : public ForwardingTransport {
+ public:
+  explicit StageRecorder(Transport& inner) : ForwardingTransport(inner) {}
+  Handle post_send(int peer, Tag tag, std::span<const Bytes> pieces) override {
+    stages.insert(static_cast<std::uint16_t>(tag));
+    return ForwardingTransport::post_send(peer, tag, pieces);
+  }
+  std::set<std::uint16_t> stages;
+};
+
+// docs/format.md, "Buckets and stages".
+TEST(PowerSgdRounds, HaveStagesOfTheirOwn) {
+  std::set<std::uint16_t> all;
+  std::mutex mutex;
+  run_ranks(3, {}, [&](int rank, Transport& inner) {
+    StageRecorder transport(inner);
+    Tensors tensors = shaped_gradients(rank, 0);
+    const auto report =
+        reducer_of(kSpec)->all_reduce(named_shaped(tensors), {0, 0, true}, transport, in_seconds(60));
+    ASSERT_TRUE(report) << report.error().message;
+    const std::lock_guard lock(mutex);
+    all.insert(transport.stages.begin(), transport.stages.end());
+  });
+  EXPECT_EQ(all, (std::set<std::uint16_t>{0, 1, 2, 3}));
+}
+
 TEST(PowerSgdSpec, IsReadAndWritten) {
   EXPECT_EQ(reducer_of("powersgd")->spec(), "powersgd:rank=4(fp32)");
   EXPECT_EQ(reducer_of("powersgd:rank=32")->spec(), "powersgd:rank=32(fp32)");
@@ -322,6 +352,21 @@ TEST(PowerSgdSpec, RefusesListsAndMasks) {
     EXPECT_NE(report.error().message.find("key-value"), std::string::npos) << report.error().message;
     EXPECT_EQ(reducer->mask_sent("clicks", std::span(&value, 1)).error().code, ErrorCode::kInvalidArgument);
   });
+}
+
+TEST(PowerSgdSpec, DimsThatContradictTheCountAreRefused) {
+  for (const std::vector<std::uint64_t>& dims :
+       std::vector<std::vector<std::uint64_t>>{{60, 99}, {60, 10, 11}, {50, 100}, {1ULL << 63, 6000}}) {
+    run_ranks(1, {}, [&](int, Transport& transport) {
+      Values values(6000, 1.0F);
+      Named tensor{"w", {values.data(), values.size(), DType::kF32}, 0};
+      tensor.tensor.dims = dims;
+      const auto report =
+          reducer_of(kSpec)->all_reduce(std::span(&tensor, 1), {0, 0, true}, transport, in_seconds(5));
+      ASSERT_FALSE(report);
+      EXPECT_EQ(report.error().code, ErrorCode::kInvalidArgument) << report.error().message;
+    });
+  }
 }
 
 // Fewer elements than the policy's travel as they are.

@@ -138,7 +138,7 @@ class Reducer {
   virtual Memory memory() const noexcept = 0;
 
   // Channel::mask_sent for a whole tensor, after its step has been committed. kInvalidArgument for patterns
-  // in which what a rank sends is not its own (`ring`).
+  // in which what a rank sends is not its own (`ring`), or no elements (`powersgd`).
   virtual Status mask_sent(std::string_view name, std::span<float> momentum) const = 0;
 
   // Residuals of all channels, and back (see Channel::save). kState while a step is open.
@@ -153,9 +153,10 @@ class Reducer {
 };
 
 // Makes a reducer from "pattern(codecs)" or "codecs" alone (their default pattern); codecs as make_channel
-// takes them: a codec spec, or rules such as "direct(conv*: 3lc, rest fp32)".
-// Errors: those of make_channel; kInvalidArgument for an unknown pattern (lists the known ones), rules whose
-// codecs have different default patterns, or a number of threads out of range.
+// takes them: a codec spec, or rules such as "direct(conv*: 3lc, rest fp32)". The pattern "powersgd:rank=4"
+// may stand alone, its codec is "fp32" then, and takes codecs without error feedback. Errors: those of
+// make_channel; kInvalidArgument for an unknown pattern (lists the known ones), rules whose codecs have
+// different default patterns, or a number of threads out of range.
 Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const ReducerOptions& options = {});
 
 }  // namespace deltawire

@@ -34,18 +34,21 @@ std::string canonical_spec(std::string_view spec) {
   return value_or_raise(make_reducer(spec))->spec();
 }
 
-// Whether any codec of a spec is so: "codecs" or "pattern(codecs)".
+// Whether any codec of a reducer's spec is so.
 bool any_codec(std::string_view spec, bool CodecInfo::* property) {
-  if (const std::size_t open = spec.rfind('('); open != std::string_view::npos) spec.remove_prefix(open + 1);
-  return value_or_raise(make_channel(spec.substr(0, spec.find(')'))))->any(property);
+  const std::string canonical = canonical_spec(spec);
+  const std::size_t open = canonical.find('(');
+  const std::string codecs = canonical.substr(open + 1, canonical.size() - open - 2);
+  return value_or_raise(make_channel(codecs))->any(property);
 }
 
 bool uses_significance(std::string_view spec) {
   return any_codec(spec, &CodecInfo::significance);
 }
 
+// `powersgd` does whatever its codecs are: of the matrices, not of what it makes of them.
 bool keeps_residual(std::string_view spec) {
-  return any_codec(spec, &CodecInfo::error_feedback);
+  return any_codec(spec, &CodecInfo::error_feedback) || canonical_spec(spec).starts_with("powersgd:");
 }
 
 // Of one codec, as a .dw file names it.

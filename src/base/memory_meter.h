@@ -61,6 +61,7 @@ class MeteredBytes {
     if (bytes < bytes_) meter_->remove(use_, bytes_ - bytes);
     bytes_ = bytes;
   }
+  std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
   std::shared_ptr<MemoryMeter> meter_;

@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kWorld = 3;
 constexpr std::size_t kCount = 20000;
+constexpr std::uint64_t kDims[] = {200, 100};
 constexpr std::size_t kBiasCount = 100;  // below min_elements: raw
 using State = std::vector<std::byte>;
 
@@ -32,6 +33,7 @@ struct Share {
   Share(int rank, std::uint64_t step, bool has_pairs) : values(gradient(rank, step)) {
     list = {{"weight", {values.data(), kCount, DType::kF32}, 0},
             {"bias", {values.data() + kCount, kBiasCount, DType::kF32}, 0}};
+    list[0].tensor.dims = kDims;
     if (!has_pairs) return;
     for (std::uint32_t i = 0; i < 60; ++i) pairs.keys.push_back(700 * i + static_cast<std::uint32_t>(rank));
     pairs.values.assign(60, 1.0F);
@@ -184,7 +186,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"direct(fp32)", Revert::kFold}, Case{"ring(3lc)", Revert::kExact},
                       Case{"gather(sbc)", Revert::kFold}, Case{"gather(fastsgd)", Revert::kFold},
                       Case{"direct(fastsgd)", Revert::kFold}, Case{"direct(3lc)", Revert::kFold, 3},
-                      Case{"gather(sbc)", Revert::kExact, 10}),
+                      Case{"gather(sbc)", Revert::kExact, 10}, Case{"powersgd:rank=2", Revert::kFold},
+                      Case{"powersgd:rank=2", Revert::kExact, 3}),
     [](const auto& chosen) {
       std::string name = chosen.param.spec;
       for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';

@@ -28,8 +28,10 @@ void move_part(Named& part, const Named& whole, void* values) noexcept {
   part.tensor.significance = significance == nullptr ? nullptr : significance + skipped;
 }
 
-void BucketExchange::open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline) {
+void BucketExchange::open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
+                          std::uint16_t round) {
   step_ = step;
+  round_ = round;
   transport_ = &transport;
   deadline_ = deadline;
   time_allowed_ = deadline - Clock::now();
@@ -99,8 +101,12 @@ MessageId BucketExchange::message_id(int encoder, std::uint16_t stage) const {
           .rank = static_cast<std::uint16_t>(encoder),
           .world = static_cast<std::uint16_t>(world()),
           .bucket = static_cast<std::uint16_t>(step_.bucket),
-          .stage = stage,
+          .stage = static_cast<std::uint16_t>(round_ * kStages + stage),
           .scale = step_.scale};
+}
+
+Tag BucketExchange::tag(std::uint16_t stage) const noexcept {
+  return tag_of(step_, static_cast<std::uint16_t>(round_ * kStages + stage));
 }
 
 Incoming& BucketExchange::incoming(std::size_t index) {
@@ -111,7 +117,7 @@ Incoming& BucketExchange::incoming(std::size_t index) {
 void BucketExchange::post(Incoming& receive, int peer, std::uint16_t stage, std::uint64_t capacity_bytes) {
   receive.buffer.reset();
   receive.buffer = pool_->take(capacity_bytes);
-  receive.handle = transport_->post_recv(peer, tag_of(step_, stage), receive.buffer.bytes());
+  receive.handle = transport_->post_recv(peer, tag(stage), receive.buffer.bytes());
 }
 
 Result<Bytes> BucketExchange::take(Incoming& receive) {
@@ -131,7 +137,7 @@ Status BucketExchange::check_bound(std::uint64_t bound_bytes, std::span<const Na
 Handle BucketExchange::send(int peer, std::uint16_t stage, std::span<const Bytes> pieces, Channel* from) {
   for (const Bytes piece : pieces) report_.bytes_sent += piece.size();
   sends_.push_back({Handle::kNone, from, pieces});  // first: a send that is posted must be known
-  sends_.back().handle = transport_->post_send(peer, tag_of(step_, stage), pieces);
+  sends_.back().handle = transport_->post_send(peer, tag(stage), pieces);
   return sends_.back().handle;
 }
 

@@ -73,8 +73,10 @@ class BucketExchange {
   // Whether the last bucket had these tensors: then opening it again cuts, copies and hashes nothing.
   bool had(std::span<const Named> tensors) const noexcept { return tensors_.same(tensors); }
 
-  // Takes what begin was given; may be a later bucket for this object. Posts and encodes nothing.
-  void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline);
+  // Takes what begin was given; may be a later bucket for this object. Posts and encodes nothing. Exchanges
+  // of one bucket that follow each other each have a `round`, and so stages of their own.
+  void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
+            std::uint16_t round = 0);
 
   // Encodes and posts what needs nobody else.
   virtual Status start() = 0;
@@ -105,13 +107,16 @@ class BucketExchange {
 
   // Waits for everything posted, so that the memory is free. REQUIRES: the transport has failed, or all is
   // received and only sends can be left.
-  void drain() noexcept;
+  virtual void drain() noexcept;
+
+  // The dense tensors' means, one tensor after another; empty before the first message is decoded.
+  std::span<const float> means() const noexcept { return staging_.floats(); }
 
   const Step& step() const noexcept { return step_; }
   Transport& transport() const noexcept { return *transport_; }
   Deadline deadline() const noexcept { return deadline_; }
   // The time that the bucket may take begins anew.
-  void restart_clock() noexcept { deadline_ = Clock::now() + time_allowed_; }
+  virtual void restart_clock() noexcept { deadline_ = Clock::now() + time_allowed_; }
   Report& report() noexcept { return report_; }
   bool complete() const noexcept { return complete_; }
   void set_complete() noexcept { complete_ = true; }
@@ -135,6 +140,7 @@ class BucketExchange {
   // The bucket's messages, where there are two kinds (docs/format.md, "Buckets and stages").
   static constexpr std::uint16_t kFirstStage = 0;
   static constexpr std::uint16_t kSecondStage = 1;
+  static constexpr std::uint16_t kStages = 2;
 
   // Receive number `index` of this bucket. Its memory is taken when it is posted.
   Incoming& incoming(std::size_t index);
@@ -187,8 +193,10 @@ class BucketExchange {
     std::span<const Bytes> message;
   };
   void await_end(Handle& handle) noexcept;
+  Tag tag(std::uint16_t stage) const noexcept;
 
   Step step_;
+  std::uint16_t round_ = 0;
   Transport* transport_ = nullptr;
   Deadline deadline_;
   Clock::duration time_allowed_{};

@@ -2,6 +2,7 @@
 #include <array>
 #include <string>
 
+#include "base/spec_text.h"
 #include "channel/codec_rules.h"
 #include "deltawire/reducer.h"
 #include "reduce/patterns/patterns.h"
@@ -13,13 +14,20 @@ constexpr int kMaxThreads = 64;
 
 struct Pattern {
   std::string_view name;
-  Result<std::unique_ptr<WakeableReducer>> (*make)(std::string_view codecs, const ReducerOptions& options);
+  Result<std::unique_ptr<WakeableReducer>> (*make)(const ParsedSpec& pattern, std::string_view codecs,
+                                                   const ReducerOptions& options);
+  std::string_view parameter = {};       // the one that it has
+  std::string_view default_codecs = {};  // where the pattern stands alone, as it may then
 };
 
-constexpr std::array<Pattern, 3> kPatterns{{
-    {"direct", [](auto codec, const auto& options) { return make_direct_reducer(codec, options); }},
-    {"ring", make_ring_reducer},
-    {"gather", [](auto codec, const auto& options) { return make_gather_reducer(codec, options); }},
+constexpr std::array<Pattern, 4> kPatterns{{
+    {"direct",
+     [](const auto&, auto codecs, const auto& options) { return make_direct_reducer(codecs, options); }},
+    {"ring",
+     [](const auto&, auto codecs, const auto& options) { return make_ring_reducer(codecs, options); }},
+    {"gather",
+     [](const auto&, auto codecs, const auto& options) { return make_gather_reducer(codecs, options); }},
+    {"powersgd", make_powersgd_reducer, "rank", "fp32"},
 }};
 
 std::string known_patterns() {
@@ -31,16 +39,28 @@ std::string known_patterns() {
 }
 
 struct Split {
-  std::string pattern;
+  std::string_view pattern;
   std::string_view codecs;
 };
+
+// Of a spec without brackets: "powersgd:rank=4" is a pattern, "powersgd: 3lc, rest fp32" are rules.
+const Pattern* pattern_alone(std::string_view spec) {
+  const std::string_view name = spec.substr(0, spec.find(':'));
+  const bool is_rule = spec.substr(name.size()).starts_with(": ");
+  for (const Pattern& pattern : kPatterns) {
+    if (pattern.name == name && !pattern.default_codecs.empty() && !is_rule) return &pattern;
+  }
+  return nullptr;
+}
 
 Result<Split> split(std::string_view spec) {
   const auto open = spec.find('(');
   if (open == std::string_view::npos) {
+    if (const Pattern* alone = pattern_alone(spec); alone != nullptr)
+      return Split{spec, alone->default_codecs};
     const auto rules = CodecRules::parse(spec);
     if (!rules) return forward_error(rules);
-    if (!rules->default_pattern().empty()) return Split{std::string(rules->default_pattern()), spec};
+    if (!rules->default_pattern().empty()) return Split{rules->default_pattern(), spec};
     return fail(ErrorCode::kInvalidArgument, "the codecs in '" + std::string(spec) +
                                                  "' go by different exchange patterns; write the one to use, "
                                                  "e.g. direct(" +
@@ -50,7 +70,7 @@ Result<Split> split(std::string_view spec) {
     return fail(ErrorCode::kInvalidArgument,
                 "reducer spec '" + std::string(spec) + "' lacks its closing bracket; write pattern(codec)");
   }
-  return Split{std::string(spec.substr(0, open)), spec.substr(open + 1, spec.size() - open - 2)};
+  return Split{spec.substr(0, open), spec.substr(open + 1, spec.size() - open - 2)};
 }
 
 }  // namespace
@@ -63,11 +83,21 @@ Result<std::unique_ptr<WakeableReducer>> make_wakeable_reducer(std::string_view 
   }
   const Result<Split> parts = split(spec);
   if (!parts) return forward_error(parts);
+  const Result<ParsedSpec> named = parse_spec(parts->pattern, "exchange pattern");
+  if (!named) return forward_error(named);
   for (const Pattern& pattern : kPatterns) {
-    if (pattern.name == parts->pattern) return pattern.make(parts->codecs, options);
+    if (pattern.name != named->name) continue;
+    for (const SpecParameter& given : named->parameters) {
+      if (given.key == pattern.parameter) continue;
+      return fail(ErrorCode::kInvalidArgument,
+                  "the exchange pattern " + std::string(pattern.name) + " has no parameter '" +
+                      std::string(given.key) + "'" +
+                      (pattern.parameter.empty() ? "" : "; it has " + std::string(pattern.parameter)));
+    }
+    return pattern.make(*named, parts->codecs, options);
   }
   return fail(ErrorCode::kInvalidArgument,
-              "unknown exchange pattern '" + parts->pattern + "'; known: " + known_patterns());
+              "unknown exchange pattern '" + std::string(parts->pattern) + "'; known: " + known_patterns());
 }
 
 Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const ReducerOptions& options) {

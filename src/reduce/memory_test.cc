@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kTensors = 24;
 constexpr std::uint64_t kCount = 100000;
+constexpr std::uint64_t kColumns = 400;
 constexpr std::uint64_t kLongCount = 400000;  // of a model beside which a few pieces are little
 constexpr std::size_t kInFlight = 4;          // ReduceQueue's
 
@@ -105,8 +106,10 @@ Held held_by(const Case& chosen) {
     std::vector<std::string> names;
     std::vector<Named> tensors;
     for (std::size_t i = 0; i < kTensors; ++i) names.push_back("layer" + std::to_string(i));
+    const std::vector<std::uint64_t> dims{chosen.count / kColumns, kColumns};
     for (std::size_t i = 0; i < kTensors; ++i) {
       tensors.push_back({names[i], {values.data() + i * chosen.count, chosen.count, DType::kF32}, 0});
+      tensors[i].tensor.dims = dims;
     }
     // Left to the program's end: what the transport and the test's own messages took is freed later.
     auto& heap = *new testing::HeapCount;
@@ -170,7 +173,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"ring(3lc)", 2, kDdp, 2.8}, Case{"ring(3lc)", 4, kOne, 3.1},
                       Case{"ring(gcomp)", 2, kDdp, 3.2}, Case{"gather(fp32)", 2, kDdp, 3.0},
                       Case{"gather(fp32)", 4, kOne, 5.0}, Case{"gather(3lc)", 2, kDdp, 2.1},
-                      Case{"gather(sbc)", 4, kDdp, 2.0}, Case{"gather(sbc)", 2, kOne, 2.0}),
+                      Case{"gather(sbc)", 4, kDdp, 2.0}, Case{"gather(sbc)", 2, kOne, 2.0},
+                      Case{"powersgd:rank=2", 4, kOne, 2.15}, Case{"powersgd:rank=2", 4, kDdp, 2.15},
+                      Case{"powersgd:rank=2", 2, kOne, 3.15, Revert::kExact}),
     [](const auto& chosen) {
       std::string name = chosen.param.spec;
       for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
@@ -223,13 +228,16 @@ TEST(Memories, AThousandStepsHoldWhatOneDoes) {
 // longer than all else together.
 TEST(Memories, AStepOfKnownTensorsCopiesNoName) {
   constexpr std::size_t kNameBytes = 200000;
-  for (const char* spec : {"direct(3lc)", "ring(gcomp)", "gather(sbc)", "direct(*b: int8, rest fp32)"}) {
+  for (const char* spec :
+       {"direct(3lc)", "ring(gcomp)", "gather(sbc)", "direct(*b: int8, rest fp32)", "powersgd"}) {
     run_ranks(2, {}, [&](int, Transport& transport) {
+      const std::vector<std::uint64_t> dims{20, 30};
       std::vector<float> values(1000, 1.0F);
       const std::string first = std::string(kNameBytes, 'a');
       const std::string second = first + 'b';
-      const std::vector<Named> tensors{{first, {values.data(), 600, DType::kF32}},
-                                       {second, {values.data() + 600, 400, DType::kF32}}};
+      std::vector<Named> tensors{{first, {values.data(), 600, DType::kF32}},
+                                 {second, {values.data() + 600, 400, DType::kF32}}};
+      tensors[0].tensor.dims = dims;
       const auto reducer = reducer_of(spec);
       const auto step = [&](std::uint64_t number) {
         auto& heap = *new testing::HeapCount;

@@ -189,6 +189,7 @@ Result<Report> PatternReducer::finish() {
   if (last) {
     // Such a step is handed over, but has not been: with NonFinite::kPass channels revert exactly.
     for (const auto& channel : channels_) finite_ ? channel->commit() : channel->revert();
+    finite_ ? commit_own() : revert_own();
     digest_ = 0;
     finite_ = true;
     for (auto& done : finished_) {
@@ -222,6 +223,7 @@ void PatternReducer::revert() noexcept {
   finished_.clear();
   pool_.clear();  // first: to take things back takes memory, too
   for (const auto& channel : channels_) channel->revert();
+  revert_own();
   digest_ = 0;
 }
 

@@ -48,7 +48,12 @@ class PatternReducer : public WakeableReducer {
   // To how many ranks this one sent what the channel of that index encoded of a part of the tensor.
   virtual std::uint64_t copies_sent(std::size_t channel, const Named& tensor, const PartUse& part) const = 0;
 
+  // With those of the channels: ends the step of what a pattern keeps beside them.
+  virtual void commit_own() noexcept {}
+  virtual void revert_own() noexcept {}
+
   BufferPool& pool() noexcept { return pool_; }
+  const std::shared_ptr<MemoryMeter>& meter() const noexcept { return meter_; }
   Channel& channel(std::size_t index) const { return *channels_[index]; }
   // Ranks of the steps so far, those before load() included; 0 before the first.
   int world() const noexcept { return world_; }

@@ -59,7 +59,7 @@ def state_with_a_part_twice(rank, world_size, report, name):
     session = connected(rank, world_size, "gather(sbc)")
     saved = session.save()
     head = saved.index(b"DWSTATE\n")
-    entry = struct.pack("<IQQf", len(name), 0, 0, 1.0) + name
+    entry = struct.pack("<IQQff", len(name), 0, 0, 1.0, 0.0) + name
     channel = saved[head : head + 12] + struct.pack("<I", 2) + saved[head + 16 : head + 24]
     channel += 2 * entry
     state = saved[:head] + channel + struct.pack("<I", crc32c(channel))

@@ -59,7 +59,11 @@ def with_and_without(rank, world_size, report, spec):
 
 
 @pytest.mark.parametrize(
-    "spec", ["3lc", "3lc:s=1.75", "int8", "sbc:p=1%", "gather(3lc)", "ring(3lc)", "bf16", "gcomp"]
+    "spec",
+    [
+        *("3lc", "3lc:s=1.75", "int8", "sbc:p=1%", "gather(3lc)", "ring(3lc)", "bf16", "gcomp"),
+        "powersgd:rank=2",
+    ],
 )
 def test_steps_without_a_parameter_change_nothing_of_it(spec):
     assert results(with_and_without, 2, spec) == [True, True]
@@ -85,7 +89,7 @@ def used_by_one(rank, world_size, report, spec):
     return ((total - given / 2).norm() / given.norm()).item()
 
 
-@pytest.mark.parametrize("spec", ["3lc", "int8"])
+@pytest.mark.parametrize("spec", ["3lc", "int8", "powersgd:rank=4"])
 def test_what_one_rank_uses_arrives(spec):
     for missing in results(used_by_one, 2, spec):
         assert missing < 1e-3

@@ -11,6 +11,8 @@
 //   start: open the rounds that the window takes
 //   move:  open a round: post its receives, encode and send its pushes, one by one; decode the own piece's
 //          pushes in rank order; encode its mean, send it as the pull; decode another owner's pull
+#include "reduce/patterns/direct.h"
+
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -19,7 +21,6 @@
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/part_exchange.h"
 #include "reduce/patterns/patterns.h"
-#include "reduce/patterns/piece_window.h"
 
 namespace deltawire {
 namespace {
@@ -322,16 +323,11 @@ class DirectReducer final : public PatternReducer {
 
  private:
   std::unique_ptr<BucketExchange> make_bucket() override {
-    return std::make_unique<DirectExchange>(pool(), channel(0), channel(1), most_, window_);
+    return make_direct_exchange(pool(), {channel(0), channel(1)}, most_, window_);
   }
   // A push to its owner, which may be this rank, or a pull to all.
   std::uint64_t copies_sent(std::size_t channel, const Named& tensor, const PartUse& part) const override {
-    if (channel == 1) return others();
-    const std::uint64_t most = tensor.tensor.has_keys() ? most_.pairs : most_.dense;
-    for (const OwnedRange& range : owned_ranges(tensor.name, tensor.tensor.elements(), world(), most)) {
-      if (range.first == part.first) return range.owner == rank() ? 0 : 1;
-    }
-    return 0;
+    return channel == 1 ? others() : pushes_of_part(tensor, part.first, most_, rank(), world());
   }
   Status mask_parts(std::string_view name, std::span<float> momentum, std::uint64_t most_elements) const {
     for (const OwnedRange& range : owned_ranges(name, momentum.size(), world(), most_elements)) {
@@ -347,6 +343,21 @@ class DirectReducer final : public PatternReducer {
 };
 
 }  // namespace
+
+std::unique_ptr<BucketExchange> make_direct_exchange(BufferPool& pool, const DirectChannels& channels,
+                                                     const MostElements& most,
+                                                     std::shared_ptr<PieceWindow> window) {
+  return std::make_unique<DirectExchange>(pool, channels.push, channels.pull, most, std::move(window));
+}
+
+std::uint64_t pushes_of_part(const Named& tensor, std::uint64_t first, const MostElements& most, int rank,
+                             int world) {
+  const std::uint64_t longest = tensor.tensor.has_keys() ? most.pairs : most.dense;
+  for (const OwnedRange& range : owned_ranges(tensor.name, tensor.tensor.elements(), world, longest)) {
+    if (range.first == first) return range.owner == rank ? 0 : 1;
+  }
+  return 0;
+}
 
 Result<std::unique_ptr<WakeableReducer>> make_direct_reducer(std::string_view codecs,
                                                              const ReducerOptions& options,

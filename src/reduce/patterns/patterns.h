@@ -4,6 +4,7 @@
 #include <memory>
 #include <string_view>
 
+#include "base/spec_text.h"
 #include "reduce/patterns/owners.h"
 #include "reduce/wakeable_reducer.h"
 
@@ -19,5 +20,10 @@ Result<std::unique_ptr<WakeableReducer>> make_ring_reducer(std::string_view code
 Result<std::unique_ptr<WakeableReducer>> make_gather_reducer(std::string_view codecs,
                                                              const ReducerOptions& options,
                                                              std::uint64_t most_elements = kMostElements);
+// `pattern`: "powersgd:rank=4". kInvalidArgument for codecs with error feedback, beside the errors of
+// make_reducer.
+Result<std::unique_ptr<WakeableReducer>> make_powersgd_reducer(const ParsedSpec& pattern,
+                                                               std::string_view codecs,
+                                                               const ReducerOptions& options);
 
 }  // namespace deltawire

@@ -1,0 +1,29 @@
+// The exchange of `direct`, for patterns that send something else than the tensors by it.
+#pragma once
+
+#include <memory>
+
+#include "base/buffer_pool.h"
+#include "deltawire/channel.h"
+#include "reduce/bucket_exchange.h"
+#include "reduce/patterns/owners.h"
+#include "reduce/patterns/piece_window.h"
+
+namespace deltawire {
+
+struct DirectChannels {
+  Channel& push;
+  Channel& pull;
+};
+
+// All that is given outlives the exchange. `window` is that of all exchanges of a reducer.
+std::unique_ptr<BucketExchange> make_direct_exchange(BufferPool& pool, const DirectChannels& channels,
+                                                     const MostElements& most,
+                                                     std::shared_ptr<PieceWindow> window);
+
+// To how many ranks this one pushes the part of the tensor that begins at `first`: to its owner, if that is
+// another.
+std::uint64_t pushes_of_part(const Named& tensor, std::uint64_t first, const MostElements& most, int rank,
+                             int world);
+
+}  // namespace deltawire

@@ -1,0 +1,146 @@
+// `powersgd`: a matrix M travels as two factors of a low rank (Vogels, Karimireddy, Jaggi, "PowerSGD:
+// Practical Low-Rank Gradient Compression for Distributed Optimization", NeurIPS 2019, algorithms 1 and 2).
+// With the residual in M, and Q from the step before: P = M Q, averaged and orthonormalized; Q = M^T P,
+// averaged; the mean is P Q^T, and M less P times this rank's own Q stays for the next step. Both averages
+// are linear, so they are those of `direct`, one round of it after another. What is no matrix, or would not
+// get smaller, travels as it is in the first round.
+#include <charconv>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "base/no_memory.h"
+#include "base/spec_text.h"
+#include "reduce/pattern_reducer.h"
+#include "reduce/patterns/direct.h"
+#include "reduce/patterns/factor_store.h"
+#include "reduce/patterns/low_rank.h"
+#include "reduce/patterns/patterns.h"
+#include "reduce/patterns/powersgd_exchange.h"
+
+namespace deltawire {
+namespace {
+
+class PowerSgdReducer final : public PatternReducer {
+ public:
+  PowerSgdReducer(Channels channels, const ReducerOptions& options, const PowerSgdSettings& settings)
+      : PatternReducer({"powersgd", "DWPOWSGD", false}, std::move(channels), options),
+        settings_(settings),
+        revert_(settings.passes_nonfinite ? Revert::kExact : options.revert),
+        store_(settings.rank, revert_, meter()) {}
+
+  std::string spec() const override {
+    return "powersgd:rank=" + std::to_string(settings_.rank) + "(" + channel(0).spec() + ")";
+  }
+
+  Status mask_sent(std::string_view name, std::span<float> momentum) const override {
+    (void)momentum;
+    return fail(ErrorCode::kInvalidArgument,
+                "powersgd sends factors of '" + std::string(name) +
+                    "', not some of its elements, so that no momentum can be masked; take gather or direct");
+  }
+
+  // A matrix is what its factors are together.
+  std::vector<TensorUse> explain(std::span<const Named> tensors, std::uint64_t step) const override {
+    std::vector<TensorUse> uses = PatternReducer::explain(tensors, step);
+    for (std::size_t i = 0; i < uses.size(); ++i) {
+      const low_rank::Shape shape = factors_of(tensors[i], settings_);
+      if (shape.elements() == 0) continue;
+      TensorUse whole;
+      whole.plan.codec = "factors of rank " + std::to_string(settings_.rank) + ", ";
+      const std::uint64_t lengths[] = {shape.rows, shape.columns};
+      for (std::size_t f = 0; f < std::size(lengths); ++f) {
+        const std::string name = std::string(tensors[i].name) + kFactorNames[f];
+        const Named factor{name, {nullptr, settings_.rank * lengths[f], DType::kF32}};
+        const TensorUse use = std::move(PatternReducer::explain(std::span(&factor, 1), step).front());
+        if (f == 0) whole.plan.codec += use.plan.codec;
+        whole.plan.payload_bytes += use.plan.payload_bytes;
+        whole.bytes_sent += use.bytes_sent;
+      }
+      whole.residual_bytes = store_.bytes_of(tensors[i]);
+      if (whole.bytes_sent > 0) whole.raw_bytes = 4 * elements_sent_whole(tensors[i], rank(), world());
+      uses[i] = std::move(whole);
+    }
+    return uses;
+  }
+
+  Result<std::vector<std::byte>> save() const override {
+    auto rest = PatternReducer::save();
+    if (!rest) return rest;
+    return or_no_memory("saving the matrices", [&]() -> Result<std::vector<std::byte>> {
+      std::vector<std::byte> all = store_.save();
+      all.insert(all.end(), rest->begin(), rest->end());
+      return all;
+    });
+  }
+
+  Status load(Bytes state) override {
+    return or_no_memory("loading the matrices", [&]() -> Status {
+      FactorStore loaded(settings_.rank, revert_, meter());
+      const Result<std::uint64_t> bytes = loaded.load(state);
+      if (!bytes) return forward_error(bytes);
+      if (Status rest = PatternReducer::load(state.subspan(*bytes)); !rest) return rest;
+      store_ = std::move(loaded);
+      return {};
+    });
+  }
+
+ private:
+  std::unique_ptr<BucketExchange> make_bucket() override {
+    const auto round = [this] {
+      return make_direct_exchange(pool(), {channel(0), channel(1)}, kMost, window_);
+    };
+    return make_powersgd_exchange(pool(), store_, settings_, {round(), round()});
+  }
+  std::uint64_t copies_sent(std::size_t channel, const Named& tensor, const PartUse& part) const override {
+    return channel == 1 ? others() : pushes_of_part(tensor, part.first, kMost, rank(), world());
+  }
+  void commit_own() noexcept override { store_.commit(); }
+  void revert_own() noexcept override { store_.revert(); }
+
+  static constexpr MostElements kMost{kPieceElements, kMostElements};
+
+  PowerSgdSettings settings_;
+  Revert revert_;
+  FactorStore store_;
+  std::shared_ptr<PieceWindow> window_ = std::make_shared<PieceWindow>(kPieceElements);
+};
+
+Result<std::uint32_t> rank_of(const ParsedSpec& pattern) {
+  constexpr std::uint32_t kDefaultRank = 4;
+  const SpecParameter* given = find_parameter(pattern, "rank");
+  if (given == nullptr) return kDefaultRank;
+  std::uint32_t rank = 0;
+  const char* end = given->value.data() + given->value.size();
+  const auto [read_to, error] = std::from_chars(given->value.data(), end, rank);
+  if (error != std::errc() || read_to != end || rank < 1 || rank > low_rank::kMaxRank) {
+    return fail(ErrorCode::kInvalidArgument, "powersgd: rank=" + std::string(given->value) +
+                                                 " must be a whole number from 1 to " +
+                                                 std::to_string(low_rank::kMaxRank));
+  }
+  return rank;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<WakeableReducer>> make_powersgd_reducer(const ParsedSpec& pattern,
+                                                               std::string_view codecs,
+                                                               const ReducerOptions& options) {
+  const Result<std::uint32_t> rank = rank_of(pattern);
+  if (!rank) return forward_error(rank);
+  auto channels = make_channels(codecs, options, {options.revert, Revert::kExact});
+  if (!channels) return forward_error(channels);
+  const Channel& channel = *channels->all.front();
+  // " with " stands in canonical specs before what a gradient goes through ahead of its codec.
+  if (channel.any(&CodecInfo::error_feedback) || channel.spec().find(" with ") != std::string::npos) {
+    return fail(ErrorCode::kInvalidArgument,
+                "powersgd(" + std::string(codecs) +
+                    ") would keep residuals of factors, which mean nothing in the next step: they belong to "
+                    "another basis then. Take a codec without error feedback: fp32, bf16 or gcomp");
+  }
+  const PowerSgdSettings settings{*rank, options.policy.min_elements,
+                                  options.policy.nonfinite == NonFinite::kPass};
+  return std::make_unique<PowerSgdReducer>(std::move(*channels), options, settings);
+}
+
+}  // namespace deltawire

@@ -1,0 +1,376 @@
+#include "reduce/patterns/powersgd_exchange.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/float_environment.h"
+#include "codecs/spec_string.h"
+#include "reduce/patterns/low_rank.h"
+#include "reduce/patterns/owners.h"
+#include "wire/hashes.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::uint16_t kFirstRound = 0;
+constexpr std::uint16_t kSecondRound = 1;
+
+bool all_zeros(std::span<const float> values) noexcept {
+  for (; !values.empty(); values = values.subspan(std::min<std::size_t>(1024, values.size()))) {
+    std::uint32_t bits = 0;
+    for (const float value : values.first(std::min<std::size_t>(1024, values.size()))) {
+      bits |= std::bit_cast<std::uint32_t>(value);
+    }
+    if (bits << 1 != 0) return false;
+  }
+  return true;
+}
+
+// Of a tensor that is a matrix as a whole, its first dim by the product of the others; no elements for
+// others.
+low_rank::Shape shape_of(const Named& tensor, std::uint32_t rank) noexcept {
+  const auto dims = tensor.tensor.dims;
+  if (dims.size() < 2 || tensor.first != 0 || tensor.elements_of_whole != 0) return {};
+  std::uint64_t columns = 1;
+  for (const std::uint64_t dim : dims.subspan(1)) columns = product_or_max(columns, dim);
+  // Dims that contradict the count are the codec's to refuse.
+  if (product_or_max(dims[0], columns) != tensor.tensor.count) return {};
+  return {dims[0], columns, rank};
+}
+
+class PowerSgdExchange final : public BucketExchange {
+ public:
+  PowerSgdExchange(BufferPool& pool, FactorStore& store, const PowerSgdSettings& settings, Rounds rounds)
+      : BucketExchange(pool),
+        store_(store),
+        settings_(settings),
+        first_(std::move(rounds.first)),
+        second_(std::move(rounds.second)) {}
+
+  Status start() override;
+  Result<Progress> move() override;
+  void more_awaited(std::vector<Handle>& handles) const override;
+  void give_back() noexcept override;
+  void drain() noexcept override;
+  void restart_clock() noexcept override;
+
+ private:
+  enum class Phase : std::uint8_t { kFirst, kFactors, kSecond, kMeans };
+
+  // A tensor of the bucket that travels as two factors.
+  struct Compressed {
+    std::size_t tensor = 0;
+    low_rank::Shape shape;
+    std::uint64_t first_at = 0;   // where the mean of P begins in the first round's,
+    std::uint64_t second_at = 0;  // and that of Q in the second's
+    FactorStore::Matrix* matrix = nullptr;
+  };
+
+  void plan(bool cut_already) override;
+  void cut();
+  const Named& tensor_of(const Compressed& compressed) const noexcept {
+    return tensors_.all()[compressed.tensor];
+  }
+  Status take_in(Compressed& compressed);
+  tl::unexpected<Error> not_finite(const Compressed& compressed) const;
+  Status too_large(const Compressed& compressed, std::string_view what) const;
+  void open(BucketExchange& round, std::span<const Named> tensors, std::uint16_t number) const;
+  Result<Progress> move_round(BucketExchange& round, Phase next);
+  Status form_second(Compressed& compressed);
+  Status form_mean(Compressed& compressed);
+  void copy_uncompressed();
+  void collect_reports();
+
+  FactorStore& store_;
+  PowerSgdSettings settings_;
+  std::unique_ptr<BucketExchange> first_;
+  std::unique_ptr<BucketExchange> second_;
+  std::vector<Compressed> compressed_;
+  std::vector<std::string> names_;                // of P and Q of each
+  std::vector<std::vector<std::uint64_t>> dims_;  // as names_
+  std::vector<Named> first_tensors_;              // P's, then the uncompressed
+  std::vector<Named> second_tensors_;
+  std::vector<std::uint64_t> staged_at_;   // by tensor of the bucket
+  std::vector<std::size_t> uncompressed_;  // tensors of the bucket
+  std::uint64_t elements_sent_ = 0;        // by `direct`, uncompressed
+  Phase phase_ = Phase::kFirst;
+  std::size_t next_ = 0;  // of compressed_, in a phase that goes through them
+};
+
+void PowerSgdExchange::plan(bool cut_already) {
+  phase_ = Phase::kFirst;
+  next_ = 0;
+  if (!cut_already) cut();
+  for (std::size_t i = 0; i < uncompressed_.size(); ++i) {
+    first_tensors_[compressed_.size() + i] = tensors_.all()[uncompressed_[i]];
+  }
+  count_elements_sent(elements_sent_);
+}
+
+void PowerSgdExchange::cut() {
+  compressed_.clear();
+  uncompressed_.clear();
+  staged_at_.clear();
+  elements_sent_ = 0;
+  std::uint64_t elements = 0;
+  std::uint64_t first_at = 0;
+  std::uint64_t second_at = 0;
+  for (const Named& tensor : tensors_.all()) {
+    const auto index = static_cast<std::size_t>(&tensor - tensors_.all().data());
+    staged_at_.push_back(elements);
+    elements += tensor.tensor.count;
+    elements_sent_ += elements_sent_whole(tensor, rank(), world());
+    const low_rank::Shape shape = factors_of(tensor, settings_);
+    if (shape.elements() == 0) {
+      uncompressed_.push_back(index);
+      continue;
+    }
+    compressed_.push_back({index, shape, first_at, second_at});
+    first_at += shape.p_elements();
+    second_at += shape.q_elements();
+  }
+  names_.assign(2 * compressed_.size(), {});
+  dims_.assign(2 * compressed_.size(), {});
+  first_tensors_.clear();
+  second_tensors_.clear();
+  for (std::size_t i = 0; i < compressed_.size(); ++i) {
+    const auto add = [&](std::vector<Named>& to, std::size_t at, const char* factor, std::uint64_t length) {
+      names_[at] = std::string(tensor_of(compressed_[i]).name) + factor;
+      dims_[at] = {settings_.rank, length};
+      Named& named = to.emplace_back();
+      named.name = names_[at];
+      named.tensor.count = settings_.rank * length;
+      named.tensor.dims = dims_[at];
+    };
+    add(first_tensors_, 2 * i, kFactorNames[0], compressed_[i].shape.rows);
+    add(second_tensors_, 2 * i + 1, kFactorNames[1], compressed_[i].shape.columns);
+  }
+  first_tensors_.resize(first_tensors_.size() + uncompressed_.size());
+}
+
+Status PowerSgdExchange::start() {
+  if (!std::isfinite(step().scale) || step().scale <= 0.0F) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the scale " + std::to_string(step().scale) + " must be finite and above 0");
+  }
+  for (Compressed& compressed : compressed_) {
+    const auto matrix = store_.obtain(tensor_of(compressed), compressed.shape);
+    if (!matrix) return forward_error(matrix);
+    compressed.matrix = *matrix;
+  }
+  Status taken;
+  {
+    const Stopwatch timer(report().encode_seconds);
+    for (Compressed& compressed : compressed_) {
+      // After an error the others are taken in all the same: a folding revert keeps a bucket whole.
+      Status own = take_in(compressed);
+      if (!own && taken) taken = std::move(own);
+    }
+  }
+  if (!taken) return taken;
+  for (std::size_t i = 0; i < compressed_.size(); ++i) {
+    first_tensors_[i].tensor.values = compressed_[i].matrix->step.p.data();
+    second_tensors_[i].tensor.values = compressed_[i].matrix->step.q.data();
+  }
+  open(*first_, first_tensors_, kFirstRound);
+  return first_->start();
+}
+
+// Input that is all zeros is no part of the step, as with a residual's channel: a framework drops the mean of
+// a tensor that no rank has used.
+Status PowerSgdExchange::take_in(Compressed& compressed) {
+  FactorStore::Matrix& matrix = *compressed.matrix;
+  const TensorSlot& tensor = tensor_of(compressed).tensor;
+  const auto* values = static_cast<const float*>(tensor.values);
+  matrix.in_step = true;
+  if (all_zeros({values, tensor.count})) {
+    std::ranges::fill(matrix.step.p, 0.0F);
+    return {};
+  }
+  const FloatEnvironment environment;
+  if (!store_.take_in(matrix, values, step().scale)) {
+    if (!settings_.passes_nonfinite) return not_finite(compressed);
+    std::ranges::fill(matrix.step.p, std::numeric_limits<float>::quiet_NaN());
+    return {};
+  }
+  low_rank::multiply(compressed.shape, matrix.kept.data(), matrix.start.data(), matrix.step.p.data());
+  return {};
+}
+
+tl::unexpected<Error> PowerSgdExchange::not_finite(const Compressed& compressed) const {
+  const Named& tensor = tensor_of(compressed);
+  const std::span values(static_cast<const float*>(tensor.tensor.values), tensor.tensor.count);
+  const auto outside =
+      std::ranges::find_if_not(values, [](float value) { return low_rank::all_within({&value, 1}); });
+  const auto named = "tensor '" + std::string(tensor.name) + "': ";
+  if (outside == values.end()) {
+    return fail(ErrorCode::kRange, named + "the input and what waits of it are too large together, beyond " +
+                                       number_text(low_rank::kMost));
+  }
+  return fail(ErrorCode::kNotFinite,
+              named + "element " + std::to_string(outside - values.begin()) + " of the input is " +
+                  number_text(*outside) + ": powersgd carries finite values up to " +
+                  number_text(low_rank::kMost) + "; mend the input, or let such steps pass (nonfinite)");
+}
+
+// No error where non-finite steps pass: NaN goes through what follows then, to the mean.
+Status PowerSgdExchange::too_large(const Compressed& compressed, std::string_view what) const {
+  if (settings_.passes_nonfinite) return {};
+  return fail(ErrorCode::kRange, "tensor '" + std::string(tensor_of(compressed).name) +
+                                     "': " + std::string(what) + " is too large, beyond " +
+                                     number_text(low_rank::kMost) + "; scale the input down");
+}
+
+void PowerSgdExchange::open(BucketExchange& round, std::span<const Named> tensors,
+                            std::uint16_t number) const {
+  round.open(tensors, step(), transport(), deadline(), number);
+  if (goes_first()) round.go_first();
+}
+
+Result<Progress> PowerSgdExchange::move_round(BucketExchange& round, Phase next) {
+  if (goes_first()) round.go_first();
+  Result<Progress> progress = round.move();
+  if (!progress || progress->kind != Progress::Kind::kDone) return progress;
+  phase_ = next;
+  next_ = 0;
+  return Progress::moved();
+}
+
+Result<Progress> PowerSgdExchange::move() {
+  switch (phase_) {
+    case Phase::kFirst: return move_round(*first_, Phase::kFactors);
+    case Phase::kFactors:
+      if (next_ < compressed_.size()) {
+        if (Status formed = form_second(compressed_[next_++]); !formed) return forward_error(formed);
+        return Progress::moved();
+      }
+      phase_ = Phase::kSecond;
+      open(*second_, second_tensors_, kSecondRound);
+      if (Status started = second_->start(); !started) return forward_error(started);
+      return Progress::moved();
+    case Phase::kSecond: return move_round(*second_, Phase::kMeans);
+    case Phase::kMeans: break;
+  }
+  if (next_ == 0) take_staging(report().element_count);
+  if (next_ < compressed_.size()) {
+    if (Status formed = form_mean(compressed_[next_++]); !formed) return forward_error(formed);
+    return Progress::moved();
+  }
+  copy_uncompressed();
+  collect_reports();
+  return Progress::done();
+}
+
+// From the mean of P, the same on all ranks: its orthonormal columns, and this rank's Q.
+Status PowerSgdExchange::form_second(Compressed& compressed) {
+  const Stopwatch timer(report().encode_seconds);
+  const FloatEnvironment environment;
+  FactorStore::Matrix& matrix = *compressed.matrix;
+  const auto mean = first_->means().subspan(compressed.first_at, compressed.shape.p_elements());
+  if (!all_finite(mean)) {
+    if (Status passes = too_large(compressed, "the matrix times Q"); !passes) return passes;
+  } else {
+    std::ranges::copy(mean, matrix.step.p.begin());
+    const std::uint64_t name = name_hash(tensor_of(compressed));
+    low_rank::orthonormalize(compressed.shape, matrix.step.p.data(), CounterRng(name, step().number).at(0));
+    if (matrix.takes_part) {
+      low_rank::multiply_transposed(compressed.shape, matrix.kept.data(), matrix.step.p.data(),
+                                    matrix.step.q.data());
+    } else {
+      std::ranges::fill(matrix.step.q, 0.0F);
+    }
+    if (low_rank::all_within(matrix.step.q)) return {};
+    if (Status passes = too_large(compressed, "the transposed matrix times P"); !passes) return passes;
+  }
+  std::ranges::fill(matrix.step.q, std::numeric_limits<float>::quiet_NaN());
+  return {};
+}
+
+Status PowerSgdExchange::form_mean(Compressed& compressed) {
+  const Stopwatch timer(report().decode_seconds);
+  const FloatEnvironment environment;
+  FactorStore::Matrix& matrix = *compressed.matrix;
+  const auto q = second_->means().subspan(compressed.second_at, compressed.shape.q_elements());
+  const auto out = staged().subspan(staged_at_[compressed.tensor], compressed.shape.elements());
+  if (!low_rank::all_within(q)) {
+    if (Status passes = too_large(compressed, "the mean of Q"); !passes) return passes;
+    std::ranges::fill(out, std::numeric_limits<float>::quiet_NaN());
+    return {};
+  }
+  low_rank::multiply_factors(compressed.shape, matrix.step.p.data(), q.data(), out.data());
+  // After a mean of nothing but zeros the next step begins where this one did.
+  matrix.has_next_start = !all_zeros(q);
+  std::ranges::copy(q, matrix.next_start.begin());
+  low_rank::normalize_exponents(compressed.shape, matrix.next_start.data());
+  return {};
+}
+
+void PowerSgdExchange::copy_uncompressed() {
+  std::uint64_t from = 0;
+  for (const Compressed& compressed : compressed_) from += compressed.shape.p_elements();
+  for (const std::size_t index : uncompressed_) {
+    const std::uint64_t count = tensors_.all()[index].tensor.count;
+    std::ranges::copy(first_->means().subspan(from, count),
+                      staged().begin() + static_cast<std::ptrdiff_t>(staged_at_[index]));
+    from += count;
+  }
+}
+
+void PowerSgdExchange::collect_reports() {
+  for (BucketExchange* round : {first_.get(), second_.get()}) {
+    const Report& part = round->report();
+    report().encode_seconds += part.encode_seconds;
+    report().decode_seconds += part.decode_seconds;
+    report().bytes_sent += part.bytes_sent;
+    round->give_back();
+  }
+}
+
+void PowerSgdExchange::more_awaited(std::vector<Handle>& handles) const {
+  (phase_ == Phase::kFirst ? first_ : second_)->more_awaited(handles);
+}
+
+void PowerSgdExchange::give_back() noexcept {
+  BucketExchange::give_back();
+  first_->give_back();
+  second_->give_back();
+}
+
+void PowerSgdExchange::drain() noexcept {
+  first_->drain();
+  second_->drain();
+}
+
+void PowerSgdExchange::restart_clock() noexcept {
+  BucketExchange::restart_clock();
+  first_->restart_clock();
+  second_->restart_clock();
+}
+
+}  // namespace
+
+low_rank::Shape factors_of(const Named& tensor, const PowerSgdSettings& settings) noexcept {
+  const low_rank::Shape shape = shape_of(tensor, settings.rank);
+  const bool travels_whole = tensor.tensor.count < settings.min_elements || !low_rank::is_smaller(shape);
+  return travels_whole ? low_rank::Shape{} : shape;
+}
+
+std::uint64_t elements_sent_whole(const Named& tensor, int rank, int world) {
+  std::uint64_t elements = 0;
+  for (const OwnedRange& range : owned_ranges(tensor.name, tensor.tensor.count, world)) {
+    elements += range.count * static_cast<std::uint64_t>(range.owner == rank ? world - 1 : 1);
+  }
+  return elements;
+}
+
+std::unique_ptr<BucketExchange> make_powersgd_exchange(BufferPool& pool, FactorStore& store,
+                                                       const PowerSgdSettings& settings, Rounds rounds) {
+  return std::make_unique<PowerSgdExchange>(pool, store, settings, std::move(rounds));
+}
+
+}  // namespace deltawire

@@ -1,0 +1,391 @@
+// `powersgd` when something goes wrong: no gradient is lost or doubled, no step is half done, all ranks
+// alike.
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reduce/patterns/powersgd_testing.h"
+#include "reduce/rank_threads.h"
+
+namespace deltawire {
+namespace {
+
+using testing::named_shaped;
+using testing::PowerSgdModel;
+using testing::shaped_gradients;
+using testing::shaped_tensors;
+using testing::Tensors;
+using Values = std::vector<float>;
+
+constexpr int kWorld = 3;
+const char* const kSpec = "powersgd:rank=4(fp32)";
+const float kNaN = std::numeric_limits<float>::quiet_NaN();
+const float kInfinity = std::numeric_limits<float>::infinity();
+
+struct Outcome {
+  Tensors tensors;
+  bool failed = false;
+  bool finite = true;
+  Error error;
+};
+
+// The ranks of a job, and their steps.
+class Job {
+ public:
+  explicit Job(const ReducerOptions& options = {}, const std::string& spec = kSpec) {
+    for (int rank = 0; rank < kWorld; ++rank) reducers_.push_back(reducer_of(spec, options));
+  }
+
+  // Two buckets: what is shaped, in halves. `fill` may change a rank's gradients, or their scale.
+  std::vector<Outcome> step(std::uint64_t number, const std::function<void(int, Tensors&)>& fill = {},
+                            const std::vector<LinkOptions>& links = {}, int deadline_seconds = 60,
+                            float scale = 1.0F) {
+    std::vector<Outcome> outcomes(kWorld);
+    run_ranks(kWorld, links, [&](int rank, Transport& transport) {
+      Outcome& own = outcomes[static_cast<std::size_t>(rank)];
+      own.tensors = shaped_gradients(rank, number);
+      if (fill) fill(rank, own.tensors);
+      const std::vector<Named> all = named_shaped(own.tensors);
+      Reducer& reducer = *reducers_[static_cast<std::size_t>(rank)];
+      const auto first = std::span(all).first(5);
+      const auto second = std::span(all).subspan(5);
+      Status done = reducer.begin(first, {number, 0, false, scale}, transport, in_seconds(deadline_seconds));
+      if (done)
+        done = reducer.begin(second, {number, 1, true, scale}, transport, in_seconds(deadline_seconds));
+      for (int bucket = 0; done && bucket < 2; ++bucket) {
+        const auto report = reducer.finish();
+        if (report) own.finite = report->finite;
+        if (!report) done = forward_error(report);
+      }
+      own.failed = !done;
+      if (!done) own.error = done.error();
+    });
+    return outcomes;
+  }
+
+  std::vector<std::vector<std::byte>> states() const {
+    std::vector<std::vector<std::byte>> all;
+    for (const auto& reducer : reducers_) all.push_back(*reducer->save());
+    return all;
+  }
+
+ private:
+  std::vector<std::unique_ptr<WakeableReducer>> reducers_;
+};
+
+std::vector<Tensors> gradients_of_all(std::uint64_t step) {
+  std::vector<Tensors> all;
+  for (int rank = 0; rank < kWorld; ++rank) all.push_back(shaped_gradients(rank, step));
+  return all;
+}
+
+void expect_means(const std::vector<Outcome>& outcomes, const Tensors& wanted) {
+  for (const Outcome& outcome : outcomes) {
+    ASSERT_FALSE(outcome.failed) << outcome.error.message;
+    for (std::size_t t = 0; t < wanted.size(); ++t) {
+      ASSERT_TRUE(outcome.tensors[t] == wanted[t]) << shaped_tensors()[t].name;
+    }
+  }
+}
+
+ReducerOptions exact() {
+  ReducerOptions options;
+  options.revert = Revert::kExact;
+  return options;
+}
+
+ReducerOptions passing() {
+  ReducerOptions options;
+  options.policy.nonfinite = NonFinite::kPass;
+  return options;
+}
+
+// A line that breaks after so many bytes: in the first round, in the second, with one bucket ended or none.
+std::vector<LinkOptions> broken_at(std::uint64_t byte) {
+  std::vector<LinkOptions> links(kWorld);
+  links[2].faults.push_back({LinkFault::Kind::kCut, 0, byte, {}});
+  return links;
+}
+
+constexpr std::uint64_t kPlaces[] = {100, 3000, 6000, 8000, 9000, 10000, 11000, 12000};
+
+// The step's input stays, bit for bit, and leaves with the next steps.
+TEST(PowerSgdFaults, AFoldedStepIsSentLater) {
+  for (const std::uint64_t place : kPlaces) {
+    Job job;
+    PowerSgdModel model("fp32", kWorld);
+    expect_means(job.step(0), model.mean(gradients_of_all(0), 0));
+    const auto failed = job.step(1, {}, broken_at(place));
+    std::size_t failures = 0;
+    for (const Outcome& outcome : failed) failures += outcome.failed ? 1 : 0;
+    if (failures == 0) continue;  // the line outlived the step
+    ASSERT_EQ(failures, static_cast<std::size_t>(kWorld)) << place;
+    std::vector<Tensors> kept = gradients_of_all(1);
+    bool all_begun = true;
+    const auto states = job.states();
+    model.fold(kept);
+    for (int rank = 0; rank < kWorld; ++rank) {
+      const auto residuals = testing::saved_residuals(states[static_cast<std::size_t>(rank)]);
+      for (std::size_t t = 0; t < shaped_tensors().size(); ++t) {
+        if (!shaped_tensors()[t].is_compressed) continue;
+        // The second bucket of a rank that had heard of the failure before was never begun.
+        const bool is_kept = residuals.at(shaped_tensors()[t].name) == model.residual(rank, t);
+        if (t < 5) {
+          EXPECT_TRUE(is_kept) << place;
+        } else {
+          all_begun = all_begun && is_kept;
+        }
+      }
+    }
+    if (!all_begun) continue;
+    expect_means(job.step(2), model.mean(gradients_of_all(2), 2));
+    expect_means(job.step(3), model.mean(gradients_of_all(3), 3));
+  }
+}
+
+TEST(PowerSgdFaults, AnExactRevertLeavesNoTrace) {
+  for (const std::uint64_t place : kPlaces) {
+    Job job(exact());
+    PowerSgdModel model("fp32", kWorld);
+    for (std::uint64_t step = 0; step < 2; ++step) {
+      expect_means(job.step(step), model.mean(gradients_of_all(step), step));
+    }
+    const auto before = job.states();
+    const auto failed = job.step(2, {}, broken_at(place));
+    if (!failed[0].failed) continue;
+    EXPECT_TRUE(job.states() == before) << place;
+    expect_means(job.step(2), model.mean(gradients_of_all(2), 2));
+    expect_means(job.step(3), model.mean(gradients_of_all(3), 3));
+  }
+}
+
+TEST(PowerSgdFaults, FlippedBitsAreFoundAndTheSenderNamed) {
+  std::size_t failures = 0;
+  for (std::uint64_t at = 40; at < 12000; at += 1300) {
+    std::vector<LinkOptions> links(kWorld);
+    links[2].faults.push_back({LinkFault::Kind::kFlip, 0, at, {}});
+    Job job;
+    for (const Outcome& outcome : job.step(0, {}, links)) {
+      if (!outcome.failed) continue;
+      ++failures;
+      EXPECT_EQ(outcome.error.suspect, 2) << at << ": " << outcome.error.message;
+    }
+  }
+  EXPECT_GE(failures, 7u * kWorld);
+}
+
+TEST(PowerSgdFaults, SwallowedBytesEndAtTheDeadline) {
+  for (const std::uint64_t place : {1000u, 9000u}) {
+    std::vector<LinkOptions> links(kWorld);
+    links[2].faults.push_back({LinkFault::Kind::kDrop, 0, place, {}});
+    Job job;
+    for (const Outcome& outcome : job.step(0, {}, links, 2)) {
+      EXPECT_TRUE(outcome.failed);
+      EXPECT_EQ(outcome.error.code, ErrorCode::kTimeout) << outcome.error.message;
+    }
+  }
+}
+
+// Folded like that of the others, less what is not finite.
+TEST(PowerSgdFaults, NaNOnOneRankFailsAllAndNamesItsElement) {
+  for (const float bad : {kNaN, -kInfinity, 0x1p125F}) {
+    Job job;
+    PowerSgdModel model("fp32", kWorld);
+    expect_means(job.step(0), model.mean(gradients_of_all(0), 0));
+    const auto spoil = [bad](int rank, Tensors& tensors) {
+      if (rank == 1) tensors[2][4711] = bad;
+    };
+    const auto failed = job.step(1, spoil);
+    for (const Outcome& outcome : failed) {
+      EXPECT_TRUE(outcome.failed);
+      EXPECT_EQ(outcome.error.suspect, 1) << outcome.error.message;
+    }
+    EXPECT_EQ(failed[1].error.code, ErrorCode::kNotFinite);
+    for (const char* text : {"'fc.weight'", "element 4711", "let such steps pass"}) {
+      EXPECT_NE(failed[1].error.message.find(text), std::string::npos) << failed[1].error.message;
+    }
+    std::vector<Tensors> kept = gradients_of_all(1);
+    kept[1][2][4711] = 0;
+    model.fold(kept);
+    // Rank 1 never begins the second bucket: what of it the others have kept is not looked at.
+    for (int rank = 0; rank < kWorld; ++rank) {
+      const auto residuals = testing::saved_residuals(job.states()[static_cast<std::size_t>(rank)]);
+      for (const std::size_t t : {std::size_t{0}, std::size_t{2}}) {
+        EXPECT_TRUE(residuals.at(shaped_tensors()[t].name) == model.residual(rank, t)) << rank;
+      }
+    }
+  }
+}
+
+// Finite input whose products are not.
+TEST(PowerSgdFaults, SumsThatAreTooLargeFailAllOrPass) {
+  const auto fill = [](int, Tensors& tensors) { tensors[2].assign(tensors[2].size(), 0x1p120F); };
+  Job job;
+  for (const Outcome& outcome : job.step(0, fill)) {
+    EXPECT_TRUE(outcome.failed);
+    EXPECT_EQ(outcome.error.code, ErrorCode::kRange) << outcome.error.message;
+  }
+  Job other(passing());
+  for (const Outcome& outcome : other.step(0, fill)) {
+    ASSERT_FALSE(outcome.failed) << outcome.error.message;
+    EXPECT_FALSE(outcome.finite);
+    for (const float value : outcome.tensors[2]) ASSERT_TRUE(std::isnan(value));
+  }
+}
+
+TEST(PowerSgdFaults, NonFiniteStepsPassAlikeAndLeaveNoTrace) {
+  for (const float bad : {kNaN, kInfinity, -0x1p126F}) {
+    for (const std::size_t which : {std::size_t{0}, std::size_t{1}, std::size_t{2}, std::size_t{5}}) {
+      Job spoiled(passing());
+      Job smooth(passing());
+      for (Job* job : {&spoiled, &smooth}) {
+        for (const Outcome& outcome : job->step(0)) EXPECT_TRUE(!outcome.failed && outcome.finite);
+      }
+      const auto passed = spoiled.step(1, [&](int rank, Tensors& tensors) {
+        if (rank == 1) tensors[which][7] = bad;
+      });
+      const bool is_carried = std::isfinite(bad) && !shaped_tensors()[which].is_compressed;
+      for (const Outcome& outcome : passed) {
+        ASSERT_FALSE(outcome.failed) << outcome.error.message;
+        EXPECT_EQ(outcome.finite, is_carried);
+        EXPECT_EQ(std::isfinite(outcome.tensors[which][7]), is_carried);
+        for (std::size_t t = 0; t < outcome.tensors.size(); ++t) {
+          if (outcome.tensors[t].empty()) continue;
+          EXPECT_EQ(std::memcmp(outcome.tensors[t].data(), passed[0].tensors[t].data(),
+                                4 * outcome.tensors[t].size()),
+                    0);
+        }
+        if (!shaped_tensors()[which].is_compressed) continue;
+        for (const float value : outcome.tensors[which]) ASSERT_TRUE(std::isnan(value));
+      }
+      if (is_carried) continue;
+      EXPECT_TRUE(spoiled.states() == smooth.states());
+      const auto got = spoiled.step(2);
+      const auto wanted = smooth.step(2);
+      expect_means(got, wanted[0].tensors);
+    }
+  }
+}
+
+// A framework throws the mean of a tensor away that no rank has used: nothing may be spent on it.
+TEST(PowerSgdUnused, OfAllRanksCostsNothing) {
+  Job job;
+  job.step(0);
+  const auto before = job.states();
+  const auto nothing = [](int, Tensors& tensors) {
+    for (Values& values : tensors) values.assign(values.size(), 0.0F);
+  };
+  for (const Outcome& outcome : job.step(1, nothing)) {
+    ASSERT_FALSE(outcome.failed) << outcome.error.message;
+    for (const Values& values : outcome.tensors) EXPECT_EQ(values, Values(values.size(), 0.0F));
+  }
+  EXPECT_TRUE(job.states() == before);
+}
+
+TEST(PowerSgdUnused, OfOneRankGoesOnWaitingThere) {
+  Job job;
+  PowerSgdModel model("fp32", kWorld);
+  for (std::uint64_t step = 0; step < 4; ++step) {
+    const auto fill = [step](int rank, Tensors& tensors) {
+      if (step == 1 && rank == 1) tensors[2].assign(tensors[2].size(), -0.0F);
+    };
+    std::vector<Tensors> inputs = gradients_of_all(step);
+    fill(1, inputs[1]);
+    expect_means(job.step(step, fill), model.mean(inputs, step));
+  }
+}
+
+// A loss scale that changes from step to step changes the means' unit and nothing else.
+TEST(PowerSgdScales, MayChangeFromStepToStep) {
+  for (const ReducerOptions& options : {ReducerOptions{}, exact()}) {
+    Job plain(options);
+    Job scaled(options);
+    const Values scales{65536.0F, 32768.0F, 32768.0F, 131072.0F};
+    for (std::uint64_t step = 0; step < scales.size(); ++step) {
+      const float scale = scales[step];
+      const auto times = [scale](int, Tensors& tensors) {
+        for (Values& values : tensors) {
+          for (float& value : values) value *= scale;
+        }
+      };
+      auto wanted = plain.step(step)[0].tensors;
+      times(0, wanted);
+      // A failed step in between, in another scale, is taken back with its scale.
+      if (step == 2 && options.revert == Revert::kExact) {
+        const auto failed = scaled.step(2, times, broken_at(3000), 60, 4 * scale);
+        EXPECT_TRUE(failed[0].failed);
+      }
+      expect_means(scaled.step(step, times, {}, 60, scale), wanted);
+    }
+  }
+}
+
+TEST(PowerSgdScales, MustBeLegal) {
+  for (const float scale : {0.0F, -1.0F, kNaN, kInfinity}) {
+    Job job;
+    job.step(0);
+    const auto before = job.states();
+    for (const Outcome& outcome : job.step(1, {}, {}, 5, scale)) {
+      EXPECT_TRUE(outcome.failed);
+      EXPECT_EQ(outcome.error.code, ErrorCode::kInvalidArgument) << outcome.error.message;
+    }
+    EXPECT_TRUE(job.states() == before);
+  }
+}
+
+// Ranks with different ranks of factors send parts of different shapes.
+TEST(PowerSgdFaults, OtherSettingsAreFound) {
+  std::vector<Error> errors(2);
+  run_ranks(2, {}, [&](int rank, Transport& transport) {
+    Tensors tensors = shaped_gradients(rank, 0);
+    const auto reducer = reducer_of(rank == 0 ? "powersgd:rank=4" : "powersgd:rank=3");
+    const auto report = reducer->all_reduce(named_shaped(tensors), {0, 0, true}, transport, in_seconds(10));
+    ASSERT_FALSE(report);
+    errors[static_cast<std::size_t>(rank)] = report.error();
+  });
+  // A message that is too long for its receive, or parts of another layout.
+  bool is_named = false;
+  for (const Error& error : errors) {
+    is_named = is_named || error.code == ErrorCode::kMismatch ||
+               error.message.find("do all ranks have the same settings") != std::string::npos;
+  }
+  EXPECT_TRUE(is_named) << errors[0].message;
+}
+
+TEST(PowerSgdFaults, ATensorStandsInOneBucketOfAStep) {
+  run_ranks(1, {}, [&](int, Transport& transport) {
+    Tensors tensors = shaped_gradients(0, 0);
+    const std::vector<Named> all = named_shaped(tensors);
+    const auto reducer = reducer_of(kSpec);
+    ASSERT_TRUE(reducer->begin(std::span(all).first(1), {0, 0, false}, transport, in_seconds(5)));
+    const Status again = reducer->begin(std::span(all).first(1), {0, 1, true}, transport, in_seconds(5));
+    ASSERT_FALSE(again);
+    EXPECT_EQ(again.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(again.error().message.find("two buckets"), std::string::npos) << again.error().message;
+  });
+}
+
+TEST(PowerSgdFaults, AMatrixKeepsItsShape) {
+  run_ranks(1, {}, [&](int, Transport& transport) {
+    Values values(6000, 1.0F);
+    const auto reducer = reducer_of(kSpec);
+    const auto step = [&](std::vector<std::uint64_t> dims, std::uint64_t number) {
+      Named tensor{"w", {values.data(), values.size(), DType::kF32}, 0};
+      tensor.tensor.dims = dims;
+      return reducer->all_reduce(std::span(&tensor, 1), {number, 0, true}, transport, in_seconds(5));
+    };
+    ASSERT_TRUE(step({60, 100}, 0));
+    const auto other = step({100, 60}, 1);
+    ASSERT_FALSE(other);
+    EXPECT_EQ(other.error().code, ErrorCode::kMismatch);
+    EXPECT_NE(other.error().message.find("100 x 60"), std::string::npos) << other.error().message;
+  });
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -99,7 +99,6 @@ void FactorStore::commit() noexcept {
 void FactorStore::revert() noexcept {
   for (auto& [key, matrix] : matrices_) {
     matrix->in_step = false;
-    matrix->has_next_start = false;
     if (!std::exchange(matrix->takes_part, false)) continue;
     if (revert_ == Revert::kFold) {
       matrix->is_sent = false;

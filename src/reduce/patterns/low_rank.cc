@@ -53,13 +53,12 @@ void dot(const float* row, const float* q, std::uint64_t columns, std::array<flo
   }
 }
 
+// Row `row` of P, so many of its columns.
 template <std::uint32_t kCount>
-void multiply_columns(const Shape& shape, const float* m, const float* q, float* p) noexcept {
+void multiply_row(const Shape& shape, std::uint64_t row, const float* m, const float* q, float* p) noexcept {
   std::array<float, kCount> sums;
-  for (std::uint64_t i = 0; i < shape.rows; ++i) {
-    dot<kCount>(m + i * shape.columns, q, shape.columns, sums);
-    for (std::uint32_t k = 0; k < kCount; ++k) p[k * shape.rows + i] = sums[k];
-  }
+  dot<kCount>(m + row * shape.columns, q, shape.columns, sums);
+  for (std::uint32_t k = 0; k < kCount; ++k) p[k * shape.rows + row] = sums[k];
 }
 
 // Rows of one block, and columns of one strip.
@@ -107,13 +106,15 @@ template <class Store>
 [[gnu::always_inline]] inline void each_of_row(const Shape& shape, std::uint64_t row, const float* p,
                                                const float* q, Store store) noexcept {
   const std::uint32_t rank = p == nullptr ? 0 : shape.rank;
+  std::array<float, kMaxRank> own;  // together: a line of the cache for each column of P is too many
+  for (std::uint32_t k = 0; k < rank; ++k) own[k] = p[k * shape.rows + row];
   std::uint64_t j = 0;
   for (; j + kBlockColumns <= shape.columns; j += kBlockColumns) {
     Four sums[kBlockColumns / 4] = {};
     for (std::uint32_t k = 0; k < rank; ++k) {
       const float* at = q + k * shape.columns + j;
       for (std::uint64_t v = 0; v < kBlockColumns / 4; ++v) {
-        sums[v] += p[k * shape.rows + row] * four_at(at + 4 * v);
+        sums[v] += own[k] * four_at(at + 4 * v);
       }
     }
     float values[kBlockColumns];
@@ -122,7 +123,7 @@ template <class Store>
   }
   for (; j < shape.columns; ++j) {
     float sum = 0;
-    for (std::uint32_t k = 0; k < rank; ++k) sum += p[k * shape.rows + row] * q[k * shape.columns + j];
+    for (std::uint32_t k = 0; k < rank; ++k) sum += own[k] * q[k * shape.columns + j];
     store(j, &sum, 1);
   }
 }
@@ -232,12 +233,14 @@ void take(const Shape& shape, const Left& left, float* out) noexcept {
 }
 
 void multiply(const Shape& shape, const float* m, const float* q, float* p) noexcept {
-  std::uint32_t k = 0;
-  for (; k + 4 <= shape.rank; k += 4) {
-    multiply_columns<4>(shape, m, q + k * shape.columns, p + k * shape.rows);
-  }
-  for (; k < shape.rank; ++k) {
-    multiply_columns<1>(shape, m, q + k * shape.columns, p + k * shape.rows);
+  for (std::uint64_t i = 0; i < shape.rows; ++i) {
+    std::uint32_t k = 0;
+    for (; k + 4 <= shape.rank; k += 4) {
+      multiply_row<4>(shape, i, m, q + k * shape.columns, p + k * shape.rows);
+    }
+    for (; k < shape.rank; ++k) {
+      multiply_row<1>(shape, i, m, q + k * shape.columns, p + k * shape.rows);
+    }
   }
 }
 
@@ -282,7 +285,6 @@ void normalize_exponents(const Shape& shape, float* q) noexcept {
     for (std::uint64_t j = 0; j < shape.columns; ++j) {
       largest = std::max(largest, std::bit_cast<std::uint32_t>(column[j]) & 0x7FFFFFFF);
     }
-    if (largest == 0) continue;
     int exponent = 0;
     (void)std::frexp(std::bit_cast<float>(largest), &exponent);
     scale(column, shape.columns, std::ldexp(1.0, -exponent));

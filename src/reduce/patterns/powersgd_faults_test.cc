@@ -198,7 +198,7 @@ TEST(PowerSgdFaults, NaNOnOneRankFailsAllAndNamesItsElement) {
     PowerSgdModel model("fp32", kWorld);
     expect_means(job.step(0), model.mean(gradients_of_all(0), 0));
     const auto spoil = [bad](int rank, Tensors& tensors) {
-      if (rank == 1) tensors[2][4711] = bad;
+      if (rank == 1) tensors[0][4711] = bad;
     };
     const auto failed = job.step(1, spoil);
     for (const Outcome& outcome : failed) {
@@ -206,11 +206,11 @@ TEST(PowerSgdFaults, NaNOnOneRankFailsAllAndNamesItsElement) {
       EXPECT_EQ(outcome.error.suspect, 1) << outcome.error.message;
     }
     EXPECT_EQ(failed[1].error.code, ErrorCode::kNotFinite);
-    for (const char* text : {"'fc.weight'", "element 4711", "let such steps pass"}) {
+    for (const char* text : {"'conv.weight'", "element 4711", "let such steps pass"}) {
       EXPECT_NE(failed[1].error.message.find(text), std::string::npos) << failed[1].error.message;
     }
     std::vector<Tensors> kept = gradients_of_all(1);
-    kept[1][2][4711] = 0;
+    kept[1][0][4711] = 0;
     model.fold(kept);
     // Rank 1 never begins the second bucket: what of it the others have kept is not looked at.
     for (int rank = 0; rank < kWorld; ++rank) {

@@ -18,14 +18,14 @@ BUCKETS = {str(1 << power) for power in range(6, 17)}
 def levels_text(text: str) -> None:
     """Check the parameter `levels`: a whole number without leading zeros."""
     whole = re.fullmatch(r"[0-9]+", text) is not None
-    require(whole, "InvalidArgument", f"levels={text} is no whole number")
-    require(1 <= int(text) <= LARGEST_LEVELS, "InvalidArgument", f"levels={text} is out of range")
+    require(whole, "Corrupt", f"levels={text} is no whole number")
+    require(1 <= int(text) <= LARGEST_LEVELS, "Corrupt", f"levels={text} is out of range")
     require(text == str(int(text)), "Corrupt", f"levels={text} has leading zeros")
 
 
 def bucket_text(text: str) -> None:
     """Check the parameter `bucket`: a power of two."""
-    require(text in BUCKETS, "InvalidArgument", f"bucket={text}: no power of two, 64 to 65,536")
+    require(text in BUCKETS, "Corrupt", f"bucket={text}: no power of two, 64 to 65,536")
 
 
 def binary(stream: BitReader, bits: int) -> int:

@@ -20,7 +20,7 @@ def whole(name: str, choices: set[int]) -> Callable[[str], None]:
 
     def check(text: str) -> None:
         known = re.fullmatch(r"[0-9]+", text) is not None and int(text) in choices
-        require(known, "InvalidArgument", f"{name}={text} is out of range")
+        require(known, "Corrupt", f"{name}={text} is out of range")
         require(text == str(int(text)), "Corrupt", f"{name}={text} has leading zeros")
 
     return check

@@ -23,6 +23,18 @@ inline std::vector<std::string> codec_specs() {
   return specs;
 }
 
+// Of make_channel alone: what stands behind a codec, rules, and a recipe.
+inline constexpr std::array<std::string_view, 3> kRulesSpecs{
+    "topk:k=10% with clip=2,momentum=0.9,masking=on", "w elements<=400 step<9: 3lc with decay=0.5, rest sbc",
+    "dgc:p=1%,clip=2,warmup=8"};
+
+// Of every kind of channel: each codec for all, then rules.
+inline std::vector<std::string> channel_specs() {
+  std::vector<std::string> specs = codec_specs();
+  specs.insert(specs.end(), kRulesSpecs.begin(), kRulesSpecs.end());
+  return specs;
+}
+
 inline constexpr std::array<std::string_view, 4> kReducerSpecs{"direct(fp32)", "direct(3lc)", "ring(gcomp)",
                                                                "gather(sbc:p=0.1)"};
 inline constexpr std::array<std::string_view, 4> kOptimizerSpecs{"sgd", "momentum", "adagrad", "adam"};

@@ -1,8 +1,9 @@
-// Spec strings, as they come from a command line or a configuration: codecs, reducers, optimizers. What is
-// accepted has a canonical spec that is accepted too and says the same.
+// Spec strings, as they come from a command line or a configuration: codecs, rules of them and recipes,
+// reducers, optimizers. What is accepted has a canonical spec that is accepted too and says the same.
 #include <cstdlib>
 #include <string_view>
 
+#include "deltawire/channel.h"
 #include "deltawire/codec.h"
 #include "deltawire/optimizer.h"
 #include "deltawire/reducer.h"
@@ -18,6 +19,10 @@ void check(std::string_view text) {
   if (const auto codec = make_codec(text)) {
     const auto again = make_codec((*codec)->spec());
     expect(again.has_value() && (*again)->spec() == (*codec)->spec());
+  }
+  if (const auto channel = make_channel(text)) {
+    const auto again = make_channel((*channel)->spec());
+    expect(again.has_value() && (*again)->spec() == (*channel)->spec());
   }
   if (const auto reducer = make_reducer(text)) {
     const auto again = make_reducer((*reducer)->spec());

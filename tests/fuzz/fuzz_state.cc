@@ -113,7 +113,7 @@ bool load_optimizer(std::string_view spec, State state) {
   return true;
 }
 
-const std::vector<std::string> specs = fuzz::codec_specs();
+const std::vector<std::string> specs = fuzz::channel_specs();
 std::set<std::pair<int, std::size_t>> loaded;  // kind and choice
 
 void load(std::uint8_t selector, const State& state) {

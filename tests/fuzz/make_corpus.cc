@@ -127,8 +127,9 @@ void make_files() {
 }
 
 void make_channel_states() {
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    const auto channel = sure(make_channel(specs[i], {Policy{fuzz::kMinElements}, Revert::kFold}));
+  const std::vector<std::string> all = fuzz::channel_specs();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto channel = sure(make_channel(all[i], {Policy{fuzz::kMinElements}, Revert::kFold}));
     fuzz::Tensors tensors;
     fill(tensors.large, i, 0.5);
     fill(tensors.small, i, 0.5);
@@ -171,6 +172,7 @@ void make_specs() {
     write("spec", "spec" + std::to_string(number++), seed);
   };
   for (const std::string& spec : specs) add(sure(make_codec(spec))->spec());
+  for (const std::string_view spec : fuzz::kRulesSpecs) add(spec);
   for (const std::string_view spec : fuzz::kReducerSpecs) add(spec);
   for (const std::string_view spec : fuzz::kOptimizerSpecs) add(optimizer_spec(sure(parse_optimizer(spec))));
   for (const std::string_view text : {"sbc:p=0.1%", "nesterov:lr=1e-3", "rmsprop:alpha=0x1p-3", "adamw",

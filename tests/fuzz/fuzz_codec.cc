@@ -1,4 +1,5 @@
 // Codec::decode and describe on hostile payloads: behind the checksums, where only the codec stands.
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -30,7 +31,8 @@ std::vector<Tried>& codecs() {
   return codecs;
 }
 
-// The first bytes choose the count, the scalars and where chunks end; the rest is the payload.
+// The first bytes choose the count, the scalars, the number of chunks and the bytes of each but the last; the
+// rest is the payload.
 void decode_all(Bytes data) {
   if (data.size() < 12) return;
   const auto byte_at = [&](std::size_t i) { return std::to_integer<std::uint32_t>(data[i]); };
@@ -43,8 +45,7 @@ void decode_all(Bytes data) {
   const Bytes payload = data.subspan(12);
   std::vector<std::uint32_t> ends;
   for (std::uint32_t i = 0; i < chunks; ++i) {
-    ends.push_back(i + 1 == chunks ? static_cast<std::uint32_t>(payload.size())
-                                   : static_cast<std::uint32_t>(payload.size() * byte_at(11) / 256 * i));
+    ends.push_back(i + 1 == chunks ? static_cast<std::uint32_t>(payload.size()) : byte_at(11) * (i + 1));
   }
   for (auto& [codec, has_accepted] : codecs()) {
     // Of the scalars those that it has: others are refused before it sees a byte.
@@ -74,7 +75,9 @@ void decode_all(Bytes data) {
 
 extern "C" void fuzz_after_seeds() {
   for (const auto& tried : deltawire::codecs()) {
-    if (!tried.has_accepted) std::abort();
+    if (tried.has_accepted) continue;
+    std::fprintf(stderr, "no seed was accepted by %s\n", tried.codec->spec().c_str());
+    std::abort();
   }
 }
 

@@ -88,7 +88,7 @@ void make_messages() {
   }
 }
 
-// Count, scalars, number of chunks and where they end, then a payload.
+// Count, scalars, number of chunks and the bytes of the first of several, then a payload.
 void make_payloads() {
   constexpr std::uint16_t kCount = 100;
   for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -107,7 +107,8 @@ void make_payloads() {
       append_number(seed, kCount);
       append_number(seed, encoded.scalar);
       append_number(seed, encoded.scalar2);
-      append_number(seed, static_cast<std::uint16_t>(encoded.chunks));
+      append_number(seed, static_cast<std::uint8_t>(encoded.chunks));
+      append_number(seed, static_cast<std::uint8_t>(encoded.chunks > 1 ? ends[0] : 0));
       append(seed, Bytes(payload).first(encoded.payload_bytes));
       write("codec", "codec" + std::to_string(i) + (zeros > 0 ? "-sparse" : "-dense"), seed);
     }

@@ -90,6 +90,27 @@ TEST(Channel, RoundTripWithinTheBound) {
   }
 }
 
+// Those without a key-value form, too, and those that need memory to decode.
+TEST(Channel, EveryCodecArrivesAsPairs) {
+  for (const CodecInfo* info : registered_codecs()) {
+    Model in = zeros({1000, 3});
+    Model out = zeros({1000, 3});
+    fill_whole(in, 1);
+    const auto receiver = channel(info->name);
+    const MessageId id{5, 1, 2};
+    const auto message = join(*channel(info->name)->encode(in.named(), id));
+    std::vector<Pairs> means(2);
+    const Status as_pairs = receiver->decode_pairs(message, out.named(), id, 0.5F, means);
+    ASSERT_TRUE(as_pairs) << info->name << ": " << as_pairs.error().message;
+    ASSERT_TRUE(receiver->decode(message, out.named(), id, Into::kOverwrite, 0.5F)) << info->name;
+    for (std::size_t i = 0; i < means.size(); ++i) {
+      std::vector<float> dense(out.values[i].size(), 0.0F);
+      for (std::size_t j = 0; j < means[i].keys.size(); ++j) dense[means[i].keys[j]] = means[i].values[j];
+      EXPECT_EQ(dense, out.values[i]) << info->name;
+    }
+  }
+}
+
 TEST(Channel, LongMessagesAreCutIntoFrames) {
   Model in = zeros({1000000, 300000});
   Model out = zeros({1000000, 300000});

@@ -22,6 +22,13 @@ struct Place {
   std::uint64_t count = 0;
 };
 
+// With the scratch that decoding into `slot` takes.
+Exec exec_for(const Codec& codec, const TensorSlot& slot, Workers* workers, CodingMemory& memory) {
+  std::vector<std::byte>& scratch = memory.scratch;
+  scratch.resize(std::max<std::size_t>(scratch.size(), codec.decode_scratch(slot)));
+  return {.scratch = scratch, .workers = workers};
+}
+
 // Into the parts' own memory.
 struct DenseSink {
   // A part that came without a payload. Adding nothing leaves the slot's bits as they are.
@@ -47,9 +54,7 @@ struct DenseSink {
     const TensorSlot& tensor = parts[place.part].tensor;
     auto* at = static_cast<std::byte*>(tensor.values) + place.begin * dtype_bytes(tensor.dtype);
     const TensorSlot slot{at, place.count, tensor.dtype};
-    std::vector<std::byte>& scratch = memory.scratch;
-    scratch.resize(std::max<std::size_t>(scratch.size(), codec.decode_scratch(slot)));
-    return codec.decode(in, slot, target.into, target.scale, {.scratch = scratch, .workers = workers});
+    return codec.decode(in, slot, target.into, target.scale, exec_for(codec, slot, workers, memory));
   }
 
   std::span<const Named> parts;
@@ -99,14 +104,14 @@ struct PairsSink {
     return {};
   }
 
-  // Raw parts: few elements.
+  // Of a codec without a key-value form, and raw parts, which have few elements.
   Status take_dense(const Codec& codec, const PartView& in, const Place& place, Pairs& mean) {
     const FloatEnvironment environment;  // in which subnormals are no zeros
     std::vector<float>& dense = memory.dense;
     dense.resize(place.count);
     const TensorSlot slot{dense.data(), place.count, DType::kF32};
-    if (Status decoded = codec.decode(in, slot, Into::kOverwrite, scale, {.workers = workers}); !decoded)
-      return decoded;
+    const Exec exec = exec_for(codec, slot, workers, memory);
+    if (Status decoded = codec.decode(in, slot, Into::kOverwrite, scale, exec); !decoded) return decoded;
     for (std::uint64_t i = 0; i < place.count; ++i) {
       if (dense[i] == 0.0F) continue;
       mean.keys.push_back(static_cast<std::uint32_t>(place.begin + i));

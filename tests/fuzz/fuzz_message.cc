@@ -1,5 +1,6 @@
 // A whole message on its way into a channel, its header checksum repaired so that the fuzzer gets past it.
 // The first byte chooses the codec.
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -109,7 +110,12 @@ void decode(std::uint8_t selector, Bytes data) {
   receiver.has_accepted = receiver.has_accepted || dense.has_value();
   // Lists of keys and values can't say that a part is not finite, and end there.
   const bool is_not_finite = !pairs && pairs.error().code == ErrorCode::kNotFinite;
-  if (!is_not_finite && dense.has_value() != pairs.has_value()) std::abort();
+  if (!is_not_finite && dense.has_value() != pairs.has_value()) {
+    std::fprintf(stderr, "%s: values %s, pairs %s\n", receiver.channel->spec().c_str(),
+                 dense ? "decoded" : dense.error().message.c_str(),
+                 pairs ? "decoded" : pairs.error().message.c_str());
+    std::abort();
+  }
   auto reader = FrameReader::open(message);
   if (!reader) return;
   while (reader->segments_left() > 0) {
@@ -122,7 +128,9 @@ void decode(std::uint8_t selector, Bytes data) {
 
 extern "C" void fuzz_after_seeds() {
   for (const auto& receiver : deltawire::receivers()) {
-    if (!receiver.has_accepted) std::abort();
+    if (receiver.has_accepted) continue;
+    std::fprintf(stderr, "no seed was accepted by %s\n", receiver.channel->spec().c_str());
+    std::abort();
   }
 }
 

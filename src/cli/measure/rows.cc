@@ -131,7 +131,14 @@ std::span<const Column> columns() {
 
 void sort_rows(std::vector<Row>& rows, std::string_view key) {
   const auto* column = std::ranges::find(kColumns, key, &Column::key);
-  std::ranges::stable_sort(rows, {}, [&](const Row& row) { return rank_of(row, *column); });
+  std::vector<std::pair<double, std::size_t>> order;
+  order.reserve(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) order.emplace_back(rank_of(rows[i], *column), i);
+  std::ranges::sort(order);
+  std::vector<Row> sorted;
+  sorted.reserve(rows.size());
+  for (const auto& [rank, i] : order) sorted.push_back(std::move(rows[i]));
+  rows = std::move(sorted);
 }
 
 std::string text_table(const Input& input, std::span<const Row> rows) {

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "base/little_endian.h"
-#include "base/random.h"
 #include "codecs/codec_testing.h"
 
 namespace deltawire {
@@ -111,7 +110,6 @@ TEST(Blockint, LargestAndSmallestValues) {
 
 // From the definition, in exact arithmetic.
 TEST(Blockint, CodesAndResidualsAreTheModels) {
-  CounterRng random(3);
   for (const int most : {127, 7}) {
     const std::string spec = most == 127 ? "blockint:block=64" : "blockint:bits=4,block=64";
     Floats values = testing::normal_values(64 * 20, 9);

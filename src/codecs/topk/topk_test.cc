@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -45,8 +46,8 @@ Floats round_trip(std::string_view spec, const Floats& values) {
 Floats slow_topk(const Floats& values, float share) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&values](std::size_t a, std::size_t b) {
-    return std::fabs(values[a]) > std::fabs(values[b]);
+  std::sort(order.begin(), order.end(), [&values](std::size_t a, std::size_t b) {
+    return std::pair(-std::fabs(values[a]), a) < std::pair(-std::fabs(values[b]), b);
   });
   Floats kept(values.size(), 0.0F);
   const std::uint64_t count = kept_of(share, values.size());

@@ -11,6 +11,7 @@
 
 #include "base/no_memory.h"
 #include "base/spec_text.h"
+#include "channel/codec_rules.h"
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/direct.h"
 #include "reduce/patterns/factor_store.h"
@@ -130,9 +131,9 @@ Result<std::unique_ptr<WakeableReducer>> make_powersgd_reducer(const ParsedSpec&
   if (!rank) return forward_error(rank);
   auto channels = make_channels(codecs, options, {options.revert, Revert::kExact});
   if (!channels) return forward_error(channels);
-  const Channel& channel = *channels->all.front();
-  // " with " stands in canonical specs before what a gradient goes through ahead of its codec.
-  if (channel.any(&CodecInfo::error_feedback) || channel.spec().find(" with ") != std::string::npos) {
+  const auto rules = CodecRules::parse(codecs);
+  if (!rules) return forward_error(rules);
+  if (rules->any(&CodecInfo::error_feedback) || rules->have_feedback()) {
     return fail(ErrorCode::kInvalidArgument,
                 "powersgd(" + std::string(codecs) +
                     ") would keep residuals of factors, which mean nothing in the next step: they belong to "

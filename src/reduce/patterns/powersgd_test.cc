@@ -331,7 +331,8 @@ TEST(PowerSgdSpec, IsReadAndWritten) {
 }
 
 TEST(PowerSgdSpec, RefusesResidualsOfFactors) {
-  for (const char* codec : {"3lc", "sbc", "int8", "onebit", "fastsgd:residual=on", "conv*: 3lc, rest fp32"}) {
+  for (const char* codec : {"3lc", "sbc", "int8", "onebit", "fastsgd:residual=on", "conv*: 3lc, rest fp32",
+                            "fp32 with momentum=0.9"}) {
     const auto made = make_reducer("powersgd:rank=4(" + std::string(codec) + ")");
     ASSERT_FALSE(made) << codec;
     EXPECT_EQ(made.error().code, ErrorCode::kInvalidArgument);

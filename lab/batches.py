@@ -5,7 +5,7 @@ state.
 import numpy as np
 import torch
 
-from lab.idx import ImageSet
+from lab.images import ImageSet
 
 
 def epoch_order(seed: int, epoch: int, count: int) -> np.ndarray:
@@ -24,7 +24,7 @@ class Batches:
     """
 
     def __init__(self, images: ImageSet, *, seed: int, batch: int, place: tuple[int, int]) -> None:
-        self._images = torch.from_numpy(images.train_images.copy()).unsqueeze(1)
+        self._images = torch.from_numpy(images.train_images.copy())
         self._labels = torch.from_numpy(images.train_labels.astype(np.int64))
         self._seed = seed
         self._batch = batch
@@ -40,7 +40,9 @@ class Batches:
         self._order = np.empty(0, dtype=np.int64)
 
     def at(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """(float32 images of shape (batch, 1, 28, 28), int64 labels) of this rank for a step."""
+        """(float32 images of shape (batch, channels, height, width), int64 labels) of this rank for
+        a step.
+        """
         epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._order = epoch_order(self._seed, epoch, len(self._labels))

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from lab.batches import scale
-from lab.idx import ImageSet
+from lab.images import ImageSet
 
 _CHUNK = 500
 
@@ -13,7 +13,7 @@ class Evaluator:
     """A rank's part of the test set."""
 
     def __init__(self, images: ImageSet, rank: int = 0, world_size: int = 1) -> None:
-        self._images = torch.from_numpy(images.test_images.copy()).unsqueeze(1)
+        self._images = torch.from_numpy(images.test_images.copy())
         self._labels = torch.from_numpy(images.test_labels.astype("int64"))
         self._rank = rank
         self._world_size = world_size

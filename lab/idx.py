@@ -3,7 +3,6 @@
 An idx file is: two zero bytes, a byte for the element type (8 = unsigned byte), a byte for the
 number of dimensions, one big-endian 32-bit length a dimension, then the elements in C order."""
 
-import dataclasses
 import gzip
 import math
 import struct
@@ -12,31 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
+from lab.images import CLASS_COUNT, DataError, ImageSet
+
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 IMAGE_SIDE = 28
-CLASS_COUNT = 10
 
 _UNSIGNED_BYTE = 8
 _MAX_ELEMENTS = 1 << 30  # a few damaged bytes must not make us ask for all memory
-
-
-class DataError(Exception):
-    """A data set that is missing or damaged: one line that says which file and what to do."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ImageSet:
-    """A whole data set in memory.
-
-    Attributes:
-        train_images, test_images: uint8 of shape (count, 28, 28).
-        train_labels, test_labels: uint8 of shape (count,), each below 10.
-    """
-
-    train_images: np.ndarray
-    train_labels: np.ndarray
-    test_images: np.ndarray
-    test_labels: np.ndarray
 
 
 def load_image_set(directory: Path) -> ImageSet:
@@ -53,7 +34,7 @@ def load_image_set(directory: Path) -> ImageSet:
         images = read_idx(image_path, dimensions=3)
         labels = read_idx(label_path, dimensions=1)
         _check_pair(images, labels, image_path, label_path)
-        parts += [images, labels]
+        parts += [images[:, np.newaxis], labels]
     return ImageSet(*parts)
 
 

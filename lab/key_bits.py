@@ -21,7 +21,7 @@ from pathlib import Path
 import deltawire
 import numpy as np
 
-from lab.idx import DataError
+from lab.images import DataError
 from lab.sparse_rows import SparseRows, load_sparse_rows
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -3,8 +3,6 @@
 import torch
 from torch import nn
 
-PARAMETER_COUNT = 431_080
-
 
 class LeNet5(nn.Module):
     """Two convolutions with pooling, then two linear layers; 431,080 parameters with Caffe's 500

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from lab.evaluate import Evaluator
-from lab.idx import DataError, ImageSet, load_image_set
+from lab.idx import load_image_set
+from lab.images import DataError, ImageSet
 from lab.lenet import make_lenet
 from lab.taking_turns import Turns, add_options
 

@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from deltawire.torch import significance_of
 
-from lab.idx import DataError, ImageSet, load_image_set
+from lab.idx import load_image_set
+from lab.images import DataError, ImageSet
 from lab.lenet import make_lenet
 from lab.taking_turns import Turns, add_options
 

@@ -35,7 +35,8 @@ import torch
 from deltawire.torch import significance_of
 
 from lab.batches import Batches
-from lab.idx import DEBIAN_FASHION_MNIST, DataError, ImageSet, load_image_set
+from lab.idx import DEBIAN_FASHION_MNIST, load_image_set
+from lab.images import DataError, ImageSet
 from lab.lenet import make_lenet
 
 # Decay as in Caffe's lenet_solver.prototxt; rates that train this network in 200 steps.

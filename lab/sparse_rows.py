@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lab.idx import DataError
+from lab.images import DataError
 
 
 @dataclasses.dataclass(frozen=True)

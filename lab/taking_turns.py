@@ -8,7 +8,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from lab.batches import Batches
-from lab.idx import DEBIAN_FASHION_MNIST, DataError, ImageSet
+from lab.idx import DEBIAN_FASHION_MNIST
+from lab.images import DataError, ImageSet
 
 
 def add_options(parser: argparse.ArgumentParser, batch: int) -> None:

@@ -8,13 +8,14 @@ from typing import NoReturn
 
 from lab import methods
 from lab.demo.settings import Settings
-from lab.idx import DEBIAN_FASHION_MNIST
+from lab.images import DataError
 from lab.links import parse_link
+from lab.workloads import WORKLOADS
 
 _DESCRIPTION = """\
-Trains LeNet5 (431,080 parameters) on an image set with several worker processes over a thin
-link, once per method of exchanging gradients, and shows what each cost and gained: a table here,
-and report.html and results.json with figures and all numbers."""
+Trains LeNet5 (431,080 parameters), or another network, on an image set with several worker
+processes over a thin link, once per method of exchanging gradients, and shows what each cost and
+gained: a table here, and report.html and results.json with figures and all numbers."""
 
 _EXAMPLES = """\
 examples:
@@ -25,6 +26,7 @@ examples:
   python -m lab.demo --methods @policy.toml     a codec for each tensor (docs/algorithms.md, Rules)
   python -m lab.demo --link 1gbit --steps 100   a faster line, a shorter training
   python -m lab.demo --data mnist/              other idx files: train-images-idx3-ubyte[.gz] ...
+  python -m lab.demo --network resnet20 --data cifar-10-batches-bin/ --batch 32 --steps 400
   sudo python -m lab.demo --namespaces          real links: network namespaces with tc's tbf
 
 `make demo ARGS="--link 1gbit"` passes options on. The learning rate was tuned with fp32 alone.
@@ -56,10 +58,14 @@ def parse(arguments: list[str]) -> Request:
     try:
         link = parse_link(given.link)
         chosen = [methods.find(name) for name in given.methods]
-    except (ValueError, methods.UnknownMethod) as cause:
+        data = given.data or WORKLOADS[given.network].default_data()
+    except (ValueError, methods.UnknownMethod, DataError) as cause:
         parser.error(str(cause))
+    if given.lr is None:
+        given.lr = WORKLOADS[given.network].learning_rate
     _check(parser, given)
     settings = Settings(
+        network=given.network,
         ranks=given.ranks,
         steps=given.steps,
         batch=given.batch,
@@ -71,10 +77,10 @@ def parse(arguments: list[str]) -> Request:
         link=link.text,
         bytes_per_second=link.bytes_per_second,
         namespaces=given.namespaces,
-        data=str(given.data),
+        data=str(data),
         timeout=given.timeout,
     )
-    return Request(settings, chosen, given.out, given.data)
+    return Request(settings, chosen, given.out, data)
 
 
 def _make_parser() -> argparse.ArgumentParser:
@@ -121,6 +127,12 @@ def _add_link(parser: argparse.ArgumentParser) -> None:
 def _add_training(parser: argparse.ArgumentParser) -> None:
     """What is equal for all rows."""
     add = parser.add_argument
+    add(
+        "--network",
+        choices=sorted(WORKLOADS),
+        default="lenet5",
+        help="lenet5 (default) on an MNIST-style set, or resnet20 (269,722 parameters) on CIFAR-10",
+    )
     add("--steps", type=int, default=220, metavar="N", help="of each row (default 220)")
     add("--batch", type=int, default=64, metavar="N", help="images a step and rank (default 64)")
     add(
@@ -134,7 +146,8 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         help="trainings of each row, with the seeds SEED, SEED + 1, ...; the table has medians and "
         "the spread (default 1)",
     )
-    add("--lr", type=float, default=0.06, help="learning rate at the start (default 0.06)")
+    rates = ", ".join(f"{each.learning_rate:g} for {name}" for name, each in WORKLOADS.items())
+    add("--lr", type=float, help=f"learning rate at the start (default {rates})")
     add("--momentum", type=float, default=0.9, metavar="M", help="of SGD (default 0.9)")
     add(
         "--clip",
@@ -146,10 +159,10 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     add(
         "--data",
         type=Path,
-        default=DEBIAN_FASHION_MNIST,
         metavar="DIR",
-        help=f"idx files of an MNIST-style set (default {DEBIAN_FASHION_MNIST}, from Debian's "
-        "package dataset-fashion-mnist)",
+        help="for lenet5 idx files of an MNIST-style set (default: Fashion-MNIST, from Debian's "
+        "package dataset-fashion-mnist); for resnet20 CIFAR-10's binary version (default: "
+        "cifar-10-batches-bin in the folder that DELTAWIRE_DATA names)",
     )
 
 

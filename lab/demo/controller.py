@@ -21,7 +21,7 @@ from lab.demo.results import (
     make_row,
 )
 from lab.demo.table import print_table
-from lab.idx import DataError, load_image_set
+from lab.images import DataError
 from lab.namespaces import NamespaceError, Namespaces
 
 
@@ -71,7 +71,7 @@ def run(request: Request, command: str) -> int:
 
 def _check_before_start(request: Request) -> None:
     """What would spoil the demo only after minutes of training."""
-    images = load_image_set(request.data)
+    images = request.settings.workload.load_images(request.data)
     taken = request.settings.ranks * request.settings.batch
     if taken > len(images.train_labels):
         raise _CannotStart(

@@ -17,7 +17,6 @@ from lab.demo.plots import draw_plots
 from lab.demo.report import render_report
 from lab.demo.results import DEFINITIONS
 from lab.demo.settings import POINT_IMAGES, SCHEDULE
-from lab.lenet import PARAMETER_COUNT
 from lab.links import BURST_BYTES
 
 
@@ -122,8 +121,8 @@ def in_words(request: Request) -> dict:
             "earlier than 2 (N-1)/N x bytes / rate after its start"
         )
     return {
-        "network": "LeNet5 (Caffe's)",
-        "parameters": PARAMETER_COUNT,
+        "network": settings.workload.words,
+        "parameters": settings.workload.parameters,
         "data": settings.data,
         "ranks": settings.ranks,
         "batch_per_rank": settings.batch,

@@ -3,7 +3,6 @@
 import statistics
 
 from lab.demo.settings import Settings
-from lab.lenet import PARAMETER_COUNT
 from lab.links import ring_bytes
 from lab.methods import BASE, PLAIN, Method
 
@@ -116,7 +115,9 @@ def make_row(method: Method, repeats: list[dict], settings: Settings) -> dict:
     for key in ("accuracy", "ms_per_step"):
         values = [repeat[key] for repeat in repeats]
         row[f"{key}_range"] = [min(values), max(values)]
-    tensors_sent = 1e6 * row["wire_mb_per_rank"] / (4 * PARAMETER_COUNT * settings.steps)
+    tensors_sent = (
+        1e6 * row["wire_mb_per_rank"] / (4 * settings.workload.parameters * settings.steps)
+    )
     row["times_smaller"] = ring_bytes(1, settings.ranks) / tensors_sent
     row["bits_per_value"] = 32 * tensors_sent / copies_sent(settings.ranks, method.pattern)
     row["bit_equal"] = all(repeat["bit_equal"] for repeat in repeats)

@@ -3,6 +3,8 @@
 import dataclasses
 import math
 
+from lab.workloads import WORKLOADS, Workload
+
 POINT_IMAGES = 2_000  # of the test set, for the points of the curves
 POINTS = 8
 COMPUTE_STEPS = 8
@@ -15,6 +17,7 @@ class Settings:
     """The same for every row; sent to the workers as a dict.
 
     Attributes:
+        network: a name in WORKLOADS.
         ranks: worker processes.
         steps: of each row.
         batch: images a step on each rank.
@@ -26,10 +29,11 @@ class Settings:
         link: as on the command line.
         bytes_per_second: of the link; None is the bare loopback.
         namespaces: the link is a real one, not shaped in the transport.
-        data: directory of the idx files.
+        data: folder of the images.
         timeout: seconds after which a step that hangs is an error.
     """
 
+    network: str
     ranks: int
     steps: int
     batch: int
@@ -43,6 +47,11 @@ class Settings:
     namespaces: bool
     data: str
     timeout: float
+
+    @property
+    def workload(self) -> Workload:
+        """Network and images."""
+        return WORKLOADS[self.network]
 
     @property
     def seeds(self) -> list[int]:

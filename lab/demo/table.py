@@ -110,7 +110,8 @@ def title_of(settings: Settings) -> str:
     """What was trained, on how many ranks, over which link, from which seeds."""
     place = " between network namespaces" if settings.namespaces else ""
     return (
-        f"LeNet5, {settings.ranks} ranks x batch {settings.batch}, {settings.steps} steps, over "
+        f"{settings.workload.label}, {settings.ranks} ranks x batch {settings.batch}, "
+        f"{settings.steps} steps, over "
         f"{link_in_words(settings.link)}{place}, {seeds_in_words(settings.seeds)}"
     )
 

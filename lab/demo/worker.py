@@ -21,7 +21,6 @@ from lab.batches import Batches
 from lab.demo.row import Place, RowFailed, run_row
 from lab.demo.settings import Settings
 from lab.evaluate import Evaluator
-from lab.idx import load_image_set
 from lab.methods import Method
 
 
@@ -54,7 +53,7 @@ def main() -> None:
     job = line.next_order()
     settings = Settings(**job["settings"])
     _join(job, settings)
-    images = load_image_set(Path(settings.data))
+    images = settings.workload.load_images(Path(settings.data))
     evaluator = Evaluator(images, job["rank"], settings.ranks)
     tell = line.tell if job["rank"] == 0 else lambda news: None
     line.tell({"event": "ready"})

@@ -17,7 +17,7 @@ import deltawire.torch
 import torch
 from deltawire import DeltawireError
 
-from lab.idx import DataError
+from lab.images import DataError
 from lab.traces.trainings import OPTIMIZERS, SIZES, TRAININGS, make_optimizer, make_training
 
 

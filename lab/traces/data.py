@@ -2,39 +2,11 @@
 its name, compressed."""
 
 import dataclasses
-import lzma
-import os
 from pathlib import Path
 
 import numpy as np
 
-from lab.idx import DataError
-
-_CIFAR_RECORD = 1 + 3 * 32 * 32
-
-
-def data_folder() -> Path:
-    """What DELTAWIRE_DATA names. Raises DataError without it."""
-    folder = os.environ.get("DELTAWIRE_DATA", "")
-    if not folder:
-        raise DataError(
-            "DELTAWIRE_DATA names no folder of data; set it to one with cifar-10-batches-bin/, "
-            "wikitext-2/, shakespeare/ and libsvm/"
-        )
-    return Path(folder)
-
-
-def read_cifar10(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """(uint8 images of shape (10,000, 3, 32, 32), labels below 10) of cifar-10-batches-bin's first
-    batch. Raises DataError."""
-    path = folder / "cifar-10-batches-bin" / "data_batch_1.bin"
-    content = np.frombuffer(_read(path), np.uint8)
-    if content.size == 0 or content.size % _CIFAR_RECORD:
-        raise DataError(f"{path}: {content.size:,} bytes are no CIFAR-10 records; get it again")
-    records = content.reshape(-1, _CIFAR_RECORD)
-    if records[:, 0].max() >= 10:
-        raise DataError(f"{path}: label {records[:, 0].max()} where 0 ... 9 are due; get it again")
-    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].astype(np.int64)
+from lab.images import DataError, read_packed
 
 
 def read_characters(folder: Path) -> tuple[np.ndarray, int]:
@@ -93,16 +65,6 @@ def read_rows(folder: Path) -> Rows:
 
 def _text(path: Path) -> str:
     try:
-        return _read(path).decode("utf-8")
+        return read_packed(path).decode("utf-8")
     except UnicodeDecodeError as cause:
         raise DataError(f"{path}: is no text in UTF-8; get it again") from cause
-
-
-def _read(path: Path) -> bytes:
-    packed = path.with_name(path.name + ".xz")
-    try:
-        if packed.is_file():
-            return lzma.decompress(packed.read_bytes())
-        return path.read_bytes()
-    except (OSError, lzma.LZMAError) as cause:
-        raise DataError(f"{path}[.xz]: can't be read ({cause})") from cause

@@ -9,12 +9,14 @@ from torch import nn
 from torch.nn import functional
 
 from lab.batches import Batches
+from lab.cifar import FOLDER, read_batch
 from lab.idx import DEBIAN_FASHION_MNIST, load_image_set
+from lab.images import data_folder
 from lab.lenet import LeNet5
+from lab.resnet import ResNet20
 from lab.traces import data
 from lab.traces.networks import (
     CharacterTransformer,
-    ResNet20,
     SparseLogisticRegression,
     WordLSTM,
 )
@@ -73,7 +75,8 @@ def _lenet5(size: str, seed: int) -> Training:
 
 def _resnet20(size: str, seed: int) -> Training:
     width, batch = {"full": 16, "small": 8}[size], 32
-    images, labels = data.read_cifar10(data.data_folder())
+    images, labels = read_batch(data_folder() / FOLDER / "data_batch_1.bin")
+    labels = labels.astype(np.int64)
     deviations = np.array([0.247, 0.2435, 0.2616], np.float32).reshape(3, 1, 1)
     means = np.array([0.4914, 0.4822, 0.4465], np.float32).reshape(3, 1, 1)
     network, chance = ResNet20(width), np.random.default_rng(seed)
@@ -93,7 +96,7 @@ def _resnet20(size: str, seed: int) -> Training:
 def _lstm(size: str, seed: int) -> Training:
     vocabulary, embedding, hidden = {"full": (5000, 128, 128), "small": (600, 24, 48)}[size]
     batch, length = 16, 32
-    words = torch.from_numpy(data.read_words(data.data_folder(), vocabulary))
+    words = torch.from_numpy(data.read_words(data_folder(), vocabulary))
     network, chance = WordLSTM(vocabulary, embedding, hidden), np.random.default_rng(seed)
 
     def loss_at(step: int) -> torch.Tensor:
@@ -112,7 +115,7 @@ def _lstm(size: str, seed: int) -> Training:
 def _transformer(size: str, seed: int) -> Training:
     width, layers = {"full": (128, 4), "small": (40, 2)}[size]
     batch, length = 16, 64
-    characters, kinds = data.read_characters(data.data_folder())
+    characters, kinds = data.read_characters(data_folder())
     text = torch.from_numpy(characters)
     network, chance = CharacterTransformer(kinds, width, layers), np.random.default_rng(seed)
 
@@ -131,7 +134,7 @@ def _transformer(size: str, seed: int) -> Training:
 
 def _logistic(size: str, seed: int) -> Training:
     batch = {"full": 256, "small": 32}[size]
-    rows = data.read_rows(data.data_folder())
+    rows = data.read_rows(data_folder())
     labels = torch.from_numpy((rows.labels > 10).astype(np.float32))
     network, chance = SparseLogisticRegression(_COLUMNS), np.random.default_rng(seed)
 

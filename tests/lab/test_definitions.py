@@ -22,10 +22,10 @@ from lab.demo.results import (  # noqa: E402
 )
 from lab.demo.settings import Settings  # noqa: E402
 from lab.demo.table import columns, print_table  # noqa: E402
-from lab.lenet import PARAMETER_COUNT  # noqa: E402
 from lab.links import parse_link, ring_bytes  # noqa: E402
 
 SETTINGS = Settings(
+    network="lenet5",
     ranks=4,
     steps=10,
     batch=64,
@@ -40,6 +40,7 @@ SETTINGS = Settings(
     data="",
     timeout=60.0,
 )
+PARAMETER_COUNT = SETTINGS.workload.parameters
 THRICE = dataclasses.replace(SETTINGS, seed=5, repeats=3)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from planted_images import write_cifar10
 
 pytest.importorskip("torch")
 pytest.importorskip("deltawire.torch")
@@ -86,6 +87,29 @@ def test_missing_data_is_one_line_and_exit_1(tmp_path: Path):
     assert "nowhere has no train-images-idx3-ubyte[.gz]; pass --data" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_resnet20_trains_on_cifar10(tmp_path: Path):
+    options = ["--network", "resnet20", "--data", write_cifar10(tmp_path / "cifar")]
+    options += ["--ranks", "2", "--steps", "2", "--batch", "2", "--link", "none"]
+    options += ["--methods", "3lc:s=1.00", "--out", tmp_path / "out"]
+    done = forked_demo.ended(tmp_path, options)
+    assert done.returncode == 0, done.stderr
+    assert "ResNet-20, 2 ranks x batch 2, 2 steps" in done.stdout
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["settings"]["parameters"] == 269_722
+    assert results["settings"]["learning_rate"] == 0.1
+    assert results["rows"][0]["bit_equal"] is True
+    assert 0 < results["rows"][0]["bits_per_value"] < 8
+
+
+def test_resnet20_finds_its_images(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setenv("DELTAWIRE_DATA", str(tmp_path))
+    assert parse(["--network", "resnet20"]).data == tmp_path / "cifar-10-batches-bin"
+    monkeypatch.delenv("DELTAWIRE_DATA")
+    with pytest.raises(SystemExit):
+        parse(["--network", "resnet20"])
+    assert "DELTAWIRE_DATA names no folder" in capsys.readouterr().err
 
 
 def test_too_few_images_is_one_line_and_exit_1(image_folder: Path, tmp_path: Path):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from planted_images import idx_bytes
 
-from lab.idx import DEBIAN_FASHION_MNIST, DataError, load_image_set, read_idx
+from lab.idx import DEBIAN_FASHION_MNIST, load_image_set, read_idx
+from lab.images import DataError
 
 
 def test_reads_plain_and_gzipped(tmp_path: Path):
@@ -23,9 +24,9 @@ def test_reads_plain_and_gzipped(tmp_path: Path):
 
 def test_loads_a_whole_set(image_folder: Path):
     images = load_image_set(image_folder)
-    assert images.train_images.shape == (96, 28, 28)
+    assert images.train_images.shape == (96, 1, 28, 28)
     assert images.train_labels.shape == (96,)
-    assert images.test_images.shape == (40, 28, 28)
+    assert images.test_images.shape == (40, 1, 28, 28)
     assert images.test_labels.max() < 10
 
 

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from planted_images import write_cifar10
 
 torch = pytest.importorskip("torch")
 
 import deltawire  # noqa: E402
 
-from lab.idx import DataError  # noqa: E402
+from lab.images import DataError, data_folder  # noqa: E402
 from lab.traces import __main__ as command  # noqa: E402
 from lab.traces import data, trainings  # noqa: E402
-from lab.traces.networks import CharacterTransformer, ResNet20  # noqa: E402
+from lab.traces.networks import CharacterTransformer  # noqa: E402
 
 TEXT = "the cat saw the dog\nthe dog saw a cat\n" * 40
 ROWS = "1 1:3 5:4\n15 2:1\n20\n2 130107:7 \n"
@@ -26,11 +27,7 @@ def folder(tmp_path: Path, image_folder: Path, monkeypatch) -> Path:
     root = tmp_path / "sets"
     for name in ("cifar-10-batches-bin", "wikitext-2", "shakespeare", "libsvm"):
         (root / name).mkdir(parents=True)
-    random = np.random.default_rng(0)
-    records = random.integers(0, 256, (6, 3073), dtype=np.uint8)
-    records[:, 0] = [3, 0, 9, 1, 2, 4]
-    batch = lzma.compress(records.tobytes())
-    (root / "cifar-10-batches-bin" / "data_batch_1.bin.xz").write_bytes(batch)
+    write_cifar10(root / "cifar-10-batches-bin")
     (root / "wikitext-2" / "wiki.valid.tokens").write_text(TEXT)
     (root / "shakespeare" / "input.txt").write_text(TEXT)
     rows = lzma.compress(ROWS.encode())
@@ -94,20 +91,6 @@ def test_steps_are_lists_and_ranges():
             command.step_numbers(text)
 
 
-def test_images_are_read_as_they_lie_in_the_file(folder):
-    images, labels = data.read_cifar10(folder)
-    assert labels.tolist() == [3, 0, 9, 1, 2, 4]
-    random = np.random.default_rng(0).integers(0, 256, (6, 3073), dtype=np.uint8)
-    assert images.shape == (6, 3, 32, 32)
-    assert images[2, 1, 0, 5] == random[2, 1 + 1024 + 5]
-    path = folder / "cifar-10-batches-bin" / "data_batch_1.bin"
-    path.with_suffix(".bin.xz").unlink()
-    for content in (b"", bytes(3072), b"\x0a" + bytes(3072)):
-        path.write_bytes(content)
-        with pytest.raises(DataError, match="data_batch_1"):
-            data.read_cifar10(folder)
-
-
 def test_words_beyond_the_vocabulary_are_one(folder):
     words = data.read_words(folder, 4)
     # Most frequent: the (120), <eos>, cat, dog, saw (80 each); those that are kept by alphabet.
@@ -148,14 +131,7 @@ def test_missing_and_damaged_data_is_named(folder, monkeypatch):
     assert command.main(["lstm", "--out", str(folder / "out")]) == 1
     monkeypatch.delenv("DELTAWIRE_DATA")
     with pytest.raises(DataError, match="DELTAWIRE_DATA"):
-        data.data_folder()
-
-
-def test_resnet20_is_the_papers():
-    network = ResNet20()
-    assert sum(parameter.numel() for parameter in network.parameters()) == 269_722
-    assert sum(each.ndim == 4 for each in network.parameters()) == 19  # and the linear layer
-    assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+        data_folder()
 
 
 def test_the_transformer_does_not_see_what_comes():

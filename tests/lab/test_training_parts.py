@@ -1,4 +1,4 @@
-"""The network and the order of images."""
+"""The networks and the order of images."""
 
 from pathlib import Path
 
@@ -10,20 +10,24 @@ torch = pytest.importorskip("torch")
 from lab.batches import Batches, epoch_order  # noqa: E402
 from lab.demo.settings import Settings  # noqa: E402
 from lab.idx import load_image_set  # noqa: E402
-from lab.lenet import PARAMETER_COUNT, make_lenet  # noqa: E402
+from lab.workloads import WORKLOADS  # noqa: E402
 
 
-def test_lenet_has_as_many_parameters_as_caffes():
-    assert sum(parameter.numel() for parameter in make_lenet(1).parameters()) == 431_080
-    assert PARAMETER_COUNT == 431_080
+def test_networks_have_as_many_parameters_as_their_papers():
+    for name, count in (("lenet5", 431_080), ("resnet20", 269_722)):
+        network = WORKLOADS[name].make_network(1)
+        assert sum(parameter.numel() for parameter in network.parameters()) == count
+        assert WORKLOADS[name].parameters == count
 
 
-def test_a_seed_gives_the_same_network_whatever_ran_before():
-    first = make_lenet(5)
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
+def test_a_seed_gives_the_same_network_whatever_ran_before(workload):
+    first = workload.make_network(5)
     torch.rand(1000)
-    for one, other in zip(first.parameters(), make_lenet(5).parameters(), strict=True):
+    for one, other in zip(first.parameters(), workload.make_network(5).parameters(), strict=True):
         assert torch.equal(one, other)
-    assert not torch.equal(first.fc1.weight, make_lenet(6).fc1.weight)
+    one, other = (next(network.parameters()) for network in (first, workload.make_network(6)))
+    assert not torch.equal(one, other)
 
 
 def test_an_epoch_is_a_permutation_of_its_own():
@@ -57,7 +61,9 @@ def test_a_step_larger_than_the_training_set_is_refused(image_folder: Path):
 
 def test_points_are_few_and_include_the_last_step():
     for steps in (1, 6, 7, 220, 1000):
-        settings = Settings(2, steps, 4, 1, 1, 0.06, 0.9, 1.0, "none", None, False, "", 10.0)
+        settings = Settings(
+            "lenet5", 2, steps, 4, 1, 1, 0.06, 0.9, 1.0, "none", None, False, "", 10.0
+        )
         points = [step for step in range(1, steps + 1) if settings.is_point(step - 1, step)]
         assert points[-1] == steps
         assert len(points) <= 9

@@ -1,9 +1,9 @@
 # Fewer and larger compilations, where a build from nothing is to be short; the preset `release` asks for it.
 #
-# What users get is compiled eight files at once (UNITY_BUILD, in layers.cmake): a third of the time from nothing, more
-# after an edit. Tests, and the sanitized twins, are compiled file by file, so that each is seen to include what it needs, or
-# nearly: the standard library's headers, and GoogleTest's for tests, are precompiled once for each set of flags, as reading
-# them takes a second of the two or three that a file takes. The other presets see to it that files include what they use.
+# The libraries, sanitized twins too, are compiled eight files at once (UNITY_BUILD, in layers.cmake): a third of the time
+# from nothing, more after an edit. Tests are compiled file by file, so that each is seen to include what it needs, or
+# nearly: the headers of the standard library and of GoogleTest are precompiled once, as reading them takes a second of the
+# two or three that a file takes. The other presets see to it that files include what they use.
 # A compiler cache is quicker still, and can't see into precompiled headers: with one (CMAKE_CXX_COMPILER_LAUNCHER) they
 # stay out.
 option(DELTAWIRE_SHORT_BUILD "Compile many files at once, and read headers once for many" OFF)
@@ -11,37 +11,27 @@ set(standard_headers <algorithm> <array> <atomic> <bit> <chrono> <cmath> <condit
                      <deque> <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <span> <string>
                      <thread> <utility> <vector> <tl/expected.hpp>)
 
-# deltawire_precompile(TARGET sanitized|tests OPTIONS): the target reads the precompiled headers of its kind.
-# One with OPTIONS of its own can't: they hold for one set of flags.
-function(deltawire_precompile target kind options)
-  if(NOT DELTAWIRE_SHORT_BUILD OR CMAKE_CXX_COMPILER_LAUNCHER OR options)
+# deltawire_precompile(TARGET): a test's objects read the precompiled headers.
+function(deltawire_precompile target)
+  if(NOT DELTAWIRE_SHORT_BUILD OR CMAKE_CXX_COMPILER_LAUNCHER)
     return()
   endif()
-  if(kind STREQUAL "tests")
-    target_link_libraries(${target} PRIVATE GTest::gtest)  # its definitions are part of the flags
-  endif()
+  target_link_libraries(${target} PRIVATE GTest::gtest)  # its definitions are part of the flags
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # Precompiled, g++ 12 forgets which warnings the library's headers have switched off; other builds have these.
     target_compile_options(${target} PRIVATE -Wno-stringop-overflow -Wno-array-bounds)
   endif()
-  set(headers deltawire_${kind}_headers)
-  if(NOT TARGET ${headers})
-    deltawire_precompiled_headers(${headers} ${kind})
+  if(NOT TARGET deltawire_tests_headers)
+    deltawire_precompiled_headers(deltawire_tests_headers)
   endif()
-  target_precompile_headers(${target} REUSE_FROM ${headers})
+  target_precompile_headers(${target} REUSE_FROM deltawire_tests_headers)
 endfunction()
 
-function(deltawire_precompiled_headers headers kind)
-  set(empty ${PROJECT_BINARY_DIR}/precompiled/${kind}.cc)
+function(deltawire_precompiled_headers headers)
+  set(empty ${PROJECT_BINARY_DIR}/precompiled/tests.cc)
   file(CONFIGURE OUTPUT ${empty} CONTENT "")
   add_library(${headers} OBJECT ${empty})
-  target_link_libraries(${headers} PRIVATE tl::expected Threads::Threads)
-  target_precompile_headers(${headers} PRIVATE ${standard_headers})
-  if(kind STREQUAL "sanitized")
-    target_compile_options(${headers} PRIVATE ${twin_options})
-  elseif(kind STREQUAL "tests")
-    target_compile_options(${headers} PRIVATE ${test_options})
-    target_link_libraries(${headers} PRIVATE GTest::gtest)
-    target_precompile_headers(${headers} PRIVATE <gtest/gtest.h>)
-  endif()
+  target_link_libraries(${headers} PRIVATE tl::expected Threads::Threads GTest::gtest)
+  target_precompile_headers(${headers} PRIVATE ${standard_headers} <gtest/gtest.h>)
+  target_compile_options(${headers} PRIVATE ${test_options})
 endfunction()

@@ -39,7 +39,10 @@ TEST_P(Conformance, RoundTripWithinTheStatedBound) {
     ASSERT_TRUE(part) << part.error().message;
     const auto back = testing::decode(*codec_, part->view(), count, Into::kOverwrite, 1, -7);
     ASSERT_TRUE(back) << count << ": " << back.error().message;
-    for (std::uint64_t i = 0; i < count; ++i) {
+    // Asking for bounds is slow: of a long part, every seventh element, whose places differ from count to
+    // count.
+    const std::uint64_t apart = count > 1000 ? 7 : 1;
+    for (std::uint64_t i = count % apart; i < count; i += apart) {
       const testing::EncodedValue value{*codec_, *part, values, i};
       const double decoded = back->at(i);
       const double lost = expected_.conservation_bound != nullptr ? expected_.conservation_bound(value) : 0;
@@ -49,7 +52,9 @@ TEST_P(Conformance, RoundTripWithinTheStatedBound) {
     }
     const auto sum = testing::decode(*codec_, part->view(), count, Into::kAccumulate, 0.25F, 3);
     ASSERT_TRUE(sum);
-    for (std::uint64_t i = 0; i < count; ++i) ASSERT_EQ(sum->at(i), 3 + 0.25F * back->at(i));
+    std::vector<float> wanted(count);
+    std::transform(back->begin(), back->end(), wanted.begin(), [](float each) { return 3 + 0.25F * each; });
+    ASSERT_EQ(*sum, wanted);
   }
 }
 

@@ -23,6 +23,8 @@ using testing::Encoded;
 
 using Case = std::tuple<std::string, TargetId>;
 
+constexpr std::uint64_t kLong = 100'000;  // elements, of which two of four ways to decode will do
+
 // Every spec with every target that its codec has kernels for.
 std::vector<Case> every_case() {
   std::vector<Case> cases;
@@ -84,6 +86,7 @@ class EveryTarget : public ::testing::TestWithParam<Case> {
   void decode_both(const Encoded& part, std::uint64_t count) const {
     for (const Into into : {Into::kOverwrite, Into::kAccumulate}) {
       for (const float scale : {1.0F, 0.3F}) {
+        if (count > kLong && (into == Into::kOverwrite) != (scale == 1.0F)) continue;
         const auto values = testing::decode(*reference_, part.view(), count, into, scale, 0.7F);
         const auto other = testing::decode(*other_, part.view(), count, into, scale, 0.7F);
         expect_same(values, other);

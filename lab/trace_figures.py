@@ -16,11 +16,14 @@ tensors, are left out; `deltawire inspect` says how large they are.
   over all steps (with Miller's and Madow's correction).
 - gcomp: share of float32, cut by the recorded significance, and by 10 and 100 times as much, as
   rates a tenth and a hundredth as high would give it; with levels=4, as recorded; and lossless.
+- exponents: bits a value of the exponents alone: their entropy in each tensor, the least that any
+  code of one symbol after another takes (rANS comes near it), and the best Huffman code.
 """
 
 import argparse
 import collections
 import functools
+import heapq
 import itertools
 import json
 import math
@@ -156,6 +159,34 @@ def gcomp_share(trace: deltawire.Trace, spec: str, times: float = 1.0) -> float 
     return bits / (32 * count)
 
 
+def exponent_bits(trace: deltawire.Trace) -> tuple[float, float] | None:
+    """(Entropy, best Huffman code), of each tensor's exponents, in bits a value; None without dense
+    tensors."""
+    least = huffman = 0.0
+    values = 0
+    for _, gradient in gradients(trace):
+        bits = np.ascontiguousarray(gradient.values).view(np.uint32)
+        counts = collections.Counter(((bits >> 23) & 0xFF).ravel().tolist())
+        total = counts.total()
+        least -= sum(count * math.log2(count / total) for count in counts.values())
+        huffman += huffman_bits(counts)
+        values += total
+    return (least / values, huffman / values) if values else None
+
+
+def huffman_bits(counts: collections.Counter) -> int:
+    """Of all that was counted, in the best code of whole bits for each: every join of the two
+    rarest trees puts a bit before what is in them. One symbol alone takes none."""
+    trees = list(counts.values())
+    heapq.heapify(trees)
+    bits = 0
+    while len(trees) > 1:
+        joined = heapq.heappop(trees) + heapq.heappop(trees)
+        bits += joined
+        heapq.heappush(trees, joined)
+    return bits
+
+
 def row(trace: deltawire.Trace) -> dict[str, str]:
     """A trace's cells by the titles of columns."""
     cells = {"trace": trace.folder.name}
@@ -171,6 +202,8 @@ def row(trace: deltawire.Trace) -> dict[str, str]:
     shown = ["-" if share is None else f"{share:.1%}" for share in (*cut, *others)]
     cells["gcomp"] = " / ".join(shown[:3])
     cells["levels=4"], cells["lossless"] = shown[3:]
+    found = exponent_bits(trace)
+    cells["exponents"] = "-" if found is None else " / ".join(f"{x:.3f}" for x in found)
     return cells
 
 

@@ -39,6 +39,17 @@ def test_formulas_are_the_papers():
     assert trace_figures.choices_bits(5, 2) == pytest.approx(math.log2(10))
 
 
+def test_huffman_codes_are_the_best():
+    assert trace_figures.huffman_bits(collections.Counter("aaaabbcd")) == 4 * 1 + 2 * 2 + 2 * 3
+    assert trace_figures.huffman_bits(collections.Counter("abcdefgh")) == 8 * 3
+    assert trace_figures.huffman_bits(collections.Counter("a")) == 0
+
+
+def test_exponents_cost_between_entropy_and_a_bit_more(trace):
+    least, huffman = trace_figures.exponent_bits(trace)
+    assert 1 < least <= huffman < least + 1
+
+
 def test_small_tensors_are_left_out(trace):
     found = list(trace_figures.gradients(trace))
     assert [(step, each.tensor.name) for step, each in found] == [(n, "large") for n in (1, 2, 3)]

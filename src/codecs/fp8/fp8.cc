@@ -5,6 +5,7 @@
 #include "codecs/fp8/fp8_ops.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
+#include "codecs/two_passes.h"
 
 namespace deltawire::fp8 {
 
@@ -59,14 +60,10 @@ class Fp8 final : public Codec {
   }
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const override {
-    // Where the new residual lies apart, the sums go there: the second pass then reads one array, not two.
-    const bool apart = part.left != part.residual;
-    Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
-    if (kernels_.sum_up(x) >= kInfinityBits) return not_finite();
-    if (apart) x = {part.left, nullptr, part.left, part.count};
-    x.left = part.left;
+    const auto [first, second] = two_passes(part);
+    if (kernels_.sum_up(first) >= kInfinityBits) return not_finite();
     for (std::uint64_t at = 0; at < part.count; at += kChunkElements) {
-      const Addends chunk = some_of(x, at, std::min(part.count - at, kChunkElements));
+      const Addends chunk = some_of(second, at, std::min(part.count - at, kChunkElements));
       kernels_.encode(chunk, shape_, out.payload.data() + at / kChunkElements * chunk_bytes());
     }
     return write_fixed_ends(bytes_of(part.count), chunk_bytes(), 1, out.chunk_ends);

@@ -43,7 +43,7 @@ KERNEL_MAY_INCLUDE = {
     ),
 }
 # Folders of src/codecs that are no codec: what several codecs share.
-SHARED_BY_CODECS = {"kernels", "sparse"}
+SHARED_BY_CODECS = {"kernels", "planes", "sparse"}
 TABLE = re.compile(r"<!-- layers -->\n(.*?)<!-- /layers -->", re.DOTALL)
 PUBLIC = "deltawire/"
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/byte_writer.h"
 #include "base/checked.h"
 #include "base/crc32c.h"
 #include "base/little_endian.h"
@@ -19,34 +20,6 @@ constexpr std::uint64_t kHeadBytes = 24;  // magic, u32 version, u32 entries, u6
 
 // u32 length of the name, u64 first, u64 count, f32 scale, f32 scale of the momentum
 constexpr std::uint64_t kEntryHeadBytes = 28;
-
-// Writes numbers and bytes one after another into memory that was made large enough.
-class Writer {
- public:
-  explicit Writer(std::byte* at) : at_(at) {}
-
-  template <class T>
-  void number(T value) {
-    store_le<T>(at_, value);
-    at_ += sizeof(T);
-  }
-  void text(std::string_view value) {
-    std::memcpy(at_, value.data(), value.size());
-    at_ += value.size();
-  }
-
- private:
-  std::byte* at_;
-};
-
-std::vector<float> load_values(Bytes& rest, std::uint64_t count) {
-  std::vector<float> values(count);
-  for (std::uint64_t i = 0; i < count; ++i) {
-    values[i] = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 4 * i));
-  }
-  rest = rest.subspan(4 * count);
-  return values;
-}
 
 Status load_entry(Bytes& rest, ResidualStore& store) {
   const auto truncated = [] { return fail(ErrorCode::kTruncated, "channel state: ends within an entry"); };
@@ -74,8 +47,8 @@ Status load_entry(Bytes& rest, ResidualStore& store) {
     return fail(ErrorCode::kCorrupt, "channel state: part '" + (*entry)->name + "' has no legal scale");
   }
   (*entry)->scale = scale;
-  (*entry)->values = load_values(rest, count);
-  if (has_velocity) (*entry)->velocity.load(load_values(rest, count), velocity_scale);
+  (*entry)->values = take_floats(rest, count);
+  if (has_velocity) (*entry)->velocity.load(take_floats(rest, count), velocity_scale);
   (*entry)->count();
   return {};
 }
@@ -90,7 +63,7 @@ std::vector<std::byte> save_residuals(const ResidualStore& store, std::uint64_t 
         kEntryHeadBytes + entry->name.size() + 4 * (entry->values.size() + entry->velocity.values().size());
   }
   std::vector<std::byte> out(bytes);
-  Writer writer(out.data());
+  ByteWriter writer(out.data());
   writer.text(kMagic);
   writer.number<std::uint32_t>(kVersion);
   writer.number<std::uint32_t>(static_cast<std::uint32_t>(entries.size()));
@@ -103,8 +76,8 @@ std::vector<std::byte> save_residuals(const ResidualStore& store, std::uint64_t 
     const std::span<const float> velocity = entry->velocity.values();
     writer.number(std::bit_cast<std::uint32_t>(velocity.empty() ? 0.0F : entry->velocity.scale()));
     writer.text(entry->name);
-    for (const float value : entry->values) writer.number(std::bit_cast<std::uint32_t>(value));
-    for (const float value : velocity) writer.number(std::bit_cast<std::uint32_t>(value));
+    writer.floats(entry->values);
+    writer.floats(velocity);
   }
   writer.number<std::uint32_t>(crc32c(Bytes(out).first(bytes - 4)));
   return out;

@@ -115,6 +115,7 @@ Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_
     const auto feedback = parse_feedback(trim(codec_spec.substr(with + kFeedbackFollows.size())));
     if (!feedback) return forward_error(feedback);
     rule.feedback = *feedback;
+    has_feedback_ = has_feedback_ || !feedback->is_none();
     codec_spec = trim(codec_spec.substr(0, with));
   }
   Result<std::unique_ptr<const Codec>> codec = make_codec(codec_spec);
@@ -193,10 +194,6 @@ std::uint64_t CodecRules::next_change(const Named& part, std::uint64_t step) con
   const auto change = std::ranges::find_if(
       edges, [&](std::uint64_t edge) { return edge > step && text_of(part, edge) != now; });
   return change == edges.end() ? kNoStep : *change;
-}
-
-bool CodecRules::have_feedback() const noexcept {
-  return std::ranges::any_of(rules_, [](const Rule& rule) { return !rule.feedback.is_none(); });
 }
 
 bool CodecRules::any(bool CodecInfo::* property) const noexcept {

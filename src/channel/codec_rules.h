@@ -26,9 +26,9 @@ class CodecRules {
 
   // What stands behind that rule's codec.
   const Feedback& feedback_of(const Named& part, std::uint64_t step) const noexcept {
-    return rule_of(part, step).feedback;
+    return (has_feedback_ ? rule_of(part, step) : rules_.front()).feedback;
   }
-  bool have_feedback() const noexcept;
+  bool have_feedback() const noexcept { return has_feedback_; }
 
   // The codec's spec with its feedback's text; and the first step after `step` in which that is another,
   // kNoStep where none is.
@@ -71,6 +71,7 @@ class CodecRules {
 
   std::vector<Rule> rules_;  // the last one fits all
   std::string spec_;
+  bool has_feedback_ = false;  // of any rule: without, none need be matched for its feedback
 };
 
 }  // namespace deltawire

@@ -6,8 +6,8 @@ namespace deltawire {
 namespace {
 
 constexpr ParameterInfo kPieces[] = {
-    {"clip", "0.000001 <= clip < 1000000", "none", "the largest L2 norm of a tensor's gradient"},
-    {"momentum", "0 <= momentum < 1", "0", "momentum before compression"},
+    kClipPiece,
+    kMomentumPiece,
     {"masking", "on or off", "off", "momentum of what was sent becomes 0"},
     {"decay", "0 <= decay < 1", "none", "by which the residual is multiplied in each step"},
 };
@@ -26,25 +26,32 @@ std::string Feedback::text() const {
   return pieces;
 }
 
-Result<Feedback> parse_feedback(std::string_view pieces) {
+Result<Feedback> read_feedback(const ParsedSpec& spec, const Feedback& defaults) {
   constexpr std::string_view kSwitch[] = {"off", "on"};
+  const auto clip =
+      float_parameter(spec, "clip", {.low = 1e-6F, .high = 1e6F, .default_value = defaults.clip});
+  if (!clip) return forward_error(clip);
+  const auto momentum =
+      float_parameter(spec, "momentum", {.low = 0, .high = 1, .default_value = defaults.momentum});
+  if (!momentum) return forward_error(momentum);
+  const auto masking = choice_parameter(spec, "masking", kSwitch, defaults.masking ? 1 : 0);
+  if (!masking) return forward_error(masking);
+  const auto decay = float_parameter(spec, "decay", {.low = 0, .high = 1, .default_value = defaults.decay});
+  if (!decay) return forward_error(decay);
+  return Feedback{*clip, *momentum, *masking == 1, *decay};
+}
+
+Result<Feedback> parse_feedback(std::string_view pieces) {
   const std::string text = "feedback:" + std::string(pieces);
   const auto spec = parse_spec(text);
   if (!spec) return forward_error(spec);
   if (Status known = check_parameter_names(*spec, kPieces); !known) return forward_error(known);
-  const auto clip = float_parameter(*spec, "clip", {.low = 1e-6F, .high = 1e6F, .default_value = 0});
-  if (!clip) return forward_error(clip);
-  const auto momentum = float_parameter(*spec, "momentum", {.low = 0, .high = 1, .default_value = 0});
-  if (!momentum) return forward_error(momentum);
-  const auto masking = choice_parameter(*spec, "masking", kSwitch, 0);
-  if (!masking) return forward_error(masking);
-  const auto decay = float_parameter(*spec, "decay", {.low = 0, .high = 1, .default_value = 1});
-  if (!decay) return forward_error(decay);
-  if (*masking == 1 && *momentum == 0) {
+  const auto feedback = read_feedback(*spec, {});
+  if (feedback && feedback->masking && feedback->momentum == 0) {
     return fail(ErrorCode::kInvalidArgument,
                 "feedback: masking=on is for a momentum; give that, too, e.g. momentum=0.9,masking=on");
   }
-  return Feedback{*clip, *momentum, *masking == 1, *decay};
+  return feedback;
 }
 
 }  // namespace deltawire

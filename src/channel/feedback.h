@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/spec_text.h"
+#include "deltawire/codec.h"
 #include "deltawire/result.h"
 
 namespace deltawire {
@@ -24,6 +26,16 @@ struct Feedback {
   // " with clip=2,momentum=0.9", only what isn't the default; "" where all is.
   std::string text() const;
 };
+
+// The pieces that a recipe has, too.
+inline constexpr ParameterInfo kClipPiece = {"clip", "0.000001 <= clip < 1000000", "none",
+                                             "the largest L2 norm of a tensor's gradient"};
+inline constexpr ParameterInfo kMomentumPiece = {"momentum", "0 <= momentum < 1", "0",
+                                                 "momentum before compression"};
+
+// The pieces among the parameters of `spec`, and those of `defaults` where it has none. kInvalidArgument for
+// a number out of range.
+Result<Feedback> read_feedback(const ParsedSpec& spec, const Feedback& defaults);
 
 // "clip=2,momentum=0.9". kInvalidArgument for an unknown piece, a number out of range, masking without
 // momentum.

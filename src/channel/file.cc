@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/byte_writer.h"
 #include "base/checked.h"
 #include "base/crc32c.h"
 #include "base/little_endian.h"
@@ -38,21 +39,18 @@ Result<std::uint64_t> product(std::span<const std::uint64_t> shape) {
 std::vector<std::byte> header_bytes_of(const FileHeader& header) {
   const std::uint64_t bytes = kFixedBytes + 8 * header.shape.size() + header.codec_spec.size() + 4;
   std::vector<std::byte> out(bytes);
-  std::byte* at = out.data();
-  std::memcpy(at, kFileMagic.data(), kFileMagic.size());
-  store_le<std::uint16_t>(at + 8, kFileVersion);
-  at[10] = static_cast<std::byte>(header.dtype);
-  at[11] = static_cast<std::byte>(header.shape.size());
-  store_le<std::uint32_t>(at + 12, static_cast<std::uint32_t>(bytes));
-  store_le<std::uint64_t>(at + 16, header.policy.min_elements);
-  store_le<std::uint32_t>(at + 24, static_cast<std::uint32_t>(header.codec_spec.size()));
-  at += kFixedBytes;
-  for (const std::uint64_t extent : header.shape) {
-    store_le<std::uint64_t>(at, extent);
-    at += 8;
-  }
-  std::memcpy(at, header.codec_spec.data(), header.codec_spec.size());
-  store_le<std::uint32_t>(out.data() + bytes - 4, crc32c(Bytes(out).first(bytes - 4)));
+  ByteWriter writer(out.data());
+  writer.text(kFileMagic);
+  writer.number<std::uint16_t>(kFileVersion);
+  writer.number(static_cast<std::uint8_t>(header.dtype));
+  writer.number(static_cast<std::uint8_t>(header.shape.size()));
+  writer.number(static_cast<std::uint32_t>(bytes));
+  writer.number<std::uint64_t>(header.policy.min_elements);
+  writer.number(static_cast<std::uint32_t>(header.codec_spec.size()));
+  writer.number<std::uint32_t>(0);
+  for (const std::uint64_t extent : header.shape) writer.number<std::uint64_t>(extent);
+  writer.text(header.codec_spec);
+  writer.number<std::uint32_t>(crc32c(Bytes(out).first(bytes - 4)));
   return out;
 }
 

@@ -1,7 +1,6 @@
 #include "channel/part_encoder.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -13,6 +12,7 @@
 
 #include "base/float16.h"
 #include "base/random.h"
+#include "base/zeros.h"
 #include "wire/hashes.h"
 
 namespace deltawire {
@@ -22,24 +22,12 @@ tl::unexpected<Error> name_part(const Named& part, const Error& error) {
   return fail(error.code, "part '" + std::string(part.name) + "': " + error.message);
 }
 
-// Zeros of either sign, looked at as bits: a caller's mode may take subnormals for zeros.
-template <class Value, class Word>
-bool all_zeros(const void* values, std::uint64_t count) {
-  constexpr std::uint64_t kBlock = 1024;
-  for (std::uint64_t begin = 0; begin < count; begin += kBlock) {
-    Word set = 0;
-    const std::uint64_t end = std::min(count, begin + kBlock);
-    const auto* at = static_cast<const Value*>(values);
-    for (std::uint64_t i = begin; i < end; ++i) set |= std::bit_cast<Word>(at[i]);
-    if (static_cast<Word>(set << 1) != 0) return false;
+bool has_only_zeros(const TensorSlot& tensor) {
+  if (tensor.dtype == DType::kF32) {
+    return all_zeros(std::span(static_cast<const float*>(tensor.values), tensor.count));
   }
-  return true;
-}
-
-bool all_zeros(const TensorSlot& tensor) {
-  if (tensor.dtype == DType::kF32) return all_zeros<float, std::uint32_t>(tensor.values, tensor.count);
   return dtype_bytes(tensor.dtype) == 2 &&
-         all_zeros<std::uint16_t, std::uint16_t>(tensor.values, tensor.count);
+         all_zeros(std::span(static_cast<const std::uint16_t*>(tensor.values), tensor.count));
 }
 
 // The dense tensor that the pairs stand for.
@@ -160,7 +148,7 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
   Residual residual;
   bool idle = false;
   if (sent.residual != nullptr) {
-    idle = all_zeros(part.tensor);
+    idle = has_only_zeros(part.tensor);
     if (idle && codecs_.may_be(SegmentState::kNothing, *sent.codec)) return {};
     residual = options_.revert == Revert::kExact ? ResidualStore::keep_for_step(*sent.residual)
                                                  : Residual(sent.residual->values);
@@ -207,7 +195,7 @@ void PartEncoder::keep(const Named& part, const MessageId& id) {
   if (!entry || *entry == nullptr) return;
   Residual residual((*entry)->values);
   if (!ResidualStore::rescale(**entry, id.scale, 1.0F, residual)) return;
-  if (feedback.changes_input() && !all_zeros(tensor)) {
+  if (feedback.changes_input() && !has_only_zeros(tensor)) {
     Velocity& velocity = (*entry)->velocity;
     velocity.prepare(tensor.count);
     velocity.advance(tensor, {feedback, part.whole_elements(), id.scale, true});

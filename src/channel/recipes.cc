@@ -14,8 +14,8 @@ namespace {
 // where a share of 25 %, 6.25 %, 1.5625 % and 0.4 % is sent in the first four epochs.
 constexpr ParameterInfo kDgc[] = {
     {"p", "0.000001 <= p < 1, or in percent", "0.001", "share of the elements that is sent"},
-    {"momentum", "0 <= momentum < 1", "0.9", "momentum before compression, masked where sent"},
-    {"clip", "0.000001 <= clip < 1000000", "none", "the largest L2 norm of a tensor's gradient"},
+    {kMomentumPiece.name, kMomentumPiece.range, "0.9", "momentum before compression, masked where sent"},
+    kClipPiece,
     {"warmup", "0 <= warmup < 16777216", "0", "steps in which the share goes down to p by quarters"},
 };
 constexpr int kWarmupStages = 4;
@@ -24,17 +24,15 @@ Result<std::vector<RecipeStage>> stages_of_dgc(const ParsedSpec& spec) {
   if (Status known = check_parameter_names(spec, kDgc); !known) return forward_error(known);
   const auto share = fraction_parameter(spec, "p", {.low = 1e-6F, .high = 1, .default_value = 0.001F});
   if (!share) return forward_error(share);
-  const auto momentum = float_parameter(spec, "momentum", {.low = 0, .high = 1, .default_value = 0.9F});
-  if (!momentum) return forward_error(momentum);
-  const auto clip = float_parameter(spec, "clip", {.low = 1e-6F, .high = 1e6F, .default_value = 0});
-  if (!clip) return forward_error(clip);
+  auto pieces = read_feedback(spec, {.momentum = 0.9F});
+  if (!pieces) return forward_error(pieces);
+  pieces->masking = pieces->momentum != 0;
   const auto warmup = float_parameter(spec, "warmup", {.low = 0, .high = 16777216, .default_value = 0});
   if (!warmup) return forward_error(warmup);
   if (std::floor(*warmup) != *warmup) {
     return fail(ErrorCode::kInvalidArgument, "dgc: warmup counts steps; give a whole number");
   }
-  const std::string feedback =
-      Feedback{.clip = *clip, .momentum = *momentum, .masking = *momentum != 0}.text();
+  const std::string feedback = pieces->text();
   std::vector<RecipeStage> stages;
   float sent = 0.25F;
   std::uint64_t begin = 0;

@@ -43,11 +43,15 @@ tl::unexpected<Error> chunk_error(std::string_view codec, ErrorCode code, std::u
                                   std::string_view text);
 
 // The fault that a kernel found in a chunk as an error; a Status without one for kNone. Fault is an
-// enumeration of the codec's with kNone and kTruncated among its values: all others are kCorrupt.
+// enumeration of the codec's with kNone and kTruncated among its values, and kNoRoom where pairs may have
+// none: all others are kCorrupt.
 template <class Fault>
 Status fault_status(std::string_view codec, std::uint64_t chunk, Fault fault, std::string_view text) {
   if (fault == Fault::kNone) return {};
-  const ErrorCode code = fault == Fault::kTruncated ? ErrorCode::kTruncated : ErrorCode::kCorrupt;
+  ErrorCode code = fault == Fault::kTruncated ? ErrorCode::kTruncated : ErrorCode::kCorrupt;
+  if constexpr (requires { Fault::kNoRoom; }) {
+    if (fault == Fault::kNoRoom) code = ErrorCode::kOutputTooSmall;
+  }
   return chunk_error(codec, code, chunk, text);
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/byte_writer.h"
 #include "base/checked.h"
 #include "base/crc32c.h"
 #include "base/little_endian.h"
@@ -16,25 +17,6 @@ constexpr std::string_view kMagic = "DWOPTIM\n";
 constexpr std::uint32_t kVersion = 0;
 constexpr std::uint64_t kHeadBytes = 20;       // magic, u32 version, u32 kind, u32 entries
 constexpr std::uint64_t kEntryHeadBytes = 20;  // u32 length of the name, u64 steps, u64 count
-
-template <class T>
-void put(std::byte*& at, T value) {
-  store_le<T>(at, value);
-  at += sizeof(T);
-}
-
-void put_floats(std::byte*& at, std::span<const float> values) {
-  for (const float value : values) put(at, std::bit_cast<std::uint32_t>(value));
-}
-
-std::vector<float> take_floats(Bytes& rest, std::uint64_t count) {
-  std::vector<float> values(count);
-  for (std::uint64_t i = 0; i < count; ++i) {
-    values[i] = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 4 * i));
-  }
-  rest = rest.subspan(4 * count);
-  return values;
-}
 
 Status truncated() {
   return fail(ErrorCode::kTruncated, "optimizer state: ends within an entry; the bytes were cut");
@@ -71,22 +53,20 @@ std::vector<std::byte> Optimizer::save() const {
     bytes += kEntryHeadBytes + name.size() + 4 * (state.first.size() + state.second.size());
   }
   std::vector<std::byte> out(bytes);
-  std::byte* at = out.data();
-  std::memcpy(at, kMagic.data(), kMagic.size());
-  at += kMagic.size();
-  put<std::uint32_t>(at, kVersion);
-  put<std::uint32_t>(at, static_cast<std::uint32_t>(settings_.kind));
-  put<std::uint32_t>(at, static_cast<std::uint32_t>(states_.size()));
+  ByteWriter writer(out.data());
+  writer.text(kMagic);
+  writer.number<std::uint32_t>(kVersion);
+  writer.number<std::uint32_t>(static_cast<std::uint32_t>(settings_.kind));
+  writer.number<std::uint32_t>(static_cast<std::uint32_t>(states_.size()));
   for (const auto& [name, state] : states_) {
-    put<std::uint32_t>(at, static_cast<std::uint32_t>(name.size()));
-    put<std::uint64_t>(at, state.steps);
-    put<std::uint64_t>(at, state.count);
-    std::memcpy(at, name.data(), name.size());
-    at += name.size();
-    put_floats(at, state.first);
-    put_floats(at, state.second);
+    writer.number<std::uint32_t>(static_cast<std::uint32_t>(name.size()));
+    writer.number<std::uint64_t>(state.steps);
+    writer.number<std::uint64_t>(state.count);
+    writer.text(name);
+    writer.floats(state.first);
+    writer.floats(state.second);
   }
-  put<std::uint32_t>(at, crc32c(Bytes(out).first(bytes - 4)));
+  writer.number<std::uint32_t>(crc32c(Bytes(out).first(bytes - 4)));
   return out;
 }
 

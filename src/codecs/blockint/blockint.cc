@@ -3,15 +3,13 @@
 #include <string>
 
 #include "base/checked.h"
+#include "codecs/block_codec.h"
 #include "codecs/blockint/blockint_ops.h"
-#include "codecs/part_checks.h"
 #include "codecs/registration.h"
 
 namespace deltawire::blockint {
 
 namespace {
-
-constexpr std::uint64_t kChunkElements = 65536;
 
 constexpr ParameterInfo kParameters[] = {
     {"bits", "8 or 4", "8", "of a code: 255 or 15 values"},
@@ -32,101 +30,58 @@ constexpr CodecInfo kInfo = {
     .default_pattern = "direct",
     .error_feedback = true,
     .finite_only = true,
-    .chunk_elements = kChunkElements,
+    .chunk_elements = kBlockChunkElements,
 };
 
 constexpr std::string_view kBits[] = {"8", "4"};
 constexpr std::string_view kBlocks[] = {"64", "128", "256", "512", "1024", "2048", "4096"};
 constexpr std::uint32_t kFirstBlock = 64;
 
-class Blockint final : public Codec {
+class Blockint final : public BlockCodec<Shape> {
  public:
-  Blockint(const Shape& shape, const Kernels& kernels) noexcept
-      : Codec(kInfo), shape_(shape), kernels_(kernels) {}
+  Blockint(const Shape& shape, const Kernels& kernels) noexcept : BlockCodec(kInfo, shape, kernels) {}
 
   std::string spec() const override {
-    return "blockint:bits=" + std::to_string(shape_.bits) + ",block=" + std::to_string(shape_.block);
+    return "blockint:bits=" + std::to_string(shape().bits) + ",block=" + std::to_string(shape().block);
   }
 
  private:
   std::uint64_t codes_bytes(std::uint64_t count) const noexcept {
-    return shape_.bits == 8 ? count : ceil_div(count, 2);
+    return shape().bits == 8 ? count : ceil_div(count, 2);
   }
-  // The same for a chunk and for a part, as a whole chunk's blocks are whole.
-  std::uint64_t bytes_of(std::uint64_t count) const noexcept {
-    return sum_or_max(product_or_max(shape_.blocks(count), kStepBytes), codes_bytes(count));
-  }
-  std::uint64_t chunk_bytes() const noexcept { return bytes_of(kChunkElements); }
-
-  Sizes do_sizes(const TensorView& part) const noexcept override {
-    return fixed_sizes(bytes_of(part.count), chunk_bytes(), 1);
-  }
-
-  Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const override {
-    // Where the new residual lies apart, the sums go there: the second pass then reads one array, not two.
-    const bool apart = part.left != part.residual;
-    Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
-    if (kernels_.sum_up(x) >= kInfinityBits) return not_finite();
-    if (apart) x = {part.left, nullptr, part.left, part.count};
-    x.left = part.left;
-    for (std::uint64_t at = 0; at < part.count; at += kChunkElements) {
-      const Addends chunk = some_of(x, at, std::min(part.count - at, kChunkElements));
-      kernels_.encode(chunk, shape_, out.payload.data() + at / kChunkElements * chunk_bytes());
-    }
-    return write_fixed_ends(bytes_of(part.count), chunk_bytes(), 1, out.chunk_ends);
-  }
-
-  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
-    if (auto ok = check_part(in, out.count); !ok) return ok;
-    const auto kernel = out.accumulate ? kernels_.decode_accumulate : kernels_.decode_overwrite;
-    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      const std::uint32_t count = elements_of_chunk(out.count, i, kChunkElements);
-      kernel(chunk_of(in, i).at, count, shape_, out.scale, out.slot + i * kChunkElements);
-    }
-    return {};
+  std::uint64_t bytes_of(std::uint64_t count) const noexcept override {
+    return sum_or_max(product_or_max(shape().blocks(count), kStepBytes), codes_bytes(count));
   }
 
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
     if (auto ok = check_part(in, count); !ok) return ok;
-    const std::uint64_t padding = codes_bytes(count) * 8 - count * shape_.bits;
-    add_section(sections, "steps", shape_.blocks(count) * kStepBytes * 8);
-    add_section(sections, "codes", count * shape_.bits);
+    const std::uint64_t padding = codes_bytes(count) * 8 - count * shape().bits;
+    add_section(sections, "steps", shape().blocks(count) * kStepBytes * 8);
+    add_section(sections, "codes", count * shape().bits);
     add_section(sections, "padding", padding);
     return {};
   }
 
-  Status check_part(const PartView& in, std::uint64_t count) const {
-    if (auto ok = check_fixed_ends(in, bytes_of(count), chunk_bytes(), 1); !ok) return ok;
-    for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      if (auto ok = check_chunk(chunk_of(in, i), i, elements_of_chunk(count, i, kChunkElements)); !ok)
-        return ok;
-    }
-    return {};
-  }
-
-  Status check_chunk(const ChunkBytes& chunk, std::size_t number, std::uint32_t count) const {
+  Status check_chunk(const ChunkBytes& chunk, std::size_t number, std::uint32_t count) const override {
     const auto corrupt = [number](const std::string& text) {
       return chunk_error("blockint", ErrorCode::kCorrupt, number, text);
     };
-    const std::uint64_t block = kernels_.find_bad_step(chunk.at, count, shape_);
-    if (block < shape_.blocks(count)) {
+    const std::uint64_t block = kernels().find_bad_scale(chunk.at, count, shape());
+    if (block < shape().blocks(count)) {
       const auto step = std::bit_cast<float>(step_bits(chunk.at, block));
       return corrupt("the step of block " + std::to_string(block) + " is " + number_text(step) +
-                     ", not a number >= 0 with a finite " + std::to_string(shape_.most().code) + "-fold");
+                     ", not a number >= 0 with a finite " + std::to_string(shape().most().code) + "-fold");
     }
-    const std::uint64_t bad = kernels_.find_bad_code(chunk.at, count, shape_);
+    const std::uint64_t bad = kernels().find_bad_code(chunk.at, count, shape());
     if (bad < count) {
       return corrupt("the code of element " + std::to_string(bad) +
-                     (step_bits(chunk.at, bad / shape_.block) == 0 ? " isn't 0 although its step is"
-                                                                   : " is the unused one"));
+                     (step_bits(chunk.at, bad / shape().block) == 0 ? " isn't 0 although its step is"
+                                                                    : " is the unused one"));
     }
     const auto last = std::to_integer<unsigned>(chunk.at[chunk.bytes - 1]);
-    if (shape_.bits == 4 && count % 2 != 0 && last >> 4 != 0) return corrupt("bits follow the last element");
+    if (shape().bits == 4 && count % 2 != 0 && last >> 4 != 0) return corrupt("bits follow the last element");
     return {};
   }
-
-  Shape shape_;
-  const Kernels& kernels_;
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {

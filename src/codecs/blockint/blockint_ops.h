@@ -1,12 +1,13 @@
 // The kernels of blockint. REQUIRES of all: the thread in a FloatEnvironment, and a chunk of bytes_of(count)
-// bytes: the steps of all blocks, then all codes. No kernel allocates, locks or keeps anything.
+// bytes: the steps of all blocks, then all codes, none below the least, and 0 where the step is. A value is
+// code * step, rounded. No kernel allocates, locks or keeps anything.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "base/little_endian.h"
-#include "codecs/kernels/addends.h"
+#include "codecs/kernels/blocks.h"
 #include "codecs/kernels/steps.h"
 #include "codecs/target_id.h"
 
@@ -40,29 +41,7 @@ struct Shape {
   return load_le<std::uint32_t>(chunk + block * kStepBytes);
 }
 
-struct Kernels {
-  // left = x where that is wanted. Returns the bits of the largest |x|; at least kInfinityBits if any isn't
-  // finite.
-  std::uint32_t (*sum_up)(const Addends& x);
-
-  // chunk = steps and codes of x; left, where that is wanted, = what they leave. REQUIRES: all finite.
-  void (*encode)(const Addends& x, const Shape& shape, std::byte* chunk);
-
-  // The first block whose step no encoder writes, or the number of blocks.
-  std::uint64_t (*find_bad_step)(const std::byte* chunk, std::uint64_t count, const Shape& shape);
-
-  // The first element whose code no encoder writes, or `count`: one below the least, or not 0 where the step
-  // is.
-  std::uint64_t (*find_bad_code)(const std::byte* chunk, std::uint64_t count, const Shape& shape);
-
-  // slot = scale * (code * step), two roundings.
-  void (*decode_overwrite)(const std::byte* chunk, std::uint64_t count, const Shape& shape, float scale,
-                           float* slot);
-
-  // slot = slot + scale * (code * step), three roundings.
-  void (*decode_accumulate)(const std::byte* chunk, std::uint64_t count, const Shape& shape, float scale,
-                            float* slot);
-};
+using Kernels = BlockKernels<Shape>;
 
 // One target's kernels. Those of the reference are what the others are compared with.
 const Kernels& kernels_for(TargetId target) noexcept;

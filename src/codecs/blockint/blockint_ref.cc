@@ -53,7 +53,7 @@ void encode(const Addends& x, const Shape& shape, std::byte* chunk) {
   }
 }
 
-std::uint64_t find_bad_step(const std::byte* chunk, std::uint64_t count, const Shape& shape) {
+std::uint64_t find_bad_scale(const std::byte* chunk, std::uint64_t count, const Shape& shape) {
   const std::uint64_t blocks = shape.blocks(count);
   std::uint64_t block = 0;
   while (block < blocks && step_bits(chunk, block) <= shape.most().step) ++block;
@@ -81,7 +81,7 @@ void decode_accumulate(const std::byte* chunk, std::uint64_t count, const Shape&
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {sum_up,        encode,           find_bad_step,
+extern constexpr Kernels kKernels = {sum_up,        encode,           find_bad_scale,
                                      find_bad_code, decode_overwrite, decode_accumulate};
 
 }  // namespace deltawire::blockint::DELTAWIRE_TARGET

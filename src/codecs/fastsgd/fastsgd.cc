@@ -15,6 +15,7 @@
 #include "codecs/fastsgd/fastsgd_faults.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 #include "codecs/fastsgd/fastsgd_threshold.h"
+#include "codecs/pair_codec.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 
@@ -90,10 +91,10 @@ Workspace& workspace_in(MutBytes scratch) noexcept {
   return *::new (scratch.data() + (0 - address) % Workspace::kAlignment) Workspace;
 }
 
-class Fastsgd final : public Codec {
+class Fastsgd final : public PairCodec<DecodeTarget> {
  public:
   Fastsgd(const Parameters& parameters, const CodecInfo& info, const Kernels& kernels) noexcept
-      : Codec(info), parameters_(parameters), kernels_(kernels) {
+      : PairCodec(info), parameters_(parameters), kernels_(kernels) {
     powers_[0] = 1;
     for (std::uint32_t code = 1; code < kCodes; ++code) {
       powers_[code] = powers_[code - 1] * static_cast<double>(parameters.b);
@@ -131,8 +132,7 @@ class Fastsgd final : public Codec {
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
-    const Input input{part.in, part.residual, part.left, part.view.has_keys() ? part.view.keys : nullptr,
-                      part.count};
+    const PairInput input = pair_input(part);
     const Totals totals = kernels_.sum(input);
     const auto sum = rounded_sum(totals.sum);
     if (!sum) return forward_error(sum);
@@ -143,30 +143,10 @@ class Fastsgd final : public Codec {
     return write_chunks(input, book, *sum, out, workspace);
   }
 
-  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
-    if (auto ok = check_part(in, out.count); !ok) return ok;
-    if (!out.accumulate) std::fill_n(out.slot, out.count, 0.0F);
-    DecodeTarget target{
-        .sink = out.accumulate ? Sink::kDenseAdd : Sink::kDense, .scale = out.scale, .values = out.slot};
-    return decode_chunks(in, out.count, target);
-  }
-
-  Result<std::uint64_t> do_decode_pairs(const PartView& in, const TensorSlot& out,
-                                        float scale) const override {
-    if (auto ok = check_part(in, out.dimension); !ok) return forward_error(ok);
-    DecodeTarget target{.sink = Sink::kPairs,
-                        .scale = scale,
-                        .values = static_cast<float*>(out.values),
-                        .keys = out.keys,
-                        .capacity = out.count};
-    if (auto ok = decode_chunks(in, out.dimension, target); !ok) return forward_error(ok);
-    return target.pairs;
-  }
-
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
     if (auto ok = check_part(in, count); !ok) return ok;
-    DecodeTarget target;
-    if (auto ok = decode_chunks(in, count, target); !ok) return ok;
+    DecodeTarget target{{.dimension = count}};
+    if (auto ok = decode_chunks(in, target); !ok) return ok;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const ChunkSections bits = chunk_sections(chunk_of(in, i));
       add_section(sections, "chunk heads", bits.head);
@@ -187,8 +167,8 @@ class Fastsgd final : public Codec {
                 "the tensor down");
   }
 
-  Codebook codebook(const Input& input, const CodeScale& scale, std::uint32_t least, std::uint64_t elements,
-                    Workspace& workspace) const {
+  Codebook codebook(const PairInput& input, const CodeScale& scale, std::uint32_t least,
+                    std::uint64_t elements, Workspace& workspace) const {
     std::uint32_t last = last_code(scale, parameters_.largest_code());
     if (parameters_.tau == kAutoTau) {
       const double share = static_cast<double>(parameters_.keep) * static_cast<double>(elements);
@@ -199,7 +179,7 @@ class Fastsgd final : public Codec {
     return make_codebook(scale, last, workspace.code_values, workspace.starts);
   }
 
-  EncodedPart write_chunks(const Input& input, const Codebook& book, float sum, const PartBuffer& out,
+  EncodedPart write_chunks(const PairInput& input, const Codebook& book, float sum, const PartBuffer& out,
                            Workspace& workspace) const {
     const std::uint32_t cut = book.values != nullptr ? book.values[book.last] : kInfinityBits;
     const Staging staging = workspace.staging();
@@ -217,8 +197,7 @@ class Fastsgd final : public Codec {
         .payload_bytes = written, .chunks = chunks, .scalar = std::bit_cast<std::uint32_t>(sum)};
   }
 
-  // All that can be said without a look at the pairs, before a slot of that many elements is touched.
-  static Status check_part(const PartView& in, std::uint64_t elements) {
+  Status check_part(const PartView& in, std::uint64_t elements) const override {
     std::uint64_t pairs = 0;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       Head head;
@@ -236,13 +215,12 @@ class Fastsgd final : public Codec {
                                          ", not a finite number >= 0");
   }
 
-  Status decode_chunks(const PartView& in, std::uint64_t elements, DecodeTarget& target) const {
+  Status decode_chunks(const PartView& in, DecodeTarget& target) const override {
     const float sum = FloatEnvironment::pinned(std::bit_cast<float>(in.scalar));
     const DecodeRules rules{.sum = static_cast<double>(sum),
                             .powers = powers_.data(),
                             .last_code = parameters_.largest_code(),
-                            .flag_bits = parameters_.flag_bits,
-                            .dimension = elements};
+                            .flag_bits = parameters_.flag_bits};
     constexpr std::size_t kRow = 16;
     const std::size_t chunks = in.chunk_ends.size();
     for (std::size_t first = 0; first < chunks; first += kRow) {

@@ -219,7 +219,7 @@ TEST(FastsgdBytes, TheCodeForAllIsThatOfTheSmallestSent) {
   const std::vector<double> powers{1, 2, 4, 8};
   const fastsgd::CodeScale scale{2, powers.data()};
   const std::vector<float> x{1, 0.5F, 0x1p-40F};
-  const fastsgd::Input input{.in = x.data(), .count = x.size()};
+  const PairInput input{.in = x.data(), .count = x.size()};
   const fastsgd::Kernels& kernels = fastsgd::kernels_for(TargetId::kReference);
   EXPECT_EQ(fastsgd::code_for_all(kernels, input, scale, 3, bits_of(0x1p-40F)), 2U);
   EXPECT_EQ(fastsgd::code_for_all(kernels, input, scale, 3, bits_of(0.5F)), 2U);
@@ -250,7 +250,7 @@ TEST(FastsgdBytes, TheCodeForAShareIsTheSmallest) {
     };
     while (expected < last && !enough(expected)) ++expected;
     std::vector<float> sample(1 + random.next() % 4);
-    const fastsgd::Input input{x.data(), nullptr, nullptr, nullptr, count};
+    const PairInput input{x.data(), nullptr, nullptr, nullptr, count};
     ASSERT_EQ(fastsgd::code_for_share(fastsgd::kernels_for(TargetId::kReference), input, scale, wanted, last,
                                       sample),
               expected)

@@ -47,7 +47,7 @@ bool are_all_sent(const float* values, std::uint32_t count, std::uint32_t cut) n
 
 template <bool kResidual, bool kKeys>
 struct Collector {
-  const Input& input;
+  const PairInput& input;
   const Staging& staging;
   __m256i below_cut;  // magnitudes are compared as signed numbers, of which they are no negative ones
   std::uint32_t pairs = 0;
@@ -129,7 +129,7 @@ struct Collector {
 };
 
 template <bool kResidual, bool kKeys>
-Collected collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t cut,
+Collected collect_chunk(const PairInput& input, std::uint64_t& at, std::uint32_t cut,
                         const Staging& staging) noexcept {
   Collector<kResidual, kKeys> collector{input, staging, all_of(cut - 1)};
   while (input.count - at >= kGroup && collector.pairs + kGroup <= kChunkPairs) {
@@ -149,7 +149,7 @@ Collected collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t cut
 
 }  // namespace
 
-Collected collect(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging) {
+Collected collect(const PairInput& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging) {
   if (input.keys != nullptr) {
     const std::uint64_t left = input.count - at;
     const std::uint32_t row = left < kChunkPairs ? static_cast<std::uint32_t>(left) : kChunkPairs;

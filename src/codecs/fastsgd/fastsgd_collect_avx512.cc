@@ -38,7 +38,7 @@ bool are_all_sent(const float* values, std::uint32_t count, std::uint32_t cut) n
 
 template <bool kResidual, bool kKeys>
 struct Collector {
-  const Input input;  // copies, which no store can alias
+  const PairInput input;  // copies, which no store can alias
   const Staging staging;
   __m512i cut;
   std::uint32_t pairs = 0;
@@ -96,7 +96,7 @@ struct Collector {
 };
 
 template <bool kResidual, bool kKeys>
-Collected collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t cut,
+Collected collect_chunk(const PairInput& input, std::uint64_t& at, std::uint32_t cut,
                         const Staging& staging) noexcept {
   Collector<kResidual, kKeys> collector{input, staging, _mm512_set1_epi32(static_cast<int>(cut))};
   while (input.count - at >= kGroup && collector.pairs + kGroup <= kChunkPairs) {
@@ -116,7 +116,7 @@ Collected collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t cut
 
 }  // namespace
 
-Collected collect(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging) {
+Collected collect(const PairInput& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging) {
   if (input.keys != nullptr) {
     const std::uint64_t left = input.count - at;
     const std::uint32_t row = left < kChunkPairs ? static_cast<std::uint32_t>(left) : kChunkPairs;

@@ -13,7 +13,7 @@ constexpr std::uint32_t kGroup = 32;  // values that are looked at together: mos
 
 // Stages what a group of `count` values from `at` on has to send, behind `pairs` others.
 template <bool kResidual, bool kKeys>
-std::uint32_t collect_group(const Input& input, std::uint64_t at, std::uint32_t count, std::uint32_t cut,
+std::uint32_t collect_group(const PairInput& input, std::uint64_t at, std::uint32_t count, std::uint32_t cut,
                             const Staging& staging, std::uint32_t pairs) noexcept {
   float values[kGroup];
   std::uint32_t kept = 0;
@@ -35,7 +35,7 @@ std::uint32_t collect_group(const Input& input, std::uint64_t at, std::uint32_t 
 }
 
 template <bool kResidual, bool kKeys>
-Collected collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t cut,
+Collected collect_chunk(const PairInput& input, std::uint64_t& at, std::uint32_t cut,
                         const Staging& staging) noexcept {
   std::uint32_t pairs = 0;
   while (at < input.count && pairs < kChunkPairs) {
@@ -52,7 +52,7 @@ Collected collect_chunk(const Input& input, std::uint64_t& at, std::uint32_t cut
 
 }  // namespace
 
-Collected collect(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging) {
+Collected collect(const PairInput& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging) {
   if (input.keys != nullptr) return collect_chunk<false, true>(input, at, cut, staging);
   return input.residual != nullptr ? collect_chunk<true, false>(input, at, cut, staging)
                                    : collect_chunk<false, false>(input, at, cut, staging);

@@ -42,7 +42,7 @@ struct ChunkReader {
   // Whether the chunk is one for vectors, and can be read.
   bool open(const DecodeRules& rules, const DecodeTarget& target) noexcept {
     behind = target.pairs;
-    if (gaps.streams.are_cut || key < target.least_key || key >= rules.dimension) return false;
+    if (gaps.streams.are_cut || key < target.least_key || key >= target.dimension) return false;
     if (rules.flag_bits > kVectorFlagBits || head.key_bits > kVectorKeyBits) return false;
     if (kSink == Sink::kPairs && head.pairs > target.capacity - behind) return false;
     values.stream = gaps.streams.values;
@@ -53,7 +53,7 @@ struct ChunkReader {
   }
 
   // Decodes the next tile; false if a key is outside the tensor, or that is seen in the next.
-  bool next(std::uint64_t dimension, DecodeTarget& target) noexcept {
+  bool next(DecodeTarget& target) noexcept {
     Tile& tile = tiles[now];
     const std::uint32_t left = head.pairs - done;
     tile.pairs = left < kTile ? left : kTile;
@@ -66,7 +66,7 @@ struct ChunkReader {
     KeyRun run{&gaps, key, left > kTile ? kTile : left - 1, keys + 1};
     read_keys(run);
     key = run.key;
-    if (key >= dimension) return false;
+    if (key >= target.dimension) return false;
     read_values(values, tile.pairs, places);
     if (kSink == Sink::kPairs && !is_direct) {
       std::memcpy(target.keys + behind + done, keys, tile.pairs * sizeof(std::uint32_t));
@@ -113,7 +113,7 @@ bool decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarge
   ChunkReader<kSink> reader(chunk, head, rules);
   if (!reader.open(rules, target)) return false;
   while (reader.done < head.pairs) {
-    if (!reader.next(rules.dimension, target)) return false;
+    if (!reader.next(target)) return false;
   }
   return reader.close(target);
 }

@@ -26,16 +26,6 @@ struct Values {
   }
 };
 
-template <Sink kSink>
-void put(std::uint64_t key, float value, std::uint32_t i, DecodeTarget& target) noexcept {
-  if constexpr (kSink == Sink::kDense) target.values[key] = value;
-  if constexpr (kSink == Sink::kDenseAdd) target.values[key] += value;
-  if constexpr (kSink == Sink::kPairs) {
-    target.keys[i] = static_cast<std::uint32_t>(key);
-    target.values[i] = value;
-  }
-}
-
 // What the codes and gaps of a chunk turned out to be, against what its head states.
 struct Extent {
   std::uint32_t lowest_code = kMaxCode;
@@ -77,10 +67,6 @@ Fault read_pairs(const Head& head, const DecodeRules& rules, const Values& value
                  const ChunkStreams& streams, DecodeTarget& part) noexcept {
   if (kSink == Sink::kPairs && head.pairs > part.capacity - part.pairs) return Fault::kNoRoom;
   DecodeTarget target = part;  // a copy that no store can alias
-  if (kSink == Sink::kPairs) {
-    target.keys += part.pairs;
-    target.values += part.pairs;
-  }
   const GapLengths lengths(head.key_bits, rules.flag_bits);
   BitWindow codes = streams.values;
   GapReader gaps{streams.flags, streams.gaps, rules.flag_bits};
@@ -94,7 +80,7 @@ Fault read_pairs(const Head& head, const DecodeRules& rules, const Values& value
       if (fault != Fault::kNone) return fault;
       key += gap + 1;
     }
-    if (key >= rules.dimension) return Fault::kKey;
+    if (key >= target.dimension) return Fault::kKey;
     const std::uint64_t word = codes.peek();
     const auto code = static_cast<std::uint32_t>(word & ((1U << head.code_bits) - 1));
     if (code >= values.allowed) return Fault::kCode;
@@ -102,10 +88,10 @@ Fault read_pairs(const Head& head, const DecodeRules& rules, const Values& value
     extent.lowest_code = code < extent.lowest_code ? code : extent.lowest_code;
     extent.highest_code = code > extent.highest_code ? code : extent.highest_code;
     const auto sign = static_cast<std::uint32_t>(word >> head.code_bits & 1) << 31;
-    put<kSink>(key, bit_cast<float>(bit_cast<std::uint32_t>(values.of_code[code]) ^ sign), i, target);
+    put_pair<kSink>(key, bit_cast<float>(bit_cast<std::uint32_t>(values.of_code[code]) ^ sign), target);
   }
   extent.all_gaps = gaps.all_gaps;
-  part.pairs += head.pairs;
+  part.pairs = target.pairs;
   part.least_key = key + 1;
   if (const Fault fault = extent.check(head); fault != Fault::kNone) return fault;
   return codes.at_clean_end() && gaps.at_clean_end() ? Fault::kNone : Fault::kPadding;

@@ -29,9 +29,6 @@ std::string_view fault_text(Fault fault) noexcept {
 }  // namespace
 
 Status fault_status(Fault fault, std::uint64_t chunk) {
-  if (fault == Fault::kNoRoom) {
-    return chunk_error("fastsgd", ErrorCode::kOutputTooSmall, chunk, fault_text(fault));
-  }
   return deltawire::fault_status("fastsgd", chunk, fault, fault_text(fault));
 }
 

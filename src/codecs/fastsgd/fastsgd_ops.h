@@ -11,6 +11,7 @@
 #include "base/float_bits.h"
 #include "base/little_endian.h"
 #include "codecs/kernels/chunk_bytes.h"
+#include "codecs/kernels/pairs.h"
 #include "codecs/target_id.h"
 
 namespace deltawire::fastsgd {
@@ -28,15 +29,6 @@ inline constexpr std::uint32_t kHeadBytes = 9;  // u16 pairs, u16 code base and 
 inline constexpr std::uint32_t kStoreSlack = 8;  // bytes that write() may touch behind a chunk
 
 inline constexpr std::uint32_t kSumBlock = 65536;  // elements
-
-// The non-zero values of a part: dense (keys null: value i has key i) or in key-value form.
-struct Input {
-  const float* in = nullptr;
-  const float* residual = nullptr;      // null: no error feedback; dense form only
-  float* left = nullptr;                // the new residual's place: `residual`, or memory apart from it
-  const std::uint32_t* keys = nullptr;  // strictly increasing
-  std::uint64_t count = 0;
-};
 
 // What L stands for: sum / b^L, where powers[L] = b^L in float64, made by repeated multiplication.
 [[gnu::always_inline]] inline float code_value(double sum, const double* powers,
@@ -167,21 +159,10 @@ struct DecodeRules {
   const double* powers = nullptr;
   std::uint32_t last_code = 0;  // the spec's largest L
   unsigned flag_bits = 0;
-  std::uint64_t dimension = 0;
 };
 
-enum class Sink : std::uint8_t { kNothing, kDense, kDenseAdd, kPairs };
-
-// Where decoded pairs go, and how far the part has come.
-struct DecodeTarget {
-  Sink sink = Sink::kNothing;
-  float scale = 1;
-  float* values = nullptr;
-  std::uint32_t* keys = nullptr;  // kPairs alone
-  std::uint64_t capacity = 0;     // pairs, kPairs alone
-  std::uint64_t pairs = 0;        // decoded so far
-  std::uint64_t least_key = 0;    // the next key must be at least this
-  bool is_last = true;            // the part ends with the last of the chunks that are given
+struct DecodeTarget : PairTarget {
+  bool is_last = true;  // the part ends with the last of the chunks that are given
 };
 
 // Chunks that follow on each other, for kernels that read two at a time.
@@ -209,22 +190,22 @@ struct Totals {
 struct Kernels {
   // sum of |x| over the part, x = in + residual, by blocks as spec.md states. Not finite exactly if an x
   // isn't.
-  Totals (*sum)(const Input& input);
+  Totals (*sum)(const PairInput& input);
 
   // The smallest magnitude of `least` or more, as bits; kInfinityBits if there is none.
-  std::uint32_t (*smallest)(const Input& input, std::uint32_t least);
+  std::uint32_t (*smallest)(const PairInput& input, std::uint32_t least);
 
   // How many x have magnitude bits of at least `low`, and of at least `high`.
-  Counts (*count_at_least)(const Input& input, std::uint32_t low, std::uint32_t high);
+  Counts (*count_at_least)(const PairInput& input, std::uint32_t low, std::uint32_t high);
 
   // The pairs of the next chunk: from value `at` on those with magnitude bits >= cut, up to
   // kChunkPairs; moves `at` behind the last value that was looked at. With a residual, x is left for all of
   // them.
-  Collected (*collect)(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging);
+  Collected (*collect)(const PairInput& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging);
 
   // Codes of the pairs, into an array with room for kVectorSlack more; with a residual, x less the code's
   // value is left. REQUIRES: there are some.
-  CodeRange (*quantize)(const Input& input, const Codebook& book, const Collected& pairs,
+  CodeRange (*quantize)(const PairInput& input, const Codebook& book, const Collected& pairs,
                         std::uint16_t* codes);
 
   // Writes a chunk and returns its bytes, which sizes() has made room for; content of the kStoreSlack bytes
@@ -249,8 +230,9 @@ std::byte* write_gaps(const ChunkPairs& chunk, unsigned key_bits, unsigned flag_
 // What kernels are made of, in files of their own.
 namespace DELTAWIRE_TARGET {
 
-Collected collect(const Input& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging);
-CodeRange quantize(const Input& input, const Codebook& book, const Collected& pairs, std::uint16_t* codes);
+Collected collect(const PairInput& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging);
+CodeRange quantize(const PairInput& input, const Codebook& book, const Collected& pairs,
+                   std::uint16_t* codes);
 
 std::uint32_t write_chunk(const ChunkPairs& chunk, unsigned flag_bits, std::byte* out);
 

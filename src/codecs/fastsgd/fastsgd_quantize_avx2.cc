@@ -80,8 +80,8 @@ struct Quantizer {
 };
 
 // Leaves x less its code's value.
-void subtract(const Input& input, const Codebook& book, const Collected& pairs, const std::uint16_t* codes,
-              std::uint32_t at, std::uint32_t count) noexcept {
+void subtract(const PairInput& input, const Codebook& book, const Collected& pairs,
+              const std::uint16_t* codes, std::uint32_t at, std::uint32_t count) noexcept {
   for (std::uint32_t i = at; i < at + count; ++i) {
     const std::uint32_t sign = bit_cast<std::uint32_t>(pairs.values[i]) & ~kMagnitudeMask;
     const std::uint32_t value = book.values[codes[i] & kMaxCode] | sign;
@@ -91,7 +91,7 @@ void subtract(const Input& input, const Codebook& book, const Collected& pairs, 
 
 }  // namespace
 
-CodeRange quantize(const Input& input, const Codebook& book, const Collected& pairs,
+CodeRange quantize(const PairInput& input, const Codebook& book, const Collected& pairs,
                    std::uint16_t* codes_of_pairs) {
   if (book.values[book.last] < kSmallestNormal) {
     return kernels_for(TargetId::kReference).quantize(input, book, pairs, codes_of_pairs);

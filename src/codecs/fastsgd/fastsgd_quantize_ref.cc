@@ -7,7 +7,8 @@
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 
-CodeRange quantize(const Input& input, const Codebook& book, const Collected& pairs, std::uint16_t* codes) {
+CodeRange quantize(const PairInput& input, const Codebook& book, const Collected& pairs,
+                   std::uint16_t* codes) {
   CodeRange range{kMaxCode, 0};
   for (std::uint32_t i = 0; i < pairs.pairs; ++i) {
     const auto value = bit_cast<std::uint32_t>(pairs.values[i]);

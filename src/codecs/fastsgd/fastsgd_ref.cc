@@ -11,7 +11,7 @@ namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 namespace {
 
 template <bool kResidual>
-float value_of(const Input& input, std::uint64_t i) noexcept {
+float value_of(const PairInput& input, std::uint64_t i) noexcept {
   if constexpr (kResidual) return input.in[i] + input.residual[i];
   return input.in[i];
 }
@@ -57,7 +57,7 @@ struct Extremes {
 };
 
 template <bool kPairs>
-Extremes extremes_of(const Input& input, std::uint64_t from, std::uint64_t end) noexcept {
+Extremes extremes_of(const PairInput& input, std::uint64_t from, std::uint64_t end) noexcept {
   Extremes found;
   if constexpr (!kPairs) {
     const float* const residual = input.residual != nullptr ? input.residual + from : nullptr;
@@ -75,7 +75,7 @@ Extremes extremes_of(const Input& input, std::uint64_t from, std::uint64_t end) 
 }
 
 template <bool kResidual>
-double sum_of_block(const Input& input, std::uint64_t from, std::uint64_t end,
+double sum_of_block(const PairInput& input, std::uint64_t from, std::uint64_t end,
                     std::uint32_t largest) noexcept {
   if (largest >= kInfinityBits) return bit_cast<double>(kInfinityBitsOfDouble);
   const Unit unit(largest);
@@ -92,7 +92,7 @@ double sum_of_block(const Input& input, std::uint64_t from, std::uint64_t end,
 }
 
 // Behind the last pair from `first` on whose key is in the same block.
-std::uint64_t end_of_block(const Input& input, std::uint64_t first) noexcept {
+std::uint64_t end_of_block(const PairInput& input, std::uint64_t first) noexcept {
   constexpr std::uint64_t kTogether = 32;
   const std::uint32_t block = input.keys[first] / kSumBlock;
   std::uint64_t end = first + 1;
@@ -104,7 +104,7 @@ std::uint64_t end_of_block(const Input& input, std::uint64_t first) noexcept {
 }
 
 template <bool kResidual, bool kPairs>
-Totals sum_values(const Input& input) noexcept {
+Totals sum_values(const PairInput& input) noexcept {
   double total = 0;
   std::int32_t least_but_one = static_cast<std::int32_t>(kMagnitudeMask);
   for (std::uint64_t from = 0, end = 0; from < input.count; from = end) {
@@ -117,13 +117,13 @@ Totals sum_values(const Input& input) noexcept {
   return {total, kPairs ? static_cast<std::uint32_t>(least_but_one) + 1 : 0};
 }
 
-Totals sum(const Input& input) {
+Totals sum(const PairInput& input) {
   if (input.keys != nullptr) return sum_values<false, true>(input);
   return input.residual != nullptr ? sum_values<true, false>(input) : sum_values<false, false>(input);
 }
 
 template <bool kResidual>
-std::uint32_t smallest_value(const Input& input, std::int32_t least) noexcept {
+std::uint32_t smallest_value(const PairInput& input, std::int32_t least) noexcept {
   auto found = static_cast<std::int32_t>(kInfinityBits);
   for (std::uint64_t i = 0; i < input.count; ++i) {
     const auto bits = static_cast<std::int32_t>(magnitude_bits(value_of<kResidual>(input, i)));
@@ -133,14 +133,14 @@ std::uint32_t smallest_value(const Input& input, std::int32_t least) noexcept {
   return static_cast<std::uint32_t>(found);
 }
 
-std::uint32_t smallest(const Input& input, std::uint32_t least) {
+std::uint32_t smallest(const PairInput& input, std::uint32_t least) {
   const auto bits = static_cast<std::int32_t>(least);
   return input.residual != nullptr ? smallest_value<true>(input, bits) : smallest_value<false>(input, bits);
 }
 
 // Magnitudes as signed numbers keep their order, and every instruction set compares signed numbers.
 template <bool kResidual>
-Counts count_values(const Input& input, std::int32_t low, std::int32_t high) noexcept {
+Counts count_values(const PairInput& input, std::int32_t low, std::int32_t high) noexcept {
   Counts counts{};
   for (std::uint64_t block = 0; block < input.count; block += kSumBlock) {
     const std::uint64_t left = input.count - block;
@@ -158,7 +158,7 @@ Counts count_values(const Input& input, std::int32_t low, std::int32_t high) noe
   return counts;
 }
 
-Counts count_at_least(const Input& input, std::uint32_t low, std::uint32_t high) {
+Counts count_at_least(const PairInput& input, std::uint32_t low, std::uint32_t high) {
   const auto first = static_cast<std::int32_t>(low);
   const auto second = static_cast<std::int32_t>(high);
   return input.residual != nullptr ? count_values<true>(input, first, second)

@@ -218,8 +218,8 @@ TEST_P(FastsgdTargets, KeysThatWrapAroundAreOutside) {
     const auto& reference = fastsgd::kernels_for(TargetId::kReference);
     bytes.resize(reference.write({keys.data(), codes.data(), pairs, {40, 40}}, 2, bytes.data()));
     const ChunkBytes chunk{bytes.data(), static_cast<std::uint32_t>(bytes.size())};
-    fastsgd::DecodeTarget target;
-    const fastsgd::DecodeRules rules{1.0, powers.data(), 95, 2, 0xFFFFFFFF};
+    fastsgd::DecodeTarget target{{.dimension = 0xFFFFFFFF}};
+    const fastsgd::DecodeRules rules{1.0, powers.data(), 95, 2};
     return fastsgd::kernels_for(GetParam()).decode({&chunk, 1}, rules, target).fault;
   };
   for (const std::uint32_t pairs : {2U, 20U, 257U, 600U}) {
@@ -252,15 +252,20 @@ TEST_P(FastsgdTargets, ChunksCutOrDamagedHaveTheSameFaults) {
     const DrawnChunk chunk(pairs, gap, random);
     const std::vector<std::byte> bytes = chunk.bytes(flag_bits);
     const std::uint32_t key = chunk.keys.back();
-    fastsgd::DecodeRules rules{1.0, powers.data(), 95, flag_bits, key + std::uint64_t{1}};
-    Floats slot(key + std::uint64_t{1});
+    fastsgd::DecodeRules rules{1.0, powers.data(), 95, flag_bits};
+    std::uint64_t dimension = key + std::uint64_t{1};
+    Floats slot(dimension);
     Keys places(pairs);
-    const auto expect_same = [&](const std::vector<std::byte>& damaged, fastsgd::Sink sink) {
+    const auto expect_same = [&](const std::vector<std::byte>& damaged, Sink sink) {
       const ChunkBytes view{damaged.data(), static_cast<std::uint32_t>(damaged.size())};
       fastsgd::DecodeTarget targets[2];
       fastsgd::Fault faults[2];
       for (const std::size_t i : {0U, 1U}) {
-        targets[i] = {.sink = sink, .values = slot.data(), .keys = places.data(), .capacity = pairs};
+        targets[i] = {{.sink = sink,
+                       .values = slot.data(),
+                       .keys = places.data(),
+                       .capacity = pairs,
+                       .dimension = dimension}};
         faults[i] = fastsgd::kernels_for(i == 0 ? TargetId::kReference : GetParam())
                         .decode({&view, 1}, rules, targets[i])
                         .fault;
@@ -269,8 +274,7 @@ TEST_P(FastsgdTargets, ChunksCutOrDamagedHaveTheSameFaults) {
       if (faults[0] != fastsgd::Fault::kNone) return;
       ASSERT_EQ(targets[0].least_key, targets[1].least_key);
     };
-    for (const auto sink :
-         {fastsgd::Sink::kNothing, fastsgd::Sink::kDense, fastsgd::Sink::kDenseAdd, fastsgd::Sink::kPairs}) {
+    for (const auto sink : {Sink::kNothing, Sink::kDense, Sink::kDenseAdd, Sink::kPairs}) {
       expect_same(bytes, sink);
       for (int i = 0; i < 300; ++i) {
         std::vector<std::byte> damaged = bytes;
@@ -280,9 +284,9 @@ TEST_P(FastsgdTargets, ChunksCutOrDamagedHaveTheSameFaults) {
         damaged = bytes;
         damaged.resize(bytes.size() - draw % std::min<std::size_t>(bytes.size(), 40));
         expect_same(damaged, sink);
-        rules.dimension = key + 1 - draw % 3;
+        dimension = key + 1 - draw % 3;
         expect_same(bytes, sink);
-        rules.dimension = key + std::uint64_t{1};
+        dimension = key + std::uint64_t{1};
         rules.last_code = chunk.range.highest - static_cast<std::uint32_t>(draw % 2);
         expect_same(bytes, sink);
         rules.last_code = 95;

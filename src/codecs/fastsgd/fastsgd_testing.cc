@@ -5,6 +5,8 @@
 #include <cmath>
 #include <functional>
 
+#include "codecs/bit_stream_testing.h"
+
 namespace deltawire::testing {
 
 namespace {
@@ -28,22 +30,6 @@ int length_of(int flag, int longest, int l) {
   return static_cast<int>(std::ceil((flag + 1) * longest / std::pow(2.0, l)));
 }
 
-class Bits {
- public:
-  void put(std::uint64_t number, int bits) {
-    for (int i = 0; i < bits; ++i) bits_.push_back((number >> i & 1) != 0);
-  }
-  void append_to(std::vector<std::byte>& bytes) const {
-    for (std::size_t i = 0; i < bits_.size(); ++i) {
-      if (i % 8 == 0) bytes.push_back(std::byte{0});
-      if (bits_[i]) bytes.back() |= std::byte{1} << (i % 8);
-    }
-  }
-
- private:
-  std::vector<bool> bits_;
-};
-
 class Reader {
  public:
   explicit Reader(const std::byte* at) : at_(at) {}
@@ -61,7 +47,7 @@ class Reader {
 };
 
 void append_chunk(const std::vector<Pair>& pairs, int l, std::vector<std::byte>& bytes) {
-  Bits head;
+  BitStream head;
   head.put(pairs.size(), 16);
   head.append_to(bytes);
   if (pairs.empty()) return;
@@ -75,15 +61,15 @@ void append_chunk(const std::vector<Pair>& pairs, int l, std::vector<std::byte>&
   }
   const int code_bits = bits_for(static_cast<std::uint64_t>(highest - base));
   const int key_bits = bits_for(longest_gap);
-  Bits rest;
+  BitStream rest;
   rest.put(static_cast<std::uint64_t>(base), 11);
   rest.put(static_cast<std::uint64_t>(code_bits), 5);
   rest.put(static_cast<std::uint64_t>(key_bits), 8);
   rest.put(pairs[0].key, 32);
   rest.append_to(bytes);
-  Bits values;
-  Bits flags;
-  Bits gaps;
+  BitStream values;
+  BitStream flags;
+  BitStream gaps;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     values.put(static_cast<std::uint64_t>(pairs[i].code - base), code_bits);
     values.put(pairs[i].negative ? 1 : 0, 1);

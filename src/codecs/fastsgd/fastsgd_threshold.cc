@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint32_t kAboveAll = 0x7FFFFFFF;
 
-float sampled(const Input& input, std::uint64_t i) noexcept {
+float sampled(const PairInput& input, std::uint64_t i) noexcept {
   return input.residual != nullptr ? input.in[i] + input.residual[i] : input.in[i];
 }
 
@@ -28,8 +28,8 @@ std::uint32_t code_below(const CodeScale& scale, std::uint32_t bits, std::uint32
 }
 
 // The same for a share of a sample. Halving the codes and counting takes less time than sorting.
-std::uint32_t guess(const Kernels& kernels, const Input& input, const CodeScale& scale, std::uint64_t wanted,
-                    std::uint32_t last, std::span<float> sample) {
+std::uint32_t guess(const Kernels& kernels, const PairInput& input, const CodeScale& scale,
+                    std::uint64_t wanted, std::uint32_t last, std::span<float> sample) {
   // Of few values few do: a guess that is off by one costs a look at all of them, which is as cheap.
   constexpr std::uint64_t kFew = 512;
   const std::uint64_t numbers_taken =
@@ -37,7 +37,7 @@ std::uint32_t guess(const Kernels& kernels, const Input& input, const CodeScale&
   const std::uint64_t stride = input.count / numbers_taken + 1;
   std::size_t taken = 0;
   for (std::uint64_t i = 0; i < input.count; i += stride) sample[taken++] = sampled(input, i);
-  const Input of_sample{.in = sample.data(), .count = taken};
+  const PairInput of_sample{.in = sample.data(), .count = taken};
   const std::uint64_t needed = std::min<std::uint64_t>((wanted - 1) / stride + 1, taken);
   std::uint32_t low = 0;
   for (std::uint32_t high = last; low < high;) {
@@ -66,7 +66,7 @@ std::uint32_t last_code(const CodeScale& scale, std::uint32_t limit) noexcept {
   return low;
 }
 
-std::uint32_t code_for_share(const Kernels& kernels, const Input& input, const CodeScale& scale,
+std::uint32_t code_for_share(const Kernels& kernels, const PairInput& input, const CodeScale& scale,
                              std::uint64_t wanted, std::uint32_t last, std::span<float> sample) {
   std::uint32_t low = 0;  // the answer lies in [low, high]
   std::uint32_t high = last;
@@ -87,7 +87,7 @@ std::uint32_t code_for_share(const Kernels& kernels, const Input& input, const C
   return low;
 }
 
-std::uint32_t code_for_all(const Kernels& kernels, const Input& input, const CodeScale& scale,
+std::uint32_t code_for_all(const Kernels& kernels, const PairInput& input, const CodeScale& scale,
                            std::uint32_t last, std::uint32_t least) {
   const std::uint32_t cut = scale.bits(last);
   return code_below(scale, least >= cut ? least : kernels.smallest(input, cut), last);

@@ -24,12 +24,12 @@ std::uint32_t last_code(const CodeScale& scale, std::uint32_t limit) noexcept;
 // `tau=auto`: the smallest code L for which at least `wanted` values are >= its value, and `last` if there is
 // none. A sample guesses L, and counting over all values decides: the guess only saves time. `sample` has
 // room for kChunkPairs numbers, overwritten. REQUIRES: input.count > 0, wanted > 0.
-std::uint32_t code_for_share(const Kernels& kernels, const Input& input, const CodeScale& scale,
+std::uint32_t code_for_share(const Kernels& kernels, const PairInput& input, const CodeScale& scale,
                              std::uint64_t wanted, std::uint32_t last, std::span<float> sample);
 
 // The same where all are wanted that the code `last` reaches. `least`: the smallest magnitude above 0, or 0
 // where it isn't known.
-std::uint32_t code_for_all(const Kernels& kernels, const Input& input, const CodeScale& scale,
+std::uint32_t code_for_all(const Kernels& kernels, const PairInput& input, const CodeScale& scale,
                            std::uint32_t last, std::uint32_t least);
 
 // Fills `values` (kCodes) and `starts` (kStarts), the codebook's own memory, for the codes 0 ... last.

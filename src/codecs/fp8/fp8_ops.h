@@ -1,11 +1,12 @@
 // The kernels of fp8. REQUIRES of all: the thread in a FloatEnvironment, and a chunk of the scales of all
-// blocks, a byte each, and then all codes. No kernel allocates, locks or keeps anything.
+// blocks, a byte each, and then all codes, which are finite numbers. No kernel allocates, locks or keeps
+// anything.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "codecs/kernels/addends.h"
+#include "codecs/kernels/blocks.h"
 #include "codecs/target_id.h"
 
 namespace deltawire::fp8 {
@@ -33,28 +34,7 @@ struct Shape {
   [[gnu::always_inline]] unsigned largest_scale() const noexcept { return 254 - format.largest_exponent; }
 };
 
-struct Kernels {
-  // left = x where that is wanted. Returns the bits of the largest |x|; at least kInfinityBits if any isn't
-  // finite.
-  std::uint32_t (*sum_up)(const Addends& x);
-
-  // chunk = scales and codes of x; left, where that is wanted, = what they leave. REQUIRES: all finite.
-  void (*encode)(const Addends& x, const Shape& shape, std::byte* chunk);
-
-  // The first block whose scale no encoder writes, or the number of blocks.
-  std::uint64_t (*find_bad_scale)(const std::byte* chunk, std::uint64_t count, const Shape& shape);
-
-  // The first element whose code is no finite number, or `count`.
-  std::uint64_t (*find_bad_code)(const std::byte* chunk, std::uint64_t count, const Shape& shape);
-
-  // slot = scale * value.
-  void (*decode_overwrite)(const std::byte* chunk, std::uint64_t count, const Shape& shape, float scale,
-                           float* slot);
-
-  // slot = slot + scale * value, two roundings.
-  void (*decode_accumulate)(const std::byte* chunk, std::uint64_t count, const Shape& shape, float scale,
-                            float* slot);
-};
+using Kernels = BlockKernels<Shape>;
 
 // One target's kernels. Those of the reference are what the others are compared with.
 const Kernels& kernels_for(TargetId target) noexcept;

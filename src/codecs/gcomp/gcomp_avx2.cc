@@ -250,24 +250,14 @@ EncodedBlock encode_lanes(const Values& block, const EncodeTable& table, std::by
   return {bytes, _mm256_testz_si256(writer.any, writer.any) != 0};
 }
 
-template <Keep kKeep, bool kWhole>
-EncodedBlock encode_by(const Values& block, const EncodeTable& table, std::byte* out) noexcept {
-  return block.residual != nullptr ? encode_lanes<kKeep, kWhole, true>(block, table, out)
-                                   : encode_lanes<kKeep, kWhole, false>(block, table, out);
-}
-
 EncodedBlock encode_block(const Values& block, const EncodeTable& table, std::byte* out) {
   if (lanes_for(block.count) < kMaxLanes) {
     return kernels_for(TargetId::kReference).encode_block(block, table, out);
   }
-  switch (block.rule.keep) {
-    case Keep::kLevel:
-      return block.rule.whole() ? encode_by<Keep::kLevel, true>(block, table, out)
-                                : encode_by<Keep::kLevel, false>(block, table, out);
-    case Keep::kSignificance: return encode_by<Keep::kSignificance, false>(block, table, out);
-    case Keep::kEverything: return encode_by<Keep::kEverything, true>(block, table, out);
-  }
-  return {};
+  return for_rule(block.rule, [&]<Keep kKeep, bool kWhole>() {
+    return block.residual != nullptr ? encode_lanes<kKeep, kWhole, true>(block, table, out)
+                                     : encode_lanes<kKeep, kWhole, false>(block, table, out);
+  });
 }
 
 template <Keep kKeep, bool kWhole, bool kResidual>
@@ -289,20 +279,11 @@ void store_kept(const Values& values, std::byte* out) noexcept {
   kernels_for(TargetId::kReference).store_values(rest, out + full * kValueBytes);
 }
 
-template <Keep kKeep, bool kWhole>
-void store_by(const Values& values, std::byte* out) noexcept {
-  return values.residual != nullptr ? store_kept<kKeep, kWhole, true>(values, out)
-                                    : store_kept<kKeep, kWhole, false>(values, out);
-}
-
 void store_values(const Values& values, std::byte* out) {
-  switch (values.rule.keep) {
-    case Keep::kLevel:
-      return values.rule.whole() ? store_by<Keep::kLevel, true>(values, out)
-                                 : store_by<Keep::kLevel, false>(values, out);
-    case Keep::kSignificance: return store_by<Keep::kSignificance, false>(values, out);
-    case Keep::kEverything: return store_by<Keep::kEverything, true>(values, out);
-  }
+  for_rule(values.rule, [&]<Keep kKeep, bool kWhole>() {
+    return values.residual != nullptr ? store_kept<kKeep, kWhole, true>(values, out)
+                                      : store_kept<kKeep, kWhole, false>(values, out);
+  });
 }
 
 }  // namespace

@@ -108,4 +108,16 @@ inline constexpr std::uint32_t kGroupsAhead = 32;
   if (chunk.residual != nullptr) __builtin_prefetch(chunk.residual + ahead, 0, 2);
 }
 
+// Calls `call` with what the rule asks for, Keep and whether values are whole, as its template's arguments.
+template <class Call>
+[[gnu::always_inline]] inline auto for_rule(const Rule& rule, const Call& call) noexcept {
+  switch (rule.keep) {
+    case Keep::kLevel: break;
+    case Keep::kSignificance: return call.template operator()<Keep::kSignificance, false>();
+    case Keep::kEverything: return call.template operator()<Keep::kEverything, true>();
+  }
+  return rule.whole() ? call.template operator()<Keep::kLevel, true>()
+                      : call.template operator()<Keep::kLevel, false>();
+}
+
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

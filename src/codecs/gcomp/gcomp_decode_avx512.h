@@ -14,18 +14,6 @@ namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
 namespace {
 
-// What later stretches read of the stream, downwards, and where they write, unless that goes past the caches.
-template <Deliver kDeliver>
-[[gnu::always_inline]] inline void fetch_early(const std::byte* at, const float* slot) noexcept {
-  for (unsigned line = 0; line < 6; ++line) {
-    _mm_prefetch(reinterpret_cast<const char*>(at) - 2048 - 64 * line, _MM_HINT_T0);
-  }
-  if constexpr (kDeliver == Deliver::kStream) return;
-  for (unsigned i = 0; i < kMaxStretch; i += 16) {
-    _mm_prefetch(reinterpret_cast<const char*>(slot + 4 * kMaxStretch + i), _MM_HINT_T0);
-  }
-}
-
 template <bool kWhole, Deliver kDeliver>
 Fault decode_lanes(const BlockBytes& body, const DecodeTable& table, const Target& target) noexcept {
   Stream stream{body.at, body.at + body.stream_bytes};
@@ -75,31 +63,18 @@ void hand_over(const std::byte* payload, const Target& target) noexcept {
   deliver<kPlain>(bits, present, scale, target.slot + full);
 }
 
-bool past_caches(const Target& target) noexcept {
-  return target.streamed && bit_cast<std::uintptr_t>(target.slot) % 64 == 0;
-}
-
-template <bool kWhole>
-Fault decode_lanes_for(const BlockBytes& body, const DecodeTable& table, const Target& target) noexcept {
-  if (target.accumulate) return decode_lanes<kWhole, Deliver::kAccumulate>(body, table, target);
-  if (target.scale != 1.0F) return decode_lanes<kWhole, Deliver::kScale>(body, table, target);
-  if (past_caches(target)) return decode_lanes<kWhole, Deliver::kStream>(body, table, target);
-  return decode_lanes<kWhole, Deliver::kOverwrite>(body, table, target);
-}
-
 Fault decode_any_block(const BlockBytes& body, const DecodeTable& table, const Target& target) {
   if (lanes_for(target.count) < kMaxLanes) {
     return kernels_for(TargetId::kReference).decode_block(body, table, target);
   }
-  return table.whole ? decode_lanes_for<true>(body, table, target)
-                     : decode_lanes_for<false>(body, table, target);
+  return for_target<64>(target, [&]<Deliver kDeliver>() {
+    return table.whole ? decode_lanes<true, kDeliver>(body, table, target)
+                       : decode_lanes<false, kDeliver>(body, table, target);
+  });
 }
 
 void decode_any_stored(const std::byte* payload, const Target& target) {
-  if (target.accumulate) return hand_over<Deliver::kAccumulate>(payload, target);
-  if (target.scale != 1.0F) return hand_over<Deliver::kScale>(payload, target);
-  if (past_caches(target)) return hand_over<Deliver::kStream>(payload, target);
-  hand_over<Deliver::kOverwrite>(payload, target);
+  for_target<64>(target, [&]<Deliver kDeliver>() { hand_over<kDeliver>(payload, target); });
 }
 
 }  // namespace

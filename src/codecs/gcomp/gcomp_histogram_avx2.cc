@@ -51,23 +51,14 @@ void count_values(const Values& chunk, std::uint32_t* counts) noexcept {
   for (std::uint32_t i = 0; i < kCounts; ++i) counts[i] += more[i];
 }
 
-template <Keep kKeep, bool kWhole>
-void count_values(const Values& chunk, std::uint32_t* counts) noexcept {
-  return chunk.residual != nullptr ? count_values<kKeep, kWhole, true>(chunk, counts)
-                                   : count_values<kKeep, kWhole, false>(chunk, counts);
-}
-
 }  // namespace
 
 void histogram(const Values& chunk, std::uint32_t* counts) {
   std::memset(counts, 0, kCounts * sizeof *counts);
-  switch (chunk.rule.keep) {
-    case Keep::kLevel:
-      return chunk.rule.whole() ? count_values<Keep::kLevel, true>(chunk, counts)
-                                : count_values<Keep::kLevel, false>(chunk, counts);
-    case Keep::kSignificance: return count_values<Keep::kSignificance, false>(chunk, counts);
-    case Keep::kEverything: return count_values<Keep::kEverything, true>(chunk, counts);
-  }
+  for_rule(chunk.rule, [&]<Keep kKeep, bool kWhole>() {
+    return chunk.residual != nullptr ? count_values<kKeep, kWhole, true>(chunk, counts)
+                                     : count_values<kKeep, kWhole, false>(chunk, counts);
+  });
 }
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/bit_functions.h"
 #include "codecs/gcomp/gcomp_ops.h"
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {
@@ -46,6 +47,32 @@ struct StreamEnd {
 [[gnu::always_inline]] inline bool may_escape(const DecodeTable& table, std::uint32_t exponent) noexcept {
   if (exponent == 0 && !table.whole) return false;
   return (table.coded[exponent / 64] >> (exponent % 64) & 1) == 0;
+}
+
+// What becomes of decoded values; kStream: written past the caches.
+enum class Deliver : std::uint8_t { kOverwrite, kStream, kScale, kAccumulate };
+
+// Calls `call` with what the target asks for as its template's argument. Vectors of so many bytes can be
+// written past the caches where the slot is aligned to them.
+template <std::uintptr_t kVector, class Call>
+[[gnu::always_inline]] inline auto for_target(const Target& target, const Call& call) noexcept {
+  if (target.accumulate) return call.template operator()<Deliver::kAccumulate>();
+  if (target.scale != 1.0F) return call.template operator()<Deliver::kScale>();
+  const bool streamed = target.streamed && bit_cast<std::uintptr_t>(target.slot) % kVector == 0;
+  return streamed ? call.template operator()<Deliver::kStream>()
+                  : call.template operator()<Deliver::kOverwrite>();
+}
+
+// What later stretches read of the stream, downwards, and where they write, unless that goes past the caches.
+template <Deliver kDeliver>
+[[gnu::always_inline]] inline void fetch_early(const std::byte* at, const float* slot) noexcept {
+  for (unsigned line = 0; line < 6; ++line) {
+    __builtin_prefetch(at - 2048 - 64 * line);
+  }
+  if constexpr (kDeliver == Deliver::kStream) return;
+  for (unsigned i = 0; i < kMaxStretch; i += 16) {
+    __builtin_prefetch(slot + 4 * kMaxStretch + i);
+  }
 }
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

@@ -9,13 +9,12 @@
 
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
+#include "codecs/gcomp/gcomp_stream_ops.h"
 #include "codecs/gcomp/gcomp_vectors_avx512.h"
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
 namespace {
-
-enum class Deliver : std::uint8_t { kOverwrite, kStream, kScale, kAccumulate };
 
 template <Deliver kDeliver>
 [[gnu::always_inline]] inline void deliver(__m512i bits, __mmask16 present, __m512 scale,

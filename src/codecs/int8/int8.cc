@@ -6,6 +6,7 @@
 #include "codecs/int8/int8_ops.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
+#include "codecs/two_passes.h"
 
 namespace deltawire::int8 {
 
@@ -36,15 +37,11 @@ class Int8 final : public Codec {
   }
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const override {
-    // Where the new residual lies apart, the sums go there: the second pass then reads one array, not two.
-    const bool apart = part.left != part.residual;
-    Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
-    const std::uint32_t largest = kernels_.sum_up(x);
+    const auto [first, second] = two_passes(part);
+    const std::uint32_t largest = kernels_.sum_up(first);
     if (largest >= kInfinityBits) return not_finite();
     const float step = step_for(FloatEnvironment::pinned(std::bit_cast<float>(largest)));
-    if (apart) x = {part.left, nullptr, part.left, part.count};
-    x.left = part.left;
-    kernels_.encode(x, step, out.payload.data());
+    kernels_.encode(second, step, out.payload.data());
     EncodedPart encoded = write_fixed_ends(part.count, kChunkElements, kValueBytes, out.chunk_ends);
     encoded.scalar = std::bit_cast<std::uint32_t>(step);
     return encoded;

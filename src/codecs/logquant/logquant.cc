@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/float_environment.h"
 #include "codecs/logquant/logquant_ops.h"
+#include "codecs/pair_codec.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 
@@ -62,16 +63,13 @@ std::string_view fault_text(Fault fault) noexcept {
 }
 
 Status fault_error(Fault fault, std::uint64_t chunk) {
-  if (fault == Fault::kNoRoom) {
-    return chunk_error("logquant", ErrorCode::kOutputTooSmall, chunk, fault_text(fault));
-  }
   return fault_status("logquant", chunk, fault, fault_text(fault));
 }
 
-class Logquant final : public Codec {
+class Logquant final : public PairCodec<PairTarget> {
  public:
   Logquant(const Grid& grid, const Kernels& kernels) noexcept
-      : Codec(kInfo), grid_(grid), kernels_(kernels) {}
+      : PairCodec(kInfo), grid_(grid), kernels_(kernels) {}
 
   std::string spec() const override {
     return "logquant:bits=" + std::to_string(grid_.bits) + ",base=" + (grid_.steps == 1 ? "2" : "sqrt2");
@@ -93,8 +91,7 @@ class Logquant final : public Codec {
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
-    const Input input{part.in, part.residual, part.left, part.view.has_keys() ? part.view.keys : nullptr,
-                      part.count};
+    const PairInput input = pair_input(part);
     const std::uint32_t largest = kernels_.largest(input);
     if (largest >= kInfinityBits) return not_finite();
     Grid grid = grid_;
@@ -116,32 +113,9 @@ class Logquant final : public Codec {
     return EncodedPart{.payload_bytes = written, .chunks = chunks, .scalar = scalar};
   }
 
-  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
-    if (auto ok = check_part(in, out.count); !ok) return ok;
-    if (!out.accumulate) std::fill_n(out.slot, out.count, 0.0F);
-    DecodeTarget target{.sink = out.accumulate ? Sink::kDenseAdd : Sink::kDense,
-                        .scale = out.scale,
-                        .values = out.slot,
-                        .dimension = out.count};
-    return decode_chunks(in, target);
-  }
-
-  Result<std::uint64_t> do_decode_pairs(const PartView& in, const TensorSlot& out,
-                                        float scale) const override {
-    if (auto ok = check_part(in, out.dimension); !ok) return forward_error(ok);
-    DecodeTarget target{.sink = Sink::kPairs,
-                        .scale = scale,
-                        .values = static_cast<float*>(out.values),
-                        .keys = out.keys,
-                        .capacity = out.count,
-                        .dimension = out.dimension};
-    if (auto ok = decode_chunks(in, target); !ok) return forward_error(ok);
-    return target.pairs;
-  }
-
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
     if (auto ok = check_part(in, count); !ok) return ok;
-    DecodeTarget target{.dimension = count};
+    PairTarget target{.dimension = count};
     if (auto ok = decode_chunks(in, target); !ok) return ok;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const ChunkBytes chunk = chunk_of(in, i);
@@ -155,8 +129,7 @@ class Logquant final : public Codec {
     return {};
   }
 
-  // All that can be said without a look at the pairs, before a slot of that many elements is touched.
-  Status check_part(const PartView& in, std::uint64_t elements) const {
+  Status check_part(const PartView& in, std::uint64_t elements) const override {
     std::uint64_t pairs = 0;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       Head head;
@@ -181,8 +154,7 @@ class Logquant final : public Codec {
     return step >= least_step(grid_.steps) && step <= largest_step(grid_.steps);
   }
 
-  // REQUIRES: check_part().
-  Status decode_chunks(const PartView& in, DecodeTarget& target) const {
+  Status decode_chunks(const PartView& in, PairTarget& target) const override {
     if (in.scalar == 0) return {};
     target.scale = FloatEnvironment::pinned(target.scale);
     Grid grid = grid_;

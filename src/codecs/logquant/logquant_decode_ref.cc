@@ -31,17 +31,6 @@ struct Values {
   }
 };
 
-template <Sink kSink>
-void put(std::uint64_t key, float value, DecodeTarget& target) noexcept {
-  if constexpr (kSink == Sink::kDense) target.values[key] = value;
-  if constexpr (kSink == Sink::kDenseAdd) target.values[key] += value;
-  if constexpr (kSink == Sink::kPairs) {
-    target.keys[target.pairs] = static_cast<std::uint32_t>(key);
-    target.values[target.pairs] = value;
-  }
-  ++target.pairs;
-}
-
 // The numbers of a chunk, one after the other.
 struct Numbers {
   BitWindow stream;
@@ -56,13 +45,13 @@ struct Numbers {
 
 template <Sink kSink>
 Fault read_keyed(const std::byte* keys, const Head& head, const Values& values, Numbers& numbers,
-                 DecodeTarget& target) noexcept {
+                 PairTarget& target) noexcept {
   for (std::uint32_t i = 0; i < head.pairs; ++i) {
     const std::uint64_t key = load_le<std::uint32_t>(keys + i * kKeyBytes);
     if (key < target.least_key || key >= target.dimension) return Fault::kKey;
     const std::uint32_t number = numbers.next();
     if (!values.has(number)) return Fault::kLevel;
-    put<kSink>(key, values.value(number), target);
+    put_pair<kSink>(key, values.value(number), target);
     target.least_key = key + 1;
   }
   const auto first = load_le<std::uint32_t>(keys);
@@ -71,7 +60,7 @@ Fault read_keyed(const std::byte* keys, const Head& head, const Values& values, 
 }
 
 template <Sink kSink>
-Fault read_dense(const Head& head, const Values& values, Numbers& numbers, DecodeTarget& target) noexcept {
+Fault read_dense(const Head& head, const Values& values, Numbers& numbers, PairTarget& target) noexcept {
   if (head.first < target.least_key) return Fault::kKey;
   if (head.elements > target.dimension || head.first > target.dimension - head.elements) return Fault::kKey;
   std::uint32_t pairs = 0;
@@ -80,7 +69,7 @@ Fault read_dense(const Head& head, const Values& values, Numbers& numbers, Decod
     if (number == 0 && i > 0 && i + 1 < head.elements) continue;
     if (number == 0 || pairs == head.pairs) return Fault::kCount;
     if (!values.has(number)) return Fault::kLevel;
-    put<kSink>(std::uint64_t{head.first} + i, values.value(number), target);
+    put_pair<kSink>(std::uint64_t{head.first} + i, values.value(number), target);
     ++pairs;
   }
   target.least_key = std::uint64_t{head.first} + head.elements;
@@ -88,7 +77,7 @@ Fault read_dense(const Head& head, const Values& values, Numbers& numbers, Decod
 }
 
 template <Sink kSink>
-Fault read_pairs(const ChunkBytes& chunk, const Head& head, const Grid& grid, DecodeTarget& target) noexcept {
+Fault read_pairs(const ChunkBytes& chunk, const Head& head, const Grid& grid, PairTarget& target) noexcept {
   if (kSink == Sink::kPairs && head.pairs > target.capacity - target.pairs) return Fault::kNoRoom;
   const Values values(grid, target.scale);
   Numbers numbers{{chunk.at + head.bytes, head.value_bytes}, grid.bits + 1};
@@ -124,7 +113,7 @@ Fault read_head(const ChunkBytes& chunk, bool is_last, unsigned bits, Head& head
   return head.value_bytes < chunk.bytes - head.bytes ? Fault::kTrailingBytes : Fault::kNone;
 }
 
-Fault decode_chunk(const ChunkBytes& chunk, const Head& head, const Grid& grid, DecodeTarget& target) {
+Fault decode_chunk(const ChunkBytes& chunk, const Head& head, const Grid& grid, PairTarget& target) {
   switch (target.sink) {
     case Sink::kDense: return read_pairs<Sink::kDense>(chunk, head, grid, target);
     case Sink::kDenseAdd: return read_pairs<Sink::kDenseAdd>(chunk, head, grid, target);

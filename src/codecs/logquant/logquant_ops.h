@@ -10,6 +10,7 @@
 #include "base/bit_functions.h"
 #include "base/float_bits.h"
 #include "codecs/kernels/chunk_bytes.h"
+#include "codecs/kernels/pairs.h"
 #include "codecs/target_id.h"
 
 namespace deltawire::logquant {
@@ -80,15 +81,6 @@ inline constexpr int kBiasOfDouble = 1023;
   return lowest > 1 ? lowest : 1;
 }
 
-// The values of a part: dense (keys null: value i has key i) or in key-value form.
-struct Input {
-  const float* in = nullptr;
-  const float* residual = nullptr;      // null: no error feedback; dense form only
-  float* left = nullptr;                // the new residual's place: `residual`, or memory apart from it
-  const std::uint32_t* keys = nullptr;  // strictly increasing
-  std::uint64_t count = 0;
-};
-
 // A chunk's pairs on their way to the bytes, in arrays of kChunkPairs. A number is a level, and above its
 // bits the sign.
 struct Staging {
@@ -111,20 +103,6 @@ enum class Fault : std::uint8_t {
   kNoRoom,         // more pairs than the receiver's slot has room for
 };
 
-enum class Sink : std::uint8_t { kNothing, kDense, kDenseAdd, kPairs };
-
-// Where decoded pairs go, and how far the part has come.
-struct DecodeTarget {
-  Sink sink = Sink::kNothing;
-  float scale = 1;
-  float* values = nullptr;
-  std::uint32_t* keys = nullptr;  // kPairs alone
-  std::uint64_t capacity = 0;     // pairs, kPairs alone
-  std::uint64_t dimension = 0;
-  std::uint64_t pairs = 0;      // decoded so far
-  std::uint64_t least_key = 0;  // the next key must be at least this
-};
-
 // What a chunk's first bytes say.
 struct Head {
   std::uint32_t pairs = 0;
@@ -144,11 +122,11 @@ struct Head {
 
 struct Kernels {
   // The bits of the largest |x|, x = in + residual; at least kInfinityBits if any x isn't finite.
-  std::uint32_t (*largest)(const Input& input);
+  std::uint32_t (*largest)(const PairInput& input);
 
   // The pairs of the next chunk: from value `at` on those that have a level, up to kChunkPairs; moves `at`
   // behind the last value that was looked at. With a residual, x less what was sent is left of them all.
-  void (*collect)(const Input& input, const Grid& grid, std::uint64_t& at, Staging& staging);
+  void (*collect)(const PairInput& input, const Grid& grid, std::uint64_t& at, Staging& staging);
 
   // Writes a chunk and returns its bytes, which sizes() has made room for.
   std::uint32_t (*write)(const Staging& chunk, unsigned bits, std::byte* out);
@@ -159,7 +137,7 @@ struct Kernels {
 
   // Decodes a chunk with pairs. Reads inside the chunk alone, writes inside the target alone; on a fault what
   // the target holds is unspecified. REQUIRES: read_head().
-  Fault (*decode)(const ChunkBytes& chunk, const Head& head, const Grid& grid, DecodeTarget& target);
+  Fault (*decode)(const ChunkBytes& chunk, const Head& head, const Grid& grid, PairTarget& target);
 };
 
 // One target's kernels. Those of the reference are what the others are compared with.
@@ -169,7 +147,7 @@ const Kernels& kernels_for(TargetId target) noexcept;
 namespace DELTAWIRE_TARGET {
 
 Fault read_head(const ChunkBytes& chunk, bool is_last, unsigned bits, Head& head);
-Fault decode_chunk(const ChunkBytes& chunk, const Head& head, const Grid& grid, DecodeTarget& target);
+Fault decode_chunk(const ChunkBytes& chunk, const Head& head, const Grid& grid, PairTarget& target);
 
 }  // namespace DELTAWIRE_TARGET
 

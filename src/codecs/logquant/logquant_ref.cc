@@ -11,7 +11,7 @@ namespace deltawire::logquant::DELTAWIRE_TARGET {
 
 namespace {
 
-std::uint32_t largest(const Input& input) {
+std::uint32_t largest(const PairInput& input) {
   return largest_magnitude(input.in, input.residual, input.count);
 }
 
@@ -23,7 +23,7 @@ int level_of(const Grid& grid, std::uint32_t magnitude) noexcept {
   return level < grid.top_level() ? level : grid.top_level();
 }
 
-void collect(const Input& input, const Grid& grid, std::uint64_t& at, Staging& staging) {
+void collect(const PairInput& input, const Grid& grid, std::uint64_t& at, Staging& staging) {
   staging.pairs = 0;
   for (; at < input.count && staging.pairs < kChunkPairs; ++at) {
     const float x = input.residual != nullptr ? input.in[at] + input.residual[at] : input.in[at];

@@ -6,6 +6,7 @@
 #include "codecs/natural/natural_ops.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
+#include "codecs/two_passes.h"
 
 namespace deltawire::natural {
 
@@ -42,22 +43,18 @@ class Natural final : public Codec {
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
-    // Where the new residual lies apart, the sums go there: the second pass then reads one array, not two.
-    const bool apart = part.left != part.residual;
-    Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
-    const std::uint32_t largest = kernels_.sum_up(x);
+    const auto [first, second] = two_passes(part);
+    const std::uint32_t largest = kernels_.sum_up(first);
     if (largest >= kInfinityBits) return not_finite();
     if (largest > kLargestBits) {
       return fail(ErrorCode::kRange,
                   "natural: a value is beyond 2^127, above which float32 has no power of two to round up to: "
                   "scale the tensor down");
     }
-    if (apart) x = {part.left, nullptr, part.left, part.count};
-    x.left = part.left;
     const CounterRng random(exec.stream);
     for (std::uint64_t at = 0; at < part.count; at += kChunkElements) {
       const std::uint64_t count = std::min(part.count - at, kChunkElements);
-      kernels_.encode(some_of(x, at, count), {random, at}, out.payload.data() + bytes_of(at));
+      kernels_.encode(some_of(second, at, count), {random, at}, out.payload.data() + bytes_of(at));
     }
     return write_fixed_ends(bytes_of(part.count), kChunkBytes, 1, out.chunk_ends);
   }

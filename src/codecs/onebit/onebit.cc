@@ -6,6 +6,7 @@
 #include "codecs/onebit/onebit_means.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
+#include "codecs/two_passes.h"
 
 namespace deltawire::onebit {
 
@@ -25,15 +26,11 @@ class Onebit final : public Codec {
   }
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const override {
-    // Where the new residual lies apart, the sums go there: the second pass then reads one array, not two.
-    const bool apart = part.left != part.residual;
-    Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
-    const Sides sides = kernels_.split(x, out.payload.data());
+    const auto [first, second] = two_passes(part);
+    const Sides sides = kernels_.split(first, out.payload.data());
     if (sides.largest >= kInfinityBits) return not_finite();
     const Means means = means_of(sides, part.count);
-    if (apart) x = {part.left, nullptr, part.left, part.count};
-    x.left = part.left;
-    if (x.left != nullptr) kernels_.take_means(x, means);
+    if (second.left != nullptr) kernels_.take_means(second, means);
     EncodedPart encoded = write_fixed_ends(bytes_of(part.count), kChunkBytes, 1, out.chunk_ends);
     encoded.scalar = std::bit_cast<std::uint32_t>(means.high);
     encoded.scalar2 = std::bit_cast<std::uint32_t>(means.low);

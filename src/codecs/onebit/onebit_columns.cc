@@ -5,6 +5,7 @@
 #include "base/little_endian.h"
 #include "codecs/onebit/onebit_means.h"
 #include "codecs/part_checks.h"
+#include "codecs/two_passes.h"
 
 namespace deltawire::onebit {
 
@@ -44,13 +45,11 @@ class OnebitColumns final : public Codec {
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
-    // Where the new residual lies apart, the sums go there: the second pass then reads one array, not two.
-    const bool apart = part.left != part.residual;
     const std::uint64_t columns = columns_of(part.view);
     const std::uint64_t head = kCountBytes + columns * kColumnBytes;
-    Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
+    const auto [first, second] = two_passes(part);
     auto* const sides = reinterpret_cast<Sides*>(exec.scratch.data());
-    const std::uint32_t largest = kernels_.split_columns(x, {sides, columns}, out.payload.data() + head);
+    const std::uint32_t largest = kernels_.split_columns(first, {sides, columns}, out.payload.data() + head);
     if (largest >= kInfinityBits) return not_finite();
     store_le(out.payload.data(), static_cast<std::uint32_t>(columns));
     std::byte* const means = out.payload.data() + kCountBytes;
@@ -59,9 +58,7 @@ class OnebitColumns final : public Codec {
       store_le(means + j * kColumnBytes, std::bit_cast<std::uint32_t>(both.high));
       store_le(means + j * kColumnBytes + 4, std::bit_cast<std::uint32_t>(both.low));
     }
-    if (apart) x = {part.left, nullptr, part.left, part.count};
-    x.left = part.left;
-    if (x.left != nullptr) kernels_.take_column_means(x, {means, columns});
+    if (second.left != nullptr) kernels_.take_column_means(second, {means, columns});
     return write_ends(part.count, head, out.chunk_ends);
   }
 

@@ -9,6 +9,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/dispatch.h"
 #include "codecs/onebit/onebit_ops.h"
+#include "codecs/target_testing.h"
 
 namespace deltawire {
 namespace {
@@ -127,14 +128,13 @@ TEST(Onebit, MeansBitsAndResidualsAreTheModels) {
       (x[i] < 0 ? low : high)[i] = std::fabs(x[i]);
       negatives += x[i] < 0 ? 1U : 0U;
     }
-    for (std::size_t target = 0; target < kernel_targets().size(); ++target) {
-      if (!kernel_targets()[target].runs_here) continue;
+    for (const TargetId target : testing::runnable_targets()) {
       std::vector<std::byte> bits((count + 7) / 8);
-      const onebit::Sides sides = onebit::kernels_for(static_cast<TargetId>(target))
-                                      .split({x.data(), nullptr, nullptr, count}, bits.data());
-      ASSERT_EQ(sides.high, model_sum(high)) << count << " " << kernel_targets()[target].name;
-      ASSERT_EQ(sides.low, model_sum(low)) << count << " " << kernel_targets()[target].name;
-      ASSERT_EQ(sides.negatives, negatives) << count << " " << kernel_targets()[target].name;
+      const onebit::Sides sides =
+          onebit::kernels_for(target).split({x.data(), nullptr, nullptr, count}, bits.data());
+      ASSERT_EQ(sides.high, model_sum(high)) << count << " " << testing::target_info(target).name;
+      ASSERT_EQ(sides.low, model_sum(low)) << count << " " << testing::target_info(target).name;
+      ASSERT_EQ(sides.negatives, negatives) << count << " " << testing::target_info(target).name;
     }
     const std::uint64_t others = count - negatives;
     const auto mean_high =
@@ -203,16 +203,15 @@ TEST(OnebitRefusals, Bits) {
 }
 
 TEST(OnebitRefusals, EveryTargetFindsASetBitWithoutAMean) {
-  for (std::size_t target = 0; target < kernel_targets().size(); ++target) {
-    if (!kernel_targets()[target].runs_here) continue;
-    const auto codec = *make_codec("onebit", static_cast<TargetId>(target));
+  for (const TargetId target : testing::runnable_targets()) {
+    const auto codec = *make_codec("onebit", target);
     Floats slot(800);
     for (std::size_t place = 0; place < slot.size(); ++place) {
       Encoded part = part_of(Ints(100, 0), bits_of(2), 0);
       part.payload[place / 8] = std::byte{1} << place % 8;
       const auto status =
           codec->decode(part.view(), {slot.data(), slot.size(), DType::kF32}, Into::kOverwrite, 1);
-      ASSERT_FALSE(status) << place << " " << kernel_targets()[target].name;
+      ASSERT_FALSE(status) << place << " " << testing::target_info(target).name;
     }
   }
 }

@@ -9,6 +9,7 @@
 #include "codecs/part_checks.h"
 #include "codecs/qsgd/qsgd_ops.h"
 #include "codecs/registration.h"
+#include "codecs/two_passes.h"
 
 namespace deltawire::qsgd {
 
@@ -81,19 +82,15 @@ class Qsgd final : public Codec {
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
-    // Where the new residual lies apart, the sums go there: the second pass then reads one array, not two.
-    const bool apart = part.left != part.residual;
-    Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
+    const auto [first, second] = two_passes(part);
     auto* const norms = reinterpret_cast<float*>(exec.scratch.data());
-    if (auto ok = find_norms(x, norms); !ok) return forward_error(ok);
-    if (apart) x = {part.left, nullptr, part.left, part.count};
-    x.left = part.left;
+    if (auto ok = find_norms(first, norms); !ok) return forward_error(ok);
     const CounterRng random(exec.stream);
     EncodedPart encoded;
     for (std::uint64_t at = 0; at < part.count; at += kChunkElements) {
       const std::uint64_t count = std::min(part.count - at, kChunkElements);
       const auto room = out.payload.subspan(encoded.payload_bytes, bound_of(count));
-      encoded.payload_bytes += kernels_.encode(some_of(x, at, count), {random, at}, plan_,
+      encoded.payload_bytes += kernels_.encode(some_of(second, at, count), {random, at}, plan_,
                                                norms + at / plan_.bucket, room.data(), room.size());
       out.chunk_ends[encoded.chunks++] = static_cast<std::uint32_t>(encoded.payload_bytes);
     }

@@ -14,6 +14,7 @@
 #include "codecs/registration.h"
 #include "codecs/share.h"
 #include "codecs/sparse/sparse_part.h"
+#include "codecs/two_passes.h"
 
 namespace deltawire::randomk {
 
@@ -79,23 +80,19 @@ class Randomk final : public Codec {
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
-    // Where the new residual lies apart, the sums go there at once.
-    const bool apart = part.left != part.residual;
-    Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
-    if (!kernels_.sum_up(x)) return not_finite();
-    if (apart) x = {part.left, nullptr, nullptr, part.count};
+    const auto [first, second] = two_passes(part);
+    if (!kernels_.sum_up(first)) return not_finite();
     const auto seed = static_cast<std::uint32_t>(CounterRng(exec.stream).at(0));
     const Draw draw = draw_of(seed, part.count);
     std::byte* const sent = is_plain() ? out.payload.data() : exec.scratch.data();
-    if (!kernels_.write(x, draw, unbiased_, sent)) {
+    if (!kernels_.write(second, draw, unbiased_, sent)) {
       return fail(
           ErrorCode::kRange,
           "a value is beyond float32 once it is scaled up: scale the tensor down or use unbiased=off");
     }
     const float step = is_plain() ? 0.0F : encode_values(sent, draw.kept, out.payload.data());
     if (part.residual != nullptr) {
-      x.left = part.left;
-      if (!apart) kernels_.sum_up(x);
+      if (part.left == part.residual) kernels_.sum_up(second);
       kernels_.take_sent(part.left, draw, sent);
     }
     EncodedPart encoded = write_fixed_ends(draw.kept, kChunkValues, value_bytes(values_), out.chunk_ends);

@@ -9,6 +9,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/dispatch.h"
 #include "codecs/randomk/randomk_ops.h"
+#include "codecs/target_testing.h"
 
 namespace deltawire {
 namespace {
@@ -144,9 +145,8 @@ TEST(Randomk, TheStreamAloneDecidesThePlaces) {
 
 TEST(Randomk, AScaledValueBeyondFloat32IsRefusedAndTheResidualStays) {
   const std::vector<float> values(1000, 0x1p122F);
-  for (std::size_t target = 0; target < kernel_targets().size(); ++target) {
-    if (!kernel_targets()[target].runs_here) continue;
-    const auto codec = *make_codec("randomk:k=1%,unbiased=on", static_cast<TargetId>(target));
+  for (const TargetId target : testing::runnable_targets()) {
+    const auto codec = *make_codec("randomk:k=1%,unbiased=on", target);
     std::vector<float> residual(1000, 1.0F);
     const auto part = testing::encode(*codec, values, residual);
     ASSERT_FALSE(part);
@@ -189,29 +189,28 @@ TEST(Randomk, EveryTargetDrawsTheSamePlaces) {
       std::vector<std::byte> wanted(kept * randomk::kValueBytes);
       ASSERT_TRUE(randomk::kernels_for(TargetId::kReference)
                       .write({values.data(), nullptr, nullptr, count}, draw, true, wanted.data()));
-      for (std::size_t target = 1; target < kernel_targets().size(); ++target) {
-        if (!kernel_targets()[target].runs_here) continue;
+      for (const TargetId target : testing::runnable_targets()) {
         std::vector<std::byte> sent(wanted.size());
-        ASSERT_TRUE(randomk::kernels_for(static_cast<TargetId>(target))
-                        .write({values.data(), nullptr, nullptr, count}, draw, true, sent.data()));
-        ASSERT_EQ(sent, wanted) << kept << " of " << count << " " << kernel_targets()[target].name;
+        ASSERT_TRUE(randomk::kernels_for(target).write({values.data(), nullptr, nullptr, count}, draw, true,
+                                                       sent.data()));
+        ASSERT_EQ(sent, wanted) << kept << " of " << count << " " << testing::target_info(target).name;
       }
     }
   }
 }
 
 TEST(Randomk, EveryTargetFindsTheFirstValueThatIsNotFinite) {
-  for (std::size_t target = 0; target < kernel_targets().size(); ++target) {
-    if (!kernel_targets()[target].runs_here) continue;
-    const randomk::Kernels& kernels = randomk::kernels_for(static_cast<TargetId>(target));
+  for (const TargetId target : testing::runnable_targets()) {
+    const randomk::Kernels& kernels = randomk::kernels_for(target);
     for (const std::uint32_t bits : {0x7F800000U, 0xFF800000U, 0x7FC00001U}) {
       for (std::size_t place = 0; place < 30; ++place) {
         std::vector<std::uint32_t> values(30, 0x7F7FFFFFU);
         values[place] = bits;
         values[29] = bits;
         const auto* const payload = reinterpret_cast<const std::byte*>(values.data());
-        ASSERT_EQ(kernels.find_not_finite(payload, values.size()), place) << kernel_targets()[target].name;
-        ASSERT_EQ(kernels.find_not_finite(payload, place), place) << kernel_targets()[target].name;
+        ASSERT_EQ(kernels.find_not_finite(payload, values.size()), place)
+            << testing::target_info(target).name;
+        ASSERT_EQ(kernels.find_not_finite(payload, place), place) << testing::target_info(target).name;
       }
     }
   }
@@ -239,9 +238,8 @@ TEST(Randomk, ValuesInFewerBits) {
         ASSERT_LE(std::fabs(back[i] - exact[i]), bound) << spec << " " << i;
         ASSERT_EQ(residual[i], values[i] - back[i]) << spec << " " << i;
       }
-      for (std::size_t target = 0; target < kernel_targets().size(); ++target) {
-        if (!kernel_targets()[target].runs_here) continue;
-        const auto other = *make_codec(spec, static_cast<TargetId>(target));
+      for (const TargetId target : testing::runnable_targets()) {
+        const auto other = *make_codec(spec, target);
         EXPECT_TRUE(testing::same_bits(*testing::decode(*other, part.view(), count), back));
       }
     }

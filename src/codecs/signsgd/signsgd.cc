@@ -8,6 +8,7 @@
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/signsgd/signsgd_ops.h"
+#include "codecs/two_passes.h"
 
 namespace deltawire::signsgd {
 
@@ -66,18 +67,14 @@ class Signsgd final : public Codec {
   }
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out, const Exec&) const override {
-    // Where the new residual lies apart, the sums go there: the second pass then reads one array, not two.
-    const bool apart = part.left != part.residual;
-    Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
-    const Magnitudes magnitudes = kernels_.split(x, out.payload.data());
+    const auto [first, second] = two_passes(part);
+    const Magnitudes magnitudes = kernels_.split(first, out.payload.data());
     if (magnitudes.largest >= kInfinityBits) return not_finite();
     const float scale =
         is_bare_ ? 1.0F : static_cast<float>(magnitudes.sum / static_cast<double>(part.count));
     // A mean so small that it is rounded to 0 sends nothing, not even signs.
     if (scale == 0) std::memset(out.payload.data(), 0, bytes_of(part.count));
-    if (apart) x = {part.left, nullptr, part.left, part.count};
-    x.left = part.left;
-    if (x.left != nullptr) kernels_.take_scale(x, scale);
+    if (second.left != nullptr) kernels_.take_scale(second, scale);
     EncodedPart encoded = write_fixed_ends(bytes_of(part.count), kChunkBytes, 1, out.chunk_ends);
     encoded.scalar = std::bit_cast<std::uint32_t>(scale);
     return encoded;

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "codecs/codec_testing.h"
-#include "codecs/dispatch.h"
 #include "codecs/signsgd/signsgd_ops.h"
+#include "codecs/target_testing.h"
 
 namespace deltawire {
 namespace {
@@ -103,10 +103,9 @@ TEST(Signsgd, ScaleBitsAndResidualsAreTheModels) {
     Floats residual = wide_values(count, count + 1);
     Floats x(count);
     for (std::size_t i = 0; i < count; ++i) x[i] = values[i] + residual[i];
-    for (std::size_t target = 0; target < kernel_targets().size(); ++target) {
-      if (!kernel_targets()[target].runs_here) continue;
+    for (const TargetId target : testing::runnable_targets()) {
       std::vector<std::byte> bits((count + 7) / 8);
-      const signsgd::Kernels& kernels = signsgd::kernels_for(static_cast<TargetId>(target));
+      const signsgd::Kernels& kernels = signsgd::kernels_for(target);
       ASSERT_EQ(kernels.split({x.data(), nullptr, nullptr, count}, bits.data()).sum, model_sum(x)) << count;
     }
     const auto scale = static_cast<float>(model_sum(x) / static_cast<double>(count));

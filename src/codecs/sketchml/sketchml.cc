@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
+#include "codecs/pair_codec.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/sketchml/sketchml_ops.h"
@@ -71,9 +72,6 @@ std::string_view fault_text(Fault fault) noexcept {
 }
 
 Status fault_error(Fault fault, std::uint64_t chunk) {
-  if (fault == Fault::kNoRoom) {
-    return chunk_error("sketchml", ErrorCode::kOutputTooSmall, chunk, fault_text(fault));
-  }
   return fault_status("sketchml", chunk, fault, fault_text(fault));
 }
 
@@ -101,10 +99,10 @@ std::uint64_t gap_bytes_bound(std::uint64_t pairs, std::uint64_t elements, std::
   return std::min(pairs * std::max<std::uint64_t>(longest, 1), pairs + lists * longer);
 }
 
-class Sketchml final : public Codec {
+class Sketchml final : public PairCodec<DecodeTarget> {
  public:
   Sketchml(const Parameters& parameters, const Kernels& kernels) noexcept
-      : Codec(kInfo), parameters_(parameters), kernels_(kernels) {}
+      : PairCodec(kInfo), parameters_(parameters), kernels_(kernels) {}
 
   std::string spec() const override {
     return "sketchml:q=" + std::to_string(parameters_.q) + ",r=" + std::to_string(parameters_.r) +
@@ -135,8 +133,7 @@ class Sketchml final : public Codec {
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
-    const Input input{part.in, part.residual, part.left, part.view.has_keys() ? part.view.keys : nullptr,
-                      part.count};
+    const PairInput input = pair_input(part);
     if (kernels_.largest(input) >= kInfinityBits) return not_finite();
     Staging staging = lay_out(exec.scratch, std::min<std::uint64_t>(part.count, kChunkPairs));
     const auto seed = static_cast<std::uint32_t>(CounterRng(exec.stream).at(0) >> 32);
@@ -154,32 +151,9 @@ class Sketchml final : public Codec {
     return EncodedPart{.payload_bytes = written, .chunks = chunks, .scalar = seed};
   }
 
-  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const override {
-    if (auto ok = check_part(in, out.count); !ok) return ok;
-    if (!out.accumulate) std::fill_n(out.slot, out.count, 0.0F);
-    DecodeTarget target{.sink = out.accumulate ? Sink::kDenseAdd : Sink::kDense,
-                        .scale = out.scale,
-                        .values = out.slot,
-                        .dimension = out.count};
-    return decode_chunks(in, target);
-  }
-
-  Result<std::uint64_t> do_decode_pairs(const PartView& in, const TensorSlot& out,
-                                        float scale) const override {
-    if (auto ok = check_part(in, out.dimension); !ok) return forward_error(ok);
-    DecodeTarget target{.sink = Sink::kPairs,
-                        .scale = scale,
-                        .values = static_cast<float*>(out.values),
-                        .keys = out.keys,
-                        .capacity = out.count,
-                        .dimension = out.dimension};
-    if (auto ok = decode_chunks(in, target); !ok) return forward_error(ok);
-    return target.pairs;
-  }
-
   Status do_describe(const PartView& in, std::uint64_t count, std::vector<Section>& sections) const override {
     if (auto ok = check_part(in, count); !ok) return ok;
-    DecodeTarget target{.dimension = count};
+    DecodeTarget target{{.dimension = count}};
     if (auto ok = decode_chunks(in, target); !ok) return ok;
     const std::uint64_t streams = target.mean_bytes + target.key_bytes + target.table_bytes;
     add_section(sections, "chunk and group heads", (in.payload.size() - streams) * 8);
@@ -197,8 +171,7 @@ class Sketchml final : public Codec {
             .hashes = CounterRng(seed)};
   }
 
-  // All that can be said without a look at the groups, before a slot of that many elements is touched.
-  static Status check_part(const PartView& in, std::uint64_t elements) {
+  Status check_part(const PartView& in, std::uint64_t elements) const override {
     std::uint64_t all = 0;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
       const ChunkBytes chunk = chunk_of(in, i);
@@ -217,8 +190,7 @@ class Sketchml final : public Codec {
                                          " elements: there are no more than these, and fewer than 2^32");
   }
 
-  // REQUIRES: check_part().
-  Status decode_chunks(const PartView& in, DecodeTarget& target) const {
+  Status decode_chunks(const PartView& in, DecodeTarget& target) const override {
     target.scale = FloatEnvironment::pinned(target.scale);
     const Rules rules = rules_with(in.scalar);
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {

@@ -182,17 +182,6 @@ Fault open_lists(const ChunkBytes& chunk, const Rules& rules, DecodeTarget& targ
   return bytes.left > 0 ? Fault::kTrailingBytes : Fault::kNone;
 }
 
-template <Sink kSink>
-void put(std::uint64_t key, float value, DecodeTarget& target) noexcept {
-  if constexpr (kSink == Sink::kDense) target.values[key] = value;
-  if constexpr (kSink == Sink::kDenseAdd) target.values[key] += value;
-  if constexpr (kSink == Sink::kPairs) {
-    target.keys[target.pairs] = static_cast<std::uint32_t>(key);
-    target.values[target.pairs] = value;
-  }
-  ++target.pairs;
-}
-
 // The list with the smallest next key. REQUIRES: there is a list.
 List& first_of(Lists& lists) noexcept {
   std::uint32_t best = 0;
@@ -210,7 +199,7 @@ Fault merge(Lists& lists, const Rules& rules, std::uint32_t first, DecodeTarget&
   while (lists.count > 0) {
     List& list = first_of(lists);
     if (list.key < target.least_key) return Fault::kKey;
-    put<kSink>(list.key, list.value(rules) * target.scale, target);
+    put_pair<kSink>(list.key, list.value(rules) * target.scale, target);
     target.least_key = list.key + 1;
     if (list.read < list.keys) {
       list.next(target.dimension);

@@ -11,6 +11,7 @@
 #include "base/float_bits.h"
 #include "base/random.h"
 #include "codecs/kernels/chunk_bytes.h"
+#include "codecs/kernels/pairs.h"
 #include "codecs/target_id.h"
 
 namespace deltawire::sketchml {
@@ -75,15 +76,6 @@ struct Grouping {
   return (cells * bits + 7) / 8;
 }
 
-// The values of a part: dense (keys null: value i has key i) or in key-value form.
-struct Input {
-  const float* in = nullptr;
-  const float* residual = nullptr;      // null: no error feedback; dense form only
-  float* left = nullptr;                // the new residual's place: `residual`, or memory apart from it
-  const std::uint32_t* keys = nullptr;  // strictly increasing
-  std::uint64_t count = 0;
-};
-
 // The buckets of one sign: bucket i begins with the magnitude lower[i], as bits, and stands for mean[i].
 struct Buckets {
   std::uint32_t count = 0;
@@ -118,30 +110,20 @@ enum class Fault : std::uint8_t {
   kNoRoom,         // more pairs than the receiver's slot has room for
 };
 
-enum class Sink : std::uint8_t { kNothing, kDense, kDenseAdd, kPairs };
-
-// Where decoded pairs go, and how far the part has come.
-struct DecodeTarget {
-  Sink sink = Sink::kNothing;
-  float scale = 1;
-  float* values = nullptr;
-  std::uint32_t* keys = nullptr;  // kPairs alone
-  std::uint64_t capacity = 0;     // pairs, kPairs alone
-  std::uint64_t dimension = 0;
-  std::uint64_t pairs = 0;       // decoded so far
-  std::uint64_t least_key = 0;   // the next key must be at least this
-  std::uint64_t mean_bytes = 0;  // what has been read: for those who want to know
+// With the bytes that have been read: for those who want to know.
+struct DecodeTarget : PairTarget {
+  std::uint64_t mean_bytes = 0;
   std::uint64_t key_bytes = 0;
   std::uint64_t table_bytes = 0;
 };
 
 struct Kernels {
   // The bits of the largest |x|, x = in + residual; at least kInfinityBits if any x isn't finite.
-  std::uint32_t (*largest)(const Input& input);
+  std::uint32_t (*largest)(const PairInput& input);
 
   // The pairs of the next chunk: from value `at` on those that aren't 0, up to kChunkPairs; moves `at` behind
   // the last value that was looked at. With a residual, x is left of them all.
-  void (*collect)(const Input& input, std::uint64_t& at, const Staging& staging, std::uint32_t& pairs);
+  void (*collect)(const PairInput& input, std::uint64_t& at, const Staging& staging, std::uint32_t& pairs);
 
   // The buckets of the values above 0 and of those below, into two Buckets; and the bucket of each value.
   void (*fill_buckets)(const Rules& rules, const Staging& chunk, Buckets* of_sign);

@@ -11,11 +11,11 @@ namespace deltawire::sketchml::DELTAWIRE_TARGET {
 
 namespace {
 
-std::uint32_t largest(const Input& input) {
+std::uint32_t largest(const PairInput& input) {
   return largest_magnitude(input.in, input.residual, input.count);
 }
 
-void collect(const Input& input, std::uint64_t& at, const Staging& staging, std::uint32_t& pairs) {
+void collect(const PairInput& input, std::uint64_t& at, const Staging& staging, std::uint32_t& pairs) {
   pairs = 0;
   for (; at < input.count && pairs < kChunkPairs; ++at) {
     const float x = input.residual != nullptr ? input.in[at] + input.residual[at] : input.in[at];

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "codecs/bit_stream_testing.h"
+
 namespace deltawire::testing {
 
 namespace {
@@ -20,22 +22,6 @@ std::uint64_t mix(std::uint64_t z) {
 void append(std::vector<std::byte>& bytes, std::uint64_t number, int size) {
   for (int i = 0; i < size; ++i) bytes.push_back(static_cast<std::byte>(number >> (8 * i) & 255));
 }
-
-class Bits {
- public:
-  void put(std::uint64_t number, int bits) {
-    for (int i = 0; i < bits; ++i) bits_.push_back((number >> i & 1) != 0);
-  }
-  void append_to(std::vector<std::byte>& bytes) const {
-    for (std::size_t i = 0; i < bits_.size(); ++i) {
-      if (i % 8 == 0) bytes.push_back(std::byte{0});
-      if (bits_[i]) bytes.back() |= std::byte{1} << (i % 8);
-    }
-  }
-
- private:
-  std::vector<bool> bits_;
-};
 
 struct Sign {
   std::vector<float> lower;
@@ -119,7 +105,7 @@ struct Chunk {
     }
     std::vector<std::byte>& bytes = result.part.payload;
     append(bytes, chosen.size(), 4);
-    Bits flags;
+    BitStream flags;
     std::vector<std::byte> gaps;
     std::uint32_t least = keys[0];
     for (const std::uint32_t key : chosen) {
@@ -144,7 +130,7 @@ struct Chunk {
         cell = std::min(cell, sign.bucket(std::fabs(values[key])) - begin);
       }
     }
-    Bits cells;
+    BitStream cells;
     for (const auto& row : table) {
       for (const int cell : row) cells.put(static_cast<std::uint64_t>(cell), bits_for(width - 1));
     }

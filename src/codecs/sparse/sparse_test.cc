@@ -8,8 +8,8 @@
 #include "base/bits.h"
 #include "base/random.h"
 #include "codecs/codec_testing.h"
-#include "codecs/dispatch.h"
 #include "codecs/sparse/sparse_part.h"
+#include "codecs/target_testing.h"
 
 namespace deltawire {
 namespace {
@@ -94,9 +94,8 @@ TEST(SparsePositions, ComeBackInEitherCode) {
     for (const auto encode : {kernels().interpolate_chunk, kernels().encode_chunk}) {
       std::vector<std::byte> bytes(sparse::positions_bound(count, among));
       bytes.resize(encode(positions.data(), count, bytes.data(), bytes.size()));
-      for (std::size_t target = 0; target < kernel_targets().size(); ++target) {
-        if (!kernel_targets()[target].runs_here) continue;
-        const auto& decoding = sparse::kernels_for(static_cast<TargetId>(target));
+      for (const TargetId target : testing::runnable_targets()) {
+        const auto& decoding = sparse::kernels_for(target);
         Positions back(sparse::kChunkPositions);
         const ChunkBytes chunk{bytes.data(), static_cast<std::uint32_t>(bytes.size())};
         const auto content =

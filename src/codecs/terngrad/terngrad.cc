@@ -8,6 +8,7 @@
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
 #include "codecs/terngrad/terngrad_ops.h"
+#include "codecs/two_passes.h"
 
 namespace deltawire::terngrad {
 
@@ -64,18 +65,14 @@ class Terngrad final : public Codec {
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
-    // Where the new residual lies apart, the sums go there: the second pass then reads one array, not two.
-    const bool apart = part.left != part.residual;
-    Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
-    const Spread spread = kernels_.sum_up(x);
+    const auto [first, second] = two_passes(part);
+    const Spread spread = kernels_.sum_up(first);
     if (spread.largest >= kInfinityBits) return not_finite();
     const float m = scale_of(spread, part.count);
-    if (apart) x = {part.left, nullptr, part.left, part.count};
-    x.left = part.left;
     const CounterRng random(exec.stream);
     for (std::uint64_t at = 0; at < part.count; at += kChunkElements) {
       const std::uint64_t count = std::min(part.count - at, kChunkElements);
-      kernels_.encode(some_of(x, at, count), {random, at}, m, out.payload.data() + bytes_of(at));
+      kernels_.encode(some_of(second, at, count), {random, at}, m, out.payload.data() + bytes_of(at));
     }
     EncodedPart encoded = write_fixed_ends(bytes_of(part.count), kChunkBytes, 1, out.chunk_ends);
     encoded.scalar = std::bit_cast<std::uint32_t>(m);

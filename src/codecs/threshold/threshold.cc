@@ -5,6 +5,7 @@
 #include "codecs/registration.h"
 #include "codecs/sparse/sparse_ops.h"
 #include "codecs/sparse/sparse_part.h"
+#include "codecs/two_passes.h"
 
 namespace deltawire::threshold {
 
@@ -59,19 +60,16 @@ class ThresholdCodec final : public Codec {
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
-    // Where the new residual lies apart, the sums go there at once.
-    const bool apart = part.left != part.residual;
-    Addends x{part.in, part.residual, apart ? part.left : nullptr, part.count};
-    const std::uint32_t largest = coder_.kernels().sum_up(x);
+    const auto [first, second] = two_passes(part);
+    const std::uint32_t largest = coder_.kernels().sum_up(first);
     if (largest >= kInfinityBits) return not_finite();
-    if (apart) x = {part.left, nullptr, nullptr, part.count};
     auto& staging = *reinterpret_cast<Staging*>(exec.scratch.data());
     const auto least = std::bit_cast<std::uint32_t>(t_);
     const ValueCode code = sparse::code_for(coder_.values(), largest >= least ? largest : 0);
     EncodedPart encoded{.scalar = std::bit_cast<std::uint32_t>(code.step)};
     for (std::uint64_t at = 0; at < part.count;) {
       const sparse::Collected found =
-          coder_.kernels().collect(x, at, least, staging.positions, staging.values);
+          coder_.kernels().collect(second, at, least, staging.positions, staging.values);
       if (found.count == 0 && at > 0) {
         leave(part, at, found.next, {});
         break;

@@ -3,13 +3,15 @@
 #include <zlib.h>
 
 #include "base/checked.h"
-#include "codecs/plane_codec.h"
+#include "codecs/planes/plane_codec.h"
 #include "codecs/registration.h"
-#include "codecs/zlib/zlib_ops.h"
 
 namespace deltawire::zlib {
 
 namespace {
+
+using planes::PlaneCodec;
+using planes::PlaneParameters;
 
 constexpr std::string_view kLevels[] = {"1", "2", "3", "4", "5", "6", "7", "8", "9"};
 constexpr int kDefaultLevel = 6;
@@ -68,7 +70,7 @@ z_stream stream_between(Bytes in, MutBytes out, Arena& arena) noexcept {
 
 class Zlib final : public PlaneCodec {
  public:
-  Zlib(const PlaneParameters& parameters, const Kernels& kernels) noexcept
+  Zlib(const PlaneParameters& parameters, const planes::Kernels& kernels) noexcept
       : PlaneCodec(kInfo, parameters, kernels) {}
 
  private:
@@ -100,9 +102,9 @@ class Zlib final : public PlaneCodec {
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
-  const auto parameters = plane_parameters(spec, kLevels, kDefaultLevel);
+  const auto parameters = planes::plane_parameters(spec, kLevels, kDefaultLevel);
   if (!parameters) return forward_error(parameters);
-  return std::make_unique<const Zlib>(*parameters, kernels_for(target));
+  return std::make_unique<const Zlib>(*parameters, planes::kernels_for(target));
 }
 
 }  // namespace

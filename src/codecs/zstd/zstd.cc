@@ -5,13 +5,15 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
-#include "codecs/plane_codec.h"
+#include "codecs/planes/plane_codec.h"
 #include "codecs/registration.h"
-#include "codecs/zstd/zstd_ops.h"
 
 namespace deltawire::zstd {
 
 namespace {
+
+using planes::PlaneCodec;
+using planes::PlaneParameters;
 
 constexpr std::string_view kLevels[] = {"1",  "2",  "3",  "4",  "5",  "6",  "7",  "8",  "9", "10",
                                         "11", "12", "13", "14", "15", "16", "17", "18", "19"};
@@ -49,7 +51,7 @@ std::uint64_t workspace_of(int level) noexcept {
 
 class Zstd final : public PlaneCodec {
  public:
-  Zstd(const PlaneParameters& parameters, const Kernels& kernels) noexcept
+  Zstd(const PlaneParameters& parameters, const planes::Kernels& kernels) noexcept
       : PlaneCodec(kInfo, parameters, kernels), workspace_(workspace_of(parameters.level)) {}
 
  private:
@@ -99,9 +101,9 @@ class Zstd final : public PlaneCodec {
 };
 
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
-  const auto parameters = plane_parameters(spec, kLevels, kDefaultLevel);
+  const auto parameters = planes::plane_parameters(spec, kLevels, kDefaultLevel);
   if (!parameters) return forward_error(parameters);
-  return std::make_unique<const Zstd>(*parameters, kernels_for(target));
+  return std::make_unique<const Zstd>(*parameters, planes::kernels_for(target));
 }
 
 }  // namespace

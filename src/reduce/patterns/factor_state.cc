@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/byte_writer.h"
 #include "base/checked.h"
 #include "base/crc32c.h"
 #include "base/float_environment.h"
@@ -21,35 +22,6 @@ constexpr std::string_view kFactorsMagic = "DWPOWER\n";
 constexpr std::uint64_t kFactorsHeadBytes =
     28;  // magic, u32 version, u32 rank, u64 bytes of all, u32 matrices
 constexpr std::uint64_t kMatrixHeadBytes = 24;  // u32 length of the name, u64 rows, u64 columns, fp32 scale
-
-// Writes one thing after another into memory that was made large enough.
-class FactorWriter {
- public:
-  explicit FactorWriter(std::byte* at) : at_(at) {}
-
-  template <class T>
-  void number(T value) {
-    store_le<T>(at_, value);
-    at_ += sizeof(T);
-  }
-  void text(std::string_view value) {
-    std::memcpy(at_, value.data(), value.size());
-    at_ += value.size();
-  }
-  void floats(std::span<const float> values) {
-    for (const float value : values) number(std::bit_cast<std::uint32_t>(value));
-  }
-
- private:
-  std::byte* at_;
-};
-
-void read_floats(Bytes& rest, std::span<float> values) {
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 4 * i));
-  }
-  rest = rest.subspan(4 * values.size());
-}
 
 // Of both lists of a matrix; nullopt where that passes 64 bits.
 std::optional<std::uint64_t> value_bytes(const low_rank::Shape& shape) {
@@ -72,7 +44,7 @@ std::vector<std::byte> FactorStore::save() const {
     bytes += kMatrixHeadBytes + matrix->name.size() + 4 * (matrix->kept.size() + matrix->start.size());
   }
   std::vector<std::byte> out(bytes);
-  FactorWriter writer(out.data());
+  ByteWriter writer(out.data());
   writer.text(kFactorsMagic);
   writer.number<std::uint32_t>(0);
   writer.number<std::uint32_t>(rank_);
@@ -159,8 +131,8 @@ Result<std::unique_ptr<FactorStore::Matrix>> FactorStore::read_one(Bytes& rest) 
   if (!low_rank::is_smaller(shape)) return corrupt("is no matrix that is sent as factors");
   auto matrix = make(name, shape);
   matrix->scale = scale;
-  read_floats(rest, matrix->kept);
-  read_floats(rest, matrix->start);
+  take_floats(rest, matrix->kept);
+  take_floats(rest, matrix->start);
   if (!all_finite(matrix->kept) || !low_rank::all_within(matrix->start)) {
     return corrupt("has values that are not finite, or too large");
   }

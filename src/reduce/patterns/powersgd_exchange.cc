@@ -1,7 +1,6 @@
 #include "reduce/patterns/powersgd_exchange.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -9,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/float_environment.h"
+#include "base/zeros.h"
 #include "codecs/spec_string.h"
 #include "reduce/patterns/low_rank.h"
 #include "reduce/patterns/owners.h"
@@ -19,17 +19,6 @@ namespace {
 
 constexpr std::uint16_t kFirstRound = 0;
 constexpr std::uint16_t kSecondRound = 1;
-
-bool all_zeros(std::span<const float> values) noexcept {
-  for (; !values.empty(); values = values.subspan(std::min<std::size_t>(1024, values.size()))) {
-    std::uint32_t bits = 0;
-    for (const float value : values.first(std::min<std::size_t>(1024, values.size()))) {
-      bits |= std::bit_cast<std::uint32_t>(value);
-    }
-    if (bits << 1 != 0) return false;
-  }
-  return true;
-}
 
 // Of a tensor that is a matrix as a whole, its first dim by the product of the others; no elements for
 // others.
@@ -188,7 +177,7 @@ Status PowerSgdExchange::take_in(Compressed& compressed) {
   const TensorSlot& tensor = tensor_of(compressed).tensor;
   const auto* values = static_cast<const float*>(tensor.values);
   matrix.in_step = true;
-  if (all_zeros({values, tensor.count})) {
+  if (all_zeros(std::span(values, tensor.count))) {
     std::ranges::fill(matrix.step.p, 0.0F);
     return {};
   }

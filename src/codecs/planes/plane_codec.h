@@ -6,12 +6,12 @@
 #include <string_view>
 #include <vector>
 
-#include "codecs/kernels/byte_planes.h"
 #include "codecs/kernels/chunk_bytes.h"
+#include "codecs/planes/planes_ops.h"
 #include "codecs/spec_string.h"
 #include "deltawire/codec.h"
 
-namespace deltawire {
+namespace deltawire::planes {
 
 inline constexpr std::string_view kPlaneSwitch[] = {"on", "off"};
 
@@ -24,7 +24,7 @@ struct PlaneParameters {
 Result<PlaneParameters> plane_parameters(const ParsedSpec& spec, std::span<const std::string_view> levels,
                                          int default_level);
 
-// A chunk is a byte that names its mode, and behind it the bytes of its values (byte_planes.h) as they are,
+// A chunk is a byte that names its mode, and behind it the bytes of its values (planes_ops.h) as they are,
 // or compressed where that is shorter.
 class PlaneCodec : public Codec {
  public:
@@ -45,7 +45,7 @@ class PlaneCodec : public Codec {
     kTrailing,  // bytes behind its end
   };
 
-  PlaneCodec(const CodecInfo& info, const PlaneParameters& parameters, const PlaneKernels& kernels) noexcept
+  PlaneCodec(const CodecInfo& info, const PlaneParameters& parameters, const Kernels& kernels) noexcept
       : Codec(info), parameters_(parameters), kernels_(kernels) {}
 
   int level() const noexcept { return parameters_.level; }
@@ -75,7 +75,7 @@ class PlaneCodec : public Codec {
   Status error_of(Fault fault, std::size_t chunk) const;
 
   PlaneParameters parameters_;
-  const PlaneKernels& kernels_;
+  const Kernels& kernels_;
 };
 
-}  // namespace deltawire
+}  // namespace deltawire::planes

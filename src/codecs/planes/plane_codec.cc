@@ -1,4 +1,4 @@
-#include "codecs/plane_codec.h"
+#include "codecs/planes/plane_codec.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "codecs/part_checks.h"
 
-namespace deltawire {
+namespace deltawire::planes {
 
 namespace {
 
@@ -136,4 +136,4 @@ Status PlaneCodec::error_of(Fault fault, std::size_t chunk) const {
   return fault_status(info().name, chunk, fault, text());
 }
 
-}  // namespace deltawire
+}  // namespace deltawire::planes

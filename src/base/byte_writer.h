@@ -1,0 +1,54 @@
+// Numbers, text and float32 values one after another, as they stand in saved states and files
+// (docs/format.md).
+#pragma once
+
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/little_endian.h"
+
+namespace deltawire {
+
+// REQUIRES: room for all that is written.
+class ByteWriter {
+ public:
+  explicit ByteWriter(std::byte* at) noexcept : at_(at) {}
+
+  template <std::unsigned_integral T>
+  void number(T value) noexcept {
+    store_le<T>(at_, value);
+    at_ += sizeof(T);
+  }
+  void text(std::string_view value) noexcept {
+    std::memcpy(at_, value.data(), value.size());
+    at_ += value.size();
+  }
+  void floats(std::span<const float> values) noexcept {
+    for (const float value : values) number(std::bit_cast<std::uint32_t>(value));
+  }
+
+ private:
+  std::byte* at_;
+};
+
+// Takes `values` off the front of `rest`. REQUIRES: it has 4 bytes for each.
+inline void take_floats(std::span<const std::byte>& rest, std::span<float> values) noexcept {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 4 * i));
+  }
+  rest = rest.subspan(4 * values.size());
+}
+
+inline std::vector<float> take_floats(std::span<const std::byte>& rest, std::uint64_t count) {
+  std::vector<float> values(count);
+  take_floats(rest, values);
+  return values;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,29 @@
+// Whether values are nothing but zeros.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace deltawire {
+
+// Zeros of either sign, looked at as bits: a caller's mode may take subnormals for zeros. `Value` is float,
+// or std::uint16_t for the bits of a 16-bit float.
+template <class Value>
+bool all_zeros(std::span<const Value> values) noexcept {
+  using Word = std::conditional_t<sizeof(Value) == 4, std::uint32_t, std::uint16_t>;
+  constexpr std::size_t kBlock = 1024;
+  for (std::size_t begin = 0; begin < values.size(); begin += kBlock) {
+    Word set = 0;
+    for (const Value value : values.subspan(begin, std::min(kBlock, values.size() - begin))) {
+      set |= std::bit_cast<Word>(value);
+    }
+    if (static_cast<Word>(set << 1) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,52 @@
+// The codecs that know keys: how a part gets to their kernels, and from these to dense slots and to pairs.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "codecs/kernels/pairs.h"
+#include "deltawire/codec.h"
+
+namespace deltawire {
+
+inline PairInput pair_input(const PartSource& part) noexcept {
+  return {part.in, part.residual, part.left, part.view.has_keys() ? part.view.keys : nullptr, part.count};
+}
+
+// `Target` is a PairTarget, or one with more to it.
+template <class Target>
+class PairCodec : public Codec {
+ protected:
+  using Codec::Codec;
+
+  // All that can be said without a look at the pairs, before a slot of that many elements is touched.
+  virtual Status check_part(const PartView& in, std::uint64_t elements) const = 0;
+
+  // REQUIRES: check_part() for target.dimension.
+  virtual Status decode_chunks(const PartView& in, Target& target) const = 0;
+
+ private:
+  Status do_decode(const PartView& in, const PartTarget& out, const Exec&) const final {
+    if (auto ok = check_part(in, out.count); !ok) return ok;
+    if (!out.accumulate) std::fill_n(out.slot, out.count, 0.0F);
+    Target target{PairTarget{.sink = out.accumulate ? Sink::kDenseAdd : Sink::kDense,
+                             .scale = out.scale,
+                             .values = out.slot,
+                             .dimension = out.count}};
+    return decode_chunks(in, target);
+  }
+
+  Result<std::uint64_t> do_decode_pairs(const PartView& in, const TensorSlot& out, float scale) const final {
+    if (auto ok = check_part(in, out.dimension); !ok) return forward_error(ok);
+    Target target{PairTarget{.sink = Sink::kPairs,
+                             .scale = scale,
+                             .values = static_cast<float*>(out.values),
+                             .keys = out.keys,
+                             .capacity = out.count,
+                             .dimension = out.dimension}};
+    if (auto ok = decode_chunks(in, target); !ok) return forward_error(ok);
+    return target.pairs;
+  }
+};
+
+}  // namespace deltawire

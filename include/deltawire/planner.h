@@ -115,12 +115,13 @@ Result<Prediction> predict(const Workload& workload, const Site& site, const Cod
 // The step without this library: a native ring all-reduce of float32, a bucket after the other.
 Result<Prediction> predict_plain(const Workload& workload, const Site& site);
 
-// Where a codec stops paying: with the same site and a link so many times as fast, up and down.
+// Up to which bandwidth a codec is faster than plain: with the same site and a link so many times as fast, up
+// and down.
 struct BreakEven {
   enum class Kind : std::uint8_t {
-    kNever,   // faster than plain on no link
-    kAt,      // faster below `up_bytes_per_second`, and not at it nor a little above it
-    kAlways,  // faster even at kFastestLink
+    kNever,   // not even on the slowest link, where nothing but bytes counts: it saves none
+    kAt,      // faster below `up_bytes_per_second`, no longer at it
+    kAlways,  // it never stops being so
   };
   Kind kind = Kind::kNever;
   double up_bytes_per_second = 0;
@@ -129,8 +130,9 @@ struct BreakEven {
 inline constexpr double kSlowestLink = 1e3;  // bytes a second, up: the range that break-even is looked for in
 inline constexpr double kFastestLink = 1e12;
 
-// By bisection over predict and predict_plain, from the fast end: the highest bandwidth at which the sign
-// changes. Errors: those of predict.
+// By bisection over predict and predict_plain: the lowest bandwidth at which the sign changes. (Far above it
+// a codec may be faster again: `direct` and `gather` have fewer hops than a ring, and so fewer latencies.)
+// Errors: those of predict.
 Result<BreakEven> break_even(const Workload& workload, const Site& site, const CodecFigures& figures);
 
 struct PlanOptions {

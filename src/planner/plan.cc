@@ -44,8 +44,8 @@ std::string ms_text(double seconds) {
 
 std::string break_even_text(const BreakEven& point) {
   switch (point.kind) {
-    case BreakEven::Kind::kNever: return "on no link would it gain";
-    case BreakEven::Kind::kAlways: return "it gains on any link";
+    case BreakEven::Kind::kNever: return "it saves no bytes";
+    case BreakEven::Kind::kAlways: return "it gains on any slower or faster link";
     case BreakEven::Kind::kAt: break;
   }
   return "it gains below " + rate_text(point.up_bytes_per_second);
@@ -119,17 +119,17 @@ Result<BreakEven> break_even(const Workload& workload, const Site& site, const C
     return coded->step_seconds - plain->step_seconds;
   };
   if (const auto legal = predict(workload, site, figures); !legal) return forward_error(legal);
-  double high = kFastestLink;
-  const auto at_fastest = difference(high);
-  if (!at_fastest) return forward_error(at_fastest);
-  if (*at_fastest < 0) return BreakEven{BreakEven::Kind::kAlways, kFastestLink};
+  double low = kSlowestLink;
+  const auto at_slowest = difference(low);
+  if (!at_slowest) return forward_error(at_slowest);
+  if (*at_slowest >= 0) return BreakEven{};
   const double ratio = std::pow(kFastestLink / kSlowestLink, 1.0 / kScanSteps);
   for (int i = 1; i <= kScanSteps; ++i) {
-    double low = kFastestLink / std::pow(ratio, i);
-    const auto at_low = difference(low);
-    if (!at_low) return forward_error(at_low);
-    if (*at_low >= 0) {
-      high = low;
+    double high = i == kScanSteps ? kFastestLink : kSlowestLink * std::pow(ratio, i);
+    const auto at_high = difference(high);
+    if (!at_high) return forward_error(at_high);
+    if (*at_high < 0) {
+      low = high;
       continue;
     }
     for (int step = 0; step < kBisections; ++step) {
@@ -140,7 +140,7 @@ Result<BreakEven> break_even(const Workload& workload, const Site& site, const C
     }
     return BreakEven{BreakEven::Kind::kAt, high};
   }
-  return BreakEven{};
+  return BreakEven{BreakEven::Kind::kAlways, kFastestLink};
 }
 
 Result<Plan> make_plan(const Workload& workload, const Site& site, const std::vector<CodecFigures>& codecs,

@@ -111,17 +111,11 @@ PROPERTY(BreakEvens, AreWhereTheSignChanges) {
     return made(predict(workload, site, codec)).step_seconds <
            made(predict_plain(workload, site)).step_seconds;
   };
-  switch (point->kind) {
-    case BreakEven::Kind::kAlways: HOLDS(gains_at(kFastestLink)); break;
-    case BreakEven::Kind::kAt:
-      HOLDS(gains_at(point->up_bytes_per_second * (1 - 1e-9)));
-      HOLDS(!gains_at(point->up_bytes_per_second));
-      HOLDS(!gains_at(kFastestLink));
-      break;
-    case BreakEven::Kind::kNever:
-      HOLDS(!gains_at(kFastestLink));
-      HOLDS(!gains_at(kSlowestLink));
-      break;
+  HOLDS(gains_at(kSlowestLink) == (point->kind != BreakEven::Kind::kNever));
+  if (point->kind == BreakEven::Kind::kAlways) HOLDS(gains_at(kFastestLink));
+  if (point->kind == BreakEven::Kind::kAt) {
+    HOLDS(gains_at(point->up_bytes_per_second * (1 - 1e-9)));
+    HOLDS(!gains_at(point->up_bytes_per_second));
   }
 }
 

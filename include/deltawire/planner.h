@@ -119,7 +119,7 @@ Result<Prediction> predict_plain(const Workload& workload, const Site& site);
 // and down.
 struct BreakEven {
   enum class Kind : std::uint8_t {
-    kNever,   // not even on the slowest link, where nothing but bytes counts: it saves none
+    kNever,   // not on the slowest link, where nothing but bytes counts
     kAt,      // faster below `up_bytes_per_second`, no longer at it
     kAlways,  // it never stops being so
   };

@@ -25,8 +25,9 @@ namespace {
 struct PlanCommandOptions {
   std::string input;
   std::string figures;
-  std::vector<std::string> codecs{"gcomp:lossless=on", "zstd",    "gcomp",    "bf16",      "int8", "3lc",
-                                  "3lc:s=1.75",        "signsgd", "sbc:p=1%", "sbc:p=0.1%"};
+  // What trained as well as float32 in docs/compare.md, "What trains": who asks for others names them.
+  std::vector<std::string> codecs{
+      "gcomp:lossless=on", "zstd", "gcomp", "bf16", "int8", "fp8", "qsgd", "3lc", "terngrad", "natural"};
   std::string ranks = "4";
   std::string link;
   std::string tier = "lossy";
@@ -228,21 +229,25 @@ Outcome<void> plan(const PlanCommandOptions& options) {
 
 std::string plan_footer() {
   return "Answers before any training: which codec, how much faster, or not to compress. It measures codecs "
-         "on "
-         "your\ngradients, on this machine, and replays the exchange on the link that you name; nothing is "
+         "on\n"
+         "your gradients, on this machine, and replays the exchange on the link that you name. Nothing is "
          "sent.\n\n"
-         "INPUT is a trace's folder (docs/traces.md), a .npy file of float32, a .dw file, - for a .npy on "
-         "standard\ninput, or synthetic:NAME; 'deltawire compare --help' lists the names.\n"
-         "CODECS are specs, rules as one word in quotes, either in a pattern, or all. LINK is a rate, and "
-         "the\n"
-         "latency one way: 100mbit, 100mbit,20ms, down/up 100mbit/20mbit; a range: 10mbit..10gbit,1ms.\n\n"
-         "loses        lossless: nothing. near-lossless: a relative L2 error of 1/256 at most, or what gcomp "
-         "cuts\n             because the optimizer can't see it. lossy: more; error feedback sends it later\n"
+         "INPUT is a trace's folder (docs/traces.md), a .npy file of float32, a .dw file, - for a .npy on\n"
+         "standard input, or synthetic:NAME; 'deltawire compare --help' lists the names.\n"
+         "CODECS are specs, rules as one word in quotes, either in a pattern, or all; if you name none, "
+         "some\n"
+         "that trained as well as float32 in docs/compare.md. How much training bears no plan can say: name\n"
+         "what you would accept.\n"
+         "LINK is a rate, and the latency one way: 100mbit, 100mbit,20ms; down/up: 100mbit/20mbit; a range:\n"
+         "10mbit..10gbit,1ms.\n\n"
+         "loses        lossless: nothing. near-lossless: a relative L2 error of 1/256 at most, or what\n"
+         "             gcomp cuts because the optimizer can't see it. lossy: more; error feedback sends it "
+         "later\n"
          "enc, dec ns  nanoseconds a value, one thread, frames and checksums included\n"
          "ms a step    predicted; at least --compute-ms. wire ms: the busier direction of the link.\n"
          "             coding ms: of a rank's processor\n"
          "x plain      plain's step by this one's; plain is the native ring all-reduce of float32\n"
-         "gains below  the bandwidth at which the codec stops beating plain; never: it saves no bytes\n"
+         "gains below  the bandwidth at which the codec stops beating plain; never: not on slow links\n"
          "*            what is chosen: the shortest step that --tier allows; of steps within 1 % the one "
          "that\n"
          "             loses least. Where it saves less than --least-gain: plain\n\n"

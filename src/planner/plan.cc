@@ -44,7 +44,7 @@ std::string ms_text(double seconds) {
 
 std::string break_even_text(const BreakEven& point) {
   switch (point.kind) {
-    case BreakEven::Kind::kNever: return "it saves no bytes";
+    case BreakEven::Kind::kNever: return "on slow links it does not gain";
     case BreakEven::Kind::kAlways: return "it gains on any slower or faster link";
     case BreakEven::Kind::kAt: break;
   }

@@ -6,12 +6,12 @@
 
 The planner is told what it would be told before a training: the gradients, the link, how many cores
 a rank has, how long computing takes (the row's own compute_ms) and when each bucket is ready, which
-is measured here, in one process.
+is measured here, in one process. Rows that the planner has no model for are left out: local steps
+(@10) and powersgd.
 """
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -21,8 +21,10 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy
 
-from lab.lenet import make_lenet
+from lab.batches import Batches
+from lab.images import DataError
 from lab.methods import PLAIN
+from lab.workloads import WORKLOADS, Workload
 
 _LATENCY = "0.05ms"  # loopback; the demo's links have none of their own
 _TURNS = 12
@@ -32,11 +34,18 @@ class CheckFailed(Exception):
     """One line that says why there is no table."""
 
 
-def readiness(batch: int) -> dict[str, float]:
+def workload_of(settings: dict) -> Workload:
+    """The network that the demo trained."""
+    for workload in WORKLOADS.values():
+        if workload.words == settings["network"]:
+            return workload
+    raise CheckFailed(f"the network {settings['network']!r} is not one of lab.workloads")
+
+
+def readiness(network: torch.nn.Module, batch: tuple) -> dict[str, float]:
     """Parameter name -> when its gradient is made, as a share of forward and backward; medians."""
     torch.set_num_threads(1)
-    network = make_lenet(1)
-    images, labels = torch.randn(batch, 1, 28, 28), torch.zeros(batch, dtype=torch.int64)
+    images, labels = batch
     made: dict[str, list[float]] = {name: [] for name, _ in network.named_parameters()}
     moments: dict[str, float] = {}
     for name, parameter in network.named_parameters():
@@ -80,13 +89,18 @@ class Planner:
         return json.loads(done.stdout)
 
 
+def has_model(row: dict) -> bool:
+    """Whether the planner knows what the row does."""
+    return not row["failed"] and "@" not in row["method"] and "powersgd" not in row["method"]
+
+
 def table(results: dict, planner: Planner, shares: dict[str, float]) -> str:
-    """Markdown: a line for each of the demo's rows that exchanges gradients."""
+    """Markdown: a line for each of the demo's rows that the planner has a model for."""
     settings = results["settings"]
-    cores = (os.cpu_count() or 1) / settings["ranks"]
+    cores = results["machine"]["cores"] / settings["ranks"]
     lines = ["| method | predicted ms | measured ms | error |", "|---|---|---|---|"]
     for row in results["rows"]:
-        if row["failed"] or "@" in row["method"]:
+        if not has_model(row):
             continue
         compute = row["compute_ms"]
         ready = [max(shares[name] for name in bucket) * compute for bucket in planner.buckets]
@@ -115,14 +129,18 @@ def main() -> int:
     given = parser.parse_args()
     try:
         results = json.loads(given.results.read_text())
-        specs = [
-            row["method"]
-            for row in results["rows"]
-            if row["method"] != PLAIN and "@" not in row["method"] and not row["failed"]
-        ]
+        settings = results["settings"]
+        workload = workload_of(settings)
+        images = workload.load_images(Path(settings["data"]))
+        batches = Batches(images, seed=1, batch=settings["batch_per_rank"], place=(0, 1))
+        shares = readiness(workload.make_network(1), batches.at(0))
+        rows = filter(has_model, results["rows"])
+        specs = [row["method"] for row in rows if row["method"] != PLAIN]
         planner = Planner(given.program, given.input, specs)
-        print(table(results, planner, readiness(results["settings"]["batch_per_rank"])))
-    except (OSError, ValueError, KeyError, CheckFailed) as cause:
+        if unknown := {name for bucket in planner.buckets for name in bucket} - set(shares):
+            raise CheckFailed(f"{given.input} is of another network: it has {min(unknown)}")
+        print(table(results, planner, shares))
+    except (OSError, ValueError, KeyError, DataError, CheckFailed) as cause:
         print(f"plan_check: {cause}", file=sys.stderr)
         return 1
     return 0

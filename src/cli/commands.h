@@ -17,6 +17,7 @@ void add_encode_command(CLI::App& app, Command& chosen);
 void add_decode_command(CLI::App& app, Command& chosen);
 void add_inspect_command(CLI::App& app, Command& chosen);
 void add_compare_command(CLI::App& app, Command& chosen);
+void add_plan_command(CLI::App& app, Command& chosen);
 void add_trace_command(CLI::App& app, Command& chosen);
 
 }  // namespace deltawire::cli

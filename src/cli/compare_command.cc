@@ -48,31 +48,6 @@ MeasureOptions measure_options(const CompareOptions& options) {
   return measure;
 }
 
-// All outputs can be written, found out before the work.
-Outcome<void> check_outputs(const CompareOptions& options) {
-  std::set<std::string> taken;
-  for (const std::string& path : options.files()) {
-    if (!taken.insert(path).second)
-      return misused(output_name(path) + " can't carry two files; name another");
-    if (path == "-") continue;
-    const auto trial = OutputFile::create(path, options.force);
-    if (!trial) return tl::unexpected<Failure>(trial.error());
-  }
-  return {};
-}
-
-Outcome<void> write_output(const std::string& path, const std::string& text, bool force) {
-  if (path.empty()) return {};
-  if (path == "-") {
-    std::cout << text;
-    return {};
-  }
-  auto output = OutputFile::create(path, force);
-  if (!output) return tl::unexpected<Failure>(output.error());
-  if (auto written = output->write(std::as_bytes(std::span(text))); !written) return written;
-  return output->commit();
-}
-
 void measure_all(const std::vector<Method>& methods, Report& report) {
   Progress progress;
   const std::size_t due = methods.size() * report.inputs.size();
@@ -106,7 +81,7 @@ void print_tables(const Report& report, bool markdown) {
 Outcome<void> compare(const CompareOptions& options) {
   const auto methods = methods_of(options.codecs);
   if (!methods) return tl::unexpected<Failure>(methods.error());
-  if (auto checked = check_outputs(options); !checked) return checked;
+  if (auto checked = check_outputs(options.files(), options.force); !checked) return checked;
   Report report;
   report.options = measure_options(options);
   std::set<std::string> loaded;

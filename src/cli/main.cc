@@ -14,8 +14,9 @@ namespace {
 
 constexpr const char* kAbout =
     "deltawire: gradients and weight updates in far fewer bytes.\n"
-    "Encodes float32 arrays as .dw files and back, shows what is in them, and compares methods on your\n"
-    "gradients.";
+    "Encodes float32 arrays as .dw files and back, shows what is in them, compares methods on your "
+    "gradients,\n"
+    "and plans which one suits a link.";
 
 constexpr const char* kFooter =
     "Examples:\n"
@@ -24,6 +25,7 @@ constexpr const char* kFooter =
     "  deltawire inspect gradient.dw                         see where the bits went\n"
     "  deltawire decode gradient.dw restored.npy             get it back\n"
     "  deltawire compare --input gradient.npy                every method's bytes, errors and speed\n"
+    "  deltawire plan --input trace/ --link 100mbit          what is worth it on a link, or nothing\n"
     "  deltawire trace info trace/                           what was recorded in training\n"
     "\n"
     "'deltawire COMMAND --help' explains a command.\n"
@@ -53,6 +55,7 @@ int parse_and_run(int argc, char** argv) {
   add_decode_command(app, chosen);
   add_inspect_command(app, chosen);
   add_compare_command(app, chosen);
+  add_plan_command(app, chosen);
   add_trace_command(app, chosen);
   try {
     app.parse(argc, argv);

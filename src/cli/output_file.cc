@@ -7,6 +7,8 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <set>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -154,6 +156,30 @@ Outcome<void> OutputFile::commit() {
   unfinished_.clear();
   g_unfinished[0] = '\0';
   return {};
+}
+
+Outcome<void> check_outputs(const std::vector<std::string>& paths, bool force) {
+  std::set<std::string> taken;
+  for (const std::string& path : paths) {
+    if (!taken.insert(path).second)
+      return misused(output_name(path) + " can't carry two files; name another");
+    if (path == "-") continue;
+    const auto trial = OutputFile::create(path, force);
+    if (!trial) return tl::unexpected<Failure>(trial.error());
+  }
+  return {};
+}
+
+Outcome<void> write_output(const std::string& path, const std::string& text, bool force) {
+  if (path.empty()) return {};
+  if (path == "-") {
+    std::cout << text;
+    return {};
+  }
+  auto output = OutputFile::create(path, force);
+  if (!output) return tl::unexpected<Failure>(output.error());
+  if (auto written = output->write(std::as_bytes(std::span(text))); !written) return written;
+  return output->commit();
 }
 
 std::ostream& report_stream(const std::string& output_path) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cli/outcome.h"
 #include "deltawire/tensor.h"
@@ -33,6 +34,12 @@ class OutputFile {
   std::string unfinished_;  // empty: standard output, or moved to its place
   int descriptor_ = -1;
 };
+
+// All of them can be written, found out before the work; none is named twice, "-" neither.
+Outcome<void> check_outputs(const std::vector<std::string>& paths, bool force);
+
+// A whole text at once; nothing where `path` is empty.
+Outcome<void> write_output(const std::string& path, const std::string& text, bool force);
 
 // The stream for what a command tells the user: standard error when standard output carries the file.
 std::ostream& report_stream(const std::string& output_path);

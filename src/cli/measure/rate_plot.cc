@@ -1,21 +1,16 @@
 #include "cli/measure/rate_plot.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdarg>
 #include <cstddef>
-#include <cstdio>
 #include <numbers>
 #include <string_view>
 #include <vector>
 
+#include "cli/svg.h"
+
 namespace deltawire::cli {
 namespace {
-
-// Those of the demo's plots: people with colour blindness can tell them apart.
-constexpr std::array kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#222222",
-                                 "#e69f00", "#56b4e9", "#8c564b", "#8c8c8c"};
 
 constexpr double kWidth = 760;
 constexpr double kPanelHeight = 560;
@@ -42,68 +37,20 @@ struct Dot {
   double x = 0, y = 0;  // pixels
 };
 
-struct Axis {
-  double low = 0, high = 0;  // powers of ten
-  double from = 0, to = 0;   // pixels
-
-  double place(double value) const { return from + (std::log10(value) - low) / (high - low) * (to - from); }
-};
-
-[[gnu::format(printf, 2, 3)]] void append(std::string& svg, const char* format, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  svg += text;
-}
-
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char character : text) {
-    switch (character) {
-      case '&': safe += "&amp;"; break;
-      case '<': safe += "&lt;"; break;
-      case '>': safe += "&gt;"; break;
-      case '"': safe += "&quot;"; break;
-      default: safe += static_cast<unsigned char>(character) < 0x20 ? ' ' : character;
-    }
-  }
-  return safe;
-}
-
-void write_text(std::string& svg, double x, double y, const char* attributes, std::string_view text) {
-  append(svg, "<text x=\"%.1f\" y=\"%.1f\"%s>", x, y, attributes);
-  svg += escaped(text) + "</text>\n";
-}
-
 bool is_drawn(const Row& row) {
   return row.bits_per_value > 0 && std::isfinite(row.bits_per_value) && std::isfinite(row.relative_l2);
 }
 
-// Whole decades round all values, with a little air.
-Axis axis_round(const std::vector<double>& values, double from, double to) {
-  const auto [low, high] = std::ranges::minmax(values);
-  Axis axis{std::floor(std::log10(low) - 0.05), std::ceil(std::log10(high) + 0.05), from, to};
-  if (axis.high - axis.low < 1) axis.high = axis.low + 1;
-  return axis;
-}
-
 void draw_axes(std::string& svg, const Axis& bits, const Axis& error) {
-  const auto tick = [](double power) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.4g", std::pow(10, power));
-    return std::string(text);
-  };
   for (double power = bits.low; power <= bits.high; ++power) {
     const double x = bits.place(std::pow(10, power));
     append(svg, "<path d=\"M%.1f %.1fV%.1f\" class=\"grid\"/>\n", x, kTop, kLossless);
-    write_text(svg, x, kLossless + 20, " text-anchor=\"middle\"", tick(power));
+    write_text(svg, x, kLossless + 20, " text-anchor=\"middle\"", decade_text(power));
   }
   for (double power = error.low; power <= error.high; ++power) {
     const double y = error.place(std::pow(10, power));
     append(svg, "<path d=\"M%.1f %.1fH%.1f\" class=\"grid\"/>\n", kLeft, y, kRight);
-    write_text(svg, kLeft - 8, y + 4, " text-anchor=\"end\"", tick(power));
+    write_text(svg, kLeft - 8, y + 4, " text-anchor=\"end\"", decade_text(power));
   }
   append(svg, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"#777\" stroke-dasharray=\"4 3\"/>\n", kLeft, kLossless,
          kRight);
@@ -155,9 +102,8 @@ void draw_label(std::string& svg, const Dot& dot, std::vector<Box>& taken) {
            std::clamp(dot.x, box.left, box.right), std::clamp(dot.y, box.top, box.bottom),
            dot.colour.c_str());
   }
-  append(svg, "<text x=\"%.1f\" y=\"%.1f\" class=\"label\" fill=\"%s\">", box.left, box.bottom - 3,
-         dot.colour.c_str());
-  svg += escaped(dot.label) + "</text>\n";
+  const std::string look = " class=\"label\" fill=\"" + dot.colour + "\"";
+  write_text(svg, box.left, box.bottom - 3, look.c_str(), dot.label);
 }
 
 std::vector<Dot> dots_of(const std::vector<const Row*>& rows, const Axis& bits, const Axis& error) {
@@ -168,7 +114,7 @@ std::vector<Dot> dots_of(const std::vector<const Row*>& rows, const Axis& bits, 
     auto known = std::ranges::find(codecs, codec);
     if (known == codecs.end()) known = codecs.insert(codecs.end(), codec);
     const auto number = static_cast<std::size_t>(known - codecs.begin());
-    dots.push_back({row->method.spec, kColours[number % kColours.size()], bits.place(row->bits_per_value),
+    dots.push_back({row->method.spec, colour_of(number), bits.place(row->bits_per_value),
                     row->relative_l2 > 0 ? error.place(row->relative_l2) : kLossless});
   }
   return dots;
@@ -183,8 +129,8 @@ void draw_panel(std::string& svg, const std::string& input, const std::vector<co
   }
   if (rates.empty()) rates = {1, 10};
   if (errors.empty()) errors = {0.1, 1};
-  const Axis bits = axis_round(rates, kLeft, kRight);
-  const Axis error = axis_round(errors, kBottom, kTop);
+  const Axis bits = axis_round(rates, {kLeft, kRight});
+  const Axis error = axis_round(errors, {kBottom, kTop});
   write_text(svg, kLeft - 50, 24, " font-size=\"15\" font-weight=\"bold\"", "Rate and distortion: " + input);
   draw_axes(svg, bits, error);
   const std::vector<Dot> dots = dots_of(rows, bits, error);
@@ -206,13 +152,7 @@ std::string rate_plot(std::span<const Row> rows) {
   }
   const double height = kPanelHeight * static_cast<double>(std::max<std::size_t>(1, inputs.size()));
   std::string svg;
-  append(svg,
-         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" font-size=\"12\" "
-         "font-family=\"DejaVu Sans,sans-serif\">\n",
-         kWidth, height);
-  svg +=
-      "<style>.grid{stroke:#e4e4e4}.label{paint-order:stroke;stroke:#fff;stroke-width:3px}</style>\n<rect "
-      "width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
+  svg += svg_head(kWidth, height);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     append(svg, "<g transform=\"translate(0 %.0f)\">\n", kPanelHeight * static_cast<double>(i));
     std::vector<const Row*> drawn;

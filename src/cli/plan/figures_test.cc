@@ -1,0 +1,194 @@
+#include "cli/plan/figures.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+namespace deltawire::cli {
+namespace {
+
+InputTensor tensor_of(const std::string& name, std::size_t count) {
+  InputTensor tensor;
+  tensor.name = name;
+  tensor.shape = {count};
+  for (std::size_t i = 0; i < count; ++i) {
+    tensor.values.push_back(std::sin(static_cast<float>(i) * 12.9898F) * 1e-3F);
+  }
+  return tensor;
+}
+
+Input input_of(std::vector<InputTensor> tensors) {
+  Input input;
+  input.steps.emplace_back().tensors = std::move(tensors);
+  return input;
+}
+
+CodecFigures measured(const std::string& spec, const Input& input) {
+  const auto candidates = candidates_of({spec});
+  EXPECT_TRUE(candidates);
+  MeasureOptions options;
+  options.seconds = 0;
+  options.streams = 1;
+  auto figures = measure_figures(candidates->front(), input, options, [](const char*) {});
+  EXPECT_TRUE(figures && *figures) << spec;
+  return **figures;
+}
+
+TEST(Candidates, HaveThePatternThatTheirSpecNames) {
+  const auto found = candidates_of({"3lc", "gather(3lc)", "ring(gcomp)", "direct(3lc:s=1)", "gcomp"});
+  ASSERT_TRUE(found);
+  ASSERT_EQ(found->size(), 3);  // two are others by another name
+  EXPECT_EQ((*found)[0].text, "3lc");
+  EXPECT_EQ((*found)[0].pattern, Pattern::kDirect);
+  EXPECT_EQ((*found)[0].codecs.canonical, "3lc:s=1,mode=auto,runs=on");
+  EXPECT_EQ((*found)[1].pattern, Pattern::kGather);
+  EXPECT_EQ((*found)[2].pattern, Pattern::kRing);
+  EXPECT_GT(candidates_of({"all"})->size(), 20);
+}
+
+TEST(Candidates, RefusalsNameTheText) {
+  for (const char* text : {"nosuch", "direct(", "powersgd:rank=4", "powersgd:rank=4(fp32)"}) {
+    const auto refused = candidates_of({text});
+    ASSERT_FALSE(refused) << text;
+    EXPECT_EQ(refused.error().exit_status, kExitUsage);
+    EXPECT_NE(refused.error().message.find(text), std::string::npos) << refused.error().message;
+  }
+  EXPECT_NE(candidates_of({"powersgd:rank=4"}).error().message.find("no model of the pattern \"powersgd\""),
+            std::string::npos);
+}
+
+TEST(Cutting, PartsAreAsLongAsExchangesMakeThem) {
+  InputTensor large = tensor_of("large", 200000);
+  large.significance.assign(200000, 0.5F);
+  InputTensor pairs = tensor_of("pairs", 100);
+  pairs.pairs = true;
+  pairs.keys = {3};
+  pairs.pair_values = {1};
+  const Input cut = cut_for_exchange(input_of({tensor_of("small", 10), large, pairs}));
+  const std::vector<InputTensor>& parts = cut.steps.front().tensors;
+  ASSERT_EQ(parts.size(), 5);
+  EXPECT_EQ(parts[0].name, "small");
+  EXPECT_EQ(parts[1].values.size(), 81920);
+  EXPECT_EQ(parts[2].values.size(), 81920);
+  EXPECT_EQ(parts[3].values.size(), 200000 - 2 * 81920);
+  EXPECT_EQ(parts[3].significance.size(), parts[3].values.size());
+  EXPECT_EQ(parts[2].values.front(), large.values[81920]);
+  EXPECT_EQ(parts[3].values.back(), large.values.back());
+  EXPECT_FALSE(parts[4].pairs) << "DDP's buckets are dense";
+  EXPECT_EQ(parts[4].values.size(), 100);
+}
+
+TEST(Tensors, AreThoseOfTheWidestStep) {
+  Input input = input_of({tensor_of("a", 10)});
+  input.steps.emplace_back().tensors = {tensor_of("a", 10), tensor_of("b", 20), tensor_of("empty", 0)};
+  const auto tensors = tensors_of(input);
+  ASSERT_EQ(tensors.size(), 2);
+  EXPECT_EQ(tensors[1].name, "b");
+  EXPECT_EQ(tensors[1].elements, 20);
+}
+
+TEST(Measuring, BitsTiersAndTimes) {
+  const Input input = cut_for_exchange(input_of({tensor_of("weight", 100000)}));
+  const CodecFigures exact = measured("fp32", input);
+  EXPECT_NEAR(exact.bits_per_value, 32, 0.05);
+  EXPECT_EQ(exact.tier, Tier::kLossless);
+  EXPECT_GT(exact.encode.value_seconds, 0);
+  EXPECT_GT(exact.decode.value_seconds, 0);
+  EXPECT_GE(exact.encode.message_seconds, 0);
+  EXPECT_FALSE(exact.shares_parts);
+  const CodecFigures half = measured("bf16", input);
+  EXPECT_NEAR(half.bits_per_value, 16, 0.05);
+  EXPECT_EQ(half.tier, Tier::kNearLossless);
+  EXPECT_EQ(measured("3lc", input).tier, Tier::kLossy);
+  EXPECT_EQ(measured("gcomp:lossless=on", input).tier, Tier::kLossless);
+  EXPECT_EQ(measured("gcomp", input).tier, Tier::kNearLossless);
+  EXPECT_TRUE(measured("gcomp", input).shares_parts);
+  EXPECT_EQ(measured("gcomp:cut=18", input).tier, Tier::kLossy);
+}
+
+TEST(Measuring, RulesAreAsGoodAsTheirWorstCodec) {
+  const Input input = cut_for_exchange(input_of({tensor_of("weight", 5000), tensor_of("bias", 3000)}));
+  EXPECT_EQ(measured("bias: fp32, rest 3lc", input).tier, Tier::kLossy);
+  EXPECT_EQ(measured("direct(bias: fp32, rest gcomp:lossless=on)", input).tier, Tier::kLossless);
+}
+
+TEST(Measuring, GCompsCutsAreUnseenWhateverTheirError) {
+  InputTensor tensor = tensor_of("weight", 20000);
+  tensor.significance.assign(20000, 1e4F);  // weights so large that next to nothing of a gradient is seen
+  const Input input = cut_for_exchange(input_of({tensor}));
+  EXPECT_EQ(measured("gcomp", input).tier, Tier::kNearLossless);
+  EXPECT_LT(measured("gcomp", input).bits_per_value, 16);
+}
+
+TEST(Measuring, WhatACodecRefusesIsSaid) {
+  InputTensor bad = tensor_of("weight", 1000);
+  bad.values[7] = std::nanf("");
+  const auto candidates = candidates_of({"3lc"});
+  const auto refused = measure_figures(candidates->front(), input_of({bad}), {}, [](const char*) {});
+  ASSERT_TRUE(refused);
+  ASSERT_FALSE(*refused);
+  EXPECT_TRUE(refused->error().message.starts_with("3lc: "));
+}
+
+constexpr const char* kFile = R"({
+  "tensors": [{"name": "fc.weight", "elements": 1000}],
+  "figures": [{"codec": "mine", "pattern": "ring", "tier": "near-lossless", "bits_per_value": 13.5,
+    "encode_us_per_message": 2, "encode_ns_per_value": 0.5, "decode_us_per_message": 1,
+    "decode_ns_per_value": 0.25, "shares_parts": true}]})";
+
+TEST(FiguresFiles, AreRead) {
+  const auto file = parse_figures(kFile, "x.json");
+  ASSERT_TRUE(file) << file.error().message;
+  ASSERT_EQ(file->tensors.size(), 1);
+  EXPECT_EQ(file->tensors[0].name, "fc.weight");
+  EXPECT_EQ(file->tensors[0].elements, 1000);
+  ASSERT_EQ(file->codecs.size(), 1);
+  const CodecFigures& codec = file->codecs[0];
+  EXPECT_EQ(codec.spec, "mine");
+  EXPECT_EQ(codec.pattern, Pattern::kRing);
+  EXPECT_EQ(codec.tier, Tier::kNearLossless);
+  EXPECT_DOUBLE_EQ(codec.bits_per_value, 13.5);
+  EXPECT_DOUBLE_EQ(codec.encode.message_seconds, 2e-6);
+  EXPECT_DOUBLE_EQ(codec.encode.value_seconds, 0.5e-9);
+  EXPECT_DOUBLE_EQ(codec.decode.message_seconds, 1e-6);
+  EXPECT_DOUBLE_EQ(codec.decode.value_seconds, 0.25e-9);
+  EXPECT_TRUE(codec.shares_parts);
+}
+
+TEST(FiguresFiles, RefusalsNameTheField) {
+  const struct {
+    const char* from;
+    const char* to;
+    const char* named;
+  } cases[] = {
+      {"{", "", "is no JSON"},
+      {"\"figures\"", "\"numbers\"", "has no \"figures\""},
+      {"\"bits_per_value\": 13.5", "\"bits_per_value\": 0",
+       "figures[0].bits_per_value is 0; it must be above 0"},
+      {"\"bits_per_value\": 13.5", "\"bits_per_value\": \"13\"", "figures[0].bits_per_value is no number"},
+      {"\"encode_ns_per_value\": 0.5,", "", "figures[0].encode_ns_per_value is missing"},
+      {"\"decode_ns_per_value\": 0.25", "\"decode_ns_per_value\": -1", "decode_ns_per_value is -1"},
+      {"\"codec\": \"mine\"", "\"codec\": 3", "figures[0].codec"},
+      {"\"ring\"", "\"star\"", "figures[0].pattern is \"star\""},
+      {"\"near-lossless\"", "\"good\"", "figures[0].tier is \"good\""},
+      {"1000}", "-1}", "tensors[0].elements"},
+      {"1000}", "1e30}", "tensors[0].elements"},
+      {"\"fc.weight\"", "null", "tensors[0].name"},
+      {"[{\"name\"", "{\"x\":[{\"name\"", "is no JSON"},
+      {"[{\"name\": \"fc.weight\", \"elements\": 1000}]", "7", "tensors is no list"},
+      {"[{\"name\": \"fc.weight\", \"elements\": 1000}]", "[7]", "tensors[0] is no object"},
+  };
+  for (const auto& [from, to, named] : cases) {
+    std::string text = kFile;
+    text.replace(text.find(from), std::string(from).size(), to);
+    const auto refused = parse_figures(text, "x.json");
+    ASSERT_FALSE(refused) << to;
+    EXPECT_TRUE(refused.error().message.starts_with("x.json: ")) << refused.error().message;
+    EXPECT_NE(refused.error().message.find(named), std::string::npos) << refused.error().message;
+  }
+  EXPECT_FALSE(parse_figures("[]", "x.json"));
+  EXPECT_FALSE(parse_figures(R"({"figures": [3]})", "x.json"));
+}
+
+}  // namespace
+}  // namespace deltawire::cli

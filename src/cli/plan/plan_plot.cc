@@ -1,0 +1,123 @@
+#include "cli/plan/plan_plot.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "cli/plan/sites.h"
+#include "cli/svg.h"
+
+namespace deltawire::cli {
+namespace {
+
+constexpr double kSheetWidth = 760;
+constexpr double kSheetHeight = 480;
+constexpr double kSheetLeft = 70;
+constexpr double kSheetRight = kSheetWidth - 190;  // names stand to the right of the lines' ends
+constexpr double kSheetTop = 46;
+constexpr double kSheetBottom = kSheetHeight - 60;
+constexpr double kNameHeight = 14;
+
+struct Curve {
+  std::string name;
+  std::string look;  // of its line
+  const char* colour;
+  std::vector<double> ms;
+  double label_y = 0;
+};
+
+double place_of(const SitePlan& at, PlotAxis axis) {
+  return axis == PlotAxis::kRanks ? at.site.ranks : 8e-6 * at.site.link.up_bytes_per_second;
+}
+
+std::vector<Curve> curves_of(std::span<const SitePlan> plans) {
+  std::vector<Curve> curves{{"plain", " stroke-dasharray=\"6 4\"", "#555555", {}}};
+  for (const SitePlan& at : plans) curves.front().ms.push_back(1e3 * at.plan.plain.step_seconds);
+  const std::vector<PlanRow>& codecs = plans.front().plan.rows;
+  for (std::size_t i = 0; i < codecs.size(); ++i) {
+    if (!codecs[i].allowed) continue;
+    Curve& curve = curves.emplace_back(Curve{codecs[i].figures.spec, "", colour_of(curves.size() - 1), {}});
+    for (const SitePlan& at : plans) {
+      curve.ms.push_back(1e3 * at.plan.rows[i].prediction.step_seconds);
+    }
+  }
+  return curves;
+}
+
+// Names beside the lines' ends, moved apart where they would cover each other.
+void place_labels(std::vector<Curve>& curves, const Axis& ms) {
+  std::vector<Curve*> order;
+  for (Curve& curve : curves) {
+    curve.label_y = ms.place(curve.ms.back());
+    order.push_back(&curve);
+  }
+  std::ranges::stable_sort(order, {}, &Curve::label_y);
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    order[i]->label_y = std::max(order[i]->label_y, order[i - 1]->label_y + kNameHeight);
+  }
+  // What ran over the bottom moves up again.
+  double lowest = kSheetBottom;
+  for (auto each = order.rbegin(); each != order.rend(); ++each) {
+    (*each)->label_y = std::min((*each)->label_y, lowest);
+    lowest = (*each)->label_y - kNameHeight;
+  }
+}
+
+void draw_grid(std::string& svg, const Axis& x, const Axis& ms) {
+  for (double power = x.low; power <= x.high; ++power) {
+    const double at = x.place(std::pow(10, power));
+    append(svg, "<path d=\"M%.1f %.1fV%.1f\" class=\"grid\"/>\n", at, kSheetTop, kSheetBottom);
+    write_text(svg, at, kSheetBottom + 18, " text-anchor=\"middle\"", decade_text(power));
+  }
+  for (double power = ms.low; power <= ms.high; ++power) {
+    const double at = ms.place(std::pow(10, power));
+    append(svg, "<path d=\"M%.1f %.1fH%.1f\" class=\"grid\"/>\n", kSheetLeft, at, kSheetRight);
+    write_text(svg, kSheetLeft - 8, at + 4, " text-anchor=\"end\"", decade_text(power));
+  }
+}
+
+void draw_curve(std::string& svg, const Curve& curve, const std::vector<double>& places, const Axis& ms) {
+  std::string path;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    append(path, "%c%.1f %.1f", i == 0 ? 'M' : 'L', places[i], ms.place(curve.ms[i]));
+  }
+  svg += "<path d=\"" + path + "\" fill=\"none\" stroke-width=\"2\" stroke=\"" + curve.colour + "\"" +
+         curve.look + "/>\n";
+  append(svg, "<path d=\"M%.1f %.1fL%.1f %.1f\" stroke=\"%s\" stroke-width=\"0.6\"/>\n", kSheetRight + 2,
+         ms.place(curve.ms.back()), kSheetRight + 14, curve.label_y, curve.colour);
+  const std::string look = std::string(" fill=\"") + curve.colour + "\"";
+  write_text(svg, kSheetRight + 18, curve.label_y + 4, look.c_str(), curve.name);
+}
+
+std::string title_of(const Site& site, PlotAxis axis) {
+  return axis == PlotAxis::kRanks ? "Predicted step, links of " + link_name(site.link)
+                                  : "Predicted step, " + std::to_string(site.ranks) + " ranks";
+}
+
+}  // namespace
+
+std::string plan_plot(std::span<const SitePlan> plans, PlotAxis axis) {
+  std::vector<Curve> curves = curves_of(plans);
+  std::vector<double> values;
+  for (const SitePlan& at : plans) values.push_back(place_of(at, axis));
+  const Axis x = axis_round(values, {kSheetLeft, kSheetRight});
+  std::vector<double> all;
+  for (const Curve& curve : curves) all.insert(all.end(), curve.ms.begin(), curve.ms.end());
+  const Axis ms = axis_round(all, {kSheetBottom, kSheetTop});
+  place_labels(curves, ms);
+  std::vector<double> places;
+  for (const double value : values) places.push_back(x.place(value));
+  std::string svg = svg_head(kSheetWidth, kSheetHeight);
+  write_text(svg, kSheetLeft - 50, 24, " font-size=\"15\" font-weight=\"bold\"",
+             title_of(plans.front().site, axis));
+  draw_grid(svg, x, ms);
+  for (const Curve& curve : curves) draw_curve(svg, curve, places, ms);
+  write_text(svg, (kSheetLeft + kSheetRight) / 2, kSheetBottom + 40, " text-anchor=\"middle\"",
+             axis == PlotAxis::kRanks ? "ranks (log scale)" : "Mbit/s of a rank's link (log scale)");
+  append(svg, "<text transform=\"translate(18 %.1f) rotate(-90)\" text-anchor=\"middle\">",
+         (kSheetTop + kSheetBottom) / 2);
+  return svg + "milliseconds a step (log scale)</text>\n</svg>\n";
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,24 @@
+// The places that a plan is asked for, as words: how many ranks, and what links.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/outcome.h"
+#include "deltawire/planner.h"
+
+namespace deltawire::cli {
+
+// "4", "4,8,64", or "4..1024": 4, 8, 16, ... and 1024. Failures (exit status 2) name the text.
+Outcome<std::vector<int>> parse_ranks(const std::string& text);
+
+// "100mbit", "100mbit,20ms" (latency, one way: s, ms or us), "100mbit/20mbit" (down/up), or
+// "10mbit..10gbit,1ms": two a decade, and the last. Units as tc has them: kbit, mbit, gbit.
+Outcome<std::vector<Link>> parse_links(const std::string& text);
+
+// "100 Mbit/s", "100/20 Mbit/s, 5 ms": as a table says it. Down before up, as providers have it.
+std::string link_name(const Link& link);
+std::string rate_name(double bytes_per_second);
+
+}  // namespace deltawire::cli

@@ -1,0 +1,42 @@
+// What figures are drawn with: SVG as text. The same calls give the same bytes.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace deltawire::cli {
+
+// "<svg ...>" with the styles `grid` (lines) and `label` (texts on a white ground), and a white sheet.
+std::string svg_head(double width, double height);
+
+// Of the demo's plots: people with colour blindness can tell them apart. They begin again after the ninth.
+const char* colour_of(std::size_t number);
+
+// At most 511 characters.
+[[gnu::format(printf, 2, 3)]] void append(std::string& svg, const char* format, ...);
+
+// `attributes` begin with a space; `text` is escaped.
+void write_text(std::string& svg, double x, double y, const char* attributes, std::string_view text);
+
+struct Pixels {
+  double from = 0;
+  double to = 0;
+};
+
+// A log axis.
+struct Axis {
+  double low = 0, high = 0;  // powers of ten
+  Pixels pixels;
+
+  double place(double value) const;
+};
+
+// Whole decades round all values, with a little air. REQUIRES: a value, all above 0.
+Axis axis_round(const std::vector<double>& values, const Pixels& pixels);
+
+// 10^power, as an axis names it.
+std::string decade_text(double power);
+
+}  // namespace deltawire::cli

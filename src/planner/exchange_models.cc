@@ -1,0 +1,282 @@
+#include "planner/exchange_models.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "planner/resources.h"
+#include "reduce/patterns/owners.h"
+#include "reduce/patterns/piece_window.h"
+#include "reduce/patterns/ring_plan.h"
+
+namespace deltawire::planner {
+namespace {
+
+constexpr std::size_t kMostSplits = 8;  // of buckets into those before and those together
+
+double count_of_pieces(double values, std::uint64_t most) noexcept {
+  return std::max(1.0, std::ceil(values / static_cast<double>(most)));
+}
+
+// What a rank does, in the words of the pipeline.
+class Rank {
+ public:
+  Rank(const Site& site, const CodecFigures& figures)
+      : site_(site),
+        figures_(figures),
+        processor_(std::min(1.0, site.machine.cores / site.machine.coding_threads)),
+        line_(site.link) {}
+
+  double peers() const noexcept { return site_.ranks - 1; }
+  double bytes(double values) const noexcept { return values * figures_.bits_per_value / 8; }
+
+  Train encode(const Train& inputs, double count, const Share& of, double values) noexcept {
+    return code(figures_.encode, inputs, count, of, values);
+  }
+  Train decode(const Train& inputs, double count, const Share& of, double values) noexcept {
+    return code(figures_.decode, inputs, count, of, values);
+  }
+  // The processor's part of sending or receiving messages.
+  Train handle(const Train& inputs, double count, double message_bytes) noexcept {
+    const Machine& machine = site_.machine;
+    const double each = machine.message_seconds + message_bytes * machine.byte_seconds;
+    moving_seconds_ += count * each;
+    return processor_.work(inputs, count, each);
+  }
+  // Sends messages of `out` values and receives as many of `in`, all decoded or not.
+  Train exchange(const Train& made, double count, double out, double in) noexcept {
+    return line_.carry(handle(made, count, bytes(out)), count, {bytes(out), bytes(in)});
+  }
+
+  Replayed result() const noexcept {
+    return {std::max(processor_.free_at(), line_.delivered_at()), coding_seconds_, moving_seconds_,
+            line_.bytes_sent(), line_.bytes_received()};
+  }
+
+ private:
+  Train code(const CodingTime& time, const Train& inputs, double count, const Share& of,
+             double values) noexcept {
+    const double shared = values / site_.machine.coding_threads;
+    const double longest =
+        figures_.shares_parts ? shared : std::max(shared, std::min(values, of.largest_part));
+    coding_seconds_ += count * time.of(values);
+    return processor_.work(inputs, count, time.of(longest));
+  }
+
+  const Site& site_;
+  const CodecFigures& figures_;
+  Processor processor_;
+  Line line_;
+  double coding_seconds_ = 0;
+  double moving_seconds_ = 0;
+};
+
+// A piece of every owner's share of a bucket.
+struct Round {
+  Share share;  // of the bucket
+  double own = 0;
+  double other = 0;
+  Train arrivals = {};
+};
+
+// `direct` (src/reduce/patterns/direct.cc): pushes to the owners, means back.
+class DirectModel {
+ public:
+  static constexpr std::uint64_t kPiece = kPieceElements;
+
+  static Round round_of(const Share& share, double pieces, double peers) noexcept {
+    return {share, share.own / pieces, (share.total - share.own) / peers / pieces};
+  }
+  static double values(const Share& share) noexcept { return share.own; }
+  static void push(Rank& rank, Round& round) noexcept {
+    const Train ready = Train::at(round.share.ready);
+    // Each piece leaves as soon as it is encoded: the line works while the next one is.
+    Train made = rank.encode(ready, rank.peers(), round.share, round.other);
+    round.arrivals = rank.exchange(made, rank.peers(), round.other, round.own);
+    rank.encode(ready, 1, round.share, round.own);
+  }
+  static void reduce(Rank& rank, Round& round) noexcept {
+    const Train taken = rank.handle(round.arrivals, rank.peers(), rank.bytes(round.own));
+    const Train added = rank.decode(taken, rank.peers(), round.share, round.own);
+    const Train own = rank.decode(Train::at(added.last), 1, round.share, round.own);
+    const Train mean = rank.encode(own, 1, round.share, round.own);
+    round.arrivals = rank.exchange(Train::at(mean.last), rank.peers(), round.own, round.other);
+    rank.decode(mean, 1, round.share, round.own);  // the owner applies what the others get
+  }
+  static void apply(Rank& rank, Round& round) noexcept {
+    const Train taken = rank.handle(round.arrivals, rank.peers(), rank.bytes(round.other));
+    rank.decode(taken, rank.peers(), round.share, round.other);
+  }
+};
+
+// `gather`: everybody's update to everybody.
+class GatherModel {
+ public:
+  static constexpr std::uint64_t kPiece = kMostElements;
+
+  static Round round_of(const Share& share, double pieces, double) noexcept {
+    return {share, share.total / pieces, share.total / pieces};
+  }
+  static double values(const Share& share) noexcept { return share.total; }
+  static void push(Rank& rank, Round& round) noexcept {
+    const Train made = rank.encode(Train::at(round.share.ready), 1, round.share, round.own);
+    round.arrivals = rank.exchange(made, rank.peers(), round.own, round.own);
+  }
+  static void reduce(Rank& rank, Round& round) noexcept {
+    const Train taken = rank.handle(round.arrivals, rank.peers(), rank.bytes(round.own));
+    const Train added = rank.decode(taken, rank.peers(), round.share, round.own);
+    rank.decode(added, 1, round.share, round.own);
+  }
+  static void apply(Rank&, Round&) noexcept {}
+};
+
+// The rounds of buckets [begin, end): pushes, means and their use, each so far behind the one before.
+template <class Model>
+void replay_group(Rank& rank, const std::vector<Share>& shares, std::size_t begin, std::size_t end,
+                  const Order& order) {
+  std::vector<Round> rounds;
+  for (std::size_t i = begin; i < end; ++i) {
+    const double pieces = count_of_pieces(Model::values(shares[i]), Model::kPiece);
+    rounds.insert(rounds.end(), static_cast<std::size_t>(pieces),
+                  Model::round_of(shares[i], pieces, rank.peers()));
+  }
+  const std::size_t applied = order.reduce_after + order.apply_after;
+  for (std::size_t i = 0; i < rounds.size() + applied; ++i) {
+    if (i < rounds.size()) Model::push(rank, rounds[i]);
+    if (i >= order.reduce_after && i - order.reduce_after < rounds.size()) {
+      Model::reduce(rank, rounds[i - order.reduce_after]);
+    }
+    if (i >= applied) Model::apply(rank, rounds[i - applied]);
+  }
+}
+
+// `ring`: reduce-scatter, where each hop decodes, adds and encodes, and all-gather, which hands on. The
+// native all-reduce does the same, and codes nothing.
+void replay_ring(Rank& rank, const std::vector<Share>& shares, std::size_t begin, std::size_t end) {
+  struct Message {
+    Share share;
+    double values = 0;
+    Train arrival = {};
+  };
+  std::vector<Message> messages;
+  for (std::size_t i = begin; i < end; ++i) {
+    const double pieces = count_of_pieces(shares[i].own, kRingMessageElements);
+    messages.insert(messages.end(), static_cast<std::size_t>(pieces), {shares[i], shares[i].own / pieces});
+  }
+  const auto hops = static_cast<std::size_t>(rank.peers());
+  for (Message& each : messages) {
+    const Train made = rank.encode(Train::at(each.share.ready), 1, each.share, each.values);
+    each.arrival = rank.exchange(made, 1, each.values, each.values);
+  }
+  for (std::size_t hop = 0; hop < hops; ++hop) {
+    for (Message& each : messages) {
+      const Train taken = rank.handle(each.arrival, 1, rank.bytes(each.values));
+      const Train added = rank.decode(taken, 1, each.share, each.values);
+      const Train made = rank.encode(added, 1, each.share, each.values);
+      each.arrival = rank.exchange(made, 1, each.values, each.values);
+      if (hop + 1 == hops) rank.decode(made, 1, each.share, each.values);  // the own mean
+    }
+  }
+  for (std::size_t hop = 0; hop < hops; ++hop) {
+    for (Message& each : messages) {
+      const Train taken = rank.handle(each.arrival, 1, rank.bytes(each.values));
+      if (hop + 1 < hops) each.arrival = rank.exchange(taken, 1, each.values, each.values);
+      rank.decode(taken, 1, each.share, each.values);
+    }
+  }
+}
+
+void replay_buckets(Rank& rank, const std::vector<Share>& shares, Pattern pattern, const Order& order) {
+  const auto group = [&](std::size_t begin, std::size_t end) {
+    switch (pattern) {
+      case Pattern::kDirect: return replay_group<DirectModel>(rank, shares, begin, end, order);
+      case Pattern::kGather: return replay_group<GatherModel>(rank, shares, begin, end, order);
+      case Pattern::kRing: return replay_ring(rank, shares, begin, end);
+    }
+  };
+  for (std::size_t i = 0; i < order.together_from; ++i) group(i, i + 1);
+  if (order.together_from < shares.size()) group(order.together_from, shares.size());
+}
+
+// Rounds of `direct` that may be on their way at one time.
+std::size_t open_rounds(const std::vector<Share>& shares, const CodecFigures& figures) {
+  double longest = 1;
+  for (const Share& share : shares) {
+    const double piece = share.own / count_of_pieces(share.own, kPieceElements);
+    longest = std::max(longest, piece * figures.bits_per_value / 8);
+  }
+  const PieceWindow window(kPieceElements);
+  return static_cast<std::size_t>(
+      std::max(2.0, std::floor(static_cast<double>(window.most_bytes()) / longest)));
+}
+
+}  // namespace
+
+std::uint64_t most_part_of(Pattern pattern) noexcept {
+  switch (pattern) {
+    case Pattern::kDirect: return kPieceElements;
+    case Pattern::kRing: return kRingMessageElements;
+    case Pattern::kGather: return kMostElements;
+  }
+  return kMostElements;
+}
+
+std::vector<Share> shares_of(const Workload& workload, int ranks, std::uint64_t most_part) {
+  std::vector<Share> shares;
+  std::vector<double> owned;
+  for (const PlanBucket& bucket : workload.buckets) {
+    Share share;
+    share.ready = bucket.ready_seconds;
+    owned.assign(static_cast<std::size_t>(ranks), 0);
+    for (const PlanTensor& tensor : bucket.tensors) {
+      for (const OwnedRange& range : owned_ranges(tensor.name, tensor.elements, ranks, most_part)) {
+        const auto count = static_cast<double>(range.count);
+        owned[static_cast<std::size_t>(range.owner)] += count;
+        share.total += count;
+        share.largest_part = std::max(share.largest_part, count);
+      }
+    }
+    share.own = *std::ranges::max_element(owned);
+    if (share.total > 0) shares.push_back(share);
+  }
+  return shares;
+}
+
+std::vector<Order> orders_of(const std::vector<Share>& shares, const Site& site,
+                             const CodecFigures& figures) {
+  std::size_t reduce_after = 0;
+  std::size_t apply_after = 0;
+  if (figures.pattern == Pattern::kDirect && site.ranks > 1) reduce_after = apply_after = 2;
+  if (figures.pattern == Pattern::kGather) reduce_after = 2;
+  const std::size_t most_ahead =
+      figures.pattern == Pattern::kDirect ? open_rounds(shares, figures) - 1 : reduce_after;
+  const std::size_t splits = std::min(shares.size(), kMostSplits);
+  std::vector<Order> orders;
+  for (std::size_t split = 0; split <= splits; ++split) {
+    const std::size_t from = splits == 0 ? 0 : split * shares.size() / splits;
+    for (std::size_t reduce = 0; reduce <= reduce_after; ++reduce) {
+      for (std::size_t apply = 0; apply <= apply_after; ++apply) {
+        if (reduce + apply <= most_ahead) orders.push_back({from, reduce, apply});
+      }
+    }
+  }
+  return orders;
+}
+
+Replayed replay(const std::vector<Share>& shares, const Site& site, const CodecFigures& figures,
+                const Order& order) {
+  Rank rank(site, figures);
+  replay_buckets(rank, shares, figures.pattern, order);
+  return rank.result();
+}
+
+Replayed replay_plain(const std::vector<Share>& shares, const Site& site, const Order& order) {
+  // The native ring cuts buckets evenly, whatever tensors are in them.
+  std::vector<Share> even = shares;
+  for (Share& share : even) share.own = share.total / site.ranks;
+  const CodecFigures uncoded;
+  Rank rank(site, uncoded);
+  replay_buckets(rank, even, Pattern::kRing, order);
+  return rank.result();
+}
+
+}  // namespace deltawire::planner

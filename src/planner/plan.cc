@@ -1,0 +1,173 @@
+// Which codec, and whether any.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "deltawire/planner.h"
+
+namespace deltawire {
+namespace {
+
+constexpr double kAlike = 0.01;  // share of a step: what no prediction tells apart
+constexpr int kScanSteps = 36;   // over nine decades of bandwidth
+constexpr int kBisections = 60;
+
+// The same connection with another rate, as asymmetric as it was.
+Site with_rate(const Site& site, double up) {
+  Site other = site;
+  other.link.down_bytes_per_second = site.link.down_bytes_per_second / site.link.up_bytes_per_second * up;
+  other.link.up_bytes_per_second = up;
+  return other;
+}
+
+// How long a rate's name is: "3.2 Gbit/s".
+std::string rate_text(double bytes_per_second) {
+  const double bits = 8 * bytes_per_second;
+  const struct {
+    double unit;
+    const char* name;
+  } units[] = {{1e9, "Gbit/s"}, {1e6, "Mbit/s"}, {1e3, "kbit/s"}};
+  char text[32];
+  for (const auto& [unit, name] : units) {
+    if (bits < 0.9995 * unit && unit > 1e3) continue;
+    std::snprintf(text, sizeof text, "%.3g %s", bits / unit, name);
+    break;
+  }
+  return text;
+}
+
+std::string ms_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f ms", seconds < 0.1 ? 2 : 1, 1e3 * seconds);
+  return text;
+}
+
+std::string break_even_text(const BreakEven& point) {
+  switch (point.kind) {
+    case BreakEven::Kind::kNever: return "on slow links it does not gain";
+    case BreakEven::Kind::kAlways: return "it gains on any slower or faster link";
+    case BreakEven::Kind::kAt: break;
+  }
+  return "it gains below " + rate_text(point.up_bytes_per_second);
+}
+
+// Of two steps that are alike, which one to take.
+bool is_better(const PlanRow& a, const PlanRow& b) {
+  if (a.figures.tier != b.figures.tier) return a.figures.tier < b.figures.tier;
+  return a.prediction.bytes_sent < b.prediction.bytes_sent;
+}
+
+// The fastest that the tier allows, or one as fast that is better.
+std::optional<std::size_t> best_of(const std::vector<PlanRow>& rows) {
+  std::optional<std::size_t> fastest;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!rows[i].allowed) continue;
+    if (!fastest || rows[i].prediction.step_seconds < rows[*fastest].prediction.step_seconds) fastest = i;
+  }
+  if (!fastest) return fastest;
+  std::size_t best = *fastest;
+  const double most = (1 + kAlike) * rows[*fastest].prediction.step_seconds;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const bool alike = rows[i].allowed && rows[i].prediction.step_seconds <= most;
+    if (alike && is_better(rows[i], rows[best])) best = i;
+  }
+  return best;
+}
+
+std::string percent_text(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g %%", 100 * share);
+  return text;
+}
+
+std::string times_text(double times) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", times);
+  return text;
+}
+
+std::string reason_of(const Plan& plan, const std::optional<std::size_t>& best, const PlanOptions& options) {
+  const std::string plain = ms_text(plan.plain.step_seconds);
+  if (!best) {
+    return "do not compress: no codec of those given is " + std::string(tier_name(options.tier));
+  }
+  const PlanRow& row = plan.rows[*best];
+  const std::string step = ms_text(row.prediction.step_seconds);
+  const std::string spec = printable_line(row.figures.spec);
+  if (plan.chosen) {
+    return spec + ": " + step + " a step instead of " + plain + ", " + times_text(row.times_faster) +
+           " times as fast; " + break_even_text(row.break_even);
+  }
+  const double gain = 1 - row.prediction.step_seconds / plan.plain.step_seconds;
+  if (gain > 0) {
+    return "do not compress: the best, " + spec + ", would save " + percent_text(gain) + " of " + plain +
+           ", less than " + percent_text(options.least_gain) + "; " + break_even_text(row.break_even);
+  }
+  return "do not compress: it would lose; the best, " + spec + ", takes " + step + " a step and plain " +
+         plain + "; " + break_even_text(row.break_even);
+}
+
+}  // namespace
+
+Result<BreakEven> break_even(const Workload& workload, const Site& site, const CodecFigures& figures) {
+  // Below 0: the codec gains.
+  const auto difference = [&](double up) -> Result<double> {
+    const auto coded = predict(workload, with_rate(site, up), figures);
+    if (!coded) return forward_error(coded);
+    const auto plain = predict_plain(workload, with_rate(site, up));
+    if (!plain) return forward_error(plain);
+    return coded->step_seconds - plain->step_seconds;
+  };
+  if (const auto legal = predict(workload, site, figures); !legal) return forward_error(legal);
+  double low = kSlowestLink;
+  const auto at_slowest = difference(low);
+  if (!at_slowest) return forward_error(at_slowest);
+  if (*at_slowest >= 0) return BreakEven{};
+  const double ratio = std::pow(kFastestLink / kSlowestLink, 1.0 / kScanSteps);
+  for (int i = 1; i <= kScanSteps; ++i) {
+    double high = i == kScanSteps ? kFastestLink : kSlowestLink * std::pow(ratio, i);
+    const auto at_high = difference(high);
+    if (!at_high) return forward_error(at_high);
+    if (*at_high < 0) {
+      low = high;
+      continue;
+    }
+    for (int step = 0; step < kBisections; ++step) {
+      const double middle = std::sqrt(low * high);
+      const auto there = difference(middle);
+      if (!there) return forward_error(there);
+      (*there < 0 ? low : high) = middle;
+    }
+    return BreakEven{BreakEven::Kind::kAt, high};
+  }
+  return BreakEven{BreakEven::Kind::kAlways, kFastestLink};
+}
+
+Result<Plan> make_plan(const Workload& workload, const Site& site, const std::vector<CodecFigures>& codecs,
+                       const PlanOptions& options) {
+  if (!(options.least_gain >= 0 && options.least_gain < 1)) {
+    return fail(ErrorCode::kInvalidArgument, "least_gain is " + std::to_string(options.least_gain) +
+                                                 "; it must be 0 to 1, and less than 1");
+  }
+  const auto plain = predict_plain(workload, site);
+  if (!plain) return forward_error(plain);
+  Plan plan;
+  plan.plain = *plain;
+  for (const CodecFigures& figures : codecs) {
+    const auto prediction = predict(workload, site, figures);
+    if (!prediction) return forward_error(prediction);
+    const auto point = break_even(workload, site, figures);
+    if (!point) return forward_error(point);
+    plan.rows.push_back({figures, *prediction, plain->step_seconds / prediction->step_seconds, *point,
+                         figures.tier <= options.tier});
+  }
+  const auto best = best_of(plan.rows);
+  if (best) {
+    const double gain = 1 - plan.rows[*best].prediction.step_seconds / plain->step_seconds;
+    if (gain > 0 && gain >= options.least_gain) plan.chosen = best;
+  }
+  plan.reason = reason_of(plan, best, options);
+  return plan;
+}
+
+}  // namespace deltawire

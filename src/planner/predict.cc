@@ -1,0 +1,153 @@
+// A step's time: the exchange replayed in each order that is worth a trial, the best of them, and what bounds
+// it from below.
+//
+// The best of orders that are fixed beforehand, and not a simulation of the thread that takes whatever has
+// arrived: such a one can be slower on a faster line (Graham's anomaly), and a break-even would be no place.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "deltawire/planner.h"
+#include "planner/exchange_models.h"
+
+namespace deltawire {
+namespace {
+
+constexpr int kMostRanks = 1 << 16;
+
+Status check(bool holds, const std::string& what, double value, const char* range) {
+  if (holds) return {};
+  return fail(ErrorCode::kInvalidArgument, what + " is " + std::to_string(value) + "; it must be " + range);
+}
+
+bool above_zero(double number) {
+  return std::isfinite(number) && number > 0;
+}
+
+bool not_negative(double number) {
+  return std::isfinite(number) && number >= 0;
+}
+
+Status check_site(const Site& site) {
+  const Machine& machine = site.machine;
+  const struct {
+    bool holds;
+    const char* what;
+    double value;
+    const char* range;
+  } claims[] = {
+      {site.ranks >= 2 && site.ranks <= kMostRanks, "ranks", static_cast<double>(site.ranks), "2 to 65,536"},
+      {above_zero(site.link.up_bytes_per_second), "the link's rate up", site.link.up_bytes_per_second,
+       "above 0 bytes a second"},
+      {above_zero(site.link.down_bytes_per_second), "the link's rate down", site.link.down_bytes_per_second,
+       "above 0 bytes a second"},
+      {not_negative(site.link.latency_seconds), "the link's latency", site.link.latency_seconds,
+       "0 seconds or more"},
+      {above_zero(machine.cores), "a rank's cores", machine.cores, "above 0"},
+      {machine.coding_threads >= 1, "coding threads", static_cast<double>(machine.coding_threads),
+       "1 or more"},
+      {not_negative(machine.message_seconds), "a message's time", machine.message_seconds,
+       "0 seconds or more"},
+      {not_negative(machine.byte_seconds), "a byte's time", machine.byte_seconds, "0 seconds or more"},
+  };
+  for (const auto& claim : claims) {
+    if (Status held = check(claim.holds, claim.what, claim.value, claim.range); !held) return held;
+  }
+  return {};
+}
+
+Status check_workload(const Workload& workload) {
+  if (workload.elements() == 0) return fail(ErrorCode::kInvalidArgument, "the workload has no values");
+  Status held = check(not_negative(workload.compute_seconds), "the time of computing",
+                      workload.compute_seconds, "0 seconds or more");
+  if (!held) return held;
+  double before = 0;
+  for (std::size_t i = 0; i < workload.buckets.size(); ++i) {
+    const double ready = workload.buckets[i].ready_seconds;
+    held = check(not_negative(ready) && ready >= before, "bucket " + std::to_string(i) + "'s readiness",
+                 ready, "0 seconds or more, and no earlier than the bucket's before it");
+    if (!held) return held;
+    before = ready;
+  }
+  return {};
+}
+
+Status check_figures(const CodecFigures& figures) {
+  const std::string name = "\"" + printable_line(figures.spec) + "\": ";
+  const struct {
+    bool holds;
+    const char* what;
+    double value;
+  } claims[] = {
+      {above_zero(figures.bits_per_value), "bits a value", figures.bits_per_value},
+      {not_negative(figures.encode.message_seconds), "encoding's time a message",
+       figures.encode.message_seconds},
+      {not_negative(figures.encode.value_seconds), "encoding's time a value", figures.encode.value_seconds},
+      {not_negative(figures.decode.message_seconds), "decoding's time a message",
+       figures.decode.message_seconds},
+      {not_negative(figures.decode.value_seconds), "decoding's time a value", figures.decode.value_seconds},
+  };
+  for (const auto& claim : claims) {
+    const bool is_bits = &claim == &claims[0];
+    Status held =
+        check(claim.holds, name + claim.what, claim.value, is_bits ? "above 0" : "0 seconds or more");
+    if (!held) return held;
+  }
+  return {};
+}
+
+Prediction prediction_of(const planner::Replayed& replayed, const Workload& workload, const Site& site,
+                         double vote_seconds) {
+  const double cores = site.machine.cores;
+  const double computed = workload.compute_seconds * std::min(1.0, cores);  // processor time
+  const double worked = computed + replayed.coding_seconds + replayed.moving_seconds;
+  Prediction made;
+  made.step_seconds = std::max({workload.compute_seconds, replayed.end + vote_seconds, worked / cores});
+  made.exposed_seconds = made.step_seconds - workload.compute_seconds;
+  made.wire_seconds = std::max(replayed.bytes_sent / site.link.up_bytes_per_second,
+                               replayed.bytes_received / site.link.down_bytes_per_second);
+  made.coding_seconds = replayed.coding_seconds;
+  made.bytes_sent = replayed.bytes_sent;
+  return made;
+}
+
+template <class Replay>
+planner::Replayed best_of(const std::vector<planner::Order>& orders, const Replay& replay) {
+  planner::Replayed best;
+  best.end = std::numeric_limits<double>::infinity();
+  for (const planner::Order& order : orders) {
+    const planner::Replayed trial = replay(order);
+    if (trial.end < best.end) best = trial;
+  }
+  return best;
+}
+
+Status check_place(const Workload& workload, const Site& site) {
+  if (Status held = check_site(site); !held) return held;
+  return check_workload(workload);
+}
+
+}  // namespace
+
+Result<Prediction> predict(const Workload& workload, const Site& site, const CodecFigures& figures) {
+  if (Status held = check_place(workload, site); !held) return forward_error(held);
+  if (Status held = check_figures(figures); !held) return forward_error(held);
+  const auto shares = planner::shares_of(workload, site.ranks, planner::most_part_of(figures.pattern));
+  const auto replayed = best_of(planner::orders_of(shares, site, figures), [&](const planner::Order& order) {
+    return planner::replay(shares, site, figures, order);
+  });
+  // Every rank tells every other that all has arrived, and hears it.
+  const double share = std::min(1.0, site.machine.cores);
+  const double votes = 2.0 * (site.ranks - 1) * site.machine.message_seconds / share;
+  return prediction_of(replayed, workload, site, site.link.latency_seconds + votes);
+}
+
+Result<Prediction> predict_plain(const Workload& workload, const Site& site) {
+  if (Status held = check_place(workload, site); !held) return forward_error(held);
+  const auto shares = planner::shares_of(workload, site.ranks, planner::most_part_of(Pattern::kRing));
+  const planner::Order one_by_one{shares.size()};
+  return prediction_of(planner::replay_plain(shares, site, one_by_one), workload, site, 0);
+}
+
+}  // namespace deltawire

@@ -1,0 +1,206 @@
+"""`deltawire plan`: what it chooses, from figures of its own and of a file, and how it refuses."""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_program import ROOT, assert_refused, must_run, run
+
+USAGE, FAILURE = 2, 1
+TRACE = ROOT / "tests" / "traces" / "lenet5-sgd"
+
+
+def figures_of(codec: str, bits: float, ns: float, **others: object) -> dict:
+    figures = {
+        "codec": codec,
+        "pattern": "direct",
+        "tier": "lossy",
+        "bits_per_value": bits,
+        "encode_us_per_message": 0,
+        "encode_ns_per_value": ns,
+        "decode_us_per_message": 0,
+        "decode_ns_per_value": ns,
+    }
+    return {**figures, **others}
+
+
+@pytest.fixture
+def figures(tmp_path: Path) -> Path:
+    path = tmp_path / "figures.json"
+    content = {
+        "tensors": [{"name": "conv", "elements": 25_000}, {"name": "fc", "elements": 400_000}],
+        "figures": [
+            figures_of("exact", 26, 0.5, tier="lossless"),
+            figures_of("sign", 1, 0.5),
+            figures_of("slow", 0.5, 500),
+        ],
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
+def plan(figures: Path, *arguments: object) -> dict:
+    return json.loads(must_run("plan", "--figures", figures, *arguments, "--json", "-"))
+
+
+def chosen(figures: Path, *arguments: object) -> str | None:
+    (only,) = plan(figures, *arguments)["plans"]
+    return only["chosen"]
+
+
+def test_measures_the_users_tensors(tmp_path: Path) -> None:
+    target = tmp_path / "plan.json"
+    out = must_run(
+        *("plan", "--input", TRACE, "--link", "100mbit", "--quick", "--json", target),
+        *("--codecs", "fp32", "bf16", "3lc", "gather(3lc)"),
+    ).decode()
+    written = json.loads(target.read_text())
+    by_codec = {each["codec"]: each for each in written["figures"]}
+    assert by_codec["fp32"]["bits_per_value"] == pytest.approx(32, abs=0.3)
+    assert by_codec["bf16"]["bits_per_value"] == pytest.approx(16, abs=0.3)
+    assert by_codec["gather(3lc)"]["pattern"] == "gather"
+    assert [each["tier"] for each in written["figures"]] == [
+        *("lossless", "near-lossless"),
+        *("lossy", "lossy"),
+    ]
+    trace = json.loads((TRACE / "trace.json").read_text())
+    assert [each["name"] for each in written["tensors"]] == [
+        each["name"] for each in trace["tensors"]
+    ]
+    assert re.search(r"^\*  (gather\()?3lc", out, re.MULTILINE), out
+    assert "Assumed:" in out
+
+    (again,) = plan(target, "--link", "100mbit")["plans"]
+    (first,) = written["plans"]
+    assert again["chosen"] == first["chosen"]
+    for row, before in zip(again["rows"], first["rows"], strict=True):
+        assert row["ms_per_step"] == pytest.approx(before["ms_per_step"], rel=1e-9)
+
+
+def test_prediction_is_the_wires_time_where_nothing_else_counts(figures: Path) -> None:
+    (only,) = plan(figures, "--link", "1mbit,0ms")["plans"]
+    values = 425_000
+    assert only["plain"]["ms_per_step"] == pytest.approx(1e3 * 1.5 * 4 * values / 125_000, rel=0.01)
+    sign = next(row for row in only["rows"] if row["codec"] == "sign")
+    assert sign["ms_per_step"] == pytest.approx(1e3 * 1.5 * values / 8 / 125_000, rel=0.1)
+    assert sign["times_faster"] == pytest.approx(
+        only["plain"]["ms_per_step"] / sign["ms_per_step"], rel=1e-6
+    )
+
+
+def test_tier_and_least_gain_decide_what_is_chosen(figures: Path) -> None:
+    assert chosen(figures, "--link", "100mbit") == "sign"
+    assert chosen(figures, "--link", "100mbit", "--tier", "lossless") == "exact"
+    slow_line = ["--link", "1mbit", "--tier", "lossless"]
+    assert chosen(figures, *slow_line, "--least-gain", 30) is None
+
+
+def test_says_not_to_compress_where_it_would_lose(figures: Path) -> None:
+    out = must_run("plan", "--figures", figures, "--link", "1000gbit,0ms", "--tier", "lossless")
+    assert "do not compress: it would lose; the best, exact," in out.decode()
+    assert re.search(rb"^\*  plain", out, re.MULTILINE)
+    # Backward hides plain as well.
+    out = must_run("plan", "--figures", figures, "--link", "100gbit", "--compute-ms", 1000)
+    assert "do not compress" in out.decode()
+
+
+def test_break_even_is_where_it_stops_to_pay(figures: Path) -> None:
+    options = ["--compute-ms", 30]
+    (only,) = plan(figures, "--link", "100mbit", *options)["plans"]
+    row = next(row for row in only["rows"] if row["codec"] == "slow")
+    rate = row["break_even_bits_per_second"] / 1e3
+    for factor, gains in ((0.99, True), (1.01, False)):
+        (there,) = plan(figures, "--link", f"{factor * rate}kbit", *options)["plans"]
+        slow = next(row for row in there["rows"] if row["codec"] == "slow")
+        assert (slow["times_faster"] > 1) == gains
+
+
+def test_ranges_simulate_past_the_machine(figures: Path) -> None:
+    plans = plan(figures, "--ranks", "4..1024", "--link", "10mbit..1gbit")["plans"]
+    assert {each["ranks"] for each in plans} == {2**power for power in range(2, 11)}
+    assert len(plans) == 9 * 5
+    table = must_run("plan", "--figures", figures, "--ranks", "4..1024", "--link", "1gbit").decode()
+    assert re.search(r"^1,024 +1 Gbit/s", table, re.MULTILINE), table
+
+
+def test_readiness_and_backward_hide_the_exchange(figures: Path) -> None:
+    options = ["--link", "100mbit", "--compute-ms", 1000]
+    hidden = plan(figures, *options, "--ready-ms", "1,2")["plans"][0]["plain"]["ms_per_step"]
+    late = plan(figures, *options, "--ready-ms", "999,1000")["plans"][0]["plain"]["ms_per_step"]
+    assert hidden == 1000
+    assert late > 1200
+    one = plan(figures, *options, "--bucket-mb", 0.01)["buckets"]
+    assert [each["tensors"] for each in one] == [["fc"], ["conv"]]
+    assert [each["ready_ms"] for each in one] == pytest.approx([1000 * 2 / 3, 1000])
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        (["--link", "100mbit"], "Mbit/s of a rank's link"),
+        (["--link", "1mbit..1gbit"], "Mbit/s of a rank's link"),
+        (["--link", "1gbit", "--ranks", "2..64"], "ranks (log scale)"),
+    ],
+)
+def test_plot_is_a_figure(figures: Path, tmp_path: Path, place: list[str], words: str) -> None:
+    path = tmp_path / "plan.svg"
+    must_run("plan", "--figures", figures, *place, "--plot", path)
+    texts = [node.text for node in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
+    assert {"plain", "exact", "sign", "slow"} <= set(texts)
+    assert any(words in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--link", "100"], '--link "100": write a rate'),
+        (["--link", "1gbit", "--ranks", "1"], '--ranks "1": write 4'),
+        (["--link", "1gbit", "--tier", "good"], "--tier"),
+        (["--link", "1gbit", "--ready-ms", "1,2,3"], "--ready-ms names 3 buckets; there are 2"),
+        (["--link", "1gbit", "--ready-ms", "2,1"], "bucket 1's readiness is 0.001"),
+        (["--link", "1gbit", "--cores", "0"], "--cores"),
+        (["--link", "1gbit..2gbit", "--ranks", "2..4", "--plot", "-"], "a figure has one axis"),
+    ],
+)
+def test_refuses_what_cannot_be_meant(figures: Path, arguments: list[str], words: str) -> None:
+    assert_refused(USAGE, [words], "plan", "--figures", figures, *arguments)
+
+
+def test_refuses_before_it_measures(figures: Path) -> None:
+    options = ["plan", "--input", TRACE, "--link", "1gbit"]
+    assert_refused(USAGE, ["--input", "--figures"], "plan", "--link", "1gbit")
+    assert_refused(USAGE, ["--link"], "plan", "--input", TRACE)
+    assert_refused(USAGE, ['"nosuch"'], *options, "--codecs", "nosuch")
+    assert_refused(USAGE, ['"powersgd"'], *options, "--codecs", "powersgd:rank=4")
+    assert_refused(FAILURE, [str(figures), "exists"], *options, "--json", figures)
+
+
+def test_refuses_files_that_are_no_figures(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    options = ["plan", "--figures", path, "--link", "1gbit"]
+    path.write_text('{"figures": [{"codec": "x"}]}')
+    assert_refused(FAILURE, ["x.json: figures[0].pattern is missing"], *options)
+    path.write_text(json.dumps({"figures": [figures_of("x", 1, 1)]}))
+    assert_refused(USAGE, ["names no tensors; give --input"], *options)
+    assert must_run(*options, "--input", TRACE)
+
+
+def test_values_that_codecs_refuse_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "nan.npy"
+    values = np.ones(5000, np.float32)
+    values[3] = np.nan
+    np.save(path, values)
+    options = ["plan", "--input", path, "--quick", "--link", "1gbit"]
+    out = must_run(*options, "--codecs", "3lc", "bf16").decode()
+    assert re.search(r"^left out: 3lc: .*nan", out, re.MULTILINE | re.IGNORECASE), out
+    assert_refused(FAILURE, ["no codec takes these values"], *options, "--codecs", "3lc")
+
+
+def test_help_teaches(capfd: pytest.CaptureFixture) -> None:
+    text = run("plan", "--help").stdout.decode()
+    assert "Examples:" in text and "gains below" in text
+    for line in text.splitlines():
+        assert len(line) <= 110, line

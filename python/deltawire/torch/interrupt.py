@@ -15,6 +15,8 @@ import signal
 import threading
 import weakref
 
+from deltawire.errors import DeltawireError
+
 logger = logging.getLogger("deltawire")
 
 
@@ -130,4 +132,5 @@ def unwatch(hook) -> None:
 def _close_all() -> None:
     """The communication threads must be gone before the interpreter is: they call it."""
     for hook in _watcher.hooks():
-        hook.close()
+        with contextlib.suppress(DeltawireError):  # logged when it came
+            hook.close()

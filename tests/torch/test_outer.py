@@ -144,17 +144,23 @@ def restored_runs(rank, world_size, report):
             {**state, "outer": torch.optim.Adagrad(model.parameters()).state_dict()},
             {**state, "outer": {**state["outer"], "state": {99: {}}}},
             {**state, "outer": {**state["outer"], "param_groups": []}},
-            {**state, "outer": other_on_rank_1(state["outer"], rank)},
+            {**state, "outer": other_rate_on_rank_1(state["outer"], rank)},
+            {**state, "outer": other_tensor_on_rank_1(state["outer"], rank)},
         ):
-            refused.append(attempted(lambda bad=bad: trainer.load_state_dict(bad)))
+            refused.append(attempted(functools.partial(trainer.load_state_dict, bad)))
         assert fingerprint(model) == seen[name][1], "a refused state has changed the weights"
         trainer.close()
     return seen, refused
 
 
-def other_on_rank_1(outer, rank):
+def other_rate_on_rank_1(outer, rank):
     groups = [{**group, "lr": group["lr"] + rank} for group in outer["param_groups"]]
     return {**outer, "param_groups": groups}
+
+
+def other_tensor_on_rank_1(outer, rank):
+    first = {key: tensor + rank for key, tensor in outer["state"][0].items()}
+    return {**outer, "state": {**outer["state"], 0: first}}
 
 
 def test_a_restored_outer_optimizer_goes_on_bit_for_bit():
@@ -163,8 +169,9 @@ def test_a_restored_outer_optimizer_goes_on_bit_for_bit():
             assert straight == restored, name
         kinds, texts, _ = zip(*refused, strict=True)
         print(*texts, sep="\n")
-        assert kinds == ("InvalidArgumentError",) * 4 + ("DeltawireError",)
+        assert kinds == ("InvalidArgumentError",) * 4 + ("DeltawireError",) * 2
         assert "lacks outer" in texts[0] and "Adam" in texts[1] and "outer optimizer" in texts[4]
+        assert "outer optimizer" in texts[5]
 
 
 def differ(rank, world_size, report, fault):

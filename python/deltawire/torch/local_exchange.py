@@ -70,6 +70,7 @@ class LocalExchange:
             changes = weights.changes_of(fragment, bucket)
             step = _core.Step(progress.exchanges, bucket, bucket == last, agreed=agreed)
             self._session.submit(changes, step, self._timeout_ms, round_.complete)
+        round_.submitted()
         self._under_way = round_
         progress.since[fragment] = 0
         if self._delay:

@@ -97,7 +97,8 @@ class LocalSteps(Participant):
             not take part ("Aborted"), ranks that don't connect ("Timeout"); alike on every rank.
 
     Attributes:
-        rank, world_size: in the process group.
+        group: the process group.
+        rank, world_size: in it.
         spec: canonical, e.g. "gather(sbc:p=0.01)".
         outer: the outer torch optimizer, None without. A schedule of its rate is every rank's to
             follow alike: the next round compares the weights, and fails ("Mismatch") if they
@@ -155,8 +156,8 @@ class LocalSteps(Participant):
                 "InvalidArgument",
                 "there is no process group; call torch.distributed.init_process_group first",
             )
-        self._group = dist.group.WORLD if group is None else group
-        with bootstrap.Meeting(self._group) as meeting:
+        self.group = dist.group.WORLD if group is None else group
+        with bootstrap.Meeting(self.group) as meeting:
             spec = _core.canonical_spec(spec_of(reducer))
             wrappers.check_bare(model)
             arguments.check_optimizer(optimizer, model)
@@ -174,13 +175,13 @@ class LocalSteps(Participant):
                 self._weights, masked if masks else None, delay, arguments.timeout_in_ms(timeout)
             )
             meeting.settings = self._settings_text(model, spec, min_elements, bucket_bytes, delay)
-            arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self._group)
+            arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self.group)
             meeting.listen(interface, port, connect_timeout, token)
         self.round = self.local_steps = 0
         super().__init__(meeting.connect(spec, options, link, arrival_ms), meeting.place)
         self._exchange.connect(self._session, self._history)
         try:
-            broadcast_model(model, self._group)
+            broadcast_model(model, self.group)
         except BaseException:
             self.close()
             raise
@@ -195,7 +196,7 @@ class LocalSteps(Participant):
             f"outer={self._weights.outer} delay={delay} "
             f"fragments={self._weights.fragment_count} "
             f"bucket_bytes={bucket_bytes} model={layout_digest(model)} "
-            f"version={_core.__version__} world_size={dist.get_world_size(self._group)}"
+            f"version={_core.__version__} world_size={dist.get_world_size(self.group)}"
         )
 
     @property
@@ -232,9 +233,9 @@ class LocalSteps(Participant):
         self._count_step(self._next_steps())
 
     def exchange(self, always: bool = False) -> None:
-        """Ends the round now, on every rank, all fragments, and leaves equal weights on all; does
-        nothing where that is so already, and no local step was taken since, so that it may stand
-        after any training loop.
+        """Ends the round now, on every rank, for all fragments that have had local steps since
+        their last exchange, and leaves equal weights on all ranks. It does nothing where they are
+        so already, so that it may stand after any training loop.
 
         Args:
             always: for ranks that differ in their steps: this one takes part, with no change of its
@@ -244,9 +245,11 @@ class LocalSteps(Participant):
         """
         self._check_open()
         with self._all_end_on_error():
-            if always or any(self._exchange.progress.since):
-                for fragment in range(self._weights.fragment_count):
-                    self._exchange.begin(fragment)
+            since = self._exchange.progress.since
+            moved = [number for number, steps in enumerate(since) if always or steps]
+            for fragment in moved:
+                self._exchange.begin(fragment)
+            if moved:
                 self._end_round()
             self._exchange.finish()
 
@@ -335,7 +338,7 @@ class LocalSteps(Participant):
         """As for every exchange, where with fragments= a step is the exchange of one of them; and
         of those that were applied:
 
-        - under_way_ms: from the begin of the last one to its end;
+        - under_way_ms: from when all of the last one was handed over to its end;
         - waited_ms: for how much of it the training loop stood still;
         - hidden: of all so far, the share of that time in which it did not (None before the first);
         - total_under_way_ms, total_waited_ms.
@@ -368,7 +371,7 @@ class LocalSteps(Participant):
         self._check_open()
         with self._all_end_on_error():
             self._exchange.finish()
-        load_on_all(self._group, self._session, lambda: self._offered(state))
+        load_on_all(self.group, self._session, lambda: self._offered(state))
         self._exchange.load(state)
         self.round, self.local_steps = state["round"], state["local_steps"]
 

@@ -49,6 +49,10 @@ class Round:
                 self._ended = time.monotonic()
                 self._over.set()
 
+    def submitted(self) -> None:
+        """All buckets are: from here on the training loop may wait, or do other things."""
+        self._began = time.monotonic()
+
     def settle(self) -> None:
         """Until the last bucket is over, well or not."""
         began = time.monotonic()
@@ -62,7 +66,7 @@ class Round:
 
     def times(self) -> tuple[float, float]:
         """Milliseconds (that it took, that the training loop waited for it), when it is over."""
-        return 1e3 * (self._ended - self._began), 1e3 * self._waited
+        return 1e3 * max(0.0, self._ended - self._began), 1e3 * self._waited
 
 
 _DIFFERENT_WEIGHTS = (
@@ -93,7 +97,7 @@ class Progress:
         """Whether the next fragment's turn has come, in a round of so many steps: the last one's
         comes with the last step, and the others' are spread evenly before it."""
         count = len(self.since)
-        return self.next < count and local_steps >= (self.next + 1) * steps // count
+        return self.next < count and local_steps * count >= (self.next + 1) * steps
 
     @property
     def round_is_over(self) -> bool:

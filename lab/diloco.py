@@ -25,6 +25,7 @@ import multiprocessing
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import deltawire
@@ -43,6 +44,7 @@ from lab.traces.networks import CharacterTransformer
 _LENGTH = 64
 _BATCH = 16
 _HELD_OUT_BATCHES = 40
+_SHORTEST_TEXT = 20 * _LENGTH  # so that a tenth of it has a batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,16 +169,15 @@ def train(method: Method, settings: Settings, text: torch.Tensor, kinds: int) ->
     )
 
 
-def _rank(rank: int, settings: Settings, folder: str, pipe) -> None:
+def _rank(rank: int, settings: Settings, text: tuple[np.ndarray, int], folder: str, pipe) -> None:
     """A process: all methods, one after another."""
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=settings.ranks
     )
-    characters, kinds = data.read_characters(data.data_folder())
-    text = torch.from_numpy(characters)
+    characters, kinds = torch.from_numpy(text[0]).long(), text[1]
     for method in METHODS:
-        row = train(method, settings, text, kinds)
+        row = train(method, settings, characters, kinds)
         sent = torch.tensor(row.sent_mb, dtype=torch.float64)
         dist.all_reduce(sent)
         row.sent_mb = sent.item() / settings.ranks
@@ -185,8 +186,12 @@ def _rank(rank: int, settings: Settings, folder: str, pipe) -> None:
     dist.destroy_process_group()
 
 
-def rows_of(settings: Settings):
+def rows_of(settings: Settings, text: tuple[np.ndarray, int]) -> Iterator[Row]:
     """Starts the ranks; the rows, as they come.
+
+    Args:
+        settings: of all methods.
+        text: numbers of its characters, and how many different ones.
 
     Raises:
         DataError: a rank ended early; its own message is on stderr.
@@ -195,7 +200,7 @@ def rows_of(settings: Settings):
     ours, theirs = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory(prefix="deltawire-diloco-") as folder:
         ranks = [
-            context.Process(target=_rank, args=(rank, settings, folder, theirs), daemon=True)
+            context.Process(target=_rank, args=(rank, settings, text, folder, theirs), daemon=True)
             for rank in range(settings.ranks)
         ]
         for process in ranks:
@@ -204,7 +209,7 @@ def rows_of(settings: Settings):
         try:
             for _ in METHODS:
                 yield ours.recv()
-        except EOFError:
+        except EOFError:  # every rank has closed its end
             raise DataError("a rank has ended early; see its message above") from None
         finally:
             for process in ranks:
@@ -258,8 +263,13 @@ def main(arguments: list[str] | None = None) -> int:
     settings, file = _settings(sys.argv[1:] if arguments is None else arguments)
     rows = []
     try:
-        data.read_characters(data.data_folder())
-        for row in rows_of(settings):
+        characters, kinds = data.read_characters(data.data_folder())
+        if len(characters) < _SHORTEST_TEXT:
+            raise DataError(
+                f"shakespeare/input.txt has {len(characters)} characters, too few for "
+                "batches of 64 in a tenth of it; get it again"
+            )
+        for row in rows_of(settings, (characters.astype(np.uint8), kinds)):
             rows.append(row)
             print(f"{row.method} {row.spec}: loss {row.loss:.3f}", file=sys.stderr, flush=True)
     except DataError as error:

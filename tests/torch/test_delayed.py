@@ -153,6 +153,8 @@ def restored_on_the_way(rank, world_size, report, options):
                     {**state, "under_way": {**under_way, "means": short}},
                     {**state, "under_way": {**under_way, "start": short}},
                     {**state, "under_way": {**under_way, "fragment": 9}},
+                    {**state, "under_way": {**under_way, "steps": "4"}},
+                    {**state, "under_way": {"fragment": 0, "steps": 4}},
                     {**state, "progress": {**state["progress"], "since": [1] * 7}},
                     {**state, "progress": {**state["progress"], "next": -1}},
                     state if rank == 0 else {**state, "under_way": None},
@@ -171,7 +173,7 @@ def test_a_checkpoint_on_the_way_goes_on_bit_for_bit(options):
     for ends, refused in values:
         assert len(set(ends)) == 1, "saving changed something, or loading did"
         print(*refused, sep="\n")
-        assert [kind for kind, _, _ in refused] == ["InvalidArgumentError"] * 5 + ["DeltawireError"]
+        assert [kind for kind, _, _ in refused] == ["InvalidArgumentError"] * 7 + ["DeltawireError"]
     assert values[0][0][0][1] == values[1][0][0][1], "the common weights differ"
 
 

@@ -1,5 +1,8 @@
 """LocalSteps in torch's post-local SGD, and ranks that differ in their local steps."""
 
+import re
+from pathlib import Path
+
 import deltawire
 import deltawire.torch
 import torch
@@ -14,12 +17,18 @@ from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
 
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "algorithms.md").read_text()
+DILOCO, POST_LOCAL_SGD = re.findall(
+    r"```python\n(.*?)```",
+    re.search(r"^## Local steps, DiLoCo$.*?^## ", PAGE, re.S | re.M)[0],
+    re.S,
+)
 WARMUP, PERIOD = 2, 3
 
 
 def post_local_sgd(rank, world_size, report):
-    """Two nodes of two ranks, as torch's documentation has it: DDP over all ranks for two steps,
-    then over the ranks of a node, and an averager over all."""
+    """Two nodes of two ranks: DDP over all for two steps, then over those of a node, as torch's
+    documentation has it, with its averager over all ranks or with docs/algorithms.md's lines."""
     from torch.distributed.optim import PostLocalSGDOptimizer
 
     nodes = [dist.new_group([0, 1]), dist.new_group([2, 3])]
@@ -30,8 +39,7 @@ def post_local_sgd(rank, world_size, report):
         state = PostLocalSGDState(None, nodes[rank // 2], start_localSGD_iter=WARMUP)
         model.register_comm_hook(state, post_localSGD_hook)
         local = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-        averager = averager_of(model, local)
-        optimizer = PostLocalSGDOptimizer(optim=local, averager=averager)
+        averager, optimizer = averager_of(model, local)
         seen = []
         for step in range(WARMUP + 2 * PERIOD):
             backward(model, rank, step)
@@ -42,16 +50,18 @@ def post_local_sgd(rank, world_size, report):
 
     def ours(model, local):
         # The first local step is averaged at once, as PeriodicModelAverager does it.
-        trainer = deltawire.torch.LocalSteps(
-            model.module,
-            local,
-            "fp32",
-            steps=lambda number: PERIOD if number else 1,
-            group=across[rank % 2],
-        )
-        return deltawire.torch.Averager(trainer, warmup_steps=WARMUP)
+        rounds = f"steps=lambda number: {PERIOD} if number else 1"
+        code = POST_LOCAL_SGD.replace("steps=4", rounds).replace("100", str(WARMUP))
+        names = {"deltawire": deltawire, "model": model, "local_optim": local}
+        names |= {"across": across[rank % 2], "PostLocalSGDOptimizer": PostLocalSGDOptimizer}
+        exec(code.replace('"3lc"', '"fp32"'), names)
+        return names["averager"], names["opt"]
 
-    theirs, _ = trained(lambda *_: PeriodicModelAverager(PERIOD, WARMUP))
+    def torchs(model, local):
+        averager = PeriodicModelAverager(PERIOD, WARMUP)
+        return averager, PostLocalSGDOptimizer(optim=local, averager=averager)
+
+    theirs, _ = trained(torchs)
     own, averager = trained(ours)
     rounds = averager.trainer.round
     averager.trainer.close()
@@ -137,3 +147,21 @@ def test_ranks_that_differ_in_steps_have_equal_shares():
     values = results(uneven_steps, 3)
     assert [taken for taken, _, _ in values] == [[3, 3, 2], [1, 1, 0], [2, 2, 0]]
     assert len({value[1:] for value in values}) == 1 and values[0][1] == 3
+
+
+def code_of_the_page(rank, world_size, report):
+    model = Net()
+    names = {"deltawire": deltawire, "torch": torch, "model": model}
+    exec(DILOCO.replace("steps=500", "steps=4"), names)
+    with names["trainer"] as trainer:
+        for step in range(6):
+            model.zero_grad()
+            backward(model, rank, step)
+            trainer.step()
+        trainer.exchange()
+        return fingerprint(model), trainer.metrics()["steps"]
+
+
+def test_diloco_as_the_page_has_it():
+    first, second = results(code_of_the_page, 2)
+    assert first == second and first[1] == 6 + 3  # all but the one whose turn was the last step's

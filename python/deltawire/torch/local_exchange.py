@@ -134,8 +134,16 @@ class LocalExchange:
         self.progress.check_state(state["progress"])
         self._weights.check_state(state)
         if (under_way := state["under_way"]) is not None:
-            if not 0 <= under_way["fragment"] < self._weights.fragment_count:
-                raise make_error("InvalidArgument", "the state's fragment under way is damaged")
+            numbers = [under_way.get("fragment"), under_way.get("steps")]
+            if (
+                not all(type(number) is int and number >= 0 for number in numbers)
+                or numbers[0] >= self._weights.fragment_count
+                or not {"means", "start"} <= under_way.keys()
+            ):
+                raise make_error(
+                    "InvalidArgument",
+                    "the state's exchange under way is damaged, or of another number of fragments",
+                )
             self._weights.check_state_under_way(under_way, under_way["fragment"])
 
     def digest(self, state: dict) -> str:

@@ -143,7 +143,7 @@ class Participant:
           rank alone). A round counts once, however many local steps it stands for;
         - digest: an int, of the step's means, equal on all ranks;
         - finite: False for a step that came out as NaN and left no trace (nonfinite="pass");
-        - of a round local_steps, too.
+        - of a round local_steps, too, and the fragment of the model that was exchanged.
         """
         return list(self._history.records)
 

@@ -1,5 +1,6 @@
 """Rounds of local steps: where in them a rank is, and the exchange that is under way."""
 
+import os
 import threading
 import time
 
@@ -34,6 +35,7 @@ class Round:
         self._over = threading.Event()
         self._began = self._ended = time.monotonic()
         self._waited = 0.0
+        self._process = os.getpid()
 
     def complete(self, error: DeltawireError | None, report) -> None:
         """Of one bucket; called in the order of buckets, for each of them, whatever happens."""
@@ -54,7 +56,12 @@ class Round:
         self._began = time.monotonic()
 
     def settle(self) -> None:
-        """Until the last bucket is over, well or not."""
+        """Until the last bucket is over, well or not. "State" in a forked child, where nobody will
+        ever say so."""
+        if os.getpid() != self._process:
+            raise make_error(
+                "State", "a forked child has no part in the exchange that its parent has begun"
+            )
         began = time.monotonic()
         self._over.wait()
         self._waited += time.monotonic() - began

@@ -4,6 +4,7 @@ algorithm written out, checkpoints and failures on the way."""
 import functools
 import io
 import math
+import os
 import time
 
 import deltawire
@@ -225,7 +226,20 @@ def closed_on_the_way(rank, world_size, report):
     with trainer:
         train(trainer, model, rank, range(STEPS))
         local = fingerprint(model)
+        child = os.fork()
+        if child == 0:
+            os._exit(refused_code(trainer))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     return trainer.last_error, trainer.metrics()["steps"], fingerprint(model), local
+
+
+def refused_code(trainer):
+    """In a forked child, where an exchange of the parent's would never end."""
+    try:
+        trainer.close()
+    except deltawire.DeltawireError as error:
+        return 7 if error.code == "State" and "forked" in str(error) else 1
+    return 0
 
 
 def test_close_lets_the_last_exchange_end():

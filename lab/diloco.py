@@ -36,7 +36,7 @@ import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from lab.idx import DataError
+from lab.images import DataError, data_folder
 from lab.links import Link, parse_link
 from lab.traces import data
 from lab.traces.networks import CharacterTransformer
@@ -263,7 +263,7 @@ def main(arguments: list[str] | None = None) -> int:
     settings, file = _settings(sys.argv[1:] if arguments is None else arguments)
     rows = []
     try:
-        characters, kinds = data.read_characters(data.data_folder())
+        characters, kinds = data.read_characters(data_folder())
         if len(characters) < _SHORTEST_TEXT:
             raise DataError(
                 f"shakespeare/input.txt has {len(characters)} characters, too few for "

@@ -13,7 +13,7 @@ import pytest
 import torch
 from local_rounds import WrittenOut
 from models import Net, backward, fingerprint
-from ranks import attempted, results
+from ranks import attempted, results, started
 
 STEPS = 4
 NESTEROV = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
@@ -246,6 +246,25 @@ def test_close_lets_the_last_exchange_end():
     (error, steps, end, local), second = results(closed_on_the_way, 2)
     assert (error, steps, end) == second[:3] == (None, 1, end)
     assert local != second[3] and end not in (local, second[3])
+
+
+KEPT = []
+
+
+def leaves_on_the_way(rank, world_size, report):
+    """Rank 0 ends without close, and rank 1 does not arrive."""
+    model, _, trainer = make("3lc")
+    KEPT.append(trainer)
+    train(trainer, model, rank, range(STEPS - rank))
+    if rank == 1:
+        time.sleep(600)
+
+
+def test_at_exit_nothing_waits():
+    with started(leaves_on_the_way, 2) as ranks:
+        assert ranks.outcomes([0])[0].raised is None
+        ranks.processes[0].join(20)
+        assert ranks.processes[0].exitcode == 0
 
 
 def bad_delays(rank, world_size, report):

@@ -270,7 +270,7 @@ class LocalSteps(Participant):
     def close(self) -> None:
         """As for every exchange; but one that is under way (delay=1) may end first, and is applied:
         all ranks close, and the last round counts. It raises what that one ended with, if nobody
-        was told."""
+        was told. At exit nothing waits, and such an exchange is aborted on every rank."""
         if not self._session.closed:
             with self._all_end_on_error():
                 self._exchange.finish()

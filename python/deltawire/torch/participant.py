@@ -42,6 +42,10 @@ class Participant:
         self._session.close()
         interrupt.unwatch(self)
 
+    def leave(self) -> None:
+        """At exit: `close`, and no exchange is waited for: an exception may be why all ends."""
+        Participant.close(self)
+
     def _explain(self, tensors: list[tuple[str, tuple[int, ...]]], step: int) -> Explanation:
         uses = self._session.explain(tensors, step)
         # A step that was not finite has left no trace.

@@ -150,6 +150,9 @@ def restored_runs(rank, world_size, report):
             refused.append(attempted(functools.partial(trainer.load_state_dict, bad)))
         assert fingerprint(model) == seen[name][1], "a refused state has changed the weights"
         trainer.close()
+    trainer = make(None)[1]
+    refused.append(attempted(functools.partial(trainer.load_state_dict, state)))
+    trainer.close()
     return seen, refused
 
 
@@ -169,9 +172,11 @@ def test_a_restored_outer_optimizer_goes_on_bit_for_bit():
             assert straight == restored, name
         kinds, texts, _ = zip(*refused, strict=True)
         print(*texts, sep="\n")
-        assert kinds == ("InvalidArgumentError",) * 4 + ("DeltawireError",) * 2
+        assert kinds == ("InvalidArgumentError",) * 4 + ("DeltawireError",) * 2 + (
+            "InvalidArgumentError",
+        )
         assert "lacks outer" in texts[0] and "Adam" in texts[1] and "outer optimizer" in texts[4]
-        assert "outer optimizer" in texts[5]
+        assert "outer optimizer" in texts[5] and "give it outer=" in texts[6]
 
 
 def differ(rank, world_size, report, fault):

@@ -131,6 +131,12 @@ class LocalExchange:
 
     def check_state(self, state: dict) -> None:
         """Raises InvalidArgumentError where a state with all keys is of other weights."""
+        if "outer" in state and self._weights.outer is None:
+            raise make_error(
+                "InvalidArgument",
+                "the state has an outer optimizer, and this trainer has none; give it outer=, as "
+                "the one that was saved had",
+            )
         self.progress.check_state(state["progress"])
         self._weights.check_state(state)
         if (under_way := state["under_way"]) is not None:

@@ -86,7 +86,6 @@ class LocalExchange:
             round_.settle()
             if round_.error is not None:
                 self.progress.since[round_.fragment] += round_.steps
-                self._weights.forget_start()
                 self._under_way, self._failed = None, round_.error
         return self._under_way
 

@@ -129,10 +129,6 @@ class Weights:
         exchange of this fragment brings."""
         self._start = [p.detach().clone() for p in self.parameters[self._fragments[fragment]]]
 
-    def forget_start(self) -> None:
-        """After an exchange that failed: nothing comes that could be put below."""
-        self._start = []
-
     @torch.no_grad()
     def apply_means(self, fragment: int) -> None:
         """The reference takes the means, which stand in the changes: it becomes itself plus the

@@ -28,6 +28,11 @@ struct Step {
   // ranks (kMismatch names it). Residuals follow from step to step (MessageId::scale); means have the scale
   // too.
   float scale = 1.0F;
+
+  // A digest of what must be alike on all ranks beside the means, e.g. of the weights that the means are
+  // added to; 0: of nothing. The vote compares the last bucket's: where ranks differ, the step counts nowhere
+  // (kMismatch).
+  std::uint64_t agreed = 0;
 };
 
 // What one bucket cost on this rank. Wall-clock seconds.

@@ -245,11 +245,12 @@ void bind_reports(nb::module_& module) {
   nb::class_<Step>(module, "Step", "Where in training a bucket stands.")
       .def(
           "__init__",
-          [](Step* self, std::uint64_t number, std::uint32_t bucket, bool last, float scale) {
-            new (self) Step{number, bucket, last, scale};
-          },
-          "number"_a, "bucket"_a, "last"_a, "scale"_a = 1.0F,
-          "scale: how many times what they mean the tensors are (a loss scale); equal on all ranks.");
+          [](Step* self, std::uint64_t number, std::uint32_t bucket, bool last, float scale,
+             std::uint64_t agreed) { new (self) Step{number, bucket, last, scale, agreed}; },
+          "number"_a, "bucket"_a, "last"_a, "scale"_a = 1.0F, "agreed"_a = 0,
+          "scale: how many times what they mean the tensors are (a loss scale); equal on all ranks. agreed: "
+          "a "
+          "digest of what else must be, 0 for nothing; compared when the step ends.");
   nb::class_<Report>(module, "Report", "What one bucket cost on this rank; wall-clock seconds.")
       .def_ro("encode_seconds", &Report::encode_seconds)
       .def_ro("exchange_seconds", &Report::exchange_seconds, "Waiting for others.")

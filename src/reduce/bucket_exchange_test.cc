@@ -82,6 +82,30 @@ TEST_P(InEveryPattern, TheDigestIsOfAllBucketsOfTheStep) {
   EXPECT_NE(digest_of(spec("fp32"), 2.0F, 1.0F), digest) << "their order";
 }
 
+// In the second step rank 1 says something else of what must be alike (0: it says nothing).
+TEST_P(InEveryPattern, AStepCountsOnlyWhereTheCallersAgree) {
+  for (const std::uint64_t other : {std::uint64_t{8}, std::uint64_t{0}}) {
+    run_ranks(3, {}, [&](int rank, Transport& transport) {
+      const auto reducer = reducer_of(spec("fp32"));
+      for (std::uint64_t number = 0; number < 2; ++number) {
+        std::vector<float> values(100, static_cast<float>(rank));
+        const Named one = tensor("w", values);
+        Step step{number, 0, true};
+        step.agreed = number == 1 && rank == 1 ? other : 7;
+        const auto report = reducer->all_reduce(std::span(&one, 1), step, transport, in_seconds(20));
+        if (number == 0) {
+          EXPECT_TRUE(report) << report.error().message;
+          continue;
+        }
+        ASSERT_FALSE(report);
+        EXPECT_EQ(report.error().code, ErrorCode::kMismatch);
+        EXPECT_EQ(report.error().suspect, 1) << report.error().message;
+        EXPECT_EQ(values[0], static_cast<float>(rank)) << "the tensors have changed";
+      }
+    });
+  }
+}
+
 // begin copies the names: what the residuals are kept under doesn't depend on the caller's text.
 TEST_P(InEveryPattern, NamesAreCopied) {
   run_ranks(2, {}, [](int rank, Transport& transport) {

@@ -3,12 +3,21 @@
 #include <algorithm>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "wire/hashes.h"
 
 namespace deltawire {
 namespace {
 
-tl::unexpected<Error> name_the_odd(std::span<const Ballot> ballots) {
+// What a rank votes for: the means, and what the caller says must be alike as well.
+Ballot ballot_of(const Step& step, std::uint64_t digest) {
+  if (step.agreed == 0) return {step.number, digest};
+  return {step.number, digest64(std::as_bytes(std::span(&step.agreed, 1)), digest)};
+}
+
+tl::unexpected<Error> name_the_odd(std::span<const Ballot> ballots, const Step& step) {
   // The most frequent digest is taken for the right one; with a tie, the one of the lowest rank.
   Ballot right = ballots[0];
   std::ptrdiff_t most = 0;
@@ -31,9 +40,11 @@ tl::unexpected<Error> name_the_odd(std::span<const Ballot> ballots) {
     if (suspect == kNoSuspect) suspect = static_cast<int>(rank);
     odd += (odd.empty() ? "" : ", ") + std::to_string(rank);
   }
+  const std::string_view what = step.agreed == 0 ? "hold other means than the rest"
+                                                 : "hold other means, or began the step with other weights";
   return fail(ErrorCode::kMismatch,
-              "the replicas differ after this step: rank(s) " + odd +
-                  " hold other means than the rest; restart from a checkpoint and check their memory",
+              "the replicas differ after this step: rank(s) " + odd + " " + std::string(what) +
+                  "; restart from a checkpoint and check their memory",
               suspect);
 }
 
@@ -46,10 +57,10 @@ std::string list(const std::vector<int>& ranks) {
 }  // namespace
 
 Status vote(const Step& step, std::uint64_t digest, Transport& transport, Deadline deadline) {
-  const Result<std::span<const Ballot>> ballots = transport.vote({step.number, digest}, deadline);
+  const Result<std::span<const Ballot>> ballots = transport.vote(ballot_of(step, digest), deadline);
   if (!ballots) return forward_error(ballots);
   const auto differs = [&](const Ballot& ballot) { return ballot != ballots->front(); };
-  if (std::ranges::any_of(*ballots, differs)) return name_the_odd(*ballots);
+  if (std::ranges::any_of(*ballots, differs)) return name_the_odd(*ballots, step);
   return {};
 }
 

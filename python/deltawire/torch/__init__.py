@@ -2,10 +2,12 @@
 
 hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
 
-`LocalSteps` is for ranks that meet only now and then: it exchanges weight changes. `trace` records
+`LocalSteps` is for ranks that meet only now and then: it exchanges weight changes; `Averager` puts
+it where torch's post-local SGD has an averager. `trace` records
 the gradients of any training run.
 """
 
+from deltawire.torch.averager import Averager
 from deltawire.torch.explanation import Explanation, TensorRow, explain
 from deltawire.torch.hook import Hook
 from deltawire.torch.local_steps import LocalSteps
@@ -14,6 +16,7 @@ from deltawire.torch.registration import register
 from deltawire.torch.significance import SignificanceSource, significance_of
 
 __all__ = [
+    "Averager",
     "Explanation",
     "Hook",
     "LocalSteps",

@@ -117,7 +117,7 @@ os.register_at_fork(after_in_child=_watcher.after_fork_in_child)
 
 
 def watch(hook) -> None:
-    """Calls hook.interrupted() on Ctrl-C, from another thread, and hook.close() at exit."""
+    """Calls hook.interrupted() on Ctrl-C, from another thread, and hook.leave() at exit."""
     _watcher.add(hook)
 
 
@@ -130,4 +130,4 @@ def unwatch(hook) -> None:
 def _close_all() -> None:
     """The communication threads must be gone before the interpreter is: they call it."""
     for hook in _watcher.hooks():
-        hook.close()
+        hook.leave()

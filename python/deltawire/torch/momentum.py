@@ -29,6 +29,16 @@ class Momentum:
         self._weights = weights
         self._names = tuple(names)
 
+    def wanted(self, canonical_spec: str, asked: bool | None, delay: int) -> bool:
+        """What LocalSteps' mask_momentum= means; raises InvalidArgumentError."""
+        if delay and asked:
+            raise make_error(
+                "InvalidArgument",
+                "mask_momentum=True needs delay=0: with delay=1 the momentum has gone on for a "
+                "round when it is known what was sent",
+            )
+        return asked is not False and not delay and self.can_be_masked(canonical_spec)
+
     def can_be_masked(self, canonical_spec: str) -> bool:
         """Whether there is a choice of elements at all; raises where the pattern hides it."""
         pattern, codec = canonical_spec.rstrip(")").split("(")
@@ -42,10 +52,10 @@ class Momentum:
             )
         return sparse
 
-    def tensors(self) -> list[tuple[str, torch.Tensor]]:
-        """All there is now: (parameter name, tensor)."""
+    def tensors(self, fragment: int) -> list[tuple[str, torch.Tensor]]:
+        """All there is now of a fragment's parameters: (parameter name, tensor)."""
         found = []
-        for name, parameter in zip(self._weights.names, self._weights.parameters, strict=True):
+        for name, parameter in self._weights.named_parameters(fragment):
             state = self._optimizer.state.get(parameter, {})
             for key in self._names:
                 tensor = state.get(key)

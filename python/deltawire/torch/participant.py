@@ -42,6 +42,10 @@ class Participant:
         self._session.close()
         interrupt.unwatch(self)
 
+    def leave(self) -> None:
+        """At exit: `close`, and no exchange is waited for: an exception may be why all ends."""
+        Participant.close(self)
+
     def _explain(self, tensors: list[tuple[str, tuple[int, ...]]], step: int) -> Explanation:
         uses = self._session.explain(tensors, step)
         # A step that was not finite has left no trace.
@@ -143,7 +147,7 @@ class Participant:
           rank alone). A round counts once, however many local steps it stands for;
         - digest: an int, of the step's means, equal on all ranks;
         - finite: False for a step that came out as NaN and left no trace (nonfinite="pass");
-        - of a round local_steps, too.
+        - of a round local_steps, too, and the fragment of the model that was exchanged.
         """
         return list(self._history.records)
 

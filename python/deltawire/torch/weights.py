@@ -1,6 +1,8 @@
-"""The weights that a round of local steps starts from, and what has changed since."""
+"""The weights that rounds of local steps start from, and what has changed since."""
 
 import hashlib
+import itertools
+from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
@@ -8,21 +10,38 @@ import torch.distributed as dist
 from deltawire.errors import make_error
 from deltawire.torch import arguments, wrappers
 from deltawire.torch.exchanged import row_major_shape
+from deltawire.torch.outer import Outer, OuterFactory, digest_of
 from deltawire.torch.slots import Slots
 
 
 class Weights:
-    """The trainable parameters of a model, in buckets of a fixed order.
+    """The trainable parameters of a model, in fragments of neighbouring layers, each in buckets of
+    a fixed order.
 
-    Holds two more copies of them: the reference (the weights after the last round, equal on all
-    ranks) and the changes (scratch memory of a round).
+    Holds two more copies of them: the reference (the common weights, those after the last round,
+    equal on all ranks) and the changes (scratch memory of a round). With an exchange that waits
+    while training goes on there is a third of one fragment: its start, where the parameters were
+    when the exchange began.
+
+    Args:
+        model: whose.
+        bucket_bytes: a bucket's size, about.
+        fragments: how many; a layer (the parameters of one module) is never cut.
+        outer: makes the optimizer that steps the reference. None: the mean change is added.
 
     Attributes:
         names: of the parameters, in the model's order, each shared one once.
         parameters: the model's own.
+        outer: the outer optimizer, or None.
     """
 
-    def __init__(self, model: torch.nn.Module, bucket_bytes: int) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        bucket_bytes: int,
+        fragments: int = 1,
+        outer: OuterFactory | None = None,
+    ) -> None:
         self.names: list[str] = []
         self.parameters: list[torch.nn.Parameter] = []
         for name, parameter in model.named_parameters():
@@ -34,27 +53,34 @@ class Weights:
             raise make_error(
                 "InvalidArgument", "the model has no parameter that requires gradients"
             )
-        self._buckets = self._cut(bucket_bytes)
+        sizes = [4 * parameter.numel() for parameter in self.parameters]
+        self._fragments = fragments_of(self.names, sizes, fragments)
+        self._buckets = [_cut(sizes, part, bucket_bytes) for part in self._fragments]
         self._slots = Slots(model)
         self._exchanged = {id(parameter) for parameter in self.parameters}
         self._changes = [torch.empty(p.shape) for p in self.parameters]
         self._reference = [torch.empty(p.shape) for p in self.parameters]
+        self._start: list[torch.Tensor] = []
+        self._compared = outer is not None
+        self.outer: Outer | None = None
+        if outer is not None:
+            self._reference = [torch.nn.Parameter(r) for r in self._reference]
+            self.outer = Outer(outer, self._reference)
         self.start_from_here()
 
-    def _cut(self, bucket_bytes: int) -> list[slice]:
-        """Neighbours together until a bucket is full; a tensor is never cut."""
-        slices, start, size = [], 0, 0
-        for i, parameter in enumerate(self.parameters):
-            size += 4 * parameter.numel()
-            if size >= bucket_bytes or i == len(self.parameters) - 1:
-                slices.append(slice(start, i + 1))
-                start, size = i + 1, 0
-        return slices
-
     @property
-    def bucket_count(self) -> int:
+    def fragment_count(self) -> int:
         """At least 1."""
-        return len(self._buckets)
+        return len(self._fragments)
+
+    def bucket_count(self, fragment: int) -> int:
+        """At least 1."""
+        return len(self._buckets[fragment])
+
+    def named_parameters(self, fragment: int) -> list[tuple[str, torch.nn.Parameter]]:
+        """(name, parameter) of a fragment."""
+        part = self._fragments[fragment]
+        return list(zip(self.names[part], self.parameters[part], strict=True))
 
     def check_left_out(self) -> None:
         """Raises where a parameter is trained now and isn't exchanged."""
@@ -73,15 +99,16 @@ class Weights:
         return list(zip(self.names, shapes, strict=True))
 
     @torch.no_grad()
-    def start_from_here(self) -> None:
-        """Makes the parameters' present values the reference."""
+    def start_from_here(self, compared: bool = False) -> None:
+        """Makes the parameters' present values the reference, which is `compared` from now on."""
         torch._foreach_copy_(self._reference, self.parameters)
+        self._compared = self._compared or compared
 
     @torch.no_grad()
-    def changes_of(self, bucket: int) -> list[tuple[str, int, tuple[int, ...]]]:
+    def changes_of(self, fragment: int, bucket: int) -> list[tuple[str, int, tuple[int, ...]]]:
         """Computes a bucket's changes since the reference: (name, address, shape) of
         each, to be replaced by their means."""
-        part = self._buckets[bucket]
+        part = self._buckets[fragment][bucket]
         changes = self._changes[part]
         torch._foreach_copy_(changes, self.parameters[part])
         torch._foreach_sub_(changes, self._reference[part])
@@ -90,42 +117,148 @@ class Weights:
             for name, change in zip(self.names[part], changes, strict=True)
         ]
 
-    @torch.no_grad()
-    def apply_means(self) -> None:
-        """Reference and parameters become the old reference plus the means, which stand in the
-        changes. Each line is one call into C++: Ctrl-C finds all parameters old or all new."""
-        torch._foreach_add_(self._changes, self._reference)
-        torch._foreach_copy_(self.parameters, self._changes)
-        self._reference, self._changes = self._changes, self._reference
+    def agreed(self, fragment: int) -> int:
+        """A digest of the reference, where it could differ between ranks: an outer optimizer, which
+        runs on each by itself, has made it, or the caller says it is the same. 0 where it is sums
+        that all have had from the exchange."""
+        return digest_of(self._reference[self._fragments[fragment]]) if self._compared else 0
 
-    def state(self) -> dict[str, dict[str, torch.Tensor]]:
-        """Copies of the reference and of the parameters, by name."""
+    @torch.no_grad()
+    def mark_start(self, fragment: int) -> None:
+        """Keeps where the parameters are: what they move from here on is on top of what the
+        exchange of this fragment brings."""
+        self._start = [p.detach().clone() for p in self.parameters[self._fragments[fragment]]]
+
+    @torch.no_grad()
+    def apply_means(self, fragment: int) -> None:
+        """The reference takes the means, which stand in the changes: it becomes itself plus the
+        means, or what the outer optimizer makes of them. The parameters become the reference, plus
+        what they have moved since `mark_start`, if that was called."""
+        part = self._fragments[fragment]
+        changes, parameters = self._changes[part], self.parameters[part]
+        if self.outer is not None:
+            self.outer.step(part, changes)
+        else:
+            torch._foreach_add_(changes, self._reference[part])
+            self._changes[part], self._reference[part] = self._reference[part], changes
+        values = self._reference[part]
+        if self._start:
+            moved = torch._foreach_sub(parameters, self._start)
+            values = torch._foreach_add(values, moved)
+            self._start = []
+        torch._foreach_copy_(parameters, values)
+
+    def state(self) -> dict:
+        """Copies of the reference and of the parameters, by name, and the outer optimizer's
+        state."""
+        state = {
+            "reference": {n: r.detach().clone() for n, r in self._named(self._reference)},
+            "parameters": {n: p.detach().clone() for n, p in self._named(self.parameters)},
+        }
+        return state | ({"outer": self.outer.state()} if self.outer else {})
+
+    def state_under_way(self, fragment: int) -> dict:
+        """Copies, by name, of the means that have come for a fragment and are not applied, and of
+        where the parameters were when their exchange began."""
+        part = self._fragments[fragment]
+        names = self.names[part]
         return {
-            "reference": dict(zip(self.names, [r.clone() for r in self._reference], strict=True)),
-            "parameters": dict(
-                zip(self.names, [p.detach().clone() for p in self.parameters], strict=True)
-            ),
+            "means": dict(zip(names, [c.clone() for c in self._changes[part]], strict=True)),
+            "start": dict(zip(names, [s.clone() for s in self._start], strict=False)),
         }
 
     def check_state(self, state: dict) -> None:
         """Raises InvalidArgumentError where `state()` of another model is in it."""
         for key in ("reference", "parameters"):
-            if list(state[key]) != self.names:
-                raise make_error("InvalidArgument", f"the state's {key} are of another model")
-            for name, parameter in zip(self.names, self.parameters, strict=True):
-                given = state[key][name]
-                if given.shape != parameter.shape or given.dtype != torch.float32:
-                    raise make_error(
-                        "InvalidArgument",
-                        f"the state's {key} have '{name}' as {given.dtype} {tuple(given.shape)}, "
-                        f"the model as torch.float32 {tuple(parameter.shape)}",
-                    )
+            self._check_tensors(key, state[key], slice(None))
+        if self.outer:
+            self.outer.check_state(state["outer"])
+
+    def check_state_under_way(self, state: dict, fragment: int) -> None:
+        """Raises InvalidArgumentError where `state_under_way()` of another model is in it."""
+        self._check_tensors("means", state["means"], self._fragments[fragment])
+        if state["start"]:  # of a rank that waited for the exchange there is none
+            self._check_tensors("start", state["start"], self._fragments[fragment])
+
+    def _check_tensors(self, key: str, given: dict, part: slice) -> None:
+        if list(given) != self.names[part]:
+            raise make_error("InvalidArgument", f"the state's {key} are of another model")
+        for name, parameter in zip(self.names[part], self.parameters[part], strict=True):
+            tensor = given[name]
+            if tensor.shape != parameter.shape or tensor.dtype != torch.float32:
+                raise make_error(
+                    "InvalidArgument",
+                    f"the state's {key} have '{name}' as {tensor.dtype} {tuple(tensor.shape)}, "
+                    f"the model as torch.float32 {tuple(parameter.shape)}",
+                )
 
     @torch.no_grad()
     def load(self, state: dict) -> None:
         """Puts back what `state()` gave, after `check_state`."""
         torch._foreach_copy_(self._reference, [state["reference"][n] for n in self.names])
         torch._foreach_copy_(self.parameters, [state["parameters"][n] for n in self.names])
+        self._start = []
+        if self.outer:
+            self.outer.load(state["outer"])
+
+    @torch.no_grad()
+    def load_under_way(self, state: dict, fragment: int) -> None:
+        """Puts back what `state_under_way()` gave, after `load`."""
+        part = self._fragments[fragment]
+        names, changes = self.names[part], self._changes[part]
+        torch._foreach_copy_(changes, [state["means"][n] for n in names])
+        self._start = [state["start"][n].clone() for n in names if state["start"]]
+
+    def _named(self, tensors: list[torch.Tensor]) -> Iterable[tuple[str, torch.Tensor]]:
+        return zip(self.names, tensors, strict=True)
+
+
+def fragments_of(names: list[str], sizes: list[int], count: int) -> list[slice]:
+    """Cuts a model's parameters, in their order, into fragments of whole layers and of about the
+    same bytes. Raises InvalidArgumentError where there are fewer layers than fragments.
+
+    Args:
+        names: of the parameters; those of one module follow each other.
+        sizes: their bytes.
+        count: of fragments, 1 or more.
+    """
+    arguments.check_positive("fragments", count)
+    ends = [
+        i + 1
+        for i, name in enumerate(names)
+        if i + 1 == len(names) or _layer(names[i + 1]) != _layer(name)
+    ]
+    if count > len(ends):
+        raise make_error(
+            "InvalidArgument",
+            f"fragments={count}, but the model has {len(ends)} layers with parameters that are "
+            "trained",
+        )
+    upto = [0, *itertools.accumulate(sizes)]
+    fragments, start = [], 0
+    for number in range(1, count):
+        # Those that leave a layer at least for each fragment that follows.
+        possible = [end for end in ends[: len(ends) - (count - number)] if end > start]
+        wanted = upto[-1] * number / count
+        end = min(possible, key=lambda end, wanted=wanted: abs(upto[end] - wanted))
+        fragments.append(slice(start, end))
+        start = end
+    return [*fragments, slice(start, len(names))]
+
+
+def _layer(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _cut(sizes: list[int], part: slice, bucket_bytes: int) -> list[slice]:
+    """Neighbours together until a bucket is full; a tensor is never cut."""
+    slices, start, size = [], part.start, 0
+    for i in range(part.start, part.stop):
+        size += sizes[i]
+        if size >= bucket_bytes or i == part.stop - 1:
+            slices.append(slice(start, i + 1))
+            start, size = i + 1, 0
+    return slices
 
 
 def layout_digest(model: torch.nn.Module) -> str:

@@ -1,0 +1,39 @@
+"""LocalSteps where torch's post-local SGD has a model averager."""
+
+from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
+
+from deltawire.torch import arguments
+from deltawire.torch.local_steps import LocalSteps
+
+
+class Averager(ModelAverager):
+    """Takes the place of torch's PeriodicModelAverager, in PostLocalSGDOptimizer or called after
+    each optimizer.step(): post-local SGD (Lin et al., "Don't Use Large Mini-Batches, Use Local
+    SGD", ICLR 2020) with compressed rounds.
+
+    Args:
+        trainer: whose rounds it runs; its optimizer is the local one.
+        warmup_steps: so many steps at the start exchange nothing here, because gradients are
+            averaged by DistributedDataParallel over all ranks: PostLocalSGDState's
+            start_localSGD_iter. The local steps begin with the weights that this leaves, which
+            the first round compares between ranks.
+
+    Attributes:
+        trainer: as given.
+        step: steps so far, for PostLocalSGDOptimizer's state_dict. The trainer has its own.
+    """
+
+    def __init__(self, trainer: LocalSteps, warmup_steps: int = 0) -> None:
+        arguments.check_count("warmup_steps", warmup_steps)
+        super().__init__(trainer.group)
+        self.trainer = trainer
+        self._warmup_steps = warmup_steps
+
+    def average_parameters(self, params: object = None) -> None:
+        """After each step of the local optimizer; `params` are not looked at, for the trainer has
+        its own. Raises as LocalSteps.step does."""
+        if self.step >= self._warmup_steps:
+            self.trainer.stepped()
+        elif self.step == self._warmup_steps - 1:
+            self.trainer.start_from_here()
+        self.step += 1

@@ -1,0 +1,63 @@
+"""Rounds of local steps written out, without deltawire: what LocalSteps has to equal with fp32."""
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+
+class WrittenOut:
+    """A rank's weights and the common ones, exchanged by all_gather.
+
+    Args:
+        model: a twin of the trainer's.
+        parts: the fragments, as slices of its parameters.
+        outer: makes an optimizer of the common weights, or None.
+        delayed: whether an exchange is applied at the next one's begin.
+    """
+
+    def __init__(self, model, parts, outer=None, delayed=False):
+        self.parameters = list(model.parameters())
+        self.parts = parts
+        self.common = [p.detach().clone() for p in self.parameters]
+        self.outer = outer(self.common) if outer else None
+        self.delayed = delayed
+        self.under_way = None
+
+    def exchange(self, fragment):
+        """Of one fragment."""
+        self.finish()
+        part = self.parts[fragment]
+        own = [p.detach().clone() for p in self.parameters[part]]
+        changes = [p - common for p, common in zip(own, self.common[part], strict=True)]
+        self.under_way = part, [mean_of(change) for change in changes], own
+        if not self.delayed:
+            self.finish()
+
+    @torch.no_grad()
+    def finish(self):
+        """Applies what is under way: the rank's own progress since then stays on top."""
+        if self.under_way is None:
+            return
+        part, means, began = self.under_way
+        self.under_way = None
+        common = self.common[part]
+        if self.outer:
+            for weight, mean in zip(common, means, strict=True):
+                weight.grad = -mean
+            self.outer.step()
+            self.outer.zero_grad()
+        else:
+            for weight, mean in zip(common, means, strict=True):
+                weight += mean
+        for weight, start, parameter in zip(common, began, self.parameters[part], strict=True):
+            parameter.copy_(weight + (parameter - start) if self.delayed else weight)
+
+
+def mean_of(change):
+    """In the order in which an owner adds up."""
+    shares = [torch.empty_like(change) for _ in range(dist.get_world_size())]
+    dist.all_gather(shares, change)
+    scale, mean = np.float32(1) / np.float32(len(shares)), np.zeros(change.shape, np.float32)
+    for share in shares:
+        mean = mean + scale * share.numpy()
+    return torch.from_numpy(mean)

@@ -26,8 +26,9 @@ struct Link {
   double latency_seconds = 0;        // one way
 };
 
-// What a rank computes with. The defaults of the last two are those of this library's transport over TCP, by
-// bench/transports on an AMD EPYC (Zen 4): docs/architecture.md, "How bytes move".
+// What a rank computes with. The defaults of the last two are estimates, a little above what this library's
+// transport takes over TCP on an AMD EPYC (docs/architecture.md, "How bytes move"); Gloo's, in plain, are
+// taken to be the same.
 struct Machine {
   double cores = 2;               // that a rank has for itself; 0.5: four ranks on two
   int coding_threads = 1;         // ReducerOptions::threads

@@ -1,0 +1,295 @@
+"""Models that fully_shard has cut on two dimensions: between nodes gradients go through deltawire,
+and with fp32 they are bit for bit torch's own."""
+
+import copy
+import pickle
+
+import deltawire
+import deltawire.torch
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import results
+from sharded import Uneven, cut, descend, fingerprint, gradients, loss_of, mesh_of, train_step
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.utils.checkpoint import checkpoint
+
+STEPS = 2
+
+
+def plainly(model, rank, step):
+    loss_of(model, rank, step).backward()
+
+
+def accumulate_without_communication(model, rank, step):
+    model.set_requires_gradient_sync(False)
+    loss_of(model, rank, step).backward()
+    model.set_requires_gradient_sync(True)
+    loss_of(model, rank, step + 50).backward()
+
+
+def accumulate_within_nodes(model, rank, step):
+    model.set_requires_all_reduce(False)
+    loss_of(model, rank, step).backward()
+    loss_of(model, rank, step + 30).backward()
+    model.set_requires_all_reduce(True)
+    loss_of(model, rank, step + 50).backward()
+
+
+def accumulate_what_was_exchanged(model, rank, step):
+    loss_of(model, rank, step).backward()
+    loss_of(model, rank, step + 50).backward()
+
+
+def divide_by_eight(model, rank, step):
+    for module in (model.wide, model.odd, model):
+        module.set_gradient_divide_factor(8.0)
+        module.set_force_sum_reduction_for_comms(True)
+    loss_of(model, rank, step).backward()
+
+
+def use_modules_twice(model, rank, step):
+    (loss_of(model, rank, step) + model.wide(torch.ones(2, 16) * rank).sum()).backward()
+
+
+def recompute(model, rank, step):
+    """A backward pass within a backward pass."""
+    inner = model.odd.forward
+
+    def outer(x):
+        return checkpoint(inner, x, use_reentrant=True)
+
+    model.odd.forward = outer
+    try:
+        loss_of(model, rank, step).backward()
+    finally:
+        del model.odd.forward
+
+
+def look_at_gradients_in_backward(model, rank, step):
+    seen = []
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(
+            lambda p: seen.append(p.grad.to_local().clone())
+        )
+        for parameter in model.parameters()
+        if parameter.requires_grad
+    ]
+    loss_of(model, rank, step).backward()
+    for hook in hooks:
+        hook.remove()
+    assert len(seen) == len(hooks)
+    by_value = [[tuple(g.shape), g.flatten().tolist()] for g in gradients(model)]
+    assert sorted(by_value) == sorted([tuple(g.shape), g.flatten().tolist()] for g in seen)
+
+
+def leave_a_group_out(model, rank, step):
+    model.leave_out = "root"
+    loss_of(model, rank, step).backward()
+
+
+def count_unused_as_zero(model, rank, step):
+    model.set_reduce_scatter_unused_params(True)
+    model.leave_out = "factor" if step % 2 else "root"
+    loss_of(model, rank, step).backward()
+
+
+MIXED = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+CUT = {  # on two nodes of two ranks
+    "plainly": (plainly, {}),
+    "mixed precision": (plainly, {"mp_policy": MIXED}),
+    "accumulate within nodes": (accumulate_within_nodes, {}),
+    "count unused as zero": (count_unused_as_zero, {}),
+}
+WHOLE = {  # on two nodes of one
+    "kept gathered": (plainly, {"reshard_after_forward": False}),
+    "accumulate without communication": (accumulate_without_communication, {}),
+    "accumulate what was exchanged": (accumulate_what_was_exchanged, {}),
+    "divide by eight": (divide_by_eight, {}),
+    "use modules twice": (use_modules_twice, {}),
+    "recompute": (recompute, {}),
+    "leave a group out": (leave_a_group_out, {}),
+    "look at gradients in backward": (look_at_gradients_in_backward, {}),
+}
+
+
+def compare_with_plain(rank, world_size, report, modes):
+    mesh = mesh_of(2, world_size // 2)
+    seen = {}
+    for mode, (backward, options) in modes.items():
+        plain, ours = cut(Uneven(), mesh, **options), cut(Uneven(), mesh, **options)
+        hook = deltawire.torch.register(ours, "fp32")
+        equal = True
+        for step in range(STEPS):
+            for model in (plain, ours):
+                model.zero_grad()
+                backward(model, rank, step)
+                descend(model)
+            pairs = list(zip(gradients(plain), gradients(ours), strict=True))
+            assert len(pairs) == (3 if mode == "leave a group out" else 6)
+            assert any(theirs.abs().sum() > 0 for theirs, _ in pairs)
+            equal &= all(torch.equal(*pair) for pair in pairs)
+        seen[mode] = (equal, hook.last_error, fingerprint(ours), fingerprint(plain), hook.metrics())
+        hook.close()
+    return seen
+
+
+@pytest.mark.parametrize(("world_size", "modes"), [(4, CUT), (2, WHOLE)], ids=["cut", "whole"])
+def test_fp32_is_bit_for_bit_what_torch_makes_of_it(world_size, modes):
+    ranks = results(compare_with_plain, world_size, modes)
+    for mode in modes:
+        for rank, seen in enumerate(ranks):
+            equal, error, ours, plain, metrics = seen[mode]
+            assert error is None and equal and ours == plain, f"{mode}: rank {rank} differs"
+            assert metrics["total_bytes_sent"] > 0, f"{mode}: nothing went through deltawire"
+    if world_size == 2:
+        return
+    for rank in ranks:
+        *_, metrics = rank["plainly"]
+        assert metrics["steps"] == STEPS and metrics["buckets"] == 3 + 1
+    # Rank 0 has 17 of 33 rows, 3 of 5, the one of one, and 2 of 3; ranks 1 and 3 have what is left.
+    assert ranks[0]["plainly"][-1]["elements"] == 17 * 16 + (3 * 33 + 3) + (5 + 1) + 2
+    assert ranks[3]["plainly"][-1]["elements"] == 16 * 16 + (2 * 33 + 2) + 0 + 1
+
+
+def replicate(module, *, mesh):
+    from torch.distributed._composable.replicate_with_fsdp import replicate
+
+    return replicate(module, mesh=mesh["replicate"])
+
+
+def compare_with_the_stated_sum(rank, world_size, report):
+    mesh = mesh_of(world_size, 1)
+    gaps = []
+    for shard in (torch.distributed.fsdp.fully_shard, replicate):
+        alone, module = Uneven(), Uneven()
+        ours = cut(module, mesh, shard)
+        hook = deltawire.torch.register(ours, "fp32")
+        loss_of(alone, rank, 0).backward()
+        loss_of(ours, rank, 0).backward()
+        scale = np.float32(1) / np.float32(world_size)
+        trained = [p for p in alone.parameters() if p.requires_grad]
+        for parameter, mean in zip(trained, gradients(ours), strict=True):
+            parts = [torch.empty_like(parameter.grad) for _ in range(world_size)]
+            dist.all_gather(parts, parameter.grad.contiguous())
+            total = np.zeros(parts[0].shape, np.float32)
+            for part in parts:
+                total = total + scale * part.numpy()
+            gaps.append(bool((total == mean.numpy()).all()))
+        assert hook.metrics()["steps"] == 1 and hook.world_size == world_size
+        hook.close()
+    return gaps
+
+
+def test_models_that_are_whole_on_each_rank_get_the_stated_sum():
+    for gaps in results(compare_with_the_stated_sum, 3):
+        assert len(gaps) == 12 and all(gaps)
+
+
+def train_lossy(rank, world_size, report):
+    model = cut(Uneven(), mesh_of(2, 2))
+    hook = deltawire.torch.register(model, "3lc:s=1.75", min_elements=8)
+    for step in range(STEPS + 2):
+        train_step(model, rank, step)
+    digests = [record["digest"] for record in hook.step_records]
+    with pytest.raises(TypeError):
+        copy.copy(hook)
+    with pytest.raises(TypeError):
+        pickle.dumps(hook)
+    explained = str(hook.explain())
+    ratio = hook.metrics()["total_ratio"]
+    hook.close()
+    with pytest.raises(deltawire.DeltawireError) as closed:
+        train_step(model, rank, 0)
+    again = deltawire.torch.register(model, "fp32")
+    train_step(model, rank, 0)
+    return (
+        fingerprint(model),
+        digests,
+        explained,
+        ratio,
+        closed.value.code,
+        again.metrics()["steps"],
+    )
+
+
+def test_lossy_codecs_keep_replicas_bit_equal():
+    ranks = results(train_lossy, 4)
+    for one, other in ((0, 2), (1, 3)):
+        assert ranks[one][:2] == ranks[other][:2], "replicas differ"
+    for _, digests, explained, ratio, closed, again in ranks:
+        assert len(set(digests)) == STEPS + 2
+        assert "wide.weight" in explained and "3lc" in explained and ratio > 3
+        assert closed == "State" and again == 1
+
+
+def flush(rank, world_size, report):
+    mesh = mesh_of(2, 2)
+    plain, ours = cut(Uneven(), mesh), cut(Uneven(), mesh)
+    hook = deltawire.torch.register(ours, "topk:k=50%", min_elements=8)
+    asked, given, gaps = None, None, []
+    for step in range(8):
+        for model in (plain, ours):
+            model.zero_grad()
+            # Not 0: a rank with nothing but zeros has no part in a step.
+            (loss_of(model, rank, step) * (1.0 if step < 5 else 1e-9)).backward()
+        due, came = gradients(plain), gradients(ours)
+        asked = due if asked is None else [a + g for a, g in zip(asked, due, strict=True)]
+        given = came if given is None else [a + g for a, g in zip(given, came, strict=True)]
+        both = [pair for pair in zip(asked, given, strict=True) if pair[0].numel()]
+        gaps.append(max((a - g).abs().max().item() for a, g in both))
+    hook.close()
+    return gaps
+
+
+def test_what_was_not_sent_comes_later():
+    """Sum of means + residuals = sum of gradients: without new gradients residuals run empty."""
+    for gaps in results(flush, 4):
+        assert gaps[4] > 1e-3, "nothing was held back: nothing was tested"
+        assert gaps[-1] < 1e-6
+
+
+def save_and_load(rank, world_size, report):
+    mesh = mesh_of(2, 2)
+    one = cut(Uneven(), mesh)
+    hook = deltawire.torch.register(one, "topk:k=20%", min_elements=8)
+    for step in range(3):
+        train_step(one, rank, step)
+    kept = hook.state_dict()
+    weights = [p.detach().to_local().clone() for p in one.parameters()]
+    for step in range(3, 5):
+        train_step(one, rank, step)
+    hook.close()
+
+    other = Uneven()  # one group, in another order
+    torch.distributed.fsdp.fully_shard(other, mesh=mesh)
+    hook = deltawire.torch.register(other, "topk:k=20%", min_elements=8)
+    refused = []
+    for change in (
+        {"ranges": {**kept["ranges"], "wide.weight": (0, 1, 18)}},
+        {"ranges": {"wide.weight": (0, 0, 17)}},
+        {"rank": 1 - hook.rank},
+    ):
+        with pytest.raises(ValueError) as caught:
+            hook.load_state_dict({**kept, **change})
+        refused.append(str(caught.value))
+    hook.load_state_dict(kept)
+    with torch.no_grad():
+        for parameter, value in zip(other.parameters(), weights, strict=True):
+            parameter.to_local().copy_(value)
+    for step in range(3, 5):
+        train_step(other, rank, step)
+    steps = hook.state_dict()["steps"]
+    hook.close()
+    return fingerprint(one) == fingerprint(other), steps, kept["ranges"], refused
+
+
+def test_a_state_fits_the_model_in_other_groups():
+    ranks = results(save_and_load, 4)
+    for number, (equal, steps, ranges, refused) in enumerate(ranks):
+        assert equal, "the run that was loaded goes on differently"
+        assert steps == 5
+        assert ranges["wide.weight"] == ((0, 17, 33) if number % 2 else (0, 0, 17))
+        assert "rows (0, 1, 18)" in refused[0] and "'wide.weight'" in refused[0]
+        assert "other parameters" in refused[1] and "has rank" in refused[2]

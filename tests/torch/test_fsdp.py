@@ -187,6 +187,30 @@ def test_models_that_are_whole_on_each_rank_get_the_stated_sum():
         assert len(gaps) == 12 and all(gaps)
 
 
+def compute_meanwhile(rank, world_size, report):
+    """Rank 1 begins its backward pass when rank 0 is amid its own, behind a first exchange."""
+    model = cut(Uneven(), mesh_of(2, 1))
+    hook = deltawire.torch.register(model, "fp32", timeout=2, arrival_timeout=2)
+    train_step(model, rank, 0)
+    model.zero_grad()
+    loss, word = loss_of(model, rank, 1), torch.zeros(1)
+    if rank == 0:
+        model.wide.register_forward_hook(
+            lambda module, x, y: y.register_hook(lambda gradient: dist.send(word, 1)) and None
+        )
+        loss = loss_of(model, rank, 1)
+    else:
+        dist.recv(word, 0)
+    loss.backward()
+    steps = hook.metrics()["steps"]
+    hook.close()
+    return steps
+
+
+def test_the_backward_pass_goes_on_while_gradients_are_on_their_way():
+    assert results(compute_meanwhile, 2) == [2, 2]
+
+
 def train_lossy(rank, world_size, report):
     model = cut(Uneven(), mesh_of(2, 2))
     hook = deltawire.torch.register(model, "3lc:s=1.75", min_elements=8)

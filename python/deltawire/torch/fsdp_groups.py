@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
+from torch.autograd import Variable
 
 from deltawire.errors import DTypeError, make_error
 from deltawire.torch import wrappers
 
-TORCH_MEMBERS = (
+GROUP_MEMBERS = (
     "_all_reduce_hook",
     "all_reduce_grads",
     "fsdp_params",
@@ -23,6 +24,7 @@ TORCH_MEMBERS = (
     "mp_policy",
     "post_forward_mesh_info",
 )
+PARAMETER_MEMBERS = ("offload_to_cpu", "sharded_param")
 
 
 class Shard:
@@ -116,7 +118,7 @@ class Group:
     @property
     def shard_group(self) -> dist.ProcessGroup | None:
         """The ranks that have the rest of this replica; None where it is whole."""
-        return getattr(self._mesh, "shard_process_group", None)
+        return None if self._mesh.shard_mesh_dim is None else self._mesh.shard_process_group
 
     @property
     def shard_index(self) -> int:
@@ -189,6 +191,11 @@ class AllReduce:
         self._call(self.group, gradient)
 
 
+def after_backward(call: Callable[[], None]) -> None:
+    """Within a backward pass: has `call` called at its end, after what was asked for before."""
+    Variable._execution_engine.queue_callback(call)
+
+
 def groups_of(model: torch.nn.Module) -> list[Group]:
     """All groups of a model, in its order, without their shards.
 
@@ -247,24 +254,30 @@ def check_free(groups: list[Group]) -> None:
 
 def require_torch(module: torch.nn.Module) -> None:
     """Raises DeltawireError ("State") where this version of torch lacks what is needed here."""
-    missing = [name for name in ("set_all_reduce_hook", "reshard") if not hasattr(module, name)]
-    if not missing:
-        state = module._get_fsdp_state()
-        missing = [] if hasattr(state, "_fsdp_param_groups") else ["_fsdp_param_groups"]
-    if not missing:
-        missing = [
-            f"FSDPParamGroup.{name}"
-            for inside in state._fsdp_param_groups
-            for name in TORCH_MEMBERS
-            if not hasattr(inside, name)
-        ]
+    missing = ", ".join(dict.fromkeys(_missing_in(module)))
     if missing:
         raise make_error(
             "State",
-            f"PyTorch {torch.__version__} lacks {', '.join(dict.fromkeys(missing))}, which "
-            "deltawire needs to take over fully_shard's all-reduce; use PyTorch 2.13, or "
-            "DistributedDataParallel",
+            f"PyTorch {torch.__version__} lacks {missing}, which deltawire needs to take over "
+            "fully_shard's all-reduce; use PyTorch 2.13, or DistributedDataParallel",
         )
+
+
+def _missing_in(module: torch.nn.Module) -> Iterator[str]:
+    def lacks(thing, names) -> Iterator[str]:
+        return (name for name in names if not hasattr(thing, name))
+
+    if missing := [*lacks(module, ("set_all_reduce_hook", "reshard", "_get_fsdp_state"))]:
+        yield from missing
+        return
+    state = module._get_fsdp_state()
+    if missing := [*lacks(state, ("_fsdp_param_groups",))]:
+        yield from missing
+        return
+    for inside in state._fsdp_param_groups:
+        yield from (f"FSDPParamGroup.{name}" for name in lacks(inside, GROUP_MEMBERS))
+        for each in getattr(inside, "fsdp_params", ()):
+            yield from (f"FSDPParam.{name}" for name in lacks(each, PARAMETER_MEMBERS))
 
 
 def _insides_of(module: torch.nn.Module, name: str) -> Iterator:

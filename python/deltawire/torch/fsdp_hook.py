@@ -4,13 +4,12 @@ import concurrent.futures
 
 import torch
 import torch.distributed as dist
-from torch.autograd import Variable
 
 from deltawire import _core
 from deltawire.errors import make_error, with_advice
 from deltawire.torch.agreement import Agreement
 from deltawire.torch.explanation import Explanation
-from deltawire.torch.fsdp_groups import AllReduce, Group
+from deltawire.torch.fsdp_groups import AllReduce, Group, after_backward
 from deltawire.torch.loss_scale import LossScale
 from deltawire.torch.participant import Participant
 
@@ -88,10 +87,10 @@ class ShardedHook(Participant):
             if not group.all_reduces:
                 self._keep(group, gradient)
                 return
+            self._open_step()
             if group.partial is not None:
                 gradient += group.partial
                 group.partial = None
-            self._open_step()
             done = self._submit(group.tensors_in(gradient), gradient, last=False)
             if group.later_steps_look_at():
                 done.result()
@@ -99,6 +98,7 @@ class ShardedHook(Participant):
                     gradient *= self.world_size
         except Exception as cause:
             self._give_up(cause)
+            self._raise_at_end()
 
     def _keep(self, group: Group, gradient: torch.Tensor) -> None:
         """As torch does where all-reduce is off: the gradient waits until it is on."""
@@ -109,11 +109,15 @@ class ShardedHook(Participant):
         gradient.zero_()
 
     def _open_step(self) -> None:
-        # Each time: the pass may be another than the one that opened the step, which was cut short.
-        Variable._execution_engine.queue_callback(self._end_step)
-        if not self._is_open:
-            self._is_open = True
+        first = not self._is_open
+        self._raise_at_end()
+        if first:
             self._scale = self._loss_scale.now()
+
+    def _raise_at_end(self) -> None:
+        # Each time: the pass may be another than the one that opened the step, which was cut short.
+        after_backward(self._end_step)
+        self._is_open = True
 
     def _submit(
         self, tensors, memory: torch.Tensor | None, last: bool
@@ -131,13 +135,13 @@ class ShardedHook(Participant):
         done = concurrent.futures.Future()
         history = self._history
 
-        def complete(error, report):
+        def complete(error, report, _stays=memory):
             finite = None
             try:
                 if history.end(error, report, last) is None:
                     finite = report.finite
             finally:  # a Future that nobody completes is a wait without a deadline
-                done.set_result((finite, memory)[0])  # the memory stays until here
+                done.set_result(finite)
 
         self._session.submit(tensors, step, self._timeout_ms, complete)
         self._pending.append(done)

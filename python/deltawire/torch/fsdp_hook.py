@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.errors import make_error, with_advice
+from deltawire.errors import DeltawireError, make_error, with_advice
 from deltawire.torch.agreement import Agreement
 from deltawire.torch.explanation import Explanation
 from deltawire.torch.fsdp_groups import AllReduce, Group, after_backward
@@ -67,6 +67,7 @@ class ShardedHook(Participant):
         self._step = 0
         self._pending: list[concurrent.futures.Future] = []  # of the step under way
         self._is_open = False
+        self._is_told = False  # the first error is of a rank with other rows
 
     def __reduce__(self):
         raise TypeError(
@@ -166,7 +167,11 @@ class ShardedHook(Participant):
 
     def _commit(self, finite: bool) -> None:
         if self._agreement is not None:
-            finite = self._agreement.all_finite(self._step, finite)
+            try:
+                finite = self._agreement.all_finite(self._step, finite)
+            except DeltawireError:
+                self._is_told = True
+                raise
         flag, tensors = None, []
         if self._loss_scale.nonfinite == "pass":
             # Rows that are finite are taken back, too, where others of the step aren't.
@@ -177,10 +182,13 @@ class ShardedHook(Participant):
     def _leave(self) -> None:
         """Raises the first error, on every rank of the model."""
         error = self.last_error
+        if not self._is_told:
+            among = f"ranks in this message count the replicas, globally {self.replicas}"
+            error = with_advice(error, among)
         self._session.abort(str(error))
         if self._agreement is not None:
             self._agreement.abort(str(error))
-        raise with_advice(error, f"ranks are those of the replicas here, globally {self.replicas}")
+        raise error
 
     def interrupted(self) -> None:
         """Ends the exchange on every rank because of Ctrl-C here."""

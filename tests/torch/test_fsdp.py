@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from ranks import results
 from sharded import Uneven, cut, descend, fingerprint, gradients, loss_of, mesh_of, train_step
-from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
 STEPS = 2
@@ -162,7 +162,7 @@ def replicate(module, *, mesh):
 def compare_with_the_stated_sum(rank, world_size, report):
     mesh = mesh_of(world_size, 1)
     gaps = []
-    for shard in (torch.distributed.fsdp.fully_shard, replicate):
+    for shard in (fully_shard, replicate):
         alone, module = Uneven(), Uneven()
         ours = cut(module, mesh, shard)
         hook = deltawire.torch.register(ours, "fp32")
@@ -209,6 +209,38 @@ def compute_meanwhile(rank, world_size, report):
 
 def test_the_backward_pass_goes_on_while_gradients_are_on_their_way():
     assert results(compute_meanwhile, 2) == [2, 2]
+
+
+def native_all_reduces(action) -> int:
+    """How many torch starts meanwhile on this rank."""
+    native, seen = dist.all_reduce, []
+    dist.all_reduce = lambda *given, **named: seen.append(1) or native(*given, **named)
+    try:
+        action()
+    finally:
+        dist.all_reduce = native
+    return len(seen)
+
+
+def take_over(rank, world_size, report):
+    mesh = mesh_of(2, 2)
+    model = cut(Uneven(), mesh)
+    before = native_all_reduces(lambda: train_step(model, rank, 0))
+    with torch.no_grad():
+        loss_of(model, rank, 1)  # leaves the root's own parameters gathered
+    hook = deltawire.torch.register(model, "fp32")
+    after = native_all_reduces(lambda: train_step(model, rank, 1))
+    resting = model.wide.weight
+    loss_of(model, rank, 2)
+    is_cut_again = model.wide.weight is resting
+    hook.close()
+    return before, after, is_cut_again
+
+
+def test_torch_does_not_all_reduce_any_more_and_cuts_as_before():
+    for before, after, is_cut_again in results(take_over, 4):
+        assert before == 3 and after == 0
+        assert is_cut_again, "after a forward pass parameters lie as after fully_shard(int)"
 
 
 def train_lossy(rank, world_size, report):
@@ -286,8 +318,9 @@ def save_and_load(rank, world_size, report):
         train_step(one, rank, step)
     hook.close()
 
-    other = Uneven()  # one group, in another order
-    torch.distributed.fsdp.fully_shard(other, mesh=mesh)
+    other = Uneven()  # in other groups and another order
+    fully_shard([other.odd, other.wide], mesh=mesh)
+    fully_shard(other, mesh=mesh)
     hook = deltawire.torch.register(other, "topk:k=20%", min_elements=8)
     refused = []
     for change in (

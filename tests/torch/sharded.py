@@ -27,6 +27,11 @@ class Uneven(torch.nn.Module):
         return self.one(y) * (1.0 if self.leave_out == "factor" else self.factor.sum())
 
 
+def one_after_another(rank, world_size, report, workers):
+    """A worker that is several: to start four ranks costs more than most of them."""
+    return {worker.__name__: worker(rank, world_size, report) for worker in workers}
+
+
 def mesh_of(nodes: int, ranks_per_node: int):
     return init_device_mesh("cpu", (nodes, ranks_per_node), mesh_dim_names=("replicate", "shard"))
 

@@ -9,7 +9,7 @@ import concurrent.futures
 import torch
 
 from deltawire import _core
-from deltawire.errors import make_error
+from deltawire.errors import DeltawireError
 
 
 class Agreement:
@@ -20,8 +20,9 @@ class Agreement:
 
     SPEC = "direct(fp32)"
 
-    def __init__(self, session: _core.Session, timeout_ms: int) -> None:
+    def __init__(self, session: _core.Session, ranks: list[int], timeout_ms: int) -> None:
         self._session = session
+        self._ranks = ranks  # globally
         self._timeout_ms = timeout_ms
 
     def all_finite(self, step: int, finite: bool) -> bool:
@@ -38,12 +39,7 @@ class Agreement:
         )
         flag, error = done.result()
         if error is not None:
-            raise make_error(
-                error.code,
-                f"of the ranks that hold this replica together: {error}",
-                None,
-                error.standing_step,
-            )
+            raise among(self._ranks, error)
         return bool(torch.isfinite(flag))
 
     def abort(self, reason: str) -> None:
@@ -53,3 +49,9 @@ class Agreement:
     def close(self) -> None:
         """Idempotent."""
         self._session.close()
+
+
+def among(ranks: list[int], error: DeltawireError) -> DeltawireError:
+    """The same error, saying which global ranks the numbers in it count."""
+    text = f"among global ranks {ranks}: {error}"
+    return type(error)(text, error.code, error.suspect, error.standing_step)

@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error, with_advice
-from deltawire.torch.agreement import Agreement
+from deltawire.errors import make_error
+from deltawire.torch.agreement import Agreement, among
 from deltawire.torch.explanation import Explanation
 from deltawire.torch.fsdp_groups import AllReduce, Group, after_backward
 from deltawire.torch.loss_scale import LossScale
@@ -67,7 +67,6 @@ class ShardedHook(Participant):
         self._step = 0
         self._pending: list[concurrent.futures.Future] = []  # of the step under way
         self._is_open = False
-        self._is_told = False  # the first error is of a rank with other rows
 
     def __reduce__(self):
         raise TypeError(
@@ -134,11 +133,13 @@ class ShardedHook(Participant):
             )
         step = _core.Step(self._step, len(self._pending), last, self._scale)
         done = concurrent.futures.Future()
-        history = self._history
+        history, replicas = self._history, self.replicas
 
         def complete(error, report, _stays=memory):
             finite = None
             try:
+                if error is not None:
+                    error = among(replicas, error)
                 if history.end(error, report, last) is None:
                     finite = report.finite
             finally:  # a Future that nobody completes is a wait without a deadline
@@ -167,11 +168,7 @@ class ShardedHook(Participant):
 
     def _commit(self, finite: bool) -> None:
         if self._agreement is not None:
-            try:
-                finite = self._agreement.all_finite(self._step, finite)
-            except DeltawireError:
-                self._is_told = True
-                raise
+            finite = self._agreement.all_finite(self._step, finite)
         flag, tensors = None, []
         if self._loss_scale.nonfinite == "pass":
             # Rows that are finite are taken back, too, where others of the step aren't.
@@ -182,9 +179,6 @@ class ShardedHook(Participant):
     def _leave(self) -> None:
         """Raises the first error, on every rank of the model."""
         error = self.last_error
-        if not self._is_told:
-            among = f"ranks in this message count the replicas, globally {self.replicas}"
-            error = with_advice(error, among)
         self._session.abort(str(error))
         if self._agreement is not None:
             self._agreement.abort(str(error))

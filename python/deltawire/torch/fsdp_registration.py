@@ -114,7 +114,8 @@ class _Registration:
             return None
         options = arguments.reducer_options(0, "fold", 1)
         session = self._shards.connect(Agreement.SPEC, options, None, self._arrival_ms)
-        return Agreement(session, self._timeout_ms)
+        ranks = dist.get_process_group_ranks(self.shard_group)
+        return Agreement(session, ranks, self._timeout_ms)
 
     def _listen(self, meeting: bootstrap.Meeting) -> None:
         given = self._settings

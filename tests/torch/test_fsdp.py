@@ -40,7 +40,11 @@ def of_four():
 @pytest.fixture(scope="module")
 def of_two():
     """So, of two nodes with one rank each."""
-    ranks = results(one_after_another, 2, [compare_with_plain, compute_meanwhile])
+    ranks = results(
+        one_after_another,
+        2,
+        [compare_with_plain, compute_meanwhile, go_on_after_a_pass_that_was_cut_short],
+    )
     return lambda worker: [rank[worker.__name__] for rank in ranks]
 
 
@@ -234,6 +238,35 @@ def compute_meanwhile(rank, world_size, report):
 
 def test_the_backward_pass_goes_on_while_gradients_are_on_their_way(of_two):
     assert of_two(compute_meanwhile) == [2, 2]
+
+
+def go_on_after_a_pass_that_was_cut_short(rank, world_size, report):
+    mesh = mesh_of(2, 1)
+    plain, ours = cut(Uneven(), mesh), cut(Uneven(), mesh)
+    hook = deltawire.torch.register(ours, "fp32")
+
+    def fail(gradient):
+        raise ZeroDivisionError("a bug of the training loop, on every rank")
+
+    for model in (plain, ours):
+        handle = model.wide.register_forward_hook(
+            lambda module, x, y: y.register_hook(fail) and None
+        )
+        with pytest.raises(ZeroDivisionError):
+            train_step(model, rank, 0)
+        handle.remove()
+        model.reset_iter_state()
+        for step in range(2):
+            train_step(model, rank, step)
+    metrics = hook.metrics()
+    hook.close()
+    return fingerprint(plain) == fingerprint(ours), metrics["steps"], metrics["total_buckets"]
+
+
+def test_a_pass_that_was_cut_short_leaves_nothing_behind(of_two):
+    for equal, steps, buckets in of_two(go_on_after_a_pass_that_was_cut_short):
+        assert equal and steps == 2
+        assert buckets == 1 + 2 * (3 + 1)  # the gradient that had left belongs to the next step
 
 
 def native_all_reduces(action) -> int:

@@ -187,6 +187,15 @@ def refuse(rank, world_size, report):
         train_step(model, rank, 1)
     seen["reached in part"] = (caught.value.code, str(caught.value))
     hook.close()
+    model = cut(Uneven(), mesh)
+    hook = deltawire.torch.register(model, "fp32")
+    model.set_requires_all_reduce(False)
+    loss_of(model, rank, 0).backward()
+    model.leave_out = "factor"
+    with pytest.raises(deltawire.DeltawireError) as caught:
+        loss_of(model, rank, 0).backward()
+    seen["kept in part"] = (caught.value.code, str(caught.value))
+    hook.close()
     return seen
 
 
@@ -198,8 +207,9 @@ def test_what_can_not_work_is_refused_alike_with_advice(of_four):
             assert is_builtin and says in text, f"{case} on rank {rank}: {name}: {text}"
         for case in ("other spec", "bad timeout"):
             assert seen[case] is not None, f"{case}: rank {rank} registered alone"
-        code, text = seen["reached in part"]
-        assert code in ("State", "Aborted") and "set_reduce_scatter_unused_params(True)" in text
+        for case in ("reached in part", "kept in part"):
+            code, text = seen[case]
+            assert code in ("State", "Aborted") and "set_reduce_scatter_unused_params(True)" in text
     assert "bf16" in ranks[1]["other spec"][1] and "timeout=-1.0" in ranks[0]["bad timeout"][1]
 
 

@@ -24,6 +24,7 @@ GROUP_MEMBERS = (
     "mp_policy",
     "post_forward_mesh_info",
 )
+_COUNT_UNUSED = "call model.set_reduce_scatter_unused_params(True), which counts the others as zero"
 PARAMETER_MEMBERS = ("offload_to_cpu", "sharded_param")
 
 
@@ -76,13 +77,12 @@ class Group:
         module: FSDPModule.
         name: of it, for messages.
         shards: in the order in which their gradients lie behind each other.
-        partial: a gradient that waits because all-reduce is off (`set_requires_all_reduce`).
     """
 
     def __init__(self, module: torch.nn.Module, name: str, inside) -> None:
         self.module = module
         self.name = name
-        self.partial: torch.Tensor | None = None
+        self._kept: torch.Tensor | None = None  # waits because all-reduce is off
         self._inside = inside
         hook = inside._all_reduce_hook
         # Of a model that was registered before: what its mesh was then.
@@ -158,14 +158,32 @@ class Group:
                 "State",
                 f"the backward pass reached only some parameters of {self.name} "
                 f"({gradient.numel()} elements of {room} on this rank), and torch doesn't say "
-                "which; call model.set_reduce_scatter_unused_params(True), which counts the others "
-                "as zero, or freeze them",
+                f"which; {_COUNT_UNUSED}, or freeze them",
             )
         found, at = [], gradient.data_ptr()
         for shard in trained:
             found.append((shard.name, at, shard.shape))
             at += gradient.element_size() * shard.room
         return found
+
+    def keep(self, gradient: torch.Tensor) -> None:
+        """As torch does where all-reduce is off: the gradient waits until it is on. 0 is left."""
+        self.add_kept(gradient)
+        self._kept = gradient.clone()
+        gradient.zero_()
+
+    def add_kept(self, gradient: torch.Tensor) -> None:
+        """Adds what waits, if anything does."""
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return
+        if kept.numel() != gradient.numel():
+            raise make_error(
+                "State",
+                f"the backward passes since set_requires_all_reduce(False) reached different "
+                f"parameters of {self.name}; {_COUNT_UNUSED}",
+            )
+        gradient += kept
 
     def take_over(self, hook: "AllReduce") -> None:
         """torch reduces within the node alone, and calls the hook for the rest."""

@@ -85,12 +85,10 @@ class ShardedHook(Participant):
         ranks in torch's next collective."""
         try:
             if not group.all_reduces:
-                self._keep(group, gradient)
+                group.keep(gradient)
                 return
             self._open_step()
-            if group.partial is not None:
-                gradient += group.partial
-                group.partial = None
+            group.add_kept(gradient)
             done = self._submit(group.tensors_in(gradient), gradient, last=False)
             if group.later_steps_look_at():
                 done.result()
@@ -99,14 +97,6 @@ class ShardedHook(Participant):
         except Exception as cause:
             self._give_up(cause)
             self._raise_at_end()
-
-    def _keep(self, group: Group, gradient: torch.Tensor) -> None:
-        """As torch does where all-reduce is off: the gradient waits until it is on."""
-        kept = gradient.clone()
-        if group.partial is not None:
-            kept += group.partial
-        group.partial = kept
-        gradient.zero_()
 
     def _open_step(self) -> None:
         first = not self._is_open

@@ -301,6 +301,7 @@ def save_and_load(rank, world_size, report):
     for step in range(3, 5):
         train_step(other, rank, step)
     steps = hook.state_dict()["steps"]
+    assert str(hook.explain()).count("wide.weight") == 1, "two modules of one group count twice"
     hook.close()
     return fingerprint(one) == fingerprint(other), steps, kept["ranges"], refused
 

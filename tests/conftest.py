@@ -16,6 +16,7 @@ multiprocessing.set_forkserver_preload(
     [
         "deltawire.torch",
         "torch._dynamo",
+        "torch.distributed.fsdp",
         "matplotlib.pyplot",
         "lab.demo.controller",
         "lab.demo.worker",

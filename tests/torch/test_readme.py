@@ -30,7 +30,7 @@ def free_port() -> str:
 
 
 def test_readme_has_programs_and_no_fragments():
-    assert len(PROGRAMS) == README.count("```python") == 2
+    assert len(PROGRAMS) == README.count("```python") == 3
 
 
 def run_program(name, folder, settings):

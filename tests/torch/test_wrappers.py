@@ -43,10 +43,10 @@ def compiled(module, _):
 
 
 SAYS = {
-    fsdp1: "FullyShardedDataParallel shards parameters and gradients, which is not supported yet",
-    fsdp2: "fully_shard() shards parameters and gradients, which is not supported yet",
-    replicate: "through a DistributedDataParallel that it hides, which is not supported yet",
-    replicate_with_fsdp: "replicate() exchanges gradients and has no communication hook",
+    fsdp1: "FullyShardedDataParallel shards parameters and gradients, which is not supported",
+    fsdp2: None,  # test_fsdp.py
+    replicate: "through a DistributedDataParallel that it hides, which is not supported",
+    replicate_with_fsdp: None,
     compiled_ddp: "torch.compile(ddp_model)",
     compiled: "DistributedDataParallel(torch.compile(module))",
 }
@@ -59,9 +59,10 @@ def refuse(rank, world_size, report):
     for make in SAYS:
         made = make(Net(), mesh)
         texts = []
-        with pytest.raises(TypeError) as error:
-            deltawire.torch.register(made, "fp32")
-        texts.append((type(error.value).__name__, str(error.value)))
+        if SAYS[make] is not None:
+            with pytest.raises(TypeError) as error:
+                deltawire.torch.register(made, "fp32")
+            texts.append((type(error.value).__name__, str(error.value)))
         if make is not compiled:
             outer = torch.nn.Sequential(made) if make is not compiled_ddp else made
             with pytest.raises(TypeError) as error:
@@ -80,8 +81,10 @@ def test_what_shards_or_replicates_by_itself_is_refused_with_advice():
     first, second = results(refuse, 2)
     assert first == second
     for make, says in SAYS.items():
-        (kind, text), *local = first[make.__name__]
-        assert kind == "DTypeError" and says in text and "DistributedDataParallel" in text
+        local = first[make.__name__]
+        if says is not None:
+            (kind, text), *local = local
+            assert kind == "DTypeError" and says in text and "DistributedDataParallel" in text
         for kind, text in local:
             inside = "its module '0'" if make is not compiled_ddp else "a DistributedDataParallel"
             assert kind == "DTypeError" and "takes the bare module" in text and inside in text

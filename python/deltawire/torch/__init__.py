@@ -1,4 +1,5 @@
-"""deltawire under PyTorch: one line makes DistributedDataParallel exchange compressed gradients.
+"""deltawire under PyTorch: one line makes DistributedDataParallel, or fully_shard between nodes,
+exchange compressed gradients.
 
 hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
 
@@ -9,6 +10,7 @@ the gradients of any training run.
 
 from deltawire.torch.averager import Averager
 from deltawire.torch.explanation import Explanation, TensorRow, explain
+from deltawire.torch.fsdp_hook import ShardedHook
 from deltawire.torch.hook import Hook
 from deltawire.torch.local_steps import LocalSteps
 from deltawire.torch.recording import Recording, trace
@@ -21,6 +23,7 @@ __all__ = [
     "Hook",
     "LocalSteps",
     "Recording",
+    "ShardedHook",
     "SignificanceSource",
     "TensorRow",
     "explain",

@@ -13,6 +13,8 @@ from deltawire.significance import require_use
 from deltawire.torch import arguments, bootstrap, wrappers
 from deltawire.torch.copied import forget_copied_hooks
 from deltawire.torch.exchanged import Exchanged
+from deltawire.torch.fsdp_hook import ShardedHook
+from deltawire.torch.fsdp_registration import Settings, register_sharded
 from deltawire.torch.hook import Hook
 from deltawire.torch.loss_scale import LossScale, Scaler
 from deltawire.torch.significance import SignificanceSource
@@ -21,7 +23,7 @@ logger = logging.getLogger("deltawire")
 
 
 def register(
-    ddp_model: DistributedDataParallel,
+    ddp_model: DistributedDataParallel | torch.nn.Module,
     spec: Policy,
     *,
     optimizer: torch.optim.Optimizer | None = None,
@@ -37,13 +39,16 @@ def register(
     threads: int | None = None,
     scaler: Scaler | None = None,
     nonfinite: str | None = None,
-) -> Hook:
-    """Makes a DDP model exchange its gradients through deltawire; called once on every rank.
+) -> Hook | ShardedHook:
+    """Makes a DDP model exchange its gradients through deltawire; called once on every rank. Of a
+    model that `fully_shard` has cut on a mesh of two dimensions, replicas by shards, it is the
+    all-reduce between the replicas, of one that the FSDP-based `replicate` has made all of it.
 
     Args:
         ddp_model: the parameters that it exchanges are float32 on the CPU. Which they are was fixed
             when it was made; frozen ones may be among them. Register before training, and before or
-            after torch.compile.
+            after torch.compile. A sharded model: all of it, whose gradients are reduced as float32
+            on the CPU; every rank listens on two ports where it is cut.
         spec: codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)", or a policy, which
             says what each tensor gets: rules, a dict, a list, Path("policy.toml") (see
             `deltawire.policy.spec_of`); equal on all ranks.
@@ -73,19 +78,41 @@ def register(
             every rank, for you to skip ("pass", the default with scaler=): see `LossScale`.
 
     Returns:
-        The hook: metrics, state for checkpoints, the typed error when training fails, close().
+        The hook: metrics, state for checkpoints, the typed error when training fails, close(). A
+        `ShardedHook` for a sharded model.
 
     Raises:
-        TypeError, DTypeError: not a DDP model; parameters, optimizer or scaler that can't be used.
+        TypeError, DTypeError: no such model; parameters, optimizer or scaler that can't be used.
         InvalidArgumentError (a ValueError): world size 1, bad spec or setting, a model that has a
             communication hook already (a copy of a registered one may be registered), a parameter
             that was replaced since DDP was made, an optimizer for a codec that makes no use of it.
+            Of a sharded model: a mesh of one dimension, meshes that differ, any optimizer.
         DeltawireError: alike on every rank: "Mismatch" (a rank with other settings), "Aborted" (a
             rank could not register), "Timeout" (ranks don't connect), "Unauthorized" (a rank with
             another token).
 
     The one collective on the model's process group waits under that group's timeout.
     """
+    if wrappers.has_fsdp2(ddp_model) and not isinstance(ddp_model, DistributedDataParallel):
+        return register_sharded(
+            ddp_model,
+            spec,
+            Settings(
+                optimizer=optimizer,
+                min_elements=min_elements,
+                timeout=timeout,
+                arrival_timeout=arrival_timeout,
+                connect_timeout=connect_timeout,
+                interface=interface,
+                port=port,
+                token=token,
+                link=link,
+                revert=revert,
+                threads=threads,
+                scaler=scaler,
+                nonfinite=nonfinite,
+            ),
+        )
     group = _check_model(ddp_model)
     with bootstrap.Meeting(group) as meeting:
         spec = spec_of(spec)

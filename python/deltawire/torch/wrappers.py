@@ -10,7 +10,7 @@ from deltawire.errors import DTypeError
 # only to compare with them, would take seconds.
 _EXCHANGING = {
     "FullyShardedDataParallel": "FullyShardedDataParallel shards parameters and gradients",
-    "ReplicateModule": "replicate() exchanges gradients and has no communication hook",
+    "ReplicateModule": "replicate() exchanges gradients",
     "FSDPModule": "fully_shard() shards parameters and gradients",
     "DDP": "replicate() exchanges gradients through a DistributedDataParallel that it hides",
 }
@@ -23,8 +23,9 @@ def check_ddp(model: object) -> None:
     advice = "wrap the model in it first"
     if (does := _exchanging(model)) is not None:
         advice = (
-            f"{does}, which is not supported yet: pass DistributedDataParallel(module), where each "
-            "rank has room for the model"
+            f"{does}, which is not supported: pass DistributedDataParallel(module), where each "
+            "rank has room for the model, or fully_shard(module, mesh=...) on a mesh of two "
+            "dimensions"
         )
     elif isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
         advice = (
@@ -37,6 +38,16 @@ def check_ddp(model: object) -> None:
         f"register takes a DistributedDataParallel model, not {type(model).__name__}; {advice}",
         "InvalidArgument",
     )
+
+
+def is_fsdp2(module: object) -> bool:
+    """Whether fully_shard, or its sister replicate, made it: what torch calls an FSDPModule."""
+    return "FSDPModule" in _torch_bases(module)
+
+
+def has_fsdp2(model: object) -> bool:
+    """Whether a module of it is one."""
+    return isinstance(model, torch.nn.Module) and any(map(is_fsdp2, model.modules()))
 
 
 def check_bare(model: object) -> None:
@@ -97,5 +108,8 @@ def plain_name(name: str) -> str:
 
 def _exchanging(model: object) -> str | None:
     """What a model of torch's own wrapper classes does; None for any other."""
-    bases = [base.__name__ for base in type(model).__mro__ if base.__module__.startswith("torch.")]
-    return next((_EXCHANGING[name] for name in bases if name in _EXCHANGING), None)
+    return next((_EXCHANGING[name] for name in _torch_bases(model) if name in _EXCHANGING), None)
+
+
+def _torch_bases(model: object) -> list[str]:
+    return [base.__name__ for base in type(model).__mro__ if base.__module__.startswith("torch.")]

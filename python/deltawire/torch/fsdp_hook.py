@@ -1,0 +1,238 @@
+"""The exchange between nodes of a model that fully_shard has cut within them (HSDP)."""
+
+import concurrent.futures
+
+import torch
+import torch.distributed as dist
+
+from deltawire import _core
+from deltawire.errors import make_error
+from deltawire.torch.agreement import Agreement, among
+from deltawire.torch.explanation import Explanation
+from deltawire.torch.fsdp_groups import AllReduce, Group, after_backward
+from deltawire.torch.loss_scale import LossScale
+from deltawire.torch.participant import Participant
+
+_END_OF_STEP = "end of step"
+
+
+class ShardedHook(Participant):
+    """A rank's compressed exchange with the ranks that have the same rows of the model; made by
+    `register`.
+
+    A backward pass whose gradients are reduced is a step. Each of FSDP's groups of parameters is a
+    bucket: it goes to the other nodes while the pass goes on, where torch doesn't look at the
+    gradient before the end of the pass (it does where it adds to one, converts it, or has a hook of
+    the user for it). One exchange more ends the step; it is in `buckets`.
+
+    What goes wrong, on whichever rank, is raised by the backward pass under way, at its end, on
+    every rank of the model: torch's own collectives stay in step. It is the typed DeltawireError,
+    which `last_error` has, too. The hook can't be used any more then. A rank that fails at the very
+    end of a step, or elsewhere than here, can show on ranks with other rows one step later, or when
+    torch's own collectives fail.
+
+    Attributes:
+        rank, world_size: among the ranks that have the same rows, as in all messages and `suspect`.
+        replicas: their global ranks.
+
+    It can't be copied or pickled (TypeError), as little as the model: keep its `state_dict`.
+
+    Thread rule: torch calls it from the thread of backward; `state_dict`, `load_state_dict` and
+    `close` belong to the training loop, between steps; everything else may be called from any
+    thread.
+    """
+
+    _kind = "hook"
+    _nonfinite_advice = (
+        'with register(..., scaler=the GradScaler) or nonfinite="pass" such a step comes out as '
+        "NaN, for you to skip, and leaves no trace"
+    )
+
+    def __init__(
+        self,
+        session: _core.Session,
+        groups: list[Group],
+        agreement: Agreement | None,
+        timeout_ms: int,
+        loss_scale: LossScale,
+    ) -> None:
+        replicas = groups[0].replicas
+        self._agreement = agreement  # None: this rank has all rows
+        super().__init__(session, (dist.get_rank(replicas), dist.get_world_size(replicas)))
+        self._groups = groups
+        self.replicas = dist.get_process_group_ranks(replicas)
+        self._timeout_ms = timeout_ms
+        self._loss_scale = loss_scale
+        self._scale = 1.0  # of the step under way
+        self._step = 0
+        self._pending: list[concurrent.futures.Future] = []  # of the step under way
+        self._is_open = False
+
+    def __reduce__(self):
+        raise TypeError(
+            "ShardedHook can't be copied or pickled: it owns connections and threads; keep its "
+            "state_dict() instead"
+        )
+
+    def attach(self) -> None:
+        """Takes the all-reduce of every group over."""
+        for group in self._groups:
+            group.take_over(AllReduce(group, self, self.all_reduce))
+
+    def all_reduce(self, group: Group, gradient: torch.Tensor) -> None:
+        """torch's hook of a group: its gradient, flat, becomes the mean over the replicas, in
+        place, now or by the end of the backward pass. Never raises: that would leave the other
+        ranks in torch's next collective."""
+        try:
+            if not group.all_reduces:
+                group.keep(gradient)
+                return
+            self._open_step()
+            group.add_kept(gradient)
+            done = self._submit(group.tensors_in(gradient), gradient, last=False)
+            if group.later_steps_look_at():
+                done.result()
+                if group.sums:
+                    gradient *= self.world_size
+        except Exception as cause:
+            self._give_up(cause)
+            self._raise_at_end()
+
+    def _open_step(self) -> None:
+        first = not self._is_open
+        self._raise_at_end()
+        if first:
+            self._scale = self._loss_scale.now()
+
+    def _raise_at_end(self) -> None:
+        # Each time: the pass may be another than the one that opened the step, which was cut short.
+        after_backward(self._end_step)
+        self._is_open = True
+
+    def _submit(
+        self, tensors, memory: torch.Tensor | None, last: bool
+    ) -> concurrent.futures.Future:
+        """Hands a bucket to the communication thread; the Future's value is whether it is finite,
+        None after an error."""
+        if memory is not None and (memory.dtype != torch.float32 or memory.device.type != "cpu"):
+            raise make_error(
+                "UnsupportedDType",
+                f"a gradient is reduced as {memory.dtype} on {memory.device}; deltawire exchanges "
+                "float32 on the CPU",
+                self.rank,
+            )
+        step = _core.Step(self._step, len(self._pending), last, self._scale)
+        done = concurrent.futures.Future()
+        history, replicas = self._history, self.replicas
+
+        def complete(error, report, _stays=memory):
+            finite = None
+            try:
+                if error is not None:
+                    error = among(replicas, error)
+                if history.end(error, report, last) is None:
+                    finite = report.finite
+            finally:  # a Future that nobody completes is a wait without a deadline
+                done.set_result(finite)
+
+        self._session.submit(tensors, step, self._timeout_ms, complete)
+        self._pending.append(done)
+        return done
+
+    def _end_step(self) -> None:
+        """After the backward pass, and torch's own work after it: all ranks end the step alike."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            results = [done.result() for done in self._pending]  # of all, whatever they are
+            if self.last_error is None:
+                self._commit(all(results))
+        except Exception as cause:
+            self._give_up(cause)
+        finally:
+            self._pending = []
+        self._step += 1
+        if self.last_error is not None:
+            self._leave()
+
+    def _commit(self, finite: bool) -> None:
+        if self._agreement is not None:
+            finite = self._agreement.all_finite(self._step, finite)
+        flag, tensors = None, []
+        if self._loss_scale.nonfinite == "pass":
+            # Rows that are finite are taken back, too, where others of the step aren't.
+            flag = torch.tensor([0.0 if finite else float("nan")])
+            tensors = [(_END_OF_STEP, flag.data_ptr(), (1,))]
+        self._submit(tensors, flag, last=True).result()
+
+    def _leave(self) -> None:
+        """Raises the first error, on every rank of the model."""
+        error = self.last_error
+        self._session.abort(str(error))
+        if self._agreement is not None:
+            self._agreement.abort(str(error))
+        raise error
+
+    def interrupted(self) -> None:
+        """Ends the exchange on every rank because of Ctrl-C here."""
+        super().interrupted()
+        if self._agreement is not None:
+            self._agreement.abort(f"interrupted on rank {self.rank}")
+
+    def close(self) -> None:
+        """Joins the communication threads and says goodbye to the other ranks; idempotent. Done at
+        exit in any case. Backward passes that reduce gradients raise from then on; the model may be
+        registered again."""
+        super().close()
+        if self._agreement is not None:
+            self._agreement.close()
+
+    def explain(self) -> Explanation:
+        """What each parameter's rows here get in the next step, and what they took in the last: a
+        table as text. Call between steps; DeltawireError ("State") within one.
+        """
+        shards = [shard for group in self._groups for shard in group.shards]
+        return self._explain([(shard.name, shard.shape) for shard in shards], self._step)
+
+    def state_dict(self) -> dict:
+        """What a checkpoint must keep of this rank; every rank saves its own. Call between steps.
+
+        `residuals` is a uint8 tensor; `ranges` says of which rows, (dimension, first, end) by
+        parameter's name; the other entries say where it belongs.
+        """
+        return self._state(steps=self._step, ranges=self._ranges())
+
+    def load_state_dict(self, state: dict) -> None:
+        """Puts back what `state_dict` gave, on every rank or on none. Call between steps. It may
+        come of a model whose modules were wrapped otherwise, in other groups or another order.
+
+        Raises InvalidArgumentError (a ValueError) where the state is of another rank, number of
+        replicas, spec or version, or of other rows; DeltawireError where its bytes are damaged.
+        Then nothing is changed.
+        """
+        self._check_state(state, ("steps",), ("ranges",))
+        self._check_ranges(state["ranges"])
+        self._load_residuals(state)
+        self._step = state["steps"]
+
+    def _ranges(self) -> dict[str, tuple[int, int, int] | None]:
+        return {shard.name: shard.range for group in self._groups for shard in group.shards}
+
+    def _check_ranges(self, theirs: dict) -> None:
+        ours = self._ranges()
+        if not isinstance(theirs, dict) or sorted(theirs) != sorted(ours):
+            odd = sorted(set(ours) ^ set(theirs))[:3] if isinstance(theirs, dict) else [theirs]
+            raise make_error(
+                "InvalidArgument",
+                f"the state is of other parameters than this model's, {odd} for instance; load the "
+                "state of the same model",
+            )
+        for name, rows in ours.items():
+            found = theirs[name] if theirs[name] is None else tuple(theirs[name])
+            if found != rows:
+                raise make_error(
+                    "InvalidArgument",
+                    f"the state has rows {found} (dimension, first, end) of '{name}', but this "
+                    f"rank has {rows}; load the state of the same job and rank, or start without",
+                )

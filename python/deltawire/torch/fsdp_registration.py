@@ -1,0 +1,138 @@
+"""register() for models that fully_shard or the FSDP-based replicate have made."""
+
+import dataclasses
+import hashlib
+
+import torch
+import torch.distributed as dist
+
+from deltawire import _core
+from deltawire.errors import make_error
+from deltawire.policy import Policy, spec_of
+from deltawire.torch import arguments, bootstrap
+from deltawire.torch.agreement import Agreement
+from deltawire.torch.fsdp_groups import Group, check_free, find_shards, groups_of
+from deltawire.torch.fsdp_hook import ShardedHook
+from deltawire.torch.loss_scale import LossScale, Scaler
+
+
+@dataclasses.dataclass
+class Settings:
+    """Arguments of `register`, by their names there."""
+
+    optimizer: torch.optim.Optimizer | None
+    min_elements: int
+    timeout: float
+    arrival_timeout: float | None
+    connect_timeout: float
+    interface: str | None
+    port: int | str | None
+    token: str | bytes | None
+    link: _core.LinkShape | None
+    revert: str
+    threads: int | None
+    scaler: Scaler | None
+    nonfinite: str | None
+
+
+def register_sharded(model: torch.nn.Module, spec: Policy, settings: Settings) -> ShardedHook:
+    """`register`, whose documentation says the rest. The ranks with the same rows are a job of
+    their own; the ranks that share a replica meet as well, to end steps alike.
+
+    Two collectives, one on each group: whatever is wrong on one rank, all ranks hear of.
+    """
+    meeting = _Registration(groups_of(model), settings)
+    failed = None
+    try:
+        meeting.meet_replicas(model, spec)
+    except Exception as cause:
+        failed = cause
+    if meeting.shard_group is not None:
+        meeting.meet_shards(failed)
+    elif failed is not None:
+        raise failed
+    return meeting.hook()
+
+
+class _Registration:
+    """What the two meetings find out, until there is a hook."""
+
+    def __init__(self, groups: list[Group], settings: Settings) -> None:
+        self.shard_group = groups[0].shard_group if groups[0].shard_count > 1 else None
+        self._groups = groups
+        self._settings = settings
+        self._text = ""  # of what must be equal on all ranks
+        self._timeout_ms = 0
+        self._scale: LossScale | None = None
+
+    def meet_replicas(self, model: torch.nn.Module, spec: Policy) -> None:
+        """With the ranks that have the same rows."""
+        given, replicas = self._settings, self._groups[0].replicas
+        with bootstrap.Meeting(replicas) as self._replicas:
+            self._spec = spec_of(spec)
+            find_shards(model, self._groups)
+            check_free(self._groups)
+            if given.optimizer is not None:
+                raise make_error(
+                    "InvalidArgument",
+                    "optimizer= needs gradients that are whole on each rank, and fully_shard cuts "
+                    "them; leave it out",
+                )
+            self._timeout_ms = arguments.timeout_in_ms(given.timeout)
+            self._scale = LossScale(given.scaler, self._spec, given.nonfinite)
+            self._options = arguments.reducer_options(
+                given.min_elements, given.revert, given.threads, self._scale.nonfinite
+            )
+            arguments.check_link(given.link)
+            self._text = self._settings_text()
+            self._arrival_ms = arguments.arrival_timeout_in_ms(given.arrival_timeout, replicas)
+            self._listen(self._replicas)
+
+    def meet_shards(self, failed: Exception | None) -> None:
+        """With the ranks that share a replica; raises `failed`, and lets them know of it."""
+        with bootstrap.Meeting(self.shard_group) as self._shards:
+            if failed is not None:
+                raise failed
+            self._listen(self._shards)
+
+    def hook(self) -> ShardedHook:
+        """Connected, and called by the model."""
+        session = self._replicas.connect(
+            self._spec, self._options, self._settings.link, self._arrival_ms
+        )
+        try:
+            agreement = self._agreement()
+        except BaseException:
+            session.close()
+            raise
+        hook = ShardedHook(session, self._groups, agreement, self._timeout_ms, self._scale)
+        hook.attach()
+        return hook
+
+    def _agreement(self) -> Agreement | None:
+        if self.shard_group is None:
+            return None
+        options = arguments.reducer_options(0, "fold", 1)
+        session = self._shards.connect(Agreement.SPEC, options, None, self._arrival_ms)
+        ranks = dist.get_process_group_ranks(self.shard_group)
+        return Agreement(session, ranks, self._timeout_ms)
+
+    def _listen(self, meeting: bootstrap.Meeting) -> None:
+        given = self._settings
+        meeting.settings = self._text
+        meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
+
+    def _settings_text(self) -> str:
+        first = self._groups[0]
+        return (
+            f"fully_shard spec={_core.canonical_spec(self._spec)} "
+            f"min_elements={self._settings.min_elements} version={_core.__version__} "
+            f"replicas={dist.get_world_size(first.replicas)} shards={first.shard_count} "
+            f"groups={_digest(self._groups)} {self._scale.setting}"
+        )
+
+
+def _digest(groups: list[Group]) -> str:
+    """Of what each group holds, and of their order; whatever of it lies on this rank."""
+    text = [[(s.name, tuple(s.parameter.shape)) for s in group.shards] for group in groups]
+    return hashlib.sha256(repr(text).encode()).hexdigest()[:16]

@@ -1,0 +1,316 @@
+"""Models that fully_shard has cut on two dimensions: between nodes gradients go through deltawire,
+and with fp32 they are bit for bit torch's own."""
+
+import copy
+import pickle
+
+import deltawire
+import deltawire.torch
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from backward_passes import CUT, WHOLE
+from ranks import results
+from sharded import (
+    Uneven,
+    cut,
+    descend,
+    fingerprint,
+    gradients,
+    loss_of,
+    mesh_of,
+    one_after_another,
+    train_step,
+)
+from torch.distributed.fsdp import fully_shard
+
+STEPS = 2
+
+
+@pytest.fixture(scope="module")
+def of_four():
+    """What a worker returned, by rank, of two nodes with two ranks each."""
+    ranks = results(
+        one_after_another, 4, [compare_with_plain, take_over, train_lossy, flush, save_and_load]
+    )
+    return lambda worker: [rank[worker.__name__] for rank in ranks]
+
+
+@pytest.fixture(scope="module")
+def of_two():
+    """So, of two nodes with one rank each."""
+    ranks = results(
+        one_after_another,
+        2,
+        [compare_with_plain, compute_meanwhile, go_on_after_a_pass_that_was_cut_short],
+    )
+    return lambda worker: [rank[worker.__name__] for rank in ranks]
+
+
+def compare_with_plain(rank, world_size, report):
+    mesh, modes = mesh_of(2, world_size // 2), WHOLE if world_size == 2 else CUT
+    seen = {}
+    for mode, (backward, options) in modes.items():
+        plain, ours = cut(Uneven(), mesh, **options), cut(Uneven(), mesh, **options)
+        hook = deltawire.torch.register(ours, "fp32")
+        equal = True
+        for step in range(STEPS):
+            for model in (plain, ours):
+                model.zero_grad()
+                backward(model, rank, step)
+                descend(model)
+            pairs = list(zip(gradients(plain), gradients(ours), strict=True))
+            assert len(pairs) == (3 if mode == "leave a group out" else 6)
+            assert any(theirs.abs().sum() > 0 for theirs, _ in pairs)
+            equal &= all(torch.equal(*pair) for pair in pairs)
+        seen[mode] = (equal, hook.last_error, fingerprint(ours), fingerprint(plain), hook.metrics())
+        hook.close()
+    return seen
+
+
+@pytest.mark.parametrize("world_size", [4, 2], ids=["cut", "whole"])
+def test_fp32_is_bit_for_bit_what_torch_makes_of_it(of_two, of_four, world_size):
+    ranks = {2: of_two, 4: of_four}[world_size](compare_with_plain)
+    for mode in ranks[0]:
+        for rank, seen in enumerate(ranks):
+            equal, error, ours, plain, metrics = seen[mode]
+            assert error is None and equal and ours == plain, f"{mode}: rank {rank} differs"
+            assert metrics["total_bytes_sent"] > 0, f"{mode}: nothing went through deltawire"
+    if world_size == 2:
+        return
+    for rank in ranks:
+        *_, metrics = rank["plainly"]
+        assert metrics["steps"] == STEPS and metrics["buckets"] == 3 + 1
+    # Rank 0 has 17 of 33 rows, 3 of 5, the one of one, and 2 of 3; ranks 1 and 3 have what is left.
+    assert ranks[0]["plainly"][-1]["elements"] == 17 * 16 + (3 * 33 + 3) + (5 + 1) + 2
+    assert ranks[3]["plainly"][-1]["elements"] == 16 * 16 + (2 * 33 + 2) + 0 + 1
+
+
+def replicate(module, *, mesh):
+    from torch.distributed._composable.replicate_with_fsdp import replicate
+
+    return replicate(module, mesh=mesh["replicate"])
+
+
+def compare_with_the_stated_sum(rank, world_size, report):
+    mesh = mesh_of(world_size, 1)
+    gaps = []
+    for shard in (fully_shard, replicate):
+        alone, module = Uneven(), Uneven()
+        ours = cut(module, mesh, shard)
+        hook = deltawire.torch.register(ours, "fp32")
+        loss_of(alone, rank, 0).backward()
+        loss_of(ours, rank, 0).backward()
+        scale = np.float32(1) / np.float32(world_size)
+        trained = [p for p in alone.parameters() if p.requires_grad]
+        for parameter, mean in zip(trained, gradients(ours), strict=True):
+            parts = [torch.empty_like(parameter.grad) for _ in range(world_size)]
+            dist.all_gather(parts, parameter.grad.contiguous())
+            total = np.zeros(parts[0].shape, np.float32)
+            for part in parts:
+                total = total + scale * part.numpy()
+            gaps.append(bool((total == mean.numpy()).all()))
+        assert hook.metrics()["steps"] == 1 and hook.world_size == world_size
+        hook.close()
+    return gaps
+
+
+def test_models_that_are_whole_on_each_rank_get_the_stated_sum():
+    for gaps in results(compare_with_the_stated_sum, 3):
+        assert len(gaps) == 12 and all(gaps)
+
+
+def compute_meanwhile(rank, world_size, report):
+    """Rank 1 begins its backward pass when rank 0 is amid its own, behind a first exchange."""
+    model = cut(Uneven(), mesh_of(2, 1))
+    hook = deltawire.torch.register(model, "fp32", timeout=2, arrival_timeout=2)
+    train_step(model, rank, 0)
+    model.zero_grad()
+    loss, word = loss_of(model, rank, 1), torch.zeros(1)
+    if rank == 0:
+        model.wide.register_forward_hook(
+            lambda module, x, y: y.register_hook(lambda gradient: dist.send(word, 1)) and None
+        )
+        loss = loss_of(model, rank, 1)
+    else:
+        dist.recv(word, 0)
+    loss.backward()
+    steps = hook.metrics()["steps"]
+    hook.close()
+    return steps
+
+
+def test_the_backward_pass_goes_on_while_gradients_are_on_their_way(of_two):
+    assert of_two(compute_meanwhile) == [2, 2]
+
+
+def go_on_after_a_pass_that_was_cut_short(rank, world_size, report):
+    mesh = mesh_of(2, 1)
+    plain, ours = cut(Uneven(), mesh), cut(Uneven(), mesh)
+    hook = deltawire.torch.register(ours, "fp32")
+
+    def fail(gradient):
+        raise ZeroDivisionError("a bug of the training loop, on every rank")
+
+    for model in (plain, ours):
+        handle = model.wide.register_forward_hook(
+            lambda module, x, y: y.register_hook(fail) and None
+        )
+        with pytest.raises(ZeroDivisionError):
+            train_step(model, rank, 0)
+        handle.remove()
+        model.reset_iter_state()
+        for step in range(2):
+            train_step(model, rank, step)
+    metrics = hook.metrics()
+    hook.close()
+    return fingerprint(plain) == fingerprint(ours), metrics["steps"], metrics["total_buckets"]
+
+
+def test_a_pass_that_was_cut_short_leaves_nothing_behind(of_two):
+    for equal, steps, buckets in of_two(go_on_after_a_pass_that_was_cut_short):
+        assert equal and steps == 2
+        assert buckets == 1 + 2 * (3 + 1)  # the gradient that had left belongs to the next step
+
+
+def native_all_reduces(action) -> int:
+    """How many torch starts meanwhile on this rank."""
+    native, seen = dist.all_reduce, []
+    dist.all_reduce = lambda *given, **named: seen.append(1) or native(*given, **named)
+    try:
+        action()
+    finally:
+        dist.all_reduce = native
+    return len(seen)
+
+
+def take_over(rank, world_size, report):
+    mesh = mesh_of(2, 2)
+    model = cut(Uneven(), mesh)
+    before = native_all_reduces(lambda: train_step(model, rank, 0))
+    with torch.no_grad():
+        loss_of(model, rank, 1)  # leaves the root's own parameters gathered
+    hook = deltawire.torch.register(model, "fp32")
+    after = native_all_reduces(lambda: train_step(model, rank, 1))
+    resting = model.wide.weight
+    loss_of(model, rank, 2)
+    is_cut_again = model.wide.weight is resting
+    hook.close()
+    return before, after, is_cut_again
+
+
+def test_torch_does_not_all_reduce_any_more_and_cuts_as_before(of_four):
+    for before, after, is_cut_again in of_four(take_over):
+        assert before == 3 and after == 0
+        assert is_cut_again, "after a forward pass parameters lie as after fully_shard(int)"
+
+
+def train_lossy(rank, world_size, report):
+    model = cut(Uneven(), mesh_of(2, 2))
+    hook = deltawire.torch.register(model, "3lc:s=1.75", min_elements=8)
+    for step in range(STEPS):
+        train_step(model, rank, step)
+    digests = [record["digest"] for record in hook.step_records]
+    with pytest.raises(TypeError):
+        copy.copy(hook)
+    with pytest.raises(TypeError):
+        pickle.dumps(hook)
+    explained = str(hook.explain())
+    ratio = hook.metrics()["total_ratio"]
+    hook.close()
+    with pytest.raises(deltawire.DeltawireError) as closed:
+        train_step(model, rank, 0)
+    again = deltawire.torch.register(model, "fp32")
+    train_step(model, rank, 0)
+    return (
+        fingerprint(model),
+        digests,
+        explained,
+        ratio,
+        closed.value.code,
+        again.metrics()["steps"],
+    )
+
+
+def test_lossy_codecs_keep_replicas_bit_equal(of_four):
+    ranks = of_four(train_lossy)
+    for one, other in ((0, 2), (1, 3)):
+        assert ranks[one][:2] == ranks[other][:2], "replicas differ"
+    for _, digests, explained, ratio, closed, again in ranks:
+        assert len(set(digests)) == STEPS
+        assert "wide.weight" in explained and "3lc" in explained and ratio > 3
+        assert closed == "State" and again == 1
+
+
+def flush(rank, world_size, report):
+    mesh = mesh_of(2, 2)
+    plain, ours = cut(Uneven(), mesh), cut(Uneven(), mesh)
+    hook = deltawire.torch.register(ours, "topk:k=50%", min_elements=8)
+    asked, given, gaps = None, None, []
+    for step in range(5):
+        for model in (plain, ours):
+            model.zero_grad()
+            # Not 0: a rank with nothing but zeros has no part in a step.
+            (loss_of(model, rank, step) * (1.0 if step < 3 else 1e-9)).backward()
+        due, came = gradients(plain), gradients(ours)
+        asked = due if asked is None else [a + g for a, g in zip(asked, due, strict=True)]
+        given = came if given is None else [a + g for a, g in zip(given, came, strict=True)]
+        both = [pair for pair in zip(asked, given, strict=True) if pair[0].numel()]
+        gaps.append(max((a - g).abs().max().item() for a, g in both))
+    hook.close()
+    return gaps
+
+
+def test_what_was_not_sent_comes_later(of_four):
+    """Sum of means + residuals = sum of gradients: without new gradients residuals run empty."""
+    for gaps in of_four(flush):
+        assert gaps[2] > 1e-3, "nothing was held back: nothing was tested"
+        assert gaps[-1] < 1e-6
+
+
+def save_and_load(rank, world_size, report):
+    mesh = mesh_of(2, 2)
+    one = cut(Uneven(), mesh)
+    hook = deltawire.torch.register(one, "topk:k=20%", min_elements=8)
+    for step in range(3):
+        train_step(one, rank, step)
+    kept = hook.state_dict()
+    weights = [p.detach().to_local().clone() for p in one.parameters()]
+    for step in range(3, 5):
+        train_step(one, rank, step)
+    hook.close()
+
+    other = Uneven()  # in other groups and another order
+    fully_shard([other.odd, other.wide], mesh=mesh)
+    fully_shard(other, mesh=mesh)
+    hook = deltawire.torch.register(other, "topk:k=20%", min_elements=8)
+    refused = []
+    for change in (
+        {"ranges": {**kept["ranges"], "wide.weight": (0, 1, 18)}},
+        {"ranges": {"wide.weight": (0, 0, 17)}},
+        {"rank": 1 - hook.rank},
+    ):
+        with pytest.raises(ValueError) as caught:
+            hook.load_state_dict({**kept, **change})
+        refused.append(str(caught.value))
+    hook.load_state_dict(kept)
+    with torch.no_grad():
+        for parameter, value in zip(other.parameters(), weights, strict=True):
+            parameter.to_local().copy_(value)
+    for step in range(3, 5):
+        train_step(other, rank, step)
+    steps = hook.state_dict()["steps"]
+    assert str(hook.explain()).count("wide.weight") == 1, "two modules of one group count twice"
+    hook.close()
+    return fingerprint(one) == fingerprint(other), steps, kept["ranges"], refused
+
+
+def test_a_state_fits_the_model_in_other_groups(of_four):
+    ranks = of_four(save_and_load)
+    for number, (equal, steps, ranges, refused) in enumerate(ranks):
+        assert equal, "the run that was loaded goes on differently"
+        assert steps == 5
+        assert ranges["wide.weight"] == ((0, 17, 33) if number % 2 else (0, 0, 17))
+        assert "rows (0, 1, 18)" in refused[0] and "'wide.weight'" in refused[0]
+        assert "other parameters" in refused[1] and "has rank" in refused[2]

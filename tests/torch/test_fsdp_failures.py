@@ -1,0 +1,230 @@
+"""What goes wrong in one row of ranks of a sharded model ends the step on all of them, in time;
+what can't work is refused alike."""
+
+import os
+import signal
+import time
+
+import deltawire.torch
+import pytest
+import torch
+from deltawire.torch import fsdp_groups
+from ranks import attempted, results, started
+from sharded import Uneven, cut, loss_of, mesh_of, one_after_another, train_step
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+VICTIM = 3
+LONG = 60.0  # a timeout that a test never waits for
+
+
+@pytest.fixture(scope="module")
+def of_four():
+    """What a worker returned, by rank, of two nodes with two ranks each."""
+    ranks = results(one_after_another, 4, [train_on_nan, pass_nan, refuse, rename])
+    return lambda worker: [rank[worker.__name__] for rank in ranks]
+
+
+def poison(model) -> None:
+    """From now on the first row of a weight, which half of the ranks have, gets NaN."""
+
+    def spoil(gradient):
+        row = torch.zeros_like(gradient)
+        row[:, 0] = float("nan")
+        return gradient + row
+
+    model.wide.register_forward_hook(lambda module, x, y: y.register_hook(spoil) and None)
+
+
+def train_on_nan(rank, world_size, report):
+    model = cut(Uneven(), mesh_of(2, 2))
+    hook = deltawire.torch.register(model, "3lc", min_elements=8, timeout=LONG)
+    train_step(model, rank, 0)
+    if rank == 2:
+        poison(model)
+    began = time.monotonic()
+    with pytest.raises(deltawire.DeltawireError) as caught:
+        train_step(model, rank, 1)
+    assert time.monotonic() - began < LONG / 2, "it took a timeout, not an answer"
+    assert hook.last_error.code == caught.value.code
+    hook.close()
+    return caught.value.code, str(caught.value)
+
+
+def test_what_only_one_row_of_ranks_can_see_is_an_error_on_all(of_four):
+    for rank, (code, text) in enumerate(of_four(train_on_nan)):
+        assert text.startswith("among global ranks ")
+        assert "among global ranks [0, 2]: " in text and "'wide.weight'" in text
+        if rank % 2:
+            assert "reports: among global ranks [0, 2]: " in text
+        else:
+            assert code == "NotFinite" and 'nonfinite="pass"' in text
+
+
+def pass_nan(rank, world_size, report):
+    model = cut(Uneven(), mesh_of(2, 2))
+    hook = deltawire.torch.register(model, "topk:k=20%", min_elements=8, nonfinite="pass")
+    for step in range(2):
+        train_step(model, rank, step)
+    before = hook.state_dict()["residuals"]
+    if rank == 2:
+        poison(model)
+    model.zero_grad()
+    loss_of(model, rank, 2).backward()
+    rows = model.wide.weight.grad.to_local()
+    finite = [record["finite"] for record in hook.step_records]
+    unchanged = torch.equal(before, hook.state_dict()["residuals"])
+    steps = hook.metrics()["nonfinite_steps"]
+    hook.close()
+    return finite, unchanged, bool(torch.isnan(rows).any()), steps
+
+
+def test_a_step_that_is_not_finite_in_some_rows_leaves_no_trace_in_any(of_four):
+    for rank, (finite, unchanged, has_nan, steps) in enumerate(of_four(pass_nan)):
+        assert finite == [True, True, False] and steps == 1
+        assert unchanged, "the residual of a step that will be skipped"
+        assert has_nan == (rank % 2 == 0)
+
+
+def kill(model, rank):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def raise_in_backward(model, rank):
+    def fail(_gradient):
+        raise ZeroDivisionError("a bug of the backward pass")
+
+    model.odd.register_forward_hook(lambda module, x, y: y.register_hook(fail) and None)
+    train_step(model, rank, 0)
+
+
+def train_until_it_fails(rank, world_size, report, fault):
+    model = cut(Uneven(), mesh_of(2, 2))
+    deltawire.torch.register(model, "3lc", timeout=LONG)
+    for step in range(100_000):
+        if step == 2:
+            report("training")
+            if rank == VICTIM:
+                fault(model, rank)
+        train_step(model, rank, step)
+
+
+@pytest.mark.parametrize("fault", [kill, raise_in_backward])
+def test_a_rank_that_leaves_ends_all_others_at_once(fault):
+    with started(train_until_it_fails, 4, fault) as ranks:
+        for rank in range(4):
+            assert ranks.hear(rank) == "training"
+        others = ranks.outcomes([0, 1, 2], timeout=20)
+    for rank, outcome in others.items():
+        assert outcome.raised is not None, f"rank {rank} trained on"
+
+
+def foreign_hook(mesh):
+    model = cut(Uneven(), mesh)
+    model.odd.set_all_reduce_hook(lambda gradient: None)
+    return model
+
+
+def registered(mesh):
+    model = cut(Uneven(), mesh)
+    model.kept = deltawire.torch.register(model, "fp32")
+    return model
+
+
+def two_meshes(mesh):
+    model = Uneven()
+    fully_shard(model.wide, mesh=mesh)
+    return fully_shard(model, mesh=mesh_of(4, 1))
+
+
+def tensor_parallel(mesh):
+    cube = torch.distributed.device_mesh.init_device_mesh(
+        "cpu", (2, 1, 2), mesh_dim_names=("replicate", "shard", "tensor")
+    )
+    model = torch.nn.Linear(4, 4)
+    spread = torch.distributed.tensor.distribute_tensor(model.weight.detach(), cube["tensor"])
+    model.weight = torch.nn.Parameter(spread)
+    return fully_shard(model, mesh=cube["replicate", "shard"])
+
+
+REFUSED = {
+    "one dimension": (lambda mesh: fully_shard(Uneven(), mesh=mesh["shard"]), {}, "ValueError",
+                      'mesh_dim_names=("replicate", "shard")'),
+    "one replica": (lambda mesh: fully_shard(Uneven(), mesh=mesh_of(1, 4)), {}, "ValueError",
+                    "has one replica"),
+    "two meshes": (two_meshes, {}, "ValueError", "are on different meshes"),
+    "tensor parallel": (tensor_parallel, {}, "TypeError", "leave tensor parallelism out"),
+    "foreign hook": (foreign_hook, {}, "ValueError", "module 'odd' has an all-reduce hook already"),
+    "registered": (registered, {}, "ValueError", "is registered already; close its hook"),
+    "bf16": (lambda mesh: cut(Uneven(), mesh, mp_policy=MixedPrecisionPolicy(torch.bfloat16)), {},
+             "TypeError", "reduce_dtype=torch.float32"),
+    "optimizer": (lambda mesh: cut(Uneven(), mesh), {"optimizer": 1}, "ValueError",
+                  "optimizer= needs gradients that are whole"),
+    "spec": (lambda mesh: cut(Uneven(), mesh), {"spec": "nothing"}, "ValueError", "nothing"),
+}  # fmt: skip
+
+
+def refuse(rank, world_size, report):
+    mesh = mesh_of(2, 2)
+    seen = {}
+    for case, (make, options, kind, _) in REFUSED.items():
+        model = make(mesh)
+        caught = attempted(
+            lambda m=model, o=options: deltawire.torch.register(m, **{"spec": "fp32"} | o)
+        )
+        builtin = {"ValueError": ValueError, "TypeError": TypeError}[kind]
+        seen[case] = (*caught[:2], issubclass(getattr(deltawire, caught[0]), builtin))
+    model = cut(Uneven(), mesh)
+    spec = "bf16" if rank == VICTIM else "fp32"
+    seen["other spec"] = attempted(lambda: deltawire.torch.register(model, spec))
+    timeout = -1.0 if rank == VICTIM else LONG
+    seen["bad timeout"] = attempted(
+        lambda: deltawire.torch.register(model, "fp32", timeout=timeout)
+    )
+    hook = deltawire.torch.register(model, "fp32")  # nothing is left over of all that
+    train_step(model, rank, 0)
+    model.leave_out = "factor"
+    with pytest.raises(deltawire.DeltawireError) as caught:
+        train_step(model, rank, 1)
+    seen["reached in part"] = (caught.value.code, str(caught.value))
+    hook.close()
+    model = cut(Uneven(), mesh)
+    hook = deltawire.torch.register(model, "fp32")
+    model.set_requires_all_reduce(False)
+    loss_of(model, rank, 0).backward()
+    model.leave_out = "factor"
+    with pytest.raises(deltawire.DeltawireError) as caught:
+        loss_of(model, rank, 0).backward()
+    seen["kept in part"] = (caught.value.code, str(caught.value))
+    hook.close()
+    return seen
+
+
+def test_what_can_not_work_is_refused_alike_with_advice(of_four):
+    ranks = of_four(refuse)
+    for rank, seen in enumerate(ranks):
+        for case, (_, _, _, says) in REFUSED.items():
+            name, text, is_builtin = seen[case]
+            assert is_builtin and says in text, f"{case} on rank {rank}: {name}: {text}"
+        for case in ("other spec", "bad timeout"):
+            assert seen[case] is not None, f"{case}: rank {rank} registered alone"
+        for case in ("reached in part", "kept in part"):
+            code, text = seen[case]
+            assert code in ("State", "Aborted") and "set_reduce_scatter_unused_params(True)" in text
+    assert "bf16" in ranks[1]["other spec"][1] and "timeout=-1.0" in ranks[0]["bad timeout"][1]
+
+
+def rename(rank, world_size, report):
+    said, mesh = {}, mesh_of(2, 2)
+    for name in (*fsdp_groups.GROUP_MEMBERS, *fsdp_groups.PARAMETER_MEMBERS):
+        model = fully_shard(Uneven(), mesh=mesh)
+        (inside,) = model._get_fsdp_state()._fsdp_param_groups
+        owner = inside if name in fsdp_groups.GROUP_MEMBERS else inside.fsdp_params[0]
+        vars(owner)[f"{name}_of_tomorrow"] = vars(owner).pop(name)
+        said[name] = attempted(lambda m=model: deltawire.torch.register(m, "fp32"))
+    return said
+
+
+def test_a_torch_that_has_renamed_something_is_refused(of_four):
+    for said in of_four(rename):
+        for name, (_, text, _) in said.items():
+            assert f".{name}, which deltawire needs" in text

@@ -13,10 +13,10 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
+from deltawire.history import History
 from deltawire.policy import Policy, spec_of
 from deltawire.torch import arguments, bootstrap, wrappers
 from deltawire.torch.explanation import Explanation
-from deltawire.torch.history import History
 from deltawire.torch.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.participant import Participant
 from deltawire.torch.weights import Weights, broadcast_model, layout_digest, values_digest

@@ -1,0 +1,113 @@
+"""What a rank's buckets cost, and what went wrong: written by the communication thread."""
+
+import collections
+import logging
+import threading
+
+from deltawire.errors import DeltawireError, with_advice
+
+logger = logging.getLogger("deltawire")
+
+# Steps whose records are kept; a record is about half a kilobyte.
+RECORDED_STEPS = 4096
+_SUMMED = (
+    "buckets",
+    "elements",
+    "encode_ms",
+    "exchange_ms",
+    "decode_ms",
+    "bytes_sent",
+    "raw_bytes",
+)
+
+
+class History:
+    """Counters of one rank, and its first error. Thread rule: any thread may call any member.
+
+    It holds no session, so that the communication thread, which fills it, never owns its own
+    session.
+    """
+
+    def __init__(self, rank: int, nonfinite_advice: str = "") -> None:
+        self.rank = rank
+        self._nonfinite_advice = nonfinite_advice  # what to do about steps that are not finite
+        self.steps = 0
+        self.nonfinite_steps = 0
+        self.last_error: DeltawireError | None = None
+        self.records: collections.deque[dict] = collections.deque(maxlen=RECORDED_STEPS)
+        self._lock = threading.Lock()
+        self._open = dict.fromkeys(_SUMMED, 0)
+        self._totals = dict.fromkeys(_SUMMED, 0)
+
+    def end(
+        self, error: DeltawireError | None, report, last: bool, also: dict | None = None
+    ) -> DeltawireError | None:
+        """Of a bucket: `add`, or `fail`. Returns the error, with advice."""
+        if error is None:
+            self.add(report, last, also)
+            return None
+        if error.code == "NotFinite":
+            error = with_advice(error, self._nonfinite_advice)
+        self.fail(error)
+        return error
+
+    def add(self, report, last: bool, also: dict | None = None) -> None:
+        """Counts one finished bucket (a `_core.Report`); `last` closes the step, with `also` in
+        its record."""
+        with self._lock:
+            step = self._open
+            step["buckets"] += 1
+            step["elements"] += report.element_count
+            step["encode_ms"] += 1e3 * report.encode_seconds
+            step["exchange_ms"] += 1e3 * report.exchange_seconds
+            step["decode_ms"] += 1e3 * report.decode_seconds
+            step["bytes_sent"] += report.bytes_sent
+            step["raw_bytes"] += report.raw_bytes
+            if last:
+                for key in _SUMMED:
+                    self._totals[key] += step[key]
+                self.records.append(_record(step, report.digest, report.finite) | (also or {}))
+                self.steps += 1
+                self.nonfinite_steps += not report.finite
+                self._open = dict.fromkeys(_SUMMED, 0)
+
+    def fail(self, error: DeltawireError) -> None:
+        """Keeps and logs the first error; later ones follow from it."""
+        with self._lock:
+            if self.last_error is not None:
+                return
+            self.last_error = error
+        logger.error("rank %d: %s", self.rank, error)
+
+    def metrics(self) -> dict:
+        """The last finished step's record, and totals over all steps as `total_...`."""
+        with self._lock:
+            last = self.records[-1] if self.records else _record(dict.fromkeys(_SUMMED, 0))
+            totals = {**self._totals, "ratio": _ratio(self._totals)}
+            prefixed = {f"total_{key}": value for key, value in totals.items()}
+            counts = {"steps": self.steps, "nonfinite_steps": self.nonfinite_steps}
+            return {**counts, **last, **prefixed}
+
+
+def _record(sums: dict, digest: int | None = None, finite: bool = True) -> dict:
+    return {**sums, "ratio": _ratio(sums), "digest": digest, "finite": finite}
+
+
+def _ratio(sums: dict) -> float | None:
+    """How many times smaller the messages were; None where none was sent."""
+    return sums["raw_bytes"] / sums["bytes_sent"] if sums["bytes_sent"] else None
+
+
+def metrics_of(history: History, session) -> dict:
+    """A door's `metrics()`: of its steps, its links and its memory (`Session.metrics`)."""
+    sent, received = session.traffic()
+    memory = session.memory()
+    return {
+        **history.metrics(),
+        "traffic_bytes_sent": sent,
+        "traffic_bytes_received": received,
+        "residual_bytes": memory.residual_bytes,
+        "staging_bytes": memory.staging_bytes,
+        "message_bytes": memory.message_bytes,
+        "peak_memory_bytes": memory.peak_bytes,
+    }

@@ -14,8 +14,9 @@ import numpy as np
 
 WORLD_SIZE = 2
 FEATURES = 1000
+SAMPLES = 250
 STEPS = 200
-LEARNING_RATE = 0.1
+LEARNING_RATE = 0.03
 
 
 def main(rank: int, address: str) -> None:
@@ -25,7 +26,7 @@ def main(rank: int, address: str) -> None:
     weights = np.zeros(FEATURES, np.float32)
     with deltawire.Session("3lc", rank=rank, world_size=WORLD_SIZE, address=address) as session:
         for _ in range(STEPS):
-            inputs = data.standard_normal((2 * FEATURES, FEATURES)).astype(np.float32)
+            inputs = data.standard_normal((SAMPLES, FEATURES)).astype(np.float32)
             errors = inputs @ weights - inputs @ truth.astype(np.float32)
             gradient = inputs.T @ errors / len(inputs)
             session.all_reduce({"weights": gradient})

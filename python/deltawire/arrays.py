@@ -34,7 +34,8 @@ def as_numpy(name: str, array) -> np.ndarray:
 
 def to_read(name: str, array) -> np.ndarray:
     """A C-contiguous array of a dtype that codecs take: copied only where the order needs it."""
-    found = as_numpy(name, array)
+    # NumPy's own scalars are no arrays, and are read as such.
+    found = np.asarray(array) if isinstance(array, np.generic) else as_numpy(name, array)
     if found.dtype.name not in DTYPES or not found.dtype.isnative:
         raise make_error(
             "UnsupportedDType",

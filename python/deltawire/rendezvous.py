@@ -23,6 +23,7 @@ _MAGIC = b"DWMEET0\n"
 _NONCE_BYTES = 32
 _PROOF_BYTES = 32
 _MEMBER_HEAD = struct.Struct("<8sII32s")  # magic, rank, world size, nonce
+_COUNT = struct.Struct("<I")  # of the offers in an answer: all, or rank 0's alone, which says why
 _MEMBER_BYTES = _MEMBER_HEAD.size + SLOT_BYTES + _PROOF_BYTES
 _STRANGERS = 64  # connections beside the ranks' own that are listened to at once
 _RETRY_SECONDS = 0.05
@@ -85,6 +86,15 @@ class _Stranger:
     came: bytearray
 
 
+@dataclasses.dataclass
+class _Member:
+    """Who has proved that it knows the secret."""
+
+    line: socket.socket
+    nonce: bytes
+    slot: bytes
+
+
 class _Host:
     """Rank 0's side."""
 
@@ -92,8 +102,8 @@ class _Host:
         self._offer = offer
         self._world_size = world_size
         self._secret = secret
-        # Of each other rank: its line, its nonce, its slot.
-        self._members: dict[int, tuple[socket.socket, bytes, bytes]] = {}
+        self._members: dict[int, _Member] = {}
+        self._misfits: list[_Member] = []  # that know the secret and belong elsewhere: told so
         self._selector = selectors.DefaultSelector()
         self._strangers = 0
 
@@ -107,18 +117,20 @@ class _Host:
                 while len(self._members) < self._world_size - 1:
                     self._serve(listener, deadline)
             except Exception as cause:
-                self._offer.problem = str(cause)  # the others hear of it
-                self._answer(deadline)
+                self._offer.problem = str(cause)
+                self._answer([slot_of(self._offer)], deadline)  # the others hear of it
                 raise
-            self._answer(deadline)
-            return self._offers()
+            slots = [slot_of(self._offer)]
+            slots += [self._members[rank].slot for rank in range(1, self._world_size)]
+            self._answer(slots, deadline)
+            return [offer_in(slot, rank) for rank, slot in enumerate(slots)]
 
     def _close(self) -> None:
         for key in list(self._selector.get_map().values()):
             if key.data is not None:
                 key.data.line.close()
-        for line, _, _ in self._members.values():
-            line.close()
+        for member in (*self._members.values(), *self._misfits):
+            member.line.close()
         self._selector.close()
 
     def _serve(self, listener: socket.socket, deadline: float) -> None:
@@ -180,8 +192,10 @@ class _Host:
         magic, rank, world_size, nonce = _MEMBER_HEAD.unpack_from(body)
         if magic != _MAGIC:
             return False
+        member = _Member(stranger.line, nonce, body[_MEMBER_HEAD.size :])
         if world_size != self._world_size or not 0 < rank < world_size or rank in self._members:
             twice = rank in self._members and world_size == self._world_size
+            self._misfits.append(member)
             who = "a second rank" if twice else "a rank"
             raise make_error(
                 "Mismatch",
@@ -189,25 +203,16 @@ class _Host:
                 "each process a rank of its own and all one world_size",
                 rank,
             )
-        self._members[rank] = (stranger.line, nonce, body[_MEMBER_HEAD.size :])
+        self._members[rank] = member
         return True
 
-    def _slots(self) -> list[bytes]:
-        """In rank order; of ranks that are not there an offer that says so."""
-        absent = slot_of(Offer(problem="it did not come", host_name=""))
-        members = (self._members.get(rank) for rank in range(1, self._world_size))
-        return [slot_of(self._offer), *(found[2] if found else absent for found in members)]
-
-    def _offers(self) -> list[Offer]:
-        return [offer_in(slot, rank) for rank, slot in enumerate(self._slots())]
-
-    def _answer(self, deadline: float) -> None:
-        slots = b"".join(self._slots())
-        for line, nonce, _ in self._members.values():
+    def _answer(self, slots: list[bytes], deadline: float) -> None:
+        answer = _COUNT.pack(len(slots)) + b"".join(slots)
+        for member in (*self._members.values(), *self._misfits):
             # Who can't be told will find out; the mesh names it to all.
             with contextlib.suppress(OSError):
-                line.settimeout(max(2.0, deadline - time.monotonic()))
-                line.sendall(slots + _proof(self._secret, b"host", nonce + slots))
+                member.line.settimeout(max(2.0, deadline - time.monotonic()))
+                member.line.sendall(answer + _proof(self._secret, b"host", member.nonce + answer))
 
 
 def _listen(address: tuple[str, int]) -> socket.socket:
@@ -234,7 +239,11 @@ def _join(
             nonce = secrets.token_bytes(_NONCE_BYTES)
             body = _MEMBER_HEAD.pack(_MAGIC, *place, nonce) + slot_of(offer)
             line.sendall(body + _proof(secret, b"member", start[len(_MAGIC) :] + body))
-            answer = _received(line, place[1] * SLOT_BYTES + _PROOF_BYTES, deadline)
+            answer = _received(line, _COUNT.size, deadline)
+            (count,) = _COUNT.unpack(answer)
+            if count not in (1, place[1]):
+                raise EOFError
+            answer += _received(line, count * SLOT_BYTES + _PROOF_BYTES, deadline)
         except TimeoutError:
             raise make_error(
                 "Timeout",
@@ -249,15 +258,15 @@ def _join(
                 "give all ranks the same token and world_size, and see what rank 0 says",
                 0,
             ) from None
-    slots, proof = answer[:-_PROOF_BYTES], answer[-_PROOF_BYTES:]
-    if not hmac.compare_digest(proof, _proof(secret, b"host", nonce + slots)):
+    said, proof = answer[:-_PROOF_BYTES], answer[-_PROOF_BYTES:]
+    if not hmac.compare_digest(proof, _proof(secret, b"host", nonce + said)):
         raise make_error(
             "Unauthorized",
             f"who answers at {address[0]}:{address[1]} doesn't know the job's token; is it rank 0?",
             0,
         )
-    cut = range(0, len(slots), SLOT_BYTES)
-    return [offer_in(slots[at : at + SLOT_BYTES], rank) for rank, at in enumerate(cut)]
+    cut = range(_COUNT.size, len(said), SLOT_BYTES)
+    return [offer_in(said[at : at + SLOT_BYTES], rank) for rank, at in enumerate(cut)]
 
 
 def _connect(address: tuple[str, int], deadline: float) -> socket.socket:

@@ -1,7 +1,10 @@
 // .dw files: one tensor, encoded, with its spec, dtype and shape in words (docs/format.md, "Files").
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,17 +16,22 @@
 
 namespace deltawire {
 
+// A tensor of more elements is cut into parts of so many, as in the pattern `gather`.
+inline constexpr std::uint64_t kFilePartElements = 15'728'640;
+
 struct FileHeader {
   std::string codec_spec;  // canonical
   Policy policy;
   DType dtype = DType::kF32;
   std::vector<std::uint64_t> shape;  // row-major; the product is the element count; at most 8 dimensions
+  std::uint64_t part_elements = 0;   // of every part but the last; 0: the tensor is one part
   std::uint64_t header_bytes = 0;    // where the frames begin
   std::uint64_t count() const noexcept;
 };
 
-// The whole file for `tensor`. Errors: those of make_codec and Codec::encode; kInvalidArgument when the
-// shape does not match the count, or the tensor has keys: a file holds dense tensors.
+// The whole file for `tensor`, cut by kFilePartElements. Errors: those of make_codec and Codec::encode;
+// kInvalidArgument when the shape does not match the count, or the tensor has keys: a file holds dense
+// tensors.
 Result<std::vector<std::byte>> encode_file(const TensorView& tensor, std::span<const std::uint64_t> shape,
                                            std::string_view codec_spec, const Policy& policy = {});
 
@@ -33,5 +41,64 @@ Result<FileHeader> read_file_header(Bytes file);
 // Decodes the file into `out`, whose count and dtype must be the header's. Same errors, and those of
 // Channel::decode.
 Status decode_file(Bytes file, const TensorSlot& out);
+
+// A file part by part, so that a tensor of any size takes the memory of a part. The bytes are encode_file's.
+// Thread rule: one thread at a time.
+class FileEncoder {
+ public:
+  // header.codec_spec may have any form; header.part_elements 0 stands for kFilePartElements; header_bytes is
+  // not read. Errors: those of encode_file but for values.
+  static Result<FileEncoder> make(FileHeader header);
+  FileEncoder(FileEncoder&&) noexcept;
+  FileEncoder& operator=(FileEncoder&&) noexcept;
+  ~FileEncoder();
+
+  Bytes header() const noexcept;  // the file begins with it
+
+  // Elements of the part that encode takes next; 0: the file is whole.
+  std::uint64_t due() const noexcept;
+
+  // What follows in the file, in pieces that stay until the next call. Errors: kInvalidArgument for another
+  // count or dtype than is due; those of Codec::encode, after which nothing more can be encoded (kState).
+  Result<std::span<const Bytes>> encode(const TensorView& part);
+
+ private:
+  struct State;
+  explicit FileEncoder(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// Fills the span with the next bytes; fewer are the last ones. Its error becomes that of who calls it.
+using ReadBytes = std::function<Result<std::size_t>(MutBytes)>;
+
+// The next frame's bytes, as many as there are of it, put in `frame`; empty: no byte follows.
+// FrameReader::open says whether they make a frame. Memory is taken for bytes that have come, not for claimed
+// ones.
+Status read_frame(const ReadBytes& read, std::vector<std::byte>& frame);
+
+// The header alone from the front of a file; errors as for bytes in memory.
+Result<FileHeader> read_file_header(const ReadBytes& read);
+
+// Decodes a file part by part. Takes the memory of a part's message; a file of one part is one.
+// Thread rule: one thread at a time.
+class FileReader {
+ public:
+  static Result<FileReader> open(ReadBytes read);
+  FileReader(FileReader&&) noexcept;
+  FileReader& operator=(FileReader&&) noexcept;
+  ~FileReader();
+
+  const FileHeader& header() const noexcept;
+  std::uint64_t due() const noexcept;  // elements of the part that read decodes next; 0: all were read
+
+  // Decodes the next part into `out`, of due() elements of the header's dtype. After the last part nothing
+  // may follow. Errors: those of decode_file, after which nothing more can be read (kState).
+  Status read(const TensorSlot& out);
+
+ private:
+  struct State;
+  explicit FileReader(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace deltawire

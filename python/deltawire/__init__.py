@@ -1,7 +1,8 @@
 """deltawire: the state changes of distributed training in far fewer bytes.
 
-Here: the codecs and the optimizers, on NumPy arrays, and traces: recorded gradients. For training
-with PyTorch see `deltawire.torch`.
+Here, on NumPy arrays: the codecs; `Channel`, which keeps residuals from step to step; `Session`, in
+which ranks average arrays; the optimizers; and traces: recorded gradients. For training with
+PyTorch see `deltawire.torch`.
 """
 
 import math
@@ -10,6 +11,7 @@ import numpy as np
 
 from deltawire import _core
 from deltawire._core import CodecInfo, LinkShape, ParameterInfo, __version__
+from deltawire.channel import Channel, Sender
 from deltawire.errors import (
     DeltawireError,
     DTypeError,
@@ -19,10 +21,12 @@ from deltawire.errors import (
 )
 from deltawire.optimizer import Optimizer
 from deltawire.policy import Policy, spec_of
+from deltawire.session import Session
 from deltawire.significance import require_use
 from deltawire.traces import Trace, TracedGradient, TracedTensor, TraceStep, read_trace
 
 __all__ = [
+    "Channel",
     "CodecInfo",
     "DTypeError",
     "DeltawireError",
@@ -32,6 +36,8 @@ __all__ = [
     "Optimizer",
     "ParameterInfo",
     "Policy",
+    "Sender",
+    "Session",
     "Trace",
     "TraceStep",
     "TracedGradient",

@@ -5,7 +5,8 @@
 
 namespace deltawire::python {
 
-void bind_codecs(nanobind::module_& module);      // registry, .dw files
+void bind_codecs(nanobind::module_& module);  // registry, .dw files
+void bind_channels(nanobind::module_& module);
 void bind_optimizers(nanobind::module_& module);  // optimizers, significance
 void bind_explain(nanobind::module_& module);
 void bind_sessions(nanobind::module_& module);  // listener, mesh, session

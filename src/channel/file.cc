@@ -1,58 +1,22 @@
-// .dw files: a file header in words before the frames of one channel message.
+// .dw files: a file header in words, then a channel message for each part of the tensor.
 #include "deltawire/file.h"
 
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
-#include "base/byte_writer.h"
-#include "base/checked.h"
-#include "base/crc32c.h"
 #include "base/little_endian.h"
+#include "base/no_memory.h"
+#include "channel/file_header.h"
 #include "deltawire/channel.h"
+#include "deltawire/frame.h"
+#include "wire/frame_layout.h"
 
 namespace deltawire {
 namespace {
 
-constexpr std::string_view kFileMagic = "DWFILE\r\n";  // \r\n: a text-mode copy breaks it at once
-constexpr std::uint16_t kFileVersion = 0;
-constexpr std::uint64_t kFixedBytes = 32;
-constexpr std::uint64_t kMaxDimensions = 8;
-constexpr std::uint64_t kMaxSpecBytes = 1024;
-constexpr std::string_view kTensorName = "tensor";  // the one part of a file has a name, for its spec_hash
-
-// The element count. A 0 among the dimensions does not excuse the others, or the order would decide.
-Result<std::uint64_t> product(std::span<const std::uint64_t> shape) {
-  std::uint64_t count = 1;
-  bool empty = false;
-  for (const std::uint64_t extent : shape) {
-    empty = empty || extent == 0;
-    const auto next = checked_mul(count, extent == 0 ? 1 : extent);
-    if (!next || *next >= (std::uint64_t{1} << 32)) {
-      return fail(ErrorCode::kLimit, "the shape has 2^32 elements or more; split the tensor");
-    }
-    count = *next;
-  }
-  return empty ? 0 : count;
-}
-
-std::vector<std::byte> header_bytes_of(const FileHeader& header) {
-  const std::uint64_t bytes = kFixedBytes + 8 * header.shape.size() + header.codec_spec.size() + 4;
-  std::vector<std::byte> out(bytes);
-  ByteWriter writer(out.data());
-  writer.text(kFileMagic);
-  writer.number<std::uint16_t>(kFileVersion);
-  writer.number(static_cast<std::uint8_t>(header.dtype));
-  writer.number(static_cast<std::uint8_t>(header.shape.size()));
-  writer.number(static_cast<std::uint32_t>(bytes));
-  writer.number<std::uint64_t>(header.policy.min_elements);
-  writer.number(static_cast<std::uint32_t>(header.codec_spec.size()));
-  writer.number<std::uint32_t>(0);
-  for (const std::uint64_t extent : header.shape) writer.number<std::uint64_t>(extent);
-  writer.text(header.codec_spec);
-  writer.number<std::uint32_t>(crc32c(Bytes(out).first(bytes - 4)));
-  return out;
-}
+constexpr std::string_view kTensorName = "tensor";  // a file's one tensor has a name, for its layout_hash
 
 // A file holds one tensor, so it has one codec, and no rules.
 Result<std::string> canonical_codec(std::string_view spec) {
@@ -61,28 +25,225 @@ Result<std::string> canonical_codec(std::string_view spec) {
   return (*codec)->spec();
 }
 
-Status check_fixed(Bytes file) {
-  if (file.size() < kFixedBytes) {
-    return fail(ErrorCode::kTruncated,
-                "the file has " + std::to_string(file.size()) + " bytes, fewer than a .dw header");
+// Of a file that is read: a spec has one form.
+Status check_canonical(const std::string& spec) {
+  const Result<std::string> canonical = canonical_codec(spec);
+  if (!canonical) return forward_error(canonical);
+  if (*canonical == spec) return {};
+  return fail(ErrorCode::kCorrupt, "the file names its codec as '" + spec +
+                                       "', which is not the canonical form '" + *canonical +
+                                       "'; encode it again");
+}
+
+}  // namespace
+
+// Where coding stands in a file, whichever way it goes.
+struct FilePlace {
+  FileHeader header;
+  std::uint64_t count = 0;  // elements of the tensor
+  std::uint64_t first = 0;  // elements before the part that is due
+  bool failed = false;
+
+  std::uint64_t due() const noexcept {
+    const std::uint64_t left = count - first;
+    return header.part_elements == 0 ? left : std::min(left, header.part_elements);
   }
-  if (std::memcmp(file.data(), kFileMagic.data(), kFileMagic.size()) != 0) {
-    return fail(ErrorCode::kCorrupt, "wrong magic: this is no .dw file");
+
+  // The part that is due, in this memory.
+  Named part(TensorSlot tensor) const noexcept {
+    if (header.part_elements == 0) {
+      tensor.dims = header.shape;
+      return Named{kTensorName, tensor};
+    }
+    const auto dims = static_cast<std::uint32_t>(std::max<std::size_t>(1, header.shape.size()));
+    return Named{kTensorName, tensor, first, count, dims};
   }
-  const auto version = load_le<std::uint16_t>(file.data() + 8);
-  if (version != kFileVersion) {
-    return fail(ErrorCode::kUnsupportedVersion, "the file has format " + std::to_string(version) +
-                                                    ", newer than this deltawire reads; use a newer one");
+
+  Status check(const TensorView& part) const {
+    if (failed) return fail(ErrorCode::kState, "an earlier part of this file failed; begin it again");
+    if (part.has_keys()) {
+      return fail(ErrorCode::kInvalidArgument, "files hold dense tensors, and this one has keys; expand it");
+    }
+    if (part.count == due() && part.dtype == header.dtype && part.count > 0) return {};
+    return fail(ErrorCode::kInvalidArgument, "a part of " + std::to_string(due()) + " elements of " +
+                                                 std::string(dtype_name(header.dtype)) + " is due here");
+  }
+
+  // An error of a part of several says which.
+  tl::unexpected<Error> error_in_part(const Error& error) {
+    failed = true;
+    if (header.part_elements == 0) return tl::unexpected<Error>(error);
+    return fail(error.code,
+                "the part that begins at element " + std::to_string(first) + ": " + error.message);
+  }
+};
+
+namespace {
+
+Result<std::unique_ptr<Channel>> file_channel(const FileHeader& header) {
+  return make_channel(header.codec_spec, ChannelOptions{header.policy, Revert::kFold, false});
+}
+
+constexpr std::uint64_t kReadBytes = std::uint64_t{1} << 20;
+
+// Reads on until `bytes` has so many, or no more come.
+Status read_up_to(const ReadBytes& read, std::vector<std::byte>& bytes, std::uint64_t wanted) {
+  while (bytes.size() < wanted) {
+    const std::uint64_t before = bytes.size();
+    const std::uint64_t asked = std::min(wanted - before, std::max(kReadBytes, before));
+    bytes.resize(before + asked);
+    const Result<std::size_t> got = read(MutBytes(bytes).subspan(before));
+    bytes.resize(before + got.value_or(0));
+    if (!got) return forward_error(got);
+    if (*got < asked) return {};
   }
   return {};
 }
 
 }  // namespace
 
-std::uint64_t FileHeader::count() const noexcept {
-  std::uint64_t elements = 1;
-  for (const std::uint64_t extent : shape) elements *= extent;
-  return elements;
+struct FileEncoder::State {
+  FilePlace place;
+  std::vector<std::byte> header;
+  std::unique_ptr<Channel> channel;
+};
+
+FileEncoder::FileEncoder(std::unique_ptr<State> state) : state_(std::move(state)) {}
+FileEncoder::FileEncoder(FileEncoder&&) noexcept = default;
+FileEncoder& FileEncoder::operator=(FileEncoder&&) noexcept = default;
+FileEncoder::~FileEncoder() = default;
+
+Result<FileEncoder> FileEncoder::make(FileHeader header) {
+  const Result<std::uint64_t> count = file_elements(header.shape);
+  if (!count) return forward_error(count);
+  if (header.shape.size() > kMaxFileDimensions) {
+    return fail(ErrorCode::kInvalidArgument, "the shape must have at most 8 dimensions");
+  }
+  Result<std::string> canonical = canonical_codec(header.codec_spec);
+  if (!canonical) return forward_error(canonical);
+  header.codec_spec = *std::move(canonical);
+  if (header.part_elements == 0) header.part_elements = kFilePartElements;
+  if (header.part_elements >= *count) header.part_elements = 0;
+  Result<std::unique_ptr<Channel>> channel = file_channel(header);
+  if (!channel) return forward_error(channel);
+  auto state = std::make_unique<State>();
+  state->header = file_header_bytes(header);
+  header.header_bytes = state->header.size();
+  state->place = FilePlace{std::move(header), *count};
+  state->channel = *std::move(channel);
+  return FileEncoder(std::move(state));
+}
+
+Bytes FileEncoder::header() const noexcept {
+  return state_->header;
+}
+
+std::uint64_t FileEncoder::due() const noexcept {
+  return state_->place.due();
+}
+
+Result<std::span<const Bytes>> FileEncoder::encode(const TensorView& part) {
+  FilePlace& place = state_->place;
+  if (Status legal = place.check(part); !legal) return forward_error(legal);
+  state_->channel->revert();  // the memory of the part before
+  // encode only reads the values; Named serves both directions.
+  const Named named = place.part(
+      TensorSlot{const_cast<void*>(part.values), part.count, part.dtype, nullptr, 0, part.significance});
+  const auto pieces = state_->channel->encode(std::span(&named, 1), MessageId{});
+  if (!pieces) return place.error_in_part(pieces.error());
+  place.first += part.count;
+  return pieces;
+}
+
+Status read_frame(const ReadBytes& read, std::vector<std::byte>& frame) {
+  using namespace frame_layout;
+  frame.clear();
+  if (Status start = read_up_to(read, frame, kFixedBytes); !start) return start;
+  if (frame.size() < kFixedBytes || load_le<std::uint32_t>(frame.data() + kMagicAt) != kFrameMagic) return {};
+  // The longer of the two: a head that goes beyond its frame is for FrameReader to refuse.
+  const std::uint64_t stated = std::max(load_le<std::uint32_t>(frame.data() + kHeadBytesAt),
+                                        load_le<std::uint32_t>(frame.data() + kFrameBytesAt));
+  return read_up_to(read, frame, std::min(stated, kMaxFrameBytes));
+}
+
+struct FileReader::State {
+  ReadBytes read;
+  FilePlace place;
+  std::unique_ptr<Channel> channel;
+  std::vector<std::byte> frame;
+  std::vector<std::byte> message;
+
+  // The frames of the part that is due: as many as cover it, or as there are.
+  Status gather() {
+    message.clear();
+    for (std::uint64_t covered = 0; covered < place.due();) {
+      if (Status got = read_frame(read, frame); !got) return got;
+      if (frame.empty()) return {};
+      Result<FrameReader> reader = FrameReader::open(frame);
+      if (!reader) return forward_error(reader);
+      while (reader->segments_left() > 0) {
+        const Result<SegmentView> segment = reader->next();
+        if (!segment) return forward_error(segment);
+        covered += segment->segment.count;
+      }
+      message.insert(message.end(), frame.begin(), frame.end());
+    }
+    return {};
+  }
+
+  Status check_end() const {
+    std::byte next{};
+    const Result<std::size_t> got = read(MutBytes(&next, 1));
+    if (!got) return forward_error(got);
+    if (*got == 0) return {};
+    return fail(ErrorCode::kCorrupt, "bytes follow the last part of the message");
+  }
+};
+
+FileReader::FileReader(std::unique_ptr<State> state) : state_(std::move(state)) {}
+FileReader::FileReader(FileReader&&) noexcept = default;
+FileReader& FileReader::operator=(FileReader&&) noexcept = default;
+FileReader::~FileReader() = default;
+
+Result<FileReader> FileReader::open(ReadBytes read) {
+  Result<FileHeader> header = read_file_header(read);
+  if (!header) return forward_error(header);
+  if (Status canonical = check_canonical(header->codec_spec); !canonical) return forward_error(canonical);
+  Result<std::unique_ptr<Channel>> channel = file_channel(*header);
+  if (!channel) return forward_error(channel);
+  auto state = std::make_unique<State>();
+  state->read = std::move(read);
+  const std::uint64_t count = header->count();
+  state->place = FilePlace{*std::move(header), count};
+  state->channel = *std::move(channel);
+  if (count == 0) {
+    if (Status end = state->check_end(); !end) return forward_error(end);
+  }
+  return FileReader(std::move(state));
+}
+
+const FileHeader& FileReader::header() const noexcept {
+  return state_->place.header;
+}
+
+std::uint64_t FileReader::due() const noexcept {
+  return state_->place.due();
+}
+
+Status FileReader::read(const TensorSlot& out) {
+  FilePlace& place = state_->place;
+  if (Status legal = place.check(as_view(out)); !legal) return legal;
+  const auto decoded = or_no_memory("reading a file", [&]() -> Status {
+    if (Status gathered = state_->gather(); !gathered) return gathered;
+    const Named part = place.part(out);
+    return state_->channel->decode(state_->message, std::span(&part, 1), MessageId{}, Into::kOverwrite, 1.0F);
+  });
+  if (!decoded) return place.error_in_part(decoded.error());
+  place.first += out.count;
+  if (due() > 0) return {};
+  const Status end = state_->check_end();
+  place.failed = !end;
+  return end;
 }
 
 Result<std::vector<std::byte>> encode_file(const TensorView& tensor, std::span<const std::uint64_t> shape,
@@ -90,66 +251,41 @@ Result<std::vector<std::byte>> encode_file(const TensorView& tensor, std::span<c
   if (tensor.has_keys()) {
     return fail(ErrorCode::kInvalidArgument, "files hold dense tensors, and this one has keys; expand it");
   }
-  const Result<std::uint64_t> count = product(shape);
-  if (!count) return forward_error(count);
-  if (*count != tensor.count || shape.size() > kMaxDimensions) {
+  FileHeader header{std::string(codec_spec), policy, tensor.dtype, {shape.begin(), shape.end()}};
+  Result<FileEncoder> encoder = FileEncoder::make(std::move(header));
+  if (!encoder) return forward_error(encoder);
+  if (const auto count = file_elements(shape); *count != tensor.count) {
     return fail(ErrorCode::kInvalidArgument,
-                "the shape must have " + std::to_string(tensor.count) + " elements in at most 8 dimensions");
+                "the shape must have " + std::to_string(tensor.count) + " elements");
   }
-  const Result<std::string> canonical = canonical_codec(codec_spec);
-  if (!canonical) return forward_error(canonical);
-  Result<std::unique_ptr<Channel>> channel =
-      make_channel(*canonical, ChannelOptions{policy, Revert::kFold, false});
-  if (!channel) return forward_error(channel);
-  FileHeader header;
-  header.codec_spec = *canonical;
-  header.policy = policy;
-  header.dtype = tensor.dtype;
-  header.shape.assign(shape.begin(), shape.end());
-  std::vector<std::byte> out = header_bytes_of(header);
-  // encode only reads the values; Named serves both directions.
-  const Named part{kTensorName, TensorSlot{const_cast<void*>(tensor.values), tensor.count, tensor.dtype,
-                                           nullptr, 0, tensor.significance, shape}};
-  const auto pieces = (*channel)->encode(std::span(&part, 1), MessageId{});
-  if (!pieces) return forward_error(pieces);
-  for (const Bytes piece : *pieces) out.insert(out.end(), piece.begin(), piece.end());
+  std::vector<std::byte> out(encoder->header().begin(), encoder->header().end());
+  TensorView part = tensor;
+  const auto* values = static_cast<const std::byte*>(tensor.values);
+  for (std::uint64_t first = 0; encoder->due() > 0; first += part.count) {
+    part.count = encoder->due();
+    part.values = values + first * dtype_bytes(tensor.dtype);
+    if (tensor.significance != nullptr) part.significance = tensor.significance + first;
+    const auto pieces = encoder->encode(part);
+    if (!pieces) return forward_error(pieces);
+    for (const Bytes piece : *pieces) out.insert(out.end(), piece.begin(), piece.end());
+  }
   return out;
 }
 
-Result<FileHeader> read_file_header(Bytes file) {
-  if (Status fixed = check_fixed(file); !fixed) return forward_error(fixed);
-  const std::byte* at = file.data();
-  const std::uint64_t dimensions = std::to_integer<std::uint64_t>(at[11]);
-  const std::uint64_t bytes = load_le<std::uint32_t>(at + 12);
-  const std::uint64_t spec_bytes = load_le<std::uint32_t>(at + 24);
-  if (dimensions > kMaxDimensions || spec_bytes > kMaxSpecBytes) {
-    return fail(ErrorCode::kLimit, "the file header claims more than 8 dimensions or 1,024 bytes of spec");
-  }
-  if (bytes != kFixedBytes + 8 * dimensions + spec_bytes + 4) {
-    return fail(ErrorCode::kCorrupt, "the file header's length does not match its content");
-  }
-  if (bytes > file.size()) return fail(ErrorCode::kTruncated, "the file ends within its header");
-  if (crc32c(file.first(bytes - 4)) != load_le<std::uint32_t>(at + bytes - 4)) {
-    return fail(ErrorCode::kCorrupt, "the file header's checksum is wrong; the file was changed");
-  }
-  FileHeader header;
-  header.dtype = static_cast<DType>(at[10]);
-  header.policy.min_elements = load_le<std::uint64_t>(at + 16);
-  if (dtype_bytes(header.dtype) == 0 || load_le<std::uint32_t>(at + 28) != 0) {
-    return fail(ErrorCode::kCorrupt, "the file header has an unknown dtype or a reserved field that is set");
-  }
-  for (std::uint64_t i = 0; i < dimensions; ++i) {
-    header.shape.push_back(load_le<std::uint64_t>(at + kFixedBytes + 8 * i));
-  }
-  if (const auto count = product(header.shape); !count) return forward_error(count);
-  header.codec_spec.assign(reinterpret_cast<const char*>(at + kFixedBytes + 8 * dimensions), spec_bytes);
-  // It goes into messages: bytes that are no printable ASCII end here.
-  if (!std::ranges::all_of(header.codec_spec, [](char c) { return c >= 0x20 && c <= 0x7E; })) {
-    return fail(ErrorCode::kCorrupt, "the codec spec in the file header is not printable ASCII");
-  }
-  header.header_bytes = bytes;
-  return header;
+namespace {
+
+// A file of one part needs no copy of its message.
+Status decode_one_part(Bytes file, const FileHeader& header, const TensorSlot& out) {
+  if (Status canonical = check_canonical(header.codec_spec); !canonical) return canonical;
+  Result<std::unique_ptr<Channel>> channel = file_channel(header);
+  if (!channel) return forward_error(channel);
+  Named part{kTensorName, out};
+  part.tensor.dims = header.shape;
+  return (*channel)->decode(file.subspan(header.header_bytes), std::span(&part, 1), MessageId{},
+                            Into::kOverwrite, 1.0F);
 }
+
+}  // namespace
 
 Status decode_file(Bytes file, const TensorSlot& out) {
   const Result<FileHeader> header = read_file_header(file);
@@ -158,20 +294,22 @@ Status decode_file(Bytes file, const TensorSlot& out) {
     return fail(ErrorCode::kMismatch, "the output must have " + std::to_string(header->count()) +
                                           " elements of " + std::string(dtype_name(header->dtype)));
   }
-  const Result<std::string> canonical = canonical_codec(header->codec_spec);
-  if (!canonical) return forward_error(canonical);
-  if (*canonical != header->codec_spec) {
-    return fail(ErrorCode::kCorrupt, "the file names its codec as '" + header->codec_spec +
-                                         "', which is not the canonical form '" + *canonical +
-                                         "'; encode it again");
+  if (header->part_elements == 0) return decode_one_part(file, *header, out);
+  Result<FileReader> reader = FileReader::open([rest = file](MutBytes wanted) mutable -> Result<std::size_t> {
+    const std::size_t bytes = std::min(wanted.size(), rest.size());
+    std::memcpy(wanted.data(), rest.data(), bytes);
+    rest = rest.subspan(bytes);
+    return bytes;
+  });
+  if (!reader) return forward_error(reader);
+  TensorSlot part = out;
+  for (auto* at = static_cast<std::byte*>(out.values); reader->due() > 0;
+       at += part.count * dtype_bytes(part.dtype)) {
+    part.values = at;
+    part.count = reader->due();
+    if (Status done = reader->read(part); !done) return done;
   }
-  Result<std::unique_ptr<Channel>> channel =
-      make_channel(*canonical, ChannelOptions{header->policy, Revert::kFold, false});
-  if (!channel) return forward_error(channel);
-  Named part{kTensorName, out};
-  part.tensor.dims = header->shape;
-  return (*channel)->decode(file.subspan(header->header_bytes), std::span(&part, 1), MessageId{},
-                            Into::kOverwrite, 1.0F);
+  return {};
 }
 
 }  // namespace deltawire

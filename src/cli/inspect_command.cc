@@ -8,8 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/arrays/array_file.h"
 #include "cli/commands.h"
-#include "cli/input_file.h"
 #include "cli/inspection.h"
 
 namespace deltawire::cli {
@@ -33,6 +33,7 @@ Json to_json(const SegmentFacts& facts) {
   const Segment& segment = facts.segment;
   return {{"part", segment.part},
           {"begin", segment.begin},
+          {"first", facts.first},
           {"count", segment.count},
           {"codec", codec_name(segment.codec)},
           {"codec_id", segment.codec},
@@ -74,6 +75,7 @@ Json to_json(const Inspection& facts, const std::string& path) {
           {"header_bytes", facts.file_header.header_bytes},
           {"spec", facts.canonical_spec},
           {"min_elements", facts.file_header.policy.min_elements},
+          {"part_elements", facts.file_header.part_elements},
           {"dtype", dtype_name(facts.file_header.dtype)},
           {"shape", facts.file_header.shape},
           {"count", facts.size.count},
@@ -110,7 +112,7 @@ void print_sections(const Inspection& facts) {
 void print_segment(const SegmentFacts& facts) {
   const auto [least, most] = std::minmax_element(facts.chunk_bytes.begin(), facts.chunk_bytes.end());
   const auto sum = std::accumulate(facts.chunk_bytes.begin(), facts.chunk_bytes.end(), std::uint64_t{0});
-  const std::uint64_t first = facts.segment.begin;
+  const std::uint64_t first = facts.first;
   std::cout << "  segment: values " << grouped(first) << " to " << grouped(first + facts.segment.count - 1)
             << " by " << codec_name(facts.segment.codec) << ", " << scalars_text(facts.segment) << ", ";
   if (facts.chunk_bytes.size() == 1) {
@@ -132,6 +134,13 @@ void print_frame(const FrameFacts& frame, std::size_t number) {
   for (const SegmentFacts& segment : frame.segments) print_segment(segment);
 }
 
+std::string parts_text(const FileHeader& header) {
+  const std::uint64_t count = header.count();
+  if (header.part_elements == 0) return count == 0 ? "none" : "1";
+  const std::uint64_t parts = (count + header.part_elements - 1) / header.part_elements;
+  return grouped(parts) + ", each but the last of " + grouped(header.part_elements) + " values";
+}
+
 void print_text(const Inspection& facts, const std::string& path) {
   const FileHeader& header = facts.file_header;
   std::cout << path << ": " << grouped(facts.size.file_bytes) << " bytes, " << ratio_text(facts.size) << "\n"
@@ -141,6 +150,7 @@ void print_text(const Inspection& facts, const std::string& path) {
             << "  dtype         " << dtype_name(header.dtype) << "\n"
             << "  shape         " << shape_text(header.shape) << ", " << grouped(facts.size.count)
             << " values, " << grouped(facts.size.tensor_bytes) << " bytes\n"
+            << "  parts         " << parts_text(header) << "\n"
             << "  frames        " << facts.frames.size() << "\n"
             << "  checksums     all right\n";
   print_sections(facts);
@@ -148,16 +158,26 @@ void print_text(const Inspection& facts, const std::string& path) {
 }
 
 Outcome<void> inspect(const std::string& path, bool json) {
-  const auto file = read_input(path);
-  if (!file) return tl::unexpected<Failure>(file.error());
-  const auto facts = inspect_file(*file, path);
-  if (!facts) return tl::unexpected<Failure>(facts.error());
+  auto input = ArrayFile::open(path);
+  if (!input) return tl::unexpected<Failure>(input.error());
+  if (auto right = require_kind(*input, FileKind::kDw); !right) return right;
+  Json arrays = Json::array();
+  for (const ArrayFile::Member& member : input->members()) {
+    auto bytes = input->bytes_of(member);
+    if (!bytes) return tl::unexpected<Failure>(bytes.error());
+    const auto facts = inspect_file([&](MutBytes out) { return (*bytes)->read(out); }, member.shown);
+    if (!facts) return tl::unexpected<Failure>(facts.error());
+    if (json) {
+      arrays.push_back(to_json(*facts, input->is_archive() ? member.name : input->name()));
+    } else {
+      if (member.name != input->members().front().name) std::cout << "\n";
+      print_text(*facts, member.shown);
+    }
+  }
   if (json) {
+    const Json all = input->is_archive() ? Json{{"file", input->name()}, {"arrays", arrays}} : arrays.front();
     // A path may be no UTF-8; JSON must be.
-    const auto replace = Json::error_handler_t::replace;
-    std::cout << to_json(*facts, input_name(path)).dump(2, ' ', false, replace) << "\n";
-  } else {
-    print_text(*facts, input_name(path));
+    std::cout << all.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
   }
   return {};
 }
@@ -165,10 +185,11 @@ Outcome<void> inspect(const std::string& path, bool json) {
 }  // namespace
 
 void add_inspect_command(CLI::App& app, Command& chosen) {
-  CLI::App* command = app.add_subcommand("inspect", "Show what is in a .dw file and where its bits go");
+  CLI::App* command =
+      app.add_subcommand("inspect", "Show what is in a .dw or .dwz file and where its bits go");
   const auto path = std::make_shared<std::string>();
   const auto json = std::make_shared<bool>(false);
-  command->add_option("FILE", *path, "A .dw file; - for standard input")->required();
+  command->add_option("FILE", *path, "A .dw or .dwz file; - for standard input")->required();
   command->add_flag("--json", *json, "Print JSON for programs");
   command->footer(
       "Verifies every checksum. The sections' bits add up to the whole file.\n\n"

@@ -25,29 +25,39 @@ std::string at_byte(std::uint64_t at) {
 
 class Inspector {
  public:
-  Inspector(Bytes file, Inspection& result, const Codec& codec, const Codec& raw_codec)
-      : file_(file), result_(result), codec_(codec), raw_codec_(raw_codec) {}
+  Inspector(Inspection& result, const Codec& codec, const Codec& raw_codec)
+      : result_(result), codec_(codec), raw_codec_(raw_codec) {}
 
-  Status read_frames() {
+  Status read_frames(const ReadBytes& read) {
     std::uint64_t at = result_.file_header.header_bytes;
     add_bits(result_.sections, "file header", at * 8);
-    while (at < file_.size()) {
-      if (Status read = read_frame(at); !read) {
-        return fail(read.error().code, at_byte(at) + read.error().message);
+    while (true) {
+      if (Status got = read_frame(read, bytes_); !got) return got;
+      if (bytes_.empty()) break;
+      if (Status done = add_frame(at); !done) {
+        return fail(done.error().code, at_byte(at) + done.error().message);
       }
       at += result_.frames.back().bytes;
     }
-    if (covered_ == result_.size.count) return {};
-    return fail(ErrorCode::kTruncated,
-                "the frames hold " + grouped(covered_) + " of " + grouped(result_.size.count) + " values");
+    result_.size.file_bytes = at;
+    if (first_ == result_.size.count) return {};
+    return fail(ErrorCode::kTruncated, "the frames hold " + grouped(first_ + covered_) + " of " +
+                                           grouped(result_.size.count) + " values");
   }
 
  private:
-  Status read_frame(std::uint64_t at) {
-    if (covered_ == result_.size.count) {
+  // Elements of the part that the next segment is of.
+  std::uint64_t part_count() const noexcept {
+    const std::uint64_t left = result_.size.count - first_;
+    const std::uint64_t part = result_.file_header.part_elements;
+    return part == 0 ? left : std::min(left, part);
+  }
+
+  Status add_frame(std::uint64_t at) {
+    if (first_ == result_.size.count) {
       return fail(ErrorCode::kCorrupt, "bytes follow after the last value");
     }
-    auto reader = FrameReader::open(file_.subspan(at));
+    auto reader = FrameReader::open(bytes_);
     if (!reader) return forward_error(reader);
     FrameFacts frame;
     frame.at = at;
@@ -66,14 +76,15 @@ class Inspector {
 
   Status add_segment(const SegmentView& view, FrameFacts& frame) {
     const Segment& segment = view.segment;
-    if (segment.part != 0 || segment.begin != covered_ || segment.count > result_.size.count - covered_) {
+    const std::uint64_t due = part_count();
+    if (segment.part != 0 || segment.begin != covered_ || segment.count > due - covered_) {
       return fail(ErrorCode::kCorrupt,
-                  "its segments do not continue the tensor at value " + grouped(covered_));
+                  "its segments do not continue the tensor at value " + grouped(first_ + covered_));
     }
     if (segment.state != SegmentState::kCoded) {
       return fail(ErrorCode::kCorrupt, "it has a segment without values, which no file may have");
     }
-    const bool raw = result_.size.count < result_.file_header.policy.min_elements;
+    const bool raw = due < result_.file_header.policy.min_elements;
     const Codec& codec = raw ? raw_codec_ : codec_;
     if (segment.codec != codec.info().id) {
       return fail(ErrorCode::kCorrupt, "a segment's codec is " + codec_name(segment.codec) + ", but " +
@@ -82,8 +93,12 @@ class Inspector {
     if (Status described = codec.describe(view.part, segment.count, result_.sections); !described) {
       return described;
     }
+    SegmentFacts facts{segment, {}, first_ + covered_};
     covered_ += segment.count;
-    SegmentFacts facts{segment, {}};
+    if (covered_ == due) {
+      first_ += due;
+      covered_ = 0;
+    }
     std::uint32_t begin = 0;
     for (const std::uint32_t end : view.part.chunk_ends) {
       facts.chunk_bytes.push_back(end - begin);
@@ -95,17 +110,18 @@ class Inspector {
     return {};
   }
 
-  Bytes file_;
   Inspection& result_;
   const Codec& codec_;
   const Codec& raw_codec_;
-  std::uint64_t covered_ = 0;  // values in the frames so far
+  std::vector<std::byte> bytes_;  // of the frame
+  std::uint64_t first_ = 0;       // values in the parts that are complete
+  std::uint64_t covered_ = 0;     // values of the part that isn't
 };
 
 }  // namespace
 
-Outcome<Inspection> inspect_file(Bytes file, std::string_view path) {
-  auto header = read_file_header(file);
+Outcome<Inspection> inspect_file(const ReadBytes& read, std::string_view path) {
+  auto header = read_file_header(read);
   if (!header) return failed_reading(path, header.error());
   const auto codec = make_codec(header->codec_spec);
   if (!codec) return failed_reading(path, codec.error());
@@ -114,10 +130,10 @@ Outcome<Inspection> inspect_file(Bytes file, std::string_view path) {
   Inspection result;
   result.canonical_spec = (*codec)->spec();
   const std::uint64_t count = header->count();
-  result.size = FileSize{count, count * dtype_bytes(header->dtype), file.size()};
+  result.size = FileSize{count, count * dtype_bytes(header->dtype), 0};
   result.file_header = std::move(*header);
-  Inspector inspector(file, result, **codec, **raw_codec);
-  if (const Status read = inspector.read_frames(); !read) return failed_reading(path, read.error());
+  Inspector inspector(result, **codec, **raw_codec);
+  if (const Status done = inspector.read_frames(read); !done) return failed_reading(path, done.error());
   return result;
 }
 

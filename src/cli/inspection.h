@@ -17,6 +17,7 @@ namespace deltawire::cli {
 struct SegmentFacts {
   Segment segment;
   std::vector<std::uint32_t> chunk_bytes;
+  std::uint64_t first = 0;  // the number of its first value in the tensor
 };
 
 struct FrameFacts {
@@ -36,9 +37,9 @@ struct Inspection {
   std::vector<Section> sections;  // of all the file's bits; the names live as long as the program
 };
 
-// Takes the file apart and verifies all checksums and that the segments cover the tensor. `path` is for
-// messages.
-Outcome<Inspection> inspect_file(Bytes file, std::string_view path);
+// Takes the file apart, frame by frame, and verifies all checksums and that the segments cover the tensor.
+// `path` is for messages.
+Outcome<Inspection> inspect_file(const ReadBytes& read, std::string_view path);
 
 // The name of a codec, or "codec <id>".
 std::string codec_name(std::uint16_t id);

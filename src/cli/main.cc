@@ -14,9 +14,9 @@ namespace {
 
 constexpr const char* kAbout =
     "deltawire: gradients and weight updates in far fewer bytes.\n"
-    "Encodes float32 arrays as .dw files and back, shows what is in them, compares methods on your "
-    "gradients,\n"
-    "and plans which one suits a link.";
+    "Encodes arrays as .dw files and back, shows what is in them and how far two are apart, compares "
+    "methods\n"
+    "on your gradients, and plans which one suits a link.";
 
 constexpr const char* kFooter =
     "Examples:\n"
@@ -24,12 +24,14 @@ constexpr const char* kFooter =
     "  deltawire encode 3lc:s=1.75 gradient.npy gradient.dw  compress an array\n"
     "  deltawire inspect gradient.dw                         see where the bits went\n"
     "  deltawire decode gradient.dw restored.npy             get it back\n"
+    "  deltawire diff gradient.npy restored.npy              how far the two are apart\n"
     "  deltawire compare --input gradient.npy                every method's bytes, errors and speed\n"
     "  deltawire plan --input trace/ --link 100mbit          what is worth it on a link, or nothing\n"
     "  deltawire trace info trace/                           what was recorded in training\n"
     "\n"
     "'deltawire COMMAND --help' explains a command.\n"
-    "Exit status: 0 done, 1 failed, 2 wrong usage; then one line on standard error says why.\n";
+    "Exit status: 0 done, 1 failed, 2 wrong usage; then one line on standard error says why.\n"
+    "('diff' has its own: 0 equal, 1 different, 2 trouble.)\n";
 
 // What the parser found wrong, with the command whose help tells more.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
@@ -54,9 +56,12 @@ int parse_and_run(int argc, char** argv) {
   add_encode_command(app, chosen);
   add_decode_command(app, chosen);
   add_inspect_command(app, chosen);
+  add_diff_command(app, chosen);
   add_compare_command(app, chosen);
   add_plan_command(app, chosen);
   add_trace_command(app, chosen);
+  add_completion_command(app, chosen);
+  add_manual_command(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -65,7 +70,8 @@ int parse_and_run(int argc, char** argv) {
     return kExitUsage;
   }
   if (const Outcome<void> outcome = chosen(); !outcome) {
-    print_failure(outcome.error().message);
+    // diff's answer is an exit status, and nothing that went wrong.
+    if (!outcome.error().message.empty()) print_failure(outcome.error().message);
     return outcome.error().exit_status;
   }
   return 0;

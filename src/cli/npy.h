@@ -1,4 +1,4 @@
-// NumPy's .npy files in C order: float32 tensors, which the command line reads and writes, and int64 keys.
+// NumPy's .npy files: what their headers say, and traces' arrays of float32 and int64 as they lie in memory.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/arrays/array_reader.h"
 #include "cli/outcome.h"
 #include "deltawire/tensor.h"
 
@@ -30,7 +31,16 @@ struct NpyKeys {
 // The same of an int64 array: the keys of a tensor in key-value form.
 Outcome<NpyKeys> parse_npy_keys(std::vector<std::byte>& file, const std::string& name);
 
-// What goes before the values of a float32 array: the same bytes that numpy.save writes.
-std::string npy_float32_header(std::span<const std::uint64_t> shape);
+struct NpyInfo {
+  std::vector<std::uint64_t> shape;
+  ValueType type = ValueType::kF32;
+  bool big_endian = false;
+  bool fortran_order = false;
+  std::uint64_t count = 0;
+};
+
+// Reads the header off the front of a .npy file: its values are what follows. Refuses a dtype that no codec
+// takes.
+Outcome<NpyInfo> read_npy_info(ByteSource& source, const std::string& name);
 
 }  // namespace deltawire::cli

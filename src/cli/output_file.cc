@@ -18,7 +18,8 @@
 namespace deltawire::cli {
 namespace {
 
-constexpr std::array kEndingSignals = {SIGINT, SIGTERM, SIGHUP};
+// Of a user who has enough, of limits, and of a file that was cut short while it was mapped.
+constexpr std::array kEndingSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGXFSZ, SIGBUS};
 
 // The unfinished file, where a signal handler can read it: a handler may use neither locks nor allocation.
 std::array<char, 4096> g_unfinished{};
@@ -68,6 +69,24 @@ Outcome<void> check_place(const std::string& path, bool force) {
   return {};
 }
 
+bool status_of(const std::string& path, int descriptor_of_dash, struct stat& info) {
+  return path == "-" ? fstat(descriptor_of_dash, &info) == 0 : stat(path.c_str(), &info) == 0;
+}
+
+// Links of both kinds lead to one file.
+Outcome<void> check_inputs(const std::string& path, const std::vector<std::string>& inputs) {
+  struct stat output{};
+  if (!status_of(path, STDOUT_FILENO, output) || !S_ISREG(output.st_mode)) return {};
+  for (const std::string& name : inputs) {
+    struct stat input{};
+    if (!status_of(name, STDIN_FILENO, input)) continue;
+    if (input.st_dev == output.st_dev && input.st_ino == output.st_ino) {
+      return failed(output_name(path) + ": is the input itself; give the output another name");
+    }
+  }
+  return {};
+}
+
 // The permissions that the shell's `>` would give. mkstemp's are for secrets.
 mode_t usual_mode() {
   const mode_t mask = umask(0);
@@ -77,8 +96,10 @@ mode_t usual_mode() {
 
 }  // namespace
 
-Outcome<OutputFile> OutputFile::create(const std::string& path, bool force) {
+Outcome<OutputFile> OutputFile::create(const std::string& path, bool force,
+                                       const std::vector<std::string>& inputs) {
   OutputFile file(path, force);
+  if (auto checked = check_inputs(path, inputs); !checked) return tl::unexpected<Failure>(checked.error());
   if (path == "-") {
     if (isatty(STDOUT_FILENO) == 1) {
       return failed(

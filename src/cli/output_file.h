@@ -9,13 +9,16 @@
 
 namespace deltawire::cli {
 
-// While one exists, SIGINT, SIGTERM and SIGHUP remove the unfinished file before they end the program. One at
-// a time.
+// While one exists, SIGINT, SIGTERM, SIGHUP and their like remove the unfinished file before they end the
+// program. One at a time.
 class OutputFile {
  public:
   // "-" is standard output. Fails when `path` exists (unless `force`), isn't a regular file, or its folder
-  // can't be written to: before any work is done.
-  static Outcome<OutputFile> create(const std::string& path, bool force);
+  // can't be written to: before any work is done. Fails, whatever `force` says, where it is one of the
+  // `inputs`
+  // ("-" is standard input), by another name or a link, too.
+  static Outcome<OutputFile> create(const std::string& path, bool force,
+                                    const std::vector<std::string>& inputs = {});
 
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import BINARY, TIMEOUT, assert_refused, encode, must_run
+from cli_program import BINARY, TIMEOUT, assert_refused, encode
 from spec_hashes import crc32c
 
 USAGE, FAILURE = 2, 1
@@ -62,7 +62,7 @@ def test_bad_spec(source: Path, spec: str, words: list[str]) -> None:
         (["squeeze", "a"], ["squeeze", "--help"]),
         (["--loud"], ["--loud", "--help"]),
         (["encode"], ["encode", "SPEC", "required"]),
-        (["encode", "3lc", "a.npy"], ["OUT.dw", "required"]),
+        (["encode", "3lc", "a.npy"], ["OUT", "required"]),
         (["decode", "a.dw", "b.npy", "c"], ["c", "not expected"]),
         (["inspect", "a.dw", "--jsn"], ["--jsn"]),
         (["encode", "3lc", "a", "b", "--min-elements", "-1"], ["-1", "--min-elements"]),
@@ -101,11 +101,10 @@ def test_scale_beyond_float32(source: Path) -> None:
 @pytest.mark.parametrize(
     "dtype,words",
     [
-        ("<f8", ["float64", ".astype('float32')"]),
-        ("<f2", ["float16", ".astype('float32')"]),
+        ("<f16", ["float128", ".astype('float32')"]),
         ("<i4", ["int32", ".astype('float32')"]),
         ("|b1", ["bool", ".astype('float32')"]),
-        (">f4", [">f4", "big-endian", ".astype('<f4')"]),
+        ("<c8", ["complex64", ".astype('float32')"]),
         ([("a", "<f4")], ["structured", ".astype('float32')"]),
     ],
     ids=str,
@@ -113,11 +112,6 @@ def test_scale_beyond_float32(source: Path) -> None:
 def test_wrong_dtype(source: Path, dtype: object, words: list[str]) -> None:
     np.save(source, np.zeros(300, dtype))
     assert_encode_refused(source, FAILURE, ["in.npy", *words])
-
-
-def test_fortran_order(source: Path) -> None:
-    np.save(source, np.asfortranarray(np.zeros((30, 20), np.float32)))
-    assert_encode_refused(source, FAILURE, ["in.npy", "Fortran", "ascontiguousarray"])
 
 
 def test_npy_of_another_length(source: Path) -> None:
@@ -143,7 +137,8 @@ def f4(shape: str) -> str:
 @pytest.mark.parametrize(
     "data,words",
     [
-        (b"PK\x03\x04 an .npz", ["no .npy file"]),
+        (b"PK\x03\x04 an .npz", ["zip archive", "copy the file again"]),
+        (b"no magic", ["no .npy file"]),
         (npy(f4("(1,)"), version=4), ["version 4"]),
         (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", ["4,294,967,295"]),
         (npy(""), ["dictionary"]),
@@ -163,7 +158,7 @@ def f4(shape: str) -> str:
         (npy(f4("(1,)").replace("descr", "dtype")), ["unexpected key"]),
         (npy(f4("(1,)").replace("<f4", "<f999999999999999999999")), ["<f99"]),
     ],
-    ids=range(19),
+    ids=range(20),
 )
 def test_hostile_npy(source: Path, data: bytes, words: list[str]) -> None:
     source.write_bytes(data)
@@ -298,11 +293,3 @@ def test_headers_that_lie(tmp_path: Path, good: bytes) -> None:
     assert_decode_refused(tmp_path, file_header([5000], spec=b"4lc") + frames, ["4lc"])
     assert_decode_refused(tmp_path, file_header([5000], spec=b"bf16") + frames, ["codec"])
     assert_decode_refused(tmp_path, file_header([5000], dtype=9) + frames, ["dtype"])
-
-
-def test_dtype_that_npy_lacks(tmp_path: Path) -> None:
-    file = tmp_path / "half.dw"
-    file.write_bytes(file_header([0], spec=b"fp32", dtype=2))
-    assert_refused(FAILURE, ["half.dw", "bfloat16"], "decode", file, tmp_path / "out.npy")
-    assert b"bfloat16" in must_run("inspect", file)
-    assert list(tmp_path.iterdir()) == [file]

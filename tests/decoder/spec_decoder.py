@@ -35,6 +35,7 @@ class FileHeader:
     min_elements: int
     spec: bytes
     header_bytes: int
+    part_elements: int = 0
 
     @property
     def count(self) -> int:
@@ -112,8 +113,8 @@ def parse_file_header(data: bytes) -> FileHeader:
     """Check and read the header of a file."""
     require(len(data) >= FILE_FIXED, "Truncated", "file header")
     require(data[:8] == FILE_MAGIC, "Corrupt", "file magic")
-    version, dtype, dimensions, header_bytes, min_elements, spec_bytes, reserved = (
-        struct.unpack_from("<HBBIQII", data, 8)
+    version, dtype, dimensions, header_bytes, min_elements, spec_bytes, cut = struct.unpack_from(
+        "<HBBIQII", data, 8
     )
     require(version == 0, "UnsupportedVersion", f"file version {version}")
     require(dimensions <= 8, "Limit", f"{dimensions} dimensions")
@@ -124,13 +125,14 @@ def parse_file_header(data: bytes) -> FileHeader:
     (crc,) = struct.unpack_from("<I", data, header_bytes - 4)
     require(crc == crc32c(data[: header_bytes - 4]), "Corrupt", "file header CRC")
     require(dtype in DTYPES, "Corrupt", f"dtype {dtype}")
-    require(reserved == 0, "Corrupt", "bytes 28-31 set")
     shape = struct.unpack_from(f"<{dimensions}Q", data, FILE_FIXED)
     extents = [extent for extent in shape if extent != 0]
     require(math.prod(extents) < 1 << 32, "Limit", "too many elements")
+    count = math.prod(shape)
+    require(cut < max(count, 1), "Corrupt", f"parts of {cut} elements of {count}")
     spec = data[FILE_FIXED + 8 * dimensions : header_bytes - 4]
     require(all(0x20 <= byte <= 0x7E for byte in spec), "Corrupt", "codec spec is not ASCII")
-    return FileHeader(shape, dtype, min_elements, spec, header_bytes)
+    return FileHeader(shape, dtype, min_elements, spec, header_bytes, cut)
 
 
 def parse_chunks(head: Head, number: int, begin: int) -> list[Chunk]:
@@ -211,13 +213,30 @@ def parse_frame(data: bytes) -> Frame:
     return Frame(identity, segments, data[head_bytes:frame_bytes], frame_bytes)
 
 
-def expected_identity(header: FileHeader) -> dict[str, int]:
-    """Give what each frame of a file must carry, apart from seq, in the order of comparison."""
+@dataclass(frozen=True)
+class Part:
+    """A part of the tensor, with the number of its first element."""
+
+    first: int
+    count: int
+
+
+def parts_of(header: FileHeader) -> list[Part]:
+    """Give the parts that a file's messages hold, one each."""
+    size = header.part_elements or header.count
+    firsts = range(0, header.count, size) if header.count else ()
+    return [Part(first, min(size, header.count - first)) for first in firsts]
+
+
+def expected_identity(header: FileHeader, part: Part) -> dict[str, int]:
+    """Give what each frame of a part must carry, apart from seq, in the order of comparison."""
     params = header.spec + b";min=%d" % header.min_elements
     name = b"tensor"
     layout = struct.pack("<I", len(name)) + name
-    dims = header.shape or (1,)
-    layout += struct.pack("<QQBQB", 0, header.count, header.dtype, header.count, len(dims))
+    whole = header.shape or (1,)
+    dims = (part.count,) if header.part_elements else whole
+    layout += struct.pack("<QQB", part.first, part.count, header.dtype)
+    layout += struct.pack("<QB", header.count, len(whole))
     layout += struct.pack(f"<{len(dims)}Q", *dims)
     return {
         "params_hash": xxh64(params) & U32,
@@ -237,15 +256,15 @@ def check_identity(frame: Frame, expected: dict[str, int]) -> None:
         require(frame.identity[field] == value, "Mismatch", f"another {field}")
 
 
-def check_place(segment: Segment, position: int, header: FileHeader, codec: Codec) -> None:
+def check_place(segment: Segment, position: int, count: int, codec: Codec) -> None:
     """Check that a segment continues the part at position, and may end where it does."""
     require(segment.part == 0, "Corrupt", "a part that the message does not have")
     require(segment.begin == position, "Corrupt", "a gap or overlap between segments")
     end = segment.begin + segment.count
-    require(end <= header.count, "Corrupt", "a segment beyond its part")
+    require(end <= count, "Corrupt", "a segment beyond its part")
     require(not segment.bare, "Corrupt", "a bare segment in a file")
     require(segment.codec_id == codec.codec_id, "Corrupt", "another codec than the policy says")
-    if end < header.count:
+    if end < count:
         at_chunk = codec.chunk_elements and segment.count % codec.chunk_elements == 0
         require(bool(at_chunk), "Corrupt", "a cut inside a chunk")
 
@@ -263,20 +282,22 @@ def decode_segment(
 def decode_frames(
     data: bytes, header: FileHeader, codec: Codec, given: dict[str, str]
 ) -> list[np.ndarray]:
-    """Decode the message of one part that follows the file header."""
-    expected = expected_identity(header)
-    part_codec = CODECS["fp32"] if header.count < header.min_elements else codec
+    """Decode the messages that follow the file header, one for each part."""
     values: list[np.ndarray] = []
-    position, at, seq = 0, header.header_bytes, 0
-    while position < header.count:
-        frame = parse_frame(data[at:])
-        check_identity(frame, expected | {"seq": seq})
-        for segment in frame.segments:
-            check_place(segment, position, header, part_codec)
-            values.append(decode_segment(segment, frame.payload, part_codec, given))
-            position += segment.count
-        at += frame.frame_bytes
-        seq += 1
+    at = header.header_bytes
+    for part in parts_of(header):
+        expected = expected_identity(header, part)
+        part_codec = CODECS["fp32"] if part.count < header.min_elements else codec
+        position, seq = 0, 0
+        while position < part.count:
+            frame = parse_frame(data[at:])
+            check_identity(frame, expected | {"seq": seq})
+            for segment in frame.segments:
+                check_place(segment, position, part.count, part_codec)
+                values.append(decode_segment(segment, frame.payload, part_codec, given))
+                position += segment.count
+            at += frame.frame_bytes
+            seq += 1
     require(at == len(data), "Corrupt", "bytes after the last frame")
     return values
 

@@ -4,7 +4,7 @@ import logging
 import types
 
 from deltawire.errors import make_error
-from deltawire.torch.history import RECORDED_STEPS, History
+from deltawire.history import RECORDED_STEPS, History
 
 
 def report(digest=0, **changes):

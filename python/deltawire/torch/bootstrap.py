@@ -1,53 +1,27 @@
 """How the ranks of a job find each other: one gather over their process group.
 
-What comes from other ranks is bytes with a limit, read as JSON and checked field by field: nothing
-is unpickled.
+What each tells all others is an offer (`deltawire.offers`).
 """
 
-import dataclasses
-import hmac
-import ipaddress
-import json
 import os
-import secrets
-import socket
-import struct
 
 import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import make_error
+from deltawire.offers import (
+    TEXT_BYTES,
+    Offer,
+    check,
+    check_secret,
+    mesh_of,
+    offer_in,
+    problem_of,
+    proof,
+    slot_of,
+)
 from deltawire.torch import arguments
-
-_TOKEN_BYTES = 32
-_TEXT_BYTES = 1024
-_HOST_BYTES = 255
-# A rank's share of the gather: magic, u32 length, JSON, zeros. Twice what the texts can take.
-_SLOT_BYTES = 8192
-_SLOT_HEAD = struct.Struct("<4sI")
-_SLOT_MAGIC = b"DWOF"
-
-
-@dataclasses.dataclass
-class Offer:
-    """What a rank tells all others. Sent by field names, which any version can read.
-
-    Attributes:
-        settings: what must be equal on all ranks, as text.
-        host_name: of the machine.
-        endpoint: (host, port) of the rank's listener, or None with a problem.
-        problem: why this rank can't take part; it tells, so that nobody waits for it.
-        token: random bytes; rank 0's are everybody's.
-        proof: that the rank has the secret, where it has one: an HMAC of its `token`.
-    """
-
-    settings: str = ""
-    host_name: str = dataclasses.field(default_factory=lambda: socket.gethostname())
-    endpoint: tuple[str, int] | None = None
-    problem: str | None = None
-    token: bytes = dataclasses.field(default_factory=lambda: secrets.token_bytes(_TOKEN_BYTES))
-    proof: bytes | None = None
 
 
 class Meeting:
@@ -82,8 +56,8 @@ class Meeting:
         token: str | bytes | None = None,
     ) -> None:
         """Opens this rank's listener, see `listen`; the rest is for `connect`. After `settings`."""
-        if len(self.settings.encode()) > _TEXT_BYTES:
-            raise make_error("Limit", f"settings of more than {_TEXT_BYTES} bytes: {self.settings}")
+        if len(self.settings.encode()) > TEXT_BYTES:
+            raise make_error("Limit", f"settings of more than {TEXT_BYTES} bytes: {self.settings}")
         self._connect_timeout_ms = arguments.timeout_in_ms(connect_timeout, "connect_timeout")
         self._secret = arguments.secret(token)
         self._listener = listen(interface, arguments.ports(port))
@@ -96,7 +70,7 @@ class Meeting:
         if cause is None:
             offer.endpoint = self._listener.endpoint
             if self._secret is not None:
-                offer.proof = _proof(self._secret, offer.token)
+                offer.proof = proof(self._secret, offer.token)
         else:
             offer.problem = problem_of(cause)
         self._offers = swap(offer, self._group)
@@ -136,149 +110,3 @@ def swap(offer: Offer, group) -> list[Offer]:
     slots = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(slots, own, group=group)
     return [offer_in(slot.numpy().tobytes(), rank) for rank, slot in enumerate(slots)]
-
-
-def slot_of(offer: Offer) -> bytes:
-    """An offer's bytes, of a length that is the same for all."""
-    fields = dataclasses.asdict(offer)
-    for name in ("token", "proof"):
-        fields[name] = fields[name] and fields[name].hex()
-    text = json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
-    return (_SLOT_HEAD.pack(_SLOT_MAGIC, len(text)) + text).ljust(_SLOT_BYTES, b"\0")
-
-
-def offer_in(slot: bytes, rank: int) -> Offer:
-    """What `slot_of` was given; raises "Corrupt", naming the rank, for anything else."""
-    try:
-        return _read_offer(slot)
-    except (ValueError, TypeError, KeyError, RecursionError, struct.error) as cause:
-        raise make_error(
-            "Corrupt",
-            f"what rank {rank} sent at registration can't be read ({_line(str(cause))}); do all "
-            "ranks run the same deltawire?",
-            rank,
-        ) from None
-
-
-def _read_offer(slot: bytes) -> Offer:
-    magic, length = _SLOT_HEAD.unpack_from(slot)
-    if magic != _SLOT_MAGIC or length > len(slot) - _SLOT_HEAD.size:
-        raise ValueError("no offer")
-    fields = json.loads(slot[_SLOT_HEAD.size : _SLOT_HEAD.size + length].decode("utf-8"))
-    if type(fields) is not dict:
-        raise TypeError("not an object")
-    endpoint = fields["endpoint"]
-    if endpoint is not None:
-        host, port = _typed(endpoint, list)
-        ipaddress.ip_address(_text(host, _HOST_BYTES))
-        if not 1 <= _typed(port, int) <= 65_535:
-            raise ValueError("no such port")
-        endpoint = (host, port)
-    problem, proof = fields["problem"], fields["proof"]
-    return Offer(
-        settings=_text(fields["settings"], _TEXT_BYTES),
-        host_name=_text(fields["host_name"], _HOST_BYTES),
-        endpoint=endpoint,
-        problem=None if problem is None else _text(problem, _TEXT_BYTES),
-        token=_token(fields["token"]),
-        proof=None if proof is None else _token(proof),
-    )
-
-
-def _typed(value, kind: type):
-    if type(value) is not kind:
-        raise TypeError(f"{kind.__name__} expected")
-    return value
-
-
-def _text(value, most: int) -> str:
-    """As it may stand in a message."""
-    text = _typed(value, str)
-    if len(text.encode("utf-8", "replace")) > most:
-        raise ValueError(f"a text of more than {most} bytes")
-    return _line(text)
-
-
-def _token(value) -> bytes:
-    token = bytes.fromhex(_typed(value, str))
-    if len(token) != _TOKEN_BYTES:
-        raise ValueError(f"a token of {len(token)} bytes")
-    return token
-
-
-def _line(text: str) -> str:
-    return _core.printable_line(text.encode("utf-8", "replace"), _TEXT_BYTES)
-
-
-def check(offers: list[Offer]) -> None:
-    """Raises, alike on every rank, where the offers don't make a job.
-
-    "Aborted": a rank has a problem. "Mismatch": a rank has other settings. "InvalidArgument": a
-    rank listens on loopback, which another machine can't reach.
-    """
-    for rank, offer in enumerate(offers):
-        if offer.problem is not None:
-            raise make_error("Aborted", f"rank {rank} could not register: {offer.problem}", rank)
-        if offer.endpoint is None:
-            raise make_error("Corrupt", f"rank {rank} says no endpoint", rank)
-    first = offers[0]
-    for rank, offer in enumerate(offers):
-        if offer.settings != first.settings:
-            raise make_error(
-                "Mismatch",
-                f"rank {rank} registered with [{offer.settings}] but rank 0 with "
-                f"[{first.settings}]; pass the same arguments on every rank",
-                rank,
-            )
-    for rank, offer in enumerate(offers):
-        far = next((r for r, o in enumerate(offers) if o.host_name != offer.host_name), None)
-        if far is not None and ipaddress.ip_address(offer.endpoint[0]).is_loopback:
-            raise make_error(
-                "InvalidArgument",
-                f"rank {rank} listens on {offer.endpoint[0]}, which rank {far} on "
-                f"{offers[far].host_name} can't reach; set MASTER_ADDR to an address of rank 0's "
-                "machine, or pass interface=",
-                rank,
-            )
-
-
-def check_secret(offers: list[Offer], own: int, secret: bytes | None) -> None:
-    """Raises "Unauthorized" where a rank has another secret than rank `own`, one has none."""
-    for rank, offer in enumerate(offers):
-        if secret is None and offer.proof is not None:
-            known = f"rank {rank} has a token of its own and rank {own} has none"
-        elif secret is not None and offer.proof is None:
-            known = f"rank {own} has a token of its own and rank {rank} has none"
-        elif secret is not None and not hmac.compare_digest(
-            offer.proof, _proof(secret, offer.token)
-        ):
-            known = f"rank {rank} has another token than rank {own}"
-        else:
-            continue
-        raise make_error(
-            "Unauthorized", f"{known}; set DELTAWIRE_TOKEN, or token=, alike on every rank", rank
-        )
-
-
-def _proof(secret: bytes, token: bytes) -> bytes:
-    return hmac.digest(secret, b"deltawire offer " + token, "sha256")
-
-
-def mesh_of(offers: list[Offer], rank: int, secret: bytes | None) -> _core.Mesh:
-    """What a session needs to connect to all of them.
-
-    Without a secret the token is rank 0's, which came through the process group. With one it is
-    made of both, so that no other job of the same secret has it, and nobody who saw the gather.
-    """
-    token = offers[0].token
-    if secret is not None:
-        token = hmac.digest(secret, b"deltawire token " + token, "sha256")
-    endpoints = [offer.endpoint for offer in offers]
-    return _core.Mesh(rank, endpoints, token, offers[0].settings)
-
-
-def problem_of(cause: Exception) -> str:
-    """One line for the other ranks."""
-    text = " ".join(str(cause).split())
-    known = isinstance(cause, DeltawireError)
-    return _line(text if known else f"{type(cause).__name__}: {text}")

@@ -3,7 +3,7 @@ checkpoint on their way."""
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
-from deltawire.torch.history import History
+from deltawire.history import History
 from deltawire.torch.momentum import Momentum
 from deltawire.torch.outer import state_digest
 from deltawire.torch.rounds import Progress, Round, Waits

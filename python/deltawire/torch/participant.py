@@ -4,10 +4,10 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
+from deltawire.history import History, metrics_of
 from deltawire.torch import interrupt
 from deltawire.torch.copied import CopiedSession
 from deltawire.torch.explanation import Explanation, explanation
-from deltawire.torch.history import History
 
 _STATE_VERSION = 1
 
@@ -159,14 +159,4 @@ class Participant:
         `residual_bytes`, `staging_bytes` (where means are formed and messages come in),
         `message_bytes` (encoded here, until the step ends) and `peak_memory_bytes`, the most of all
         three together so far."""
-        sent, received = self._session.traffic()
-        memory = self._session.memory()
-        return {
-            **self._history.metrics(),
-            "traffic_bytes_sent": sent,
-            "traffic_bytes_received": received,
-            "residual_bytes": memory.residual_bytes,
-            "staging_bytes": memory.staging_bytes,
-            "message_bytes": memory.message_bytes,
-            "peak_memory_bytes": memory.peak_bytes,
-        }
+        return metrics_of(self._history, self._session)

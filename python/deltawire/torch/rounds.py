@@ -5,7 +5,7 @@ import threading
 import time
 
 from deltawire.errors import DeltawireError, make_error, with_advice
-from deltawire.torch.history import History
+from deltawire.history import History
 from deltawire.torch.weights import Weights
 
 

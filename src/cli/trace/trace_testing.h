@@ -42,7 +42,7 @@ inline std::string changed(std::string_view text, std::string_view old, std::str
 
 inline std::vector<std::byte> npy_of(const std::vector<float>& values,
                                      const std::vector<std::uint64_t>& shape) {
-  const std::string header = npy_float32_header(shape);
+  const std::string header = npy_header({shape, ValueType::kF32, 0});
   std::vector<std::byte> file(header.size() + 4 * values.size());
   std::memcpy(file.data(), header.data(), header.size());
   if (!values.empty()) std::memcpy(file.data() + header.size(), values.data(), 4 * values.size());
@@ -50,7 +50,7 @@ inline std::vector<std::byte> npy_of(const std::vector<float>& values,
 }
 
 inline std::vector<std::byte> npy_of_keys(const std::vector<std::int64_t>& keys) {
-  std::string header = npy_float32_header(std::vector<std::uint64_t>{keys.size()});
+  std::string header = npy_header({{keys.size()}, ValueType::kF32, 0});
   header.replace(header.find("<f4"), 3, "<i8");
   std::vector<std::byte> file(header.size() + 8 * keys.size());
   std::memcpy(file.data(), header.data(), header.size());

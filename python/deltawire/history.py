@@ -96,3 +96,18 @@ def _record(sums: dict, digest: int | None = None, finite: bool = True) -> dict:
 def _ratio(sums: dict) -> float | None:
     """How many times smaller the messages were; None where none was sent."""
     return sums["raw_bytes"] / sums["bytes_sent"] if sums["bytes_sent"] else None
+
+
+def metrics_of(history: History, session) -> dict:
+    """A door's `metrics()`: of its steps, its links and its memory (`Session.metrics`)."""
+    sent, received = session.traffic()
+    memory = session.memory()
+    return {
+        **history.metrics(),
+        "traffic_bytes_sent": sent,
+        "traffic_bytes_received": received,
+        "residual_bytes": memory.residual_bytes,
+        "staging_bytes": memory.staging_bytes,
+        "message_bytes": memory.message_bytes,
+        "peak_memory_bytes": memory.peak_bytes,
+    }

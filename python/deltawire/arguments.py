@@ -1,0 +1,84 @@
+"""Checks of the arguments that every way into a job takes."""
+
+import math
+import os
+import re
+
+from deltawire import _core
+from deltawire.errors import make_error
+
+_SECRET_BYTES = 16
+
+
+def reducer_options(
+    min_elements: int, revert: str, threads: int | None, nonfinite: str = "error"
+) -> _core.ReducerOptions:
+    """How residuals, small tensors and overflows are treated, and by how many threads; raises
+    InvalidArgumentError.
+    """
+    check_count("min_elements", min_elements)
+    if threads is not None:
+        check_positive("threads", threads)
+    return _core.ReducerOptions(min_elements, str(revert), threads or 0, str(nonfinite))
+
+
+def check_link(link: _core.LinkShape | None) -> None:
+    """Raises TypeError for anything but a link's shape or None."""
+    if link is not None and not isinstance(link, _core.LinkShape):
+        raise TypeError(f"link must be a deltawire.LinkShape or None, not {type(link).__name__}")
+
+
+def timeout_in_ms(seconds: float, name: str = "timeout") -> int:
+    """Whole milliseconds, at least one; raises InvalidArgumentError."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        raise make_error("InvalidArgument", f"{name}={seconds!r} must be a number of seconds")
+    if not (0 < seconds <= 86_400) or math.isnan(seconds):
+        raise make_error("InvalidArgument", f"{name}={seconds} must be 0 < seconds <= 86,400")
+    return max(1, round(1e3 * seconds))
+
+
+def ports(port: int | str | None) -> tuple[int, int]:
+    """First and last port of a range such as "29600-29699", of DELTAWIRE_PORT where `port` is None;
+    (0, 0) is any free one. Raises InvalidArgumentError."""
+    source = "port"
+    if port is None:
+        source, port = "DELTAWIRE_PORT", os.environ.get("DELTAWIRE_PORT", 0)
+    found = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", str(port), re.ASCII)
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (-1, -1)
+    if not (1 <= first <= last <= 65_535 or first == last == 0):
+        raise make_error(
+            "InvalidArgument",
+            f'{source}={port!r} must be a port such as 29600, a range such as "29600-29699" with '
+            "a port for every rank of this machine, or 0 for any free one",
+        )
+    return first, last
+
+
+def secret(token: str | bytes | None) -> bytes | None:
+    """The bytes of `token`, of DELTAWIRE_TOKEN where it is None; None where neither is set. Raises
+    InvalidArgumentError."""
+    if token is None:
+        token = os.environ.get("DELTAWIRE_TOKEN")
+    if token is None:
+        return None
+    if isinstance(token, str):
+        token = os.fsencode(token)
+    if not isinstance(token, bytes) or len(token) < _SECRET_BYTES:
+        raise make_error(
+            "InvalidArgument",
+            f"the token (token= or DELTAWIRE_TOKEN) must be text or bytes, {_SECRET_BYTES} bytes "
+            "or more, hard to guess: make one with `openssl rand -hex 32`",
+        )
+    return token
+
+
+def check_positive(name: str, value: int) -> None:
+    """Raises InvalidArgumentError for anything but a whole number, 1 or more."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise make_error("InvalidArgument", f"{name}={value!r} must be a whole number, 1 or more")
+
+
+def check_count(name: str, value: int) -> None:
+    """Raises InvalidArgumentError for anything but a whole number, 0 or more."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise make_error("InvalidArgument", f"{name}={value!r} must be a whole number, 0 or more")

@@ -1,0 +1,74 @@
+"""Arrays that others own, as NumPy sees them: NumPy's own, and everything that speaks DLPack."""
+
+import numpy as np
+
+from deltawire.errors import make_error
+
+# What the core calls the dtypes that it takes.
+DTYPES = {"float32": 1, "bfloat16": 2, "float16": 3}
+
+
+def as_numpy(name: str, array) -> np.ndarray:
+    """`array` itself, or a view of its memory by DLPack (of a PyTorch or JAX array on the CPU).
+
+    Raises:
+        DTypeError (a TypeError): it is neither, or its dtype or device is none of NumPy's.
+    """
+    if isinstance(array, np.ndarray):
+        return array
+    if not hasattr(array, "__dlpack__"):
+        raise make_error(
+            "UnsupportedDType",
+            f"'{name}' is a {type(array).__name__}, neither a NumPy array nor one that speaks "
+            "DLPack; convert it with np.asarray",
+        )
+    try:
+        return np.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError, ValueError) as cause:
+        raise make_error(
+            "UnsupportedDType",
+            f"'{name}', a {type(array).__name__}, can't be seen by NumPy ({cause}); give a float32 "
+            "array on the CPU, without a gradient of its own",
+        ) from None
+
+
+def to_read(name: str, array) -> np.ndarray:
+    """A C-contiguous array of a dtype that codecs take: copied only where the order needs it."""
+    # NumPy's own scalars are no arrays, and are read as such.
+    found = np.asarray(array) if isinstance(array, np.generic) else as_numpy(name, array)
+    if found.dtype.name not in DTYPES or not found.dtype.isnative:
+        raise make_error(
+            "UnsupportedDType",
+            f"'{name}' is {found.dtype!r}; codecs take float32, float16 and ml_dtypes.bfloat16 in "
+            "the machine's byte order: convert with .astype(np.float32)",
+        )
+    # ascontiguousarray would turn a scalar array into one of a single dimension.
+    return found if found.flags.c_contiguous else np.ascontiguousarray(found)
+
+
+def to_write(name: str, array) -> np.ndarray:
+    """The same memory, which must be float32, C-contiguous and writable: what is put there is seen
+    by its owner."""
+    found = as_numpy(name, array)
+    if found.dtype != np.float32 or not found.dtype.isnative:
+        raise make_error(
+            "UnsupportedDType",
+            f"'{name}' is {found.dtype!r}; it is written in place and must be float32 in the "
+            "machine's byte order",
+        )
+    for right, words in (
+        (found.flags.c_contiguous, "not C-contiguous; np.ascontiguousarray makes one that is"),
+        (found.flags.writeable, "read-only; give a copy"),
+    ):
+        if not right:
+            raise make_error("InvalidArgument", f"'{name}' is written in place and is {words}")
+    return found
+
+
+def check_names(arrays) -> None:
+    """Raises where `arrays` is no mapping of names to arrays, or an empty one."""
+    if not hasattr(arrays, "items") or not arrays:
+        raise make_error("InvalidArgument", "give the arrays by name, in a dict with one at least")
+    for name in arrays:
+        if not isinstance(name, str):
+            raise make_error("InvalidArgument", f"the name {name!r} of an array is no text")

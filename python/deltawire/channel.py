@@ -1,0 +1,212 @@
+"""Updates as bytes, with error feedback from step to step; the program carries them."""
+
+import dataclasses
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+
+from deltawire import _core, arguments, arrays
+from deltawire.errors import make_error
+from deltawire.policy import Policy, spec_of
+
+_MOST_RANKS = 65_535
+
+
+@dataclasses.dataclass(frozen=True)
+class Sender:
+    """Who encoded a message, as it says of itself.
+
+    Attributes:
+        step: the sender's, from 0.
+        rank, world_size: as its `Channel` was told.
+        scale: how many times what they mean its values are.
+    """
+
+    step: int
+    rank: int
+    world_size: int
+    scale: float
+
+
+class Channel:
+    """One direction of updates: what a step doesn't send waits in a residual of its array's name.
+
+        channel = deltawire.Channel("3lc:s=1.75")
+        message = channel.encode({"conv": gradient})          # bytes
+        channel.decode(message, {"conv": total})              # total += gradient, about
+
+    Sender and receiver need channels of the same spec and `min_elements`, and the same names,
+    shapes, dtypes and order of arrays; a message of another kind is refused ("Mismatch"). Decoding
+    needs no state, so a receiver takes messages of any number of senders with one channel.
+
+    Attributes:
+        spec: canonical, e.g. "3lc:s=1.75,mode=auto,runs=on".
+        rank, world_size: what messages say of their sender.
+
+    Thread rule: any thread may call any member; one is at work at a time. The GIL is released.
+    """
+
+    def __init__(
+        self,
+        spec: Policy,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        min_elements: int = 256,
+        revert: str = "fold",
+        error_feedback: bool = True,
+        seed: int = 0,
+    ) -> None:
+        """
+        Args:
+            spec: a codec and its parameters, or rules ("conv*: 3lc, rest fp32"), as text or as
+                `deltawire.policy.spec_of` takes them. No pattern: there is one sender.
+            rank, world_size: of this sender, for messages and codecs that draw random numbers.
+            min_elements: arrays below this many elements travel uncompressed.
+            revert: what `revert` makes of a step: "fold" (its input waits in the residuals and must
+                not be given again) or "exact" (the residuals are as before; costs memory).
+            error_feedback: False: no residuals; each message stands for itself.
+            seed: of the codecs that draw random numbers.
+
+        Raises:
+            InvalidArgumentError (a ValueError): a bad spec, another argument that can't be meant.
+        """
+        arguments.check_count("rank", rank)
+        arguments.check_positive("world_size", world_size)
+        arguments.check_count("min_elements", min_elements)
+        arguments.check_count("seed", seed)
+        if rank >= world_size or world_size > _MOST_RANKS:
+            raise make_error(
+                "InvalidArgument",
+                f"rank={rank} must be below world_size={world_size}, and that at most "
+                f"{_MOST_RANKS}",
+            )
+        self.rank, self.world_size = rank, world_size
+        self._core = _core.Channel(
+            spec_of(spec), min_elements, str(revert), bool(error_feedback), seed
+        )
+        self.spec = self._core.spec
+        self._step = 0
+        self._open = False
+        self._lock = threading.Lock()
+
+    @property
+    def step(self) -> int:
+        """The number of the step that `encode` makes next, or has open."""
+        return self._step
+
+    def encode(self, arrays_by_name: Mapping, *, scale: float = 1.0, commit: bool = True) -> bytes:
+        """One message of all the arrays: each with its residual added, which keeps what the codec
+        left out.
+
+        Args:
+            arrays_by_name: float32, float16 or ml_dtypes.bfloat16 NumPy arrays of any order, or
+                what speaks DLPack on the CPU; only read. Each step's may be others.
+            scale: how many times what they mean the values are (a loss scale); residuals follow.
+            commit: True: the message counts as delivered, and the step ends. False: it stays open,
+                for further messages of the step, until `commit` or `revert`.
+
+        Raises:
+            DTypeError (a TypeError), InvalidArgumentError (a ValueError): an array or scale that
+                can't be taken.
+            DeltawireError: "NotFinite", "Range" (names the array and the element). The step is then
+                taken back as by `revert`.
+        """
+        arrays.check_names(arrays_by_name)
+        read = {name: arrays.to_read(name, array) for name, array in arrays_by_name.items()}
+        with self._lock:
+            place = (self._step, self.rank, self.world_size)
+            try:
+                message = self._core.encode(_places(read), *place, scale)
+            except BaseException:
+                self._end(self._core.revert)
+                raise
+            self._open = True
+            if commit:
+                self._end(self._core.commit)
+            return message
+
+    def commit(self) -> None:
+        """Ends the open step: its messages have arrived. Nothing happens where none is open."""
+        with self._lock:
+            if self._open:
+                self._end(self._core.commit)
+
+    def revert(self) -> None:
+        """Ends the open step: its messages have not arrived (`revert=` says what becomes of its
+        input). Nothing happens where none is open."""
+        with self._lock:
+            if self._open:
+                self._end(self._core.revert)
+
+    def _end(self, how) -> None:
+        how()
+        self._open = False
+        self._step += 1
+
+    def decode(
+        self,
+        message: bytes,
+        into: Mapping,
+        *,
+        accumulate: bool = True,
+        scale: float = 1.0,
+        step: int | None = None,
+        rank: int | None = None,
+    ) -> Sender:
+        """Adds a message's values, times `scale`, to arrays, or replaces these by them.
+
+        Args:
+            message: what `encode` made, any bytes-like object; hostile bytes are safe.
+            into: float32, C-contiguous, writable arrays (or what speaks DLPack) of the names,
+                shapes and order that were encoded. On error their content is unspecified.
+            accumulate: False: the arrays are replaced.
+            scale: 1 / world_size makes a mean of all ranks' messages.
+            step, rank: that the message must be of; None: any.
+
+        Returns:
+            Whose it is.
+
+        Raises:
+            DeltawireError: "Truncated", "Corrupt", "UnsupportedVersion", "Mismatch" (of another
+                spec, other arrays, another step or rank).
+        """
+        arrays.check_names(into)
+        written = {name: arrays.to_write(name, array) for name, array in into.items()}
+        flat = np.frombuffer(message, dtype=np.uint8)
+        with self._lock:
+            if not any(array.size for array in written.values()) and not flat.size:
+                return Sender(step or 0, rank or 0, self.world_size, 1.0)
+            found = Sender(*_core.message_sender(flat))
+            due = (
+                found.step if step is None else step,
+                found.rank if rank is None else rank,
+                found.world_size,
+            )
+            self._core.decode(flat, _places(written), due, bool(accumulate), scale, found.scale)
+            return found
+
+    def residual(self, name: str) -> np.ndarray:
+        """A copy of what waits for later steps, flat float32; empty where there is none."""
+        with self._lock:
+            return np.frombuffer(bytearray(self._core.residual(name)), dtype=np.float32)
+
+    def save(self) -> bytes:
+        """All residuals (docs/format.md, "Channel state"); "State" while a step is open."""
+        with self._lock:
+            return self._core.save()
+
+    def load(self, state: bytes) -> None:
+        """Replaces all residuals by saved ones of a channel of the same spec and `min_elements`, or
+        raises "Truncated", "Corrupt", "Mismatch", "State" and changes nothing."""
+        flat = np.frombuffer(state, dtype=np.uint8)
+        with self._lock:
+            self._core.load(flat)
+
+
+def _places(held: dict[str, np.ndarray]) -> list[tuple[str, int, list[int], int]]:
+    return [
+        (name, array.ctypes.data, list(array.shape), arrays.DTYPES[array.dtype.name])
+        for name, array in held.items()
+    ]

@@ -1,0 +1,192 @@
+"""What the ranks of a job tell each other before they connect, as bytes of one length.
+
+What comes from other ranks is bytes with a limit, read as JSON and checked field by field: nothing
+is unpickled.
+"""
+
+import dataclasses
+import hmac
+import ipaddress
+import json
+import secrets
+import socket
+import struct
+
+from deltawire import _core
+from deltawire.errors import DeltawireError, make_error
+
+_TOKEN_BYTES = 32
+TEXT_BYTES = 1024
+_HOST_BYTES = 255
+# An offer: magic, u32 length, JSON, zeros. Twice what the texts can take.
+SLOT_BYTES = 8192
+_SLOT_HEAD = struct.Struct("<4sI")
+_SLOT_MAGIC = b"DWOF"
+
+
+@dataclasses.dataclass
+class Offer:
+    """What a rank tells all others. Sent by field names, which any version can read.
+
+    Attributes:
+        settings: what must be equal on all ranks, as text.
+        host_name: of the machine.
+        endpoint: (host, port) of the rank's listener, or None with a problem.
+        problem: why this rank can't take part; it tells, so that nobody waits for it.
+        token: random bytes; rank 0's are everybody's.
+        proof: that the rank has the secret, where it has one: an HMAC of its `token`.
+    """
+
+    settings: str = ""
+    host_name: str = dataclasses.field(default_factory=lambda: socket.gethostname())
+    endpoint: tuple[str, int] | None = None
+    problem: str | None = None
+    token: bytes = dataclasses.field(default_factory=lambda: secrets.token_bytes(_TOKEN_BYTES))
+    proof: bytes | None = None
+
+
+def slot_of(offer: Offer) -> bytes:
+    """An offer's bytes, of a length that is the same for all."""
+    fields = dataclasses.asdict(offer)
+    for name in ("token", "proof"):
+        fields[name] = fields[name] and fields[name].hex()
+    text = json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
+    return (_SLOT_HEAD.pack(_SLOT_MAGIC, len(text)) + text).ljust(SLOT_BYTES, b"\0")
+
+
+def offer_in(slot: bytes, rank: int) -> Offer:
+    """What `slot_of` was given; raises "Corrupt", naming the rank, for anything else."""
+    try:
+        return _read_offer(slot)
+    except (ValueError, TypeError, KeyError, RecursionError, struct.error) as cause:
+        raise make_error(
+            "Corrupt",
+            f"what rank {rank} sent at registration can't be read ({_line(str(cause))}); do all "
+            "ranks run the same deltawire?",
+            rank,
+        ) from None
+
+
+def _read_offer(slot: bytes) -> Offer:
+    magic, length = _SLOT_HEAD.unpack_from(slot)
+    if magic != _SLOT_MAGIC or length > len(slot) - _SLOT_HEAD.size:
+        raise ValueError("no offer")
+    fields = json.loads(slot[_SLOT_HEAD.size : _SLOT_HEAD.size + length].decode("utf-8"))
+    if type(fields) is not dict:
+        raise TypeError("not an object")
+    endpoint = fields["endpoint"]
+    if endpoint is not None:
+        host, port = _typed(endpoint, list)
+        ipaddress.ip_address(_text(host, _HOST_BYTES))
+        if not 1 <= _typed(port, int) <= 65_535:
+            raise ValueError("no such port")
+        endpoint = (host, port)
+    problem, proof = fields["problem"], fields["proof"]
+    return Offer(
+        settings=_text(fields["settings"], TEXT_BYTES),
+        host_name=_text(fields["host_name"], _HOST_BYTES),
+        endpoint=endpoint,
+        problem=None if problem is None else _text(problem, TEXT_BYTES),
+        token=_token(fields["token"]),
+        proof=None if proof is None else _token(proof),
+    )
+
+
+def _typed(value, kind: type):
+    if type(value) is not kind:
+        raise TypeError(f"{kind.__name__} expected")
+    return value
+
+
+def _text(value, most: int) -> str:
+    """As it may stand in a message."""
+    text = _typed(value, str)
+    if len(text.encode("utf-8", "replace")) > most:
+        raise ValueError(f"a text of more than {most} bytes")
+    return _line(text)
+
+
+def _token(value) -> bytes:
+    token = bytes.fromhex(_typed(value, str))
+    if len(token) != _TOKEN_BYTES:
+        raise ValueError(f"a token of {len(token)} bytes")
+    return token
+
+
+def _line(text: str) -> str:
+    return _core.printable_line(text.encode("utf-8", "replace"), TEXT_BYTES)
+
+
+def check(offers: list[Offer]) -> None:
+    """Raises, alike on every rank, where the offers don't make a job.
+
+    "Aborted": a rank has a problem. "Mismatch": a rank has other settings. "InvalidArgument": a
+    rank listens on loopback, which another machine can't reach.
+    """
+    for rank, offer in enumerate(offers):
+        if offer.problem is not None:
+            raise make_error("Aborted", f"rank {rank} could not register: {offer.problem}", rank)
+        if offer.endpoint is None:
+            raise make_error("Corrupt", f"rank {rank} says no endpoint", rank)
+    first = offers[0]
+    for rank, offer in enumerate(offers):
+        if offer.settings != first.settings:
+            raise make_error(
+                "Mismatch",
+                f"rank {rank} registered with [{offer.settings}] but rank 0 with "
+                f"[{first.settings}]; pass the same arguments on every rank",
+                rank,
+            )
+    for rank, offer in enumerate(offers):
+        far = next((r for r, o in enumerate(offers) if o.host_name != offer.host_name), None)
+        if far is not None and ipaddress.ip_address(offer.endpoint[0]).is_loopback:
+            raise make_error(
+                "InvalidArgument",
+                f"rank {rank} listens on {offer.endpoint[0]}, which rank {far} on "
+                f"{offers[far].host_name} can't reach; set MASTER_ADDR to an address of rank 0's "
+                "machine, or pass interface=",
+                rank,
+            )
+
+
+def check_secret(offers: list[Offer], own: int, secret: bytes | None) -> None:
+    """Raises "Unauthorized" where a rank has another secret than rank `own`, one has none."""
+    for rank, offer in enumerate(offers):
+        if secret is None and offer.proof is not None:
+            known = f"rank {rank} has a token of its own and rank {own} has none"
+        elif secret is not None and offer.proof is None:
+            known = f"rank {own} has a token of its own and rank {rank} has none"
+        elif secret is not None and not hmac.compare_digest(
+            offer.proof, proof(secret, offer.token)
+        ):
+            known = f"rank {rank} has another token than rank {own}"
+        else:
+            continue
+        raise make_error(
+            "Unauthorized", f"{known}; set DELTAWIRE_TOKEN, or token=, alike on every rank", rank
+        )
+
+
+def proof(secret: bytes, token: bytes) -> bytes:
+    """What only a rank that knows the secret can say of an offer's token."""
+    return hmac.digest(secret, b"deltawire offer " + token, "sha256")
+
+
+def mesh_of(offers: list[Offer], rank: int, secret: bytes | None) -> _core.Mesh:
+    """What a session needs to connect to all of them.
+
+    Without a secret the token is rank 0's, which came through the process group. With one it is
+    made of both, so that no other job of the same secret has it, and nobody who saw the gather.
+    """
+    token = offers[0].token
+    if secret is not None:
+        token = hmac.digest(secret, b"deltawire token " + token, "sha256")
+    endpoints = [offer.endpoint for offer in offers]
+    return _core.Mesh(rank, endpoints, token, offers[0].settings)
+
+
+def problem_of(cause: Exception) -> str:
+    """One line for the other ranks."""
+    text = " ".join(str(cause).split())
+    known = isinstance(cause, DeltawireError)
+    return _line(text if known else f"{type(cause).__name__}: {text}")

@@ -1,0 +1,267 @@
+"""Ranks that average NumPy arrays over TCP, without PyTorch."""
+
+import threading
+import weakref
+from collections.abc import Mapping
+
+from deltawire import _core, arguments, arrays, offers, rendezvous
+from deltawire.errors import DeltawireError, make_error
+from deltawire.history import History, metrics_of
+from deltawire.policy import Policy, spec_of
+
+_STATE_VERSION = 1
+
+
+class Session:
+    """A rank's place in a job: `all_reduce` replaces arrays by their mean over all ranks.
+
+    Every rank makes one and calls the same members in the same order with the same names and
+    shapes. Rank 0 listens at `address`; the others come to it, with the job's token.
+
+        with deltawire.Session("3lc", rank=rank, world_size=2, address="10.0.0.1:29600") as session:
+            session.all_reduce({"weights": gradient})
+
+    Attributes:
+        rank, world_size: as given.
+        spec: canonical, e.g. "direct(3lc:s=1.75,mode=auto,runs=on)".
+
+    Thread rule: any thread may call any member; steps go one after another. Where several threads
+    call `all_reduce`, they must agree on the order, which is the same on all ranks.
+    """
+
+    def __init__(
+        self,
+        spec: Policy,
+        *,
+        rank: int,
+        world_size: int,
+        address: str | None = None,
+        token: str | bytes | None = None,
+        interface: str | None = None,
+        port: int | str | None = None,
+        timeout: float = 60.0,
+        connect_timeout: float = 60.0,
+        arrival_timeout: float = 60.0,
+        min_elements: int = 256,
+        revert: str = "fold",
+        threads: int | None = None,
+        nonfinite: str = "error",
+        link: _core.LinkShape | None = None,
+    ) -> None:
+        """Connects; returns when all ranks are there.
+
+        Args:
+            spec: pattern, codec and parameters, rules, or a policy (`deltawire.policy.spec_of`).
+            rank: this one, 0 ... world_size - 1.
+            world_size: ranks in the job.
+            address: rank 0's host and a free port of it, "10.0.0.1:29600"; needed by two ranks and
+                more.
+            token: what the ranks of a job know and nobody else: 16 bytes or more, hard to guess.
+                None: the environment's DELTAWIRE_TOKEN. It never travels (docs/security.md).
+            interface: address, name or interface to listen on; None: where packets to rank 0 leave.
+            port: one, or a range "29600-29699"; None: DELTAWIRE_PORT, or any free one.
+            timeout: seconds that a step may take, once it is begun.
+            connect_timeout: seconds that all ranks have to come, and again to connect.
+            arrival_timeout: seconds beyond `timeout` that a rank may come later to a step, while it
+                answers.
+            min_elements: arrays below this many elements travel uncompressed.
+            revert: what becomes of a failed step's input: "fold" (it waits in the residuals, and
+                must not be given again) or "exact" (it is the caller's, and costs memory).
+            threads: that code a message; None: the process's.
+            nonfinite: "error", or "pass": a step with NaN or infinities comes out as NaN on all
+                ranks and leaves no trace.
+            link: a slow line to be imitated.
+
+        Raises:
+            InvalidArgumentError (a ValueError): an argument that can't be meant, no token.
+            DeltawireError: "Timeout" (names who is missing), "Unauthorized" (another token),
+                "Mismatch" (other settings on another rank), "AddressInUse", "Aborted" (another
+                rank could not come, and why), "System".
+        """
+        place = _place(rank, world_size)
+        text = spec_of(spec)
+        options = arguments.reducer_options(min_elements, revert, threads, nonfinite)
+        arguments.check_link(link)
+        self._timeout_ms = arguments.timeout_in_ms(timeout)
+        connect_ms = arguments.timeout_in_ms(connect_timeout, "connect_timeout")
+        arrival_ms = arguments.timeout_in_ms(arrival_timeout, "arrival_timeout")
+        secret = _secret(arguments.secret(token), world_size)
+        where = _where(address, world_size)
+        _core.check_descriptors(*place)
+        listener = _core.Listener(
+            interface or rendezvous.local_address(where), *arguments.ports(port)
+        )
+        settings = (
+            f"{_core.canonical_spec(text)} min_elements={min_elements} revert={revert} "
+            f"nonfinite={nonfinite}"
+        )
+        offer = offers.Offer(settings=settings, endpoint=listener.endpoint)
+        offer.proof = offers.proof(secret, offer.token)
+        found = rendezvous.meet(offer, place, where, secret, connect_ms / 1e3)
+        offers.check(found)
+        offers.check_secret(found, rank, secret)
+        mesh = offers.mesh_of(found, rank, secret)
+        mesh.shape = link
+        mesh.connect_timeout_ms = connect_ms
+        mesh.arrival_timeout_ms = arrival_ms
+        self.rank, self.world_size = place
+        self._session = _core.Session(listener, mesh, text, options)
+        self.spec = self._session.spec
+        self._history = History(rank, "skip or mend the step, or pass nonfinite='pass'")
+        self._steps = 0
+        self._lock = threading.Lock()
+        self._end = weakref.finalize(self, self._session.close)  # at exit, too
+
+    def all_reduce(self, arrays_by_name: Mapping, *, scale: float = 1.0) -> _core.Report:
+        """One step: each array becomes its mean over all ranks, bit-equal on all of them.
+
+        Args:
+            arrays_by_name: float32, C-contiguous and writable NumPy arrays, or what speaks DLPack
+                on the CPU (PyTorch tensors, for one), whose memory is written. Names, shapes and
+                their order are the same on all ranks. An array's residual goes by its name.
+            scale: how many times what they mean the arrays are (a loss scale); equal on all ranks.
+
+        Returns:
+            What the step cost this rank: seconds, bytes, the means' digest.
+
+        Raises:
+            DTypeError (a TypeError), InvalidArgumentError (a ValueError): an array that can't be
+                taken; nothing is sent then.
+            DeltawireError: the step failed on every rank, and the arrays are untouched: "Timeout",
+                "PeerLost", "Aborted", "Mismatch" (other names or shapes on another rank),
+                "NotFinite". The session is then good for `save` and `close` alone.
+        """
+        arrays.check_names(arrays_by_name)
+        held = {name: arrays.to_write(name, array) for name, array in arrays_by_name.items()}
+        tensors = [(name, array.ctypes.data, list(array.shape)) for name, array in held.items()]
+        with self._lock:
+            waiting = _Waiting()
+            step = _core.Step(self._steps, 0, True, scale)
+            self._session.submit(tensors, step, self._timeout_ms, waiting.end)
+            try:
+                waiting.ended.wait()  # the step has a deadline of its own
+            except BaseException:  # Ctrl-C: the memory is the core's until it has let go
+                self._session.abort(f"interrupted on rank {self.rank}")
+                waiting.ended.wait()
+                raise
+            error = self._history.end(waiting.error, waiting.report, True)
+            if error is not None:
+                raise error
+            self._steps += 1
+            return waiting.report
+
+    def abort(self, reason: str) -> None:
+        """Fails every wait on every rank, naming this one and the reason."""
+        self._session.abort(f"rank {self.rank} gave up: {reason}")
+
+    def save(self) -> dict:
+        """For checkpoints, between steps: the residuals as bytes, the number of steps, and where
+        they belong. Plain types alone."""
+        with self._lock:
+            return {**self._state_place(), "steps": self._steps, "residuals": self._session.save()}
+
+    def load(self, state: dict) -> None:
+        """Puts back what `save` gave on the same rank of a job with the same spec and world size.
+
+        Raises:
+            InvalidArgumentError (a ValueError): a state of another place, or none at all.
+            DeltawireError: "Truncated", "Corrupt", "Mismatch"; nothing is changed then.
+        """
+        place = self._state_place()
+        missing = [key for key in (*place, "steps", "residuals") if key not in state]
+        if missing:
+            raise make_error("InvalidArgument", f"the state lacks {', '.join(missing)}")
+        for key, value in place.items():
+            if state[key] != value:
+                raise make_error(
+                    "InvalidArgument",
+                    f"the state has {key} {state[key]}, but this session has {value}; residuals "
+                    "can't be moved: load the state of the same job and rank, or start without",
+                )
+        arguments.check_count("the state's steps", state["steps"])
+        with self._lock:
+            self._session.load(bytearray(state["residuals"]))
+            self._steps = state["steps"]
+
+    def _state_place(self) -> dict:
+        return {
+            "version": _STATE_VERSION,
+            "spec": self.spec,
+            "world_size": self.world_size,
+            "rank": self.rank,
+        }
+
+    @property
+    def steps(self) -> int:
+        """Steps that count, those before a loaded state included: the next one has this number."""
+        return self._steps
+
+    @property
+    def step_records(self) -> list[dict]:
+        """Of the latest 4,096 steps, oldest first: see `deltawire.torch.Hook.step_records`."""
+        return list(self._history.records)
+
+    def metrics(self) -> dict:
+        """The last step's record, the same keys summed over all steps as `total_...`, the links'
+        `traffic_bytes_sent` and `traffic_bytes_received`, and bytes held beside the arrays:
+        `residual_bytes`, `staging_bytes`, `message_bytes`, `peak_memory_bytes`."""
+        return metrics_of(self._history, self._session)
+
+    @property
+    def last_error(self) -> DeltawireError | None:
+        """The first error, typed; None while all is well."""
+        return self._history.last_error
+
+    @property
+    def closed(self) -> bool:
+        """True after `close()`."""
+        return self._session.closed
+
+    def close(self) -> None:
+        """Says goodbye to the other ranks; idempotent. Done at exit in any case."""
+        self._end()
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, kind, cause, traceback) -> None:
+        if cause is not None and not self.closed:
+            self._session.abort(f"rank {self.rank} gave up: {kind.__name__}: {cause}")
+        self.close()
+
+
+class _Waiting:
+    """For one bucket's end. Holds no session: the communication thread must not own its own."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.error: DeltawireError | None = None
+        self.report: _core.Report | None = None
+
+    def end(self, error: DeltawireError | None, report: _core.Report | None) -> None:
+        self.error, self.report = error, report
+        self.ended.set()
+
+
+def _place(rank: int, world_size: int) -> tuple[int, int]:
+    arguments.check_positive("world_size", world_size)
+    arguments.check_count("rank", rank)
+    if rank >= world_size:
+        raise make_error("InvalidArgument", f"rank={rank} must be below world_size={world_size}")
+    return rank, world_size
+
+
+def _secret(token: bytes | None, world_size: int) -> bytes:
+    if token is None and world_size > 1:
+        raise make_error(
+            "InvalidArgument",
+            "no token: set DELTAWIRE_TOKEN alike on every rank, or pass token=; make one with "
+            "`openssl rand -hex 32`",
+        )
+    return token or bytes(32)
+
+
+def _where(address: str | None, world_size: int) -> tuple[str, int]:
+    if address is None and world_size > 1:
+        raise make_error("InvalidArgument", 'no address: pass rank 0\'s, address="10.0.0.1:29600"')
+    return ("127.0.0.1", 1) if address is None else rendezvous.address_of(address)

@@ -1,0 +1,150 @@
+// One direction of updates with its residuals, for programs that carry the bytes themselves.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.h"
+#include "deltawire/channel.h"
+#include "deltawire/frame.h"
+#include "python_error.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace deltawire::python {
+namespace {
+
+using ChannelBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+// Name, address, shape, dtype's number: the caller keeps the memory.
+using ArrayAt = std::tuple<std::string, std::uintptr_t, std::vector<std::uint64_t>, int>;
+
+// `arrays` outlive them.
+std::vector<Named> parts_at(const std::vector<ArrayAt>& arrays) {
+  std::vector<Named> parts;
+  parts.reserve(arrays.size());
+  for (const auto& [name, address, shape, dtype] : arrays) {
+    std::uint64_t count = 1;
+    for (const std::uint64_t extent : shape) count *= extent;
+    void* values = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+    TensorSlot slot{values, count, static_cast<DType>(dtype)};
+    slot.dims = shape;
+    parts.push_back({name, slot, 0});
+  }
+  return parts;
+}
+
+MessageId message_id(std::uint64_t step, std::uint16_t rank, std::uint16_t world, float scale) {
+  return MessageId{.step = step, .rank = rank, .world = world, .scale = scale};
+}
+
+Bytes bytes_of(const ChannelBytes& data) {
+  return {reinterpret_cast<const std::byte*>(data.data()), data.size()};
+}
+
+struct ChannelHandle {
+  std::unique_ptr<Channel> channel;
+};
+
+void make(ChannelHandle* self, const std::string& codecs, std::uint64_t min_elements, std::string_view revert,
+          bool error_feedback, std::uint64_t seed) {
+  if (revert != "fold" && revert != "exact") {
+    raise({ErrorCode::kInvalidArgument,
+           "revert='" + std::string(revert) + "' is unknown; use 'fold' or 'exact'"});
+  }
+  const ChannelOptions options{.policy = {min_elements},
+                               .revert = revert == "exact" ? Revert::kExact : Revert::kFold,
+                               .error_feedback = error_feedback,
+                               .seed = seed};
+  new (self) ChannelHandle{value_or_raise(make_channel(codecs, options))};
+}
+
+nb::bytes encode(ChannelHandle& self, const std::vector<ArrayAt>& arrays, std::uint64_t step,
+                 std::uint16_t rank, std::uint16_t world, float scale) {
+  std::vector<Named> parts = parts_at(arrays);
+  Result<std::span<const Bytes>> pieces;
+  std::string message;
+  {
+    const nb::gil_scoped_release no_gil;
+    pieces = self.channel->encode(MessageLayout(parts), message_id(step, rank, world, scale));
+    if (pieces) {
+      for (const Bytes piece : *pieces) {
+        message.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+      }
+    }
+  }
+  value_or_raise(std::move(pieces));
+  return nb::bytes(message.data(), message.size());
+}
+
+void decode(ChannelHandle& self, const ChannelBytes& message, const std::vector<ArrayAt>& arrays,
+            const std::tuple<std::uint64_t, std::uint16_t, std::uint16_t>& from, bool accumulate, float scale,
+            float message_scale) {
+  const std::vector<Named> parts = parts_at(arrays);
+  const auto [step, rank, world] = from;
+  Status decoded;
+  {
+    const nb::gil_scoped_release no_gil;
+    decoded = self.channel->decode(bytes_of(message), MessageLayout(parts),
+                                   message_id(step, rank, world, message_scale),
+                                   accumulate ? Into::kAccumulate : Into::kOverwrite, scale);
+  }
+  raise_if_failed(decoded);
+}
+
+// Of the first frame, whose checksum is verified.
+std::tuple<std::uint64_t, std::uint16_t, std::uint16_t, float> sender(const ChannelBytes& message) {
+  const MessageId id = value_or_raise(FrameReader::open(bytes_of(message))).header().message;
+  return {id.step, id.rank, id.world, id.scale};
+}
+
+nb::bytes residual(const ChannelHandle& self, std::string_view name) {
+  const std::span<const float> values = self.channel->residual(name, 0);
+  return nb::bytes(values.data(), values.size_bytes());
+}
+
+}  // namespace
+
+void bind_channels(nb::module_& module) {
+  nb::class_<ChannelHandle>(module, "Channel", "Codecs, policy and residuals. One thread at a time.")
+      .def("__init__", &make, "codecs"_a, "min_elements"_a, "revert"_a, "error_feedback"_a, "seed"_a,
+           "codecs: a codec spec or rules; revert: 'fold' or 'exact'.")
+      .def_prop_ro("spec", [](const ChannelHandle& self) { return self.channel->spec(); })
+      .def("encode", &encode, "arrays"_a, "step"_a, "rank"_a, "world"_a, "scale"_a,
+           "One message of the step that is open then: (name, address, shape, dtype) of each array, dtype 1 "
+           "float32, 2 bfloat16, 3 float16. Releases the GIL.")
+      .def("decode", &decode, "message"_a, "arrays"_a, "sender"_a, "accumulate"_a, "scale"_a,
+           "message_scale"_a,
+           "Into the arrays: values times scale; sender: (step, rank, world) that is due. Releases the GIL.")
+      .def(
+          "commit", [](ChannelHandle& self) { self.channel->commit(); }, "What was encoded has arrived.")
+      .def(
+          "revert", [](ChannelHandle& self) { self.channel->revert(); }, "It has not.")
+      .def("residual", &residual, "name"_a, "float32 as bytes; empty where there is none.")
+      .def(
+          "save",
+          [](const ChannelHandle& self) {
+            const std::vector<std::byte> state = value_or_raise(self.channel->save());
+            return nb::bytes(state.data(), state.size());
+          },
+          "The residuals, between steps.")
+      .def(
+          "load",
+          [](ChannelHandle& self, const ChannelBytes& state) {
+            raise_if_failed(self.channel->load(bytes_of(state)));
+          },
+          "state"_a, "Replaces the residuals by saved ones, or raises and changes nothing.");
+  module.def("message_sender", &sender, "message"_a,
+             "(step, rank, world, scale) that a message says of itself.");
+}
+
+}  // namespace deltawire::python

@@ -1,0 +1,63 @@
+// Zip archives of arrays: .npz, which holds .npy files, and .dwz, which holds .dw files. By libarchive.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cli/arrays/byte_source.h"
+#include "cli/outcome.h"
+
+struct archive;
+
+namespace deltawire::cli {
+
+inline constexpr std::string_view kZipMagic = "PK";  // of every zip's first record
+
+// Reads members one after another, and is the bytes of the one that it is at.
+class ArchiveReader final : public ByteSource {
+ public:
+  // `input` is regular or settled, and outlives the reader.
+  static Outcome<std::unique_ptr<ArchiveReader>> open(InputFile& input);
+
+  // Goes to the next member: its name, or nothing at the end.
+  Outcome<std::optional<std::string>> next();
+
+  Result<std::size_t> read(MutBytes out) override;
+  std::optional<std::uint64_t> bytes_left() const override { return left_; }
+
+ private:
+  struct Free {
+    void operator()(archive* reader) const noexcept;
+  };
+  explicit ArchiveReader(std::string name);
+
+  std::string name_;
+  std::unique_ptr<archive, Free> archive_;
+  std::optional<std::uint64_t> left_;
+};
+
+// Writes members uncompressed: what is in them is compressed already, or is to be read in place.
+class ArchiveWriter {
+ public:
+  using Write = std::function<Outcome<void>(Bytes)>;
+
+  static Outcome<ArchiveWriter> begin(Write write);
+  ArchiveWriter(ArchiveWriter&&) noexcept;
+  ~ArchiveWriter();
+
+  // A member, of so many bytes, all of which must be written before the next.
+  Outcome<void> add(const std::string& name, std::uint64_t bytes);
+  Outcome<void> write(Bytes bytes);
+  Outcome<void> finish();
+
+ private:
+  struct State;
+  explicit ArchiveWriter(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace deltawire::cli

@@ -1,0 +1,66 @@
+#include "cli/arrays/array_output.h"
+
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+namespace deltawire::cli {
+namespace {
+
+Outcome<void> outcome_of(const Status& status) {
+  if (!status) return failed(status.error().message);
+  return {};
+}
+
+}  // namespace
+
+Outcome<ArrayOutput> ArrayOutput::begin(OutputFile& file, bool archive) {
+  ArrayOutput output(file);
+  if (!archive) return output;
+  auto writer = ArchiveWriter::begin([&file](Bytes bytes) { return file.write(bytes); });
+  if (!writer) return tl::unexpected<Failure>(writer.error());
+  output.archive_.emplace(*std::move(writer));
+  return output;
+}
+
+Outcome<void> ArrayOutput::open(const std::string& name, std::optional<std::uint64_t> bytes) {
+  if (!archive_) return {};
+  if (bytes) return archive_->add(name, *bytes);
+  name_ = name;
+  Result<Descriptor> file = make_unnamed_file();
+  if (!file) return failed(file.error().message);
+  waiting_ = *std::move(file);
+  return {};
+}
+
+Outcome<void> ArrayOutput::write(Bytes bytes) {
+  bytes_ += bytes.size();
+  if (!archive_) return file_->write(bytes);
+  if (waiting_.get() >= 0) return outcome_of(write_all(waiting_.get(), bytes));
+  return archive_->write(bytes);
+}
+
+Outcome<void> ArrayOutput::close() {
+  if (waiting_.get() < 0) return {};
+  const Descriptor member = std::exchange(waiting_, Descriptor());
+  const off_t size = lseek(member.get(), 0, SEEK_CUR);
+  if (auto added = archive_->add(name_, static_cast<std::uint64_t>(size)); !added) return added;
+  std::vector<std::byte> block(kCopyBlockBytes);
+  for (off_t at = 0; at < size;) {
+    const ssize_t got = pread(member.get(), block.data(), block.size(), at);
+    if (got <= 0) return failed_system_call("a temporary file", "cannot be read", errno);
+    if (auto written = archive_->write(Bytes(block).first(static_cast<std::size_t>(got))); !written) {
+      return written;
+    }
+    at += got;
+  }
+  return {};
+}
+
+Outcome<void> ArrayOutput::finish() {
+  return archive_ ? archive_->finish() : Outcome<void>();
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,189 @@
+"""`deltawire.Channel`: messages and residuals of NumPy arrays."""
+
+import threading
+
+import deltawire
+import numpy as np
+import pytest
+
+
+def gradient(seed: int, shape=(40, 50)) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def code(error: pytest.ExceptionInfo) -> str:
+    return error.value.code
+
+
+def test_what_goes_in_comes_out_or_waits() -> None:
+    sender, receiver = deltawire.Channel("3lc:s=1.9"), deltawire.Channel("3lc:s=1.9")
+    total, given = np.zeros((40, 50), np.float32), np.zeros((40, 50), np.float64)
+    for step in range(20):
+        values = gradient(step)
+        given += values
+        message = sender.encode({"w": values})
+        assert len(message) < values.nbytes / 10 and np.array_equal(values, gradient(step))
+        found = receiver.decode(message, {"w": total}, step=step, rank=0)
+        assert found == deltawire.Sender(step, 0, 1, 1.0)
+    waiting = sender.residual("w").reshape(40, 50)
+    assert np.abs(waiting).max() > 0.1
+    assert np.allclose(total + waiting, given, atol=1e-4)
+    assert sender.step == 20 and receiver.residual("w").size == 0
+
+
+def test_a_mean_of_several_senders() -> None:
+    senders = [deltawire.Channel("fp32", rank=rank, world_size=3) for rank in range(3)]
+    mean = np.zeros((40, 50), np.float32)
+    receiver = deltawire.Channel("fp32")
+    for rank, sender in enumerate(senders):
+        found = receiver.decode(sender.encode({"w": gradient(rank)}), {"w": mean}, scale=1 / 3)
+        assert (found.rank, found.world_size) == (rank, 3)
+    assert np.allclose(mean, sum(gradient(rank) for rank in range(3)) / 3, atol=1e-6)
+    receiver.decode(senders[0].encode({"w": gradient(7)}), {"w": mean}, accumulate=False)
+    assert np.array_equal(mean, gradient(7))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_types_and_orders(dtype: type, order: str) -> None:
+    values = np.asarray(gradient(1), dtype, order=order)
+    channel, out = deltawire.Channel("fp32"), np.zeros(values.shape, np.float32)
+    message = channel.encode({"w": values, "scalar": dtype(2.5) * np.ones((), dtype)})
+    if dtype == np.float16:
+        with pytest.raises(deltawire.DeltawireError, match="names, shapes"):
+            channel.decode(message, {"w": out, "scalar": np.zeros((), np.float32)})
+        return
+    scalar = np.zeros((), np.float32)
+    channel.decode(message, {"w": out, "scalar": scalar})
+    assert np.array_equal(out, values) and scalar == 2.5
+
+
+def test_rules_and_small_arrays() -> None:
+    channel = deltawire.Channel("conv*: 3lc, rest fp32", min_elements=100)
+    arrays = {"conv1": gradient(1), "fc": gradient(2), "conv2": gradient(3, (99,))}
+    out = {name: np.zeros_like(array) for name, array in arrays.items()}
+    channel.decode(channel.encode(arrays), out)
+    assert len(np.unique(out["conv1"])) == 3
+    assert np.array_equal(out["fc"], arrays["fc"]) and np.array_equal(out["conv2"], arrays["conv2"])
+
+
+@pytest.mark.parametrize("revert", ["fold", "exact"])
+def test_a_step_that_did_not_arrive(revert: str) -> None:
+    channel = deltawire.Channel("3lc:s=1.9", revert=revert)
+    channel.encode({"w": gradient(0)})
+    before = channel.residual("w")
+    channel.encode({"w": gradient(1)}, commit=False)
+    with pytest.raises(deltawire.DeltawireError) as error:
+        channel.save()
+    assert code(error) == "State"
+    channel.revert()
+    expected = before + gradient(1).reshape(-1) if revert == "fold" else before
+    assert np.allclose(channel.residual("w"), expected, atol=1e-6)
+    assert channel.step == 2
+    channel.revert()  # none is open
+    assert channel.step == 2
+
+
+def test_a_value_that_can_not_be_sent_ends_the_step() -> None:
+    channel = deltawire.Channel("3lc")
+    bad = gradient(0)
+    bad[3, 7] = np.nan
+    with pytest.raises(deltawire.DeltawireError, match=r"'w'.*157.*NaN") as error:
+        channel.encode({"w": bad})
+    assert code(error) == "NotFinite"
+    out = np.zeros((40, 50), np.float32)
+    channel.decode(channel.encode({"w": gradient(1)}), {"w": out}, step=1)
+
+
+def test_a_state_goes_on_where_it_was() -> None:
+    one, other = deltawire.Channel("sbc:p=5%"), deltawire.Channel("sbc:p=5%")
+    one.encode({"w": gradient(0)})
+    other.encode({"v": gradient(9)})
+    other.load(one.save())
+    assert other.residual("v").size == 0
+    assert np.array_equal(one.residual("w"), other.residual("w"))
+    assert one.encode({"w": gradient(1)}) == other.encode({"w": gradient(1)})
+    with pytest.raises(deltawire.DeltawireError) as error:
+        deltawire.Channel("3lc").load(one.save())
+    assert code(error) == "Mismatch"
+    state = one.save()
+    with pytest.raises(deltawire.DeltawireError) as error:
+        one.load(state[:-1])
+    assert code(error) in ("Truncated", "Corrupt")
+
+
+def test_messages_that_do_not_fit() -> None:
+    channel = deltawire.Channel("3lc")
+    message = channel.encode({"w": gradient(0)})
+    out = np.zeros((40, 50), np.float32)
+    for bad, into, more in (
+        (message, {"v": out}, {}),
+        (message, {"w": out.reshape(-1)}, {}),
+        (message, {"w": out}, {"step": 1}),
+        (message, {"w": out}, {"rank": 1}),
+        (message[:-1], {"w": out}, {}),
+        (message + b"?", {"w": out}, {}),
+        (b"", {"w": out}, {}),
+        (bytes(100), {"w": out}, {}),
+    ):
+        with pytest.raises(deltawire.DeltawireError) as error:
+            channel.decode(bad, into, **more)
+        assert code(error) in ("Mismatch", "Truncated", "Corrupt")
+    with pytest.raises(deltawire.DeltawireError) as error:
+        deltawire.Channel("3lc:s=1.5").decode(message, {"w": out})
+    assert code(error) == "Mismatch"
+    channel.decode(bytearray(message), {"w": out})
+
+
+def test_arguments_that_can_not_be_meant() -> None:
+    for bad in (
+        {"spec": "4lc"},
+        {"spec": "direct(3lc)"},
+        {"rank": 1},
+        {"revert": "perhaps"},
+        {"min_elements": -1},
+        {"world_size": 70_000},
+    ):
+        with pytest.raises(ValueError):
+            deltawire.Channel(**({"spec": "3lc"} | bad))
+    channel = deltawire.Channel("3lc")
+    for arrays, kind in (
+        ({}, ValueError),
+        ({"w": [1.0]}, TypeError),
+        ({"w": np.zeros(3)}, TypeError),
+        ({"w": np.zeros(3, ">f4")}, TypeError),
+    ):
+        with pytest.raises(kind):
+            channel.encode(arrays)
+    with pytest.raises(ValueError):
+        channel.encode({"w": gradient(0)}, scale=float("nan"))
+    frozen = gradient(0)
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        channel.decode(channel.encode({"w": frozen}), {"w": frozen})
+
+
+def test_torch_tensors_without_importing_torch() -> None:
+    torch = pytest.importorskip("torch")
+    channel, total = deltawire.Channel("fp32"), torch.zeros(40, 50)
+    channel.decode(channel.encode({"w": torch.from_numpy(gradient(0))}), {"w": total})
+    assert np.array_equal(total.numpy(), gradient(0))
+    with pytest.raises(TypeError, match="gradient"):
+        channel.encode({"w": torch.zeros(300, requires_grad=True)})
+
+
+def test_threads_take_turns() -> None:
+    channel, total = deltawire.Channel("int8"), np.zeros(100_000, np.float32)
+    values = gradient(0, (100_000,))
+
+    def work() -> None:
+        for _ in range(5):
+            channel.decode(channel.encode({"w": values}), {"w": total})
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert channel.step == 20
+    assert np.allclose(total + channel.residual("w"), 20 * values, atol=1e-2)

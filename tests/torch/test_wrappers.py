@@ -105,7 +105,7 @@ def test_a_parameter_that_is_spread_over_ranks_is_named():
 
 
 def sparse(rank, world_size, report):
-    module = torch.nn.Sequential(torch.nn.Embedding(9, 4, sparse=True), torch.nn.Linear(4, 2))
+    module = torch.nn.Sequential(torch.nn.Embedding(99, 4, sparse=True), torch.nn.Linear(4, 2))
     with pytest.raises(ValueError) as caught:
         deltawire.torch.register(DistributedDataParallel(module), "fp32")
     module[0].weight.requires_grad_(False)

@@ -115,13 +115,14 @@ def test_buckets_stay_in_order_and_keep_their_memory(forced):
     staging.close()
     assert [host[0].item() for host in seen] == [0, 1, 2, 0, 1, 2]
     assert [host.data_ptr() for host in seen[:3]] == [host.data_ptr() for host in seen[3:]]
-    larger = torch.zeros(6, dtype=torch.bfloat16)
-    staging.load(1, larger, seen.append, pytest.fail)  # DDP has rebuilt its buckets
-    staging.close()
-    assert seen[-1].shape == (6,) and seen[-1].dtype == torch.bfloat16
-    seen[-1].fill_(3)
-    staging.store(1, larger)
-    assert larger.tolist() == [3] * 6
+    for dtype in (torch.float32, torch.bfloat16):
+        other = torch.zeros(6, dtype=dtype)
+        staging.load(1, other, seen.append, pytest.fail)  # DDP has rebuilt its buckets
+        staging.close()
+        assert seen[-1].shape == (6,) and seen[-1].dtype == dtype
+        seen[-1].fill_(3)
+        staging.store(1, other)
+        assert other.tolist() == [3] * 6
 
 
 def test_only_tensors_of_known_devices_are_taken():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from deltawire import _core
+from deltawire.errors import DeltawireError
 from deltawire.torch.sparse_gradient import SparseGradient
 from models import wrapped
 from ranks import attempted, results
@@ -148,12 +149,12 @@ def test_codecs_that_take_no_pairs_are_refused_at_once():
         assert frozen[0] == "InvalidArgumentError" and "freeze none before register" in frozen[1]
 
 
-def reduced(gradient):
-    """The mean over one rank, through a session."""
+def reduced(gradient, spec="gather(fastsgd)", min_elements=10**6):
+    """The mean over one rank, through a session; raises its error."""
     listener = _core.Listener("127.0.0.1", 0)
     mesh = _core.Mesh(0, [listener.endpoint], b"\x07" * 32, "")
-    options = _core.ReducerOptions(10**6, "fold")
-    session = _core.Session(listener, mesh, "gather(fastsgd)", options)
+    options = _core.ReducerOptions(min_elements, "fold")
+    session = _core.Session(listener, mesh, spec, options)
     sparse, over, errors = SparseGradient("w", gradient), threading.Event(), []
 
     def complete(error, _):
@@ -163,7 +164,8 @@ def reduced(gradient):
     session.submit([sparse.at], _core.Step(0, 0, True), 20_000, complete)
     assert over.wait(20)
     session.close()
-    assert errors == [None]
+    if errors[0] is not None:
+        raise errors[0]
     return sparse.mean()
 
 
@@ -187,6 +189,14 @@ def test_nothing_at_all_comes_back_as_nothing():
     )
     mean = reduced(empty)
     assert mean.shape == (9, 4) and mean._nnz() == 0
+
+
+def test_a_mean_that_float16_cannot_say_is_an_error():
+    largest = torch.full((1, 4), 65504.0, dtype=torch.float16)
+    gradient = torch.sparse_coo_tensor(torch.tensor([[5]]), largest, (9, 4), check_invariants=False)
+    with pytest.raises(DeltawireError, match="'w': a mean is 65536, beyond the largest float16"):
+        reduced(gradient, "gather(logquant)", 0)  # which rounds to powers of two
+    assert torch.equal(reduced(gradient).values(), largest)
 
 
 def test_layouts_without_keys_are_refused():

@@ -100,7 +100,8 @@ class Channel {
   // Whether any of its codecs is so, e.g. any(&CodecInfo::significance).
   virtual bool any(bool CodecInfo::* property) const noexcept = 0;
 
-  // Whether encode takes a part in key-value form: its codec has one, or it is so small that it travels raw.
+  // Whether encode takes a part in key-value form: its codec has one and keeps no residual, or it is so small
+  // that it travels raw.
   virtual bool takes_pairs(const Named& part, std::uint64_t step) const noexcept = 0;
 
   // Upper bound in bytes for the message that encode makes of these parts in this step (values are not read).

@@ -41,7 +41,7 @@ struct Report {
   double exchange_seconds = 0;  // waiting for others
   double decode_seconds = 0;
   std::uint64_t bytes_sent = 0;  // messages, every copy counted; transport headers not
-  std::uint64_t raw_bytes = 0;   // of the same messages as bare float32: 4 bytes an element, keys or not
+  std::uint64_t raw_bytes = 0;   // of the same messages bare: an element's bytes each, keys or not
   std::uint64_t element_count = 0;
   std::uint64_t digest = 0;  // of the step's means so far; after the last bucket equal on all ranks
   std::uint64_t standing_step = kNoStep;  // the last step that counts on every rank, perhaps this one
@@ -78,10 +78,11 @@ struct Memory {
 // before the first, after load, and where the tensor was not in it. A tensor that is cut counts whole.
 struct TensorUse {
   PartPlan plan;                 // of the whole. Parts of it below Policy::min_elements travel raw, though
+  bool takes_pairs = false;      // begin takes it in key-value form, too
   std::string next_codec;        // from step plan.changes_at on; empty where none follows
   std::uint64_t bytes_sent = 0;  // without heads, every copy counted; a ring's means of others, which it
                                  // passes on as they came, are not in it
-  std::uint64_t raw_bytes = 0;   // of the same as bare float32
+  std::uint64_t raw_bytes = 0;   // of the same bare: dtype_bytes() an element
   std::uint64_t residual_bytes = 0;
   std::uint64_t momentum_bytes = 0;
 };
@@ -122,7 +123,12 @@ class Reducer {
 
   // Starts one bucket: encodes, posts sends and receives. Names and dims are copied; a tensor that is cut
   // between owners or messages gives parts without its dims. The tensors' memory, and pair_means, must stay,
-  // unread and unwritten by others, until its finish. Several buckets may be in flight. float32 only.
+  // unread and unwritten by others, until its finish. Several buckets may be in flight.
+  //
+  // Tensors are float32, bfloat16 or float16, which may differ within a bucket, but not between ranks. What
+  // is added up, waits or is voted on is float32; only what finish hands over is rounded, once, to nearest
+  // even. A finite mean beyond the largest of its dtype is kRange, with NonFinite::kPass a step that is not
+  // finite.
   //
   // Tensors in key-value form are summed key by key, in rank order, by `direct` and `gather` with codecs that
   // have the form (CodecInfo::key_value); else kInvalidArgument. They are only read: a failed step's update

@@ -109,6 +109,9 @@ void bind_registry(nb::module_& module) {
       .def_ro("id", &CodecInfo::id, "Its number on the wire.")
       .def_ro("name", &CodecInfo::name, "Its name in spec strings.")
       .def_ro("summary", &CodecInfo::summary)
+      .def_prop_ro(
+          "takes_pairs", [](const CodecInfo& self) { return self.key_value && !self.error_feedback; },
+          "With its defaults it codes tensors in key-value form, which have no residual.")
       .def_ro("source", &CodecInfo::source, "Paper, section, equation.")
       .def_prop_ro("parameters",
                    [](const CodecInfo& info) {

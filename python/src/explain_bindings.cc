@@ -1,16 +1,18 @@
 // What a spec means for a model's tensors, and what each of them took.
 #include "explain_bindings.h"
 
-#include <functional>
-#include <numeric>
 #include <optional>
+#include <type_traits>
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
+#include "bucket_bindings.h"
 #include "deltawire/reducer.h"
 #include "python_error.h"
 
@@ -22,11 +24,18 @@ namespace deltawire::python {
 std::vector<Named> as_named(const std::vector<TensorNamed>& tensors) {
   std::vector<Named> all;
   all.reserve(tensors.size());
-  for (const auto& [name, shape] : tensors) {
-    TensorSlot slot{nullptr, std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies{}),
-                    DType::kF32};
-    slot.dims = shape;
-    all.push_back({name, slot, 0});
+  for (const auto& tensor : tensors) {
+    all.push_back(std::visit(
+        [](const auto& named) {
+          const Shape& shape = std::get<1>(named);
+          TensorSlot slot{nullptr, elements_of(shape), DType::kF32};
+          if constexpr (std::tuple_size_v<std::decay_t<decltype(named)>> == 3) {
+            slot.dtype = dtype_of(std::get<2>(named));
+          }
+          slot.dims = shape;
+          return Named{std::get<0>(named), slot, 0};
+        },
+        tensor));
   }
   return all;
 }
@@ -48,10 +57,11 @@ void bind_explain(nb::module_& module) {
             return self.plan.changes_at;
           },
           "The first later step with another codec; None: there is none.")
+      .def_ro("takes_pairs", &TensorUse::takes_pairs, "It may come in key-value form.")
       .def_ro("next_codec", &TensorUse::next_codec, "From then on; empty where none follows.")
       .def_ro("bytes_sent", &TensorUse::bytes_sent,
               "In the step committed last, without heads, every copy counted; a ring's means of others not.")
-      .def_ro("raw_bytes", &TensorUse::raw_bytes, "Of the same as bare float32.")
+      .def_ro("raw_bytes", &TensorUse::raw_bytes, "Of the same bare: its dtype's bytes an element.")
       .def_ro("residual_bytes", &TensorUse::residual_bytes)
       .def_ro("momentum_bytes", &TensorUse::momentum_bytes);
   module.def(
@@ -61,7 +71,8 @@ void bind_explain(nb::module_& module) {
         return value_or_raise(make_reducer(spec, options))->explain(as_named(tensors), step);
       },
       "spec"_a, "options"_a, "tensors"_a, "step"_a,
-      "A TensorUse for each (name, shape), with the codec of that step, of a reducer that has sent nothing.");
+      "A TensorUse for each (name, shape), perhaps with the dtype's name, with the codec of that step, of a "
+      "reducer that has sent nothing.");
 }
 
 }  // namespace deltawire::python

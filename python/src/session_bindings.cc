@@ -1,13 +1,10 @@
 // Listener, mesh settings, session.
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <new>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -23,6 +20,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
+#include "bucket_bindings.h"
 #include "deltawire/connect.h"
 #include "deltawire/reducer.h"
 #include "deltawire/session.h"
@@ -36,10 +34,6 @@ namespace deltawire::python {
 namespace {
 
 using Address = std::pair<std::string, std::uint16_t>;
-using Shape = std::vector<std::uint64_t>;
-using TensorAt = std::tuple<std::string, std::uintptr_t, Shape>;
-using SignificantTensorAt = std::tuple<std::string, std::uintptr_t, Shape, std::uintptr_t>;
-using Submitted = std::vector<std::variant<TensorAt, SignificantTensorAt>>;
 using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // What `call` returns; other Python threads run meanwhile.
@@ -119,36 +113,16 @@ std::unique_ptr<Session> open_session(OpenListener& listener, const MeshOptions&
   }));
 }
 
-// The caller's promise, not a cast of convenience: the address of a tensor comes as a number.
-void* at_address(std::uintptr_t address) {
-  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
-}
-
-// With the name and the shape of `tensor`, which must outlive it.
-template <class Tensor>
-Named named(const Tensor& tensor) {
-  const Shape& shape = std::get<2>(tensor);
-  const std::uint64_t count =
-      std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies{});
-  TensorSlot slot{at_address(std::get<1>(tensor)), count, DType::kF32};
-  slot.dims = shape;
-  if constexpr (std::is_same_v<Tensor, SignificantTensorAt>) {
-    slot.significance = static_cast<const float*>(at_address(std::get<3>(tensor)));
-  }
-  return {std::get<0>(tensor), slot, 0};
-}
-
 void submit(Session& session, const Submitted& tensors, const Step& step, std::int64_t timeout_ms,
             nb::callable callback) {
-  std::vector<Named> parts;
-  parts.reserve(tensors.size());
-  for (const auto& tensor : tensors) {
-    parts.push_back(std::visit([](const auto& at) { return named(at); }, tensor));
-  }
+  auto bucket = std::make_shared<SubmittedBucket>(tensors);
   auto done = std::make_shared<const Callback>(std::move(callback));
   const nb::gil_scoped_release no_gil;
-  session.submit(parts, step, std::chrono::milliseconds(timeout_ms),
-                 [done = std::move(done)](const Result<Report>& report) { (*done)(report); });
+  session.submit(bucket->bucket(), step, std::chrono::milliseconds(timeout_ms),
+                 [bucket, done = std::move(done)](const Result<Report>& report) {
+                   if (report) bucket->hand_over_means();
+                   (*done)(report);
+                 });
 }
 
 void mask_sent(Session& session, const std::vector<TensorAt>& momenta) {
@@ -256,7 +230,7 @@ void bind_reports(nb::module_& module) {
       .def_ro("exchange_seconds", &Report::exchange_seconds, "Waiting for others.")
       .def_ro("decode_seconds", &Report::decode_seconds)
       .def_ro("bytes_sent", &Report::bytes_sent, "Messages, every copy counted; transport headers not.")
-      .def_ro("raw_bytes", &Report::raw_bytes, "Of the same messages as bare float32: 4 bytes an element.")
+      .def_ro("raw_bytes", &Report::raw_bytes, "Of the same messages bare: the bytes of their elements.")
       .def_ro("element_count", &Report::element_count)
       .def_ro("digest", &Report::digest, "Of the step's means so far; equal on all ranks.")
       .def_prop_ro(
@@ -294,11 +268,10 @@ void bind_sessions(nb::module_& module) {
           [](SessionHandle& self, const Submitted& tensors, const Step& step, std::int64_t timeout_ms,
              nb::callable callback) { submit(*self, tensors, step, timeout_ms, std::move(callback)); },
           "tensors"_a, "step"_a, "timeout_ms"_a, "callback"_a,
-          "Queues one bucket: (name, address, shape) of each float32 tensor, row-major, which becomes the "
-          "mean "
-          "over ranks, and optionally the address of its significance: as many float32, 0 for none. The "
-          "memory "
-          "must stay until callback(error or None, report or None) has run, on the communication thread.")
+          "Queues one bucket: (name, address, shape) of each tensor, row-major, which becomes the mean over "
+          "ranks, and optionally its dtype's name (float32 without), or the address of its significance: as "
+          "many float32, 0 for none; or a PairsAt, whose `mean` is then there. The memory must stay until "
+          "callback(error or None, report or None) has run, on the communication thread.")
       .def(
           "abort",
           [](SessionHandle& self, const std::string& reason) { without_gil([&] { self->abort(reason); }); },
@@ -328,7 +301,8 @@ void bind_sessions(nb::module_& module) {
             return value_or_raise(without_gil([&] { return self->explain(shaped, step); }));
           },
           "tensors"_a, "step"_a,
-          "A TensorUse for each (name, shape), with the codec of that step. Between steps.")
+          "A TensorUse for each (name, shape), perhaps with the dtype's name, with the codec of that step. "
+          "Between steps.")
       .def(
           "save", [](SessionHandle& self) { return save(*self); }, "The residuals, between steps.")
       .def(

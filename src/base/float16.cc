@@ -1,5 +1,6 @@
 #include "base/float16.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -59,6 +60,27 @@ std::uint32_t bits_of_f16(std::uint16_t value) noexcept {
   if (magnitude >= kHalfInfinity) return sign | kInfinityBits | (magnitude & 0x3FF) << 13;
   if (magnitude >= 0x400) return sign | ((magnitude << 13) + kExponentShift);
   return sign | std::bit_cast<std::uint32_t>(static_cast<float>(magnitude) * 0x1p-24F);
+}
+
+std::uint64_t first_beyond(std::span<const float> values, DType dtype) noexcept {
+  if (dtype != DType::kBF16 && dtype != DType::kF16) return values.size();
+  // From half a step above the largest on: 2^128 - 2^119 and 65,520.
+  const std::uint32_t least = dtype == DType::kBF16 ? 0x7F7F8000 : 0x477FF000;
+  const auto is_beyond = [least](float value) {
+    const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(value) & kMagnitudeMask;
+    return static_cast<unsigned>(magnitude >= least) & static_cast<unsigned>(magnitude < kInfinityBits);
+  };
+  constexpr std::size_t kBlock = 4096;  // without a branch for each, so that vectors look at them
+  for (std::size_t begin = 0; begin < values.size(); begin += kBlock) {
+    const std::size_t end = std::min(values.size(), begin + kBlock);
+    unsigned found = 0;
+    for (std::size_t i = begin; i < end; ++i) found |= is_beyond(values[i]);
+    if (found == 0) continue;
+    std::size_t i = begin;
+    while (is_beyond(values[i]) == 0) ++i;
+    return i;
+  }
+  return values.size();
 }
 
 void widen(const void* from, DType dtype, std::uint64_t count, float* to) noexcept {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/float_bits.h"
 
@@ -28,11 +29,14 @@ enum class DType : std::uint8_t;  // tensor.h
 std::uint16_t f16_of(std::uint32_t bits) noexcept;
 std::uint32_t bits_of_f16(std::uint16_t value) noexcept;
 
+// The index of the first finite value that rounds to none of `dtype`, or their number.
+std::uint64_t first_beyond(std::span<const float> values, DType dtype) noexcept;
+
 // `count` values of `dtype` as float32, exactly. REQUIRES: a known dtype.
 void widen(const void* from, DType dtype, std::uint64_t count, float* to) noexcept;
 
-// Float32 values as `dtype`, rounded to nearest even. Returns the index of the first finite value that is
-// beyond the largest of `dtype` (then `to` is unspecified), or `count`. REQUIRES: a known dtype, a
+// Float32 values as `dtype`, rounded to nearest even, to infinity beyond its largest. Returns the index of
+// the first finite value that is, or `count`. REQUIRES: a known dtype, a
 // FloatEnvironment.
 std::uint64_t narrow(const float* from, std::uint64_t count, DType dtype, void* to) noexcept;
 

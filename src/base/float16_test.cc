@@ -72,6 +72,14 @@ TEST_P(Float16, BeyondTheLargestIsToldAndNamed) {
   const double step = largest - widened(form.infinity - 2, form.dtype);
   const auto limit = static_cast<float>(largest + step / 2);
   EXPECT_EQ(narrowed(std::nextafter(limit, 0.0F), form.dtype), form.infinity - 1);
+  std::vector<float> values(10000, -std::nextafter(limit, 0.0F));
+  values[17] = HUGE_VALF;
+  values[18] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(first_beyond(values, form.dtype), 10000u);
+  values[9001] = -limit;
+  values[9000] = limit;
+  EXPECT_EQ(first_beyond(values, form.dtype), 9000u);
+  EXPECT_EQ(first_beyond(values, DType::kF32), 10000u);
   narrowed(limit, form.dtype, false);
   narrowed(-std::numeric_limits<float>::max(), form.dtype, false);
   const std::vector<float> several = {1, HUGE_VALF, 2, limit, limit};

@@ -181,7 +181,7 @@ class Decoder {
     if (auto s = same("bucket", found.bucket, id.bucket, lost_step); !s) return s;
     if (auto s = same("stage", found.stage, id.stage, lost_step); !s) return s;
     if (auto s = same("layout_hash", header.layout_hash, expected_.layout.hash,
-                      "names, shapes or order of the tensors differ between ranks");
+                      "names, shapes, dtypes or order of the tensors differ between ranks");
         !s)
       return s;
     if (auto s = same("scale", found.scale, id.scale, "the ranks' loss scales differ"); !s) return s;

@@ -6,13 +6,16 @@
 #include <new>
 #include <utility>
 
+#include "base/float16.h"
+#include "base/float_environment.h"
+#include "codecs/spec_string.h"
 #include "reduce/vote.h"
 #include "wire/hashes.h"
 
 namespace deltawire {
 
 Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void* values) {
-  Named part{whole.name, {nullptr, count, DType::kF32}, whole.first + first};
+  Named part{whole.name, {nullptr, count, whole.tensor.dtype}, whole.first + first};
   move_part(part, whole, values);
   if (count == whole.tensor.count) part.tensor.dims = whole.tensor.dims;
   part.elements_of_whole = whole.whole_elements();
@@ -21,10 +24,16 @@ Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void
   return part;
 }
 
+Named staged_part(Named part) noexcept {
+  part.tensor.dtype = DType::kF32;
+  return part;
+}
+
 void move_part(Named& part, const Named& whole, void* values) noexcept {
   const std::uint64_t skipped = part.first - whole.first;
   const float* significance = whole.tensor.significance;
-  part.tensor.values = values == nullptr ? nullptr : static_cast<float*>(values) + skipped;
+  const std::uint64_t skipped_bytes = skipped * dtype_bytes(part.tensor.dtype);
+  part.tensor.values = values == nullptr ? nullptr : static_cast<std::byte*>(values) + skipped_bytes;
   part.tensor.significance = significance == nullptr ? nullptr : significance + skipped;
 }
 
@@ -66,11 +75,40 @@ bool BucketExchange::finite() const {
   return all_finite(staged());
 }
 
+std::uint64_t BucketExchange::raw_bytes() const noexcept {
+  std::uint64_t bytes = 0;
+  for (const Named& tensor : tensors_.all()) {
+    bytes += tensor.tensor.elements() * dtype_bytes(tensor.tensor.dtype);
+  }
+  return bytes;
+}
+
+Status BucketExchange::check_range(const Named& tensor, std::span<const float> means) {
+  const std::uint64_t beyond = first_beyond(means, tensor.tensor.dtype);
+  if (beyond == means.size()) return {};
+  return fail(ErrorCode::kRange, "tensor '" + std::string(tensor.name) + "': a mean is " +
+                                     number_text(means[beyond]) + ", beyond the largest " +
+                                     std::string(dtype_name(tensor.tensor.dtype)) +
+                                     "; scale the input down, take a wider dtype, or let such steps pass "
+                                     "(nonfinite)");
+}
+
+Status BucketExchange::check_range() const {
+  std::uint64_t at = 0;
+  for (const Named& tensor : tensors_.all()) {
+    if (tensor.tensor.has_keys()) continue;
+    if (Status fits = check_range(tensor, staged().subspan(at, tensor.tensor.count)); !fits) return fits;
+    at += tensor.tensor.count;
+  }
+  return {};
+}
+
 void BucketExchange::publish() {
+  const FloatEnvironment environment;  // which rounding to 16 bits takes
   std::uint64_t at = 0;
   for (const Named& tensor : tensors_.all()) {
     if (tensor.tensor.count == 0 || tensor.tensor.has_keys()) continue;
-    std::memcpy(tensor.tensor.values, staged().data() + at, 4 * tensor.tensor.count);
+    narrow(staged().data() + at, tensor.tensor.count, tensor.tensor.dtype, tensor.tensor.values);
     at += tensor.tensor.count;
   }
 }

@@ -56,6 +56,9 @@ struct Progress {
 // tensor in the caller's or another place. Only all of it has the tensor's dims.
 Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void* values);
 
+// The same part in staging memory, where means are float32 whatever the tensor is.
+Named staged_part(Named part) noexcept;
+
 // The same part of the same tensor, when that lies elsewhere.
 void move_part(Named& part, const Named& whole, void* values) noexcept;
 
@@ -99,7 +102,10 @@ class BucketExchange {
   // Whether all of the bucket's means are.
   virtual bool finite() const;
 
-  // Gives the staged means to the caller. Takes no memory.
+  // kRange names the first mean that is beyond what its tensor's dtype can say. Equal on all ranks.
+  virtual Status check_range() const;
+
+  // Gives the staged means to the caller, each rounded once to its tensor's dtype. Takes no memory.
   virtual void publish();
 
   // Gives memory that nobody uses any more to the next bucket: after publish(), and again when the step ends.
@@ -150,8 +156,10 @@ class BucketExchange {
   // The message that has arrived, in the receive's buffer.
   Result<Bytes> take(Incoming& receive);
 
-  // Called by plan: the elements of all messages that this rank will send, every copy counted.
-  void count_elements_sent(std::uint64_t elements) noexcept { report_.raw_bytes = 4 * elements; }
+  // Called by plan: the bare bytes of all messages that this rank will send, every copy counted.
+  void count_raw_bytes(std::uint64_t bytes) noexcept { report_.raw_bytes = bytes; }
+  // Of all tensors of the bucket.
+  std::uint64_t raw_bytes() const noexcept;
 
   // Called by plan, so that it does not depend on others' haste how many sends are noted at one time.
   void expect_sends(std::size_t count) { sends_.reserve(count); }
@@ -177,6 +185,9 @@ class BucketExchange {
   Status decode(Channel& channel, std::span<const Bytes> message, const MessageLayout& parts,
                 const Source& source, Into into, float scale);
   static tl::unexpected<Error> blame(int sender, const Error& error);
+
+  // Of one tensor's means.
+  static Status check_range(const Named& tensor, std::span<const float> means);
 
   bool goes_first() const noexcept { return goes_first_; }
   float world_scale() const noexcept { return 1.0F / static_cast<float>(world()); }

@@ -250,8 +250,8 @@ TEST(Arguments, AreChecked) {
     const auto doubled = reducer_of("fp32")->begin(twice, {}, transport, in_seconds(2));
     ASSERT_FALSE(doubled);
     EXPECT_EQ(doubled.error().code, ErrorCode::kInvalidArgument);
-    const Named half{"w", {values.data(), 5, DType::kF16}, 0};
-    EXPECT_EQ(reducer_of("fp32")->begin(std::span(&half, 1), {}, transport, in_seconds(2)).error().code,
+    const Named unknown{"w", {values.data(), 5, static_cast<DType>(9)}, 0};
+    EXPECT_EQ(reducer_of("fp32")->begin(std::span(&unknown, 1), {}, transport, in_seconds(2)).error().code,
               ErrorCode::kUnsupportedDType);
     std::uint32_t key = 3;
     const Named pairs{"w", {values.data(), 1, DType::kF32, &key, 10}, 0};

@@ -17,6 +17,17 @@ namespace {
 
 constexpr std::uint32_t kMaxBucket = 65535;
 
+// What takes tensors in key-value form.
+std::string codecs_for_pairs() {
+  std::string names;
+  for (const CodecInfo* codec : registered_codecs()) {
+    if (!codec->key_value || codec->error_feedback) continue;
+    names += (names.empty() ? "" : ", ") + std::string(codec->name);
+  }
+  return "take a codec that has the form and keeps no residual (" + names +
+         "), in the pattern direct or gather";
+}
+
 }  // namespace
 
 std::string PatternReducer::spec() const {
@@ -46,21 +57,18 @@ Status PatternReducer::check_tensors(const Bucket& bucket, const Step& step, boo
   std::size_t key_value_tensors = 0;
   for (const Named& tensor : bucket.tensors) {
     const auto named = [&] { return "tensor '" + std::string(tensor.name) + "'"; };
-    if (tensor.tensor.dtype != DType::kF32) {
-      return fail(ErrorCode::kUnsupportedDType, named() + " is " +
-                                                    std::string(dtype_name(tensor.tensor.dtype)) +
-                                                    ", but only float32 can be reduced; convert it");
+    if (dtype_bytes(tensor.tensor.dtype) == 0) {
+      return fail(ErrorCode::kUnsupportedDType,
+                  named() + " is of an unknown dtype; give float32, bfloat16 or float16");
     }
     if (!known && !names.insert(tensor.name).second) {
       return fail(ErrorCode::kInvalidArgument, named() + " stands twice in the bucket; names must be unique");
     }
     if (!tensor.tensor.has_keys()) continue;
     ++key_value_tensors;
-    if (!info_.key_value || !channel(0).takes_pairs(tensor, step.number)) {
-      return fail(ErrorCode::kInvalidArgument,
-                  named() + " is in key-value form, which " + spec() +
-                      " has not; take the pattern direct or gather, and a codec that has it "
-                      "(CodecInfo::key_value)");
+    if (!takes_pairs(tensor, step.number)) {
+      return fail(ErrorCode::kInvalidArgument, named() + " is in key-value form, which " + spec() +
+                                                   " does not take; " + codecs_for_pairs());
     }
   }
   if (key_value_tensors != bucket.pair_means.size()) {
@@ -169,7 +177,10 @@ Result<Report> PatternReducer::finish() {
   BucketExchange& bucket = *buckets_.front();
   digest_ = bucket.digest(digest_);
   bucket.report().digest = digest_;
-  if (passes_nonfinite_) finite_ = finite_ && bucket.finite();
+  // Ranks have the same means, and so come to the same.
+  Status fits = or_no_memory("rounding means", [&] { return bucket.check_range(); });
+  if (!fits && !passes_nonfinite_) return give_up(bucket.transport(), std::move(fits.error()));
+  if (passes_nonfinite_) finite_ = finite_ && bucket.finite() && fits.has_value();
   bucket.report().finite = finite_;
   const bool last = bucket.step().last;
   Status ended = or_no_memory("ending a bucket", [&]() -> Status {
@@ -276,6 +287,7 @@ std::vector<TensorUse> PatternReducer::explain(std::span<const Named> tensors, s
     by_hash.emplace(name_hash(tensor), uses.size());
     TensorUse& use = uses.emplace_back();
     use.plan = channel(0).plan(tensor, step);
+    use.takes_pairs = takes_pairs(tensor, step);
     if (use.plan.changes_at != kNoStep) use.next_codec = channel(0).plan(tensor, use.plan.changes_at).codec;
   }
   for (std::size_t c = 0; c < channels_.size(); ++c) {
@@ -285,7 +297,7 @@ std::vector<TensorUse> PatternReducer::explain(std::span<const Named> tensors, s
       const std::uint64_t copies = copies_sent(c, tensors[found->second], part);
       TensorUse& use = uses[found->second];
       use.bytes_sent += copies * part.payload_bytes;
-      use.raw_bytes += copies * 4 * part.elements;
+      use.raw_bytes += copies * part.elements * dtype_bytes(tensors[found->second].tensor.dtype);
       use.residual_bytes += part.residual_bytes;
       use.momentum_bytes += part.momentum_bytes;
     }

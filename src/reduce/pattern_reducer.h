@@ -64,6 +64,9 @@ class PatternReducer : public WakeableReducer {
   // `known`: a bucket of these tensors has come through.
   Status check(const Bucket& bucket, const Step& step, const Transport& transport, bool known);
   Status check_tensors(const Bucket& bucket, const Step& step, bool known) const;
+  bool takes_pairs(const Named& tensor, std::uint64_t step) const {
+    return info_.key_value && channel(0).takes_pairs(tensor, step);
+  }
   // A new one, or one of an earlier step with its memory: that of these tensors, if there is one.
   std::unique_ptr<BucketExchange> obtain_bucket(std::span<const Named> tensors);
   // Ends the step: aborts the transport, frees the memory, reverts.

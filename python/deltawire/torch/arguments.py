@@ -21,33 +21,79 @@ __all__ = [
     "check_optimizer",
     "check_parameter",
     "check_positive",
+    "check_tensor",
+    "check_weights",
+    "device_of",
+    "dtype_name",
     "ports",
     "reducer_options",
     "secret",
     "timeout_in_ms",
 ]
 
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_DEVICES = ("cpu", "cuda")
+
 
 def arrival_timeout_in_ms(seconds: float | None, group: dist.ProcessGroup) -> int:
     """The group's own timeout where `seconds` is None; raises InvalidArgumentError."""
     if seconds is None:
-        seconds = group._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+        backend = group._get_backend(device_of(group))
+        seconds = backend.options._timeout.total_seconds()
     return timeout_in_ms(min(seconds, 86_400), "arrival_timeout")
 
 
+def device_of(group: dist.ProcessGroup) -> torch.device:
+    """Of tensors that the group's collectives take: the CPU, but for groups of GPUs alone."""
+    if any(device.type == "cpu" for device in group._device_types):
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """As the core calls it, "bfloat16" for instance."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def check_tensor(what: str, tensor: torch.Tensor) -> None:
+    """Raises DTypeError for a dtype or a device whose tensors can't be exchanged."""
+    if tensor.dtype not in _DTYPES:
+        raise DTypeError(
+            f"{what} is {tensor.dtype}; deltawire exchanges float32, bfloat16 and float16: convert "
+            "the model with .float() first",
+            "UnsupportedDType",
+        )
+    if tensor.device.type not in _DEVICES:
+        raise DTypeError(
+            f"{what} is on {tensor.device}; deltawire exchanges tensors of the CPU and of CUDA "
+            "devices: move the model with .cpu() first",
+            "UnsupportedDType",
+        )
+
+
 def check_parameter(name: str, parameter: torch.Tensor) -> None:
-    """Raises DTypeError for a parameter that can't be exchanged."""
+    """Raises DTypeError for a parameter whose gradients can't be exchanged."""
+    _check_whole(name, parameter)
+    check_tensor(f"parameter '{name}'", parameter)
+
+
+def check_weights(name: str, parameter: torch.Tensor) -> None:
+    """Raises DTypeError for a parameter that `LocalSteps` can't exchange."""
+    _check_whole(name, parameter)
+    if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+        raise DTypeError(
+            f"parameter '{name}' is {parameter.dtype} on {parameter.device}; LocalSteps exchanges "
+            "float32 parameters on the CPU: convert the model with .float() and .cpu() first (with "
+            "autocast for a forward pass of 16 bits)",
+            "UnsupportedDType",
+        )
+
+
+def _check_whole(name: str, parameter: torch.Tensor) -> None:
     if hasattr(parameter, "device_mesh"):
         raise DTypeError(
             f"parameter '{name}' is a {type(parameter).__name__}, spread over ranks; deltawire "
             "exchanges whole parameters: leave fully_shard and tensor parallelism out",
-            "UnsupportedDType",
-        )
-    if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
-        raise DTypeError(
-            f"parameter '{name}' is {parameter.dtype} on {parameter.device}; deltawire "
-            "exchanges float32 parameters on the CPU: convert the model with .float() and "
-            ".cpu() first",
             "UnsupportedDType",
         )
 

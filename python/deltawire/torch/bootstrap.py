@@ -107,6 +107,7 @@ def swap(offer: Offer, group) -> list[Offer]:
     """Every rank's offer, in rank order; one collective on `group`, under the group's own
     timeout. "Corrupt", alike on every rank: one that is no offer."""
     own = torch.frombuffer(bytearray(slot_of(offer)), dtype=torch.uint8)
+    own = own.to(arguments.device_of(group))
     slots = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(slots, own, group=group)
-    return [offer_in(slot.numpy().tobytes(), rank) for rank, slot in enumerate(slots)]
+    return [offer_in(slot.cpu().numpy().tobytes(), rank) for rank, slot in enumerate(slots)]

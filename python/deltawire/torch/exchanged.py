@@ -1,12 +1,10 @@
 """The parameters that a DDP model exchanges: fixed when DDP was made, whatever is frozen since."""
 
-from collections.abc import Iterable
-
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from deltawire.errors import DeltawireError, DTypeError, make_error
-from deltawire.torch import arguments, wrappers
+from deltawire.errors import DeltawireError, make_error
+from deltawire.torch import arguments
 from deltawire.torch.slots import Slots
 
 
@@ -21,7 +19,8 @@ class Exchanged:
     Attributes:
         names: id(parameter) -> its name, of all that DDP exchanges, frozen or not. A name doesn't
             say whether the module is compiled, so that residuals outlive torch.compile.
-        tensors: (name, shape) of each, in the model's order.
+        tensors: (name, shape, dtype's name) of each, in the model's order.
+        sparse: the same of those whose gradients are sparse.
 
     Raises:
         DTypeError (a TypeError): a parameter that can't be exchanged.
@@ -30,11 +29,10 @@ class Exchanged:
     """
 
     def __init__(self, ddp_model: DistributedDataParallel) -> None:
-        _check_dense(ddp_model.module)
         self._slots = Slots(ddp_model.module, ddp_model.parameters_to_ignore)
         by_id = Slots(ddp_model.module).names()  # DDP exchanges some that it was told to ignore
         # Kept, so that no id is given away to another tensor.
-        self._parameters = list(_parameters_of(ddp_model))
+        self._parameters, sparse = _parameters_of(ddp_model)
         self.names: dict[int, str] = {}
         for parameter in self._parameters:
             name = by_id.get(id(parameter))
@@ -48,7 +46,13 @@ class Exchanged:
             arguments.check_parameter(name, parameter)
             self.names[id(parameter)] = name
         shapes = {id(parameter): row_major_shape(parameter) for parameter in self._parameters}
-        self.tensors = [(name, shapes[key]) for key, name in by_id.items() if key in shapes]
+        dtypes = {id(each): arguments.dtype_name(each) for each in self._parameters}
+        self.tensors = [
+            (name, shapes[key], dtypes[key]) for key, name in by_id.items() if key in shapes
+        ]
+        self.sparse = [
+            (self.names[id(each)], tuple(each.shape), dtypes[id(each)]) for each in sparse
+        ]
         self._first_trained: list[bool] | None = None
 
     def name_of(self, parameter: torch.Tensor) -> str:
@@ -111,21 +115,28 @@ def _frozen_or_thawed(name: str, now: bool, then: str) -> DeltawireError:
     )
 
 
-def _parameters_of(ddp_model: DistributedDataParallel) -> Iterable[torch.Tensor]:
-    """What DDP exchanges: only its reducer knows. The tensors of zeros that come with the answer
-    (DDP's join() needs them) are as large as the gradients and are gone at once."""
-    for bucket in ddp_model.reducer._get_zeros_like_grad_buckets():
-        yield from bucket.parameters()
+def _parameters_of(
+    ddp_model: DistributedDataParallel,
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """What DDP exchanges, and those of it whose gradients are sparse.
 
-
-def _check_dense(module: torch.nn.Module) -> None:
-    for name, child in module.named_modules():
-        if not isinstance(child, torch.nn.Embedding | torch.nn.EmbeddingBag):
-            continue
-        if child.sparse and child.weight.requires_grad:
-            raise DTypeError(
-                f"'{wrappers.plain_name(name)}' is {type(child).__name__}(sparse=True), and "
-                "deltawire exchanges dense gradients; make it with sparse=False, or freeze it "
-                "before DistributedDataParallel is made",
-                "UnsupportedDType",
-            )
+    Only its reducer knows what it is. The tensors of zeros that come with its answer (DDP's join()
+    needs them) are as large as the gradients and are gone at once. Of sparse gradients it can't
+    make any; then what DDP would exchange if it were made now is taken, if that is as much.
+    """
+    try:
+        buckets = ddp_model.reducer._get_zeros_like_grad_buckets()
+    except RuntimeError as cause:
+        now, is_sparse = ddp_model._build_params_for_reducer()
+        sparse = [each for each, flag in zip(now, is_sparse, strict=True) if flag]
+        count = ddp_model._get_ddp_logging_data()["num_parameter_tensors"]
+        if not sparse:
+            raise
+        if len(now) != count:
+            raise make_error(
+                "InvalidArgument",
+                f"DistributedDataParallel exchanges {count} parameters, some of them sparse, and "
+                f"{len(now)} require gradients now: freeze none before register; {_AGAIN}",
+            ) from cause
+        return now, sparse
+    return [parameter for bucket in buckets for parameter in bucket.parameters()], []

@@ -15,6 +15,7 @@ from deltawire.torch.exchanged import row_major_shape
 from deltawire.torch.slots import Slots
 
 _COLUMNS = ("tensor", "shape", "elements", "bytes", "smaller", "residual", "momentum", "codec")
+_WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 _LEFT = ("tensor", "shape", "codec")  # the others are numbers
 
 
@@ -25,6 +26,7 @@ class TensorRow:
     Attributes:
         name, shape, elements: as the codec sees it, row-major; one dimension where memory is in
             another order.
+        bare_bytes: of its values, 4 or 2 each.
         codec: in the next step, canonical, with what stands before it ("with momentum=0.9").
         raw: it is below min_elements, and so fp32 whatever the policy says.
         changes_at, next_codec: the first step with another codec, and that; None where there is
@@ -32,7 +34,7 @@ class TensorRow:
         most_bytes: of one encoding of it in the next step, an upper bound, heads not counted.
         bytes_sent: by this rank in the last step, every copy counted, heads not: None where nothing
             was sent yet. With "ring" without others' means, which are passed on as they came.
-        raw_bytes: what the same would be as bare float32; None where bytes_sent is.
+        raw_bytes: what the same would be as bare values; None where bytes_sent is.
         residual_bytes, momentum_bytes: of memory, for what waits to be sent (where a step can be
             taken back exactly its copy, too), and for momentum and clipping before the codec.
     """
@@ -40,6 +42,7 @@ class TensorRow:
     name: str
     shape: tuple[int, ...]
     elements: int
+    bare_bytes: int
     codec: str
     raw: bool
     changes_at: int | None
@@ -52,10 +55,10 @@ class TensorRow:
 
     @property
     def times_smaller(self) -> float | None:
-        """Than float32: in the last step, of what was sent; before the first at least, where the
-        codec's bound says so. None for nothing at all."""
+        """Than the bare values: in the last step, of what was sent; before the first at least,
+        where the codec's bound says so. None for nothing at all."""
         if self.bytes_sent is None:
-            return 4 * self.elements / self.most_bytes if self.most_bytes else None
+            return self.bare_bytes / self.most_bytes if self.most_bytes else None
         return self.raw_bytes / self.bytes_sent if self.bytes_sent else None
 
 
@@ -90,7 +93,7 @@ class Explanation:
         sent = any(row.bytes_sent is not None for row in self.rows)
         sums = {
             key: sum(getattr(row, key) or 0 for row in self.rows)
-            for key in ("elements", "most_bytes", "residual_bytes", "momentum_bytes")
+            for key in ("elements", "bare_bytes", "most_bytes", "residual_bytes", "momentum_bytes")
         }
         for key in ("bytes_sent", "raw_bytes"):
             sums[key] = sum(getattr(row, key) for row in self.rows) if sent else None
@@ -127,12 +130,12 @@ class Explanation:
     def _legend(self, sent: bool) -> Iterable[str]:
         if sent:
             yield "bytes: sent by this rank in the last step, every copy counted."
-            yield "smaller: how many times, than the same as float32."
+            yield "smaller: how many times, than the same as bare values."
             passed_on = " and what a ring passes on for others" if self.pattern == "ring" else ""
             yield f"other: heads of messages{passed_on}."
         else:
             yield "bytes: of one encoding, at most; the values decide how many it will be."
-            yield "smaller: how many times, than float32, at least."
+            yield "smaller: how many times, than bare values, at least."
         if any(row.raw for row in self.rows):
             yield "raw: below min_elements; a head would cost more than a codec saves."
         if self.total.residual_bytes:
@@ -169,20 +172,21 @@ def explain(
     for parameter in module.parameters():
         if parameter.requires_grad:
             arguments.check_parameter(names[id(parameter)], parameter)
-            tensors.append((names[id(parameter)], row_major_shape(parameter)))
+            name, dtype = names[id(parameter)], arguments.dtype_name(parameter)
+            tensors.append((name, row_major_shape(parameter), dtype))
     spec = _core.canonical_spec(spec_of(spec))
     return explanation(spec, tensors, _core.explain(spec, options, tensors, step), step)
 
 
 def explanation(
     spec: str,
-    tensors: Sequence[tuple[str, tuple[int, ...]]],
+    tensors: Sequence[tuple],
     uses: Sequence[_core.TensorUse],
     step: int,
     sent: tuple[int, int | None] | None = None,
 ) -> Explanation:
-    """Of what the core says of `tensors`, (name, shape) each; `sent`: the world size, and the bytes
-    of the last step, heads and all, None where they aren't known."""
+    """Of what the core says of `tensors`, (name, shape) each, perhaps with a dtype's name; `sent`:
+    the world size, and the bytes of the last step, heads and all, None where they aren't known."""
     world_size, all_bytes = sent or (None, None)
     known = all_bytes is not None and any(use.raw_bytes for use in uses)
     rows = tuple(
@@ -190,6 +194,7 @@ def explanation(
             name=name,
             shape=tuple(shape),
             elements=math.prod(shape),
+            bare_bytes=math.prod(shape) * _WIDTHS[dtype[0] if dtype else "float32"],
             codec=use.codec,
             raw=use.raw,
             changes_at=use.changes_at,
@@ -200,7 +205,7 @@ def explanation(
             residual_bytes=use.residual_bytes,
             momentum_bytes=use.momentum_bytes,
         )
-        for (name, shape), use in zip(tensors, uses, strict=True)
+        for (name, shape, *dtype), use in zip(tensors, uses, strict=True)
     )
     others = all_bytes - sum(use.bytes_sent for use in uses) if known else None
     return Explanation(spec, step, world_size, rows, others)

@@ -1,18 +1,23 @@
 """The communication hook. (No `from __future__ import annotations` here: DDP inspects the hook's
 signature and refuses annotations that are strings.)"""
 
+import functools
+
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
+from deltawire.torch import arguments
 from deltawire.torch.copied import CopiedSession
 from deltawire.torch.exchanged import Exchanged, row_major_shape
 from deltawire.torch.explanation import Explanation
 from deltawire.torch.loss_scale import LossScale
 from deltawire.torch.participant import Participant
 from deltawire.torch.significance import SignificanceSource
+from deltawire.torch.sparse_gradient import SparseGradient
+from deltawire.torch.staging import Staging
 
 
 class Hook(Participant):
@@ -57,6 +62,7 @@ class Hook(Participant):
         self._step = 0
         self._next_bucket = 0
         self._timeout_ms = timeout_ms
+        self._staging = Staging(timeout_ms / 1e3)
         # Not for torch.compile, which would trace it parameter by parameter, for seconds. A
         # function, because a bound method would keep the hook of a dropped model alive.
         self._check_forward = torch.compiler.disable(_check_forward)
@@ -78,32 +84,21 @@ class Hook(Participant):
 
         Never raises and never returns None, whatever happens: DDP survives neither.
         """
-        exchanged = torch.futures.Future()
-        buffer = bucket.buffer()
+        under_way = _UnderWay(self._staging, bucket)
         try:
-            self._submit(bucket, buffer, exchanged)
+            self._submit(bucket, under_way)
         except Exception as cause:
-            self._give_up(cause)
-            exchanged.set_result(self.last_error)
+            self._fail(cause, under_way)
+        return under_way.exchanged.then(under_way.mean)
 
-        def check(future):
-            error = future.value()
-            if error is not None:
-                raise RuntimeError(f"deltawire: {error}")
-            return buffer  # the closure also keeps its memory alive until the exchange is over
+    def _fail(self, cause: Exception, under_way: "_UnderWay") -> None:
+        self._give_up(cause)
+        under_way.end(self.last_error)
 
-        return exchanged.then(check)
-
-    def _submit(self, bucket, buffer, exchanged) -> None:
-        """Hands the bucket to the communication thread, which sets `exchanged` to an error or
-        None."""
-        if buffer.is_sparse or buffer.dtype != torch.float32 or buffer.device.type != "cpu":
-            kind = f"{'sparse ' if buffer.is_sparse else ''}{buffer.dtype} on {buffer.device}"
-            raise make_error(
-                "UnsupportedDType",
-                f"a bucket of gradients is {kind}; deltawire exchanges dense float32 on the CPU",
-                self.rank,
-            )
+    def _submit(self, bucket, under_way: "_UnderWay") -> None:
+        """Hands the bucket to the communication thread, which ends it."""
+        buffer = under_way.buffer
+        arguments.check_tensor("a bucket of gradients", buffer)
         if bucket.index() != self._next_bucket:
             raise make_error(
                 "State",
@@ -119,15 +114,15 @@ class Hook(Participant):
         step = _core.Step(self._step, bucket.index(), last, self._scale)
         self._next_bucket = 0 if last else bucket.index() + 1
         self._step += last
-        # DDP lays a gradient out as its parameter is, whatever the view in the bucket claims.
-        tensors = [
-            (self._exchanged.name_of(parameter), gradient.data_ptr(), row_major_shape(parameter))
-            for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
-        ]
         source, index, memory = self._source, bucket.index(), None
+        if buffer.is_sparse:
+            name = self._exchanged.name_of(bucket.parameters()[0])
+            under_way.sparse = SparseGradient(name, buffer)
+            source = None  # pairs have no significance
+        tensors = [] if buffer.is_sparse else self._dense(bucket)
         if source is not None:
             memory, addresses = source.of_bucket(bucket, self._exchanged.names)
-            tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
+            tensors = [(*at[:3], address) for at, address in zip(tensors, addresses, strict=True)]
         history = self._history
 
         def complete(error, report):
@@ -135,10 +130,37 @@ class Hook(Participant):
                 if source is not None:
                     source.give_back(index, memory)
                 error = history.end(error, report, last)
+                if error is None:
+                    under_way.store()
+            except Exception as cause:
+                self._give_up(cause)
+                error = self.last_error
             finally:  # a Future that nobody completes is a wait without a deadline
-                exchanged.set_result(error)
+                under_way.end(error)
 
-        self._session.submit(tensors, step, self._timeout_ms, complete)
+        def submit(host):
+            at = [under_way.sparse.at] if under_way.sparse else _moved(tensors, buffer, host)
+            self._session.submit(at, step, self._timeout_ms, complete)
+
+        failed = functools.partial(self._fail, under_way=under_way)
+        self._staging.load(index, buffer, submit, failed)
+
+    def _dense(self, bucket) -> list[tuple]:
+        """(name, address, shape, dtype) of each of the bucket's gradients. DDP lays a gradient out
+        as its parameter is, whatever the view in the bucket claims."""
+        dtype = arguments.dtype_name(bucket.buffer())
+        return [
+            (self._exchanged.name_of(each), gradient.data_ptr(), row_major_shape(each), dtype)
+            for each, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
+        ]
+
+    def close(self) -> None:
+        """Joins the communication thread and says goodbye to the other ranks; idempotent.
+
+        Done at exit in any case. Buckets still in flight are aborted on every rank.
+        """
+        super().close()
+        self._staging.close()
 
     def explain(self) -> Explanation:
         """What each tensor of the model gets in the next step, and what it took in the last: a
@@ -163,6 +185,51 @@ class Hook(Participant):
         self._check_state(state, ("steps",))
         self._load_residuals(state)
         self._step = state["steps"]
+
+
+class _UnderWay:
+    """A bucket between DDP's call and its Future's end.
+
+    Attributes:
+        buffer: DDP's memory, kept until the exchange is over.
+        exchanged: a Future that gets a tensor, whatever has happened: the mean, where it went well.
+        sparse: the gradient, where it is sparse.
+    """
+
+    def __init__(self, staging: Staging, bucket: dist.GradBucket) -> None:
+        self.buffer = bucket.buffer()
+        self.exchanged = staging.future(self.buffer)
+        self.sparse: SparseGradient | None = None
+        self._index = bucket.index()
+        self._staging = staging
+        self._mean = self.buffer
+        self._error: BaseException | None = None
+
+    def store(self) -> None:
+        """Brings the mean, which the core has formed, to where DDP expects it."""
+        with self._staging.returning(self.buffer):
+            if self.sparse is not None:
+                self._mean = self.sparse.mean()
+            else:
+                self._staging.store(self._index, self.buffer)
+
+    def end(self, error: BaseException | None) -> None:
+        """Completes the Future, after `store` or with the error."""
+        self._error = error
+        with self._staging.returning(self.buffer):
+            self.exchanged.set_result(self._mean)
+
+    def mean(self, exchanged: torch.futures.Future) -> torch.Tensor:
+        """Of the Future, for DDP; raises RuntimeError with the error."""
+        if self._error is not None:
+            raise RuntimeError(f"deltawire: {self._error}")
+        return exchanged.value()
+
+
+def _moved(tensors: list[tuple], buffer: torch.Tensor, host: torch.Tensor) -> list[tuple]:
+    """The same tensors, where the bucket's memory on the host is."""
+    by = host.data_ptr() - buffer.data_ptr()
+    return [(name, address + by, *rest) for name, address, *rest in tensors]
 
 
 def _check_forward(hook: Hook, ddp_model: DistributedDataParallel) -> None:

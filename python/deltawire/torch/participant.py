@@ -140,9 +140,9 @@ class Participant:
         - buckets, elements;
         - encode_ms, exchange_ms (waiting for others), decode_ms;
         - bytes_sent: of this rank's messages, every copy counted, with their headers;
-        - raw_bytes: of the same messages as bare float32, 4 bytes an element. In the mean over
-          the N ranks, "direct" and "ring" send each element 2 (N-1) / N times; "gather" sends it
-          N-1 times on each;
+        - raw_bytes: of the same messages as bare values, 4 bytes an element, 2 of bfloat16 and
+          float16. In the mean over the N ranks, "direct" and "ring" send each element 2 (N-1) / N
+          times; "gather" sends it N-1 times on each;
         - ratio: raw_bytes / bytes_sent, how many times smaller; None where nothing was sent (one
           rank alone). A round counts once, however many local steps it stands for;
         - digest: an int, of the step's means, equal on all ranks;

@@ -18,6 +18,7 @@ from deltawire.torch.fsdp_registration import Settings, register_sharded
 from deltawire.torch.hook import Hook
 from deltawire.torch.loss_scale import LossScale, Scaler
 from deltawire.torch.significance import SignificanceSource
+from deltawire.torch.sparse_gradient import check_sparse
 
 logger = logging.getLogger("deltawire")
 
@@ -45,10 +46,12 @@ def register(
     all-reduce between the replicas, of one that the FSDP-based `replicate` has made all of it.
 
     Args:
-        ddp_model: the parameters that it exchanges are float32 on the CPU. Which they are was fixed
-            when it was made; frozen ones may be among them. Register before training, and before or
-            after torch.compile. A sharded model: all of it, whose gradients are reduced as float32
-            on the CPU; every rank listens on two ports where it is cut.
+        ddp_model: the parameters that it exchanges are float32, bfloat16 or float16, as they come,
+            on the CPU or on CUDA devices (see `Staging`). Which they are was fixed when it was
+            made; frozen ones may be among them. Gradients may be sparse, nn.Embedding(sparse=True),
+            where the policy's codec takes pairs. Register before training, and before or after
+            torch.compile. A sharded model: all of it, whose gradients are
+            reduced as float32 on the CPU; every rank listens on two ports where it is cut.
         spec: codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)", or a policy, which
             says what each tensor gets: rules, a dict, a list, Path("policy.toml") (see
             `deltawire.policy.spec_of`); equal on all ranks.
@@ -120,7 +123,8 @@ def register(
         timeout_ms = arguments.timeout_in_ms(timeout)
         scale = LossScale(scaler, spec, nonfinite)
         options = arguments.reducer_options(min_elements, revert, threads, scale.nonfinite)
-        source = _significance_source(optimizer, spec, exchanged.names)
+        check_sparse(spec, options, exchanged.sparse)
+        source = _significance_source(optimizer, spec, exchanged)
         arguments.check_link(link)
         meeting.settings = _settings_text(spec, min_elements, meeting.place[1], source, scale)
         arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, group)
@@ -189,7 +193,7 @@ def _check_model(ddp_model: DistributedDataParallel) -> dist.ProcessGroup:
 
 
 def _significance_source(
-    optimizer: torch.optim.Optimizer | None, spec: str, names: dict[int, str]
+    optimizer: torch.optim.Optimizer | None, spec: str, exchanged: Exchanged
 ) -> SignificanceSource | None:
     """None without an optimizer."""
     if optimizer is None:
@@ -201,6 +205,6 @@ def _significance_source(
             )
         return None
     source = SignificanceSource(optimizer)
-    source.require_any_of(names)
+    source.require_any_of(exchanged.names)
     require_use(spec, "optimizer=")
     return source

@@ -63,8 +63,11 @@ class SignificanceSource:
 
     def require_any_of(self, names: dict[int, str]) -> None:
         """Raises InvalidArgumentError where the optimizer steps none of these parameters, given as
-        id -> name."""
-        if not any(id(parameter) in names for _, parameter in self._known_parameters()):
+        id -> name, DTypeError where one that it steps isn't float32 on the CPU."""
+        stepped = [each for _, each in self._known_parameters() if id(each) in names]
+        for parameter in stepped:
+            _check_tensor(f"parameter '{names[id(parameter)]}'", parameter, parameter)
+        if not stepped:
             raise make_error(
                 "InvalidArgument",
                 f"optimizer={self.name} holds none of the model's parameters; pass the optimizer "

@@ -48,7 +48,7 @@ class Weights:
             if parameter.requires_grad and parameter.numel():
                 self.names.append(wrappers.plain_name(name))
                 self.parameters.append(parameter)
-                arguments.check_parameter(self.names[-1], parameter)
+                arguments.check_weights(self.names[-1], parameter)
         if not self.names:
             raise make_error(
                 "InvalidArgument", "the model has no parameter that requires gradients"

@@ -29,8 +29,7 @@ Named pairs_part(const InputTensor& tensor) {
 // The key-value form has no residual, so what would keep one gets all elements.
 bool goes_as_pairs(const InputTensor& tensor, const Channel& channel, std::uint64_t number) {
   if (!tensor.pairs || tensor.values.empty()) return false;
-  const Named part = pairs_part(tensor);
-  return channel.takes_pairs(part, number) && !channel.codec_of(part, number).info().error_feedback;
+  return channel.takes_pairs(pairs_part(tensor), number);
 }
 
 std::vector<Named> sent_parts(const InputStep& step, const Channel& channel, std::uint64_t number) {

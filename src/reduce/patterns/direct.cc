@@ -98,10 +98,10 @@ void DirectExchange::plan(bool cut_already) {
     sends += pieces_[owner] * (owner == self() ? ranks() : 1);
     rounds = std::max(rounds, pieces_[owner]);
     for (std::size_t piece = 0; piece < pieces_[owner]; ++piece) {
-      if (owner == self()) owned += input(owner)[piece].elements();
+      if (owner == self()) owned += input(owner)[piece].raw_bytes();
     }
   }
-  count_elements_sent(report().element_count - owned + static_cast<std::uint64_t>(world() - 1) * owned);
+  count_raw_bytes(raw_bytes() - owned + static_cast<std::uint64_t>(world() - 1) * owned);
   round_bytes_.assign(rounds, 0);
   expect_sends(sends);
   is_begun_ = false;

@@ -49,7 +49,7 @@ void GatherExchange::plan(bool cut_already) {
   sender_ = 0;
   message_ = 0;
   own_.clear();
-  count_elements_sent(static_cast<std::uint64_t>(world() - 1) * report().element_count);
+  count_raw_bytes(static_cast<std::uint64_t>(world() - 1) * raw_bytes());
 }
 
 // A tensor without elements is a part, too; one in key-value form is never cut.

@@ -11,7 +11,7 @@ namespace {
 
 // A part in key-value form, without pairs.
 Named empty_part(const Named& tensor, const OwnedRange& range) {
-  Named part{tensor.name, {nullptr, 0, DType::kF32, nullptr, range.count}, range.first};
+  Named part{tensor.name, {nullptr, 0, tensor.tensor.dtype, nullptr, range.count}, range.first};
   if (range.count == tensor.tensor.dimension) part.tensor.dims = tensor.tensor.dims;
   part.elements_of_whole = tensor.whole_elements();
   part.dims_of_whole = static_cast<std::uint32_t>(tensor.whole_dims());
@@ -54,7 +54,8 @@ void PartExchange::cut(std::vector<PartMessages>& lists, bool is_output) {
     if (tensor.tensor.has_keys()) continue;
     const auto index = static_cast<std::size_t>(&tensor - tensors.data());
     for (const OwnedRange& range : ranges_of(tensor)) {
-      lists[list_of(range)].add(part_of(tensor, range.first, range.count, nullptr), index, most_.dense);
+      const Named part = part_of(tensor, range.first, range.count, nullptr);
+      lists[list_of(range)].add(is_output ? staged_part(part) : part, index, most_.dense);
     }
   }
   place_dense(lists, is_output);
@@ -66,14 +67,17 @@ void PartExchange::cut(std::vector<PartMessages>& lists, bool is_output) {
     std::uint64_t next = 0;
     for (const OwnedRange& range : ranges_of(tensor)) {
       PartMessages& messages = lists[list_of(range)];
-      messages.add(is_output ? empty_part(tensor, range) : take_pairs(tensor, range, next), index,
-                   most_.pairs);
+      messages.add(is_output ? staged_part(empty_part(tensor, range)) : take_pairs(tensor, range, next),
+                   index, most_.pairs);
       pairs_places_.push_back(
           {number, list_of(range), messages.size() - 1, messages.back().parts.size() - 1});
     }
     ++number;
   }
-  for (PartMessages& messages : lists) messages.hash_layouts();
+  // A layout is the tensors' own: ranks must agree on their dtypes, not on what means are formed in.
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    is_output ? lists[i].take_hashes(input_[i]) : lists[i].hash_layouts();
+  }
 }
 
 // In the caller's memory or, the means, in staging memory.
@@ -102,7 +106,7 @@ Named PartExchange::take_pairs(const Named& tensor, const OwnedRange& range, std
   }
   Named part = empty_part(tensor, range);
   part.tensor.count = next - begin;
-  part.tensor.values = static_cast<float*>(whole.values) + begin;
+  part.tensor.values = static_cast<std::byte*>(whole.values) + begin * dtype_bytes(whole.dtype);
   part.tensor.keys = whole.keys + begin;
   if (range.first > 0) {
     auto& keys = part_keys_.emplace_back(part.tensor.keys, part.tensor.keys + part.tensor.count);
@@ -183,6 +187,16 @@ std::uint64_t PartExchange::digest(std::uint64_t seed) const {
     seed = digest64(std::as_bytes(std::span(mean.values)), seed);
   }
   return seed;
+}
+
+Status PartExchange::check_range() const {
+  if (Status fits = BucketExchange::check_range(); !fits) return fits;
+  auto mean = staged_pairs_.begin();
+  for (const Named& tensor : tensors_.all()) {
+    if (!tensor.tensor.has_keys()) continue;
+    if (Status fits = BucketExchange::check_range(tensor, (mean++)->values); !fits) return fits;
+  }
+  return {};
 }
 
 bool PartExchange::finite() const {

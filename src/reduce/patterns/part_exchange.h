@@ -18,6 +18,7 @@ class PartExchange : public BucketExchange {
  public:
   std::uint64_t digest(std::uint64_t seed) const override;
   bool finite() const override;
+  Status check_range() const override;
   void publish() override;
 
  protected:

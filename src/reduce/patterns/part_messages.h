@@ -14,14 +14,14 @@ namespace deltawire {
 struct PartMessage {
   std::vector<Named> parts = {};
   std::vector<std::size_t> tensors = {};  // by part: the one of the bucket that it is a part of
-  std::uint32_t hash = 0;                 // MessageLayout::hash_of(parts)
+  std::uint32_t hash = 0;                 // MessageLayout::hash_of(parts), as the caller has them
   std::vector<Pairs> means = {};          // of key-value parts, one for each; empty where the parts are dense
 
   bool has_keys() const noexcept { return parts.front().tensor.has_keys(); }
   MessageLayout layout() const noexcept { return {parts, hash}; }
-  std::uint64_t elements() const noexcept {
+  std::uint64_t raw_bytes() const noexcept {
     std::uint64_t sum = 0;
-    for (const Named& part : parts) sum += part.tensor.elements();
+    for (const Named& part : parts) sum += part.tensor.elements() * dtype_bytes(part.tensor.dtype);
     return sum;
   }
 
@@ -57,6 +57,11 @@ class PartMessages {
     messages_.back().tensors.push_back(tensor);
     if (part.tensor.has_keys()) messages_.back().means.emplace_back();
     elements_ += count;
+  }
+
+  // Those of the same parts elsewhere.
+  void take_hashes(const PartMessages& other) noexcept {
+    for (std::size_t i = 0; i < messages_.size(); ++i) messages_[i].hash = other.messages_[i].hash;
   }
 
   // After the last part.

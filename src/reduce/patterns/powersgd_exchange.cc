@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/float16.h"
 #include "base/float_environment.h"
 #include "base/zeros.h"
 #include "codecs/spec_string.h"
@@ -36,6 +37,7 @@ class PowerSgdExchange final : public BucketExchange {
  public:
   PowerSgdExchange(BufferPool& pool, FactorStore& store, const PowerSgdSettings& settings, Rounds rounds)
       : BucketExchange(pool),
+        pool_(pool),
         store_(store),
         settings_(settings),
         first_(std::move(rounds.first)),
@@ -66,7 +68,7 @@ class PowerSgdExchange final : public BucketExchange {
     return tensors_.all()[compressed.tensor];
   }
   Status take_in(Compressed& compressed);
-  tl::unexpected<Error> not_finite(const Compressed& compressed) const;
+  tl::unexpected<Error> not_finite(const Compressed& compressed, std::span<const float> values) const;
   Status too_large(const Compressed& compressed, std::string_view what) const;
   void open(BucketExchange& round, std::span<const Named> tensors, std::uint16_t number) const;
   Result<Progress> move_round(BucketExchange& round, Phase next);
@@ -75,6 +77,7 @@ class PowerSgdExchange final : public BucketExchange {
   void copy_uncompressed();
   void collect_reports();
 
+  BufferPool& pool_;
   FactorStore& store_;
   PowerSgdSettings settings_;
   std::unique_ptr<BucketExchange> first_;
@@ -86,7 +89,7 @@ class PowerSgdExchange final : public BucketExchange {
   std::vector<Named> second_tensors_;
   std::vector<std::uint64_t> staged_at_;   // by tensor of the bucket
   std::vector<std::size_t> uncompressed_;  // tensors of the bucket
-  std::uint64_t elements_sent_ = 0;        // by `direct`, uncompressed
+  std::uint64_t raw_bytes_sent_ = 0;       // by `direct`, uncompressed
   Phase phase_ = Phase::kFirst;
   std::size_t next_ = 0;  // of compressed_, in a phase that goes through them
 };
@@ -98,14 +101,14 @@ void PowerSgdExchange::plan(bool cut_already) {
   for (std::size_t i = 0; i < uncompressed_.size(); ++i) {
     first_tensors_[compressed_.size() + i] = tensors_.all()[uncompressed_[i]];
   }
-  count_elements_sent(elements_sent_);
+  count_raw_bytes(raw_bytes_sent_);
 }
 
 void PowerSgdExchange::cut() {
   compressed_.clear();
   uncompressed_.clear();
   staged_at_.clear();
-  elements_sent_ = 0;
+  raw_bytes_sent_ = 0;
   std::uint64_t elements = 0;
   std::uint64_t first_at = 0;
   std::uint64_t second_at = 0;
@@ -113,7 +116,7 @@ void PowerSgdExchange::cut() {
     const auto index = static_cast<std::size_t>(&tensor - tensors_.all().data());
     staged_at_.push_back(elements);
     elements += tensor.tensor.count;
-    elements_sent_ += elements_sent_whole(tensor, rank(), world());
+    raw_bytes_sent_ += elements_sent_whole(tensor, rank(), world()) * dtype_bytes(tensor.tensor.dtype);
     const low_rank::Shape shape = factors_of(tensor, settings_);
     if (shape.elements() == 0) {
       uncompressed_.push_back(index);
@@ -176,6 +179,13 @@ Status PowerSgdExchange::take_in(Compressed& compressed) {
   FactorStore::Matrix& matrix = *compressed.matrix;
   const TensorSlot& tensor = tensor_of(compressed).tensor;
   const auto* values = static_cast<const float*>(tensor.values);
+  BufferPool::Buffer widened;
+  if (tensor.dtype != DType::kF32) {
+    widened = pool_.take(sizeof(float) * tensor.count);
+    const FloatEnvironment environment;
+    widen(tensor.values, tensor.dtype, tensor.count, widened.floats().data());
+    values = widened.floats().data();
+  }
   matrix.in_step = true;
   if (all_zeros(std::span(values, tensor.count))) {
     std::ranges::fill(matrix.step.p, 0.0F);
@@ -183,7 +193,7 @@ Status PowerSgdExchange::take_in(Compressed& compressed) {
   }
   const FloatEnvironment environment;
   if (!store_.take_in(matrix, values, step().scale)) {
-    if (!settings_.passes_nonfinite) return not_finite(compressed);
+    if (!settings_.passes_nonfinite) return not_finite(compressed, {values, tensor.count});
     std::ranges::fill(matrix.step.p, std::numeric_limits<float>::quiet_NaN());
     return {};
   }
@@ -191,9 +201,9 @@ Status PowerSgdExchange::take_in(Compressed& compressed) {
   return {};
 }
 
-tl::unexpected<Error> PowerSgdExchange::not_finite(const Compressed& compressed) const {
+tl::unexpected<Error> PowerSgdExchange::not_finite(const Compressed& compressed,
+                                                   std::span<const float> values) const {
   const Named& tensor = tensor_of(compressed);
-  const std::span values(static_cast<const float*>(tensor.tensor.values), tensor.tensor.count);
   const auto outside =
       std::ranges::find_if_not(values, [](float value) { return low_rank::all_within({&value, 1}); });
   const auto named = "tensor '" + std::string(tensor.name) + "': ";

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/float16.h"
 #include "base/float_environment.h"
 #include "channel/codec_rules.h"
 #include "reduce/pattern_reducer.h"
@@ -74,7 +75,7 @@ void RingExchange::plan(bool cut_already) {
     plan_.cut(tensors_.all(), means, rank(), world());
   }
   // Every partition leaves twice, but the own one not as a sum, and the right neighbour's not as a mean.
-  count_elements_sent(2 * report().element_count - plan_.elements_of(rank()) - plan_.elements_of(right()));
+  count_raw_bytes(2 * raw_bytes() - plan_.raw_bytes_of(rank()) - plan_.raw_bytes_of(right()));
   scatter_.stops = plan_.scatter_arrivals();
   gather_.stops = plan_.gather_arrivals();
   for (Phase* phase : {&scatter_, &gather_}) {
@@ -107,9 +108,14 @@ void RingExchange::load(const RingMessage& message) {
   const FloatEnvironment environment;
   const float scale = FloatEnvironment::pinned(world_scale());
   for (std::size_t i = 0; i < message.parts.size(); ++i) {
+    const TensorView& own = message.own[i];
     auto* staged = static_cast<float*>(message.parts[i].tensor.values);
-    const float* own = message.own[i];
-    for (std::uint64_t k = 0; k < message.parts[i].tensor.count; ++k) staged[k] = scale * own[k];
+    const auto* values = static_cast<const float*>(own.values);
+    if (own.dtype != DType::kF32) {
+      widen(own.values, own.dtype, own.count, staged);
+      values = staged;
+    }
+    for (std::uint64_t k = 0; k < own.count; ++k) staged[k] = scale * values[k];
   }
 }
 

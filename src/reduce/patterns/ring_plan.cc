@@ -12,9 +12,10 @@ void RingPlan::add_part(const Named& part, std::size_t tensor, int owner) {
   const bool opens = messages.empty() || messages.back().elements + part.tensor.count > kRingMessageElements;
   RingMessage& message = opens ? messages.emplace_back() : messages.back();
   message.parts.push_back(part);
-  message.own.push_back(nullptr);
+  message.own.push_back(as_view(part.tensor));
   message.tensors.push_back(tensor);
   message.elements += part.tensor.count;
+  message.raw_bytes += part.tensor.count * dtype_bytes(part.tensor.dtype);
 }
 
 void RingPlan::cut(std::span<const Named> tensors, std::span<float> staged, int rank, int world) {
@@ -33,7 +34,10 @@ void RingPlan::cut(std::span<const Named> tensors, std::span<float> staged, int 
     staged_at += tensor.tensor.count;
   }
   for (auto& messages : partitions_) {
-    for (RingMessage& message : messages) message.hash = MessageLayout::hash_of(message.parts);
+    for (RingMessage& message : messages) {
+      message.hash = MessageLayout::hash_of(message.parts);
+      for (Named& part : message.parts) part = staged_part(part);
+    }
   }
   place(tensors, staged);
   for (int hop = 0; hop + 1 < world; ++hop) {
@@ -53,7 +57,9 @@ void RingPlan::place(std::span<const Named> tensors, std::span<float> staged) no
         const Named& tensor = tensors[message.tensors[i]];
         Named& part = message.parts[i];
         move_part(part, tensor, staged.data() + staged_at_[message.tensors[i]]);
-        message.own[i] = static_cast<const float*>(tensor.tensor.values) + (part.first - tensor.first);
+        TensorView& own = message.own[i];
+        own.values = static_cast<const std::byte*>(tensor.tensor.values) +
+                     (part.first - tensor.first) * dtype_bytes(own.dtype);
       }
     }
   }
@@ -65,10 +71,10 @@ std::size_t RingPlan::most_messages() const noexcept {
   return most;
 }
 
-std::uint64_t RingPlan::elements_of(int owner) const noexcept {
-  std::uint64_t elements = 0;
-  for (const RingMessage& message : partition(owner)) elements += message.elements;
-  return elements;
+std::uint64_t RingPlan::raw_bytes_of(int owner) const noexcept {
+  std::uint64_t bytes = 0;
+  for (const RingMessage& message : partition(owner)) bytes += message.raw_bytes;
+  return bytes;
 }
 
 }  // namespace deltawire

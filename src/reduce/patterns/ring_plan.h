@@ -17,10 +17,11 @@ inline constexpr std::uint64_t kRingMessageElements = 245760;
 // The parts that travel as one message, in staging memory.
 struct RingMessage {
   std::vector<Named> parts;
-  std::vector<const float*> own;     // where each part's values lie in the caller's memory
+  std::vector<TensorView> own;       // each part's values, in the caller's memory
   std::vector<std::size_t> tensors;  // by part: the one of the bucket that it is a part of
-  std::uint32_t hash = 0;            // MessageLayout::hash_of(parts)
+  std::uint32_t hash = 0;            // MessageLayout::hash_of(parts), as the caller has them
   std::uint64_t elements = 0;
+  std::uint64_t raw_bytes = 0;
 
   MessageLayout layout() const noexcept { return {parts, hash}; }
 };
@@ -53,7 +54,7 @@ class RingPlan {
   std::span<const RingStop> gather_arrivals() const noexcept { return gather_; }
   // Of the largest partition.
   std::size_t most_messages() const noexcept;
-  std::uint64_t elements_of(int owner) const noexcept;
+  std::uint64_t raw_bytes_of(int owner) const noexcept;
 
  private:
   void add_part(const Named& part, std::size_t tensor, int owner);

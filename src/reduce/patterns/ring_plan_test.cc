@@ -75,11 +75,11 @@ TEST(RingPlan, PartsAreThoseOfTheTensorInBothMemories) {
   EXPECT_EQ(last.parts[0].name, "w");
   EXPECT_EQ(last.parts[0].first, 533120u + 2 * 245760);
   EXPECT_EQ(last.parts[0].tensor.values, tensors.staged.data() + 533120 + 2 * 245760);
-  EXPECT_EQ(last.own[0], tensors.values[0].data() + 533120 + 2 * 245760);
+  EXPECT_EQ(last.own[0].values, tensors.values[0].data() + 533120 + 2 * 245760);
   EXPECT_EQ(last.parts[1].name, "a");
   EXPECT_EQ(last.parts[1].first, 0u);
   EXPECT_EQ(last.parts[1].tensor.values, tensors.staged.data() + 1600000 + 300);
-  EXPECT_EQ(last.own[1], tensors.values[2].data());
+  EXPECT_EQ(last.own[1].values, tensors.values[2].data());
   EXPECT_EQ(last.parts[2].name, "c");
   EXPECT_EQ(last.parts[2].tensor.values, tensors.staged.data() + 1600000 + 300 + 16000);
 }

@@ -1,0 +1,63 @@
+// The tensors of a bucket, in Python's memory.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "deltawire/reducer.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire::python {
+
+using Shape = std::vector<std::uint64_t>;
+
+std::uint64_t elements_of(const Shape& shape);
+// By dtype_name(); raises for another name.
+DType dtype_of(std::string_view name);
+
+// Dense: name, address and shape of a float32 tensor; with the address of its significance; with the name of
+// its dtype.
+using TensorAt = std::tuple<std::string, std::uintptr_t, Shape>;
+using SignificantTensorAt = std::tuple<std::string, std::uintptr_t, Shape, std::uintptr_t>;
+using TypedTensorAt = std::tuple<std::string, std::uintptr_t, Shape, std::string>;
+
+// In key-value form.
+struct PairsAt {
+  std::string name;
+  Shape shape;  // of the dense tensor that is meant
+  std::uintptr_t keys = 0;
+  std::uintptr_t values = 0;
+  std::uint64_t count = 0;
+  DType dtype = DType::kF32;
+  Pairs mean = {};  // when the bucket is done
+};
+
+// Python keeps what a pointer points to until the bucket is done.
+using Submitted = std::vector<std::variant<TensorAt, SignificantTensorAt, TypedTensorAt, PairsAt*>>;
+
+// With the name and the shape of `tensor`, which must outlive it.
+Named named(const TensorAt& tensor);
+
+// A bucket as a session takes it, until it is done. `submitted` must live until it is queued.
+class SubmittedBucket {
+ public:
+  explicit SubmittedBucket(const Submitted& submitted);
+  SubmittedBucket(const SubmittedBucket&) = delete;
+  SubmittedBucket& operator=(const SubmittedBucket&) = delete;
+
+  Bucket bucket() noexcept { return {tensors_, means_}; }
+  // The bucket is done: each tensor in key-value form gets its mean.
+  void hand_over_means() noexcept;
+
+ private:
+  std::vector<Named> tensors_;
+  std::vector<PairsAt*> pairs_;
+  std::vector<Pairs> means_;  // of pairs_
+};
+
+}  // namespace deltawire::python

@@ -1,0 +1,181 @@
+"""Gradients as they come: of 16 bits, of several dtypes in one model, and what is refused."""
+
+import copy
+import hashlib
+
+import deltawire.torch
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from models import WIDTH, batch, wrapped
+from ranks import attempted, results
+
+STEPS = 3
+EACH = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class Mixed(torch.nn.Module):
+    """A layer of each dtype, and small parameters of each."""
+
+    def __init__(self, dtypes=EACH):
+        super().__init__()
+        torch.manual_seed(7)
+        self.layers = torch.nn.ModuleList(
+            torch.nn.Linear(WIDTH, WIDTH, dtype=dtype) for dtype in dtypes
+        )
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x.to(layer.weight.dtype)))
+        return x
+
+
+def bits(model):
+    """Of every bit of every parameter."""
+    state = hashlib.sha256()
+    for parameter in model.parameters():
+        state.update(parameter.detach().contiguous().view(torch.uint8).numpy().tobytes())
+    return state.hexdigest()
+
+
+def own_gradients(model, rank, number):
+    """By name, what this rank alone computes: float32 arrays, exactly."""
+    x, y = batch(rank, number)
+    model.zero_grad()
+    (model(x).float() - y).square().mean().backward()
+    return {name: p.grad.float().numpy().copy() for name, p in model.named_parameters()}
+
+
+def train(model, rank, number, rate=0.5):
+    x, y = batch(rank, number)
+    model.zero_grad()
+    (model(x).float() - y).square().mean().backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= rate * parameter.grad
+
+
+def mean_in_float32(shares):
+    """In rank order, each share divided first: what accumulating decoders do."""
+    scale = np.float32(1) / np.float32(len(shares))
+    total = np.zeros(shares[0].shape, np.float32)
+    for share in shares:
+        total += scale * share
+    return total
+
+
+def lossless(rank, world_size, report, spec):
+    bare = Mixed()
+    model = wrapped(copy.deepcopy(bare))
+    hook = deltawire.torch.register(model, spec)
+    for number in range(STEPS):
+        bare.load_state_dict(model.module.state_dict())
+        shares = [None] * world_size
+        dist.all_gather_object(shares, own_gradients(bare, rank, number))
+        train(model, rank, number)
+        for name, parameter in model.module.named_parameters():
+            expected = mean_in_float32([share[name] for share in shares])
+            expected = torch.from_numpy(expected).to(parameter.dtype)  # rounded once
+            assert torch.equal(parameter.grad, expected), f"step {number}, {name}"
+    raw = hook.metrics()["raw_bytes"]
+    return bits(model), raw, {p.grad.dtype for p in model.parameters()}
+
+
+@pytest.mark.parametrize(("spec", "world_size"), [("direct(fp32)", 3), ("gather(fp32)", 2)])
+def test_a_lossless_mean_is_rounded_once(spec, world_size):
+    found = results(lossless, world_size, spec)
+    assert len({bits for bits, *_ in found}) == 1, "the replicas differ"
+    assert found[0][2] == set(EACH)
+    layer = WIDTH * WIDTH + WIDTH
+    times = 2 * (world_size - 1) if spec.startswith("direct") else world_size * (world_size - 1)
+    assert sum(raw for _, raw, _ in found) == times * layer * (4 + 2 + 2)
+
+
+def conserved(rank, world_size, report, spec):
+    """Whole numbers, which all dtypes say exactly: what went in comes out, now or later."""
+    model = wrapped(Mixed(EACH))
+    hook = deltawire.torch.register(model, spec, min_elements=0)
+    parameters = dict(model.module.named_parameters())
+    given = {name: torch.zeros(p.shape) for name, p in parameters.items()}
+    taken = {name: torch.zeros(p.shape) for name, p in parameters.items()}
+    generator = torch.Generator().manual_seed(rank)
+    shown = {}
+    for name, parameter in parameters.items():
+        parameter.register_hook(lambda grad, name=name: shown[name].to(grad.dtype))
+    fewer = 0
+    for number in range(12):
+        for name, parameter in parameters.items():
+            shown[name] = torch.randint(-3, 4, parameter.shape, generator=generator).float()
+            shown[name] *= number < 3  # then what waits leaves, with a little that is new
+            shown[name].view(-1)[0] = 4
+            given[name] += shown[name]
+        train(model, rank, number, rate=0.0)
+        for name, parameter in parameters.items():
+            taken[name] += parameter.grad.float()
+            fewer += int((parameter.grad == 0).sum())
+    shares = [None] * world_size
+    dist.all_gather_object(shares, given)
+    for name in parameters:
+        mean = sum(share[name] for share in shares) / world_size
+        assert torch.equal(taken[name], mean), name
+    return hook.metrics()["total_ratio"], fewer
+
+
+@pytest.mark.parametrize("spec", ["gather(topk:k=0.3)", "direct(layers.1*: topk:k=0.3, rest fp32)"])
+def test_what_a_lossy_codec_leaves_waits_in_float32(spec):
+    found = results(conserved, 2, spec)
+    assert all(fewer > 0 for _, fewer in found)
+
+
+def lossy(rank, world_size, report, spec):
+    model = wrapped(Mixed())
+    hook = deltawire.torch.register(model, spec)
+    for number in range(STEPS):
+        train(model, rank, number)
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+    return bits(model), hook.metrics()["total_ratio"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "world_size", "least"),
+    [("3lc:s=1.75", 2, 8), ("ring(gcomp)", 3, 0.5), ("powersgd:rank=2", 2, 3), ("bf16", 2, 1.2)],
+)
+def test_lossy_codecs_keep_replicas_bit_equal(spec, world_size, least):
+    found = results(lossy, world_size, spec)
+    assert len({bits for bits, _ in found}) == 1, "the replicas differ"
+    assert found[0][1] > least
+
+
+def refused(rank, world_size, report):
+    texts = []
+    for dtype in (torch.float64, torch.complex64):
+        module = torch.nn.ParameterDict({"odd": torch.zeros(8, dtype=dtype)})
+        texts.append(attempted(lambda m=module: deltawire.torch.register(wrapped(m), "fp32")))
+    model = wrapped(Mixed())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    gcomp = "direct(gcomp)"
+    texts.append(attempted(lambda: deltawire.torch.register(model, gcomp, optimizer=optimizer)))
+    module = Mixed((torch.float32, torch.bfloat16))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    texts.append(
+        attempted(lambda: deltawire.torch.LocalSteps(module, optimizer, steps=1, reducer="fp32"))
+    )
+    return texts
+
+
+def test_what_can_not_be_exchanged_is_named_with_the_way_out():
+    for texts in results(refused, 2):
+        kinds = [kind for kind, *_ in texts]
+        assert kinds == ["DTypeError"] * 4, texts
+        double, imaginary, momentum, local = (text for _, text, _ in texts)
+        assert "parameter 'odd' is torch.float64" in double and ".float()" in double
+        assert "parameter 'odd' is torch.complex64" in imaginary and ".float()" in imaginary
+        assert "parameter 'layers.1.weight' is torch.bfloat16" in momentum
+        assert "leave optimizer= out" in momentum
+        assert "'layers.1.weight' is torch.bfloat16" in local and "LocalSteps" in local
+
+
+def test_explain_measures_16_bits_by_their_own_bytes():
+    rows = {row.name: row for row in deltawire.torch.explain(Mixed(), "fp32").rows}
+    assert [rows[f"layers.{i}.weight"].times_smaller for i in range(3)] == [1.0, 0.5, 0.5]

@@ -1,0 +1,130 @@
+"""Buckets that go through memory of the hook's own, as those of GPUs do. There is none here: the
+same way is forced upon CPU tensors."""
+
+import threading
+
+import deltawire.torch
+import pytest
+import torch
+from deltawire.errors import DeltawireError
+from deltawire.torch import arguments
+from deltawire.torch.staging import Staging
+from models import Net, fingerprint, train_step, wrapped
+from ranks import results
+
+STEPS = 3
+
+
+@pytest.fixture
+def forced(monkeypatch):
+    monkeypatch.setenv("DELTAWIRE_FORCE_STAGING", "1")
+
+
+class Watched:
+    """Stands in front of a hook's session and notes who submits what memory."""
+
+    def __init__(self, session):
+        self.session = session
+        self.threads, self.addresses = set(), set()
+
+    def __getattr__(self, name):
+        return getattr(self.session, name)
+
+    def submit(self, tensors, *rest):
+        self.threads.add(threading.current_thread().name)
+        self.addresses.update(address for _, address, *_ in tensors)
+        self.session.submit(tensors, *rest)
+
+
+def trained(rank, world_size, report, force, spec):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DELTAWIRE_FORCE_STAGING", force)
+        model = wrapped(Net(), gradient_as_bucket_view=True)
+        hook = deltawire.torch.register(model, spec)
+    watched = hook._session = Watched(hook._session)
+    for step in range(STEPS):
+        train_step(model, rank, step)
+    gradients = {parameter.grad.data_ptr() for parameter in model.parameters()}
+    hook.close()
+    left = [each.name for each in threading.enumerate() if "staging" in each.name]
+    in_place = bool(gradients & watched.addresses)
+    buckets = hook.step_records[-1]["buckets"]
+    return fingerprint(model), in_place, watched.threads, left, buckets
+
+
+def test_staged_gradients_are_the_same():
+    for spec in ("3lc", "ring(gcomp)"):
+        plain, staged = results(trained, 2, "0", spec), results(trained, 2, "1", spec)
+        assert {each[0] for each in plain + staged} == {plain[0][0]}
+        assert all(in_place for _, in_place, *_ in plain)
+        for _, in_place, threads, left, buckets in staged:
+            assert not in_place and threads == {"deltawire-staging"} and not left and buckets > 1
+
+
+def broken(rank, world_size, report):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DELTAWIRE_FORCE_STAGING", "1")
+        model = wrapped(Net())
+        hook = deltawire.torch.register(model, "fp32", timeout=20)
+    train_step(model, rank, 0)
+
+    class Broken(Watched):
+        def submit(self, *_):
+            raise OSError("the host is full")
+
+    if rank == 1:
+        hook._session = Broken(hook._session)
+    with pytest.raises(RuntimeError, match="the host is full"):
+        train_step(model, rank, 1)
+    hook.close()
+    return type(hook.last_error).__name__, hook.last_error.suspect
+
+
+def test_an_error_of_the_thread_reaches_backward_on_every_rank():
+    assert results(broken, 2) == [("DeltawireError", 1)] * 2
+
+
+class NeverThere:
+    """Of a copy that doesn't end."""
+
+    def query(self):
+        return False
+
+
+def test_a_copy_that_never_ends_is_an_error(forced):
+    staging, causes, over = Staging(0.05), [], threading.Event()
+    staging._copied = lambda host, buffer: NeverThere()
+
+    def failed(cause):
+        causes.append(cause)
+        over.set()
+
+    staging.load(0, torch.ones(4), lambda host: pytest.fail("it was not there"), failed)
+    assert over.wait(20)
+    assert isinstance(causes[0], DeltawireError) and causes[0].code == "Timeout"
+    staging.close()
+
+
+def test_buckets_stay_in_order_and_keep_their_memory(forced):
+    staging, seen = Staging(20), []
+    for _ in range(2):
+        for index in range(3):
+            bucket = torch.full((5,), float(index))
+            staging.load(index, bucket, seen.append, pytest.fail)
+    staging.close()  # after what it has been given
+    staging.close()
+    assert [host[0].item() for host in seen] == [0, 1, 2, 0, 1, 2]
+    assert [host.data_ptr() for host in seen[:3]] == [host.data_ptr() for host in seen[3:]]
+    for dtype in (torch.float32, torch.bfloat16):
+        other = torch.zeros(6, dtype=dtype)
+        staging.load(1, other, seen.append, pytest.fail)  # DDP has rebuilt its buckets
+        staging.close()
+        assert seen[-1].shape == (6,) and seen[-1].dtype == dtype
+        seen[-1].fill_(3)
+        staging.store(1, other)
+        assert other.tolist() == [3] * 6
+
+
+def test_only_tensors_of_known_devices_are_taken():
+    with pytest.raises(TypeError, match=r"'w' is on meta.*\.cpu\(\)"):
+        arguments.check_parameter("w", torch.nn.Parameter(torch.zeros(3, device="meta")))

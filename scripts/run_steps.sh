@@ -37,7 +37,7 @@ build() {
 python_style() { .venv/bin/ruff check . && .venv/bin/ruff format --check .; }
 
 cpp_files() {
-  find src include tests bench python -name '*.h' -o -name '*.cc' | sort
+  find src include tests bench examples python -name '*.h' -o -name '*.hpp' -o -name '*.c' -o -name '*.cc' | sort
 }
 
 cpp_style() { cpp_files | xargs clang-format-19 --dry-run --Werror; }

@@ -48,6 +48,10 @@ clang_tidy() {
     xargs -P "$jobs" -n 4 clang-tidy-19 --quiet -p build/clang19
 }
 
+whole_package() {
+  DELTAWIRE_WHOLE_PACKAGE=1 .venv/bin/python -m pytest -q --timeout 3600 tests/package/test_part_of_another_project.py
+}
+
 fuzz_targets() {
   local source
   for source in tests/fuzz/fuzz_*.cc $(find src -name 'fuzz_*.cc' | sort); do basename "$source" .cc; done
@@ -77,6 +81,8 @@ test_steps() {
 check_steps() {
   step "C++ style (clang-format)" cpp_style
   test_steps
+  step "the C interface is as it was released (abidiff)" .venv/bin/python scripts/check_abi.py
+  step "as a part of another project, compiled whole" whole_package
   step "ASan + UBSan build, tests and all" build asan-ubsan
   step "C++ tests, sanitized themselves" ctest --preset asan-ubsan -j "$test_jobs"
   step "clang 19 build" build clang19

@@ -12,6 +12,10 @@ namespace {
 
 constexpr std::uint64_t kElementsMax = std::numeric_limits<std::uint32_t>::max();
 
+static_assert(DELTAWIRE_F32 == static_cast<int>(DType::kF32) &&
+              DELTAWIRE_BF16 == static_cast<int>(DType::kBF16) &&
+              DELTAWIRE_F16 == static_cast<int>(DType::kF16));
+
 Status check_dims(const deltawire_tensor& tensor) {
   if (tensor.dim_count == 0) return {};
   if (tensor.dims == nullptr) return null_argument("dims");

@@ -7,6 +7,27 @@
 namespace deltawire::c {
 namespace {
 
+// The header's numbers are those of the rest of the library.
+constexpr bool is(int number, ErrorCode code) {
+  return number == static_cast<int>(code);
+}
+static_assert(is(DELTAWIRE_INVALID_ARGUMENT, ErrorCode::kInvalidArgument) &&
+              is(DELTAWIRE_UNKNOWN_CODEC, ErrorCode::kUnknownCodec) &&
+              is(DELTAWIRE_UNSUPPORTED_DTYPE, ErrorCode::kUnsupportedDType) &&
+              is(DELTAWIRE_NOT_FINITE, ErrorCode::kNotFinite) && is(DELTAWIRE_RANGE, ErrorCode::kRange) &&
+              is(DELTAWIRE_OUTPUT_TOO_SMALL, ErrorCode::kOutputTooSmall) &&
+              is(DELTAWIRE_TRUNCATED, ErrorCode::kTruncated) && is(DELTAWIRE_CORRUPT, ErrorCode::kCorrupt) &&
+              is(DELTAWIRE_UNSUPPORTED_VERSION, ErrorCode::kUnsupportedVersion) &&
+              is(DELTAWIRE_MISMATCH, ErrorCode::kMismatch) && is(DELTAWIRE_LIMIT, ErrorCode::kLimit) &&
+              is(DELTAWIRE_TIMEOUT, ErrorCode::kTimeout) && is(DELTAWIRE_PEER_LOST, ErrorCode::kPeerLost) &&
+              is(DELTAWIRE_ABORTED, ErrorCode::kAborted) &&
+              is(DELTAWIRE_UNAUTHORIZED, ErrorCode::kUnauthorized) &&
+              is(DELTAWIRE_ADDRESS_IN_USE, ErrorCode::kAddressInUse) &&
+              is(DELTAWIRE_SYSTEM, ErrorCode::kSystem) && is(DELTAWIRE_STATE, ErrorCode::kState) &&
+              is(DELTAWIRE_IO, ErrorCode::kIo) && is(DELTAWIRE_NO_MEMORY, ErrorCode::kNoMemory));
+static_assert(is(DELTAWIRE_NO_MEMORY, kLastErrorCode), "the header lacks an error's number");
+static_assert(DELTAWIRE_NO_SUSPECT == kNoSuspect && DELTAWIRE_NO_STEP == kNoStep);
+
 // Of at most `room` bytes, cut where a character ends.
 std::string_view cut(std::string_view text, std::size_t room) noexcept {
   if (text.size() <= room) return text;

@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BASELINE = ROOT / "tests" / "package" / "deltawire_c_abi.xml"
 DECLARATION = re.compile(r"^DELTAWIRE_API ([^;{]*?)(\w+)(\([^;]*\));", re.MULTILINE)
-# The numbers in enums are not in it: src/c/call.cc holds them to those of result.h, which are pinned.
+# The numbers in enums are not in it: src/c/call.cc holds them to those of result.h.
 
 
 def stubs(header: str) -> str:

@@ -18,6 +18,7 @@ def test_find_package_static_and_shared(prefix, tmp_path):
     build.run(
         *("cmake", "-S", build.ROOT / "tests" / "package" / "found", "-B", tmp_path, "-GNinja"),
         *(f"-DCMAKE_PREFIX_PATH={prefix}", f"-DEXAMPLE={build.EXAMPLE}"),
+        f"-DHAS_GLOO={(prefix / 'lib' / 'libdeltawire_gloo.a').is_file()}",
     )
     build.run("cmake", "--build", tmp_path, "-j2")
     linked = build.run("ldd", tmp_path / "train_shared")

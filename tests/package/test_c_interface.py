@@ -8,6 +8,8 @@ from pathlib import Path
 import package_build as build
 import pytest
 
+pytestmark = pytest.mark.timeout(300)  # compilers on a busy machine
+
 EXAMPLES = build.ROOT / "examples"
 
 

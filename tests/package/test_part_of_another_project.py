@@ -16,6 +16,8 @@ from pathlib import Path
 import package_build as build
 import pytest
 
+pytestmark = pytest.mark.timeout(300)  # compilers on a busy machine
+
 COMMANDS_MAX = 180  # of all that the outer project runs
 
 

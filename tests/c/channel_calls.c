@@ -148,6 +148,40 @@ static void test_loading(const deltawire_bytes* saved) {
   deltawire_channel_close(another);
 }
 
+/* What of one NaN and of a step that is taken back each choice makes. */
+static void test_choices(int32_t feedback, int32_t exact, int32_t pass) {
+  unsigned char bytes[kRoom];
+  float values[kCount], decoded[kCount] = {0};
+  const float* residual = NULL;
+  uint64_t size = 0, count = 0;
+  deltawire_channel* channel = NULL;
+  deltawire_channel_options options;
+  deltawire_tensor tensor = tensor_of("w", values, kCount), out = tensor_of("w", decoded, kCount);
+  fill(values, kCount);
+  EXPECT_OK(error, deltawire_channel_options_init(&options, DELTAWIRE_ABI_VERSION, &error));
+  options.error_feedback = feedback;
+  options.exact_revert = exact;
+  options.pass_not_finite = pass;
+  EXPECT_OK(error, deltawire_channel_open("3lc", &options, &channel, &error));
+  EXPECT_OK(error, deltawire_channel_encode(channel, &tensor, 1, &kFirst, bytes, kRoom, &size, &error));
+  EXPECT_OK(error, deltawire_channel_revert(channel, &error));
+  EXPECT_OK(error, deltawire_channel_residual(channel, "w", &residual, &count, &error));
+  /* Folding keeps the step's input; an exact revert leaves nothing, as before the step. */
+  EXPECT((count == kCount && fabsf(residual[299] - values[299]) < 1e-5F) == (feedback == 1 && exact == 0));
+  values[7] = NAN;
+  if (pass == 1) {
+    EXPECT_OK(error, deltawire_channel_encode(channel, &tensor, 1, &kFirst, bytes, kRoom, &size, &error));
+    EXPECT_OK(error, deltawire_channel_commit(channel, &error));
+    EXPECT_OK(error, deltawire_channel_decode(channel, bytes, size, &out, 1, &kFirst, DELTAWIRE_OVERWRITE,
+                                              1.0F, &error));
+    EXPECT(isnan(decoded[0]));
+  } else {
+    EXPECT_ERROR(DELTAWIRE_NOT_FINITE, "w", error,
+                 deltawire_channel_encode(channel, &tensor, 1, &kFirst, bytes, kRoom, &size, &error));
+  }
+  deltawire_channel_close(channel);
+}
+
 void test_channels(void) {
   float weights[kCount], biases[kSmall];
   deltawire_channel* channel = NULL;
@@ -158,6 +192,10 @@ void test_channels(void) {
   fill(weights, kCount);
   fill(biases, kSmall);
   test_options();
+  test_choices(1, 0, 0);
+  test_choices(1, 1, 0);
+  test_choices(0, 0, 0);
+  test_choices(1, 0, 1);
   EXPECT_OK(error, deltawire_channel_open("3lc", NULL, &channel, &error));
   EXPECT(strncmp(deltawire_channel_spec(channel), "3lc:s=", 6) == 0);
   test_arguments(channel, tensors);

@@ -122,7 +122,7 @@ static void test_arguments(const deltawire_codec* codec) {
                deltawire_codec_bounds(codec, &bad, &room, &chunks, &error));
   bad.dims = dims;
   EXPECT_OK(error, deltawire_codec_bounds(codec, &bad, &room, &chunks, &error));
-  dims[1] = UINT64_MAX; /* 2 * this wraps around to 2^64 - 2 */
+  dims[1] = (UINT64_C(1) << 63) + 2; /* twice this wraps around to 4, the count */
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "dims", error,
                deltawire_codec_bounds(codec, &bad, &room, &chunks, &error));
   bad = tensor_of(NULL, NULL, 0);

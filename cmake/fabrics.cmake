@@ -1,7 +1,12 @@
 # The optional fabrics: AUTO takes what is installed, ON insists, OFF leaves it out.
-# Sets DELTAWIRE_HAS_GLOO and DELTAWIRE_HAS_MPI.
-set(DELTAWIRE_GLOO AUTO CACHE STRING "Transport over Gloo: AUTO, ON or OFF")
-set(DELTAWIRE_MPI AUTO CACHE STRING "Transport over MPI: AUTO, ON or OFF")
+# Sets DELTAWIRE_HAS_GLOO and DELTAWIRE_HAS_MPI. A part of another project leaves them out unless told.
+if(PROJECT_IS_TOP_LEVEL)
+  set(deltawire_fabrics_default AUTO)
+else()
+  set(deltawire_fabrics_default OFF)
+endif()
+set(DELTAWIRE_GLOO ${deltawire_fabrics_default} CACHE STRING "Transport over Gloo: AUTO, ON or OFF")
+set(DELTAWIRE_MPI ${deltawire_fabrics_default} CACHE STRING "Transport over MPI: AUTO, ON or OFF")
 
 # deltawire_fabric(NAME, Debian package, arguments of find_package...)
 function(deltawire_fabric name debian_package)
@@ -11,7 +16,7 @@ function(deltawire_fabric name debian_package)
   endif()
   set(found FALSE)
   if(NOT choice STREQUAL "OFF")
-    find_package(${ARGN} QUIET)
+    find_package(${ARGN} QUIET GLOBAL)
     list(GET ARGN 0 package)
     set(found "${${package}_FOUND}")
     if(choice STREQUAL "ON" AND NOT found)

@@ -1,4 +1,5 @@
-# Fewer and larger compilations, where a build from nothing is to be short; the preset `release` asks for it.
+# Fewer and larger compilations, where a build from nothing is to be short; the preset `release` asks for it, and a
+# part of another project does it anyway.
 #
 # The libraries, sanitized twins too, are compiled eight files at once (UNITY_BUILD, in layers.cmake): a third of the time
 # from nothing, more after an edit. Tests are compiled file by file, so that each is seen to include what it needs, or
@@ -6,7 +7,11 @@
 # two or three that a file takes. The other presets see to it that files include what they use.
 # A compiler cache is quicker still, and can't see into precompiled headers: with one (CMAKE_CXX_COMPILER_LAUNCHER) they
 # stay out.
-option(DELTAWIRE_SHORT_BUILD "Compile many files at once, and read headers once for many" OFF)
+set(short_build_default OFF)
+if(NOT PROJECT_IS_TOP_LEVEL)
+  set(short_build_default ON)
+endif()
+option(DELTAWIRE_SHORT_BUILD "Compile many files at once, and read headers once for many" ${short_build_default})
 set(standard_headers <algorithm> <array> <atomic> <bit> <chrono> <cmath> <condition_variable> <cstdint> <cstring>
                      <deque> <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <span> <string>
                      <thread> <utility> <vector> <tl/expected.hpp>)

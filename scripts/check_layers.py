@@ -18,8 +18,8 @@ import cpp_source
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
-FOLDERS = ("src", "include", "tests", "bench", "python", "lab", "scripts")
-CPP = {".h", ".cc", ".cu"}
+FOLDERS = ("src", "include", "tests", "bench", "examples", "python", "lab", "scripts")
+CPP = {".h", ".hpp", ".c", ".cc", ".cu"}
 CHECKED = CPP | {".py", ".sh"}
 SKIPPED_FOLDERS = {"__pycache__", ".venv", "build", "out"}
 EMPTY_NAMES = {"utils", "util", "common", "misc", "manager", "helper", "helpers"}
@@ -225,7 +225,7 @@ class Checker:
 
     def _check_headers_have_a_home(self) -> None:
         folder = self.root / "include" / "deltawire"
-        for path in sorted(folder.glob("*.h")):
+        for path in sorted([*folder.glob("*.h"), *folder.glob("*.hpp")]):
             if path.name not in self.home_of_header:
                 self._report(
                     path, 1, "no layer owns it; add it to the table in docs/architecture.md"

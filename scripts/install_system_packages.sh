@@ -35,6 +35,7 @@ base_group() {
   want_unless 'python3 -c "import venv, ensurepip"' python3-venv 'makes the environment .venv'
   want_unless 'test -f "$(python3 -c "import sysconfig as s; print(s.get_path(\"include\"))")/Python.h"' \
     python3-dev 'headers for the Python extension'
+  want_unless 'command -v pkg-config' pkg-config 'tests of the installed library'
   want libexpected-dev 'tl::expected: results and errors'
   want libxxhash-dev 'xxHash: hashes of settings, digests of replicas'
   want libssl-dev 'OpenSSL: HMAC and SHA-256 of the handshake between ranks'
@@ -55,6 +56,7 @@ check_group() {
   want clang-19 'second compiler, thread sanitizer, fuzzing'
   want clang-tidy-19 'static analysis'
   want clang-format-19 'formatting'
+  want abigail-tools 'abidiff: compares the C interface with the last release'
   want libclang-rt-19-dev 'run-time parts of the sanitizers and libFuzzer'
 }
 

@@ -37,7 +37,7 @@ build() {
 python_style() { .venv/bin/ruff check . && .venv/bin/ruff format --check .; }
 
 cpp_files() {
-  find src include tests bench python -name '*.h' -o -name '*.cc' | sort
+  find src include tests bench examples python -name '*.h' -o -name '*.hpp' -o -name '*.c' -o -name '*.cc' | sort
 }
 
 cpp_style() { cpp_files | xargs clang-format-19 --dry-run --Werror; }
@@ -46,6 +46,10 @@ cpp_style() { cpp_files | xargs clang-format-19 --dry-run --Werror; }
 clang_tidy() {
   find src -name '*.cc' -not -name '*_test.cc' -not -name '*_testing.cc' | sort |
     xargs -P "$jobs" -n 4 clang-tidy-19 --quiet -p build/clang19
+}
+
+whole_package() {
+  DELTAWIRE_WHOLE_PACKAGE=1 .venv/bin/python -m pytest -q --timeout 3600 tests/package/test_part_of_another_project.py
 }
 
 fuzz_targets() {
@@ -77,6 +81,8 @@ test_steps() {
 check_steps() {
   step "C++ style (clang-format)" cpp_style
   test_steps
+  step "the C interface is as it was released (abidiff)" .venv/bin/python scripts/check_abi.py
+  step "as a part of another project, compiled whole" whole_package
   step "ASan + UBSan build, tests and all" build asan-ubsan
   step "C++ tests, sanitized themselves" ctest --preset asan-ubsan -j "$test_jobs"
   step "clang 19 build" build clang19

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "deltawire/codec.h"
+#include "deltawire/export.h"
 #include "deltawire/frame.h"
 #include "deltawire/policy.h"
 #include "deltawire/result.h"
@@ -47,7 +48,7 @@ struct ChannelOptions {
 
 // The parts of a message, with the hash of what stays the same from step to step: names, ranges, dtypes,
 // dims. Whoever sends such a message again keeps the hash. Views the caller's list.
-struct MessageLayout {
+struct DELTAWIRE_API MessageLayout {
   template <std::convertible_to<std::span<const Named>> List>
   MessageLayout(const List& list) : MessageLayout(std::span<const Named>(list), hash_of(list)) {}  // NOLINT
   MessageLayout(std::span<const Named> list, std::uint32_t known_hash) noexcept
@@ -80,7 +81,7 @@ struct PartUse {
 // Conservation (tested): for every part, what went into encode = what the decoders got + the residual, up
 // to rounding, through any series of commits and folding reverts.
 // Thread rule: one thread at a time.
-class Channel {
+class DELTAWIRE_API Channel {
  public:
   virtual ~Channel() = default;
 
@@ -186,6 +187,7 @@ class Channel {
 // whole. When a part's codec changes between steps its residual stays, and leaves with what is sent next. All
 // ranks must have the same rules; Policy::min_elements comes before them.
 // Errors: those of make_codec; kInvalidArgument for a rule that is none.
-Result<std::unique_ptr<Channel>> make_channel(std::string_view codecs, const ChannelOptions& options = {});
+DELTAWIRE_API Result<std::unique_ptr<Channel>> make_channel(std::string_view codecs,
+                                                            const ChannelOptions& options = {});
 
 }  // namespace deltawire

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "deltawire/export.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
 #include "deltawire/workers.h"
@@ -144,7 +145,7 @@ struct PartTarget {
 
 // The public calls check what every codec would have to, once, and set the floating-point mode
 // (base/float_environment.h); the private ones below only code.
-class Codec {
+class DELTAWIRE_API Codec {
  public:
   virtual ~Codec() = default;
   Codec(const Codec&) = delete;
@@ -226,10 +227,10 @@ class Codec {
 // Makes a codec from "name" or "name:key=value,key=value". Errors: kUnknownCodec (lists the known ones),
 // kInvalidArgument (unknown parameter, value out of range; the message says the range), and those of
 // kernel_target_in_use().
-Result<std::unique_ptr<const Codec>> make_codec(std::string_view spec);
+DELTAWIRE_API Result<std::unique_ptr<const Codec>> make_codec(std::string_view spec);
 
 // All codecs, in the order of their ids. The spans live as long as the program.
-std::span<const CodecInfo* const> registered_codecs() noexcept;
+DELTAWIRE_API std::span<const CodecInfo* const> registered_codecs() noexcept;
 
 // An instruction set that the codecs' inner loops are compiled for. All give the same bytes, residuals and
 // values.
@@ -239,11 +240,11 @@ struct KernelTarget {
 };
 
 // Those of this build, the reference first. The span lives as long as the program.
-std::span<const KernelTarget> kernel_targets() noexcept;
+DELTAWIRE_API std::span<const KernelTarget> kernel_targets() noexcept;
 
 // The name of the one that make_codec's codecs run, decided at the first call of either in a process: what
 // the environment variable DELTAWIRE_FORCE_TARGET names, or else the reference. Errors: kInvalidArgument if
 // it names none that runs here (lists those that do).
-Result<std::string_view> kernel_target_in_use();
+DELTAWIRE_API Result<std::string_view> kernel_target_in_use();
 
 }  // namespace deltawire

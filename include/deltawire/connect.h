@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "deltawire/export.h"
 #include "deltawire/result.h"
 #include "deltawire/transport.h"
 
@@ -52,7 +53,7 @@ struct Endpoint {
 
 // A bound, listening socket: made first, so that its endpoint can be told to the other ranks.
 // Thread rule: use it from one thread.
-class Listener {
+class DELTAWIRE_API Listener {
  public:
   virtual ~Listener() = default;
   virtual Endpoint endpoint() const = 0;
@@ -61,7 +62,7 @@ class Listener {
 // Listens on `host` (an address or name of this machine; IPv4 or IPv6) or, if `host` names a network
 // interface ("eth0"), on that interface's first address. Port 0 takes a free one.
 // Errors: kAddressInUse, kInvalidArgument (no such interface or address), kSystem.
-Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, std::uint16_t port = 0);
+DELTAWIRE_API Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, std::uint16_t port = 0);
 
 // Ports first ... last, both included; {0, 0} is any free one.
 struct PortRange {
@@ -71,14 +72,14 @@ struct PortRange {
 
 // The same on the first port of the range that is free: for ranks behind a firewall, which share one range on
 // a machine. kAddressInUse, naming the range: none is.
-Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, PortRange ports);
+DELTAWIRE_API Result<std::unique_ptr<Listener>> listen_tcp(const std::string& host, PortRange ports);
 
 // Whether this process may open as many file descriptors (ulimit -n) as rank `rank` of a mesh of `world_size`
 // needs, beyond those that are open now. kSystem, with the numbers and what to do. connect_tcp asks too.
-Status check_descriptors(int rank, int world_size);
+DELTAWIRE_API Status check_descriptors(int rank, int world_size);
 
 // The local address that packets to `host` leave from: the sane default for listen_tcp.
-Result<std::string> local_address_towards(const std::string& host);
+DELTAWIRE_API Result<std::string> local_address_towards(const std::string& host);
 
 struct MeshOptions {
   int rank = 0;
@@ -99,12 +100,11 @@ struct MeshOptions {
 // death of its parent. A rank that can't connect tells the others why, and takes up to 2 s longer for it.
 // Errors: kTimeout (names the missing ranks), kMismatch, kUnauthorized, kPeerLost, kInvalidArgument, kSystem
 // (no descriptors left, for one), each also where another rank found it.
-Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listener,
-                                               const MeshOptions& options);
+DELTAWIRE_API Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listener,
+                                                             const MeshOptions& options);
 
 // All ranks of an in-process mesh, for ranks as threads: the same engine over socket pairs.
-Result<std::vector<std::unique_ptr<Transport>>> connect_inproc(int world_size,
-                                                               const std::vector<LinkOptions>& links = {},
-                                                               std::uint32_t epoch = 0);
+DELTAWIRE_API Result<std::vector<std::unique_ptr<Transport>>> connect_inproc(
+    int world_size, const std::vector<LinkOptions>& links = {}, std::uint32_t epoch = 0);
 
 }  // namespace deltawire

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "deltawire/export.h"
 #include "deltawire/result.h"
 #include "deltawire/transport.h"
 
@@ -24,7 +25,7 @@ struct GlooOptions {
 };
 
 // Whether this build has Gloo.
-bool has_gloo() noexcept;
+DELTAWIRE_API bool has_gloo() noexcept;
 
 // Connects a full mesh; every rank calls it once. Behind it works the engine of connect_tcp, on packets of at
 // most 128 KiB that Gloo carries: all of Transport's contract holds (tags and their order, early messages,
@@ -46,6 +47,6 @@ bool has_gloo() noexcept;
 // memory for each peer; two copies of each byte. SIGPIPE doesn't reach the program.
 //
 // Errors: kInvalidArgument (also: built without Gloo), kTimeout, kMismatch, kPeerLost, kSystem.
-Result<std::unique_ptr<Transport>> connect_gloo(const GlooOptions& options);
+DELTAWIRE_API Result<std::unique_ptr<Transport>> connect_gloo(const GlooOptions& options);
 
 }  // namespace deltawire

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "deltawire/export.h"
 #include "deltawire/result.h"
 #include "deltawire/transport.h"
 
@@ -22,7 +23,7 @@ struct MpiOptions {
 };
 
 // Whether this build has MPI.
-bool has_mpi() noexcept;
+DELTAWIRE_API bool has_mpi() noexcept;
 
 // Connects the ranks of a communicator; all of them call it, in the same order as their other collective
 // calls. Behind it works the engine of connect_tcp, on packets of at most 128 KiB that MPI carries: tags and
@@ -51,6 +52,6 @@ bool has_mpi() noexcept;
 //
 // Errors: kInvalidArgument (also: built without MPI), kState (MPI finalized already, or initialized without
 // MPI_THREAD_MULTIPLE), kTimeout, kMismatch, kSystem.
-Result<std::unique_ptr<Transport>> connect_mpi(const MpiOptions& options = {});
+DELTAWIRE_API Result<std::unique_ptr<Transport>> connect_mpi(const MpiOptions& options = {});
 
 }  // namespace deltawire

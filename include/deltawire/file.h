@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "deltawire/export.h"
 #include "deltawire/policy.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
@@ -19,7 +20,7 @@ namespace deltawire {
 // A tensor of more elements is cut into parts of so many, as in the pattern `gather`.
 inline constexpr std::uint64_t kFilePartElements = 15'728'640;
 
-struct FileHeader {
+struct DELTAWIRE_API FileHeader {
   std::string codec_spec;  // canonical
   Policy policy;
   DType dtype = DType::kF32;
@@ -32,19 +33,21 @@ struct FileHeader {
 // The whole file for `tensor`, cut by kFilePartElements. Errors: those of make_codec and Codec::encode;
 // kInvalidArgument when the shape does not match the count, or the tensor has keys: a file holds dense
 // tensors.
-Result<std::vector<std::byte>> encode_file(const TensorView& tensor, std::span<const std::uint64_t> shape,
-                                           std::string_view codec_spec, const Policy& policy = {});
+DELTAWIRE_API Result<std::vector<std::byte>> encode_file(const TensorView& tensor,
+                                                         std::span<const std::uint64_t> shape,
+                                                         std::string_view codec_spec,
+                                                         const Policy& policy = {});
 
 // Reads the header alone; never trusts a byte. Errors: kTruncated, kCorrupt, kUnsupportedVersion, kLimit.
-Result<FileHeader> read_file_header(Bytes file);
+DELTAWIRE_API Result<FileHeader> read_file_header(Bytes file);
 
 // Decodes the file into `out`, whose count and dtype must be the header's. Same errors, and those of
 // Channel::decode.
-Status decode_file(Bytes file, const TensorSlot& out);
+DELTAWIRE_API Status decode_file(Bytes file, const TensorSlot& out);
 
 // A file part by part, so that a tensor of any size takes the memory of a part. The bytes are encode_file's.
 // Thread rule: one thread at a time.
-class FileEncoder {
+class DELTAWIRE_API FileEncoder {
  public:
   // header.codec_spec may have any form; header.part_elements 0 stands for kFilePartElements; header_bytes is
   // not read. Errors: those of encode_file but for values.
@@ -74,14 +77,14 @@ using ReadBytes = std::function<Result<std::size_t>(MutBytes)>;
 // The next frame's bytes, as many as there are of it, put in `frame`; empty: no byte follows.
 // FrameReader::open says whether they make a frame. Memory is taken for bytes that have come, not for claimed
 // ones.
-Status read_frame(const ReadBytes& read, std::vector<std::byte>& frame);
+DELTAWIRE_API Status read_frame(const ReadBytes& read, std::vector<std::byte>& frame);
 
 // The header alone from the front of a file; errors as for bytes in memory.
-Result<FileHeader> read_file_header(const ReadBytes& read);
+DELTAWIRE_API Result<FileHeader> read_file_header(const ReadBytes& read);
 
 // Decodes a file part by part. Takes the memory of a part's message; a file of one part is one.
 // Thread rule: one thread at a time.
-class FileReader {
+class DELTAWIRE_API FileReader {
  public:
   static Result<FileReader> open(ReadBytes read);
   FileReader(FileReader&&) noexcept;

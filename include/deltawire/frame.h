@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "deltawire/codec.h"
+#include "deltawire/export.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
 
@@ -70,7 +71,7 @@ struct SegmentView {
 
 // Reads one frame from hostile bytes: every length and checksum is verified before it is used, and nothing
 // that the bytes say sizes an allocation beyond their own number.
-class FrameReader {
+class DELTAWIRE_API FrameReader {
  public:
   // Checks the head (header, segments) of the first frame in `bytes` (which may go on after it).
   // Errors: kTruncated, kCorrupt, kUnsupportedVersion, kLimit.

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "deltawire/export.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
 
@@ -36,8 +37,8 @@ enum class OptimizerKind : std::uint8_t {
 };
 
 // Whether an optimizer keeps a first moment (a momentum: b, m) or a second one (of squares: r, v).
-bool has_first_moment(OptimizerKind kind) noexcept;
-bool has_second_moment(OptimizerKind kind) noexcept;
+DELTAWIRE_API bool has_first_moment(OptimizerKind kind) noexcept;
+DELTAWIRE_API bool has_second_moment(OptimizerKind kind) noexcept;
 
 // What isn't a parameter of the kind's spec is ignored. g is the gradient, after weight decay where that is
 // added to it.
@@ -67,13 +68,13 @@ struct OptimizerSettings {
 //   adamw     the same with weight_decay=0.01
 // Errors: kInvalidArgument for another name (lists the known ones), another key (lists the optimizer's), or a
 // value out of range (says the range).
-Result<OptimizerSettings> parse_optimizer(std::string_view spec);
+DELTAWIRE_API Result<OptimizerSettings> parse_optimizer(std::string_view spec);
 
 // The canonical spec, every parameter spelled out, e.g. "sgd:lr=0.1,weight_decay=0".
-std::string optimizer_spec(const OptimizerSettings& settings);
+DELTAWIRE_API std::string optimizer_spec(const OptimizerSettings& settings);
 
 // kInvalidArgument where a setting of the kind is out of range; names it.
-Status check_settings(const OptimizerSettings& settings);
+DELTAWIRE_API Status check_settings(const OptimizerSettings& settings);
 
 // The state of one tensor after `steps` steps. Each moment is empty (not there yet, or not of this kind) or
 // has the tensor's count.
@@ -107,8 +108,8 @@ struct MomentsView {
 // Spans hold float32, `out` has the parameters' count and overlaps nothing. Errors: kInvalidArgument for
 // settings out of range, a moment of another count or of another kind of optimizer, or one of Adam's two
 // moments without the other. Allocates nothing on success. Thread rule: any thread.
-Status significance(const OptimizerSettings& settings, std::span<const float> parameters,
-                    const MomentsView& moments, std::span<float> out);
+DELTAWIRE_API Status significance(const OptimizerSettings& settings, std::span<const float> parameters,
+                                  const MomentsView& moments, std::span<float> out);
 
 // The state of any number of named tensors and the steps on them; the parameters are the caller's.
 //
@@ -119,7 +120,7 @@ Status significance(const OptimizerSettings& settings, std::span<const float> pa
 // absent key equals a gradient of 0.
 //
 // Thread rule: one thread at a time.
-class Optimizer {
+class DELTAWIRE_API Optimizer {
  public:
   const OptimizerSettings& settings() const noexcept { return settings_; }
   std::string spec() const { return optimizer_spec(settings_); }
@@ -170,7 +171,7 @@ class Optimizer {
 };
 
 // Errors: those of check_settings, or of parse_optimizer.
-Result<Optimizer> make_optimizer(const OptimizerSettings& settings);
-Result<Optimizer> make_optimizer(std::string_view spec);
+DELTAWIRE_API Result<Optimizer> make_optimizer(const OptimizerSettings& settings);
+DELTAWIRE_API Result<Optimizer> make_optimizer(std::string_view spec);
 
 }  // namespace deltawire

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "deltawire/export.h"
 #include "deltawire/result.h"
 
 namespace deltawire {
@@ -48,7 +49,7 @@ struct PlanBucket {
 };
 
 // A training step: its buckets in the order in which they are exchanged, which is the order of readiness.
-struct Workload {
+struct DELTAWIRE_API Workload {
   std::vector<PlanBucket> buckets;
   double compute_seconds = 0;  // forward and backward, without any exchange
 
@@ -66,14 +67,14 @@ enum class Tier : std::uint8_t {
 // with eight bits of mantissa can reach (bfloat16: 0.0017).
 inline constexpr double kNearLosslessError = 1.0 / 256;
 
-Tier tier_of(bool lossless, double relative_l2) noexcept;
-std::string_view tier_name(Tier tier) noexcept;                 // "near-lossless"
-std::optional<Tier> find_tier(std::string_view name) noexcept;  // by that name
+DELTAWIRE_API Tier tier_of(bool lossless, double relative_l2) noexcept;
+DELTAWIRE_API std::string_view tier_name(Tier tier) noexcept;                 // "near-lossless"
+DELTAWIRE_API std::optional<Tier> find_tier(std::string_view name) noexcept;  // by that name
 
 // Who sends what to whom (docs/architecture.md). `powersgd` is not modelled.
 enum class Pattern : std::uint8_t { kDirect, kRing, kGather };
-std::string_view pattern_name(Pattern pattern) noexcept;
-std::optional<Pattern> find_pattern(std::string_view name) noexcept;
+DELTAWIRE_API std::string_view pattern_name(Pattern pattern) noexcept;
+DELTAWIRE_API std::optional<Pattern> find_pattern(std::string_view name) noexcept;
 
 // Processor time of one thread for one message of so many values: a constant and a share for each value.
 struct CodingTime {
@@ -111,10 +112,11 @@ struct Prediction {
 };
 
 // The step with the codec. Errors: kInvalidArgument, which names what is out of its range.
-Result<Prediction> predict(const Workload& workload, const Site& site, const CodecFigures& figures);
+DELTAWIRE_API Result<Prediction> predict(const Workload& workload, const Site& site,
+                                         const CodecFigures& figures);
 
 // The step without this library: a native ring all-reduce of float32, a bucket after the other.
-Result<Prediction> predict_plain(const Workload& workload, const Site& site);
+DELTAWIRE_API Result<Prediction> predict_plain(const Workload& workload, const Site& site);
 
 // Up to which bandwidth a codec is faster than plain: with the same site and a link so many times as fast, up
 // and down.
@@ -134,7 +136,8 @@ inline constexpr double kFastestLink = 1e12;
 // By bisection over predict and predict_plain: the lowest bandwidth at which the sign changes. (Far above it
 // a codec may be faster again: `direct` and `gather` have fewer hops than a ring, and so fewer latencies.)
 // Errors: those of predict.
-Result<BreakEven> break_even(const Workload& workload, const Site& site, const CodecFigures& figures);
+DELTAWIRE_API Result<BreakEven> break_even(const Workload& workload, const Site& site,
+                                           const CodecFigures& figures);
 
 struct PlanOptions {
   Tier tier = Tier::kLossy;  // what may be chosen
@@ -158,13 +161,14 @@ struct Plan {
 
 // The codec with the shortest step among those that the tier allows; of codecs within 1 % of each other the
 // one that loses least, then the one that sends least. None where the best saves less than least_gain.
-Result<Plan> make_plan(const Workload& workload, const Site& site, const std::vector<CodecFigures>& codecs,
-                       const PlanOptions& options = {});
+DELTAWIRE_API Result<Plan> make_plan(const Workload& workload, const Site& site,
+                                     const std::vector<CodecFigures>& codecs,
+                                     const PlanOptions& options = {});
 
 // What DDP makes of a model's parameters, in the order of the model: buckets in reverse order, the first
 // closed at 1 MiB and the others at `bucket_bytes`, as torch's Reducer does. Without anything else known,
 // forward takes a third of the computation, and backward the same time for each tensor.
-Workload ddp_workload(const std::vector<PlanTensor>& model, double compute_seconds,
-                      std::uint64_t bucket_bytes = std::uint64_t{25} << 20);
+DELTAWIRE_API Workload ddp_workload(const std::vector<PlanTensor>& model, double compute_seconds,
+                                    std::uint64_t bucket_bytes = std::uint64_t{25} << 20);
 
 }  // namespace deltawire

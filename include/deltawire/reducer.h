@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "deltawire/channel.h"
+#include "deltawire/export.h"
 #include "deltawire/policy.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
@@ -114,7 +115,7 @@ struct ReducerOptions {
 // step whose finish returned its Report counts, and a failure after that is an error of the next one. The
 // reducer may go on with a new transport. With Revert::kFold the residuals then have the input of every
 // bucket that was begun, and of no other, as far as Revert says; with kExact of none.
-class Reducer {
+class DELTAWIRE_API Reducer {
  public:
   virtual ~Reducer() = default;
 
@@ -168,6 +169,7 @@ class Reducer {
 // may stand alone, its codec is "fp32" then, and takes codecs without error feedback. Errors: those of
 // make_channel; kInvalidArgument for an unknown pattern (lists the known ones), rules whose codecs have
 // different default patterns, or a number of threads out of range.
-Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const ReducerOptions& options = {});
+DELTAWIRE_API Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec,
+                                                            const ReducerOptions& options = {});
 
 }  // namespace deltawire

@@ -12,6 +12,8 @@
 
 #include <tl/expected.hpp>
 
+#include "deltawire/export.h"
+
 namespace deltawire {
 
 // Why a call failed. The numbers are pinned: they appear in logs, in Python and in the C ABI, and are
@@ -42,7 +44,7 @@ enum class ErrorCode : std::uint16_t {
 inline constexpr ErrorCode kLastErrorCode = ErrorCode::kNoMemory;
 
 // The enumerator's name without its k, e.g. "PeerLost"; "Unknown" for a number outside the enum.
-std::string_view error_code_name(ErrorCode code) noexcept;
+DELTAWIRE_API std::string_view error_code_name(ErrorCode code) noexcept;
 
 inline constexpr int kNoSuspect = -1;
 inline constexpr std::uint64_t kNoStep = ~std::uint64_t{0};
@@ -60,8 +62,8 @@ struct Error {
 // line of valid UTF-8 with nothing in it that steers a terminal or turns the reading direction. A control
 // character becomes a space, a byte that is no UTF-8 becomes U+FFFD, and what goes beyond `max_bytes` is
 // left out, at the boundary of a character.
-std::string printable_line(std::string_view text,
-                           std::size_t max_bytes = std::numeric_limits<std::size_t>::max());
+DELTAWIRE_API std::string printable_line(std::string_view text,
+                                         std::size_t max_bytes = std::numeric_limits<std::size_t>::max());
 
 template <class T>
 using Result = tl::expected<T, Error>;

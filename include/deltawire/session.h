@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "deltawire/export.h"
 #include "deltawire/reducer.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
@@ -31,7 +32,7 @@ namespace deltawire {
 //
 // In a forked child every call is refused (kState) or does nothing, and destruction leaks: the thread that it
 // would join lives in the parent, and so do the connections.
-class Session {
+class DELTAWIRE_API Session {
  public:
   // Called once for each bucket, on the communication thread, in the order of submission; on the caller's
   // where the bucket could not be queued. It must not throw. It may call all but all_reduce.
@@ -76,7 +77,7 @@ class Session {
   Standing standing() const;       // so, too
 
  private:
-  struct Parts;
+  struct DELTAWIRE_HIDDEN Parts;
   explicit Session(std::unique_ptr<Parts> parts);
 
   std::unique_ptr<Parts> parts_;

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "deltawire/export.h"
+
 namespace deltawire {
 
 using Bytes = std::span<const std::byte>;
@@ -19,10 +21,10 @@ using MutBytes = std::span<std::byte>;
 enum class DType : std::uint8_t { kF32 = 1, kBF16 = 2, kF16 = 3 };
 
 // "float32", "bfloat16", "float16"; "unknown" for a number outside the enum.
-std::string_view dtype_name(DType dtype) noexcept;
+DELTAWIRE_API std::string_view dtype_name(DType dtype) noexcept;
 
 // Bytes of one element; 0 for a number outside the enum.
-std::uint64_t dtype_bytes(DType dtype) noexcept;
+DELTAWIRE_API std::uint64_t dtype_bytes(DType dtype) noexcept;
 
 // Dense (dimension 0): `count` contiguous elements of `dtype`, in the machine's byte order.
 // Key-value form (dimension > 0): a tensor of `dimension` elements of which only the `count` at keys[i] are

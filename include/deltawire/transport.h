@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "deltawire/export.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
 
@@ -51,7 +52,7 @@ struct Traffic {
 // Failure rule: the first error of any kind (deadline, lost peer, abort here or elsewhere) ends the
 // transport: every wait on every rank fails with that error, which names the suspect where one is known.
 // Once a wait has returned an error, no posted buffer is touched any more.
-class Transport {
+class DELTAWIRE_API Transport {
  public:
   virtual ~Transport() = default;
 

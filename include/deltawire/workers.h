@@ -10,11 +10,13 @@
 #include <thread>
 #include <vector>
 
+#include "deltawire/export.h"
+
 namespace deltawire {
 
 // A fixed number of threads that sleep while there is nothing to share.
 // Thread rule: any thread may share; who finds the workers at another's work does its own alone.
-class Workers {
+class DELTAWIRE_API Workers {
  public:
   // Those of the process, threads_of_process() of them, made when first asked for and there until it ends;
   // null where that is 1. A child that was forked has its own. Errors: std::system_error where no thread can

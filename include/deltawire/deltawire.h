@@ -1,0 +1,337 @@
+/* deltawire for C, and for every language that can call C. C++ programs include deltawire/deltawire.hpp.
+ *
+ *   codecs     a tensor to bytes and back, stateless
+ *   channels   messages of many tensors, with the residuals that stay from step to step
+ *   sessions   a rank's place in a job over TCP: the mean of named tensors over all ranks
+ *
+ * Errors: calls that can fail return 0 (DELTAWIRE_OK) or an error's number, and write it with a line of text
+ * into the caller's deltawire_error, which may be NULL. No exception leaves a call, nothing is printed.
+ *
+ * Memory: the caller owns what it hands in. What a call hands out is a handle, which its _close or _free
+ * takes back (NULL does nothing), or belongs to a handle. On an error, handles that were to be handed out are
+ * NULL.
+ *
+ * Threads: a codec may be used by any number of threads, a session too; a channel and a deltawire_bytes by
+ * one at a time. Whoever closes a handle is the last to use it.
+ *
+ * Versions: structs with the field abi_version are filled with defaults by their _init, which is given the
+ * DELTAWIRE_ABI_VERSION that the program was compiled with. Later versions only add: calls, error numbers,
+ * fields behind the last ones. What stands in a `reserved` field is 0.
+ */
+#ifndef DELTAWIRE_DELTAWIRE_H
+#define DELTAWIRE_DELTAWIRE_H
+
+#include <stdint.h>
+
+#include "deltawire/export.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DELTAWIRE_ABI_VERSION 1
+
+/* What the library implements: programs compiled for this version or an older one can use it. */
+DELTAWIRE_API uint32_t deltawire_abi_version(void);
+
+/* The library's release, e.g. "0.1.0". Static. */
+DELTAWIRE_API const char* deltawire_version(void);
+
+/* ---- errors ---- */
+
+/* deltawire/result.h says what each stands for. */
+enum {
+  DELTAWIRE_OK = 0,
+  DELTAWIRE_INVALID_ARGUMENT = 1,
+  DELTAWIRE_UNKNOWN_CODEC = 2,
+  DELTAWIRE_UNSUPPORTED_DTYPE = 3,
+  DELTAWIRE_NOT_FINITE = 4,
+  DELTAWIRE_RANGE = 5,
+  DELTAWIRE_OUTPUT_TOO_SMALL = 6,
+  DELTAWIRE_TRUNCATED = 7,
+  DELTAWIRE_CORRUPT = 8,
+  DELTAWIRE_UNSUPPORTED_VERSION = 9,
+  DELTAWIRE_MISMATCH = 10,
+  DELTAWIRE_LIMIT = 11,
+  DELTAWIRE_TIMEOUT = 12,
+  DELTAWIRE_PEER_LOST = 13,
+  DELTAWIRE_ABORTED = 14,
+  DELTAWIRE_UNAUTHORIZED = 15,
+  DELTAWIRE_ADDRESS_IN_USE = 16,
+  DELTAWIRE_SYSTEM = 17,
+  DELTAWIRE_STATE = 18,
+  DELTAWIRE_IO = 19,
+  DELTAWIRE_NO_MEMORY = 20
+};
+
+#define DELTAWIRE_NO_SUSPECT (-1)
+#define DELTAWIRE_NO_STEP UINT64_MAX
+
+typedef struct deltawire_error {
+  int32_t code;           /* 0 after a call that went well */
+  int32_t suspect;        /* the rank that caused it, or DELTAWIRE_NO_SUSPECT */
+  uint64_t standing_step; /* where an exchange failed: the last step that counts, or DELTAWIRE_NO_STEP */
+  char message[1008]; /* one line of UTF-8: what was wrong, where, and what to do. Cut where it is longer */
+} deltawire_error;
+
+/* "PeerLost" for 13; "Unknown" for a number that is none. Static. */
+DELTAWIRE_API const char* deltawire_error_name(int32_t code);
+
+/* ---- tensors ---- */
+
+enum { DELTAWIRE_F32 = 1, DELTAWIRE_BF16 = 2, DELTAWIRE_F16 = 3 };
+
+/* `count` contiguous elements, row-major, fewer than 2^32, in the machine's byte order. Calls that encode
+ * only read the values. */
+typedef struct deltawire_tensor {
+  const char* name; /* UTF-8; codecs don't look at it */
+  void* values;     /* may be NULL where count is 0 */
+  uint64_t count;
+  int32_t dtype;
+  uint32_t dim_count;   /* 0: one dim of `count` */
+  const uint64_t* dims; /* their product is `count` */
+  const float*
+      significance; /* what the optimizer can still see of each value (deltawire/tensor.h), or NULL */
+  uint64_t reserved[3];
+} deltawire_tensor;
+
+/* What decoding does with the values already there. */
+enum { DELTAWIRE_OVERWRITE = 0, DELTAWIRE_ACCUMULATE = 1 };
+
+/* ---- bytes that a call made ---- */
+
+typedef struct deltawire_bytes deltawire_bytes;
+DELTAWIRE_API const void* deltawire_bytes_data(const deltawire_bytes* bytes);
+DELTAWIRE_API uint64_t deltawire_bytes_count(const deltawire_bytes* bytes);
+DELTAWIRE_API void deltawire_bytes_free(deltawire_bytes* bytes);
+
+/* ---- codecs: deltawire/codec.h ---- */
+
+typedef struct deltawire_codec deltawire_codec;
+
+/* Of a spec such as "3lc:s=1.75"; `deltawire codecs` lists them. */
+DELTAWIRE_API int32_t deltawire_codec_open(const char* spec, deltawire_codec** codec, deltawire_error* error);
+DELTAWIRE_API void deltawire_codec_close(deltawire_codec* codec);
+
+/* Canonical; there until the codec is closed. NULL without a codec. */
+DELTAWIRE_API const char* deltawire_codec_spec(const deltawire_codec* codec);
+
+/* An encoded tensor, in the caller's memory. Chunk i ends at payload[chunk_ends[i]]. All of it travels; there
+ * is no checksum: messages of channels have that. */
+typedef struct deltawire_part {
+  void* payload;
+  uint64_t payload_bytes;
+  uint32_t* chunk_ends;
+  uint32_t chunks;
+  uint32_t scalar;
+  uint32_t scalar2;
+  uint32_t reserved;
+} deltawire_part;
+
+/* Upper bounds for encoding a tensor of this count, dtype and dims; values are not read. */
+DELTAWIRE_API int32_t deltawire_codec_bounds(const deltawire_codec* codec, const deltawire_tensor* tensor,
+                                             uint64_t* payload_bytes, uint32_t* chunks,
+                                             deltawire_error* error);
+
+/* Encodes tensor + residual, and leaves in the residual what was not sent; it has tensor->count values, or is
+ * NULL: no error feedback. part->payload_bytes and part->chunks say how much room there is, and afterwards
+ * what was used. Codecs that draw random numbers draw them of `stream`: give every call another one. On an
+ * error the residual is as before. */
+DELTAWIRE_API int32_t deltawire_codec_encode(const deltawire_codec* codec, const deltawire_tensor* tensor,
+                                             float* residual, uint64_t stream, deltawire_part* part,
+                                             deltawire_error* error);
+
+/* values = scale * decoded, or values += scale * decoded (float32 alone). `part` may hold any bytes. On an
+ * error the values are unspecified. */
+DELTAWIRE_API int32_t deltawire_codec_decode(const deltawire_codec* codec, const deltawire_part* part,
+                                             const deltawire_tensor* tensor, int32_t into, float scale,
+                                             deltawire_error* error);
+
+/* ---- channels: deltawire/channel.h ---- */
+
+typedef struct deltawire_channel deltawire_channel;
+
+typedef struct deltawire_channel_options {
+  uint32_t abi_version;
+  int32_t error_feedback;  /* 1: residuals; 0: each message stands for its input alone */
+  int32_t exact_revert;    /* 0: a revert folds what was sent back into the residual; 1: it undoes the step */
+  int32_t pass_not_finite; /* 0: NaN and infinities are an error where the codec can't carry them; 1: they
+                              arrive as NaN */
+  uint64_t min_elements;   /* smaller tensors travel as float32: 256 */
+  uint64_t seed;           /* of the random numbers of codecs that draw some */
+  uint64_t reserved[4];
+} deltawire_channel_options;
+
+/* Which message it is; both ends say the same. */
+typedef struct deltawire_message {
+  uint64_t step;
+  uint16_t rank; /* the sender */
+  uint16_t world_size;
+  uint16_t bucket;
+  uint16_t stage;
+  float scale; /* the values are so many times what they mean (a loss scale); 1: they are what they mean */
+  uint32_t reserved;
+} deltawire_message;
+
+/* UNSUPPORTED_VERSION: this library is older than `abi_version`; `options` is untouched. */
+DELTAWIRE_API int32_t deltawire_channel_options_init(deltawire_channel_options* options, uint32_t abi_version,
+                                                     deltawire_error* error);
+
+/* Of a codec's spec or rules, e.g. "conv*: 3lc, rest fp32". `options` may be NULL: the defaults. */
+DELTAWIRE_API int32_t deltawire_channel_open(const char* rules, const deltawire_channel_options* options,
+                                             deltawire_channel** channel, deltawire_error* error);
+DELTAWIRE_API void deltawire_channel_close(deltawire_channel* channel);
+
+/* Canonical; there until the channel is closed. NULL without a channel. */
+DELTAWIRE_API const char* deltawire_channel_spec(const deltawire_channel* channel);
+
+/* Upper bound for the message of these tensors in this step; values are not read. */
+DELTAWIRE_API int32_t deltawire_channel_bound(const deltawire_channel* channel,
+                                              const deltawire_tensor* tensors, uint32_t tensor_count,
+                                              uint64_t step, uint64_t* message_bytes, deltawire_error* error);
+
+/* Writes the message of these tensors, with their residuals, to `out`, which has room for `capacity` bytes:
+ * at least what _bound says, else OUTPUT_TOO_SMALL and nothing has happened. Opens the step's transaction,
+ * which _commit or _revert ends; after any other error it must be reverted. */
+DELTAWIRE_API int32_t deltawire_channel_encode(deltawire_channel* channel, const deltawire_tensor* tensors,
+                                               uint32_t tensor_count, const deltawire_message* message,
+                                               void* out, uint64_t capacity, uint64_t* message_bytes,
+                                               deltawire_error* error);
+
+/* Reads a message that must hold exactly these tensors and be `expected`. `bytes` may be any. On an error the
+ * values are unspecified. */
+DELTAWIRE_API int32_t deltawire_channel_decode(deltawire_channel* channel, const void* bytes,
+                                               uint64_t byte_count, const deltawire_tensor* tensors,
+                                               uint32_t tensor_count, const deltawire_message* expected,
+                                               int32_t into, float scale, deltawire_error* error);
+
+DELTAWIRE_API int32_t deltawire_channel_commit(deltawire_channel* channel, deltawire_error* error);
+DELTAWIRE_API int32_t deltawire_channel_revert(deltawire_channel* channel, deltawire_error* error);
+
+/* What waits of a tensor; *count is 0 where there is nothing. Valid until the channel's next call. */
+DELTAWIRE_API int32_t deltawire_channel_residual(const deltawire_channel* channel, const char* name,
+                                                 const float** values, uint64_t* count,
+                                                 deltawire_error* error);
+
+/* All residuals; _load replaces them, or on an error nothing. STATE while a step is open. */
+DELTAWIRE_API int32_t deltawire_channel_save(const deltawire_channel* channel, deltawire_bytes** state,
+                                             deltawire_error* error);
+DELTAWIRE_API int32_t deltawire_channel_load(deltawire_channel* channel, const void* state,
+                                             uint64_t state_bytes, deltawire_error* error);
+
+/* ---- sessions over TCP: deltawire/session.h, deltawire/connect.h ---- */
+
+/* A listening socket: made first where ports are not known beforehand, so that its endpoint can be told to
+ * the other ranks. */
+typedef struct deltawire_listener deltawire_listener;
+
+/* On `host`, an address, name or network interface of this machine, and the first port from first_port to
+ * last_port that is free; 0 and 0: any. ADDRESS_IN_USE: none is. */
+DELTAWIRE_API int32_t deltawire_listener_open(const char* host, uint16_t first_port, uint16_t last_port,
+                                              deltawire_listener** listener, deltawire_error* error);
+
+/* "127.0.0.1:4000", "[::1]:4000"; there until the listener is closed. NULL without a listener. */
+DELTAWIRE_API const char* deltawire_listener_endpoint(const deltawire_listener* listener);
+DELTAWIRE_API void deltawire_listener_close(deltawire_listener* listener);
+
+typedef struct deltawire_session_options {
+  uint32_t abi_version;
+  int32_t rank;
+  int32_t world_size;
+  uint32_t epoch;               /* of the job's members, equal on all ranks: 0 */
+  const char* const* endpoints; /* of every rank, in order, as _listener_endpoint writes them */
+  const uint8_t* token;         /* 32 bytes, equal on all ranks, secret: who doesn't know it is turned away */
+  const char* settings;         /* text that must be equal on all ranks beside the spec; NULL: none */
+  int64_t connect_timeout_ms;   /* 60,000 */
+  int64_t arrival_timeout_ms;   /* beyond a step's time, for a rank that answers and has not arrived: 0 */
+  uint64_t min_elements;        /* smaller tensors travel as float32: 256 */
+  uint64_t seed;                /* of the random numbers of codecs that draw some */
+  int32_t threads;              /* that code a message; 0: those of the process */
+  int32_t exact_revert;         /* as in deltawire_channel_options */
+  int32_t pass_not_finite;      /* 1: a step with NaN or infinities arrives as NaN on all ranks */
+  int32_t reserved_flag;
+  uint64_t reserved[8];
+} deltawire_session_options;
+
+/* As deltawire_channel_options_init. Rank, world size, endpoints and token are yours to fill in. */
+DELTAWIRE_API int32_t deltawire_session_options_init(deltawire_session_options* options, uint32_t abi_version,
+                                                     deltawire_error* error);
+
+typedef struct deltawire_session deltawire_session;
+
+/* Meets all other ranks; every rank calls it once, with the same spec: "3lc", "ring(bf16)",
+ * "direct(conv*: 3lc, rest fp32)". `listener` may be NULL: listens at the own endpoint. Else it is used up,
+ * whatever comes of it, and only _listener_close may still be called with it. What the options point to is
+ * copied. */
+DELTAWIRE_API int32_t deltawire_session_open(const char* spec, const deltawire_session_options* options,
+                                             deltawire_listener* listener, deltawire_session** session,
+                                             deltawire_error* error);
+
+/* Waits for nothing: what is in flight is aborted, on every rank. */
+DELTAWIRE_API void deltawire_session_close(deltawire_session* session);
+
+/* Canonical; there until the session is closed. NULL without a session. */
+DELTAWIRE_API const char* deltawire_session_spec(const deltawire_session* session);
+
+/* Where in training the tensors stand. All ranks go through the same steps and buckets in the same order. */
+typedef struct deltawire_step {
+  uint64_t number; /* grows by one a step */
+  uint32_t bucket; /* 0 ... 65,535 within the step */
+  int32_t last;    /* 1: the step's last bucket, after which the ranks agree that the step counts */
+  float scale;     /* the values are so many times what they mean (a loss scale), equal on all ranks; 1 */
+  uint32_t reserved;
+} deltawire_step;
+
+/* What one bucket cost on this rank. */
+typedef struct deltawire_report {
+  double encode_seconds;
+  double exchange_seconds; /* waiting for others */
+  double decode_seconds;
+  uint64_t bytes_sent; /* messages, every copy counted */
+  uint64_t raw_bytes;  /* of the same messages as bare float32 */
+  uint64_t element_count;
+  uint64_t digest;        /* of the step's means so far; after the last bucket equal on all ranks */
+  uint64_t standing_step; /* the last step that counts, or DELTAWIRE_NO_STEP */
+  int32_t finite;         /* 0: with pass_not_finite, a rank's values were not finite; drop the step */
+  int32_t reserved_flag;
+  uint64_t reserved[4];
+} deltawire_report;
+
+/* Replaces the float32 tensors by their means over all ranks, bit-equal everywhere. timeout_ms: 1 to
+ * 86,400,000, from when the bucket is begun. `report` may be NULL. On an error the values are untouched,
+ * every rank fails, and the session is good for _save, _load and _close alone; error->standing_step is the
+ * last step that counts. */
+DELTAWIRE_API int32_t deltawire_session_all_reduce(deltawire_session* session,
+                                                   const deltawire_tensor* tensors, uint32_t tensor_count,
+                                                   const deltawire_step* step, int64_t timeout_ms,
+                                                   deltawire_report* report, deltawire_error* error);
+
+/* What a session has cost so far. */
+typedef struct deltawire_usage {
+  uint64_t bytes_sent;     /* over the connections, headers and control messages included */
+  uint64_t bytes_received; /* likewise */
+  uint64_t residual_bytes; /* of memory, beside the caller's tensors */
+  uint64_t staging_bytes;
+  uint64_t message_bytes;
+  uint64_t peak_bytes; /* the most of the last three together, ever */
+  uint64_t reserved[4];
+} deltawire_usage;
+
+DELTAWIRE_API int32_t deltawire_session_usage(const deltawire_session* session, deltawire_usage* usage,
+                                              deltawire_error* error);
+
+/* Residuals, between steps, and back. STATE while a step is open. */
+DELTAWIRE_API int32_t deltawire_session_save(deltawire_session* session, deltawire_bytes** state,
+                                             deltawire_error* error);
+DELTAWIRE_API int32_t deltawire_session_load(deltawire_session* session, const void* state,
+                                             uint64_t state_bytes, deltawire_error* error);
+
+/* Fails every wait of every rank, naming this rank and the reason. */
+DELTAWIRE_API int32_t deltawire_session_abort(deltawire_session* session, const char* reason,
+                                              deltawire_error* error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,20 @@
+// All of deltawire for C++: what deltawire::deltawire links. Programs that want to compile faster include the
+// headers that they use. The fabrics that are components of their own have connect_gloo.h and connect_mpi.h.
+//
+// deltawire/deltawire.h is the interface for C.
+#pragma once
+
+#include "deltawire/channel.h"
+#include "deltawire/codec.h"
+#include "deltawire/connect.h"
+#include "deltawire/file.h"
+#include "deltawire/frame.h"
+#include "deltawire/optimizer.h"
+#include "deltawire/planner.h"
+#include "deltawire/policy.h"
+#include "deltawire/reducer.h"
+#include "deltawire/result.h"
+#include "deltawire/session.h"
+#include "deltawire/tensor.h"
+#include "deltawire/transport.h"
+#include "deltawire/workers.h"

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Whether programs that were compiled against the last release's deltawire.h still run.
+
+Compares the header's functions and types with tests/package/deltawire_c_abi.xml. What was added is
+shown, and passes; what was changed or taken away does not. Needs a C compiler and libabigail.
+
+usage: scripts/check_abi.py            exit status 1 if anything is not as it was
+       scripts/check_abi.py --update   writes that file: at a release, or with a new
+                                       DELTAWIRE_ABI_VERSION
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BASELINE = ROOT / "tests" / "package" / "deltawire_c_abi.xml"
+DECLARATION = re.compile(r"^DELTAWIRE_API ([^;{]*?)(\w+)(\([^;]*\));", re.MULTILINE)
+# The numbers in enums are not in it: src/c/call.cc holds them to those of result.h.
+
+
+def stubs(header: str) -> str:
+    """A library in C with the header's functions, which do nothing: the types are what counts."""
+    found = DECLARATION.findall(header)
+    if not found:
+        raise ValueError("no DELTAWIRE_API function in the header")
+    bodies = {"void": ""}
+    return '#include "deltawire/deltawire.h"\n' + "".join(
+        f"{result}{name}{arguments} {{ {bodies.get(result.strip(), 'return 0;')} }}\n"
+        for result, name, arguments in found
+    )
+
+
+def describe(include: Path, folder: Path, out: Path) -> None:
+    """Writes what the header in include/deltawire promises to `out`, as abidw has it."""
+    source, library = folder / "stubs.c", folder / "deltawire_c.so"
+    source.write_text(stubs((include / "deltawire" / "deltawire.h").read_text()))
+    flags = ("-std=c99", "-g", "-fPIC", "-shared", f"-I{include}")
+    subprocess.run(["cc", *flags, "-o", library, source], check=True)
+    options = ("--no-corpus-path", "--no-comp-dir-path", "--no-show-locs")
+    subprocess.run(["abidw", *options, "--out-file", out, library], check=True)
+
+
+def compare(include: Path, baseline: Path) -> int:
+    """0 where programs still run, 1 where they don't; abidiff prints what changed."""
+    with tempfile.TemporaryDirectory() as folder:
+        now = Path(folder) / "now.xml"
+        describe(include, Path(folder), now)
+        # Its exit status counts every change that is left.
+        status = subprocess.run(
+            ["abidiff", "--no-added-syms", baseline, now], check=False
+        ).returncode
+        if status == 0:
+            subprocess.run(["abidiff", baseline, now], check=False)
+            return 0
+    print(
+        "deltawire.h is not what it was: keep what programs were compiled against, or raise "
+        "DELTAWIRE_ABI_VERSION"
+    )
+    return 1
+
+
+def main(arguments: list[str]) -> int:
+    """Compares, or updates."""
+    if arguments == ["--update"]:
+        with tempfile.TemporaryDirectory() as folder:
+            describe(ROOT / "include", Path(folder), BASELINE)
+        return 0
+    return compare(ROOT / "include", BASELINE)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

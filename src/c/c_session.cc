@@ -1,0 +1,223 @@
+// Sessions over TCP through the C interface.
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "c_bytes.h"
+#include "c_session_options.h"
+#include "c_tensor.h"
+#include "call.h"
+#include "deltawire/connect.h"
+#include "deltawire/deltawire.h"
+#include "deltawire/session.h"
+
+using deltawire::ErrorCode;
+using deltawire::forward_error;
+using deltawire::Result;
+using deltawire::Session;
+using deltawire::Status;
+using namespace deltawire::c;  // NOLINT(google-build-using-namespace)
+
+struct deltawire_listener {
+  std::unique_ptr<deltawire::Listener> listener;  // null once a session has it
+  std::string endpoint;
+};
+
+struct deltawire_session {
+  std::unique_ptr<Session> session;
+  std::string spec;
+};
+
+namespace {
+
+Status check_session(const deltawire_session* session) {
+  return session == nullptr ? null_argument("the session") : Status{};
+}
+
+Result<std::unique_ptr<deltawire::Listener>> take_listener(deltawire_listener* given,
+                                                           const deltawire::MeshOptions& mesh) {
+  if (given == nullptr) {
+    const deltawire::Endpoint& own = mesh.endpoints[static_cast<std::size_t>(mesh.rank)];
+    return deltawire::listen_tcp(own.host, own.port);
+  }
+  if (given->listener == nullptr) {
+    return deltawire::fail(ErrorCode::kState, "this listener was used by another session; open a new one");
+  }
+  return std::move(given->listener);
+}
+
+Result<std::unique_ptr<Session>> open(const std::string& spec, const deltawire_session_options& given,
+                                      deltawire_listener* listener) {
+  auto options = session_options(given);
+  if (!options) return forward_error(options);
+  const auto reducer = deltawire::make_reducer(spec, options->reducer);  // refused before anybody is met
+  if (!reducer) return forward_error(reducer);
+  options->mesh.settings = (*reducer)->spec() + " " + options->mesh.settings;
+  auto taken = take_listener(listener, options->mesh);
+  if (!taken) return forward_error(taken);
+  auto transport = deltawire::connect_tcp(std::move(*taken), options->mesh);
+  if (!transport) return forward_error(transport);
+  return Session::open(spec, options->reducer, std::move(*transport));
+}
+
+Result<deltawire::Step> step_of(const deltawire_step* given) {
+  if (given == nullptr) return forward_error(null_argument("the step"));
+  if (given->reserved != 0) {
+    return deltawire::fail(ErrorCode::kInvalidArgument, "the step's reserved is not 0");
+  }
+  const auto last = flag(given->last, "last");
+  if (!last) return forward_error(last);
+  return deltawire::Step{given->number, given->bucket, *last, given->scale};
+}
+
+deltawire_report report_of(const deltawire::Report& report) {
+  deltawire_report out{};
+  out.encode_seconds = report.encode_seconds;
+  out.exchange_seconds = report.exchange_seconds;
+  out.decode_seconds = report.decode_seconds;
+  out.bytes_sent = report.bytes_sent;
+  out.raw_bytes = report.raw_bytes;
+  out.element_count = report.element_count;
+  out.digest = report.digest;
+  out.standing_step = report.standing_step;
+  out.finite = report.finite ? 1 : 0;
+  return out;
+}
+
+}  // namespace
+
+extern "C" {
+
+std::int32_t deltawire_listener_open(const char* host, std::uint16_t first_port, std::uint16_t last_port,
+                                     deltawire_listener** listener, deltawire_error* error) {
+  return call(error, [&]() -> Status {
+    if (listener == nullptr) return null_argument("listener");
+    *listener = nullptr;
+    if (host == nullptr) return null_argument("host");
+    auto opened = deltawire::listen_tcp(host, deltawire::PortRange{first_port, last_port});
+    if (!opened) return forward_error(opened);
+    std::string endpoint = endpoint_text((*opened)->endpoint());
+    *listener = new deltawire_listener{std::move(*opened), std::move(endpoint)};
+    return {};
+  });
+}
+
+const char* deltawire_listener_endpoint(const deltawire_listener* listener) {
+  return listener == nullptr ? nullptr : listener->endpoint.c_str();
+}
+
+void deltawire_listener_close(deltawire_listener* listener) {
+  delete listener;
+}
+
+std::int32_t deltawire_session_options_init(deltawire_session_options* options, std::uint32_t abi_version,
+                                            deltawire_error* error) {
+  return call(error, [&]() -> Status {
+    if (options == nullptr) return null_argument("options");
+    if (Status version = check_abi_version(abi_version, "deltawire_session_options_init"); !version) {
+      return version;
+    }
+    const deltawire::MeshOptions mesh;
+    const deltawire::ReducerOptions reducer;
+    *options = {};
+    options->abi_version = abi_version;
+    options->connect_timeout_ms = mesh.connect_timeout.count();
+    options->min_elements = reducer.policy.min_elements;
+    return {};
+  });
+}
+
+std::int32_t deltawire_session_open(const char* spec, const deltawire_session_options* options,
+                                    deltawire_listener* listener, deltawire_session** session,
+                                    deltawire_error* error) {
+  return call(error, [&]() -> Status {
+    if (session == nullptr) return null_argument("session");
+    *session = nullptr;
+    if (spec == nullptr) return null_argument("spec");
+    if (options == nullptr) return null_argument("options");
+    auto opened = open(spec, *options, listener);
+    if (!opened) return forward_error(opened);
+    std::string canonical = (*opened)->spec();
+    *session = new deltawire_session{std::move(*opened), std::move(canonical)};
+    return {};
+  });
+}
+
+void deltawire_session_close(deltawire_session* session) {
+  delete session;
+}
+
+const char* deltawire_session_spec(const deltawire_session* session) {
+  return session == nullptr ? nullptr : session->spec.c_str();
+}
+
+std::int32_t deltawire_session_all_reduce(deltawire_session* session, const deltawire_tensor* tensors,
+                                          std::uint32_t tensor_count, const deltawire_step* step,
+                                          std::int64_t timeout_ms, deltawire_report* report,
+                                          deltawire_error* error) {
+  return call(error, [&]() -> Status {
+    if (Status status = check_session(session); !status) return status;
+    const auto named = named_tensors(tensors, tensor_count);
+    if (!named) return forward_error(named);
+    const auto place = step_of(step);
+    if (!place) return forward_error(place);
+    const auto timeout = milliseconds_of(timeout_ms, "timeout_ms");
+    if (!timeout) return forward_error(timeout);
+    const auto done = session->session->all_reduce(*named, *place, *timeout);
+    if (!done) return forward_error(done);
+    if (report != nullptr) *report = report_of(*done);
+    return {};
+  });
+}
+
+std::int32_t deltawire_session_usage(const deltawire_session* session, deltawire_usage* usage,
+                                     deltawire_error* error) {
+  return call(error, [&]() -> Status {
+    if (Status status = check_session(session); !status) return status;
+    if (usage == nullptr) return null_argument("usage");
+    const deltawire::Traffic traffic = session->session->traffic();
+    const deltawire::Memory memory = session->session->memory();
+    *usage = {};
+    usage->bytes_sent = traffic.bytes_sent;
+    usage->bytes_received = traffic.bytes_received;
+    usage->residual_bytes = memory.residual_bytes;
+    usage->staging_bytes = memory.staging_bytes;
+    usage->message_bytes = memory.message_bytes;
+    usage->peak_bytes = memory.peak_bytes;
+    return {};
+  });
+}
+
+std::int32_t deltawire_session_save(deltawire_session* session, deltawire_bytes** state,
+                                    deltawire_error* error) {
+  return call(error, [&]() -> Status {
+    if (state == nullptr) return null_argument("state");
+    *state = nullptr;
+    if (Status status = check_session(session); !status) return status;
+    auto saved = session->session->save();
+    if (!saved) return forward_error(saved);
+    *state = new deltawire_bytes{std::move(*saved)};
+    return {};
+  });
+}
+
+std::int32_t deltawire_session_load(deltawire_session* session, const void* state, std::uint64_t state_bytes,
+                                    deltawire_error* error) {
+  return call(error, [&]() -> Status {
+    if (Status status = check_session(session); !status) return status;
+    const auto bytes = bytes_at(state, state_bytes, "state");
+    if (!bytes) return forward_error(bytes);
+    return session->session->load(*bytes);
+  });
+}
+
+std::int32_t deltawire_session_abort(deltawire_session* session, const char* reason, deltawire_error* error) {
+  return call(error, [&]() -> Status {
+    if (Status status = check_session(session); !status) return status;
+    if (reason == nullptr) return null_argument("reason");
+    session->session->abort(reason);
+    return {};
+  });
+}
+
+}  // extern "C"

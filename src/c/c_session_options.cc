@@ -1,0 +1,118 @@
+#include "c_session_options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+#include "call.h"
+
+namespace deltawire::c {
+namespace {
+
+constexpr std::int64_t kDay = 86'400'000;  // milliseconds
+constexpr int kWorldMax = 65'535;          // a larger number is no world size; how many fit, connect_tcp says
+
+Result<Endpoint> endpoint_of(const char* given, std::size_t rank) {
+  const std::string place = "endpoints[" + std::to_string(rank) + "]";
+  if (given == nullptr) return forward_error(null_argument(place));
+  const std::string_view text = given;
+  const std::size_t colon = text.rfind(':');
+  const std::string_view port = colon == std::string_view::npos ? "" : text.substr(colon + 1);
+  std::string_view host = text.substr(0, std::min(colon, text.size()));
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  Endpoint endpoint{std::string(host), 0};
+  const auto [end, problem] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
+  if (problem != std::errc() || end != port.data() + port.size() || endpoint.port == 0 || host.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                place + " is \"" + printable_line(text) + "\"; write it as 10.0.0.1:4000 or [fe80::1]:4000");
+  }
+  return endpoint;
+}
+
+Result<std::vector<Endpoint>> endpoints_of(const deltawire_session_options& given) {
+  if (given.world_size < 1 || given.world_size > kWorldMax) {
+    return fail(ErrorCode::kInvalidArgument, "world_size is " + std::to_string(given.world_size) +
+                                                 "; it can be 1 to " + std::to_string(kWorldMax));
+  }
+  if (given.rank < 0 || given.rank >= given.world_size) {
+    return fail(ErrorCode::kInvalidArgument, "rank " + std::to_string(given.rank) + " is not in a world of " +
+                                                 std::to_string(given.world_size));
+  }
+  if (given.endpoints == nullptr) return forward_error(null_argument("endpoints"));
+  std::vector<Endpoint> endpoints;
+  for (const char* text : std::span(given.endpoints, static_cast<std::size_t>(given.world_size))) {
+    auto endpoint = endpoint_of(text, endpoints.size());
+    if (!endpoint) return forward_error(endpoint);
+    endpoints.push_back(std::move(*endpoint));
+  }
+  return endpoints;
+}
+
+Result<ReducerOptions> reducer_options(const deltawire_session_options& given) {
+  const auto exact = flag(given.exact_revert, "exact_revert");
+  if (!exact) return forward_error(exact);
+  const auto pass = flag(given.pass_not_finite, "pass_not_finite");
+  if (!pass) return forward_error(pass);
+  return ReducerOptions{.policy = {given.min_elements, *pass ? NonFinite::kPass : NonFinite::kError},
+                        .revert = *exact ? Revert::kExact : Revert::kFold,
+                        .threads = given.threads,
+                        .seed = given.seed};
+}
+
+bool has_reserved(const deltawire_session_options& given) {
+  return given.reserved_flag != 0 ||
+         std::ranges::any_of(given.reserved, [](std::uint64_t field) { return field != 0; });
+}
+
+}  // namespace
+
+Result<SessionOptions> session_options(const deltawire_session_options& given) {
+  if (Status version = check_abi_version(given.abi_version, "deltawire_session_options"); !version) {
+    return forward_error(version);
+  }
+  if (has_reserved(given)) {
+    return fail(ErrorCode::kInvalidArgument, "deltawire_session_options: reserved is not 0");
+  }
+  auto endpoints = endpoints_of(given);
+  if (!endpoints) return forward_error(endpoints);
+  if (given.token == nullptr) {
+    return fail(ErrorCode::kInvalidArgument,
+                "token is NULL; give the same 32 secret bytes to every rank (openssl rand 32)");
+  }
+  const auto connect = milliseconds_of(given.connect_timeout_ms, "connect_timeout_ms");
+  if (!connect) return forward_error(connect);
+  if (given.arrival_timeout_ms < 0 || given.arrival_timeout_ms > kDay) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "arrival_timeout_ms is " + std::to_string(given.arrival_timeout_ms) + "; it can be 0 to 86,400,000");
+  }
+  const auto reducer = reducer_options(given);
+  if (!reducer) return forward_error(reducer);
+  SessionOptions options{.mesh = {}, .reducer = *reducer};
+  options.mesh.rank = given.rank;
+  options.mesh.world_size = given.world_size;
+  options.mesh.endpoints = std::move(*endpoints);
+  std::memcpy(options.mesh.token.data(), given.token, options.mesh.token.size());
+  options.mesh.settings = "min_elements=" + std::to_string(given.min_elements) +
+                          " pass_not_finite=" + std::to_string(given.pass_not_finite);
+  if (given.settings != nullptr) options.mesh.settings += std::string(" ") + given.settings;
+  options.mesh.epoch = given.epoch;
+  options.mesh.connect_timeout = *connect;
+  options.mesh.arrival_timeout = std::chrono::milliseconds(given.arrival_timeout_ms);
+  return options;
+}
+
+std::string endpoint_text(const Endpoint& endpoint) {
+  const bool is_ipv6 = endpoint.host.find(':') != std::string::npos;
+  return (is_ipv6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
+}
+
+Result<std::chrono::milliseconds> milliseconds_of(std::int64_t count, std::string_view name) {
+  if (count >= 1 && count <= kDay) return std::chrono::milliseconds(count);
+  return fail(ErrorCode::kInvalidArgument,
+              std::string(name) + " is " + std::to_string(count) + "; it can be 1 to 86,400,000");
+}
+
+}  // namespace deltawire::c

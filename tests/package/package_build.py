@@ -1,0 +1,69 @@
+"""The release build, packages made of it, and programs of two ranks that were linked with it."""
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("DELTAWIRE_BUILD", ROOT / "build" / "release"))
+EXAMPLE = ROOT / "examples" / "cpp" / "train.cc"
+TIMEOUT = 280  # seconds, of one command: compilers on a busy machine
+
+
+def run(*command: object, **options) -> str:
+    """What the command prints; it must succeed."""
+    done = subprocess.run(
+        [*map(str, command)],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=TIMEOUT,
+        check=False,
+        **options,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}"
+    return done.stdout
+
+
+def install(prefix: Path) -> Path:
+    """An installation that has been moved since."""
+    first = prefix.with_name(prefix.name + "-first")
+    run("cmake", "--install", BUILD, "--prefix", first)
+    first.rename(prefix)
+    return prefix
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [opened.getsockname()[1] for opened in sockets]
+    for opened in sockets:
+        opened.close()
+    return ports
+
+
+def train_two_ranks(*program: object, **options) -> None:
+    """Both ranks of an example learn the same weights, with fewer bytes."""
+    endpoints = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    ranks = [
+        subprocess.Popen(
+            [*map(str, program), str(rank), *endpoints],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            **options,
+        )
+        for rank in range(2)
+    ]
+    try:
+        texts = [rank.communicate(timeout=TIMEOUT)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0, 0], texts
+    # "w[0] = 1.0002, loss 1.5e-05, 13.5 times fewer bytes than float32"
+    weights = [text.split(",")[0] for text in texts]
+    assert weights[0] == weights[1], texts
+    assert abs(float(weights[0].removeprefix("w[0] = ")) - 1) < 0.01, texts
+    for text in texts:
+        assert float(text.split(", ")[2].split()[0]) > 4, text

@@ -1,0 +1,58 @@
+"""The C interface from outside: by pkg-config, with the shared and the static library, and from
+another language; and what it is, as it was released."""
+
+import os
+import sys
+from pathlib import Path
+
+import package_build as build
+import pytest
+
+pytestmark = pytest.mark.timeout(300)  # compilers on a busy machine
+
+EXAMPLES = build.ROOT / "examples"
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory) -> Path:
+    return build.install(tmp_path_factory.mktemp("install") / "moved")
+
+
+def flags(prefix: Path, *options: str) -> list[str]:
+    """What pkg-config says; the library's own .pc file knows where it has been moved."""
+    found = os.environ | {"PKG_CONFIG_PATH": str(prefix / "lib" / "pkgconfig")}
+    return build.run("pkg-config", "--cflags", "--libs", *options, "deltawire", env=found).split()
+
+
+@pytest.mark.parametrize("way", ["shared", "static"])
+def test_a_c_program_trains(prefix, tmp_path, way):
+    program = tmp_path / "train"
+    strict = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-O1")
+    found = flags(prefix)
+    if way == "static":
+        strict, found = (*strict, "-static"), flags(prefix, "--static")
+    build.run("cc", *strict, EXAMPLES / "c" / "train.c", *found, "-o", program)
+    told = os.environ | {"LD_LIBRARY_PATH": str(prefix / "lib")}
+    assert ("libdeltawire.so" in linked_with(program)) == (way == "shared")
+    build.train_two_ranks(program, env=told)
+
+
+def linked_with(program: Path) -> str:
+    return build.run("readelf", "--dynamic", program)
+
+
+def test_a_cpp_program_by_pkg_config(prefix, tmp_path):
+    source, program = tmp_path / "name.cc", tmp_path / "name"
+    source.write_text(
+        "#include <cstdio>\n#include <deltawire/result.h>\n"
+        "int main() { puts(deltawire::error_code_name(deltawire::ErrorCode::kTimeout).data()); }\n"
+    )
+    build.run("c++", "-std=c++20", source, *flags(prefix), "-o", program)
+    found = os.environ | {"LD_LIBRARY_PATH": str(prefix / "lib")}
+    assert build.run(program, env=found) == "Timeout\n"
+
+
+def test_another_language_trains(prefix):
+    library = prefix / "lib" / "libdeltawire.so.0.1"
+    told = os.environ | {"LIBDELTAWIRE": str(library), "PYTHONPATH": ""}
+    build.train_two_ranks(sys.executable, EXAMPLES / "ctypes" / "train.py", env=told)

@@ -121,6 +121,7 @@ Means owed_by(const std::string& spec, const States& states) {
     const std::string magic(reinterpret_cast<const char*>(state.data()), 8);
     const auto parts = unpack_reducer_state(state, magic, pattern == "gather" ? 1 : 2);
     EXPECT_TRUE(parts) << parts.error().message;
+    EXPECT_EQ(parts->world, static_cast<int>(states.size()));
     for (std::size_t c = 0; c < parts->channels.size(); ++c) {
       ResidualStore store;
       const Bytes channel = parts->channels[c];
@@ -216,7 +217,7 @@ TEST(Resize, RanksOfAFinerCutGetCopies) {
 TEST(Resize, MomentumIsAveragedToo) {
   const std::string rules =
       "(small: fp32 with momentum=0.5, rest sbc:p=5% with clip=1,momentum=0.9,masking=on)";
-  for (const std::string spec : {"direct" + rules, "gather" + rules}) {
+  for (const std::string& spec : std::vector<std::string>{"direct" + rules, "gather" + rules}) {
     Reducers reducers = reducers_of(spec, kSavedWorld);
     Means ignored;
     for (std::uint64_t step = 0; step < 2; ++step) train(reducers, step, 2.0F, ignored);
@@ -270,9 +271,9 @@ TEST(Resize, StatesThatDontFitAreRefused) {
     refused({good[0], good[1]}, ErrorCode::kMismatch, 3);
     refused({good[0], good[2], good[1]}, ErrorCode::kMismatch);
     refused({good[0], good[1], *reducer_of(spec)->save()}, ErrorCode::kMismatch);
-    for (const std::size_t spoiled : {std::size_t{0}, std::size_t{1}}) {
+    for (const std::size_t at : {good[1].size() / 2, good[1].size() - 1}) {  // in the first and last channel
       States changed = good;
-      changed[spoiled][changed[spoiled].size() / 2] ^= std::byte{1};
+      changed[1][at] ^= std::byte{1};
       refused(changed, ErrorCode::kCorrupt);
     }
     States cut = good;

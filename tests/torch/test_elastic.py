@@ -1,89 +1,74 @@
-"""torchrun starts the ranks again when one dies: they meet, and go on from the checkpoint."""
+"""docs/checkpoints.md: torchrun starts the ranks again when one dies; they meet, and go on."""
 
 import datetime
 import json
 import multiprocessing
 import os
-import pathlib
+import re
+import runpy
 import signal
 import threading
+from pathlib import Path
 
 import deltawire
 import deltawire.torch
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from deltawire.torch.rendezvous import agree_on_attempt
-from models import Net, backward, fingerprint, wrapped
+from models import fingerprint
 
-RANKS = 2
-STEPS = 6
+PAGE = (Path(__file__).resolve().parents[2] / "docs/checkpoints.md").read_text()
 
 
-def train(folder, dies_at):
-    """A user's script. Rank 1 kills itself at a step of its first life; a rank that sees the
-    exchange fail raises."""
+def run_rank(program, dies_after):
+    """A rank of a job. Rank 1 kills itself in its first life, after so many steps."""
     torch.set_num_threads(1)
-    folder = pathlib.Path(folder)
-    deltawire.torch.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
-    rank = dist.get_rank()
-    model = wrapped(Net())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    hook = deltawire.torch.register(model, "3lc:s=1.5")
-    saved = sorted(folder.glob("step-*/.metadata"))
-    done = 0
-    if saved:
-        state = {"model": model.module.state_dict(), "optimizer": momenta(optimizer), "hook": hook}
-        dcp.load(state, checkpoint_id=saved[-1].parent)
-        model.module.load_state_dict(state["model"])
-        done = hook.state_dict()["steps"]
-    lives = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    for step in range(done, STEPS):
-        if rank == 1 and lives == 0 and step == dies_at:
+    rank, life = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    steps = 0
+    step = torch.optim.SGD.step
+
+    def counted(self, *args, **kwargs):
+        nonlocal steps
+        steps += any(p.grad is not None and p.grad.any() for p in self.param_groups[0]["params"])
+        if (rank, life, steps) == (1, 0, dies_after):
             os.kill(os.getpid(), signal.SIGKILL)
-        backward(model, rank, step)
-        optimizer.step()
-        if step % 2 == 1:
-            state = {"model": model.module, "optimizer": momenta(optimizer), "hook": hook}
-            dcp.save(state, checkpoint_id=folder / f"step-{step}")
-    (folder / f"rank-{rank}.json").write_text(json.dumps([lives, done, fingerprint(model)]))
-    hook.close()
+        return step(self, *args, **kwargs)
+
+    torch.optim.SGD.step = counted
+    end = runpy.run_path(program)
+    end["hook"].close()
+    Path(f"rank-{rank}.json").write_text(json.dumps([life, steps, fingerprint(end["model"])]))
     dist.destroy_process_group()
 
 
-def momenta(optimizer):
-    """Made where the optimizer has none yet, so that a checkpoint can be read into them."""
-    states = [optimizer.state[p] for p in optimizer.param_groups[0]["params"]]
-    for parameter, state in zip(optimizer.param_groups[0]["params"], states, strict=True):
-        if state.get("momentum_buffer") is None:
-            state["momentum_buffer"] = torch.zeros_like(parameter)
-    return {str(i): state["momentum_buffer"] for i, state in enumerate(states)}
-
-
-def run_agent(folder, dies_at):
-    """What `torchrun --max-restarts=1` does, with ranks that are forked."""
+def run_agent(folder, program, ranks, dies_after):
+    """What `torchrun --nproc-per-node=RANKS --max-restarts=1` does, with ranks that are forked."""
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    os.chdir(folder)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
-        nproc_per_node=RANKS,
+        nproc_per_node=ranks,
         rdzv_backend="c10d",
         rdzv_endpoint="127.0.0.1:0",
         local_addr="127.0.0.1",
-        run_id=os.path.basename(folder),
+        run_id=folder.name,
         max_restarts=1,
         monitor_interval=0.1,
         start_method="fork",
     )
-    elastic_launch(config, train)(folder, dies_at)
+    elastic_launch(config, run_rank)(program, dies_after)
 
 
-def trained_by_agent(folder, dies_at):
-    folder.mkdir()
+def trained(folder, ranks, dies_after=None):
+    """By rank: [its life, its steps in that, the model's fingerprint]."""
+    folder.mkdir(exist_ok=True)
+    program = folder / "elastic.py"
+    program.write_text(re.search(r"```python\n(.*?)```", PAGE, re.S)[1])
     agent = multiprocessing.get_context("forkserver").Process(
-        target=run_agent, args=(str(folder), dies_at)
+        target=run_agent, args=(folder, str(program), ranks, dies_after)
     )
     agent.start()
     agent.join(110)
@@ -91,14 +76,14 @@ def trained_by_agent(folder, dies_at):
         agent.terminate()  # it ends its ranks, which kill() would leave behind
         agent.join(10)
     assert agent.exitcode == 0
-    return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(RANKS)]
+    return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(ranks)]
 
 
 def test_a_killed_rank_costs_the_steps_since_the_checkpoint(tmp_path):
-    straight = trained_by_agent(tmp_path / "straight", None)
-    assert [end[:2] for end in straight] == [[0, 0]] * RANKS
-    restarted = trained_by_agent(tmp_path / "restarted", 5)
-    assert [end[:2] for end in restarted] == [[1, 4]] * RANKS, "from the checkpoint of step 3"
+    straight = trained(tmp_path / "straight", 2)
+    assert [end[:2] for end in straight] == [[0, 20]] * 2
+    restarted = trained(tmp_path / "restarted", 2, dies_after=18)
+    assert [end[:2] for end in restarted] == [[1, 5]] * 2, "not from the checkpoint of step 15"
     assert [end[2] for end in restarted] == [end[2] for end in straight]
 
 

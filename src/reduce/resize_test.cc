@@ -114,9 +114,13 @@ Means owed_by(const std::string& spec, const States& states) {
     if (pattern == "powersgd") {
       FactorStore matrices(2, Revert::kFold, nullptr);
       state = state.subspan(*matrices.load(state));
-      const low_rank::Shape shape{300, 235, 2};
-      const auto matrix = matrices.obtain(named(nullptr).front(), shape);
-      add((*matrix)->kept, 0, own_share / static_cast<double>((*matrix)->scale), owed["large"]);
+      for (const Named& tensor : named(nullptr)) {
+        if (tensor.tensor.dims.size() != 2) continue;
+        const low_rank::Shape shape{tensor.tensor.dims[0], tensor.tensor.dims[1], 2};
+        const auto matrix = matrices.obtain(tensor, shape);
+        add((*matrix)->kept, 0, own_share / static_cast<double>((*matrix)->scale),
+            owed[std::string(tensor.name)]);
+      }
     }
     const std::string magic(reinterpret_cast<const char*>(state.data()), 8);
     const auto parts = unpack_reducer_state(state, magic, pattern == "gather" ? 1 : 2);
@@ -183,6 +187,27 @@ TEST_P(Resized, KeepsWhatIsOwed) {
     for (std::uint64_t step = 2; step < 4; ++step) train(others, step, 1.0F, then);
     expect_same(owed_by(GetParam(), saved(others)), then, 1e-5);
   }
+}
+
+TEST(Resize, FactorsFollowTheScaleAndTheQOfTheFirst) {
+  const low_rank::Shape shape{30, 20, 1};
+  const Named tensor{"w", {nullptr, shape.elements(), DType::kF32}, 0};
+  States states;
+  for (const float value : {8.0F, 1.0F}) {
+    FactorStore store(1, Revert::kFold, nullptr);
+    FactorStore::Matrix& matrix = **store.obtain(tensor, shape);
+    matrix.kept.assign(shape.elements(), value);
+    matrix.scale = value / 2;
+    matrix.start.assign(shape.q_elements(), value);
+    states.push_back(store.save());
+  }
+  const std::vector<Share> shares{{states[0], 1}, {states[1], 2}};
+  FactorStore sum(1, Revert::kFold, nullptr);
+  ASSERT_TRUE(sum.load_shares(shares, std::span(&tensor, 1)));
+  const FactorStore::Matrix& matrix = **sum.obtain(tensor, shape);
+  EXPECT_EQ(matrix.scale, 4.0F);
+  EXPECT_EQ(matrix.kept.front(), 8.0F + 2 * 1.0F * (4.0F / 0.5F));
+  EXPECT_EQ(matrix.start, std::vector<float>(shape.q_elements(), 8.0F));
 }
 
 TEST(Resize, AsManyRanksGetWhatTheyHad) {

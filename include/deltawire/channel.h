@@ -78,6 +78,18 @@ struct PartUse {
   std::uint64_t momentum_bytes = 0;  // of momentum and clipping before the codec
 };
 
+// A saved state of a channel that counts as so many times itself: finite, 0 or more.
+struct Share {
+  Bytes state;
+  double weight = 1;
+};
+
+// Whole tensors, and parts of them. Values are not read.
+struct CutTensors {
+  std::span<const Named> tensors;
+  std::span<const Named> parts;  // none overlaps another
+};
+
 // Conservation (tested): for every part, what went into encode = what the decoders got + the residual, up
 // to rounding, through any series of commits and folding reverts.
 // Thread rule: one thread at a time.
@@ -175,6 +187,13 @@ class DELTAWIRE_API Channel {
   // codec's state), nothing.
   virtual Result<std::vector<std::byte>> save() const = 0;
   virtual Status load(Bytes state) = 0;
+
+  // For a job that goes on with another number of ranks: in the place of all residuals, those of
+  // `wanted.parts`, each the sum of what the shares keep of its elements, times their weights; momentum
+  // before the codec alike. Sums are formed in double and rounded once. A part that no share keeps anything
+  // of gets none. Errors, which change nothing: those of load; kMismatch for a share's entry of another
+  // tensor than `wanted.tensors`, or beyond its end; kRange where a sum is not finite.
+  virtual Status load_shares(std::span<const Share> shares, const CutTensors& wanted) = 0;
 };
 
 // `codecs` is a codec spec for all parts, or rules, of which the first that fits a part decides:

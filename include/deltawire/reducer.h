@@ -106,6 +106,14 @@ struct ReducerOptions {
   std::uint64_t seed = 0;
 };
 
+// What all ranks of a job have saved, for a rank of the job that goes on with another number of them.
+struct SavedRanks {
+  std::span<const Bytes> states;   // Reducer::save() of every rank after the same step, in the order of ranks
+  std::span<const Named> tensors;  // all dense tensors that the job exchanges, whole; values are not read
+  int world = 1;                   // from now on
+  int rank = 0;
+};
+
 // Thread rule: one thread at a time.
 //
 // Failure rule: when begin or finish returns an error, the step's residuals have been reverted on this rank
@@ -156,6 +164,19 @@ class DELTAWIRE_API Reducer {
   // Residuals of all channels, and back (see Channel::save). kState while a step is open.
   virtual Result<std::vector<std::byte>> save() const = 0;
   virtual Status load(Bytes state) = 0;
+
+  // In the place of load where N ranks have saved and M load. What the job owes, in the unit of the mean, is
+  // the same as before, up to one rounding of float32 for each residual:
+  // - What a rank keeps of its own gradients counts 1/N in the mean of N ranks, and 1/M in that of M. Rank j
+  //   of M gets the mean of what those have kept who had its share of the ranks, [j/M, (j+1)/M): of two of
+  //   them where M is N/2, a copy where M is 2N. So does it with momentum before the codec.
+  // - What owners keep of means goes with its elements to their new owners, as it is.
+  // - What a rank of `ring` keeps of partial sums, which have the mean's unit, is shared out: rank j gets the
+  //   shares that fall on it, what belongs to its own partition as residual of the mean.
+  // - `powersgd`: residuals as a rank's own; the matrices Q that the next step begins with, as they are.
+  // The states of as many ranks are loaded as by load, bit for bit. Errors: those of load; kMismatch for
+  // states that aren't those of all ranks in their order, or of other tensors; kRange where a sum overflows.
+  virtual Status load_resized(const SavedRanks& saved) = 0;
 
   // begin and finish at once.
   Result<Report> all_reduce(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline) {

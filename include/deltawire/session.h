@@ -61,6 +61,7 @@ class DELTAWIRE_API Session {
   Result<std::vector<TensorUse>> explain(std::span<const Named> tensors, std::uint64_t step);
   Result<std::vector<std::byte>> save();
   Status load(Bytes state);
+  Status load_resized(const SavedRanks& saved);
 
   // Fails every wait of every rank, naming this rank and the reason.
   void abort(std::string_view reason);

@@ -142,6 +142,17 @@ void load(Session& session, const BytesIn& state) {
   raise_if_failed(without_gil([&] { return session.load(bytes); }));
 }
 
+void load_resized(Session& session, const std::vector<BytesIn>& states,
+                  const std::vector<TensorNamed>& tensors, std::pair<int, int> place) {
+  std::vector<Bytes> all;
+  for (const BytesIn& state : states) {
+    all.emplace_back(reinterpret_cast<const std::byte*>(state.data()), state.size());
+  }
+  const std::vector<Named> shaped = as_named(tensors);
+  const SavedRanks saved{all, shaped, place.second, place.first};
+  raise_if_failed(without_gil([&] { return session.load_resized(saved); }));
+}
+
 std::pair<std::uint64_t, std::uint64_t> traffic(const Session& session) {
   const Traffic traffic = session.traffic();
   return {traffic.bytes_sent, traffic.bytes_received};
@@ -250,12 +261,28 @@ void bind_reports(nb::module_& module) {
       .def_ro("peak_bytes", &Memory::peak_bytes, "The most of all three together, ever.");
 }
 
+void bind_state(nb::class_<SessionHandle>& session) {
+  session.def(
+             "save", [](SessionHandle& self) { return save(*self); }, "The residuals, between steps.")
+      .def(
+          "load", [](SessionHandle& self, const BytesIn& state) { load(*self, state); }, "state"_a,
+          "Replaces the residuals by saved ones, or raises and changes nothing.")
+      .def(
+          "load_resized",
+          [](SessionHandle& self, const std::vector<BytesIn>& states, const std::vector<TensorNamed>& tensors,
+             std::pair<int, int> place) { load_resized(*self, states, tensors, place); },
+          "states"_a, "tensors"_a, "place"_a,
+          "As load, of what all ranks of another world saved, in their order, for a rank of a job that "
+          "exchanges `tensors`, as explain takes them; place: (rank, world size).");
+}
+
 }  // namespace
 
 void bind_sessions(nb::module_& module) {
   bind_mesh(module);
   bind_reports(module);
-  nb::class_<SessionHandle>(module, "Session", "A connected rank. Any thread may call any member.")
+  nb::class_<SessionHandle> session(module, "Session", "A connected rank. Any thread may call any member.");
+  session
       .def(
           "__init__",
           [](SessionHandle* self, OpenListener& listener, const MeshOptions& mesh, const std::string& spec,
@@ -302,12 +329,8 @@ void bind_sessions(nb::module_& module) {
           },
           "tensors"_a, "step"_a,
           "A TensorUse for each (name, shape), perhaps with the dtype's name, with the codec of that step. "
-          "Between steps.")
-      .def(
-          "save", [](SessionHandle& self) { return save(*self); }, "The residuals, between steps.")
-      .def(
-          "load", [](SessionHandle& self, const BytesIn& state) { load(*self, state); }, "state"_a,
-          "Replaces the residuals by saved ones, or raises and changes nothing.");
+          "Between steps.");
+  bind_state(session);
 }
 
 }  // namespace deltawire::python

@@ -17,6 +17,7 @@
 #include "channel/part_encoder.h"
 #include "channel/payload_maker.h"
 #include "channel/residual_store.h"
+#include "channel/shared_residuals.h"
 #include "wire/hashes.h"
 
 namespace deltawire {
@@ -75,7 +76,12 @@ class ChannelImpl final : public Channel {
   void revert() noexcept override;
   std::span<const float> residual(std::string_view name, std::uint64_t first) const override;
   Result<std::vector<std::byte>> save() const override;
-  Status load(Bytes state) override;
+  Status load(Bytes state) override {
+    return replace_residuals([&](auto& store) { return load_residuals(state, state_hash_, store); });
+  }
+  Status load_shares(std::span<const Share> shares, const CutTensors& wanted) override {
+    return replace_residuals([&](auto& store) { return add_shares(shares, wanted, state_hash_, store); });
+  }
 
  private:
   struct Bounds {
@@ -110,6 +116,15 @@ class ChannelImpl final : public Channel {
   void keep_what_was_not_coded(std::span<const Named> parts, const MessageId& id) noexcept;
   void keep_part(const Named& unsent, const MessageId& id) noexcept;
   void close_step() noexcept;
+  template <class Fill>
+  Status replace_residuals(const Fill& filled_by) {
+    if (step_open_) return fail(ErrorCode::kState, "a step is open; commit or revert it before loading");
+    ResidualStore loaded(meter_);
+    if (Status filled = filled_by(loaded); !filled) return filled;
+    residuals_ = std::move(loaded);
+    last_step_.clear();
+    return {};
+  }
 
   CodecRules rules_;
   std::unique_ptr<const Codec> raw_;
@@ -365,15 +380,6 @@ std::span<const float> ChannelImpl::residual(std::string_view name, std::uint64_
 Result<std::vector<std::byte>> ChannelImpl::save() const {
   if (step_open_) return fail(ErrorCode::kState, "a step is open; commit or revert it before saving");
   return save_residuals(residuals_, state_hash_);
-}
-
-Status ChannelImpl::load(Bytes state) {
-  if (step_open_) return fail(ErrorCode::kState, "a step is open; commit or revert it before loading");
-  ResidualStore loaded(meter_);
-  if (Status status = load_residuals(state, state_hash_, loaded); !status) return status;
-  residuals_ = std::move(loaded);
-  last_step_.clear();
-  return {};
 }
 
 }  // namespace

@@ -34,7 +34,8 @@ Result<ResidualStore::Entry*> ResidualStore::obtain(const Named& part) {
                                           std::to_string(entry->first) + " has " + std::to_string(count) +
                                           " elements, but its residual has " +
                                           std::to_string(entry->values.size()) +
-                                          "; names must keep their shapes and the world its size");
+                                          "; names must keep their shapes, and states of another number of "
+                                          "ranks are loaded by load_resized");
   }
   return entry;
 }

@@ -262,6 +262,12 @@ Status PatternReducer::load_all(Bytes state) {
   }
   const Result<ReducerState> parts = unpack_reducer_state(state, info_.state_magic, channels_.size());
   if (!parts) return forward_error(parts);
+  Status loaded = load_channels([&](std::size_t i) { return channels_[i]->load(parts->channels[i]); });
+  if (loaded) take_place(parts->world, parts->rank);
+  return loaded;
+}
+
+Status PatternReducer::load_channels(const std::function<Status(std::size_t)>& load_channel) {
   std::vector<std::vector<std::byte>> before;
   for (const auto& each : channels_) {
     auto saved = each->save();
@@ -269,15 +275,39 @@ Status PatternReducer::load_all(Bytes state) {
     before.push_back(std::move(*saved));
   }
   for (std::size_t i = 0; i < channels_.size(); ++i) {
-    Status loaded = channels_[i]->load(parts->channels[i]);
+    Status loaded = load_channel(i);
     if (loaded) continue;
     for (std::size_t k = 0; k < i; ++k) (void)channels_[k]->load(before[k]);  // all or nothing
     return loaded;
   }
-  world_ = parts->world;
-  rank_ = parts->rank;
-  spare_.clear();  // cut for the rank and the world before
   return {};
+}
+
+void PatternReducer::take_place(int world, int rank) noexcept {
+  world_ = world;
+  rank_ = rank;
+  spare_.clear();  // cut for the rank and the world before
+}
+
+Status PatternReducer::load_resized(const SavedRanks& saved) {
+  return or_no_memory("loading the residuals", [&] { return load_all_resized(saved); });
+}
+
+Status PatternReducer::load_all_resized(const SavedRanks& saved) {
+  if (!buckets_.empty() || !finished_.empty()) {
+    return fail(ErrorCode::kState, "a step is open; finish it before loading");
+  }
+  const Result<SavedChannels> channels = unpack_saved_ranks(saved, info_.state_magic, channels_.size());
+  if (!channels) return forward_error(channels);
+  if (saved.states.size() == static_cast<std::size_t>(saved.world)) {
+    return load_all(saved.states[static_cast<std::size_t>(saved.rank)]);
+  }
+  Status loaded = load_channels([&](std::size_t i) {
+    const ChannelShares shares = shares_of(i, saved, *channels);
+    return channels_[i]->load_shares(shares.shares, {saved.tensors, shares.parts});
+  });
+  if (loaded) take_place(saved.world, saved.rank);
+  return loaded;
 }
 
 std::vector<TensorUse> PatternReducer::explain(std::span<const Named> tensors, std::uint64_t step) const {

@@ -2,6 +2,7 @@
 // adds its channels and its kind of BucketExchange.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include "base/memory_meter.h"
 #include "reduce/bucket_exchange.h"
+#include "reduce/saved_ranks.h"
 #include "reduce/wakeable_reducer.h"
 
 namespace deltawire {
@@ -25,6 +27,12 @@ struct Channels {
   std::vector<std::unique_ptr<Channel>> all;
 };
 
+// For Channel::load_shares.
+struct ChannelShares {
+  std::vector<Share> shares;
+  std::vector<Named> parts;
+};
+
 class PatternReducer : public WakeableReducer {
  public:
   std::string spec() const override;
@@ -35,6 +43,7 @@ class PatternReducer : public WakeableReducer {
   Memory memory() const noexcept override;
   Result<std::vector<std::byte>> save() const override;
   Status load(Bytes state) override;
+  Status load_resized(const SavedRanks& saved) override;
 
  protected:
   PatternReducer(PatternInfo info, Channels channels, const ReducerOptions& options)
@@ -47,6 +56,11 @@ class PatternReducer : public WakeableReducer {
   virtual std::unique_ptr<BucketExchange> make_bucket() = 0;
   // To how many ranks this one sent what the channel of that index encoded of a part of the tensor.
   virtual std::uint64_t copies_sent(std::size_t channel, const Named& tensor, const PartUse& part) const = 0;
+
+  // What the channel of that index is to keep of what the saved ranks' channels have kept: the parts are all
+  // those of the saved tensors that this rank will encode in it.
+  virtual ChannelShares shares_of(std::size_t channel, const SavedRanks& saved,
+                                  const SavedChannels& channels) const = 0;
 
   // With those of the channels: ends the step of what a pattern keeps beside them.
   virtual void commit_own() noexcept {}
@@ -78,6 +92,10 @@ class PatternReducer : public WakeableReducer {
   void revert() noexcept;
   Result<std::vector<std::byte>> save_all() const;
   Status load_all(Bytes state);
+  Status load_all_resized(const SavedRanks& saved);
+  // All channels or none.
+  Status load_channels(const std::function<Status(std::size_t)>& load_channel);
+  void take_place(int world, int rank) noexcept;
 
   PatternInfo info_;
   bool passes_nonfinite_;

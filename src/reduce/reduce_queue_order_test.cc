@@ -49,6 +49,7 @@ class WritingReducer final : public WakeableReducer {
   Status mask_sent(std::string_view, std::span<float>) const override { return {}; }
   Result<std::vector<std::byte>> save() const override { return std::vector<std::byte>{}; }
   Status load(Bytes) override { return {}; }
+  Status load_resized(const SavedRanks&) override { return {}; }
 
   std::uint64_t failing_step = 1000;
   std::vector<std::string> names;

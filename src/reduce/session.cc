@@ -149,6 +149,11 @@ Status Session::load(Bytes state) {
   return parts_->queue.while_idle([&] { return parts_->reducer->load(state); });
 }
 
+Status Session::load_resized(const SavedRanks& saved) {
+  if (parts_->forked()) return refused_in_child();
+  return parts_->queue.while_idle([&] { return parts_->reducer->load_resized(saved); });
+}
+
 void Session::abort(std::string_view reason) {
   if (!parts_->forked()) parts_->abort(std::string(reason));
 }

@@ -39,7 +39,8 @@ def round_trip(rank, world_size, report):
             train_step(model, rank, step)
         finals.append(fingerprint(model))
         again.close()
-    return straight, *finals, saved["residuals"].dtype, saved["residuals"].numel(), hook.last_error
+    (residuals,) = saved["residuals"][f"rank {rank}"]
+    return straight, *finals, residuals.dtype, residuals.numel(), hook.last_error
 
 
 def test_a_restored_run_goes_on_bit_for_bit():
@@ -54,16 +55,20 @@ def wrong_states(rank, world_size, report):
     hook = deltawire.torch.register(model, SPEC)
     train_step(model, rank, 0)
     good = hook.state_dict()
+    name = f"rank {rank}"
+    (residuals,) = good["residuals"][name]
     caught = []
     for change in (
-        {"rank": 1 - rank},
+        {"residuals": {f"rank {1 - rank}": (residuals,)}},
         {"world_size": 3},
         {"spec": "direct(fp32)"},
         {"version": 2},
-        {"residuals": good["residuals"][:-3]},
-        {"residuals": torch.zeros(100, dtype=torch.uint8)},
-        {"residuals": good["residuals"].numpy()},
-        {"residuals": good["residuals"].float()},
+        {"residuals": {name: (residuals[:-3],)}},
+        {"residuals": {name: (torch.zeros(100, dtype=torch.uint8),)}},
+        {"residuals": {name: (residuals.numpy(),)}},
+        {"residuals": {name: (residuals.float(),)}},
+        {"residuals": residuals},
+        {"residuals": {name: residuals}},
         {"steps": -1},
         {"steps": 1.0},
         {"steps": True},
@@ -77,23 +82,25 @@ def wrong_states(rank, world_size, report):
     except ValueError as error:
         caught.append((type(error).__name__, str(error)))
     after = hook.state_dict()
-    assert torch.equal(after.pop("residuals"), good["residuals"])
+    assert torch.equal(after.pop("residuals")[name][0], residuals)
     assert after == {key: value for key, value in good.items() if key != "residuals"}
     train_step(model, rank, 1)  # nothing was harmed
     hook.close()
-    assert torch.is_tensor(hook.state_dict()["residuals"])  # also after close
+    assert hook.state_dict()["residuals"][name]  # also after close
     return caught
 
 
 def test_states_of_others_are_refused():
     for rank, caught in enumerate(results(wrong_states, 2)):
         kinds, texts = zip(*caught, strict=True)
-        assert kinds == ("InvalidArgumentError",) * 4 + ("DeltawireError",) * 2 + (kinds[0],) * 6
+        assert kinds == ("InvalidArgumentError",) * 4 + ("DeltawireError",) * 2 + (kinds[0],) * 8
         assert f"rank {1 - rank}" in texts[0] and "world_size 3" in texts[1]
+        assert "saved_states" in texts[1]
         assert "direct(fp32)" in texts[2]
         assert "residuals are ndarray" in texts[6] and "residuals are torch.float32" in texts[7]
-        assert all("steps=" in text for text in texts[8:11])
-        assert "lacks" in texts[11] and "residuals" in texts[11]
+        assert "torch.uint8, not by rank" in texts[8] and f"'rank {rank}'" in texts[9]
+        assert all("steps=" in text for text in texts[10:13])
+        assert "lacks" in texts[13] and "residuals" in texts[13]
 
 
 def restore_on_one(rank, world_size, report):

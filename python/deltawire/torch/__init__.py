@@ -9,12 +9,14 @@ the gradients of any training run.
 """
 
 from deltawire.torch.averager import Averager
+from deltawire.torch.checkpoint import saved_states
 from deltawire.torch.explanation import Explanation, TensorRow, explain
 from deltawire.torch.fsdp_hook import ShardedHook
 from deltawire.torch.hook import Hook
 from deltawire.torch.local_steps import LocalSteps
 from deltawire.torch.recording import Recording, trace
 from deltawire.torch.registration import register
+from deltawire.torch.rendezvous import init_process_group
 from deltawire.torch.significance import SignificanceSource, significance_of
 
 __all__ = [
@@ -27,7 +29,9 @@ __all__ = [
     "SignificanceSource",
     "TensorRow",
     "explain",
+    "init_process_group",
     "register",
+    "saved_states",
     "significance_of",
     "trace",
 ]

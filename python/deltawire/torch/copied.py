@@ -44,6 +44,10 @@ class CopiedSession:
         """Raises `error()`."""
         raise self.error()
 
+    def load_resized(self, *_) -> None:
+        """Raises `error()`."""
+        raise self.error()
+
     def traffic(self) -> tuple[int, int]:
         """None."""
         return 0, 0

@@ -2,6 +2,7 @@
 signature and refuses annotations that are strings.)"""
 
 import functools
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -10,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.torch import arguments
+from deltawire.torch.checkpoint import in_order_of_ranks, kept_by, residuals_of
 from deltawire.torch.copied import CopiedSession
 from deltawire.torch.exchanged import Exchanged, row_major_shape
 from deltawire.torch.explanation import Explanation
@@ -43,6 +45,11 @@ class Hook(Participant):
     _nonfinite_advice = (
         'with register(..., scaler=the GradScaler) or nonfinite="pass" such a step comes out as '
         "NaN on every rank, for you to skip, and leaves no trace"
+    )
+
+    _resize_advice = (
+        "give load_state_dict a list of the states of all ranks that saved; "
+        "deltawire.torch.saved_states(checkpoint) reads them from a torch.distributed.checkpoint"
     )
 
     def __init__(
@@ -172,19 +179,50 @@ class Hook(Participant):
     def state_dict(self) -> dict:
         """What a checkpoint must keep of this rank; every rank saves its own. Call between steps.
 
-        `residuals` is a uint8 tensor; the other entries say where it belongs.
+        The hook is a `Stateful` of torch.distributed.checkpoint: save({"hook": hook}) keeps what
+        all ranks have. `residuals` has a uint8 tensor by rank; the rest says where it belongs.
         """
-        return self._state(steps=self._step)
+        state = self._state(steps=self._step)
+        state["residuals"] = kept_by(state.pop("rank"), state["residuals"])
+        return state
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict | Sequence[dict]) -> None:
         """Puts back what `state_dict` gave, on every rank or on none. Call between steps.
 
-        Raises InvalidArgumentError (a ValueError) where the state is of another rank, world size,
-        spec or version, DeltawireError where its bytes are damaged; then nothing is changed.
+        Args:
+            state: what this rank has saved, or a list of what all ranks have: the same one on every
+                rank (see `saved_states`). With a list the number of ranks may be another than
+                then. What waits to be sent keeps its sum in terms of the mean, up to one rounding
+                of float32 a value: what ranks kept of their own gradients is averaged over the
+                ranks that a new one takes the place of, what owners kept of means goes to their new
+                owners.
+
+        Raises InvalidArgumentError (a ValueError) where a state is of another rank, world size,
+        spec or version, or one is missing; DeltawireError where its bytes are damaged or it is of
+        another model ("Mismatch"). Then nothing is changed.
         """
-        self._check_state(state, ("steps",))
-        self._load_residuals(state)
-        self._step = state["steps"]
+        if isinstance(state, dict):
+            own = self._checked(state, self.rank)
+            self._load_residuals(own)
+        else:
+            states = in_order_of_ranks(state)
+            own = {}
+            residuals = []
+            for rank, each in enumerate(states):
+                own = self._checked({**each, "world_size": self.world_size}, rank)
+                residuals.append(own["residuals"].cpu().contiguous().numpy())
+            tensors = self._exchanged.tensors if self._exchanged else []  # of a copy: it has none
+            self._session.load_resized(residuals, tensors, (self.rank, self.world_size))
+        self._step = own["steps"]
+
+    def _checked(self, state: dict, rank: int) -> dict:
+        """The state as the residuals' of one rank."""
+        flat = {**state, "rank": self.rank}
+        fits = "residuals" in state and state.get("world_size") == self.world_size
+        if fits:
+            flat["residuals"] = residuals_of(state, rank)
+        self._check_state(flat, ("steps",))
+        return flat
 
 
 class _UnderWay:

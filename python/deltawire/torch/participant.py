@@ -24,6 +24,7 @@ class Participant:
 
     _kind = ""  # for messages: "hook", "trainer"
     _nonfinite_advice = ""
+    _resize_advice = "load the state of the same job and rank, or start without"
 
     def __init__(self, session: _core.Session | CopiedSession, place: tuple[int, int]) -> None:
         self.rank, self.world_size = place
@@ -93,11 +94,11 @@ class Participant:
             raise make_error("InvalidArgument", f"the state lacks {', '.join(missing)}")
         for key, value in place.items():
             if state[key] != value:
+                advice = "load the state of the same job and rank, or start without"
                 raise make_error(
                     "InvalidArgument",
                     f"the state has {key} {state[key]}, but this {self._kind} has {value}; "
-                    "residuals can't be moved: load the state of the same job and rank, or start "
-                    "without",
+                    + (self._resize_advice if key == "world_size" else advice),
                 )
         for key in counts:
             count = state[key]

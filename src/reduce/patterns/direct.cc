@@ -329,6 +329,10 @@ class DirectReducer final : public PatternReducer {
   std::uint64_t copies_sent(std::size_t channel, const Named& tensor, const PartUse& part) const override {
     return channel == 1 ? others() : pushes_of_part(tensor, part.first, most_, rank(), world());
   }
+  ChannelShares shares_of(std::size_t channel, const SavedRanks& saved,
+                          const SavedChannels& channels) const override {
+    return direct_shares(channel, saved, channels, most_);
+  }
   Status mask_parts(std::string_view name, std::span<float> momentum, std::uint64_t most_elements) const {
     for (const OwnedRange& range : owned_ranges(name, momentum.size(), world(), most_elements)) {
       const Status masked =
@@ -348,6 +352,20 @@ std::unique_ptr<BucketExchange> make_direct_exchange(BufferPool& pool, const Dir
                                                      const MostElements& most,
                                                      std::shared_ptr<PieceWindow> window) {
   return std::make_unique<DirectExchange>(pool, channels.push, channels.pull, most, std::move(window));
+}
+
+ChannelShares direct_shares(std::size_t channel, const SavedRanks& saved, const SavedChannels& channels,
+                            const MostElements& most) {
+  const bool pushes = channel == 0;
+  ChannelShares kept;
+  kept.shares = pushes ? shares_of_gradients(saved, channels[0]) : whole_shares(channels[1]);
+  for (const Named& tensor : saved.tensors) {
+    for (const OwnedRange& range :
+         owned_ranges(tensor.name, tensor.tensor.elements(), saved.world, most.dense)) {
+      if (pushes || range.owner == saved.rank) kept.parts.push_back(cut_part(tensor, range));
+    }
+  }
+  return kept;
 }
 
 std::uint64_t pushes_of_part(const Named& tensor, std::uint64_t first, const MostElements& most, int rank,

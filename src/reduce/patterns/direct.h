@@ -5,7 +5,7 @@
 
 #include "base/buffer_pool.h"
 #include "deltawire/channel.h"
-#include "reduce/bucket_exchange.h"
+#include "reduce/pattern_reducer.h"
 #include "reduce/patterns/owners.h"
 #include "reduce/patterns/piece_window.h"
 
@@ -20,6 +20,10 @@ struct DirectChannels {
 std::unique_ptr<BucketExchange> make_direct_exchange(BufferPool& pool, const DirectChannels& channels,
                                                      const MostElements& most,
                                                      std::shared_ptr<PieceWindow> window);
+
+// What a rank of `direct` is to keep of its saved states: pushes are of all parts, means of the rank's own.
+ChannelShares direct_shares(std::size_t channel, const SavedRanks& saved, const SavedChannels& channels,
+                            const MostElements& most);
 
 // To how many ranks this one pushes the part of the tensor that begins at `first`: to its owner, if that is
 // another.

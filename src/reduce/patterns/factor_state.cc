@@ -23,6 +23,10 @@ constexpr std::uint64_t kFactorsHeadBytes =
     28;  // magic, u32 version, u32 rank, u64 bytes of all, u32 matrices
 constexpr std::uint64_t kMatrixHeadBytes = 24;  // u32 length of the name, u64 rows, u64 columns, fp32 scale
 
+tl::unexpected<Error> broken(ErrorCode code, const std::string& why) {
+  return fail(code, "saved matrices: " + why);
+}
+
 // Of both lists of a matrix; nullopt where that passes 64 bits.
 std::optional<std::uint64_t> value_bytes(const low_rank::Shape& shape) {
   const auto elements = checked_mul(shape.rows, shape.columns);
@@ -66,10 +70,7 @@ std::vector<std::byte> FactorStore::save() const {
   return out;
 }
 
-Result<std::uint64_t> FactorStore::load(Bytes state) {
-  const auto broken = [](ErrorCode code, const std::string& why) {
-    return fail(code, "saved matrices: " + why);
-  };
+Result<std::uint64_t> FactorStore::saved_bytes(Bytes state) {
   if (state.size() < kFactorsHeadBytes + 4) return broken(ErrorCode::kTruncated, "too few bytes");
   if (std::memcmp(state.data(), kFactorsMagic.data(), kFactorsMagic.size()) != 0) {
     return broken(ErrorCode::kCorrupt, "wrong magic; these bytes are no saved reducer of this pattern");
@@ -80,7 +81,13 @@ Result<std::uint64_t> FactorStore::load(Bytes state) {
   const auto bytes = load_le<std::uint64_t>(state.data() + 16);
   if (bytes < kFactorsHeadBytes + 4) return broken(ErrorCode::kCorrupt, "the head contradicts itself");
   if (bytes > state.size()) return broken(ErrorCode::kTruncated, "the bytes end within a matrix");
-  const Bytes body = state.first(bytes - 4);
+  return bytes;
+}
+
+Result<std::uint64_t> FactorStore::load(Bytes state) {
+  const Result<std::uint64_t> bytes = saved_bytes(state);
+  if (!bytes) return bytes;
+  const Bytes body = state.first(*bytes - 4);
   if (crc32c(body) != load_le<std::uint32_t>(state.data() + body.size())) {
     return broken(ErrorCode::kCorrupt, "the checksum is wrong; the bytes changed or were cut");
   }
@@ -92,6 +99,56 @@ Result<std::uint64_t> FactorStore::load(Bytes state) {
   if (!matrices) return forward_error(matrices);
   matrices_ = std::move(*matrices);
   return bytes;
+}
+
+Status FactorStore::load_shares(std::span<const Share> shares, std::span<const Named> tensors) {
+  const FloatEnvironment environment;
+  std::unordered_map<std::string_view, std::uint64_t> elements;
+  for (const Named& tensor : tensors) elements[tensor.name] = tensor.tensor.elements();
+  Sums sums;
+  for (const Share& share : shares) {
+    FactorStore saved(rank_, revert_, nullptr);
+    if (const auto loaded = saved.load(share.state); !loaded) return forward_error(loaded);
+    for (const auto& [key, matrix] : saved.matrices_) {
+      const auto tensor = elements.find(matrix->name);
+      if (tensor != elements.end() && tensor->second == matrix->shape.elements()) continue;
+      return broken(ErrorCode::kMismatch, "'" + matrix->name + "' of " +
+                                              std::to_string(matrix->shape.elements()) +
+                                              " elements is none that the job exchanges; load them into the "
+                                              "model that they were saved with");
+    }
+    if (Status added = add_share(saved, share.weight, sums); !added) return added;
+  }
+  for (const auto& [key, matrix] : matrices_) {
+    const std::vector<double>& sum = sums[matrix.get()];
+    std::ranges::transform(sum, matrix->kept.begin(), [](double value) { return static_cast<float>(value); });
+    if (all_finite(matrix->kept)) continue;
+    return broken(ErrorCode::kRange, "what waits of '" + matrix->name + "' is too large in sum");
+  }
+  return {};
+}
+
+Status FactorStore::add_share(const FactorStore& share, double weight, Sums& sums) {
+  for (const auto& [share_key, saved] : share.matrices_) {
+    auto found = matrices_.find(share_key);
+    if (found == matrices_.end()) {
+      auto made = make(saved->name, saved->shape);
+      made->start = saved->start;
+      made->scale = saved->scale;
+      const Key own{share_key.name_hash, made->name};
+      found = matrices_.emplace(own, std::move(made)).first;
+    }
+    const Matrix& matrix = *found->second;
+    if (matrix.shape != saved->shape) {
+      return fail(ErrorCode::kMismatch,
+                  "saved matrices: '" + matrix.name + "' has another shape on each rank");
+    }
+    std::vector<double>& sum = sums[&matrix];
+    sum.resize(matrix.kept.size());
+    const double factor = weight * static_cast<double>(matrix.scale) / static_cast<double>(saved->scale);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += factor * static_cast<double>(saved->kept[i]);
+  }
+  return {};
 }
 
 Result<FactorStore::Matrices> FactorStore::read_all(Bytes body) const {

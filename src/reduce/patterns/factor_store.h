@@ -70,6 +70,14 @@ class FactorStore {
   // Replaces everything by what `state` begins with, and tells how long that was, or on error (kTruncated,
   // kCorrupt, kUnsupportedVersion, kMismatch for another rank) nothing.
   Result<std::uint64_t> load(Bytes state);
+  // How long the matrices are that `state` begins with, as its head says. kTruncated, kCorrupt,
+  // kUnsupportedVersion.
+  static Result<std::uint64_t> saved_bytes(Bytes state);
+
+  // As Channel::load_shares, of matrices as save() made them, each of which a state's bytes end with; the Q
+  // that the next step begins with is that of the first share. REQUIRES: the store is empty; on error its
+  // content is unspecified.
+  Status load_shares(std::span<const Share> shares, std::span<const Named> tensors);
 
  private:
   struct Key {
@@ -82,9 +90,11 @@ class FactorStore {
     std::size_t operator()(const Key& key) const noexcept { return key.name_hash; }
   };
   using Matrices = std::unordered_map<Key, std::unique_ptr<Matrix>, Hash>;
+  using Sums = std::unordered_map<const Matrix*, std::vector<double>>;  // of what waits
 
   static low_rank::Left what_waits(const Matrix& matrix) noexcept;
   std::unique_ptr<Matrix> make(std::string_view name, const low_rank::Shape& shape) const;
+  Status add_share(const FactorStore& share, double weight, Sums& sums);
   Result<Matrices> read_all(Bytes body) const;
   Result<std::unique_ptr<Matrix>> read_one(Bytes& rest) const;
 

@@ -16,6 +16,17 @@
 namespace deltawire {
 namespace {
 
+// A tensor without elements is a part, too; one in key-value form is never cut.
+std::vector<OwnedRange> gathered_ranges(const Named& tensor, std::uint64_t most_elements) {
+  const std::uint64_t elements = tensor.tensor.elements();
+  const std::uint64_t most = tensor.tensor.has_keys() ? elements : most_elements;
+  std::vector<OwnedRange> ranges{{0, std::min(most, elements), 0}};
+  for (std::uint64_t first = most; first < elements; first += most) {
+    ranges.push_back({first, std::min(most, elements - first), 0});
+  }
+  return ranges;
+}
+
 class GatherExchange final : public PartExchange {
  public:
   GatherExchange(BufferPool& pool, Channel& channel, std::uint64_t most_elements)
@@ -52,15 +63,8 @@ void GatherExchange::plan(bool cut_already) {
   count_raw_bytes(static_cast<std::uint64_t>(world() - 1) * raw_bytes());
 }
 
-// A tensor without elements is a part, too; one in key-value form is never cut.
 std::vector<OwnedRange> GatherExchange::ranges_of(const Named& tensor) const {
-  const std::uint64_t elements = tensor.tensor.elements();
-  const std::uint64_t most = tensor.tensor.has_keys() ? elements : most_elements(tensor);
-  std::vector<OwnedRange> ranges{{0, std::min(most, elements), 0}};
-  for (std::uint64_t first = most; first < elements; first += most) {
-    ranges.push_back({first, std::min(most, elements - first), 0});
-  }
-  return ranges;
+  return gathered_ranges(tensor, most_elements(tensor));
 }
 
 Status GatherExchange::start() {
@@ -135,6 +139,16 @@ class GatherReducer final : public PatternReducer {
     return std::make_unique<GatherExchange>(pool(), channel(0), most_elements_);
   }
   std::uint64_t copies_sent(std::size_t, const Named&, const PartUse&) const override { return others(); }
+  ChannelShares shares_of(std::size_t, const SavedRanks& saved,
+                          const SavedChannels& channels) const override {
+    ChannelShares kept{shares_of_gradients(saved, channels[0]), {}};
+    for (const Named& tensor : saved.tensors) {
+      for (const OwnedRange& range : gathered_ranges(tensor, most_elements_)) {
+        kept.parts.push_back(cut_part(tensor, range));
+      }
+    }
+    return kept;
+  }
 
   std::uint64_t most_elements_;
 };

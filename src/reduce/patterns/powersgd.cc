@@ -86,6 +86,28 @@ class PowerSgdReducer final : public PatternReducer {
     });
   }
 
+  Status load_resized(const SavedRanks& saved) override {
+    return or_no_memory("loading the matrices", [&]() -> Status {
+      std::vector<Bytes> matrices;
+      std::vector<Bytes> rest;
+      for (const Bytes state : saved.states) {
+        const Result<std::uint64_t> bytes = FactorStore::saved_bytes(state);
+        if (!bytes) return forward_error(bytes);
+        matrices.push_back(state.first(*bytes));
+        rest.push_back(state.subspan(*bytes));
+      }
+      FactorStore loaded(settings_.rank, revert_, meter());
+      const Status added = saved.states.size() == static_cast<std::size_t>(saved.world)
+                               ? loaded.load(matrices[static_cast<std::size_t>(saved.rank)]).map([](auto) {})
+                               : loaded.load_shares(shares_of_gradients(saved, matrices), saved.tensors);
+      if (!added) return added;
+      const SavedRanks channels{rest, saved.tensors, saved.world, saved.rank};
+      if (Status others = PatternReducer::load_resized(channels); !others) return others;
+      store_ = std::move(loaded);
+      return {};
+    });
+  }
+
  private:
   std::unique_ptr<BucketExchange> make_bucket() override {
     const auto round = [this] {
@@ -95,6 +117,11 @@ class PowerSgdReducer final : public PatternReducer {
   }
   std::uint64_t copies_sent(std::size_t channel, const Named& tensor, const PartUse& part) const override {
     return channel == 1 ? others() : pushes_of_part(tensor, part.first, kMost, rank(), world());
+  }
+  // Of its channels, which keep nothing of factors.
+  ChannelShares shares_of(std::size_t channel, const SavedRanks& saved,
+                          const SavedChannels& channels) const override {
+    return direct_shares(channel, saved, channels, kMost);
   }
   void commit_own() noexcept override { store_.commit(); }
   void revert_own() noexcept override { store_.revert(); }

@@ -221,6 +221,24 @@ class RingReducer final : public PatternReducer {
   std::unique_ptr<BucketExchange> make_bucket() override {
     return std::make_unique<RingExchange>(pool(), channel(0), channel(1));
   }
+  // A rank never encodes partial sums of its own partition: what falls on it of these waits in its means.
+  ChannelShares shares_of(std::size_t channel, const SavedRanks& saved,
+                          const SavedChannels& channels) const override {
+    const bool means = channel == 1;
+    ChannelShares kept;
+    kept.shares = shares_of_sums(saved, channels[0]);
+    if (means) {
+      const std::vector<Share> whole = whole_shares(channels[1]);
+      kept.shares.insert(kept.shares.end(), whole.begin(), whole.end());
+    }
+    for (const Named& tensor : saved.tensors) {
+      for (const OwnedRange& range :
+           owned_ranges(tensor.name, tensor.tensor.count, saved.world, kRingMessageElements)) {
+        if (means == (range.owner == saved.rank)) kept.parts.push_back(cut_part(tensor, range));
+      }
+    }
+    return kept;
+  }
   // To the right neighbour.
   std::uint64_t copies_sent(std::size_t, const Named&, const PartUse&) const override {
     return std::min<std::uint64_t>(others(), 1);

@@ -1,0 +1,128 @@
+"""What all ranks of a job have saved: read from a checkpoint, and put in order."""
+
+from collections.abc import Iterable
+from os import PathLike
+from typing import TYPE_CHECKING
+
+import torch
+
+from deltawire.errors import make_error
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint import StorageReader
+
+_RANK = "rank "
+
+
+def kept_by(rank: int, residuals: torch.Tensor) -> dict:
+    """A rank's residuals as they stand in its state. Under a key of its own, because
+    torch.distributed.checkpoint keeps one of equal keys; in a tuple, because it can't load a tensor
+    whose size isn't known before."""
+    return {f"{_RANK}{rank}": (residuals,)}
+
+
+def residuals_of(state: dict, rank: int) -> torch.Tensor:
+    """A rank's residuals in a state. InvalidArgumentError where it has none of that rank."""
+    residuals = _all_residuals(state)
+    if rank not in residuals:
+        raise make_error(
+            "InvalidArgument",
+            f"the state has residuals of rank {', '.join(map(str, residuals))}, not of {rank}: "
+            "every rank loads what it has saved, or a list of what all ranks have",
+        )
+    return residuals[rank]
+
+
+def in_order_of_ranks(states: Iterable[dict]) -> list[dict]:
+    """States of all ranks, sorted: what `saved_states` gives, or a list of what each rank saved.
+
+    InvalidArgumentError where they aren't those of all ranks of one job after one step.
+    """
+    found = {}
+    for state in states:
+        if not isinstance(state, dict) or "world_size" not in state:
+            raise make_error("InvalidArgument", "one of the states isn't what state_dict() gave")
+        for rank in _all_residuals(state):
+            if rank in found:
+                raise make_error("InvalidArgument", f"two states are of rank {rank}")
+            found[rank] = state
+    first = next(iter(found.values()), {"world_size": 0})
+    if sorted(found) != list(range(first["world_size"] or 1)):
+        ranks = ", ".join(map(str, sorted(found)))
+        raise make_error(
+            "InvalidArgument",
+            f"there are states of rank {ranks or '(none)'}, saved by {first['world_size']} ranks; "
+            "give those of all of them",
+        )
+    for rank, state in found.items():
+        for key in (*first, *state):
+            if key != "residuals" and state.get(key) != first.get(key):
+                raise make_error(
+                    "InvalidArgument",
+                    f"the states differ: {key} is {state.get(key)} in that of rank {rank}, "
+                    f"elsewhere {first.get(key)}; give those that were saved after the same step",
+                )
+    return [found[rank] for rank in sorted(found)]
+
+
+def saved_states(
+    checkpoint: "str | PathLike | StorageReader", key: str = "hook", **options
+) -> list[dict]:
+    """What all ranks kept in a checkpoint of torch.distributed.checkpoint, whatever their number:
+    `hook.load_state_dict(saved_states("checkpoint"))`. A collective, as torch's own `load` is.
+
+    Args:
+        checkpoint: a folder, or a reader of whatever else it was saved to.
+        key: under which the hook was saved: `save({"model": ..., "hook": hook})`.
+        options: of torch's `load`: process_group, planner.
+
+    Every rank reads what all ranks have saved, once the size of the model for each. Entries of a
+    checkpoint are pickles: load those only that you trust, as with torch's own `load`.
+
+    Raises InvalidArgumentError where the checkpoint has nothing under that key.
+    """
+    import torch.distributed.checkpoint as dcp  # costs a third of what torch itself does
+
+    reader = checkpoint
+    if not isinstance(checkpoint, dcp.StorageReader):
+        reader = dcp.FileSystemReader(checkpoint)
+    saved = reader.read_metadata().state_dict_metadata
+    flat = {name: None for name in saved if name.startswith(f"{key}.")}
+    ranks = [name for name in flat if name.startswith(f"{key}.residuals.{_RANK}")]
+    if not ranks:
+        raise make_error(
+            "InvalidArgument",
+            f"the checkpoint has no state of a hook under '{key}'; it has "
+            + (", ".join(sorted({name.split(".")[0] for name in saved})) or "nothing"),
+        )
+    dcp.load(flat, storage_reader=reader, **options)
+    common = {name.removeprefix(f"{key}."): flat[name] for name in flat if name not in ranks}
+    return [
+        {**common, "residuals": {name.removeprefix(f"{key}.residuals."): flat[name]}}
+        for name in ranks
+    ]
+
+
+def _all_residuals(state: dict) -> dict[int, torch.Tensor]:
+    residuals = state.get("residuals")
+    if not isinstance(residuals, dict) or not residuals:
+        raise make_error(
+            "InvalidArgument",
+            f"the state's residuals are {_kind(residuals)}, not by rank; load what state_dict() "
+            "gave",
+        )
+    found = {}
+    for name, kept in residuals.items():
+        number = str(name).removeprefix(_RANK)
+        whole = isinstance(kept, tuple | list) and len(kept) == 1
+        if not number.isdecimal() or not whole:
+            raise make_error(
+                "InvalidArgument",
+                f"the state's residuals have '{name}': {_kind(kept)}; load what state_dict() gave",
+            )
+        found[int(number)] = kept[0]
+    return found
+
+
+def _kind(value) -> str:
+    return str(value.dtype) if isinstance(value, torch.Tensor) else type(value).__name__

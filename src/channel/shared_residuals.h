@@ -1,0 +1,18 @@
+// Residuals of several saved channels, added up and cut anew: for a job that goes on with another number of
+// ranks.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "channel/residual_store.h"
+#include "deltawire/channel.h"
+#include "deltawire/result.h"
+
+namespace deltawire {
+
+// Fills `store`, which must be empty, as Channel::load_shares says; on error its content is unspecified.
+Status add_shares(std::span<const Share> shares, const CutTensors& wanted, std::uint64_t params_hash,
+                  ResidualStore& store);
+
+}  // namespace deltawire

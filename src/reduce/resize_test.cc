@@ -1,0 +1,319 @@
+// A job goes on with another number of ranks (Reducer::load_resized): what it owes is the same as before.
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/little_endian.h"
+#include "base/random.h"
+#include "channel/channel_state.h"
+#include "reduce/patterns/factor_store.h"
+#include "reduce/rank_threads.h"
+#include "reduce/reducer_state.h"
+
+namespace deltawire {
+namespace {
+
+using State = std::vector<std::byte>;
+using States = std::vector<State>;
+using Means = std::map<std::string, std::vector<double>>;  // by tensor
+
+constexpr int kSavedWorld = 4;
+
+struct Shaped {
+  std::string name;
+  std::vector<std::uint64_t> dims;
+};
+
+// Cut among owners, a matrix; cut with an odd last row; one owner; raw.
+const std::vector<Shaped> kTensors{
+    {"large", {300, 235}}, {"odd", {20001}}, {"small", {40, 20}}, {"raw", {20}}};
+
+std::uint64_t count_of(const Shaped& tensor) {
+  std::uint64_t count = 1;
+  for (const std::uint64_t dim : tensor.dims) count *= dim;
+  return count;
+}
+
+std::vector<Named> named(std::vector<std::vector<float>>* values) {
+  std::vector<Named> all;
+  for (std::size_t i = 0; i < kTensors.size(); ++i) {
+    Named tensor{kTensors[i].name, {nullptr, count_of(kTensors[i]), DType::kF32}, 0};
+    tensor.tensor.dims = kTensors[i].dims;
+    if (values != nullptr) tensor.tensor.values = (*values)[i].data();
+    all.push_back(tensor);
+  }
+  return all;
+}
+
+float gradient(std::size_t tensor, std::uint64_t i, int rank, std::uint64_t step) {
+  const double u = CounterRng(17 * step + static_cast<std::uint64_t>(rank), tensor).uniform_at(i) - 0.5;
+  return static_cast<float>(u * u * u);
+}
+
+using Reducers = std::vector<std::unique_ptr<WakeableReducer>>;
+
+Reducers reducers_of(const std::string& spec, int world) {
+  Reducers reducers;
+  for (int rank = 0; rank < world; ++rank) reducers.push_back(reducer_of(spec));
+  return reducers;
+}
+
+// One step; takes what came out off `owed`, and adds what went in.
+void train(Reducers& reducers, std::uint64_t number, float scale, Means& owed) {
+  const int world = static_cast<int>(reducers.size());
+  run_ranks(world, {}, [&](int rank, Transport& transport) {
+    std::vector<std::vector<float>> values;
+    for (std::size_t t = 0; t < kTensors.size(); ++t) {
+      auto& own = values.emplace_back(count_of(kTensors[t]));
+      for (std::size_t i = 0; i < own.size(); ++i) own[i] = scale * gradient(t, i, rank, number);
+    }
+    const auto report = reducers[static_cast<std::size_t>(rank)]->all_reduce(
+        named(&values), {number, 0, true, scale}, transport, in_seconds(30));
+    ASSERT_TRUE(report) << report.error().message;
+    if (rank != 0) return;
+    for (std::size_t t = 0; t < kTensors.size(); ++t) {
+      auto& sum = owed[kTensors[t].name];
+      sum.resize(values[t].size());
+      for (std::size_t i = 0; i < sum.size(); ++i) {
+        for (int each = 0; each < world; ++each) {
+          sum[i] += static_cast<double>(gradient(t, i, each, number)) / world;
+        }
+        sum[i] -= static_cast<double>(values[t][i]) / static_cast<double>(scale);
+      }
+    }
+  });
+}
+
+States saved(const Reducers& reducers) {
+  States states;
+  for (const auto& reducer : reducers) states.push_back(*reducer->save());
+  return states;
+}
+
+Status load_resized(WakeableReducer& reducer, const States& states, int world, int rank) {
+  const std::vector<Bytes> all(states.begin(), states.end());
+  const std::vector<Named> tensors = named(nullptr);
+  return reducer.load_resized({all, tensors, world, rank});
+}
+
+void add(std::span<const float> values, std::uint64_t first, double factor, std::vector<double>& sum) {
+  sum.resize(std::max<std::size_t>(sum.size(), first + values.size()));
+  for (std::size_t i = 0; i < values.size(); ++i) sum[first + i] += factor * static_cast<double>(values[i]);
+}
+
+// What the saved ranks owe in the unit of the mean, read from their bytes; momentum under another name.
+Means owed_by(const std::string& spec, const States& states) {
+  Means owed;
+  const std::string pattern = spec.substr(0, spec.find_first_of("(:"));
+  const double own_share = pattern == "ring" ? 1.0 : 1.0 / static_cast<double>(states.size());
+  for (Bytes state : states) {
+    if (pattern == "powersgd") {
+      FactorStore matrices(2, Revert::kFold, nullptr);
+      state = state.subspan(*matrices.load(state));
+      for (const Named& tensor : named(nullptr)) {
+        if (tensor.tensor.dims.size() != 2) continue;
+        const low_rank::Shape shape{tensor.tensor.dims[0], tensor.tensor.dims[1], 2};
+        const auto matrix = matrices.obtain(tensor, shape);
+        add((*matrix)->kept, 0, own_share / static_cast<double>((*matrix)->scale),
+            owed[std::string(tensor.name)]);
+      }
+    }
+    const std::string magic(reinterpret_cast<const char*>(state.data()), 8);
+    const auto parts = unpack_reducer_state(state, magic, pattern == "gather" ? 1 : 2);
+    EXPECT_TRUE(parts) << parts.error().message;
+    EXPECT_EQ(parts->world, static_cast<int>(states.size()));
+    for (std::size_t c = 0; c < parts->channels.size(); ++c) {
+      ResidualStore store;
+      const Bytes channel = parts->channels[c];
+      EXPECT_TRUE(load_residuals(channel, load_le<std::uint64_t>(channel.data() + 16), store));
+      const double share = c == 0 ? own_share : 1.0;
+      for (const ResidualStore::Entry* entry : store.sorted()) {
+        add(entry->values, entry->first, share / static_cast<double>(entry->scale), owed[entry->name]);
+        const auto velocity = entry->velocity.values();
+        if (velocity.empty()) continue;
+        add(velocity, entry->first, share / static_cast<double>(entry->velocity.scale()),
+            owed["momentum of " + entry->name]);
+      }
+    }
+  }
+  return owed;
+}
+
+void expect_same(const Means& got, const Means& wanted, double tolerance) {
+  for (const auto& [name, values] : wanted) {
+    double largest = 0;
+    double error = 0;
+    const auto found = got.find(name);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const bool is_there = found != got.end() && i < found->second.size();
+      largest = std::max(largest, std::abs(values[i]));
+      error = std::max(error, std::abs(values[i] - (is_there ? found->second[i] : 0.0)));
+    }
+    EXPECT_LE(error, tolerance * (largest + 0.01)) << name;
+  }
+}
+
+// By reducer spec.
+class Resized : public ::testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Specs, Resized,
+                         ::testing::Values("direct(3lc:s=1.75)", "direct(int8)", "direct(sbc)",
+                                           "direct(topk:k=5%)", "direct(onebit)", "direct(fp32)",
+                                           "ring(3lc:s=1.75)", "ring(int8)", "ring(sbc)", "ring(fp8)",
+                                           "gather(3lc:s=1.75)", "gather(int8)", "gather(topk:k=5%)",
+                                           "gather(signsgd)", "powersgd:rank=2",
+                                           "direct(large: sbc, odd: int8, rest 3lc)"));
+
+TEST_P(Resized, KeepsWhatIsOwed) {
+  Reducers reducers = reducers_of(GetParam(), kSavedWorld);
+  Means owed;
+  for (std::uint64_t step = 0; step < 2; ++step) train(reducers, step, 4.0F, owed);
+  const States before = saved(reducers);
+  expect_same(owed_by(GetParam(), before), owed, 1e-5);
+  for (const int world : {1, 2, 3, 5, 8}) {
+    SCOPED_TRACE(world);
+    Reducers others = reducers_of(GetParam(), world);
+    for (int rank = 0; rank < world; ++rank) {
+      const Status loaded = load_resized(*others[static_cast<std::size_t>(rank)], before, world, rank);
+      ASSERT_TRUE(loaded) << loaded.error().message;
+    }
+    expect_same(owed_by(GetParam(), saved(others)), owed_by(GetParam(), before), 1e-7);
+    // And all of it leaves: the parts are those that the next steps encode.
+    Means then = owed;
+    for (std::uint64_t step = 2; step < 4; ++step) train(others, step, 1.0F, then);
+    expect_same(owed_by(GetParam(), saved(others)), then, 1e-5);
+  }
+}
+
+TEST(Resize, FactorsFollowTheScaleAndTheQOfTheFirst) {
+  const low_rank::Shape shape{30, 20, 1};
+  const Named tensor{"w", {nullptr, shape.elements(), DType::kF32}, 0};
+  States states;
+  for (const float value : {8.0F, 1.0F}) {
+    FactorStore store(1, Revert::kFold, nullptr);
+    FactorStore::Matrix& matrix = **store.obtain(tensor, shape);
+    matrix.kept.assign(shape.elements(), value);
+    matrix.scale = value / 2;
+    matrix.start.assign(shape.q_elements(), value);
+    states.push_back(store.save());
+  }
+  const std::vector<Share> shares{{states[0], 1}, {states[1], 2}};
+  FactorStore sum(1, Revert::kFold, nullptr);
+  ASSERT_TRUE(sum.load_shares(shares, std::span(&tensor, 1)));
+  const FactorStore::Matrix& matrix = **sum.obtain(tensor, shape);
+  EXPECT_EQ(matrix.scale, 4.0F);
+  EXPECT_EQ(matrix.kept.front(), 8.0F + 2 * 1.0F * (4.0F / 0.5F));
+  EXPECT_EQ(matrix.start, std::vector<float>(shape.q_elements(), 8.0F));
+}
+
+TEST(Resize, AsManyRanksGetWhatTheyHad) {
+  for (const std::string spec : {"direct(3lc)", "ring(int8)", "gather(sbc)", "powersgd:rank=2"}) {
+    Reducers reducers = reducers_of(spec, 3);
+    Means owed;
+    train(reducers, 0, 1.0F, owed);
+    const States before = saved(reducers);
+    Reducers others = reducers_of(spec, 3);
+    for (int rank = 0; rank < 3; ++rank) {
+      ASSERT_TRUE(load_resized(*others[static_cast<std::size_t>(rank)], before, 3, rank));
+    }
+    EXPECT_TRUE(saved(others) == before) << spec;
+  }
+}
+
+// Twice as many ranks: each state is loaded by two, bit for bit.
+TEST(Resize, RanksOfAFinerCutGetCopies) {
+  Reducers reducers = reducers_of("gather(3lc)", 2);
+  Means owed;
+  train(reducers, 0, 1.0F, owed);
+  const States before = saved(reducers);
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto other = reducer_of("gather(3lc)");
+    ASSERT_TRUE(load_resized(*other, before, 4, rank));
+    const State state = *other->save();
+    const State& source = before[static_cast<std::size_t>(rank / 2)];
+    EXPECT_TRUE(State(state.begin() + 32, state.end()) == State(source.begin() + 32, source.end())) << rank;
+  }
+}
+
+TEST(Resize, MomentumIsAveragedToo) {
+  const std::string rules =
+      "(small: fp32 with momentum=0.5, rest sbc:p=5% with clip=1,momentum=0.9,masking=on)";
+  for (const std::string& spec : std::vector<std::string>{"direct" + rules, "gather" + rules}) {
+    Reducers reducers = reducers_of(spec, kSavedWorld);
+    Means ignored;
+    for (std::uint64_t step = 0; step < 2; ++step) train(reducers, step, 2.0F, ignored);
+    const States before = saved(reducers);
+    const Means owed = owed_by(spec, before);
+    ASSERT_EQ(owed.count("momentum of large"), 1u);
+    for (const int world : {2, 3}) {
+      Reducers others = reducers_of(spec, world);
+      for (int rank = 0; rank < world; ++rank) {
+        ASSERT_TRUE(load_resized(*others[static_cast<std::size_t>(rank)], before, world, rank));
+      }
+      expect_same(owed_by(spec, saved(others)), owed, 1e-7);
+      train(others, 2, 1.0F, ignored);
+    }
+  }
+}
+
+TEST(Resize, RanksWithoutAStepOweNothing) {
+  for (const std::string spec : {"direct(3lc)", "ring(3lc)", "gather(3lc)", "powersgd:rank=2"}) {
+    const States before = saved(reducers_of(spec, 3));
+    Reducers others = reducers_of(spec, 2);
+    Means owed;
+    for (int rank = 0; rank < 2; ++rank) {
+      ASSERT_TRUE(load_resized(*others[static_cast<std::size_t>(rank)], before, 2, rank)) << spec;
+    }
+    train(others, 0, 1.0F, owed);
+    expect_same(owed_by(spec, saved(others)), owed, 1e-5);
+  }
+}
+
+// Each leaves the reducer as it was.
+TEST(Resize, StatesThatDontFitAreRefused) {
+  for (const std::string spec : {"direct(3lc)", "ring(3lc)", "gather(3lc)", "powersgd:rank=2"}) {
+    SCOPED_TRACE(spec);
+    Reducers reducers = reducers_of(spec, 3);
+    Means owed;
+    train(reducers, 0, 1.0F, owed);
+    const States good = saved(reducers);
+    const auto other = reducer_of(spec);
+    ASSERT_TRUE(load_resized(*other, good, 2, 1));
+    const State before = *other->save();
+    const auto refused = [&](const States& states, ErrorCode code, int world = 2, int rank = 0) {
+      const Status loaded = load_resized(*other, states, world, rank);
+      ASSERT_FALSE(loaded);
+      EXPECT_EQ(loaded.error().code, code) << loaded.error().message;
+      EXPECT_TRUE(*other->save() == before);
+    };
+    refused({}, ErrorCode::kInvalidArgument);
+    refused(good, ErrorCode::kInvalidArgument, 2, 2);
+    refused(good, ErrorCode::kInvalidArgument, 0, 0);
+    refused({good[0], good[1]}, ErrorCode::kMismatch, 3);
+    refused({good[0], good[2], good[1]}, ErrorCode::kMismatch);
+    refused({good[0], good[1], *reducer_of(spec)->save()}, ErrorCode::kMismatch);
+    for (const std::size_t at : {good[1].size() / 2, good[1].size() - 1}) {  // in the first and last channel
+      States changed = good;
+      changed[1][at] ^= std::byte{1};
+      refused(changed, ErrorCode::kCorrupt);
+    }
+    States cut = good;
+    cut[0].resize(10);
+    refused(cut, ErrorCode::kTruncated);
+    const std::vector<Bytes> all(good.begin(), good.end());
+    std::vector<Named> tensors = named(nullptr);
+    tensors.front().tensor.count -= 1;
+    const Status shorter = other->load_resized({all, tensors, 2, 0});
+    ASSERT_FALSE(shorter);
+    EXPECT_EQ(shorter.error().code, ErrorCode::kMismatch) << shorter.error().message;
+    EXPECT_NE(shorter.error().message.find("'large'"), std::string::npos) << shorter.error().message;
+    EXPECT_TRUE(*other->save() == before);
+  }
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,107 @@
+"""torch.distributed.checkpoint: all ranks' residuals, for as many ranks or others."""
+
+import deltawire
+import deltawire.torch
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from deltawire.torch.checkpoint import in_order_of_ranks, kept_by
+from models import Net, fingerprint, train_step, wrapped
+from ranks import results
+
+SPEC = "3lc:s=1.5"
+FOLDERS = ("saved", "saved_async")
+
+
+def registered():
+    model = wrapped(Net())
+    return model, deltawire.torch.register(model, SPEC)
+
+
+def save_and_go_on(rank, world_size, report, folder):
+    model, hook = registered()
+    for step in range(3):
+        train_step(model, rank, step)
+    state = {"model": model.module, "hook": hook}
+    dcp.save(state, checkpoint_id=f"{folder}/saved")
+    dcp.async_save(state, checkpoint_id=f"{folder}/saved_async").result()
+    for step in range(3, 5):
+        train_step(model, rank, step)
+    return fingerprint(model)
+
+
+def load_and_go_on(rank, world_size, report, folder):
+    finals = []
+    for name in FOLDERS:
+        model, hook = registered()
+        dcp.load({"model": model.module, "hook": hook}, checkpoint_id=f"{folder}/{name}")
+        for step in range(3, 5):
+            train_step(model, rank, step)
+        finals.append(fingerprint(model))
+        hook.close()
+    return finals
+
+
+def load_by_others(rank, world_size, report, folder):
+    """Goes on with what was saved, and without."""
+    finals = []
+    for with_states in (True, False):
+        model, hook = registered()
+        dcp.load({"model": model.module}, checkpoint_id=f"{folder}/saved")
+        if with_states:
+            with pytest.raises((ValueError, dcp.CheckpointException)) as refused:
+                dcp.load({"hook": hook}, checkpoint_id=f"{folder}/saved")
+            states = deltawire.torch.saved_states(f"{folder}/saved")
+            hook.load_state_dict(states)
+            assert hook.state_dict()["steps"] == 3
+            assert hook.state_dict()["world_size"] == world_size
+            with pytest.raises(ValueError, match="no state of a hook under 'other'; it has hook, "):
+                deltawire.torch.saved_states(f"{folder}/saved", "other")
+        for step in range(3, 5):
+            train_step(model, rank, step)
+        assert hook.last_error is None
+        finals.append(fingerprint(model))
+        hook.close()
+    return str(refused.value), *finals
+
+
+def test_a_checkpoint_of_all_ranks(tmp_path):
+    straight = results(save_and_go_on, 2, str(tmp_path))
+    assert results(load_and_go_on, 2, str(tmp_path)) == [[end] * len(FOLDERS) for end in straight]
+    ends = results(load_by_others, 3, str(tmp_path))
+    assert len({resized for _, resized, _ in ends}) == 1
+    for text, resized, without in ends:
+        assert "rank 2" in text
+        assert resized != without, "the residuals made no difference: nothing was tested"
+
+
+def state_of(rank, **changes):
+    residuals = torch.zeros(1, dtype=torch.uint8)
+    state = {"version": 1, "spec": "direct(3lc)", "world_size": 2, "steps": 5}
+    return {**state, "residuals": kept_by(rank, residuals), **changes}
+
+
+def test_states_are_put_in_order():
+    states = [state_of(1), state_of(0)]
+    assert in_order_of_ranks(states) == states[::-1]
+
+
+@pytest.mark.parametrize(
+    ("states", "says"),
+    [
+        ([], "rank .none., saved by 0"),
+        ([state_of(0)], "rank 0, saved by 2"),
+        ([state_of(0), state_of(1), state_of(2)], "rank 0, 1, 2, saved by 2"),
+        ([state_of(1), state_of(2)], "rank 1, 2"),
+        ([state_of(0), state_of(0)], "two states are of rank 0"),
+        ([state_of(0), state_of(1, steps=6)], "steps is 6 in that of rank 1, elsewhere 5"),
+        ([state_of(0), state_of(1, round=6)], "round is 6"),
+        ([state_of(0), "text"], "isn't what state_dict"),
+        ([state_of(0), state_of(1, residuals={})], "by rank"),
+        ([state_of(0), state_of(1, residuals={"rank one": (1,)})], "'rank one'"),
+        ([state_of(0), state_of(1, residuals={"rank 1": (1, 2)})], "'rank 1': tuple"),
+    ],
+)
+def test_states_that_arent_those_of_all_ranks(states, says):
+    with pytest.raises(deltawire.InvalidArgumentError, match=says):
+        in_order_of_ranks(states)

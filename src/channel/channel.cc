@@ -55,11 +55,7 @@ class ChannelImpl final : public Channel {
   std::span<const PartUse> last_step() const noexcept override { return last_step_; }
   bool any(bool CodecInfo::* property) const noexcept override { return rules_.any(property); }
   bool takes_pairs(const Named& part, std::uint64_t step) const noexcept override {
-    if (codecs().is_raw(part)) return true;
-    const CodecInfo& codec = codec_of(part, step).info();
-    const bool keeps_residual =
-        codec.error_feedback || codecs().rules.feedback_of(part, step).changes_input();
-    return codec.key_value && !(codecs().error_feedback && keeps_residual);
+    return codecs().take_pairs(part, step);
   }
   std::uint64_t message_bound(const MessageLayout& message, std::uint64_t step) const override;
   Result<std::span<const Bytes>> encode(const MessageLayout& layout, const MessageId& id,

@@ -32,6 +32,14 @@ struct PartCodecs {
     return is_raw(part) ? raw : rules.of(part, step);
   }
 
+  // As Channel::takes_pairs: the form has no residual.
+  bool take_pairs(const Named& part, std::uint64_t step) const noexcept {
+    if (is_raw(part)) return true;
+    const CodecInfo& codec = rules.of(part, step).info();
+    const bool keeps_residual = codec.error_feedback || rules.feedback_of(part, step).changes_input();
+    return codec.key_value && !(error_feedback && keeps_residual);
+  }
+
   // Only what has a residual can be kept for later, and only what refuses NaN needs a word for it.
   bool may_be(SegmentState state, const Codec& part_codec) const noexcept {
     if (state == SegmentState::kNotFinite) {

@@ -385,7 +385,8 @@ TEST(Pairs, NeedAPatternAndACodecThatHaveTheForm) {
           reducer_of(spec)->all_reduce(updates.bucket(), {0, 0, true}, transport, in_seconds(5));
       ASSERT_FALSE(report) << spec;
       EXPECT_EQ(report.error().code, ErrorCode::kInvalidArgument) << spec;
-      EXPECT_NE(report.error().message.find("take the pattern direct or gather, and a codec"),
+      EXPECT_NE(report.error().message.find("take a codec that has the form and keeps no residual (fastsgd, "
+                                            "logquant, sketchml), in the pattern direct or gather"),
                 std::string::npos)
           << report.error().message;
     });

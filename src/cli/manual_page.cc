@@ -69,10 +69,11 @@ void add_command(const CommandFacts& command, std::string& page) {
 std::string manual_page(const CommandFacts& program, const std::string& version) {
   const std::size_t colon = program.about.find(": ");
   const std::size_t line = program.about.find('\n');
-  std::string page =
-      ".TH DELTAWIRE 1 \"\" \"deltawire " + version + "\" \"User Commands\"\n.SH NAME\ndeltawire \\- " +
-      text_of(program.about.substr(colon + 2, line - colon - 3)) + "\n.SH SYNOPSIS\n" + usage_of(program) +
-      ".SH DESCRIPTION\n" + text_of(program.about.substr(line + 1)) + "\n.SH OPTIONS\n";
+  std::string page = ".TH DELTAWIRE 1 \"\" \"deltawire " + version +
+                     "\" \"User Commands\"\n.ad l\n.SH NAME\ndeltawire \\- " +
+                     text_of(program.about.substr(colon + 2, line - colon - 3)) + "\n.SH SYNOPSIS\n" +
+                     usage_of(program) + ".SH DESCRIPTION\n" + text_of(program.about.substr(line + 1)) +
+                     "\n.SH OPTIONS\n";
   for (const OptionFacts& option : program.options) page += option_text(option);
   page += ".SH COMMANDS\n";
   for (const CommandFacts& command : program.commands) add_command(command, page);

@@ -156,7 +156,7 @@ TEST_P(EveryTarget, HostileBytes) {
   for (const double share : {0.9, 0.01}) {
     const Encoded part = *testing::encode(*reference_, testing::sparse_values(3000, share, 6));
     CounterRng random(7);
-    for (int i = 0; i < 300 && !part.payload.empty(); ++i) {
+    for (int i = 0; i < 200 && !part.payload.empty(); ++i) {
       Encoded damaged = part;
       for (std::uint64_t flips = random.next() % 3; flips < 3; ++flips) {
         const std::uint64_t place = random.next() % std::min<std::size_t>(part.payload.size(), 400);

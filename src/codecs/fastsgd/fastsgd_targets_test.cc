@@ -150,7 +150,8 @@ TEST_P(FastsgdTargets, WhereTilesOfGapsEnd) {
       }
       SCOPED_TRACE("M " + std::to_string(key_bits) + ", count " + std::to_string(count));
       const TensorView view{values.data(), count, DType::kF32, keys.data(), key + 1};
-      for (const char* const spec : {"fastsgd:l=1", "fastsgd", "fastsgd:l=3"}) expect_equal(spec, view);
+      constexpr const char* kSpecs[] = {"fastsgd:l=1", "fastsgd", "fastsgd:l=3"};
+      expect_equal(kSpecs[(count + key_bits) % 3], view);
     }
   }
 }

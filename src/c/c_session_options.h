@@ -15,7 +15,8 @@ struct SessionOptions {
   ReducerOptions reducer;
 };
 
-// kInvalidArgument, kUnsupportedVersion: says which option. The settings that ranks compare lack the spec yet.
+// kInvalidArgument, kUnsupportedVersion: says which option. The settings that ranks compare lack the spec
+// yet.
 Result<SessionOptions> session_options(const deltawire_session_options& given);
 
 // "127.0.0.1:4000", "[::1]:4000".

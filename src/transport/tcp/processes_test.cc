@@ -56,10 +56,20 @@ class Processes : public testing::Test {
     ::munmap(board_, sizeof(Board));
   }
 
-  // Forks one process for each rank, which connects and then does `work`; the result goes on the board.
+  // Forks one process for each rank, which connects and, when all have, does `work`; the result goes on the
+  // board. One that ended before would be missing in the others' meeting.
   void start(const std::function<Status(Transport&)>& work) {
-    start_connecting(work);
-    while (board_->connected < kWorld) std::this_thread::sleep_for(1ms);
+    start_connecting([this, work](Transport& self) -> Status {
+      if (!all_connect()) return fail(ErrorCode::kState, "not all ranks have connected");
+      return work(self);
+    });
+    ASSERT_TRUE(all_connect());
+  }
+
+  bool all_connect() const {
+    const Deadline until = soon();
+    while (board_->connected < kWorld && Clock::now() < until) std::this_thread::sleep_for(1ms);
+    return board_->connected == kWorld;
   }
 
   // The same, for ranks that will not all connect; `before` runs between listening and connecting.

@@ -4,8 +4,8 @@ import numpy as np
 
 from deltawire.errors import make_error
 
-# What the core calls the dtypes that it takes.
-DTYPES = {"float32": 1, "bfloat16": 2, "float16": 3}
+# That the core takes, by its names and NumPy's.
+DTYPES = ("float32", "bfloat16", "float16")
 
 
 def as_numpy(name: str, array) -> np.ndarray:

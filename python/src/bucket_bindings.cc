@@ -76,6 +76,10 @@ Named named(const TensorAt& tensor) {
   return dense(tensor);
 }
 
+Named named(const TypedTensorAt& tensor) {
+  return dense(tensor);
+}
+
 SubmittedBucket::SubmittedBucket(const Submitted& submitted) {
   tensors_.reserve(submitted.size());
   for (const auto& each : submitted) {

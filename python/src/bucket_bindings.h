@@ -42,6 +42,7 @@ using Submitted = std::vector<std::variant<TensorAt, SignificantTensorAt, TypedT
 
 // With the name and the shape of `tensor`, which must outlive it.
 Named named(const TensorAt& tensor);
+Named named(const TypedTensorAt& tensor);
 
 // A bucket as a session takes it, until it is done. `submitted` must live until it is queued.
 class SubmittedBucket {

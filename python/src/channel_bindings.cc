@@ -14,6 +14,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
+#include "bucket_bindings.h"
 #include "deltawire/channel.h"
 #include "deltawire/frame.h"
 #include "python_error.h"
@@ -25,21 +26,12 @@ namespace deltawire::python {
 namespace {
 
 using ChannelBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-// Name, address, shape, dtype's number: the caller keeps the memory.
-using ArrayAt = std::tuple<std::string, std::uintptr_t, std::vector<std::uint64_t>, int>;
 
 // `arrays` outlive them.
-std::vector<Named> parts_at(const std::vector<ArrayAt>& arrays) {
+std::vector<Named> parts_at(const std::vector<TypedTensorAt>& arrays) {
   std::vector<Named> parts;
   parts.reserve(arrays.size());
-  for (const auto& [name, address, shape, dtype] : arrays) {
-    std::uint64_t count = 1;
-    for (const std::uint64_t extent : shape) count *= extent;
-    void* values = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
-    TensorSlot slot{values, count, static_cast<DType>(dtype)};
-    slot.dims = shape;
-    parts.push_back({name, slot, 0});
-  }
+  for (const TypedTensorAt& array : arrays) parts.push_back(named(array));
   return parts;
 }
 
@@ -68,7 +60,7 @@ void make(ChannelHandle* self, const std::string& codecs, std::uint64_t min_elem
   new (self) ChannelHandle{value_or_raise(make_channel(codecs, options))};
 }
 
-nb::bytes encode(ChannelHandle& self, const std::vector<ArrayAt>& arrays, std::uint64_t step,
+nb::bytes encode(ChannelHandle& self, const std::vector<TypedTensorAt>& arrays, std::uint64_t step,
                  std::uint16_t rank, std::uint16_t world, float scale) {
   std::vector<Named> parts = parts_at(arrays);
   Result<std::span<const Bytes>> pieces;
@@ -86,7 +78,7 @@ nb::bytes encode(ChannelHandle& self, const std::vector<ArrayAt>& arrays, std::u
   return nb::bytes(message.data(), message.size());
 }
 
-void decode(ChannelHandle& self, const ChannelBytes& message, const std::vector<ArrayAt>& arrays,
+void decode(ChannelHandle& self, const ChannelBytes& message, const std::vector<TypedTensorAt>& arrays,
             const std::tuple<std::uint64_t, std::uint16_t, std::uint16_t>& from, bool accumulate, float scale,
             float message_scale) {
   const std::vector<Named> parts = parts_at(arrays);
@@ -120,8 +112,9 @@ void bind_channels(nb::module_& module) {
            "codecs: a codec spec or rules; revert: 'fold' or 'exact'.")
       .def_prop_ro("spec", [](const ChannelHandle& self) { return self.channel->spec(); })
       .def("encode", &encode, "arrays"_a, "step"_a, "rank"_a, "world"_a, "scale"_a,
-           "One message of the step that is open then: (name, address, shape, dtype) of each array, dtype 1 "
-           "float32, 2 bfloat16, 3 float16. Releases the GIL.")
+           "One message of the step that is open then: (name, address, shape, dtype's name) of each array. "
+           "Releases "
+           "the GIL.")
       .def("decode", &decode, "message"_a, "arrays"_a, "sender"_a, "accumulate"_a, "scale"_a,
            "message_scale"_a,
            "Into the arrays: values times scale; sender: (step, rank, world) that is due. Releases the GIL.")

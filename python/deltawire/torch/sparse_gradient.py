@@ -9,6 +9,7 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import DTypeError, make_error
+from deltawire.torch import arguments
 
 MOST_ELEMENTS = 2**32 - 1
 
@@ -56,7 +57,7 @@ class SparseGradient:
             self._keys.ctypes.data,
             self._values.data_ptr(),
             len(self._keys),
-            str(self._dtype).removeprefix("torch."),
+            arguments.dtype_name(self._values),
         )
 
     def mean(self) -> torch.Tensor:

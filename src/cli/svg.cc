@@ -26,6 +26,13 @@ std::string escaped(std::string_view text) {
   return safe;
 }
 
+// 10^power, as an axis names it.
+std::string decade_text(double power) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g", std::pow(10, power));
+  return text;
+}
+
 }  // namespace
 
 std::string svg_head(double width, double height) {
@@ -68,10 +75,26 @@ Axis axis_round(const std::vector<double>& values, const Pixels& pixels) {
   return axis;
 }
 
-std::string decade_text(double power) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g", std::pow(10, power));
-  return text;
+void draw_decades_across(std::string& svg, const Axis& axis, const Pixels& y, double name_y) {
+  for (double power = axis.low; power <= axis.high; ++power) {
+    const double at = axis.place(std::pow(10, power));
+    append(svg, "<path d=\"M%.1f %.1fV%.1f\" class=\"grid\"/>\n", at, y.from, y.to);
+    write_text(svg, at, name_y, " text-anchor=\"middle\"", decade_text(power));
+  }
+}
+
+void draw_decades_up(std::string& svg, const Axis& axis, const Pixels& x) {
+  for (double power = axis.low; power <= axis.high; ++power) {
+    const double at = axis.place(std::pow(10, power));
+    append(svg, "<path d=\"M%.1f %.1fH%.1f\" class=\"grid\"/>\n", x.from, at, x.to);
+    write_text(svg, x.from - 8, at + 4, " text-anchor=\"end\"", decade_text(power));
+  }
+}
+
+void write_upwards(std::string& svg, const Pixels& y, const char* text) {
+  append(svg, "<text transform=\"translate(18 %.1f) rotate(-90)\" text-anchor=\"middle\">",
+         (y.from + y.to) / 2);
+  svg += std::string(text) + "</text>\n";
 }
 
 }  // namespace deltawire::cli

@@ -36,7 +36,12 @@ struct Axis {
 // Whole decades round all values, with a little air. REQUIRES: a value, all above 0.
 Axis axis_round(const std::vector<double>& values, const Pixels& pixels);
 
-// 10^power, as an axis names it.
-std::string decade_text(double power);
+// A line and a name for each decade: of a horizontal axis, lines in the span `y` and names' feet at `name_y`;
+// of a vertical one, lines in the span `x` and names to their left.
+void draw_decades_across(std::string& svg, const Axis& axis, const Pixels& y, double name_y);
+void draw_decades_up(std::string& svg, const Axis& axis, const Pixels& x);
+
+// What a vertical axis shows, read from below.
+void write_upwards(std::string& svg, const Pixels& y, const char* text);
 
 }  // namespace deltawire::cli

@@ -42,24 +42,14 @@ bool is_drawn(const Row& row) {
 }
 
 void draw_axes(std::string& svg, const Axis& bits, const Axis& error) {
-  for (double power = bits.low; power <= bits.high; ++power) {
-    const double x = bits.place(std::pow(10, power));
-    append(svg, "<path d=\"M%.1f %.1fV%.1f\" class=\"grid\"/>\n", x, kTop, kLossless);
-    write_text(svg, x, kLossless + 20, " text-anchor=\"middle\"", decade_text(power));
-  }
-  for (double power = error.low; power <= error.high; ++power) {
-    const double y = error.place(std::pow(10, power));
-    append(svg, "<path d=\"M%.1f %.1fH%.1f\" class=\"grid\"/>\n", kLeft, y, kRight);
-    write_text(svg, kLeft - 8, y + 4, " text-anchor=\"end\"", decade_text(power));
-  }
+  draw_decades_across(svg, bits, {kTop, kLossless}, kLossless + 20);
+  draw_decades_up(svg, error, {kLeft, kRight});
   append(svg, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"#777\" stroke-dasharray=\"4 3\"/>\n", kLeft, kLossless,
          kRight);
   write_text(svg, kLeft - 8, kLossless + 4, " text-anchor=\"end\"", "0");
   write_text(svg, (kLeft + kRight) / 2, kLossless + 42, " text-anchor=\"middle\"",
              "bits per value, whole messages (log scale)");
-  append(svg, "<text transform=\"translate(18 %.1f) rotate(-90)\" text-anchor=\"middle\">",
-         (kTop + kBottom) / 2);
-  svg += "relative L2 error of one message (log scale)</text>\n";
+  write_upwards(svg, {kTop, kBottom}, "relative L2 error of one message (log scale)");
 }
 
 Box box_at(const Dot& dot, double angle, double distance) {

@@ -64,19 +64,6 @@ void place_labels(std::vector<Curve>& curves, const Axis& ms) {
   }
 }
 
-void draw_grid(std::string& svg, const Axis& x, const Axis& ms) {
-  for (double power = x.low; power <= x.high; ++power) {
-    const double at = x.place(std::pow(10, power));
-    append(svg, "<path d=\"M%.1f %.1fV%.1f\" class=\"grid\"/>\n", at, kSheetTop, kSheetBottom);
-    write_text(svg, at, kSheetBottom + 18, " text-anchor=\"middle\"", decade_text(power));
-  }
-  for (double power = ms.low; power <= ms.high; ++power) {
-    const double at = ms.place(std::pow(10, power));
-    append(svg, "<path d=\"M%.1f %.1fH%.1f\" class=\"grid\"/>\n", kSheetLeft, at, kSheetRight);
-    write_text(svg, kSheetLeft - 8, at + 4, " text-anchor=\"end\"", decade_text(power));
-  }
-}
-
 void draw_curve(std::string& svg, const Curve& curve, const std::vector<double>& places, const Axis& ms) {
   std::string path;
   for (std::size_t i = 0; i < places.size(); ++i) {
@@ -111,13 +98,13 @@ std::string plan_plot(std::span<const SitePlan> plans, PlotAxis axis) {
   std::string svg = svg_head(kSheetWidth, kSheetHeight);
   write_text(svg, kSheetLeft - 50, 24, " font-size=\"15\" font-weight=\"bold\"",
              title_of(plans.front().site, axis));
-  draw_grid(svg, x, ms);
+  draw_decades_across(svg, x, {kSheetTop, kSheetBottom}, kSheetBottom + 18);
+  draw_decades_up(svg, ms, {kSheetLeft, kSheetRight});
   for (const Curve& curve : curves) draw_curve(svg, curve, places, ms);
   write_text(svg, (kSheetLeft + kSheetRight) / 2, kSheetBottom + 40, " text-anchor=\"middle\"",
              axis == PlotAxis::kRanks ? "ranks (log scale)" : "Mbit/s of a rank's link (log scale)");
-  append(svg, "<text transform=\"translate(18 %.1f) rotate(-90)\" text-anchor=\"middle\">",
-         (kSheetTop + kSheetBottom) / 2);
-  return svg + "milliseconds a step (log scale)</text>\n</svg>\n";
+  write_upwards(svg, {kSheetTop, kSheetBottom}, "milliseconds a step (log scale)");
+  return svg + "</svg>\n";
 }
 
 }  // namespace deltawire::cli

@@ -11,6 +11,7 @@ import deltawire
 import deltawire.torch
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from deltawire.torch import auto_hook, codec_figures
 from deltawire.torch.link_probe import LinkProbe
 from deltawire.torch.step_clock import StepClock, StepTimes
@@ -18,6 +19,7 @@ from models import WIDTH, Net, backward, batch, fingerprint, train_step, wrapped
 from ranks import attempted, results
 
 MEASURE = auto_hook.WARM_UP + auto_hook.MEASURED  # steps
+DECIDED = MEASURE + auto_hook.WARM_UP + 2 * auto_hook.MEASURED
 TIERS = ("lossless", "near-lossless", "lossy")
 
 
@@ -25,12 +27,16 @@ class GivenTimes(StepClock):
     """Counts real steps, and says they took what the test says, in seconds."""
 
     native, coded = 3.0, 0.4
-    hook = None
 
     def times(self):
-        end = self.coded if self.hook and self.hook._hook else self.native
-        made = super().times()
-        return [StepTimes(tuple(0.01 for _ in each.ready), end) for each in made]
+        return [
+            StepTimes(
+                tuple(0.01 for _ in each.ready),
+                self.coded if each.coded else self.native,
+                each.coded,
+            )
+            for each in super().times()
+        ]
 
 
 def slow_link(model, tier, watched=20):
@@ -38,9 +44,7 @@ def slow_link(model, tier, watched=20):
     LinkProbe.measure = lambda self, machine: (1.25e5, 1e-3)
     auto_hook.StepClock = GivenTimes
     auto_hook.WATCHED = watched
-    hook = deltawire.torch.register(model, "auto", tier=tier)
-    hook._clock.hook = hook
-    return hook
+    return deltawire.torch.register(model, "auto", tier=tier)
 
 
 def on_loopback(rank, world_size, report):
@@ -91,7 +95,7 @@ def choose(rank, world_size, report, tier):
     logging.getLogger("deltawire").setLevel(logging.INFO)
     hook = slow_link(model := wrapped(Wide()), tier)
     specs = []
-    for step in range(2 * MEASURE + 3):
+    for step in range(DECIDED + 3):
         train_step(model, rank, step)
         specs.append(hook.spec)
     metrics, table = hook.metrics(), hook.explain()
@@ -125,13 +129,13 @@ def leave(rank, world_size, report, coded):
     hook = slow_link(model, "lossy")
     sums = [0.0, 0.0]
     phases = []
-    for step in range(2 * MEASURE + 5):
+    for step in range(DECIDED + 5):
         for number, each in enumerate((model, plain)):
             backward(each, rank, step)
             flat = torch.cat([p.grad.reshape(-1).double() for p in each.parameters()])
             sums[number] = sums[number] + flat
         phases.append(hook.metrics()["phase"])
-        if step == 2 * MEASURE - 1:
+        if step == DECIDED - 1:
             kept = float((sums[0] - sums[1]).norm() / sums[1].norm())
     lost = float((sums[0] - sums[1]).norm() / sums[1].norm())
     explained = str(hook.explain())
@@ -141,8 +145,8 @@ def leave(rank, world_size, report, coded):
 
 def test_slower_than_native_it_goes_back_and_what_waited_arrives():
     for phases, kept, lost, explained in results(leave, 2, 3.5):
-        assert phases[2 * MEASURE - 1] == "trying" and phases[2 * MEASURE] == "leaving"
-        assert set(phases[2 * MEASURE + 1 :]) == {"native"}
+        assert phases[DECIDED - 1] == "trying" and phases[DECIDED] == "leaving"
+        assert set(phases[DECIDED + 1 :]) == {"native"}
         assert "back to the native all-reduce" in explained
         assert kept > 1e-3, "nothing was left out: nothing is tested"
         assert lost < 1e-5
@@ -151,8 +155,8 @@ def test_slower_than_native_it_goes_back_and_what_waited_arrives():
 def link_changes(rank, world_size, report):
     hook = slow_link(model := wrapped(Net()), "lossy", watched=5)
     phases = []
-    for step in range(4 * MEASURE + 12):
-        if step == 2 * MEASURE + 2:
+    for step in range(DECIDED + 2 * MEASURE + 12):
+        if step == DECIDED + 2:
             GivenTimes.coded = 0.01
             GivenTimes.native = 0.01
             LinkProbe.measure = lambda self, machine: (1.25e9, 1e-5)
@@ -172,37 +176,39 @@ def test_another_link_is_planned_for_anew_on_all_ranks_at_one_step():
     assert metrics["plans"] == 2 and metrics["choice"] == "native"
 
 
-def restore(rank, world_size, report):
+def restore(rank, world_size, report, folder):
     hook = slow_link(model := wrapped(Net()), "lossy")
-    for step in range(2 * MEASURE + 2):
+    for step in range(DECIDED + 2):
         train_step(model, rank, step)
     saved, weights = hook.state_dict(), copy.deepcopy(model.module.state_dict())
+    dcp.save({"hook": hook}, checkpoint_id=folder)
     ends = []
     for step in range(4):
         train_step(model, rank, step)
     ends.append(fingerprint(model))
     chosen = hook.spec
     hook.close()
-    for state in (saved, [saved, saved]):
+    ways = (
+        lambda hook: hook.load_state_dict(saved),
+        lambda hook: dcp.load({"hook": hook}, checkpoint_id=folder),
+        lambda hook: hook.load_state_dict(deltawire.torch.saved_states(folder)),
+    )
+    for load in ways:
         module = Net()
         module.load_state_dict(weights)
         hook = slow_link(model := wrapped(module), "lossy")
-        if isinstance(state, list):  # as another number of ranks would load it
-            both = [None, None]
-            torch.distributed.all_gather_object(both, saved)
-            state = both
-        hook.load_state_dict(state)
+        load(hook)
         assert hook.spec == chosen and hook.metrics()["phase"] == "compressing"
         for step in range(4):
             train_step(model, rank, step)
         ends.append(fingerprint(model))
         hook.close()
-    return ends, saved["spec"]
+    return ends
 
 
-def test_a_saved_choice_goes_on_bit_for_bit_without_measuring():
-    for ends, _ in results(restore, 2):
-        assert len(set(ends)) == 1
+def test_a_saved_choice_goes_on_bit_for_bit_without_measuring(tmp_path):
+    for ends in results(restore, 2, str(tmp_path / "saved")):
+        assert len(ends) == 4 and len(set(ends)) == 1
 
 
 def refuse(rank, world_size, report):
@@ -290,3 +296,28 @@ def fail_to_measure(rank, world_size, report):
 def test_what_fails_on_one_rank_all_hear_of():
     for raised, kept in results(fail_to_measure, 2):
         assert raised == kept and "rank 1" in raised and "planted" in raised
+
+
+def in_other_ways(rank, world_size, report):
+    """Micro-batches, and parameters that a step may leave out; both with an evaluation between."""
+    ends = []
+    for options, sometimes in (({}, False), ({"find_unused_parameters": True}, True)):
+        GivenTimes.native = 3.0
+        hook = slow_link(model := wrapped(Net(sometimes), **options), "near-lossless")
+        for step in range(DECIDED + 4):
+            if not sometimes:
+                with model.no_sync():
+                    model(batch(rank, step)[0]).sum().backward()
+            train_step(model, rank, step)
+            with torch.no_grad():
+                model(batch(rank, step)[0])
+        ends.append((hook.spec, hook.metrics()["phase"], fingerprint(model), hook.last_error))
+        hook.close()
+    return ends
+
+
+def test_accumulation_unused_parameters_and_evaluation():
+    first, second = results(in_other_ways, 2)
+    assert first == second
+    for spec, phase, _, error in first:
+        assert (spec, phase, error) == ("direct(bf16)", "compressing", None)

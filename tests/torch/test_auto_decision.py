@@ -6,8 +6,8 @@ from deltawire.torch.auto_decision import Decision, cores_of, decision_of, depar
 from deltawire.torch.codec_figures import sample_places
 from deltawire.torch.step_clock import StepClock
 
-NATIVE = Decision(None, "why", 100.0, 2.0, 40.0, 95.0, 95.0)
-CODED = Decision("direct(bf16)", "why", 100.0, 2.0, 40.0, 95.0, 60.0)
+NATIVE = Decision(None, "why", 100.0, 40.0, 95.0, 95.0)
+CODED = Decision("direct(bf16)", "why", 70.0, 40.0, 95.0, 60.0)
 
 
 def said(ends, exchange=0.02):
@@ -55,7 +55,11 @@ def test_the_latest_steps_count_where_a_rank_has_seen_more():
 )
 def test_too_little_to_say(ranks):
     assert steps_of(ranks) is None
-    assert judge(CODED, ranks) is None and departs(CODED, ranks) is None
+    assert departs(CODED, ranks) is None
+    enough = [said([1.0]), said([1.0])]
+    for coded, native in ((ranks, enough), (enough, ranks)):
+        both = [a | {"native": b} for a, b in zip(coded, native, strict=True)]
+        assert judge(CODED, both) is None
 
 
 def test_a_choice_is_made_of_the_slowest_link_and_what_all_ranks_can_code():
@@ -89,14 +93,15 @@ def test_ranks_of_one_machine_share_its_cores():
     assert cores_of([{"host": "a", "processors": 6}] * 4 + [alone]) == 1.5
 
 
-@pytest.mark.parametrize(("ms", "stays"), [(60, True), (100, True), (103, True), (108, False)])
+@pytest.mark.parametrize(("ms", "stays"), [(60, True), (100, True), (102, True), (105, False)])
 def test_a_choice_stays_unless_it_is_slower_beyond_noise(ms, stays):
-    ends = [1e-3 * (ms + off) for off in (-3, -2, -1, 0, 0, 1, 2, 3)]
-    after = judge(CODED, [said(ends), said(ends)])
+    off = (-3, -2, -1, 0, 0, 1, 2, 3)
+    coded, native = ([1e-3 * (middle + each) for each in off] for middle in (ms, 100))
+    after = judge(CODED, [said(coded) | {"native": said(native, 0.03)}] * 2)
     assert after.spec == ("direct(bf16)" if stays else None)
-    if stays:
-        assert after.exchange_ms == pytest.approx(20)
-    else:
+    assert after.native_ms == pytest.approx(100), "of the same moments, not of before"
+    assert after.exchange_ms == pytest.approx(20 if stays else 30)
+    if not stays:
         assert "back to the native" in after.reason and after.predicted_ms == after.plain_ms
 
 
@@ -108,7 +113,7 @@ def test_an_exchange_that_takes_twice_or_half_as_long_is_another(exchange, why):
 
 
 def test_what_is_small_beside_the_step_changes_nothing():
-    tiny = Decision(None, "why", 100.0, 2.0, 1.0, 95.0, 95.0)
+    tiny = Decision(None, "why", 100.0, 1.0, 95.0, 95.0)
     assert departs(tiny, [said([0.1] * 4, 0.009)] * 2) is None
     assert "1.00 ms" in departs(tiny, [said([0.1] * 4, 0.012)] * 2)
 

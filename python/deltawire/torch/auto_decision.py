@@ -28,7 +28,6 @@ class Decision:
         spec: of the chosen exchange, canonical; None: the native all-reduce.
         reason: in one line.
         native_ms: of the native steps, measured: median of the slowest rank.
-        native_spread_ms: their median absolute deviation.
         exchange_ms: what of a step comes after the computation, as it was last seen to be.
         plain_ms, predicted_ms: predicted, of a native step, and of one with the choice.
         link: (bytes a second, latency in seconds) as measured.
@@ -40,7 +39,6 @@ class Decision:
     spec: str | None
     reason: str
     native_ms: float
-    native_spread_ms: float
     exchange_ms: float
     plain_ms: float
     predicted_ms: float
@@ -88,6 +86,12 @@ class StepsOfAll:
     def exchange(self) -> float:
         """What comes after the computation, in seconds."""
         return max(0.0, self.end - self.ready[-1])
+
+    @property
+    def error(self) -> float:
+        """The standard error of `end`: of a median of n values about 1.25 s / sqrt(n), where s is
+        1.48 median absolute deviations."""
+        return 1.86 * self.spread / self.count**0.5
 
 
 def steps_of(said: list[dict]) -> StepsOfAll | None:
@@ -168,7 +172,6 @@ def choose(said: list[dict], tier: str) -> Decision | None:
         spec=None,
         reason=plan.reason,
         native_ms=native,
-        native_spread_ms=1e3 * steps.spread,
         exchange_ms=1e3 * steps.exchange,
         plain_ms=1e3 * plan.plain.step_seconds,
         predicted_ms=1e3 * plan.plain.step_seconds,
@@ -205,23 +208,27 @@ def _row(row) -> dict:
 
 
 def judge(decision: Decision, said: list[dict]) -> Decision | None:
-    """After the first steps with the choice: it with what an exchange really takes, or native where
-    steps are slower beyond noise. None where the steps are too few to say."""
-    steps = steps_of(said)
-    if steps is None:
+    """After steps with the choice and native ones (`native`, a measurement of their own) by turns:
+    the choice with what steps and exchanges really take, or native where the choice is slower
+    beyond noise. None where the steps are too few to say."""
+    coded, plain = steps_of(said), steps_of([each["native"] for each in said])
+    if coded is None or plain is None:
         return None
-    took = 1e3 * steps.end
-    # Of a median of n values the standard error is about 1.25 s / sqrt(n), and s 1.48 deviations.
-    error = 1.86 * ((1e3 * steps.spread) ** 2 + decision.native_spread_ms**2) ** 0.5
-    error /= steps.count**0.5
-    if took > decision.native_ms + _SURE * error:
-        reason = (
-            f"back to the native all-reduce: with {decision.spec} a step took {took:.2f} ms "
-            f"instead of {decision.native_ms:.2f} ms; {decision.predicted_ms:.2f} ms were predicted"
-        )
-        plain = decision.plain_ms
-        return dataclasses.replace(decision, spec=None, reason=reason, predicted_ms=plain)
-    return dataclasses.replace(decision, exchange_ms=1e3 * steps.exchange)
+    took, native = 1e3 * coded.end, 1e3 * plain.end
+    if took <= native + _SURE * 1e3 * (coded.error**2 + plain.error**2) ** 0.5:
+        return dataclasses.replace(decision, native_ms=native, exchange_ms=1e3 * coded.exchange)
+    reason = (
+        f"back to the native all-reduce: with {decision.spec} a step took {took:.2f} ms instead of "
+        f"{native:.2f} ms; {decision.predicted_ms:.2f} ms were predicted"
+    )
+    return dataclasses.replace(
+        decision,
+        spec=None,
+        reason=reason,
+        native_ms=native,
+        predicted_ms=decision.plain_ms,
+        exchange_ms=1e3 * plain.exchange,
+    )
 
 
 def departs(decision: Decision, said: list[dict]) -> str | None:

@@ -87,8 +87,10 @@ class AutoHook:
         """DDP's communication hook: the mean of the bucket over all ranks, in place, as a Future.
         Never raises and never returns None."""
         last = bucket.is_last()
-        self._clock.ready(last)
-        if self._hook is not None:
+        # By turns with native steps, which see the same load; residuals wait for the next turn.
+        coded = self._hook is not None and not (self._phase == "trying" and self._steps % 2)
+        self._clock.ready(last, coded)
+        if coded:
             exchanged = self._hook.deltawire_hook(state, bucket)
         else:
             if self._phase == "measuring" and self._steps == WARM_UP - 1:
@@ -109,13 +111,16 @@ class AutoHook:
         self._steps = 0  # begun since then
         self._due = {
             "measuring": WARM_UP + MEASURED,
-            "trying": WARM_UP + MEASURED,
+            "trying": WARM_UP + 2 * MEASURED,
             "leaving": 1,
         }.get(phase, self._watched)
         self._clock.restart(WARM_UP if phase in ("measuring", "trying") else 1)
 
     def _turn(self) -> None:
-        """The ranks talk, and change what they do together."""
+        """The ranks talk, and change what they do together. After an error there is nobody to talk
+        to."""
+        if self.last_error is not None:
+            raise self.last_error
         if self._phase == "leaving":
             self._leave()
         elif self._phase == "measuring":
@@ -126,9 +131,12 @@ class AutoHook:
             self._watch()
 
     def _agreed(self, own: dict, decide) -> dict:
-        times = self._clock.times()
-        own |= {"ready": [each.ready for each in times], "ends": [each.end for each in times]}
+        own |= self._said_of(self._hook is not None)
         return agreed(own, decide, self._connector.group)
+
+    def _said_of(self, coded: bool) -> dict:
+        times = [each for each in self._clock.times() if each.coded == coded]
+        return {"ready": [each.ready for each in times], "ends": [each.end for each in times]}
 
     def _plan(self) -> None:
         tier = self._tier
@@ -152,7 +160,9 @@ class AutoHook:
         self._enter("trying")
 
     def _judge(self) -> None:
-        answer = self._agreed({}, lambda said: _answer(auto_decision.judge(self._decision, said)))
+        native = {"native": self._said_of(False)}
+        decision = self._decision
+        answer = self._agreed(native, lambda said: _answer(auto_decision.judge(decision, said)))
         if not answer:
             self._enter("trying")
             return
@@ -232,8 +242,8 @@ class AutoHook:
     def metrics(self) -> dict:
         """As `Hook.metrics`, of the steps that were compressed, and
 
-        - choice: `spec`; phase: measuring, trying (the first steps with a codec), compressing,
-          native, leaving (a last step that sends what waits);
+        - choice: `spec`; phase: measuring, trying (steps with the codec and native ones
+          by turns), compressing, native, leaving (a last step that sends what waits);
         - native_ms, predicted_ms: a step from its forward pass until its means are in place, as it
           was measured with the native all-reduce, and as it is predicted with the choice; None
           before the first plan;
@@ -241,7 +251,8 @@ class AutoHook:
         - plans: that were made.
         """
         session = self._hook._session if self._hook is not None else CopiedSession(NATIVE)
-        decision, times = self._decision, self._clock.times()
+        decision, coded = self._decision, self._hook is not None
+        times = [each for each in self._clock.times() if each.coded == coded]
         return {
             **metrics_of(self._history, session),
             "choice": self.spec,
@@ -295,7 +306,8 @@ class AutoHook:
             raise self._session.error()
 
     def close(self) -> None:
-        """Says goodbye to the other ranks; idempotent. Done at exit in any case."""
+        """Says goodbye to the other ranks; idempotent. Done at exit in any case. A native
+        all-reduce goes on as DDP's own would; with a codec in use the next step is an error."""
         self._closed = True
         if self._hook is not None:
             self._hook.close()

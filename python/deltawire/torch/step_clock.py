@@ -13,10 +13,12 @@ class StepTimes:
     Attributes:
         ready: of each bucket in the order of exchange, when backward has made its gradients.
         end: when the means of all buckets are in place.
+        coded: they went through deltawire.
     """
 
     ready: tuple[float, ...]
     end: float
+    coded: bool = False
 
 
 class StepClock:
@@ -38,7 +40,7 @@ class StepClock:
         self._start: float | None = None
         self._ready: list[float] = []
         self._left = 0
-        self._complete = False
+        self._complete = self._coded = False
 
     def restart(self, skip: int) -> None:
         """Forgets all steps, and leaves out the next ones: caches and connections are cold."""
@@ -53,12 +55,12 @@ class StepClock:
             if self._start is None:
                 self._start = self._now()
 
-    def ready(self, last: bool) -> None:
-        """Of a bucket, before it is exchanged."""
+    def ready(self, last: bool, coded: bool = False) -> None:
+        """Of a bucket, before it is exchanged: the step's `last`; `coded` as in `StepTimes`."""
         with self._lock:
             self._ready.append(self._now())
             self._left += 1
-            self._complete = last
+            self._complete, self._coded = last, coded
 
     def over(self) -> None:
         """Of a bucket's exchange."""
@@ -66,13 +68,13 @@ class StepClock:
             self._left -= 1
             if self._left or not self._complete:
                 return
-            start, ready, end = self._start, self._ready, self._now()
+            start, ready, end, coded = self._start, self._ready, self._now(), self._coded
             self._forget()
             if self._skip:
                 self._skip -= 1
             elif start is not None:
                 made = tuple(moment - start for moment in ready)
-                self._times.append(StepTimes(made, end - start))
+                self._times.append(StepTimes(made, end - start, coded))
 
     def times(self) -> list[StepTimes]:
         """Of the steps since `restart`, oldest first."""

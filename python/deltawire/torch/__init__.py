@@ -8,6 +8,8 @@ it where torch's post-local SGD has an averager. `trace` records
 the gradients of any training run.
 """
 
+from deltawire.torch.auto_explanation import AutoExplanation
+from deltawire.torch.auto_hook import AutoHook
 from deltawire.torch.averager import Averager
 from deltawire.torch.checkpoint import saved_states
 from deltawire.torch.explanation import Explanation, TensorRow, explain
@@ -20,6 +22,8 @@ from deltawire.torch.rendezvous import init_process_group
 from deltawire.torch.significance import SignificanceSource, significance_of
 
 __all__ = [
+    "AutoExplanation",
+    "AutoHook",
     "Averager",
     "Explanation",
     "Hook",

@@ -8,6 +8,7 @@ it where torch's post-local SGD has an averager. `trace` records
 the gradients of any training run.
 """
 
+from deltawire.torch.all_ranks import AllRanks
 from deltawire.torch.averager import Averager
 from deltawire.torch.checkpoint import saved_states
 from deltawire.torch.explanation import Explanation, TensorRow, explain
@@ -18,8 +19,10 @@ from deltawire.torch.recording import Recording, trace
 from deltawire.torch.registration import register
 from deltawire.torch.rendezvous import init_process_group
 from deltawire.torch.significance import SignificanceSource, significance_of
+from deltawire.torch.timeline import timeline
 
 __all__ = [
+    "AllRanks",
     "Averager",
     "Explanation",
     "Hook",
@@ -33,5 +36,6 @@ __all__ = [
     "register",
     "saved_states",
     "significance_of",
+    "timeline",
     "trace",
 ]

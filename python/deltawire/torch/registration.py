@@ -40,6 +40,7 @@ def register(
     threads: int | None = None,
     scaler: Scaler | None = None,
     nonfinite: str | None = None,
+    summary_every: int | None = None,
 ) -> Hook | ShardedHook:
     """Makes a DDP model exchange its gradients through deltawire; called once on every rank. Of a
     model that `fully_shard` has cut on a mesh of two dimensions, replicas by shards, it is the
@@ -79,6 +80,7 @@ def register(
         scaler: the model's GradScaler or a function that gives the loss scale: see `LossScale`.
         nonfinite: NaN or infinities end the exchange ("error", the default) or come out as NaN on
             every rank, for you to skip ("pass", the default with scaler=): see `LossScale`.
+        summary_every: steps between lines about them that rank 0 logs (logger "deltawire", INFO).
 
     Returns:
         The hook: metrics, state for checkpoints, the typed error when training fails, close(). A
@@ -114,10 +116,12 @@ def register(
                 threads=threads,
                 scaler=scaler,
                 nonfinite=nonfinite,
+                summary_every=summary_every,
             ),
         )
     group = _check_model(ddp_model)
     with bootstrap.Meeting(group) as meeting:
+        arguments.check_summary_every(summary_every)
         spec = spec_of(spec)
         exchanged = Exchanged(ddp_model)
         timeout_ms = arguments.timeout_in_ms(timeout)
@@ -131,6 +135,7 @@ def register(
         meeting.listen(interface, port, connect_timeout, token)
     session = meeting.connect(spec, options, link, arrival_ms)
     hook = Hook(session, exchanged, meeting.place, timeout_ms, source, scale)
+    hook.summary_every, hook.process_group = summary_every, group
     return _attach(hook, ddp_model)
 
 

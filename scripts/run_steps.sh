@@ -8,8 +8,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 jobs="${JOBS:-$(nproc)}"
 fuzz_seconds="${FUZZ_SECONDS:-20}"
-# Many tests wait for deadlines more than they compute; those of Python compute more.
-test_jobs=$((4 * jobs))
+# Many tests wait for deadlines more than they compute, and those that compute take several slots (cmake/layers.cmake);
+# those of Python compute more.
+test_jobs=$((8 * jobs))
 python_jobs=$((2 * jobs))
 summary=()
 

@@ -83,6 +83,7 @@ check_steps() {
   step "C++ style (clang-format)" cpp_style
   test_steps
   step "the C interface is as it was released (abidiff)" .venv/bin/python scripts/check_abi.py
+  step "the trainers' recipes, under their packages" scripts/check_trainers.sh
   step "as a part of another project, compiled whole" whole_package
   step "ASan + UBSan build, tests and all" build asan-ubsan
   step "C++ tests, sanitized themselves" ctest --preset asan-ubsan -j "$test_jobs"

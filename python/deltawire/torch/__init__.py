@@ -8,6 +8,7 @@ it where torch's post-local SGD has an averager. `trace` records
 the gradients of any training run.
 """
 
+from deltawire.torch.all_ranks import AllRanks
 from deltawire.torch.auto_explanation import AutoExplanation
 from deltawire.torch.auto_hook import AutoHook
 from deltawire.torch.averager import Averager
@@ -20,8 +21,10 @@ from deltawire.torch.recording import Recording, trace
 from deltawire.torch.registration import register
 from deltawire.torch.rendezvous import init_process_group
 from deltawire.torch.significance import SignificanceSource, significance_of
+from deltawire.torch.timeline import timeline
 
 __all__ = [
+    "AllRanks",
     "AutoExplanation",
     "AutoHook",
     "Averager",
@@ -37,5 +40,6 @@ __all__ = [
     "register",
     "saved_states",
     "significance_of",
+    "timeline",
     "trace",
 ]

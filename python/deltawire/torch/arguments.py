@@ -87,6 +87,14 @@ def check_tensor(what: str, tensor: torch.Tensor) -> None:
         )
 
 
+def check_summary_every(steps: object) -> None:
+    """Raises InvalidArgumentError for anything but None or a whole number of steps."""
+    if steps is not None and (type(steps) is not int or steps < 1):
+        raise make_error(
+            "InvalidArgument", f"summary_every={steps!r} is not a number of steps, from 1, or None"
+        )
+
+
 def check_parameter(name: str, parameter: torch.Tensor) -> None:
     """Raises DTypeError for a parameter whose gradients can't be exchanged."""
     _check_whole(name, parameter)

@@ -52,7 +52,9 @@ class Connector:
         """With the whole spec, e.g. a saved one."""
         session, scale = self._connected(spec)
         timeout_ms = arguments.timeout_in_ms(self.settings.timeout)
-        return Hook(session, exchanged, self.place, timeout_ms, loss_scale=scale, history=history)
+        hook = Hook(session, exchanged, self.place, timeout_ms, loss_scale=scale, history=history)
+        hook.summary_every, hook.process_group = self.settings.summary_every, self.group
+        return hook
 
     def _connected(
         self, spec: str, check: Callable[[], None] = lambda: None
@@ -96,6 +98,7 @@ def register_auto(ddp_model: DistributedDataParallel, settings: Settings) -> Aut
 
 def _check_settings(settings: Settings) -> None:
     arguments.timeout_in_ms(settings.timeout)
+    arguments.check_summary_every(settings.summary_every)
     if settings.optimizer is not None:
         raise make_error(
             "InvalidArgument",

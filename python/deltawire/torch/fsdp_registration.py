@@ -60,6 +60,7 @@ class _Registration:
                     "optimizer= needs gradients that are whole on each rank, and fully_shard cuts "
                     "them; leave it out",
                 )
+            arguments.check_summary_every(given.summary_every)
             self._timeout_ms = arguments.timeout_in_ms(given.timeout)
             self._scale = LossScale(given.scaler, self._spec, given.nonfinite)
             self._options = arguments.reducer_options(
@@ -88,6 +89,8 @@ class _Registration:
             session.close()
             raise
         hook = ShardedHook(session, self._groups, agreement, self._timeout_ms, self._scale)
+        hook.summary_every = self._settings.summary_every
+        hook.process_group = self._groups[0].replicas
         hook.attach()
         return hook
 

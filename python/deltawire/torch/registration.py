@@ -44,6 +44,7 @@ def register(
     scaler: Scaler | None = None,
     nonfinite: str | None = None,
     tier: str | None = None,
+    summary_every: int | None = None,
 ) -> Hook | ShardedHook | AutoHook:
     """Makes a DDP model exchange its gradients through deltawire; called once on every rank. Of a
     model that `fully_shard` has cut on a mesh of two dimensions, replicas by shards, it is the
@@ -87,6 +88,7 @@ def register(
             every rank, for you to skip ("pass", the default with scaler=): see `LossScale`.
         tier: of "auto" alone: what its codecs may lose, "lossless", "near-lossless" (the default:
             bfloat16's rounding at most) or "lossy"; equal on all ranks.
+        summary_every: steps between lines about them that rank 0 logs (logger "deltawire", INFO).
 
     Returns:
         The hook: metrics, state for checkpoints, the typed error when training fails, close(). A
@@ -118,6 +120,7 @@ def register(
         threads=threads,
         scaler=scaler,
         nonfinite=nonfinite,
+        summary_every=summary_every,
         tier=tier,
     )
     if wrappers.has_fsdp2(ddp_model) and not isinstance(ddp_model, DistributedDataParallel):
@@ -134,6 +137,7 @@ def _connected(
     """The hook, once the ranks have met."""
     with bootstrap.Meeting(group) as meeting:
         given.check_no_tier()
+        arguments.check_summary_every(given.summary_every)
         spec = spec_of(spec)
         exchanged = Exchanged(ddp_model)
         timeout_ms = arguments.timeout_in_ms(given.timeout)
@@ -148,7 +152,9 @@ def _connected(
         arrival_ms = arguments.arrival_timeout_in_ms(given.arrival_timeout, group)
         meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
     session = meeting.connect(spec, options, given.link, arrival_ms)
-    return Hook(session, exchanged, meeting.place, timeout_ms, source, scale)
+    hook = Hook(session, exchanged, meeting.place, timeout_ms, source, scale)
+    hook.summary_every, hook.process_group = given.summary_every, group
+    return hook
 
 
 def _settings_text(

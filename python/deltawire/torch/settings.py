@@ -26,6 +26,7 @@ class Settings:
     threads: int | None
     scaler: Scaler | None
     nonfinite: str | None
+    summary_every: int | None
     tier: str | None
 
     def check_no_tier(self) -> None:

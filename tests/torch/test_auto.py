@@ -98,7 +98,13 @@ def choose(rank, world_size, report, tier):
     for step in range(DECIDED + 3):
         train_step(model, rank, step)
         specs.append(hook.spec)
+        if step == 1:
+            assert "deltawire/native_ms" not in hook.scalars(per_bucket=True)
     metrics, table = hook.metrics(), hook.explain()
+    numbers = hook.scalars(per_bucket=True)
+    assert numbers["deltawire/predicted_ms"] == metrics["predicted_ms"]
+    assert numbers["deltawire/bucket_0/bytes_sent"] == hook.buckets()[0]["bytes_sent"] > 0
+    assert hook.process_group is model.process_group
     hook.close()
     return specs, metrics, str(table), table.to_dict(), lines, fingerprint(model)
 

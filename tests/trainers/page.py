@@ -24,7 +24,10 @@ def written(page: str) -> str:
 
     def block(match):
         name = match[1]
-        return f"<!-- diff {name} -->\n```diff\n{diff_of(name)}\n```\n<!-- /diff -->"
+        return (
+            f"<!-- diff {name} -->\n<!-- block: run by tests/trainers/test_recipes.py -->\n"
+            f"```diff\n{diff_of(name)}\n```\n<!-- /diff -->"
+        )
 
     return BLOCK.sub(block, page)
 

@@ -135,7 +135,7 @@ def register(
         meeting.listen(interface, port, connect_timeout, token)
     session = meeting.connect(spec, options, link, arrival_ms)
     hook = Hook(session, exchanged, meeting.place, timeout_ms, source, scale)
-    hook.summary_every, hook.process_group = summary_every, group
+    hook.summary_every, hook.group = summary_every, group
     return _attach(hook, ddp_model)
 
 

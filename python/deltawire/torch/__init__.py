@@ -9,6 +9,8 @@ the gradients of any training run.
 """
 
 from deltawire.torch.all_ranks import AllRanks
+from deltawire.torch.auto_explanation import AutoExplanation
+from deltawire.torch.auto_hook import AutoHook
 from deltawire.torch.averager import Averager
 from deltawire.torch.checkpoint import saved_states
 from deltawire.torch.explanation import Explanation, TensorRow, explain
@@ -23,6 +25,8 @@ from deltawire.torch.timeline import timeline
 
 __all__ = [
     "AllRanks",
+    "AutoExplanation",
+    "AutoHook",
     "Averager",
     "Explanation",
     "Hook",

@@ -178,7 +178,7 @@ def explain(
             arguments.check_parameter(names[id(parameter)], parameter)
             name, dtype = names[id(parameter)], arguments.dtype_name(parameter)
             tensors.append((name, row_major_shape(parameter), dtype))
-    spec = _core.canonical_spec(spec_of(spec))
+    spec = _core.canonical_spec(spec_of(arguments.named(spec, "explain")))
     return explanation(spec, tensors, _core.explain(spec, options, tensors, step), step)
 
 

@@ -1,6 +1,5 @@
 """register() for models that fully_shard or the FSDP-based replicate have made."""
 
-import dataclasses
 import hashlib
 
 import torch
@@ -13,27 +12,8 @@ from deltawire.torch import arguments, bootstrap
 from deltawire.torch.agreement import Agreement
 from deltawire.torch.fsdp_groups import Group, check_free, find_shards, groups_of
 from deltawire.torch.fsdp_hook import ShardedHook
-from deltawire.torch.loss_scale import LossScale, Scaler
-
-
-@dataclasses.dataclass
-class Settings:
-    """Arguments of `register`, by their names there."""
-
-    optimizer: torch.optim.Optimizer | None
-    min_elements: int
-    timeout: float
-    arrival_timeout: float | None
-    connect_timeout: float
-    interface: str | None
-    port: int | str | None
-    token: str | bytes | None
-    link: _core.LinkShape | None
-    revert: str
-    threads: int | None
-    scaler: Scaler | None
-    nonfinite: str | None
-    summary_every: int | None
+from deltawire.torch.loss_scale import LossScale
+from deltawire.torch.settings import Settings
 
 
 def register_sharded(model: torch.nn.Module, spec: Policy, settings: Settings) -> ShardedHook:
@@ -70,7 +50,8 @@ class _Registration:
         """With the ranks that have the same rows."""
         given, replicas = self._settings, self._groups[0].replicas
         with bootstrap.Meeting(replicas) as self._replicas:
-            self._spec = spec_of(spec)
+            self._spec = spec_of(arguments.named(spec, "a sharded model"))
+            given.check_no_tier()
             find_shards(model, self._groups)
             check_free(self._groups)
             if given.optimizer is not None:

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
+from deltawire.history import History
 from deltawire.torch import arguments
 from deltawire.torch.checkpoint import in_order_of_ranks, kept_by, residuals_of
 from deltawire.torch.copied import CopiedSession
@@ -61,8 +62,9 @@ class Hook(Participant):
         timeout_ms: int,
         source: SignificanceSource | None = None,
         loss_scale: LossScale | None = None,
+        history: History | None = None,
     ) -> None:
-        super().__init__(session, place)
+        super().__init__(session, place, history)
         self._exchanged = exchanged  # names: residuals survive every rebuild of buckets
         self._source = source  # of what the optimizer can see; None: nothing may be cut by it
         self._loss_scale = loss_scale or LossScale(None, session.spec)
@@ -173,6 +175,11 @@ class Hook(Participant):
         """
         super().close()
         self._staging.close()
+
+    def go_to_step(self, step: int) -> None:
+        """The next step has this number, on every rank alike; rules may name other codecs from it
+        on. Call between steps."""
+        self._step = step
 
     def explain(self) -> Explanation:
         """What each tensor of the model gets in the next step, and what it took in the last: a

@@ -38,11 +38,17 @@ class Participant:
     _nonfinite_advice = ""
     _resize_advice = "load the state of the same job and rank, or start without"
 
-    def __init__(self, session: _core.Session | CopiedSession, place: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        session: _core.Session | CopiedSession,
+        place: tuple[int, int],
+        history: History | None = None,
+    ) -> None:
+        """`history`: of an exchange before, which this one goes on with."""
         self.rank, self.world_size = place
         self.spec = session.spec
         self._session = session
-        self._history = History(self.rank, self._nonfinite_advice)
+        self._history = history or History(self.rank, self._nonfinite_advice)
         if not session.closed:
             interrupt.watch(self)
 

@@ -8,8 +8,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 jobs="${JOBS:-$(nproc)}"
 fuzz_seconds="${FUZZ_SECONDS:-20}"
-# Many tests wait for deadlines more than they compute; those of Python compute more.
-test_jobs=$((4 * jobs))
+# Many tests wait for deadlines more than they compute, and those that compute take several slots (cmake/layers.cmake);
+# those of Python compute more.
+test_jobs=$((8 * jobs))
 python_jobs=$((2 * jobs))
 summary=()
 
@@ -89,6 +90,7 @@ check_steps() {
   test_steps
   step "the site, strictly" scripts/build_docs.sh
   step "the C interface is as it was released (abidiff)" .venv/bin/python scripts/check_abi.py
+  step "the trainers' recipes, under their packages" scripts/check_trainers.sh
   step "as a part of another project, compiled whole" whole_package
   step "ASan + UBSan build, tests and all" build asan-ubsan
   step "C++ tests, sanitized themselves" ctest --preset asan-ubsan -j "$test_jobs"

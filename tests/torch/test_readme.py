@@ -1,4 +1,5 @@
-"""README's programs run as they stand there, in the environment that torchrun would give them."""
+"""The programs of README and docs run as they stand there, in the environment that torchrun
+would give them."""
 
 import re
 from pathlib import Path
@@ -6,22 +7,36 @@ from pathlib import Path
 import pytest
 from torchrun import run_ranks
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-PROGRAMS = re.findall(
-    r"```python\n# (\S+); start it with: torchrun --nproc-per-node=(\d+) \S+\n(.*?)```",
-    README,
-    re.S,
-)
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {"README.md": 3, "docs/planner.md": 1}  # and how many programs they have
+PROGRAMS = [
+    program
+    for page in PAGES
+    for program in re.findall(
+        r"```python\n# (\S+); start it with: torchrun --nproc-per-node=(\d+) \S+\n(.*?)```",
+        (ROOT / page).read_text(),
+        re.S,
+    )
+]
 
 
-def test_readme_has_programs_and_no_fragments():
-    assert len(PROGRAMS) == README.count("```python") == 3
+def test_pages_have_programs_and_no_fragments():
+    assert len(PROGRAMS) == sum(PAGES.values())
+    for page, count in PAGES.items():
+        assert (ROOT / page).read_text().count("```python") == count
+
+
+def check_words(said, code):
+    if "explain()" in code:
+        assert re.search(r"^auto, tier near-lossless, \w+: .+", said, re.M), said
+        assert "direct(bf16)" in said and "Mbit/s" in said, said
+    elif "print(" in code:
+        ratio = re.search(r"^(\d+) times fewer bytes than float32$", said, re.M)
+        assert ratio and int(ratio[1]) > 2, said
 
 
 @pytest.mark.parametrize(("name", "world", "code"), PROGRAMS, ids=[row[0] for row in PROGRAMS])
 def test_program_runs(name, world, code, tmp_path):
     (tmp_path / name).write_text(code)
     for said in run_ranks(name, int(world), tmp_path):
-        if "print(" in code:
-            ratio = re.search(r"^(\d+) times fewer bytes than float32$", said, re.M)
-            assert ratio and int(ratio[1]) > 2, said
+        check_words(said, code)

@@ -1,6 +1,7 @@
 # deltawire. `make` alone explains; the work is in scripts/ and CMakePresets.json.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check check-trainers bench lint docs clean packages check-packages bench-packages docs-packages venv release
+.PHONY: help demo test check check-trainers bench lint docs clean packages check-packages bench-packages \
+	docs-packages venv release
 SHELL := /bin/bash
 
 # Programs compiled at once; each may take about 1 GB of memory.

@@ -98,6 +98,10 @@ def check(name: str, options: argparse.Namespace) -> bool:
     path = find_set(name)
     with lzma.open(path) as text:
         rows, labels = load_svmlight_file(text, zero_based=True)
+    rows.indices, rows.indptr = (
+        rows.indices.astype(np.int32),
+        rows.indptr.astype(np.int32),
+    )  # LinearSVC's
     labels = np.where(labels > 0, 1.0, -1.0)
     near = True
     for loss in LOSSES:

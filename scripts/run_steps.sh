@@ -92,6 +92,8 @@ check_steps() {
   step "the C interface is as it was released (abidiff)" .venv/bin/python scripts/check_abi.py
   step "the trainers' recipes, under their packages" scripts/check_trainers.sh
   step "as a part of another project, compiled whole" whole_package
+  step "Flower's environment" scripts/make_flower_venv.sh
+  step "tests with Flower" build/flower-venv/bin/python -m pytest -q -n "$jobs" tests/flower
   step "ASan + UBSan build, tests and all" build asan-ubsan
   step "C++ tests, sanitized themselves" ctest --preset asan-ubsan -j "$test_jobs"
   step "clang 19 build" build clang19

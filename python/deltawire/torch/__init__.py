@@ -1,7 +1,7 @@
 """deltawire under PyTorch: one line makes DistributedDataParallel, or fully_shard between nodes,
-exchange compressed gradients.
+exchange compressed gradients::
 
-hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
+    hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
 
 `LocalSteps` is for ranks that meet only now and then: it exchanges weight changes; `Averager` puts
 it where torch's post-local SGD has an averager. `trace` records

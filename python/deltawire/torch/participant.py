@@ -27,11 +27,13 @@ class Participant:
         spec: canonical, e.g. "direct(3lc:s=1.75,mode=auto,runs=on)".
         summary_every: rank 0 logs a line every so many steps (logger "deltawire", INFO), when the
             next step begins; None: never. May be set between steps.
-        process_group: of the ranks that take part; None: all.
+        group: the process group of the ranks that take part; None: all.
 
     Thread rule: the members below that are public may be called from any thread, `close` by one.
     """
 
+    summary_every: int | None = None
+    group: dist.ProcessGroup | None = None
     _kind = ""  # for messages: "hook", "trainer"
     _nonfinite_advice = ""
     _resize_advice = "load the state of the same job and rank, or start without"
@@ -47,8 +49,6 @@ class Participant:
         self.spec = session.spec
         self._session = session
         self._history = history or History(self.rank, self._nonfinite_advice)
-        self.summary_every: int | None = None
-        self.process_group: dist.ProcessGroup | None = None
         if not session.closed:
             interrupt.watch(self)
 

@@ -153,7 +153,7 @@ def _connected(
         meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
     session = meeting.connect(spec, options, given.link, arrival_ms)
     hook = Hook(session, exchanged, meeting.place, timeout_ms, source, scale)
-    hook.summary_every, hook.process_group = given.summary_every, group
+    hook.summary_every, hook.group = given.summary_every, group
     return hook
 
 

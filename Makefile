@@ -1,6 +1,6 @@
 # deltawire. `make` alone explains; the work is in scripts/ and CMakePresets.json.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench lint clean packages check-packages bench-packages venv release
+.PHONY: help demo test check bench lint clean packages check-packages bench-packages wheel-packages venv release wheels
 SHELL := /bin/bash
 
 # Programs compiled at once; each may take about 1 GB of memory.
@@ -16,6 +16,7 @@ help:
 	@echo "  make test     build (g++ release; libraries under ASan + UBSan) and run every test that can run here"
 	@echo "  make check    test, and tests sanitized themselves, clang 19, thread sanitizer, fuzzing, formatting, clang-tidy"
 	@echo "  make bench    measure speeds (the machine should have nothing else to do)"
+	@echo "  make wheels   build wheels that run elsewhere, for the Pythons that are here, and test each: dist/"
 	@echo "  make lint     formatting and style alone: quick answers while you write"
 	@echo "  make clean    remove everything built (keeps .venv, which is slow to download)"
 	@echo
@@ -26,10 +27,13 @@ packages:
 	@scripts/install_system_packages.sh base
 
 check-packages:
-	@scripts/install_system_packages.sh base check
+	@scripts/install_system_packages.sh base check wheel
 
 bench-packages:
 	@scripts/install_system_packages.sh base bench
+
+wheel-packages:
+	@scripts/install_system_packages.sh base wheel
 
 venv: packages
 	@scripts/settle_clone.sh
@@ -48,6 +52,10 @@ demo: venv
 
 test: venv
 	@scripts/run_steps.sh test
+
+# PYTHONS: interpreters to build for and test with; default: python3.10 to python3.14, those that are here.
+wheels: wheel-packages venv
+	@.venv/bin/python scripts/wheels.py $(if $(PYTHONS),--pythons $(PYTHONS)) $(ARGS)
 
 check: check-packages venv
 	@scripts/run_steps.sh check

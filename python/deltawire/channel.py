@@ -3,6 +3,7 @@
 import dataclasses
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -96,7 +97,9 @@ class Channel:
         """The number of the step that `encode` makes next, or has open."""
         return self._step
 
-    def encode(self, arrays_by_name: Mapping, *, scale: float = 1.0, commit: bool = True) -> bytes:
+    def encode(
+        self, arrays_by_name: Mapping[str, Any], *, scale: float = 1.0, commit: bool = True
+    ) -> bytes:
         """One message of all the arrays: each with its residual added, which keeps what the codec
         left out.
 
@@ -148,7 +151,7 @@ class Channel:
     def decode(
         self,
         message: bytes,
-        into: Mapping,
+        into: Mapping[str, Any],
         *,
         accumulate: bool = True,
         scale: float = 1.0,

@@ -8,6 +8,14 @@ it where torch's post-local SGD has an averager. `trace` records
 the gradients of any training run.
 """
 
+import importlib.util
+
+if importlib.util.find_spec("torch") is None:
+    raise ImportError(
+        'deltawire.torch needs PyTorch, which is not installed: pip install "deltawire[torch]"',
+        name="torch",
+    )
+
 from deltawire.torch.averager import Averager
 from deltawire.torch.checkpoint import saved_states
 from deltawire.torch.explanation import Explanation, TensorRow, explain

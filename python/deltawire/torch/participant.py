@@ -1,5 +1,7 @@
 """What every door to an exchange has: a session, records, the first error, a state, an end."""
 
+from typing import Any
+
 import torch
 
 from deltawire import _core
@@ -152,7 +154,7 @@ class Participant:
         """
         return list(self._history.records)
 
-    def metrics(self) -> dict:
+    def metrics(self) -> dict[str, Any]:
         """The last step's record (see `step_records`), the same keys summed over all steps as
         `total_...` (`total_ratio`: the sums' ratio), `steps` (of `LocalSteps`: rounds), of
         these `nonfinite_steps`, and the links' `traffic_bytes_sent` and `traffic_bytes_received`

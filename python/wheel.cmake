@@ -9,8 +9,10 @@ endif()
 
 if(DELTAWIRE_STATIC_WHEEL)
   foreach(target deltawire_python ${programs})
-    # Unused sections go: what of libarchive nobody calls needs libraries of its own (libxml2 for xar).
-    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc LINKER:--gc-sections)
+    # What of libarchive nobody calls needs libraries of its own (libxml2 for xar): it goes, as unused sections do. The
+    # archives' functions are nobody else's, so that those of Debian's zstd need no relocation. Not libgcc, which all
+    # systems have: a static one takes a newer glibc (2.35).
+    target_link_options(${target} PRIVATE -static-libstdc++ LINKER:--gc-sections LINKER:--exclude-libs,ALL)
   endforeach()
   set(linked libexpected-dev libssl-dev libstdc++-12-dev libxxhash-dev libzstd-dev zlib1g-dev)
   if(DELTAWIRE_CLI)

@@ -103,8 +103,8 @@ def build_wheel(python: str, source: Path, work: Path, out: Path) -> Wheel:
     begin = time.monotonic()
     tool = make_environment(python, work / "builder")
     raw = Path(tempfile.mkdtemp(dir=work))
-    static = "cmake.define.DELTAWIRE_STATIC_WHEEL=ON"
-    run(tool, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", raw, "-C", static, source, cwd=work)
+    static = "--config-settings=cmake.define.DELTAWIRE_STATIC_WHEEL=ON"
+    run(tool, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", raw, static, source, cwd=work)
     (made,) = raw.glob("*.whl")
     repaired = raw / "repaired"
     run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", repaired, made, cwd=work)

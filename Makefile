@@ -1,6 +1,6 @@
 # deltawire. `make` alone explains; the work is in scripts/ and CMakePresets.json.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench lint clean packages check-packages bench-packages wheel-packages venv release wheels
+.PHONY: help demo test check check-trainers bench lint clean packages check-packages bench-packages wheel-packages venv release wheels
 SHELL := /bin/bash
 
 # Programs compiled at once; each may take about 1 GB of memory.
@@ -15,6 +15,7 @@ help:
 	@echo "  make release  build what users get: the program build/release/deltawire and the Python package"
 	@echo "  make test     build (g++ release; libraries under ASan + UBSan) and run every test that can run here"
 	@echo "  make check    test, and tests sanitized themselves, clang 19, thread sanitizer, fuzzing, formatting, clang-tidy"
+	@echo "  make check-trainers   install Lightning, Accelerate, transformers and Ray aside and run their recipes"
 	@echo "  make bench    measure speeds (the machine should have nothing else to do)"
 	@echo "  make wheels   build wheels that run elsewhere, for the Pythons that are here, and test each: dist/"
 	@echo "  make lint     formatting and style alone: quick answers while you write"
@@ -60,6 +61,9 @@ wheels: wheel-packages venv
 check: check-packages venv
 	@scripts/run_steps.sh check
 
+check-trainers: release
+	@scripts/check_trainers.sh
+
 lint: check-packages venv
 	@scripts/run_steps.sh lint
 
@@ -67,6 +71,6 @@ bench: bench-packages release
 	@scripts/run_steps.sh bench
 
 clean:
-	rm -rf build out dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf build out dist .venv-trainers .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 	@echo "clean. The Python environment stays; 'rm -rf .venv' removes it too."

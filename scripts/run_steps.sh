@@ -8,8 +8,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 jobs="${JOBS:-$(nproc)}"
 fuzz_seconds="${FUZZ_SECONDS:-20}"
-# Many tests wait for deadlines more than they compute; those of Python compute more.
-test_jobs=$((4 * jobs))
+# Many tests wait for deadlines more than they compute, and those that compute take several slots (cmake/layers.cmake);
+# those of Python compute more.
+test_jobs=$((8 * jobs))
 python_jobs=$((2 * jobs))
 summary=()
 
@@ -85,6 +86,7 @@ check_steps() {
   step "C++ style (clang-format)" cpp_style
   test_steps
   step "the C interface is as it was released (abidiff)" .venv/bin/python scripts/check_abi.py
+  step "the trainers' recipes, under their packages" scripts/check_trainers.sh
   step "as a part of another project, compiled whole" whole_package
   step "programs that use the package, typed (mypy, pyright)" types
   step "wheels, in clean environments" .venv/bin/python scripts/wheels.py --out build/wheels

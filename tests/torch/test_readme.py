@@ -1,4 +1,5 @@
-"""README's programs run as they stand there, in the environment that torchrun would give them.
+"""The programs of README and docs run as they stand there, in the environment that torchrun
+would give them.
 
 Rank 0 is a fresh interpreter, as the user's ranks are; the others are forked from one that has
 PyTorch, whose import takes seconds.
@@ -15,12 +16,17 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-PROGRAMS = re.findall(
-    r"```python\n# (\S+); start it with: torchrun --nproc-per-node=(\d+) \S+\n(.*?)```",
-    README,
-    re.S,
-)
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {"README.md": 3, "docs/planner.md": 1}  # and how many programs they have
+PROGRAMS = [
+    program
+    for page in PAGES
+    for program in re.findall(
+        r"```python\n# (\S+); start it with: torchrun --nproc-per-node=(\d+) \S+\n(.*?)```",
+        (ROOT / page).read_text(),
+        re.S,
+    )
+]
 
 
 def free_port() -> str:
@@ -29,8 +35,10 @@ def free_port() -> str:
         return str(listener.getsockname()[1])
 
 
-def test_readme_has_programs_and_no_fragments():
-    assert len(PROGRAMS) == README.count("```python") == 3
+def test_pages_have_programs_and_no_fragments():
+    assert len(PROGRAMS) == sum(PAGES.values())
+    for page, count in PAGES.items():
+        assert (ROOT / page).read_text().count("```python") == count
 
 
 def run_program(name, folder, settings):
@@ -44,7 +52,10 @@ def run_program(name, folder, settings):
 
 
 def check_words(said, code):
-    if "print(" in code:
+    if "explain()" in code:
+        assert re.search(r"^auto, tier near-lossless, \w+: .+", said, re.M), said
+        assert "direct(bf16)" in said and "Mbit/s" in said, said
+    elif "print(" in code:
         ratio = re.search(r"^(\d+) times fewer bytes than float32$", said, re.M)
         assert ratio and int(ratio[1]) > 2, said
 

@@ -16,6 +16,9 @@ if importlib.util.find_spec("torch") is None:
         name="torch",
     )
 
+from deltawire.torch.all_ranks import AllRanks
+from deltawire.torch.auto_explanation import AutoExplanation
+from deltawire.torch.auto_hook import AutoHook
 from deltawire.torch.averager import Averager
 from deltawire.torch.checkpoint import saved_states
 from deltawire.torch.explanation import Explanation, TensorRow, explain
@@ -26,8 +29,12 @@ from deltawire.torch.recording import Recording, trace
 from deltawire.torch.registration import register
 from deltawire.torch.rendezvous import init_process_group
 from deltawire.torch.significance import SignificanceSource, significance_of
+from deltawire.torch.timeline import timeline
 
 __all__ = [
+    "AllRanks",
+    "AutoExplanation",
+    "AutoHook",
     "Averager",
     "Explanation",
     "Hook",
@@ -41,5 +48,6 @@ __all__ = [
     "register",
     "saved_states",
     "significance_of",
+    "timeline",
     "trace",
 ]

@@ -158,7 +158,7 @@ class LocalSteps(Participant):
             )
         self.group = dist.group.WORLD if group is None else group
         with bootstrap.Meeting(self.group) as meeting:
-            spec = _core.canonical_spec(spec_of(reducer))
+            spec = _core.canonical_spec(spec_of(arguments.named(reducer, "LocalSteps")))
             wrappers.check_bare(model)
             arguments.check_optimizer(optimizer, model)
             self.steps = steps

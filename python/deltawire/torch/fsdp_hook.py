@@ -1,6 +1,7 @@
 """The exchange between nodes of a model that fully_shard has cut within them (HSDP)."""
 
 import concurrent.futures
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -198,7 +199,7 @@ class ShardedHook(Participant):
         shards = [shard for group in self._groups for shard in group.shards]
         return self._explain([(shard.name, shard.shape) for shard in shards], self._step)
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must keep of this rank; every rank saves its own. Call between steps.
 
         `residuals` is a uint8 tensor; `ranges` says of which rows, (dimension, first, end) by
@@ -206,7 +207,7 @@ class ShardedHook(Participant):
         """
         return self._state(steps=self._step, ranges=self._ranges())
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Puts back what `state_dict` gave, on every rank or on none. Call between steps. It may
         come of a model whose modules were wrapped otherwise, in other groups or another order.
 

@@ -3,6 +3,7 @@ signature and refuses annotations that are strings.)"""
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -188,7 +189,7 @@ class Hook(Participant):
         tensors = self._exchanged.tensors if self._exchanged else []  # of a copy: it has none
         return self._explain(tensors, self._step)
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must keep of this rank; every rank saves its own. Call between steps.
 
         The hook is a `Stateful` of torch.distributed.checkpoint: save({"hook": hook}) keeps what
@@ -198,7 +199,7 @@ class Hook(Participant):
         state["residuals"] = kept_by(state.pop("rank"), state["residuals"])
         return state
 
-    def load_state_dict(self, state: dict | Sequence[dict]) -> None:
+    def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Puts back what `state_dict` gave, on every rank or on none. Call between steps.
 
         Args:

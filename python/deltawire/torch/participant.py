@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -205,7 +206,7 @@ class Participant:
         """
         return list(self._history.records)
 
-    def metrics(self) -> dict:
+    def metrics(self) -> dict[str, Any]:
         """The last step's record (see `step_records`), the same keys summed over all steps as
         `total_...` (`total_ratio`: the sums' ratio), `steps` (of `LocalSteps`: rounds), of
         these `nonfinite_steps`, and the links' `traffic_bytes_sent` and `traffic_bytes_received`

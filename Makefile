@@ -1,6 +1,6 @@
 # deltawire. `make` alone explains; the work is in scripts/ and CMakePresets.json.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench lint clean packages check-packages bench-packages venv release
+.PHONY: help demo test check check-torch bench lint clean packages check-packages bench-packages venv release
 SHELL := /bin/bash
 
 # Programs compiled at once; each may take about 1 GB of memory.
@@ -15,6 +15,7 @@ help:
 	@echo "  make release  build what users get: the program build/release/deltawire and the Python package"
 	@echo "  make test     build (g++ release; libraries under ASan + UBSan) and run every test that can run here"
 	@echo "  make check    test, and tests sanitized themselves, clang 19, thread sanitizer, fuzzing, formatting, clang-tidy"
+	@echo "  make check-torch VERSION=2.6.0   test the PyTorch door against another PyTorch"
 	@echo "  make bench    measure speeds (the machine should have nothing else to do)"
 	@echo "  make lint     formatting and style alone: quick answers while you write"
 	@echo "  make clean    remove everything built (keeps .venv, which is slow to download)"
@@ -51,6 +52,10 @@ test: venv
 
 check: check-packages venv
 	@scripts/run_steps.sh check
+
+# PYTHON: an interpreter that has torch, in the place of VERSION.
+check-torch: packages
+	@scripts/check_torch.sh "$(if $(VERSION),$(VERSION),$(PYTHON))"
 
 lint: check-packages venv
 	@scripts/run_steps.sh lint

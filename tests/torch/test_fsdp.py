@@ -20,11 +20,13 @@ from sharded import (
     gradients,
     loss_of,
     mesh_of,
+    needs_fsdp2,
     one_after_another,
     train_step,
 )
 from torch.distributed.fsdp import fully_shard
 
+pytestmark = needs_fsdp2
 STEPS = 2
 
 

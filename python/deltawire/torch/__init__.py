@@ -8,6 +8,7 @@ it where torch's post-local SGD has an averager. `trace` records
 the gradients of any training run.
 """
 
+from deltawire.torch import version as version  # first: it says where PyTorch is too old
 from deltawire.torch.averager import Averager
 from deltawire.torch.checkpoint import saved_states
 from deltawire.torch.explanation import Explanation, TensorRow, explain

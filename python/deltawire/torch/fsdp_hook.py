@@ -196,12 +196,13 @@ class ShardedHook(Participant):
         return self._explain([(shard.name, shard.shape) for shard in shards], self._step)
 
     def state_dict(self) -> dict:
-        """What a checkpoint must keep of this rank; every rank saves its own. Call between steps.
+        """What a checkpoint must keep of this rank; every rank saves its own. Call between steps,
+        or after a failure: then it is as after the last step that counts, where revert="exact".
 
         `residuals` is a uint8 tensor; `ranges` says of which rows, (dimension, first, end) by
         parameter's name; the other entries say where it belongs.
         """
-        return self._state(steps=self._step, ranges=self._ranges())
+        return self._state(steps=self._steps_that_count(), ranges=self._ranges())
 
     def load_state_dict(self, state: dict) -> None:
         """Puts back what `state_dict` gave, on every rank or on none. Call between steps. It may
@@ -215,6 +216,7 @@ class ShardedHook(Participant):
         self._check_ranges(state["ranges"])
         self._load_residuals(state)
         self._step = state["steps"]
+        self._go_on_after(self._step)
 
     def _ranges(self) -> dict[str, tuple[int, int, int] | None]:
         return {shard.name: shard.range for group in self._groups for shard in group.shards}

@@ -2,7 +2,7 @@
 
     python -m lab.soak fp32 3lc gcomp sbc --steps 3000 --rate 0.01
 
-For each codec LeNet5 with 32 hidden units (51,902 parameters) is trained twice with
+For each codec LeNet5 with 32 hidden units (51,532 parameters) is trained twice with
 DistributedDataParallel and deltawire's hook, each rank a process: once undisturbed, once with
 faults that a seed chooses: at which step, on which rank, of which kind, and whether before, amid or
 after the backward pass. After each fault all ranks that live must stand at the same step with the

@@ -8,14 +8,7 @@ it where torch's post-local SGD has an averager. `trace` records
 the gradients of any training run.
 """
 
-import importlib.util
-
-if importlib.util.find_spec("torch") is None:
-    raise ImportError(
-        'deltawire.torch needs PyTorch, which is not installed: pip install "deltawire[torch]"',
-        name="torch",
-    )
-
+from deltawire.torch import version as version  # first: it says where PyTorch is missing or too old
 from deltawire.torch.all_ranks import AllRanks
 from deltawire.torch.auto_explanation import AutoExplanation
 from deltawire.torch.auto_hook import AutoHook

@@ -48,6 +48,7 @@ def slow_link(model, tier, watched=20):
 
 
 def on_loopback(rank, world_size, report):
+    LinkProbe.measure = lambda self, machine: (1e10, 1e-5)  # on busy cores it may look slow
     model, plain = wrapped(Net()), wrapped(Net())
     hook = deltawire.torch.register(model, "auto", tier="lossless")
     before = str(hook.explain()), hook.metrics()

@@ -49,6 +49,7 @@ def of_tensors(ddp):
     return {
         "_execution_engine": torch.autograd.Variable,
         "_forward_hooks": ddp,
+        "_forward_pre_hooks": ddp,
         "_orig_mod": compiled,
         "_post_accumulate_grad_hooks": next(ddp.parameters()),
         "device_mesh": spread,

@@ -14,6 +14,7 @@ from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History, metrics_of
 from deltawire.torch import auto_decision, interrupt, native
+from deltawire.torch import scalars as flat
 from deltawire.torch.auto_decision import Decision
 from deltawire.torch.auto_explanation import AutoExplanation
 from deltawire.torch.auto_measuring import Measuring
@@ -43,12 +44,14 @@ class AutoHook:
 
     Attributes:
         rank, world_size: in the process group.
+        process_group: the model's.
 
     Thread rule: as `Hook`.
     """
 
     def __init__(self, connector, exchanged, tier: str, probe: _core.Session) -> None:
         self.rank, self.world_size = connector.place
+        self.process_group = connector.group
         self._tier = tier
         self._connector = connector
         self._exchanged = exchanged
@@ -268,6 +271,16 @@ class AutoHook:
         self._check_own()
         tensors = self._hook.explain() if self._hook is not None else None
         return AutoExplanation(self._tier, self._phase, self._decision, tensors)
+
+    def buckets(self) -> list[dict]:
+        """See `Hook.buckets`: of the last step that was compressed; none with the native
+        all-reduce."""
+        return self._hook.buckets() if self._hook is not None else []
+
+    def scalars(self, *, per_bucket: bool = False) -> dict[str, float]:
+        """See `Hook.scalars`, of `metrics()` here."""
+        rows = self._hook.explain().rows if self._hook is not None else ()
+        return flat.scalars(self.metrics(), rows, self.buckets() if per_bucket else [])
 
     def state_dict(self) -> dict:
         """As `Hook.state_dict`, with the choice: who loads it does not measure first."""

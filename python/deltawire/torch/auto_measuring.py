@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sys
 
 import torch.distributed as dist
 
@@ -91,6 +92,6 @@ class Measuring:
 
 def _processors() -> int:
     """That this process may run on."""
-    if hasattr(os, "sched_getaffinity"):  # not on every system
+    if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -36,6 +36,12 @@ def poison(model) -> None:
     model.wide.register_forward_hook(lambda module, x, y: y.register_hook(spoil) and None)
 
 
+def own_residuals(hook) -> torch.Tensor:
+    """Of this rank, as a checkpoint has them."""
+    ((residuals,),) = hook.state_dict()["residuals"].values()
+    return residuals
+
+
 def train_on_nan(rank, world_size, report):
     model = cut(Uneven(), mesh_of(2, 2))
     hook = deltawire.torch.register(model, "3lc", min_elements=8, timeout=LONG)
@@ -66,14 +72,14 @@ def pass_nan(rank, world_size, report):
     hook = deltawire.torch.register(model, "topk:k=20%", min_elements=8, nonfinite="pass")
     for step in range(2):
         train_step(model, rank, step)
-    before = hook.state_dict()["residuals"]
+    before = own_residuals(hook)
     if rank == 2:
         poison(model)
     model.zero_grad()
     loss_of(model, rank, 2).backward()
     rows = model.wide.weight.grad.to_local()
     finite = [record["finite"] for record in hook.step_records]
-    unchanged = torch.equal(before, hook.state_dict()["residuals"])
+    unchanged = torch.equal(before, own_residuals(hook))
     steps = hook.metrics()["nonfinite_steps"]
     hook.close()
     return finite, unchanged, bool(torch.isnan(rows).any()), steps

@@ -48,8 +48,10 @@ def of_tensors(ddp):
     foreach = ("_add", "_add_", "_copy_", "_neg_", "_sub", "_sub_")
     return {
         "_execution_engine": torch.autograd.Variable,
+        "_call_end_callbacks_on_future": torch.profiler.record_function,
         "_forward_hooks": ddp,
         "_forward_pre_hooks": ddp,
+        "_is_profiler_enabled": torch.autograd.profiler,
         "_orig_mod": compiled,
         "_post_accumulate_grad_hooks": next(ddp.parameters()),
         "device_mesh": spread,
@@ -70,7 +72,7 @@ FSDP2 = {
     "_get_fsdp_state",
     "fsdp_params",
 }
-OURS = {"__self__", "_session"}  # of functions, and of our own classes
+OURS = {"__self__", "_session", "sched_getaffinity"}  # Python's, and of our own classes
 
 
 def what_torch_has(rank, world_size, report):

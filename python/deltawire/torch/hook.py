@@ -181,6 +181,7 @@ class Hook(Participant):
         """The next step has this number, on every rank alike; rules may name other codecs from it
         on. Call between steps."""
         self._step = step
+        self._go_on_after(step)
 
     def explain(self) -> Explanation:
         """What each tensor of the model gets in the next step, and what it took in the last: a
@@ -227,8 +228,7 @@ class Hook(Participant):
                 residuals.append(own["residuals"].cpu().contiguous().numpy())
             tensors = self._exchanged.tensors if self._exchanged else []  # of a copy: it has none
             self._session.load_resized(residuals, tensors, (self.rank, self.world_size))
-        self._step = own["steps"]
-        self._go_on_after(self._step)
+        self.go_to_step(own["steps"])
 
     def _checked(self, state: dict, rank: int) -> dict:
         """The state as the residuals' of one rank."""

@@ -50,7 +50,7 @@ class Participant:
         self.spec = session.spec
         self._session = session
         self._history = history or History(self.rank, self._nonfinite_advice)
-        self._steps_before = 0  # of the history's first
+        self._steps_before = -self._history.steps  # of the history's first
         if not session.closed:
             interrupt.watch(self)
 

@@ -145,7 +145,8 @@ def check_against_plain(ours: str, exact: str | None, plain: str, world: int = 2
     assert sorted(found) == sorted(same) == sorted(expected) == list(range(world))
     for rank, loss in expected.items():
         assert same[rank] == pytest.approx(loss, rel=1e-4), "fp32 trains as without"
-        assert found[rank] < 1.3 * loss + 0.1, "3lc trains, too"
+    # Of all ranks: one rank's is that of one batch. Before the first step it is about 1.
+    assert sum(found.values()) < 1.3 * sum(expected.values()) + 0.1 * world, "3lc trains, too"
     assert found != same, "3lc is not fp32"
 
 

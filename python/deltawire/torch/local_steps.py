@@ -30,7 +30,7 @@ Steps = int | Callable[[int], int]
 
 
 class LocalSteps(Participant):
-    """A rank's local steps and rounds; made on every rank at the same time.
+    """A rank's local steps and rounds; made on every rank at the same time::
 
         trainer = deltawire.torch.LocalSteps(model, optimizer, steps=10, reducer="sbc:p=1%")
         for x, y in batches:

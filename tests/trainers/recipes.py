@@ -132,8 +132,10 @@ def torchrun(text: str, folder: Path, world: int = 2) -> str:
 
 
 def losses(said: str) -> dict[int, float]:
-    """By rank, what the program printed last."""
-    found = {int(rank): float(loss) for rank, loss in re.findall(r"rank (\d+): loss (\S+)", said)}
+    """By rank, what the program printed last. Ranks share a pipe: a newline may come late."""
+    found = {
+        int(rank): float(loss) for rank, loss in re.findall(r"rank (\d+): loss (\d+\.\d{6})", said)
+    }
     assert found, said
     return found
 

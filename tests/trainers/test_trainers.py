@@ -46,7 +46,7 @@ def test_lightning(tmp_path):
 
 STATES_OF_LIGHTNING = """
 state = torch.load("lightning.ckpt", weights_only=False)["callbacks"]["Callback"]["ranks"]
-print("the checkpoint's residuals are the hook's:", len(state) == 2)
+print(f"the checkpoint's residuals are the hook's: {len(state) == 2}")
 """
 
 

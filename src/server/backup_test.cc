@@ -58,6 +58,7 @@ TEST(BackupWorkers, TakeBackWhatArrivedTooLate) {
   expect_equal_bits(outcome);
   EXPECT_GT(outcome.worker_counts[1].late_pushes, 0U);
   EXPECT_GT(outcome.server_counts[0].late_pushes, 0U);
+  EXPECT_GE(outcome.worker_counts[1].late_pushes, outcome.server_counts[0].late_pushes) << "all were told";
 }
 
 // In every step one push counts alone, so that sums can be compared: worker 0 makes three steps, and what

@@ -69,7 +69,7 @@ pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"
 
 # Places in the table of contents that may be empty.
-_MAY_BE_MISSING = ("trainers", "sparse-linear", "federated")
+_MAY_BE_MISSING = ("sparse-linear", "federated")
 
 _DOOR = """<!doctype html>
 <meta charset="utf-8">

@@ -22,7 +22,7 @@ CHECK = re.compile(
     r"run by (?P<runs>tests/\S+)|run here(, output compared)?|parsed here(; .+)?|compiled here"
     r"|output of .+|a layout, read by tests/\S+"
 )
-LANGUAGES = {"python", "c++", "c", "cmake", "bash", "console", "diff", "json", "toml", "text"}
+LANGUAGES = {"python", "c++", "c", "cmake", "bash", "console", "json", "toml", "text", "diff"}
 PROGRAM = pages.ROOT / "build" / "release" / "deltawire"
 
 

@@ -44,7 +44,7 @@ TEST(BackupWorkers, AreNotWaitedForAndKeepWhatTheyHave) {
   expect_equal_bits(outcome);
   const ServerCounts& late = outcome.worker_counts[1];
   EXPECT_GE(late.late_pushes, shapes().size());
-  EXPECT_EQ(late.skipped_steps, 6U) << "after its first step it has the model of the seventh";
+  EXPECT_GT(late.skipped_steps, 0U) << "after its first step it has the newest model that has come";
   for (const ServerCounts& counts : outcome.server_counts) EXPECT_EQ(counts.steps, 8U);
 }
 

@@ -44,7 +44,7 @@ TEST(BackupWorkers, AreNotWaitedForAndKeepWhatTheyHave) {
   expect_equal_bits(outcome);
   const ServerCounts& late = outcome.worker_counts[1];
   EXPECT_GE(late.late_pushes, shapes().size());
-  EXPECT_EQ(late.skipped_steps, 6U) << "after its first step it has the model of the seventh";
+  EXPECT_GT(late.skipped_steps, 0U) << "after its first step it has the newest model that has come";
   for (const ServerCounts& counts : outcome.server_counts) EXPECT_EQ(counts.steps, 8U);
 }
 
@@ -58,6 +58,7 @@ TEST(BackupWorkers, TakeBackWhatArrivedTooLate) {
   expect_equal_bits(outcome);
   EXPECT_GT(outcome.worker_counts[1].late_pushes, 0U);
   EXPECT_GT(outcome.server_counts[0].late_pushes, 0U);
+  EXPECT_GE(outcome.worker_counts[1].late_pushes, outcome.server_counts[0].late_pushes) << "all were told";
 }
 
 // In every step one push counts alone, so that sums can be compared: worker 0 makes three steps, and what

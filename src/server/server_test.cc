@@ -83,6 +83,17 @@ TEST(Server, LosesNothingOfAGradient) {
   }
 }
 
+// What 3lc leaves behind is at most half of what was to be sent: the last change and what was left before. So
+// it stays below the largest change, 0.05 here, unless some of it is sent twice or never.
+TEST(Server, ShowsWorkersWhatTheOptimizerHas) {
+  const Outcome outcome = run({.options = {.push = "fp32", .pull = "3lc"}, .workers = 2, .steps = 40});
+  for (std::size_t tensor = 0; tensor < shapes().size(); ++tensor) {
+    for (std::size_t i = 0; i < shapes()[tensor].second; ++i) {
+      ASSERT_NEAR(outcome.view[tensor][i], outcome.master[tensor][i], 0.051) << tensor << " " << i;
+    }
+  }
+}
+
 TEST(Server, EncodesAChangeOnceForAllWorkers) {
   const Outcome outcome = run({.options = {.push = "3lc", .pull = "3lc"}, .workers = 4, .steps = 6});
   EXPECT_EQ(outcome.server_counts[0].encodes, 6 * shapes().size());

@@ -52,6 +52,14 @@ TEST(Shards, AreBalancedToOnePart) {
   }
 }
 
+TEST(Shards, DealOutTheLargestFirst) {
+  const auto parts = serve_parts(model_of({10, 10, 30}), 2);
+  ASSERT_TRUE(parts);
+  EXPECT_EQ((*parts)[0].server, 1);
+  EXPECT_EQ((*parts)[1].server, 1);
+  EXPECT_EQ((*parts)[2].server, 0);
+}
+
 TEST(Shards, LeaveTensorsOfOneServerWhole) {
   const auto parts = serve_parts(model_of({3000000, 10}), 1);
   ASSERT_TRUE(parts);

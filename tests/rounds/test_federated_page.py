@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
+from deltawire import rounds
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "federated.md").read_text()
@@ -19,6 +21,27 @@ def test_the_program_runs():
     }
     exec(program, known)
     assert (known["model"]["conv"] != 0).sum() == 6 == (momentum["conv"] == 0).sum()
+
+
+def test_phases_run_with_ranks_too(tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    import deltawire.torch
+
+    program = re.search(r"```python\n(phases = .*?)```", PAGE, re.S)[1]
+    store = f"file://{tmp_path / 'store'}"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    try:
+        model = torch.nn.Linear(40, 50)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        known = {"rounds": rounds, "deltawire": deltawire, "model": model, "optimizer": optimizer}
+        exec(program, known)
+        with known["trainer"] as trainer:
+            for _ in range(100):
+                model(torch.ones(40)).sum().backward()
+                trainer.step()
+            assert (trainer.round, trainer.local_steps) == (1, 0)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_the_two_lines_are_the_examples():

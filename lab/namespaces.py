@@ -4,6 +4,7 @@ directions.
 The bridge lives in a namespace of its own, so that nothing of the host's network is touched. Needs
 root and iproute2 (`ip`, `tc`); Linux only."""
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from lab.links import BURST_BYTES
 
 _QUEUE = "100ms"  # what tbf lets wait before it drops: about a slow switch's buffer
 _NETWORK = "10.71.0"
+_CLONE_NEWNET = 0x40000000  # of sched.h
 
 
 class NamespaceError(Exception):
@@ -52,6 +54,19 @@ class Namespaces:
         """What to write before a command to run it in the rank's namespace."""
         return ["ip", "netns", "exec", self._names[rank]]
 
+    def enter(self, rank: int) -> None:
+        """Moves the calling thread, and those that it starts from now on, into the rank's."""
+        with open(f"/var/run/netns/{self._names[rank]}") as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET):
+                raise NamespaceError(f"setns failed: {os.strerror(ctypes.get_errno())}")
+
+    def change_rate(self, bytes_per_second: float) -> None:
+        """Of all links, while they are in use."""
+        self._bits_per_second = round(8 * bytes_per_second)
+        for rank, name in enumerate(self._names):
+            self._slow_down(name, self.interface)
+            self._slow_down(self._hub, f"port{rank}")
+
     def remove(self) -> None:
         """Deletes the namespaces; their interfaces go with them."""
         for name in [*self._names, self._hub]:
@@ -80,7 +95,7 @@ class Namespaces:
         if self._bits_per_second is None:
             return
         _run(
-            *("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf"),
+            *("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf"),
             *("rate", f"{self._bits_per_second}bit", "burst", str(BURST_BYTES), "latency", _QUEUE),
         )
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs the system packages that building and testing need, or says how to.
 #
-#   scripts/install_system_packages.sh [base] [check] [bench]     default: base
+#   scripts/install_system_packages.sh [base] [check] [bench] [docs]     default: base
 #
 # base: for `make demo` and `make test`. check: the clang 19 tools of `make check` and `make lint`. bench: what
-# `make bench` compares with.
+# `make bench` compares with. docs: what `make docs` reads the headers with.
 # What is there already is left alone. Without root nothing is installed: the command is printed and
 # the exit status is 1.
 set -euo pipefail
@@ -66,6 +66,10 @@ bench_group() {
   want libblosc-dev 'a compressor to compare with'
 }
 
+docs_group() {
+  want_unless 'command -v doxygen' doxygen 'reads the headers for the reference of C++ and C'
+}
+
 # at_least HAVE WANTED: compares dotted versions.
 at_least() { [[ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" == "$2" ]]; }
 
@@ -97,16 +101,16 @@ install_missing() {
 main() {
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     echo "this script knows Debian and Ubuntu only. Elsewhere install the packages that it lists" >&2
-    echo "(base_group, check_group and bench_group in $0), then build with cmake --preset release" >&2
+    echo "(base_group, check_group, bench_group and docs_group in $0), then build with cmake --preset release" >&2
     exit 1
   fi
   local heading="system packages that are missing, and what they are for:"
   local list group
   for group in "${@:-base}"; do
     case "$group" in
-      base | check | bench) ;;
+      base | check | bench | docs) ;;
       *)
-        echo "unknown group '$group': use base, check, bench or several" >&2
+        echo "unknown group '$group': use base, check, bench, docs or several" >&2
         exit 2
         ;;
     esac

@@ -34,10 +34,23 @@ struct Step {
   // added to; 0: of nothing. The vote compares the last bucket's: where ranks differ, the step counts nowhere
   // (kMismatch).
   std::uint64_t agreed = 0;
+
+  bool timed = false;  // its reports say when what was done, in Report::spans
+};
+
+// A stretch of the communication thread's time that went to a bucket.
+struct PhaseSpan {
+  enum class Phase : std::uint8_t { kEncode, kExchange, kDecode };
+  Phase phase = Phase::kEncode;
+  Clock::time_point begin;
+  Clock::time_point end;
 };
 
 // What one bucket cost on this rank. Wall-clock seconds.
 struct Report {
+  // Spans that one may have; what comes later is in the sums alone.
+  static constexpr std::size_t kSpansMax = 1024;
+
   double encode_seconds = 0;
   double exchange_seconds = 0;  // waiting for others
   double decode_seconds = 0;
@@ -51,6 +64,9 @@ struct Report {
   // is false after the last bucket, the means are handed over all the same, NaN where a rank's values were
   // not finite, for the caller to drop the step; and all residuals are what they were before it, bit for bit.
   bool finite = true;
+
+  // With Step::timed: what the three sums above are made of, in the order of their ends.
+  std::vector<PhaseSpan> spans;
 };
 
 // What a step hands over at once; a list of dense tensors will do in its place.
@@ -86,6 +102,9 @@ struct TensorUse {
   std::uint64_t raw_bytes = 0;   // of the same bare: dtype_bytes() an element
   std::uint64_t residual_bytes = 0;
   std::uint64_t momentum_bytes = 0;
+
+  // The L2 norm of what waits for later steps: of this rank's values and of means that it owns, together.
+  double residual_norm = 0;
 };
 
 struct ReducerOptions {

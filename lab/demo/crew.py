@@ -113,7 +113,7 @@ class Crew:
                 stderr=output,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C is for the controlling process, which ends them
-                env=_environment(),
+                env=rank_environment(),
             )
         return _Member(rank, process, ours, log)
 
@@ -170,7 +170,7 @@ class Crew:
         return first_error
 
 
-def _environment() -> dict[str, str]:
+def rank_environment() -> dict[str, str]:
     """One thread each, and this package on the path, wherever the demo was started."""
     path = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, path))}

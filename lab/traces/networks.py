@@ -6,15 +6,15 @@ from torch.nn import functional
 
 
 class WordLSTM(nn.Module):
-    """A word-level language model: embedding, one LSTM, a linear layer to the vocabulary.
+    """A word-level language model: embedding, an LSTM, a linear layer to the vocabulary.
 
     Input: int64 of shape (length, batch). Output: logits of shape (length, batch, vocabulary).
     """
 
-    def __init__(self, vocabulary: int, embedding: int, hidden: int) -> None:
+    def __init__(self, vocabulary: int, embedding: int, hidden: int, layers: int = 1) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, embedding)
-        self.lstm = nn.LSTM(embedding, hidden)
+        self.lstm = nn.LSTM(embedding, hidden, layers)
         self.decoder = nn.Linear(hidden, vocabulary)
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:

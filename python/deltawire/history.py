@@ -1,8 +1,10 @@
 """What a rank's buckets cost, and what went wrong: written by the communication thread."""
 
 import collections
+import dataclasses
 import logging
 import threading
+import time
 
 from deltawire.errors import DeltawireError, with_advice
 
@@ -21,6 +23,22 @@ _SUMMED = (
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class BucketRecord:
+    """A finished bucket of the last step.
+
+    Attributes:
+        names: of its tensors.
+        ready_ns, over_ns: when its gradients were there, and its means: as time.monotonic_ns().
+        report: the core's, with `spans` between the two.
+    """
+
+    names: tuple[str, ...]
+    ready_ns: int
+    over_ns: int
+    report: object
+
+
 class History:
     """Counters of one rank, and its first error. Thread rule: any thread may call any member.
 
@@ -35,9 +53,17 @@ class History:
         self.nonfinite_steps = 0
         self.last_error: DeltawireError | None = None
         self.records: collections.deque[dict] = collections.deque(maxlen=RECORDED_STEPS)
+        self.buckets: tuple[BucketRecord, ...] = ()  # of the last step
         self._lock = threading.Lock()
+        self._ready: collections.deque[tuple] = collections.deque()  # that are not over
+        self._over: list[BucketRecord] = []  # of the open step
         self._open = dict.fromkeys(_SUMMED, 0)
         self._totals = dict.fromkeys(_SUMMED, 0)
+
+    def ready(self, names: tuple[str, ...]) -> None:
+        """The next bucket's gradients are there."""
+        with self._lock:
+            self._ready.append((names, time.monotonic_ns()))
 
     def end(
         self, error: DeltawireError | None, report, last: bool, also: dict | None = None
@@ -63,6 +89,8 @@ class History:
             step["decode_ms"] += 1e3 * report.decode_seconds
             step["bytes_sent"] += report.bytes_sent
             step["raw_bytes"] += report.raw_bytes
+            if self._ready:  # buckets end in their order
+                self._over.append(BucketRecord(*self._ready.popleft(), time.monotonic_ns(), report))
             if last:
                 for key in _SUMMED:
                     self._totals[key] += step[key]
@@ -70,6 +98,7 @@ class History:
                 self.steps += 1
                 self.nonfinite_steps += not report.finite
                 self._open = dict.fromkeys(_SUMMED, 0)
+                self.buckets, self._over = tuple(self._over), []
 
     def fail(self, error: DeltawireError) -> None:
         """Keeps and logs the first error; later ones follow from it."""

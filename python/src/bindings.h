@@ -9,7 +9,8 @@ void bind_codecs(nanobind::module_& module);  // registry, .dw files
 void bind_channels(nanobind::module_& module);
 void bind_optimizers(nanobind::module_& module);  // optimizers, significance
 void bind_explain(nanobind::module_& module);
-void bind_buckets(nanobind::module_& module);   // the tensors of a bucket
+void bind_buckets(nanobind::module_& module);  // the tensors of a bucket
+void bind_planner(nanobind::module_& module);
 void bind_sessions(nanobind::module_& module);  // listener, mesh, session
 
 }  // namespace deltawire::python

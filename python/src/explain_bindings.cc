@@ -63,7 +63,8 @@ void bind_explain(nb::module_& module) {
               "In the step committed last, without heads, every copy counted; a ring's means of others not.")
       .def_ro("raw_bytes", &TensorUse::raw_bytes, "Of the same bare: its dtype's bytes an element.")
       .def_ro("residual_bytes", &TensorUse::residual_bytes)
-      .def_ro("momentum_bytes", &TensorUse::momentum_bytes);
+      .def_ro("momentum_bytes", &TensorUse::momentum_bytes)
+      .def_ro("residual_norm", &TensorUse::residual_norm, "L2, of what waits for later steps here.");
   module.def(
       "explain",
       [](const std::string& spec, const ReducerOptions& options, const std::vector<TensorNamed>& tensors,

@@ -125,6 +125,19 @@ void submit(Session& session, const Submitted& tensors, const Step& step, std::i
                  });
 }
 
+std::vector<std::tuple<std::string, std::int64_t, std::int64_t>> spans_of(const Report& report) {
+  const auto nanoseconds = [](Clock::time_point at) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
+  };
+  static constexpr const char* kNames[] = {"encode", "exchange", "decode"};
+  std::vector<std::tuple<std::string, std::int64_t, std::int64_t>> spans;
+  spans.reserve(report.spans.size());
+  for (const PhaseSpan& span : report.spans) {
+    spans.emplace_back(kNames[static_cast<int>(span.phase)], nanoseconds(span.begin), nanoseconds(span.end));
+  }
+  return spans;
+}
+
 void mask_sent(Session& session, const std::vector<TensorAt>& momenta) {
   std::vector<Named> parts;
   parts.reserve(momenta.size());
@@ -231,11 +244,13 @@ void bind_reports(nb::module_& module) {
       .def(
           "__init__",
           [](Step* self, std::uint64_t number, std::uint32_t bucket, bool last, float scale,
-             std::uint64_t agreed) { new (self) Step{number, bucket, last, scale, agreed}; },
-          "number"_a, "bucket"_a, "last"_a, "scale"_a = 1.0F, "agreed"_a = 0,
+             std::uint64_t agreed,
+             bool timed) { new (self) Step{number, bucket, last, scale, agreed, timed}; },
+          "number"_a, "bucket"_a, "last"_a, "scale"_a = 1.0F, "agreed"_a = 0, "timed"_a = false,
           "scale: how many times what they mean the tensors are (a loss scale); equal on all ranks. agreed: "
           "a "
-          "digest of what else must be, 0 for nothing; compared when the step ends.");
+          "digest of what else must be, 0 for nothing; compared when the step ends. timed: reports have "
+          "spans.");
   nb::class_<Report>(module, "Report", "What one bucket cost on this rank; wall-clock seconds.")
       .def_ro("encode_seconds", &Report::encode_seconds)
       .def_ro("exchange_seconds", &Report::exchange_seconds, "Waiting for others.")
@@ -252,7 +267,9 @@ void bind_reports(nb::module_& module) {
           },
           "The last step that counts on every rank, perhaps this one; None before the first.")
       .def_ro("finite", &Report::finite,
-              "Whether the step's means so far are; looked for with nonfinite='pass' alone.");
+              "Whether the step's means so far are; looked for with nonfinite='pass' alone.")
+      .def_prop_ro("spans", &spans_of,
+                   "Of a timed step: (phase, begin, end) of each stretch, as time.monotonic_ns() counts.");
   nb::class_<Memory>(module, "Memory", "Bytes that a session holds beside the caller's tensors.")
       .def(nb::init<>(), "None at all.")
       .def_ro("residual_bytes", &Memory::residual_bytes)

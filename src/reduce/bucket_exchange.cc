@@ -45,6 +45,7 @@ void BucketExchange::open(const Bucket& bucket, const Step& step, Transport& tra
   deadline_ = deadline;
   time_allowed_ = deadline - Clock::now();
   report_ = Report{};
+  if (step.timed) report_.spans.reserve(Report::kSpansMax);
   complete_ = false;
   goes_first_ = false;
   sends_.clear();
@@ -56,6 +57,12 @@ void BucketExchange::open(const Bucket& bucket, const Step& step, Transport& tra
 
 std::uint64_t BucketExchange::digest(std::uint64_t seed) const {
   return digest64(std::as_bytes(staged()), seed);
+}
+
+double sum_of_squares(std::span<const float> values) noexcept {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * value;
+  return sum;
 }
 
 bool all_finite(std::span<const float> values) noexcept {
@@ -119,7 +126,7 @@ void BucketExchange::give_back() noexcept {
 }
 
 void BucketExchange::drain() noexcept {
-  const Stopwatch timer(report_.exchange_seconds);
+  const Stopwatch timer(report_, Stopwatch::Phase::kExchange);
   for (Incoming& receive : receives_) await_end(receive.handle);
   for (Sent& sent : sends_) await_end(sent.handle);
 }
@@ -207,7 +214,7 @@ void BucketExchange::release_sent() noexcept {
 
 Result<std::span<const Bytes>> BucketExchange::encode(Channel& channel, const MessageLayout& parts,
                                                       std::uint16_t stage, std::uint64_t room) {
-  const Stopwatch timer(report_.encode_seconds);
+  const Stopwatch timer(report_, Stopwatch::Phase::kEncode);
   auto pieces = channel.encode(parts, message_id(rank(), stage), room);
   if (!pieces && pieces.error().code == ErrorCode::kNotFinite) {
     pieces.error().message += "; mend the input, or let such steps pass (nonfinite)";
@@ -221,7 +228,7 @@ tl::unexpected<Error> BucketExchange::blame(int sender, const Error& error) {
 
 Status BucketExchange::decode(Channel& channel, std::span<const Bytes> message, const MessageLayout& parts,
                               const Source& source, Into into, float scale) {
-  const Stopwatch timer(report_.decode_seconds);
+  const Stopwatch timer(report_, Stopwatch::Phase::kDecode);
   const MessageId id = message_id(source.encoder, source.stage);
   if (Status s = channel.decode(message, parts, id, into, scale); !s) return blame(source.sender, s.error());
   return {};

@@ -24,17 +24,28 @@ struct Incoming {
   Handle handle = Handle::kNone;
 };
 
-// Adds the time of its scope to a total of seconds.
+// Adds the time of its scope to a phase of a report; a span to those that it has room for.
 class Stopwatch {
  public:
-  explicit Stopwatch(double& total) : total_(total), start_(Clock::now()) {}
-  ~Stopwatch() { total_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+  using Phase = PhaseSpan::Phase;
+  Stopwatch(Report& report, Phase phase) : report_(report), phase_(phase), start_(Clock::now()) {}
+  ~Stopwatch() {
+    const Clock::time_point end = Clock::now();
+    total() += std::chrono::duration<double>(end - start_).count();
+    if (report_.spans.size() < report_.spans.capacity()) report_.spans.push_back({phase_, start_, end});
+  }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
  private:
-  double& total_;
-  Deadline start_;
+  double& total() const noexcept {
+    if (phase_ == Phase::kEncode) return report_.encode_seconds;
+    return phase_ == Phase::kExchange ? report_.exchange_seconds : report_.decode_seconds;
+  }
+
+  Report& report_;
+  Phase phase_;
+  Clock::time_point start_;
 };
 
 // What came of one move.
@@ -64,6 +75,9 @@ void move_part(Named& part, const Named& whole, void* values) noexcept;
 
 // Whether none of them is NaN or infinite.
 bool all_finite(std::span<const float> values) noexcept;
+
+// In double, one after another.
+double sum_of_squares(std::span<const float> values) noexcept;
 
 class BucketExchange {
  public:

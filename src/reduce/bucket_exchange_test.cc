@@ -46,14 +46,6 @@ TEST_P(InEveryPattern, ReportsAreOfTheBucketAlone) {
   });
 }
 
-TEST(Stopwatch, AddsToWhatIsThere) {
-  double seconds = 1000;
-  {
-    const Stopwatch timer(seconds);
-  }
-  EXPECT_GE(seconds, 1000);
-}
-
 // Of a step of two buckets whose values these are, on one rank.
 std::uint64_t digest_of(const std::string& spec, float first, float second) {
   std::uint64_t digest = 0;

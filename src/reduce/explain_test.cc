@@ -1,4 +1,6 @@
 // Reducer::explain: what tensors took together is what the reports and the memory meter say.
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <thread>
 #include <vector>
@@ -115,6 +117,26 @@ TEST_P(ExplainPatterns, EveryTensorHasItsOwn) {
     const Named unknown{"x", {nullptr, 1000, DType::kF32}};
     EXPECT_EQ(reducer->explain(std::span(&unknown, 1), 1)[0].raw_bytes, 0u);
   });
+}
+
+// What one rank alone has sent is the mean, but for the ranks that share it: the rest of its energy waits.
+TEST(Explain, TheNormIsOfWhatWaits) {
+  for (const std::string spec : {"gather(topk:k=5%)", "powersgd:rank=2(fp32)"}) {
+    run_ranks(2, {}, [&](int rank, Transport& transport) {
+      const auto reducer = reducer_of(spec);
+      Model model(0);
+      if (rank == 1) std::fill(model.values.begin(), model.values.end(), 0.0F);
+      const Model given(0);
+      ASSERT_TRUE(reducer->all_reduce(model.tensors, {0, 0, true}, transport, in_seconds(60)));
+      const std::vector<TensorUse> uses = reducer->explain(model.tensors, 1);
+      double waits = 0;
+      for (std::size_t i = 300 + 20000; i < 120300; ++i) {
+        waits += std::pow(static_cast<double>(given.values[i]) - 2.0 * model.values[i], 2);
+      }
+      EXPECT_NEAR(uses[2].residual_norm, rank == 0 ? std::sqrt(waits) : 0.0, 1e-3) << spec;
+      EXPECT_EQ(uses[3].residual_norm, 0.0) << spec << ": it travels raw";
+    });
+  }
 }
 
 TEST(Explain, AMatrixIsWhatItsFactorsAreTogether) {

@@ -1,6 +1,7 @@
 #include "reduce/pattern_reducer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -125,7 +126,7 @@ Result<bool> PatternReducer::move_one() {
 
 // The time counts for the oldest bucket; it ends before the bucket can.
 Status PatternReducer::wait_for_any(BucketExchange& oldest) {
-  const Stopwatch timer(oldest.report().exchange_seconds);
+  const Stopwatch timer(oldest.report(), Stopwatch::Phase::kExchange);
   Status ended = oldest.transport().wait_any(awaited_, oldest.deadline());
   // A rank that came late was waited for: what the buckets may take counts from its arrival.
   if (ended && Clock::now() >= oldest.deadline()) {
@@ -158,7 +159,7 @@ Result<bool> PatternReducer::work_on(BucketExchange& oldest) {
 
 Status PatternReducer::vote_and_collect(BucketExchange& last) {
   {
-    const Stopwatch timer(last.report().exchange_seconds);
+    const Stopwatch timer(last.report(), Stopwatch::Phase::kExchange);
     if (Status s = vote(last.step(), digest_, last.transport(), last.deadline()); !s) return s;
   }
   // Nobody votes before having received all, so these sends are over; the waits only collect them. The step
@@ -330,8 +331,10 @@ std::vector<TensorUse> PatternReducer::explain(std::span<const Named> tensors, s
       use.raw_bytes += copies * part.elements * dtype_bytes(tensors[found->second].tensor.dtype);
       use.residual_bytes += part.residual_bytes;
       use.momentum_bytes += part.momentum_bytes;
+      use.residual_norm += sum_of_squares(channel(c).residual(tensors[found->second].name, part.first));
     }
   }
+  for (TensorUse& use : uses) use.residual_norm = std::sqrt(use.residual_norm);
   return uses;
 }
 

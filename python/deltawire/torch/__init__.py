@@ -1,13 +1,16 @@
 """deltawire under PyTorch: one line makes DistributedDataParallel, or fully_shard between nodes,
-exchange compressed gradients.
+exchange compressed gradients::
 
-hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
+    hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
 
 `LocalSteps` is for ranks that meet only now and then: it exchanges weight changes; `Averager` puts
 it where torch's post-local SGD has an averager. `trace` records
 the gradients of any training run.
 """
 
+from deltawire.torch.all_ranks import AllRanks
+from deltawire.torch.auto_explanation import AutoExplanation
+from deltawire.torch.auto_hook import AutoHook
 from deltawire.torch.averager import Averager
 from deltawire.torch.checkpoint import saved_states
 from deltawire.torch.explanation import Explanation, TensorRow, explain
@@ -18,8 +21,12 @@ from deltawire.torch.recording import Recording, trace
 from deltawire.torch.registration import register
 from deltawire.torch.rendezvous import init_process_group
 from deltawire.torch.significance import SignificanceSource, significance_of
+from deltawire.torch.timeline import timeline
 
 __all__ = [
+    "AllRanks",
+    "AutoExplanation",
+    "AutoHook",
     "Averager",
     "Explanation",
     "Hook",
@@ -33,5 +40,6 @@ __all__ = [
     "register",
     "saved_states",
     "significance_of",
+    "timeline",
     "trace",
 ]

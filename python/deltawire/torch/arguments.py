@@ -13,8 +13,10 @@ from deltawire.arguments import (
     timeout_in_ms,
 )
 from deltawire.errors import DTypeError, make_error
+from deltawire.policy import Policy
 
 __all__ = [
+    "AUTO",
     "arrival_timeout_in_ms",
     "check_count",
     "check_link",
@@ -25,6 +27,7 @@ __all__ = [
     "check_weights",
     "device_of",
     "dtype_name",
+    "named",
     "ports",
     "reducer_options",
     "secret",
@@ -33,6 +36,7 @@ __all__ = [
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _DEVICES = ("cpu", "cuda")
+AUTO = "auto"
 
 
 def arrival_timeout_in_ms(seconds: float | None, group: dist.ProcessGroup) -> int:
@@ -41,6 +45,18 @@ def arrival_timeout_in_ms(seconds: float | None, group: dist.ProcessGroup) -> in
         backend = group._get_backend(device_of(group))
         seconds = backend.options._timeout.total_seconds()
     return timeout_in_ms(min(seconds, 86_400), "arrival_timeout")
+
+
+def named(policy: Policy, where: str) -> Policy:
+    """The policy; raises InvalidArgumentError for "auto", which `register` of a DDP model takes
+    alone."""
+    if isinstance(policy, str) and policy == AUTO:
+        raise make_error(
+            "InvalidArgument",
+            f'{where} takes no "auto", which measures the steps of a DistributedDataParallel '
+            "model; name a codec: `deltawire plan` says which",
+        )
+    return policy
 
 
 def device_of(group: dist.ProcessGroup) -> torch.device:
@@ -68,6 +84,14 @@ def check_tensor(what: str, tensor: torch.Tensor) -> None:
             f"{what} is on {tensor.device}; deltawire exchanges tensors of the CPU and of CUDA "
             "devices: move the model with .cpu() first",
             "UnsupportedDType",
+        )
+
+
+def check_summary_every(steps: object) -> None:
+    """Raises InvalidArgumentError for anything but None or a whole number of steps."""
+    if steps is not None and (type(steps) is not int or steps < 1):
+        raise make_error(
+            "InvalidArgument", f"summary_every={steps!r} is not a number of steps, from 1, or None"
         )
 
 

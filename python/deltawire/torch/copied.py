@@ -67,9 +67,9 @@ def forget_copied_hooks(ddp_model: DistributedDataParallel) -> None:
     """Takes from a copied model what its copied hooks left in it, so that it can have a new one.
     DDP itself gave the copy's reducer none."""
     ddp_model._comm_hooks = [entry for entry in ddp_model._comm_hooks if not _is_copied(entry[0])]
-    after = ddp_model._forward_hooks
-    for key in [key for key, function in after.items() if _is_copied(function)]:
-        del after[key]
+    for hooks in (ddp_model._forward_hooks, ddp_model._forward_pre_hooks):
+        for key in [key for key, function in hooks.items() if _is_copied(function)]:
+            del hooks[key]
 
 
 def _is_copied(function) -> bool:

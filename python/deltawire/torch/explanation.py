@@ -37,6 +37,8 @@ class TensorRow:
         raw_bytes: what the same would be as bare values; None where bytes_sent is.
         residual_bytes, momentum_bytes: of memory, for what waits to be sent (where a step can be
             taken back exactly its copy, too), and for momentum and clipping before the codec.
+        residual_norm: L2, of what waits here to be sent: what of this rank's values was left out
+            and of the means that it owns. With a loss scale so many times as large.
     """
 
     name: str
@@ -52,6 +54,7 @@ class TensorRow:
     raw_bytes: int | None
     residual_bytes: int
     momentum_bytes: int
+    residual_norm: float
 
     @property
     def times_smaller(self) -> float | None:
@@ -97,6 +100,7 @@ class Explanation:
         }
         for key in ("bytes_sent", "raw_bytes"):
             sums[key] = sum(getattr(row, key) for row in self.rows) if sent else None
+        sums["residual_norm"] = math.hypot(*(row.residual_norm for row in self.rows))
         return TensorRow(
             "together", (), codec="", raw=False, changes_at=None, next_codec=None, **sums
         )
@@ -174,7 +178,7 @@ def explain(
             arguments.check_parameter(names[id(parameter)], parameter)
             name, dtype = names[id(parameter)], arguments.dtype_name(parameter)
             tensors.append((name, row_major_shape(parameter), dtype))
-    spec = _core.canonical_spec(spec_of(spec))
+    spec = _core.canonical_spec(spec_of(arguments.named(spec, "explain")))
     return explanation(spec, tensors, _core.explain(spec, options, tensors, step), step)
 
 
@@ -204,6 +208,7 @@ def explanation(
             raw_bytes=use.raw_bytes if known else None,
             residual_bytes=use.residual_bytes,
             momentum_bytes=use.momentum_bytes,
+            residual_norm=use.residual_norm,
         )
         for (name, shape, *dtype), use in zip(tensors, uses, strict=True)
     )

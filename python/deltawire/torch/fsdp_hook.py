@@ -121,9 +121,12 @@ class ShardedHook(Participant):
                 "float32 on the CPU",
                 self.rank,
             )
-        step = _core.Step(self._step, len(self._pending), last, self._scale)
+        if not self._pending:
+            self._log_summary()
+        step = _core.Step(self._step, len(self._pending), last, self._scale, timed=True)
         done = concurrent.futures.Future()
         history, replicas = self._history, self.replicas
+        history.ready(tuple(tensor[0] for tensor in tensors))
 
         def complete(error, report, _stays=memory):
             finite = None

@@ -1,6 +1,5 @@
 """register() for models that fully_shard or the FSDP-based replicate have made."""
 
-import dataclasses
 import hashlib
 
 import torch
@@ -13,26 +12,8 @@ from deltawire.torch import arguments, bootstrap
 from deltawire.torch.agreement import Agreement
 from deltawire.torch.fsdp_groups import Group, check_free, find_shards, groups_of
 from deltawire.torch.fsdp_hook import ShardedHook
-from deltawire.torch.loss_scale import LossScale, Scaler
-
-
-@dataclasses.dataclass
-class Settings:
-    """Arguments of `register`, by their names there."""
-
-    optimizer: torch.optim.Optimizer | None
-    min_elements: int
-    timeout: float
-    arrival_timeout: float | None
-    connect_timeout: float
-    interface: str | None
-    port: int | str | None
-    token: str | bytes | None
-    link: _core.LinkShape | None
-    revert: str
-    threads: int | None
-    scaler: Scaler | None
-    nonfinite: str | None
+from deltawire.torch.loss_scale import LossScale
+from deltawire.torch.settings import Settings
 
 
 def register_sharded(model: torch.nn.Module, spec: Policy, settings: Settings) -> ShardedHook:
@@ -69,7 +50,8 @@ class _Registration:
         """With the ranks that have the same rows."""
         given, replicas = self._settings, self._groups[0].replicas
         with bootstrap.Meeting(replicas) as self._replicas:
-            self._spec = spec_of(spec)
+            self._spec = spec_of(arguments.named(spec, "a sharded model"))
+            given.check_no_tier()
             find_shards(model, self._groups)
             check_free(self._groups)
             if given.optimizer is not None:
@@ -78,6 +60,7 @@ class _Registration:
                     "optimizer= needs gradients that are whole on each rank, and fully_shard cuts "
                     "them; leave it out",
                 )
+            arguments.check_summary_every(given.summary_every)
             self._timeout_ms = arguments.timeout_in_ms(given.timeout)
             self._scale = LossScale(given.scaler, self._spec, given.nonfinite)
             self._options = arguments.reducer_options(
@@ -106,6 +89,8 @@ class _Registration:
             session.close()
             raise
         hook = ShardedHook(session, self._groups, agreement, self._timeout_ms, self._scale)
+        hook.summary_every = self._settings.summary_every
+        hook.group = self._groups[0].replicas
         hook.attach()
         return hook
 

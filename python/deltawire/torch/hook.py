@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
+from deltawire.history import History
 from deltawire.torch import arguments
 from deltawire.torch.checkpoint import in_order_of_ranks, kept_by, residuals_of
 from deltawire.torch.copied import CopiedSession
@@ -17,6 +18,7 @@ from deltawire.torch.exchanged import Exchanged, row_major_shape
 from deltawire.torch.explanation import Explanation
 from deltawire.torch.loss_scale import LossScale
 from deltawire.torch.participant import Participant
+from deltawire.torch.scalars import profiled_until
 from deltawire.torch.significance import SignificanceSource
 from deltawire.torch.sparse_gradient import SparseGradient
 from deltawire.torch.staging import Staging
@@ -60,8 +62,9 @@ class Hook(Participant):
         timeout_ms: int,
         source: SignificanceSource | None = None,
         loss_scale: LossScale | None = None,
+        history: History | None = None,
     ) -> None:
-        super().__init__(session, place)
+        super().__init__(session, place, history)
         self._exchanged = exchanged  # names: residuals survive every rebuild of buckets
         self._source = source  # of what the optimizer can see; None: nothing may be cut by it
         self._loss_scale = loss_scale or LossScale(None, session.spec)
@@ -92,10 +95,12 @@ class Hook(Participant):
         Never raises and never returns None, whatever happens: DDP survives neither.
         """
         under_way = _UnderWay(self._staging, bucket)
-        try:
-            self._submit(bucket, under_way)
-        except Exception as cause:
-            self._fail(cause, under_way)
+        with profiled_until(under_way.exchanged, f"deltawire::exchange bucket {bucket.index()}"):
+            try:
+                with torch.profiler.record_function("deltawire::submit"):
+                    self._submit(bucket, under_way)
+            except Exception as cause:
+                self._fail(cause, under_way)
         return under_way.exchanged.then(under_way.mean)
 
     def _fail(self, cause: Exception, under_way: "_UnderWay") -> None:
@@ -118,7 +123,8 @@ class Hook(Participant):
         last = bucket.is_last()
         if bucket.index() == 0:
             self._scale = self._loss_scale.now()
-        step = _core.Step(self._step, bucket.index(), last, self._scale)
+            self._log_summary()
+        step = _core.Step(self._step, bucket.index(), last, self._scale, timed=True)
         self._next_bucket = 0 if last else bucket.index() + 1
         self._step += last
         source, index, memory = self._source, bucket.index(), None
@@ -131,6 +137,7 @@ class Hook(Participant):
             memory, addresses = source.of_bucket(bucket, self._exchanged.names)
             tensors = [(*at[:3], address) for at, address in zip(tensors, addresses, strict=True)]
         history = self._history
+        history.ready(tuple(self._exchanged.name_of(each) for each in bucket.parameters()))
 
         def complete(error, report):
             try:
@@ -168,6 +175,11 @@ class Hook(Participant):
         """
         super().close()
         self._staging.close()
+
+    def go_to_step(self, step: int) -> None:
+        """The next step has this number, on every rank alike; rules may name other codecs from it
+        on. Call between steps."""
+        self._step = step
 
     def explain(self) -> Explanation:
         """What each tensor of the model gets in the next step, and what it took in the last: a

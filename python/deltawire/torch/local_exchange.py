@@ -68,7 +68,8 @@ class LocalExchange:
         last, agreed = weights.bucket_count(fragment) - 1, weights.agreed(fragment)
         for bucket in range(last + 1):
             changes = weights.changes_of(fragment, bucket)
-            step = _core.Step(progress.exchanges, bucket, bucket == last, agreed=agreed)
+            step = _core.Step(progress.exchanges, bucket, bucket == last, agreed=agreed, timed=True)
+            self._history.ready(tuple(change[0] for change in changes))
             self._session.submit(changes, step, self._timeout_ms, round_.complete)
         round_.submitted()
         self._under_way = round_

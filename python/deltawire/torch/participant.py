@@ -1,13 +1,20 @@
 """What every door to an exchange has: a session, records, the first error, a state, an end."""
 
+import contextlib
+import logging
+
 import torch
+import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History, metrics_of
 from deltawire.torch import interrupt
+from deltawire.torch import scalars as flat
 from deltawire.torch.copied import CopiedSession
 from deltawire.torch.explanation import Explanation, explanation
+
+logger = logging.getLogger("deltawire")
 
 _STATE_VERSION = 1
 
@@ -18,19 +25,30 @@ class Participant:
     Attributes:
         rank, world_size: in the process group.
         spec: canonical, e.g. "direct(3lc:s=1.75,mode=auto,runs=on)".
+        summary_every: rank 0 logs a line every so many steps (logger "deltawire", INFO), when the
+            next step begins; None: never. May be set between steps.
+        group: the process group of the ranks that take part; None: all.
 
     Thread rule: the members below that are public may be called from any thread, `close` by one.
     """
 
+    summary_every: int | None = None
+    group: dist.ProcessGroup | None = None
     _kind = ""  # for messages: "hook", "trainer"
     _nonfinite_advice = ""
     _resize_advice = "load the state of the same job and rank, or start without"
 
-    def __init__(self, session: _core.Session | CopiedSession, place: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        session: _core.Session | CopiedSession,
+        place: tuple[int, int],
+        history: History | None = None,
+    ) -> None:
+        """`history`: of an exchange before, which this one goes on with."""
         self.rank, self.world_size = place
         self.spec = session.spec
         self._session = session
-        self._history = History(self.rank, self._nonfinite_advice)
+        self._history = history or History(self.rank, self._nonfinite_advice)
         if not session.closed:
             interrupt.watch(self)
 
@@ -46,6 +64,41 @@ class Participant:
     def leave(self) -> None:
         """At exit: `close`, and no exchange is waited for: an exception may be why all ends."""
         Participant.close(self)
+
+    def explain(self) -> Explanation:
+        """What each tensor gets in the next step, and what it took in the last."""
+        raise NotImplementedError
+
+    def buckets(self) -> list[dict]:
+        """Of each bucket of the last step, in order: `bucket`, `tensors` (their names), `elements`,
+        `encode_ms`, `exchange_ms`, `decode_ms`, `in_flight_ms` (from its gradients to its means),
+        `bytes_sent`, `raw_bytes`, `ratio`, `residual_norm` (see `TensorRow`). Call between steps;
+        DeltawireError ("State") within one. It reads all residuals once."""
+        return flat.bucket_rows(self._history.buckets, self.explain().rows)
+
+    def scalars(self, *, per_bucket: bool = False) -> dict[str, float]:
+        """`metrics()` as floats under names such as "deltawire/ratio", for TensorBoard, Weights &
+        Biases and whatever else takes numbers, with "deltawire/residual_norm", of all tensors
+        together; what is not a quantity (`digest`) or not known is left out.
+
+        Args:
+            per_bucket: those of `buckets()`, too, as "deltawire/bucket_0/encode_ms".
+
+        Call between steps; DeltawireError ("State") within one. It reads all residuals once.
+        """
+        rows = self.explain().rows
+        buckets = flat.bucket_rows(self._history.buckets, rows) if per_bucket else []
+        return flat.scalars(self.metrics(), rows, buckets)
+
+    def _log_summary(self) -> None:
+        """At the beginning of a step, where one is due of those before it."""
+        every, steps = self.summary_every, self._history.steps
+        if not every or steps == 0 or steps % every or self.rank != 0:
+            return
+        # A failed session says so itself, to whom this step's buckets are handed.
+        with contextlib.suppress(DeltawireError):
+            records = list(self._history.records)[-every:]
+            logger.info("%s", flat.summary(steps, records, self.explain().rows))
 
     def _explain(self, tensors: list[tuple[str, tuple[int, ...]]], step: int) -> Explanation:
         uses = self._session.explain(tensors, step)

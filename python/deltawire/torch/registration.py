@@ -11,12 +11,15 @@ from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.significance import require_use
 from deltawire.torch import arguments, bootstrap, wrappers
+from deltawire.torch.auto_hook import AutoHook
+from deltawire.torch.auto_registration import register_auto
 from deltawire.torch.copied import forget_copied_hooks
 from deltawire.torch.exchanged import Exchanged
 from deltawire.torch.fsdp_hook import ShardedHook
-from deltawire.torch.fsdp_registration import Settings, register_sharded
+from deltawire.torch.fsdp_registration import register_sharded
 from deltawire.torch.hook import Hook
 from deltawire.torch.loss_scale import LossScale, Scaler
+from deltawire.torch.settings import Settings
 from deltawire.torch.significance import SignificanceSource
 from deltawire.torch.sparse_gradient import check_sparse
 
@@ -40,7 +43,9 @@ def register(
     threads: int | None = None,
     scaler: Scaler | None = None,
     nonfinite: str | None = None,
-) -> Hook | ShardedHook:
+    tier: str | None = None,
+    summary_every: int | None = None,
+) -> Hook | ShardedHook | AutoHook:
     """Makes a DDP model exchange its gradients through deltawire; called once on every rank. Of a
     model that `fully_shard` has cut on a mesh of two dimensions, replicas by shards, it is the
     all-reduce between the replicas, of one that the FSDP-based `replicate` has made all of it.
@@ -54,7 +59,9 @@ def register(
             reduced as float32 on the CPU; every rank listens on two ports where it is cut.
         spec: codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)", or a policy, which
             says what each tensor gets: rules, a dict, a list, Path("policy.toml") (see
-            `deltawire.policy.spec_of`); equal on all ranks.
+            `deltawire.policy.spec_of`); equal on all ranks. "auto": the native all-reduce while it
+            measures, and then what rank 0's plan says (docs/planner.md, "In training"); float32 on
+            the CPU, without optimizer= and link=.
         optimizer: that steps the model (see `SignificanceSource`), for a codec that cuts what its
             step can't see ("gcomp", which cuts nothing without it); the same kind on all ranks.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
@@ -79,10 +86,13 @@ def register(
         scaler: the model's GradScaler or a function that gives the loss scale: see `LossScale`.
         nonfinite: NaN or infinities end the exchange ("error", the default) or come out as NaN on
             every rank, for you to skip ("pass", the default with scaler=): see `LossScale`.
+        tier: of "auto" alone: what its codecs may lose, "lossless", "near-lossless" (the default:
+            bfloat16's rounding at most) or "lossy"; equal on all ranks.
+        summary_every: steps between lines about them that rank 0 logs (logger "deltawire", INFO).
 
     Returns:
         The hook: metrics, state for checkpoints, the typed error when training fails, close(). A
-        `ShardedHook` for a sharded model.
+        `ShardedHook` for a sharded model, an `AutoHook` for "auto".
 
     Raises:
         TypeError, DTypeError: no such model; parameters, optimizer or scaler that can't be used.
@@ -96,42 +106,55 @@ def register(
 
     The one collective on the model's process group waits under that group's timeout.
     """
+    settings = Settings(
+        optimizer=optimizer,
+        min_elements=min_elements,
+        timeout=timeout,
+        arrival_timeout=arrival_timeout,
+        connect_timeout=connect_timeout,
+        interface=interface,
+        port=port,
+        token=token,
+        link=link,
+        revert=revert,
+        threads=threads,
+        scaler=scaler,
+        nonfinite=nonfinite,
+        summary_every=summary_every,
+        tier=tier,
+    )
     if wrappers.has_fsdp2(ddp_model) and not isinstance(ddp_model, DistributedDataParallel):
-        return register_sharded(
-            ddp_model,
-            spec,
-            Settings(
-                optimizer=optimizer,
-                min_elements=min_elements,
-                timeout=timeout,
-                arrival_timeout=arrival_timeout,
-                connect_timeout=connect_timeout,
-                interface=interface,
-                port=port,
-                token=token,
-                link=link,
-                revert=revert,
-                threads=threads,
-                scaler=scaler,
-                nonfinite=nonfinite,
-            ),
-        )
+        return register_sharded(ddp_model, spec, settings)
     group = _check_model(ddp_model)
+    if isinstance(spec, str) and spec == arguments.AUTO:
+        return _attach(register_auto(ddp_model, settings), ddp_model)
+    return _attach(_connected(ddp_model, group, spec, settings), ddp_model)
+
+
+def _connected(
+    ddp_model: DistributedDataParallel, group: dist.ProcessGroup, spec: Policy, given: Settings
+) -> Hook:
+    """The hook, once the ranks have met."""
     with bootstrap.Meeting(group) as meeting:
+        given.check_no_tier()
+        arguments.check_summary_every(given.summary_every)
         spec = spec_of(spec)
         exchanged = Exchanged(ddp_model)
-        timeout_ms = arguments.timeout_in_ms(timeout)
-        scale = LossScale(scaler, spec, nonfinite)
-        options = arguments.reducer_options(min_elements, revert, threads, scale.nonfinite)
+        timeout_ms = arguments.timeout_in_ms(given.timeout)
+        scale = LossScale(given.scaler, spec, given.nonfinite)
+        options = arguments.reducer_options(
+            given.min_elements, given.revert, given.threads, scale.nonfinite
+        )
         check_sparse(spec, options, exchanged.sparse)
-        source = _significance_source(optimizer, spec, exchanged)
-        arguments.check_link(link)
-        meeting.settings = _settings_text(spec, min_elements, meeting.place[1], source, scale)
-        arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, group)
-        meeting.listen(interface, port, connect_timeout, token)
-    session = meeting.connect(spec, options, link, arrival_ms)
+        source = _significance_source(given.optimizer, spec, exchanged)
+        arguments.check_link(given.link)
+        meeting.settings = _settings_text(spec, given.min_elements, meeting.place[1], source, scale)
+        arrival_ms = arguments.arrival_timeout_in_ms(given.arrival_timeout, group)
+        meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
+    session = meeting.connect(spec, options, given.link, arrival_ms)
     hook = Hook(session, exchanged, meeting.place, timeout_ms, source, scale)
-    return _attach(hook, ddp_model)
+    hook.summary_every, hook.group = given.summary_every, group
+    return hook
 
 
 def _settings_text(
@@ -149,7 +172,7 @@ def _settings_text(
     )
 
 
-def _attach(hook: Hook, ddp_model: DistributedDataParallel) -> Hook:
+def _attach(hook: Hook | AutoHook, ddp_model: DistributedDataParallel) -> Hook | AutoHook:
     """Gives the hook to DDP; closes it if DDP won't have it."""
     try:
         ddp_model.register_comm_hook(None, hook.deltawire_hook)
@@ -157,6 +180,8 @@ def _attach(hook: Hook, ddp_model: DistributedDataParallel) -> Hook:
         hook.close()
         raise make_error("InvalidArgument", f"DDP refuses the hook: {cause}") from cause
     ddp_model.register_forward_hook(hook.after_forward)
+    if isinstance(hook, AutoHook):
+        ddp_model.register_forward_pre_hook(hook.before_forward)
     return hook
 
 

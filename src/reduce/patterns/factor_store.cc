@@ -37,6 +37,15 @@ std::unique_ptr<FactorStore::Matrix> FactorStore::make(std::string_view name,
   return made;
 }
 
+std::vector<float> FactorStore::waiting(const Named& tensor) const {
+  const auto found = matrices_.find(Key{name_hash(tensor), tensor.name});
+  if (found == matrices_.end()) return {};
+  const Matrix& matrix = *found->second;
+  std::vector<float> values(matrix.kept.size());
+  low_rank::take(matrix.shape, what_waits(matrix), values.data());
+  return values;
+}
+
 std::uint64_t FactorStore::bytes_of(const Named& tensor) const {
   const auto found = matrices_.find(Key{name_hash(tensor), tensor.name});
   return found == matrices_.end() ? 0 : found->second->held.bytes();

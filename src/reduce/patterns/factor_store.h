@@ -54,6 +54,9 @@ class FactorStore {
   // another bucket of the open step has it.
   Result<Matrix*> obtain(const Named& tensor, const low_rank::Shape& shape);
 
+  // Of a tensor, what waits for later steps; empty where there is nothing.
+  std::vector<float> waiting(const Named& tensor) const;
+
   // What it holds of a tensor.
   std::uint64_t bytes_of(const Named& tensor) const;
 

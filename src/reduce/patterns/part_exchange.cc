@@ -156,7 +156,7 @@ Status PartExchange::decode_to(Channel& channel, std::span<const Bytes> bytes, P
                                const Source& source, Into into) {
   const float scale = into == Into::kAccumulate ? world_scale() : 1.0F;
   if (!to.has_keys()) return decode(channel, bytes, to.layout(), source, into, scale);
-  const Stopwatch timer(report().decode_seconds);
+  const Stopwatch timer(report(), Stopwatch::Phase::kDecode);
   std::vector<Pairs>& lists = into == Into::kAccumulate ? addends_ : to.means;
   lists.resize(to.parts.size());
   const MessageId id = message_id(source.encoder, source.stage);

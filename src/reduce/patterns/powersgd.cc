@@ -5,6 +5,7 @@
 // are linear, so they are those of `direct`, one round of it after another. What is no matrix, or would not
 // get smaller, travels as it is in the first round.
 #include <charconv>
+#include <cmath>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -59,6 +60,7 @@ class PowerSgdReducer final : public PatternReducer {
         whole.bytes_sent += use.bytes_sent;
       }
       whole.residual_bytes = store_.bytes_of(tensors[i]);
+      whole.residual_norm = std::sqrt(sum_of_squares(store_.waiting(tensors[i])));
       if (whole.bytes_sent > 0) whole.raw_bytes = 4 * elements_sent_whole(tensors[i], rank(), world());
       uses[i] = std::move(whole);
     }

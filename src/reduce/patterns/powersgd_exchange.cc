@@ -157,7 +157,7 @@ Status PowerSgdExchange::start() {
   }
   Status taken;
   {
-    const Stopwatch timer(report().encode_seconds);
+    const Stopwatch timer(report(), Stopwatch::Phase::kEncode);
     for (Compressed& compressed : compressed_) {
       // After an error the others are taken in all the same: a folding revert keeps a bucket whole.
       Status own = take_in(compressed);
@@ -267,7 +267,7 @@ Result<Progress> PowerSgdExchange::move() {
 
 // From the mean of P, the same on all ranks: its orthonormal columns, and this rank's Q.
 Status PowerSgdExchange::form_second(Compressed& compressed) {
-  const Stopwatch timer(report().encode_seconds);
+  const Stopwatch timer(report(), Stopwatch::Phase::kEncode);
   const FloatEnvironment environment;
   FactorStore::Matrix& matrix = *compressed.matrix;
   const auto mean = first_->means().subspan(compressed.first_at, compressed.shape.p_elements());
@@ -291,7 +291,7 @@ Status PowerSgdExchange::form_second(Compressed& compressed) {
 }
 
 Status PowerSgdExchange::form_mean(Compressed& compressed) {
-  const Stopwatch timer(report().decode_seconds);
+  const Stopwatch timer(report(), Stopwatch::Phase::kDecode);
   const FloatEnvironment environment;
   FactorStore::Matrix& matrix = *compressed.matrix;
   const auto q = second_->means().subspan(compressed.second_at, compressed.shape.q_elements());
@@ -326,6 +326,9 @@ void PowerSgdExchange::collect_reports() {
     report().encode_seconds += part.encode_seconds;
     report().decode_seconds += part.decode_seconds;
     report().bytes_sent += part.bytes_sent;
+    const std::size_t room = report().spans.capacity() - report().spans.size();
+    const auto spans = std::span(part.spans).first(std::min(room, part.spans.size()));
+    report().spans.insert(report().spans.end(), spans.begin(), spans.end());
     round->give_back();
   }
 }

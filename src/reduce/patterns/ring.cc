@@ -104,7 +104,7 @@ void RingExchange::post_receives(Phase& phase) {
 
 // The caller's values, scaled, to staging memory.
 void RingExchange::load(const RingMessage& message) {
-  const Stopwatch timer(report().encode_seconds);
+  const Stopwatch timer(report(), Stopwatch::Phase::kEncode);
   const FloatEnvironment environment;
   const float scale = FloatEnvironment::pinned(world_scale());
   for (std::size_t i = 0; i < message.parts.size(); ++i) {

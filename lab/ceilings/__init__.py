@@ -1,0 +1,1 @@
+"""Steps over slow links, beside the ceiling: steps without any exchange."""

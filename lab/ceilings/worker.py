@@ -1,0 +1,145 @@
+"""A rank: all contestants of a network over one link, a few steps each in turn. Started by
+`lab.ceilings`, with its job as JSON; rank 0 writes a line of JSON for each turn."""
+
+import dataclasses
+import datetime
+import json
+import os
+import statistics
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from lab.ceilings.contestants import COMPUTE, Contestant
+from lab.traces.trainings import make_training
+
+_TURN_SECONDS = 2.0  # of one contestant, about
+_MOST_IN_A_TURN = 5
+_GROUP_SECONDS = 600.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What a rank does.
+
+    Attributes:
+        rank, ranks: its number, of how many.
+        store: a file that all ranks share.
+        interface, address: of the link, as PyTorch and deltawire take it.
+        network, size, seed: the training, as `lab.traces.trainings` names it.
+        methods: names of `lab.ceilings.contestants`; "compute" is always there.
+        steps: timed ones of each contestant.
+        seconds: after which a contestant stops with fewer.
+        warm_up: steps before.
+    """
+
+    rank: int
+    ranks: int
+    store: str
+    interface: str
+    address: str
+    network: str
+    size: str
+    seed: int
+    methods: tuple[str, ...]
+    steps: int
+    seconds: float
+    warm_up: int
+
+
+class Race:
+    """The contestants on this rank. Every method is a collective."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._counter = Path(f"/sys/class/net/{job.interface}/statistics/tx_bytes")
+        self._contestants = [
+            Contestant(name, make_training(job.network, job.size, job.seed + job.rank), job.address)
+            for name in (COMPUTE, *job.methods)
+        ]
+
+    def run(self) -> None:
+        """Warms up, then turns until every contestant has its steps or has used its time."""
+        turns = {each: self._warm_up(each) for each in self._contestants}
+        running = list(self._contestants)
+        while running:
+            for each in running:
+                self._take_turn(each, turns[each])
+            running = [each for each in running if not self._is_done(each)]
+
+    def rows(self) -> list[dict]:
+        """On rank 0: medians and deciles of milliseconds, and the mean of bytes sent a step."""
+        return [self._row(each) for each in self._contestants]
+
+    def close(self) -> None:
+        """Ends the exchanges of all contestants."""
+        for each in self._contestants:
+            each.close()
+
+    def _warm_up(self, contestant: Contestant) -> int:
+        """How many steps its turns have, the same on all ranks."""
+        for _ in range(self._job.warm_up):
+            seconds = contestant.take_step()
+        slowest = torch.tensor(seconds, dtype=torch.float64)
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        return max(1, min(_MOST_IN_A_TURN, int(_TURN_SECONDS / slowest.item())))
+
+    def _take_turn(self, contestant: Contestant, steps: int) -> None:
+        dist.barrier()
+        for _ in range(steps):
+            sent = int(self._counter.read_text())
+            contestant.step_ms.append(1e3 * contestant.take_step())
+            contestant.bytes_sent.append(int(self._counter.read_text()) - sent)
+        self._tell({"event": "turn", "method": contestant.name, "steps": len(contestant.step_ms)})
+
+    def _is_done(self, contestant: Contestant) -> bool:
+        """As rank 0 sees it."""
+        count, spent = len(contestant.step_ms), sum(contestant.step_ms) / 1e3
+        done = torch.tensor(int(count >= self._job.steps or spent >= self._job.seconds))
+        dist.broadcast(done, src=0)
+        return bool(done.item())
+
+    def _row(self, contestant: Contestant) -> dict:
+        metrics = contestant.hook.metrics() if contestant.hook is not None else {}
+        deciles = statistics.quantiles(contestant.step_ms * 2, n=10)
+        return {
+            "method": contestant.name,
+            "spec": getattr(contestant.hook, "spec", contestant.name),
+            "steps": len(contestant.step_ms),
+            "ms": statistics.median(contestant.step_ms),
+            "low_ms": deciles[0],
+            "high_ms": deciles[-1],
+            "bytes_sent": statistics.mean(contestant.bytes_sent),
+            "predicted_ms": metrics.get("predicted_ms"),
+        }
+
+    def _tell(self, event: dict) -> None:
+        if self._job.rank == 0:
+            print(json.dumps(event), flush=True)
+
+
+def main() -> None:
+    """The rank's life."""
+    job = Job(**json.loads(sys.argv[1]))
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = job.interface
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{job.store}",
+        rank=job.rank,
+        world_size=job.ranks,
+        timeout=datetime.timedelta(seconds=_GROUP_SECONDS),
+    )
+    race = Race(job)
+    race.run()
+    if job.rank == 0:
+        print(json.dumps({"event": "done", "rows": race.rows()}), flush=True)
+    dist.barrier()
+    race.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""deltawire under Lightning: a callback for Trainer(strategy="ddp")."""
+
+from deltawire.errors import make_error
+from deltawire.policy import Policy
+from deltawire.torch.all_ranks import AllRanks
+from deltawire.torch.hook import Hook
+from deltawire.torch.registration import register
+
+try:
+    from lightning.pytorch import Callback as _Callback
+except ModuleNotFoundError:
+    try:
+        from pytorch_lightning import Callback as _Callback
+    except ModuleNotFoundError as cause:
+        raise ModuleNotFoundError(
+            "deltawire.lightning needs Lightning, which isn't installed: pip install lightning"
+        ) from cause
+
+
+class Callback(_Callback):
+    """Registers the model when `fit` begins: Lightning wraps it in DistributedDataParallel between
+    its hooks `setup` and `on_fit_start`, so that no module of the user's sees it earlier.
+
+    The trainer's checkpoints get the residuals of all ranks, and `fit(ckpt_path=)` gives them back,
+    also to another number of ranks (`Hook.load_state_dict`). A second `fit` goes on with what the
+    first has left.
+
+    Args:
+        spec, options: as `deltawire.torch.register`'s, equal on all ranks; optimizer=True is the
+            trainer's optimizer.
+
+    Attributes:
+        hook: of the last `fit`, None before the first.
+
+    Errors of `register` come from `Trainer.fit`. Thread rule: Lightning's own.
+    """
+
+    def __init__(self, spec: Policy, **options) -> None:
+        self.hook: Hook | None = None
+        self._spec = spec
+        self._options = options
+        self._state: dict | None = None  # of all ranks, of a checkpoint or an earlier fit
+
+    def on_fit_start(self, trainer, pl_module) -> None:
+        """Lightning's."""
+        options = dict(self._options)
+        if options.get("optimizer") is True:
+            if len(trainer.optimizers) != 1:
+                raise make_error(
+                    "InvalidArgument",
+                    f"optimizer=True needs one optimizer, and the module has "
+                    f"{len(trainer.optimizers)}; leave it out",
+                )
+            options["optimizer"] = trainer.optimizers[0]
+        self.hook = register(trainer.strategy.model, self._spec, **options)
+        if self._state is not None:
+            AllRanks(self.hook).load_state_dict(self._state)
+            self._state = None
+
+    def on_fit_end(self, trainer, pl_module) -> None:
+        """Lightning's. Residuals outlive the connections: a checkpoint may still be saved."""
+        self._state = AllRanks(self.hook).state_dict()
+        self.hook.close()
+
+    def state_dict(self) -> dict:
+        """Of all ranks: a collective, which Lightning calls on each of them."""
+        if self.hook is None or self._state is not None:
+            return self._state or {}
+        return AllRanks(self.hook).state_dict()
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Lightning's, before there is a hook: kept until `on_fit_start`."""
+        self._state = state_dict

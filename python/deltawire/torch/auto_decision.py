@@ -1,0 +1,243 @@
+"""What `auto` decides from what all ranks have measured. Without clock or socket: rank 0 calls
+this, and tells the others.
+
+A rank's measurement is a dict, as JSON carries it: `ready` (of each step, the seconds at which each
+bucket was ready), `ends` (of each step), and for a plan `buckets` ([[(name, elements)]]), `figures`
+(of codecs, see `codec_figures.measure`), `refused`, `link` ((bytes a second, latency)), `host`,
+`processors` and `threads`.
+"""
+
+import dataclasses
+import statistics
+from collections import Counter
+
+from deltawire.planner import CodecFigures, Link, Machine, Plan, Workload, make_plan
+
+LEAST_GAIN = 0.03  # share of the native step that must be saved: docs/planner.md
+DEPARTS = 2.0  # so many times longer or shorter, and the exchange is another
+_NOTICED = 0.1  # share of a step: changes of the exchange below it change nothing
+_SURE = 2.0  # standard errors
+_TIERS = ("lossless", "near-lossless", "lossy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """What the ranks do from now on. All times in milliseconds a step.
+
+    Attributes:
+        spec: of the chosen exchange, canonical; None: the native all-reduce.
+        reason: in one line.
+        native_ms: of the native steps, measured: median of the slowest rank.
+        exchange_ms: what of a step comes after the computation, as it was last seen to be.
+        plain_ms, predicted_ms: predicted, of a native step, and of one with the choice.
+        link: (bytes a second, latency in seconds) as measured.
+        rows: of the plan: codec, tier, bits_per_value, predicted_ms, times_faster, gains_below
+            (bytes a second, None: never), allowed.
+        refused: candidates that took no such values, and why.
+    """
+
+    spec: str | None
+    reason: str
+    native_ms: float
+    exchange_ms: float
+    plain_ms: float
+    predicted_ms: float
+    link: tuple[float, float] = (0.0, 0.0)
+    rows: tuple[dict, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict:
+        """For JSON; `decision_of` reads it."""
+        return dataclasses.asdict(self)
+
+
+def decision_of(said: dict) -> Decision:
+    """What `as_dict` gave. ValueError for anything else."""
+    try:
+        made = Decision(**said)
+    except TypeError as cause:
+        raise ValueError(f"it is no decision: {cause}") from cause
+    times = [v for k, v in said.items() if k.endswith("_ms")]
+    if not isinstance(made.spec, str | None) or not all(isinstance(t, int | float) for t in times):
+        raise ValueError("its spec is no text, or its times are no numbers")
+    return dataclasses.replace(
+        made, link=tuple(made.link), rows=tuple(made.rows), refused=tuple(made.refused)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class StepsOfAll:
+    """The ranks' steps together: of each step the slowest rank, for whom the others wait; of these
+    the median.
+
+    Attributes:
+        ready: of each bucket, seconds.
+        end: seconds.
+        spread: the ends' median absolute deviation.
+        count: steps.
+    """
+
+    ready: tuple[float, ...]
+    end: float
+    spread: float
+    count: int
+
+    @property
+    def exchange(self) -> float:
+        """What comes after the computation, in seconds."""
+        return max(0.0, self.end - self.ready[-1])
+
+    @property
+    def error(self) -> float:
+        """The standard error of `end`: of a median of n values about 1.25 s / sqrt(n), where s is
+        1.48 median absolute deviations."""
+        return 1.86 * self.spread / self.count**0.5
+
+
+def steps_of(said: list[dict]) -> StepsOfAll | None:
+    """None where a rank has seen no step whole, or buckets were cut anew meanwhile."""
+    count = min(len(each["ends"]) for each in said)
+    if not count:
+        return None
+    ready = [each["ready"][-count:] for each in said]
+    if len({len(step) for steps in ready for step in steps}) != 1:
+        return None
+    ends = [max(each) for each in zip(*(rank["ends"][-count:] for rank in said), strict=True)]
+    moments = []
+    for bucket in range(len(ready[0][0])):
+        slowest = [max(rank[step][bucket] for rank in ready) for step in range(count)]
+        moments.append(max([statistics.median(slowest), *moments[-1:]]))
+    middle = statistics.median(ends)
+    spread = statistics.median(abs(end - middle) for end in ends)
+    return StepsOfAll(tuple(moments), middle, spread, count)
+
+
+def plan_of(said: list[dict], steps: StepsOfAll, tier: str) -> Plan:
+    """The planner's answer for what the ranks have measured: the slowest link, codecs as slow as on
+    the slowest rank, and as many cores a rank as the fullest machine has for one."""
+    buckets = list(zip(said[0]["buckets"], steps.ready, strict=True))
+    workload = Workload(
+        [([(name, count) for name, count in tensors], ready) for tensors, ready in buckets],
+        steps.ready[-1],
+    )
+    link = Link(min(s["link"][0] for s in said), latency_seconds=max(s["link"][1] for s in said))
+    threads = min(each["threads"] for each in said)
+    machine = Machine(cores=cores_of(said), coding_threads=threads)
+    return make_plan(workload, len(said), link, _figures(said), machine, tier, LEAST_GAIN)
+
+
+def cores_of(said: list[dict]) -> float:
+    """That a rank has for itself, where it has fewest."""
+    ranks = Counter(each["host"] for each in said)
+    return min(each["processors"] / ranks[each["host"]] for each in said)
+
+
+def _figures(said: list[dict]) -> list[CodecFigures]:
+    by_rank = [{figures["spec"]: figures for figures in each["figures"]} for each in said]
+    made = []
+    for spec, own in by_rank[0].items():
+        if not all(spec in each for each in by_rank):
+            continue  # a rank's values are none for it
+        all_of_it = [each[spec] for each in by_rank]
+        made.append(
+            CodecFigures(
+                spec,
+                own["pattern"],
+                max((each["tier"] for each in all_of_it), key=_TIERS.index),
+                statistics.mean(each["bits_per_value"] for each in all_of_it),
+                _slowest(all_of_it, "encode"),
+                _slowest(all_of_it, "decode"),
+                own["shares_parts"],
+            )
+        )
+    return made
+
+
+def _slowest(figures: list[dict], key: str) -> tuple[float, float]:
+    return tuple(max(each[key][i] for each in figures) for i in range(2))
+
+
+def choose(said: list[dict], tier: str) -> Decision | None:
+    """The plan's choice, or native where the plan or the measured native step is against it. None
+    where the steps are too few to say: measure on."""
+    steps = steps_of(said)
+    if steps is None or any(not each["figures"] and not each["refused"] for each in said):
+        return None
+    if any(len(each["buckets"]) != len(steps.ready) for each in said):
+        return None
+    plan = plan_of(said, steps, tier)
+    native = 1e3 * steps.end
+    refused = sorted({line for each in said for line in each["refused"]})
+    decision = Decision(
+        spec=None,
+        reason=plan.reason,
+        native_ms=native,
+        exchange_ms=1e3 * steps.exchange,
+        plain_ms=1e3 * plan.plain.step_seconds,
+        predicted_ms=1e3 * plan.plain.step_seconds,
+        link=(
+            min(each["link"][0] for each in said),
+            max(each["link"][1] for each in said),
+        ),
+        rows=tuple(map(_row, plan.rows)),
+        refused=tuple(refused),
+    )
+    if plan.chosen is None:
+        return decision
+    row = plan.rows[plan.chosen]
+    predicted = 1e3 * row.prediction.step_seconds
+    if predicted > (1 - LEAST_GAIN) * native:
+        reason = (
+            f"do not compress: the native step was measured as {native:.2f} ms, and the best, "
+            f"{row.figures.spec}, is predicted to take {predicted:.2f} ms"
+        )
+        return dataclasses.replace(decision, reason=reason)
+    return dataclasses.replace(decision, spec=row.figures.spec, predicted_ms=predicted)
+
+
+def _row(row) -> dict:
+    return {
+        "codec": row.figures.spec,
+        "tier": row.figures.tier,
+        "bits_per_value": row.figures.bits_per_value,
+        "predicted_ms": 1e3 * row.prediction.step_seconds,
+        "times_faster": row.times_faster,
+        "gains_below": row.gains_below,
+        "allowed": row.allowed,
+    }
+
+
+def judge(decision: Decision, said: list[dict]) -> Decision | None:
+    """After steps with the choice and native ones (`native`, a measurement of their own) by turns:
+    the choice with what steps and exchanges really take, or native where the choice is slower
+    beyond noise. None where the steps are too few to say."""
+    coded, plain = steps_of(said), steps_of([each["native"] for each in said])
+    if coded is None or plain is None:
+        return None
+    took, native = 1e3 * coded.end, 1e3 * plain.end
+    if took <= native + _SURE * 1e3 * (coded.error**2 + plain.error**2) ** 0.5:
+        return dataclasses.replace(decision, native_ms=native, exchange_ms=1e3 * coded.exchange)
+    reason = (
+        f"back to the native all-reduce: with {decision.spec} a step took {took:.2f} ms instead of "
+        f"{native:.2f} ms; {decision.predicted_ms:.2f} ms were predicted"
+    )
+    return dataclasses.replace(
+        decision,
+        spec=None,
+        reason=reason,
+        native_ms=native,
+        predicted_ms=decision.plain_ms,
+        exchange_ms=1e3 * plain.exchange,
+    )
+
+
+def departs(decision: Decision, said: list[dict]) -> str | None:
+    """Why it is time to measure again, in a line; None while exchanges take what they took."""
+    steps = steps_of(said)
+    if steps is None:
+        return None
+    now, before = 1e3 * steps.exchange, decision.exchange_ms
+    small = abs(now - before) <= _NOTICED * max(1e3 * steps.end, decision.native_ms)
+    if small or max(now, before) <= DEPARTS * min(now, before):
+        return None
+    return f"exchanges took {before:.2f} ms of a step, and take {now:.2f} ms now: measuring again"

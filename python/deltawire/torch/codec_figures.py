@@ -1,0 +1,125 @@
+"""What codecs take on a rank's own gradients, for the planner: bits, and processor time."""
+
+import statistics
+import time
+
+import numpy as np
+
+from deltawire import _core
+from deltawire.channel import Channel
+from deltawire.errors import DeltawireError
+from deltawire.planner import tier_of
+
+# By tier, those that trained as well as float32 in docs/compare.md, "What trains".
+CANDIDATES = {
+    "lossless": ("gcomp:lossless=on", "zstd"),
+    "near-lossless": ("bf16",),
+    "lossy": ("int8", "fp8", "qsgd", "3lc", "terngrad", "natural"),
+}
+MOST_VALUES = 1 << 19  # of a sample: some milliseconds a round and codec
+_PART = 81_920  # of `direct`: docs/format.md, "Parts"
+_SMALL = 1024  # values; what it takes is mostly what any message takes
+_ROUNDS = 8  # with error feedback, whose first messages are smaller than the later ones
+_ALIKE = 4  # rounds without it: messages are alike
+
+
+def candidates(tier: str) -> list[str]:
+    """The specs that a tier allows."""
+    tiers = list(CANDIDATES)
+    return [spec for each in tiers[: tiers.index(tier) + 1] for spec in CANDIDATES[each]]
+
+
+def sample_places(elements: int, most: int = MOST_VALUES) -> list[tuple[int, int]]:
+    """(first, count) of the parts of a tensor to measure with, spread evenly; all of them where
+    they have no more values together than `most`."""
+    parts = [(at, min(_PART, elements - at)) for at in range(0, elements, _PART)]
+    stride = max(1, -(-elements // max(1, most)))
+    return parts[::stride]
+
+
+def measure(
+    specs: list[str], parts: dict[str, np.ndarray], min_elements: int
+) -> tuple[list[dict], list[str]]:
+    """Figures of each codec, as `CodecFigures` takes them, and why those without have none.
+
+    Args:
+        specs: of codecs, or patterns with codecs.
+        parts: float32, flat, as an exchange cuts them.
+        min_elements: as for `register`.
+    """
+    figures, refused = [], []
+    # What a call through Python costs an exchange does not pay.
+    overhead = _small_seconds("fp32", parts)
+    for spec in specs:
+        try:
+            figures.append(_figures(spec, parts, min_elements, overhead))
+        except DeltawireError as cause:
+            refused.append(f"{spec}: {cause}")
+    return figures, refused
+
+
+def _figures(spec: str, parts: dict, min_elements: int, overhead: tuple[float, float]) -> dict:
+    canonical = _core.canonical_spec(spec)
+    pattern, _, codec = canonical[:-1].partition("(")
+    channel = Channel(codec, min_elements=min_elements)
+    values = sum(part.size for part in parts.values())
+    times, sizes, error = [], [], 0.0
+    rounds = _ROUNDS if _core.keeps_residual(spec) else _ALIKE
+    for turn in range(rounds):
+        encoding, message = _timed(lambda: channel.encode(parts))
+        out = {name: np.zeros_like(part) for name, part in parts.items()}
+        decoding, _ = _timed(lambda out=out, message=message: channel.decode(message, out))
+        if turn == 0:  # no residual yet
+            error = _relative_l2(parts, out)
+        times.append((encoding, decoding))
+        sizes.append(len(message))
+    small = _small_seconds(codec, parts)
+    long = [min(each) for each in zip(*times[1:], strict=True)]
+    few = min(_SMALL, values)
+    coding = [_line(small[i] - overhead[i], few, long[i] - overhead[i], values) for i in range(2)]
+    return {
+        "spec": canonical,
+        "pattern": pattern,
+        "tier": tier_of(_core.is_lossless(codec), error),
+        "bits_per_value": 8 * statistics.mean(sizes[rounds // 2 :]) / values,
+        "encode": coding[0],
+        "decode": coding[1],
+        "shares_parts": codec.startswith("gcomp"),
+    }
+
+
+def _small_seconds(codec: str, parts: dict[str, np.ndarray]) -> tuple[float, float]:
+    """(to encode, to decode) a small message, the fastest of some."""
+    longest = max(parts.values(), key=lambda part: part.size)
+    small = {"small": longest[:_SMALL].copy()}
+    channel = Channel(codec, min_elements=0)
+    times = []
+    for _ in range(_ROUNDS):
+        encoding, message = _timed(lambda: channel.encode(small))
+        out = {"small": np.zeros_like(small["small"])}
+        times.append((encoding, _timed(lambda out=out, m=message: channel.decode(m, out))[0]))
+    encode, decode = zip(*times, strict=True)
+    return min(encode), min(decode)
+
+
+def _timed(action) -> tuple[float, object]:
+    """Processor time of this thread: other ranks on the same cores don't count."""
+    began = time.thread_time()
+    made = action()
+    return time.thread_time() - began, made
+
+
+def _line(small: float, few: int, long: float, values: int) -> tuple[float, float]:
+    """(seconds a message, seconds a value) through a small and a long message."""
+    if values <= few or long <= small:
+        return 0.0, max(0.0, long) / values
+    each = (long - max(0.0, small)) / (values - few)
+    return max(0.0, small - each * few), each
+
+
+def _relative_l2(parts: dict[str, np.ndarray], out: dict[str, np.ndarray]) -> float:
+    lost = sum(
+        float(np.square(out[name] - part, dtype=np.float64).sum()) for name, part in parts.items()
+    )
+    whole = sum(float(np.square(part, dtype=np.float64).sum()) for part in parts.values())
+    return (lost / whole) ** 0.5 if whole else 0.0

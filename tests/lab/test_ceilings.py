@@ -1,0 +1,60 @@
+"""Steps over slow links beside the ceiling: real ranks behind real links, and the table."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab.ceilings.table import table_of
+from lab.namespaces import NamespaceError, Namespaces
+
+ceilings = pytest.importorskip("lab.ceilings.__main__")
+
+
+def test_methods_take_turns_over_a_link(tmp_path: Path, capfd):
+    try:
+        with Namespaces(2, 12.5e6):
+            pass
+    except NamespaceError as cause:
+        pytest.skip(str(cause))
+    file = tmp_path / "cells.json"
+    words = "--networks lenet5 --links 20mbit --size small --ranks 2 --steps 4 --warm-up 3"
+    methods = ("plain", "torch-powersgd-1", "3lc")
+    assert ceilings.main([*words.split(), "--methods", *methods, "--out", str(file)]) == 0
+    (cell,) = json.loads(file.read_text())
+    rows = {row["method"]: row for row in cell["rows"]}
+    assert tuple(rows) == ("compute", *methods)
+    assert all(row["steps"] >= 4 and row["ms"] > 0 for row in rows.values())
+    # Two ranks send one tensor each, of 51,532 values; PowerSGD and 3LC a small part of it.
+    assert rows["compute"]["bytes_sent"] < 2e3 < 206e3 < rows["plain"]["bytes_sent"] < 260e3
+    assert all(rows[name]["bytes_sent"] < 40e3 for name in ("torch-powersgd-1", "3lc"))
+    # 206 KB less a burst at 2.5 MB/s: no machine is faster.
+    assert rows["plain"]["ms"] > 70
+    assert rows["3lc"]["spec"].startswith("direct(3lc")
+    shown = capfd.readouterr()
+    assert shown.out.count("\n| lenet5, 20mbit |") == 4
+    assert "lenet5, 20mbit: 3lc, " in shown.err
+
+
+@pytest.mark.parametrize("name", ["nonsense", "torch-powersgd-0", "torch-powersgd-x"])
+def test_what_is_no_method_is_refused_at_once(name: str, capsys, tmp_path: Path):
+    with pytest.raises(SystemExit, match="2"):
+        ceilings.main(["--methods", name, "--out", str(tmp_path / "cells.json")])
+    assert f"method '{name}'" in capsys.readouterr().err
+
+
+def test_shares_are_of_the_time_without_exchange():
+    def row(method: str, ms: float, predicted: float | None = None) -> dict:
+        return {
+            **{"method": method, "spec": method, "steps": 50, "ms": ms, "low_ms": ms - 1},
+            **{"high_ms": ms + 1, "bytes_sent": 2e6, "predicted_ms": predicted},
+        }
+
+    rows = [row("compute", 50), row("plain", 200), row("auto", 100, 90)]
+    rows[-1]["spec"] = "direct(3lc)"
+    shown = table_of([{"network": "lstm", "link": "1gbit", "ranks": 4, "rows": rows}])
+    assert shown.splitlines()[2:] == [
+        "| lstm, 1gbit | compute alone | 50 (49–51) | 4.00 | 100% | 2.000 | - |",
+        "| lstm, 1gbit | `plain` | 200 (199–201) | 1.00 | 25% | 2.000 | - |",
+        "| lstm, 1gbit | `auto`: `direct(3lc)` | 100 (99–101) | 2.00 | 50% | 2.000 | 90 (-10%) |",
+    ]

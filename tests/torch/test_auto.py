@@ -1,0 +1,323 @@
+"""register(model, "auto"): which exchange the ranks choose, and that changing it loses nothing.
+
+Where a link is slow here, its figures and the steps' times are given, not taken: decisions, changes
+and what travels are real. Real links: test_auto_links.py.
+"""
+
+import copy
+import logging
+
+import deltawire
+import deltawire.torch
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from deltawire.torch import auto_hook, codec_figures
+from deltawire.torch.link_probe import LinkProbe
+from deltawire.torch.step_clock import StepClock, StepTimes
+from models import WIDTH, Net, backward, batch, fingerprint, train_step, wrapped
+from ranks import attempted, results
+
+MEASURE = auto_hook.WARM_UP + auto_hook.MEASURED  # steps
+DECIDED = MEASURE + auto_hook.WARM_UP + 2 * auto_hook.MEASURED
+TIERS = ("lossless", "near-lossless", "lossy")
+
+
+class GivenTimes(StepClock):
+    """Counts real steps, and says they took what the test says, in seconds."""
+
+    native, coded = 3.0, 0.4
+
+    def times(self):
+        return [
+            StepTimes(
+                tuple(0.01 for _ in each.ready),
+                self.coded if each.coded else self.native,
+                each.coded,
+            )
+            for each in super().times()
+        ]
+
+
+def slow_link(model, tier, watched=20):
+    """A registered hook on a link of a megabit, as it believes."""
+    LinkProbe.measure = lambda self, machine: (1.25e5, 1e-3)
+    auto_hook.StepClock = GivenTimes
+    auto_hook.WATCHED = watched
+    return deltawire.torch.register(model, "auto", tier=tier)
+
+
+def on_loopback(rank, world_size, report):
+    model, plain = wrapped(Net()), wrapped(Net())
+    hook = deltawire.torch.register(model, "auto", tier="lossless")
+    before = str(hook.explain()), hook.metrics()
+    equal = True
+    for step in range(MEASURE + 3):
+        train_step(model, rank, step)
+        train_step(plain, rank, step)
+        equal = equal and fingerprint(model) == fingerprint(plain)
+    metrics, explained = hook.metrics(), str(hook.explain())
+    state = hook.state_dict()
+    hook.load_state_dict(state)
+    train_step(model, rank, 0)
+    hook.close()
+    return equal, metrics, explained, before, hook.last_error
+
+
+def test_on_loopback_it_stays_native_and_exact():
+    for equal, metrics, explained, (table, before), error in results(on_loopback, 2):
+        assert error is None and equal
+        assert "no plan was made yet" in table and before["predicted_ms"] is None
+        assert (metrics["choice"], metrics["phase"], metrics["plans"]) == ("native", "native", 1)
+        assert metrics["native_ms"] > 0 and metrics["predicted_ms"] > 0
+        assert "do not compress" in explained and "direct(zstd" in explained
+
+
+class Wide(torch.nn.Module):
+    """Layers that are cut among the ranks: no owner has more than its share."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(7)
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(WIDTH, 400), torch.nn.Tanh(), torch.nn.Linear(400, WIDTH)
+        )
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def choose(rank, world_size, report, tier):
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logging.getLogger("deltawire").addHandler(handler)
+    logging.getLogger("deltawire").setLevel(logging.INFO)
+    hook = slow_link(model := wrapped(Wide()), tier)
+    specs = []
+    for step in range(DECIDED + 3):
+        train_step(model, rank, step)
+        specs.append(hook.spec)
+    metrics, table = hook.metrics(), hook.explain()
+    hook.close()
+    return specs, metrics, str(table), table.to_dict(), lines, fingerprint(model)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_slow_link_is_compressed_within_the_tier(tier):
+    ranks = results(choose, 3, tier)
+    assert len({tuple(specs) for specs, *_ in ranks}) == 1
+    assert len({mark for *_, mark in ranks}) == 1
+    specs, metrics, text, table, lines, _ = ranks[0]
+    assert set(specs[:MEASURE]) == {"native"} and specs[MEASURE] == specs[-1] != "native"
+    rows = {row["codec"]: row for row in table["decision"]["rows"]}
+    assert TIERS.index(rows[specs[-1]]["tier"]) <= TIERS.index(tier)
+    assert (tier == "near-lossless") == (specs[-1] == "direct(bf16)")
+    assert metrics["phase"] == "compressing" and metrics["bytes_sent"] > 0
+    assert metrics["predicted_ms"] < 0.97 * metrics["native_ms"] and metrics["native_ms"] == 3000
+    assert metrics["measured_ms"] == 400
+    assert f"{specs[-1]} *" in text and "layers.0.weight" in text
+    assert len(lines) == 1 and specs[-1] in lines[0] and f"tier {tier}" in lines[0]
+    assert not ranks[1][4], "rank 0 alone says so"
+
+
+def leave(rank, world_size, report, coded):
+    """Sums of all means, of a model whose weights stay, with a choice that is left again; and of
+    plain DDP."""
+    GivenTimes.coded = coded
+    model, plain = wrapped(Net()), wrapped(Net())
+    hook = slow_link(model, "lossy")
+    sums = [0.0, 0.0]
+    phases = []
+    for step in range(DECIDED + 5):
+        for number, each in enumerate((model, plain)):
+            backward(each, rank, step)
+            flat = torch.cat([p.grad.reshape(-1).double() for p in each.parameters()])
+            sums[number] = sums[number] + flat
+        phases.append(hook.metrics()["phase"])
+        if step == DECIDED - 1:
+            kept = float((sums[0] - sums[1]).norm() / sums[1].norm())
+    lost = float((sums[0] - sums[1]).norm() / sums[1].norm())
+    explained = str(hook.explain())
+    hook.close()
+    return phases, kept, lost, explained
+
+
+def test_slower_than_native_it_goes_back_and_what_waited_arrives():
+    for phases, kept, lost, explained in results(leave, 2, 3.5):
+        assert phases[DECIDED - 1] == "trying" and phases[DECIDED] == "leaving"
+        assert set(phases[DECIDED + 1 :]) == {"native"}
+        assert "back to the native all-reduce" in explained
+        assert kept > 1e-3, "nothing was left out: nothing is tested"
+        assert lost < 1e-5
+
+
+def link_changes(rank, world_size, report):
+    hook = slow_link(model := wrapped(Net()), "lossy", watched=5)
+    phases = []
+    for step in range(DECIDED + 2 * MEASURE + 12):
+        if step == DECIDED + 2:
+            GivenTimes.coded = 0.01
+            GivenTimes.native = 0.01
+            LinkProbe.measure = lambda self, machine: (1.25e9, 1e-5)
+        train_step(model, rank, step)
+        phases.append(hook.metrics()["phase"])
+    metrics = hook.metrics()
+    hook.close()
+    return phases, metrics, fingerprint(model)
+
+
+def test_another_link_is_planned_for_anew_on_all_ranks_at_one_step():
+    first, second = results(link_changes, 2)
+    assert first[0] == second[0] and first[2] == second[2]
+    phases, metrics, _ = first
+    order = [now for now, before in zip(phases, ["", *phases], strict=False) if now != before]
+    assert order == ["measuring", "trying", "compressing", "leaving", "measuring", "native"]
+    assert metrics["plans"] == 2 and metrics["choice"] == "native"
+
+
+def restore(rank, world_size, report, folder):
+    hook = slow_link(model := wrapped(Net()), "lossy")
+    for step in range(DECIDED + 2):
+        train_step(model, rank, step)
+    saved, weights = hook.state_dict(), copy.deepcopy(model.module.state_dict())
+    dcp.save({"hook": hook}, checkpoint_id=folder)
+    ends = []
+    for step in range(4):
+        train_step(model, rank, step)
+    ends.append(fingerprint(model))
+    chosen = hook.spec
+    hook.close()
+    ways = (
+        lambda hook: hook.load_state_dict(saved),
+        lambda hook: dcp.load({"hook": hook}, checkpoint_id=folder),
+        lambda hook: hook.load_state_dict(deltawire.torch.saved_states(folder)),
+    )
+    for load in ways:
+        module = Net()
+        module.load_state_dict(weights)
+        hook = slow_link(model := wrapped(module), "lossy")
+        load(hook)
+        assert hook.spec == chosen and hook.metrics()["phase"] == "compressing"
+        for step in range(4):
+            train_step(model, rank, step)
+        ends.append(fingerprint(model))
+        hook.close()
+    return ends
+
+
+def test_a_saved_choice_goes_on_bit_for_bit_without_measuring(tmp_path):
+    for ends in results(restore, 2, str(tmp_path / "saved")):
+        assert len(ends) == 4 and len(set(ends)) == 1
+
+
+def refuse(rank, world_size, report):
+    said = []
+
+    def tried(action):
+        said.append(attempted(action))
+
+    def register(model, spec="auto", **options):
+        return deltawire.torch.register(model, spec, **options)
+
+    net = wrapped(Net())
+    sgd = torch.optim.SGD(net.parameters(), 0.1)
+    tried(lambda: register(net, optimizer=sgd))
+    tried(lambda: register(net, link=deltawire.LinkShape(1e6)))
+    tried(lambda: register(net, tier="lossles"))
+    tried(lambda: register(net, "3lc", tier="lossy"))
+    tried(lambda: register(net, tier=TIERS[rank]))
+    tried(lambda: register(net, "auto" if rank else "3lc"))
+    tried(lambda: register(wrapped(Net().bfloat16())))
+    tried(lambda: register(wrapped(torch.nn.Embedding(300, 4, sparse=True))))
+    tried(lambda: deltawire.torch.LocalSteps(Net(), sgd, "auto", steps=2))
+    tried(lambda: deltawire.torch.explain(Net(), "auto"))
+    hook = register(net)
+    other = register(wrapped(Net()), "3lc")
+    tried(lambda: hook.load_state_dict(other.state_dict()))
+    tried(
+        lambda: hook.load_state_dict(
+            {**hook.state_dict(), "auto": '{"phase": "napping", "decision": null}'}
+        )
+    )
+    tried(lambda: other.load_state_dict(hook.state_dict()))
+    twin = copy.deepcopy(net)
+    tried(lambda: train_step(twin, rank, 0))
+    with torch.no_grad():
+        twin(batch(rank, 0)[0])
+    register(twin).close()
+    train_step(net, rank, 0)
+    hook.close()
+    other.close()
+    return said, len(twin._forward_pre_hooks)
+
+
+def test_what_it_refuses_says_what_to_do():
+    words = [
+        ("optimizer=", 'name "gcomp"'),
+        ("link=", "leave it out"),
+        ("tier='lossles' is unknown", "'near-lossless'"),
+        ("tier=", "leave it out"),
+        ("tier=lossless", "tier=near-lossless"),
+        ("auto", "3lc"),
+        ("bfloat16", "name a codec"),
+        ("sparse", "name a codec"),
+        ("LocalSteps", "deltawire plan"),
+        ("explain", "deltawire plan"),
+        ("no choice of", "register the model with that one"),
+        ("damaged", "phase"),
+        ("spec", "native"),
+        ("copy", "register the copied model again"),
+    ]
+    for said, left in results(refuse, 2):
+        assert left == 1
+        assert len(said) == len(words)
+        for caught, expected in zip(said, words, strict=True):
+            assert caught is not None, expected
+            assert all(word in caught[1] for word in expected), (caught, expected)
+
+
+def fail_to_measure(rank, world_size, report):
+    if rank == 1:
+
+        def broken(*_):
+            raise ArithmeticError("planted")
+
+        codec_figures.measure = broken
+    hook = deltawire.torch.register(model := wrapped(Net()), "auto")
+    for step in range(MEASURE):
+        train_step(model, rank, step)
+    with pytest.raises(deltawire.DeltawireError) as caught:
+        train_step(model, rank, MEASURE)
+    hook.close()
+    return str(caught.value), str(hook.last_error)
+
+
+def test_what_fails_on_one_rank_all_hear_of():
+    for raised, kept in results(fail_to_measure, 2):
+        assert raised == kept and "rank 1" in raised and "planted" in raised
+
+
+def in_other_ways(rank, world_size, report):
+    """Micro-batches, and parameters that a step may leave out; both with an evaluation between."""
+    ends = []
+    for options, sometimes in (({}, False), ({"find_unused_parameters": True}, True)):
+        GivenTimes.native = 3.0
+        hook = slow_link(model := wrapped(Net(sometimes), **options), "near-lossless")
+        for step in range(DECIDED + 4):
+            if not sometimes:
+                with model.no_sync():
+                    model(batch(rank, step)[0]).sum().backward()
+            train_step(model, rank, step)
+            with torch.no_grad():
+                model(batch(rank, step)[0])
+        ends.append((hook.spec, hook.metrics()["phase"], fingerprint(model), hook.last_error))
+        hook.close()
+    return ends
+
+
+def test_accumulation_unused_parameters_and_evaluation():
+    first, second = results(in_other_ways, 2)
+    assert first == second
+    for spec, phase, _, error in first:
+        assert (spec, phase, error) == ("direct(bf16)", "compressing", None)

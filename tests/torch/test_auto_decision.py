@@ -1,0 +1,157 @@
+"""What auto decides, from given figures: the slowest rank counts, noise does not, changes do."""
+
+import pytest
+from deltawire.torch import auto_decision
+from deltawire.torch.auto_decision import Decision, cores_of, decision_of, departs, judge, steps_of
+from deltawire.torch.codec_figures import sample_places
+from deltawire.torch.step_clock import StepClock, StepTimes
+
+NATIVE = Decision(None, "why", 100.0, 40.0, 95.0, 95.0)
+CODED = Decision("direct(bf16)", "why", 70.0, 40.0, 95.0, 60.0)
+
+
+def said(ends, exchange=0.02):
+    return {"ready": [[0.01, end - exchange] for end in ends], "ends": list(ends)}
+
+
+def of_rank(**changes):
+    figures = {
+        "spec": "direct(bf16)",
+        "pattern": "direct",
+        "tier": "near-lossless",
+        "bits_per_value": 16.2,
+        "encode": (1e-6, 1e-10),
+        "decode": (1e-6, 1e-10),
+        "shares_parts": False,
+    }
+    rank = {
+        "buckets": [[["a", 100_000]], [["b", 100_000], ["c", 300]]],
+        "figures": [figures],
+        "refused": [],
+        "link": [1e6, 1e-3],
+        "host": "one",
+        "processors": 4,
+        "threads": 1,
+    }
+    return said([1.0] * 8, 0.9) | rank | changes
+
+
+def test_of_each_step_the_slowest_rank_counts():
+    ranks = [
+        {"ready": [[1.0, 2.0], [1.0, 6.0], [1.0, 2.0]], "ends": [3.0, 7.0, 3.0]},
+        {"ready": [[1.0, 6.0], [1.0, 2.0], [2.0, 6.0]], "ends": [7.0, 3.0, 7.0]},
+    ]
+    steps = steps_of(ranks)
+    assert steps.ready == (1.0, 6.0) and steps.end == 7.0, "each rank's own median is 3 or 2"
+    assert steps.exchange == 1.0 and steps.count == 3
+
+
+def test_the_latest_steps_count_where_a_rank_has_seen_more():
+    assert steps_of([said([9.0, 1.0, 1.0]), said([1.0, 1.0])]).count == 2
+
+
+@pytest.mark.parametrize(
+    "ranks", [[said([]), said([1.0])], [said([1.0]), {"ready": [[1.0]], "ends": [1.0]}]]
+)
+def test_too_little_to_say(ranks):
+    assert steps_of(ranks) is None
+    assert departs(CODED, ranks) is None
+    enough = [said([1.0]), said([1.0])]
+    for coded, native in ((ranks, enough), (enough, ranks)):
+        both = [a | {"native": b} for a, b in zip(coded, native, strict=True)]
+        assert judge(CODED, both) is None
+
+
+def test_a_choice_is_made_of_the_slowest_link_and_what_all_ranks_can_code():
+    chosen = auto_decision.choose([of_rank(), of_rank(link=[5e5, 2e-3])], "lossy")
+    assert chosen.spec == "direct(bf16)" and chosen.link == (5e5, 2e-3)
+    assert chosen.predicted_ms < chosen.plain_ms
+    slowest = auto_decision.choose([of_rank(link=[5e5, 2e-3])] * 2, "lossy")
+    assert chosen.plain_ms == slowest.plain_ms
+    refused = of_rank(figures=[], refused=["bf16: no"])
+    native = auto_decision.choose([of_rank(), refused], "lossy")
+    assert native.spec is None and native.refused == ("bf16: no",) and not native.rows
+
+
+def test_a_tier_forbids():
+    ranks = [of_rank(), of_rank()]
+    assert auto_decision.choose(ranks, "lossless").spec is None
+    assert auto_decision.choose(ranks, "near-lossless").spec == "direct(bf16)"
+
+
+def test_a_measured_step_that_is_short_counts_more_than_a_predicted_one():
+    ranks = [of_rank(**said([0.15] * 8, 0.1)), of_rank(**said([0.15] * 8, 0.1))]
+    decision = auto_decision.choose(ranks, "lossy")
+    assert decision.spec is None and "was measured as 150.00 ms" in decision.reason
+
+
+@pytest.mark.parametrize("changes", [{"buckets": []}, {"figures": [], "refused": []}, said([])])
+def test_a_rank_without_measurements_makes_all_measure_again(changes):
+    assert auto_decision.choose([of_rank(), of_rank(**changes)], "lossy") is None
+
+
+def test_ranks_of_one_machine_share_its_cores():
+    alone = {"host": "b", "processors": 4}
+    assert cores_of([{"host": "a", "processors": 6}] * 4 + [alone]) == 1.5
+
+
+@pytest.mark.parametrize(("ms", "stays"), [(60, True), (100, True), (102, True), (105, False)])
+def test_a_choice_stays_unless_it_is_slower_beyond_noise(ms, stays):
+    off = (-3, -2, -1, 0, 0, 1, 2, 3)
+    coded, native = ([1e-3 * (middle + each) for each in off] for middle in (ms, 100))
+    after = judge(CODED, [said(coded) | {"native": said(native, 0.03)}] * 2)
+    assert after.spec == ("direct(bf16)" if stays else None)
+    assert after.native_ms == pytest.approx(100), "of the same moments, not of before"
+    assert after.exchange_ms == pytest.approx(20 if stays else 30)
+    if not stays:
+        assert "back to the native" in after.reason and after.predicted_ms == after.plain_ms
+
+
+@pytest.mark.parametrize(
+    ("exchange", "why"), [(0.04, False), (0.075, False), (0.085, True), (0.015, True)]
+)
+def test_an_exchange_that_takes_twice_or_half_as_long_is_another(exchange, why):
+    assert bool(departs(NATIVE, [said([0.1] * 4, exchange)] * 2)) == why
+
+
+def test_what_is_small_beside_the_step_changes_nothing():
+    tiny = Decision(None, "why", 100.0, 1.0, 95.0, 95.0)
+    assert departs(tiny, [said([0.1] * 4, 0.009)] * 2) is None
+    assert "1.00 ms" in departs(tiny, [said([0.1] * 4, 0.012)] * 2)
+
+
+@pytest.mark.parametrize("change", [{"spec": 3}, {"native_ms": "soon"}, {"more": 1}])
+def test_damaged_decisions_are_refused(change):
+    assert decision_of(CODED.as_dict()) == CODED
+    with pytest.raises(ValueError):
+        decision_of(CODED.as_dict() | change)
+
+
+def test_the_clock_counts_whole_steps_from_their_first_forward_pass():
+    now = 0.0
+
+    def after(seconds, call, *given):
+        nonlocal now
+        now += seconds
+        call(*given)
+
+    clock = StepClock(lambda: now)
+    clock.restart(1)
+    for _ in range(3):
+        after(10, clock.begin)
+        after(4, clock.begin)  # a second micro-batch
+        after(1, clock.ready, False)
+        after(1, clock.ready, True, True)
+        after(1, clock.over)
+        after(1, clock.over)
+    after(1, clock.ready, True)  # without a forward pass that was seen
+    after(1, clock.over)
+    assert clock.times() == [StepTimes((5.0, 6.0), 8.0, True)] * 2
+
+
+@pytest.mark.parametrize("elements", [1, 81_920, 81_921, 10_000_000])
+def test_samples_are_parts_within_the_tensor(elements):
+    places = sample_places(elements, elements)
+    assert sum(count for _, count in places) == elements
+    few = sample_places(elements, max(1, elements // 10))
+    assert 0 < len(few) <= -(-len(places) // 10) and set(few) <= set(places)

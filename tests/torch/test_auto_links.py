@@ -1,0 +1,102 @@
+"""register(model, "auto") over real links between network namespaces, where they can be made."""
+
+import datetime
+import multiprocessing
+import os
+
+import deltawire.torch
+import pytest
+import torch
+import torch.distributed as dist
+from deltawire.torch import auto_hook
+from models import fingerprint
+from torch.nn.parallel import DistributedDataParallel
+
+from lab.namespaces import NamespaceError, Namespaces
+
+_FORKSERVER = multiprocessing.get_context("forkserver")
+SLOW, FAST = 2.5e6, 250e6  # bytes a second
+CHANGE = 30  # the step from which the link is fast; the choice was tried before
+STEPS = 52
+
+
+class Wide(torch.nn.Module):
+    """160 KB of gradients a layer, and next to nothing to compute."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers = torch.nn.Sequential(*(torch.nn.Linear(200, 200) for _ in range(4)))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def train(rank, network, init, pipe):
+    network.enter(rank)
+    os.environ["GLOO_SOCKET_IFNAME"] = network.interface
+    torch.set_num_threads(1)
+    auto_hook.WATCHED = 10
+    limit = datetime.timedelta(seconds=60)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{init}", rank=rank, world_size=2, timeout=limit
+    )
+    model = DistributedDataParallel(Wide())
+    hook = deltawire.torch.register(model, "auto", interface=network.interface)
+    choices = []
+    for step in range(STEPS):
+        if step == CHANGE:
+            pipe.send("faster")
+            pipe.recv()
+        x = torch.randn(4, 200, generator=torch.Generator().manual_seed(100 * rank + step))
+        model.zero_grad()
+        model(x).square().mean().backward()
+        choices.append(hook.spec)
+        if step == CHANGE - 1:
+            explained, metrics = str(hook.explain()), hook.metrics()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.01 * parameter.grad
+    metrics["plans"] = hook.metrics()["plans"]
+    hook.close()
+    pipe.send((choices, metrics, explained, fingerprint(model)))
+
+
+def test_a_slow_link_is_compressed_and_a_faster_one_is_planned_anew(tmp_path):
+    network = Namespaces(2, SLOW)
+    try:
+        network.__enter__()
+    except NamespaceError as cause:
+        pytest.skip(str(cause))
+    ranks, pipes = [], []
+    try:
+        for rank in range(2):
+            ours, theirs = multiprocessing.Pipe()
+            process = _FORKSERVER.Process(
+                target=train, args=(rank, network, tmp_path / "store", theirs), daemon=True
+            )
+            process.start()
+            ranks.append(process)
+            pipes.append(ours)
+        for pipe in pipes:
+            assert pipe.poll(90) and pipe.recv() == "faster"
+        network.change_rate(FAST)
+        for pipe in pipes:
+            pipe.send("it is")
+        said = []
+        for pipe in pipes:
+            assert pipe.poll(90)
+            said.append(pipe.recv())
+    finally:
+        for process in ranks:
+            process.kill()
+            process.join(10)
+        network.remove()
+    (choices, seen, explained, print_), (others, _, _, other_print) = said
+    assert choices == others and print_ == other_print
+    assert choices[CHANGE - 1] == "direct(bf16)", explained
+    assert "gains below" in explained
+    # Half of 640 KB, there and back in halves, at 2.5 MB/s.
+    assert seen["predicted_ms"] > 100 and seen["measured_ms"] > 100
+    assert seen["native_ms"] > seen["measured_ms"]
+    assert seen["plans"] >= 2

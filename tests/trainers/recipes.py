@@ -1,0 +1,155 @@
+"""The programs of examples/trainers: with and without the lines that make them ours, and run."""
+
+import multiprocessing
+import os
+import re
+import runpy
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "trainers"
+MARK = re.compile(r"  # deltawire(?:: (?P<plain>.*))?$")
+MOST_LINES = 5
+
+
+def with_ours(name: str) -> str:
+    """The program, as it stands there."""
+    return (FOLDER / name).read_text()
+
+
+def own_lines(name: str) -> list[str]:
+    """Those that are marked as ours, without the mark."""
+    return [MARK.sub("", line) for line in with_ours(name).splitlines() if MARK.search(line)]
+
+
+def without_ours(name: str) -> str:
+    """The program as it was before: marked lines go, or become what the mark says."""
+    lines = []
+    for line in with_ours(name).splitlines():
+        mark = MARK.search(line)
+        if mark is None:
+            lines.append(line)
+        elif mark["plain"]:
+            lines.append(line[: len(line) - len(line.lstrip())] + mark["plain"])
+    return "\n".join(lines) + "\n"
+
+
+def lossless(name: str) -> str:
+    """The program with a codec that changes nothing: it must train as without."""
+    text = with_ours(name)
+    assert '"3lc"' in text
+    return text.replace('"3lc"', '"fp32"')
+
+
+def free_port() -> str:
+    """On loopback."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
+ENVIRONMENT = {
+    "MASTER_ADDR": "127.0.0.1",
+    "OMP_NUM_THREADS": "1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "CUDA_VISIBLE_DEVICES": "",
+    "HF_HUB_OFFLINE": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+def _run_rank(program, settings):
+    os.chdir(program.parent)
+    os.environ.update(settings)
+    with open(f"said-{settings['RANK_OF_TEST']}", "wb") as said:
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+    sys.argv = [str(program)]
+    runpy.run_path(str(program), run_name="__main__")
+
+
+def run_ranks(text: str, folder: Path, ranks: list[dict], timeout: float = 100) -> str:
+    """What the program said on all ranks, each with its own environment; forked from a server that
+    has PyTorch, whose import takes seconds."""
+    folder.mkdir()
+    program = folder / "program.py"
+    program.write_text(text)
+    context = multiprocessing.get_context("forkserver")
+    shared = ENVIRONMENT | {"MASTER_PORT": free_port()}
+    processes = []
+    for number, own in enumerate(ranks):
+        settings = shared | own | {"RANK_OF_TEST": str(number)}
+        process = context.Process(target=_run_rank, args=(program, settings), daemon=True)
+        processes.append(process)
+    deadline = time.monotonic() + timeout
+    try:
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+        said = [(folder / f"said-{n}").read_text() for n in range(len(ranks))]
+        assert [process.exitcode for process in processes] == [0] * len(ranks), "\n".join(said)
+    finally:
+        for process in processes:
+            process.kill()
+    return "".join(said)
+
+
+def torchrun_ranks(world: int) -> list[dict]:
+    """What torchrun would tell them."""
+    return [
+        {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+        for rank in range(world)
+    ]
+
+
+def run_command(command: list[str], folder: Path, settings: dict | None = None) -> str:
+    """What a command said, which must succeed."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | ENVIRONMENT | {"PYTHON": sys.executable} | (settings or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def torchrun(text: str, folder: Path, world: int = 2) -> str:
+    """What the program said, started by torchrun."""
+    folder.mkdir(exist_ok=True)
+    (folder / "program.py").write_text(text)
+    launch = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]
+    return run_command([*launch, f"--master-port={free_port()}", "program.py"], folder)
+
+
+def losses(said: str) -> dict[int, float]:
+    """By rank, what the program printed last."""
+    found = {int(rank): float(loss) for rank, loss in re.findall(r"rank (\d+): loss (\S+)", said)}
+    assert found, said
+    return found
+
+
+def check_against_plain(ours: str, exact: str | None, plain: str, world: int = 2) -> None:
+    """What three runs said: with "3lc", with "fp32" (if there was one), without us."""
+    found, expected = losses(ours), losses(plain)
+    same = expected if exact is None else losses(exact)
+    assert sorted(found) == sorted(same) == sorted(expected) == list(range(world))
+    for rank, loss in expected.items():
+        assert same[rank] == pytest.approx(loss, rel=1e-4), "fp32 trains as without"
+        assert found[rank] < 1.3 * loss + 0.1, "3lc trains, too"
+    assert found != same, "3lc is not fp32"
+
+
+def check_ratio(said: str, world: int = 2) -> None:
+    """Every rank says how many times fewer bytes it has sent."""
+    ratios = re.findall(r"([0-9.]+) times fewer bytes than float32", said)
+    assert len(ratios) >= world and all(float(ratio) > 4 for ratio in ratios), said

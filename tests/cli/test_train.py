@@ -118,9 +118,7 @@ def test_exact_exchange_makes_workers_one(data: Path) -> None:
     assert two["final"]["bytes_per_step"] > 0 and one["final"]["bytes_per_step"] == 0
 
 
-@pytest.mark.parametrize(
-    "codec", ["fastsgd", "logquant", "sketchml", "topk:k=50%", "3lc"]
-)
+@pytest.mark.parametrize("codec", ["fastsgd", "logquant", "sketchml", "topk:k=50%", "3lc"])
 def test_codecs_train_over_loopback(codec: str, data: Path) -> None:
     # Hashed to 2^10 features: gradients of fewer than 256 values travel raw.
     settings = ("--hash-bits", 10, "--lr", 0.05, "--stop", 0)

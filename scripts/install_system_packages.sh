@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs the system packages that building and testing need, or says how to.
 #
-#   scripts/install_system_packages.sh [base] [check] [bench] [docs]     default: base
+#   scripts/install_system_packages.sh [base] [check] [bench] [docs] [wheel]     default: base
 #
 # base: for `make demo` and `make test`. check: the clang 19 tools of `make check` and `make lint`. bench: what
-# `make bench` compares with. docs: what `make docs` reads the headers with.
+# `make bench` compares with. docs: what `make docs` reads the headers with. wheel: what
+# `make wheels` links statically.
 # What is there already is left alone. Without root nothing is installed: the command is printed and
 # the exit status is 1.
 set -euo pipefail
@@ -70,6 +71,12 @@ docs_group() {
   want_unless 'command -v doxygen' doxygen 'reads the headers for the reference of C++ and C'
 }
 
+wheel_group() {
+  want nettle-dev 'what a static libarchive needs'
+  want libbz2-dev 'what a static libarchive needs'
+  want liblzma-dev 'what a static libarchive needs'
+}
+
 # at_least HAVE WANTED: compares dotted versions.
 at_least() { [[ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" == "$2" ]]; }
 
@@ -101,16 +108,16 @@ install_missing() {
 main() {
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     echo "this script knows Debian and Ubuntu only. Elsewhere install the packages that it lists" >&2
-    echo "(base_group, check_group, bench_group and docs_group in $0), then build with cmake --preset release" >&2
+    echo "(the groups in $0), then build with cmake --preset release" >&2
     exit 1
   fi
   local heading="system packages that are missing, and what they are for:"
   local list group
   for group in "${@:-base}"; do
     case "$group" in
-      base | check | bench | docs) ;;
+      base | check | bench | docs | wheel) ;;
       *)
-        echo "unknown group '$group': use base, check, bench, docs or several" >&2
+        echo "unknown group '$group': use base, check, bench, docs, wheel or several" >&2
         exit 2
         ;;
     esac

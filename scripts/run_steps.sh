@@ -53,6 +53,9 @@ whole_package() {
   DELTAWIRE_WHOLE_PACKAGE=1 .venv/bin/python -m pytest -q --timeout 3600 tests/package/test_part_of_another_project.py
 }
 
+# What users' type checkers see of the package.
+types() { .venv/bin/mypy && .venv/bin/pyright; }
+
 fuzz_targets() {
   local source
   for source in tests/fuzz/fuzz_*.cc $(find src -name 'fuzz_*.cc' | sort); do basename "$source" .cc; done
@@ -94,6 +97,8 @@ check_steps() {
   step "as a part of another project, compiled whole" whole_package
   step "Flower's environment" scripts/make_flower_venv.sh
   step "tests with Flower" build/flower-venv/bin/python -m pytest -q -n "$jobs" tests/flower
+  step "programs that use the package, typed (mypy, pyright)" types
+  step "wheels, in clean environments" .venv/bin/python scripts/wheels.py --out build/wheels
   step "ASan + UBSan build, tests and all" build asan-ubsan
   step "C++ tests, sanitized themselves" ctest --preset asan-ubsan -j "$test_jobs"
   step "clang 19 build" build clang19

@@ -3,6 +3,7 @@
 import dataclasses
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -98,7 +99,7 @@ class Channel:
 
     def encode(
         self,
-        arrays_by_name: Mapping,
+        arrays_by_name: Mapping[str, Any],
         *,
         scale: float = 1.0,
         commit: bool = True,
@@ -167,7 +168,7 @@ class Channel:
     def decode(
         self,
         message: bytes,
-        into: Mapping,
+        into: Mapping[str, Any],
         *,
         accumulate: bool = True,
         scale: float = 1.0,

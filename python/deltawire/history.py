@@ -5,6 +5,7 @@ import dataclasses
 import logging
 import threading
 import time
+from typing import Any
 
 from deltawire.errors import DeltawireError, with_advice
 
@@ -108,7 +109,7 @@ class History:
             self.last_error = error
         logger.error("rank %d: %s", self.rank, error)
 
-    def metrics(self) -> dict:
+    def metrics(self) -> dict[str, Any]:
         """The last finished step's record, and totals over all steps as `total_...`."""
         with self._lock:
             last = self.records[-1] if self.records else _record(dict.fromkeys(_SUMMED, 0))
@@ -127,7 +128,7 @@ def _ratio(sums: dict) -> float | None:
     return sums["raw_bytes"] / sums["bytes_sent"] if sums["bytes_sent"] else None
 
 
-def metrics_of(history: History, session) -> dict:
+def metrics_of(history: History, session) -> dict[str, Any]:
     """A door's `metrics()`: of its steps, its links and its memory (`Session.metrics`)."""
     sent, received = session.traffic()
     memory = session.memory()

@@ -3,6 +3,7 @@
 import threading
 import weakref
 from collections.abc import Mapping
+from typing import Any
 
 from deltawire import _core, arguments, arrays, offers, rendezvous
 from deltawire.errors import DeltawireError, make_error
@@ -112,7 +113,7 @@ class Session:
         self._lock = threading.Lock()
         self._end = weakref.finalize(self, self._session.close)  # at exit, too
 
-    def all_reduce(self, arrays_by_name: Mapping, *, scale: float = 1.0) -> _core.Report:
+    def all_reduce(self, arrays_by_name: Mapping[str, Any], *, scale: float = 1.0) -> _core.Report:
         """One step: each array becomes its mean over all ranks, bit-equal on all of them.
 
         Args:
@@ -154,13 +155,13 @@ class Session:
         """Fails every wait on every rank, naming this one and the reason."""
         self._session.abort(f"rank {self.rank} gave up: {reason}")
 
-    def save(self) -> dict:
+    def save(self) -> dict[str, Any]:
         """For checkpoints, between steps: the residuals as bytes, the number of steps, and where
         they belong. Plain types alone."""
         with self._lock:
             return {**self._state_place(), "steps": self._steps, "residuals": self._session.save()}
 
-    def load(self, state: dict) -> None:
+    def load(self, state: dict[str, Any]) -> None:
         """Puts back what `save` gave on the same rank of a job with the same spec and world size.
 
         Raises:
@@ -201,7 +202,7 @@ class Session:
         """Of the latest 4,096 steps, oldest first: see `deltawire.torch.Hook.step_records`."""
         return list(self._history.records)
 
-    def metrics(self) -> dict:
+    def metrics(self) -> dict[str, Any]:
         """The last step's record, the same keys summed over all steps as `total_...`, the links'
         `traffic_bytes_sent` and `traffic_bytes_received`, and bytes held beside the arrays:
         `residual_bytes`, `staging_bytes`, `message_bytes`, `peak_memory_bytes`."""

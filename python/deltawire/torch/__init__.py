@@ -8,6 +8,7 @@ it where torch's post-local SGD has an averager. `trace` records
 the gradients of any training run.
 """
 
+from deltawire.torch import version as version  # first: it says where PyTorch is missing or too old
 from deltawire.torch.all_ranks import AllRanks
 from deltawire.torch.auto_explanation import AutoExplanation
 from deltawire.torch.auto_hook import AutoHook

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -105,7 +106,7 @@ class Explanation:
             "together", (), codec="", raw=False, changes_at=None, next_codec=None, **sums
         )
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """For JSON: the attributes, `pattern` and `total`, each row with `times_smaller`."""
         return {
             "spec": self.spec,

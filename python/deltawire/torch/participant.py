@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -49,6 +50,7 @@ class Participant:
         self.spec = session.spec
         self._session = session
         self._history = history or History(self.rank, self._nonfinite_advice)
+        self._steps_before = 0  # of the history's first
         if not session.closed:
             interrupt.watch(self)
 
@@ -120,6 +122,15 @@ class Participant:
         uint8 tensor, which every checkpoint format can carry."""
         residuals = torch.frombuffer(bytearray(self._session.save()), dtype=torch.uint8)
         return {**self._state_place(), **more, "residuals": residuals}
+
+    def _steps_that_count(self) -> int:
+        """Since training began. After a failure the step that failed isn't one of them, however far
+        it came here: all ranks that live have the same number, so that they can go on with it."""
+        return self._steps_before + self._history.steps
+
+    def _go_on_after(self, steps: int) -> None:
+        """So many count from now on."""
+        self._steps_before = steps - self._history.steps
 
     def _state_place(self) -> dict:
         """Where a state of this rank belongs."""
@@ -205,7 +216,7 @@ class Participant:
         """
         return list(self._history.records)
 
-    def metrics(self) -> dict:
+    def metrics(self) -> dict[str, Any]:
         """The last step's record (see `step_records`), the same keys summed over all steps as
         `total_...` (`total_ratio`: the sums' ratio), `steps` (of `LocalSteps`: rounds), of
         these `nonfinite_steps`, and the links' `traffic_bytes_sent` and `traffic_bytes_received`

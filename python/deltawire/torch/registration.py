@@ -194,7 +194,7 @@ def _check_model(ddp_model: DistributedDataParallel) -> dist.ProcessGroup:
             "or leave register out",
             "InvalidArgument",
         )
-    if getattr(ddp_model, "mixed_precision", None) is not None:
+    if ddp_model.mixed_precision is not None:
         raise InvalidArgumentError(
             "DDP's mixed_precision= has a communication hook of its own, and DDP takes only one; "
             "leave mixed_precision out (autocast is fine)",
@@ -207,7 +207,7 @@ def _check_model(ddp_model: DistributedDataParallel) -> dist.ProcessGroup:
             "module in a new DistributedDataParallel",
             "InvalidArgument",
         )
-    if getattr(ddp_model, "_use_python_reducer", False):
+    if ddp_model._use_python_reducer:
         raise InvalidArgumentError(
             "torch.compile's python_reducer gives hooks no buckets; set "
             'torch._dynamo.config.optimize_ddp = "ddp_optimizer" before DistributedDataParallel is '

@@ -1,3 +1,2 @@
-# Debian: zlib1g-dev.
-find_package(ZLIB REQUIRED GLOBAL)
+deltawire_require(ZLIB "zlib" zlib1g-dev)
 list(APPEND libraries ZLIB::ZLIB)

@@ -1,3 +1,3 @@
-# Debian: libzstd-dev. Its own package for CMake isn't everywhere: cmake/Findzstd.cmake.
-find_package(zstd REQUIRED GLOBAL)
+# Its own package for CMake isn't everywhere: cmake/Findzstd.cmake.
+deltawire_require(zstd "zstd" libzstd-dev)
 list(APPEND libraries zstd::libzstd)

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Builds the wheels in dist/, as they can be published, and tests each in clean environments.
+
+From an sdist, unpacked outside the repository, one wheel for each Python that needs its own, with
+all libraries but glibc inside; auditwheel names the oldest glibc that each runs with. Then
+tests/package/wheel_check.py, with every Python that is here, and with the oldest NumPy that is
+promised and the newest.
+
+usage: scripts/wheels.py [--pythons PYTHON...] [--out FOLDER]
+"""
+
+import argparse
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHONS = [f"python3.{minor}" for minor in range(10, 15)]
+STABLE_ABI_SINCE = (3, 12)
+OLDEST_NUMPY = "1.26.4"
+OLDEST_NUMPY_UNTIL = (3, 12)  # the newest Python that it has wheels for
+TIMEOUT = 3600  # seconds, of one command: a wheel is compiled in minutes
+
+
+@dataclasses.dataclass
+class Wheel:
+    """A repaired wheel, the seconds that it took, and the environments that it was good in."""
+
+    path: Path
+    seconds: float
+    tested: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def python_tag(self) -> str:
+        """Such as "cp311" or "cp312"."""
+        return self.path.name.split("-")[2]
+
+
+def run(*command: object, cwd: Path | None = None) -> str:
+    """What the command prints; it ends this program where it fails."""
+    done = subprocess.run(
+        [*map(str, command)],
+        cwd=cwd,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    if done.returncode != 0:
+        print(done.stdout, file=sys.stderr)
+        sys.exit(f"wheels: failed: {' '.join(map(str, command))}; the reason is above")
+    return done.stdout
+
+
+def version_of(python: str) -> tuple[int, int]:
+    """(3, 11) for Python 3.11.7."""
+    major, minor = run(python, "-c", "import sys; print(*sys.version_info[:2])").split()
+    return int(major), int(minor)
+
+
+def abi_of(version: tuple[int, int]) -> str:
+    """The tag of the wheel that a Python takes: its own, or that of the stable ABI's first."""
+    major, minor = min(version, STABLE_ABI_SINCE)
+    return f"cp{major}{minor}"
+
+
+def pythons_here(wanted: list[str]) -> list[str]:
+    """Those that can be run; the others are named."""
+    here = [python for python in wanted if shutil.which(python)]
+    for python in wanted:
+        if python not in here:
+            print(
+                f"wheels: {python} is not here: nothing is built or tested with it",
+                flush=True,
+            )
+    if not here:
+        sys.exit("wheels: none of the Pythons is here; name others with --pythons")
+    return here
+
+
+def make_environment(python: str, folder: Path) -> Path:
+    """A clean environment's Python."""
+    run(python, "-m", "venv", "--clear", folder)
+    return folder / "bin" / "python"
+
+
+def build_sdist(out: Path) -> Path:
+    """The sdist, made anew."""
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", out, ROOT)
+    (sdist,) = out.glob("deltawire-*.tar.gz")
+    return sdist
+
+
+def build_wheel(python: str, source: Path, work: Path, out: Path) -> Wheel:
+    """Compiles and repairs the wheel that this Python takes."""
+    begin = time.monotonic()
+    tool = make_environment(python, work / "builder")
+    raw = Path(tempfile.mkdtemp(dir=work))
+    static = "--config-settings=cmake.define.DELTAWIRE_STATIC_WHEEL=ON"
+    run(tool, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", raw, static, source, cwd=work)
+    (made,) = raw.glob("*.whl")
+    repaired = raw / "repaired"
+    run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", repaired, made, cwd=work)
+    (wheel,) = repaired.glob("*.whl")
+    if "-manylinux" not in wheel.name:
+        sys.exit(f"wheels: {wheel.name} has no manylinux tag: it needs libraries beside glibc")
+    return Wheel(Path(shutil.copy(wheel, out)), time.monotonic() - begin)
+
+
+def check_wheel(wheel: Wheel, python: str, numpy: str, work: Path) -> None:
+    """Installs it in a clean environment, and runs what a user would."""
+    tool = make_environment(python, work / "user")
+    run(tool, "-m", "pip", "install", "--only-binary", ":all:", wheel.path, numpy)
+    # Copies: neither the repository nor its folders are what is imported.
+    check = shutil.copy(ROOT / "tests" / "package" / "wheel_check.py", work)
+    example = shutil.copy(ROOT / "examples" / "numpy_two_ranks.py", work)
+    said = run(tool, "-I", check, example, cwd=work).strip()
+    print(f"  {wheel.path.name}: {said}", flush=True)
+    wheel.tested.append(said.removesuffix(": good").partition(", ")[2])
+
+
+def build_and_check(pythons: list[str], out: Path) -> list[Wheel]:
+    """All wheels, by the Pythons that are here."""
+    out.mkdir(parents=True, exist_ok=True)
+    for old in out.glob("deltawire-*"):
+        old.unlink()
+    sdist = build_sdist(out)
+    print(f"  {sdist.name}: {sdist.stat().st_size / 1e6:.1f} MB", flush=True)
+    wheels: dict[str, Wheel] = {}
+    with tempfile.TemporaryDirectory(prefix="deltawire-wheels-") as folder:
+        work = Path(folder)
+        with tarfile.open(sdist) as packed:
+            packed.extractall(work, filter="data")
+        source = work / sdist.name.removesuffix(".tar.gz")
+        for python in sorted(pythons, key=version_of):
+            version = version_of(python)
+            abi = abi_of(version)
+            if abi not in wheels:
+                wheels[abi] = build_wheel(python, source, work, out)
+            oldest = [f"numpy=={OLDEST_NUMPY}"] if version <= OLDEST_NUMPY_UNTIL else []
+            for numpy in [*oldest, "numpy"]:
+                check_wheel(wheels[abi], python, numpy, work)
+    return list(wheels.values())
+
+
+def print_table(wheels: list[Wheel]) -> None:
+    """What was built, how large it is, and what it was tested with."""
+    print(f"\n{'wheel':<72} {'MB':>5} {'seconds':>8}  tested with")
+    for wheel in wheels:
+        megabytes = wheel.path.stat().st_size / 1e6
+        tested = "; ".join(wheel.tested)
+        print(f"{wheel.path.name:<72} {megabytes:>5.1f} {wheel.seconds:>8.0f}  {tested}")
+
+
+def main() -> None:
+    """Builds, repairs, tests, and says so."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "--pythons", nargs="+", default=PYTHONS, help="interpreters; default: %(default)s"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "dist",
+        help="loses its older wheels; default: %(default)s",
+    )
+    arguments = parser.parse_args()
+    os.environ.pop("PYTHONPATH", None)
+    print_table(build_and_check(pythons_here(arguments.pythons), arguments.out.resolve()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,7 @@
 # deltawire. `make` alone explains; the work is in scripts/ and CMakePresets.json.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check check-trainers bench lint clean packages check-packages bench-packages wheel-packages venv release wheels
+.PHONY: help demo test check check-torch check-trainers bench lint docs clean packages check-packages \
+	bench-packages docs-packages wheel-packages venv release wheels
 SHELL := /bin/bash
 
 # Programs compiled at once; each may take about 1 GB of memory.
@@ -16,9 +17,11 @@ help:
 	@echo "  make test     build (g++ release; libraries under ASan + UBSan) and run every test that can run here"
 	@echo "  make check    test, and tests sanitized themselves, clang 19, thread sanitizer, fuzzing, formatting, clang-tidy"
 	@echo "  make check-trainers   install Lightning, Accelerate, transformers and Ray aside and run their recipes"
+	@echo "  make check-torch VERSION=2.6.0   test the PyTorch door against another PyTorch"
 	@echo "  make bench    measure speeds (the machine should have nothing else to do)"
 	@echo "  make wheels   build wheels that run elsewhere, for the Pythons that are here, and test each: dist/"
 	@echo "  make lint     formatting and style alone: quick answers while you write"
+	@echo "  make docs     the documentation as a site, in build/site: guides, and references made from the code"
 	@echo "  make clean    remove everything built (keeps .venv, which is slow to download)"
 	@echo
 	@echo "The first run installs system packages (as root; otherwise it prints the command) and a Python"
@@ -32,6 +35,9 @@ check-packages:
 
 bench-packages:
 	@scripts/install_system_packages.sh base bench
+
+docs-packages:
+	@scripts/install_system_packages.sh base docs
 
 wheel-packages:
 	@scripts/install_system_packages.sh base wheel
@@ -58,14 +64,21 @@ test: venv
 wheels: wheel-packages venv
 	@.venv/bin/python scripts/wheels.py $(if $(PYTHONS),--pythons $(PYTHONS)) $(ARGS)
 
-check: check-packages venv
+check: check-packages docs-packages wheel-packages venv
 	@scripts/run_steps.sh check
 
 check-trainers: release
 	@scripts/check_trainers.sh
 
+# PYTHON: an interpreter that has torch, in the place of VERSION.
+check-torch: packages
+	@scripts/check_torch.sh "$(if $(VERSION),$(VERSION),$(PYTHON))"
+
 lint: check-packages venv
 	@scripts/run_steps.sh lint
+
+docs: docs-packages release
+	@scripts/build_docs.sh
 
 bench: bench-packages release
 	@scripts/run_steps.sh bench

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs the system packages that building and testing need, or says how to.
 #
-#   scripts/install_system_packages.sh [base] [check] [bench] [wheel]     default: base
+#   scripts/install_system_packages.sh [base] [check] [bench] [docs] [wheel]     default: base
 #
 # base: for `make demo` and `make test`. check: the clang 19 tools of `make check` and `make lint`. bench: what
-# `make bench` compares with. wheel: what `make wheels` links statically.
+# `make bench` compares with. docs: what `make docs` reads the headers with. wheel: what
+# `make wheels` links statically.
 # What is there already is left alone. Without root nothing is installed: the command is printed and
 # the exit status is 1.
 set -euo pipefail
@@ -66,6 +67,10 @@ bench_group() {
   want libblosc-dev 'a compressor to compare with'
 }
 
+docs_group() {
+  want_unless 'command -v doxygen' doxygen 'reads the headers for the reference of C++ and C'
+}
+
 wheel_group() {
   want nettle-dev 'what a static libarchive needs'
   want libbz2-dev 'what a static libarchive needs'
@@ -110,9 +115,9 @@ main() {
   local list group
   for group in "${@:-base}"; do
     case "$group" in
-      base | check | bench | wheel) ;;
+      base | check | bench | docs | wheel) ;;
       *)
-        echo "unknown group '$group': use base, check, bench, wheel or several" >&2
+        echo "unknown group '$group': use base, check, bench, docs, wheel or several" >&2
         exit 2
         ;;
     esac

@@ -74,6 +74,11 @@ fuzz_one() {
     -verbosity=0 -artifact_prefix="build/fuzz/$name-" "$corpus" "${seeds[@]}"
 }
 
+# The site's tools have it; what counts as a word is in pyproject.toml.
+spelling() {
+  scripts/build_docs.sh tools && build/docs/venv/bin/codespell
+}
+
 test_steps() {
   step "layers, file and function lengths" .venv/bin/python scripts/check_layers.py
   step "Python style (ruff)" python_style
@@ -84,10 +89,14 @@ test_steps() {
 
 check_steps() {
   step "C++ style (clang-format)" cpp_style
+  step "spelling (codespell)" spelling
   test_steps
+  step "the site, strictly" scripts/build_docs.sh
   step "the C interface is as it was released (abidiff)" .venv/bin/python scripts/check_abi.py
   step "the trainers' recipes, under their packages" scripts/check_trainers.sh
   step "as a part of another project, compiled whole" whole_package
+  step "Flower's environment" scripts/make_flower_venv.sh
+  step "tests with Flower" build/flower-venv/bin/python -m pytest -q -n "$jobs" tests/flower
   step "programs that use the package, typed (mypy, pyright)" types
   step "wheels, in clean environments" .venv/bin/python scripts/wheels.py --out build/wheels
   step "ASan + UBSan build, tests and all" build asan-ubsan
@@ -108,6 +117,7 @@ check_steps() {
 
 lint_steps() {
   step "layers, file and function lengths" .venv/bin/python scripts/check_layers.py
+  step "spelling (codespell)" spelling
   step "Python style (ruff)" python_style
   step "C++ style (clang-format)" cpp_style
   step "compile commands for clang-tidy" cmake --preset clang19

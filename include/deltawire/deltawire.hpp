@@ -14,6 +14,7 @@
 #include "deltawire/policy.h"
 #include "deltawire/reducer.h"
 #include "deltawire/result.h"
+#include "deltawire/server.h"
 #include "deltawire/session.h"
 #include "deltawire/tensor.h"
 #include "deltawire/transport.h"

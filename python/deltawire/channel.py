@@ -98,7 +98,12 @@ class Channel:
         return self._step
 
     def encode(
-        self, arrays_by_name: Mapping[str, Any], *, scale: float = 1.0, commit: bool = True
+        self,
+        arrays_by_name: Mapping[str, Any],
+        *,
+        scale: float = 1.0,
+        commit: bool = True,
+        step: int | None = None,
     ) -> bytes:
         """One message of all the arrays: each with its residual added, which keeps what the codec
         left out.
@@ -109,6 +114,8 @@ class Channel:
             scale: how many times what they mean the values are (a loss scale); residuals follow.
             commit: True: the message counts as delivered, and the step ends. False: it stays open,
                 for further messages of the step, until `commit` or `revert`.
+            step: its number, for a channel that does not live from step to step: rules and random
+                numbers follow it. Default: one more than the last. "State" while another is open.
 
         Raises:
             DTypeError (a TypeError), InvalidArgumentError (a ValueError): an array or scale that
@@ -119,6 +126,8 @@ class Channel:
         arrays.check_names(arrays_by_name)
         read = {name: arrays.to_read(name, array) for name, array in arrays_by_name.items()}
         with self._lock:
+            if step is not None:
+                self._go_to(step)
             place = (self._step, self.rank, self.world_size)
             try:
                 message = self._core.encode(_places(read), *place, scale)
@@ -142,6 +151,14 @@ class Channel:
         with self._lock:
             if self._open:
                 self._end(self._core.revert)
+
+    def _go_to(self, step: int) -> None:
+        arguments.check_count("step", step)
+        if self._open and step != self._step:
+            raise make_error(
+                "State", f"step {self._step} is open; commit or revert it before step {step}"
+            )
+        self._step = step
 
     def _end(self, how) -> None:
         how()

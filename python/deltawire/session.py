@@ -17,7 +17,7 @@ class Session:
     """A rank's place in a job: `all_reduce` replaces arrays by their mean over all ranks.
 
     Every rank makes one and calls the same members in the same order with the same names and
-    shapes. Rank 0 listens at `address`; the others come to it, with the job's token.
+    shapes. Rank 0 listens at `address`; the others come to it, with the job's token::
 
         with deltawire.Session("3lc", rank=rank, world_size=2, address="10.0.0.1:29600") as session:
             session.all_reduce({"weights": gradient})

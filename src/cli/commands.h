@@ -22,5 +22,7 @@ void add_manual_command(CLI::App& app, Command& chosen);
 void add_compare_command(CLI::App& app, Command& chosen);
 void add_plan_command(CLI::App& app, Command& chosen);
 void add_trace_command(CLI::App& app, Command& chosen);
+void add_train_command(CLI::App& app, Command& chosen);
+void add_predict_command(CLI::App& app, Command& chosen);
 
 }  // namespace deltawire::cli

@@ -28,6 +28,8 @@ constexpr const char* kFooter =
     "  deltawire compare --input gradient.npy                every method's bytes, errors and speed\n"
     "  deltawire plan --input trace/ --link 100mbit          what is worth it on a link, or nothing\n"
     "  deltawire trace info trace/                           what was recorded in training\n"
+    "  deltawire train linear --data a9a --model a9a.npz     a linear model of sparse rows\n"
+    "  deltawire predict --model a9a.npz --data a9a.t        what it says of others\n"
     "\n"
     "'deltawire COMMAND --help' explains a command.\n"
     "Exit status: 0 done, 1 failed, 2 wrong usage; then one line on standard error says why.\n"
@@ -60,6 +62,8 @@ int parse_and_run(int argc, char** argv) {
   add_compare_command(app, chosen);
   add_plan_command(app, chosen);
   add_trace_command(app, chosen);
+  add_train_command(app, chosen);
+  add_predict_command(app, chosen);
   add_completion_command(app, chosen);
   add_manual_command(app, chosen);
   try {

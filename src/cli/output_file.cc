@@ -163,6 +163,11 @@ Outcome<void> OutputFile::write(Bytes bytes) {
   return {};
 }
 
+Outcome<void> OutputFile::flush() {
+  if (path_ != "-" && fsync(descriptor_) != 0) return failed_system_call(path_, "cannot be written", errno);
+  return {};
+}
+
 Outcome<void> OutputFile::commit() {
   if (path_ == "-") return {};
   // Some file systems tell of a full disk only here.

@@ -25,6 +25,7 @@ class OutputFile {
   ~OutputFile();  // without commit, no trace remains
 
   Outcome<void> write(Bytes bytes);
+  Outcome<void> flush();  // to the disk, where what is committed next must outlive a power cut
   Outcome<void> commit();
 
  private:

@@ -187,3 +187,15 @@ def test_threads_take_turns() -> None:
         thread.join()
     assert channel.step == 20
     assert np.allclose(total + channel.residual("w"), 20 * values, atol=1e-2)
+
+
+def test_a_step_may_be_named():
+    array = {"conv": np.arange(600, dtype=np.float32)}
+    channel = deltawire.Channel("fp32")
+    into = {"conv": np.zeros(600, np.float32)}
+    assert channel.decode(channel.encode(array, step=41), into).step == 41
+    assert channel.decode(channel.encode(array, commit=False), into).step == 42
+    with pytest.raises(deltawire.DeltawireError, match="step 42 is open"):
+        channel.encode(array, step=43)
+    with pytest.raises(deltawire.InvalidArgumentError, match="step=-1"):
+        channel.encode(array, step=-1)

@@ -1,4 +1,5 @@
-"""What `cmake --install` makes is found and linked by others, wherever it has been moved."""
+"""What `cmake --install` makes is found and linked by others, wherever it has been moved, in the
+ways that README and docs/installing.md name."""
 
 import os
 import platform

@@ -1,4 +1,5 @@
-"""As a part of another project deltawire is its library, and leaves that project as it is.
+"""As a part of another project (docs/installing.md) deltawire is its library, and leaves that
+project as it is.
 
 To compile the whole library again would take minutes for each way: the outer project's own
 commands are run, and the library that they link is the one that is built already.

@@ -2,9 +2,15 @@
 
 import hashlib
 
+import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+IS_SUPPORTED = hasattr(FSDPModule, "set_all_reduce_hook")
+needs_fsdp2 = pytest.mark.skipif(
+    not IS_SUPPORTED, reason=f"PyTorch {torch.__version__} has no set_all_reduce_hook"
+)
 
 
 class Uneven(torch.nn.Module):

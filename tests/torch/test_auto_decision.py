@@ -4,7 +4,7 @@ import pytest
 from deltawire.torch import auto_decision
 from deltawire.torch.auto_decision import Decision, cores_of, decision_of, departs, judge, steps_of
 from deltawire.torch.codec_figures import sample_places
-from deltawire.torch.step_clock import StepClock
+from deltawire.torch.step_clock import StepClock, StepTimes
 
 NATIVE = Decision(None, "why", 100.0, 40.0, 95.0, 95.0)
 CODED = Decision("direct(bf16)", "why", 70.0, 40.0, 95.0, 60.0)
@@ -66,6 +66,8 @@ def test_a_choice_is_made_of_the_slowest_link_and_what_all_ranks_can_code():
     chosen = auto_decision.choose([of_rank(), of_rank(link=[5e5, 2e-3])], "lossy")
     assert chosen.spec == "direct(bf16)" and chosen.link == (5e5, 2e-3)
     assert chosen.predicted_ms < chosen.plain_ms
+    slowest = auto_decision.choose([of_rank(link=[5e5, 2e-3])] * 2, "lossy")
+    assert chosen.plain_ms == slowest.plain_ms
     refused = of_rank(figures=[], refused=["bf16: no"])
     native = auto_decision.choose([of_rank(), refused], "lossy")
     assert native.spec is None and native.refused == ("bf16: no",) and not native.rows
@@ -126,19 +128,25 @@ def test_damaged_decisions_are_refused(change):
 
 
 def test_the_clock_counts_whole_steps_from_their_first_forward_pass():
-    now = iter(range(100))
-    clock = StepClock(lambda: next(now))
+    now = 0.0
+
+    def after(seconds, call, *given):
+        nonlocal now
+        now += seconds
+        call(*given)
+
+    clock = StepClock(lambda: now)
     clock.restart(1)
     for _ in range(3):
-        clock.begin()
-        clock.begin()  # a second micro-batch
-        clock.ready(False)
-        clock.over()
-        clock.ready(True)
-        clock.over()
-    clock.ready(True)  # without a forward pass that was seen
-    clock.over()
-    assert [(each.ready, each.end) for each in clock.times()] == [((1, 2), 3)] * 2
+        after(10, clock.begin)
+        after(4, clock.begin)  # a second micro-batch
+        after(1, clock.ready, False)
+        after(1, clock.ready, True, True)
+        after(1, clock.over)
+        after(1, clock.over)
+    after(1, clock.ready, True)  # without a forward pass that was seen
+    after(1, clock.over)
+    assert clock.times() == [StepTimes((5.0, 6.0), 8.0, True)] * 2
 
 
 @pytest.mark.parametrize("elements", [1, 81_920, 81_921, 10_000_000])

@@ -1,5 +1,7 @@
 """torch.distributed.checkpoint: all ranks' residuals, for as many ranks or others."""
 
+import sys
+
 import deltawire
 import deltawire.torch
 import pytest
@@ -10,6 +12,7 @@ from models import Net, fingerprint, train_step, wrapped
 from ranks import results
 
 SPEC = "3lc:s=1.5"
+OLD = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7)
 FOLDERS = ("saved", "saved_async")
 
 
@@ -42,6 +45,16 @@ def load_and_go_on(rank, world_size, report, folder):
     return finals
 
 
+def refusal(load):
+    """What torch's load says; None where it can't: PyTorch 2.6 sends a rank's exception with its
+    code to the others, and Python 3.13 refuses to pickle that."""
+    if OLD and sys.version_info >= (3, 13):
+        return None
+    with pytest.raises((ValueError, dcp.CheckpointException)) as refused:
+        load()
+    return str(refused.value)
+
+
 def load_by_others(rank, world_size, report, folder):
     """Goes on with what was saved, and without."""
     finals = []
@@ -49,8 +62,9 @@ def load_by_others(rank, world_size, report, folder):
         model, hook = registered()
         dcp.load({"model": model.module}, checkpoint_id=f"{folder}/saved")
         if with_states:
-            with pytest.raises((ValueError, dcp.CheckpointException)) as refused:
-                dcp.load({"hook": hook}, checkpoint_id=f"{folder}/saved")
+            text = refusal(
+                lambda hook=hook: dcp.load({"hook": hook}, checkpoint_id=f"{folder}/saved")
+            )
             states = deltawire.torch.saved_states(f"{folder}/saved")
             hook.load_state_dict(states)
             assert hook.state_dict()["steps"] == 3
@@ -62,7 +76,7 @@ def load_by_others(rank, world_size, report, folder):
         assert hook.last_error is None
         finals.append(fingerprint(model))
         hook.close()
-    return str(refused.value), *finals
+    return text, *finals
 
 
 def test_a_checkpoint_of_all_ranks(tmp_path):
@@ -71,7 +85,7 @@ def test_a_checkpoint_of_all_ranks(tmp_path):
     ends = results(load_by_others, 3, str(tmp_path))
     assert len({resized for _, resized, _ in ends}) == 1
     for text, resized, without in ends:
-        assert "rank 2" in text
+        assert text is None or "rank 2" in text
         assert resized != without, "the residuals made no difference: nothing was tested"
 
 

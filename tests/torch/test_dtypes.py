@@ -12,6 +12,7 @@ from models import WIDTH, batch, wrapped
 from ranks import attempted, results
 
 STEPS = 3
+OLD = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7)
 EACH = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -167,10 +168,12 @@ def refused(rank, world_size, report):
 def test_what_can_not_be_exchanged_is_named_with_the_way_out():
     for texts in results(refused, 2):
         kinds = [kind for kind, *_ in texts]
-        assert kinds == ["DTypeError"] * 4, texts
+        # PyTorch 2.6's DistributedDataParallel takes no complex parameters itself.
+        assert kinds == ["DTypeError"] * 4 or (OLD and kinds[1] == "RuntimeError"), texts
         double, imaginary, momentum, local = (text for _, text, _ in texts)
         assert "parameter 'odd' is torch.float64" in double and ".float()" in double
-        assert "parameter 'odd' is torch.complex64" in imaginary and ".float()" in imaginary
+        if kinds[1] == "DTypeError":
+            assert "parameter 'odd' is torch.complex64" in imaginary and ".float()" in imaginary
         assert "parameter 'layers.1.weight' is torch.bfloat16" in momentum
         assert "leave optimizer= out" in momentum
         assert "'layers.1.weight' is torch.bfloat16" in local and "LocalSteps" in local

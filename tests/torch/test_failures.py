@@ -206,12 +206,13 @@ def wait_for_a_slow_rank(rank, world_size, report):
     if rank == 0:
         time.sleep(4)
     try:
-        train_step(model, rank, 3)
+        try:
+            train_step(model, rank, 3)
+        except RuntimeError as error:  # where Ctrl-C was pressed, Python's own word may come here
+            return "RuntimeError", str(error), hook.last_error.code, hook.last_error.suspect
     except KeyboardInterrupt:
         last = hook.last_error
         return "KeyboardInterrupt", "", last.code if last else None, last.suspect if last else None
-    except RuntimeError as error:
-        return "RuntimeError", str(error), hook.last_error.code, hook.last_error.suspect
     return None
 
 

@@ -3,6 +3,7 @@ and with fp32 they are bit for bit torch's own."""
 
 import copy
 import pickle
+import tempfile
 
 import deltawire
 import deltawire.torch
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from backward_passes import CUT, WHOLE
 from ranks import results
 from sharded import (
@@ -20,11 +22,13 @@ from sharded import (
     gradients,
     loss_of,
     mesh_of,
+    needs_fsdp2,
     one_after_another,
     train_step,
 )
 from torch.distributed.fsdp import fully_shard
 
+pytestmark = needs_fsdp2
 STEPS = 2
 
 
@@ -276,6 +280,15 @@ def save_and_load(rank, world_size, report):
     for step in range(3):
         train_step(one, rank, step)
     kept = hook.state_dict()
+    name, ranges = f"rank {rank}", kept["ranges"][f"rank {rank}"][0]
+    with tempfile.TemporaryDirectory() as folder:
+        shared = [folder]
+        dist.broadcast_object_list(shared, 0)
+        dcp.save({"hook": hook}, checkpoint_id=shared[0])
+        whole = {"hook": hook.state_dict()}
+        whole["hook"]["residuals"][name] = (torch.zeros(0, dtype=torch.uint8),)
+        dcp.load(whole, checkpoint_id=shared[0])
+        dist.barrier()
     weights = [p.detach().to_local().clone() for p in one.parameters()]
     for step in range(3, 5):
         train_step(one, rank, step)
@@ -287,14 +300,14 @@ def save_and_load(rank, world_size, report):
     hook = deltawire.torch.register(other, "topk:k=20%", min_elements=8)
     refused = []
     for change in (
-        {"ranges": {**kept["ranges"], "wide.weight": (0, 1, 18)}},
-        {"ranges": {"wide.weight": (0, 0, 17)}},
-        {"rank": 1 - hook.rank},
+        {"ranges": {name: ({**ranges, "wide.weight": (0, 1, 18)},)}},
+        {"ranges": {name: ({"wide.weight": (0, 0, 17)},)}},
+        {"residuals": {"rank 9": kept["residuals"][name]}},
     ):
         with pytest.raises(ValueError) as caught:
             hook.load_state_dict({**kept, **change})
         refused.append(str(caught.value))
-    hook.load_state_dict(kept)
+    hook.load_state_dict(whole["hook"])
     with torch.no_grad():
         for parameter, value in zip(other.parameters(), weights, strict=True):
             parameter.to_local().copy_(value)
@@ -303,7 +316,7 @@ def save_and_load(rank, world_size, report):
     steps = hook.state_dict()["steps"]
     assert str(hook.explain()).count("wide.weight") == 1, "two modules of one group count twice"
     hook.close()
-    return fingerprint(one) == fingerprint(other), steps, kept["ranges"], refused
+    return fingerprint(one) == fingerprint(other), steps, ranges, refused
 
 
 def test_a_state_fits_the_model_in_other_groups(of_four):
@@ -313,4 +326,4 @@ def test_a_state_fits_the_model_in_other_groups(of_four):
         assert steps == 5
         assert ranges["wide.weight"] == ((0, 17, 33) if number % 2 else (0, 0, 17))
         assert "rows (0, 1, 18)" in refused[0] and "'wide.weight'" in refused[0]
-        assert "other parameters" in refused[1] and "has rank" in refused[2]
+        assert "other parameters" in refused[1] and "of rank 9, not of" in refused[2]

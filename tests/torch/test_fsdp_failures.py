@@ -10,9 +10,10 @@ import pytest
 import torch
 from deltawire.torch import fsdp_groups
 from ranks import attempted, results, started
-from sharded import Uneven, cut, loss_of, mesh_of, one_after_another, train_step
+from sharded import Uneven, cut, loss_of, mesh_of, needs_fsdp2, one_after_another, train_step
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+pytestmark = needs_fsdp2
 VICTIM = 3
 LONG = 60.0  # a timeout that a test never waits for
 

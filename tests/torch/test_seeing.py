@@ -194,17 +194,23 @@ def rounds(rank, world_size, report, folder):
     network = Net()
     optimizer = torch.optim.SGD(network.parameters(), 0.05)
     trainer = deltawire.torch.LocalSteps(network, optimizer, steps=2, reducer="3lc")
+    trainer.summary_every = 1
+    logger, lines = logging.getLogger("deltawire"), Lines()
+    logger.addHandler(lines)
+    logger.setLevel(logging.INFO)
     for number in range(4):
         backward(network, rank, number)
         trainer.step()
     deltawire.torch.timeline(trainer, f"{folder}/round.json")
-    seen = trainer.buckets(), trainer.scalars()
+    seen = trainer.buckets(), trainer.scalars(), [text for _, text in lines.lines]
     trainer.close()
     return seen
 
 
 def test_rounds_of_local_steps_are_seen_too(tmp_path):
-    for buckets, scalars in results(rounds, 2, tmp_path):
+    ranks = results(rounds, 2, tmp_path)
+    assert [[line.split(":")[0] for line in lines] for *_, lines in ranks] == [["step 1"], []]
+    for buckets, scalars, _ in ranks:
         assert buckets and buckets[0]["residual_norm"] > 0
         assert scalars["deltawire/residual_norm"] > 0 and scalars["deltawire/waited_ms"] >= 0
     check_trace_event_format(json.loads((tmp_path / "round.json").read_text()))

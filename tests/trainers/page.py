@@ -7,6 +7,7 @@ from pathlib import Path
 from recipes import MARK, with_ours, without_ours
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "trainers.md"
+CHECK = "<!-- block: run by tests/trainers/test_page.py -->"  # for tests/docs/test_blocks.py
 BLOCK = re.compile(r"<!-- diff (\S+) -->\n.*?<!-- /diff -->", re.S)
 
 
@@ -24,7 +25,8 @@ def written(page: str) -> str:
 
     def block(match):
         name = match[1]
-        return f"<!-- diff {name} -->\n```diff\n{diff_of(name)}\n```\n<!-- /diff -->"
+        diff = f"{CHECK}\n```diff\n{diff_of(name)}\n```"
+        return f"<!-- diff {name} -->\n{diff}\n<!-- /diff -->"
 
     return BLOCK.sub(block, page)
 

@@ -1,21 +1,14 @@
 """deltawire under PyTorch: one line makes DistributedDataParallel, or fully_shard between nodes,
-exchange compressed gradients.
+exchange compressed gradients::
 
-hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
+    hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
 
 `LocalSteps` is for ranks that meet only now and then: it exchanges weight changes; `Averager` puts
 it where torch's post-local SGD has an averager. `trace` records
 the gradients of any training run.
 """
 
-import importlib.util
-
-if importlib.util.find_spec("torch") is None:
-    raise ImportError(
-        'deltawire.torch needs PyTorch, which is not installed: pip install "deltawire[torch]"',
-        name="torch",
-    )
-
+from deltawire.torch import version as version  # first: it says where PyTorch is missing or too old
 from deltawire.torch.all_ranks import AllRanks
 from deltawire.torch.auto_explanation import AutoExplanation
 from deltawire.torch.auto_hook import AutoHook

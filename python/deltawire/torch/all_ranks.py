@@ -21,9 +21,9 @@ class AllRanks:
         self._hook = hook
 
     def state_dict(self) -> dict:
-        """`ranks`: a list of `Hook.state_dict()` by rank. A collective on `hook.process_group`."""
+        """`ranks`: a list of `Hook.state_dict()` by rank. A collective on `hook.group`."""
         states: list = [None] * self._hook.world_size
-        dist.all_gather_object(states, self._hook.state_dict(), group=self._hook.process_group)
+        dist.all_gather_object(states, self._hook.state_dict(), group=self._hook.group)
         return {"ranks": states}
 
     def load_state_dict(self, state: dict) -> None:

@@ -53,7 +53,7 @@ class Connector:
         session, scale = self._connected(spec)
         timeout_ms = arguments.timeout_in_ms(self.settings.timeout)
         hook = Hook(session, exchanged, self.place, timeout_ms, loss_scale=scale, history=history)
-        hook.summary_every, hook.process_group = self.settings.summary_every, self.group
+        hook.summary_every, hook.group = self.settings.summary_every, self.group
         return hook
 
     def _connected(

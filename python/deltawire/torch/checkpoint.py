@@ -14,23 +14,29 @@ if TYPE_CHECKING:
 _RANK = "rank "
 
 
-def kept_by(rank: int, residuals: torch.Tensor) -> dict:
-    """A rank's residuals as they stand in its state. Under a key of its own, because
-    torch.distributed.checkpoint keeps one of equal keys; in a tuple, because it can't load a tensor
-    whose size isn't known before."""
+def kept_by(rank: int, residuals: object) -> dict:
+    """A rank's residuals, or what else is its own, as they stand in its state. Under a key of its
+    own, because torch.distributed.checkpoint keeps one of equal keys; in a tuple, because it can't
+    load a tensor whose size isn't known before."""
     return {f"{_RANK}{rank}": (residuals,)}
 
 
 def residuals_of(state: dict, rank: int) -> torch.Tensor:
     """A rank's residuals in a state. InvalidArgumentError where it has none of that rank."""
-    residuals = _all_residuals(state)
-    if rank not in residuals:
+    return kept_of(state, rank, "residuals", " or a list of what all ranks have")
+
+
+def kept_of(state: dict, rank: int, key: str, otherwise: str = "") -> object:
+    """What `kept_by` has kept of a rank under a key of the state. InvalidArgumentError where there
+    is nothing of that rank."""
+    found = _all_kept(state, key)
+    if rank not in found:
         raise make_error(
             "InvalidArgument",
-            f"the state has residuals of rank {', '.join(map(str, residuals))}, not of {rank}: "
-            "every rank loads what it has saved, or a list of what all ranks have",
+            f"the state has {key} of rank {', '.join(map(str, found))}, not of {rank}: "
+            f"every rank loads what it has saved{',' if otherwise else ''}{otherwise}",
         )
-    return residuals[rank]
+    return found[rank]
 
 
 def in_order_of_ranks(states: Iterable[dict]) -> list[dict]:
@@ -42,7 +48,7 @@ def in_order_of_ranks(states: Iterable[dict]) -> list[dict]:
     for state in states:
         if not isinstance(state, dict) or "world_size" not in state:
             raise make_error("InvalidArgument", "one of the states isn't what state_dict() gave")
-        for rank in _all_residuals(state):
+        for rank in _all_kept(state, "residuals"):
             if rank in found:
                 raise make_error("InvalidArgument", f"two states are of rank {rank}")
             found[rank] = state
@@ -103,22 +109,21 @@ def saved_states(
     ]
 
 
-def _all_residuals(state: dict) -> dict[int, torch.Tensor]:
-    residuals = state.get("residuals")
-    if not isinstance(residuals, dict) or not residuals:
+def _all_kept(state: dict, key: str) -> dict[int, object]:
+    by_rank = state.get(key)
+    if not isinstance(by_rank, dict) or not by_rank:
         raise make_error(
             "InvalidArgument",
-            f"the state's residuals are {_kind(residuals)}, not by rank; load what state_dict() "
-            "gave",
+            f"the state's {key} are {_kind(by_rank)}, not by rank; load what state_dict() gave",
         )
     found = {}
-    for name, kept in residuals.items():
+    for name, kept in by_rank.items():
         number = str(name).removeprefix(_RANK)
         whole = isinstance(kept, tuple | list) and len(kept) == 1
         if not number.isdecimal() or not whole:
             raise make_error(
                 "InvalidArgument",
-                f"the state's residuals have '{name}': {_kind(kept)}; load what state_dict() gave",
+                f"the state's {key} have '{name}': {_kind(kept)}; load what state_dict() gave",
             )
         found[int(number)] = kept[0]
     return found

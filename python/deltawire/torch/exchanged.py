@@ -71,6 +71,13 @@ class Exchanged:
         """Before a backward pass whose gradients are exchanged: raises DeltawireError ("State"),
         naming the parameter, where DDP would exchange them in part only. DDP itself lets the
         ranks' parameters differ, and says so one step later or never."""
+        if ddp_model._join_config.enable and not ddp_model._divide_by_initial_world_size:
+            raise make_error(
+                "State",
+                "join(divide_by_initial_world_size=False) divides by the ranks that still have "
+                "data, and DDP doesn't tell a communication hook how many these are: gradients "
+                "would be divided by all; leave the argument out, and scale the loss if need be",
+            )
         left_out = self._slots.left_out(self.names)
         if left_out is not None:
             raise _left_out(left_out)

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.torch.agreement import Agreement, among
+from deltawire.torch.checkpoint import kept_by, kept_of
 from deltawire.torch.explanation import Explanation
 from deltawire.torch.fsdp_groups import AllReduce, Group, after_backward
 from deltawire.torch.loss_scale import LossScale
@@ -66,6 +67,7 @@ class ShardedHook(Participant):
         self._loss_scale = loss_scale
         self._scale = 1.0  # of the step under way
         self._step = 0
+        self._global_rank = dist.get_rank()  # whose rows these are
         self._pending: list[concurrent.futures.Future] = []  # of the step under way
         self._is_open = False
 
@@ -200,12 +202,18 @@ class ShardedHook(Participant):
         return self._explain([(shard.name, shard.shape) for shard in shards], self._step)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must keep of this rank; every rank saves its own. Call between steps.
+        """What a checkpoint must keep of this rank; every rank saves its own. Call between steps,
+        or after a failure: then it is as after the last step that counts, where revert="exact".
 
-        `residuals` is a uint8 tensor; `ranges` says of which rows, (dimension, first, end) by
-        parameter's name; the other entries say where it belongs.
+        The hook is a `Stateful` of torch.distributed.checkpoint: save({"model": ..., "hook": hook})
+        keeps what all ranks have. By global rank, `residuals` has a uint8 tensor, and `ranges` of
+        which rows it is, (dimension, first, end) by parameter's name; the rest is alike on all.
         """
-        return self._state(steps=self._step, ranges=self._ranges())
+        state = self._state(steps=self._steps_that_count())
+        del state["rank"]  # among the replicas: others have the same
+        state["residuals"] = kept_by(self._global_rank, state["residuals"])
+        state["ranges"] = kept_by(self._global_rank, self._ranges())
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Puts back what `state_dict` gave, on every rank or on none. Call between steps. It may
@@ -215,10 +223,15 @@ class ShardedHook(Participant):
         replicas, spec or version, or of other rows; DeltawireError where its bytes are damaged.
         Then nothing is changed.
         """
-        self._check_state(state, ("steps",), ("ranges",))
-        self._check_ranges(state["ranges"])
-        self._load_residuals(state)
+        own = {**state, "rank": self.rank}
+        for key in ("residuals", "ranges"):
+            if key in state:
+                own[key] = kept_of(state, self._global_rank, key)
+        self._check_state(own, ("steps",), ("ranges",))
+        self._check_ranges(own["ranges"])
+        self._load_residuals(own)
         self._step = state["steps"]
+        self._go_on_after(self._step)
 
     def _ranges(self) -> dict[str, tuple[int, int, int] | None]:
         return {shard.name: shard.range for group in self._groups for shard in group.shards}

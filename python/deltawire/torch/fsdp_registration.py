@@ -90,7 +90,7 @@ class _Registration:
             raise
         hook = ShardedHook(session, self._groups, agreement, self._timeout_ms, self._scale)
         hook.summary_every = self._settings.summary_every
-        hook.process_group = self._groups[0].replicas
+        hook.group = self._groups[0].replicas
         hook.attach()
         return hook
 

@@ -190,12 +190,13 @@ class Hook(Participant):
         return self._explain(tensors, self._step)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must keep of this rank; every rank saves its own. Call between steps.
+        """What a checkpoint must keep of this rank; every rank saves its own. Call between steps,
+        or after a failure: then it is as after the last step that counts, where revert="exact".
 
         The hook is a `Stateful` of torch.distributed.checkpoint: save({"hook": hook}) keeps what
         all ranks have. `residuals` has a uint8 tensor by rank; the rest says where it belongs.
         """
-        state = self._state(steps=self._step)
+        state = self._state(steps=self._steps_that_count())
         state["residuals"] = kept_by(state.pop("rank"), state["residuals"])
         return state
 
@@ -227,6 +228,7 @@ class Hook(Participant):
             tensors = self._exchanged.tensors if self._exchanged else []  # of a copy: it has none
             self._session.load_resized(residuals, tensors, (self.rank, self.world_size))
         self._step = own["steps"]
+        self._go_on_after(self._step)
 
     def _checked(self, state: dict, rank: int) -> dict:
         """The state as the residuals' of one rank."""

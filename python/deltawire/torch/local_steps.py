@@ -30,7 +30,7 @@ Steps = int | Callable[[int], int]
 
 
 class LocalSteps(Participant):
-    """A rank's local steps and rounds; made on every rank at the same time.
+    """A rank's local steps and rounds; made on every rank at the same time::
 
         trainer = deltawire.torch.LocalSteps(model, optimizer, steps=10, reducer="sbc:p=1%")
         for x, y in batches:
@@ -97,8 +97,7 @@ class LocalSteps(Participant):
             not take part ("Aborted"), ranks that don't connect ("Timeout"); alike on every rank.
 
     Attributes:
-        group: the process group.
-        rank, world_size: in it.
+        group, rank, world_size: the process group, and this rank's place in it.
         spec: canonical, e.g. "gather(sbc:p=0.01)".
         outer: the outer torch optimizer, None without. A schedule of its rate is every rank's to
             follow alike: the next round compares the weights, and fails ("Mismatch") if they
@@ -120,8 +119,7 @@ class LocalSteps(Participant):
 
     Memory: reference weights, weight changes, and with error feedback two residuals: four times the
     parameters. An outer optimizer's state comes to that (SGD's momentum: once), and with delay=1
-    three times a fragment. Thread rule: one thread at a time; metrics, step_records and last_error
-    from any.
+    three times a fragment. Thread rule: one thread; metrics, step_records and last_error: any.
     """
 
     _kind = "trainer"
@@ -248,6 +246,7 @@ class LocalSteps(Participant):
             since = self._exchange.progress.since
             moved = [number for number, steps in enumerate(since) if always or steps]
             for fragment in moved:
+                self._log_summary()
                 self._exchange.begin(fragment)
             if moved:
                 self._end_round()
@@ -294,6 +293,7 @@ class LocalSteps(Participant):
         progress.count_step()
         with self._all_end_on_error():
             while progress.due(self.local_steps, steps):
+                self._log_summary()
                 self._exchange.begin(progress.next)
                 progress.next += 1
         if progress.round_is_over:

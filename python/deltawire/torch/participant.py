@@ -28,11 +28,13 @@ class Participant:
         spec: canonical, e.g. "direct(3lc:s=1.75,mode=auto,runs=on)".
         summary_every: rank 0 logs a line every so many steps (logger "deltawire", INFO), when the
             next step begins; None: never. May be set between steps.
-        process_group: of the ranks that take part; None: all.
+        group: the process group of the ranks that take part; None: all.
 
     Thread rule: the members below that are public may be called from any thread, `close` by one.
     """
 
+    summary_every: int | None = None
+    group: dist.ProcessGroup | None = None
     _kind = ""  # for messages: "hook", "trainer"
     _nonfinite_advice = ""
     _resize_advice = "load the state of the same job and rank, or start without"
@@ -48,8 +50,7 @@ class Participant:
         self.spec = session.spec
         self._session = session
         self._history = history or History(self.rank, self._nonfinite_advice)
-        self.summary_every: int | None = None
-        self.process_group: dist.ProcessGroup | None = None
+        self._steps_before = 0  # of the history's first
         if not session.closed:
             interrupt.watch(self)
 
@@ -121,6 +122,15 @@ class Participant:
         uint8 tensor, which every checkpoint format can carry."""
         residuals = torch.frombuffer(bytearray(self._session.save()), dtype=torch.uint8)
         return {**self._state_place(), **more, "residuals": residuals}
+
+    def _steps_that_count(self) -> int:
+        """Since training began. After a failure the step that failed isn't one of them, however far
+        it came here: all ranks that live have the same number, so that they can go on with it."""
+        return self._steps_before + self._history.steps
+
+    def _go_on_after(self, steps: int) -> None:
+        """So many count from now on."""
+        self._steps_before = steps - self._history.steps
 
     def _state_place(self) -> dict:
         """Where a state of this rank belongs."""

@@ -153,7 +153,7 @@ def _connected(
         meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
     session = meeting.connect(spec, options, given.link, arrival_ms)
     hook = Hook(session, exchanged, meeting.place, timeout_ms, source, scale)
-    hook.summary_every, hook.process_group = given.summary_every, group
+    hook.summary_every, hook.group = given.summary_every, group
     return hook
 
 
@@ -194,7 +194,7 @@ def _check_model(ddp_model: DistributedDataParallel) -> dist.ProcessGroup:
             "or leave register out",
             "InvalidArgument",
         )
-    if getattr(ddp_model, "mixed_precision", None) is not None:
+    if ddp_model.mixed_precision is not None:
         raise InvalidArgumentError(
             "DDP's mixed_precision= has a communication hook of its own, and DDP takes only one; "
             "leave mixed_precision out (autocast is fine)",
@@ -207,7 +207,7 @@ def _check_model(ddp_model: DistributedDataParallel) -> dist.ProcessGroup:
             "module in a new DistributedDataParallel",
             "InvalidArgument",
         )
-    if getattr(ddp_model, "_use_python_reducer", False):
+    if ddp_model._use_python_reducer:
         raise InvalidArgumentError(
             "torch.compile's python_reducer gives hooks no buckets; set "
             'torch._dynamo.config.optimize_ddp = "ddp_optimizer" before DistributedDataParallel is '

@@ -16,7 +16,7 @@ def timeline(hook: Participant, path: str | os.PathLike) -> Path:
     """Writes when each bucket of the last step was ready, encoded, exchanged and decoded on every
     rank, in the trace-event format: https://ui.perfetto.dev and chrome://tracing open it.
 
-    A collective on the ranks of the hook (`hook.process_group`), under that group's timeout: call
+    A collective on the ranks of the hook (`hook.group`), under that group's timeout: call
     it on all of them, between steps. Rank 0 writes. A process of the trace is a rank, a thread of
     it a bucket: a slice from its gradients to its means, and in it the phases' slices. What lies
     between them went to other buckets. A `ShardedHook` shows the ranks with the same rows: give
@@ -41,13 +41,13 @@ def timeline(hook: Participant, path: str | os.PathLike) -> Path:
     to_real = time.time_ns() - time.monotonic_ns()
     own = _events(hook.rank, hook._history.buckets, to_real)
     gathered: list = [None] * hook.world_size
-    dist.all_gather_object(gathered, own, group=hook.process_group)
+    dist.all_gather_object(gathered, own, group=hook.group)
     for rank, events in enumerate(gathered):
         if not events:
             raise make_error("State", f"rank {rank} has finished no step yet; train one first")
     problem = [_write(path, gathered) if hook.rank == 0 else None]
     everybody: list = [None] * hook.world_size
-    dist.all_gather_object(everybody, problem[0], group=hook.process_group)
+    dist.all_gather_object(everybody, problem[0], group=hook.group)
     if everybody[0] is not None:
         raise make_error("Io", f"rank 0 can't write {path}: {everybody[0]}; give another path")
     return path

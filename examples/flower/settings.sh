@@ -1,0 +1,25 @@
+# Sourced by the scripts: Flower in a folder of its own, quiet towards the network, one thread for each client.
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+work="${WORK:-$(mktemp -d)}"
+export FLWR_HOME="$work/home"
+export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 RAY_USAGE_STATS_ENABLED=0
+export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1
+[[ -n "${PYTHON:-}" ]] && export PATH="$(dirname "$PYTHON"):$PATH"
+mkdir -p "$FLWR_HOME"
+echo "logs and keys: $work"
+
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+# within SECONDS COMMAND...: until the command succeeds; the last output tells why not.
+within() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@" >"$work/within.log" 2>&1; do
+    if ((SECONDS > end)); then
+      echo "gave up waiting for: $*" >&2
+      cat "$work/within.log" >&2
+      return 1
+    fi
+    sleep 0.5
+  done
+}

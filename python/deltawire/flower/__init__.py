@@ -1,0 +1,23 @@
+"""deltawire for Flower: two lines in an existing app.
+
+    app = ClientApp(mods=[deltawire.flower.mod("sbc:p=1%")])               # client_app.py
+    strategy = deltawire.flower.Compressed(FedAvg(...), down="3lc")        # server_app.py
+
+Updates travel up, and the model down, as compressed frames with error feedback; each reply is
+checked, and a bad one costs its client's share of the round, not the run. docs/federated.md.
+"""
+
+try:
+    import flwr  # noqa: F401
+except ModuleNotFoundError as cause:
+    if cause.name is None or cause.name.split(".")[0] != "flwr":
+        raise
+    raise ModuleNotFoundError(
+        "deltawire.flower needs Flower, which is not installed: pip install 'deltawire[flower]'",
+        name="flwr",
+    ) from None
+
+from deltawire.flower.client_mod import mod
+from deltawire.flower.strategy import Compressed
+
+__all__ = ["Compressed", "mod"]

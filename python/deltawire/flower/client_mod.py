@@ -1,0 +1,135 @@
+"""The client's side: a mod that decodes what comes and encodes what goes."""
+
+import logging
+from collections.abc import Callable
+
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+
+from deltawire.channel import Channel
+from deltawire.errors import DeltawireError, make_error
+from deltawire.flower import records
+from deltawire.policy import Policy, spec_of
+from deltawire.rounds.client import Client
+
+_STATE_ARRAYS = f"{records.HEADER}.state"
+_RANKS = 65_535
+_BYTES = ("model", "residual", "pending")
+
+Mod = Callable[[Message, Context, Callable[[Message, Context], Message]], Message]
+
+
+def mod(spec: Policy, *, min_elements: int = 256, error_feedback: bool = True) -> Mod:
+    """A mod for `ClientApp(mods=[...])`; it stands first in the list, so that other mods see plain
+    arrays.
+
+    The app gets the model, and returns it trained, as ever. Floating-point arrays of the reply
+    travel as one frame: what has changed, and what waited. Others (counters) travel as they are.
+    The model, what waits and the last frame stay in Flower's `Context.state`; where that is lost,
+    the mod asks for the whole model, and gets it in the same exchange.
+
+    Args:
+        spec: codec of the updates, e.g. "sbc:p=1%", or rules.
+        min_elements: arrays below this many elements travel uncompressed; as `Compressed`'s.
+        error_feedback: False: what a frame leaves out is lost.
+
+    Raises:
+        InvalidArgumentError (a ValueError): a bad spec, here and at once.
+
+    In a round, an error reply of the client's: a model of other arrays or shapes than came, values
+    that are not finite ("NotFinite"), no sample count. Nothing of the client's state changes then.
+    Thread rule: any.
+    """
+    text = spec_of(spec)
+    Channel(text, min_elements=min_elements)
+
+    def deltawire_mod(message: Message, context: Context, call_next) -> Message:
+        fields = records.fields_of(message.content) if message.has_content() else None
+        if fields is None:
+            if message.has_content() and message.content.array_records:
+                logging.getLogger("flwr").warning(
+                    "deltawire: the server sends plain arrays, so the reply is not compressed; "
+                    "wrap its strategy: deltawire.flower.Compressed(...)"
+                )
+            return call_next(message, context)
+        rank = context.node_id % _RANKS
+        options = {"min_elements": min_elements, "error_feedback": error_feedback, "rank": rank}
+        client = _loaded(Client(text, **options), context)
+        return _exchanged(client, fields, message, context, call_next)
+
+    return deltawire_mod
+
+
+def _exchanged(client: Client, fields: dict, message: Message, context: Context, call_next):
+    name = fields["record"]
+    packed = message.content.array_records[name]
+    download = records.download_of(fields, packed)
+    try:
+        model = client.receive(download)
+    except DeltawireError as error:
+        if error.code != "State" or download.kind == "full":
+            raise
+        need = records.header_record({"need": "full", "why": str(error)})
+        return Message(RecordDict({records.HEADER: need}), reply_to=message)
+    message.content[name] = _plain(model, fields["dtypes"], packed, fields["order"])
+    del message.content[records.HEADER]
+    reply = call_next(message, context)
+    if reply.has_error():
+        return reply  # the server forgets what this client has, and the state stays as it was
+    said = {"version": download.version, "round": download.round}
+    if reply.content.array_records:
+        said["spec"] = _encode(client, reply.content, fields)
+    reply.content[records.HEADER] = records.header_record(said)
+    _save(client, context)  # last: an exception before this leaves the state as it was
+    return reply
+
+
+def _plain(model: dict, dtypes: dict, packed: ArrayRecord, order: list[str]) -> ArrayRecord:
+    """The record as the strategy sent it."""
+    return ArrayRecord(
+        {
+            name: Array(model[name].astype(dtypes[name])) if name in model else packed[name]
+            for name in order
+        }
+    )
+
+
+def _encode(client: Client, content: RecordDict, fields: dict) -> str:
+    """Puts one frame in the place of the reply's arrays; returns its spec."""
+    if len(content.array_records) != 1:
+        raise make_error(
+            "InvalidArgument",
+            f"the reply has {len(content.array_records)} ArrayRecords; deltawire carries one",
+        )
+    (name, record), *_ = content.array_records.items()
+    exact = frozenset(fields["order"]) - frozenset(fields["dtypes"])
+    floats, others = records.split(record, exact)
+    samples = [metrics[fields["samples"]] for metrics in content.metric_records.values()
+               if fields["samples"] in metrics]  # fmt: skip
+    if len(samples) != 1:
+        raise make_error(
+            "InvalidArgument", f"the reply needs one metric '{fields['samples']}', its sample count"
+        )
+    count = int(samples[0]) if samples[0] == samples[0] // 1 else samples[0]
+    reply = client.reply(floats, count)
+    content[name] = records.packed([reply.frame], others)
+    return reply.spec
+
+
+def _save(client: Client, context: Context) -> None:
+    state = client.state()
+    context.state[_STATE_ARRAYS] = ArrayRecord(
+        {key: records.bytes_array(state.pop(key)) for key in _BYTES}
+    )
+    state["layout"] = [[tensor.name, list(tensor.shape)] for tensor in state["layout"]]
+    context.state[records.HEADER] = records.header_record(state)
+
+
+def _loaded(client: Client, context: Context) -> Client:
+    """With the state of the last message; without one, a client that needs the whole model."""
+    if _STATE_ARRAYS not in context.state:
+        return client
+    arrays = context.state.array_records[_STATE_ARRAYS]
+    state = records.fields_of(context.state)
+    state["layout"] = records.layout_from(state["layout"])
+    client.load_state({**state, **{key: arrays[key].data for key in _BYTES}})
+    return client

@@ -1,0 +1,92 @@
+"""The server's side: any strategy, with compressed messages and checked replies."""
+
+from flwr.serverapp.strategy import Strategy
+
+from deltawire.flower.grid import CompressedGrid
+from deltawire.policy import Policy
+from deltawire.rounds.intake import MOST_SAMPLES
+
+
+class Compressed(Strategy):
+    """A strategy whose messages travel compressed, and whose replies are checked.
+
+        strategy = deltawire.flower.Compressed(FedAvg(...), down="3lc", max_norm=100.0)
+        result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=3)
+
+    It wraps the grid that `start` gets, and leaves the strategy as it is: FedAvg, FedAdam,
+    FedMedian, FedTrimmedAvg, Krum and their kin. Every client needs `deltawire.flower.mod`.
+
+    A reply is dropped, with its client's name in the log, and the round goes on, where it is of
+    another round or version, its frame doesn't decode, is of another codec, or has values that are
+    not finite, its arrays or metrics are others than due, its norm is above `max_norm`, or its
+    sample count is out of range.
+
+    Args:
+        strategy: any of Flower's, or of its kind.
+        down: codec of the way down; None: the model travels whole each time that it changes.
+        up: codec that clients must use; None: each may use its own.
+        max_norm: Euclidean norm that an update may have at most; None: any finite one.
+        max_samples: that a client may claim.
+        sample_cap: a client counts with this many samples at most; None: with all.
+        min_elements: arrays below this many elements travel uncompressed; as the mods'.
+
+    Attributes:
+        strategy: the wrapped one; what is asked of this object and isn't here is its.
+        grid: the wrapped grid, once started; `grid.counts` and `grid.refused` tell of the run.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        *,
+        down: Policy | None = "3lc",
+        up: Policy | None = None,
+        max_norm: float | None = None,
+        max_samples: int = MOST_SAMPLES,
+        sample_cap: int | None = None,
+        min_elements: int = 256,
+    ) -> None:
+        self.strategy = strategy
+        self.grid: CompressedGrid | None = None
+        self._sample_cap = sample_cap
+        self._options = {
+            "down": down,
+            "up": up,
+            "max_norm": max_norm,
+            "max_samples": max_samples,
+            "min_elements": min_elements,
+        }
+        CompressedGrid(None, **self._options)  # a bad argument is an error now, not at the start
+
+    def start(self, grid, *args, **settings):
+        """As the strategy's, through compressed messages."""
+        key = getattr(self.strategy, "weighted_by_key", "num-examples")
+        self.grid = CompressedGrid(
+            grid, samples_key=key, sample_cap=self._sample_cap, **self._options
+        )
+        return self.strategy.start(self.grid, *args, **settings)
+
+    def configure_train(self, *args, **settings):
+        """The strategy's."""
+        return self.strategy.configure_train(*args, **settings)
+
+    def aggregate_train(self, *args, **settings):
+        """The strategy's."""
+        return self.strategy.aggregate_train(*args, **settings)
+
+    def configure_evaluate(self, *args, **settings):
+        """The strategy's."""
+        return self.strategy.configure_evaluate(*args, **settings)
+
+    def aggregate_evaluate(self, *args, **settings):
+        """The strategy's."""
+        return self.strategy.aggregate_evaluate(*args, **settings)
+
+    def summary(self) -> None:
+        """The strategy's."""
+        self.strategy.summary()
+
+    def __getattr__(self, name: str):
+        if name == "strategy":  # while unpickling there is none yet
+            raise AttributeError(name)
+        return getattr(self.strategy, name)

@@ -1,0 +1,38 @@
+"""Federated rounds: SBC's algorithm 1 (Sattler, Wiedemann, Müller, Samek, IJCNN 2019) for one
+client and for the server, on NumPy arrays. No network in it: the program carries the messages.
+
+    server = rounds.Server(model, down="3lc")          # a dict of NumPy arrays
+    client = rounds.Client("sbc:p=1%")
+
+    server.begin()
+    weights = client.receive(server.download("ann"))   # same, delta or full
+    reply = client.reply(train(weights), samples=600)  # n local steps, then one frame
+    server.take("ann", reply)                          # checked; raises for a bad one
+    model = server.finish()                            # the mean, weighted by samples
+
+Federated averaging is `Client("fp32")`, gradient dropping `Client("dropping:p=0.1%")` after every
+step, Deep Gradient Compression `Client("dgc:p=0.1%")`: what is sent is the codec's business alone.
+`deltawire.flower` carries these messages with Flower; `deltawire.torch.LocalSteps` runs the same
+algorithm among ranks without a server.
+"""
+
+from deltawire.rounds.broadcast import Broadcast
+from deltawire.rounds.client import Client
+from deltawire.rounds.intake import Intake, Update
+from deltawire.rounds.messages import Download, Reply, TensorLayout, layout_of
+from deltawire.rounds.phases import Phase, Phases
+from deltawire.rounds.server import Server
+
+__all__ = [
+    "Broadcast",
+    "Client",
+    "Download",
+    "Intake",
+    "Phase",
+    "Phases",
+    "Reply",
+    "Server",
+    "TensorLayout",
+    "Update",
+    "layout_of",
+]

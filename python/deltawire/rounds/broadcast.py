@@ -1,0 +1,116 @@
+"""The server's way down: one encoding of a version for all clients, a delta where they can."""
+
+from collections.abc import Hashable, Mapping
+
+import numpy as np
+
+from deltawire.channel import Channel
+from deltawire.policy import Policy
+from deltawire.rounds.messages import (
+    FULL,
+    Download,
+    as_float32,
+    check_layout,
+    digest_of,
+    layout_of,
+)
+
+
+class Broadcast:
+    """The model as all clients are to have it, in versions; and which of them each client has.
+
+    The *reference* is what a client holds after all frames. A new version is the difference between
+    the model and the reference, encoded once. So what a frame left out is in the next one: the
+    server's residual is model - reference, and needs no memory of its own.
+
+    Args:
+        spec: codec or rules of the deltas; None: every version travels whole.
+        min_elements: arrays below this many elements travel uncompressed.
+
+    Attributes:
+        version: of the reference; 0 before the first `advance`.
+        reference: float32 arrays; not to be changed.
+        layout: of the reference.
+        source: the model that was given last, float32; the reference follows it.
+
+    Memory: three models (the last source, the reference, its frame). Deltas of earlier versions are
+    kept while together they are smaller than the model. Thread rule: one thread at a time.
+    """
+
+    def __init__(self, spec: Policy | None, *, min_elements: int = 256) -> None:
+        self._full = Channel(FULL, error_feedback=False)
+        self._channel = None
+        if spec is not None:
+            self._channel = Channel(spec, min_elements=min_elements, error_feedback=False)
+        self.version = 0
+        self.reference: dict[str, np.ndarray] = {}
+        self.layout = ()
+        self.source: dict[str, np.ndarray] = {}
+        self._whole: bytes | None = None
+        self._deltas: list[bytes] = []  # the last makes `version` of the one before
+        self._digest = 0
+        self._has: dict[Hashable, int] = {}
+
+    def advance(self, model: Mapping[str, np.ndarray]) -> None:
+        """Makes `model` the one to send: a new version, unless it is the last one bit for bit.
+
+        Raises:
+            DTypeError: an array that isn't floating point.
+            DeltawireError: "NotFinite" (names the array), "Mismatch": other tensors than before.
+                Nothing has changed then.
+        """
+        source = as_float32(model)
+        if self.version:
+            check_layout(layout_of(source), self.layout, "the new model")
+            if all(np.array_equal(source[name], last) for name, last in self.source.items()):
+                return
+        if self.version and self._channel is not None:
+            self._step_towards(source)
+        else:
+            self._full.encode(source)  # refuses what is not finite
+            self.reference = {name: array.copy() for name, array in source.items()}
+            self._deltas.clear()
+        self.source, self.layout = source, layout_of(source)
+        self.version += 1
+        self._digest, self._whole = digest_of(self.reference), None
+
+    def _step_towards(self, source: dict[str, np.ndarray]) -> None:
+        change = {name: array - self.reference[name] for name, array in source.items()}
+        frame = self._channel.encode(change, step=self.version)
+        reference = {name: array.copy() for name, array in self.reference.items()}
+        self._channel.decode(frame, reference)
+        self.reference = reference
+        self._deltas.append(frame)
+        model_bytes = sum(array.nbytes for array in source.values())
+        while sum(map(len, self._deltas)) > model_bytes:
+            del self._deltas[0]
+
+    def download(self, client: Hashable, *, full: bool = False) -> Download:
+        """For a client: nothing, the deltas that it has missed, or the model. `confirm` says when
+        it has arrived.
+
+        Args:
+            client: any name.
+            full: whatever it should have (it has lost it).
+        """
+        have = 0 if full else self._has.get(client, 0)
+        missed = self.version - have
+        if have and missed == 0:
+            return self._made("same", (), have)
+        if have and missed <= len(self._deltas):
+            return self._made("delta", tuple(self._deltas[-missed:]), have)
+        if self._whole is None:
+            self._whole = self._full.encode(self.reference, step=0)
+        return self._made("full", (self._whole,), 0)
+
+    def _made(self, kind: str, frames: tuple[bytes, ...], base: int) -> Download:
+        spec = self._channel.spec if kind == "delta" else self._full.spec
+        return Download(kind, frames, spec, base, self.version, self._digest, self.layout)
+
+    def confirm(self, client: Hashable, version: int) -> None:
+        """The client has said that it has this version."""
+        self._has[client] = version
+
+    def forget(self, client: Hashable) -> None:
+        """Nobody knows what the client has: it gets the model."""
+        self._has.pop(client, None)

@@ -1,0 +1,234 @@
+"""A client's side of federated rounds."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from deltawire.channel import Channel
+from deltawire.errors import make_error
+from deltawire.policy import Policy
+from deltawire.rounds.messages import (
+    FULL,
+    Download,
+    Layout,
+    Reply,
+    as_float32,
+    check_layout,
+    digest_of,
+    layout_of,
+    zeros,
+)
+
+
+class Client:
+    """One client: the server's model as it has it, and what it has not sent yet.
+
+    After `reply` the residual has what the codec left out, and the frame is kept until the server's
+    next download says what became of it:
+
+    - accepted: the update counts, the frame is dropped;
+    - not a word (lost on the way, past the deadline): the whole frame is added to the next update;
+    - refused (too large a norm, say): frame and residual are dropped, since they would be refused
+      again. `dropped` has what it was.
+
+    So that what the client wanted to send = what was accepted + `waiting()` + `dropped`, up to
+    rounding.
+
+    Args:
+        spec: codec or rules of the updates: "sbc:p=1%".
+        rank: for codecs that draw random numbers: one number a client, below 65,535.
+        min_elements: arrays below this many elements travel uncompressed.
+        error_feedback: False: what a frame leaves out is lost.
+        seed: of the codecs that draw random numbers.
+
+    Attributes:
+        spec: canonical.
+        version: of the model that it has; 0: none.
+        dropped: the sum of refused updates, by name; of this object's life.
+
+    Memory: the model, the residual and a frame. Thread rule: one thread at a time.
+    """
+
+    def __init__(
+        self,
+        spec: Policy,
+        *,
+        rank: int = 0,
+        min_elements: int = 256,
+        error_feedback: bool = True,
+        seed: int = 0,
+    ) -> None:
+        self._options = {
+            "rank": rank,
+            "world_size": 65_535,
+            "min_elements": min_elements,
+            "error_feedback": error_feedback,
+            "seed": seed,
+        }
+        self._channel = Channel(spec, **self._options)
+        self._min_elements = min_elements
+        self.spec = self._channel.spec
+        self.version = 0
+        self._model: dict[str, np.ndarray] = {}
+        self._answers: Download | None = None
+        self._pending: tuple[int, bytes] | None = None
+        self.dropped: dict[str, np.ndarray] = {}
+
+    def receive(self, download: Download) -> dict[str, np.ndarray]:
+        """The server's model, as new arrays that the caller may change.
+
+        Raises:
+            DeltawireError: "State": this client has not the version that the download stands on (a
+                lost state, another digest): ask for a full one, nothing has changed. "Corrupt" and
+                its kin: a frame that doesn't decode.
+        """
+        model = self._updated(download)
+        if digest_of(model) != download.digest:
+            raise make_error(
+                "State",
+                f"the model at version {download.version} is not the server's (another digest); "
+                "ask the server for the full model",
+            )
+        self._settle(download)
+        self._model, self.version, self._answers = model, download.version, download
+        return {name: array.copy() for name, array in model.items()}
+
+    def _updated(self, download: Download) -> dict[str, np.ndarray]:
+        whole = download.kind == "full"
+        if not whole and (
+            self.version != download.base or layout_of(self._model) != download.layout
+        ):
+            raise make_error(
+                "State",
+                f"the server sends what has changed since version {download.base}, this client has "
+                f"{self.version or 'none'}; ask the server for the full model",
+            )
+        model = zeros(download.layout) if whole else {k: a.copy() for k, a in self._model.items()}
+        spec = FULL if whole else download.spec
+        reader = Channel(spec, error_feedback=False, min_elements=self._min_elements_of(whole))
+        for frame in download.frames:
+            reader.decode(frame, model)
+        return model
+
+    def _min_elements_of(self, whole: bool) -> int:
+        return 256 if whole else self._min_elements
+
+    def _settle(self, download: Download) -> None:
+        """What became of the last update. A reply older than the last accepted one was in that."""
+        if self._pending is None:
+            return
+        number, frame = self._pending
+        if download.refused >= number and download.refused > download.accepted:
+            lost = zeros(download.layout)
+            self._channel.decode(frame, lost)
+            for name, array in lost.items():
+                residual = self._channel.residual(name)
+                if residual.size:
+                    array += residual.reshape(array.shape)
+                self.dropped[name] = self.dropped.get(name, 0) + array
+            self._channel = Channel(self.spec, **self._options)
+            self._pending = None
+        elif download.accepted >= number:
+            self._pending = None
+
+    def reply(
+        self,
+        trained: Mapping[str, np.ndarray],
+        samples: int,
+        *,
+        momentum: Iterable[Mapping[str, np.ndarray]] = (),
+    ) -> Reply:
+        """The update for what the last `receive` gave: `trained` - model + what waits.
+
+        Args:
+            trained: the weights after the local steps, of the model's names, shapes and order.
+            samples: trained with, 1 or more.
+            momentum: of the optimizer, in dicts by tensor's name: set to 0 in place where the frame
+                sends something, so that stale momentum doesn't push on what has just left (momentum
+                masking: SBC, supplement A). For sparse codecs.
+
+        Raises:
+            DeltawireError: "Mismatch": other tensors than the model's. "NotFinite": names the
+                array. "State": nothing was received. The client's state is then as it was.
+        """
+        if self._answers is None:
+            raise make_error("State", "nothing was received; call receive() before reply()")
+        if not isinstance(samples, int) or isinstance(samples, bool) or samples < 1:
+            raise make_error(
+                "InvalidArgument", f"samples={samples!r} must be a whole number, 1 or more"
+            )
+        update = as_float32(trained)
+        check_layout(layout_of(update), self._answers.layout, "what was trained")
+        for name, array in update.items():
+            if not np.isfinite(array).all():
+                raise make_error(
+                    "NotFinite",
+                    f"'{name}' has values that are not finite after training; nothing is sent: "
+                    "lower the learning rate, or skip such steps",
+                )
+            array -= self._model[name]
+        if self._pending is not None:  # the server never had it
+            self._channel.decode(self._pending[1], update)
+        frame = self._channel.encode(update, step=self._answers.round)
+        self._pending = (self._answers.round, frame)
+        self._mask(frame, momentum)
+        return Reply(frame, self.spec, self._answers.round, self.version, samples)
+
+    def _mask(self, frame: bytes, momentum: Iterable[Mapping[str, np.ndarray]]) -> None:
+        sent = None
+        for buffers in momentum:
+            if sent is None:
+                sent = zeros(self._answers.layout)
+                self._channel.decode(frame, sent)
+            for name, buffer in buffers.items():
+                buffer[sent[name] != 0] = 0
+
+    def waiting(self) -> dict[str, np.ndarray]:
+        """What has not been sent, or not been accepted yet: residual and unsettled frame."""
+        waits = zeros(layout_of(self._model))
+        for name, array in waits.items():
+            residual = self._channel.residual(name)
+            if residual.size:
+                array += residual.reshape(array.shape)
+        if self._pending is not None:
+            self._channel.decode(self._pending[1], waits)
+        return waits
+
+    def state(self) -> dict:
+        """What must outlive this object: numbers, text and bytes. Its `layout` is a tuple of
+        `TensorLayout`."""
+        number, frame = self._pending or (-1, b"")
+        return {
+            "spec": self.spec,
+            "version": self.version,
+            "layout": layout_of(self._model),
+            "model": b"".join(array.tobytes() for array in self._model.values()),
+            "residual": self._channel.save(),
+            "pending_round": number,
+            "pending": frame,
+        }
+
+    def load_state(self, state: Mapping) -> None:
+        """Puts back what `state` gave. After it comes a `receive`.
+
+        Raises:
+            DeltawireError: "Mismatch": of another spec, or damaged. Nothing has changed then.
+        """
+        layout: Layout = state["layout"]
+        model = zeros(layout)
+        flat = np.frombuffer(state["model"], np.float32)
+        if state["spec"] != self.spec or flat.size != sum(a.size for a in model.values()):
+            raise make_error(
+                "Mismatch",
+                f"the client's state is of spec {state['spec']} and {flat.size:,} values; this is "
+                f"{self.spec}: start from an empty state",
+            )
+        self._channel.load(state["residual"])
+        start = 0
+        for array in model.values():
+            array.reshape(-1)[:] = flat[start : start + array.size]
+            start += array.size
+        self._model, self.version, self._answers = model, state["version"], None
+        self._pending = None
+        if state["pending_round"] >= 0:
+            self._pending = (state["pending_round"], state["pending"])

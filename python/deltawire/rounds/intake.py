@@ -1,0 +1,152 @@
+"""The server's checks: what a reply must be before anybody averages it."""
+
+import dataclasses
+import math
+from collections.abc import Hashable, Mapping
+
+import numpy as np
+
+from deltawire.channel import Channel
+from deltawire.errors import DeltawireError, make_error
+from deltawire.policy import Policy, spec_of
+from deltawire.rounds.messages import Layout, Reply, zeros
+
+MOST_SAMPLES = 1_000_000_000
+_MOST_SPEC_CHARACTERS = 2_000
+_MOST_SPECS = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """A reply that has passed.
+
+    Attributes:
+        change: of the weights, float32 by name.
+        samples: that it says it was trained with.
+        norm: of the change, Euclidean over all tensors.
+    """
+
+    change: dict[str, np.ndarray]
+    samples: int
+    norm: float
+
+
+class Intake:
+    """Opens replies, of clients that nobody trusts, and remembers what became of them.
+
+    Args:
+        spec: the codec that clients must use; None: each may use its own, and says which.
+        max_norm: replies whose change has a larger Euclidean norm are refused; None: none is.
+        max_samples: replies with more samples are refused.
+        min_elements: as the clients'.
+
+    Thread rule: one thread at a time.
+    """
+
+    def __init__(
+        self,
+        spec: Policy | None = None,
+        *,
+        max_norm: float | None = None,
+        max_samples: int = MOST_SAMPLES,
+        min_elements: int = 256,
+    ) -> None:
+        if max_norm is not None and not max_norm > 0:
+            raise make_error("InvalidArgument", f"max_norm={max_norm!r} must be above 0, or None")
+        self._min_elements = min_elements
+        self._max_norm, self._max_samples = max_norm, max_samples
+        self._channels: dict[str, Channel] = {}
+        self._due: str | None = None
+        if spec is not None:
+            self._due = self._add_channel(spec_of(spec)).spec
+        self._accepted: dict[Hashable, int] = {}
+        self._refused: dict[Hashable, int] = {}
+
+    def verdicts(self, client: Hashable) -> tuple[int, int]:
+        """The last rounds of which a reply of the client was accepted, and refused; -1: none."""
+        return self._accepted.get(client, -1), self._refused.get(client, -1)
+
+    def refuse(self, client: Hashable, number: int) -> None:
+        """A reply that this class had no objection to: others had."""
+        self._refused[client] = number
+        if self._accepted.get(client) == number:
+            del self._accepted[client]
+
+    def take(self, client: Hashable, reply: Reply, *, due: tuple[int, int], layout: Layout):
+        """The `Update` of a reply.
+
+        Args:
+            client: who it is of.
+            reply: what came.
+            due: the round and version that the client was sent.
+            layout: of the model.
+
+        Raises:
+            DeltawireError: "State": of another round or version; no verdict. "Mismatch": of another
+                codec. "InvalidArgument": a sample count out of range. "Range": too large a norm.
+                "NotFinite", "Truncated", "Corrupt", "UnsupportedVersion": its frame. The reply is
+                refused then: its client drops it.
+        """
+        if (reply.round, reply.version) != due:
+            raise make_error(  # the one of this round may still be on its way: no verdict
+                "State",
+                f"the reply is of round {reply.round}, version {reply.version}; due is round "
+                f"{due[0]}, version {due[1]}: it is too old, or not the server's",
+            )
+        try:
+            update = self._opened(reply, layout)
+        except DeltawireError:
+            self.refuse(client, reply.round)
+            raise
+        self._accepted[client] = reply.round
+        return update
+
+    def _opened(self, reply: Reply, layout: Layout) -> Update:
+        check_samples(reply.samples, self._max_samples)
+        change = zeros(layout)
+        self._channel(reply.spec).decode(reply.frame, change, step=reply.round)
+        return Update(change, reply.samples, self._norm_of(change))
+
+    def _norm_of(self, change: Mapping[str, np.ndarray]) -> float:
+        squares = 0.0
+        for name, array in change.items():
+            if not np.isfinite(array).all():
+                raise make_error("NotFinite", f"'{name}' has values that are not finite")
+            squares += float(np.square(array, dtype=np.float64).sum())
+        norm = math.sqrt(squares)
+        if self._max_norm is not None and norm > self._max_norm:
+            raise make_error(
+                "Range", f"the update's norm is {norm:.4g}, above max_norm={self._max_norm:.4g}"
+            )
+        return norm
+
+    def _channel(self, spec: str) -> Channel:
+        """For what a client says of its frame; never a file's name, and not too many."""
+        if self._due is not None and spec != self._due:
+            raise make_error(
+                "Mismatch", f"the reply is of codec {spec[:80]!r}; due is {self._due!r}"
+            )
+        if spec in self._channels:
+            return self._channels[spec]
+        if len(spec) > _MOST_SPEC_CHARACTERS or spec.lstrip().startswith(("@", "{", "[")):
+            raise make_error("InvalidArgument", f"{spec[:40]!r} is no codec's spec")
+        if len(self._channels) >= _MOST_SPECS:
+            raise make_error(
+                "Limit",
+                f"clients have named {_MOST_SPECS} specs already; say which one is due (up=)",
+            )
+        return self._add_channel(spec)
+
+    def _add_channel(self, spec: str) -> Channel:
+        # With error feedback, as clients: theirs may leave a tensor of zeros out.
+        channel = Channel(spec, min_elements=self._min_elements)
+        self._channels[spec] = self._channels[channel.spec] = channel
+        return channel
+
+
+def check_samples(samples: object, most: int) -> None:
+    """Raises InvalidArgumentError for anything but a whole number, 1 ... most."""
+    if not isinstance(samples, int) or isinstance(samples, bool) or not 1 <= samples <= most:
+        raise make_error(
+            "InvalidArgument", f"the sample count {samples!r} is not a whole number, 1 ... {most:,}"
+        )

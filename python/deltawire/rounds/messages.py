@@ -1,0 +1,135 @@
+"""What a server and a client send each other in a round, and how a model is laid out in it."""
+
+import dataclasses
+import zlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from deltawire.errors import make_error
+
+FULL = "fp32"  # how a whole model travels: clients must hold the server's reference bit for bit
+
+# Spelled as in NumPy; float64 is rounded to float32 on its way.
+_FLOATS = ("float32", "float16", "float64")
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorLayout:
+    """A tensor of the model: its name and shape. Values travel as float32."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+Layout = tuple[TensorLayout, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Download:
+    """What the server gives a client, for training or evaluation.
+
+    Attributes:
+        kind: "same" (the client has it: no frames), "delta" (a frame for each version that it has
+            missed) or "full" (one frame).
+        frames: messages of `deltawire.Channel`, oldest first.
+        spec: canonical, of the frames' codec.
+        base: the version that the frames are added to; 0 for "full".
+        version: that the client has afterwards, from 1.
+        digest: `digest_of` the model at that version.
+        layout: of the model, in order.
+        round: the number of the round under way, from 0.
+        accepted, refused: the last rounds of which the server has accepted, or refused, this
+            client's reply; -1: none.
+    """
+
+    kind: str
+    frames: tuple[bytes, ...]
+    spec: str
+    base: int
+    version: int
+    digest: int
+    layout: Layout
+    round: int = 0
+    accepted: int = -1
+    refused: int = -1
+
+    @property
+    def byte_count(self) -> int:
+        """Of all frames."""
+        return sum(len(frame) for frame in self.frames)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """A client's update of a round.
+
+    Attributes:
+        frame: a message of `deltawire.Channel`: what has changed, and what waited.
+        spec: canonical, of its codec.
+        round, version: of the download that it answers.
+        samples: that it was trained with.
+    """
+
+    frame: bytes
+    spec: str
+    round: int
+    version: int
+    samples: int
+
+
+def is_float(array: np.ndarray) -> bool:
+    """Whether a model's array is compressed; others travel beside it as they are."""
+    return array.dtype.name in _FLOATS
+
+
+def as_float32(model: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A copy, C-contiguous. Raises DTypeError for what isn't a floating-point array."""
+    copies = {}
+    for name, array in model.items():
+        found = np.asarray(array)
+        if not is_float(found):
+            raise make_error(
+                "UnsupportedDType",
+                f"'{name}' is {found.dtype!r}; rounds average {', '.join(_FLOATS)} arrays: keep "
+                "others beside them",
+            )
+        copies[name] = np.array(found, dtype=np.float32, order="C")
+    return copies
+
+
+def layout_of(model: Mapping[str, np.ndarray]) -> Layout:
+    """Names and shapes, in order."""
+    return tuple(TensorLayout(name, tuple(array.shape)) for name, array in model.items())
+
+
+def check_layout(found: Layout, due: Layout, whose: str) -> None:
+    """Raises "Mismatch" and says the first difference."""
+    names, due_names = {t.name for t in found}, {t.name for t in due}
+    if names != due_names:
+        missing, strange = sorted(due_names - names), sorted(names - due_names)
+        raise make_error(
+            "Mismatch",
+            f"{whose} has other tensors than the model: missing {missing[:3]}, strange "
+            f"{strange[:3]}; return the tensors that came",
+        )
+    for tensor, other in zip(found, due, strict=True):
+        if tensor != other:
+            raise make_error(
+                "Mismatch",
+                f"{whose} has {tensor.name}{list(tensor.shape)} where the model has "
+                f"{other.name}{list(other.shape)}; return the tensors as they came",
+            )
+
+
+def zeros(layout: Layout) -> dict[str, np.ndarray]:
+    """A model of zeros."""
+    return {tensor.name: np.zeros(tensor.shape, np.float32) for tensor in layout}
+
+
+def digest_of(model: Mapping[str, np.ndarray]) -> int:
+    """CRC-32 of all values, in order: tells a client whether it holds what the server thinks."""
+    digest = 0
+    for array in model.values():
+        digest = zlib.crc32(array.reshape(-1).view(np.uint8), digest)
+    return digest

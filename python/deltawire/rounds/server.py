@@ -1,0 +1,112 @@
+"""The server's side of federated rounds."""
+
+import dataclasses
+from collections.abc import Hashable, Mapping
+
+import numpy as np
+
+from deltawire.errors import make_error
+from deltawire.policy import Policy
+from deltawire.rounds.broadcast import Broadcast
+from deltawire.rounds.intake import MOST_SAMPLES, Intake, Update
+from deltawire.rounds.messages import Download, Reply, as_float32
+
+
+class Server:
+    """Rounds of clients whose replies are averaged by their samples.
+
+    Args:
+        model: float arrays by name, the first version.
+        up: codec that clients must use; None: each may use its own.
+        down: codec of the way down; None: the model travels whole.
+        max_norm, max_samples: replies above are refused.
+        sample_cap: a client counts with that many samples at most.
+        min_elements: arrays below this many elements travel uncompressed; as the clients'.
+
+    Attributes:
+        model: float32 arrays by name, after the last round.
+        round: of the round under way, from 0; -1 before the first.
+        refused: (round, client, the error) of every reply that was refused.
+
+    Thread rule: one thread at a time.
+    """
+
+    def __init__(
+        self,
+        model: Mapping[str, np.ndarray],
+        *,
+        up: Policy | None = None,
+        down: Policy | None = "3lc",
+        max_norm: float | None = None,
+        max_samples: int = MOST_SAMPLES,
+        sample_cap: int | None = None,
+        min_elements: int = 256,
+    ) -> None:
+        self.model = as_float32(model)
+        self._broadcast = Broadcast(down, min_elements=min_elements)
+        self._intake = Intake(
+            up, max_norm=max_norm, max_samples=max_samples, min_elements=min_elements
+        )
+        self._sample_cap = sample_cap
+        self.round = -1
+        self.refused: list[tuple[int, Hashable, str]] = []
+        self._sent: dict[Hashable, int] = {}
+        self._updates: list[Update] = []
+
+    def begin(self) -> None:
+        """Opens the next round: the model is encoded, once."""
+        self._broadcast.advance(self.model)
+        self.round += 1
+        self._sent.clear()
+        self._updates = []
+
+    def download(self, client: Hashable, *, full: bool = False) -> Download:
+        """What to send a client; `full` for one that has lost its state. It may be any name."""
+        if self.round < 0:
+            raise make_error("State", "no round is open; call begin() first")
+        accepted, refused = self._intake.verdicts(client)
+        found = self._broadcast.download(client, full=full)
+        self._sent[client] = found.version
+        self._broadcast.forget(client)  # until its reply says that this has arrived
+        return dataclasses.replace(found, round=self.round, accepted=accepted, refused=refused)
+
+    def take(self, client: Hashable, reply: Reply) -> Update:
+        """Checks a client's reply and counts it; once a round.
+
+        Raises:
+            DeltawireError: the reply is refused, and the round goes on without it: see
+                `Intake.take`. "State": the client was sent nothing in this round.
+        """
+        version = self._sent.pop(client, None)
+        try:
+            if version is None:
+                raise make_error("State", "was sent nothing in this round, or has replied")
+            update = self._intake.take(
+                client, reply, due=(self.round, version), layout=self._broadcast.layout
+            )
+        except Exception as error:
+            self.refused.append((self.round, client, str(error)))
+            raise
+        self._broadcast.confirm(client, version)
+        self._updates.append(update)
+        return update
+
+    def finish(self) -> dict[str, np.ndarray]:
+        """Ends the round, with whoever has replied: the model + their mean, weighted by samples.
+        Nothing changes where nobody has. Returns the model (its own arrays: not to be changed).
+
+        The mean is added to the model, not to the reference that clients have trained from: what
+        the way down has left out so far stays due.
+        """
+        weights = [float(self._counted(update.samples)) for update in self._updates]
+        model = {name: array.copy() for name, array in self.model.items()}
+        for name, array in model.items():
+            total = np.zeros(array.shape, np.float64)
+            for update, weight in zip(self._updates, weights, strict=True):
+                total += (weight / sum(weights)) * update.change[name]
+            array += total.astype(np.float32)
+        self.model, self._updates = model, []
+        return model
+
+    def _counted(self, samples: int) -> int:
+        return samples if self._sample_cap is None else min(samples, self._sample_cap)

@@ -1,0 +1,34 @@
+"""Which PyTorch this package works with. Imported before all of it that needs a newer one."""
+
+from deltawire.errors import make_error
+
+try:
+    import torch
+except ModuleNotFoundError as cause:
+    if cause.name != "torch":
+        raise
+    raise ImportError(
+        'deltawire.torch needs PyTorch, which is not installed: pip install "deltawire[torch]"',
+        name="torch",
+    ) from None
+
+OLDEST = (2, 6)
+
+
+def check(version: str) -> None:
+    """Raises DeltawireError ("State") for a PyTorch that is older than OLDEST.
+
+    Args:
+        version: torch.__version__, "2.13.0+cpu" for instance.
+    """
+    major, minor = version.split(".")[:2]
+    if (int(major), int(minor)) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise make_error(
+            "State",
+            f"PyTorch {version} is too old for deltawire.torch, which needs {oldest} or newer; "
+            f"install torch>={oldest}, or use deltawire.Session, which needs no PyTorch",
+        )
+
+
+check(torch.__version__)

@@ -1,0 +1,26 @@
+// Models as .npz archives that numpy.load opens: weights (float32, by index of the data), bias (float32), and
+// settings, the JSON text of what they were trained with.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/outcome.h"
+#include "linear/objective.h"
+
+namespace deltawire::cli {
+
+struct LinearModel {
+  std::vector<float> weights;
+  float bias = 0;
+  linear::Loss loss = linear::Loss::kLogistic;
+  int hash_bits = 0;
+  std::string settings;  // JSON, an object
+};
+
+// Whole, flushed to the disk and then put in its place, or not at all.
+Outcome<void> write_model(const std::string& path, const LinearModel& model, bool force);
+
+Outcome<LinearModel> read_model(const std::string& path);
+
+}  // namespace deltawire::cli

@@ -1,0 +1,292 @@
+// deltawire train linear: from a file of sparse rows to a model.
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/number_text.h"
+#include "cli/output_file.h"
+#include "cli/train/model_file.h"
+#include "cli/train/train_report.h"
+#include "cli/train/worker_processes.h"
+#include "deltawire/reducer.h"
+#include "linear/load_data.h"
+#include "linear/trainer.h"
+
+namespace deltawire::cli {
+namespace {
+
+struct TrainCommandOptions {
+  linear::DataSettings data;
+  linear::TrainSettings train;
+  RankOptions ranks;
+  std::string loss = "logistic";
+  std::string optimizer = "adam";
+  std::string codec = "fastsgd";
+  double learning_rate = 0.01;
+  double l2 = 1e-4;
+  double held_out = 30;
+  double stop = 1;
+  double memory_mb = 2048;
+  double timeout = 60;
+  std::string model;
+  std::string json;
+  bool force = false;
+
+  nlohmann::ordered_json settings() const {
+    nlohmann::ordered_json all{
+        {"loss", loss}, {"data", data.data}, {"test", data.tests}, {"workers", ranks.world()}};
+    all["codec"] = codec;
+    all["optimizer"] = optimizer_spec(train.optimizer);
+    all["rate_decay"] = train.rate_decay;
+    all["l2"] = l2;
+    all["batch"] = train.batch;
+    all["epochs"] = train.epochs;
+    all["stop_percent"] = stop;
+    all["held_out_percent"] = data.tests.empty() ? held_out : 0;
+    all["bias"] = train.bias;
+    all["hash_bits"] = data.parse.hash_bits;
+    all["merge_duplicates"] = data.parse.merge_duplicates;
+    if (data.parse.positive) all["positive"] = *data.parse.positive;
+    all["seed"] = train.seed;
+    return all;
+  }
+};
+
+Outcome<void> complete(TrainCommandOptions& options) {
+  options.train.loss = *linear::find_loss(options.loss);
+  auto optimizer = parse_optimizer(options.optimizer);
+  if (!optimizer) return misused("--optimizer: " + optimizer.error().message);
+  optimizer->learning_rate = options.learning_rate;
+  optimizer->weight_decay = options.l2;
+  if (auto made = linear::LazyOptimizer::make(*optimizer, 0); !made) return misused(made.error().message);
+  options.train.optimizer = *optimizer;
+  if (const auto made = make_reducer(options.codec); !made)
+    return misused("--codec: " + made.error().message);
+  options.train.stop = options.stop / 100;
+  options.data.parse.held_out = options.held_out / 100;
+  options.data.parse.seed = options.train.seed;
+  options.data.memory_bytes = static_cast<std::uint64_t>(options.memory_mb * 1048576);
+  options.ranks.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * options.timeout));
+  // Where the data lie may differ from machine to machine; what is made of them may not.
+  nlohmann::ordered_json alike = options.settings();
+  alike.erase("data");
+  alike.erase("test");
+  options.ranks.settings = alike.dump();
+  std::vector<std::string> outputs;
+  for (const std::string& path : {options.model, options.json}) {
+    if (!path.empty()) outputs.push_back(path);
+  }
+  return check_outputs(outputs, options.force);
+}
+
+Outcome<linear::TrainedModel> fit(const TrainCommandOptions& options, linear::Exchange& exchange) {
+  auto store = linear::load_data(options.data, {exchange.rank(), exchange.world()}, interrupted);
+  if (!store) {
+    exchange.abort(store.error().message);
+    return failed(store.error().message);
+  }
+  const bool tells = exchange.rank() == 0 && options.json != "-";
+  linear::Trainer trainer(options.train, *store, exchange);
+  auto model = trainer.run({.epoch =
+                                [&](const linear::EpochReport& report) {
+                                  if (tells)
+                                    std::cout << epoch_line(report, options.train.epochs) << std::endl;
+                                },
+                            .interrupted = interrupted});
+  if (model) return *std::move(model);
+  exchange.abort(model.error().message);
+  return failed(model.error().message);
+}
+
+Outcome<void> keep(const TrainCommandOptions& options, linear::TrainedModel& trained) {
+  if (!options.model.empty()) {
+    LinearModel model{.weights = trained.weights,
+                      .loss = options.train.loss,
+                      .hash_bits = options.data.parse.hash_bits,
+                      .settings = options.settings().dump()};
+    if (options.train.bias) {
+      model.bias = model.weights.back();
+      model.weights.pop_back();
+    }
+    if (auto written = write_model(options.model, model, options.force); !written) return written;
+  }
+  return write_output(options.json, train_json(options.settings(), trained), options.force);
+}
+
+Outcome<void> train_as(const TrainCommandOptions& options, WorkerProcesses& ranks) {
+  auto transport = ranks.connect();
+  if (!transport) return tl::unexpected<Failure>(transport.error());
+  auto exchange =
+      linear::Exchange::open(options.codec, *std::move(transport), options.train.seed, options.ranks.timeout);
+  if (!exchange) return failed(exchange.error().message);
+  auto trained = fit(options, **exchange);
+  (*exchange)->close();
+  if (interrupted()) {
+    return tl::unexpected<Failure>(Failure{kExitInterrupted, "interrupted: no model is written"});
+  }
+  if (!trained) return tl::unexpected<Failure>(trained.error());
+  return ranks.rank() == 0 ? keep(options, *trained) : Outcome<void>();
+}
+
+Outcome<void> train(TrainCommandOptions& options) {
+  if (auto completed = complete(options); !completed) return completed;
+  // Before there are processes: a file that isn't there is said once, and at once.
+  for (const auto* files : {&options.data.data, &options.data.tests}) {
+    if (const auto found = linear::find_data_files(*files); !found) return failed(found.error().message);
+  }
+  catch_interrupts();
+  auto ranks = WorkerProcesses::start(options.ranks);
+  if (!ranks) return tl::unexpected<Failure>(ranks.error());
+  Outcome<void> done = train_as(options, *ranks);
+  // What a worker started here has to say, the others know, and rank 0 says it.
+  if (options.ranks.peers.empty() && ranks->rank() != 0) _exit(done ? 0 : done.error().exit_status);
+  return done;
+}
+
+std::string train_footer() {
+  return "Trains on rows of libsvm text, \"LABEL INDEX:VALUE INDEX:VALUE ...\", plain or packed (.gz .xz "
+         ".bz2 "
+         ".zst). It\n"
+         "minimizes the mean loss of a row plus L2 / 2 times the sum of squares of the weights, in "
+         "minibatches, "
+         "and\n"
+         "ends when the held-out loss hardly changes. Without --test 30 % of the rows are held out.\n\n"
+         "LOSS is logistic, squared (linear regression), hinge (SVM) or squared-hinge. Labels are 0 and 1, "
+         "or -1\n"
+         "and 1; any number for squared; with --positive LABEL that label against the rest.\n"
+         "FILE may be a pattern: 'part-*.libsvm', part-%04d.libsvm.gz; - is standard input. With as many "
+         "files "
+         "as\n"
+         "workers each worker reads its files; fewer are cut: plain ones by bytes, packed ones are unpacked "
+         "by "
+         "all.\n"
+         "CODEC is any of 'deltawire codecs': what gradients travel by. Those for pairs of key and value "
+         "(fastsgd,\n"
+         "logquant, sketchml) send what a batch touches, others the whole gradient.\n"
+         "direct(fp32) compresses nothing.\n\n"
+         "Examples:\n"
+         "  deltawire train linear --data a9a --model a9a.npz\n"
+         "  deltawire train linear --data url.libsvm.xz --workers 4 --codec fastsgd --model url.npz --json "
+         "url.json\n"
+         "  deltawire train linear --data train.gz --test test.gz --loss hinge --optimizer adagrad --lr 0.1\n"
+         "  deltawire train linear --data 'part-*' --peers 10.0.0.1:7171,10.0.0.2:7171 --rank 1 --token-file "
+         "job\n"
+         "  deltawire predict --model a9a.npz --data a9a.t > probabilities.txt\n";
+}
+
+void add_data(CLI::App* command, TrainCommandOptions& options) {
+  command->add_option("--data", options.data.data, "Rows to train on")->required()->type_name("FILE");
+  command->add_option("--test", options.data.tests, "Rows to judge by, in the place of held-out ones")
+      ->type_name("FILE");
+  command->add_option("--held-out", options.held_out, "Percent of the rows, where there is no --test")
+      ->check(CLI::Range(0.0, 99.0).description(""))
+      ->type_name("P")
+      ->capture_default_str();
+  command->add_flag("--merge-duplicates", options.data.parse.merge_duplicates,
+                    "Sort a row's features, add up those of one index; else an error");
+  command->add_option("--positive", options.data.parse.positive, "This label against all others")
+      ->type_name("LABEL");
+  command->add_option("--hash-bits", options.data.parse.hash_bits, "Hash indices to 2^B features")
+      ->check(CLI::Range(1, 31).description(""))
+      ->type_name("B");
+  command->add_option("--memory", options.memory_mb, "MiB of rows a worker keeps; more wait in a file")
+      ->check(CLI::Range(0.0, 1e9).description(""))
+      ->type_name("MB")
+      ->capture_default_str();
+  command->add_option("--cache", options.data.cache, "Keep parsed rows in FILE for the next training")
+      ->type_name("FILE");
+}
+
+void add_training(CLI::App* command, TrainCommandOptions& options) {
+  command->add_option("--loss", options.loss, "What to minimize")
+      ->check(CLI::IsMember({"logistic", "squared", "hinge", "squared-hinge"}))
+      ->type_name("")
+      ->capture_default_str();
+  command->add_option("--optimizer", options.optimizer, "sgd, adagrad or adam; adam:beta2=0.99")
+      ->type_name("SPEC")
+      ->capture_default_str();
+  command->add_option("--lr", options.learning_rate, "Learning rate")
+      ->check(CLI::Range(0.0, 1e9).description(""))
+      ->type_name("X")
+      ->capture_default_str();
+  command->add_option("--decay", options.train.rate_decay, "Data epoch e, from 0, has lr / (1 + e X)")
+      ->check(CLI::NonNegativeNumber.description(""))
+      ->type_name("X")
+      ->capture_default_str();
+  command->add_option("--l2", options.l2, "Factor of L2")
+      ->check(CLI::NonNegativeNumber.description(""))
+      ->type_name("X")
+      ->capture_default_str();
+  command->add_flag("--bias", options.train.bias, "A weight that every row has");
+  command->add_option("--batch", options.train.batch, "Rows a step, of all workers; up to 1: a share of them")
+      ->check(CLI::PositiveNumber.description(""))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--epochs", options.train.epochs, "Passes over the data, at most")
+      ->check(CLI::Range(1, 1000000).description(""))
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      ->add_option("--stop", options.stop,
+                   "End when the held-out loss changes by less than P percent; 0: never")
+      ->check(CLI::Range(0.0, 100.0).description(""))
+      ->type_name("P")
+      ->capture_default_str();
+  command->add_option("--seed", options.train.seed, "Of the split and the shuffle")
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+void add_ranks(CLI::App* command, TrainCommandOptions& options) {
+  command->add_option("--codec", options.codec, "What gradients travel by")
+      ->type_name("CODEC")
+      ->capture_default_str();
+  CLI::Option* workers = command->add_option("--workers", options.ranks.workers, "Processes on this machine")
+                             ->check(CLI::Range(1, 256).description(""))
+                             ->type_name("N")
+                             ->capture_default_str();
+  command
+      ->add_option("--peers", options.ranks.peers,
+                   "All ranks' addresses, in order: every rank is started by hand")
+      ->delimiter(',')
+      ->excludes(workers)
+      ->type_name("ADDRESS:PORT");
+  command->add_option("--rank", options.ranks.rank, "Which of the --peers this is")
+      ->check(CLI::NonNegativeNumber.description(""))
+      ->type_name("N");
+  command->add_option("--token-file", options.ranks.token_file, "With --peers: the job's secret, 32 bytes")
+      ->type_name("FILE");
+  command->add_option("--timeout", options.timeout, "Seconds to wait for other ranks")
+      ->check(CLI::Range(0.1, 86400.0).description(""))
+      ->type_name("S")
+      ->capture_default_str();
+  command->add_option("--model", options.model, "Write the model: an .npz for NumPy and 'predict'")
+      ->type_name("FILE");
+  command->add_option("--json", options.json, "Write all figures to FILE; - prints them")->type_name("FILE");
+  command->add_flag("--force", options.force, "Replace files that exist");
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app, Command& chosen) {
+  CLI::App* train_app = app.add_subcommand("train", "Train a linear model on sparse data, on many workers");
+  train_app->require_subcommand(1);
+  CLI::App* command = train_app->add_subcommand("linear", "Logistic and linear regression, SVM; with L2");
+  const auto options = std::make_shared<TrainCommandOptions>();
+  add_data(command, *options);
+  add_training(command, *options);
+  add_ranks(command, *options);
+  command->footer(train_footer());
+  command->callback([&chosen, options] { chosen = [options] { return train(*options); }; });
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,112 @@
+#include "linear/exchange.h"
+
+#include <array>
+#include <bit>
+#include <utility>
+
+#include "base/byte_writer.h"
+
+namespace deltawire::linear {
+namespace {
+
+constexpr std::string_view kTensor = "weights";
+// No reducer's: theirs count up from the step (docs/format.md).
+constexpr Tag kNumbersTag = Tag{0xDE17A} << 44;
+
+}  // namespace
+
+Result<std::unique_ptr<Exchange>> Exchange::open(const std::string& spec,
+                                                 std::unique_ptr<Transport> transport, std::uint64_t seed,
+                                                 std::chrono::milliseconds timeout) {
+  std::unique_ptr<Exchange> exchange(new Exchange());
+  exchange->transport_ = transport.get();
+  exchange->rank_ = transport->rank();
+  exchange->world_ = transport->world_size();
+  exchange->timeout_ = timeout;
+  ReducerOptions options;
+  options.seed = seed;
+  options.threads = 1;
+  auto session = Session::open(spec, options, std::move(transport));
+  if (!session) return forward_error(session);
+  exchange->session_ = *std::move(session);
+  return exchange;
+}
+
+bool Exchange::takes_pairs(std::uint64_t dimension) {
+  Named tensor{.name = kTensor, .tensor = {}};
+  tensor.tensor.count = dimension;
+  const auto uses = session_->explain(std::span(&tensor, 1), step_);
+  return uses && !uses->empty() && uses->front().takes_pairs;
+}
+
+Result<Report> Exchange::average(Pairs& gradient) {
+  const Step step{.number = step_++};
+  Named tensor{.name = kTensor, .tensor = {}};
+  if (takes_pairs(gradient.dimension)) {
+    tensor.tensor = {.values = gradient.values.data(),
+                     .count = gradient.keys.size(),
+                     .keys = gradient.keys.data(),
+                     .dimension = gradient.dimension};
+    Pairs mean;
+    Result<Report> report =
+        session_->all_reduce(Bucket(std::span(&tensor, 1), std::span(&mean, 1)), step, timeout_);
+    if (report) gradient = std::move(mean);
+    return report;
+  }
+  dense_.assign(gradient.dimension, 0.0F);
+  for (std::size_t i = 0; i < gradient.keys.size(); ++i) dense_[gradient.keys[i]] = gradient.values[i];
+  tensor.tensor = {.values = dense_.data(), .count = dense_.size()};
+  Result<Report> report = session_->all_reduce(Bucket(std::span(&tensor, 1)), step, timeout_);
+  gradient.keys.clear();
+  gradient.values.clear();
+  for (std::size_t key = 0; report && key < dense_.size(); ++key) {
+    if (dense_[key] == 0) continue;
+    gradient.keys.push_back(static_cast<std::uint32_t>(key));
+    gradient.values.push_back(dense_[key]);
+  }
+  return report;
+}
+
+Result<std::vector<double>> Exchange::gather(std::span<const double> numbers) {
+  const std::size_t bytes = 8 * numbers.size();
+  std::vector<std::byte> all(bytes * static_cast<std::size_t>(world_));
+  const auto slot = [&](int rank) {
+    return std::span(all).subspan(bytes * static_cast<std::size_t>(rank), bytes);
+  };
+  ByteWriter writer(slot(rank_).data());
+  for (const double number : numbers) writer.number(std::bit_cast<std::uint64_t>(number));
+  const Tag tag = kNumbersTag + gathered_++;
+  const std::array<Bytes, 1> own{Bytes(slot(rank_))};
+  std::vector<Handle> handles;
+  for (int peer = 0; peer < world_; ++peer) {
+    if (peer == rank_) continue;
+    handles.push_back(transport_->post_recv(peer, tag, slot(peer)));
+    handles.push_back(transport_->post_send(peer, tag, own));
+  }
+  const Deadline deadline = Clock::now() + timeout_;
+  Status failed_wait;
+  // All are waited for, whatever the first says: their memory ends here.
+  for (std::size_t i = 0; i < handles.size(); ++i) {
+    const auto got = transport_->wait(handles[i], deadline);
+    if (!got && failed_wait) failed_wait = forward_error(got);
+    if (got && i % 2 == 0 && *got != bytes && failed_wait) {
+      failed_wait = fail(ErrorCode::kMismatch, "another rank sent other numbers; start all from one program");
+    }
+  }
+  if (!failed_wait) return forward_error(failed_wait);
+  std::vector<double> values(all.size() / 8);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = std::bit_cast<double>(load_le<std::uint64_t>(all.data() + 8 * i));
+  }
+  return values;
+}
+
+Result<std::vector<double>> Exchange::sums(std::span<const double> numbers) {
+  const auto all = gather(numbers);
+  if (!all) return forward_error(all);
+  std::vector<double> sums(numbers.size());
+  for (std::size_t i = 0; i < all->size(); ++i) sums[i % sums.size()] += (*all)[i];
+  return sums;
+}
+
+}  // namespace deltawire::linear

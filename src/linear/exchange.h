@@ -1,0 +1,57 @@
+// What ranks tell each other while they train: gradients, compressed, and a few numbers, exact.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltawire/session.h"
+#include "deltawire/tensor.h"
+#include "deltawire/transport.h"
+
+namespace deltawire::linear {
+
+class Exchange {
+ public:
+  // `timeout` is of each wait for other ranks. Errors: those of Session::open.
+  static Result<std::unique_ptr<Exchange>> open(const std::string& spec, std::unique_ptr<Transport> transport,
+                                                std::uint64_t seed, std::chrono::milliseconds timeout);
+
+  int rank() const noexcept { return rank_; }
+  int world() const noexcept { return world_; }
+  std::string spec() const { return session_->spec(); }
+
+  // Puts the mean over ranks in the gradient's place, as pairs of key and value where the codec takes such,
+  // else by way of a dense tensor. Keys grow strictly, before and after. Errors: those of
+  // Session::all_reduce.
+  Result<Report> average(Pairs& gradient);
+  bool takes_pairs(std::uint64_t dimension);
+
+  // All ranks' numbers, in rank order; every rank gives as many. Between steps. Errors: those of
+  // Transport::wait.
+  Result<std::vector<double>> gather(std::span<const double> numbers);
+
+  // Sums of the numbers over all ranks, in rank order.
+  Result<std::vector<double>> sums(std::span<const double> numbers);
+
+  void abort(std::string_view reason) { session_->abort(reason); }
+  void close() { session_->close(); }
+
+ private:
+  Exchange() = default;
+
+  std::unique_ptr<Session> session_;
+  Transport* transport_ = nullptr;  // the session's
+  int rank_ = 0;
+  int world_ = 1;
+  std::chrono::milliseconds timeout_{};
+  std::uint64_t step_ = 0;
+  std::uint64_t gathered_ = 0;
+  std::vector<float> dense_;
+};
+
+}  // namespace deltawire::linear

@@ -1,0 +1,130 @@
+#include "linear/lazy_optimizer.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "base/float_environment.h"
+#include "optim/step_rules.h"
+
+namespace deltawire::linear {
+namespace {
+
+Status check(const OptimizerSettings& settings) {
+  if (Status valid = check_settings(settings); !valid) return valid;
+  constexpr std::array kKinds{OptimizerKind::kSgd, OptimizerKind::kAdaGrad, OptimizerKind::kAdam};
+  if (std::ranges::find(kKinds, settings.kind) == kKinds.end()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "linear models train with sgd, adagrad or adam, not " + optimizer_spec(settings));
+  }
+  if (settings.kind == OptimizerKind::kSgd && settings.learning_rate * settings.weight_decay >= 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                "learning rate times L2 is 1 or more, which would turn weights round; lower one of them");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<LazyOptimizer> LazyOptimizer::make(const OptimizerSettings& settings, std::size_t count) {
+  if (Status valid = check(settings); !valid) return forward_error(valid);
+  return LazyOptimizer(settings, count);
+}
+
+LazyOptimizer::LazyOptimizer(const OptimizerSettings& settings, std::size_t count)
+    : settings_(settings), rests_(settings.weight_decay > 0 || settings.kind == OptimizerKind::kAdam) {
+  if (has_first_moment(settings.kind)) first_.resize(count);
+  if (has_second_moment(settings.kind)) {
+    second_.assign(count, settings.kind == OptimizerKind::kAdaGrad
+                              ? static_cast<float>(settings.initial_accumulator)
+                              : 0.0F);
+  }
+  if (rests_) done_.resize(count);
+  shrinks_.push_back(0);
+}
+
+Status LazyOptimizer::set_learning_rate(double rate) {
+  OptimizerSettings changed = settings_;
+  changed.learning_rate = rate;
+  if (Status valid = check(changed); !valid) return valid;
+  settings_ = changed;
+  return {};
+}
+
+// Whether missed steps leave this weight as it is, whatever their number.
+bool LazyOptimizer::at_rest(std::uint32_t key, std::span<const float> weights) const noexcept {
+  return weights[key] == 0 && (first_.empty() || (first_[key] == 0 && second_[key] == 0));
+}
+
+void LazyOptimizer::apply(std::uint64_t t, std::span<const std::uint32_t> keys, const float* gradient,
+                          std::span<float> weights) {
+  OptimizerSettings now = settings_;
+  now.learning_rate = rates_[t - 1];
+  const StepArrays arrays{weights.data(), first_.data(), second_.data(), gradient, keys.data(), keys.size()};
+  switch (settings_.kind) {
+    case OptimizerKind::kAdaGrad: return step_adagrad(now, arrays, t);
+    case OptimizerKind::kAdam: return step_adam(now, arrays, t);
+    default: return step_sgd(now, arrays);
+  }
+}
+
+void LazyOptimizer::bring_up(std::span<const std::uint32_t> keys, std::span<float> weights) {
+  if (!rests_) return;
+  const FloatEnvironment environment;
+  const auto now = static_cast<std::uint32_t>(rates_.size());
+  behind_.clear();
+  for (const std::uint32_t key : keys) {
+    if (done_[key] == now) continue;
+    if (at_rest(key, weights)) {
+      done_[key] = now;
+    } else if (settings_.kind == OptimizerKind::kSgd) {
+      const double factor = std::exp(shrinks_[now] - shrinks_[done_[key]]);
+      weights[key] = static_cast<float>(factor * static_cast<double>(weights[key]));
+      done_[key] = now;
+    } else {
+      behind_.push_back(key);
+    }
+  }
+  replay(weights);
+}
+
+// The missed steps of `behind_`, one after another, each with the weights that it is missed by.
+void LazyOptimizer::replay(std::span<float> weights) {
+  if (behind_.empty()) return;
+  const auto now = static_cast<std::uint32_t>(rates_.size());
+  std::ranges::sort(behind_, {}, [&](std::uint32_t key) { return done_[key]; });
+  zeros_.resize(std::max(zeros_.size(), behind_.size()));
+  std::size_t missing = 0;
+  for (std::uint32_t step = done_[behind_.front()]; step < now; ++step) {
+    while (missing < behind_.size() && done_[behind_[missing]] <= step) ++missing;
+    apply(step + 1, std::span(behind_).first(missing), zeros_.data(), weights);
+  }
+  for (const std::uint32_t key : behind_) done_[key] = now;
+}
+
+void LazyOptimizer::bring_up_all(std::span<float> weights) {
+  if (!rests_) return;
+  // Some at a time: the list of those behind stays short.
+  constexpr std::size_t kAtOnce = 1 << 16;
+  std::vector<std::uint32_t> keys;
+  for (std::size_t begin = 0; begin < weights.size(); begin += kAtOnce) {
+    keys.resize(std::min(kAtOnce, weights.size() - begin));
+    for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = static_cast<std::uint32_t>(begin + i);
+    bring_up(keys, weights);
+  }
+}
+
+void LazyOptimizer::step(const Pairs& gradient, std::span<float> weights) {
+  bring_up(gradient.keys, weights);
+  const FloatEnvironment environment;
+  rates_.push_back(settings_.learning_rate);
+  shrinks_.push_back(shrinks_.back() + std::log1p(-settings_.learning_rate * settings_.weight_decay));
+  const auto now = static_cast<std::uint32_t>(rates_.size());
+  if (!gradient.keys.empty()) apply(now, gradient.keys, gradient.values.data(), weights);
+  if (rests_) {
+    for (const std::uint32_t key : gradient.keys) done_[key] = now;
+  }
+}
+
+}  // namespace deltawire::linear

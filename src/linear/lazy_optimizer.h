@@ -1,0 +1,59 @@
+// Optimizer steps with L2 on all weights, paid for only where a gradient has a key.
+//
+// L2 pulls every weight in every step, and Adam's moments decay in every step, but a batch of sparse rows has
+// few keys. So a weight rests until it is read or stepped, and then makes up for the steps that it has
+// missed: all of them, in order, with the gradient 0 and their own learning rates. The result is that of
+// Optimizer::step with dense gradients: AdaGrad and Adam take the same float32 operations, bit for bit. For
+// SGD what was missed is one factor, the product of all (1 - rate l2), kept as a sum of logarithms in
+// float64.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "deltawire/optimizer.h"
+#include "deltawire/result.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire::linear {
+
+// Memory: of a weight, 4 bytes for each moment, and 4 where weights rest. Thread rule: one thread at a time.
+class LazyOptimizer {
+ public:
+  // `settings.weight_decay` is the factor of L2. Errors: kInvalidArgument for settings out of range, kinds
+  // other than kSgd, kAdaGrad and kAdam, and for SGD where rate times weight decay is 1 or more.
+  static Result<LazyOptimizer> make(const OptimizerSettings& settings, std::size_t count);
+
+  // Of the steps to come. Errors: as above.
+  Status set_learning_rate(double rate);
+
+  // The weights of these keys are as if every step so far had been dense.
+  void bring_up(std::span<const std::uint32_t> keys, std::span<float> weights);
+  void bring_up_all(std::span<float> weights);
+
+  // One step, in which a weight without a key has the gradient 0. Keys grow strictly and are below the count.
+  void step(const Pairs& gradient, std::span<float> weights);
+
+  const OptimizerSettings& settings() const noexcept { return settings_; }
+
+ private:
+  LazyOptimizer(const OptimizerSettings& settings, std::size_t count);
+  bool at_rest(std::uint32_t key, std::span<const float> weights) const noexcept;
+  void apply(std::uint64_t t, std::span<const std::uint32_t> keys, const float* gradient,
+             std::span<float> weights);
+  void replay(std::span<float> weights);
+
+  OptimizerSettings settings_;
+  bool rests_ = false;  // a missed step changes something
+  std::vector<float> first_;
+  std::vector<float> second_;
+  std::vector<std::uint32_t> done_;  // by weight: the steps that it has taken
+  std::vector<double> rates_;        // by step, from 0
+  std::vector<double> shrinks_;      // SGD: by number of steps, the sum of log(1 - rate l2)
+  std::vector<std::uint32_t> behind_;
+  std::vector<float> zeros_;
+};
+
+}  // namespace deltawire::linear

@@ -1,0 +1,96 @@
+#include "linear/number_scan.h"
+
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <system_error>
+
+namespace deltawire::linear {
+namespace {
+
+constexpr std::uint64_t kIndexMax = std::uint64_t{1} << 63;
+constexpr std::array kPowersOfTen{1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                  1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+
+bool is_digit(char c) noexcept {
+  return static_cast<unsigned char>(c - '0') < 10;
+}
+
+// The digits at `at`, added behind those of `number`; how many there were.
+std::ptrdiff_t take_digits(const char*& at, const char* end, std::uint64_t& number) noexcept {
+  const char* const first = at;
+  while (at < end && is_digit(*at)) number = 10 * number + static_cast<std::uint64_t>(*at++ - '0');
+  return at - first;
+}
+
+// Any number, by the standard library.
+Scan scan_slowly(const char*& at, const char* end, float& value) noexcept {
+  const char* first = at;
+  if (first < end && *first == '+') {
+    if (++first < end && *first == '-') return Scan::kNoNumber;
+  }
+  float parsed = 0;
+  const auto result = std::from_chars(first, end, parsed);
+  if (result.ec == std::errc::invalid_argument) return Scan::kNoNumber;
+  if (result.ec == std::errc::result_out_of_range) {
+    // Too large or too small: float64 reaches far enough to tell, for any number that anybody writes.
+    double wide = 0;
+    const auto again = std::from_chars(first, end, wide);
+    const bool small = again.ec == std::errc() ? std::fabs(wide) < 1 : false;
+    if (!small) return Scan::kNotFinite;
+    parsed = 0;
+  }
+  if (!std::isfinite(parsed)) return Scan::kNotFinite;
+  value = parsed;
+  at = result.ptr;
+  return Scan::kNumber;
+}
+
+// Whether a correctly rounded float64 rounds to the float32 that the number itself rounds to: not where it
+// lies on the border between two of them, or where float32 is subnormal.
+bool rounds_once_more(double value) noexcept {
+  constexpr std::uint64_t kRest = (std::uint64_t{1} << 29) - 1;
+  return (std::bit_cast<std::uint64_t>(value) & kRest) != (std::uint64_t{1} << 28) && value >= 0x1p-126;
+}
+
+}  // namespace
+
+// The usual number has at most 15 digits and no exponent: then digits and power of ten are exact in float64,
+// and their quotient is rounded once (Clinger, "How to read floating point numbers accurately", PLDI 1990).
+Scan scan_float(const char*& at, const char* end, float& value) noexcept {
+  const char* here = at;
+  bool negative = false;
+  if (here < end && (*here == '-' || *here == '+')) negative = *here++ == '-';
+  std::uint64_t digits = 0;
+  std::ptrdiff_t count = take_digits(here, end, digits);
+  std::ptrdiff_t fraction = 0;
+  if (here < end && *here == '.') {
+    ++here;
+    fraction = take_digits(here, end, digits);
+    count += fraction;
+  }
+  const bool exponent = here < end && (*here == 'e' || *here == 'E');
+  if (count == 0 || count > 15 || exponent) return scan_slowly(at, end, value);
+  const double wide = static_cast<double>(digits) / kPowersOfTen[static_cast<std::size_t>(fraction)];
+  if (digits != 0 && !rounds_once_more(wide)) return scan_slowly(at, end, value);
+  value = static_cast<float>(negative ? -wide : wide);
+  at = here;
+  return Scan::kNumber;
+}
+
+Scan scan_index(const char*& at, const char* end, std::uint64_t& value) noexcept {
+  const char* here = at;
+  std::uint64_t number = 0;
+  // 19 digits fit in any case; more are zeros in front, or too large.
+  while (here < end && *here == '0') ++here;
+  const char* const first = here;
+  if (take_digits(here, end, number) > 19 || number > kIndexMax) return Scan::kNotFinite;
+  if (here == first && first == at) return Scan::kNoNumber;
+  value = number;
+  at = here;
+  return Scan::kNumber;
+}
+
+}  // namespace deltawire::linear

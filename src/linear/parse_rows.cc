@@ -1,0 +1,157 @@
+#include "linear/parse_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/random.h"
+#include "linear/number_scan.h"
+
+namespace deltawire::linear {
+namespace {
+
+bool is_blank(char c) noexcept {
+  return c == ' ' || c == '\t';
+}
+
+void skip_blanks(const char*& at, const char* end) noexcept {
+  while (at < end && is_blank(*at)) ++at;
+}
+
+// The word at `at` as a message may show it.
+std::string word_at(const char* at, const char* end) {
+  const char* last = std::find_if(at, end, is_blank);
+  return "\"" + printable_line(std::string_view(at, static_cast<std::size_t>(last - at)), 40) + "\"";
+}
+
+bool held_out(const ParseOptions& options, const Place& place) noexcept {
+  return options.held_out > 0 &&
+         CounterRng(options.seed, place.file).uniform_at(place.offset) < options.held_out;
+}
+
+}  // namespace
+
+std::uint32_t hashed_key(std::uint64_t index, int bits) noexcept {
+  return static_cast<std::uint32_t>(CounterRng(0).at(index) >> (64 - bits));
+}
+
+tl::unexpected<Error> RowParser::wrong(const char* at, const std::string& what) const {
+  return fail(ErrorCode::kCorrupt,
+              std::to_string(line_) + ":" + std::to_string(at - line_begin_ + 1) + ": " + what);
+}
+
+Status RowParser::parse(std::string_view text, Place& place, RowSink& sink) {
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (at < end) {
+    const auto* feed = static_cast<const char*>(std::memchr(at, '\n', static_cast<std::size_t>(end - at)));
+    const char* const next = feed != nullptr ? feed + 1 : end;
+    const char* last = feed != nullptr ? feed : end;
+    if (last > at && last[-1] == '\r') --last;
+    line_begin_ = at;
+    line_ = place.line;
+    const char* first = at;
+    skip_blanks(first, last);
+    if (first < last && *first != '#') {
+      if (Status parsed = parse_line(first, last); !parsed) return parsed;
+      append_row(held_out(options_, place) ? sink.held_out : sink.training);
+    }
+    place.offset += static_cast<std::uint64_t>(next - at);
+    ++place.line;
+    at = next;
+  }
+  return {};
+}
+
+Status RowParser::parse_line(const char* at, const char* end) {
+  keys_.clear();
+  values_.clear();
+  sorted_ = true;
+  const char* const label = at;
+  const Scan scan = scan_float(at, end, label_);
+  if (scan == Scan::kNotFinite) return wrong(label, "label " + word_at(label, end) + " is not finite");
+  if (scan == Scan::kNoNumber || (at < end && !is_blank(*at))) {
+    return wrong(label, "label " + word_at(label, end) + " is no number; a row is LABEL INDEX:VALUE ...");
+  }
+  if (options_.positive) label_ = label_ == *options_.positive ? 1.0F : -1.0F;
+  skip_blanks(at, end);
+  if (end - at >= 4 && std::memcmp(at, "qid:", 4) == 0) {
+    const char* const word = at;
+    std::uint64_t query = 0;
+    at += 4;
+    if (scan_index(at, end, query) != Scan::kNumber || (at < end && !is_blank(*at))) {
+      return wrong(word, word_at(word, end) + " is no query number");
+    }
+    skip_blanks(at, end);
+  }
+  while (at < end && *at != '#') {
+    if (Status parsed = parse_feature(at, end); !parsed) return parsed;
+    skip_blanks(at, end);
+  }
+  return close_row(end);
+}
+
+Status RowParser::parse_feature(const char*& at, const char* end) {
+  const char* const word = at;
+  std::uint64_t index = 0;
+  const Scan scan = scan_index(at, end, index);
+  if (scan == Scan::kNotFinite) return wrong(word, "index of " + word_at(word, end) + " is beyond 2^63");
+  if (scan == Scan::kNoNumber || at == end || *at != ':') {
+    return wrong(word, word_at(word, end) + " is no feature; write INDEX:VALUE, INDEX a whole number");
+  }
+  ++at;
+  const char* const number = at;
+  float value = 0;
+  const Scan scanned = scan_float(at, end, value);
+  if (scanned == Scan::kNotFinite) return wrong(number, "value " + word_at(number, end) + " is not finite");
+  if (scanned == Scan::kNoNumber || (at < end && !is_blank(*at))) {
+    return wrong(number, "value " + word_at(number, end) + " is no number");
+  }
+  if (options_.hash_bits == 0 && index > kKeysMax) {
+    return wrong(word, "index " + std::to_string(index) + " is beyond 2^32 - 2; hash indices (--hash-bits)");
+  }
+  const std::uint32_t key =
+      options_.hash_bits > 0 ? hashed_key(index, options_.hash_bits) : static_cast<std::uint32_t>(index);
+  if (!keys_.empty() && key <= keys_.back()) {
+    // Hashing disorders every row, and may lay two of its indices together.
+    if (options_.hash_bits == 0 && !options_.merge_duplicates) {
+      return wrong(word, "index " + std::to_string(index) +
+                             (key == keys_.back() ? " stands twice in its row" : " is below the one before") +
+                             "; sort the row's features, or give --merge-duplicates");
+    }
+    sorted_ = false;
+  }
+  keys_.push_back(key);
+  values_.push_back(value);
+  return {};
+}
+
+// Sorts the row and adds up features of one key, where that is asked for.
+Status RowParser::close_row(const char* end) {
+  if (sorted_) return {};
+  pairs_.clear();
+  for (std::size_t i = 0; i < keys_.size(); ++i) pairs_.emplace_back(keys_[i], values_[i]);
+  std::stable_sort(pairs_.begin(), pairs_.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  keys_.clear();
+  values_.clear();
+  for (const auto& [key, value] : pairs_) {
+    if (!keys_.empty() && keys_.back() == key) {
+      values_.back() += value;
+      if (!std::isfinite(values_.back())) return wrong(end, "the sum of values of one index is not finite");
+    } else {
+      keys_.push_back(key);
+      values_.push_back(value);
+    }
+  }
+  return {};
+}
+
+void RowParser::append_row(RowBlock& block) {
+  block.labels.push_back(label_);
+  block.keys.insert(block.keys.end(), keys_.begin(), keys_.end());
+  block.values.insert(block.values.end(), values_.begin(), values_.end());
+  block.ends.push_back(static_cast<std::uint32_t>(block.keys.size()));
+}
+
+}  // namespace deltawire::linear

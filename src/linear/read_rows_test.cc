@@ -1,0 +1,183 @@
+#include "linear/read_rows.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "linear/load_data.h"
+
+namespace deltawire::linear {
+namespace {
+
+class ReadRows : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() /
+              ("deltawire-linear-" + std::to_string(getpid()) + "-" +
+               ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(path(name), std::ios::binary) << text;
+    return path(name);
+  }
+
+  std::filesystem::path folder_;
+};
+
+// Row i has the label 1 and the value i; lines of different lengths.
+std::string rows_text(int rows) {
+  std::string text;
+  for (int i = 0; i < rows; ++i) {
+    text += "1 1:" + std::to_string(i) + (i % 3 == 0 ? " 100000:1\n" : "\n");
+  }
+  return text;
+}
+
+Result<std::multiset<float>> values_of_all(const std::vector<std::string>& patterns, int world) {
+  const auto files = find_data_files(patterns);
+  if (!files) return forward_error(files);
+  std::multiset<float> values;
+  for (int rank = 0; rank < world; ++rank) {
+    const auto read = read_rows(*files, {rank, world}, {}, [&](RowSink& sink, bool) -> Status {
+      const RowBlock& rows = sink.training;
+      for (std::size_t row = 0; row < rows.rows(); ++row) values.insert(rows.values[rows.first_of(row)]);
+      sink.training.clear();
+      return {};
+    });
+    if (!read) return forward_error(read);
+  }
+  return values;
+}
+
+std::multiset<float> numbers_to(int count) {
+  std::multiset<float> numbers;
+  for (int i = 0; i < count; ++i) numbers.insert(static_cast<float>(i));
+  return numbers;
+}
+
+TEST_F(ReadRows, EachRowIsOneRanks) {
+  const std::string file = write("rows", rows_text(1000));
+  for (const int world : {1, 2, 3, 7, 64}) {
+    const auto values = values_of_all({file}, world);
+    ASSERT_TRUE(values) << values.error().message;
+    EXPECT_EQ(*values, numbers_to(1000)) << world;
+  }
+  // More ranks than bytes.
+  EXPECT_EQ(*values_of_all({write("short", "1 1:0\n1 1:1")}, 20), numbers_to(2));
+}
+
+TEST_F(ReadRows, PackedFilesAreSharedOutByMebibytes) {
+  const std::string file = write("rows", rows_text(300000));
+  ASSERT_GT(std::filesystem::file_size(file), std::size_t{3} << 20);
+  ASSERT_EQ(std::system(("gzip -1 " + file).c_str()), 0);
+  for (const int world : {1, 2, 5})
+    EXPECT_EQ(*values_of_all({file + ".gz"}, world), numbers_to(300000)) << world;
+}
+
+TEST_F(ReadRows, FilesOfAPatternGoToRanks) {
+  for (int i = 0; i < 5; ++i) write("part-000" + std::to_string(i), "1 1:" + std::to_string(i) + "\n");
+  for (const char* pattern : {"part-*", "part-%04d", "part-%d"}) {
+    EXPECT_EQ(*values_of_all({path(pattern)}, 2), numbers_to(5)) << pattern;
+  }
+  EXPECT_FALSE(values_of_all({path("other-*")}, 1));
+}
+
+TEST_F(ReadRows, ErrorsNameFileLineAndColumnInEveryRange) {
+  std::string text = rows_text(1000);
+  text += "1 1:x\n" + rows_text(10);
+  const std::string file = write("rows", text);
+  for (const int world : {1, 3}) {
+    const auto values = values_of_all({file}, world);
+    ASSERT_FALSE(values);
+    EXPECT_EQ(values.error().message, file + ":1001:5: value \"x\" is no number");
+  }
+}
+
+TEST_F(ReadRows, RefusesWhatIsNoData) {
+  EXPECT_EQ(values_of_all({path("none")}, 1).error().message,
+            path("none") + ": no such file; check the path");
+  EXPECT_NE(values_of_all({folder_.string()}, 1).error().message.find("is a folder"), std::string::npos);
+  const std::string broken = write("broken.gz", std::string("\x1F\x8B\x08\0\0\0\0\0\0\3abc", 13));
+  EXPECT_NE(values_of_all({broken}, 1).error().message.find("cannot be unpacked"), std::string::npos);
+}
+
+TEST_F(ReadRows, RowsBeyondMemoryWaitInAFileAndACacheIsTheSameRows) {
+  DataSettings settings;
+  settings.data = {write("rows", rows_text(400000))};
+  settings.parse.held_out = 0.3;
+  const auto go_on = [] { return false; };
+  auto in_memory = load_data(settings, {}, go_on);
+  ASSERT_TRUE(in_memory);
+  settings.memory_bytes = 0;
+  auto in_file = load_data(settings, {}, go_on);
+  settings.cache = path("cache");
+  auto cached = load_data(settings, {}, go_on);
+  ASSERT_TRUE(in_file && cached) << cached.error().message;
+  ASSERT_TRUE(std::filesystem::exists(path("cache")));
+  const auto made = std::filesystem::last_write_time(path("cache"));
+  auto again = load_data(settings, {}, go_on);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(std::filesystem::last_write_time(path("cache")), made);
+  ASSERT_GT(in_memory->entries().size(), 2U);
+  EXPECT_EQ(in_memory->totals().rows[0] + in_memory->totals().rows[1], 400000U);
+  EXPECT_EQ(again->totals().keys_end, 100001U);
+  for (BlockStore* other : {&*in_file, &*cached, &*again}) {
+    ASSERT_EQ(other->entries().size(), in_memory->entries().size());
+    for (std::size_t i = 0; i < other->entries().size(); ++i) {
+      const auto expected = in_memory->load(i);
+      const auto found = other->load(i);
+      ASSERT_TRUE(found) << found.error().message;
+      EXPECT_EQ((*found)->keys, (*expected)->keys);
+      EXPECT_EQ((*found)->values, (*expected)->values);
+      EXPECT_EQ((*found)->ends, (*expected)->ends);
+    }
+  }
+}
+
+TEST_F(ReadRows, ACacheOfOtherDataIsMadeAgainAndADamagedOneIsRefused) {
+  DataSettings settings;
+  settings.data = {write("rows", rows_text(1000))};
+  settings.cache = path("cache");
+  settings.memory_bytes = 0;
+  const auto go_on = [] { return false; };
+  ASSERT_TRUE(load_data(settings, {}, go_on));
+  settings.parse.seed = 9;
+  ASSERT_TRUE(load_data(settings, {}, go_on));
+  write("rows", rows_text(1001));
+  const auto grown = load_data(settings, {}, go_on);
+  ASSERT_TRUE(grown);
+  EXPECT_EQ(grown->totals().rows[0], 1001U);
+  // Every byte of a cache counts: each flip is found when it is opened, or when the rows are loaded.
+  std::string bytes;
+  {
+    std::ifstream in(path("cache"), std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  for (std::size_t at = 0; at < bytes.size(); at += 41) {
+    std::string broken = bytes;
+    broken[at] = static_cast<char>(broken[at] ^ 4);
+    write("cache", broken);
+    auto store = load_data(settings, {}, go_on);
+    bool found = !store;
+    for (std::size_t i = 0; store && i < store->entries().size(); ++i) found = found || !store->load(i);
+    // Another version, or another key, is another's: it is made again.
+    EXPECT_TRUE(found || (at >= 8 && at < 24)) << at;
+  }
+  write("cache", bytes.substr(0, bytes.size() - 1));
+  const auto cut = load_data(settings, {}, go_on);
+  ASSERT_FALSE(cut);
+  EXPECT_NE(cut.error().message.find("remove the file"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace deltawire::linear

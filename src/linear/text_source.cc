@@ -1,0 +1,212 @@
+#include "linear/text_source.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <new>
+#include <string_view>
+#include <utility>
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "linear/system_error.h"
+
+namespace deltawire::linear {
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr std::size_t kArchiveBlockBytes = std::size_t{1} << 18;
+constexpr std::array kPackedMagics{"\x1F\x8B"sv,
+                                   "\xFD"
+                                   "7zXZ\0"sv,
+                                   "BZh"sv, "\x28\xB5\x2F\xFD"sv};
+
+// A descriptor that is closed at its end; standard input stays open.
+class OpenFile {
+ public:
+  explicit OpenFile(int number) noexcept : number_(number) {}
+  OpenFile(OpenFile&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  OpenFile& operator=(OpenFile&&) = delete;
+  ~OpenFile() {
+    if (number_ > STDIN_FILENO) close(number_);
+  }
+  int get() const noexcept { return number_; }
+
+ private:
+  int number_;
+};
+
+Result<OpenFile> open_file(const std::string& path) {
+  OpenFile file(path == "-" ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() >= 0) return file;
+  if (errno == ENOENT) return fail(ErrorCode::kIo, path + ": no such file; check the path");
+  return system_error(path + ": cannot be opened");
+}
+
+// Up to out.size() bytes; fewer at the end alone.
+Result<std::size_t> read_fully(int descriptor, std::span<char> out, std::uint64_t at) {
+  std::size_t used = 0;
+  while (used < out.size()) {
+    const ssize_t got =
+        pread(descriptor, out.data() + used, out.size() - used, static_cast<off_t>(at + used));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error("cannot be read");
+    if (got == 0) break;
+    used += static_cast<std::size_t>(got);
+  }
+  return used;
+}
+
+class PlainText final : public TextSource {
+ public:
+  PlainText(OpenFile file, std::uint64_t at) : file_(std::move(file)), at_(at) {
+    posix_fadvise(file_.get(), static_cast<off_t>(at), 0, POSIX_FADV_SEQUENTIAL);
+  }
+
+  Result<std::size_t> read(std::span<char> out) override {
+    Result<std::size_t> got = read_fully(file_.get(), out, at_);
+    if (got) at_ += *got;
+    return got;
+  }
+
+ private:
+  OpenFile file_;
+  std::uint64_t at_;
+};
+
+class PackedText final : public TextSource {
+ public:
+  explicit PackedText(OpenFile file) : file_(std::move(file)), archive_(archive_read_new()) {}
+
+  Status open() {
+    archive* const packed = archive_.get();
+    if (packed == nullptr) throw std::bad_alloc();
+    archive_read_support_filter_gzip(packed);
+    archive_read_support_filter_xz(packed);
+    archive_read_support_filter_bzip2(packed);
+    archive_read_support_filter_zstd(packed);
+    archive_read_support_format_raw(packed);
+    archive_read_support_format_empty(packed);
+    if (archive_read_open_fd(packed, file_.get(), kArchiveBlockBytes) != ARCHIVE_OK) return broken();
+    archive_entry* entry = nullptr;
+    const int status = archive_read_next_header(packed, &entry);
+    if (status == ARCHIVE_EOF) {
+      ended_ = true;
+      return {};
+    }
+    return status == ARCHIVE_OK ? Status() : broken();
+  }
+
+  Result<std::size_t> read(std::span<char> out) override {
+    std::size_t used = 0;
+    while (!ended_ && used < out.size()) {
+      const la_ssize_t got = archive_read_data(archive_.get(), out.data() + used, out.size() - used);
+      if (got < 0) return forward_error(broken());
+      ended_ = got == 0;
+      used += static_cast<std::size_t>(got);
+    }
+    return used;
+  }
+
+ private:
+  struct Free {
+    void operator()(archive* reader) const noexcept { archive_read_free(reader); }
+  };
+
+  Status broken() const {
+    const char* reason = archive_error_string(archive_.get());
+    return fail(ErrorCode::kIo, std::string("cannot be unpacked: ") +
+                                    (reason != nullptr ? reason : "unknown error") + "; copy the file again");
+  }
+
+  OpenFile file_;
+  std::unique_ptr<archive, Free> archive_;
+  bool ended_ = false;
+};
+
+Result<DataFile> inspect(const std::string& path) {
+  DataFile found{.path = path};
+  const Result<OpenFile> file = open_file(path);
+  if (!file) return forward_error(file);
+  struct stat info{};
+  if (fstat(file->get(), &info) != 0) return system_error(path + ": cannot be read");
+  if (S_ISDIR(info.st_mode)) {
+    return fail(ErrorCode::kIo, path + ": is a folder; name its files, as in " + path + "/*");
+  }
+  if (!S_ISREG(info.st_mode) || path == "-") return found;
+  found.bytes = static_cast<std::uint64_t>(info.st_size);
+  found.changed = std::int64_t{1'000'000'000} * info.st_mtim.tv_sec + info.st_mtim.tv_nsec;
+  std::array<char, 6> front{};
+  const auto got = read_fully(file->get(), front, 0);
+  if (!got) return fail(got.error().code, path + ": " + got.error().message);
+  const std::string_view magic(front.data(), *got);
+  found.plain = std::ranges::none_of(kPackedMagics, [&](std::string_view m) { return magic.starts_with(m); });
+  return found;
+}
+
+// "part-%04d" as the pattern "part-[0-9][0-9][0-9][0-9]", "part-%d" as "part-[0-9]*".
+std::string glob_of(const std::string& pattern) {
+  std::string glob;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    const std::string_view rest = std::string_view(pattern).substr(i);
+    if (rest.starts_with("%d")) {
+      glob += "[0-9]*";
+      i += 1;
+    } else if (rest.size() > 3 && rest.starts_with("%0") && rest[2] > '0' && rest[2] <= '9' &&
+               rest[3] == 'd') {
+      for (char digit = '0'; digit < rest[2]; ++digit) glob += "[0-9]";
+      i += 3;
+    } else {
+      glob += rest[0];
+    }
+  }
+  return glob;
+}
+
+std::vector<std::string> matches(const std::string& pattern) {
+  glob_t found{};
+  std::vector<std::string> paths;
+  if (glob(glob_of(pattern).c_str(), 0, nullptr, &found) == 0) {
+    paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  }
+  globfree(&found);
+  return paths;
+}
+
+}  // namespace
+
+Result<std::vector<DataFile>> find_data_files(std::span<const std::string> patterns) {
+  std::vector<DataFile> files;
+  for (const std::string& pattern : patterns) {
+    std::vector<std::string> paths{pattern};
+    // A file may have such characters in its name, and is then meant.
+    if (access(pattern.c_str(), F_OK) != 0 && pattern.find_first_of("*?[%") != std::string::npos) {
+      paths = matches(pattern);
+      if (paths.empty())
+        return fail(ErrorCode::kIo, pattern + ": no file has such a name; check the pattern");
+    }
+    for (const std::string& path : paths) {
+      Result<DataFile> file = inspect(path);
+      if (!file) return forward_error(file);
+      files.push_back(*std::move(file));
+    }
+  }
+  return files;
+}
+
+Result<std::unique_ptr<TextSource>> open_text(const DataFile& file, std::uint64_t offset) {
+  Result<OpenFile> opened = open_file(file.path);
+  if (!opened) return forward_error(opened);
+  if (file.plain) return std::make_unique<PlainText>(*std::move(opened), offset);
+  auto packed = std::make_unique<PackedText>(*std::move(opened));
+  if (Status begun = packed->open(); !begun) return forward_error(begun);
+  return packed;
+}
+
+}  // namespace deltawire::linear

@@ -1,0 +1,177 @@
+// For tests: servers and workers as threads, with gradients that follow from worker, step and tensor.
+#pragma once
+
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "deltawire/connect.h"
+#include "deltawire/server.h"
+
+namespace deltawire::server_test {
+
+using Values = std::vector<float>;
+
+inline Deadline soon() {
+  return Clock::now() + std::chrono::seconds(30);
+}
+
+// Three tensors: one that two servers cut, one that travels raw, one between.
+inline const std::vector<std::pair<std::string, std::size_t>>& shapes() {
+  static const std::vector<std::pair<std::string, std::size_t>> all = {
+      {"conv", 40000}, {"bias", 10}, {"fc", 1000}};
+  return all;
+}
+
+inline float drawn(std::uint64_t seed, std::uint64_t at) {
+  std::uint64_t bits = (seed + 1) * 0x9E3779B97F4A7C15u + (at + 1) * 0xBF58476D1CE4E5B9u;
+  bits = (bits ^ (bits >> 31)) * 0x94D049BB133111EBu;
+  return static_cast<float>(static_cast<double>(bits >> 40) / 16777216.0 - 0.5);
+}
+
+inline Values gradient(std::size_t worker, std::uint64_t step, std::size_t tensor) {
+  Values values(shapes()[tensor].second);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = 0.1F * drawn(1000 * step + 10 * worker + tensor, i);
+  }
+  return values;
+}
+
+struct Model {
+  std::vector<Values> values;
+  std::vector<Named> tensors;
+
+  explicit Model(std::uint64_t seed) {
+    for (std::size_t tensor = 0; tensor < shapes().size(); ++tensor) {
+      Values made(shapes()[tensor].second);
+      for (std::size_t i = 0; i < made.size(); ++i) made[i] = drawn(seed + tensor, i);
+      values.push_back(std::move(made));
+    }
+    for (std::size_t tensor = 0; tensor < shapes().size(); ++tensor) {
+      tensors.push_back(
+          {shapes()[tensor].first, {.values = values[tensor].data(), .count = values[tensor].size()}});
+    }
+  }
+};
+
+// What the optimizer and the workers had at the end, by tensor.
+struct Outcome {
+  std::vector<Values> view, master;
+  std::vector<std::vector<Values>> workers;    // by worker
+  std::vector<std::vector<Values>> residuals;  // by worker
+  std::vector<ServerCounts> server_counts, worker_counts;
+  std::vector<std::vector<Values>> pushed;  // by worker: the sum of what it handed in
+};
+
+struct Job {
+  ServerOptions options = {};
+  int workers = 2;
+  std::string optimizer = "sgd:lr=1";
+  std::uint64_t steps = 5;
+  std::vector<LinkOptions> links = {};
+  // Called by a worker before each of its steps.
+  std::function<void(std::size_t worker, std::uint64_t step)> before = [](std::size_t, std::uint64_t) {};
+};
+
+inline std::vector<Values> zeros() {
+  std::vector<Values> all;
+  for (const auto& shape : shapes()) all.emplace_back(shape.second, 0.0F);
+  return all;
+}
+
+inline void serve(const Job& job, Transport& transport, Outcome& outcome) {
+  Model model(7);
+  auto server = make_server(model.tensors, job.optimizer, job.options, transport);
+  ASSERT_TRUE(server) << server.error().message;
+  for (;;) {
+    const Result<bool> made = (*server)->step(soon());
+    ASSERT_TRUE(made) << made.error().message;
+    if (!*made) break;
+  }
+  for (std::size_t i = 0; i < (*server)->parts().size(); ++i) {
+    const ServedPart& part = (*server)->parts()[i];
+    const auto put = [&](std::span<const float> from, Values& to) {
+      std::ranges::copy(from, to.begin() + static_cast<std::ptrdiff_t>(part.first));
+    };
+    put((*server)->view(i), outcome.view[part.tensor]);
+    put((*server)->master(i), outcome.master[part.tensor]);
+  }
+  outcome.server_counts[static_cast<std::size_t>(transport.rank())] = (*server)->counts();
+}
+
+inline void work(const Job& job, std::size_t at, Transport& transport, Outcome& outcome) {
+  Model model(99);  // other values: the servers' replace them
+  auto made = make_worker(model.tensors, job.options, transport);
+  ASSERT_TRUE(made) << made.error().message;
+  ParameterWorker& worker = **made;
+  Status opened = worker.open(soon());
+  ASSERT_TRUE(opened) << opened.error().message;
+  while (worker.step() < job.steps && !worker.has_ended()) {
+    job.before(at, worker.step());
+    for (std::size_t tensor = shapes().size(); tensor-- > 0;) {
+      const Values values = gradient(at, worker.step(), tensor);
+      for (std::size_t i = 0; i < values.size(); ++i) outcome.pushed[at][tensor][i] += values[i];
+      const Status pushed = worker.push(tensor, values);
+      ASSERT_TRUE(pushed) << pushed.error().message;
+    }
+    const Status pulled = worker.pull(soon());
+    ASSERT_TRUE(pulled) << pulled.error().message;
+  }
+  const Status closed = worker.close(soon());
+  ASSERT_TRUE(closed) << closed.error().message;
+  for (std::size_t tensor = 0; tensor < shapes().size(); ++tensor) {
+    ASSERT_TRUE(worker.add_residual(tensor, outcome.residuals[at][tensor]));
+  }
+  outcome.workers[at] = model.values;
+  outcome.worker_counts[at] = worker.counts();
+}
+
+inline Outcome run(const Job& job, std::vector<std::unique_ptr<Transport>> mesh) {
+  Outcome outcome;
+  outcome.view = outcome.master = zeros();
+  const auto workers = static_cast<std::size_t>(job.workers);
+  outcome.workers.resize(workers);
+  outcome.residuals.assign(workers, zeros());
+  outcome.pushed.assign(workers, zeros());
+  outcome.worker_counts.resize(workers);
+  outcome.server_counts.resize(static_cast<std::size_t>(job.options.servers));
+  std::vector<std::thread> threads;
+  for (auto& transport : mesh) {
+    threads.emplace_back([&] {
+      const int worker = transport->rank() - job.options.servers;
+      if (worker < 0) {
+        serve(job, *transport, outcome);
+      } else {
+        work(job, static_cast<std::size_t>(worker), *transport, outcome);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcome;
+}
+
+inline Outcome run(const Job& job) {
+  auto mesh = connect_inproc(job.options.servers + job.workers, job.links);
+  EXPECT_TRUE(mesh) << mesh.error().message;
+  return run(job, std::move(*mesh));
+}
+
+inline void expect_equal_bits(const Outcome& outcome) {
+  for (const auto& worker : outcome.workers) {
+    ASSERT_EQ(worker.size(), outcome.view.size());
+    for (std::size_t tensor = 0; tensor < worker.size(); ++tensor) {
+      EXPECT_EQ(std::memcmp(worker[tensor].data(), outcome.view[tensor].data(), 4 * worker[tensor].size()), 0)
+          << "tensor " << tensor;
+    }
+  }
+}
+
+}  // namespace deltawire::server_test

@@ -1,0 +1,282 @@
+"""`deltawire train linear` and `deltawire predict`: from text to a model and back, and refusals."""
+
+import gzip
+import json
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_program import BINARY, TIMEOUT, assert_refused, must_run, run
+
+USAGE, FAILURE, INTERRUPTED = 2, 1, 130
+FEATURES = 50
+
+
+def text_of(rows: int, seed: int = 1, labels: tuple[int, int] = (-1, 1)) -> str:
+    """Rows that a planted model tells apart, but for noise; index 1 is the first."""
+    random = np.random.default_rng(seed)
+    planted = np.random.default_rng(99).normal(size=FEATURES)
+    lines = []
+    for _ in range(rows):
+        keys = np.sort(random.choice(FEATURES, size=8, replace=False))
+        values = random.normal(size=8).round(3)
+        likely = 1 / (1 + np.exp(-3 * planted[keys] @ values))
+        label = labels[int(random.random() < likely)]
+        lines.append(
+            f"{label} " + " ".join(f"{k + 1}:{v}" for k, v in zip(keys, values, strict=True))
+        )
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.libsvm"
+    path.write_text(text_of(2000))
+    return path
+
+
+def train(*arguments: object) -> dict:
+    return json.loads(must_run("train", "linear", *arguments, "--json", "-"))
+
+
+def dense(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    labels, rows = [], []
+    for line in path.read_text().splitlines():
+        label, *features = line.split()
+        row = np.zeros(FEATURES + 1)
+        for feature in features:
+            key, value = feature.split(":")
+            row[int(key)] = np.float32(value)
+        labels.append(float(label))
+        rows.append(row)
+    return np.array(rows), np.array(labels)
+
+
+def test_a_model_that_numpy_opens_and_predict_uses(data: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.npz"
+    test = tmp_path / "test.libsvm"
+    test.write_text(text_of(500, seed=2))
+    report = train("--data", data, "--test", test, "--model", model, "--lr", 0.1, "--stop", 0)
+    assert report["final"]["accuracy"] > 0.8
+    assert len(report["epochs"]) == 20
+    with np.load(model) as saved:
+        weights, bias = saved["weights"], saved["bias"]
+        settings = json.loads(bytes(saved["settings"]))
+    assert weights.dtype == np.float32 and weights.shape == (FEATURES + 1,) and bias == 0
+    assert settings["loss"] == "logistic"
+    rows, labels = dense(test)
+    margins = rows @ weights
+    losses = np.logaddexp(0, -labels * margins)
+    assert report["final"]["test_loss"] == pytest.approx(losses.mean(), rel=1e-5)
+    printed = must_run("predict", "--model", model, "--data", test).decode().split()
+    np.testing.assert_allclose(np.array(printed, float), 1 / (1 + np.exp(-margins)), rtol=1e-5)
+    printed = must_run(
+        "predict", "--model", model, "--data", "-", "--margins", stdin=test.read_bytes()
+    )
+    np.testing.assert_allclose(np.array(printed.split(), float), margins, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "hinge", "squared-hinge"])
+def test_the_objective_is_the_one_that_is_written_out(
+    loss: str, data: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "model.npz"
+    report = train(
+        *("--data", data, "--held-out", 0, "--loss", loss, "--l2", 0.05, "--bias", "--stop", 0),
+        *("--epochs", 5, "--lr", 0.1, "--codec", "direct(fp32)", "--model", model),
+    )
+    with np.load(model) as saved:
+        weights, bias = saved["weights"].astype(float), float(saved["bias"])
+    rows, y = dense(data)
+    z = rows @ weights + bias
+    short = np.maximum(0, 1 - y * z)
+    losses = {
+        "logistic": np.logaddexp(0, -y * z),
+        "squared": (z - y) ** 2 / 2,
+        "hinge": short,
+        "squared-hinge": short**2 / 2,
+    }
+    expected = losses[loss].mean()
+    assert report["final"]["train_loss"] == pytest.approx(expected, rel=1e-5)
+    squares = (weights**2).sum() + bias**2
+    assert report["final"]["objective"] == pytest.approx(expected + 0.025 * squares, rel=1e-5)
+    assert report["final"]["test_loss"] is None
+
+
+def test_exact_exchange_makes_workers_one(data: Path) -> None:
+    """Full batches without compression: two workers take the steps that one takes."""
+    settings = ("--data", data, "--batch", 1, "--epochs", 8, "--stop", 0, "--codec", "direct(fp32)")
+    one = train(*settings)
+    two = train(*settings, "--workers", 2)
+    for a, b in zip(one["epochs"], two["epochs"], strict=True):
+        assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-5)
+        assert a["test_loss"] == pytest.approx(b["test_loss"], rel=1e-5)
+    assert two["final"]["bytes_per_step"] > 0 and one["final"]["bytes_per_step"] == 0
+
+
+@pytest.mark.parametrize("codec", ["fastsgd", "logquant", "sketchml", "topk:k=50%", "3lc"])
+def test_codecs_train_over_loopback(codec: str, data: Path) -> None:
+    # Hashed to 2^10 features: gradients of fewer than 256 values travel raw.
+    settings = ("--hash-bits", 10, "--lr", 0.05, "--stop", 0)
+    report = train("--data", data, "--workers", 2, "--codec", codec, *settings)
+    raw = train("--data", data, "--workers", 2, "--codec", "direct(fp32)", *settings)
+    assert report["final"]["bytes_per_step"] < 0.7 * raw["final"]["bytes_per_step"]
+    assert report["final"]["accuracy"] > 0.75
+    assert report["final"]["times_smaller_than_plain_pairs"] > 0
+
+
+def test_packed_data_a_cache_and_plain_data_train_alike(data: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "rows.libsvm.gz"
+    packed.write_bytes(gzip.compress(data.read_bytes()))
+    cache = tmp_path / "cache"
+    runs = [
+        train("--data", data),
+        train("--data", packed),
+        train("--data", data, "--cache", cache),
+        train("--data", data, "--cache", cache, "--memory", 0),
+    ]
+    assert cache.is_file()
+    assert len({run["final"]["train_loss"] for run in runs}) == 1
+    assert len({run["final"]["test_loss"] for run in runs}) == 1
+
+
+def test_ends_early_when_the_loss_hardly_changes(data: Path) -> None:
+    report = train("--data", data, "--stop", 5, "--epochs", 100)
+    assert report["converged"] and len(report["epochs"]) < 100
+    before, last = (epoch["test_loss"] for epoch in report["epochs"][-2:])
+    assert abs(last - before) < 0.05 * before
+
+
+def test_ranks_started_by_hand(data: Path, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_bytes(bytes(range(32)))
+    ports = _free_ports(2)
+    peers = ",".join(f"127.0.0.1:{port}" for port in ports)
+    command = [BINARY, "train", "linear", "--data", data, "--peers", peers, "--token-file", token]
+    out = tmp_path / "out.json"
+    other = subprocess.Popen([*command, "--rank", "1"], stdout=subprocess.DEVNULL)
+    must_run(*command[1:], "--rank", 0, "--json", out)
+    assert other.wait(TIMEOUT) == 0
+    assert json.loads(out.read_text())["settings"]["workers"] == 2
+    other = subprocess.Popen([*command, "--rank", "1", "--lr", "0.5"], stderr=subprocess.PIPE)
+    done = run(*command[1:], "--rank", 0)
+    assert done.returncode == FAILURE and b"rank 1" in done.stderr
+    assert other.wait(TIMEOUT) == FAILURE
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the data have no rows to train on"),
+        ("1 1:1\n1 2:1\n", "all rows have one label"),
+        ("1 1:1\n2 2:1\n", "takes labels 0 and 1, or -1 and 1"),
+        ("1 1:1\n0 2:1\n-1 2:1\n", "takes labels 0 and 1, or -1 and 1"),
+        ("1 1:1\n0 2:x\n", 'bad:2:5: value "x" is no number'),
+        ("1 3:1 2:1\n", "bad:1:7: index 2 is below the one before"),
+    ],
+)
+def test_bad_data_is_one_line_and_no_model(
+    text: str, message: str, workers: int, tmp_path: Path
+) -> None:
+    (tmp_path / "bad").write_text(text)
+    model = tmp_path / "model.npz"
+    arguments = ("--data", tmp_path / "bad", "--model", model, "--workers", workers)
+    assert_refused(FAILURE, [message], "train", "linear", *arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["bad"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--data", "/nowhere/rows"], FAILURE, "/nowhere/rows: no such file"),
+        (["--data", "ROWS", "--codec", "nothing"], USAGE, "--codec"),
+        (["--data", "ROWS", "--optimizer", "adamw"], USAGE, "sgd, adagrad or adam"),
+        (["--data", "ROWS", "--model", "/nowhere/model.npz"], FAILURE, "/nowhere/model.npz"),
+        (["--data", "-", "--workers", "2"], FAILURE, "standard input feeds one worker"),
+        (
+            [
+                "--data",
+                "ROWS",
+                "--optimizer",
+                "sgd",
+                "--lr",
+                "1e9",
+                "--l2",
+                "0",
+                "--loss",
+                "squared",
+            ],
+            FAILURE,
+            "--lr",
+        ),
+        (["--data", "ROWS", "--peers", "here", "--token-file", "ROWS"], USAGE, "ADDRESS:PORT"),
+    ],
+)
+def test_refusals(arguments: list[str], status: int, message: str, data: Path) -> None:
+    named = [str(data) if argument == "ROWS" else argument for argument in arguments]
+    assert_refused(status, [message], "train", "linear", *named)
+
+
+def test_an_interrupt_ends_all_workers_and_leaves_no_model(data: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.npz"
+    command = [BINARY, "train", "linear", "--data", data, "--workers", "2", "--model", model]
+    command += ["--epochs", "1000000", "--stop", "0"]
+    running = subprocess.Popen(
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert running.stdout.readline().startswith(b"epoch 1/")
+    os.killpg(running.pid, signal.SIGINT)
+    _, said = running.communicate(timeout=TIMEOUT)
+    assert running.returncode == INTERRUPTED
+    assert said.decode().strip() == "deltawire: interrupted: no model is written"
+    assert not list(tmp_path.glob("model*"))
+    with pytest.raises(ProcessLookupError):
+        os.killpg(running.pid, 0)
+
+
+def test_a_killed_worker_is_an_error(data: Path) -> None:
+    command = [BINARY, "train", "linear", "--data", data, "--workers", "2"]
+    command += ["--epochs", "1000000", "--stop", "0", "--timeout", "5"]
+    running = subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert running.stdout.readline().startswith(b"epoch 1/")
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGKILL)
+    _, said = running.communicate(timeout=TIMEOUT)
+    assert running.returncode == FAILURE
+    assert b"rank 1" in said and said.count(b"\n") == 1
+
+
+def test_predict_says_what_the_model_has_not_seen(data: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.npz"
+    train("--data", data, "--model", model, "--epochs", 1)
+    done = run("predict", "--model", model, "--data", "-", stdin=b"1 1:1\n1 1000:1\n")
+    assert done.returncode == 0
+    assert done.stdout.decode().split()[1] == "0.5"
+    assert done.stderr.startswith(b"1 values have an index beyond the model's 51 weights")
+
+
+def test_predict_refuses_what_is_no_model(data: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.npz"
+    np.savez(other, x=np.ones(3))
+    assert_refused(FAILURE, ["is no model"], "predict", "--model", other, "--data", data)
+    assert_refused(FAILURE, [str(data)], "predict", "--model", data, "--data", data)

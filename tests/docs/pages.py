@@ -1,0 +1,85 @@
+"""The documentation's files, and what stands in them."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+_FENCE = re.compile(r"^( *)(`{3,}|:{3,})([^\s`]*)")
+_MARK = re.compile(r"^ *<!-- block: (.*) -->$")
+_DIRECTIVES = ("{eval-rst}", "{toctree}")  # of the site, no code
+
+
+@dataclasses.dataclass
+class Block:
+    """A fenced block: its language, text, where it is, and what the line above says checks it."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    check: str | None
+
+    @property
+    def place(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def users_pages() -> list[Path]:
+    """README and docs/."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def all_pages() -> list[Path]:
+    """And the rest of the site."""
+    more = [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "tests/traces/README.md"]
+    return [*users_pages(), *more, *sorted((ROOT / "src/codecs").glob("*/spec.md"))]
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Every fenced block of code, in order."""
+    found, fence, mark, above = [], None, None, ""
+    for number, line in enumerate(page.read_text().splitlines(), start=1):
+        match = _FENCE.match(line)
+        if fence is None and match:
+            mark = _MARK.match(above)
+            fence = (match[2], match[3], number, [])
+        elif fence is not None and match and match[2] == fence[0] and not match[3]:
+            language, start, lines = fence[1:]
+            if language not in _DIRECTIVES:
+                name = str(page.relative_to(ROOT))
+                check = mark[1] if mark else None
+                found.append(Block(name, start, language, "".join(f"{x}\n" for x in lines), check))
+            fence = None
+        elif fence is not None:
+            fence[3].append(line)
+        above = line
+    assert fence is None, f"{page}: a block is not closed"
+    return found
+
+
+def without_code(text: str) -> str:
+    """A page's prose: no fenced blocks, no indented ones, no code in a line."""
+    prose, fenced = [], False
+    for line in text.splitlines():
+        if _FENCE.match(line):
+            fenced = not fenced
+        elif not fenced and not line.startswith("    "):
+            prose.append(re.sub(r"`[^`]*`", "`code`", line))
+    return "\n".join(prose)
+
+
+def anchors_of(page: Path) -> set[str]:
+    """As GitHub, and the site, name a page's headings."""
+    found: set[str] = set()
+    fenced = False
+    for line in page.read_text().splitlines():
+        fenced ^= bool(_FENCE.match(line))
+        if not fenced and (heading := re.match(r"#{1,6} (.+)", line)):
+            text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading[1]).lower().strip()
+            slug = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+            number = 0
+            while (name := slug if number == 0 else f"{slug}-{number}") in found:
+                number += 1
+            found.add(name)
+    return found

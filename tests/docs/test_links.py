@@ -1,0 +1,76 @@
+"""Links between pages lead somewhere, each page has its place on the site, quotations are true."""
+
+import re
+from pathlib import Path
+
+import pages
+import pytest
+
+INDEX = (pages.ROOT / "docs" / "index.md").read_text()
+LINK = re.compile(r"(?<!`)\[[^]]*\]\(([^)\s]+)\)")
+
+
+@pytest.mark.parametrize("page", pages.all_pages(), ids=lambda p: str(p.relative_to(pages.ROOT)))
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(pages.without_code(page.read_text())):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), f"{page.name}: no {target}"
+        if anchor:
+            assert anchor in pages.anchors_of(there), f"{page.name}: no heading {target}"
+
+
+def test_every_page_has_a_place_on_the_site():
+    trees = "\n".join(re.findall(r"```\{toctree\}\n(.*?)```", INDEX, re.S))
+    entries = [line for line in trees.splitlines() if line and not line.startswith(":")]
+    listed = {re.sub(r".*<(.*)>", r"\1", entry) for entry in entries}
+    here = {
+        str(page.relative_to(pages.ROOT / "docs").with_suffix(""))
+        for page in (pages.ROOT / "docs").rglob("*.md")
+    } - {"index"}
+    assert here <= listed, f"put into docs/index.md, in one of its lists: {here - listed}"
+    for entry in listed - here:
+        may_be_missing = f'"{entry}"' in (pages.ROOT / "docs/site/conf.py").read_text()
+        there = any((pages.ROOT / "docs").glob(f"{entry}.md"))
+        assert there or may_be_missing, f"docs/index.md lists {entry}, which is no page"
+
+
+def test_the_reference_has_every_header():
+    page = (pages.ROOT / "docs/api/cpp.md").read_text()
+    headers = {path.name for path in (pages.ROOT / "include/deltawire").glob("*.h")}
+    assert set(re.findall(r"doxygenfile:: (\S+)", page)) == headers - {"export.h"}
+
+
+def shown_texts(folders=("src", "python")) -> str:
+    """The sources, with literals that stand one behind the other joined."""
+    sources = [
+        path
+        for folder in folders
+        for path in sorted((pages.ROOT / folder).rglob("*"))
+        if path.suffix in (".cc", ".h", ".py") and "_test" not in path.name
+    ]
+    text = "\n".join(path.read_text() for path in sources)
+    return re.sub(r'["\']\s*\n\s*f?["\']', "", text).replace("\\'", "'").replace('\\"', '"')
+
+
+def test_troubleshooting_quotes_texts_that_exist():
+    page = (pages.ROOT / "docs/troubleshooting.md").read_text()
+    quoted = re.findall(r"^### `(.*)`$", page, re.M)
+    assert len(quoted) > 30
+    texts = shown_texts()
+    for quotation in quoted:
+        for piece in quotation.split("…"):
+            assert piece.strip() in texts, f"docs/troubleshooting.md quotes '{piece.strip()}'"
+
+
+def test_rows_are_quoted_as_they_are():
+    """`<!-- rows of PAGE -->` ... `<!-- end -->`: each row stands in PAGE, too."""
+    page = pages.ROOT / "docs/choose-a-codec.md"
+    quotations = re.findall(r"<!-- rows of (\S+) -->\n(.*?)<!-- end -->", page.read_text(), re.S)
+    assert len(quotations) == 2
+    for source, rows in quotations:
+        origin = Path(page.parent, source).read_text().splitlines()
+        for row in rows.splitlines():
+            assert row in origin, f"{page.name}: not in {source}: {row}"

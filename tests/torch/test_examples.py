@@ -1,0 +1,43 @@
+"""The examples that torchrun starts: the pages that explain them have them word for word, and what
+they print looks as the pages say."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from torchrun import run_ranks
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "program"), [("quickstart.md", "ddp_lenet5.py"), ("local-steps.md", "local_steps.py")]
+)
+def test_pages_have_the_programs(name, program):
+    code = (ROOT / "examples" / program).read_text()
+    assert f"```python\n{code}```" in page(name), f"docs/{name} has another examples/{program}"
+    assert f"`{program}`" in page("examples.md")
+
+
+def test_ddp_learns_with_fewer_bytes(tmp_path):
+    shutil.copy(ROOT / "examples" / "ddp_lenet5.py", tmp_path)
+    said = run_ranks("ddp_lenet5.py", 2, tmp_path, {"STEPS": "41"})
+    shown = re.search(r"^```text\n(step 0.*?)```", page("quickstart.md"), re.S | re.M)[1]
+    forms = {re.sub(r"[\d.]+", "N", line) for line in shown.splitlines()}
+    assert {re.sub(r"[\d.]+", "N", line) for text in said for line in text.splitlines()} == forms
+    for text in said:
+        right, fewer = map(int, re.search(r"(\d+)% right, (\d+) times fewer", text).groups())
+        assert right > 30 and fewer > 20, text  # guessing is 10 %
+
+
+def test_local_steps_end_equal(tmp_path):
+    shutil.copy(ROOT / "examples" / "local_steps.py", tmp_path)
+    said = run_ranks("local_steps.py", 2, tmp_path, {"ROUNDS": "4"})
+    ends = [re.search(r"(\d+) rounds, ([\d.]+) from the truth, (\d+) times", s) for s in said]
+    assert ends[0][1] == ends[1][1] == "4" and ends[0][2] == ends[1][2], said
+    assert float(ends[0][2]) < 1 and int(ends[0][3]) > 5, said

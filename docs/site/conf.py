@@ -68,9 +68,6 @@ html_context: dict[str, object] = {}
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"
 
-# Places in the table of contents that may be empty.
-_MAY_BE_MISSING = ("sparse-linear", "federated")
-
 _DOOR = """<!doctype html>
 <meta charset="utf-8">
 <title>deltawire</title>
@@ -85,14 +82,6 @@ def _write_door(app, failed) -> None:
         Path(app.outdir, "index.html").write_text(_DOOR)
 
 
-def _leave_out_missing(app, page, source) -> None:
-    if page == root_doc:
-        gone = {name for name in _MAY_BE_MISSING if not (ROOT / f"docs/{name}.md").exists()}
-        lines = source[0].splitlines()
-        source[0] = "\n".join(line for line in lines if line not in gone)
-
-
 def setup(app) -> None:
     """What Sphinx calls first."""
-    app.connect("source-read", _leave_out_missing)
     app.connect("build-finished", _write_door)

@@ -15,7 +15,7 @@ set(test_options $<$<CONFIG:Release>:-O1>)
 set(twin_environment ASAN_OPTIONS=detect_stack_use_after_return=1:max_uar_stack_size_log=16:strict_string_checks=1:quarantine_size_mb=16
                      UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1)
 # How many of CTest's slots a test takes: run_steps.sh has eight a core, since most tests wait. A folder whose tests
-# compute all the time sets more, and those that wait fill what is left.
+# compute all the time sets more: they begin first, and those that wait fill what is left.
 set(test_slots 1)
 # Seconds after which a test program hangs. Many cases in one, on a machine that is busy: they take ten times as long.
 set(time_limit 1200)
@@ -134,14 +134,14 @@ endfunction()
 function(deltawire_run test)
   cmake_parse_arguments(ARG "PLAIN" "PROGRAM;RELEASED_ONLY" "LAUNCHER;ARGUMENTS;ENVIRONMENT" ${ARGN})
   add_test(NAME ${test} COMMAND ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}> ${ARG_ARGUMENTS})
-  set_tests_properties(${test} PROPERTIES TIMEOUT ${time_limit} PROCESSORS ${test_slots}
+  set_tests_properties(${test} PROPERTIES TIMEOUT ${time_limit} PROCESSORS ${test_slots} COST ${test_slots}
                                           ENVIRONMENT "${ARG_ENVIRONMENT}")
   if(DELTAWIRE_SANITIZED_TWIN AND NOT ARG_PLAIN)
     add_test(NAME ${test}.sanitized COMMAND ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}_sanitized> ${ARG_ARGUMENTS})
     if(ARG_RELEASED_ONLY)
       list(APPEND ARG_ENVIRONMENT "GTEST_FILTER=-${ARG_RELEASED_ONLY}")
     endif()
-    set_tests_properties(${test}.sanitized PROPERTIES TIMEOUT ${time_limit} PROCESSORS ${test_slots}
+    set_tests_properties(${test}.sanitized PROPERTIES TIMEOUT ${time_limit} PROCESSORS ${test_slots} COST ${test_slots}
                                                       ENVIRONMENT "${twin_environment};${ARG_ENVIRONMENT}")
   endif()
 endfunction()

@@ -7,7 +7,8 @@ Every rank lives in a network namespace of its own, behind a link of the given r
 directions (`tbf`; needs root). The contestants take turns of a few steps in the same processes, so
 that what disturbs one disturbs all. "compute" exchanges nothing; plain DDP's time by its time is
 the ceiling, the most that any compression could gain; a method's "share" is compute's time by its
-own: 100 % reaches the ceiling. Bytes are what a rank's interface sent in a step, headers included.
+own: 100 % reaches the ceiling. What "auto" predicts stands beside its own measurement, without
+the optimizer. Bytes are what a rank's interface sent in a step, headers included.
 
 Other methods: "torch-fp16" and "torch-powersgd-RANK" are PyTorch's own hooks (the latter with one
 bucket for all gradients: with several it hangs on Gloo); any spec of deltawire's.

@@ -16,13 +16,15 @@ from torch.nn.parallel import DistributedDataParallel
 from lab.traces.trainings import Training, make_optimizer
 
 COMPUTE, PLAIN, FP16, POWERSGD = "compute", "plain", "torch-fp16", "torch-powersgd-"
+AUTO = "auto"
 _ONE_BUCKET_MB = 4096  # with several, torch's PowerSGD hangs on Gloo: its rounds cross each other
+_STEPS_OF_AUTO = 30  # ten that it measures and eighteen that it tries, until its choice stands
 _WARM_UP_OF_POWERSGD = 2  # steps with DDP's own exchange, the fewest that it takes
 
 
 def check_name(name: str) -> None:
     """Raises ValueError, one line, for what is no contestant."""
-    if name in (PLAIN, FP16, "auto"):
+    if name in (PLAIN, FP16, AUTO):
         return
     if name.startswith(POWERSGD):
         rank = name.removeprefix(POWERSGD)
@@ -33,7 +35,7 @@ def check_name(name: str) -> None:
         deltawire.canonical_spec(name)
     except deltawire.InvalidArgumentError as cause:
         raise ValueError(
-            f"method '{name}': {cause}. Others: {PLAIN}, {FP16}, {POWERSGD}RANK, auto"
+            f"method '{name}': {cause}. Others: {PLAIN}, {FP16}, {POWERSGD}RANK, {AUTO}"
         ) from cause
 
 
@@ -71,7 +73,7 @@ class Contestant:
             )
             self._model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         else:
-            significance = self.name != "auto" and deltawire.uses_significance(self.name)
+            significance = self.name != AUTO and deltawire.uses_significance(self.name)
             self.hook = deltawire.torch.register(
                 self._model,
                 self.name,
@@ -79,6 +81,10 @@ class Contestant:
                 optimizer=self._optimizer if significance else None,
             )
             self.close = self.hook.close
+
+    def warm_up_steps(self, least: int) -> int:
+        """That it needs before it is what it will be."""
+        return max(least, _STEPS_OF_AUTO) if self.name == AUTO else least
 
     def take_step(self) -> float:
         """A whole step: forward, backward with the exchange, the optimizer's; its seconds."""

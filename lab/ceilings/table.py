@@ -1,6 +1,6 @@
 """The cells as Markdown."""
 
-from lab.ceilings.contestants import COMPUTE, PLAIN
+from lab.ceilings.contestants import AUTO, COMPUTE, PLAIN
 
 _HEAD = (
     "network, link",
@@ -24,9 +24,9 @@ def table_of(cells: list[dict]) -> str:
 
 def _line(cell: dict, row: dict, by_name: dict[str, dict]) -> str:
     compute, plain = by_name[COMPUTE], by_name.get(PLAIN)
-    predicted = row["predicted_ms"]
+    predicted, measured = row["predicted_ms"], row["measured_ms"]
     label = "compute alone" if row is compute else f"`{row['method']}`"
-    if row["spec"] != row["method"] and row["method"] == "auto":
+    if row["spec"] != row["method"] and row["method"] == AUTO:
         label += f": `{row['spec']}`"
     cells = (
         f"{cell['network']}, {cell['link']}",
@@ -35,6 +35,6 @@ def _line(cell: dict, row: dict, by_name: dict[str, dict]) -> str:
         "-" if plain is None else f"{plain['ms'] / row['ms']:.2f}",
         f"{compute['ms'] / row['ms']:.0%}",
         f"{row['bytes_sent'] / 1e6:.3f}",
-        "-" if predicted is None else f"{predicted:.0f} ({predicted / row['ms'] - 1:+.0%})",
+        f"{predicted:.0f} ({predicted / measured - 1:+.0%})" if predicted and measured else "-",
     )
     return "| " + " | ".join(cells) + " |"

@@ -80,7 +80,7 @@ class Race:
 
     def _warm_up(self, contestant: Contestant) -> int:
         """How many steps its turns have, the same on all ranks."""
-        for _ in range(self._job.warm_up):
+        for _ in range(contestant.warm_up_steps(self._job.warm_up)):
             seconds = contestant.take_step()
         slowest = torch.tensor(seconds, dtype=torch.float64)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
@@ -113,6 +113,7 @@ class Race:
             "high_ms": deciles[-1],
             "bytes_sent": statistics.mean(contestant.bytes_sent),
             "predicted_ms": metrics.get("predicted_ms"),
+            "measured_ms": metrics.get("measured_ms"),  # without the optimizer, as predicted
         }
 
     def _tell(self, event: dict) -> None:

@@ -24,7 +24,7 @@ from lab.traces.networks import (
 
 SIZES = ("full", "small", "large")  # large: of the usual sizes, for measuring steps
 _COLUMNS = 130_107  # of 20news
-_HELD_OUT_IMAGES = 4000  # of CIFAR-10's
+_HELD_OUT_IMAGES = 4000  # of a test set
 _HELD_OUT_PIECE = 500
 _HELD_OUT_SHARE = 10  # of a text, the last tenth
 
@@ -100,8 +100,9 @@ def _lenet5(size: str, seed: int) -> Training:
     batches = Batches(images, seed=seed, batch=batch, place=(0, 1))
     held_out: list[Batch] = []
     if size == "large":
-        pixels = scale(torch.from_numpy(images.test_images.copy()))
-        held_out = _pieces((pixels,), torch.from_numpy(images.test_labels.astype(np.int64)))
+        pixels = scale(torch.from_numpy(images.test_images[:_HELD_OUT_IMAGES].copy()))
+        targets = images.test_labels[:_HELD_OUT_IMAGES].astype(np.int64)
+        held_out = _pieces((pixels,), torch.from_numpy(targets))
     network = LeNet5(hidden)
 
     def batch_at(step: int) -> Batch:

@@ -48,6 +48,7 @@ def test_shares_are_of_the_time_without_exchange():
         return {
             **{"method": method, "spec": method, "steps": 50, "ms": ms, "low_ms": ms - 1},
             **{"high_ms": ms + 1, "bytes_sent": 2e6, "predicted_ms": predicted},
+            "measured_ms": ms,
         }
 
     rows = [row("compute", 50), row("plain", 200), row("auto", 100, 90)]

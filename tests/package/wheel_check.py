@@ -128,6 +128,7 @@ def check_extra() -> None:
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background job ignores it
     check_package()
     check_round_trip()
     check_program()

@@ -21,9 +21,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import multiprocessing
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +36,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lab.images import DataError, data_folder
 from lab.links import Link, parse_link
+from lab.ranks_here import rows_of_ranks
 from lab.traces import data
 from lab.traces.networks import CharacterTransformer
 
@@ -187,7 +186,7 @@ def _rank(rank: int, settings: Settings, text: tuple[np.ndarray, int], folder: s
 
 
 def rows_of(settings: Settings, text: tuple[np.ndarray, int]) -> Iterator[Row]:
-    """Starts the ranks; the rows, as they come.
+    """The rows, as they come.
 
     Args:
         settings: of all methods.
@@ -196,25 +195,7 @@ def rows_of(settings: Settings, text: tuple[np.ndarray, int]) -> Iterator[Row]:
     Raises:
         DataError: a rank ended early; its own message is on stderr.
     """
-    context = multiprocessing.get_context("forkserver")
-    ours, theirs = context.Pipe(duplex=False)
-    with tempfile.TemporaryDirectory(prefix="deltawire-diloco-") as folder:
-        ranks = [
-            context.Process(target=_rank, args=(rank, settings, text, folder, theirs), daemon=True)
-            for rank in range(settings.ranks)
-        ]
-        for process in ranks:
-            process.start()
-        theirs.close()
-        try:
-            for _ in METHODS:
-                yield ours.recv()
-        except EOFError:  # every rank has closed its end
-            raise DataError("a rank has ended early; see its message above") from None
-        finally:
-            for process in ranks:
-                process.join(20)
-                process.kill()
+    return rows_of_ranks(_rank, settings.ranks, len(METHODS), (settings, text))
 
 
 _HEAD = ("method", "codec", "loss", "MB sent", "times fewer", "seconds", "waited", "hidden")

@@ -13,10 +13,8 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import multiprocessing
 import statistics
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lab.ceilings.contestants import PLAIN
 from lab.images import DataError
+from lab.ranks_here import rows_of_ranks
 from lab.traces.trainings import SIZES, TRAININGS, Training, make_optimizer, make_training
 
 _METHODS = (PLAIN, "3lc:s=1.75", "ring(gcomp)", "gather(sbc:p=1%)", "powersgd:rank=4", "int8")
@@ -95,30 +94,9 @@ def _rank(rank: int, given: argparse.Namespace, folder: str, pipe) -> None:
 
 
 def rows_of(given: argparse.Namespace) -> Iterator[Row]:
-    """Starts the ranks; the rows, as they come.
-
-    Raises:
-        DataError: a rank ended early; its own message is on stderr.
-    """
-    context = multiprocessing.get_context("forkserver")
-    ours, theirs = context.Pipe(duplex=False)
-    with tempfile.TemporaryDirectory(prefix="deltawire-equal-steps-") as folder:
-        ranks = [
-            context.Process(target=_rank, args=(rank, given, folder, theirs), daemon=True)
-            for rank in range(given.ranks)
-        ]
-        for process in ranks:
-            process.start()
-        theirs.close()
-        try:
-            for _ in range(len(given.seeds) * len(given.methods)):
-                yield ours.recv()
-        except EOFError:  # every rank has closed its end
-            raise DataError("a rank has ended early; see its message above") from None
-        finally:
-            for process in ranks:
-                process.join(20)
-                process.kill()
+    """The rows, as they come. Raises DataError where a rank ended early."""
+    count = len(given.seeds) * len(given.methods)
+    return rows_of_ranks(_rank, given.ranks, count, (given,))
 
 
 def table_of(rows: list[Row]) -> str:

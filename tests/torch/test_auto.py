@@ -6,6 +6,7 @@ and what travels are real. Real links: test_auto_links.py.
 
 import copy
 import logging
+import tempfile
 
 import deltawire
 import deltawire.torch
@@ -105,7 +106,10 @@ def choose(rank, world_size, report, tier):
     numbers = hook.scalars(per_bucket=True)
     assert numbers["deltawire/predicted_ms"] == metrics["predicted_ms"]
     assert numbers["deltawire/bucket_0/bytes_sent"] == hook.buckets()[0]["bytes_sent"] > 0
-    assert hook.process_group is model.process_group
+    assert hook.group is model.process_group
+    assert len(deltawire.torch.AllRanks(hook).state_dict()["ranks"]) == world_size
+    with tempfile.TemporaryDirectory() as folder:
+        assert deltawire.torch.timeline(hook, f"{folder}/{rank}.json").name == f"{rank}.json"
     hook.close()
     return specs, metrics, str(table), table.to_dict(), lines, fingerprint(model)
 

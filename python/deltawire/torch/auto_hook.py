@@ -31,7 +31,7 @@ WARM_UP = 2  # steps after a change: DDP cuts its buckets anew after the first, 
 MEASURED = 8  # steps that a decision is made from
 WATCHED = 50  # steps between two looks at whether exchanges take what they took
 MOST_WATCHED = 800  # the distance doubles as long as nothing changes
-LAST_STEP = 1 << 40  # of an exchange that is left: see `Connector.spec_to_leave`
+LAST_STEP = 1 << 40  # of an exchange that is left: see `Connector.hook`
 
 
 class AutoHook:
@@ -44,14 +44,14 @@ class AutoHook:
 
     Attributes:
         rank, world_size: in the process group.
-        process_group: the model's.
+        group: the model's process group.
 
     Thread rule: as `Hook`.
     """
 
     def __init__(self, connector, exchanged, tier: str, probe: _core.Session) -> None:
         self.rank, self.world_size = connector.place
-        self.process_group = connector.group
+        self.group = connector.group
         self._tier = tier
         self._connector = connector
         self._exchanged = exchanged
@@ -98,7 +98,7 @@ class AutoHook:
         else:
             if self._phase == "measuring" and self._steps == WARM_UP - 1:
                 self._measuring.sample(bucket)
-            exchanged = native.all_reduce(self._connector.group, bucket)
+            exchanged = native.all_reduce(self.group, bucket)
         self._steps += last
         return exchanged.then(self._over)
 
@@ -135,7 +135,7 @@ class AutoHook:
 
     def _agreed(self, own: dict, decide) -> dict:
         own |= self._said_of(self._hook is not None)
-        return agreed(own, decide, self._connector.group)
+        return agreed(own, decide, self.group)
 
     def _said_of(self, coded: bool) -> dict:
         times = [each for each in self._clock.times() if each.coded == coded]
@@ -298,10 +298,10 @@ class AutoHook:
         """As `Hook.load_state_dict`, of a state that "auto" has saved, and a collective: call it on
         every rank. Goes on with its choice, and looks as usual whether it still holds here."""
         self._check_own()
-        phase, decision = _choice_of(state if isinstance(state, dict) else next(iter(state), {}))
+        first = state if isinstance(state, dict) else next(iter(state), {})
+        phase, decision = _choice_of(first)
         hook = None
         if decision is not None and decision.spec is not None or phase == "leaving":
-            first = state if isinstance(state, dict) else state[0]
             hook = self._connector.hook_of(first["spec"], self._exchanged, self._history)
             try:
                 hook.load_state_dict(state)

@@ -81,7 +81,7 @@ tl::unexpected<Error> BlockStore::damaged(const std::string& what) const {
 }
 
 tl::unexpected<Error> BlockStore::named(const Status& failure) const {
-  return fail(failure.error().code, name() + ": " + failure.error().message);
+  return fail(failure.error().code, name() + ": " + failure.error().message + "; make room there");
 }
 
 Status BlockStore::add(RowBlock& block, bool held_out) {

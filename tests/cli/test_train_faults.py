@@ -71,8 +71,8 @@ def test_features_that_only_the_test_data_have_count_nothing(data: Path, tmp_pat
             ["--hash-bits", 16, "--checkpoint", "kept", "--workers", 2],
             ["-of-2.checkpoint: cannot be written", "--resume"],
         ),
-        (["--cache", "rows", "--workers", 2], ["rows.", "-of-2: cannot be written"]),
-        (["--memory", 0, "--workers", 2], ["temporary file of rows", "TMPDIR"]),
+        (["--cache", "rows", "--workers", 2], ["rows.", "-of-2: cannot be written", "make room"]),
+        (["--memory", 0, "--workers", 2], ["temporary file of rows", "TMPDIR", "make room"]),
     ],
     ids=["model", "model-with-checkpoint", "json", "report", "checkpoint", "cache", "rows"],
 )

@@ -86,11 +86,19 @@ class Meeting:
         arrival_timeout_ms: int,
     ) -> _core.Session:
         """The session with all of them, after the block."""
+        mesh = self._mesh(link)
+        mesh.arrival_timeout_ms = arrival_timeout_ms
+        return _core.Session(self._listener, mesh, spec, options)
+
+    def join(self, link: _core.LinkShape | None) -> _core.Link:
+        """As `connect`, but for a parameter server."""
+        return _core.Link(self._listener, self._mesh(link))
+
+    def _mesh(self, link: _core.LinkShape | None) -> _core.Mesh:
         mesh = mesh_of(self._offers, self.place[0], self._secret)
         mesh.shape = link
-        mesh.arrival_timeout_ms = arrival_timeout_ms
         mesh.connect_timeout_ms = self._connect_timeout_ms
-        return _core.Session(self._listener, mesh, spec, options)
+        return mesh
 
 
 def listen(interface: str | None, ports: tuple[int, int]) -> _core.Listener:

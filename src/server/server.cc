@@ -22,6 +22,7 @@ Status Server::prepare(std::span<const Named> model) {
     own.view.assign(values, values + part.count);
     own.master = own.view;
     own.inboxes.resize(counted_.size());
+    own.outboxes.resize(counted_.size());
     own_.push_back(std::move(own));
     served_.push_back(part);
     gradient_.resize(std::max<std::size_t>(gradient_.size(), part.count));
@@ -33,8 +34,8 @@ std::vector<Handle> Server::posted() const {
   std::vector<Handle> handles;
   for (const OwnPart& own : own_) {
     for (const Inbox& inbox : own.inboxes) handles.push_back(inbox.receive);
+    for (const Outbox& outbox : own.outboxes) handles.push_back(outbox.handle);
   }
-  for (const Sent& sent : sent_) handles.push_back(sent.handle);
   return handles;
 }
 
@@ -63,6 +64,7 @@ Result<bool> Server::make_step(Deadline deadline) {
   for (OwnPart& own : own_) own.is_made = false;
   for (std::size_t left = own_.size(); left > 0;) {
     bool has_moved = false;
+    if (Status sent = send_all(); !sent) return forward_error(sent);
     for (OwnPart& own : own_) {
       if (own.is_made) continue;
       const Result<bool> is_ready = collect(own, deadline);
@@ -80,7 +82,7 @@ Result<bool> Server::make_step(Deadline deadline) {
     if (Status came = wait_for_pushes(deadline); !came) return forward_error(came);
   }
   commit();
-  if (Status gone = let_go(deadline, options_.max_lag); !gone) return forward_error(gone);
+  if (Status gone = wait_for_laggards(deadline, options_.max_lag); !gone) return forward_error(gone);
   return true;
 }
 
@@ -94,27 +96,31 @@ void Server::commit() {
   ++counts_.steps;
 }
 
+// What comes now of a step that none will make is late. Every worker gets the changes that it lacks, and then
+// the end.
 Result<bool> Server::close(Deadline deadline) {
-  const auto nothing = std::make_shared<const std::vector<std::byte>>();
-  for (const OwnPart& own : own_) {
-    for (std::size_t worker = 0; worker < own.inboxes.size(); ++worker) {
-      send(worker, own, Verdict::kLate, nothing);
-    }
-  }
-  ++step_;  // what comes now of the step that none will make is late
+  is_closing_ = true;
   for (OwnPart& own : own_) {
     for (std::size_t worker = 0; worker < own.inboxes.size(); ++worker) {
-      Inbox& inbox = own.inboxes[worker];
-      if (inbox.is_here) {
-        ++counts_.late_pushes;
-        post(own, worker);
-      }
-      while (!inbox.is_closed) {
-        if (Status taken = take(own, worker, deadline); !taken) return forward_error(taken);
-      }
+      if (!own.inboxes[worker].is_here) continue;
+      ++counts_.late_pushes;
+      post(own, worker);
     }
   }
-  if (Status gone = let_go(deadline, 0); !gone) return forward_error(gone);
+  for (;;) {
+    if (Status sent = send_all(); !sent) return forward_error(sent);
+    std::vector<Handle> awaited;
+    for (OwnPart& own : own_) {
+      const Result<bool> enough = collect(own, deadline);
+      if (!enough) return forward_error(enough);
+      for (const Inbox& inbox : own.inboxes) {
+        if (!inbox.is_closed) awaited.push_back(inbox.receive);
+      }
+    }
+    add_blocking_sends(awaited);
+    if (awaited.empty()) break;
+    if (Status moved = transport_.wait_any(awaited, deadline); !moved) return forward_error(moved);
+  }
   state_ = State::kClosed;
   return false;
 }

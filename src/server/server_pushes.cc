@@ -43,13 +43,13 @@ Status Server::take(OwnPart& own, std::size_t worker, Deadline deadline) {
   const Result<FrameReader> frame = FrameReader::open(Bytes(inbox.memory).first(*bytes));
   if (!frame) return fail(frame.error().code, "a push: " + frame.error().message, rank_of(worker));
   const std::uint64_t step = frame->header().message.step;
-  if (step > step_) {
+  if (step > step_ && !is_closing_) {
     return fail(ErrorCode::kMismatch,
                 "rank " + std::to_string(rank_of(worker)) + " pushes for step " + std::to_string(step) +
                     " in step " + std::to_string(step_),
                 rank_of(worker));
   }
-  inbox.is_here = step == step_;
+  inbox.is_here = step == step_ && !is_closing_;
   if (!inbox.is_here) {
     ++counts_.late_pushes;
     post(own, worker);
@@ -92,6 +92,7 @@ Status Server::wait_for_pushes(Deadline deadline) {
       if (!inbox.is_here && !inbox.is_closed) awaited.push_back(inbox.receive);
     }
   }
+  add_blocking_sends(awaited);
   return transport_.wait_any(awaited, deadline);
 }
 

@@ -27,19 +27,35 @@ struct Inbox {
   bool is_closed = false;
 };
 
+using Body = std::shared_ptr<const std::vector<std::byte>>;
+
+// What one worker is sent of one part: one message at a time. What it has not been sent waits as a number.
+struct Outbox {
+  Handle handle = Handle::kNone;
+  std::vector<std::byte> head;  // of the message that is on its way
+  Body body;
+  std::uint64_t next = 0;        // the first version that has not been sent
+  std::uint64_t taken = 0;       // versions before this one have left
+  std::deque<Verdict> verdicts;  // on the worker's pushes, from step `next` on
+  bool is_ended = false;         // nothing follows
+};
+
 struct OwnPart {
   std::size_t number = 0;  // in the model's list
   std::string key;         // the optimizer's
   std::vector<float> view = {};
   std::vector<float> master = {};
-  std::vector<Inbox> inboxes = {};  // by worker
-  bool is_made = false;             // in this step
-};
+  std::vector<Inbox> inboxes = {};    // by worker
+  std::vector<Outbox> outboxes = {};  // likewise
+  // Changes that some worker has not been sent, each encoded once. Change k leads from version k to k + 1.
+  std::deque<Body> changes = {};
+  std::uint64_t first_change = 0;
+  Body whole = {};  // the view of whole_version, where a worker has needed it
+  std::uint64_t whole_version = 0;
+  bool is_made = false;  // in this step
 
-struct Sent {
-  Handle handle = Handle::kNone;
-  std::shared_ptr<const std::vector<std::byte>> body;
-  std::uint64_t step = 0;
+  // Steps that the view has.
+  std::uint64_t versions() const noexcept { return first_change + changes.size(); }
 };
 
 class Server final : public ParameterServer {
@@ -76,19 +92,26 @@ class Server final : public ParameterServer {
   std::vector<Handle> posted() const;
 
   Result<bool> make_step(Deadline deadline);
+  Result<bool> close(Deadline deadline);
+  void commit();
+
   Status open();
+  Status change(OwnPart& own);
+  Status encode_whole(OwnPart& own);
+  Status send_all();
+  Status send_next(OwnPart& own);
+  Status send_next(OwnPart& own, std::size_t worker);
+  Result<bool> whole_is_smaller(OwnPart& own, const Outbox& outbox);
+  void send(OwnPart& own, std::size_t worker, const Body& body);
+  Status wait_for_laggards(Deadline deadline, std::uint64_t lag);
+  void add_blocking_sends(std::vector<Handle>& awaited) const;
+
   void post(OwnPart& own, std::size_t worker);
   Result<bool> collect(OwnPart& own, Deadline deadline);
   Status take(OwnPart& own, std::size_t worker, Deadline deadline);
   bool may_come(const OwnPart& own) const noexcept;
-  Status change(OwnPart& own);
   Status average(OwnPart& own);
-  void send(std::size_t worker, const OwnPart& own, Verdict verdict,
-            const std::shared_ptr<const std::vector<std::byte>>& body);
   Status wait_for_pushes(Deadline deadline);
-  Status let_go(Deadline deadline, std::uint64_t lag);
-  void commit();
-  Result<bool> close(Deadline deadline);
 
   ServedModel model_;
   Optimizer optimizer_;
@@ -96,12 +119,13 @@ class Server final : public ParameterServer {
   Transport& transport_;
   std::unique_ptr<Channel> push_;  // decodes
   std::unique_ptr<Channel> pull_;
+  std::unique_ptr<Channel> whole_;  // of the view, as it is
   std::vector<ServedPart> served_;
   std::vector<OwnPart> own_;
   std::vector<float> gradient_;  // of the part that is at work, then its change
   std::vector<char> counted_;    // of that part, by worker
-  std::deque<Sent> sent_;
   std::uint64_t step_ = 0;
+  bool is_closing_ = false;
   State state_ = State::kNew;
   ServerCounts counts_;
 };

@@ -61,7 +61,7 @@ Status Worker::push(std::size_t tensor, std::span<const float> gradient) {
                                                  std::to_string(model_.elements(tensor)));
   }
   for (WorkerPart& part : parts_of(tensor)) {
-    if (part.pushed != Pushed::kNo || part.steps != step_) {
+    if (part.pushes > step_) {
       return fail(ErrorCode::kState,
                   "tensor '" + model_.name(part.part) + "' was pushed in this step already");
     }
@@ -74,11 +74,12 @@ Status Worker::push(std::size_t tensor, std::span<const float> gradient) {
 
 Status Worker::pull(std::size_t tensor, Deadline deadline) {
   if (Status is_open = check_open(tensor); !is_open) return is_open;
+  const std::uint64_t wanted = step_ + 1 - std::min(options_.staleness, step_ + 1);
   for (WorkerPart& part : parts_of(tensor)) {
-    if (part.pushed == Pushed::kNo && part.steps == step_ && !part.is_closed) {
+    if (part.pushes <= step_ && !part.is_closed) {
       return fail(ErrorCode::kState, "tensor '" + model_.name(part.part) + "' was not pushed in this step");
     }
-    if (Status pulled = settled(advance(part, step_ + 1, deadline)); !pulled) return pulled;
+    if (Status pulled = settled(advance(part, wanted, deadline)); !pulled) return pulled;
   }
   return {};
 }
@@ -91,22 +92,34 @@ Status Worker::pull(Deadline deadline) {
   return settled(pull_all(deadline));
 }
 
-// Whatever came for one part will come for all: servers make whole steps.
+bool Worker::all_have_come() const {
+  return !parts_.empty() && std::ranges::all_of(parts_, [this](const WorkerPart& part) {
+    return !part.is_closed && transport_.done(part.receive);
+  });
+}
+
+// Takes what has come for all parts, and ends with all of them at one version.
 Status Worker::pull_all(Deadline deadline) {
-  std::uint64_t newest = step_;
-  for (WorkerPart& part : parts_) {
-    while (options_.backup > 0 && !part.is_closed && transport_.done(part.receive)) {
+  while ((may_be_late() || options_.staleness > 0) && all_have_come()) {
+    for (WorkerPart& part : parts_) {
       if (Status applied = apply(part, deadline); !applied) return applied;
     }
-    newest = std::max(newest, part.steps);
   }
+  std::uint64_t newest = version_;
+  for (const WorkerPart& part : parts_) newest = std::max(newest, part.steps);
   for (WorkerPart& part : parts_) {
     if (Status level = advance(part, has_ended_ ? kToTheEnd : newest, deadline); !level) return level;
     newest = std::max(newest, part.steps);
   }
+  version_ = newest;
+  if (has_ended_) {
+    counts_.steps += newest > step_ ? 1 : 0;
+    step_ = std::max(step_, newest);
+    return {};
+  }
+  ++counts_.steps;
   if (newest > step_ + 1) counts_.skipped_steps += newest - step_ - 1;
-  counts_.steps += newest > step_ ? 1 : 0;
-  step_ = newest;
+  step_ = std::max(step_ + 1, newest);
   return {};
 }
 
@@ -124,8 +137,9 @@ Status Worker::leave(Deadline deadline) {
   }
   for (WorkerPart& part : parts_) {
     if (Status ended = advance(part, kToTheEnd, deadline); !ended) return ended;
-    step_ = std::max(step_, part.steps);
+    version_ = std::max(version_, part.steps);
   }
+  step_ = std::max(step_, version_);
   for (const Handle send : sends) {
     if (const auto gone = transport_.wait(send, deadline); !gone) return forward_error(gone);
   }

@@ -9,33 +9,35 @@ namespace deltawire {
 Status Worker::fetch(Deadline deadline) {
   auto channel = make_model_channel();
   if (!channel) return forward_error(channel);
-  for (WorkerPart& part : parts_) {
-    const Named whole = named(part, parameters(part));
-    part.memory.resize(1 + (*channel)->message_bound(std::span(&whole, 1), 0));
-    post(part);
-  }
+  whole_ = std::move(*channel);
+  for (WorkerPart& part : parts_) post(part);
   for (WorkerPart& part : parts_) {
     const auto bytes = transport_.wait(std::exchange(part.receive, Handle::kNone), deadline);
     if (!bytes) return forward_error(bytes);
-    const Bytes message = Bytes(part.memory).first(*bytes);
-    const Result<Verdict> verdict = read_verdict(message);
-    if (!verdict) return fail(verdict.error().code, verdict.error().message, part.part.server);
-    const Named whole = named(part, parameters(part));
-    const Status fetched = (*channel)->decode(
-        message.subspan(1), std::span(&whole, 1),
-        model_.message(part.number, Way::kModel, step_, part.part.server), Into::kOverwrite, 1.0F);
-    if (!fetched)
-      return fail(fetched.error().code, "the model: " + fetched.error().message, part.part.server);
     counts_.pull_bytes += *bytes;
+    const Result<PullHead> pull = read_pull(Bytes(part.memory).first(*bytes));
+    if (!pull) return fail(pull.error().code, pull.error().message, part.part.server);
+    if (Status fetched = replace(part, pull->body, step_); !fetched) return fetched;
     post(part);
   }
   return {};
 }
 
+Status Worker::replace(WorkerPart& part, Bytes body, std::uint64_t version) {
+  const Named whole = named(part, parameters(part));
+  const Status fetched = whole_->decode(body, std::span(&whole, 1),
+                                        model_.message(part.number, Way::kModel, version, part.part.server),
+                                        Into::kOverwrite, 1.0F);
+  if (!fetched) return fail(fetched.error().code, "the model: " + fetched.error().message, part.part.server);
+  return {};
+}
+
 void Worker::post(WorkerPart& part) {
   const Named whole = named(part, parameters(part));
-  const std::uint64_t bound = 1 + pull_->message_bound(std::span(&whole, 1), part.steps);
-  if (part.memory.size() < bound) part.memory.resize(bound);
+  const std::uint64_t change = 1 + pull_->message_bound(std::span(&whole, 1), part.steps);
+  const std::uint64_t model = kWholeHeadBytes + std::min<std::uint64_t>(kVerdictsMax, options_.max_lag) +
+                              whole_->message_bound(std::span(&whole, 1), part.steps);
+  part.memory.resize(std::max<std::size_t>(part.memory.size(), std::max(change, model)));
   part.receive = transport_.post_recv(part.part.server, model_.tag(part.number, Way::kPull), part.memory);
 }
 
@@ -44,33 +46,29 @@ Status Worker::push_part(WorkerPart& part, std::span<const float> gradient) {
   std::ranges::copy(gradient, input.begin());
   for (std::size_t i = 0; i < part.held.size(); ++i) input[i] += part.held[i];
   part.held.clear();
-  if (part.is_closed || (options_.backup > 0 && transport_.done(part.receive))) return keep(part, input);
+  part.pushes = step_ + 1;
+  // The step's change is here already, made without this gradient.
+  const bool is_late = may_be_late() && part.steps == step_ && transport_.done(part.receive);
+  if (part.is_closed || is_late || part.steps > step_) {
+    part.held.assign(input.begin(), input.end());
+    ++counts_.late_pushes;
+    return {};
+  }
   const Named whole = named(part, input.data());
   const auto pieces = part.channel->encode(std::span(&whole, 1),
                                            model_.message(part.number, Way::kPush, step_, transport_.rank()));
   if (!pieces) return forward_error(pieces);
-  if (options_.backup > 0 && part.channel->residual(whole.name, whole.first).empty()) {
-    part.held.assign(input.begin(), input.end());
-  }
-  for (const Bytes piece : *pieces) counts_.push_bytes += piece.size();
-  part.send = transport_.post_send(part.part.server, model_.tag(part.number, Way::kPush), *pieces);
-  part.pushed = Pushed::kSent;
-  return {};
-}
-
-// The step's change is here already, made without this gradient.
-Status Worker::keep(WorkerPart& part, std::span<float> input) {
-  const Named whole = named(part, input.data());
-  const MessageId id = model_.message(part.number, Way::kPush, step_, transport_.rank());
-  if (Status prepared = part.channel->prepare(std::span(&whole, 1), step_); !prepared) return prepared;
-  if (part.channel->residual(whole.name, whole.first).empty()) {
-    part.held.assign(input.begin(), input.end());
+  Unanswered& push = part.unanswered.emplace_back();
+  push.step = step_;
+  if (options_.staleness > 0) {
+    push.copy = joined(*pieces);
+    push.pieces.assign(1, push.copy);
+    part.channel->commit();
   } else {
-    part.channel->keep(std::span(&whole, 1), id);
-    part.channel->revert();
+    push.pieces.assign(pieces->begin(), pieces->end());
   }
-  part.pushed = Pushed::kKept;
-  ++counts_.late_pushes;
+  for (const Bytes piece : push.pieces) counts_.push_bytes += piece.size();
+  push.send = transport_.post_send(part.part.server, model_.tag(part.number, Way::kPush), push.pieces);
   return {};
 }
 
@@ -85,41 +83,58 @@ Status Worker::advance(WorkerPart& part, std::uint64_t steps, Deadline deadline)
 Status Worker::apply(WorkerPart& part, Deadline deadline) {
   const auto bytes = transport_.wait(std::exchange(part.receive, Handle::kNone), deadline);
   if (!bytes) return forward_error(bytes);
-  const Bytes message = Bytes(part.memory).first(*bytes);
   counts_.pull_bytes += *bytes;
-  if (message.empty()) {
+  if (*bytes == 0) {
     part.is_closed = true;
     has_ended_ = true;
-    return settle(part, Verdict::kLate, deadline);
+    while (!part.unanswered.empty()) {
+      const std::uint64_t step = part.unanswered.front().step;
+      if (Status late = settle(part, step, Verdict::kLate, deadline); !late) return late;
+    }
+    return {};
   }
-  const Result<Verdict> verdict = read_verdict(message);
-  if (!verdict) return fail(verdict.error().code, verdict.error().message, part.part.server);
-  const Named whole = named(part, parameters(part));
-  const Status added = pull_->decode(message.subspan(1), std::span(&whole, 1),
-                                     model_.message(part.number, Way::kPull, part.steps, part.part.server),
-                                     Into::kAccumulate, 1.0F);
-  if (!added) return fail(added.error().code, "a pull: " + added.error().message, part.part.server);
-  if (Status done = settle(part, *verdict, deadline); !done) return done;
-  ++part.steps;
+  const Result<PullHead> pull = read_pull(Bytes(part.memory).first(*bytes));
+  if (!pull) return fail(pull.error().code, pull.error().message, part.part.server);
+  if (pull->is_whole) {
+    if (Status replaced = replace(part, pull->body, part.steps + pull->steps()); !replaced) return replaced;
+    ++counts_.whole_models;
+  } else {
+    const Named whole = named(part, parameters(part));
+    const Status added = pull_->decode(pull->body, std::span(&whole, 1),
+                                       model_.message(part.number, Way::kPull, part.steps, part.part.server),
+                                       Into::kAccumulate, 1.0F);
+    if (!added) return fail(added.error().code, "a pull: " + added.error().message, part.part.server);
+  }
+  for (std::uint64_t at = 0; at < pull->steps(); ++at) {
+    if (Status done = settle(part, part.steps + at, pull->verdict(at), deadline); !done) return done;
+  }
+  part.steps += pull->steps();
   post(part);
   return {};
 }
 
-// What was pushed stands, or waits for the next step.
-Status Worker::settle(WorkerPart& part, Verdict verdict, Deadline deadline) {
-  if (part.pushed == Pushed::kSent) {
-    const auto gone = transport_.wait(std::exchange(part.send, Handle::kNone), deadline);
-    if (!gone) return forward_error(gone);
-    if (verdict == Verdict::kCounted) {
-      part.channel->commit();
-      part.held.clear();
-    } else {
-      part.channel->revert();
-      ++counts_.late_pushes;
-    }
+// The push of this step, if there was one: it stands, or what it had waits for the next.
+Status Worker::settle(WorkerPart& part, std::uint64_t step, Verdict verdict, Deadline deadline) {
+  if (part.unanswered.empty() || part.unanswered.front().step != step) return {};
+  Unanswered& push = part.unanswered.front();
+  const auto gone = transport_.wait(std::exchange(push.send, Handle::kNone), deadline);
+  if (!gone) return forward_error(gone);
+  if (verdict == Verdict::kLate) {
+    if (Status held = hold(part, push); !held) return held;
+    ++counts_.late_pushes;
   }
-  part.pushed = Pushed::kNo;
+  part.channel->commit();
+  part.unanswered.pop_front();
   return {};
+}
+
+// With what its channel keeps this is what the push was made of.
+Status Worker::hold(WorkerPart& part, const Unanswered& push) {
+  part.held.resize(part.part.count);
+  const Named whole = named(part, part.held.data());
+  return part.channel->decode(push.pieces, std::span(&whole, 1),
+                              model_.message(part.number, Way::kPush, push.step, transport_.rank()),
+                              Into::kAccumulate, 1.0F);
 }
 
 }  // namespace deltawire

@@ -1,10 +1,11 @@
-// One worker rank. Each part has a channel of its own, a compression context as in 3LC, section 3: so a push
-// that came too late is taken back alone, and its gradient waits in its residual. worker.cc goes from step to
+// One worker rank. Each part has a channel of its own, a compression context as in 3LC, section 3: so each
+// goes its own way through the steps. worker.cc goes from step to
 // step, worker_parts.cc moves one part.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <span>
@@ -19,24 +20,28 @@ namespace deltawire {
 
 inline constexpr std::uint64_t kToTheEnd = std::numeric_limits<std::uint64_t>::max();
 
-enum class Pushed : std::uint8_t {
-  kNo,
-  kSent,  // its channel's transaction is open
-  kKept,  // too late to be sent
+// A push that no pull has answered yet. Without staleness its channel's transaction is open and has the
+// bytes; with it the channel goes on with the next step, and the bytes are here.
+struct Unanswered {
+  std::uint64_t step = 0;
+  Handle send = Handle::kNone;
+  std::vector<std::byte> copy;
+  std::vector<Bytes> pieces;
 };
 
 struct WorkerPart {
   std::size_t number = 0;
   ServedPart part;
   std::unique_ptr<Channel> channel;
-  // What a codec without a residual would lose of a late push: its input. Added to the next one.
+  // What was pushed too late, as its servers would have decoded it. Leaves with the next push; empty:
+  // nothing.
   std::vector<float> held = {};
   std::vector<std::byte> memory = {};
   Handle receive = Handle::kNone;
-  Handle send = Handle::kNone;
-  std::uint64_t steps = 0;  // that its parameters have
-  Pushed pushed = Pushed::kNo;
-  bool is_closed = false;  // by its server
+  std::deque<Unanswered> unanswered = {};  // the oldest first
+  std::uint64_t pushes = 0;                // steps that were pushed, kept or skipped
+  std::uint64_t steps = 0;                 // that its parameters have
+  bool is_closed = false;                  // by its server
 };
 
 class Worker final : public ParameterWorker {
@@ -46,7 +51,10 @@ class Worker final : public ParameterWorker {
   ~Worker() override {
     if (state_ != State::kOpen && state_ != State::kFailed) return;
     std::vector<Handle> posted;
-    for (const WorkerPart& part : parts_) posted.insert(posted.end(), {part.receive, part.send});
+    for (const WorkerPart& part : parts_) {
+      posted.push_back(part.receive);
+      for (const Unanswered& push : part.unanswered) posted.push_back(push.send);
+    }
     abandon(transport_, posted, "a worker ended without closing");
   }
   Worker(const Worker&) = delete;
@@ -60,6 +68,7 @@ class Worker final : public ParameterWorker {
   Status pull(Deadline deadline) override;
   Status close(Deadline deadline) override;
   std::uint64_t step() const noexcept override { return step_; }
+  std::uint64_t version() const noexcept override { return version_; }
   bool has_ended() const noexcept override { return has_ended_; }
   Status add_residual(std::size_t tensor, std::span<float> sum) const override;
   ServerCounts counts() const noexcept override { return counts_; }
@@ -81,22 +90,27 @@ class Worker final : public ParameterWorker {
   Status fetch(Deadline deadline);
   void post(WorkerPart& part);
   Status push_part(WorkerPart& part, std::span<const float> gradient);
-  Status keep(WorkerPart& part, std::span<float> input);
+  Status replace(WorkerPart& part, Bytes body, std::uint64_t version);
+  Status hold(WorkerPart& part, const Unanswered& push);
   Status advance(WorkerPart& part, std::uint64_t steps, Deadline deadline);
   Status apply(WorkerPart& part, Deadline deadline);
-  Status settle(WorkerPart& part, Verdict verdict, Deadline deadline);
+  Status settle(WorkerPart& part, std::uint64_t step, Verdict verdict, Deadline deadline);
+  bool may_be_late() const noexcept { return options_.backup > 0; }
+  bool all_have_come() const;
   Status pull_all(Deadline deadline);
   Status leave(Deadline deadline);
 
   ServedModel model_;
   ServerOptions options_;
   Transport& transport_;
-  std::unique_ptr<Channel> pull_;  // decodes
-  std::vector<float*> values_;     // by tensor
+  std::unique_ptr<Channel> pull_;   // decodes
+  std::unique_ptr<Channel> whole_;  // likewise
+  std::vector<float*> values_;      // by tensor
   std::vector<std::size_t> first_part_;
   std::vector<WorkerPart> parts_;
   std::vector<float> input_;
   std::uint64_t step_ = 0;
+  std::uint64_t version_ = 0;
   bool has_ended_ = false;
   State state_ = State::kNew;
   ServerCounts counts_;

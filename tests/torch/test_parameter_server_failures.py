@@ -215,7 +215,7 @@ def test_a_worker_that_fails_is_named_everywhere(fault, code, says):
         outcomes = ranks.outcomes()
     own = outcomes.pop(VICTIM).value
     assert own[0] == code and says in own[2], own
-    check_survivors(outcomes, {"Aborted"}, VICTIM, 15)
+    check_survivors(outcomes, {"Aborted", code}, VICTIM, 15)
 
 
 def raise_inside(rank, world_size, report):

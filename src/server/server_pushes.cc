@@ -41,7 +41,10 @@ Status Server::take(OwnPart& own, std::size_t worker, Deadline deadline) {
     return {};
   }
   const Result<FrameReader> frame = FrameReader::open(Bytes(inbox.memory).first(*bytes));
-  if (!frame) return fail(frame.error().code, "a push: " + frame.error().message, rank_of(worker));
+  if (!frame)
+    return fail(frame.error().code,
+                "a push of rank " + std::to_string(rank_of(worker)) + ": " + frame.error().message,
+                rank_of(worker));
   const std::uint64_t step = frame->header().message.step;
   if (step > step_ && !is_closing_) {
     return fail(ErrorCode::kMismatch,
@@ -77,7 +80,10 @@ Status Server::average(OwnPart& own) {
     const Status added =
         push_->decode(Bytes(inbox.memory).first(inbox.bytes), std::span(&named, 1),
                       model_.message(own.number, Way::kPush, step_, rank_of(worker)), into, scale);
-    if (!added) return fail(added.error().code, "a push: " + added.error().message, rank_of(worker));
+    if (!added)
+      return fail(added.error().code,
+                  "a push of rank " + std::to_string(rank_of(worker)) + ": " + added.error().message,
+                  rank_of(worker));
     into = Into::kAccumulate;
     post(own, worker);
   }

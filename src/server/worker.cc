@@ -112,14 +112,11 @@ Status Worker::pull_all(Deadline deadline) {
     newest = std::max(newest, part.steps);
   }
   version_ = newest;
-  if (has_ended_) {
-    counts_.steps += newest > step_ ? 1 : 0;
-    step_ = std::max(step_, newest);
-    return {};
-  }
-  ++counts_.steps;
+  // Where the servers have closed without it, the step is not made.
+  const std::uint64_t made = has_ended_ ? step_ : step_ + 1;
+  if (std::max(made, newest) > step_) ++counts_.steps;
   if (newest > step_ + 1) counts_.skipped_steps += newest - step_ - 1;
-  step_ = std::max(step_ + 1, newest);
+  step_ = std::max(made, newest);
   return {};
 }
 

@@ -1,10 +1,20 @@
 // One part of a worker: its push, and the pulls that come for it.
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "server/worker_rank.h"
 
 namespace deltawire {
+namespace {
+
+// What came from a part's server is not what it should be.
+tl::unexpected<Error> blame(const WorkerPart& part, const std::string& what, const Error& error) {
+  return fail(error.code, what + " of rank " + std::to_string(part.part.server) + ": " + error.message,
+              part.part.server);
+}
+
+}  // namespace
 
 Status Worker::fetch(Deadline deadline) {
   auto channel = make_model_channel();
@@ -16,7 +26,7 @@ Status Worker::fetch(Deadline deadline) {
     if (!bytes) return forward_error(bytes);
     counts_.pull_bytes += *bytes;
     const Result<PullHead> pull = read_pull(Bytes(part.memory).first(*bytes));
-    if (!pull) return fail(pull.error().code, pull.error().message, part.part.server);
+    if (!pull) return blame(part, "a pull", pull.error());
     const Result<std::uint64_t> step = step_of_model(part, pull->body);
     if (!step) return forward_error(step);
     part.steps = part.pushes = step_ = version_ = *step;
@@ -29,7 +39,7 @@ Status Worker::fetch(Deadline deadline) {
 // The servers say where training stands: all of them the same step.
 Result<std::uint64_t> Worker::step_of_model(const WorkerPart& part, Bytes frames) const {
   const Result<FrameReader> frame = FrameReader::open(frames);
-  if (!frame) return fail(frame.error().code, "the model: " + frame.error().message, part.part.server);
+  if (!frame) return blame(part, "the model", frame.error());
   const std::uint64_t step = frame->header().message.step;
   const WorkerPart& first = parts_.front();
   if (&part != &first && step != step_) {
@@ -47,7 +57,7 @@ Status Worker::replace(WorkerPart& part, Bytes body, std::uint64_t version) {
   const Status fetched = whole_->decode(body, std::span(&whole, 1),
                                         model_.message(part.number, Way::kModel, version, part.part.server),
                                         Into::kOverwrite, 1.0F);
-  if (!fetched) return fail(fetched.error().code, "the model: " + fetched.error().message, part.part.server);
+  if (!fetched) return blame(part, "the model", fetched.error());
   return {};
 }
 
@@ -113,7 +123,7 @@ Status Worker::apply(WorkerPart& part, Deadline deadline) {
     return {};
   }
   const Result<PullHead> pull = read_pull(Bytes(part.memory).first(*bytes));
-  if (!pull) return fail(pull.error().code, pull.error().message, part.part.server);
+  if (!pull) return blame(part, "a pull", pull.error());
   if (pull->is_whole) {
     if (Status replaced = replace(part, pull->body, part.steps + pull->steps()); !replaced) return replaced;
     ++counts_.whole_models;
@@ -122,7 +132,7 @@ Status Worker::apply(WorkerPart& part, Deadline deadline) {
     const Status added = pull_->decode(pull->body, std::span(&whole, 1),
                                        model_.message(part.number, Way::kPull, part.steps, part.part.server),
                                        Into::kAccumulate, 1.0F);
-    if (!added) return fail(added.error().code, "a pull: " + added.error().message, part.part.server);
+    if (!added) return blame(part, "a pull", added.error());
   }
   for (std::uint64_t at = 0; at < pull->steps(); ++at) {
     if (Status done = settle(part, part.steps + at, pull->verdict(at), deadline); !done) return done;

@@ -102,6 +102,20 @@ class DELTAWIRE_API ParameterServer {
   // For schedules: the rate of the steps to come. kInvalidArgument below 0 or not finite.
   virtual Status set_learning_rate(double learning_rate) = 0;
 
+  // Steps that the model has had, those before a loaded state included.
+  virtual std::uint64_t steps() const noexcept = 0;
+
+  // All that this server must have to go on: its parts as workers and as the optimizer have them, the
+  // optimizer's state and rate, what waits in the pull's residual (docs/format.md, "Parameter server").
+  // Between steps. kState after an error.
+  virtual Result<std::vector<std::byte>> save() const = 0;
+
+  // Goes on from a saved state, before the first step: workers open at its step. All servers must load one of
+  // the same step, or the workers fail with kMismatch. Errors: kState, kTruncated, kCorrupt,
+  // kUnsupportedVersion, kMismatch (of another rank, model, number of servers, other codecs or kind of
+  // optimizer). Then nothing has changed.
+  virtual Status load(Bytes state) = 0;
+
   virtual ServerCounts counts() const noexcept = 0;
 };
 
@@ -139,6 +153,13 @@ class DELTAWIRE_API ParameterWorker {
 
   // The servers have closed, since other workers have: what is left to do is close().
   virtual bool has_ended() const noexcept = 0;
+
+  // What waits for the next pushes, as bytes, between steps; the parameters are the servers' to keep. kState
+  // while a push has not been answered.
+  virtual Result<std::vector<std::byte>> save() const = 0;
+
+  // Puts it back, before open(). Errors: as ParameterServer::load.
+  virtual Status load(Bytes state) = 0;
 
   // What waits for the next push of a tensor: adds it to `sum`, which has the tensor's count.
   virtual Status add_residual(std::size_t tensor, std::span<float> sum) const = 0;

@@ -18,6 +18,7 @@
 #include "bindings.h"
 #include "bucket_bindings.h"
 #include "deltawire/server.h"
+#include "deltawire/snapshot.h"
 #include "mesh_bindings.h"
 #include "python_error.h"
 
@@ -28,6 +29,7 @@ namespace deltawire::python {
 namespace {
 
 using FloatsIn = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using FloatsInPlace = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 Deadline in_ms(std::int64_t timeout_ms) {
@@ -96,6 +98,18 @@ class Served {
   std::shared_ptr<Transport> transport_;
   std::unique_ptr<Role> role_;
 };
+template <class Role>
+nb::bytes save(Served<Role>& self) {
+  const std::vector<std::byte> state = value_or_raise(self.use([](Role& role) { return role.save(); }));
+  return nb::bytes(state.data(), state.size());
+}
+
+template <class Role>
+void load(Served<Role>& self, const BytesIn& state) {
+  const Bytes bytes(reinterpret_cast<const std::byte*>(state.data()), state.size());
+  raise_if_failed(self.use([&](Role& role) { return role.load(bytes); }));
+}
+
 using Server = Served<ParameterServer>;
 using Worker = Served<ParameterWorker>;
 
@@ -124,9 +138,10 @@ void make_serving(Worker* self, const Link& link, const std::vector<TensorAt>& t
 }
 
 void make_options(ServerOptions* self, int servers, int backup, std::string push, std::string pull,
-                  std::uint64_t min_elements, std::uint64_t seed) {
+                  std::uint64_t min_elements, std::uint64_t seed, std::uint64_t staleness) {
   new (self) ServerOptions{.servers = servers,
                            .backup = backup,
+                           .staleness = staleness,
                            .push = std::move(push),
                            .pull = std::move(pull),
                            .policy = {.min_elements = min_elements},
@@ -136,11 +151,12 @@ void make_options(ServerOptions* self, int servers, int backup, std::string push
 void bind_options(nb::module_& module) {
   nb::class_<ServerOptions>(module, "ServerOptions", "What is the same on all ranks of a parameter server.")
       .def("__init__", &make_options, "servers"_a, "backup"_a, "push"_a, "pull"_a, "min_elements"_a,
-           "seed"_a = 0)
+           "seed"_a = 0, "staleness"_a = 0)
       .def_rw("max_lag", &ServerOptions::max_lag);
   nb::class_<ServerCounts>(module, "ServerCounts", "What a rank of a parameter server has done.")
       .def_ro("steps", &ServerCounts::steps)
       .def_ro("encodes", &ServerCounts::encodes, "Of parts, by this server.")
+      .def_ro("whole_models", &ServerCounts::whole_models, "Of parts, in the place of several changes.")
       .def_ro("push_bytes", &ServerCounts::push_bytes, "Of messages, sent (worker) or received (server).")
       .def_ro("pull_bytes", &ServerCounts::pull_bytes,
               "Of messages, received (worker) or sent (server), every copy counted.")
@@ -183,6 +199,9 @@ void bind_server(nb::module_& module) {
             return nb::ndarray<nb::numpy, const float, nb::ndim<1>>(view.data(), {view.size()}, self);
           },
           "part"_a, "As all workers have it; valid until the next step.")
+      .def("save", &save<ParameterServer>, "All that it needs to go on; between steps.")
+      .def("load", &load<ParameterServer>, "state"_a, "Before the first step; or raises and changes nothing.")
+      .def_prop_ro("steps", [](const Server& self) { return self.look().steps(); })
       .def_prop_ro("counts", [](const Server& self) { return self.look().counts(); });
 }
 
@@ -234,9 +253,48 @@ void bind_worker(nb::module_& module) {
             }));
           },
           "tensor"_a, "sum"_a.noconvert(), "Adds what waits for the tensor's next push.")
+      .def("save", &save<ParameterWorker>, "What waits for the next pushes; between steps.")
+      .def("load", &load<ParameterWorker>, "state"_a, "Before open(); or raises and changes nothing.")
       .def_prop_ro("step", [](const Worker& self) { return self.look().step(); })
       .def_prop_ro("has_ended", [](const Worker& self) { return self.look().has_ended(); })
       .def_prop_ro("counts", [](const Worker& self) { return self.look().counts(); });
+}
+
+void bind_snapshots(nb::module_& module) {
+  nb::class_<SnapshotPlace>(module, "SnapshotPlace", "A rank's files in a folder that ranks may share.")
+      .def(
+          "__init__",
+          [](SnapshotPlace* self, std::string folder, int rank, std::string settings, int kept) {
+            new (self) SnapshotPlace{std::move(folder), rank, std::move(settings), kept};
+          },
+          "folder"_a, "rank"_a, "settings"_a, "kept"_a = 2)
+      .def(
+          "write",
+          [](const SnapshotPlace& self, std::uint64_t step, const nb::bytes& state) {
+            const Bytes bytes(reinterpret_cast<const std::byte*>(state.c_str()), state.size());
+            raise_if_failed(without_gil([&] { return write_snapshot(self, step, bytes); }));
+          },
+          "step"_a, "state"_a, "Whole and on the disk when it returns; the oldest go.")
+      .def(
+          "find",
+          [](const SnapshotPlace& self) {
+            return value_or_raise(without_gil([&] { return find_snapshots(self); }));
+          },
+          "The steps of those that are whole, ascending.")
+      .def(
+          "read",
+          [](const SnapshotPlace& self, std::uint64_t step) {
+            const std::vector<std::byte> state =
+                value_or_raise(without_gil([&] { return read_snapshot(self, step); }));
+            return nb::bytes(state.data(), state.size());
+          },
+          "step"_a)
+      .def(
+          "drop_after",
+          [](const SnapshotPlace& self, std::uint64_t step) {
+            raise_if_failed(without_gil([&] { return drop_snapshots_after(self, step); }));
+          },
+          "step"_a);
 }
 
 }  // namespace
@@ -256,6 +314,7 @@ void bind_servers(nb::module_& module) {
   bind_options(module);
   bind_server(module);
   bind_worker(module);
+  bind_snapshots(module);
 }
 
 }  // namespace deltawire::python

@@ -82,6 +82,9 @@ class Server final : public ParameterServer {
     return optimizer_.set_learning_rate(learning_rate);
   }
   ServerCounts counts() const noexcept override { return counts_; }
+  std::uint64_t steps() const noexcept override { return step_; }
+  Result<std::vector<std::byte>> save() const override;
+  Status load(Bytes state) override;
 
  private:
   enum class State : std::uint8_t { kNew, kOpen, kFailed, kClosed };
@@ -90,6 +93,7 @@ class Server final : public ParameterServer {
   int rank_of(std::size_t worker) const noexcept { return model_.servers() + static_cast<int>(worker); }
   std::size_t needed() const noexcept { return static_cast<std::size_t>(model_.workers() - options_.backup); }
   std::vector<Handle> posted() const;
+  std::uint64_t state_hash() const;
 
   Result<bool> make_step(Deadline deadline);
   Result<bool> close(Deadline deadline);

@@ -27,10 +27,29 @@ Status Worker::fetch(Deadline deadline) {
     counts_.pull_bytes += *bytes;
     const Result<PullHead> pull = read_pull(Bytes(part.memory).first(*bytes));
     if (!pull) return blame(part, "a pull", pull.error());
+    const Result<std::uint64_t> step = step_of_model(part, pull->body);
+    if (!step) return forward_error(step);
+    part.steps = part.pushes = step_ = version_ = *step;
     if (Status fetched = replace(part, pull->body, step_); !fetched) return fetched;
     post(part);
   }
   return {};
+}
+
+// The servers say where training stands: all of them the same step.
+Result<std::uint64_t> Worker::step_of_model(const WorkerPart& part, Bytes frames) const {
+  const Result<FrameReader> frame = FrameReader::open(frames);
+  if (!frame) return fail(frame.error().code, "the model: " + frame.error().message, part.part.server);
+  const std::uint64_t step = frame->header().message.step;
+  const WorkerPart& first = parts_.front();
+  if (&part != &first && step != step_) {
+    return fail(ErrorCode::kMismatch,
+                "rank " + std::to_string(part.part.server) + " serves the model after " +
+                    std::to_string(step) + " steps, rank " + std::to_string(first.part.server) + " after " +
+                    std::to_string(step_) + "; load states of the same step on all servers",
+                part.part.server);
+  }
+  return step;
 }
 
 Status Worker::replace(WorkerPart& part, Bytes body, std::uint64_t version) {

@@ -72,11 +72,17 @@ class Worker final : public ParameterWorker {
   bool has_ended() const noexcept override { return has_ended_; }
   Status add_residual(std::size_t tensor, std::span<float> sum) const override;
   ServerCounts counts() const noexcept override { return counts_; }
+  Result<std::vector<std::byte>> save() const override;
+  Status load(Bytes state) override;
 
  private:
   enum class State : std::uint8_t { kNew, kOpen, kFailed, kClosed };
 
   Status check_open(std::size_t tensor) const;
+  std::uint64_t state_hash() const;
+  // A push of it has not been answered.
+  static bool is_under_way(const WorkerPart& part) noexcept { return !part.unanswered.empty(); }
+  Result<std::uint64_t> step_of_model(const WorkerPart& part, Bytes frames) const;
   Status settled(Status status);
   float* parameters(const WorkerPart& part) const noexcept {
     return values_[part.part.tensor] + part.part.first;

@@ -24,6 +24,16 @@ from deltawire.offers import (
 from deltawire.torch import arguments
 
 
+def given_or_world(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
+    """The group, or all ranks; InvalidArgumentError before init_process_group."""
+    if not dist.is_initialized():
+        raise make_error(
+            "InvalidArgument",
+            "there is no process group; call torch.distributed.init_process_group first",
+        )
+    return dist.group.WORLD if group is None else group
+
+
 class Meeting:
     """The ranks of a process group meet: `with Meeting(group) as meeting:` checks this rank's
     arguments, fills in `settings` and calls `listen`; then `connect` opens the session.

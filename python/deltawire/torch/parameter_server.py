@@ -5,7 +5,7 @@ Distributed Machine Learning", MLSys 2019, sections 2 and 3.
 """
 
 import contextlib
-import logging
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,19 +13,25 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import make_error
 from deltawire.policy import Policy
-from deltawire.torch import arguments, bootstrap, interrupt, served_optimizer
+from deltawire.torch import arguments, bootstrap, served_optimizer
+from deltawire.torch.joint_load import load_on_all
 from deltawire.torch.served_metrics import of_server, of_worker
 from deltawire.torch.served_model import ServedModel
-from deltawire.torch.served_settings import check_overlap, checked_servers, codecs_of
+from deltawire.torch.served_rank import ServedRank
+from deltawire.torch.served_settings import (
+    check_overlap,
+    check_staleness,
+    checked_servers,
+    codecs_of,
+)
+from deltawire.torch.served_state import Snapshots, load, state_of
 from deltawire.torch.served_worker import ServedWorker
 from deltawire.torch.weights import broadcast_model, layout_digest
 
-logger = logging.getLogger("deltawire")
 
-
-class ParameterServer:
+class ParameterServer(ServedRank):
     """A rank's part in training with parameter servers; made on every rank at the same time::
 
         server = deltawire.torch.ParameterServer(model, optimizer, "3lc:s=1.75", servers=2)
@@ -42,7 +48,7 @@ class ParameterServer:
     settings, whose state is there once. The others compute gradients: each one leaves for its
     servers, compressed, as soon as backward() has it; the servers average them, step, and send what
     has changed, compressed once for all workers. After `step` a worker's parameters are what the
-    servers say, bit-equal on all of them.
+    servers say, bit-equal on all of them (with `staleness`, on those that have as many steps).
 
     Args:
         model: the bare module; no DistributedDataParallel and nothing else that exchanges by
@@ -58,6 +64,8 @@ class ParameterServer:
         servers: how many ranks serve: 0 ... servers - 1. At least one rank is left to work.
         backup: workers that no step waits for: it counts the first gradients, of all workers but
             so many. A late one is not lost: it leaves with its worker's next.
+        staleness: how many steps a worker may be ahead of the slowest: its parameters then lack the
+            last changes, at most so many. 0: all are in step. Not with `snapshot`.
         push, pull: other codecs for one direction: of gradients, of what the servers change.
         min_elements: parameters below this many elements travel uncompressed.
         seed: of codecs that draw by chance.
@@ -66,8 +74,13 @@ class ParameterServer:
             pass, so that they come while others compute. Then parameters are whole for the model's
             layers alone: call `wait` before anything else reads them (state_dict() does). It takes
             layers whose parameters are used by their own forward pass; where others are found in
-            the first step, `step` waits for those. Not with `backup`. "none": gradients leave in
-            `step`, and it waits: for gradients that are clipped after backward().
+            the first step, `step` waits for those. Not with `backup` or `staleness`.
+            "none": gradients leave in `step`, and it waits: for gradients that are clipped after
+            backward().
+        snapshot: a folder, of this machine or shared: every rank writes what it needs to go on, and
+            where all servers have snapshots of a step, training goes on from the newest such one
+            (docs/parameter-server.md). It may go on with other workers, and another number of them.
+        every: steps between two snapshots, with `snapshot`.
         timeout: seconds that a server waits for the workers' gradients, and a worker for the
             servers, before it gives up and names whom it waits for: longer than the longest pause
             of a worker (an evaluation). A rank whose process has ended is named at once.
@@ -84,6 +97,7 @@ class ParameterServer:
     Attributes:
         serves: whether this rank is a server.
         rank, world_size, servers, group: the place of this rank.
+        resumed_at: the step of the snapshot that training goes on from; 0: it begins.
         optimizer_spec: as servers step, e.g. "momentum:lr=0.1,momentum=0.9,dampening=0,...".
 
     The first error ends training on all ranks, typed, and names the suspect: a rank that was killed
@@ -105,11 +119,14 @@ class ParameterServer:
         *,
         servers: int = 1,
         backup: int = 0,
+        staleness: int = 0,
         push: Policy | None = None,
         pull: Policy | None = None,
         min_elements: int = 256,
         seed: int = 0,
         overlap: str = "push",
+        snapshot: str | os.PathLike | None = None,
+        every: int = 100,
         timeout: float = 300.0,
         connect_timeout: float = 60.0,
         interface: str | None = None,
@@ -118,16 +135,11 @@ class ParameterServer:
         link: _core.LinkShape | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        if not dist.is_initialized():
-            raise make_error(
-                "InvalidArgument",
-                "there is no process group; call torch.distributed.init_process_group first",
-            )
-        self.group = dist.group.WORLD if group is None else group
+        self.group = bootstrap.given_or_world(group)
         with bootstrap.Meeting(self.group) as meeting:
             self.rank, self.world_size = meeting.place
             self.servers = checked_servers(servers, backup, self.world_size)
-            check_overlap(overlap, backup)
+            check_overlap(overlap, backup, staleness)
             codecs = [codecs_of(push or spec), codecs_of(pull or spec)]
             self._model = ServedModel(model)
             arguments.check_is_optimizer(optimizer, "ParameterServer")
@@ -136,40 +148,70 @@ class ParameterServer:
             arguments.check_link(link)
             arguments.check_count("min_elements", min_elements)
             arguments.check_count("seed", seed)
+            check_staleness(staleness, snapshot)
+            lasting = self._lasting(codecs, min_elements)
+            self._snapshots = self._snapshots_in(snapshot, every, lasting)
             self._timeout_ms = arguments.timeout_in_ms(timeout)
-            self._options = _core.ServerOptions(servers, backup, *codecs, min_elements, seed)
+            self._options = _core.ServerOptions(
+                servers, backup, *codecs, min_elements, seed, staleness
+            )
             meeting.settings = (
-                f"ParameterServer push={codecs[0]} pull={codecs[1]} servers={servers} "
-                f"backup={backup} optimizer={self.optimizer_spec} min_elements={min_elements} "
-                f"seed={seed} model={layout_digest(model)} version={_core.__version__} "
-                f"world_size={self.world_size}"
+                f"ParameterServer {lasting} backup={backup} staleness={staleness} "
+                f"optimizer={self.optimizer_spec} seed={seed} every={snapshot and every} "
+                f"version={_core.__version__} world_size={self.world_size}"
             )
             meeting.listen(interface, port, connect_timeout, token)
-        self._link = meeting.join(link)
+        super().__init__(meeting.join(link), self.rank)
         self.serves = self.rank < servers
-        self.last_error: DeltawireError | None = None
         self._server: _core.ParameterServer | None = None
         self._worker: ServedWorker | None = None
         self._last: dict[str, Any] = {}  # the metrics, once all is closed
         self._has_served = False
-        interrupt.watch(self)
+        self.resumed_at = 0
         with self._all_end_on_error():
             broadcast_model(model, self.group)
             self._take_part(overlap)
+
+    def _snapshots_in(
+        self, folder: str | os.PathLike | None, every: int, lasting: str
+    ) -> Snapshots | None:
+        if folder is None:
+            return None
+        buffers = list(self._model.module.buffers())
+        return Snapshots(folder, every, (self.rank, self.servers), lasting, buffers)
+
+    def _lasting(self, codecs: list[str], min_elements: int) -> str:
+        """What stays the same as long as training goes on."""
+        kind = self.optimizer_spec.partition(":")[0]
+        return (
+            f"push={codecs[0]} pull={codecs[1]} servers={self.servers} "
+            f"min_elements={min_elements} optimizer={kind} "
+            f"model={layout_digest(self._model.module)}"
+        )
 
     def _take_part(self, overlap: str) -> None:
         tensors = self._model.tensors()
         self._step_guard = None
         if self.serves:
-            self._server = _core.ParameterServer(
+            core = self._server = _core.ParameterServer(
                 self._link, tensors, self.optimizer_spec, self._options
             )
-            return
-        core = _core.ParameterWorker(self._link, tensors, self._options)
-        self._worker = ServedWorker(
-            core, self._model, self._timeout_ms, overlap, self._all_end_on_error
-        )
-        self._step_guard = self._optimizer.register_step_pre_hook(_refuse_step)
+        else:
+            core = _core.ParameterWorker(self._link, tensors, self._options)
+            self._worker = ServedWorker(
+                core, self._model, self._timeout_ms, overlap, self._all_end_on_error, self._snap
+            )
+            self._step_guard = self._optimizer.register_step_pre_hook(_refuse_step)
+        if self._snapshots is not None:
+            self.resumed_at = self._snapshots.go_on(core, self.group)
+
+    @property
+    def _core(self) -> _core.ParameterServer | _core.ParameterWorker:
+        return self._server or self._worker.core
+
+    def _snap(self) -> None:
+        if self._snapshots is not None:
+            self._snapshots.take(self._core)
 
     def serve(self, after_step: Callable[[], object] | None = None) -> int:
         """Serves until the workers have closed; on servers alone. Returns the steps made.
@@ -187,13 +229,14 @@ class ParameterServer:
         with self._all_end_on_error():
             rate = served_optimizer.rate_of(self._optimizer)
             while self._server.step(self._timeout_ms):
-                if after_step is None:
-                    continue
-                self._optimizer.step()  # without gradients: schedulers ask for it
-                after_step()
-                if (now := served_optimizer.rate_of(self._optimizer)) != rate:
-                    self._server.set_learning_rate(now)
-                    rate = now
+                if after_step is not None:
+                    self._optimizer.step()  # without gradients: schedulers ask for it
+                    after_step()
+                    now = served_optimizer.rate_of(self._optimizer)
+                    if now != rate:
+                        self._server.set_learning_rate(now)
+                        rate = now
+                self._snap()
             self._has_served = True
         return self._server.counts.steps
 
@@ -274,6 +317,34 @@ class ParameterServer:
             self._last = of_worker(self._worker, self._model.elements, self._link)
         return dict(self._last)
 
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must keep of this rank beside the module's and a scheduler's own state,
+        on a server between steps (in `serve`'s after_step, or after it), on a worker after `step`:
+        `state`, a uint8 tensor, and where it belongs. Those of all ranks belong together."""
+        self._check_open()
+        if self._worker is not None:
+            self.wait()
+        return state_of(self._core, self._place())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Puts back what `state_dict` gave, on every rank or on none, before `serve` and the first
+        step; a collective on the process group. Workers get the parameters from the servers.
+
+        Raises InvalidArgumentError (a ValueError) where the state is of another rank, world size or
+        spec, DeltawireError where its bytes are damaged, another rank could not load ("Aborted"),
+        or the ranks' states aren't of the same step ("Mismatch"). Then nothing is changed.
+        """
+        self._check_open()
+        load_on_all(self.group, self._core, lambda: load(self._core, state, self._place()))
+
+    def _place(self) -> dict[str, Any]:
+        return {
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "servers": self.servers,
+            "optimizer": self.optimizer_spec.partition(":")[0],
+        }
+
     def close(self) -> None:
         """A worker says that it has no more steps: servers end when too few are left. Then this
         rank says goodbye; idempotent. After an error, or before a server has served, it aborts
@@ -292,18 +363,7 @@ class ParameterServer:
             self._worker.detach()
             self._step_guard.remove()
         self._server = self._worker = None  # aborts what is left
-        if self._link is not None:
-            self._link.close()
-        interrupt.unwatch(self)
-
-    def interrupted(self) -> None:
-        """Ends training on every rank because of Ctrl-C here."""
-        self._link.abort(f"interrupted on rank {self.rank}")
-
-    @property
-    def closed(self) -> bool:
-        """True after `close()`."""
-        return self._link.closed
+        super().leave()
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[ServedWorker]:
@@ -312,50 +372,6 @@ class ParameterServer:
             raise make_error("State", f"rank {self.rank} is a server: it calls serve() alone")
         with self._all_end_on_error():
             yield self._worker
-
-    def _check_open(self) -> None:
-        error = self.last_error
-        if self.closed or error is not None:
-            raise make_error(
-                "State",
-                "this ParameterServer is closed; make a new one to go on"
-                + (f" (it ended with: {error})" if error else ""),
-                error.suspect if error else None,
-            )
-
-    @contextlib.contextmanager
-    def _all_end_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as cause:
-            self._give_up(cause)
-            raise
-
-    def _give_up(self, cause: BaseException) -> None:
-        if self.last_error is not None:
-            return
-        if not isinstance(cause, DeltawireError):
-            what = f"{type(cause).__name__}: {cause}".rstrip(": ")
-            cause = make_error("Aborted", f"rank {self.rank} gave up: {what}", self.rank)
-        self.last_error = cause
-        logger.error("rank %d: %s", self.rank, cause)
-        self._link.abort(str(cause))
-
-    def __reduce__(self):
-        """There is one owner of connections: neither copy nor pickle."""
-        raise TypeError(
-            "a ParameterServer can't be copied or pickled: it owns connections; copy or save the "
-            "model"
-        )
-
-    def __enter__(self) -> "ParameterServer":
-        return self
-
-    def __exit__(self, kind, cause, traceback) -> None:
-        """Closes; an exception on its way out is told to the other ranks, who'd wait for this."""
-        if cause is not None and not self.closed:
-            self._give_up(cause)
-        self.close()
 
 
 def _refuse_step(optimizer, *_) -> None:

@@ -12,7 +12,7 @@ def of_server(server: _core.ParameterServer, link: _core.Link) -> dict[str, Any]
     """See `ParameterServer.metrics`."""
     counts = server.counts
     return {
-        "step": counts.steps,
+        "step": server.steps,
         **_counted(counts, link),
         "encodes": counts.encodes,
         "encodes_per_step": counts.encodes / counts.steps if counts.steps else None,

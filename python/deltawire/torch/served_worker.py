@@ -19,6 +19,7 @@ class ServedWorker:
         timeout_ms: of each wait.
         overlap: one of served_settings.OVERLAPS.
         guarded: what the module's hooks run in, which tells the other ranks of an error.
+        after_step: called after each step, when the parameters are whole.
 
     Attributes:
         push_seconds, wait_seconds: in compressing gradients; in waiting for parameters, and taking
@@ -34,6 +35,7 @@ class ServedWorker:
         timeout_ms: int,
         overlap: str,
         guarded: Callable[[], contextlib.AbstractContextManager],
+        after_step: Callable[[], None],
     ) -> None:
         self.core = core
         self.push_seconds = self.wait_seconds = 0.0
@@ -42,6 +44,7 @@ class ServedWorker:
         self._model = model
         self._timeout_ms = timeout_ms
         self._guarded = guarded
+        self._after_step = after_step
         self._is_open = False
         self._pulls_late = overlap == "both"
         everything = range(len(model.names))
@@ -107,6 +110,8 @@ class ServedWorker:
                 self.core.pull_all(self._timeout_ms)
             self._is_midway = False
             self._pending.clear()
+            if not self.core.has_ended:
+                self._after_step()
 
     def close(self) -> None:
         """Leaves the servers, once all is pulled."""

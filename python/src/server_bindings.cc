@@ -138,9 +138,10 @@ void make_serving(Worker* self, const Link& link, const std::vector<TensorAt>& t
 }
 
 void make_options(ServerOptions* self, int servers, int backup, std::string push, std::string pull,
-                  std::uint64_t min_elements, std::uint64_t seed) {
+                  std::uint64_t min_elements, std::uint64_t seed, std::uint64_t staleness) {
   new (self) ServerOptions{.servers = servers,
                            .backup = backup,
+                           .staleness = staleness,
                            .push = std::move(push),
                            .pull = std::move(pull),
                            .policy = {.min_elements = min_elements},
@@ -150,11 +151,12 @@ void make_options(ServerOptions* self, int servers, int backup, std::string push
 void bind_options(nb::module_& module) {
   nb::class_<ServerOptions>(module, "ServerOptions", "What is the same on all ranks of a parameter server.")
       .def("__init__", &make_options, "servers"_a, "backup"_a, "push"_a, "pull"_a, "min_elements"_a,
-           "seed"_a = 0)
+           "seed"_a = 0, "staleness"_a = 0)
       .def_rw("max_lag", &ServerOptions::max_lag);
   nb::class_<ServerCounts>(module, "ServerCounts", "What a rank of a parameter server has done.")
       .def_ro("steps", &ServerCounts::steps)
       .def_ro("encodes", &ServerCounts::encodes, "Of parts, by this server.")
+      .def_ro("whole_models", &ServerCounts::whole_models, "Of parts, in the place of several changes.")
       .def_ro("push_bytes", &ServerCounts::push_bytes, "Of messages, sent (worker) or received (server).")
       .def_ro("pull_bytes", &ServerCounts::pull_bytes,
               "Of messages, received (worker) or sent (server), every copy counted.")

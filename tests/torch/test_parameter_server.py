@@ -252,6 +252,21 @@ def test_a_slow_worker_is_not_waited_for_and_ends_equal():
     assert late["late_pushes"] > 0 and late["skipped_steps"] > 0
 
 
+def stale(rank, world_size, report):
+    def slow_at_times(server, worker):
+        if worker == server.steps % 3:
+            time.sleep(0.05)
+
+    return part_of(rank, 9, spec="3lc", staleness=2, before=slow_at_times)
+
+
+def test_workers_that_may_be_ahead_end_equal():
+    found = results(stale, 4)
+    assert len({fingerprint for fingerprint, _ in found[1:]}) == 1
+    assert all(metrics["steps"] == 9 for _, metrics in found)
+    assert all(metrics["late_pushes"] == 0 for _, metrics in found)
+
+
 def copies(rank, world_size, report):
     model = Net()
     optimizer = sgd(model)

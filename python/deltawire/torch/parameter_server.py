@@ -20,7 +20,12 @@ from deltawire.torch.joint_load import load_on_all
 from deltawire.torch.served_metrics import of_server, of_worker
 from deltawire.torch.served_model import ServedModel
 from deltawire.torch.served_rank import ServedRank
-from deltawire.torch.served_settings import check_overlap, checked_servers, codecs_of
+from deltawire.torch.served_settings import (
+    check_overlap,
+    check_staleness,
+    checked_servers,
+    codecs_of,
+)
 from deltawire.torch.served_state import Snapshots, load, state_of
 from deltawire.torch.served_worker import ServedWorker
 from deltawire.torch.weights import broadcast_model, layout_digest
@@ -43,7 +48,7 @@ class ParameterServer(ServedRank):
     settings, whose state is there once. The others compute gradients: each one leaves for its
     servers, compressed, as soon as backward() has it; the servers average them, step, and send what
     has changed, compressed once for all workers. After `step` a worker's parameters are what the
-    servers say, bit-equal on all of them.
+    servers say, bit-equal on all of them (with `staleness`, on those that have as many steps).
 
     Args:
         model: the bare module; no DistributedDataParallel and nothing else that exchanges by
@@ -59,6 +64,8 @@ class ParameterServer(ServedRank):
         servers: how many ranks serve: 0 ... servers - 1. At least one rank is left to work.
         backup: workers that no step waits for: it counts the first gradients, of all workers but
             so many. A late one is not lost: it leaves with its worker's next.
+        staleness: how many steps a worker may be ahead of the slowest: its parameters then lack the
+            last changes, at most so many. 0: all are in step. Not with `snapshot`.
         push, pull: other codecs for one direction: of gradients, of what the servers change.
         min_elements: parameters below this many elements travel uncompressed.
         seed: of codecs that draw by chance.
@@ -67,8 +74,9 @@ class ParameterServer(ServedRank):
             pass, so that they come while others compute. Then parameters are whole for the model's
             layers alone: call `wait` before anything else reads them (state_dict() does). It takes
             layers whose parameters are used by their own forward pass; where others are found in
-            the first step, `step` waits for those. Not with `backup`. "none": gradients leave in
-            `step`, and it waits: for gradients that are clipped after backward().
+            the first step, `step` waits for those. Not with `backup` or `staleness`.
+            "none": gradients leave in `step`, and it waits: for gradients that are clipped after
+            backward().
         snapshot: a folder, of this machine or shared: every rank writes what it needs to go on, and
             where all servers have snapshots of a step, training goes on from the newest such one
             (docs/parameter-server.md). It may go on with other workers, and another number of them.
@@ -111,6 +119,7 @@ class ParameterServer(ServedRank):
         *,
         servers: int = 1,
         backup: int = 0,
+        staleness: int = 0,
         push: Policy | None = None,
         pull: Policy | None = None,
         min_elements: int = 256,
@@ -130,7 +139,7 @@ class ParameterServer(ServedRank):
         with bootstrap.Meeting(self.group) as meeting:
             self.rank, self.world_size = meeting.place
             self.servers = checked_servers(servers, backup, self.world_size)
-            check_overlap(overlap, backup)
+            check_overlap(overlap, backup, staleness)
             codecs = [codecs_of(push or spec), codecs_of(pull or spec)]
             self._model = ServedModel(model)
             arguments.check_is_optimizer(optimizer, "ParameterServer")
@@ -139,16 +148,15 @@ class ParameterServer(ServedRank):
             arguments.check_link(link)
             arguments.check_count("min_elements", min_elements)
             arguments.check_count("seed", seed)
+            check_staleness(staleness, snapshot)
             lasting = self._lasting(codecs, min_elements)
-            self._snapshots = None
-            if snapshot is not None:
-                self._snapshots = Snapshots(
-                    snapshot, every, (self.rank, servers), lasting, list(model.buffers())
-                )
+            self._snapshots = self._snapshots_in(snapshot, every, lasting)
             self._timeout_ms = arguments.timeout_in_ms(timeout)
-            self._options = _core.ServerOptions(servers, backup, *codecs, min_elements, seed)
+            self._options = _core.ServerOptions(
+                servers, backup, *codecs, min_elements, seed, staleness
+            )
             meeting.settings = (
-                f"ParameterServer {lasting} backup={backup} "
+                f"ParameterServer {lasting} backup={backup} staleness={staleness} "
                 f"optimizer={self.optimizer_spec} seed={seed} every={snapshot and every} "
                 f"version={_core.__version__} world_size={self.world_size}"
             )
@@ -163,6 +171,14 @@ class ParameterServer(ServedRank):
         with self._all_end_on_error():
             broadcast_model(model, self.group)
             self._take_part(overlap)
+
+    def _snapshots_in(
+        self, folder: str | os.PathLike | None, every: int, lasting: str
+    ) -> Snapshots | None:
+        if folder is None:
+            return None
+        buffers = list(self._model.module.buffers())
+        return Snapshots(folder, every, (self.rank, self.servers), lasting, buffers)
 
     def _lasting(self, codecs: list[str], min_elements: int) -> str:
         """What stays the same as long as training goes on."""

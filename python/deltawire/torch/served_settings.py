@@ -1,5 +1,7 @@
 """Checks of what a ParameterServer is asked for."""
 
+import os
+
 from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
@@ -27,17 +29,29 @@ def checked_servers(servers: int, backup: int, world_size: int) -> int:
     return servers
 
 
-def check_overlap(overlap: str, backup: int) -> None:
+def check_overlap(overlap: str, backup: int, staleness: int) -> None:
     """Raises InvalidArgumentError for anything but one of OVERLAPS, or one that can't be."""
     if overlap not in OVERLAPS:
         raise make_error(
             "InvalidArgument", f"overlap={overlap!r} is none of {', '.join(map(repr, OVERLAPS))}"
         )
-    if overlap == "both" and backup:
+    if overlap == "both" and (backup or staleness):
+        what = f"backup={backup}" if backup else f"staleness={staleness}"
         raise make_error(
             "InvalidArgument",
-            f"overlap='both' can't go with backup={backup}: a worker that is behind takes several "
+            f"overlap='both' can't go with {what}: a worker that is behind takes several "
             "steps at once, and may not begin a forward pass in between; use overlap='push'",
+        )
+
+
+def check_staleness(staleness: int, snapshot: str | os.PathLike | None) -> None:
+    """Raises InvalidArgumentError for what is no number of steps, or can't be."""
+    arguments.check_count("staleness", staleness)
+    if staleness and snapshot is not None:
+        raise make_error(
+            "InvalidArgument",
+            f"staleness={staleness} can't go with snapshot=: between two steps some gradients are "
+            "on their way, and a worker's snapshot would have them twice or not at all",
         )
 
 

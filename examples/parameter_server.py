@@ -1,4 +1,4 @@
-"""Two parameter servers; the others train. Run it: torchrun --nproc-per-node=6 parameter_server.py"""
+"""Two parameter servers, four workers. Run it: torchrun --nproc-per-node=6 parameter_server.py"""
 
 import os
 

@@ -72,9 +72,16 @@ Status move_arrays(File& file, Block& block, std::uint64_t offset, const Move& m
 
 }  // namespace
 
+std::string BlockStore::name() const {
+  return path_.empty() ? "the temporary file of rows (TMPDIR says where)" : path_;
+}
+
 tl::unexpected<Error> BlockStore::damaged(const std::string& what) const {
-  return fail(ErrorCode::kCorrupt, (path_.empty() ? "the temporary file of rows" : path_) + ": " + what +
-                                       "; remove the file, it will be made again");
+  return fail(ErrorCode::kCorrupt, name() + ": " + what + "; remove the file, it will be made again");
+}
+
+tl::unexpected<Error> BlockStore::named(const Status& failure) const {
+  return fail(failure.error().code, name() + ": " + failure.error().message);
 }
 
 Status BlockStore::add(RowBlock& block, bool held_out) {
@@ -100,7 +107,7 @@ Status BlockStore::add(RowBlock& block, bool held_out) {
     const auto write = [](const StoreFile& file, const void* bytes, std::size_t count, std::uint64_t at) {
       return file.write(bytes, count, at);
     };
-    if (Status written = move_arrays(*file_, block, file_end_, write); !written) return written;
+    if (Status written = move_arrays(*file_, block, file_end_, write); !written) return named(written);
     file_end_ += entry.bytes();
   }
   entries_.push_back(entry);
@@ -123,8 +130,7 @@ Status BlockStore::finish(std::uint64_t key) {
   head.checksum = checksum_of(head);
   Status done = file_->write(entries_.data(), entries_.size() * sizeof(Entry), file_end_);
   if (done) done = file_->write(&head, sizeof head, 0);
-  if (done) done = file_->keep(path_);
-  return done;
+  return done ? file_->keep() : named(done);
 }
 
 Result<std::optional<BlockStore>> BlockStore::open(std::uint64_t memory_bytes, const std::string& path,

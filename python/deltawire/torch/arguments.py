@@ -19,6 +19,7 @@ __all__ = [
     "AUTO",
     "arrival_timeout_in_ms",
     "check_count",
+    "check_is_optimizer",
     "check_link",
     "check_optimizer",
     "check_parameter",
@@ -101,12 +102,12 @@ def check_parameter(name: str, parameter: torch.Tensor) -> None:
     check_tensor(f"parameter '{name}'", parameter)
 
 
-def check_weights(name: str, parameter: torch.Tensor) -> None:
-    """Raises DTypeError for a parameter that `LocalSteps` can't exchange."""
+def check_weights(name: str, parameter: torch.Tensor, door: str = "LocalSteps") -> None:
+    """Raises DTypeError for a parameter that a door which exchanges weights can't take."""
     _check_whole(name, parameter)
     if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
         raise DTypeError(
-            f"parameter '{name}' is {parameter.dtype} on {parameter.device}; LocalSteps exchanges "
+            f"parameter '{name}' is {parameter.dtype} on {parameter.device}; {door} exchanges "
             "float32 parameters on the CPU: convert the model with .float() and .cpu() first (with "
             "autocast for a forward pass of 16 bits)",
             "UnsupportedDType",
@@ -122,13 +123,18 @@ def _check_whole(name: str, parameter: torch.Tensor) -> None:
         )
 
 
-def check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
-    """Raises where `optimizer` isn't one, or has parameters that aren't the model's."""
+def check_is_optimizer(optimizer: object, door: str = "LocalSteps") -> None:
+    """Raises DTypeError where it isn't one of torch's."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise DTypeError(
-            f"LocalSteps takes a torch.optim.Optimizer, not {type(optimizer).__name__}",
+            f"{door} takes a torch.optim.Optimizer, not {type(optimizer).__name__}",
             "InvalidArgument",
         )
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
+    """Raises where `optimizer` isn't one, or has parameters that aren't the model's."""
+    check_is_optimizer(optimizer)
     known = {id(parameter) for parameter in model.parameters()}
     for number, group in enumerate(optimizer.param_groups):
         for parameter in group["params"]:

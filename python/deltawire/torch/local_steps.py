@@ -149,12 +149,7 @@ class LocalSteps(Participant):
         threads: int | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        if not dist.is_initialized():
-            raise make_error(
-                "InvalidArgument",
-                "there is no process group; call torch.distributed.init_process_group first",
-            )
-        self.group = dist.group.WORLD if group is None else group
+        self.group = bootstrap.given_or_world(group)
         with bootstrap.Meeting(self.group) as meeting:
             spec = _core.canonical_spec(spec_of(arguments.named(reducer, "LocalSteps")))
             wrappers.check_bare(model)

@@ -8,8 +8,7 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import DTypeError, make_error
-
-_SUPPORTED = "torch.optim.SGD, Adagrad, RMSprop, Adam and AdamW"
+from deltawire.torch.optimizer_settings import KINDS, KNOWN, settings_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,15 +42,14 @@ class SignificanceSource:
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        if type(optimizer) not in _SETTINGS:
+        if type(optimizer) not in KINDS:
             raise DTypeError(
                 f"optimizer={type(optimizer).__name__} is not supported: its significance is known "
-                f"for {_SUPPORTED} themselves, not for subclasses; leave optimizer out and nothing "
+                f"for {KNOWN} themselves, not for subclasses; leave optimizer out and nothing "
                 "is cut",
                 "UnsupportedDType",
             )
         self._optimizer = optimizer
-        self._settings_of = _SETTINGS[type(optimizer)]
         self._buffers: dict[int, torch.Tensor] = {}  # by bucket; one in use is not in here
         for known, parameter in self._known_parameters():
             _read_moments(*known, optimizer.state.get(parameter, {}), parameter, "a parameter")
@@ -126,7 +124,7 @@ class SignificanceSource:
     def _known_parameters(self) -> Iterator[tuple[tuple, torch.Tensor]]:
         """((settings, moments), parameter) of every parameter in a group, as the groups are now."""
         for group in self._optimizer.param_groups:
-            known = self._settings_of(group)
+            known = _known_of(type(self._optimizer), group)
             for parameter in group["params"]:
                 yield known, parameter
 
@@ -200,63 +198,27 @@ def _check_tensor(what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
         )
 
 
-def _sgd(group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
-    if group["momentum"] == 0:
-        return _with(_core.OptimizerSettings("sgd"), group), _Moments()
-    settings = _core.OptimizerSettings("nesterov" if group["nesterov"] else "momentum")
-    settings.momentum = float(group["momentum"])
-    settings.dampening = float(group["dampening"])
-    return _with(settings, group), _Moments(first="momentum_buffer")
-
-
-def _adagrad(group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
-    settings = _core.OptimizerSettings("adagrad")
-    settings.lr_decay = float(group["lr_decay"])
-    settings.eps = float(group["eps"])
-    settings.initial_accumulator = float(group["initial_accumulator_value"])
-    return _with(settings, group), _Moments(second="sum")
-
-
-def _rmsprop(group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
+def _known_of(kind: type[torch.optim.Optimizer], group: dict) -> tuple:
+    """(settings, moments) of a group of parameters."""
     for name in ("centered", "momentum"):
-        if group[name]:
+        if kind is torch.optim.RMSprop and group[name]:
             raise make_error(
                 "InvalidArgument",
                 f"RMSprop({name}={group[name]}) is not supported: what its step sees of a gradient "
                 f"is known without {name} only; leave {name} out, or optimizer= (then nothing is "
                 "cut)",
             )
-    settings = _core.OptimizerSettings("rmsprop")
-    settings.alpha = float(group["alpha"])
-    settings.eps = float(group["eps"])
-    return _with(settings, group), _Moments(second="square_avg")
+    settings = settings_of(kind, group)
+    return settings, _MOMENTS[settings.spec.partition(":")[0]]
 
 
-def _adam(group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
-    settings = _core.OptimizerSettings("adamw" if group.get("decoupled_weight_decay") else "adam")
-    return _with_betas(settings, group)
-
-
-def _adamw(group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
-    return _with_betas(_core.OptimizerSettings("adamw"), group)
-
-
-def _with_betas(settings, group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
-    settings.beta1, settings.beta2 = map(float, group["betas"])
-    settings.eps = float(group["eps"])
-    return _with(settings, group), _Moments("exp_avg", "exp_avg_sq")
-
-
-def _with(settings: _core.OptimizerSettings, group: dict) -> _core.OptimizerSettings:
-    settings.learning_rate = float(group["lr"])
-    settings.weight_decay = float(group["weight_decay"])
-    return settings
-
-
-_SETTINGS = {
-    torch.optim.SGD: _sgd,
-    torch.optim.Adagrad: _adagrad,
-    torch.optim.RMSprop: _rmsprop,
-    torch.optim.Adam: _adam,
-    torch.optim.AdamW: _adamw,
+# By the core's name of the optimizer.
+_MOMENTS = {
+    "sgd": _Moments(),
+    "momentum": _Moments(first="momentum_buffer"),
+    "nesterov": _Moments(first="momentum_buffer"),
+    "adagrad": _Moments(second="sum"),
+    "rmsprop": _Moments(second="square_avg"),
+    "adam": _Moments("exp_avg", "exp_avg_sq"),
+    "adamw": _Moments("exp_avg", "exp_avg_sq"),
 }

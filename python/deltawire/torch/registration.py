@@ -51,12 +51,12 @@ def register(
             made; frozen ones may be among them. Gradients may be sparse, nn.Embedding(sparse=True),
             where the policy's codec takes pairs. Register before training, and before or after
             torch.compile. A sharded model: all of it, whose gradients are
-            reduced as float32 on the CPU; every rank listens on two ports where it is cut.
+            reduced as one of these dtypes, on the CPU; every rank listens on two ports where it is cut.
         spec: codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)", or a policy, which
             says what each tensor gets: rules, a dict, a list, Path("policy.toml") (see
             `deltawire.policy.spec_of`); equal on all ranks. "auto": the native all-reduce while it
-            measures, and then what rank 0's plan says (docs/planner.md, "In training"); float32 on
-            the CPU, without optimizer= and link=.
+            measures, and then what rank 0's plan says (docs/planner.md, "In training"); dense
+            gradients on the CPU, without optimizer= and link=.
         optimizer: that steps the model (see `SignificanceSource`), for a codec that cuts what its
             step can't see ("gcomp", which cuts nothing without it); the same kind on all ranks.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
@@ -94,7 +94,7 @@ def register(
         InvalidArgumentError (a ValueError): world size 1, bad spec or setting, a model that has a
             communication hook already (a copy of a registered one may be registered), a parameter
             that was replaced since DDP was made, an optimizer for a codec that makes no use of it.
-            Of a sharded model: a mesh of one dimension, meshes that differ, any optimizer.
+            Of a sharded model: a mesh of one dimension, meshes that differ, "auto".
         DeltawireError: alike on every rank: "Mismatch" (a rank with other settings), "Aborted" (a
             rank could not register), "Timeout" (ranks don't connect), "Unauthorized" (a rank with
             another token).

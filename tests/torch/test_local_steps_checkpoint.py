@@ -82,6 +82,12 @@ def save_and_go_on(rank, world_size, report, folder):
     return ends
 
 
+def other_reference(state):
+    (common,) = state["common"]
+    reference = {name: tensor + 1 for name, tensor in common["reference"].items()}
+    return {**state, "common": ({**common, "reference": reference},)}
+
+
 def load_by_others(rank, world_size, report, folder):
     ends = {}
     for case, options in CASES.items():
@@ -89,9 +95,14 @@ def load_by_others(rank, world_size, report, folder):
         states = deltawire.torch.saved_states(f"{folder}/{case}", "trainer")
         with pytest.raises(ValueError, match="saved_states|not of"):
             trainer.load_state_dict({**states[0], "world_size": 2})
-        torn = [states[0], {**states[1], "round": 9}]
-        with pytest.raises(ValueError, match="round is 9"):
-            trainer.load_state_dict(torn)
+        moved = [states[0], other_reference(states[1])]
+        for torn, says in (
+            ([states[0], {**states[1], "round": 9}], "round is 9"),
+            (moved, "the states differ: one is of round 1"),
+            ([{"version": 1}, states[1]], "lacks"),
+        ):
+            with pytest.raises(ValueError, match=says):
+                trainer.load_state_dict(torn)
         trainer.load_state_dict(states)
         ends[case] = flushed(model, trainer)
     return ends

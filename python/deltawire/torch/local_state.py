@@ -82,9 +82,12 @@ def flats_of(state: dict | Sequence[dict], place: tuple[int, int]) -> list[dict]
 
 
 def _by_rank(state: dict) -> dict:
-    if isinstance(state, dict) and state.get("version") == 1 and "origins" not in state:
+    if not isinstance(state, dict) or state.get("version") != 1:
+        return state
+    try:
         return saved_form(flat_form(state, 0))
-    return state
+    except (KeyError, TypeError) as cause:
+        raise make_error("InvalidArgument", f"the state is damaged: it lacks {cause}") from cause
 
 
 @torch.no_grad()

@@ -121,9 +121,9 @@ def check_served(name: str, parameter: torch.Tensor) -> None:
     _check_whole(name, parameter)
     if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
         raise DTypeError(
-            f"parameter '{name}' is {parameter.dtype} on {parameter.device}; ParameterServer serves "
-            "float32 on the CPU: convert the model with .float() and .cpu() first (with autocast "
-            "for a forward pass of 16 bits)",
+            f"parameter '{name}' is {parameter.dtype} on {parameter.device}; ParameterServer "
+            "serves float32 on the CPU: convert the model with .float() and .cpu() first (with "
+            "autocast for a forward pass of 16 bits)",
             "UnsupportedDType",
         )
 

@@ -78,7 +78,7 @@ def halved(model):
         ({"of": lbfgs}, "DTypeError", "not LBFGS"),
         ({"of": stepped}, "InvalidArgumentError", "has stepped already"),
         ({"of": no_optimizer}, "DTypeError", "torch.optim.Optimizer"),
-        ({"wrap": halved}, "DTypeError", "ParameterServer exchanges float32"),
+        ({"wrap": halved}, "DTypeError", "ParameterServer serves float32"),
         ({"servers": 2}, "InvalidArgumentError", "leaves nobody to work"),
         ({"backup": 1}, "InvalidArgumentError", "must count"),
         ({"overlap": "all"}, "InvalidArgumentError", "overlap='all'"),

@@ -210,7 +210,7 @@ void bind_sessions(nb::module_& module) {
              nb::callable callback) { submit(*self, tensors, step, timeout_ms, std::move(callback)); },
           "tensors"_a, "step"_a, "timeout_ms"_a, "callback"_a,
           "Queues one bucket: (name, address, shape) of each tensor, row-major, which becomes the mean over "
-          "ranks, and optionally its dtype's name (float32 without), or the address of its significance: as "
+          "ranks, and optionally its dtype's name (float32 without) and the address of its significance: as "
           "many float32, 0 for none; or a PairsAt, whose `mean` is then there. The memory must stay until "
           "callback(error or None, report or None) has run, on the communication thread.")
       .def(

@@ -81,7 +81,7 @@ tl::unexpected<Error> BlockStore::damaged(const std::string& what) const {
 }
 
 tl::unexpected<Error> BlockStore::named(const Status& failure) const {
-  return fail(failure.error().code, name() + ": " + failure.error().message);
+  return fail(failure.error().code, name() + ": " + failure.error().message + "; make room there");
 }
 
 Status BlockStore::add(RowBlock& block, bool held_out) {
@@ -94,6 +94,7 @@ Status BlockStore::add(RowBlock& block, bool held_out) {
   }
   totals_.rows[entry.held_out] += entry.rows;
   totals_.features += entry.features;
+  entry.checksum = checksum_of(block);
   const bool fits = entry.bytes() <= memory_bytes_ - std::min(memory_bytes_, kept_bytes_);
   if (!fits || !path_.empty()) {
     if (!file_) {
@@ -103,7 +104,6 @@ Status BlockStore::add(RowBlock& block, bool held_out) {
       file_end_ = sizeof(Head);
     }
     entry.offset = file_end_;
-    entry.checksum = checksum_of(block);
     const auto write = [](const StoreFile& file, const void* bytes, std::size_t count, std::uint64_t at) {
       return file.write(bytes, count, at);
     };
@@ -115,6 +115,15 @@ Status BlockStore::add(RowBlock& block, bool held_out) {
   if (fits) kept_bytes_ += entry.bytes();
   block.clear();
   return {};
+}
+
+std::uint32_t BlockStore::checksum() const {
+  std::uint32_t sum = 0;
+  for (Entry entry : entries_) {
+    entry.offset = 0;
+    sum = checksum_of(std::span<const Entry>(&entry, 1), sum);
+  }
+  return sum;
 }
 
 Status BlockStore::finish(std::uint64_t key) {

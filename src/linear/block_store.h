@@ -77,6 +77,7 @@ class BlockStore {
 
   const std::vector<Entry>& entries() const noexcept { return entries_; }
   const StoreTotals& totals() const noexcept { return totals_; }
+  std::uint32_t checksum() const;  // of all rows in their order, wherever they lie
 
  private:
   Status read_index(std::uint64_t key, bool& matches);

@@ -121,6 +121,49 @@ State repaired(State state) {
   return state;
 }
 
+// What a worker has kept of a late push is in its state, also where its codec keeps no residual.
+TEST(ServerState, HasWhatCameTooLate) {
+  const ServerOptions options{.backup = 1, .push = "fp32", .pull = "3lc"};
+  auto mesh = connect_inproc(3);
+  ASSERT_TRUE(mesh);
+  std::thread server([&] {
+    Model model(7);
+    auto made = make_server(model.tensors, "sgd", options, *(*mesh)[0]);
+    while ((*made)->step(soon()).value_or(false)) {
+    }
+  });
+  Model first(1);
+  Model second(2);
+  auto early = make_worker(first.tensors, options, *(*mesh)[1]);
+  auto late = make_worker(second.tensors, options, *(*mesh)[2]);
+  for (auto* worker : {early->get(), late->get()}) {
+    ASSERT_TRUE(worker->open(soon()));
+  }
+  for (auto* worker : {early->get(), late->get()}) {
+    for (std::size_t tensor = 0; tensor < shapes().size(); ++tensor) {
+      ASSERT_TRUE(worker->push(tensor, gradient(0, 0, tensor)));
+    }
+    ASSERT_TRUE(worker->pull(soon()));
+  }
+  const Result<State> state = (*late)->save();
+  ASSERT_TRUE(state) << state.error().message;
+  auto other = connect_inproc(3);
+  auto again = make_worker(second.tensors, options, *(*other)[2]);
+  ASSERT_TRUE((*again)->load(*state));
+  std::vector<Values> waits = zeros();
+  for (std::size_t tensor = 0; tensor < shapes().size(); ++tensor) {
+    ASSERT_TRUE((*again)->add_residual(tensor, waits[tensor]));
+    EXPECT_EQ(waits[tensor], gradient(0, 0, tensor)) << "all of it came too late";
+  }
+  State wrong = *state;  // a count of late values that is not the part's
+  wrong[40] = static_cast<std::byte>(std::to_integer<int>(wrong[40]) - 1);
+  EXPECT_EQ((*again)->load(repaired(wrong)).error().code, ErrorCode::kCorrupt);
+  std::thread closing([&] { (void)(*early)->close(soon()); });
+  ASSERT_TRUE((*late)->close(soon()));
+  closing.join();
+  server.join();
+}
+
 // Whatever is read back is what was saved, or an error, and then nothing has changed.
 template <class Make>
 void expect_only_itself(const State& state, const Make& make) {
@@ -136,6 +179,12 @@ void expect_only_itself(const State& state, const Make& make) {
     State flipped = state;
     flipped[bytes] ^= std::byte{1};
     EXPECT_FALSE(role->load(flipped)) << bytes;
+    EXPECT_EQ(*role->save(), before) << bytes;
+    // Where the checksum hides it, it is another state or none.
+    const auto other = make();
+    flipped = repaired(flipped);
+    const bool is_state = other->load(flipped).has_value();
+    EXPECT_EQ(*other->save(), is_state ? flipped : before) << bytes;
   }
   State longer = state;
   longer.insert(longer.end() - 4, 1, std::byte{0});
@@ -143,7 +192,6 @@ void expect_only_itself(const State& state, const Make& make) {
   State newer = state;
   newer[8] = std::byte{1};
   EXPECT_EQ(role->load(repaired(newer)).error().code, ErrorCode::kUnsupportedVersion);
-  EXPECT_EQ(*role->save(), before);
   ASSERT_TRUE(role->load(state));
   EXPECT_EQ(*role->save(), state);
 }

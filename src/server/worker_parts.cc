@@ -39,7 +39,7 @@ Status Worker::fetch(Deadline deadline) {
 // The servers say where training stands: all of them the same step.
 Result<std::uint64_t> Worker::step_of_model(const WorkerPart& part, Bytes frames) const {
   const Result<FrameReader> frame = FrameReader::open(frames);
-  if (!frame) return fail(frame.error().code, "the model: " + frame.error().message, part.part.server);
+  if (!frame) return blame(part, "the model", frame.error());
   const std::uint64_t step = frame->header().message.step;
   const WorkerPart& first = parts_.front();
   if (&part != &first && step != step_) {

@@ -78,7 +78,7 @@ def halved(model):
         ({"of": lbfgs}, "DTypeError", "not LBFGS"),
         ({"of": stepped}, "InvalidArgumentError", "has stepped already"),
         ({"of": no_optimizer}, "DTypeError", "torch.optim.Optimizer"),
-        ({"wrap": halved}, "DTypeError", "ParameterServer exchanges float32"),
+        ({"wrap": halved}, "DTypeError", "ParameterServer serves float32"),
         ({"servers": 2}, "InvalidArgumentError", "leaves nobody to work"),
         ({"backup": 1}, "InvalidArgumentError", "must count"),
         ({"overlap": "all"}, "InvalidArgumentError", "overlap='all'"),
@@ -218,7 +218,7 @@ def test_a_worker_that_fails_is_named_everywhere(fault, code, says):
         outcomes = ranks.outcomes()
     own = outcomes.pop(VICTIM).value
     assert own[0] == code and says in own[2], own
-    check_survivors(outcomes, {"Aborted"}, VICTIM, 15)
+    check_survivors(outcomes, {"Aborted", code}, VICTIM, 15)
 
 
 def raise_inside(rank, world_size, report):

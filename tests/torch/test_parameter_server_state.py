@@ -34,11 +34,13 @@ def train(rank, world_size, report, folder, stop_at=None):
     """Training with snapshots, which says each of its steps on the first worker, and there waits in
     step `stop_at` for ever."""
     model = Normed()
+    optimizer = adam(model)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4, gamma=0.1)
     server = deltawire.torch.ParameterServer(
-        model, adam(model), "3lc", servers=2, snapshot=folder, every=EVERY, timeout=SOON
+        model, optimizer, "3lc", servers=2, snapshot=folder, every=EVERY, timeout=SOON
     )
     if server.serves:
-        server.serve()
+        server.serve(after_step=scheduler.step)
     else:
         while server.steps < STEPS:
             if rank == 2:

@@ -219,7 +219,8 @@ class ParameterServer(ServedRank):
         Args:
             after_step: called after every step, e.g. the step() of a torch learning-rate scheduler
                 of the optimizer: the rate that the optimizer has then is that of the next step, the
-                same on every server. Workers need no scheduler.
+                same on every server. Workers need no scheduler. Where training goes on from a
+                snapshot it is called for each of the steps before, first.
 
         Raises DeltawireError as described for the class, "State" on a worker or when closed.
         """
@@ -227,18 +228,20 @@ class ParameterServer(ServedRank):
         if self._server is None:
             raise make_error("State", f"rank {self.rank} is a worker: it calls step(), not serve()")
         with self._all_end_on_error():
-            rate = served_optimizer.rate_of(self._optimizer)
+            for _ in range(self.resumed_at if after_step is not None else 0):
+                self._follow(after_step)
             while self._server.step(self._timeout_ms):
                 if after_step is not None:
-                    self._optimizer.step()  # without gradients: schedulers ask for it
-                    after_step()
-                    now = served_optimizer.rate_of(self._optimizer)
-                    if now != rate:
-                        self._server.set_learning_rate(now)
-                        rate = now
+                    self._follow(after_step)
                 self._snap()
             self._has_served = True
         return self._server.counts.steps
+
+    def _follow(self, after_step: Callable[[], object]) -> None:
+        """The servers take the rate that the optimizer has after a step."""
+        self._optimizer.step()  # without gradients: schedulers ask for it
+        after_step()
+        self._server.set_learning_rate(served_optimizer.rate_of(self._optimizer))
 
     def start(self) -> None:
         """Fetches the model from the servers, on a worker; else the first forward pass does."""

@@ -27,7 +27,7 @@ class ServedModel:
             if parameter.requires_grad and parameter.numel():
                 self.names.append(wrappers.plain_name(name))
                 self.parameters.append(parameter)
-                arguments.check_weights(self.names[-1], parameter, "ParameterServer")
+                arguments.check_served(self.names[-1], parameter)
                 _check_dense(self.names[-1], parameter)
         if not self.names:
             raise make_error(

@@ -1,14 +1,17 @@
 """What a torch optimizer can see of each gradient (GComp, table 2), bucket by bucket."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import torch
-import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import DTypeError, make_error
+from deltawire.significance import require_use
 from deltawire.torch.optimizer_settings import KINDS, KNOWN, settings_of
+
+logger = logging.getLogger("deltawire")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +23,8 @@ class _Moments:
 
 
 class SignificanceSource:
-    """Computes, for the parameters of a bucket, what the optimizer's coming step can see.
+    """Computes, for the parameters of a bucket, what the optimizer's coming step can see. Of those
+    that fully_shard has cut, for the rows that this rank has: each step is element by element.
 
     Reads the optimizer's param_groups and state anew for every bucket: schedules, loaded states and
     added groups are followed. A parameter in no group has no significance: nothing of its gradient
@@ -50,9 +54,10 @@ class SignificanceSource:
                 "UnsupportedDType",
             )
         self._optimizer = optimizer
-        self._buffers: dict[int, torch.Tensor] = {}  # by bucket; one in use is not in here
+        self._buffers: dict[Hashable, torch.Tensor] = {}  # by bucket; one in use is not in here
         for known, parameter in self._known_parameters():
-            _read_moments(*known, optimizer.state.get(parameter, {}), parameter, "a parameter")
+            state = optimizer.state.get(parameter, {})
+            _read_moments(*known, state, _here(parameter), "a parameter")
 
     @property
     def name(self) -> str:
@@ -64,7 +69,8 @@ class SignificanceSource:
         id -> name, DTypeError where one that it steps isn't float32 on the CPU."""
         stepped = [each for _, each in self._known_parameters() if id(each) in names]
         for parameter in stepped:
-            _check_tensor(f"parameter '{names[id(parameter)]}'", parameter, parameter)
+            here = _here(parameter)
+            _check_tensor(f"parameter '{names[id(parameter)]}'", here, here)
         if not stepped:
             raise make_error(
                 "InvalidArgument",
@@ -72,37 +78,41 @@ class SignificanceSource:
                 "that steps this model",
             )
 
-    def of_bucket(
-        self, bucket: dist.GradBucket, names: dict[int, str]
+    def of_tensors(
+        self, key: Hashable, tensors: Sequence[tuple[str, torch.Tensor]]
     ) -> tuple[torch.Tensor, list[int]]:
-        """Memory to be kept while the bucket is exchanged, and in it the address of each
-        parameter's significance (0: none), laid out as the bucket's gradients.
+        """Memory to be kept while a bucket is exchanged, and in it the address of each parameter's
+        significance (0: none), in the order of its gradient's memory.
+
+        Args:
+            key: of the bucket, whose memory is used again.
+            tensors: (name, parameter) of each.
 
         Raises DTypeError where a moment isn't float32 on the CPU, InvalidArgumentError where a
         setting has become one that isn't supported.
         """
-        needed = bucket.buffer().numel()
-        memory = self._buffers.pop(bucket.index(), None)
+        needed = sum(_here(parameter).numel() for _, parameter in tensors)
+        memory = self._buffers.pop(key, None)
         if memory is None or memory.numel() != needed:
             memory = torch.empty(needed, dtype=torch.float32)
         by_parameter = {id(parameter): known for known, parameter in self._known_parameters()}
         addresses, first = [], 0
-        for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-            out = memory[first : first + gradient.numel()]
-            first += gradient.numel()
+        for name, parameter in tensors:
+            here = _here(parameter)
+            out = memory[first : first + here.numel()]
+            first += here.numel()
             known = by_parameter.get(id(parameter))
-            if known is None:
+            if known is None or not here.numel():
                 addresses.append(0)
                 continue
             state = self._optimizer.state.get(parameter, {})
-            name = f"parameter '{names[id(parameter)]}'"
-            _write(_read_moments(*known, state, parameter, name), parameter, out)
+            _write(_read_moments(*known, state, here, f"parameter '{name}'"), here, out)
             addresses.append(out.data_ptr())
         return memory, addresses
 
-    def give_back(self, index: int, memory: torch.Tensor) -> None:
+    def give_back(self, key: Hashable, memory: torch.Tensor) -> None:
         """Ends the use of a bucket's memory: the bucket's next step may take it."""
-        self._buffers[index] = memory
+        self._buffers[key] = memory
 
     def coming_step(self) -> Callable[[torch.Tensor, str], torch.Tensor]:
         """As of now, a function of (parameter, what messages call it) that gives its significance
@@ -136,9 +146,40 @@ def significance_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -
     return SignificanceSource(optimizer).coming_step()(parameter, "the parameter")
 
 
+def source_for(
+    optimizer: torch.optim.Optimizer | None, spec: str, names: dict[int, str]
+) -> SignificanceSource | None:
+    """What register's optimizer= stands for; None without one, with a warning where the codec would
+    have used it.
+
+    Args:
+        names: of the parameters that are exchanged, by id.
+
+    Raises as `SignificanceSource` and `require_any_of`, and InvalidArgumentError for a codec that
+    makes no use of it.
+    """
+    if optimizer is None:
+        if _core.uses_significance(spec):
+            logger.warning(
+                "'%s' cuts what the optimizer can't see of a gradient, but no optimizer= was "
+                "given: nothing is cut",
+                spec,
+            )
+        return None
+    source = SignificanceSource(optimizer)
+    source.require_any_of(names)
+    require_use(spec, "optimizer=")
+    return source
+
+
+def _here(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank has of a tensor that is spread over ranks; any other as it is."""
+    return tensor.detach().to_local() if hasattr(tensor, "device_mesh") else tensor
+
+
 def _read_moments(settings, moments, state, parameter, name) -> tuple:
     """(settings, steps, first moment, second moment) of a parameter with that state, checked;
-    None where a moment isn't there."""
+    None where a moment isn't there. All of this rank's rows."""
     second_name = moments.second
     steps = int(state.get("step", 0))
     if second_name == "exp_avg_sq" and "max_exp_avg_sq" in state:
@@ -147,6 +188,7 @@ def _read_moments(settings, moments, state, parameter, name) -> tuple:
     for key in (moments.first, second_name):
         moment = state.get(key) if key else None
         if moment is not None:
+            moment = _here(moment)
             _check_tensor(f"the optimizer's {key} of {name}", moment, parameter)
         found.append(moment)
     return settings, steps, *found

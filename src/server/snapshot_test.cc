@@ -16,6 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
+#include "base/little_endian.h"
+
 namespace {
 
 int g_flushes = 0;

@@ -1,6 +1,6 @@
 #include "linear/checkpoint_file.h"
 
-#include <cerrno>
+#include <algorithm>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -79,7 +79,7 @@ Status CheckpointReader::check_bytes() {
                 path_ + ": was written by another version of deltawire; go on with that one");
   }
   std::uint32_t found = crc32c(std::as_bytes(std::span(&front, 1)));
-  std::vector<std::byte> block(std::size_t{1} << 20);
+  std::vector<std::byte> block(std::min<std::uint64_t>(std::uint64_t{1} << 20, end_));
   while (at_ < end_) {
     const MutBytes some = std::span(block).first(std::min<std::uint64_t>(block.size(), end_ - at_));
     if (Status got = take(some); !got) return got;

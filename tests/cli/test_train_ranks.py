@@ -12,6 +12,8 @@ import pytest
 from cli_program import BINARY, ROOT, TIMEOUT, assert_refused
 from sparse_rows import text_of
 
+from lab.namespaces import NamespaceError, Namespaces
+
 USAGE, FAILURE = 2, 1
 MPI_BINARY = BINARY.parent / "mpi" / "deltawire"
 SLURM = ROOT / "examples" / "linear" / "slurm.sh"
@@ -101,6 +103,36 @@ def test_srun_says_rank_and_world(data: Path, token: Path, port: int) -> None:
         started(*meeting, SLURM_PROCID=str(rank), SLURM_STEP_NUM_TASKS="2") for rank in range(2)
     ]
     assert ended(ranks) == [(0, "")] * 2
+
+
+def test_machines_meet_at_the_first(data: Path, token: Path, tmp_path: Path) -> None:
+    """Three network namespaces are three hosts: each has its own loopback and one address."""
+    try:
+        namespaces = Namespaces(3, None).__enter__()
+    except NamespaceError as cause:
+        pytest.skip(f"three hosts: {cause}")
+    out = tmp_path / "out.json"
+    meeting = ("--rendezvous", f"{namespaces.address(0)}:7171", "--token-file", token)
+    try:
+        ranks = [
+            subprocess.Popen(
+                [
+                    *namespaces.command_prefix(rank),
+                    *map(str, (BINARY, "train", "linear", "--data", data, *meeting)),
+                    *("--world", "3", "--rank", str(rank), *(("--json", out) if rank == 0 else ())),
+                ],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=alone(),
+            )
+            for rank in (2, 0, 1)
+        ]
+        assert ended(ranks) == [(0, "")] * 3
+    finally:
+        namespaces.remove()
+    report = json.loads(out.read_text())
+    assert losses(report) == losses(report_of("--data", data, "--workers", 3))
 
 
 def test_ports_and_listen_are_kept_to(data: Path, token: Path, port: int) -> None:
@@ -295,6 +327,14 @@ def test_without_mpi_mpirun_is_refused(data: Path, tmp_path: Path) -> None:
     assert done.returncode == USAGE
     assert "of 2, and this deltawire was built without MPI" in done.stderr, done.stderr
     assert not model.exists()
+
+
+@needs_mpirun
+def test_without_mpi_mpirun_starts_ranks_that_meet(data: Path, token: Path, port: int) -> None:
+    meeting = ("--rendezvous", f"127.0.0.1:{port}", "--token-file", token)
+    done = under_mpirun(BINARY, 2, "--data", data, "--epochs", 1, *meeting)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("epoch 1/1") == 1 and "times smaller than plain pairs" in done.stdout
 
 
 @needs_mpirun

@@ -16,7 +16,7 @@ namespace {
 
 std::string number(double value) {
   char text[32];
-  (void)std::snprintf(text, sizeof text, "%g", value);
+  (void)std::snprintf(text, sizeof text, "%.4g", value);
   return text;
 }
 
@@ -29,7 +29,7 @@ std::string row_of(const std::string& rate, const std::string& decay, const std:
 std::string row_of(const linear::GridPoint& point) {
   std::string loss = "no finite loss";
   if (std::isfinite(point.loss)) {
-    loss = rounded(point.loss) + " after " + std::to_string(point.epochs) + " data epochs";
+    loss = number(point.loss) + " after " + std::to_string(point.epochs) + " data epochs";
   }
   return row_of(number(point.learning_rate), number(point.rate_decay), loss);
 }

@@ -226,9 +226,9 @@ bool Meeting::seeks_rank_0() const {
 
 Error Meeting::too_late() const {
   const std::string self = "rank " + std::to_string(options_.rank);
-  const std::string time = std::to_string(options_.connect_timeout.count()) + " ms";
+  const std::string time = std::to_string(options_.connect_timeout.count());
   for (const Dialer& dialer : dialers_) {
-    if (dialer.was_turned_away()) return refused_by(dialer);
+    if (dialer.was_turned_away() && dialer.rank() != gone_rank_) return refused_by(dialer);
   }
   if (gone_rank_ != kNoSuspect) {
     const std::string gone = "rank " + std::to_string(gone_rank_);
@@ -239,18 +239,18 @@ Error Meeting::too_late() const {
   }
   if (seeks_rank_0()) {
     return {ErrorCode::kTimeout,
-            self + " found nobody in " + time + " at " + to_string(endpoints_.front()) +
+            self + " found nobody in " + time + " ms at " + to_string(endpoints_.front()) +
                 ", where rank 0 should listen; is it started, and may this machine reach that port?",
             0};
   }
   if (roster_.is_complete()) {
     const int silent = book_->silent_rank();
     return {ErrorCode::kTimeout,
-            self + " was not told in " + time + " by rank " + std::to_string(silent) +
+            self + " was not told in " + time + " ms by rank " + std::to_string(silent) +
                 " where it listens; see its own log",
             silent};
   }
-  std::string message = self + " found no connection in " + time + " with " + describe_missing();
+  std::string message = self + " found no connection in " + time + " ms with " + describe_missing();
   message += options_.rendezvous ? "; are they started, with the rendezvous at " +
                                        to_string(options_.rank == 0 ? own_ : endpoints_.front()) + "?"
                                  : "; are they started, with the same endpoints?";

@@ -26,6 +26,25 @@ int dial(const Endpoint& endpoint) {
   return fd;
 }
 
+// Both streams of a rank that knows the token, and has said no more than its hello: control, data.
+std::array<int, 2> come_by_hand(int rank, int world_size, const Endpoint& rendezvous) {
+  std::array<int, 2> streams{};
+  for (const auto stream : {Hello::Stream::kControl, Hello::Stream::kData}) {
+    Hello hello;
+    hello.rank = static_cast<std::uint32_t>(rank);
+    hello.world_size = static_cast<std::uint16_t>(world_size);
+    hello.stream = stream;
+    Handshake handshake(token_of(7), hello, *random_nonce());
+    const int fd = dial(rendezvous);
+    streams[stream == Hello::Stream::kData ? 1 : 0] = fd;
+    Exchange state = Exchange::kMore;
+    const Deadline end = soon();
+    while (state == Exchange::kMore && Clock::now() < end) state = exchange_hellos(handshake, fd);
+    EXPECT_EQ(state, Exchange::kDone);
+  }
+  return streams;
+}
+
 // One process of a job: which rank it takes itself for, and what else it was told.
 struct Process {
   int rank = 0;
@@ -206,27 +225,27 @@ TEST(Rendezvous, WhatIsNoAddressIsCorruptAndNamesTheRank) {
     ASSERT_FALSE(outcome.has_value());
     EXPECT_TRUE(has(outcome.error(), "rank 1")) << outcome.error().message;
   });
-  std::vector<int> streams;
-  for (const auto stream : {Hello::Stream::kControl, Hello::Stream::kData}) {
-    Hello hello;
-    hello.rank = 1;
-    hello.peer = 0;
-    hello.world_size = 3;
-    hello.stream = stream;
-    Handshake handshake(token_of(7), hello, *random_nonce());
-    const int fd = dial(rendezvous);
-    streams.push_back(fd);
-    Exchange state = Exchange::kMore;
-    const Deadline end = soon();
-    while (state == Exchange::kMore && Clock::now() < end) state = exchange_hellos(handshake, fd);
-    ASSERT_EQ(state, Exchange::kDone);
-    const auto bytes = pattern(kAddressBytes, 3);
-    if (stream == Hello::Stream::kData) {
-      EXPECT_EQ(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
-    }
-  }
+  const auto bytes = pattern(kAddressBytes, 3);
+  const std::array<int, 2> streams = come_by_hand(1, 3, rendezvous);
+  EXPECT_EQ(::send(streams[1], bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
   host.join();
   second.join();
+  for (const int fd : streams) ::close(fd);
+}
+
+TEST(Rendezvous, WhoComesAndDoesNotSayWhereItListensIsNamed) {
+  auto listener = listen_tcp("127.0.0.1");
+  const Endpoint rendezvous = (*listener)->endpoint();
+  std::thread host([&] {
+    const Process first{.rank = 0, .world_size = 2, .settings = {}, .timeout = 2000ms};
+    const auto outcome = connect_tcp(std::move(*listener), options_of(first, rendezvous));
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_EQ(outcome.error().code, ErrorCode::kTimeout);
+    EXPECT_EQ(outcome.error().suspect, 1);
+    EXPECT_TRUE(has(outcome.error(), "by rank 1 where it listens")) << outcome.error().message;
+  });
+  const std::array<int, 2> streams = come_by_hand(1, 2, rendezvous);
+  host.join();
   for (const int fd : streams) ::close(fd);
 }
 

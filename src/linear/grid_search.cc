@@ -111,6 +111,7 @@ Result<GridReport> search_grid(const TrainSettings& train, const GridSettings& s
   report.rows = static_cast<std::uint64_t>(drawn->front());
   const auto begin = exchange.save();
   if (!begin) return forward_error(begin);
+  const std::uint64_t steps = exchange.steps();
   TrainSettings pair = train;
   if (train.batch > 1) pair.batch = std::min(train.batch / all, 1.0);
   double least = std::numeric_limits<double>::infinity();
@@ -120,7 +121,7 @@ Result<GridReport> search_grid(const TrainSettings& train, const GridSettings& s
       pair.rate_decay = decay;
       auto point = try_pair(pair, settings, tried_on, exchange);
       if (!point) return sample ? of_sample(point.error()) : forward_error(point);
-      if (Status again = exchange.load(*begin, exchange.steps()); !again) return forward_error(again);
+      if (Status again = exchange.load(*begin, steps); !again) return forward_error(again);
       if (point->loss < least) {
         least = point->loss;
         report.best = report.tried.size();

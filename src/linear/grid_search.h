@@ -49,9 +49,9 @@ struct GridSettings {
 };
 
 // Every rank calls it with the same settings and its own rows, and all come to the same choice. A pair takes
-// as many steps a data epoch as `train` would on all rows, and begins with the codec's state as it is now, as
-// training afterwards does: what one pair leaves for later is nobody else's. Where losses are equal the first
-// wins. Errors: those of Trainer::run but kRange; kRange where no pair has a finite loss.
+// as many steps a data epoch as `train` would on all rows, and begins with the exchange's state and step as
+// they are now, as training afterwards does: what one pair leaves for later is nobody else's. Where losses
+// are equal the first wins. Errors: those of Trainer::run but kRange; kRange where no pair has a finite loss.
 Result<GridReport> search_grid(const TrainSettings& train, const GridSettings& settings, BlockStore& data,
                                Exchange& exchange);
 

@@ -101,16 +101,19 @@ TEST(GridSearch, AllRanksChooseTheLeastLoss) {
 }
 
 TEST(GridSearch, TrainingAfterwardsIsAsIfThereHadBeenNone) {
-  // 3LC keeps residuals: were one pair's left behind, these weights would be others.
-  const GridSettings grid{.grid = {{0.3, 0.1}, {0}}};
-  const auto after = search(2, "3lc", settings_for(), grid, 500);
-  ASSERT_TRUE(after[0].report.has_value()) << after[0].report.error().message;
-  GridSettings alone = grid;
-  alone.grid.rates = {after[0].report->tried[after[0].report->best].learning_rate};
-  const auto other = search(2, "3lc", settings_for(), alone, 500);
-  EXPECT_EQ(after[0].weights, other[0].weights);
-  EXPECT_EQ(after[1].weights, other[0].weights);
-  EXPECT_EQ(other[0].report->tried[0].loss, after[0].report->tried[after[0].report->best].loss);
+  // 3LC keeps residuals, and QSGD draws lots by step: were anything left behind, these weights would be
+  // others.
+  for (const char* codec : {"3lc", "qsgd"}) {
+    const GridSettings grid{.grid = {{0.3, 0.1}, {0}}};
+    const auto after = search(2, codec, settings_for(), grid, 500);
+    ASSERT_TRUE(after[0].report.has_value()) << after[0].report.error().message;
+    GridSettings alone = grid;
+    alone.grid.rates = {after[0].report->tried[after[0].report->best].learning_rate};
+    const auto other = search(2, codec, settings_for(), alone, 500);
+    EXPECT_EQ(after[0].weights, other[0].weights) << codec;
+    EXPECT_EQ(after[1].weights, other[0].weights) << codec;
+    EXPECT_EQ(other[0].report->tried[0].loss, after[0].report->tried[after[0].report->best].loss) << codec;
+  }
 }
 
 TEST(GridSearch, ASampleHasItsShareAndNoFewerThanAThousandRows) {

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_program import BINARY, TIMEOUT, assert_refused, must_run, run
-from sparse_rows import FEATURES, text_of
+from linear_rows import FEATURES, text_of
 
 USAGE, FAILURE, INTERRUPTED = 2, 1, 130
 

@@ -1,12 +1,13 @@
 """`deltawire train linear --grid`: which learning rate it takes, and what it says of them."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import assert_refused, must_run
-from sparse_rows import text_of
+from cli_program import BINARY, TIMEOUT, assert_refused, must_run
+from linear_rows import text_of
 
 USAGE, FAILURE = 2, 1
 
@@ -40,6 +41,23 @@ def test_training_goes_on_with_the_best(data: Path, tmp_path: Path, workers: int
     assert given["final"]["test_loss"] == report["final"]["test_loss"]
     with np.load(model) as saved:
         assert json.loads(bytes(saved["settings"]))["grid"] == grid
+
+
+def test_a_killed_training_chooses_again_and_goes_on(data: Path, tmp_path: Path) -> None:
+    settings = ["--data", data, "--epochs", 40, "--stop", 0, "--grid", "--workers", 2]
+    whole = train(*settings)
+    kept = ["--checkpoint", tmp_path / "kept", "--every", 3]
+    command = [BINARY, "train", "linear", *settings, *kept]
+    running = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
+    for line in running.stdout:
+        if line.startswith("epoch 4/"):
+            break
+    running.kill()
+    running.wait(TIMEOUT)
+    assert running.returncode < 0
+    resumed = train(*settings, *kept, "--resume")
+    assert resumed["settings"]["grid"] == whole["settings"]["grid"]
+    assert resumed["final"]["test_loss"] == whole["final"]["test_loss"]
 
 
 def test_the_sample_is_a_share_of_the_rows(data: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli_program import BINARY, ROOT, TIMEOUT, assert_refused
-from sparse_rows import text_of
+from linear_rows import text_of
 
 from lab.namespaces import NamespaceError, Namespaces
 

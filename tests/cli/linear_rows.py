@@ -1,4 +1,4 @@
-"""Rows of libsvm text that a planted model tells apart, but for noise."""
+"""Rows of libsvm text that tests train on."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ FEATURES = 50
 
 
 def text_of(rows: int, seed: int = 1, labels: tuple[int, int] = (-1, 1)) -> str:
-    """Rows with 8 features each; index 1 is the first."""
+    """Rows that a planted model tells apart, but for noise; index 1 is the first."""
     random = np.random.default_rng(seed)
     planted = np.random.default_rng(99).normal(size=FEATURES)
     lines = []

@@ -85,11 +85,14 @@ struct MeshOptions {
   int rank = 0;
   int world_size = 1;
   std::vector<Endpoint> endpoints;  // of every rank, own included; TCP only
-  Token token{};                    // equal on all ranks, never sent; who can't prove to know it is a
-                                    // stranger; TCP only. docs/security.md says what it is good for
-  std::string settings;             // <= 1024 bytes, e.g. the reducer spec; another rank's other settings are
-                                    // kMismatch on both sides, naming the rank and both texts
-  std::uint32_t epoch = 0;          // Transport::epoch; another rank's other epoch is kMismatch likewise
+  // In the place of `endpoints`: where rank 0 listens, whose host may be a name. The others tell rank 0 where
+  // they listen, and it tells all. local_address_towards(rendezvous->host) is what they listen on.
+  std::optional<Endpoint> rendezvous;
+  Token token{};            // equal on all ranks, never sent; who can't prove to know it is a
+                            // stranger; TCP only. docs/security.md says what it is good for
+  std::string settings;     // <= 1024 bytes, e.g. the reducer spec; another rank's other settings are
+                            // kMismatch on both sides, naming the rank and both texts
+  std::uint32_t epoch = 0;  // Transport::epoch; another rank's other epoch is kMismatch likewise
   std::chrono::milliseconds connect_timeout{60000};  // 1 ms to 24 h
   std::chrono::milliseconds arrival_timeout{0};      // Transport::set_arrival_timeout
   LinkOptions link;

@@ -15,10 +15,11 @@
 #include "cli/number_text.h"
 #include "cli/output_file.h"
 #include "cli/train/checkpoint_options.h"
+#include "cli/train/grid.h"
 #include "cli/train/model_file.h"
+#include "cli/train/ranks.h"
 #include "cli/train/report_page.h"
 #include "cli/train/train_report.h"
-#include "cli/train/worker_processes.h"
 #include "deltawire/reducer.h"
 #include "linear/load_data.h"
 #include "linear/trainer.h"
@@ -30,6 +31,10 @@ struct TrainCommandOptions {
   linear::DataSettings data;
   linear::TrainSettings train;
   RankOptions ranks;
+  GridOptions grid;
+  std::optional<linear::GridReport> grid_report;
+  int world = 1;      // once the ranks have met
+  std::string alike;  // what must be so on all ranks; MeshOptions::settings
   CheckpointOptions checkpoint;
   std::string loss = "logistic";
   std::string optimizer = "adam";
@@ -39,7 +44,6 @@ struct TrainCommandOptions {
   double held_out = 30;
   double stop = 1;
   double memory_mb = 2048;
-  double timeout = 60;
   std::string training;  // what its steps follow from, as JSON: the same on all ranks, and when it is resumed
   std::string model;
   std::string json;
@@ -47,8 +51,7 @@ struct TrainCommandOptions {
   bool force = false;
 
   nlohmann::ordered_json settings() const {
-    nlohmann::ordered_json all{
-        {"loss", loss}, {"data", data.data}, {"test", data.tests}, {"workers", ranks.world()}};
+    nlohmann::ordered_json all{{"loss", loss}, {"data", data.data}, {"test", data.tests}, {"workers", world}};
     all["codec"] = codec;
     all["optimizer"] = optimizer_spec(train.optimizer);
     all["rate_decay"] = train.rate_decay;
@@ -62,6 +65,8 @@ struct TrainCommandOptions {
     all["merge_duplicates"] = data.parse.merge_duplicates;
     if (data.parse.positive) all["positive"] = *data.parse.positive;
     all["seed"] = train.seed;
+    if (grid.wanted) all["grid"] = grid.sample_percent;
+    if (grid_report) all["grid"] = grid_json(*grid_report);
     return all;
   }
 };
@@ -80,14 +85,14 @@ Outcome<void> complete(TrainCommandOptions& options) {
   options.data.parse.held_out = options.held_out / 100;
   options.data.parse.seed = options.train.seed;
   options.data.memory_bytes = static_cast<std::uint64_t>(options.memory_mb * 1048576);
-  options.ranks.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * options.timeout));
   // Where the data lie may differ from machine to machine; what is made of them may not.
   nlohmann::ordered_json alike = options.settings();
   alike.erase("data");
   alike.erase("test");
+  alike.erase("workers");
   options.training = alike.dump();
   options.checkpoint.add_to(alike);
-  options.ranks.settings = alike.dump();
+  options.alike = alike.dump();
   std::vector<std::string> outputs;
   for (const std::string& path : {options.model, options.json, options.report}) {
     if (!path.empty()) outputs.push_back(path);
@@ -95,7 +100,7 @@ Outcome<void> complete(TrainCommandOptions& options) {
   return check_outputs(outputs, options.force);
 }
 
-Outcome<linear::TrainedModel> fit(const TrainCommandOptions& options, linear::Exchange& exchange) {
+Outcome<linear::TrainedModel> fit(TrainCommandOptions& options, linear::Exchange& exchange) {
   auto checkpoints = open_checkpoints(options.checkpoint, options.training, options.force, exchange);
   if (const Status ready = checkpoints ? checkpoints->prepare() : Status(); !ready) {
     exchange.abort(ready.error().message);
@@ -107,6 +112,15 @@ Outcome<linear::TrainedModel> fit(const TrainCommandOptions& options, linear::Ex
     return failed(store.error().message);
   }
   const bool tells = exchange.rank() == 0 && options.json != "-";
+  if (options.grid.wanted) {
+    auto chosen =
+        choose_by_grid(options.grid, tells, options.data.memory_bytes, options.train, *store, exchange);
+    if (!chosen) {
+      exchange.abort(chosen.error().message);
+      return failed(chosen.error().message);
+    }
+    options.grid_report = *std::move(chosen);
+  }
   linear::Trainer trainer(options.train, *store, exchange);
   auto model = trainer.run({.epoch =
                                 [&](const linear::EpochReport& report) {
@@ -139,11 +153,13 @@ Outcome<void> keep(const TrainCommandOptions& options, linear::TrainedModel& tra
   return write_output(options.json, train_json(options.settings(), trained), options.force);
 }
 
-Outcome<void> train_as(const TrainCommandOptions& options, WorkerProcesses& ranks) {
-  auto transport = ranks.connect();
+Outcome<void> train_as(TrainCommandOptions& options, Ranks& ranks) {
+  auto transport = ranks.connect(options.alike);
   if (!transport) return tl::unexpected<Failure>(transport.error());
-  auto exchange =
-      linear::Exchange::open(options.codec, *std::move(transport), options.train.seed, options.ranks.timeout);
+  options.world = (*transport)->world_size();
+  const bool writes = (*transport)->rank() == 0;
+  auto exchange = linear::Exchange::open(options.codec, *std::move(transport), options.train.seed,
+                                         options.ranks.timeout());
   if (!exchange) return failed(exchange.error().message);
   auto trained = fit(options, **exchange);
   (*exchange)->close();
@@ -151,7 +167,7 @@ Outcome<void> train_as(const TrainCommandOptions& options, WorkerProcesses& rank
     return tl::unexpected<Failure>(Failure{kExitInterrupted, interrupted_line(options.checkpoint)});
   }
   if (!trained) return tl::unexpected<Failure>(trained.error());
-  if (ranks.rank() != 0) return {};
+  if (!writes) return {};
   auto kept = keep(options, *trained);
   if (!kept) kept.error().message += after_lost_model(options.checkpoint);
   return kept;
@@ -164,11 +180,11 @@ Outcome<void> train(TrainCommandOptions& options) {
     if (const auto found = linear::find_data_files(*files); !found) return failed(found.error().message);
   }
   catch_interrupts();
-  auto ranks = WorkerProcesses::start(options.ranks);
+  auto ranks = Ranks::start(options.ranks);
   if (!ranks) return tl::unexpected<Failure>(ranks.error());
   Outcome<void> done = train_as(options, *ranks);
   // What a worker started here has to say, the others know, and rank 0 says it.
-  if (options.ranks.peers.empty() && ranks->rank() != 0) _exit(done ? 0 : done.error().exit_status);
+  if (ranks->is_silent()) _exit(done ? 0 : done.error().exit_status);
   return done;
 }
 
@@ -193,6 +209,12 @@ std::string train_footer() {
          "(fastsgd,\n"
          "logquant, sketchml) send what a batch touches, others the whole gradient.\n"
          "direct(fp32) compresses nothing.\n\n"
+         "On a cluster each rank is started by srun or mpirun, which say its number, or by you. Ranks meet "
+         "at "
+         "rank 0's\n"
+         "address, --rendezvous; over MPI without one, where the program was built with it "
+         "(-DDELTAWIRE_CLI_MPI=ON).\n"
+         "--grid tries rates from 0.001 to 1 (sgd: 0.01 to 10), each with decays 0, 0.1 and 1.\n\n"
          "Examples:\n"
          "  deltawire train linear --data a9a --model a9a.npz\n"
          "  deltawire train linear --data url.libsvm.xz --workers 4 --codec fastsgd --model url.npz --json "
@@ -200,8 +222,10 @@ std::string train_footer() {
          "  deltawire train linear --data rows --checkpoint kept --every 100 --resume --model m.npz --report "
          "m.html\n"
          "  deltawire train linear --data train.gz --test test.gz --loss hinge --optimizer adagrad --lr 0.1\n"
-         "  deltawire train linear --data 'part-*' --peers 10.0.0.1:7171,10.0.0.2:7171 --rank 1 --token-file "
+         "  deltawire train linear --data 'part-*' --rendezvous node1:7171 --rank 1 --world 4 --token-file "
          "job\n"
+         "  mpirun -n 8 deltawire train linear --data 'part-*' --model url.npz\n"
+         "  deltawire train linear --data a9a --grid --model a9a.npz\n"
          "  deltawire predict --model a9a.npz --data a9a.t > probabilities.txt\n";
 }
 
@@ -244,6 +268,7 @@ void add_training(CLI::App* command, TrainCommandOptions& options) {
       ->check(CLI::NonNegativeNumber.description(""))
       ->type_name("X")
       ->capture_default_str();
+  add_grid_options(command, options.grid);
   command->add_option("--l2", options.l2, "Factor of L2")
       ->check(CLI::NonNegativeNumber.description(""))
       ->type_name("X")
@@ -272,25 +297,7 @@ void add_ranks(CLI::App* command, TrainCommandOptions& options) {
   command->add_option("--codec", options.codec, "What gradients travel by")
       ->type_name("CODEC")
       ->capture_default_str();
-  CLI::Option* workers = command->add_option("--workers", options.ranks.workers, "Processes on this machine")
-                             ->check(CLI::Range(1, 256).description(""))
-                             ->type_name("N")
-                             ->capture_default_str();
-  command
-      ->add_option("--peers", options.ranks.peers,
-                   "All ranks' addresses, in order: every rank is started by hand")
-      ->delimiter(',')
-      ->excludes(workers)
-      ->type_name("ADDRESS:PORT");
-  command->add_option("--rank", options.ranks.rank, "Which of the --peers this is")
-      ->check(CLI::NonNegativeNumber.description(""))
-      ->type_name("N");
-  command->add_option("--token-file", options.ranks.token_file, "With --peers: the job's secret, 32 bytes")
-      ->type_name("FILE");
-  command->add_option("--timeout", options.timeout, "Seconds to wait for other ranks")
-      ->check(CLI::Range(0.1, 86400.0).description(""))
-      ->type_name("S")
-      ->capture_default_str();
+  add_rank_options(command, options.ranks);
   command->add_option("--model", options.model, "Write the model: an .npz for NumPy and 'predict'")
       ->type_name("FILE");
   command->add_option("--json", options.json, "Write all figures to FILE; - prints them")->type_name("FILE");

@@ -1,7 +1,9 @@
 #include "linear/exchange.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 #include "base/byte_writer.h"
@@ -10,6 +12,7 @@ namespace deltawire::linear {
 namespace {
 
 constexpr std::string_view kTensor = "weights";
+constexpr float kLarge = 1e18F;  // what no training comes to that ends well; its square is a float still
 // No reducer's: theirs count up from the step (docs/format.md).
 constexpr Tag kNumbersTag = Tag{0xDE17A} << 44;
 
@@ -39,7 +42,20 @@ bool Exchange::takes_pairs(std::uint64_t dimension) {
   return uses && !uses->empty() && uses->front().takes_pairs;
 }
 
+// A rank that fails alone would end the exchange for all.
+Status Exchange::check_size(const Pairs& gradient) {
+  const bool fits =
+      std::ranges::all_of(gradient.values, [](float value) { return std::fabs(value) < kLarge; });
+  const auto refusals = sums(std::vector<double>{fits ? 0.0 : 1.0});
+  if (!refusals) return forward_error(refusals);
+  if (refusals->front() == 0) return {};
+  return fail(ErrorCode::kRange, "a gradient is beyond all numbers; lower the learning rate (--lr)");
+}
+
 Result<Report> Exchange::average(Pairs& gradient) {
+  if (refuses_large_) {
+    if (Status small = check_size(gradient); !small) return forward_error(small);
+  }
   const Step step{.number = step_++};
   Named tensor{.name = kTensor, .tensor = {}};
   if (takes_pairs(gradient.dimension)) {

@@ -27,9 +27,14 @@ class Exchange {
 
   // Puts the mean over ranks in the gradient's place, as pairs of key and value where the codec takes such,
   // else by way of a dense tensor. Keys grow strictly, before and after. Errors: those of
-  // Session::all_reduce.
+  // Session::all_reduce; kRange, on all ranks, where one is refused (refuse_large).
   Result<Report> average(Pairs& gradient);
   bool takes_pairs(std::uint64_t dimension);
+
+  // From now on average() asks all ranks first, in a message more to each, whether their gradients are finite
+  // and below 1e18, and refuses the step on all of them where one isn't: training has left the numbers, and
+  // the exchange, which such values would end, goes on. Alike on all ranks.
+  void refuse_large(bool refuses) noexcept { refuses_large_ = refuses; }
 
   // All ranks' numbers, in rank order; every rank gives as many. Between steps. Errors: those of
   // Transport::wait.
@@ -53,12 +58,15 @@ class Exchange {
  private:
   Exchange() = default;
 
+  Status check_size(const Pairs& gradient);
+
   std::unique_ptr<Session> session_;
   Transport* transport_ = nullptr;  // the session's
   int rank_ = 0;
   int world_ = 1;
   std::chrono::milliseconds timeout_{};
   std::uint64_t step_ = 0;
+  bool refuses_large_ = false;
   std::uint64_t gathered_ = 0;
   std::vector<float> dense_;
 };

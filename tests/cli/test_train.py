@@ -4,7 +4,6 @@ import gzip
 import json
 import os
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
@@ -135,33 +134,6 @@ def test_ends_early_when_the_loss_hardly_changes(data: Path) -> None:
     assert abs(last - before) < 0.05 * before
 
 
-def test_ranks_started_by_hand(data: Path, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_bytes(bytes(range(32)))
-    ports = _free_ports(2)
-    peers = ",".join(f"127.0.0.1:{port}" for port in ports)
-    command = [BINARY, "train", "linear", "--data", data, "--peers", peers, "--token-file", token]
-    out = tmp_path / "out.json"
-    other = subprocess.Popen([*command, "--rank", "1"], stdout=subprocess.DEVNULL)
-    must_run(*command[1:], "--rank", 0, "--json", out)
-    assert other.wait(TIMEOUT) == 0
-    assert json.loads(out.read_text())["settings"]["workers"] == 2
-    other = subprocess.Popen([*command, "--rank", "1", "--lr", "0.5"], stderr=subprocess.PIPE)
-    done = run(*command[1:], "--rank", 0)
-    assert done.returncode == FAILURE and b"rank 1" in done.stderr
-    assert other.wait(TIMEOUT) == FAILURE
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(
     ("text", "message"),
@@ -208,7 +180,6 @@ def test_bad_data_is_one_line_and_no_model(
             FAILURE,
             "--lr",
         ),
-        (["--data", "ROWS", "--peers", "here", "--token-file", "ROWS"], USAGE, "ADDRESS:PORT"),
     ],
 )
 def test_refusals(arguments: list[str], status: int, message: str, data: Path) -> None:

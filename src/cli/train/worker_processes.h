@@ -1,8 +1,8 @@
-// Ranks of a training: processes on this machine that the command starts, or one of several that the user has
-// started, each on its machine.
+// Ranks as processes on this machine, which the command starts.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,41 +15,27 @@
 
 namespace deltawire::cli {
 
-struct RankOptions {
-  int workers = 1;
-  std::vector<std::string>
-      peers;               // "host:port" of every rank, this one's too; empty: `workers` processes here
-  int rank = 0;            // with peers
-  std::string token_file;  // with peers: 32 bytes or more, the same on all ranks
-  std::string settings;    // what must be alike on all ranks; MeshOptions::settings
-  std::chrono::milliseconds timeout{60000};
-
-  int world() const noexcept { return peers.empty() ? workers : static_cast<int>(peers.size()); }
-};
-
 // The processes that this one has started; none in those.
 class WorkerProcesses {
  public:
-  // Becomes `workers` processes, of which this one is rank 0. The others return from here, too, and end with
-  // leave(). They die with this process. Call it before any thread is started.
-  static Outcome<WorkerProcesses> start(const RankOptions& options);
+  // Becomes `count` processes, of which this one is rank 0. The others return from here, too, and end with
+  // _exit(). They die with this process. Call it before any thread is started.
+  static Outcome<WorkerProcesses> start(int count);
   WorkerProcesses(WorkerProcesses&& other) noexcept;
   WorkerProcesses& operator=(WorkerProcesses&&) = delete;
   ~WorkerProcesses();  // waits for them a second, then ends them: one may be frozen
 
   int rank() const noexcept { return rank_; }
 
-  // The mesh of all ranks. Once.
-  Outcome<std::unique_ptr<Transport>> connect();
+  // The mesh of all ranks. Once. `settings` as in MeshOptions.
+  Outcome<std::unique_ptr<Transport>> connect(const std::string& settings, std::chrono::milliseconds timeout);
 
  private:
-  explicit WorkerProcesses(const RankOptions& options) : options_(options), rank_(options.rank) {}
+  explicit WorkerProcesses(int count) : count_(count) {}
 
-  MeshOptions own_mesh() const;
-  Outcome<std::unique_ptr<Transport>> connect_here();
-  Outcome<std::unique_ptr<Transport>> connect_peers();
+  bool tell_ports(std::vector<std::uint16_t>& ports, std::chrono::milliseconds timeout) const;
 
-  RankOptions options_;
+  int count_ = 1;
   int rank_ = 0;
   std::vector<pid_t> started_;
   std::vector<int> ports_to_;  // of rank 0: pipes to the others

@@ -107,6 +107,14 @@ bool SocketAddress::has_host_of(const SocketAddress& other) const noexcept {
   return family() == AF_INET6 && std::memcmp(host(*this), host(other), sizeof(in6_addr)) == 0;
 }
 
+bool SocketAddress::is_unspecified() const noexcept {
+  if (family() == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(get())->sin_addr.s_addr == htonl(INADDR_ANY);
+  }
+  return family() == AF_INET6 &&
+         IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(get())->sin6_addr) != 0;
+}
+
 Endpoint SocketAddress::endpoint() const {
   std::array<char, NI_MAXHOST> host{};
   std::array<char, NI_MAXSERV> service{};

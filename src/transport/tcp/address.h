@@ -32,6 +32,8 @@ class SocketAddress {
   Endpoint endpoint() const;
   // Whether both are of IPv4 or both of IPv6, and alike but for the port.
   bool has_host_of(const SocketAddress& other) const noexcept;
+  // "0.0.0.0" or "::": to listen on all addresses, and none to connect to.
+  bool is_unspecified() const noexcept;
 
  private:
   static Result<SocketAddress> resolve(const std::string& host, std::uint16_t port, int flags);

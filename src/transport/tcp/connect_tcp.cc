@@ -18,7 +18,11 @@ Status check_options(const MeshOptions& options) {
                                                  " is not in a world of " +
                                                  std::to_string(options.world_size));
   }
-  if (options.endpoints.size() != static_cast<std::size_t>(options.world_size)) {
+  if (options.rendezvous && !options.endpoints.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "connect_tcp: both endpoints and a rendezvous; give the one or the other");
+  }
+  if (!options.rendezvous && options.endpoints.size() != static_cast<std::size_t>(options.world_size)) {
     return fail(ErrorCode::kInvalidArgument,
                 "connect_tcp: " + std::to_string(options.endpoints.size()) + " endpoints for a world of " +
                     std::to_string(options.world_size) + "; give one for each rank, the own included");

@@ -19,6 +19,8 @@ constexpr std::chrono::milliseconds kTellTime{2000};
 
 Meeting::Meeting(std::unique_ptr<TcpListener> listener, const MeshOptions& options)
     : options_(options),
+      own_(listener->endpoint()),
+      endpoints_(options.endpoints),
       roster_(options),
       guests_(std::move(listener), options.world_size),
       end_(Clock::now() + options.connect_timeout) {}
@@ -30,22 +32,42 @@ Result<std::vector<PeerSockets>> Meeting::run() {
 }
 
 Result<std::vector<PeerSockets>> Meeting::meet() {
+  if (Status status = prepare_endpoints(); !status) return forward_error(status);
   if (Status status = prepare_dialers(); !status) return forward_error(status);
   if (Status status = check_descriptors(options_.rank, options_.world_size); !status)
     return forward_error(status);
   while (true) {
     const Deadline now = Clock::now();
     if (Status status = advance(now); !status) return forward_error(status);
-    if (roster_.is_complete()) return roster_.take_sockets();
+    if (roster_.is_complete() && (!book_ || book_->is_complete())) return roster_.take_sockets();
     if (Status status = watch_met_ranks(now); !status) return forward_error(status);
     if (now >= end_ || now >= gone_until_) return tl::unexpected<Error>(too_late());
     wait_for_news(now, std::min(end_, gone_until_));
   }
 }
 
-Status Meeting::prepare_dialers() {
-  for (int rank = 0; rank < options_.rank; ++rank) {
-    const Endpoint& endpoint = options_.endpoints[static_cast<std::size_t>(rank)];
+// With a rendezvous: rank 0's address, which may be a name, and the book of those to come.
+Status Meeting::prepare_endpoints() {
+  if (!options_.rendezvous) return {};
+  endpoints_.assign(static_cast<std::size_t>(options_.world_size), Endpoint{});
+  AddressSlot own{};
+  if (options_.rank > 0) {
+    const auto host = SocketAddress::from_host(options_.rendezvous->host, options_.rendezvous->port);
+    if (!host) return forward_error(host);
+    endpoints_.front() = host->endpoint();
+    const auto encoded = encode_address(own_);
+    if (!encoded) return forward_error(encoded);
+    own = *encoded;
+  }
+  book_.emplace(options_.rank, options_.world_size, own);
+  return {};
+}
+
+// To those of the lower ranks, from `first` on, whose addresses are known.
+Status Meeting::prepare_dialers(int first) {
+  for (int rank = first; rank < options_.rank; ++rank) {
+    const Endpoint& endpoint = endpoints_[static_cast<std::size_t>(rank)];
+    if (options_.rendezvous && endpoint.port == 0) continue;
     const Result<SocketAddress> address = SocketAddress::from_numeric(endpoint.host, endpoint.port);
     if (!address) {
       return fail(address.error().code,
@@ -60,7 +82,16 @@ Status Meeting::prepare_dialers() {
 
 Status Meeting::advance(Deadline now) {
   if (Status status = guests_.advance(now, roster_); !status) return status;
-  return advance_dialers(now);
+  if (Status status = advance_dialers(now); !status) return status;
+  return book_ && !roster_.has_given_up() ? advance_book() : Status{};
+}
+
+Status Meeting::advance_book() {
+  const bool knew = book_->is_complete();
+  if (Status status = book_->advance(roster_.sockets()); !status) return status;
+  if (knew || !book_->is_complete() || options_.rank == 0) return {};
+  std::ranges::copy(book_->endpoints().begin() + 1, book_->endpoints().end(), endpoints_.begin() + 1);
+  return prepare_dialers(1);
 }
 
 Status Meeting::advance_dialers(Deadline now) {
@@ -106,9 +137,19 @@ Status Meeting::watch_met_ranks(Deadline now) {
       if (gone_rank_ != kNoSuspect) continue;
       gone_rank_ = rank;
       gone_until_ = now + kGoneGrace;
+      ask_again(rank);
     }
   }
   return {};
+}
+
+// A rank that gave up may have hung up on this one before it could say why, as on the second of two processes
+// of one rank. It still answers those that knock.
+void Meeting::ask_again(int rank) {
+  if (rank > options_.rank) return;
+  const Endpoint& endpoint = endpoints_[static_cast<std::size_t>(rank)];
+  const Result<SocketAddress> address = SocketAddress::from_numeric(endpoint.host, endpoint.port);
+  if (address) dialers_.emplace_back(rank, Hello::Stream::kControl, *address);
 }
 
 void Meeting::wait_for_news(Deadline now, Deadline until) {
@@ -119,6 +160,7 @@ void Meeting::wait_for_news(Deadline now, Deadline until) {
     polls_.push_back(dialer.interest());
     wake_at = std::min(wake_at, dialer.retry_at());
   }
+  if (book_) book_->add_interests(roster_.sockets(), polls_);
   if (gone_rank_ == kNoSuspect) {
     for (const PeerSockets& sockets : roster_.sockets()) {
       polls_.push_back({sockets.data.get(), POLLRDHUP, 0});
@@ -146,7 +188,8 @@ void Meeting::tell_others(const Error& error) {
     std::erase_if(dialers_, [this](const Dialer& dialer) {
       return dialer.was_refused() || !std::ranges::count(roster_.missing(), dialer.rank());
     });
-    const bool all_higher_know = roster_.is_complete() || roster_.missing().back() < options_.rank;
+    const bool all_higher_know =
+        roster_.is_complete() || roster_.missing().back() < options_.rank || is_hidden();
     if (now >= until || (dialers_.empty() && all_higher_know) || !advance(now)) return;
     wait_for_news(now, until);
   }
@@ -156,8 +199,9 @@ std::string Meeting::describe_missing() const {
   std::string text;
   for (const int rank : roster_.missing()) {
     if (!text.empty()) text += ", ";
-    text += "rank " + std::to_string(rank) + " (" +
-            to_string(options_.endpoints[static_cast<std::size_t>(rank)]) + ")";
+    text += "rank " + std::to_string(rank);
+    const Endpoint& endpoint = endpoints_[static_cast<std::size_t>(rank)];
+    if (endpoint.port != 0) text += " (" + to_string(endpoint) + ")";
   }
   return text;
 }
@@ -170,10 +214,21 @@ Error Meeting::refused_by(const Dialer& dialer) const {
           dialer.rank()};
 }
 
+// Whether nobody has been told yet where this rank listens, so that nobody will dial it.
+bool Meeting::is_hidden() const {
+  return options_.rendezvous && options_.rank > 0 && !(book_ && book_->is_complete());
+}
+
+// Whether all that this rank knows of is rank 0's address, where it has not been met.
+bool Meeting::seeks_rank_0() const {
+  return options_.rendezvous && options_.rank > 0 && !roster_.is_complete() && roster_.missing().front() == 0;
+}
+
 Error Meeting::too_late() const {
   const std::string self = "rank " + std::to_string(options_.rank);
+  const std::string time = std::to_string(options_.connect_timeout.count());
   for (const Dialer& dialer : dialers_) {
-    if (dialer.was_turned_away()) return refused_by(dialer);
+    if (dialer.was_turned_away() && dialer.rank() != gone_rank_) return refused_by(dialer);
   }
   if (gone_rank_ != kNoSuspect) {
     const std::string gone = "rank " + std::to_string(gone_rank_);
@@ -182,8 +237,23 @@ Error Meeting::too_late() const {
                 "'s own log. Not connected: " + describe_missing(),
             gone_rank_};
   }
-  std::string message = self + " found no connection in " + std::to_string(options_.connect_timeout.count()) +
-                        " ms with " + describe_missing() + "; are they started, with the same endpoints?";
+  if (seeks_rank_0()) {
+    return {ErrorCode::kTimeout,
+            self + " found nobody in " + time + " ms at " + to_string(endpoints_.front()) +
+                ", where rank 0 should listen; is it started, and may this machine reach that port?",
+            0};
+  }
+  if (roster_.is_complete()) {
+    const int silent = book_->silent_rank();
+    return {ErrorCode::kTimeout,
+            self + " was not told in " + time + " ms by rank " + std::to_string(silent) +
+                " where it listens; see its own log",
+            silent};
+  }
+  std::string message = self + " found no connection in " + time + " ms with " + describe_missing();
+  message += options_.rendezvous ? "; are they started, with the rendezvous at " +
+                                       to_string(options_.rank == 0 ? own_ : endpoints_.front()) + "?"
+                                 : "; are they started, with the same endpoints?";
   if (guests_.strangers() > 0) {
     message += " " + std::to_string(guests_.strangers()) +
                " connections came with another token: same job? same token?";

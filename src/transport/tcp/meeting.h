@@ -1,5 +1,5 @@
 // A mesh comes together: every rank dials all lower ones, once for each stream, and is dialed by all higher
-// ones.
+// ones. With a rendezvous it dials rank 0 first, and the others once it knows where they are.
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 #include <poll.h>
 
 #include "deltawire/connect.h"
+#include "transport/tcp/address_book.h"
 #include "transport/tcp/dialer.h"
 #include "transport/tcp/guests.h"
 #include "transport/tcp/roster.h"
@@ -25,17 +26,25 @@ class Meeting {
 
  private:
   Result<std::vector<PeerSockets>> meet();
-  Status prepare_dialers();
+  Status prepare_endpoints();
+  Status prepare_dialers(int first = 0);
   Status advance(Deadline now);
   Status advance_dialers(Deadline now);
+  Status advance_book();
   void wait_for_news(Deadline now, Deadline until);
   Status watch_met_ranks(Deadline now);
+  void ask_again(int rank);
   void tell_others(const Error& error);
   Error refused_by(const Dialer& dialer) const;
   Error too_late() const;
   std::string describe_missing() const;
+  bool is_hidden() const;
+  bool seeks_rank_0() const;
 
   const MeshOptions& options_;
+  Endpoint own_;
+  std::vector<Endpoint> endpoints_;  // by rank, as far as they are known; else port 0
+  std::optional<AddressBook> book_;  // with a rendezvous
   Roster roster_;
   Guests guests_;
   std::vector<Dialer> dialers_;  // those still dialing

@@ -155,6 +155,7 @@ Status Roster::add(const Hello& hello, GuardedFd socket) {
   PeerSockets& sockets = sockets_[hello.rank];
   GuardedFd& place = socket_of(sockets, hello.stream);
   if (place && !has_ended(place.get())) {
+    twice_ = rank;
     return fail(ErrorCode::kMismatch,
                 "two processes call themselves rank " + std::to_string(rank) + "; give each its own rank",
                 rank);
@@ -199,7 +200,8 @@ void Roster::give_up(const Error& error) {
     // Control first: who sees the other connection end will look there for the reason.
     sockets.control.reset();
     sockets.data.reset();
-    if (!is_told && other != rank()) missing_.push_back(other);
+    // The second process that calls itself so was turned away in the middle, and will knock again.
+    if ((!is_told || twice_ == other) && other != rank()) missing_.push_back(other);
   }
 }
 

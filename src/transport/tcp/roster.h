@@ -27,7 +27,7 @@ class Roster {
   Status check(const Hello& hello);
 
   // Keeps the connection to the sender of `hello`, which check() has passed, and fits its buffers to the way.
-  // kMismatch: the rank has such a connection already.
+  // kMismatch: the rank has such a connection already; both processes will be told.
   Status add(const Hello& hello, GuardedFd socket);
 
   bool is_complete() const noexcept { return missing_.empty(); }
@@ -57,6 +57,7 @@ class Roster {
   std::vector<PeerSockets> sockets_;
   std::vector<int> missing_;
   std::vector<bool> is_told_;  // by rank: of this rank's failure
+  std::optional<int> twice_;   // a rank that came as two processes
 };
 
 // Sets what every connection of a mesh needs: no Nagle delay, and dead machines are noticed.

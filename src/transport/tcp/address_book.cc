@@ -1,0 +1,156 @@
+#include "transport/tcp/address_book.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <sys/socket.h>
+
+#include "base/little_endian.h"
+#include "transport/tcp/address.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::size_t kHostAt = 3;
+constexpr std::size_t kHostMax = kAddressBytes - kHostAt;
+
+}  // namespace
+
+Result<AddressSlot> encode_address(const Endpoint& endpoint) {
+  const Result<SocketAddress> address = SocketAddress::from_numeric(endpoint.host, endpoint.port);
+  if (!address) return forward_error(address);
+  const bool cut = endpoint.host.find('\0') != std::string::npos;  // the resolver would not see the rest
+  if (endpoint.port == 0 || address->is_unspecified() || endpoint.host.size() > kHostMax || cut) {
+    return fail(ErrorCode::kInvalidArgument,
+                to_string(endpoint) +
+                    " is no address that other ranks could connect to; listen on one of "
+                    "this machine's (\"ip addr\" lists them)");
+  }
+  AddressSlot slot{};
+  store_le(slot.data(), endpoint.port);
+  slot[2] = static_cast<std::byte>(endpoint.host.size());
+  std::memcpy(slot.data() + kHostAt, endpoint.host.data(), endpoint.host.size());
+  return slot;
+}
+
+Result<Endpoint> decode_address(std::span<const std::byte, kAddressBytes> slot) {
+  Endpoint endpoint;
+  endpoint.port = load_le<std::uint16_t>(slot.data());
+  const auto length = std::to_integer<std::size_t>(slot[2]);
+  endpoint.host.assign(reinterpret_cast<const char*>(slot.data() + kHostAt), std::min(length, kHostMax));
+  const Result<AddressSlot> again = encode_address(endpoint);
+  if (!again || !std::ranges::equal(*again, slot)) {
+    return fail(ErrorCode::kCorrupt,
+                "what should be a rank's address is none; do all ranks run the same "
+                "deltawire, and were all started with the rendezvous?");
+  }
+  return endpoint;
+}
+
+AddressBook::AddressBook(int rank, int world_size, const AddressSlot& own)
+    : rank_(rank),
+      own_(own),
+      talks_(static_cast<std::size_t>(rank == 0 ? world_size : 1)),
+      endpoints_(static_cast<std::size_t>(world_size)),
+      complete_(world_size == 1) {}
+
+void AddressBook::restart(Talk& talk, int fd) const {
+  talk = Talk{.fd = fd, .heard = {}};
+  talk.heard.resize(rank_ == 0 ? kAddressBytes : kAddressBytes * endpoints_.size());
+}
+
+void AddressBook::hear(Talk& talk) {
+  const MutBytes room = MutBytes(talk.heard).subspan(talk.heard_bytes);
+  if (room.empty()) return;
+  const ssize_t got = ::recv(talk.fd, room.data(), room.size(), MSG_DONTWAIT);
+  // A connection that has ended is the meeting's business.
+  if (got > 0) talk.heard_bytes += static_cast<std::size_t>(got);
+}
+
+void AddressBook::say(Talk& talk, Bytes all) {
+  const Bytes rest = all.subspan(talk.said_bytes);
+  if (rest.empty()) return;
+  const ssize_t sent = ::send(talk.fd, rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent > 0) talk.said_bytes += static_cast<std::size_t>(sent);
+}
+
+Status AddressBook::learn(int rank, Bytes slot) {
+  const auto endpoint = decode_address(slot.first<kAddressBytes>());
+  if (!endpoint) {
+    const int sender = rank_ == 0 ? rank : 0;
+    return fail(endpoint.error().code,
+                "rank " + std::to_string(sender) + " sent rank " + std::to_string(rank_) +
+                    " an address that can't be read: " + endpoint.error().message,
+                sender);
+  }
+  endpoints_[static_cast<std::size_t>(rank)] = *endpoint;
+  return {};
+}
+
+Status AddressBook::advance(const std::vector<PeerSockets>& sockets) {
+  if (complete_) return {};
+  for (std::size_t i = 0; i < talks_.size(); ++i) {
+    // Who came a second time, as after a broken connection, begins anew.
+    if (const int fd = sockets[i].data.get(); fd >= 0 && fd != talks_[i].fd) restart(talks_[i], fd);
+  }
+  return rank_ == 0 ? advance_host() : advance_member();
+}
+
+int AddressBook::silent_rank() const noexcept {
+  for (std::size_t rank = 1; rank < talks_.size(); ++rank) {
+    if (talks_[rank].fd < 0 || !talks_[rank].has_heard()) return static_cast<int>(rank);
+  }
+  return 0;
+}
+
+Status AddressBook::advance_host() {
+  bool all_heard = true;
+  for (std::size_t rank = 1; rank < talks_.size(); ++rank) {
+    Talk& talk = talks_[rank];
+    if (talk.fd >= 0) hear(talk);
+    all_heard = all_heard && talk.fd >= 0 && talk.has_heard();
+  }
+  if (!all_heard) return {};
+  if (answer_.empty()) {
+    answer_.resize(kAddressBytes);
+    for (std::size_t rank = 1; rank < talks_.size(); ++rank) {
+      if (Status learned = learn(static_cast<int>(rank), talks_[rank].heard); !learned) return learned;
+      answer_.insert(answer_.end(), talks_[rank].heard.begin(), talks_[rank].heard.end());
+    }
+  }
+  complete_ = true;
+  for (std::size_t rank = 1; rank < talks_.size(); ++rank) {
+    say(talks_[rank], answer_);
+    complete_ = complete_ && talks_[rank].said_bytes == answer_.size();
+  }
+  return {};
+}
+
+Status AddressBook::advance_member() {
+  Talk& talk = talks_.front();
+  if (talk.fd < 0) return {};
+  say(talk, own_);
+  hear(talk);
+  if (!talk.has_heard()) return {};
+  for (std::size_t rank = 1; rank < endpoints_.size(); ++rank) {
+    const Bytes slot = Bytes(talk.heard).subspan(kAddressBytes * rank, kAddressBytes);
+    if (Status learned = learn(static_cast<int>(rank), slot); !learned) return learned;
+  }
+  complete_ = true;
+  return {};
+}
+
+void AddressBook::add_interests(const std::vector<PeerSockets>& sockets, std::vector<pollfd>& polls) const {
+  if (complete_) return;
+  for (std::size_t i = 0; i < talks_.size(); ++i) {
+    const int fd = sockets[i].data.get();
+    if (fd < 0) continue;
+    const Talk& talk = talks_[i];
+    const std::size_t due = rank_ == 0 ? answer_.size() : own_.size();
+    const bool speaks = talk.fd != fd || talk.said_bytes < due;
+    const bool hears = talk.fd != fd || !talk.has_heard();
+    polls.push_back({fd, static_cast<short>((speaks ? POLLOUT : 0) | (hears ? POLLIN : 0)), 0});
+  }
+}
+
+}  // namespace deltawire

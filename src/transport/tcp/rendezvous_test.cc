@@ -1,0 +1,286 @@
+// Meshes whose ranks know rank 0's address alone.
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "transport/tcp/address_book.h"
+#include "transport/tcp/hello.h"
+#include "transport/test_mesh.h"
+
+namespace deltawire::test {
+namespace {
+
+using Outcome = Result<std::unique_ptr<Transport>>;
+
+bool has(const Error& error, const std::string& part) {
+  return error.message.find(part) != std::string::npos;
+}
+
+int dial(const Endpoint& endpoint) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(endpoint.port);
+  ::inet_pton(AF_INET, endpoint.host.c_str(), &address.sin_addr);
+  EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  return fd;
+}
+
+// Both streams of a rank that knows the token, and has said no more than its hello: control, data.
+std::array<int, 2> come_by_hand(int rank, int world_size, const Endpoint& rendezvous) {
+  std::array<int, 2> streams{};
+  for (const auto stream : {Hello::Stream::kControl, Hello::Stream::kData}) {
+    Hello hello;
+    hello.rank = static_cast<std::uint32_t>(rank);
+    hello.world_size = static_cast<std::uint16_t>(world_size);
+    hello.stream = stream;
+    Handshake handshake(token_of(7), hello, *random_nonce());
+    const int fd = dial(rendezvous);
+    streams[stream == Hello::Stream::kData ? 1 : 0] = fd;
+    Exchange state = Exchange::kMore;
+    const Deadline end = soon();
+    while (state == Exchange::kMore && Clock::now() < end) state = exchange_hellos(handshake, fd);
+    EXPECT_EQ(state, Exchange::kDone);
+  }
+  return streams;
+}
+
+// One process of a job: which rank it takes itself for, and what else it was told.
+struct Process {
+  int rank = 0;
+  int world_size = 1;
+  std::string settings;
+  std::chrono::milliseconds timeout = 30s;
+  std::chrono::milliseconds comes_after{0};
+};
+
+MeshOptions options_of(const Process& process, const Endpoint& rendezvous) {
+  MeshOptions options;
+  options.rank = process.rank;
+  options.world_size = process.world_size;
+  options.rendezvous = rendezvous;
+  options.settings = process.settings;
+  options.token = token_of(7);
+  options.connect_timeout = process.timeout;
+  return options;
+}
+
+// Each process on a thread of its own; rank 0 is the first and listens at the rendezvous.
+std::vector<Outcome> meet(const std::vector<Process>& processes, const std::string& host = "127.0.0.1") {
+  auto first = listen_tcp(host);
+  EXPECT_TRUE(first.has_value()) << first.error().message;
+  const Endpoint rendezvous = (*first)->endpoint();
+  std::vector<Outcome> outcomes;
+  for (std::size_t i = 0; i < processes.size(); ++i) outcomes.emplace_back(fail(ErrorCode::kState, ""));
+  run_ranks(static_cast<int>(processes.size()), [&](int number) {
+    const auto at = static_cast<std::size_t>(number);
+    std::this_thread::sleep_for(processes[at].comes_after);
+    const MeshOptions options = options_of(processes[at], rendezvous);
+    auto listener = number == 0 ? std::move(first) : listen_tcp(host);
+    ASSERT_TRUE(listener.has_value()) << listener.error().message;
+    outcomes[at] = connect_tcp(*std::move(listener), options);
+    // An abrupt end would be an error on those that still connect.
+    if (outcomes[at]) exchange_once(**outcomes[at]);
+  });
+  return outcomes;
+}
+
+std::vector<Process> job(int world_size) {
+  std::vector<Process> processes;
+  for (int rank = 0; rank < world_size; ++rank) {
+    processes.push_back({.rank = rank, .world_size = world_size, .settings = {}});
+  }
+  return processes;
+}
+
+TEST(Rendezvous, RanksFindEachOther) {
+  for (const int world : {1, 2, 3, 7}) {
+    for (const Outcome& outcome : meet(job(world))) {
+      EXPECT_TRUE(outcome.has_value()) << outcome.error().message;
+    }
+  }
+}
+
+TEST(Rendezvous, OverIPv6) {
+  if (!listen_tcp("::1")) GTEST_SKIP() << "no IPv6 here";
+  for (const Outcome& outcome : meet(job(3), "::1")) {
+    EXPECT_TRUE(outcome.has_value()) << outcome.error().message;
+  }
+}
+
+TEST(Rendezvous, AnyRankMayBeTheLast) {
+  for (std::size_t last = 0; last < 3; ++last) {
+    auto processes = job(3);
+    processes[last].comes_after = 300ms;
+    for (const Outcome& outcome : meet(processes)) {
+      EXPECT_TRUE(outcome.has_value()) << outcome.error().message;
+    }
+  }
+}
+
+TEST(Rendezvous, AHostMayBeAName) {
+  auto listener = listen_tcp("127.0.0.1");
+  ASSERT_TRUE(listener.has_value());
+  const Endpoint named{"localhost", (*listener)->endpoint().port};
+  run_ranks(2, [&](int rank) {
+    auto own = rank == 0 ? std::move(*listener) : *listen_tcp("127.0.0.1");
+    const auto outcome =
+        connect_tcp(std::move(own), options_of({.rank = rank, .world_size = 2, .settings = {}}, named));
+    ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
+    exchange_once(**outcome);
+  });
+}
+
+TEST(Rendezvous, NobodyThereIsNamed) {
+  Endpoint empty;
+  {
+    auto listener = listen_tcp("127.0.0.1");
+    empty = (*listener)->endpoint();
+  }
+  const Process late{.rank = 2, .world_size = 3, .settings = {}, .timeout = 2000ms};
+  const auto outcome = connect_tcp(*listen_tcp("127.0.0.1"), options_of(late, empty));
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code, ErrorCode::kTimeout);
+  EXPECT_EQ(outcome.error().suspect, 0);
+  EXPECT_TRUE(
+      has(outcome.error(), "rank 2 found nobody in 2000 ms at 127.0.0.1:" + std::to_string(empty.port)))
+      << outcome.error().message;
+}
+
+TEST(Rendezvous, WhoDoesNotComeIsNamedByAll) {
+  auto processes = job(4);
+  processes.erase(processes.begin() + 2);
+  for (Process& process : processes) process.timeout = process.rank == 0 ? 2000ms : 30000ms;
+  const Deadline start = Clock::now();
+  const auto outcomes = meet(processes);
+  EXPECT_LT(Clock::now() - start, 25s) << "rank 0 tells the others";
+  for (const Outcome& outcome : outcomes) {
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_EQ(outcome.error().code, ErrorCode::kTimeout);
+    EXPECT_EQ(outcome.error().suspect, 2);
+    EXPECT_TRUE(has(outcome.error(), "with rank 2; are they started, with the rendezvous at 127.0.0.1:"))
+        << outcome.error().message;
+  }
+}
+
+TEST(Rendezvous, TwoProcessesOfOneRankAreNamedByAll) {
+  auto processes = job(3);
+  processes[2].rank = 1;
+  const Deadline start = Clock::now();
+  const auto outcomes = meet(processes);
+  EXPECT_LT(Clock::now() - start, 25s);
+  for (const Outcome& outcome : outcomes) {
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_EQ(outcome.error().code, ErrorCode::kMismatch) << outcome.error().message;
+    EXPECT_TRUE(has(outcome.error(), "two processes call themselves rank 1")) << outcome.error().message;
+  }
+}
+
+TEST(Rendezvous, OtherSettingsAndWorldsAreNamedByAll) {
+  for (const bool world : {true, false}) {
+    auto processes = job(3);
+    if (world) {
+      processes[2].world_size = 4;
+    } else {
+      processes[2].settings = "lr=1";
+    }
+    for (const Outcome& outcome : meet(processes)) {
+      ASSERT_FALSE(outcome.has_value());
+      EXPECT_EQ(outcome.error().code, ErrorCode::kMismatch) << outcome.error().message;
+      EXPECT_TRUE(has(outcome.error(), world ? "a world of" : "lr=1")) << outcome.error().message;
+    }
+  }
+}
+
+TEST(Rendezvous, AListenerOnAllAddressesCanNotBeTold) {
+  const Process member{.rank = 1, .world_size = 2, .settings = {}};
+  const auto outcome = connect_tcp(*listen_tcp("0.0.0.0"), options_of(member, {"127.0.0.1", 9}));
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(has(outcome.error(), "0.0.0.0")) << outcome.error().message;
+}
+
+TEST(Rendezvous, IsNotGivenBesideEndpoints) {
+  MeshOptions options = mesh_options(0, {{"127.0.0.1", 1}, {"127.0.0.1", 2}});
+  options.rendezvous = Endpoint{"127.0.0.1", 1};
+  const auto outcome = connect_tcp(*listen_tcp("127.0.0.1"), options);
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(Rendezvous, WhatIsNoAddressIsCorruptAndNamesTheRank) {
+  // Rank 1 knows the token and was started with everybody's endpoints: the mesh's bytes follow its hello.
+  auto listener = listen_tcp("127.0.0.1");
+  const Endpoint rendezvous = (*listener)->endpoint();
+  std::thread host([&] {
+    const auto outcome = connect_tcp(std::move(*listener),
+                                     options_of({.rank = 0, .world_size = 3, .settings = {}}, rendezvous));
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_EQ(outcome.error().code, ErrorCode::kCorrupt) << outcome.error().message;
+    EXPECT_EQ(outcome.error().suspect, 1);
+  });
+  std::vector<Process> others = job(3);
+  std::thread second([&] {
+    const auto outcome = connect_tcp(*listen_tcp("127.0.0.1"), options_of(others[2], rendezvous));
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_TRUE(has(outcome.error(), "rank 1")) << outcome.error().message;
+  });
+  const auto bytes = pattern(kAddressBytes, 3);
+  const std::array<int, 2> streams = come_by_hand(1, 3, rendezvous);
+  EXPECT_EQ(::send(streams[1], bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  host.join();
+  second.join();
+  for (const int fd : streams) ::close(fd);
+}
+
+TEST(Rendezvous, WhoComesAndDoesNotSayWhereItListensIsNamed) {
+  auto listener = listen_tcp("127.0.0.1");
+  const Endpoint rendezvous = (*listener)->endpoint();
+  std::thread host([&] {
+    const Process first{.rank = 0, .world_size = 2, .settings = {}, .timeout = 2000ms};
+    const auto outcome = connect_tcp(std::move(*listener), options_of(first, rendezvous));
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_EQ(outcome.error().code, ErrorCode::kTimeout);
+    EXPECT_EQ(outcome.error().suspect, 1);
+    EXPECT_TRUE(has(outcome.error(), "by rank 1 where it listens")) << outcome.error().message;
+  });
+  const std::array<int, 2> streams = come_by_hand(1, 2, rendezvous);
+  host.join();
+  for (const int fd : streams) ::close(fd);
+}
+
+TEST(AddressSlot, IsReadAsItWasWritten) {
+  for (const Endpoint& endpoint : {Endpoint{"10.0.0.1", 1}, Endpoint{"::1", 65535},
+                                   Endpoint{"fd00:1234:5678:9abc:def0:1234:5678:9abc", 7171}}) {
+    const auto slot = encode_address(endpoint);
+    ASSERT_TRUE(slot.has_value()) << slot.error().message;
+    const auto again = decode_address(*slot);
+    ASSERT_TRUE(again.has_value()) << again.error().message;
+    EXPECT_EQ(again->host, endpoint.host);
+    EXPECT_EQ(again->port, endpoint.port);
+  }
+}
+
+TEST(AddressSlot, NothingElseIsRead) {
+  const AddressSlot good = *encode_address({"10.0.0.1", 7171});
+  const auto refused = [&](std::size_t at, int value) {
+    AddressSlot slot = good;
+    slot[at] = static_cast<std::byte>(value);
+    const auto outcome = decode_address(slot);
+    return !outcome && outcome.error().code == ErrorCode::kCorrupt;
+  };
+  EXPECT_TRUE(refused(2, 0));
+  EXPECT_TRUE(refused(2, 7)) << "a digit behind the host";
+  EXPECT_TRUE(refused(2, 9)) << "a zero within the host";
+  EXPECT_TRUE(refused(2, 255));
+  EXPECT_TRUE(refused(3, 'x'));
+  EXPECT_TRUE(refused(63, 1));
+  AddressSlot portless = good;
+  portless[0] = portless[1] = std::byte{0};
+  EXPECT_FALSE(decode_address(portless).has_value());
+  EXPECT_FALSE(encode_address({"localhost", 1}).has_value());
+  EXPECT_FALSE(encode_address({"::", 1}).has_value());
+}
+
+}  // namespace
+}  // namespace deltawire::test

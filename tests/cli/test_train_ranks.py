@@ -1,0 +1,390 @@
+"""`deltawire train linear` on a cluster: ranks that meet at an address, of mpirun, of srun."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli_program import BINARY, ROOT, TIMEOUT, assert_refused
+from linear_rows import text_of
+
+from lab.namespaces import NamespaceError, Namespaces
+
+USAGE, FAILURE = 2, 1
+MPI_BINARY = BINARY.parent / "mpi" / "deltawire"
+SLURM = ROOT / "examples" / "linear" / "slurm.sh"
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+LAUNCHERS = re.compile(r"^(OMPI|PMI|PMIX|SLURM)_")
+
+
+def alone(**more: str) -> dict[str, str]:
+    """An environment in which no launcher has started the program."""
+    return {name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)} | more
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.libsvm"
+    path.write_text(text_of(800))
+    return path
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_bytes(bytes(range(32)))
+    return path
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def started(*arguments: object, **environment: str) -> subprocess.Popen:
+    command = [BINARY, "train", "linear", *arguments]
+    return subprocess.Popen(
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=alone(**environment),
+    )
+
+
+def ended(processes: list[subprocess.Popen]) -> list[tuple[int, str]]:
+    """Exit status and what was said on standard error, of each."""
+    said = []
+    try:
+        for process in processes:
+            errors = process.communicate(timeout=TIMEOUT)[1]
+            said.append((process.returncode, errors))
+    finally:
+        for process in processes:
+            process.kill()
+    return said
+
+
+def report_of(*arguments: object) -> dict:
+    """What one process prints with --json -."""
+    process = started(*arguments, "--json", "-")
+    printed, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, errors
+    return json.loads(printed)
+
+
+def losses(report: dict) -> list[float]:
+    return [epoch["test_loss"] for epoch in report["epochs"]]
+
+
+def test_ranks_meet_at_rank_0_and_train_as_workers_do(
+    data: Path, token: Path, port: int, tmp_path: Path
+) -> None:
+    meeting = ("--data", data, "--rendezvous", f"localhost:{port}", "--token-file", token)
+    out, model = tmp_path / "out.json", tmp_path / "model.npz"
+    # Rank 0 is the last to come.
+    ranks = [started(*meeting, "--world", 3, "--rank", rank) for rank in (2, 1)]
+    ranks.append(started(*meeting, "--world", 3, "--rank", 0, "--json", out, "--model", model))
+    assert ended(ranks) == [(0, "")] * 3
+    report = json.loads(out.read_text())
+    assert report["settings"]["workers"] == 3 and model.is_file()
+    assert losses(report) == losses(report_of("--data", data, "--workers", 3))
+
+
+def test_srun_says_rank_and_world(data: Path, token: Path, port: int) -> None:
+    meeting = ("--data", data, "--rendezvous", f"127.0.0.1:{port}", "--token-file", token)
+    ranks = [
+        started(*meeting, SLURM_PROCID=str(rank), SLURM_STEP_NUM_TASKS="2") for rank in range(2)
+    ]
+    assert ended(ranks) == [(0, "")] * 2
+
+
+def test_machines_meet_at_the_first(data: Path, token: Path, tmp_path: Path) -> None:
+    """Three network namespaces are three hosts: each has its own loopback and one address."""
+    try:
+        namespaces = Namespaces(3, None).__enter__()
+    except NamespaceError as cause:
+        pytest.skip(f"three hosts: {cause}")
+    out = tmp_path / "out.json"
+    meeting = ("--rendezvous", f"{namespaces.address(0)}:7171", "--token-file", token)
+    try:
+        ranks = [
+            subprocess.Popen(
+                [
+                    *namespaces.command_prefix(rank),
+                    *map(str, (BINARY, "train", "linear", "--data", data, *meeting)),
+                    *("--world", "3", "--rank", str(rank), *(("--json", out) if rank == 0 else ())),
+                ],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=alone(),
+            )
+            for rank in (2, 0, 1)
+        ]
+        assert ended(ranks) == [(0, "")] * 3
+    finally:
+        namespaces.remove()
+    report = json.loads(out.read_text())
+    assert losses(report) == losses(report_of("--data", data, "--workers", 3))
+
+
+def test_ports_and_listen_are_kept_to(data: Path, token: Path, port: int) -> None:
+    meeting = ("--data", data, "--rendezvous", f"127.0.0.1:{port}", "--token-file", token)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        only = taken.getsockname()[1]
+        meeting += ("--world", 2, "--timeout", 3)
+        member = started(*meeting, "--rank", 1, "--ports", only, "--listen", "lo")
+        ((status, said),) = ended([member])
+    assert status == FAILURE and f":{only} is taken" in said and "rank 1" in said, said
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (["--rank", "1", "--lr", "0.5"], '"optimizer":"adam:lr=0.5'),
+        (["--rank", "1", "--world", "3"], "start all ranks with the same world size"),
+        (["--rank", "1", "--rank-again"], "two processes call themselves rank 1"),
+    ],
+    ids=["settings", "world", "twice"],
+)
+def test_ranks_that_do_not_fit_are_named_by_all(
+    second: list[str], message: str, data: Path, token: Path, port: int
+) -> None:
+    meeting = ("--data", data, "--rendezvous", f"127.0.0.1:{port}", "--token-file", token)
+    twice = "--rank-again" in second
+    world = 3 if twice else 2
+    others = [word for word in second if word != "--rank-again"]
+    if "--world" not in others:
+        others += ["--world", str(world)]
+    ranks = [started(*meeting, "--rank", 0, "--world", world)]
+    ranks += [started(*meeting, *others) for _ in range(2 if twice else 1)]
+    for status, said in ended(ranks):
+        assert status == FAILURE and message in said.replace('\\"', '"'), said
+        assert said.startswith("deltawire: ") and said.count("\n") == 1, said
+
+
+def test_who_does_not_come_is_named_by_all(data: Path, token: Path, port: int) -> None:
+    meeting = ("--data", data, "--rendezvous", f"127.0.0.1:{port}", "--token-file", token)
+    meeting += ("--world", 3, "--timeout", 3)
+    for status, said in ended([started(*meeting, "--rank", rank) for rank in (0, 2)]):
+        assert status == FAILURE and "with rank 1" in said and said.count("\n") == 1, said
+
+
+def test_nobody_at_the_address_is_said_at_the_timeout(data: Path, token: Path, port: int) -> None:
+    meeting = ("--data", data, "--rendezvous", f"127.0.0.1:{port}", "--token-file", token)
+    lone = started(*meeting, "--rank", 1, "--world", 2, "--timeout", 2)
+    ((status, said),) = ended([lone])
+    assert status == FAILURE
+    place = f"rank 1 found nobody in 2000 ms at 127.0.0.1:{port}, where rank 0 should listen"
+    assert said.startswith(f"deltawire: {place}") and said.count("\n") == 1, said
+
+
+def test_another_token_is_said_on_both_sides(
+    data: Path, token: Path, port: int, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(bytes(32))
+    meeting = ("--data", data, "--rendezvous", f"127.0.0.1:{port}", "--world", 2, "--timeout", 3)
+    ranks = [
+        started(*meeting, "--rank", rank, "--token-file", file)
+        for rank, file in enumerate((token, other))
+    ]
+    for status, said in ended(ranks):
+        assert status == FAILURE and "same token?" in said, said
+
+
+def test_a_second_rank_0_is_told(data: Path, token: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        options = ("--rendezvous", address, "--rank", 0, "--world", 2, "--token-file", token)
+        ((status, said),) = ended([started("--data", data, *options)])
+    assert status == FAILURE and "is there another rank 0?" in said, said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rendezvous", "HERE"], "is no HOST:PORT"),
+        (["--rendezvous", "::1:80"], "[fd00::1]:7171"),
+        (["--rendezvous", "a:0"], "is no HOST:PORT"),
+        (["--rendezvous", "a:80", "--rank", "2"], "--rank 2 is not in a world of 2"),
+        (["--rendezvous", "a:80", "--rank", "-1"], "--rank -1 is not in a world of 2"),
+        (["--rendezvous", "a:80", "--ports", "9-8"], "--ports"),
+        (["--rendezvous", "a:80", "--workers", "2"], "the one or the other"),
+        ([], "go with --rendezvous"),
+    ],
+)
+def test_refused_before_anybody_is_met(
+    arguments: list[str], message: str, data: Path, token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in list(os.environ):
+        if LAUNCHERS.match(name):
+            monkeypatch.delenv(name)
+    options = {"--rank": "1", "--world": "2", "--token-file": str(token)}
+    options |= dict(zip(arguments[::2], arguments[1::2], strict=True))
+    words = [f"{name}={value}" for name, value in options.items()]
+    assert_refused(USAGE, [message], "train", "linear", "--data", data, *words)
+
+
+def test_what_a_rendezvous_needs(data: Path, token: Path) -> None:
+    meeting = ("--data", data, "--rendezvous", "127.0.0.1:7171")
+    ranks = [
+        started(*meeting, "--token-file", token),
+        started(*meeting, "--rank", 1, "--world", 2),
+    ]
+    needs = ["needs --rank and --world", "needs --token-file"]
+    for (status, said), message in zip(ended(ranks), needs, strict=True):
+        assert status == USAGE and message in said, said
+
+
+def test_srun_without_a_rendezvous_is_refused(data: Path) -> None:
+    lone = started("--data", data, SLURM_PROCID="1", SLURM_STEP_NUM_TASKS="4")
+    ((status, said),) = ended([lone])
+    assert status == USAGE and "srun started this process as rank 1 of 4" in said, said
+    assert "--rendezvous" in said
+
+
+needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs openmpi-bin")
+needs_mpi = pytest.mark.skipif(
+    shutil.which("mpirun") is None or not MPI_BINARY.is_file(),
+    reason="needs libopenmpi-dev and openmpi-bin",
+)
+
+
+def under_mpirun(program: Path, count: int, *arguments: object) -> subprocess.CompletedProcess:
+    command = [*MPIRUN, "-n", count, program, "train", "linear", *arguments]
+    return subprocess.run(
+        list(map(str, command)),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+        env=alone(),
+    )
+
+
+@needs_mpi
+def test_mpirun_says_rank_and_world(data: Path, tmp_path: Path) -> None:
+    out, model = tmp_path / "out.json", tmp_path / "model.npz"
+    done = under_mpirun(MPI_BINARY, 3, "--data", data, "--json", out, "--model", model)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("epoch 1/") == 1, "rank 0 alone says how it goes"
+    report = json.loads(out.read_text())
+    assert report["settings"]["workers"] == 3 and model.is_file()
+    assert losses(report) == losses(report_of("--data", data, "--workers", 3))
+
+
+@needs_mpi
+def test_a_bad_row_ends_all_of_mpirun(data: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.npz"
+    data.write_text(data.read_text() + "1 x:1\n")
+    done = under_mpirun(MPI_BINARY, 2, "--data", data, "--model", model, "--timeout", 10)
+    assert done.returncode == FAILURE
+    assert "rows.libsvm:801:" in done.stderr, done.stderr
+    assert not model.exists()
+
+
+@needs_mpi
+def test_workers_of_workers_are_refused(data: Path) -> None:
+    done = under_mpirun(MPI_BINARY, 2, "--data", data, "--workers", 2)
+    assert done.returncode == USAGE and "leave --workers out" in done.stderr, done.stderr
+
+
+@needs_mpi
+def test_a_launcher_that_mpi_does_not_know_is_named(data: Path) -> None:
+    done = subprocess.run(
+        [MPI_BINARY, "train", "linear", "--data", data],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+        env=alone(
+            SLURM_PROCID="0",
+            SLURM_STEP_NUM_TASKS="2",
+            OMPI_ALLOW_RUN_AS_ROOT="1",
+            OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+        ),
+    )
+    assert done.returncode == FAILURE, done.stdout
+    assert "of 2, but MPI knows of 1" in done.stderr, done.stderr
+
+
+@needs_mpirun
+def test_without_mpi_mpirun_is_refused(data: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.npz"
+    done = under_mpirun(BINARY, 2, "--data", data, "--model", model)
+    assert done.returncode == USAGE
+    assert "of 2, and this deltawire was built without MPI" in done.stderr, done.stderr
+    assert not model.exists()
+
+
+@needs_mpirun
+def test_without_mpi_mpirun_starts_ranks_that_meet(data: Path, token: Path, port: int) -> None:
+    meeting = ("--rendezvous", f"127.0.0.1:{port}", "--token-file", token)
+    done = under_mpirun(BINARY, 2, "--data", data, "--epochs", 1, *meeting)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("epoch 1/1") == 1 and "times smaller than plain pairs" in done.stdout
+
+
+@needs_mpirun
+def test_one_process_of_mpirun_trains_alone(data: Path) -> None:
+    done = under_mpirun(BINARY, 1, "--data", data, "--epochs", 1)
+    assert done.returncode == 0 and "epoch 1/1" in done.stdout, done.stderr
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as listener:
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def test_slurm_script_starts_ranks_that_meet(data: Path, tmp_path: Path) -> None:
+    """The script's own commands, with a Slurm of two lines."""
+    assert "#SBATCH --nodes=2" in SLURM.read_text()
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "scontrol").write_text("#!/bin/sh\necho localhost\necho node8\n")
+    (tools / "srun").write_text(
+        "#!/bin/bash\n"
+        'echo "$1" > srun-said; shift; status=0\n'
+        "for rank in 0 1 2; do\n"
+        '  SLURM_PROCID=$rank SLURM_STEP_NUM_TASKS=3 "$@" & pids+=($!)\n'
+        "done\n"
+        'for pid in "${pids[@]}"; do wait "$pid" || status=$?; done\n'
+        "exit $status\n"
+    )
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    job = next(number for number in range(os.getpid() % 9000, 10_000) if _is_free(20_000 + number))
+    done = subprocess.run(
+        ["bash", SLURM, "--data", data, "--model", "model.npz", "--epochs", "2"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+        env=alone(
+            PATH=f"{tools}:{os.environ['PATH']}",
+            SLURM_JOB_NODELIST="node[7-8]",
+            SLURM_JOB_ID=f"12{job:04}",
+            DELTAWIRE=str(BINARY),
+        ),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("epoch 1/2") == 1 and (tmp_path / "model.npz").is_file()
+    assert (tmp_path / "srun-said").read_text() == "--kill-on-bad-exit=1\n"
+    assert not list(tmp_path.glob("*.token")), "the secret is gone with the job"

@@ -17,7 +17,6 @@
 #include "cli/train/model_file.h"
 #include "cli/train/train_report.h"
 #include "cli/train/worker_processes.h"
-#include "deltawire/reducer.h"
 #include "linear/load_data.h"
 #include "linear/trainer.h"
 
@@ -69,8 +68,8 @@ Outcome<void> complete(TrainCommandOptions& options) {
   optimizer->weight_decay = options.l2;
   if (auto made = linear::LazyOptimizer::make(*optimizer, 0); !made) return misused(made.error().message);
   options.train.optimizer = *optimizer;
-  if (const auto made = make_reducer(options.codec); !made)
-    return misused("--codec: " + made.error().message);
+  if (const Status usable = linear::Exchange::check_spec(options.codec); !usable)
+    return misused("--codec: " + usable.error().message);
   options.train.stop = options.stop / 100;
   options.data.parse.held_out = options.held_out / 100;
   options.data.parse.seed = options.train.seed;
@@ -172,7 +171,7 @@ std::string train_footer() {
          "CODEC is any of 'deltawire codecs': what gradients travel by. Those for pairs of key and value "
          "(fastsgd,\n"
          "logquant, sketchml) send what a batch touches, others the whole gradient.\n"
-         "direct(fp32) compresses nothing.\n\n"
+         "direct(fp32) compresses nothing, and plain is no codec: pairs of 8 bytes, as they are, to all.\n\n"
          "Examples:\n"
          "  deltawire train linear --data a9a --model a9a.npz\n"
          "  deltawire train linear --data url.libsvm.xz --workers 4 --codec fastsgd --model url.npz --json "

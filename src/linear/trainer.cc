@@ -2,20 +2,16 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <utility>
 
 #include "base/checked.h"
 #include "linear/epoch_rows.h"
+#include "linear/seconds_since.h"
 
 namespace deltawire::linear {
 namespace {
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
 
@@ -139,7 +135,9 @@ Status Trainer::run_epoch(int epoch, const TrainHooks& hooks, EpochReport& repor
     plain += 8 * gradient_.keys.size() * static_cast<std::uint64_t>(exchange_.world() - 1);
     const auto cost = exchange_.average(gradient_);
     if (!cost) return forward_error(cost);
+    const auto update = Clock::now();
     optimizer_->step(gradient_, weights_);
+    report.update_seconds += seconds_since(update);
     bytes += cost->bytes_sent;
     report.encode_seconds += cost->encode_seconds;
     report.exchange_seconds += cost->exchange_seconds;
@@ -147,10 +145,10 @@ Status Trainer::run_epoch(int epoch, const TrainHooks& hooks, EpochReport& repor
   }
   const double seconds = seconds_since(begin);
   const double coding = report.encode_seconds + report.exchange_seconds + report.decode_seconds;
-  const auto sums = exchange_.sums(
-      std::vector<double>{static_cast<double>(bytes), static_cast<double>(plain), seconds - coding,
-                          report.encode_seconds, report.exchange_seconds, report.decode_seconds,
-                          static_cast<double>(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())])});
+  const auto sums = exchange_.sums(std::vector<double>{
+      static_cast<double>(bytes), static_cast<double>(plain), seconds - coding, report.encode_seconds,
+      report.exchange_seconds, report.decode_seconds,
+      static_cast<double>(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())]), report.update_seconds});
   if (!sums) return forward_error(sums);
   const double world = exchange_.world();
   report.bytes_per_step = (*sums)[0] / world / static_cast<double>(batches_);
@@ -160,6 +158,7 @@ Status Trainer::run_epoch(int epoch, const TrainHooks& hooks, EpochReport& repor
   report.exchange_seconds = (*sums)[4] / world;
   report.decode_seconds = (*sums)[5] / world;
   report.rows_per_second = (*sums)[6] / seconds;
+  report.update_seconds = (*sums)[7] / world;
   report.seconds += seconds;
   return {};
 }

@@ -38,6 +38,7 @@ struct EpochReport {
   double bytes_per_step = 0;   // that a rank sent, on average
   double plain_ratio = 0;      // 8 bytes for each pair and peer / bytes sent; NaN with one rank
   double compute_seconds = 0;  // of this data epoch, means over ranks: gradients and steps
+  double update_seconds = 0;   // of these, steps
   double encode_seconds = 0;
   double exchange_seconds = 0;
   double decode_seconds = 0;

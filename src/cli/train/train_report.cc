@@ -26,6 +26,7 @@ Json epoch_json(const linear::EpochReport& report) {
           {"bytes_per_step", report.bytes_per_step},
           {"times_smaller_than_plain_pairs", number(report.plain_ratio)},
           {"compute_seconds", report.compute_seconds},
+          {"update_seconds", report.update_seconds},
           {"encode_seconds", report.encode_seconds},
           {"exchange_seconds", report.exchange_seconds},
           {"decode_seconds", report.decode_seconds}};

@@ -13,6 +13,9 @@ the formula, and so is that of scikit-learn's.
 With --codec (`all`, or a spec, several times) there is another table: two workers train with each
 codec, and what comes out stands beside plain pairs. scikit-learn is then needed for 20news-bydate
 alone.
+
+With --speed there are rows a second: of one worker's steps, and of SGDClassifier, which steps after
+every row; the fastest of five data epochs each, reading left out.
 """
 
 import argparse
@@ -22,6 +25,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +34,7 @@ from lab import linear_codecs
 
 L2 = 1e-3
 LOSSES = ("logistic", "squared", "squared-hinge", "hinge")
+_SPEED_EPOCHS = 5
 TOLERANCE = 0.005  # of the objective
 POSITIVE = {"20news-bydate": 10}  # the label against the rest, where there are more than two
 _ROOT = Path(__file__).resolve().parents[1]
@@ -88,11 +93,10 @@ def prepared(name: str, folder: Path) -> Path:
     path = find_set(name)
     if name not in POSITIVE:
         return path
-    from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+    from sklearn.datasets import dump_svmlight_file
     from sklearn.preprocessing import normalize
 
-    with lzma.open(path) as text:
-        rows, labels = load_svmlight_file(text, zero_based=True)
+    rows, labels = load(path)
     file = folder / f"{name}.libsvm"
     signs = np.where(labels == POSITIVE[name], 1, -1)
     dump_svmlight_file(normalize(rows), signs, str(file), zero_based=True)
@@ -131,16 +135,20 @@ def train(path: Path, loss: str, options: argparse.Namespace) -> tuple[np.ndarra
             return saved["weights"].astype(float), report
 
 
-def check(name: str, path: Path, options: argparse.Namespace) -> bool:
-    """Prints a set's rows of the table; whether all are near enough."""
+def load(path: Path) -> tuple[object, np.ndarray]:
+    """Rows and labels by scikit-learn's own parser."""
     from sklearn.datasets import load_svmlight_file
 
     with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as text:
         rows, labels = load_svmlight_file(text, zero_based=True)
-    rows.indices, rows.indptr = (
-        rows.indices.astype(np.int32),
-        rows.indptr.astype(np.int32),
-    )  # LinearSVC's
+    rows.indices = rows.indices.astype(np.int32)  # its solvers take no others
+    rows.indptr = rows.indptr.astype(np.int32)
+    return rows, labels
+
+
+def check(name: str, path: Path, options: argparse.Namespace) -> bool:
+    """Prints a set's rows of the table; whether all are near enough."""
+    rows, labels = load(path)
     labels = np.where(labels > 0, 1.0, -1.0)
     near = True
     for loss in LOSSES:
@@ -164,13 +172,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--codec", action="append", help="all, or a spec; again for more: their table"
     )
+    parser.add_argument("--speed", action="store_true", help="rows a second instead")
     parser.add_argument("--seeds", type=int, default=3, help="of the codecs' table")
     parser.add_argument("--workers", type=int, default=1, help="beside scikit-learn")
     parser.add_argument("--epochs", type=int, help="default 60; with --codec 10")
     parser.add_argument("--batch", type=float, default=0.02)
     options = parser.parse_args(arguments)
     options.epochs = options.epochs or (10 if options.codec else 60)
-    table = codec_table if options.codec else solver_table
+    table = codec_table if options.codec else speed_table if options.speed else solver_table
     try:
         with tempfile.TemporaryDirectory() as folder:
             paths = {name: prepared(name, Path(folder)) for name in options.sets}
@@ -178,6 +187,36 @@ def main(arguments: list[str]) -> int:
     except CheckFailed as error:
         print(error, file=sys.stderr)
         return 1
+
+
+def speed_table(paths: dict[str, Path], options: argparse.Namespace) -> int:
+    """Prints rows a second; the exit status."""
+    from sklearn.linear_model import SGDClassifier
+
+    print(
+        "| data | rows | deltawire, SGD | deltawire, Adam | SGDClassifier |\n|---|---|---|---|---|"
+    )
+    for name, path in paths.items():
+        ours = []
+        for optimizer in ("sgd", "adam"):
+            command = [
+                *(_PROGRAM, "train", "linear", "--data", path, "--stop", 0, "--json", "-"),
+                *("--held-out", 0, "--epochs", _SPEED_EPOCHS, "--batch", options.batch),
+                *("--optimizer", optimizer),
+            ]
+            epochs = json.loads(_run(command))["epochs"]
+            ours.append(f"{max(epoch['rows_per_second'] for epoch in epochs):,.0f}")
+        rows, labels = load(path)
+        model = SGDClassifier(loss="log_loss", alpha=1e-4, tol=None, max_iter=1)
+        seconds = []
+        for _ in range(_SPEED_EPOCHS):
+            begin = time.perf_counter()
+            model.partial_fit(rows, labels, classes=np.unique(labels))
+            seconds.append(time.perf_counter() - begin)
+        print(
+            f"| {name} | {len(labels):,} | {' | '.join(ours)} | {len(labels) / min(seconds):,.0f} |"
+        )
+    return 0
 
 
 def solver_table(paths: dict[str, Path], options: argparse.Namespace) -> int:

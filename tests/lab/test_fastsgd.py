@@ -64,7 +64,8 @@ def test_tables_stand_beside_the_papers_figures():
     def report(seconds: float, bytes_per_step: float) -> dict:
         epoch = {f"{key}_seconds": seconds / 4 for key in ("compute", "encode", "decode")}
         epoch |= {"exchange_seconds": seconds / 4, "update_seconds": seconds / 8}
-        final = {"seconds": 2 * seconds, "bytes_per_step": bytes_per_step, "test_loss": 0.5}
+        epoch["bytes_per_step"] = bytes_per_step
+        final = {"seconds": 2 * seconds, "test_loss": 0.5}
         return {"final": final, "epochs": [epoch, epoch], "converged": False}
 
     def result(training: object) -> dict:

@@ -29,15 +29,23 @@ def measure(
     for loss in LOSSES:
         for codec in codecs:
             trials = [Trial(loss, codec, seed) for seed in range(1, seeds + 1)]
-            finals = [train(trial)["final"] for trial in trials]
-            size = statistics.median(each["bytes_per_step"] for each in finals)
-            ratio = [each["times_smaller_than_plain_pairs"] or 0 for each in finals]
+            reports = [train(trial) for trial in trials]
+            finals = [report["final"] for report in reports]
+            sizes, ratios = zip(*map(bytes_of, reports), strict=True)
             cells = (
                 *(name, loss, f"`{codec}`", spread(finals, "test_loss", 1, 4)),
                 *(spread(finals, "accuracy", 100, 1), spread(finals, "seconds", 1, 2)),
-                *(f"{size / 1e3:.1f}", f"{statistics.median(ratio):.2f}"),
+                *(f"{statistics.median(sizes) / 1e3:.2f}", f"{statistics.median(ratios):.2f}"),
             )
             yield "| " + " | ".join(cells) + " |"
+
+
+def bytes_of(report: dict) -> tuple[float, float]:
+    """Bytes a step, and how many times fewer than plain pairs', over all data epochs."""
+    sent = [each["bytes_per_step"] for each in report["epochs"]]
+    ratios = [each["times_smaller_than_plain_pairs"] or 0 for each in report["epochs"]]
+    plain = sum(each * ratio for each, ratio in zip(sent, ratios, strict=True))
+    return sum(sent) / len(sent), plain / sum(sent)
 
 
 def head() -> list[str]:

@@ -129,9 +129,8 @@ def split(study: Study) -> Part:
     for loss in study.given.losses:
         for spec in ("plain", study.fastsgd):
             report = study.run(spec, loss)
-            found = [_mean(report, key) for key in ("compute", "encode", "decode", "exchange")]
-            update = _mean(report, "update")
-            seconds = [found[0] - update, *found[1:], update]
+            names = ("compute", "encode", "decode", "exchange", "update")
+            seconds = [_mean(report, name) for name in names]
             theirs = paper.SPLIT[loss, name_of(spec)]
             cells = [f"{a:.3f} / {b:g}" for a, b in zip(seconds, theirs, strict=True)]
             total = f"{epoch_seconds(report):.2f} / {sum(theirs):.0f}"

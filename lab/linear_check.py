@@ -2,11 +2,20 @@
 
     pip install scikit-learn
     DELTAWIRE_DATA=data python -m lab.linear_check a9a w8a
+    DELTAWIRE_DATA=data python -m lab.linear_check --codec all a9a w8a rcv1_small
 
 Both minimize the mean loss of a row plus L2 / 2 times the sum of squares of the weights, without a
 bias. scikit-learn reads the files by its own parser. A set is a file of $DELTAWIRE_DATA/libsvm,
-`NAME.xz` or `NAME.train.libsvm.xz`. The objective of the weights that deltawire wrote is computed
-here, from the formula, and so is that of scikit-learn's.
+`NAME.xz` or `NAME.train.libsvm.xz`; of 20news-bydate, whose rows are scaled to length 1, one label
+stands against the rest. The objective of the weights that deltawire wrote is computed here, from
+the formula, and so is that of scikit-learn's.
+
+With --codec (`all`, or a spec, several times) there is another table: two workers train with each
+codec, and what comes out stands beside plain pairs. scikit-learn is then needed for 20news-bydate
+alone.
+
+With --speed there are rows a second: of one worker's steps, and of SGDClassifier, which steps after
+every row; the fastest of five data epochs each, reading left out.
 """
 
 import argparse
@@ -16,13 +25,18 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
 
+from lab import linear_codecs
+
 L2 = 1e-3
 LOSSES = ("logistic", "squared", "squared-hinge", "hinge")
+_SPEED_EPOCHS = 5
 TOLERANCE = 0.005  # of the objective
+POSITIVE = {"20news-bydate": 10}  # the label against the rest, where there are more than two
 _ROOT = Path(__file__).resolve().parents[1]
 _PROGRAM = Path(os.environ.get("DELTAWIRE_BIN", _ROOT / "build" / "release" / "deltawire"))
 
@@ -74,34 +88,67 @@ def solve(loss: str, rows: object, labels: np.ndarray) -> np.ndarray:
     return np.ravel(model.fit(rows, labels).coef_)
 
 
+def prepared(name: str, folder: Path) -> Path:
+    """The file of a data set's rows as both read them: labels -1 and 1 where there are two."""
+    path = find_set(name)
+    if name not in POSITIVE:
+        return path
+    from sklearn.datasets import dump_svmlight_file
+    from sklearn.preprocessing import normalize
+
+    rows, labels = load(path)
+    file = folder / f"{name}.libsvm"
+    signs = np.where(labels == POSITIVE[name], 1, -1)
+    dump_svmlight_file(normalize(rows), signs, str(file), zero_based=True)
+    return file
+
+
+def train_with(path: Path, trial: linear_codecs.Trial, options: argparse.Namespace) -> dict:
+    """The report of a training with one codec."""
+    command = [
+        *(_PROGRAM, "train", "linear", "--data", path, "--stop", 0, "--json", "-"),
+        *("--loss", trial.loss, "--codec", trial.codec, "--seed", trial.seed, "--l2", L2 / 100),
+        *("--workers", 2, "--lr", 0.02, "--batch", options.batch, "--epochs", options.epochs),
+    ]
+    return json.loads(_run(command))
+
+
+def _run(command: list[object]) -> bytes:
+    done = subprocess.run(list(map(str, command)), capture_output=True, check=False)
+    if done.returncode != 0:
+        raise CheckFailed(done.stderr.decode().strip())
+    return done.stdout
+
+
 def train(path: Path, loss: str, options: argparse.Namespace) -> tuple[np.ndarray, dict]:
     """deltawire's weights and report."""
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model.npz"
         command = [
             *(_PROGRAM, "train", "linear", "--data", path, "--held-out", 0, "--stop", 0),
-            *("--loss", loss, "--l2", L2, "--codec", options.codec, "--workers", options.workers),
+            *("--loss", loss, "--l2", L2, "--codec", "direct(fp32)", "--workers", options.workers),
             *("--optimizer", "adam", "--lr", 0.02, "--decay", 0.1, "--batch", options.batch),
             *("--epochs", options.epochs, "--model", model, "--json", "-"),
         ]
-        done = subprocess.run(list(map(str, command)), capture_output=True, check=False)
-        if done.returncode != 0:
-            raise CheckFailed(done.stderr.decode().strip())
+        report = json.loads(_run(command))
         with np.load(model) as saved:
-            return saved["weights"].astype(float), json.loads(done.stdout)
+            return saved["weights"].astype(float), report
 
 
-def check(name: str, options: argparse.Namespace) -> bool:
-    """Prints a set's rows of the table; whether all are near enough."""
+def load(path: Path) -> tuple[object, np.ndarray]:
+    """Rows and labels by scikit-learn's own parser."""
     from sklearn.datasets import load_svmlight_file
 
-    path = find_set(name)
-    with lzma.open(path) as text:
+    with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as text:
         rows, labels = load_svmlight_file(text, zero_based=True)
-    rows.indices, rows.indptr = (
-        rows.indices.astype(np.int32),
-        rows.indptr.astype(np.int32),
-    )  # LinearSVC's
+    rows.indices = rows.indices.astype(np.int32)  # its solvers take no others
+    rows.indptr = rows.indptr.astype(np.int32)
+    return rows, labels
+
+
+def check(name: str, path: Path, options: argparse.Namespace) -> bool:
+    """Prints a set's rows of the table; whether all are near enough."""
+    rows, labels = load(path)
     labels = np.where(labels > 0, 1.0, -1.0)
     near = True
     for loss in LOSSES:
@@ -122,20 +169,76 @@ def main(arguments: list[str]) -> int:
     """Exit status 0: all objectives within the tolerance."""
     parser = argparse.ArgumentParser(prog="python -m lab.linear_check", description=__doc__)
     parser.add_argument("sets", nargs="*", default=["a9a", "w8a"])
-    parser.add_argument("--codec", default="direct(fp32)")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument(
+        "--codec", action="append", help="all, or a spec; again for more: their table"
+    )
+    parser.add_argument("--speed", action="store_true", help="rows a second instead")
+    parser.add_argument("--seeds", type=int, default=3, help="of the codecs' table")
+    parser.add_argument("--workers", type=int, default=1, help="beside scikit-learn")
+    parser.add_argument("--epochs", type=int, help="default 60; with --codec 10")
     parser.add_argument("--batch", type=float, default=0.02)
     options = parser.parse_args(arguments)
-    print(
-        "| data | loss | scikit-learn | deltawire | off by | seconds |\n|---|---|---|---|---|---|"
-    )
+    options.epochs = options.epochs or (10 if options.codec else 60)
+    table = codec_table if options.codec else speed_table if options.speed else solver_table
     try:
-        near = [check(name, options) for name in options.sets]
+        with tempfile.TemporaryDirectory() as folder:
+            paths = {name: prepared(name, Path(folder)) for name in options.sets}
+            return table(paths, options)
     except CheckFailed as error:
         print(error, file=sys.stderr)
         return 1
+
+
+def speed_table(paths: dict[str, Path], options: argparse.Namespace) -> int:
+    """Prints rows a second; the exit status."""
+    from sklearn.linear_model import SGDClassifier
+
+    print(
+        "| data | rows | deltawire, SGD | deltawire, Adam | SGDClassifier |\n|---|---|---|---|---|"
+    )
+    for name, path in paths.items():
+        ours = []
+        for optimizer in ("sgd", "adam"):
+            command = [
+                *(_PROGRAM, "train", "linear", "--data", path, "--stop", 0, "--json", "-"),
+                *("--held-out", 0, "--epochs", _SPEED_EPOCHS, "--batch", options.batch),
+                *("--optimizer", optimizer),
+            ]
+            epochs = json.loads(_run(command))["epochs"]
+            ours.append(f"{max(epoch['rows_per_second'] for epoch in epochs):,.0f}")
+        rows, labels = load(path)
+        model = SGDClassifier(loss="log_loss", alpha=1e-4, tol=None, max_iter=1)
+        seconds = []
+        for _ in range(_SPEED_EPOCHS):
+            begin = time.perf_counter()
+            model.partial_fit(rows, labels, classes=np.unique(labels))
+            seconds.append(time.perf_counter() - begin)
+        print(
+            f"| {name} | {len(labels):,} | {' | '.join(ours)} | {len(labels) / min(seconds):,.0f} |"
+        )
+    return 0
+
+
+def solver_table(paths: dict[str, Path], options: argparse.Namespace) -> int:
+    """Prints deltawire beside scikit-learn; the exit status."""
+    print(
+        "| data | loss | scikit-learn | deltawire | off by | seconds |\n|---|---|---|---|---|---|"
+    )
+    near = [check(name, path, options) for name, path in paths.items()]
     return 0 if all(near) else 1
+
+
+def codec_table(paths: dict[str, Path], options: argparse.Namespace) -> int:
+    """Prints the codecs beside each other; the exit status."""
+    codecs = list(linear_codecs.CODECS) if options.codec == ["all"] else options.codec
+    print("\n".join(linear_codecs.head()))
+    for name, path in paths.items():
+        lines = linear_codecs.measure(
+            name, codecs, options.seeds, lambda trial, path=path: train_with(path, trial, options)
+        )
+        for line in lines:
+            print(line, flush=True)
+    return 0
 
 
 if __name__ == "__main__":

@@ -34,9 +34,9 @@ _PARTS = (
     ("exchange_ms", "exchange", "#d55e00"),
     ("decode_ms", "decode", "#009e73"),
 )
-_WIDTH = 5.0  # inches: in 320 pixels a letter of 13 points is as high as one of 12 pixels
-_PLOT_HEIGHT = 3.7
-_STYLE = {
+WIDTH = 5.0  # inches: in 320 pixels a letter of 13 points is as high as one of 12 pixels
+PLOT_HEIGHT = 3.7
+STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 13,
     "axes.titlesize": 15,
@@ -62,7 +62,7 @@ _STYLE = {
 def draw_plots(rows: list[dict]) -> dict[str, str]:
     """File name (without suffix) -> SVG, for the rows of results.json that did not fail."""
     alive = [row for row in rows if row["failed"] is None]
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         return {
             "accuracy-time": _accuracy_time(alive),
             "accuracy-bytes": _accuracy_bytes(alive),
@@ -75,7 +75,7 @@ def _accuracy_time(rows: list[dict]) -> str:
     axes.set_xlim(left=0)
     axes.set_xlabel("seconds of training")
     axes.set_title("Accuracy against time")
-    return _to_svg(figure)
+    return to_svg(figure)
 
 
 def _accuracy_bytes(rows: list[dict]) -> str:
@@ -85,14 +85,14 @@ def _accuracy_bytes(rows: list[dict]) -> str:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_xlabel("megabytes sent per rank (log scale)")
     axes.set_title("Accuracy against bytes")
-    return _to_svg(figure)
+    return to_svg(figure)
 
 
 def _draw_curves(rows: list[dict], x_key: str, first_point: int) -> tuple[plt.Figure, Axes]:
     """A line for each row; around it, where it has several trainings, the band from the least to
     the most accurate.
     """
-    figure, axes = plt.subplots(figsize=(_WIDTH, _PLOT_HEIGHT))
+    figure, axes = plt.subplots(figsize=(WIDTH, PLOT_HEIGHT))
     for index, row in enumerate(rows):
         points = row["detail"]["curve"][first_point:]
         colour, marker = look_of(index)
@@ -116,11 +116,11 @@ def _draw_curves(rows: list[dict], x_key: str, first_point: int) -> tuple[plt.Fi
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
     axes.set_ylabel("test accuracy")
     axes.set_ylim(bottom=_floor(rows))
-    _add_legend(figure)
+    add_legend(figure)
     return figure, axes
 
 
-def _add_legend(figure: plt.Figure) -> None:
+def add_legend(figure: plt.Figure) -> None:
     """Below the plot, in as many columns as fit; the figure grows by its height."""
     if not figure.axes[0].get_legend_handles_labels()[1]:
         return
@@ -142,7 +142,7 @@ def _floor(rows: list[dict]) -> float:
 
 
 def _step_parts(rows: list[dict]) -> str:
-    figure, axes = plt.subplots(figsize=(_WIDTH, 1.6 + 0.62 * max(1, len(rows))))
+    figure, axes = plt.subplots(figsize=(WIDTH, 1.6 + 0.62 * max(1, len(rows))))
     places = range(len(rows))
     left = [0.0] * len(rows)
     for key, label, colour in _PARTS:
@@ -156,8 +156,8 @@ def _step_parts(rows: list[dict]) -> str:
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("milliseconds per step; parts overlap,\nand may add up to more than the step")
     axes.set_title("Where a step's time goes")
-    _add_legend(figure)
-    return _to_svg(figure)
+    add_legend(figure)
+    return to_svg(figure)
 
 
 def _mark_step(axes: Axes, place: int, row: dict) -> None:
@@ -193,7 +193,8 @@ def look_of(index: int) -> tuple[str, str]:
     return _COLOURS[index % len(_COLOURS)], _MARKERS[index % len(_MARKERS)]
 
 
-def _to_svg(figure: plt.Figure) -> str:
+def to_svg(figure: plt.Figure) -> str:
+    """The figure as text, and it is closed."""
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None})
     plt.close(figure)

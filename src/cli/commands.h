@@ -15,6 +15,7 @@ using Command = std::function<Outcome<void>()>;
 void add_codecs_command(CLI::App& app, Command& chosen);
 void add_encode_command(CLI::App& app, Command& chosen);
 void add_decode_command(CLI::App& app, Command& chosen);
+void add_generate_command(CLI::App& app, Command& chosen);
 void add_inspect_command(CLI::App& app, Command& chosen);
 void add_diff_command(CLI::App& app, Command& chosen);
 void add_completion_command(CLI::App& app, Command& chosen);

@@ -30,6 +30,7 @@ constexpr const char* kFooter =
     "  deltawire trace info trace/                           what was recorded in training\n"
     "  deltawire train linear --data a9a --model a9a.npz     a linear model of sparse rows\n"
     "  deltawire predict --model a9a.npz --data a9a.t        what it says of others\n"
+    "  deltawire generate kdd12 --scale 0.01 clicks.zst      rows shaped like a published set\n"
     "\n"
     "'deltawire COMMAND --help' explains a command.\n"
     "Exit status: 0 done, 1 failed, 2 wrong usage; then one line on standard error says why.\n"
@@ -64,6 +65,7 @@ int parse_and_run(int argc, char** argv) {
   add_trace_command(app, chosen);
   add_train_command(app, chosen);
   add_predict_command(app, chosen);
+  add_generate_command(app, chosen);
   add_completion_command(app, chosen);
   add_manual_command(app, chosen);
   try {

@@ -79,8 +79,8 @@ Outcome<void> complete(TrainCommandOptions& options) {
   optimizer->weight_decay = options.l2;
   if (auto made = linear::LazyOptimizer::make(*optimizer, 0); !made) return misused(made.error().message);
   options.train.optimizer = *optimizer;
-  if (const auto made = make_reducer(options.codec); !made)
-    return misused("--codec: " + made.error().message);
+  if (const Status usable = linear::Exchange::check_spec(options.codec); !usable)
+    return misused("--codec: " + usable.error().message);
   options.train.stop = options.stop / 100;
   options.data.parse.held_out = options.held_out / 100;
   options.data.parse.seed = options.train.seed;
@@ -208,7 +208,7 @@ std::string train_footer() {
          "CODEC is any of 'deltawire codecs': what gradients travel by. Those for pairs of key and value "
          "(fastsgd,\n"
          "logquant, sketchml) send what a batch touches, others the whole gradient.\n"
-         "direct(fp32) compresses nothing.\n\n"
+         "direct(fp32) compresses nothing, and plain is no codec: pairs of 8 bytes, as they are, to all.\n\n"
          "On a cluster each rank is started by srun or mpirun, which say its number, or by you. Ranks meet "
          "at "
          "rank 0's\n"

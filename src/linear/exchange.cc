@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/byte_writer.h"
+#include "deltawire/reducer.h"
+#include "linear/plain_pairs.h"
 
 namespace deltawire::linear {
 namespace {
@@ -15,8 +17,19 @@ constexpr std::string_view kTensor = "weights";
 constexpr float kLarge = 1e18F;  // what no training comes to that ends well; its square is a float still
 // No reducer's: theirs count up from the step (docs/format.md).
 constexpr Tag kNumbersTag = Tag{0xDE17A} << 44;
+constexpr Tag kPairsTag = Tag{0xDE17B} << 44;
+
+// Plain pairs need a session for what ends it alone.
+std::string session_spec(const std::string& spec) {
+  return spec == kPlainPairs ? "gather(fp32)" : spec;
+}
 
 }  // namespace
+
+Status Exchange::check_spec(const std::string& spec) {
+  const auto made = make_reducer(session_spec(spec));
+  return made ? Status() : forward_error(made);
+}
 
 Result<std::unique_ptr<Exchange>> Exchange::open(const std::string& spec,
                                                  std::unique_ptr<Transport> transport, std::uint64_t seed,
@@ -26,10 +39,11 @@ Result<std::unique_ptr<Exchange>> Exchange::open(const std::string& spec,
   exchange->rank_ = transport->rank();
   exchange->world_ = transport->world_size();
   exchange->timeout_ = timeout;
+  exchange->plain_ = spec == kPlainPairs;
   ReducerOptions options;
   options.seed = seed;
   options.threads = 1;
-  auto session = Session::open(spec, options, std::move(transport));
+  auto session = Session::open(session_spec(spec), options, std::move(transport));
   if (!session) return forward_error(session);
   exchange->session_ = *std::move(session);
   return exchange;
@@ -55,6 +69,11 @@ Status Exchange::check_size(const Pairs& gradient) {
 Result<Report> Exchange::average(Pairs& gradient) {
   if (refuses_large_) {
     if (Status small = check_size(gradient); !small) return forward_error(small);
+  }
+  if (plain_) {
+    const auto counts = gather(std::vector<double>{static_cast<double>(gradient.keys.size())});
+    if (!counts) return forward_error(counts);
+    return average_plain_pairs(*transport_, *counts, kPairsTag + step_++, Clock::now() + timeout_, gradient);
   }
   const Step step{.number = step_++};
   Named tensor{.name = kTensor, .tensor = {}};

@@ -17,13 +17,16 @@ namespace deltawire::linear {
 
 class Exchange {
  public:
-  // `timeout` is of each wait for other ranks. Errors: those of Session::open.
+  // `spec` is a reducer's, or kPlainPairs. `timeout` is of each wait for other ranks. Errors: those of
+  // Session::open.
   static Result<std::unique_ptr<Exchange>> open(const std::string& spec, std::unique_ptr<Transport> transport,
                                                 std::uint64_t seed, std::chrono::milliseconds timeout);
 
   int rank() const noexcept { return rank_; }
   int world() const noexcept { return world_; }
-  std::string spec() const { return session_->spec(); }
+
+  // kInvalidArgument for what open() would refuse as a spec.
+  static Status check_spec(const std::string& spec);
 
   // Puts the mean over ranks in the gradient's place, as pairs of key and value where the codec takes such,
   // else by way of a dense tensor. Keys grow strictly, before and after. Errors: those of
@@ -64,6 +67,7 @@ class Exchange {
   Transport* transport_ = nullptr;  // the session's
   int rank_ = 0;
   int world_ = 1;
+  bool plain_ = false;
   std::chrono::milliseconds timeout_{};
   std::uint64_t step_ = 0;
   bool refuses_large_ = false;

@@ -64,8 +64,13 @@ Status RowParser::parse(std::string_view text, Place& place, RowSink& sink) {
 }
 
 Status RowParser::parse_line(const char* at, const char* end) {
-  keys_.clear();
-  values_.clear();
+  // A feature takes three bytes at least, and a blank between two.
+  const std::size_t most = static_cast<std::size_t>(end - at) / 4 + 1;
+  if (keys_.size() < most) {
+    keys_.resize(most);
+    values_.resize(most);
+  }
+  count_ = 0;
   sorted_ = true;
   const char* const label = at;
   const Scan scan = scan_float(at, end, label_);
@@ -85,10 +90,34 @@ Status RowParser::parse_line(const char* at, const char* end) {
     skip_blanks(at, end);
   }
   while (at < end && *at != '#') {
-    if (Status parsed = parse_feature(at, end); !parsed) return parsed;
+    if (!take_usual_feature(at, end)) {
+      if (Status parsed = parse_feature(at, end); !parsed) return parsed;
+    }
     skip_blanks(at, end);
   }
   return close_row(end);
+}
+
+void RowParser::append_feature(std::uint32_t key, float value) noexcept {
+  keys_[count_] = key;
+  values_[count_] = value;
+  ++count_;
+}
+
+// A feature that needs nothing said and nothing done; false leaves all as it was.
+bool RowParser::take_usual_feature(const char*& at, const char* end) {
+  const char* here = at;
+  std::uint64_t index = 0;
+  if (scan_index(here, end, index) != Scan::kNumber || here == end || *here != ':') return false;
+  ++here;
+  float value = 0;
+  if (scan_float(here, end, value) != Scan::kNumber || (here < end && !is_blank(*here))) return false;
+  if (options_.hash_bits != 0 || index > kKeysMax) return false;
+  const auto key = static_cast<std::uint32_t>(index);
+  if (count_ > 0 && key <= keys_[count_ - 1]) return false;
+  append_feature(key, value);
+  at = here;
+  return true;
 }
 
 Status RowParser::parse_feature(const char*& at, const char* end) {
@@ -112,17 +141,17 @@ Status RowParser::parse_feature(const char*& at, const char* end) {
   }
   const std::uint32_t key =
       options_.hash_bits > 0 ? hashed_key(index, options_.hash_bits) : static_cast<std::uint32_t>(index);
-  if (!keys_.empty() && key <= keys_.back()) {
+  if (count_ > 0 && key <= keys_[count_ - 1]) {
     // Hashing disorders every row, and may lay two of its indices together.
     if (options_.hash_bits == 0 && !options_.merge_duplicates) {
-      return wrong(word, "index " + std::to_string(index) +
-                             (key == keys_.back() ? " stands twice in its row" : " is below the one before") +
-                             "; sort the row's features, or give --merge-duplicates");
+      return wrong(word,
+                   "index " + std::to_string(index) +
+                       (key == keys_[count_ - 1] ? " stands twice in its row" : " is below the one before") +
+                       "; sort the row's features, or give --merge-duplicates");
     }
     sorted_ = false;
   }
-  keys_.push_back(key);
-  values_.push_back(value);
+  append_feature(key, value);
   return {};
 }
 
@@ -130,18 +159,17 @@ Status RowParser::parse_feature(const char*& at, const char* end) {
 Status RowParser::close_row(const char* end) {
   if (sorted_) return {};
   pairs_.clear();
-  for (std::size_t i = 0; i < keys_.size(); ++i) pairs_.emplace_back(keys_[i], values_[i]);
+  for (std::size_t i = 0; i < count_; ++i) pairs_.emplace_back(keys_[i], values_[i]);
   std::stable_sort(pairs_.begin(), pairs_.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  keys_.clear();
-  values_.clear();
+  count_ = 0;
   for (const auto& [key, value] : pairs_) {
-    if (!keys_.empty() && keys_.back() == key) {
-      values_.back() += value;
-      if (!std::isfinite(values_.back())) return wrong(end, "the sum of values of one index is not finite");
+    if (count_ > 0 && keys_[count_ - 1] == key) {
+      values_[count_ - 1] += value;
+      if (!std::isfinite(values_[count_ - 1]))
+        return wrong(end, "the sum of values of one index is not finite");
     } else {
-      keys_.push_back(key);
-      values_.push_back(value);
+      append_feature(key, value);
     }
   }
   return {};
@@ -149,8 +177,9 @@ Status RowParser::close_row(const char* end) {
 
 void RowParser::append_row(RowBlock& block) {
   block.labels.push_back(label_);
-  block.keys.insert(block.keys.end(), keys_.begin(), keys_.end());
-  block.values.insert(block.values.end(), values_.begin(), values_.end());
+  const auto count = static_cast<std::ptrdiff_t>(count_);
+  block.keys.insert(block.keys.end(), keys_.begin(), keys_.begin() + count);
+  block.values.insert(block.values.end(), values_.begin(), values_.begin() + count);
   block.ends.push_back(static_cast<std::uint32_t>(block.keys.size()));
 }
 

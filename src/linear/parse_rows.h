@@ -53,7 +53,9 @@ class RowParser {
 
  private:
   Status parse_line(const char* at, const char* end);
+  bool take_usual_feature(const char*& at, const char* end);
   Status parse_feature(const char*& at, const char* end);
+  void append_feature(std::uint32_t key, float value) noexcept;
   Status close_row(const char* end);
   void append_row(RowBlock& block);
   tl::unexpected<Error> wrong(const char* at, const std::string& what) const;
@@ -61,8 +63,9 @@ class RowParser {
   ParseOptions options_;
   float label_ = 0;
   bool sorted_ = true;
-  std::vector<std::uint32_t> keys_;
+  std::vector<std::uint32_t> keys_;  // of the row; room for more
   std::vector<float> values_;
+  std::size_t count_ = 0;  // of the row's features
   std::vector<std::pair<std::uint32_t, float>> pairs_;
   const char* line_begin_ = nullptr;
   std::uint64_t line_ = 0;

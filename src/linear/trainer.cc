@@ -3,20 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <utility>
 
 #include "base/checked.h"
 #include "base/no_memory.h"
+#include "linear/seconds_since.h"
 
 namespace deltawire::linear {
 namespace {
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
 

@@ -112,6 +112,17 @@ def test_codecs_train_over_loopback(codec: str, data: Path) -> None:
     assert report["final"]["times_smaller_than_plain_pairs"] > 0
 
 
+def test_plain_pairs_are_what_nothing_compressed_gives(data: Path) -> None:
+    settings = ("--data", data, "--workers", 3, "--stop", 0, "--epochs", 4, "--codec")
+    plain, dense = train(*settings, "plain"), train(*settings, "gather(fp32)")
+    for a, b in zip(plain["epochs"], dense["epochs"], strict=True):
+        assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-6)
+    assert plain["final"]["times_smaller_than_plain_pairs"] == 1
+    # A batch of 140 rows touches all 50 features: pairs of 8 bytes to two others.
+    assert plain["final"]["bytes_per_step"] == pytest.approx(2 * 8 * FEATURES, rel=0.01)
+    assert plain["final"]["update_seconds"] > 0
+
+
 def test_packed_data_a_cache_and_plain_data_train_alike(data: Path, tmp_path: Path) -> None:
     packed = tmp_path / "rows.libsvm.gz"
     packed.write_bytes(gzip.compress(data.read_bytes()))

@@ -32,7 +32,7 @@ def a_row(number: int, label: str | None = None, spread: float = 0.0, failed: st
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list:
     """The figures of every `draw_plots`, laid out and still open."""
     figures = []
-    save = plots._to_svg
+    save = plots.to_svg
 
     def keep(figure) -> str:
         monkeypatch.setattr(plots.plt, "close", lambda _: None)
@@ -40,7 +40,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list:
         figures.append(figure)
         return text
 
-    monkeypatch.setattr(plots, "_to_svg", keep)
+    monkeypatch.setattr(plots, "to_svg", keep)
     return figures
 
 

@@ -1,0 +1,1 @@
+"""The tables and figures of FastSGD's paper, run again over links of a given rate."""

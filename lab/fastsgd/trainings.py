@@ -1,0 +1,123 @@
+"""Trainings of `deltawire train linear`, a rank in each of several network namespaces."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+import subprocess
+import tempfile
+from pathlib import Path
+
+from lab.links import parse_link
+from lab.namespaces import Namespaces
+
+_ROOT = Path(__file__).resolve().parents[2]
+_PROGRAM = Path(os.environ.get("DELTAWIRE_BIN", _ROOT / "build" / "release" / "deltawire"))
+_PORT = 7171
+_SECONDS = 3600.0  # the longest training
+
+
+class TrainingFailed(Exception):
+    """One line with the reason."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """What is measured at once; the settings that make one training another.
+
+    Attributes:
+        features: of the data, whose other settings all trainings share.
+        stop: percent; 0 trains all data epochs.
+    """
+
+    codec: str
+    workers: int
+    link: str
+    loss: str
+    features: int
+    epochs: int
+    stop: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Rows shaped like KDD12's, in files that are made when they are first wanted."""
+
+    folder: Path
+    rows: int
+    seed: int
+
+    def file(self, features: int) -> Path:
+        """The rows with so many features.
+
+        Raises:
+            TrainingFailed: they could not be written.
+        """
+        path = self.folder / f"kdd12-{self.rows}-{features}-{self.seed}.libsvm"
+        if not path.exists():
+            size = ("--rows", self.rows, "--features", features, "--seed", self.seed)
+            _must_run([_PROGRAM, "generate", "kdd12", path, *size])
+        return path
+
+
+def run(training: Training, data: Data, options: tuple[object, ...]) -> dict:
+    """Rank 0's figures: what `--json` writes. `options` go to every rank.
+
+    Raises:
+        TrainingFailed: a rank failed.
+        NamespaceError: this machine has no namespaces for us.
+    """
+    rate = parse_link(training.link).bytes_per_second
+    file = data.file(training.features)
+    with (
+        tempfile.TemporaryDirectory(prefix="deltawire-fastsgd-") as name,
+        Namespaces(training.workers, rate) as namespaces,
+        contextlib.ExitStack() as ending,
+    ):
+        folder = Path(name)
+        (folder / "token").write_bytes(secrets.token_bytes(32))
+        peers = ",".join(f"{namespaces.address(r)}:{_PORT}" for r in range(training.workers))
+        common = [
+            *(_PROGRAM, "train", "linear", "--data", file, "--codec", training.codec),
+            *("--loss", training.loss, "--epochs", training.epochs, "--stop", training.stop),
+            *("--timeout", 300, *options),
+        ]
+        if training.workers > 1:
+            common += ["--peers", peers, "--token-file", folder / "token"]
+        processes = []
+        for rank in range(training.workers):
+            own = ["--json", folder / "report"] if rank == 0 else []
+            if training.workers > 1:
+                own += ["--rank", rank]
+            command = list(map(str, [*namespaces.command_prefix(rank), *common, *own]))
+            with (folder / f"log-{rank}").open("wb") as log:
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                )
+            ending.callback(_end, process)
+            processes.append(process)
+        return _report(training, processes, folder)
+
+
+def _report(training: Training, processes: list[subprocess.Popen], folder: Path) -> dict:
+    try:
+        failed = [rank for rank, each in enumerate(processes) if each.wait(_SECONDS) != 0]
+    except subprocess.TimeoutExpired as cause:
+        raise TrainingFailed(f"{training.codec}: not done after {_SECONDS:.0f} s") from cause
+    if failed:
+        words = (folder / f"log-{failed[0]}").read_text(errors="replace").strip()
+        raise TrainingFailed(f"{training.codec}, rank {failed[0]}: {words[-300:]}")
+    return json.loads((folder / "report").read_text())
+
+
+def _end(process: subprocess.Popen) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+
+
+def _must_run(command: list[object]) -> None:
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise TrainingFailed(done.stderr.strip())

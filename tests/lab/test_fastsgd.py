@@ -1,0 +1,85 @@
+"""The paper's tables again, in small: real workers behind real links."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab.namespaces import NamespaceError, Namespaces
+
+fastsgd = pytest.importorskip("lab.fastsgd.__main__")
+paper = pytest.importorskip("lab.fastsgd.paper")
+parts = pytest.importorskip("lab.fastsgd.parts")
+
+SMALL = "--rows 3000 --features 20000 --workers 2 3 --link 20mbit --losses hinge --epochs 1"
+
+
+@pytest.mark.timeout(600)
+def test_every_part_over_a_link(tmp_path: Path, capsys):
+    try:
+        with Namespaces(2, 12.5e6):
+            pass
+    except NamespaceError as cause:
+        pytest.skip(str(cause))
+    codecs = ("plain", "topk:k=1%", "fastsgd:tau=77")
+    words = [*SMALL.split(), "--most-epochs", "3", "--codecs", *codecs, "--out", str(tmp_path)]
+    chosen = ["components", "split", "threshold", "features", "convergence", "workers"]
+    assert fastsgd.main([*words, "--parts", *chosen]) == 0
+    page = capsys.readouterr().out
+    assert page.count("\n## ") == len(chosen)
+    trainings = json.loads((tmp_path / "trainings.json").read_text())
+    by_codec = {
+        each["training"]["codec"]: each["report"]["final"]
+        for each in trainings
+        if each["training"]["stop"] == 1 and each["training"]["workers"] == 2
+    }
+    assert set(by_codec) == set(codecs)
+    assert by_codec["plain"]["times_smaller_than_plain_pairs"] == 1
+    assert by_codec["fastsgd:tau=77"]["times_smaller_than_plain_pairs"] > 2
+    figures = {path.name for path in tmp_path.glob("*.svg")}
+    assert figures == {
+        f"figure-{name}-20mbit.svg" for name in ("4a", "4b", "6", "7", "8-hinge", "9")
+    }
+    # What has been measured is not measured again.
+    before = (tmp_path / "trainings.json").stat().st_mtime_ns
+    assert fastsgd.main([*words, "--parts", "workers"]) == 0
+    assert (tmp_path / "trainings.json").stat().st_mtime_ns == before
+    assert "| `plain` |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--rows 10", "--rows is at least 1000"),
+        ("--link fast", "--link"),
+        ("--codecs plain", "--codecs lacks fastsgd"),
+    ],
+)
+def test_refusals(words: str, message: str, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        fastsgd.main(words.split())
+    assert message in capsys.readouterr().err
+
+
+def test_tables_stand_beside_the_papers_figures():
+    def report(seconds: float, bytes_per_step: float) -> dict:
+        epoch = {f"{key}_seconds": seconds / 4 for key in ("compute", "encode", "decode")}
+        epoch |= {"exchange_seconds": seconds / 4, "update_seconds": seconds / 8}
+        epoch["bytes_per_step"] = bytes_per_step
+        final = {"seconds": 2 * seconds, "test_loss": 0.5}
+        return {"final": final, "epochs": [epoch, epoch], "converged": False}
+
+    def result(training: object) -> dict:
+        return report(8, 1000) if training.codec == "plain" else report(2, 10)
+
+    given = fastsgd.parse(["--codecs", "plain", "fastsgd", "--losses", "hinge"])
+    study = parts.Study(given, None, "1gbit", result)
+    (row,) = [line for line in parts.split(study).lines if "FastSGD" in line]
+    assert row == (
+        "| SVM | FastSGD | 2.00 / 34 | 0.500 / 21 | 0.500 / 0.06 | 0.500 / 0.07 | 0.500 / 5 "
+        "| 0.250 / 8 |"
+    )
+    last = parts.components(study).lines[-1]
+    assert last == "| threshold (`fastsgd`) | SVM | 2.00 | 4.0 | ≤ 7.9 | 100.0 | 18,720.0 |"
+    totals = {round(sum(seconds)) for seconds in paper.SPLIT.values()}
+    assert totals == {186, 156, 158, 33, 32, 34}

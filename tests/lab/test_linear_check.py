@@ -1,0 +1,52 @@
+"""lab.linear_check: each codec's training beside plain pairs, on a small set of the right form."""
+
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+linear_check = pytest.importorskip("lab.linear_check")
+linear_codecs = pytest.importorskip("lab.linear_codecs")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Data of one set, "tiny": 600 rows of 300 features, whose labels a planted model gave."""
+    random = np.random.default_rng(3)
+    planted = random.normal(size=300)
+    lines = []
+    for _ in range(600):
+        columns = np.sort(random.choice(300, 20, replace=False))
+        label = 1 if planted[columns].sum() > 0 else -1
+        lines.append(" ".join([str(label), *(f"{column + 1}:1" for column in columns)]))
+    (tmp_path / "libsvm").mkdir()
+    (tmp_path / "libsvm" / "tiny.xz").write_bytes(lzma.compress("\n".join(lines).encode()))
+    monkeypatch.setenv("DELTAWIRE_DATA", str(tmp_path))
+    return tmp_path
+
+
+def test_codecs_stand_beside_plain_pairs(folder: Path, capsys):
+    words = ["--codec", "plain", "--codec", "fastsgd", "--seeds", "2", "--epochs", "2", "tiny"]
+    assert linear_check.main(words) == 0
+    head, rule, *rows = capsys.readouterr().out.splitlines()
+    assert [head, rule] == linear_codecs.head()
+    assert len(rows) == len(linear_codecs.LOSSES) * 2
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    by_loss = {tuple(row[1:3]): row for row in cells}
+    for loss in linear_codecs.LOSSES:
+        plain, fastsgd = by_loss[loss, "`plain`"], by_loss[loss, "`fastsgd`"]
+        assert float(plain[7]) == 1 < float(fastsgd[7])
+        assert float(fastsgd[6]) < float(plain[6])
+        assert loss == "squared" or float(fastsgd[4].split()[0]) > 50
+
+
+def test_the_middle_stands_with_the_lowest_and_the_highest():
+    finals = [{"accuracy": share} for share in (0.9, 0.7, 0.8)]
+    assert linear_codecs.spread(finals, "accuracy", 100, 1) == "80.0 (70.0–90.0)"
+
+
+def test_a_set_that_is_not_there_is_one_line(folder: Path, capsys):
+    assert linear_check.main(["--codec", "all", "nothing"]) == 1
+    said = capsys.readouterr().err
+    assert "has no nothing.xz; set DELTAWIRE_DATA" in said and said.count("\n") == 1

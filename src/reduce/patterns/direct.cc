@@ -25,6 +25,13 @@
 namespace deltawire {
 namespace {
 
+// Dense tensors are cut into ranges, keys are dealt.
+std::vector<OwnedRange> parts_of(const Named& tensor, int world, const MostElements& most) {
+  const std::uint64_t elements = tensor.tensor.elements();
+  return tensor.tensor.has_keys() ? dealt_ranges(tensor.name, elements, world, most.pairs)
+                                  : owned_ranges(tensor.name, elements, world, most.dense);
+}
+
 class DirectExchange final : public PartExchange {
  public:
   DirectExchange(BufferPool& pool, Channel& push, Channel& pull, const MostElements& most,
@@ -44,7 +51,10 @@ class DirectExchange final : public PartExchange {
   std::size_t list_count() const override { return static_cast<std::size_t>(world()); }
   std::size_t own_list() const override { return self(); }
   std::vector<OwnedRange> ranges_of(const Named& tensor) const override {
-    return owned_ranges(tensor.name, tensor.tensor.elements(), world(), most_elements(tensor));
+    return parts_of(tensor, world(), most());
+  }
+  KeyDeal deal_of(const Named& tensor) const override {
+    return deltawire::deal_of(tensor.tensor.elements(), world());
   }
   Status prepare();
   std::uint64_t room_of(const Channel& channel, const PartMessage& message) const;
@@ -228,6 +238,7 @@ Status DirectExchange::add_push() {
 
 Status DirectExchange::share_mean() {
   PartMessage& mean = output(self())[pulled_[self()]];
+  sum_up(mean);
   const std::vector<Named> pairs = mean.has_keys() ? mean.filled() : std::vector<Named>{};
   const auto encoded = encode(pull_, mean.has_keys() ? MessageLayout(pairs, mean.hash) : mean.layout(),
                               kSecondStage, mean.has_keys() ? 0 : room_of(pull_, mean));
@@ -316,9 +327,8 @@ class DirectReducer final : public PatternReducer {
     if (world() == 0) return fail(ErrorCode::kState, "no step has been committed yet");
     // The name says nothing of the form, and each is cut in its own way. To mask a part twice changes
     // nothing.
-    Status masked = mask_parts(name, momentum, most_.dense);
-    if (!masked && most_.pairs != most_.dense) masked = mask_parts(name, momentum, most_.pairs);
-    return masked;
+    if (Status masked = mask_ranges(name, momentum); masked) return masked;
+    return mask_dealt(name, momentum);
   }
 
  private:
@@ -333,11 +343,27 @@ class DirectReducer final : public PatternReducer {
                           const SavedChannels& channels) const override {
     return direct_shares(channel, saved, channels, most_);
   }
-  Status mask_parts(std::string_view name, std::span<float> momentum, std::uint64_t most_elements) const {
-    for (const OwnedRange& range : owned_ranges(name, momentum.size(), world(), most_elements)) {
+  Status mask_ranges(std::string_view name, std::span<float> momentum) const {
+    for (const OwnedRange& range : owned_ranges(name, momentum.size(), world(), most_.dense)) {
       const Status masked =
           channel(0).mask_sent(name, range.first, momentum.subspan(range.first, range.count));
       if (!masked) return masked;
+    }
+    return {};
+  }
+  Status mask_dealt(std::string_view name, std::span<float> momentum) const {
+    const KeyDeal deal = deal_of(momentum.size(), world());
+    std::vector<float> own;  // of the part, in its order
+    for (const OwnedRange& range : dealt_ranges(name, momentum.size(), world(), most_.pairs)) {
+      const std::uint32_t hand = deal.hand_at(range.first);
+      const auto before = static_cast<std::uint32_t>(range.first - deal.first(hand));
+      const auto key = [&](std::size_t i) {
+        return deal.key_at({hand, before + static_cast<std::uint32_t>(i)});
+      };
+      own.resize(range.count);
+      for (std::size_t i = 0; i < own.size(); ++i) own[i] = momentum[key(i)];
+      if (Status masked = channel(0).mask_sent(name, range.first, own); !masked) return masked;
+      for (std::size_t i = 0; i < own.size(); ++i) momentum[key(i)] = own[i];
     }
     return {};
   }
@@ -370,8 +396,7 @@ ChannelShares direct_shares(std::size_t channel, const SavedRanks& saved, const 
 
 std::uint64_t pushes_of_part(const Named& tensor, std::uint64_t first, const MostElements& most, int rank,
                              int world) {
-  const std::uint64_t longest = tensor.tensor.has_keys() ? most.pairs : most.dense;
-  for (const OwnedRange& range : owned_ranges(tensor.name, tensor.tensor.elements(), world, longest)) {
+  for (const OwnedRange& range : parts_of(tensor, world, most)) {
     if (range.first == first) return range.owner == rank ? 0 : 1;
   }
   return 0;

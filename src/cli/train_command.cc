@@ -14,6 +14,7 @@
 #include "cli/interrupt.h"
 #include "cli/number_text.h"
 #include "cli/output_file.h"
+#include "cli/train/exchange_option.h"
 #include "cli/train/model_file.h"
 #include "cli/train/train_report.h"
 #include "cli/train/worker_processes.h"
@@ -31,6 +32,7 @@ struct TrainCommandOptions {
   std::string loss = "logistic";
   std::string optimizer = "adam";
   std::string codec = "fastsgd";
+  ExchangeOption exchange;
   double learning_rate = 0.01;
   double l2 = 1e-4;
   double held_out = 30;
@@ -45,6 +47,7 @@ struct TrainCommandOptions {
     nlohmann::ordered_json all{
         {"loss", loss}, {"data", data.data}, {"test", data.tests}, {"workers", ranks.world()}};
     all["codec"] = codec;
+    all["exchange"] = exchange.pattern;
     all["optimizer"] = optimizer_spec(train.optimizer);
     all["rate_decay"] = train.rate_decay;
     all["l2"] = l2;
@@ -71,6 +74,7 @@ Outcome<void> complete(TrainCommandOptions& options) {
   options.train.optimizer = *optimizer;
   if (const auto made = make_reducer(options.codec); !made)
     return misused("--codec: " + made.error().message);
+  if (auto fits = check_exchange(options.exchange, options.codec); !fits) return fits;
   options.train.stop = options.stop / 100;
   options.data.parse.held_out = options.held_out / 100;
   options.data.parse.seed = options.train.seed;
@@ -88,18 +92,25 @@ Outcome<void> complete(TrainCommandOptions& options) {
   return check_outputs(outputs, options.force);
 }
 
-Outcome<linear::TrainedModel> fit(const TrainCommandOptions& options, linear::Exchange& exchange) {
+Outcome<linear::TrainedModel> fit(TrainCommandOptions& options, linear::Exchange& exchange) {
   auto store = linear::load_data(options.data, {exchange.rank(), exchange.world()}, interrupted);
   if (!store) {
     exchange.abort(store.error().message);
     return failed(store.error().message);
   }
   const bool tells = exchange.rank() == 0 && options.json != "-";
+  const Status settled = settle_exchange(options.exchange, options.codec, options.train, *store, exchange);
+  if (!settled) {
+    exchange.abort(settled.error().message);
+    return failed(settled.error().message);
+  }
   linear::Trainer trainer(options.train, *store, exchange);
   auto model = trainer.run({.epoch =
                                 [&](const linear::EpochReport& report) {
-                                  if (tells)
-                                    std::cout << epoch_line(report, options.train.epochs) << std::endl;
+                                  if (!tells) return;
+                                  std::cout << epoch_line(report, options.train.epochs) << std::endl;
+                                  if (report.epoch > 1 || exchange.world() == 1) return;
+                                  std::cout << exchange_line(options.exchange, exchange.world()) << std::endl;
                                 },
                             .interrupted = interrupted});
   if (model) return *std::move(model);
@@ -108,25 +119,27 @@ Outcome<linear::TrainedModel> fit(const TrainCommandOptions& options, linear::Ex
 }
 
 Outcome<void> keep(const TrainCommandOptions& options, linear::TrainedModel& trained) {
+  nlohmann::ordered_json settings = options.settings();
+  settings["exchange_used"] = exchange_json(options.exchange, options.ranks.world());
   if (!options.model.empty()) {
     LinearModel model{.weights = trained.weights,
                       .loss = options.train.loss,
                       .hash_bits = options.data.parse.hash_bits,
-                      .settings = options.settings().dump()};
+                      .settings = settings.dump()};
     if (options.train.bias) {
       model.bias = model.weights.back();
       model.weights.pop_back();
     }
     if (auto written = write_model(options.model, model, options.force); !written) return written;
   }
-  return write_output(options.json, train_json(options.settings(), trained), options.force);
+  return write_output(options.json, train_json(settings, trained), options.force);
 }
 
-Outcome<void> train_as(const TrainCommandOptions& options, WorkerProcesses& ranks) {
+Outcome<void> train_as(TrainCommandOptions& options, WorkerProcesses& ranks) {
   auto transport = ranks.connect();
   if (!transport) return tl::unexpected<Failure>(transport.error());
-  auto exchange =
-      linear::Exchange::open(options.codec, *std::move(transport), options.train.seed, options.ranks.timeout);
+  auto exchange = linear::Exchange::open(exchange_spec(options.exchange, options.codec),
+                                         *std::move(transport), options.train.seed, options.ranks.timeout);
   if (!exchange) return failed(exchange.error().message);
   auto trained = fit(options, **exchange);
   (*exchange)->close();
@@ -172,7 +185,12 @@ std::string train_footer() {
          "CODEC is any of 'deltawire codecs': what gradients travel by. Those for pairs of key and value "
          "(fastsgd,\n"
          "logquant, sketchml) send what a batch touches, others the whole gradient.\n"
-         "direct(fp32) compresses nothing.\n\n"
+         "direct(fp32) compresses nothing.\n"
+         "--exchange gather sends a rank's pairs to all others; direct deals keys to owners, which send the "
+         "mean\n"
+         "of all ranks back, compressed once: fewer bytes where ranks are many and share keys. auto counts "
+         "the\n"
+         "keys of the first batch, and takes direct where it sends less than 0.8 of gather's bytes.\n\n"
          "Examples:\n"
          "  deltawire train linear --data a9a --model a9a.npz\n"
          "  deltawire train linear --data url.libsvm.xz --workers 4 --codec fastsgd --model url.npz --json "
@@ -250,6 +268,7 @@ void add_ranks(CLI::App* command, TrainCommandOptions& options) {
   command->add_option("--codec", options.codec, "What gradients travel by")
       ->type_name("CODEC")
       ->capture_default_str();
+  add_exchange_option(command, options.exchange);
   CLI::Option* workers = command->add_option("--workers", options.ranks.workers, "Processes on this machine")
                              ->check(CLI::Range(1, 256).description(""))
                              ->type_name("N")

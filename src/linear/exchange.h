@@ -15,11 +15,18 @@
 
 namespace deltawire::linear {
 
+// The tensor that gradients are, for codecs' rules.
+inline constexpr std::string_view kGradientName = "weights";
+
 class Exchange {
  public:
-  // `timeout` is of each wait for other ranks. Errors: those of Session::open.
+  // `timeout` is of each wait for other ranks. With an empty spec start() must come before all that has to do
+  // with gradients. Errors: those of Session::open.
   static Result<std::unique_ptr<Exchange>> open(const std::string& spec, std::unique_ptr<Transport> transport,
                                                 std::uint64_t seed, std::chrono::milliseconds timeout);
+
+  // `spec` is a reducer's. Once. Errors: those of Session::open.
+  Status start(const std::string& spec);
 
   int rank() const noexcept { return rank_; }
   int world() const noexcept { return world_; }
@@ -38,17 +45,21 @@ class Exchange {
   // Sums of the numbers over all ranks, in rank order.
   Result<std::vector<double>> sums(std::span<const double> numbers);
 
-  void abort(std::string_view reason) { session_->abort(reason); }
-  void close() { session_->close(); }
+  void abort(std::string_view reason);
+  void close() {
+    if (session_) session_->close();
+  }
 
  private:
   Exchange() = default;
 
+  std::unique_ptr<Transport> waiting_;  // until there is a session
   std::unique_ptr<Session> session_;
-  Transport* transport_ = nullptr;  // the session's
+  Transport* transport_ = nullptr;  // the session's, or the one that waits
   int rank_ = 0;
   int world_ = 1;
   std::chrono::milliseconds timeout_{};
+  std::uint64_t seed_ = 0;
   std::uint64_t step_ = 0;
   std::uint64_t gathered_ = 0;
   std::vector<float> dense_;

@@ -12,6 +12,7 @@ usage: scripts/wheels.py [--pythons PYTHON...] [--out FOLDER]
 import argparse
 import dataclasses
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = [f"python3.{minor}" for minor in range(10, 15)]
 STABLE_ABI_SINCE = (3, 12)
+GLIBC = (2, 34)  # the newest that a wheel may need
 OLDEST_NUMPY = "1.26.4"
 OLDEST_NUMPY_UNTIL = (3, 12)  # the newest Python that it has wheels for
 TIMEOUT = 3600  # seconds, of one command: a wheel is compiled in minutes
@@ -113,8 +115,14 @@ def build_wheel(python: str, source: Path, work: Path, out: Path) -> Wheel:
     audit = (sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", repaired, made)
     run(*audit, cwd=work, path=tools)
     (wheel,) = repaired.glob("*.whl")
-    if "-manylinux" not in wheel.name:
+    tag = re.search(r"-manylinux_(\d+)_(\d+)_", wheel.name)
+    if tag is None:
         sys.exit(f"wheels: {wheel.name} has no manylinux tag: it needs libraries beside glibc")
+    if (int(tag[1]), int(tag[2])) > GLIBC:
+        sys.exit(
+            f"wheels: {wheel.name} needs a newer glibc than {GLIBC[0]}.{GLIBC[1]}, which "
+            "docs/installing.md promises; `objdump -T` of what it holds shows the function"
+        )
     return Wheel(Path(shutil.copy(wheel, out)), time.monotonic() - begin)
 
 

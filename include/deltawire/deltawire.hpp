@@ -16,6 +16,7 @@
 #include "deltawire/result.h"
 #include "deltawire/server.h"
 #include "deltawire/session.h"
+#include "deltawire/snapshot.h"
 #include "deltawire/tensor.h"
 #include "deltawire/transport.h"
 #include "deltawire/workers.h"

@@ -46,6 +46,7 @@ struct PlanTensor {
 struct PlanBucket {
   std::vector<PlanTensor> tensors;
   double ready_seconds = 0;  // when backward has made its gradients, from the step's start
+  int value_bytes = 4;       // of a gradient's value, as the native all-reduce sends it: 2 of 16 bits
 };
 
 // A training step: its buckets in the order in which they are exchanged, which is the order of readiness.
@@ -115,7 +116,8 @@ struct Prediction {
 DELTAWIRE_API Result<Prediction> predict(const Workload& workload, const Site& site,
                                          const CodecFigures& figures);
 
-// The step without this library: a native ring all-reduce of float32, a bucket after the other.
+// The step without this library: a native ring all-reduce of gradients as they are, a bucket
+// after the other.
 DELTAWIRE_API Result<Prediction> predict_plain(const Workload& workload, const Site& site);
 
 // Up to which bandwidth a codec is faster than plain: with the same site and a link so many times as fast, up

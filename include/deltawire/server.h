@@ -36,6 +36,11 @@ struct ServerOptions {
   // any that are there by then (section 2.1; J. Chen et al., "Revisiting Distributed Synchronous SGD", 2016).
   // 0 ... workers - 1.
   int backup = 0;
+  // Stale-synchronous (section 2.1; Q. Ho et al., "More Effective Distributed ML via a Stale Synchronous
+  // Parallel Parameter Server", NIPS 2013): so many steps a worker may be ahead of the slowest. 0: none, all
+  // in step; up to 1,024. A worker in step c has at least the changes of steps 0 ... c - staleness - 1, and
+  // any that have come.
+  std::uint64_t staleness = 0;
   std::string push = "3lc";  // codecs of gradients, as make_channel takes them
   std::string pull = "3lc";  // codecs of model changes
   Policy policy = {};        // small tensors travel raw in both directions
@@ -64,7 +69,8 @@ DELTAWIRE_API Result<std::vector<ServedPart>> serve_parts(std::span<const Named>
 // What a rank has done since it was made.
 struct ServerCounts {
   std::uint64_t steps = 0;          // that this rank has completed
-  std::uint64_t encodes = 0;        // of parts, by this rank
+  std::uint64_t encodes = 0;        // server: of changes, one a part and step
+  std::uint64_t whole_models = 0;   // of parts, sent or received in the place of several changes: fewer bytes
   std::uint64_t push_bytes = 0;     // messages sent (worker) or received (server)
   std::uint64_t pull_bytes = 0;     // messages received (worker) or sent (server), every copy counted
   std::uint64_t late_pushes = 0;    // of parts, that came too late to count, or were not sent for that reason
@@ -96,6 +102,20 @@ class DELTAWIRE_API ParameterServer {
   // For schedules: the rate of the steps to come. kInvalidArgument below 0 or not finite.
   virtual Status set_learning_rate(double learning_rate) = 0;
 
+  // Steps that the model has had, those before a loaded state included.
+  virtual std::uint64_t steps() const noexcept = 0;
+
+  // All that this server must have to go on: its parts as workers and as the optimizer have them, the
+  // optimizer's state and rate, what waits in the pull's residual (docs/format.md, "Parameter server").
+  // Between steps. kState after an error.
+  virtual Result<std::vector<std::byte>> save() const = 0;
+
+  // Goes on from a saved state, before the first step: workers open at its step. All servers must load one of
+  // the same step, or the workers fail with kMismatch. Errors: kState, kTruncated, kCorrupt,
+  // kUnsupportedVersion, kMismatch (of another rank, model, number of servers, other codecs or kind of
+  // optimizer). Then nothing has changed.
+  virtual Status load(Bytes state) = 0;
+
   virtual ServerCounts counts() const noexcept = 0;
 };
 
@@ -111,12 +131,12 @@ class DELTAWIRE_API ParameterWorker {
   // and tensor; waits for nothing. Errors: kInvalidArgument, kState, those of Channel::encode.
   virtual Status push(std::size_t tensor, std::span<const float> gradient) = 0;
 
-  // Waits until a tensor's parameters have the step's change, so that its layer may compute while others
-  // travel. After the tensor's push.
+  // Waits until a tensor's parameters have the change of this step, or of the one `staleness` before it, so
+  // that its layer may compute while others travel. After the tensor's push.
   virtual Status pull(std::size_t tensor, Deadline deadline) = 0;
 
-  // The same for all tensors, which ends the step; and for a worker that is behind, up to the newest step
-  // that has come. All tensors must have been pushed.
+  // The same for all tensors, which ends the step; and, with backup workers or staleness, up to the newest
+  // step whose changes have come. All tensors must have been pushed.
   virtual Status pull(Deadline deadline) = 0;
 
   // No more steps: leaves servers and transport without pending messages. Parameters stay those of the last
@@ -124,11 +144,22 @@ class DELTAWIRE_API ParameterWorker {
   // fail at their deadline.
   virtual Status close(Deadline deadline) = 0;
 
-  // Steps that the parameters have.
+  // The step that comes next: how many this worker has made, or skipped.
   virtual std::uint64_t step() const noexcept = 0;
+
+  // Steps whose changes the parameters have, all of them alike after pull(deadline): step(), or with
+  // staleness down to so many less. They are the servers' view after that many steps, bit for bit.
+  virtual std::uint64_t version() const noexcept = 0;
 
   // The servers have closed, since other workers have: what is left to do is close().
   virtual bool has_ended() const noexcept = 0;
+
+  // What waits for the next pushes, as bytes, between steps; the parameters are the servers' to keep. kState
+  // while a push has not been answered.
+  virtual Result<std::vector<std::byte>> save() const = 0;
+
+  // Puts it back, before open(). Errors: as ParameterServer::load.
+  virtual Status load(Bytes state) = 0;
 
   // What waits for the next push of a tensor: adds it to `sum`, which has the tensor's count.
   virtual Status add_residual(std::size_t tensor, std::span<float> sum) const = 0;

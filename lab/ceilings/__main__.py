@@ -10,8 +10,10 @@ the ceiling, the most that any compression could gain; a method's "share" is com
 own: 100 % reaches the ceiling. What "auto" predicts stands beside its own measurement, without
 the optimizer. Bytes are what a rank's interface sent in a step, headers included.
 
-Other methods: "torch-fp16" and "torch-powersgd-RANK" are PyTorch's own hooks (the latter with one
-bucket for all gradients: with several it hangs on Gloo); any spec of deltawire's.
+Methods: "barrier" is compute and an all-reduce of one value, so that a step waits for the slowest
+rank, as with any exchange; "plain-again" is plain DDP once more, to see what chance does;
+"torch-fp16" and "torch-powersgd-RANK" are PyTorch's own hooks (the latter with one bucket for all
+gradients: with several it hangs on Gloo); any spec of deltawire's.
 """
 
 import argparse
@@ -30,8 +32,8 @@ from lab.traces.trainings import SIZES, TRAININGS
 _NETWORKS = ("lenet5", "resnet20", "lstm", "transformer")
 _LINKS = ("10mbit", "100mbit", "1gbit")
 _METHODS = (
-    *("plain", "torch-fp16", "torch-powersgd-1", "torch-powersgd-4"),
-    *("3lc:s=1.75", "gather(sbc:p=1%)", "ring(gcomp)", "auto"),
+    *("barrier", "plain", "plain-again", "torch-fp16", "torch-powersgd-1", "torch-powersgd-4"),
+    *("3lc", "3lc:s=1.75", "gather(sbc:p=1%)", "ring(gcomp)", "auto"),
 )
 
 

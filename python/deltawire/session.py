@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from deltawire import _core, arguments, arrays, offers, rendezvous
+from deltawire.door import Door
 from deltawire.errors import DeltawireError, make_error
-from deltawire.history import History, metrics_of
+from deltawire.history import History
 from deltawire.policy import Policy, spec_of
 
-_STATE_VERSION = 1
 
-
-class Session:
+class Session(Door):
     """A rank's place in a job: `all_reduce` replaces arrays by their mean over all ranks.
 
     Every rank makes one and calls the same members in the same order with the same names and
@@ -21,10 +20,6 @@ class Session:
 
         with deltawire.Session("3lc", rank=rank, world_size=2, address="10.0.0.1:29600") as session:
             session.all_reduce({"weights": gradient})
-
-    Attributes:
-        rank, world_size: as given.
-        spec: canonical, e.g. "direct(3lc:s=1.75,mode=auto,runs=on)".
 
     Thread rule: any thread may call any member; steps go one after another. Where several threads
     call `all_reduce`, they must agree on the order, which is the same on all ranks.
@@ -105,10 +100,8 @@ class Session:
         mesh.shape = link
         mesh.connect_timeout_ms = connect_ms
         mesh.arrival_timeout_ms = arrival_ms
-        self.rank, self.world_size = place
-        self._session = _core.Session(listener, mesh, text, options)
-        self.spec = self._session.spec
-        self._history = History(rank, "skip or mend the step, or pass nonfinite='pass'")
+        history = History(rank, "skip or mend the step, or pass nonfinite='pass'")
+        super().__init__(_core.Session(listener, mesh, text, options), place, history)
         self._steps = 0
         self._lock = threading.Lock()
         self._end = weakref.finalize(self, self._session.close)  # at exit, too
@@ -168,55 +161,15 @@ class Session:
             InvalidArgumentError (a ValueError): a state of another place, or none at all.
             DeltawireError: "Truncated", "Corrupt", "Mismatch"; nothing is changed then.
         """
-        place = self._state_place()
-        missing = [key for key in (*place, "steps", "residuals") if key not in state]
-        if missing:
-            raise make_error("InvalidArgument", f"the state lacks {', '.join(missing)}")
-        for key, value in place.items():
-            if state[key] != value:
-                raise make_error(
-                    "InvalidArgument",
-                    f"the state has {key} {state[key]}, but this session has {value}; residuals "
-                    "can't be moved: load the state of the same job and rank, or start without",
-                )
-        arguments.check_count("the state's steps", state["steps"])
+        self._check_place(state, ("steps",))
         with self._lock:
             self._session.load(bytearray(state["residuals"]))
             self._steps = state["steps"]
-
-    def _state_place(self) -> dict:
-        return {
-            "version": _STATE_VERSION,
-            "spec": self.spec,
-            "world_size": self.world_size,
-            "rank": self.rank,
-        }
 
     @property
     def steps(self) -> int:
         """Steps that count, those before a loaded state included: the next one has this number."""
         return self._steps
-
-    @property
-    def step_records(self) -> list[dict]:
-        """Of the latest 4,096 steps, oldest first: see `deltawire.torch.Hook.step_records`."""
-        return list(self._history.records)
-
-    def metrics(self) -> dict[str, Any]:
-        """The last step's record, the same keys summed over all steps as `total_...`, the links'
-        `traffic_bytes_sent` and `traffic_bytes_received`, and bytes held beside the arrays:
-        `residual_bytes`, `staging_bytes`, `message_bytes`, `peak_memory_bytes`."""
-        return metrics_of(self._history, self._session)
-
-    @property
-    def last_error(self) -> DeltawireError | None:
-        """The first error, typed; None while all is well."""
-        return self._history.last_error
-
-    @property
-    def closed(self) -> bool:
-        """True after `close()`."""
-        return self._session.closed
 
     def close(self) -> None:
         """Says goodbye to the other ranks; idempotent. Done at exit in any case."""

@@ -11,6 +11,8 @@ void bind_optimizers(nanobind::module_& module);  // optimizers, significance
 void bind_explain(nanobind::module_& module);
 void bind_buckets(nanobind::module_& module);  // the tensors of a bucket
 void bind_planner(nanobind::module_& module);
-void bind_sessions(nanobind::module_& module);  // listener, mesh, session
+void bind_meshes(nanobind::module_& module);  // listener, mesh
+void bind_sessions(nanobind::module_& module);
+void bind_servers(nanobind::module_& module);  // parameter servers and their workers
 
 }  // namespace deltawire::python

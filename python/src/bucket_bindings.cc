@@ -30,10 +30,10 @@ Named dense(const Tensor& tensor) {
   const Shape& shape = std::get<2>(tensor);
   TensorSlot slot{at_address(std::get<1>(tensor)), elements_of(shape), DType::kF32};
   slot.dims = shape;
+  if constexpr (!std::is_same_v<Tensor, TensorAt>) slot.dtype = dtype_of(std::get<3>(tensor));
   if constexpr (std::is_same_v<Tensor, SignificantTensorAt>) {
-    slot.significance = static_cast<const float*>(at_address(std::get<3>(tensor)));
+    slot.significance = static_cast<const float*>(at_address(std::get<4>(tensor)));
   }
-  if constexpr (std::is_same_v<Tensor, TypedTensorAt>) slot.dtype = dtype_of(std::get<3>(tensor));
   return {std::get<0>(tensor), slot, 0};
 }
 

@@ -20,11 +20,11 @@ std::uint64_t elements_of(const Shape& shape);
 // By dtype_name(); raises for another name.
 DType dtype_of(std::string_view name);
 
-// Dense: name, address and shape of a float32 tensor; with the address of its significance; with the name of
-// its dtype.
+// Dense: name, address and shape of a float32 tensor; with the name of its dtype; and with the address of its
+// significance.
 using TensorAt = std::tuple<std::string, std::uintptr_t, Shape>;
-using SignificantTensorAt = std::tuple<std::string, std::uintptr_t, Shape, std::uintptr_t>;
 using TypedTensorAt = std::tuple<std::string, std::uintptr_t, Shape, std::string>;
+using SignificantTensorAt = std::tuple<std::string, std::uintptr_t, Shape, std::string, std::uintptr_t>;
 
 // In key-value form.
 struct PairsAt {
@@ -38,7 +38,7 @@ struct PairsAt {
 };
 
 // Python keeps what a pointer points to until the bucket is done.
-using Submitted = std::vector<std::variant<TensorAt, SignificantTensorAt, TypedTensorAt, PairsAt*>>;
+using Submitted = std::vector<std::variant<TensorAt, TypedTensorAt, SignificantTensorAt, PairsAt*>>;
 
 // With the name and the shape of `tensor`, which must outlive it.
 Named named(const TensorAt& tensor);

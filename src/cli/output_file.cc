@@ -1,9 +1,7 @@
 #include "cli/output_file.h"
 
 #include <array>
-#include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
@@ -87,11 +85,8 @@ Outcome<void> check_inputs(const std::string& path, const std::vector<std::strin
   return {};
 }
 
-// The permissions that the shell's `>` would give. mkstemp's are for secrets.
-mode_t usual_mode() {
-  const mode_t mask = umask(0);
-  umask(mask);
-  return static_cast<mode_t>(0666 & ~mask);
+Outcome<void> outcome_of(const Status& done) {
+  return done ? Outcome<void>() : failed(done.error().message);
 }
 
 }  // namespace
@@ -105,7 +100,6 @@ Outcome<OutputFile> OutputFile::create(const std::string& path, bool force,
       return failed(
           "standard output is a terminal, which can't show these bytes; send it to a file or a pipe");
     }
-    file.descriptor_ = STDOUT_FILENO;
     return file;
   }
   if (auto place = check_place(path, force); !place) return tl::unexpected<Failure>(place.error());
@@ -118,70 +112,44 @@ Outcome<OutputFile> OutputFile::create(const std::string& path, bool force,
 }
 
 Outcome<void> OutputFile::open_unfinished() {
-  std::string name = path_ + ".XXXXXX";
-  if (name.size() >= g_unfinished.size()) return failed(path_ + ": the path is too long; shorten it");
-  const SignalPause pause;
-  descriptor_ = mkstemp(name.data());
-  if (descriptor_ < 0) {
-    const int reason = errno;
-    std::error_code unknown;
-    const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
-    if (!folder.empty() && !std::filesystem::exists(folder, unknown) && !unknown) {
-      return failed(path_ + ": its folder does not exist; create it first");
-    }
-    return failed_system_call(path_, "cannot be written, its folder takes no new file", reason);
+  if (path_.size() + sizeof ".XXXXXX" > g_unfinished.size()) {
+    return failed(path_ + ": the path is too long; shorten it");
   }
-  fchmod(descriptor_, usual_mode());
-  unfinished_ = std::move(name);
-  std::memcpy(g_unfinished.data(), unfinished_.c_str(), unfinished_.size() + 1);
+  const SignalPause pause;
+  Result<NewFile> created = NewFile::create(path_);
+  if (!created) return failed(created.error().message);
+  file_.emplace(*std::move(created));
+  std::memcpy(g_unfinished.data(), file_->unfinished().c_str(), file_->unfinished().size() + 1);
   handle_ending_signals();
   return {};
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      force_(other.force_),
-      unfinished_(std::exchange(other.unfinished_, {})),
-      descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : path_(std::move(other.path_)), force_(other.force_), file_(std::exchange(other.file_, std::nullopt)) {}
 
 OutputFile::~OutputFile() {
-  if (unfinished_.empty()) return;
+  if (!file_ || file_->unfinished().empty()) return;
   const SignalPause pause;
-  if (descriptor_ >= 0) close(descriptor_);
-  unlink(unfinished_.c_str());
+  file_.reset();
   g_unfinished[0] = '\0';
 }
 
 Outcome<void> OutputFile::write(Bytes bytes) {
-  const std::string name = output_name(path_);
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return failed_system_call(name, "cannot be written", errno);
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  return {};
+  const Status written = write_all(file_ ? file_->descriptor() : STDOUT_FILENO, bytes);
+  return written ? Outcome<void>() : failed(output_name(path_) + ": " + written.error().message);
 }
 
 Outcome<void> OutputFile::flush() {
-  if (path_ != "-" && fsync(descriptor_) != 0) return failed_system_call(path_, "cannot be written", errno);
-  return {};
+  return file_ ? outcome_of(file_->flush()) : Outcome<void>();
 }
 
 Outcome<void> OutputFile::commit() {
-  if (path_ == "-") return {};
-  // Some file systems tell of a full disk only here.
-  if (close(std::exchange(descriptor_, -1)) != 0) {
-    return failed_system_call(path_, "cannot be written", errno);
-  }
+  if (!file_) return {};
   if (auto place = check_place(path_, force_); !place) return place;  // somebody may have been quicker
   const SignalPause pause;
-  if (std::rename(unfinished_.c_str(), path_.c_str()) != 0) {
-    return failed_system_call(path_, "cannot be put in place", errno);
-  }
-  unfinished_.clear();
-  g_unfinished[0] = '\0';
-  return {};
+  const Status done = file_->put_in_place();
+  if (file_->unfinished().empty()) g_unfinished[0] = '\0';
+  return outcome_of(done);
 }
 
 Outcome<void> check_outputs(const std::vector<std::string>& paths, bool force) {

@@ -1,9 +1,11 @@
 // An output that is there whole or not at all: written beside its place, then moved there.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/disk_file.h"
 #include "cli/outcome.h"
 #include "deltawire/tensor.h"
 
@@ -35,8 +37,7 @@ class OutputFile {
 
   std::string path_;
   bool force_ = false;
-  std::string unfinished_;  // empty: standard output, or moved to its place
-  int descriptor_ = -1;
+  std::optional<NewFile> file_;  // none: standard output
 };
 
 // All of them can be written, found out before the work; none is named twice, "-" neither.

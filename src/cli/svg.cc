@@ -12,25 +12,21 @@ namespace {
 constexpr std::array kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#222222",
                                  "#e69f00", "#56b4e9", "#8c564b", "#8c8c8c"};
 
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char character : text) {
-    switch (character) {
-      case '&': safe += "&amp;"; break;
-      case '<': safe += "&lt;"; break;
-      case '>': safe += "&gt;"; break;
-      case '"': safe += "&quot;"; break;
-      default: safe += static_cast<unsigned char>(character) < 0x20 ? ' ' : character;
-    }
-  }
-  return safe;
+std::string number_text(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g", number);
+  return text;
 }
 
-// 10^power, as an axis names it.
-std::string decade_text(double power) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g", std::pow(10, power));
-  return text;
+// A line of the grid and its name; of an axis that goes across, and of one that goes up.
+void draw_tick_across(std::string& svg, double at, const Pixels& y, double name_y, double number) {
+  append(svg, "<path d=\"M%.1f %.1fV%.1f\" class=\"grid\"/>\n", at, y.from, y.to);
+  write_text(svg, at, name_y, " text-anchor=\"middle\"", number_text(number));
+}
+
+void draw_tick_up(std::string& svg, double at, const Pixels& x, double number) {
+  append(svg, "<path d=\"M%.1f %.1fH%.1f\" class=\"grid\"/>\n", x.from, at, x.to);
+  write_text(svg, x.from - 8, at + 4, " text-anchor=\"end\"", number_text(number));
 }
 
 }  // namespace
@@ -44,6 +40,21 @@ std::string svg_head(double width, double height) {
   return svg +
          "<style>.grid{stroke:#e4e4e4}.label{paint-order:stroke;stroke:#fff;stroke-width:3px}</style>\n<rect "
          "width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
+}
+
+std::string escaped(std::string_view text) {
+  std::string safe;
+  for (const char character : text) {
+    switch (character) {
+      case '&': safe += "&amp;"; break;
+      case '<': safe += "&lt;"; break;
+      case '>': safe += "&gt;"; break;
+      case '"': safe += "&quot;"; break;
+      case '\n': safe += character; break;
+      default: safe += static_cast<unsigned char>(character) < 0x20 ? ' ' : character;
+    }
+  }
+  return safe;
 }
 
 const char* colour_of(std::size_t number) {
@@ -77,17 +88,42 @@ Axis axis_round(const std::vector<double>& values, const Pixels& pixels) {
 
 void draw_decades_across(std::string& svg, const Axis& axis, const Pixels& y, double name_y) {
   for (double power = axis.low; power <= axis.high; ++power) {
-    const double at = axis.place(std::pow(10, power));
-    append(svg, "<path d=\"M%.1f %.1fV%.1f\" class=\"grid\"/>\n", at, y.from, y.to);
-    write_text(svg, at, name_y, " text-anchor=\"middle\"", decade_text(power));
+    const double number = std::pow(10, power);
+    draw_tick_across(svg, axis.place(number), y, name_y, number);
   }
 }
 
 void draw_decades_up(std::string& svg, const Axis& axis, const Pixels& x) {
   for (double power = axis.low; power <= axis.high; ++power) {
-    const double at = axis.place(std::pow(10, power));
-    append(svg, "<path d=\"M%.1f %.1fH%.1f\" class=\"grid\"/>\n", x.from, at, x.to);
-    write_text(svg, x.from - 8, at + 4, " text-anchor=\"end\"", decade_text(power));
+    const double number = std::pow(10, power);
+    draw_tick_up(svg, axis.place(number), x, number);
+  }
+}
+
+double LinearAxis::place(double value) const {
+  return pixels.from + (value - low) / (high - low) * (pixels.to - pixels.from);
+}
+
+LinearAxis linear_axis(double low, double high, const Pixels& pixels) {
+  constexpr double kStepsMax = 5;
+  if (low == high) high = low + (low == 0 ? 1 : std::fabs(low));
+  double step = std::pow(10, std::floor(std::log10((high - low) / kStepsMax)));
+  for (const double factor : {2.0, 2.5, 2.0}) {  // 1, 2, 5, 10
+    if (std::ceil(high / step) - std::floor(low / step) <= kStepsMax) break;
+    step *= factor;
+  }
+  return {step * std::floor(low / step), step * std::ceil(high / step), step, pixels};
+}
+
+void draw_ticks_across(std::string& svg, const LinearAxis& axis, const Pixels& y, double name_y) {
+  for (double tick = std::round(axis.low / axis.step); tick * axis.step < axis.high + axis.step / 2; ++tick) {
+    draw_tick_across(svg, axis.place(tick * axis.step), y, name_y, tick * axis.step);
+  }
+}
+
+void draw_ticks_up(std::string& svg, const LinearAxis& axis, const Pixels& x) {
+  for (double tick = std::round(axis.low / axis.step); tick * axis.step < axis.high + axis.step / 2; ++tick) {
+    draw_tick_up(svg, axis.place(tick * axis.step), x, tick * axis.step);
   }
 }
 

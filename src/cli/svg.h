@@ -20,10 +20,29 @@ const char* colour_of(std::size_t number);
 // `attributes` begin with a space; `text` is escaped.
 void write_text(std::string& svg, double x, double y, const char* attributes, std::string_view text);
 
+// As text or an attribute's value of SVG and HTML. Control characters but for line feeds become spaces.
+std::string escaped(std::string_view text);
+
 struct Pixels {
   double from = 0;
   double to = 0;
 };
+
+// An axis with a tick at each multiple of `step`.
+struct LinearAxis {
+  double low = 0, high = 0;  // multiples of it
+  double step = 1;           // 1, 2 or 5 times a power of ten
+  Pixels pixels;
+
+  double place(double value) const;
+};
+
+// Five steps or fewer round both values, which need not differ. REQUIRES: low <= high, both finite.
+LinearAxis linear_axis(double low, double high, const Pixels& pixels);
+
+// Lines and numbers, as draw_decades_across and draw_decades_up place them.
+void draw_ticks_across(std::string& svg, const LinearAxis& axis, const Pixels& y, double name_y);
+void draw_ticks_up(std::string& svg, const LinearAxis& axis, const Pixels& x);
 
 // A log axis.
 struct Axis {

@@ -14,8 +14,10 @@
 #include "cli/interrupt.h"
 #include "cli/number_text.h"
 #include "cli/output_file.h"
+#include "cli/train/checkpoint_options.h"
 #include "cli/train/exchange_option.h"
 #include "cli/train/model_file.h"
+#include "cli/train/report_page.h"
 #include "cli/train/train_report.h"
 #include "cli/train/worker_processes.h"
 #include "deltawire/reducer.h"
@@ -29,6 +31,7 @@ struct TrainCommandOptions {
   linear::DataSettings data;
   linear::TrainSettings train;
   RankOptions ranks;
+  CheckpointOptions checkpoint;
   std::string loss = "logistic";
   std::string optimizer = "adam";
   std::string codec = "fastsgd";
@@ -39,8 +42,10 @@ struct TrainCommandOptions {
   double stop = 1;
   double memory_mb = 2048;
   double timeout = 60;
+  std::string training;  // what its steps follow from, as JSON: the same on all ranks, and when it is resumed
   std::string model;
   std::string json;
+  std::string report;
   bool force = false;
 
   nlohmann::ordered_json settings() const {
@@ -84,15 +89,22 @@ Outcome<void> complete(TrainCommandOptions& options) {
   nlohmann::ordered_json alike = options.settings();
   alike.erase("data");
   alike.erase("test");
+  options.training = alike.dump();
+  options.checkpoint.add_to(alike);
   options.ranks.settings = alike.dump();
   std::vector<std::string> outputs;
-  for (const std::string& path : {options.model, options.json}) {
+  for (const std::string& path : {options.model, options.json, options.report}) {
     if (!path.empty()) outputs.push_back(path);
   }
   return check_outputs(outputs, options.force);
 }
 
 Outcome<linear::TrainedModel> fit(TrainCommandOptions& options, linear::Exchange& exchange) {
+  auto checkpoints = open_checkpoints(options.checkpoint, options.training, options.force, exchange);
+  if (const Status ready = checkpoints ? checkpoints->prepare() : Status(); !ready) {
+    exchange.abort(ready.error().message);
+    return failed(ready.error().message);
+  }
   auto store = linear::load_data(options.data, {exchange.rank(), exchange.world()}, interrupted);
   if (!store) {
     exchange.abort(store.error().message);
@@ -112,10 +124,11 @@ Outcome<linear::TrainedModel> fit(TrainCommandOptions& options, linear::Exchange
                                   if (report.epoch > 1 || exchange.world() == 1) return;
                                   std::cout << exchange_line(options.exchange, exchange.world()) << std::endl;
                                 },
-                            .interrupted = interrupted});
+                            .interrupted = interrupted,
+                            .checkpoints = checkpoints ? &*checkpoints : nullptr});
   if (model) return *std::move(model);
   exchange.abort(model.error().message);
-  return failed(model.error().message);
+  return failed(with_way_on(model.error(), options.checkpoint));
 }
 
 Outcome<void> keep(const TrainCommandOptions& options, linear::TrainedModel& trained) {
@@ -132,6 +145,10 @@ Outcome<void> keep(const TrainCommandOptions& options, linear::TrainedModel& tra
     }
     if (auto written = write_model(options.model, model, options.force); !written) return written;
   }
+  if (!options.report.empty()) {
+    const std::string page = train_page(settings, trained);
+    if (auto written = write_output(options.report, page, options.force); !written) return written;
+  }
   return write_output(options.json, train_json(settings, trained), options.force);
 }
 
@@ -144,10 +161,13 @@ Outcome<void> train_as(TrainCommandOptions& options, WorkerProcesses& ranks) {
   auto trained = fit(options, **exchange);
   (*exchange)->close();
   if (interrupted()) {
-    return tl::unexpected<Failure>(Failure{kExitInterrupted, "interrupted: no model is written"});
+    return tl::unexpected<Failure>(Failure{kExitInterrupted, interrupted_line(options.checkpoint)});
   }
   if (!trained) return tl::unexpected<Failure>(trained.error());
-  return ranks.rank() == 0 ? keep(options, *trained) : Outcome<void>();
+  if (ranks.rank() != 0) return {};
+  auto kept = keep(options, *trained);
+  if (!kept) kept.error().message += after_lost_model(options.checkpoint);
+  return kept;
 }
 
 Outcome<void> train(TrainCommandOptions& options) {
@@ -195,6 +215,8 @@ std::string train_footer() {
          "  deltawire train linear --data a9a --model a9a.npz\n"
          "  deltawire train linear --data url.libsvm.xz --workers 4 --codec fastsgd --model url.npz --json "
          "url.json\n"
+         "  deltawire train linear --data rows --checkpoint kept --every 100 --resume --model m.npz --report "
+         "m.html\n"
          "  deltawire train linear --data train.gz --test test.gz --loss hinge --optimizer adagrad --lr 0.1\n"
          "  deltawire train linear --data 'part-*' --peers 10.0.0.1:7171,10.0.0.2:7171 --rank 1 --token-file "
          "job\n"
@@ -291,6 +313,7 @@ void add_ranks(CLI::App* command, TrainCommandOptions& options) {
   command->add_option("--model", options.model, "Write the model: an .npz for NumPy and 'predict'")
       ->type_name("FILE");
   command->add_option("--json", options.json, "Write all figures to FILE; - prints them")->type_name("FILE");
+  command->add_option("--report", options.report, "Write a page of figures, HTML")->type_name("FILE");
   command->add_flag("--force", options.force, "Replace files that exist");
 }
 
@@ -303,6 +326,7 @@ void add_train_command(CLI::App& app, Command& chosen) {
   const auto options = std::make_shared<TrainCommandOptions>();
   add_data(command, *options);
   add_training(command, *options);
+  add_checkpoint_options(command, options->checkpoint);
   add_ranks(command, *options);
   command->footer(train_footer());
   command->callback([&chosen, options] { chosen = [options] { return train(*options); }; });

@@ -72,9 +72,16 @@ Status move_arrays(File& file, Block& block, std::uint64_t offset, const Move& m
 
 }  // namespace
 
+std::string BlockStore::name() const {
+  return path_.empty() ? "the temporary file of rows (TMPDIR says where)" : path_;
+}
+
 tl::unexpected<Error> BlockStore::damaged(const std::string& what) const {
-  return fail(ErrorCode::kCorrupt, (path_.empty() ? "the temporary file of rows" : path_) + ": " + what +
-                                       "; remove the file, it will be made again");
+  return fail(ErrorCode::kCorrupt, name() + ": " + what + "; remove the file, it will be made again");
+}
+
+tl::unexpected<Error> BlockStore::named(const Status& failure) const {
+  return fail(failure.error().code, name() + ": " + failure.error().message + "; make room there");
 }
 
 Status BlockStore::add(RowBlock& block, bool held_out) {
@@ -87,6 +94,7 @@ Status BlockStore::add(RowBlock& block, bool held_out) {
   }
   totals_.rows[entry.held_out] += entry.rows;
   totals_.features += entry.features;
+  entry.checksum = checksum_of(block);
   const bool fits = entry.bytes() <= memory_bytes_ - std::min(memory_bytes_, kept_bytes_);
   if (!fits || !path_.empty()) {
     if (!file_) {
@@ -96,11 +104,10 @@ Status BlockStore::add(RowBlock& block, bool held_out) {
       file_end_ = sizeof(Head);
     }
     entry.offset = file_end_;
-    entry.checksum = checksum_of(block);
     const auto write = [](const StoreFile& file, const void* bytes, std::size_t count, std::uint64_t at) {
       return file.write(bytes, count, at);
     };
-    if (Status written = move_arrays(*file_, block, file_end_, write); !written) return written;
+    if (Status written = move_arrays(*file_, block, file_end_, write); !written) return named(written);
     file_end_ += entry.bytes();
   }
   entries_.push_back(entry);
@@ -108,6 +115,15 @@ Status BlockStore::add(RowBlock& block, bool held_out) {
   if (fits) kept_bytes_ += entry.bytes();
   block.clear();
   return {};
+}
+
+std::uint32_t BlockStore::checksum() const {
+  std::uint32_t sum = 0;
+  for (Entry entry : entries_) {
+    entry.offset = 0;
+    sum = checksum_of(std::span<const Entry>(&entry, 1), sum);
+  }
+  return sum;
 }
 
 Status BlockStore::finish(std::uint64_t key) {
@@ -123,8 +139,7 @@ Status BlockStore::finish(std::uint64_t key) {
   head.checksum = checksum_of(head);
   Status done = file_->write(entries_.data(), entries_.size() * sizeof(Entry), file_end_);
   if (done) done = file_->write(&head, sizeof head, 0);
-  if (done) done = file_->keep(path_);
-  return done;
+  return done ? file_->keep() : named(done);
 }
 
 Result<std::optional<BlockStore>> BlockStore::open(std::uint64_t memory_bytes, const std::string& path,

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/disk_file.h"
 #include "deltawire/result.h"
 #include "linear/row_block.h"
 
@@ -27,25 +28,22 @@ struct StoreTotals {
   std::uint32_t labels = 0;    // LabelKinds
 };
 
-// A file that is closed at its end, and removed there if it has a name still.
+// A file of rows: without a name, or the cache that is made or has been opened.
 class StoreFile {
  public:
   // Without a path: a file without a name, in TMPDIR. With one: beside it, to be moved there by keep().
   static Result<StoreFile> create(const std::string& path);
   static Result<StoreFile> open(const std::string& path);
-  StoreFile(StoreFile&& other) noexcept;
-  StoreFile& operator=(StoreFile&&) = delete;
-  ~StoreFile();
 
   Status write(const void* bytes, std::size_t count, std::uint64_t offset) const;
   Status read(void* bytes, std::size_t count, std::uint64_t offset) const;  // kTruncated where it ends
   Result<std::uint64_t> bytes() const;
-  Status keep(const std::string& path);  // flushed to the disk, then in its place
+  Status keep();  // of one with a path: flushed to the disk, then in its place
 
  private:
-  explicit StoreFile(int descriptor) noexcept : descriptor_(descriptor) {}
-  int descriptor_ = -1;
-  std::string unfinished_;
+  int number() const noexcept { return new_ ? new_->descriptor() : descriptor_.get(); }
+  Descriptor descriptor_;
+  std::optional<NewFile> new_;
 };
 
 class BlockStore {
@@ -79,11 +77,14 @@ class BlockStore {
 
   const std::vector<Entry>& entries() const noexcept { return entries_; }
   const StoreTotals& totals() const noexcept { return totals_; }
+  std::uint32_t checksum() const;  // of all rows in their order, wherever they lie
 
  private:
   Status read_index(std::uint64_t key, bool& matches);
   Status check_block(const Entry& entry, const RowBlock& block) const;
+  std::string name() const;
   tl::unexpected<Error> damaged(const std::string& what) const;
+  tl::unexpected<Error> named(const Status& failure) const;
 
   std::uint64_t memory_bytes_;
   std::string path_;

@@ -30,6 +30,16 @@ class EpochRows {
     shuffle(blocks_, seed_, stream_);
   }
 
+  // As if `count` rows had been taken. Loads the block in which they end, no other. Errors: those of load.
+  Status skip(std::uint64_t count) {
+    while (at_ == rows_.size() && next_ < blocks_.size() && store_.entries()[blocks_[next_]].rows <= count) {
+      count -= store_.entries()[blocks_[next_++]].rows;
+    }
+    if (count == 0) return {};
+    const auto taken = take(count, [](const RowBlock&, std::span<const std::uint32_t>) {});
+    return taken ? Status() : forward_error(taken);
+  }
+
   // Up to `count` of the rows that come next, all of one block, as visit(block, row numbers); how many they
   // were, 0 at the end. Errors: those of BlockStore::load.
   template <class Visit>

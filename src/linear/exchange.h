@@ -45,6 +45,15 @@ class Exchange {
   // Sums of the numbers over all ranks, in rank order.
   Result<std::vector<double>> sums(std::span<const double> numbers);
 
+  // What the exchange keeps from step to step (Session::save), and back with the number of steps that it is
+  // after. Between steps. Errors: those of Session's.
+  Result<std::vector<std::byte>> save() { return session_->save(); }
+  Status load(Bytes state, std::uint64_t steps) {
+    step_ = steps;
+    return session_->load(state);
+  }
+  std::uint64_t steps() const noexcept { return step_; }
+
   void abort(std::string_view reason);
   void close() {
     if (session_) session_->close();

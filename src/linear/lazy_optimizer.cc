@@ -115,11 +115,39 @@ void LazyOptimizer::bring_up_all(std::span<float> weights) {
   }
 }
 
+void LazyOptimizer::note_rate(double rate) {
+  rates_.push_back(rate);
+  shrinks_.push_back(shrinks_.back() + std::log1p(-rate * settings_.weight_decay));
+}
+
+Status LazyOptimizer::save(CheckpointWriter& out) const {
+  Status done = out.values(std::span(rates_));
+  if (done) done = out.values(std::span(first_));
+  if (done) done = out.values(std::span(second_));
+  return done ? out.values(std::span(done_)) : done;
+}
+
+Status LazyOptimizer::load(CheckpointReader& in) {
+  std::vector<double> rates;
+  Status loaded = in.values(rates);
+  if (loaded) loaded = in.values_into(std::span(first_));
+  if (loaded) loaded = in.values_into(std::span(second_));
+  if (loaded) loaded = in.values_into(std::span(done_));
+  if (!loaded) return loaded;
+  if (std::ranges::any_of(done_, [&](std::uint32_t done) { return done > rates.size(); }) ||
+      !std::ranges::all_of(rates, [](double rate) { return std::isfinite(rate); })) {
+    return in.damaged("makes no sense");
+  }
+  rates_.clear();
+  shrinks_.assign(1, 0);
+  for (const double rate : rates) note_rate(rate);
+  return {};
+}
+
 void LazyOptimizer::step(const Pairs& gradient, std::span<float> weights) {
   bring_up(gradient.keys, weights);
   const FloatEnvironment environment;
-  rates_.push_back(settings_.learning_rate);
-  shrinks_.push_back(shrinks_.back() + std::log1p(-settings_.learning_rate * settings_.weight_decay));
+  note_rate(settings_.learning_rate);
   const auto now = static_cast<std::uint32_t>(rates_.size());
   if (!gradient.keys.empty()) apply(now, gradient.keys, gradient.values.data(), weights);
   if (rests_) {

@@ -16,6 +16,7 @@
 #include "deltawire/optimizer.h"
 #include "deltawire/result.h"
 #include "deltawire/tensor.h"
+#include "linear/checkpoint_file.h"
 
 namespace deltawire::linear {
 
@@ -36,6 +37,11 @@ class LazyOptimizer {
   // One step, in which a weight without a key has the gradient 0. Keys grow strictly and are below the count.
   void step(const Pairs& gradient, std::span<float> weights);
 
+  // Moments, and what each weight has missed: with the weights as they rest, what the next step needs. load
+  // takes the state of an optimizer of as many weights and the same kind. Errors: those of CheckpointReader.
+  Status save(CheckpointWriter& out) const;
+  Status load(CheckpointReader& in);
+
   const OptimizerSettings& settings() const noexcept { return settings_; }
 
  private:
@@ -44,6 +50,7 @@ class LazyOptimizer {
   void apply(std::uint64_t t, std::span<const std::uint32_t> keys, const float* gradient,
              std::span<float> weights);
   void replay(std::span<float> weights);
+  void note_rate(double rate);
 
   OptimizerSettings settings_;
   bool rests_ = false;  // a missed step changes something

@@ -14,7 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "linear/system_error.h"
+#include "base/disk_file.h"
+#include "base/os_error.h"
 
 namespace deltawire::linear {
 namespace {
@@ -27,62 +28,33 @@ constexpr std::array kPackedMagics{"\x1F\x8B"sv,
                                    "7zXZ\0"sv,
                                    "BZh"sv, "\x28\xB5\x2F\xFD"sv};
 
-// A descriptor that is closed at its end; standard input stays open.
-class OpenFile {
- public:
-  explicit OpenFile(int number) noexcept : number_(number) {}
-  OpenFile(OpenFile&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  OpenFile& operator=(OpenFile&&) = delete;
-  ~OpenFile() {
-    if (number_ > STDIN_FILENO) close(number_);
-  }
-  int get() const noexcept { return number_; }
-
- private:
-  int number_;
-};
-
-Result<OpenFile> open_file(const std::string& path) {
-  OpenFile file(path == "-" ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC));
+Result<Descriptor> open_file(const std::string& path) {
+  Descriptor file(path == "-" ? dup(STDIN_FILENO) : open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() >= 0) return file;
   if (errno == ENOENT) return fail(ErrorCode::kIo, path + ": no such file; check the path");
-  return system_error(path + ": cannot be opened");
-}
-
-// Up to out.size() bytes; fewer at the end alone.
-Result<std::size_t> read_fully(int descriptor, std::span<char> out, std::uint64_t at) {
-  std::size_t used = 0;
-  while (used < out.size()) {
-    const ssize_t got =
-        pread(descriptor, out.data() + used, out.size() - used, static_cast<off_t>(at + used));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_error("cannot be read");
-    if (got == 0) break;
-    used += static_cast<std::size_t>(got);
-  }
-  return used;
+  return io_error(path + ": cannot be opened");
 }
 
 class PlainText final : public TextSource {
  public:
-  PlainText(OpenFile file, std::uint64_t at) : file_(std::move(file)), at_(at) {
+  PlainText(Descriptor file, std::uint64_t at) : file_(std::move(file)), at_(at) {
     posix_fadvise(file_.get(), static_cast<off_t>(at), 0, POSIX_FADV_SEQUENTIAL);
   }
 
   Result<std::size_t> read(std::span<char> out) override {
-    Result<std::size_t> got = read_fully(file_.get(), out, at_);
+    Result<std::size_t> got = read_at(file_.get(), std::as_writable_bytes(out), at_);
     if (got) at_ += *got;
     return got;
   }
 
  private:
-  OpenFile file_;
+  Descriptor file_;
   std::uint64_t at_;
 };
 
 class PackedText final : public TextSource {
  public:
-  explicit PackedText(OpenFile file) : file_(std::move(file)), archive_(archive_read_new()) {}
+  explicit PackedText(Descriptor file) : file_(std::move(file)), archive_(archive_read_new()) {}
 
   Status open() {
     archive* const packed = archive_.get();
@@ -125,17 +97,17 @@ class PackedText final : public TextSource {
                                     (reason != nullptr ? reason : "unknown error") + "; copy the file again");
   }
 
-  OpenFile file_;
+  Descriptor file_;
   std::unique_ptr<archive, Free> archive_;
   bool ended_ = false;
 };
 
 Result<DataFile> inspect(const std::string& path) {
   DataFile found{.path = path};
-  const Result<OpenFile> file = open_file(path);
+  const Result<Descriptor> file = open_file(path);
   if (!file) return forward_error(file);
   struct stat info{};
-  if (fstat(file->get(), &info) != 0) return system_error(path + ": cannot be read");
+  if (fstat(file->get(), &info) != 0) return io_error(path + ": cannot be read");
   if (S_ISDIR(info.st_mode)) {
     return fail(ErrorCode::kIo, path + ": is a folder; name its files, as in " + path + "/*");
   }
@@ -143,7 +115,7 @@ Result<DataFile> inspect(const std::string& path) {
   found.bytes = static_cast<std::uint64_t>(info.st_size);
   found.changed = std::int64_t{1'000'000'000} * info.st_mtim.tv_sec + info.st_mtim.tv_nsec;
   std::array<char, 6> front{};
-  const auto got = read_fully(file->get(), front, 0);
+  const auto got = read_at(file->get(), std::as_writable_bytes(std::span(front)), 0);
   if (!got) return fail(got.error().code, path + ": " + got.error().message);
   const std::string_view magic(front.data(), *got);
   found.plain = std::ranges::none_of(kPackedMagics, [&](std::string_view m) { return magic.starts_with(m); });
@@ -201,7 +173,7 @@ Result<std::vector<DataFile>> find_data_files(std::span<const std::string> patte
 }
 
 Result<std::unique_ptr<TextSource>> open_text(const DataFile& file, std::uint64_t offset) {
-  Result<OpenFile> opened = open_file(file.path);
+  Result<Descriptor> opened = open_file(file.path);
   if (!opened) return forward_error(opened);
   if (file.plain) return std::make_unique<PlainText>(*std::move(opened), offset);
   auto packed = std::make_unique<PackedText>(*std::move(opened));

@@ -1,6 +1,7 @@
 #include "linear/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -8,7 +9,7 @@
 #include <utility>
 
 #include "base/checked.h"
-#include "linear/epoch_rows.h"
+#include "base/no_memory.h"
 
 namespace deltawire::linear {
 namespace {
@@ -30,11 +31,6 @@ double margin(const RowBlock& block, std::size_t row, std::span<const float> wei
   }
   return sum;
 }
-
-struct Trainer::Epoch {
-  EpochRows rows;
-  std::uint64_t batch = 0;
-};
 
 double Trainer::margin_of(const RowBlock& block, std::size_t row) const {
   const std::span<const float> weights(weights_);
@@ -84,6 +80,13 @@ Status Trainer::agree() {
 }
 
 Result<TrainedModel> Trainer::run(const TrainHooks& hooks) {
+  auto model = or_no_memory("training", [&] { return run_all(hooks); });
+  if (model || model.error().code != ErrorCode::kNoMemory) return model;
+  return fail(ErrorCode::kNoMemory, "there is no memory to train " + std::to_string(dimension_) +
+                                        " weights, up to 28 bytes each; --hash-bits makes them fewer");
+}
+
+Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
   if (Status agreed = agree(); !agreed) return forward_error(agreed);
   auto optimizer = LazyOptimizer::make(settings_.optimizer, dimension_);
   if (!optimizer) return forward_error(optimizer);
@@ -92,98 +95,140 @@ Result<TrainedModel> Trainer::run(const TrainHooks& hooks) {
   sums_.assign(dimension_, 0.0);
   seen_.assign(ceil_div(dimension_, 64), 0);
   gradient_.dimension = dimension_;
+  if (hooks.checkpoints != nullptr && hooks.checkpoints->resumes()) {
+    if (Status resumed = resume(*hooks.checkpoints); !resumed) return forward_error(resumed);
+  }
   TrainedModel model;
-  for (int epoch = 0; epoch < settings_.epochs && !model.converged; ++epoch) {
-    EpochReport report{.epoch = epoch + 1};
-    if (!model.epochs.empty()) report.seconds = model.epochs.back().seconds;
-    if (Status done = run_epoch(epoch, hooks, report); !done) return forward_error(done);
+  std::vector<EpochReport>& epochs = progress_.epochs;
+  while (progress_.epoch < static_cast<std::uint64_t>(settings_.epochs) && !model.converged) {
+    if (Status done = run_epoch(hooks); !done) return forward_error(done);
+    EpochReport report = progress_.report;
     if (Status done = evaluate(report); !done) return forward_error(done);
     if (!std::isfinite(report.objective)) {
-      return fail(ErrorCode::kRange, "the loss is not finite after data epoch " + std::to_string(epoch + 1) +
-                                         "; lower the learning rate (--lr)");
+      return fail(ErrorCode::kRange, "the loss is not finite after data epoch " +
+                                         std::to_string(report.epoch) + "; lower the learning rate (--lr)");
     }
-    if (!model.epochs.empty() && settings_.stop > 0) {
-      const double before = model.epochs.back().test_loss;
+    if (!epochs.empty() && settings_.stop > 0) {
+      const double before = epochs.back().test_loss;
       model.converged = std::fabs(report.test_loss - before) < settings_.stop * std::fabs(before);
     }
-    model.epochs.push_back(report);
+    epochs.push_back(report);
     hooks.epoch(report);
+    progress_ = {.epoch = progress_.epoch + 1, .report = {}, .epochs = std::move(epochs)};
   }
+  model.epochs = std::move(epochs);
   model.weights = std::move(weights_);
   return model;
 }
 
-Status Trainer::run_epoch(int epoch, const TrainHooks& hooks, EpochReport& report) {
-  const auto begin = Clock::now();
-  const double rate = settings_.optimizer.learning_rate / (1 + epoch * settings_.rate_decay);
+Status Trainer::run_epoch(const TrainHooks& hooks) {
+  EpochReport& report = progress_.report;
+  report.epoch = static_cast<int>(progress_.epoch) + 1;
+  const double rate =
+      settings_.optimizer.learning_rate / (1 + static_cast<double>(progress_.epoch) * settings_.rate_decay);
   if (Status set = optimizer_->set_learning_rate(rate); !set) return set;
-  Epoch order{.rows =
-                  EpochRows(data_, settings_.seed + 0x10001 * static_cast<std::uint64_t>(exchange_.rank()),
-                            static_cast<std::uint64_t>(epoch))};
-  std::uint64_t bytes = 0;
-  std::uint64_t plain = 0;
-  for (std::uint64_t batch = 0; batch < batches_; ++batch) {
+  const auto rank = static_cast<std::size_t>(exchange_.rank());
+  EpochRows order(data_, settings_.seed + 0x10001 * rank, progress_.epoch);
+  if (Status there = order.skip(rows_before(rows_of_rank_[rank], progress_.batch)); !there) return there;
+  while (progress_.batch < batches_) {
     if (hooks.interrupted()) return fail(ErrorCode::kAborted, "interrupted: no model is written");
-    // Each rank's rows in equal pieces; whole quotients first, as a product could wrap.
-    const auto border = [&](std::uint64_t rows, std::uint64_t b) {
-      return rows / batches_ * b + rows % batches_ * b / batches_;
-    };
-    std::uint64_t of_all = 0;
-    for (const std::uint64_t rows : rows_of_rank_) of_all += border(rows, batch + 1) - border(rows, batch);
-    const std::uint64_t own_rows = rows_of_rank_[static_cast<std::size_t>(exchange_.rank())];
-    const std::uint64_t own = border(own_rows, batch + 1) - border(own_rows, batch);
-    // The exchange makes the mean over ranks, whatever number of rows each had.
-    const double scale =
-        static_cast<double>(exchange_.world()) / static_cast<double>(std::max<std::uint64_t>(1, of_all));
-    if (Status taken = take_rows(order, own, scale); !taken) return taken;
-    plain += 8 * gradient_.keys.size() * static_cast<std::uint64_t>(exchange_.world() - 1);
-    const auto cost = exchange_.average(gradient_);
-    if (!cost) return forward_error(cost);
-    optimizer_->step(gradient_, weights_);
-    bytes += cost->bytes_sent;
-    report.encode_seconds += cost->encode_seconds;
-    report.exchange_seconds += cost->exchange_seconds;
-    report.decode_seconds += cost->decode_seconds;
+    const auto begin = Clock::now();
+    if (Status stepped = step(order); !stepped) return stepped;
+    report.seconds += seconds_since(begin);
+    if (hooks.checkpoints == nullptr) continue;
+    const std::uint64_t every = hooks.checkpoints->every() > 0 ? hooks.checkpoints->every() : batches_;
+    if (exchange_.steps() % every != 0) continue;
+    const auto saving = Clock::now();
+    if (Status saved = save(*hooks.checkpoints); !saved) return saved;
+    report.checkpoint_seconds += seconds_since(saving);
   }
-  const double seconds = seconds_since(begin);
-  const double coding = report.encode_seconds + report.exchange_seconds + report.decode_seconds;
-  const auto sums = exchange_.sums(
-      std::vector<double>{static_cast<double>(bytes), static_cast<double>(plain), seconds - coding,
-                          report.encode_seconds, report.exchange_seconds, report.decode_seconds,
-                          static_cast<double>(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())])});
+  return sum_up();
+}
+
+// Of a rank's `rows`, those of the batches before this one. Whole quotients first, as a product could wrap.
+std::uint64_t Trainer::rows_before(std::uint64_t rows, std::uint64_t batch) const {
+  return rows / batches_ * batch + rows % batches_ * batch / batches_;
+}
+
+Status Trainer::step(EpochRows& order) {
+  const auto rows_of = [&](std::uint64_t rows) {
+    return rows_before(rows, progress_.batch + 1) - rows_before(rows, progress_.batch);
+  };
+  std::uint64_t of_all = 0;
+  for (const std::uint64_t rows : rows_of_rank_) of_all += rows_of(rows);
+  // The exchange makes the mean over ranks, whatever number of rows each had.
+  const double scale =
+      static_cast<double>(exchange_.world()) / static_cast<double>(std::max<std::uint64_t>(1, of_all));
+  EpochReport& report = progress_.report;
+  const auto begin = Clock::now();
+  const double updates = report.update_seconds;
+  const std::uint64_t own = rows_of(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())]);
+  if (Status taken = take_rows(order, own, scale); !taken) return taken;
+  report.compute_seconds += seconds_since(begin) - (report.update_seconds - updates);
+  progress_.plain += 8 * gradient_.keys.size() * static_cast<std::uint64_t>(exchange_.world() - 1);
+  const auto cost = exchange_.average(gradient_);
+  if (!cost) return forward_error(cost);
+  const auto updating = Clock::now();
+  optimizer_->step(gradient_, weights_);
+  report.update_seconds += seconds_since(updating);
+  report.encode_seconds += cost->encode_seconds;
+  report.exchange_seconds += cost->exchange_seconds;
+  report.decode_seconds += cost->decode_seconds;
+  progress_.bytes += cost->bytes_sent;
+  ++progress_.batch;
+  return {};
+}
+
+// From what this rank has counted in the data epoch to what all have.
+Status Trainer::sum_up() {
+  EpochReport& report = progress_.report;
+  const std::array parts{&EpochReport::compute_seconds,  &EpochReport::encode_seconds,
+                         &EpochReport::exchange_seconds, &EpochReport::decode_seconds,
+                         &EpochReport::update_seconds,   &EpochReport::checkpoint_seconds};
+  std::vector<double> numbers{static_cast<double>(progress_.bytes), static_cast<double>(progress_.plain),
+                              static_cast<double>(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())])};
+  for (double EpochReport::* part : parts) numbers.push_back(report.*part);
+  const auto sums = exchange_.sums(numbers);
   if (!sums) return forward_error(sums);
   const double world = exchange_.world();
+  for (std::size_t i = 0; i < parts.size(); ++i) report.*parts[i] = (*sums)[3 + i] / world;
   report.bytes_per_step = (*sums)[0] / world / static_cast<double>(batches_);
+  report.bytes_sent = (*sums)[0] / world;
   report.plain_ratio = (*sums)[0] > 0 ? (*sums)[1] / (*sums)[0] : kNotKnown;
-  report.compute_seconds = (*sums)[2] / world;
-  report.encode_seconds = (*sums)[3] / world;
-  report.exchange_seconds = (*sums)[4] / world;
-  report.decode_seconds = (*sums)[5] / world;
-  report.rows_per_second = (*sums)[6] / seconds;
-  report.seconds += seconds;
+  report.rows_per_second = (*sums)[2] / report.seconds;
+  report.seconds += report.checkpoint_seconds;
+  if (!progress_.epochs.empty()) {
+    report.seconds += progress_.epochs.back().seconds;
+    report.bytes_sent += progress_.epochs.back().bytes_sent;
+  }
   return {};
 }
 
 // The gradient of the next `count` rows' loss, times `scale`, in gradient_.
-Status Trainer::take_rows(Epoch& epoch, std::uint64_t count, double scale) {
+Status Trainer::take_rows(EpochRows& order, std::uint64_t count, double scale) {
   if (settings_.bias && count > 0) {
     const auto key = static_cast<std::uint32_t>(dimension_ - 1);
     seen_[key / 64] |= std::uint64_t{1} << (key % 64);
-    optimizer_->bring_up(std::span(&key, 1), weights_);
+    bring_up(std::span(&key, 1));
   }
   while (count > 0) {
-    const auto taken =
-        epoch.rows.take(count, [&](const RowBlock& block, std::span<const std::uint32_t> rows) {
-          mark_keys(block, rows);
-          optimizer_->bring_up(fresh_, weights_);
-          add_gradient(block, rows, scale);
-        });
+    const auto taken = order.take(count, [&](const RowBlock& block, std::span<const std::uint32_t> rows) {
+      mark_keys(block, rows);
+      bring_up(fresh_);
+      add_gradient(block, rows, scale);
+    });
     if (!taken) return forward_error(taken);
     if (*taken == 0) break;
     count -= *taken;
   }
   collect_gradient();
   return {};
+}
+
+void Trainer::bring_up(std::span<const std::uint32_t> keys) {
+  const auto begin = Clock::now();
+  optimizer_->bring_up(keys, weights_);
+  progress_.report.update_seconds += seconds_since(begin);
 }
 
 void Trainer::mark_keys(const RowBlock& block, std::span<const std::uint32_t> rows) {

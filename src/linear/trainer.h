@@ -9,6 +9,8 @@
 
 #include "deltawire/optimizer.h"
 #include "linear/block_store.h"
+#include "linear/checkpoints.h"
+#include "linear/epoch_rows.h"
 #include "linear/exchange.h"
 #include "linear/lazy_optimizer.h"
 #include "linear/objective.h"
@@ -36,11 +38,16 @@ struct EpochReport {
   double seconds = 0;     // of training so far, wall clock, evaluations left out
   double rows_per_second = 0;  // in this data epoch
   double bytes_per_step = 0;   // that a rank sent, on average
+  double bytes_sent = 0;       // by a rank, on average, of training so far
   double plain_ratio = 0;      // 8 bytes for each pair and peer / bytes sent; NaN with one rank
-  double compute_seconds = 0;  // of this data epoch, means over ranks: gradients and steps
+
+  // Of this data epoch, means over ranks: the five of the paper's table 4, and what checkpoints took.
+  double compute_seconds = 0;  // gradients, with the reading of rows
   double encode_seconds = 0;
-  double exchange_seconds = 0;
+  double exchange_seconds = 0;  // sending, and waiting for others
   double decode_seconds = 0;
+  double update_seconds = 0;  // of weights and moments, and of what they had missed
+  double checkpoint_seconds = 0;
 };
 
 struct TrainedModel {
@@ -52,6 +59,7 @@ struct TrainedModel {
 struct TrainHooks {
   std::function<void(const EpochReport&)> epoch = [](const EpochReport&) {};
   std::function<bool()> interrupted = [] { return false; };
+  Checkpoints* checkpoints = nullptr;  // none: nothing is kept. prepare() has been called
 };
 
 class Trainer {
@@ -62,21 +70,36 @@ class Trainer {
 
   // Errors: kInvalidArgument for data or settings that make no training (no rows, one label, a loss that the
   // labels don't fit, a batch without rows); kRange where the loss isn't finite any more; kAborted when
-  // interrupted; those of the exchange and of the store.
+  // interrupted; kNoMemory; those of the exchange, of the store and of checkpoints.
   Result<TrainedModel> run(const TrainHooks& hooks);
 
  private:
-  struct Epoch;
+  Result<TrainedModel> run_all(const TrainHooks& hooks);
+  // Where training stands, between steps.
+  struct Progress {
+    std::uint64_t epoch = 0;  // data epochs that are done
+    std::uint64_t batch = 0;  // and steps of this one
+    std::uint64_t bytes = 0;  // in this one: sent by this rank,
+    std::uint64_t plain = 0;  // and what plain pairs would have been
+    EpochReport report;       // of this one, this rank's so far
+    std::vector<EpochReport> epochs;
+  };
 
   Status agree();
   Status check_labels(std::uint32_t labels) const;
-  Status run_epoch(int epoch, const TrainHooks& hooks, EpochReport& report);
-  Status take_rows(Epoch& epoch, std::uint64_t count, double scale);
+  Status run_epoch(const TrainHooks& hooks);
+  std::uint64_t rows_before(std::uint64_t rows, std::uint64_t batch) const;
+  Status step(EpochRows& order);
+  Status sum_up();
+  Status take_rows(EpochRows& order, std::uint64_t count, double scale);
+  void bring_up(std::span<const std::uint32_t> keys);
   void mark_keys(const RowBlock& block, std::span<const std::uint32_t> rows);
   void add_gradient(const RowBlock& block, std::span<const std::uint32_t> rows, double scale);
   void collect_gradient();
   double margin_of(const RowBlock& block, std::size_t row) const;
   Status evaluate(EpochReport& report);
+  Status save(Checkpoints& checkpoints);  // trainer_state.cc
+  Status resume(Checkpoints& checkpoints);
 
   TrainSettings settings_;
   BlockStore& data_;
@@ -85,6 +108,7 @@ class Trainer {
   std::uint64_t batches_ = 1;                // of a data epoch
   std::vector<std::uint64_t> rows_of_rank_;  // of training
   std::optional<LazyOptimizer> optimizer_;
+  Progress progress_;
   std::vector<float> weights_;
   std::vector<double> sums_;          // the gradient's, by key
   std::vector<std::uint64_t> seen_;   // bits: keys of this batch

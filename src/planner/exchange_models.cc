@@ -226,6 +226,7 @@ std::vector<Share> shares_of(const Workload& workload, int ranks, std::uint64_t 
   for (const PlanBucket& bucket : workload.buckets) {
     Share share;
     share.ready = bucket.ready_seconds;
+    share.value_bytes = bucket.value_bytes;
     owned.assign(static_cast<std::size_t>(ranks), 0);
     for (const PlanTensor& tensor : bucket.tensors) {
       for (const OwnedRange& range : owned_ranges(tensor.name, tensor.elements, ranks, most_part)) {
@@ -272,8 +273,11 @@ Replayed replay(const std::vector<Share>& shares, const Site& site, const CodecF
 Replayed replay_plain(const std::vector<Share>& shares, const Site& site, const Order& order) {
   // The native ring cuts buckets evenly, whatever tensors are in them.
   std::vector<Share> even = shares;
-  for (Share& share : even) share.own = share.total / site.ranks;
   const CodecFigures uncoded;
+  for (Share& share : even) {
+    share.total *= 8 * share.value_bytes / uncoded.bits_per_value;
+    share.own = share.total / site.ranks;
+  }
   Rank rank(site, uncoded);
   replay_buckets(rank, even, Pattern::kRing, order);
   return rank.result();

@@ -15,6 +15,7 @@ struct Share {
   double own = 0;           // that the rank owns
   double largest_part = 0;  // which one thread codes
   double ready = 0;         // seconds
+  double value_bytes = 4;   // in plain
 };
 
 // `most_part`: no part has more values.

@@ -68,6 +68,10 @@ Status check_workload(const Workload& workload) {
     held = check(not_negative(ready) && ready >= before, "bucket " + std::to_string(i) + "'s readiness",
                  ready, "0 seconds or more, and no earlier than the bucket's before it");
     if (!held) return held;
+    const int value_bytes = workload.buckets[i].value_bytes;
+    held = check(value_bytes >= 1 && value_bytes <= 8, "bucket " + std::to_string(i) + "'s bytes a value",
+                 value_bytes, "1 to 8");
+    if (!held) return held;
     before = ready;
   }
   return {};

@@ -32,6 +32,16 @@ TEST(Plain, IsARing) {
   EXPECT_DOUBLE_EQ(plain(workload, far), 6 * (0.032 + 0.01));
 }
 
+TEST(Plain, SendsValuesAsTheyAre) {
+  PlanBucket half = bucket_of(32000);
+  half.value_bytes = 2;
+  EXPECT_DOUBLE_EQ(plain(step_of({half}), bare_site(2)), 0.064);
+  EXPECT_DOUBLE_EQ(plain(step_of({half, bucket_of(32000)}), bare_site(2)), 0.064 + 0.128);
+  const auto whole = predict(step_of({bucket_of(32000)}), bare_site(2), free_codec(Pattern::kRing));
+  const auto coded = predict(step_of({half}), bare_site(2), free_codec(Pattern::kRing));
+  EXPECT_EQ(coded->step_seconds, whole->step_seconds);  // a codec's bits are its own
+}
+
 TEST(Plain, BucketsWaitForBackwardAndForEachOther) {
   const double each = 0.128;
   EXPECT_DOUBLE_EQ(plain(step_of({bucket_of(32000, 0.1), bucket_of(32000, 0.15)}), bare_site(2)),
@@ -197,6 +207,11 @@ TEST(Refusals, NameWhatIsOutOfItsRange) {
   }
   EXPECT_NE(refused(step_of({bucket_of(320, 2), bucket_of(320, 1)}), bare_site(2), codec).find("bucket 1"),
             std::string::npos);
+  for (const int bytes : {0, 9}) {
+    PlanBucket odd = bucket_of(320);
+    odd.value_bytes = bytes;
+    EXPECT_NE(refused(step_of({odd}), bare_site(2), codec).find("bytes a value"), std::string::npos);
+  }
   EXPECT_EQ(refused(step_of({}), bare_site(2), codec), "the workload has no values");
   Site site = bare_site(2);
   site.machine.coding_threads = 0;

@@ -3,8 +3,13 @@
 #include <set>
 #include <string_view>
 
+#include "base/little_endian.h"
+
 namespace deltawire {
 namespace {
+
+// A worker keeps the pushes of so many steps until they are answered.
+constexpr std::uint64_t kStalenessMax = 1024;
 
 Status check(std::span<const Named> model, const ServerOptions& options, const Transport& transport) {
   const int world = transport.world_size();
@@ -17,6 +22,10 @@ Status check(std::span<const Named> model, const ServerOptions& options, const T
     return fail(ErrorCode::kInvalidArgument, "backup=" + std::to_string(options.backup) + " of " +
                                                  std::to_string(world - options.servers) +
                                                  " workers; at least one must count");
+  }
+  if (options.staleness > kStalenessMax) {
+    return fail(ErrorCode::kInvalidArgument, "staleness=" + std::to_string(options.staleness) +
+                                                 "; give 0 to " + std::to_string(kStalenessMax) + " steps");
   }
   if (options.max_lag < 1) return fail(ErrorCode::kInvalidArgument, "max_lag=0; give 1 step or more");
   std::set<std::string_view> names;
@@ -41,13 +50,36 @@ Status check(std::span<const Named> model, const ServerOptions& options, const T
 
 }  // namespace
 
-Result<Verdict> read_verdict(Bytes pull) {
+Result<PullHead> read_pull(Bytes pull) {
+  static constexpr std::byte kWhole{2};
   if (pull.empty()) return fail(ErrorCode::kTruncated, "a pull without its first byte");
-  const auto byte = std::to_integer<std::uint8_t>(pull.front());
-  if (byte > static_cast<std::uint8_t>(Verdict::kCounted)) {
-    return fail(ErrorCode::kCorrupt, "a pull begins with " + std::to_string(byte) + ", not with 0 or 1");
+  PullHead head{.verdicts = pull.first(1), .body = pull.subspan(1)};
+  if (pull.front() == kWhole) {
+    if (pull.size() < kWholeHeadBytes) return fail(ErrorCode::kTruncated, "a pull ends in its head");
+    const std::size_t steps = load_le<std::uint16_t>(pull.data() + 1);
+    if (steps > pull.size() - kWholeHeadBytes) return fail(ErrorCode::kTruncated, "a pull ends in its head");
+    head = {.is_whole = true,
+            .verdicts = pull.subspan(kWholeHeadBytes, steps),
+            .body = pull.subspan(kWholeHeadBytes + steps)};
   }
-  return static_cast<Verdict>(byte);
+  for (const std::byte byte : head.verdicts) {
+    if (std::to_integer<std::uint8_t>(byte) > static_cast<std::uint8_t>(Verdict::kCounted)) {
+      return fail(ErrorCode::kCorrupt, "the head of a pull has a byte " +
+                                           std::to_string(std::to_integer<int>(byte)) + " for a verdict");
+    }
+  }
+  return head;
+}
+
+std::vector<std::byte> pull_head(Verdict verdict) {
+  return {static_cast<std::byte>(verdict)};
+}
+
+std::vector<std::byte> pull_head(const std::deque<Verdict>& verdicts) {
+  std::vector<std::byte> head(kWholeHeadBytes, std::byte{2});
+  store_le(head.data() + 1, static_cast<std::uint16_t>(verdicts.size()));
+  for (const Verdict verdict : verdicts) head.push_back(static_cast<std::byte>(verdict));
+  return head;
 }
 
 Result<ServedModel> ServedModel::make(std::span<const Named> model, const ServerOptions& options,

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,15 +18,34 @@ namespace deltawire {
 // Messages of one part have one tag a direction and keep their order; their frames name the step.
 enum class Way : std::uint16_t {
   kPush = 0,   // frames of gradients; an empty message: the worker closes
-  kPull = 1,   // a Verdict's byte, then frames of changes; an empty message: the server closes
-  kModel = 2,  // in a frame's stage alone: the parameters, fp32, before the first pull, with its tag
+  kPull = 1,   // a PullHead's bytes, then frames of changes; an empty message: the server closes
+  kModel = 2,  // in a frame's stage alone, with a pull's tag: the parameters as they are, fp32
 };
 
-// The first byte of a pull: what became of the worker's push of the step.
+// What became of a worker's push of a step.
 enum class Verdict : std::uint8_t { kLate = 0, kCounted = 1 };
 
-// Errors: kTruncated without a byte, kCorrupt for another one.
-Result<Verdict> read_verdict(Bytes pull);
+// A pull begins with a head. Of a change: its Verdict's byte. Of the part as it is after some changes, in
+// their place: 2, how many changes (u16, little-endian), and the verdicts of their steps, a byte each.
+inline constexpr std::size_t kWholeHeadBytes = 3;
+inline constexpr std::size_t kVerdictsMax = 0xFFFF;
+
+struct PullHead {
+  bool is_whole = false;
+  Bytes verdicts;  // one, but for a whole part; a view of the message
+  Bytes body;      // likewise
+
+  std::uint64_t steps() const noexcept { return verdicts.size(); }
+  Verdict verdict(std::uint64_t at) const noexcept {
+    return verdicts[at] == std::byte{0} ? Verdict::kLate : Verdict::kCounted;
+  }
+};
+
+// Errors: kTruncated, kCorrupt for bytes that are neither.
+Result<PullHead> read_pull(Bytes pull);
+std::vector<std::byte> pull_head(Verdict verdict);
+// REQUIRES: 1 ... kVerdictsMax of them.
+std::vector<std::byte> pull_head(const std::deque<Verdict>& verdicts);
 
 class ServedModel {
  public:

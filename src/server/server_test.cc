@@ -175,16 +175,31 @@ TEST(Server, SaysWhatAModelMayNotBe) {
   EXPECT_EQ(code({}), ErrorCode::kInvalidArgument);
 }
 
-TEST(Server, ReadsTheFirstByteOfAPull) {
+TEST(Server, ReadsTheHeadOfAPull) {
   for (int byte = 0; byte < 256; ++byte) {
-    const std::byte bytes[] = {static_cast<std::byte>(byte)};
-    const auto verdict = read_verdict(bytes);
-    EXPECT_EQ(verdict.has_value(), byte < 2);
-    if (verdict) {
-      EXPECT_EQ(static_cast<int>(*verdict), byte);
+    const std::byte bytes[] = {static_cast<std::byte>(byte), std::byte{7}};
+    const auto head = read_pull(bytes);
+    EXPECT_EQ(head.has_value(), byte < 2);
+    if (head) {
+      EXPECT_EQ(static_cast<int>(head->verdict(0)), byte);
+      EXPECT_EQ(head->steps(), 1U);
+      EXPECT_EQ(head->body.size(), 1U);
     }
   }
-  EXPECT_EQ(read_verdict({}).error().code, ErrorCode::kTruncated);
+  EXPECT_EQ(read_pull({}).error().code, ErrorCode::kTruncated);
+  std::vector<std::byte> whole = pull_head({Verdict::kCounted, Verdict::kLate, Verdict::kCounted});
+  for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
+    EXPECT_EQ(read_pull(Bytes(whole).first(bytes)).error().code, ErrorCode::kTruncated) << bytes;
+  }
+  const auto head = read_pull(whole);
+  ASSERT_TRUE(head);
+  EXPECT_TRUE(head->is_whole);
+  ASSERT_EQ(head->steps(), 3U);
+  EXPECT_EQ(head->verdict(1), Verdict::kLate);
+  EXPECT_EQ(head->verdict(2), Verdict::kCounted);
+  EXPECT_TRUE(head->body.empty());
+  whole.back() = std::byte{2};
+  EXPECT_EQ(read_pull(whole).error().code, ErrorCode::kCorrupt);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // For tests: servers and workers as threads, with gradients that follow from worker, step and tensor.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -62,6 +63,12 @@ struct Model {
   }
 };
 
+// A worker's parameters after a pull, with the version that it said they were.
+struct Seen {
+  std::uint64_t version = 0;
+  std::vector<Values> values;
+};
+
 // What the optimizer and the workers had at the end, by tensor.
 struct Outcome {
   std::vector<Values> view, master;
@@ -69,6 +76,8 @@ struct Outcome {
   std::vector<std::vector<Values>> residuals;  // by worker
   std::vector<ServerCounts> server_counts, worker_counts;
   std::vector<std::vector<Values>> pushed;  // by worker: the sum of what it handed in
+  std::vector<std::vector<Values>> views;   // by version, from 1
+  std::vector<std::vector<Seen>> seen;      // by worker
 };
 
 struct Job {
@@ -77,6 +86,8 @@ struct Job {
   std::string optimizer = "sgd:lr=1";
   std::uint64_t steps = 5;
   std::vector<LinkOptions> links = {};
+  // Of worker 0, where it makes fewer than the others.
+  std::uint64_t first_stops_at = ~std::uint64_t{0};
   // Called by a worker before each of its steps.
   std::function<void(std::size_t worker, std::uint64_t step)> before = [](std::size_t, std::uint64_t) {};
 };
@@ -87,6 +98,14 @@ inline std::vector<Values> zeros() {
   return all;
 }
 
+// Each server writes to its own elements.
+inline void copy_view(const ParameterServer& server, std::vector<Values>& view) {
+  for (std::size_t i = 0; i < server.parts().size(); ++i) {
+    const ServedPart& part = server.parts()[i];
+    std::ranges::copy(server.view(i), view[part.tensor].begin() + static_cast<std::ptrdiff_t>(part.first));
+  }
+}
+
 inline void serve(const Job& job, Transport& transport, Outcome& outcome) {
   Model model(7);
   auto server = make_server(model.tensors, job.optimizer, job.options, transport);
@@ -95,6 +114,8 @@ inline void serve(const Job& job, Transport& transport, Outcome& outcome) {
     const Result<bool> made = (*server)->step(soon());
     ASSERT_TRUE(made) << made.error().message;
     if (!*made) break;
+    const std::uint64_t version = (*server)->counts().steps;
+    if (version < outcome.views.size()) copy_view(**server, outcome.views[version]);
   }
   for (std::size_t i = 0; i < (*server)->parts().size(); ++i) {
     const ServedPart& part = (*server)->parts()[i];
@@ -114,7 +135,8 @@ inline void work(const Job& job, std::size_t at, Transport& transport, Outcome& 
   ParameterWorker& worker = **made;
   Status opened = worker.open(soon());
   ASSERT_TRUE(opened) << opened.error().message;
-  while (worker.step() < job.steps && !worker.has_ended()) {
+  const std::uint64_t steps = at == 0 ? std::min(job.steps, job.first_stops_at) : job.steps;
+  while (worker.step() < steps && !worker.has_ended()) {
     job.before(at, worker.step());
     for (std::size_t tensor = shapes().size(); tensor-- > 0;) {
       const Values values = gradient(at, worker.step(), tensor);
@@ -124,6 +146,7 @@ inline void work(const Job& job, std::size_t at, Transport& transport, Outcome& 
     }
     const Status pulled = worker.pull(soon());
     ASSERT_TRUE(pulled) << pulled.error().message;
+    if (!outcome.views.empty()) outcome.seen[at].push_back({worker.version(), model.values});
   }
   const Status closed = worker.close(soon());
   ASSERT_TRUE(closed) << closed.error().message;
@@ -134,14 +157,14 @@ inline void work(const Job& job, std::size_t at, Transport& transport, Outcome& 
   outcome.worker_counts[at] = worker.counts();
 }
 
-inline Outcome run(const Job& job, std::vector<std::unique_ptr<Transport>> mesh) {
-  Outcome outcome;
+inline Outcome run(const Job& job, std::vector<std::unique_ptr<Transport>> mesh, Outcome outcome = {}) {
   outcome.view = outcome.master = zeros();
   const auto workers = static_cast<std::size_t>(job.workers);
   outcome.workers.resize(workers);
   outcome.residuals.assign(workers, zeros());
   outcome.pushed.assign(workers, zeros());
   outcome.worker_counts.resize(workers);
+  outcome.seen.resize(workers);
   outcome.server_counts.resize(static_cast<std::size_t>(job.options.servers));
   std::vector<std::thread> threads;
   for (auto& transport : mesh) {
@@ -162,6 +185,22 @@ inline Outcome run(const Job& job) {
   auto mesh = connect_inproc(job.options.servers + job.workers, job.links);
   EXPECT_TRUE(mesh) << mesh.error().message;
   return run(job, std::move(*mesh));
+}
+
+// The same, and compares what workers had after each pull with the view of that version.
+inline Outcome run_and_compare_versions(const Job& job) {
+  auto mesh = connect_inproc(job.options.servers + job.workers, job.links);
+  EXPECT_TRUE(mesh) << mesh.error().message;
+  Outcome outcome;
+  outcome.views.assign(job.steps + 1, zeros());
+  outcome = run(job, std::move(*mesh), std::move(outcome));
+  outcome.views[0] = Model(7).values;
+  for (const auto& worker : outcome.seen) {
+    for (const Seen& seen : worker) {
+      EXPECT_EQ(seen.values, outcome.views.at(seen.version)) << "version " << seen.version;
+    }
+  }
+  return outcome;
 }
 
 inline void expect_equal_bits(const Outcome& outcome) {

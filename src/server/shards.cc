@@ -2,6 +2,7 @@
 #include <numeric>
 #include <string>
 
+#include "base/checked.h"
 #include "deltawire/server.h"
 #include "reduce/patterns/owners.h"
 
@@ -9,10 +10,6 @@ namespace deltawire {
 namespace {
 
 constexpr std::size_t kMostParts = 65536;  // a frame's bucket names the part
-
-std::uint64_t ceil_div(std::uint64_t value, std::uint64_t by) {
-  return value / by + (value % by != 0 ? 1 : 0);
-}
 
 // Even cuts, at multiples of kCutElements.
 void cut(std::size_t tensor, std::uint64_t count, std::uint64_t most, std::vector<ServedPart>& parts) {

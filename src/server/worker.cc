@@ -1,104 +1,10 @@
-// One worker rank. Each part has a channel of its own, a compression context as in 3LC, section 3: so a push
-// that came too late is taken back alone, and its gradient waits in its residual.
+// A worker's steps: every tensor is pushed, then pulled.
 #include <algorithm>
-#include <limits>
-#include <memory>
-#include <span>
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "deltawire/server.h"
-#include "server/posted.h"
-#include "server/served_model.h"
+#include "server/worker_rank.h"
 
 namespace deltawire {
-namespace {
-
-constexpr std::uint64_t kToTheEnd = std::numeric_limits<std::uint64_t>::max();
-
-enum class Pushed : std::uint8_t {
-  kNo,
-  kSent,  // its channel's transaction is open
-  kKept,  // too late to be sent
-};
-
-struct WorkerPart {
-  std::size_t number = 0;
-  ServedPart part;
-  std::unique_ptr<Channel> channel;
-  // What a codec without a residual would lose of a late push: its input. Added to the next one.
-  std::vector<float> held = {};
-  std::vector<std::byte> memory = {};
-  Handle receive = Handle::kNone;
-  Handle send = Handle::kNone;
-  std::uint64_t steps = 0;  // that its parameters have
-  Pushed pushed = Pushed::kNo;
-  bool is_closed = false;  // by its server
-};
-
-class Worker final : public ParameterWorker {
- public:
-  Worker(ServedModel model, const ServerOptions& options, Transport& transport)
-      : model_(std::move(model)), options_(options), transport_(transport) {}
-  ~Worker() override {
-    if (state_ != State::kOpen && state_ != State::kFailed) return;
-    std::vector<Handle> posted;
-    for (const WorkerPart& part : parts_) posted.insert(posted.end(), {part.receive, part.send});
-    abandon(transport_, posted, "a worker ended without closing");
-  }
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
-
-  Status prepare(std::span<const Named> model);
-
-  Status open(Deadline deadline) override;
-  Status push(std::size_t tensor, std::span<const float> gradient) override;
-  Status pull(std::size_t tensor, Deadline deadline) override;
-  Status pull(Deadline deadline) override;
-  Status close(Deadline deadline) override;
-  std::uint64_t step() const noexcept override { return step_; }
-  bool has_ended() const noexcept override { return has_ended_; }
-  Status add_residual(std::size_t tensor, std::span<float> sum) const override;
-  ServerCounts counts() const noexcept override { return counts_; }
-
- private:
-  enum class State : std::uint8_t { kNew, kOpen, kFailed, kClosed };
-
-  Status check_open(std::size_t tensor) const;
-  Status settled(Status status);
-  float* parameters(const WorkerPart& part) const noexcept {
-    return values_[part.part.tensor] + part.part.first;
-  }
-  Named named(const WorkerPart& part, float* values) const noexcept {
-    return model_.part_of(part.part, values);
-  }
-  std::span<WorkerPart> parts_of(std::size_t tensor) noexcept {
-    return std::span(parts_).subspan(first_part_[tensor], first_part_[tensor + 1] - first_part_[tensor]);
-  }
-  Status fetch(Deadline deadline);
-  void post(WorkerPart& part);
-  Status push_part(WorkerPart& part, std::span<const float> gradient);
-  Status keep(WorkerPart& part, std::span<float> input);
-  Status advance(WorkerPart& part, std::uint64_t steps, Deadline deadline);
-  Status apply(WorkerPart& part, Deadline deadline);
-  Status settle(WorkerPart& part, Verdict verdict, Deadline deadline);
-  Status pull_all(Deadline deadline);
-  Status leave(Deadline deadline);
-
-  ServedModel model_;
-  ServerOptions options_;
-  Transport& transport_;
-  std::unique_ptr<Channel> pull_;  // decodes
-  std::vector<float*> values_;     // by tensor
-  std::vector<std::size_t> first_part_;
-  std::vector<WorkerPart> parts_;
-  std::vector<float> input_;
-  std::uint64_t step_ = 0;
-  bool has_ended_ = false;
-  State state_ = State::kNew;
-  ServerCounts counts_;
-};
 
 Status Worker::prepare(std::span<const Named> model) {
   auto pull = make_channel(options_.pull, {.policy = options_.policy, .means = true});
@@ -147,39 +53,6 @@ Status Worker::open(Deadline deadline) {
   return settled(fetch(deadline));
 }
 
-Status Worker::fetch(Deadline deadline) {
-  auto channel = make_model_channel();
-  if (!channel) return forward_error(channel);
-  for (WorkerPart& part : parts_) {
-    const Named whole = named(part, parameters(part));
-    part.memory.resize(1 + (*channel)->message_bound(std::span(&whole, 1), 0));
-    post(part);
-  }
-  for (WorkerPart& part : parts_) {
-    const auto bytes = transport_.wait(std::exchange(part.receive, Handle::kNone), deadline);
-    if (!bytes) return forward_error(bytes);
-    const Bytes message = Bytes(part.memory).first(*bytes);
-    const Result<Verdict> verdict = read_verdict(message);
-    if (!verdict) return fail(verdict.error().code, verdict.error().message, part.part.server);
-    const Named whole = named(part, parameters(part));
-    const Status fetched = (*channel)->decode(
-        message.subspan(1), std::span(&whole, 1),
-        model_.message(part.number, Way::kModel, step_, part.part.server), Into::kOverwrite, 1.0F);
-    if (!fetched)
-      return fail(fetched.error().code, "the model: " + fetched.error().message, part.part.server);
-    counts_.pull_bytes += *bytes;
-    post(part);
-  }
-  return {};
-}
-
-void Worker::post(WorkerPart& part) {
-  const Named whole = named(part, parameters(part));
-  const std::uint64_t bound = 1 + pull_->message_bound(std::span(&whole, 1), part.steps);
-  if (part.memory.size() < bound) part.memory.resize(bound);
-  part.receive = transport_.post_recv(part.part.server, model_.tag(part.number, Way::kPull), part.memory);
-}
-
 Status Worker::push(std::size_t tensor, std::span<const float> gradient) {
   if (Status is_open = check_open(tensor); !is_open) return is_open;
   if (gradient.size() != model_.elements(tensor)) {
@@ -188,7 +61,7 @@ Status Worker::push(std::size_t tensor, std::span<const float> gradient) {
                                                  std::to_string(model_.elements(tensor)));
   }
   for (WorkerPart& part : parts_of(tensor)) {
-    if (part.pushed != Pushed::kNo || part.steps != step_) {
+    if (part.pushes > step_) {
       return fail(ErrorCode::kState,
                   "tensor '" + model_.name(part.part) + "' was pushed in this step already");
     }
@@ -199,96 +72,14 @@ Status Worker::push(std::size_t tensor, std::span<const float> gradient) {
   return {};
 }
 
-Status Worker::push_part(WorkerPart& part, std::span<const float> gradient) {
-  const std::span input(input_.data(), gradient.size());
-  std::ranges::copy(gradient, input.begin());
-  for (std::size_t i = 0; i < part.held.size(); ++i) input[i] += part.held[i];
-  part.held.clear();
-  if (part.is_closed || (options_.backup > 0 && transport_.done(part.receive))) return keep(part, input);
-  const Named whole = named(part, input.data());
-  const auto pieces = part.channel->encode(std::span(&whole, 1),
-                                           model_.message(part.number, Way::kPush, step_, transport_.rank()));
-  if (!pieces) return forward_error(pieces);
-  if (options_.backup > 0 && part.channel->residual(whole.name, whole.first).empty()) {
-    part.held.assign(input.begin(), input.end());
-  }
-  for (const Bytes piece : *pieces) counts_.push_bytes += piece.size();
-  part.send = transport_.post_send(part.part.server, model_.tag(part.number, Way::kPush), *pieces);
-  part.pushed = Pushed::kSent;
-  return {};
-}
-
-// The step's change is here already, made without this gradient.
-Status Worker::keep(WorkerPart& part, std::span<float> input) {
-  const Named whole = named(part, input.data());
-  const MessageId id = model_.message(part.number, Way::kPush, step_, transport_.rank());
-  if (Status prepared = part.channel->prepare(std::span(&whole, 1), step_); !prepared) return prepared;
-  if (part.channel->residual(whole.name, whole.first).empty()) {
-    part.held.assign(input.begin(), input.end());
-  } else {
-    part.channel->keep(std::span(&whole, 1), id);
-    part.channel->revert();
-  }
-  part.pushed = Pushed::kKept;
-  ++counts_.late_pushes;
-  return {};
-}
-
-// Applies pulls in order until the part has `steps`, or its server has closed.
-Status Worker::advance(WorkerPart& part, std::uint64_t steps, Deadline deadline) {
-  while (!part.is_closed && part.steps < steps) {
-    if (Status applied = apply(part, deadline); !applied) return applied;
-  }
-  return {};
-}
-
-Status Worker::apply(WorkerPart& part, Deadline deadline) {
-  const auto bytes = transport_.wait(std::exchange(part.receive, Handle::kNone), deadline);
-  if (!bytes) return forward_error(bytes);
-  const Bytes message = Bytes(part.memory).first(*bytes);
-  counts_.pull_bytes += *bytes;
-  if (message.empty()) {
-    part.is_closed = true;
-    has_ended_ = true;
-    return settle(part, Verdict::kLate, deadline);
-  }
-  const Result<Verdict> verdict = read_verdict(message);
-  if (!verdict) return fail(verdict.error().code, verdict.error().message, part.part.server);
-  const Named whole = named(part, parameters(part));
-  const Status added = pull_->decode(message.subspan(1), std::span(&whole, 1),
-                                     model_.message(part.number, Way::kPull, part.steps, part.part.server),
-                                     Into::kAccumulate, 1.0F);
-  if (!added) return fail(added.error().code, "a pull: " + added.error().message, part.part.server);
-  if (Status done = settle(part, *verdict, deadline); !done) return done;
-  ++part.steps;
-  post(part);
-  return {};
-}
-
-// What was pushed stands, or waits for the next step.
-Status Worker::settle(WorkerPart& part, Verdict verdict, Deadline deadline) {
-  if (part.pushed == Pushed::kSent) {
-    const auto gone = transport_.wait(std::exchange(part.send, Handle::kNone), deadline);
-    if (!gone) return forward_error(gone);
-    if (verdict == Verdict::kCounted) {
-      part.channel->commit();
-      part.held.clear();
-    } else {
-      part.channel->revert();
-      ++counts_.late_pushes;
-    }
-  }
-  part.pushed = Pushed::kNo;
-  return {};
-}
-
 Status Worker::pull(std::size_t tensor, Deadline deadline) {
   if (Status is_open = check_open(tensor); !is_open) return is_open;
+  const std::uint64_t wanted = step_ + 1 - std::min(options_.staleness, step_ + 1);
   for (WorkerPart& part : parts_of(tensor)) {
-    if (part.pushed == Pushed::kNo && part.steps == step_ && !part.is_closed) {
+    if (part.pushes <= step_ && !part.is_closed) {
       return fail(ErrorCode::kState, "tensor '" + model_.name(part.part) + "' was not pushed in this step");
     }
-    if (Status pulled = settled(advance(part, step_ + 1, deadline)); !pulled) return pulled;
+    if (Status pulled = settled(advance(part, wanted, deadline)); !pulled) return pulled;
   }
   return {};
 }
@@ -301,22 +92,31 @@ Status Worker::pull(Deadline deadline) {
   return settled(pull_all(deadline));
 }
 
-// Whatever came for one part will come for all: servers make whole steps.
+bool Worker::all_have_come() const {
+  return !parts_.empty() && std::ranges::all_of(parts_, [this](const WorkerPart& part) {
+    return !part.is_closed && transport_.done(part.receive);
+  });
+}
+
+// Takes what has come for all parts, and ends with all of them at one version.
 Status Worker::pull_all(Deadline deadline) {
-  std::uint64_t newest = step_;
-  for (WorkerPart& part : parts_) {
-    while (options_.backup > 0 && !part.is_closed && transport_.done(part.receive)) {
+  while ((may_be_late() || options_.staleness > 0) && all_have_come()) {
+    for (WorkerPart& part : parts_) {
       if (Status applied = apply(part, deadline); !applied) return applied;
     }
-    newest = std::max(newest, part.steps);
   }
+  std::uint64_t newest = version_;
+  for (const WorkerPart& part : parts_) newest = std::max(newest, part.steps);
   for (WorkerPart& part : parts_) {
     if (Status level = advance(part, has_ended_ ? kToTheEnd : newest, deadline); !level) return level;
     newest = std::max(newest, part.steps);
   }
+  version_ = newest;
+  // Where the servers have closed without it, the step is not made.
+  const std::uint64_t made = has_ended_ ? step_ : step_ + 1;
+  if (std::max(made, newest) > step_) ++counts_.steps;
   if (newest > step_ + 1) counts_.skipped_steps += newest - step_ - 1;
-  counts_.steps += newest > step_ ? 1 : 0;
-  step_ = newest;
+  step_ = std::max(made, newest);
   return {};
 }
 
@@ -334,8 +134,9 @@ Status Worker::leave(Deadline deadline) {
   }
   for (WorkerPart& part : parts_) {
     if (Status ended = advance(part, kToTheEnd, deadline); !ended) return ended;
-    step_ = std::max(step_, part.steps);
+    version_ = std::max(version_, part.steps);
   }
+  step_ = std::max(step_, version_);
   for (const Handle send : sends) {
     if (const auto gone = transport_.wait(send, deadline); !gone) return forward_error(gone);
   }
@@ -356,8 +157,6 @@ Status Worker::add_residual(std::size_t tensor, std::span<float> sum) const {
   }
   return {};
 }
-
-}  // namespace
 
 Result<std::unique_ptr<ParameterWorker>> make_worker(std::span<const Named> model,
                                                      const ServerOptions& options, Transport& transport) {

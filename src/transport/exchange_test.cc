@@ -10,64 +10,7 @@ namespace {
 class Exchange : public testing::TestWithParam<MeshKind> {};
 INSTANTIATE_TEST_SUITE_P(Meshes, Exchange, testing::ValuesIn(tested_meshes()), mesh_kind_name);
 
-struct Planned {
-  int from, to;
-  Tag tag;
-  std::size_t length;
-  std::uint64_t seed;
-};
-
-std::vector<Planned> plan_messages(int world_size, std::mt19937_64& random) {
-  const std::size_t lengths[] = {0, 1, 31, 32, 33, 4096, 16352, 16384, 70000, 300000, 1200000};
-  std::vector<Planned> plan;
-  std::uint64_t seed = random();
-  for (int from = 0; from < world_size; ++from) {
-    for (int to = 0; to < world_size; ++to) {
-      if (from == to) continue;
-      for (int i = 0; i < 30; ++i)
-        plan.push_back({from, to, random() % 5, lengths[random() % std::size(lengths)], ++seed});
-    }
-  }
-  return plan;
-}
-
-struct Posted {
-  Handle handle = Handle::kNone;
-  const Planned* message = nullptr;
-  std::vector<std::byte> bytes;
-};
-
-// Posts and waits in random order; messages with one tag keep theirs, so receives are posted by tag in the
-// order of the plan and the tags are shuffled.
-void play(Transport& self, const std::vector<Planned>& plan, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<Posted> posts;
-  for (const Planned& message : plan) {
-    if (message.from == self.rank()) {
-      posts.push_back({{}, &message, pattern(message.length, message.seed)});
-    }
-    if (message.to == self.rank()) posts.push_back({{}, &message, std::vector<std::byte>(message.length)});
-  }
-  std::vector<std::size_t> order(posts.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    const auto key = [&](std::size_t i) { return (posts[i].message->tag * 0x9E3779B97F4A7C15u) ^ seed; };
-    return std::pair(key(a), a) < std::pair(key(b), b);
-  });
-  for (const std::size_t i : order) {
-    Posted& post = posts[i];
-    const Planned& message = *post.message;
-    post.handle = message.from == self.rank() ? send_bytes(self, message.to, message.tag, post.bytes)
-                                              : self.post_recv(message.from, message.tag, post.bytes);
-  }
-  std::shuffle(posts.begin(), posts.end(), random);
-  for (Posted& post : posts) {
-    const auto moved = self.wait(post.handle, soon());
-    ASSERT_TRUE(moved.has_value()) << moved.error().message;
-    EXPECT_EQ(*moved, post.message->length);
-    EXPECT_TRUE(post.bytes == pattern(post.message->length, post.message->seed));
-  }
-}
+constexpr std::size_t kLengths[] = {0, 1, 31, 32, 33, 4096, 16352, 16384, 70000, 300000, 1200000};
 
 TEST_P(Exchange, RandomMessagesArriveWholeAndInOrder) {
   for (const int world_size : {2, 3, 4}) {
@@ -75,7 +18,7 @@ TEST_P(Exchange, RandomMessagesArriveWholeAndInOrder) {
     Ranks ranks = connect_ranks(GetParam(), world_size);
     ASSERT_EQ(ranks.size(), static_cast<std::size_t>(world_size));
     for (int round = 0; round < 3; ++round) {
-      const std::vector<Planned> plan = plan_messages(world_size, random);
+      const std::vector<Planned> plan = plan_messages(world_size, kLengths, 30, random);
       run_ranks(world_size, [&](int rank) {
         play(*ranks[static_cast<std::size_t>(rank)], plan, static_cast<std::uint64_t>(rank * 100 + round));
       });

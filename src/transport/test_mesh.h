@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include "transport/message_testing.h"
 #include "deltawire/connect.h"
 
 namespace deltawire::test {
@@ -35,15 +36,6 @@ inline std::string mesh_kind_name(const ::testing::TestParamInfo<MeshKind>& info
 // shapes and faults: for them `links` is ignored.
 std::vector<MeshKind> tested_meshes();
 Ranks connect_ranks(MeshKind kind, int world_size, const std::vector<LinkOptions>& links = {});
-
-inline Deadline in(std::chrono::milliseconds time) {
-  return Clock::now() + time;
-}
-
-// Generous: a test that meets it hangs, on however slow a machine.
-inline Deadline soon() {
-  return in(30s);
-}
 
 inline Token token_of(unsigned char fill) {
   Token token;
@@ -96,22 +88,6 @@ inline Ranks connect_threads_over_tcp(int world_size, const std::vector<LinkOpti
     ranks[at] = std::move(*transport);
   });
   return ranks;
-}
-
-// Bytes that depend on everything given, so that a message in the wrong place is noticed.
-inline std::vector<std::byte> pattern(std::size_t length, std::uint64_t seed) {
-  std::vector<std::byte> bytes(length);
-  std::uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
-  for (std::byte& value : bytes) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    value = static_cast<std::byte>(state >> 56);
-  }
-  return bytes;
-}
-
-inline Handle send_bytes(Transport& from, int to, Tag tag, const std::vector<std::byte>& bytes) {
-  const Bytes piece(bytes);
-  return from.post_send(to, tag, {&piece, 1});
 }
 
 // A send that nobody waits for: its bytes must stay, so they do until the program ends.

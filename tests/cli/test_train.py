@@ -11,25 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_program import BINARY, TIMEOUT, assert_refused, must_run, run
+from linear_rows import FEATURES, text_of
 
 USAGE, FAILURE, INTERRUPTED = 2, 1, 130
-FEATURES = 50
-
-
-def text_of(rows: int, seed: int = 1, labels: tuple[int, int] = (-1, 1)) -> str:
-    """Rows that a planted model tells apart, but for noise; index 1 is the first."""
-    random = np.random.default_rng(seed)
-    planted = np.random.default_rng(99).normal(size=FEATURES)
-    lines = []
-    for _ in range(rows):
-        keys = np.sort(random.choice(FEATURES, size=8, replace=False))
-        values = random.normal(size=8).round(3)
-        likely = 1 / (1 + np.exp(-3 * planted[keys] @ values))
-        label = labels[int(random.random() < likely)]
-        lines.append(
-            f"{label} " + " ".join(f"{k + 1}:{v}" for k, v in zip(keys, values, strict=True))
-        )
-    return "\n".join(lines) + "\n"
 
 
 @pytest.fixture

@@ -1,82 +1,26 @@
 // The contract of Transport, between processes over Gloo or MPI.
 #include <algorithm>
-#include <numeric>
 #include <random>
 #include <thread>
 #include <utility>
 
 #include <gtest/gtest.h>
 
+#include "transport/message_testing.h"
 #include "fabric_world.h"
 
-namespace deltawire {
+namespace deltawire::test {
 namespace {
 
 using std::chrono::milliseconds;
 
-struct Planned {
-  int from, to;
-  Tag tag;
-  std::size_t length;
-  std::uint64_t seed;
-};
-
-// The same on all ranks.
-std::vector<Planned> plan_messages(int world_size, std::mt19937_64& random) {
-  const std::size_t lengths[] = {0, 1, 24, 4096, 65536, 131040, 131072, 300000, 5000000};
-  std::vector<Planned> plan;
-  std::uint64_t seed = random();
-  for (int from = 0; from < world_size; ++from) {
-    for (int to = 0; to < world_size; ++to) {
-      if (from == to) continue;
-      for (int i = 0; i < 20; ++i) {
-        plan.push_back({from, to, random() % 6, lengths[random() % (i == 0 ? 9 : 8)], ++seed});
-      }
-    }
-  }
-  return plan;
-}
-
-struct Posted {
-  Handle handle = Handle::kNone;
-  const Planned* message = nullptr;
-  std::vector<std::byte> bytes;
-};
-
-// Posts tag by tag, in an order of tags that differs between ranks, and waits in any order.
-void play(Transport& self, const std::vector<Planned>& plan, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<Posted> posts;
-  for (const Planned& message : plan) {
-    if (message.from == self.rank()) posts.push_back({{}, &message, pattern(message.length, message.seed)});
-    if (message.to == self.rank()) posts.push_back({{}, &message, std::vector<std::byte>(message.length)});
-  }
-  std::vector<std::size_t> order(posts.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&posts, seed](std::size_t a, std::size_t b) {
-    const auto key = [&](std::size_t i) { return (posts[i].message->tag * 0x9E3779B97F4A7C15u) ^ seed; };
-    return std::pair(key(a), a) < std::pair(key(b), b);
-  });
-  for (const std::size_t i : order) {
-    Posted& post = posts[i];
-    const Planned& message = *post.message;
-    post.handle = message.from == self.rank() ? send_bytes(self, message.to, message.tag, post.bytes)
-                                              : self.post_recv(message.from, message.tag, post.bytes);
-  }
-  std::shuffle(posts.begin(), posts.end(), random);
-  for (Posted& post : posts) {
-    const auto moved = self.wait(post.handle, soon());
-    ASSERT_TRUE(moved.has_value()) << moved.error().message;
-    EXPECT_EQ(*moved, post.message->length);
-    EXPECT_TRUE(post.bytes == pattern(post.message->length, post.message->seed));
-  }
-}
+constexpr std::size_t kLengths[] = {0, 1, 24, 4096, 65536, 131040, 131072, 300000, 1200000};
 
 TEST(Exchange, RandomMessagesArriveWholeAndInOrder) {
   const auto self = connect_world();
   std::mt19937_64 random(31);
   for (int round = 0; round < 4; ++round) {
-    const std::vector<Planned> plan = plan_messages(self->world_size(), random);
+    const std::vector<Planned> plan = plan_messages(self->world_size(), kLengths, 20, random);
     play(*self, plan, static_cast<std::uint64_t>(self->rank() * 100 + round));
   }
 }
@@ -85,8 +29,8 @@ TEST(Exchange, TwoMeshesOfTheSameRanksDoNotMeet) {
   const auto first = connect_world();
   const auto second = connect_world();
   std::mt19937_64 random(32);
-  const std::vector<Planned> one = plan_messages(first->world_size(), random);
-  const std::vector<Planned> other = plan_messages(first->world_size(), random);
+  const std::vector<Planned> one = plan_messages(first->world_size(), kLengths, 20, random);
+  const std::vector<Planned> other = plan_messages(first->world_size(), kLengths, 20, random);
   const auto seed = static_cast<std::uint64_t>(first->rank());
   std::thread thread([&] { play(*first, one, seed); });
   play(*second, other, seed + 50);
@@ -203,4 +147,4 @@ TEST(Failure, OtherSettingsAreNamed) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::test

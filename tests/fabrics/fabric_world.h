@@ -26,29 +26,4 @@ FabricWorld& fabric_world();
 // As connect(); a failure ends the test program, as nothing else could be tested.
 std::unique_ptr<Transport> connect_world(const std::string& settings = {});
 
-inline Deadline in(std::chrono::milliseconds time) {
-  return Clock::now() + time;
-}
-
-// Generous: a test that meets it hangs, on however slow a machine.
-inline Deadline soon() {
-  return in(std::chrono::seconds(30));
-}
-
-// Bytes that depend on everything given, so that a message in the wrong place is noticed.
-inline std::vector<std::byte> pattern(std::size_t length, std::uint64_t seed) {
-  std::vector<std::byte> bytes(length);
-  std::uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
-  for (std::byte& value : bytes) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    value = static_cast<std::byte>(state >> 56);
-  }
-  return bytes;
-}
-
-inline Handle send_bytes(Transport& from, int to, Tag tag, const std::vector<std::byte>& bytes) {
-  const Bytes piece(bytes);
-  return from.post_send(to, tag, {&piece, 1});
-}
-
 }  // namespace deltawire

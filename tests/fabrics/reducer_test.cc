@@ -6,10 +6,11 @@
 
 #include <gtest/gtest.h>
 
+#include "transport/message_testing.h"
 #include "deltawire/connect.h"
 #include "fabric_world.h"
 
-namespace deltawire {
+namespace deltawire::test {
 namespace {
 
 constexpr std::uint64_t kSteps = 3;
@@ -102,4 +103,4 @@ TEST(Reducers, Fp32IsTheMeanOfAllRanks) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::test

@@ -19,7 +19,7 @@ def test_methods_take_turns_over_a_link(tmp_path: Path, capfd):
         pytest.skip(str(cause))
     file = tmp_path / "cells.json"
     words = "--networks lenet5 --links 20mbit --size small --ranks 2 --steps 4 --warm-up 3"
-    methods = ("plain", "torch-powersgd-1", "3lc")
+    methods = ("barrier", "plain", "plain-again", "torch-powersgd-1", "3lc")
     assert ceilings.main([*words.split(), "--methods", *methods, "--out", str(file)]) == 0
     (cell,) = json.loads(file.read_text())
     rows = {row["method"]: row for row in cell["rows"]}
@@ -27,12 +27,14 @@ def test_methods_take_turns_over_a_link(tmp_path: Path, capfd):
     assert all(row["steps"] >= 4 and row["ms"] > 0 for row in rows.values())
     # Two ranks send one tensor each, of 51,532 values; PowerSGD and 3LC a small part of it.
     assert rows["compute"]["bytes_sent"] < 2e3 < 206e3 < rows["plain"]["bytes_sent"] < 260e3
+    assert 0 < rows["barrier"]["bytes_sent"] < 2e3
+    assert 206e3 < rows["plain-again"]["bytes_sent"] < 260e3
     assert all(rows[name]["bytes_sent"] < 40e3 for name in ("torch-powersgd-1", "3lc"))
     # 206 KB less a burst at 2.5 MB/s: no machine is faster.
     assert rows["plain"]["ms"] > 70
     assert rows["3lc"]["spec"].startswith("direct(3lc")
     shown = capfd.readouterr()
-    assert shown.out.count("\n| lenet5, 20mbit |") == 4
+    assert shown.out.count("\n| lenet5, 20mbit |") == 6
     assert "lenet5, 20mbit: 3lc, " in shown.err
 
 

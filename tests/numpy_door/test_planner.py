@@ -36,6 +36,16 @@ def test_a_step_is_no_shorter_than_its_bytes_take():
         assert prediction.exposed_seconds == prediction.step_seconds - 1.0
 
 
+def test_plain_sends_values_of_16_bits_as_they_are():
+    buckets = [([("a", 320_000)], 0.5), ([("b", 640_000)], 1.0)]
+    halves = planner.Workload(buckets, 1.0, value_bytes=[2, 4])
+    plan = planner.make_plan(halves, 2, LINK, [figures()])
+    assert 3.2 <= plan.plain.wire_seconds < 3.21
+    assert 1.92 <= plan.rows[0].prediction.wire_seconds < 1.93, "the codec's bits are its own"
+    with pytest.raises(ValueError, match="1 entries for 2 buckets"):
+        planner.Workload(buckets, 1.0, value_bytes=[2])
+
+
 def test_directions_of_a_link_may_differ():
     link = planner.Link(1e6, 2e5)
     assert (link.up_bytes_per_second, link.down_bytes_per_second) == (1e6, 2e5)

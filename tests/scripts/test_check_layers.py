@@ -143,6 +143,7 @@ def test_an_include_against_the_arrows(house: Path, file: str, included: str) ->
         ("src/reduce/vote_test.cc", "reduce/vote.h"),
         ("src/cli/a.cc", "deltawire/file.h"),
         ("tests/fuzz/a.cc", "base/bits.h"),
+        ("tests/fabrics/a.cc", "transport/message_testing.h"),
         ("bench/a.cc", "deltawire/reducer.h"),
     ],
 )

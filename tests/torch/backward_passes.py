@@ -84,11 +84,32 @@ def count_unused_as_zero(model, rank, step):
     loss_of(model, rank, step).backward()
 
 
+def scale_up(model, rank, step):
+    """As a GradScaler does: no gradient of float16 becomes subnormal."""
+    (1024 * loss_of(model, rank, step)).backward()
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.grad.to_local().div_(1024)
+
+
+def sum_before_dividing(model, rank, step):
+    """torch divides after the all-reduce."""
+    for module in (model.wide, model.odd, model):
+        module.set_force_sum_reduction_for_comms(True)
+    loss_of(model, rank, step).backward()
+
+
 MIXED = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+FP16 = MixedPrecisionPolicy(reduce_dtype=torch.float16)
 CUT = {  # on two nodes of two ranks
     "plainly": (plainly, {}),
     "accumulate within nodes": (accumulate_within_nodes, {"mp_policy": MIXED}),
     "count unused as zero": (count_unused_as_zero, {}),
+    "sum before dividing": (sum_before_dividing, {}),
+    "reduce as bfloat16": (plainly, {"mp_policy": BF16}),
+    "accumulate as bfloat16": (accumulate_within_nodes, {"mp_policy": BF16}),
+    "reduce as float16": (scale_up, {"mp_policy": FP16}),
 }
 WHOLE = {  # on two nodes of one
     "kept gathered": (plainly, {"reshard_after_forward": False}),
@@ -99,4 +120,5 @@ WHOLE = {  # on two nodes of one
     "recompute": (recompute, {}),
     "leave a group out": (leave_a_group_out, {}),
     "look at gradients in backward": (look_at_gradients_in_backward, {}),
+    "whole in bfloat16": (plainly, {"mp_policy": BF16}),
 }

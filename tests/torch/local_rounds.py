@@ -1,8 +1,10 @@
-"""Rounds of local steps written out, without deltawire: what LocalSteps has to equal with fp32."""
+"""Rounds of local steps written out, without deltawire: what LocalSteps has to equal with fp32; and
+its states, taken apart."""
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from deltawire.torch import local_state
 
 
 class WrittenOut:
@@ -61,3 +63,21 @@ def mean_of(change):
     for share in shares:
         mean = mean + scale * share.numpy()
     return torch.from_numpy(mean)
+
+
+def flat_of(trainer):
+    """All that a trainer's state has, by name."""
+    return local_state.flat_form(trainer.state_dict(), trainer.rank)
+
+
+def changed(state, rank, /, without=(), **changes):
+    """Another state, as a checkpoint has it."""
+    flat = {**local_state.flat_form(state, rank), **changes}
+    return local_state.saved_form({key: flat[key] for key in flat if key not in without})
+
+
+def of_version_1(state, rank):
+    """As the releases before this form of states have saved it."""
+    flat = local_state.flat_form(state, rank)
+    assert not flat.pop("origins"), "there were none of 16 bits"
+    return {**flat, "version": 1}

@@ -1,9 +1,10 @@
 """What auto decides, from given figures: the slowest rank counts, noise does not, changes do."""
 
 import pytest
+import torch
 from deltawire.torch import auto_decision
 from deltawire.torch.auto_decision import Decision, cores_of, decision_of, departs, judge, steps_of
-from deltawire.torch.codec_figures import sample_places
+from deltawire.torch.codec_figures import candidates, measure, sample_places
 from deltawire.torch.step_clock import StepClock, StepTimes
 
 NATIVE = Decision(None, "why", 100.0, 40.0, 95.0, 95.0)
@@ -26,6 +27,7 @@ def of_rank(**changes):
     }
     rank = {
         "buckets": [[["a", 100_000]], [["b", 100_000], ["c", 300]]],
+        "value_bytes": [4, 4],
         "figures": [figures],
         "refused": [],
         "link": [1e6, 1e-3],
@@ -71,6 +73,40 @@ def test_a_choice_is_made_of_the_slowest_link_and_what_all_ranks_can_code():
     refused = of_rank(figures=[], refused=["bf16: no"])
     native = auto_decision.choose([of_rank(), refused], "lossy")
     assert native.spec is None and native.refused == ("bf16: no",) and not native.rows
+
+
+def test_the_native_exchange_of_16_bits_takes_half():
+    halves = [of_rank(value_bytes=[4, 2])] * 2
+    plain = [auto_decision.choose(said, "lossless") for said in ([of_rank()] * 2, halves)]
+    # The second bucket's 100,300 values, by a megabyte a second; it is the last to end.
+    assert plain[0].plain_ms - plain[1].plain_ms == pytest.approx(2 * 100.3, rel=0.02)
+    assert plain[0].native_bits == 32 and plain[1].native_bits == pytest.approx(24, rel=0.01)
+    none_left = [of_rank(value_bytes=[2, 2], **said([1.0] * 8, 0.9))] * 2
+    assert auto_decision.choose(none_left, "near-lossless").spec is None, "bf16 saves nothing there"
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "tier", "tried", "left_out"),
+    [
+        ({"float32"}, "near-lossless", "zstd bf16", "gcomp:cut=12 gather(zstd)"),
+        ({"bfloat16"}, "lossless", "gather(zstd)", "zstd bf16 gcomp:lossless=on"),
+        ({"bfloat16", "float16"}, "near-lossless", "gcomp:cut=12 bf16", "fp16 int8"),
+        ({"float16"}, "near-lossless", "gcomp:cut=12 fp16", "bf16"),
+        ({"float32", "float16"}, "lossy", "zstd gcomp:cut=12 bf16 int8", "gather(zstd)"),
+    ],
+)
+def test_what_is_tried_depends_on_the_gradients(dtypes, tier, tried, left_out):
+    found = candidates(tier, dtypes)
+    assert set(tried.split()) <= set(found) and not set(left_out.split()) & set(found)
+
+
+def test_what_16_bits_take():
+    """docs/planner.md, "In training"."""
+    drawn = torch.randn(20_000, generator=torch.Generator().manual_seed(1))
+    parts = {"a": drawn.bfloat16().float().numpy()}
+    rows, refused = measure(["gather(zstd)", "gcomp:cut=12"], parts, 256)
+    assert not refused and [row["tier"] for row in rows] == ["lossless", "near-lossless"]
+    assert 11 < rows[0]["bits_per_value"] < 13 and 14 < rows[1]["bits_per_value"] < 15.5
 
 
 def test_a_tier_forbids():

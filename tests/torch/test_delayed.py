@@ -11,7 +11,8 @@ import deltawire
 import deltawire.torch
 import pytest
 import torch
-from local_rounds import WrittenOut
+from deltawire.torch import local_state
+from local_rounds import WrittenOut, changed, flat_of
 from models import Net, backward, fingerprint
 from ranks import attempted, results, started
 
@@ -36,7 +37,7 @@ def train(trainer, model, rank, steps):
 
 def common(trainer):
     """The weights that all ranks have alike, in a number."""
-    return deltawire.torch.weights.values_digest(trainer.state_dict()["reference"])
+    return deltawire.torch.weights.values_digest(flat_of(trainer)["reference"])
 
 
 def as_written_out(rank, world_size, report, cases):
@@ -146,19 +147,22 @@ def restored_on_the_way(rank, world_size, report, options):
             inner.load_state_dict(torch.load(kept[1]))
             train(trainer, model, rank, range(saves_at, 13))
             ends.append((fingerprint(model), common(trainer)))
-            under_way = state["under_way"]
+            flat = local_state.flat_form(state, rank)
+            under_way, progress = flat["under_way"], flat["progress"]
             short = dict(list(under_way["means"].items())[1:])
+            (own,) = state["own"][f"rank {rank}"]
+            lacks = {key: own[key] for key in own if key != "under_way"}
             refused = [
                 attempted(lambda bad=bad, trainer=trainer: trainer.load_state_dict(bad))
                 for bad in (
-                    {**state, "under_way": {**under_way, "means": short}},
-                    {**state, "under_way": {**under_way, "start": short}},
-                    {**state, "under_way": {**under_way, "fragment": 9}},
-                    {**state, "under_way": {**under_way, "steps": "4"}},
-                    {**state, "under_way": {"fragment": 0, "steps": 4}},
-                    {**state, "progress": {**state["progress"], "since": [1] * 7}},
-                    {**state, "progress": {**state["progress"], "next": -1}},
-                    state if rank == 0 else {**state, "under_way": None},
+                    changed(state, rank, under_way={**under_way, "means": short}),
+                    changed(state, rank, under_way={**under_way, "start": short}),
+                    changed(state, rank, under_way={**under_way, "fragment": 9}),
+                    changed(state, rank, under_way={**under_way, "steps": "4"}),
+                    {**state, "own": {f"rank {rank}": (lacks,)}},
+                    changed(state, rank, progress={**progress, "since": [1] * 7}),
+                    changed(state, rank, progress={**progress, "next": -1}),
+                    state if rank == 0 else changed(state, rank, under_way=None),
                 )
             ]
             trainer.close()
@@ -184,7 +188,7 @@ def failing(rank, world_size, report, tells):
     train(trainer, model, rank, range(2))
     trainer.exchange()
     train(trainer, model, rank, range(STEPS - 1))
-    before = trainer.state_dict()
+    before = flat_of(trainer)
     if rank == 1:
         with torch.no_grad():
             next(model.parameters())[0, 0] = float("nan")
@@ -192,7 +196,7 @@ def failing(rank, world_size, report, tells):
     deadline = time.monotonic() + 60
     while trainer.last_error is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    local, state = fingerprint(model), trainer.state_dict()
+    local, state = fingerprint(model), flat_of(trainer)
     assert state["under_way"] is None and state["progress"]["since"] == [STEPS]
     assert torch.equal(state["residuals"], before["residuals"])
     assert all(map(torch.equal, state["reference"].values(), before["reference"].values()))
@@ -205,7 +209,7 @@ def failing(rank, world_size, report, tells):
 
     state["parameters"] = before["parameters"]
     model, _, again = make("3lc")
-    again.load_state_dict(state)
+    again.load_state_dict(local_state.saved_form(state))
     again.exchange()
     again.close()
     return caught.value.code, caught.value.suspect, fingerprint(model)

@@ -16,7 +16,12 @@ def page(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "program"), [("quickstart.md", "ddp_lenet5.py"), ("local-steps.md", "local_steps.py")]
+    ("name", "program"),
+    [
+        ("quickstart.md", "ddp_lenet5.py"),
+        ("local-steps.md", "local_steps.py"),
+        ("parameter-server.md", "parameter_server.py"),
+    ],
 )
 def test_pages_have_the_programs(name, program):
     code = (ROOT / "examples" / program).read_text()
@@ -41,3 +46,15 @@ def test_local_steps_end_equal(tmp_path):
     ends = [re.search(r"(\d+) rounds, ([\d.]+) from the truth, (\d+) times", s) for s in said]
     assert ends[0][1] == ends[1][1] == "4" and ends[0][2] == ends[1][2], said
     assert float(ends[0][2]) < 1 and int(ends[0][3]) > 5, said
+
+
+def test_parameter_servers_teach_their_workers(tmp_path):
+    shutil.copy(ROOT / "examples" / "parameter_server.py", tmp_path)
+    said = run_ranks("parameter_server.py", 4, tmp_path, {"STEPS": "60"})
+    shown = re.search(r"^```text\n(step 0.*?)```", page("parameter-server.md"), re.S | re.M)[1]
+    forms = {re.sub(r"[\d.]+", "N", line) for line in shown.splitlines()}
+    assert {re.sub(r"[\d.]+", "N", line) for text in said for line in text.splitlines()} == forms
+    assert ["served 60 steps" in text for text in said] == [True, True, False, False], said
+    ends = [re.search(r"([\d.]+) from the truth, (\d+) times fewer", text) for text in said[2:]]
+    assert ends[0][1] == ends[1][1] and float(ends[0][1]) < 0.9, said
+    assert all(int(end[2]) > 20 for end in ends), said

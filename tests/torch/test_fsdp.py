@@ -26,7 +26,8 @@ from sharded import (
     one_after_another,
     train_step,
 )
-from torch.distributed.fsdp import fully_shard
+from sharded_significance import cut_what_the_optimizer_cant_see
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 pytestmark = needs_fsdp2
 STEPS = 2
@@ -36,7 +37,16 @@ STEPS = 2
 def of_four():
     """What a worker returned, by rank, of two nodes with two ranks each."""
     ranks = results(
-        one_after_another, 4, [compare_with_plain, take_over, train_lossy, flush, save_and_load]
+        one_after_another,
+        4,
+        [
+            compare_with_plain,
+            take_over,
+            train_lossy,
+            flush,
+            cut_what_the_optimizer_cant_see,
+            save_and_load,
+        ],
     )
     return lambda worker: [rank[worker.__name__] for rank in ranks]
 
@@ -68,7 +78,10 @@ def compare_with_plain(rank, world_size, report):
             assert len(pairs) == (3 if mode == "leave a group out" else 6)
             assert any(theirs.abs().sum() > 0 for theirs, _ in pairs)
             equal &= all(torch.equal(*pair) for pair in pairs)
-        seen[mode] = (equal, hook.last_error, fingerprint(ours), fingerprint(plain), hook.metrics())
+        ours.zero_grad()
+        waited_for = [group.later_steps_look_at() for group in hook._groups]
+        prints = fingerprint(ours), fingerprint(plain)
+        seen[mode] = equal, hook.last_error, *prints, waited_for, hook.metrics()
         hook.close()
     return seen
 
@@ -78,13 +91,16 @@ def test_fp32_is_bit_for_bit_what_torch_makes_of_it(of_two, of_four, world_size)
     ranks = {2: of_two, 4: of_four}[world_size](compare_with_plain)
     for mode in ranks[0]:
         for rank, seen in enumerate(ranks):
-            equal, error, ours, plain, metrics = seen[mode]
+            equal, error, ours, plain, _, metrics = seen[mode]
             assert error is None and equal and ours == plain, f"{mode}: rank {rank} differs"
             assert metrics["total_bytes_sent"] > 0, f"{mode}: nothing went through deltawire"
     if world_size == 2:
         return
     for rank in ranks:
-        *_, metrics = rank["plainly"]
+        *_, waited_for, metrics = rank["plainly"]
+        assert not any(waited_for), "nothing goes on meanwhile"
+        for mode in ("sum before dividing", "reduce as float16", "reduce as bfloat16"):
+            assert all(rank[mode][-2]), "torch divides, or converts, what is on its way"
         assert metrics["steps"] == STEPS and metrics["buckets"] == 3 + 1
     # Rank 0 has 17 of 33 rows, 3 of 5, the one of one, and 2 of 3; ranks 1 and 3 have what is left.
     assert ranks[0]["plainly"][-1]["elements"] == 17 * 16 + (3 * 33 + 3) + (5 + 1) + 2
@@ -248,29 +264,44 @@ def test_lossy_codecs_keep_replicas_bit_equal(of_four):
 
 
 def flush(rank, world_size, report):
-    mesh = mesh_of(2, 2)
-    plain, ours = cut(Uneven(), mesh), cut(Uneven(), mesh)
+    """By dtype of the reduction, step by step: how far what came is from what was asked for, beyond
+    the rounding of each mean; and bytes of a bare value."""
+    roundings = {torch.float32: 0.0, torch.bfloat16: 2.0**-8}
+    return [flushed(dtype, rounding, rank) for dtype, rounding in roundings.items()]
+
+
+def flushed(dtype, rounding, rank):
+    mesh, policy = mesh_of(2, 2), MixedPrecisionPolicy(reduce_dtype=dtype)
+    plain, ours = (cut(Uneven(), mesh, mp_policy=policy) for _ in range(2))
     hook = deltawire.torch.register(ours, "topk:k=50%", min_elements=8)
-    asked, given, gaps = None, None, []
+    short, moved, gaps = 0.0, 0.0, []
     for step in range(5):
         for model in (plain, ours):
             model.zero_grad()
             # Not 0: a rank with nothing but zeros has no part in a step.
             (loss_of(model, rank, step) * (1.0 if step < 3 else 1e-9)).backward()
-        due, came = gradients(plain), gradients(ours)
-        asked = due if asked is None else [a + g for a, g in zip(asked, due, strict=True)]
-        given = came if given is None else [a + g for a, g in zip(given, came, strict=True)]
-        both = [pair for pair in zip(asked, given, strict=True) if pair[0].numel()]
-        gaps.append(max((a - g).abs().max().item() for a, g in both))
+        due, came = (torch.cat([g.flatten() for g in gradients(m)]) for m in (plain, ours))
+        short, moved = short + due - came, moved + due.abs() + came.abs()
+        gaps.append((short.abs() - rounding * moved).max().item())
+    rows = {row.name: row for row in hook.explain().rows}
     hook.close()
-    return gaps
+    return gaps, rows["wide.weight"].bare_bytes / rows["wide.weight"].elements
 
 
 def test_what_was_not_sent_comes_later(of_four):
-    """Sum of means + residuals = sum of gradients: without new gradients residuals run empty."""
-    for gaps in of_four(flush):
-        assert gaps[2] > 1e-3, "nothing was held back: nothing was tested"
-        assert gaps[-1] < 1e-6
+    """Sum of means + residuals = sum of gradients: without new gradients residuals run empty. What
+    is of 16 bits waits in float32, and each mean is rounded once."""
+    for wide, narrow in of_four(flush):
+        for gaps, _ in (wide, narrow):
+            assert gaps[2] > 1e-3, "nothing was held back: nothing was tested"
+            assert gaps[-1] < 1e-6
+        assert wide[1] == 4 and narrow[1] == 2
+
+
+def test_gcomp_cuts_by_what_the_optimizer_of_a_sharded_model_can_see(of_four):
+    for ratio, half, equal in of_four(cut_what_the_optimizer_cant_see):
+        assert equal, "the rows' significance is not the whole's"
+        assert ratio < 0.9 and half > 0
 
 
 def save_and_load(rank, world_size, report):

@@ -153,6 +153,12 @@ def tensor_parallel(mesh):
     return fully_shard(model, mesh=cube["replicate", "shard"])
 
 
+def of_16_bits(mesh):
+    return cut(Uneven().bfloat16(), mesh)
+
+
+DOUBLE = MixedPrecisionPolicy(reduce_dtype=torch.float64)
+SGD = torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))], lr=0.1)  # of another model
 REFUSED = {
     "one dimension": (lambda mesh: fully_shard(Uneven(), mesh=mesh["shard"]), {}, "ValueError",
                       'mesh_dim_names=("replicate", "shard")'),
@@ -162,10 +168,14 @@ REFUSED = {
     "tensor parallel": (tensor_parallel, {}, "TypeError", "leave tensor parallelism out"),
     "foreign hook": (foreign_hook, {}, "ValueError", "module 'odd' has an all-reduce hook already"),
     "registered": (registered, {}, "ValueError", "is registered already; close its hook"),
-    "bf16": (lambda mesh: cut(Uneven(), mesh, mp_policy=MixedPrecisionPolicy(torch.bfloat16)), {},
-             "TypeError", "reduce_dtype=torch.float32"),
-    "optimizer": (lambda mesh: cut(Uneven(), mesh), {"optimizer": 1}, "ValueError",
-                  "optimizer= needs gradients that are whole"),
+    "float64": (lambda mesh: cut(Uneven(), mesh, mp_policy=DOUBLE), {},
+                "TypeError", "reduce_dtype=torch.float32"),
+    "optimizer": (lambda mesh: cut(Uneven(), mesh), {"optimizer": SGD, "spec": "gcomp"},
+                  "ValueError", "optimizer=SGD holds none of the model's parameters"),
+    "optimizer of 16 bits": (of_16_bits, {"optimizer": True, "spec": "gcomp"}, "TypeError",
+                             "' is torch.bfloat16 of shape"),
+    "useless optimizer": (lambda mesh: cut(Uneven(), mesh), {"optimizer": True}, "ValueError",
+                          "optimizer= has no effect with 'fp32'"),
     "spec": (lambda mesh: cut(Uneven(), mesh), {"spec": "nothing"}, "ValueError", "nothing"),
 }  # fmt: skip
 
@@ -175,6 +185,8 @@ def refuse(rank, world_size, report):
     seen = {}
     for case, (make, options, kind, _) in REFUSED.items():
         model = make(mesh)
+        if options.get("optimizer") is True:
+            options = {**options, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
         caught = attempted(
             lambda m=model, o=options: deltawire.torch.register(m, **{"spec": "fp32"} | o)
         )

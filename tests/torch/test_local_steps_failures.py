@@ -48,8 +48,8 @@ def no_gradients(model):
     return model.requires_grad_(False)
 
 
-def halved(model):
-    return model.half()
+def doubled(model):
+    return model.double()
 
 
 def foreign(model):
@@ -82,7 +82,7 @@ def test_another_ranks_settings_or_model_are_named_by_all(other, says):
     ("bad", "kind", "says"),
     [
         ({"wrap": wrapped}, "DTypeError", "pass model.module"),
-        ({"wrap": halved}, "DTypeError", "'layers.0.0.weight' is torch.float16"),
+        ({"wrap": doubled}, "DTypeError", "'layers.0.0.weight' is torch.float64"),
         ({"wrap": no_gradients}, "InvalidArgumentError", "no parameter"),
         ({"of": no_optimizer}, "DTypeError", "torch.optim.Optimizer"),
         ({"of": foreign}, "InvalidArgumentError", "(5,)"),

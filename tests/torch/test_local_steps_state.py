@@ -6,6 +6,8 @@ import deltawire
 import deltawire.torch
 import pytest
 import torch
+from deltawire.torch import local_state
+from local_rounds import changed, flat_of, of_version_1
 from models import Net, backward, fingerprint
 from ranks import results
 
@@ -47,7 +49,7 @@ def amid_a_round(rank, world_size, report):
             else:  # only what a checkpoint without deltawire has
                 with torch.no_grad():
                     for name, parameter in model.named_parameters():
-                        parameter.copy_(state["parameters"][name])
+                        parameter.copy_(local_state.flat_form(state, rank)["parameters"][name])
             assert (trainer.round, trainer.local_steps) == ((2, 2) if residuals else (0, 0))
             train(model, optimizer, trainer, rank, range(8, 15))
             finals.append(fingerprint(model))
@@ -78,24 +80,24 @@ def refused_states(rank, world_size, report):
     early = trainer.state_dict()
     train(model, optimizer, trainer, rank, range(4, 8))
     good = trainer.state_dict()
-    weights, print_ = trainer.state_dict(), fingerprint(model)
-    first = next(iter(good["parameters"]))
-    reshaped = {**good["parameters"], first: torch.zeros(3)}
-    renamed = {"x" + name: tensor for name, tensor in good["reference"].items()}
-    other = {**good["reference"], first: good["reference"][first] + 1}
+    weights, print_ = flat_of(trainer), fingerprint(model)
+    first = next(iter(weights["parameters"]))
+    reshaped = {**weights["parameters"], first: torch.zeros(3)}
+    renamed = {"x" + name: tensor for name, tensor in weights["reference"].items()}
+    other = {**weights["reference"], first: weights["reference"][first] + 1}
     own = [  # wrong on every rank
-        {**good, "rank": 1 - rank},
+        changed(good, rank, rank=1 - rank),
         {**good, "world_size": 3},
         {**good, "spec": "gather(sbc:p=0.1)"},
-        {**good, "version": 2},
+        {**good, "version": 3},
         {"version": 1},
-        {**good, "parameters": reshaped},
-        {**good, "reference": renamed},
-        {**good, "residuals": good["residuals"][:-3]},
+        changed(good, rank, parameters=reshaped),
+        changed(good, rank, reference=renamed),
+        changed(good, rank, residuals=weights["residuals"][:-3]),
     ]
     rank_1 = [  # wrong on rank 1 alone, or only where the ranks are compared
-        {**good, "residuals": torch.zeros(9, dtype=torch.uint8)},
-        {**good, "reference": other},
+        changed(good, rank, residuals=torch.zeros(9, dtype=torch.uint8)),
+        changed(good, rank, reference=other),
         early,  # last: its residuals must not stay
     ]
     caught = []
@@ -105,7 +107,7 @@ def refused_states(rank, world_size, report):
             caught.append(None)
         except deltawire.DeltawireError as error:
             caught.append((type(error).__name__, error.code, str(error)))
-    after = trainer.state_dict()
+    after = flat_of(trainer)
     assert (after["round"], after["local_steps"]) == (weights["round"], weights["local_steps"])
     assert torch.equal(after["residuals"], weights["residuals"]) and fingerprint(model) == print_
     for key in ("reference", "parameters"):
@@ -123,7 +125,7 @@ def test_states_that_dont_belong_here_are_refused_on_every_rank():
         print(*texts, sep="\n")
         assert kinds[:7] == ("InvalidArgumentError",) * 7
         assert f"rank {1 - rank}" in texts[0] and "world_size 3" in texts[1]
-        assert "p=0.1" in texts[2] and "version 2" in texts[3] and "reference" in texts[4]
+        assert "p=0.1" in texts[2] and "version 3" in texts[3] and "reference" in texts[4]
         assert "layers.0.0.weight" in texts[5] and "another model" in texts[6]
         assert codes[7] in ("Truncated", "Corrupt")
         assert codes[9:] == ("Mismatch", "Mismatch")
@@ -136,7 +138,7 @@ def fail_and_recover(rank, world_size, report, spec):
     """Rank 1 diverges; after the failure all go on from what they had before."""
     model, optimizer, trainer = make(spec)
     train(model, optimizer, trainer, rank, range(5))
-    kept = trainer.state_dict()
+    kept, kept_state = flat_of(trainer), trainer.state_dict()
     if rank == 1:
         with torch.no_grad():
             model.layers[2][0].weight[3, 4] = float("nan")
@@ -147,19 +149,19 @@ def fail_and_recover(rank, world_size, report, spec):
     assert trainer.closed and trainer.last_error is not None
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter.nan_to_num(), local[name].nan_to_num()), "not the local values"
-    state = trainer.state_dict()
+    state = flat_of(trainer)
     assert (state["round"], state["local_steps"]) == (1, 2)
     assert torch.equal(state["residuals"], kept["residuals"]), "the residual has the failed round"
     for name, tensor in kept["reference"].items():
         assert torch.equal(state["reference"][name], tensor)
-    for again in (trainer.step, trainer.exchange, lambda: trainer.load_state_dict(kept)):
+    for again in (trainer.step, trainer.exchange, lambda: trainer.load_state_dict(kept_state)):
         with pytest.raises(deltawire.DeltawireError, match="closed") as refused:
             again()
         assert refused.value.code == "State" and refused.value.suspect == 1
 
-    state["parameters"] = kept["parameters"]
     model, optimizer, trainer = make(spec)
-    trainer.load_state_dict(state)
+    state["parameters"] = kept["parameters"]
+    trainer.load_state_dict(of_version_1(local_state.saved_form(state), rank))
     assert trainer.local_steps == 2
     trainer.exchange()
     trainer.close()

@@ -10,6 +10,8 @@ import deltawire.torch
 import numpy as np
 import torch
 import torch.distributed as dist
+from deltawire.torch import local_state
+from local_rounds import changed
 from models import Net, backward, fingerprint
 from ranks import attempted, results, started
 
@@ -138,14 +140,14 @@ def restored_runs(rank, world_size, report):
             trainer.load_state_dict(state)
         train(trainer, model, rank, range(7, 14))
         seen[name] = straight, fingerprint(model)
-        refused = []
+        refused, outer = [], local_state.flat_form(state, rank)["outer"]
         for bad in (
-            {key: value for key, value in state.items() if key != "outer"},
-            {**state, "outer": torch.optim.Adagrad(model.parameters()).state_dict()},
-            {**state, "outer": {**state["outer"], "state": {99: {}}}},
-            {**state, "outer": {**state["outer"], "param_groups": []}},
-            {**state, "outer": other_rate_on_rank_1(state["outer"], rank)},
-            {**state, "outer": other_tensor_on_rank_1(state["outer"], rank)},
+            changed(state, rank, without=("outer",)),
+            changed(state, rank, outer=torch.optim.Adagrad(model.parameters()).state_dict()),
+            changed(state, rank, outer={**outer, "state": {99: {}}}),
+            changed(state, rank, outer={**outer, "param_groups": []}),
+            changed(state, rank, outer=other_rate_on_rank_1(outer, rank)),
+            changed(state, rank, outer=other_tensor_on_rank_1(outer, rank)),
         ):
             refused.append(attempted(functools.partial(trainer.load_state_dict, bad)))
         assert fingerprint(model) == seen[name][1], "a refused state has changed the weights"

@@ -4,8 +4,8 @@ exchange compressed gradients::
     hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
 
 `LocalSteps` is for ranks that meet only now and then: it exchanges weight changes; `Averager` puts
-it where torch's post-local SGD has an averager. `trace` records
-the gradients of any training run.
+it where torch's post-local SGD has an averager. `ParameterServer` is for ranks that own the model
+and others that compute its gradients. `trace` records the gradients of any training run.
 """
 
 from deltawire.torch import version as version  # first: it says where PyTorch is missing or too old
@@ -18,6 +18,7 @@ from deltawire.torch.explanation import Explanation, TensorRow, explain
 from deltawire.torch.fsdp_hook import ShardedHook
 from deltawire.torch.hook import Hook
 from deltawire.torch.local_steps import LocalSteps
+from deltawire.torch.parameter_server import ParameterServer
 from deltawire.torch.recording import Recording, trace
 from deltawire.torch.registration import register
 from deltawire.torch.rendezvous import init_process_group
@@ -32,6 +33,7 @@ __all__ = [
     "Explanation",
     "Hook",
     "LocalSteps",
+    "ParameterServer",
     "Recording",
     "ShardedHook",
     "SignificanceSource",

@@ -17,12 +17,15 @@ from deltawire.policy import Policy
 
 __all__ = [
     "AUTO",
+    "DTYPES",
     "arrival_timeout_in_ms",
     "check_count",
+    "check_is_optimizer",
     "check_link",
     "check_optimizer",
     "check_parameter",
     "check_positive",
+    "check_served",
     "check_tensor",
     "check_weights",
     "device_of",
@@ -34,7 +37,7 @@ __all__ = [
     "timeout_in_ms",
 ]
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _DEVICES = ("cpu", "cuda")
 AUTO = "auto"
 
@@ -66,14 +69,14 @@ def device_of(group: dist.ProcessGroup) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def dtype_name(tensor: torch.Tensor) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     """As the core calls it, "bfloat16" for instance."""
-    return str(tensor.dtype).removeprefix("torch.")
+    return str(dtype).removeprefix("torch.")
 
 
 def check_tensor(what: str, tensor: torch.Tensor) -> None:
     """Raises DTypeError for a dtype or a device whose tensors can't be exchanged."""
-    if tensor.dtype not in _DTYPES:
+    if tensor.dtype not in DTYPES:
         raise DTypeError(
             f"{what} is {tensor.dtype}; deltawire exchanges float32, bfloat16 and float16: convert "
             "the model with .float() first",
@@ -104,10 +107,22 @@ def check_parameter(name: str, parameter: torch.Tensor) -> None:
 def check_weights(name: str, parameter: torch.Tensor) -> None:
     """Raises DTypeError for a parameter that `LocalSteps` can't exchange."""
     _check_whole(name, parameter)
+    check_tensor(f"parameter '{name}'", parameter)
+    if parameter.device.type != "cpu":
+        raise DTypeError(
+            f"parameter '{name}' is on {parameter.device}; LocalSteps exchanges parameters on the "
+            "CPU: move the model with .cpu() first",
+            "UnsupportedDType",
+        )
+
+
+def check_served(name: str, parameter: torch.Tensor) -> None:
+    """Raises DTypeError for a parameter that `ParameterServer` can't serve."""
+    _check_whole(name, parameter)
     if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
         raise DTypeError(
-            f"parameter '{name}' is {parameter.dtype} on {parameter.device}; LocalSteps exchanges "
-            "float32 parameters on the CPU: convert the model with .float() and .cpu() first (with "
+            f"parameter '{name}' is {parameter.dtype} on {parameter.device}; ParameterServer "
+            "serves float32 on the CPU: convert the model with .float() and .cpu() first (with "
             "autocast for a forward pass of 16 bits)",
             "UnsupportedDType",
         )
@@ -122,13 +137,18 @@ def _check_whole(name: str, parameter: torch.Tensor) -> None:
         )
 
 
-def check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
-    """Raises where `optimizer` isn't one, or has parameters that aren't the model's."""
+def check_is_optimizer(optimizer: object, door: str = "LocalSteps") -> None:
+    """Raises DTypeError where it isn't one of torch's."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise DTypeError(
-            f"LocalSteps takes a torch.optim.Optimizer, not {type(optimizer).__name__}",
+            f"{door} takes a torch.optim.Optimizer, not {type(optimizer).__name__}",
             "InvalidArgument",
         )
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
+    """Raises where `optimizer` isn't one, or has parameters that aren't the model's."""
+    check_is_optimizer(optimizer)
     known = {id(parameter) for parameter in model.parameters()}
     for number, group in enumerate(optimizer.param_groups):
         for parameter in group["params"]:

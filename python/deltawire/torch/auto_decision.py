@@ -2,9 +2,10 @@
 this, and tells the others.
 
 A rank's measurement is a dict, as JSON carries it: `ready` (of each step, the seconds at which each
-bucket was ready), `ends` (of each step), and for a plan `buckets` ([[(name, elements)]]), `figures`
-(of codecs, see `codec_figures.measure`), `refused`, `link` ((bytes a second, latency)), `host`,
-`processors` and `threads`.
+bucket was ready), `ends` (of each step), and for a plan `buckets` ([[(name, elements)]]),
+`value_bytes` (of each bucket, as the native all-reduce sends its values), `figures` (of codecs, see
+`codec_figures.measure`), `refused`, `link` ((bytes a second, latency)), `host`, `processors` and
+`threads`.
 """
 
 import dataclasses
@@ -34,6 +35,7 @@ class Decision:
         rows: of the plan: codec, tier, bits_per_value, predicted_ms, times_faster, gains_below
             (bytes a second, None: never), allowed.
         refused: candidates that took no such values, and why.
+        native_bits: of a value in the native all-reduce, in the mean.
     """
 
     spec: str | None
@@ -45,6 +47,7 @@ class Decision:
     link: tuple[float, float] = (0.0, 0.0)
     rows: tuple[dict, ...] = ()
     refused: tuple[str, ...] = ()
+    native_bits: float = 32.0
 
     def as_dict(self) -> dict:
         """For JSON; `decision_of` reads it."""
@@ -119,6 +122,7 @@ def plan_of(said: list[dict], steps: StepsOfAll, tier: str) -> Plan:
     workload = Workload(
         [([(name, count) for name, count in tensors], ready) for tensors, ready in buckets],
         steps.ready[-1],
+        said[0]["value_bytes"],
     )
     link = Link(min(s["link"][0] for s in said), latency_seconds=max(s["link"][1] for s in said))
     threads = min(each["threads"] for each in said)
@@ -181,6 +185,7 @@ def choose(said: list[dict], tier: str) -> Decision | None:
         ),
         rows=tuple(map(_row, plan.rows)),
         refused=tuple(refused),
+        native_bits=_native_bits(said[0]),
     )
     if plan.chosen is None:
         return decision
@@ -193,6 +198,12 @@ def choose(said: list[dict], tier: str) -> Decision | None:
         )
         return dataclasses.replace(decision, reason=reason)
     return dataclasses.replace(decision, spec=row.figures.spec, predicted_ms=predicted)
+
+
+def _native_bits(measured: dict) -> float:
+    counts = [sum(count for _, count in tensors) for tensors in measured["buckets"]]
+    sent = sum(c * b for c, b in zip(counts, measured["value_bytes"], strict=True))
+    return 8 * sent / sum(counts)
 
 
 def _row(row) -> dict:

@@ -43,7 +43,8 @@ class AutoExplanation:
         return "\n".join(text)
 
     def _table(self) -> list[str]:
-        lines = [_COLUMNS, ("native", "nothing", "32", f"{self.decision.plain_ms:.2f}", "1.00", "")]
+        bits, plain = f"{self.decision.native_bits:.4g}", f"{self.decision.plain_ms:.2f}"
+        lines = [_COLUMNS, ("native", "nothing", bits, plain, "1.00", "")]
         for row in self.decision.rows:
             below = row["gains_below"]
             lines.append(

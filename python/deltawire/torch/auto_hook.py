@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
+from deltawire.door import STATE_VERSION
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History, metrics_of
 from deltawire.torch import auto_decision, interrupt, native
@@ -289,8 +290,8 @@ class AutoHook:
             state = self._hook.state_dict()
         else:
             nothing = kept_by(self.rank, torch.empty(0, dtype=torch.uint8))
-            place = {"version": 1, "spec": NATIVE, "world_size": self.world_size, "steps": 0}
-            state = {**place, "residuals": nothing}
+            place = {"spec": NATIVE, "world_size": self.world_size, "steps": 0}
+            state = {"version": STATE_VERSION, **place, "residuals": nothing}
         decision = self._decision.as_dict() if self._decision else None
         return {**state, "auto": json.dumps({"phase": self._phase, "decision": decision})}
 

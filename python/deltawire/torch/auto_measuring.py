@@ -65,10 +65,12 @@ class Measuring:
         figures, refused = [], []
         sample = self._sample
         if sample is not None and sample.usable:
-            specs = codec_figures.candidates(tier)
+            dtypes = {dtype for *_, dtype in self._exchanged.tensors}
+            specs = codec_figures.candidates(tier, dtypes)
             figures, refused = codec_figures.measure(specs, sample.parts, given.min_elements)
         return {
             "buckets": sample.buckets if sample is not None else [],
+            "value_bytes": sample.value_bytes if sample is not None else [],
             "figures": figures,
             "refused": refused,
             "link": link,

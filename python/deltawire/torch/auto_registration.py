@@ -52,9 +52,16 @@ class Connector:
         """With the whole spec, e.g. a saved one."""
         session, scale = self._connected(spec)
         timeout_ms = arguments.timeout_in_ms(self.settings.timeout)
-        hook = Hook(session, exchanged, self.place, timeout_ms, loss_scale=scale, history=history)
-        hook.summary_every, hook.group = self.settings.summary_every, self.group
-        return hook
+        return Hook(
+            session,
+            exchanged,
+            self.place,
+            timeout_ms,
+            loss_scale=scale,
+            history=history,
+            group=self.group,
+            summary_every=self.settings.summary_every,
+        )
 
     def _connected(
         self, spec: str, check: Callable[[], None] = lambda: None
@@ -120,13 +127,6 @@ def _check_tensors(exchanged: Exchanged, ddp_model: DistributedDataParallel) -> 
             "InvalidArgument",
             f"\"auto\" plans for dense gradients, and those of '{name}' are sparse; name a codec",
         )
-    for name, _, dtype in exchanged.tensors:
-        if dtype != "float32":
-            raise make_error(
-                "InvalidArgument",
-                f"\"auto\" plans for float32 gradients, and those of '{name}' are {dtype}; name a "
-                "codec",
-            )
     if any(parameter.device.type != "cpu" for parameter in ddp_model.parameters()):
         raise make_error(
             "InvalidArgument",

@@ -24,6 +24,16 @@ from deltawire.offers import (
 from deltawire.torch import arguments
 
 
+def given_or_world(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
+    """The group, or all ranks; InvalidArgumentError before init_process_group."""
+    if not dist.is_initialized():
+        raise make_error(
+            "InvalidArgument",
+            "there is no process group; call torch.distributed.init_process_group first",
+        )
+    return dist.group.WORLD if group is None else group
+
+
 class Meeting:
     """The ranks of a process group meet: `with Meeting(group) as meeting:` checks this rank's
     arguments, fills in `settings` and calls `listen`; then `connect` opens the session.
@@ -86,11 +96,19 @@ class Meeting:
         arrival_timeout_ms: int,
     ) -> _core.Session:
         """The session with all of them, after the block."""
+        mesh = self._mesh(link)
+        mesh.arrival_timeout_ms = arrival_timeout_ms
+        return _core.Session(self._listener, mesh, spec, options)
+
+    def join(self, link: _core.LinkShape | None) -> _core.Link:
+        """As `connect`, but for a parameter server."""
+        return _core.Link(self._listener, self._mesh(link))
+
+    def _mesh(self, link: _core.LinkShape | None) -> _core.Mesh:
         mesh = mesh_of(self._offers, self.place[0], self._secret)
         mesh.shape = link
-        mesh.arrival_timeout_ms = arrival_timeout_ms
         mesh.connect_timeout_ms = self._connect_timeout_ms
-        return _core.Session(self._listener, mesh, spec, options)
+        return mesh
 
 
 def listen(interface: str | None, ports: tuple[int, int]) -> _core.Listener:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from torch.distributed.checkpoint import StorageReader
 
 _RANK = "rank "
+RESIZE_ADVICE = (
+    "give load_state_dict a list of the states of all ranks that saved; "
+    "deltawire.torch.saved_states(checkpoint) reads them from a torch.distributed.checkpoint"
+)
 
 
 def kept_by(rank: int, residuals: object) -> dict:
@@ -39,8 +43,9 @@ def kept_of(state: dict, rank: int, key: str, otherwise: str = "") -> object:
     return found[rank]
 
 
-def in_order_of_ranks(states: Iterable[dict]) -> list[dict]:
+def in_order_of_ranks(states: Iterable[dict], apart: tuple[str, ...] = ()) -> list[dict]:
     """States of all ranks, sorted: what `saved_states` gives, or a list of what each rank saved.
+    What stands under the keys of `apart`, and the residuals, may differ.
 
     InvalidArgumentError where they aren't those of all ranks of one job after one step.
     """
@@ -62,7 +67,7 @@ def in_order_of_ranks(states: Iterable[dict]) -> list[dict]:
         )
     for rank, state in found.items():
         for key in (*first, *state):
-            if key != "residuals" and state.get(key) != first.get(key):
+            if key not in ("residuals", *apart) and state.get(key) != first.get(key):
                 raise make_error(
                     "InvalidArgument",
                     f"the states differ: {key} is {state.get(key)} in that of rank {rank}, "
@@ -94,7 +99,8 @@ def saved_states(
         reader = dcp.FileSystemReader(checkpoint)
     saved = reader.read_metadata().state_dict_metadata
     flat = {name: None for name in saved if name.startswith(f"{key}.")}
-    ranks = [name for name in flat if name.startswith(f"{key}.residuals.{_RANK}")]
+    start = f"{key}.residuals."
+    ranks = [name.removeprefix(start) for name in flat if name.startswith(f"{start}{_RANK}")]
     if not ranks:
         raise make_error(
             "InvalidArgument",
@@ -102,11 +108,20 @@ def saved_states(
             + (", ".join(sorted({name.split(".")[0] for name in saved})) or "nothing"),
         )
     dcp.load(flat, storage_reader=reader, **options)
-    common = {name.removeprefix(f"{key}."): flat[name] for name in flat if name not in ranks}
-    return [
-        {**common, "residuals": {name.removeprefix(f"{key}.residuals."): flat[name]}}
-        for name in ranks
-    ]
+    state = {name.removeprefix(f"{key}."): value for name, value in flat.items()}
+    return [_of_rank(rank, state) for rank in ranks]
+
+
+def _of_rank(rank: str, flat: dict) -> dict:
+    """Of "residuals.rank 0" and the like that of one rank, under "residuals"."""
+    state = {}
+    for name, value in flat.items():
+        what, _, whose = name.rpartition(".")
+        if not whose.startswith(_RANK):
+            state[name] = value
+        elif whose == rank:
+            state[what] = {rank: value}
+    return state
 
 
 def _all_kept(state: dict, key: str) -> dict[int, object]:

@@ -46,7 +46,7 @@ class Exchanged:
             arguments.check_parameter(name, parameter)
             self.names[id(parameter)] = name
         shapes = {id(parameter): row_major_shape(parameter) for parameter in self._parameters}
-        dtypes = {id(each): arguments.dtype_name(each) for each in self._parameters}
+        dtypes = {id(each): arguments.dtype_name(each.dtype) for each in self._parameters}
         self.tensors = [
             (name, shapes[key], dtypes[key]) for key, name in by_id.items() if key in shapes
         ]

@@ -177,7 +177,7 @@ def explain(
     for parameter in module.parameters():
         if parameter.requires_grad:
             arguments.check_parameter(names[id(parameter)], parameter)
-            name, dtype = names[id(parameter)], arguments.dtype_name(parameter)
+            name, dtype = names[id(parameter)], arguments.dtype_name(parameter.dtype)
             tensors.append((name, row_major_shape(parameter), dtype))
     spec = _core.canonical_spec(spec_of(arguments.named(spec, "explain")))
     return explanation(spec, tensors, _core.explain(spec, options, tensors, step), step)

@@ -13,11 +13,12 @@ import torch.distributed as dist
 from torch.autograd import Variable
 
 from deltawire.errors import DTypeError, make_error
-from deltawire.torch import wrappers
+from deltawire.torch import arguments, wrappers
 
 GROUP_MEMBERS = (
     "_all_reduce_hook",
     "all_reduce_grads",
+    "force_sum_reduction_for_comms",
     "fsdp_params",
     "gradient_divide_factor",
     "mesh_info",
@@ -35,12 +36,14 @@ class Shard:
         name: in the model, without what torch.compile puts into it.
         range: (dimension, first, end) of the rows here, of a parameter that is not cut None.
         shape: of what is here; row-major.
+        dtype: in which its gradient is reduced.
         room: elements that it takes in the flat gradient, padding included.
     """
 
-    def __init__(self, name: str, inside, index: int, count: int) -> None:
+    def __init__(self, name: str, inside, index: int, count: int, dtype: torch.dtype) -> None:
         parameter = inside.sharded_param
         self.name = name
+        self.dtype = dtype
         self.shape = tuple(parameter.to_local().shape)
         self.range: tuple[int, int, int] | None = None
         self.room = math.prod(self.shape)
@@ -55,6 +58,11 @@ class Shard:
             self.room = math.prod((*parameter.shape[:dim], rows, *parameter.shape[dim + 1 :]))
 
     @property
+    def dtype_name(self) -> str:
+        """As the core calls it."""
+        return arguments.dtype_name(self.dtype)
+
+    @property
     def parameter(self) -> torch.Tensor:
         """The sharded one; load_state_dict and to() may put another in its place."""
         return self._inside.sharded_param
@@ -64,7 +72,7 @@ class Shard:
         parameter = self.parameter
         return (
             parameter.grad is not None  # it adds
-            or parameter.dtype != torch.float32  # it converts
+            or parameter.dtype != self.dtype  # it converts
             or bool(parameter._post_accumulate_grad_hooks)
             or self._inside.offload_to_cpu
         )
@@ -102,8 +110,8 @@ class Group:
                     "isn't the model's any more: one was replaced since fully_shard, or register "
                     "was given a part of the model; register all of it",
                 )
-            _check_parameter(name, each.sharded_param, self._mesh, self._inside.mp_policy)
-            self.shards.append(Shard(name, each, self.shard_index, self.shard_count))
+            dtype = _check_parameter(name, each.sharded_param, self._mesh, self._inside.mp_policy)
+            self.shards.append(Shard(name, each, self.shard_index, self.shard_count, dtype))
 
     @property
     def hook(self) -> "Callable | None":
@@ -143,15 +151,20 @@ class Group:
 
     def later_steps_look_at(self) -> bool:
         """Whether torch reads the gradient when the hook returns, rather than after backward."""
-        return self.sums or any(shard.later_steps_look_at() for shard in self.shards)
+        return (
+            self.sums
+            or self._inside.force_sum_reduction_for_comms  # it divides, as it does float16
+            or any(s.dtype == torch.float16 or s.later_steps_look_at() for s in self.shards)
+        )
 
-    def tensors_in(self, gradient: torch.Tensor) -> list[tuple[str, int, tuple[int, ...]]]:
-        """(name, address, shape) of each parameter's part of a flat gradient.
+    def tensors_in(self, gradient: torch.Tensor) -> list[tuple[str, int, tuple[int, ...], str]]:
+        """(name, address, shape, dtype's name) of each parameter's part of a flat gradient, in the
+        order of `trained`.
 
         Raises DeltawireError ("State") where it isn't that of all trained parameters: torch leaves
         out those that a backward pass doesn't reach, and doesn't say which.
         """
-        trained = [shard for shard in self.shards if shard.parameter.requires_grad]
+        trained = self.trained
         room = sum(shard.room for shard in trained)
         if room != gradient.numel():
             raise make_error(
@@ -162,9 +175,14 @@ class Group:
             )
         found, at = [], gradient.data_ptr()
         for shard in trained:
-            found.append((shard.name, at, shard.shape))
+            found.append((shard.name, at, shard.shape, arguments.dtype_name(gradient.dtype)))
             at += gradient.element_size() * shard.room
         return found
+
+    @property
+    def trained(self) -> list[Shard]:
+        """Those that have gradients now."""
+        return [shard for shard in self.shards if shard.parameter.requires_grad]
 
     def keep(self, gradient: torch.Tensor) -> None:
         """As torch does where all-reduce is off: the gradient waits until it is on. 0 is left."""
@@ -338,7 +356,8 @@ def _check_mesh(mesh, name: str) -> None:
         )
 
 
-def _check_parameter(name: str, parameter: torch.Tensor, mesh, precision) -> None:
+def _check_parameter(name: str, parameter: torch.Tensor, mesh, precision) -> torch.dtype:
+    """The dtype in which its gradient is reduced."""
     if parameter.device_mesh.ndim != mesh.mesh.ndim:
         raise DTypeError(
             f"parameter '{name}' is spread over a mesh of {parameter.device_mesh.ndim} dimensions; "
@@ -346,17 +365,17 @@ def _check_parameter(name: str, parameter: torch.Tensor, mesh, precision) -> Non
             "parallelism out",
             "UnsupportedDType",
         )
-    if not parameter.requires_grad:
-        return
     dtype = precision.reduce_dtype or precision.param_dtype or parameter.dtype
-    if dtype != torch.float32 or parameter.device.type != "cpu":
+    can_be_exchanged = dtype in arguments.DTYPES and parameter.device.type == "cpu"
+    if parameter.requires_grad and not can_be_exchanged:
         raise DTypeError(
             f"the gradient of parameter '{name}' is reduced as {dtype} on {parameter.device}; "
-            "deltawire exchanges float32 on the CPU: give fully_shard "
+            "deltawire exchanges float32, bfloat16 and float16 on the CPU: give fully_shard "
             "mp_policy=MixedPrecisionPolicy(param_dtype=..., reduce_dtype=torch.float32), and a "
             'mesh of "cpu"',
             "UnsupportedDType",
         )
+    return dtype
 
 
 def _check_one_mesh(groups: list[Group]) -> None:

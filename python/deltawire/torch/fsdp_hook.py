@@ -1,6 +1,8 @@
 """The exchange between nodes of a model that fully_shard has cut within them (HSDP)."""
 
 import concurrent.futures
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,14 +10,31 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import make_error
+from deltawire.torch import arguments
 from deltawire.torch.agreement import Agreement, among
 from deltawire.torch.checkpoint import kept_by, kept_of
 from deltawire.torch.explanation import Explanation
 from deltawire.torch.fsdp_groups import AllReduce, Group, after_backward
 from deltawire.torch.loss_scale import LossScale
 from deltawire.torch.participant import Participant
+from deltawire.torch.significance import SignificanceSource
 
 _END_OF_STEP = "end of step"
+
+
+@dataclasses.dataclass(frozen=True)
+class StepRules:
+    """What holds for every step.
+
+    Attributes:
+        timeout_ms: of a bucket.
+        loss_scale: asked for once a step.
+        source: of what the optimizer can see; None: nothing may be cut by it.
+    """
+
+    timeout_ms: int
+    loss_scale: LossScale
+    source: SignificanceSource | None
 
 
 class ShardedHook(Participant):
@@ -55,16 +74,17 @@ class ShardedHook(Participant):
         session: _core.Session,
         groups: list[Group],
         agreement: Agreement | None,
-        timeout_ms: int,
-        loss_scale: LossScale,
+        rules: StepRules,
+        *,
+        summary_every: int | None,
     ) -> None:
         replicas = groups[0].replicas
         self._agreement = agreement  # None: this rank has all rows
-        super().__init__(session, (dist.get_rank(replicas), dist.get_world_size(replicas)))
+        place = dist.get_rank(replicas), dist.get_world_size(replicas)
+        super().__init__(session, place, group=replicas, summary_every=summary_every)
         self._groups = groups
         self.replicas = dist.get_process_group_ranks(replicas)
-        self._timeout_ms = timeout_ms
-        self._loss_scale = loss_scale
+        self._rules = rules
         self._scale = 1.0  # of the step under way
         self._step = 0
         self._global_rank = dist.get_rank()  # whose rows these are
@@ -92,7 +112,7 @@ class ShardedHook(Participant):
                 return
             self._open_step()
             group.add_kept(gradient)
-            done = self._submit(group.tensors_in(gradient), gradient, last=False)
+            done = self._exchange(group, gradient)
             if group.later_steps_look_at():
                 done.result()
                 if group.sums:
@@ -105,25 +125,39 @@ class ShardedHook(Participant):
         first = not self._is_open
         self._raise_at_end()
         if first:
-            self._scale = self._loss_scale.now()
+            self._scale = self._rules.loss_scale.now()
 
     def _raise_at_end(self) -> None:
         # Each time: the pass may be another than the one that opened the step, which was cut short.
         after_backward(self._end_step)
         self._is_open = True
 
-    def _submit(
-        self, tensors, memory: torch.Tensor | None, last: bool
-    ) -> concurrent.futures.Future:
-        """Hands a bucket to the communication thread; the Future's value is whether it is finite,
-        None after an error."""
-        if memory is not None and (memory.dtype != torch.float32 or memory.device.type != "cpu"):
+    def _exchange(self, group: Group, gradient: torch.Tensor) -> concurrent.futures.Future:
+        """Hands a group's gradient over; see `_submit`."""
+        if gradient.dtype not in arguments.DTYPES or gradient.device.type != "cpu":
             raise make_error(
                 "UnsupportedDType",
-                f"a gradient is reduced as {memory.dtype} on {memory.device}; deltawire exchanges "
-                "float32 on the CPU",
+                f"a gradient is reduced as {gradient.dtype} on {gradient.device}; deltawire "
+                "exchanges float32, bfloat16 and float16 on the CPU",
                 self.rank,
             )
+        tensors, source = group.tensors_in(gradient), self._rules.source
+        if source is None:
+            return self._submit(tensors, gradient)
+        shards = [(shard.name, shard.parameter) for shard in group.trained]
+        memory, addresses = source.of_tensors(id(group), shards)
+        tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
+        return self._submit(tensors, gradient, over=lambda: source.give_back(id(group), memory))
+
+    def _submit(
+        self,
+        tensors: list[tuple],
+        memory: torch.Tensor | None,
+        last: bool = False,
+        over: Callable[[], None] = lambda: None,
+    ) -> concurrent.futures.Future:
+        """Hands a bucket to the communication thread, which calls `over` after it; the Future's
+        value is whether it is finite, None after an error."""
         if not self._pending:
             self._log_summary()
         step = _core.Step(self._step, len(self._pending), last, self._scale, timed=True)
@@ -134,6 +168,7 @@ class ShardedHook(Participant):
         def complete(error, report, _stays=memory):
             finite = None
             try:
+                over()
                 if error is not None:
                     error = among(replicas, error)
                 if history.end(error, report, last) is None:
@@ -141,7 +176,7 @@ class ShardedHook(Participant):
             finally:  # a Future that nobody completes is a wait without a deadline
                 done.set_result(finite)
 
-        self._session.submit(tensors, step, self._timeout_ms, complete)
+        self._session.submit(tensors, step, self._rules.timeout_ms, complete)
         self._pending.append(done)
         return done
 
@@ -166,7 +201,7 @@ class ShardedHook(Participant):
         if self._agreement is not None:
             finite = self._agreement.all_finite(self._step, finite)
         flag, tensors = None, []
-        if self._loss_scale.nonfinite == "pass":
+        if self._rules.loss_scale.nonfinite == "pass":
             # Rows that are finite are taken back, too, where others of the step aren't.
             flag = torch.tensor([0.0 if finite else float("nan")])
             tensors = [(_END_OF_STEP, flag.data_ptr(), (1,))]
@@ -199,7 +234,8 @@ class ShardedHook(Participant):
         table as text. Call between steps; DeltawireError ("State") within one.
         """
         shards = [shard for group in self._groups for shard in group.shards]
-        return self._explain([(shard.name, shard.shape) for shard in shards], self._step)
+        tensors = [(shard.name, shard.shape, shard.dtype_name) for shard in shards]
+        return self._explain(tensors, self._step)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must keep of this rank; every rank saves its own. Call between steps,

@@ -6,14 +6,14 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.torch import arguments, bootstrap
 from deltawire.torch.agreement import Agreement
 from deltawire.torch.fsdp_groups import Group, check_free, find_shards, groups_of
-from deltawire.torch.fsdp_hook import ShardedHook
+from deltawire.torch.fsdp_hook import ShardedHook, StepRules
 from deltawire.torch.loss_scale import LossScale
 from deltawire.torch.settings import Settings
+from deltawire.torch.significance import SignificanceSource, source_for
 
 
 def register_sharded(model: torch.nn.Module, spec: Policy, settings: Settings) -> ShardedHook:
@@ -45,6 +45,7 @@ class _Registration:
         self._text = ""  # of what must be equal on all ranks
         self._timeout_ms = 0
         self._scale: LossScale | None = None
+        self._source: SignificanceSource | None = None
 
     def meet_replicas(self, model: torch.nn.Module, spec: Policy) -> None:
         """With the ranks that have the same rows."""
@@ -54,12 +55,8 @@ class _Registration:
             given.check_no_tier()
             find_shards(model, self._groups)
             check_free(self._groups)
-            if given.optimizer is not None:
-                raise make_error(
-                    "InvalidArgument",
-                    "optimizer= needs gradients that are whole on each rank, and fully_shard cuts "
-                    "them; leave it out",
-                )
+            trained = {id(s.parameter): s.name for group in self._groups for s in group.shards}
+            self._source = source_for(given.optimizer, self._spec, trained)
             arguments.check_summary_every(given.summary_every)
             self._timeout_ms = arguments.timeout_in_ms(given.timeout)
             self._scale = LossScale(given.scaler, self._spec, given.nonfinite)
@@ -88,9 +85,9 @@ class _Registration:
         except BaseException:
             session.close()
             raise
-        hook = ShardedHook(session, self._groups, agreement, self._timeout_ms, self._scale)
-        hook.summary_every = self._settings.summary_every
-        hook.group = self._groups[0].replicas
+        steps = StepRules(self._timeout_ms, self._scale, self._source)
+        every = self._settings.summary_every
+        hook = ShardedHook(session, self._groups, agreement, steps, summary_every=every)
         hook.attach()
         return hook
 
@@ -113,11 +110,14 @@ class _Registration:
             f"fully_shard spec={_core.canonical_spec(self._spec)} "
             f"min_elements={self._settings.min_elements} version={_core.__version__} "
             f"replicas={dist.get_world_size(first.replicas)} shards={first.shard_count} "
-            f"groups={_digest(self._groups)} {self._scale.setting}"
+            f"groups={_digest(self._groups)} "
+            f"optimizer={self._source.name if self._source else 'none'} {self._scale.setting}"
         )
 
 
 def _digest(groups: list[Group]) -> str:
     """Of what each group holds, and of their order; whatever of it lies on this rank."""
-    text = [[(s.name, tuple(s.parameter.shape)) for s in group.shards] for group in groups]
+    text = [
+        [(s.name, tuple(s.parameter.shape), s.dtype_name) for s in group.shards] for group in groups
+    ]
     return hashlib.sha256(repr(text).encode()).hexdigest()[:16]

@@ -13,7 +13,7 @@ from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
 from deltawire.torch import arguments
-from deltawire.torch.checkpoint import in_order_of_ranks, kept_by, residuals_of
+from deltawire.torch.checkpoint import RESIZE_ADVICE, in_order_of_ranks, kept_by, residuals_of
 from deltawire.torch.copied import CopiedSession
 from deltawire.torch.exchanged import Exchanged, row_major_shape
 from deltawire.torch.explanation import Explanation
@@ -49,11 +49,7 @@ class Hook(Participant):
         'with register(..., scaler=the GradScaler) or nonfinite="pass" such a step comes out as '
         "NaN on every rank, for you to skip, and leaves no trace"
     )
-
-    _resize_advice = (
-        "give load_state_dict a list of the states of all ranks that saved; "
-        "deltawire.torch.saved_states(checkpoint) reads them from a torch.distributed.checkpoint"
-    )
+    _resize_advice = RESIZE_ADVICE
 
     def __init__(
         self,
@@ -64,8 +60,10 @@ class Hook(Participant):
         source: SignificanceSource | None = None,
         loss_scale: LossScale | None = None,
         history: History | None = None,
+        **of_participant: Any,
     ) -> None:
-        super().__init__(session, place, history)
+        """`of_participant`: group and summary_every, as for every participant."""
+        super().__init__(session, place, history, **of_participant)
         self._exchanged = exchanged  # names: residuals survive every rebuild of buckets
         self._source = source  # of what the optimizer can see; None: nothing may be cut by it
         self._loss_scale = loss_scale or LossScale(None, session.spec)
@@ -135,8 +133,9 @@ class Hook(Participant):
             source = None  # pairs have no significance
         tensors = [] if buffer.is_sparse else self._dense(bucket)
         if source is not None:
-            memory, addresses = source.of_bucket(bucket, self._exchanged.names)
-            tensors = [(*at[:3], address) for at, address in zip(tensors, addresses, strict=True)]
+            whole = [(self._exchanged.name_of(each), each) for each in bucket.parameters()]
+            memory, addresses = source.of_tensors(index, whole)
+            tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
         history = self._history
         history.ready(tuple(self._exchanged.name_of(each) for each in bucket.parameters()))
 
@@ -163,7 +162,7 @@ class Hook(Participant):
     def _dense(self, bucket) -> list[tuple]:
         """(name, address, shape, dtype) of each of the bucket's gradients. DDP lays a gradient out
         as its parameter is, whatever the view in the bucket claims."""
-        dtype = arguments.dtype_name(bucket.buffer())
+        dtype = arguments.dtype_name(bucket.buffer().dtype)
         return [
             (self._exchanged.name_of(each), gradient.data_ptr(), row_major_shape(each), dtype)
             for each, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
@@ -225,9 +224,9 @@ class Hook(Participant):
             residuals = []
             for rank, each in enumerate(states):
                 own = self._checked({**each, "world_size": self.world_size}, rank)
-                residuals.append(own["residuals"].cpu().contiguous().numpy())
-            tensors = self._exchanged.tensors if self._exchanged else []  # of a copy: it has none
-            self._session.load_resized(residuals, tensors, (self.rank, self.world_size))
+                residuals.append(own["residuals"])
+            # A copy has no tensors.
+            self._load_resized(residuals, self._exchanged.tensors if self._exchanged else [])
         self.go_to_step(own["steps"])
 
     def _checked(self, state: dict, rank: int) -> dict:

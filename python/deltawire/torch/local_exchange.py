@@ -46,6 +46,11 @@ class LocalExchange:
         self._failed: DeltawireError | None = None  # the caller was not told yet
         self._torn = False
 
+    def __str__(self) -> str:
+        """What of it must be equal on all ranks."""
+        weights = self._weights
+        return f"outer={weights.outer} delay={self._delay} fragments={weights.fragment_count}"
+
     def connect(self, session: _core.Session, history: History) -> None:
         """What exchanges go through, and where their records go."""
         self._session = session
@@ -127,7 +132,7 @@ class LocalExchange:
     def keys(self) -> tuple[str, ...]:
         """What `state` has."""
         outer = ("outer",) if self._weights.outer else ()
-        return ("reference", "parameters", "progress", "under_way", *outer)
+        return ("reference", "parameters", "origins", "progress", "under_way", *outer)
 
     def check_state(self, state: dict) -> None:
         """Raises InvalidArgumentError where a state with all keys is of other weights."""
@@ -152,15 +157,19 @@ class LocalExchange:
                 )
             self._weights.check_state_under_way(under_way, under_way["fragment"])
 
-    def digest(self, state: dict) -> str:
-        """What of a state all ranks must have alike."""
-        place = state["progress"]
-        under_way = state["under_way"] or {"fragment": "none", "means": {}}
-        return (
-            f"reference {values_digest(state['reference'])} after {place['exchanges']} exchanges, "
-            f"fragment under way {under_way['fragment']} with {values_digest(under_way['means'])}"
-            + (f", outer optimizer {state_digest(state['outer'])}" if "outer" in state else "")
-        )
+    def alike(self, states: list[dict]) -> str:
+        """What of these states all ranks must have alike. Raises InvalidArgumentError where one is
+        of other weights, or they differ among themselves."""
+        for state in states:
+            self.check_state(state)
+        found = {f"round {state['round']}, {_digest(state)}": None for state in states}
+        if len(found) > 1:
+            raise make_error(
+                "InvalidArgument",
+                f"the states differ: one is of {', another of '.join(found)}; give those that were "
+                "saved between the same two rounds",
+            )
+        return next(iter(found))
 
     def load(self, state: dict) -> None:
         """Puts back what `state` gave, after `check_state`; nothing is under way."""
@@ -171,3 +180,13 @@ class LocalExchange:
             self._weights.load_under_way(under_way, fragment)
             round_ = Round(self._weights, fragment, self._history, under_way["steps"])
             self._under_way = round_.arrived()
+
+
+def _digest(state: dict) -> str:
+    place = state["progress"]
+    under_way = state["under_way"] or {"fragment": "none", "means": {}}
+    return (
+        f"reference {values_digest(state['reference'])} after {place['exchanges']} exchanges, "
+        f"fragment under way {under_way['fragment']} with {values_digest(under_way['means'])}"
+        + (f", outer optimizer {state_digest(state['outer'])}" if "outer" in state else "")
+    )

@@ -15,7 +15,8 @@ import torch.distributed as dist
 from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
-from deltawire.torch import arguments, bootstrap, wrappers
+from deltawire.torch import arguments, bootstrap, local_state, wrappers
+from deltawire.torch.checkpoint import RESIZE_ADVICE
 from deltawire.torch.explanation import Explanation
 from deltawire.torch.joint_load import load_on_all
 from deltawire.torch.local_exchange import LocalExchange
@@ -30,7 +31,7 @@ Steps = int | Callable[[int], int]
 
 
 class LocalSteps(Participant):
-    """A rank's local steps and rounds; made on every rank at the same time::
+    """A rank's local steps and rounds; made on every rank at once::
 
         trainer = deltawire.torch.LocalSteps(model, optimizer, steps=10, reducer="sbc:p=1%")
         for x, y in batches:
@@ -46,11 +47,11 @@ class LocalSteps(Participant):
 
     Args:
         model: the bare module, compiled or not; no DistributedDataParallel and nothing else that
-            exchanges by itself. Its parameters that require gradients are float32 on the CPU; they
-            are exchanged, and which they are stays as it is now. At the start all parameters and
-            buffers become rank 0's, as with DDP. From then on buffers (statistics of BatchNorm) are
-            each rank's own: a lossy mean could turn a variance negative. Frozen parameters stay
-            what they are.
+            exchanges by itself. Its parameters that require gradients, float32, bfloat16 or float16
+            on the CPU, are exchanged; which they are stays as it is now. What changes in 16 bits
+            travels and adds up as float32. At the start all parameters and buffers become rank 0's,
+            as with DDP. From then on buffers (statistics of BatchNorm) are each rank's own: a lossy
+            mean could turn a variance negative. Frozen parameters stay what they are.
         optimizer: any torch.optim.Optimizer whose parameters are the model's.
         reducer: codec, e.g. "sbc:p=1%", or pattern and codec, "gather(sbc)", or a policy, as for
             `register`; equal on all ranks.
@@ -79,11 +80,9 @@ class LocalSteps(Participant):
             round, so that it doesn't push on what has just left (momentum masking; supplement A of
             the paper). Has an effect with sparse codecs only. Default: yes with delay=0; with
             delay=1 momentum has gone on when the round ends, and isn't masked.
-        momentum: the names under which the optimizer's state keeps momentum, tensors of their
-            parameter's shape. The default covers SGD, RMSprop ("momentum_buffer") and the Adam
-            family ("exp_avg"); second moments ("exp_avg_sq") aren't momentum.
-        bucket_bytes: parameters are exchanged in buckets of about this size, so that one is encoded
-            while another is on its way; equal on all ranks.
+        momentum: the names under which the optimizer's state keeps momentum. The default covers
+            SGD, RMSprop ("momentum_buffer") and the Adam family ("exp_avg").
+        bucket_bytes: changes are exchanged in buckets of about this size; equal on all ranks.
         threads: as for `register`.
         group: the process group, default: the world. One rank alone is fine: its changes pass
             through the codec, and nothing through a network.
@@ -105,24 +104,25 @@ class LocalSteps(Participant):
         round: rounds finished; with delay=1 the last one's exchange may be under way.
         local_steps: steps taken since the last round.
 
-    Changes of weights have no loss scale, so that there is no scaler= here. A change that isn't
-    finite fails the round ("NotFinite") with codecs that carry finite values only, on every rank: a
-    rank whose weights are NaN has nothing that could be averaged. Skip local steps whose gradients
-    aren't finite; `GradScaler.unscale_` and `clip_grad_norm_` tell.
+    Changes of weights have no loss scale, so there is no scaler= here. A change that isn't finite
+    fails the round ("NotFinite") on every rank, with codecs that carry finite values only. Skip
+    local steps whose gradients aren't finite; `GradScaler.unscale_` and `clip_grad_norm_` tell.
 
     A failed round raises the typed DeltawireError from `step` or `exchange`, on every rank; with
     delay=1 from the next call, `close` included. The parameters then have the values of this rank's
     local steps, and residuals and reference are those of before the round, so that `state_dict`
-    loses nothing; the trainer is closed, and a new one is needed to go on.
-
-    It can't be copied or pickled (TypeError): keep its `state_dict`. The model can.
+    loses nothing; the trainer is closed, and a new one is needed to go on. It can't be copied or
+    pickled (TypeError): keep its `state_dict`. The model can.
 
     Memory: reference weights, weight changes, and with error feedback two residuals: four times the
-    parameters. An outer optimizer's state comes to that (SGD's momentum: once), and with delay=1
-    three times a fragment. Thread rule: one thread; metrics, step_records and last_error: any.
+    parameters as float32, five times for those of 16 bits. An outer optimizer's state comes to that
+    (SGD's momentum: once), and with delay=1 three times a fragment. Thread rule: one thread;
+    metrics, step_records and last_error: any.
     """
 
     _kind = "trainer"
+    _state_version = local_state.VERSION
+    _resize_advice = RESIZE_ADVICE
     _nonfinite_advice = "LocalSteps lets none pass: skip local steps whose gradients are not finite"
 
     def __init__(
@@ -149,59 +149,43 @@ class LocalSteps(Participant):
         threads: int | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        if not dist.is_initialized():
-            raise make_error(
-                "InvalidArgument",
-                "there is no process group; call torch.distributed.init_process_group first",
-            )
-        self.group = dist.group.WORLD if group is None else group
+        self.group = bootstrap.given_or_world(group)
         with bootstrap.Meeting(self.group) as meeting:
             spec = _core.canonical_spec(spec_of(arguments.named(reducer, "LocalSteps")))
             wrappers.check_bare(model)
             arguments.check_optimizer(optimizer, model)
             self.steps = steps
             self._optimizer = optimizer
-            # "fold" would put a failed round's changes into the residual; but they are still in
-            # the weights, and would count twice.
+            # "fold" would let a failed round's changes count twice: they are in the weights still.
             options = arguments.reducer_options(min_elements, "exact", threads)
             arguments.check_link(link)
             arguments.check_positive("bucket_bytes", bucket_bytes)
             self._weights = Weights(model, bucket_bytes, fragments, factory_of(outer))
             masked = Momentum(optimizer, self._weights, momentum)
-            masks = masked.wanted(spec, mask_momentum, delay)
-            self._exchange = LocalExchange(
-                self._weights, masked if masks else None, delay, arguments.timeout_in_ms(timeout)
+            masked = masked.wanted(spec, mask_momentum, delay)
+            timeout_ms = arguments.timeout_in_ms(timeout)
+            self._exchange = LocalExchange(self._weights, masked, delay, timeout_ms)
+            meeting.settings = (
+                f"LocalSteps reducer={spec} min_elements={min_elements} "
+                f"steps={'scheduled' if callable(steps) else steps} {self._exchange} "
+                f"bucket_bytes={bucket_bytes} model={layout_digest(model)} "
+                f"version={_core.__version__} world_size={dist.get_world_size(self.group)}"
             )
-            meeting.settings = self._settings_text(model, spec, min_elements, bucket_bytes, delay)
             arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self.group)
             meeting.listen(interface, port, connect_timeout, token)
         self.round = self.local_steps = 0
-        super().__init__(meeting.connect(spec, options, link, arrival_ms), meeting.place)
+        session = meeting.connect(spec, options, link, arrival_ms)
+        super().__init__(session, meeting.place, group=self.group)
         self._exchange.connect(self._session, self._history)
-        try:
+        with self._all_end_on_error():
             broadcast_model(model, self.group)
-        except BaseException:
-            self.close()
-            raise
         self._weights.start_from_here()
-
-    def _settings_text(self, model: torch.nn.Module, spec: str, *numbers: int) -> str:
-        """What must be equal on all ranks."""
-        min_elements, bucket_bytes, delay = numbers
-        return (
-            f"LocalSteps reducer={spec} min_elements={min_elements} "
-            f"steps={self.steps if isinstance(self.steps, int) else 'scheduled'} "
-            f"outer={self._weights.outer} delay={delay} "
-            f"fragments={self._weights.fragment_count} "
-            f"bucket_bytes={bucket_bytes} model={layout_digest(model)} "
-            f"version={_core.__version__} world_size={dist.get_world_size(self.group)}"
-        )
 
     @property
     def steps(self) -> Steps:
-        """Local steps a round. May be set at any time, for the round under way too, in the same way
-        on every rank: ranks are compared at the start only. A rank with more steps keeps the others
-        waiting, and past `arrival_timeout` it is named."""
+        """Local steps a round. May be set at any time, for the round under way too, alike on every
+        rank: they are compared at the start only. A rank with more steps keeps the others waiting,
+        and past `arrival_timeout` it is named."""
         return self._steps
 
     @steps.setter
@@ -232,14 +216,13 @@ class LocalSteps(Participant):
 
     def exchange(self, always: bool = False) -> None:
         """Ends the round now, on every rank, for all fragments that have had local steps since
-        their last exchange, and leaves equal weights on all ranks. It does nothing where they are
-        so already, so that it may stand after any training loop.
+        their last exchange; all ranks' weights are equal then. It may stand after any loop.
 
         Args:
             always: for ranks that differ in their steps: this one takes part, with no change of its
                 own if it has taken none, because others may have. Then all ranks give it.
 
-        Raises DeltawireError as described for the class, "State" when closed.
+        Raises as `step`.
         """
         self._check_open()
         with self._all_end_on_error():
@@ -255,9 +238,7 @@ class LocalSteps(Participant):
     def start_from_here(self) -> None:
         """Takes the present weights for those of the last round, where something else has kept them
         equal on all ranks so far (a warm-up with DistributedDataParallel). Every rank calls it
-        between the same two rounds; the next one compares their weights.
-
-        Raises DeltawireError as described for the class, "State" when closed.
+        between the same two rounds; the next one compares their weights. Raises as `step`.
         """
         self._check_open()
         with self._all_end_on_error():
@@ -329,62 +310,70 @@ class LocalSteps(Participant):
         )
 
     def explain(self) -> Explanation:
-        """What each tensor's change gets in the next exchange, and what it took in the last: a
-        table as text. It waits for one that is under way."""
+        """As `Hook.explain`, of the changes; waits for an exchange under way."""
         self._exchange.settle()
         return self._explain(self._weights.tensors(), self._exchange.progress.exchanges)
 
     def metrics(self) -> dict:
         """As for every exchange, where with fragments= a step is the exchange of one of them; and
-        of those that were applied:
-
-        - under_way_ms: from when all of the last one was handed over to its end;
-        - waited_ms: for how much of it the training loop stood still;
-        - hidden: of all so far, the share of that time in which it did not (None before the first);
-        - total_under_way_ms, total_waited_ms.
+        of those that were applied under_way_ms (from when all of the last one was handed over to
+        its end), waited_ms (for how much of it the training loop stood still), hidden (of all so
+        far, the share of that time in which it did not; None before the first), and the first two
+        as total_...
         """
         return {**super().metrics(), **self._exchange.waits.metrics()}
 
     def state_dict(self) -> dict:
         """What a checkpoint must keep of this rank, at any point of a round, also after a failed
-        one; every rank saves its own, and the optimizer's and the buffers beside it. It waits for
-        an exchange that is under way, and keeps what has come without applying it, so that saving
-        changes nothing. "State" where an exception (Ctrl-C) came while weights were set: go on from
-        the checkpoint before.
+        one; every rank saves its own, and the optimizer's and the buffers beside it. Saving changes
+        nothing: what is under way is kept as it came. "State" where an exception (Ctrl-C) came
+        while weights were set: go on from the checkpoint before.
 
-        Tensors: `residuals` (uint8), and by parameter name `reference` (the weights after the last
-        round) and `parameters` (as they are now). The rest says where they belong, and has the
-        outer optimizer's state and the exchange under way.
+        The trainer is a `Stateful` of torch.distributed.checkpoint: save({"trainer": trainer})
+        keeps what all ranks have. By rank, `residuals` has a uint8 tensor and `own` the weights as
+        they are; `common` has those after the last round, and what else all have alike.
         """
-        state = self._exchange.state()
-        return self._state(round=self.round, local_steps=self.local_steps, **state)
+        numbers = {"round": self.round, "local_steps": self.local_steps}
+        return local_state.saved_form(self._state(**numbers, **self._exchange.state()))
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict | Sequence[dict]) -> None:
         """Puts back what `state_dict` gave, the model's parameters included, on every rank or on
         none: all ranks call it, and it is a collective on the process group.
 
-        Raises InvalidArgumentError (a ValueError) where the state is of another rank, world size,
-        spec, version, model, outer optimizer or number of fragments, DeltawireError where its bytes
-        are damaged, another rank could not load ("Aborted"), or the ranks' states aren't of the
-        same round ("Mismatch"). Then nothing is changed.
+        Args:
+            state: what this rank has saved (states of version 1, of earlier releases, too), or a
+                list of what all ranks have, whatever their number: see `Hook.load_state_dict`.
+
+        Raises InvalidArgumentError where the state is of another rank, world size, spec, version,
+        model, outer optimizer or number of fragments, DeltawireError where its bytes are damaged,
+        another rank could not load ("Aborted"), or the states aren't of one round ("Mismatch").
+        Then nothing is changed.
         """
         self._check_open()
         with self._all_end_on_error():
             self._exchange.finish()
-        load_on_all(self.group, self._session, lambda: self._offered(state))
-        self._exchange.load(state)
-        self.round, self.local_steps = state["round"], state["local_steps"]
+        own: dict = {}
+        load_on_all(self.group, self._session, lambda: self._offered(state, own))
+        self._exchange.load(own)
+        self.round, self.local_steps = own["round"], own["local_steps"]
 
-    def _offered(self, state: dict) -> str:
-        """Loads a state's residuals; what of the rest must be alike on all ranks."""
-        self._check_state(state, ("round", "local_steps"), self._exchange.keys())
-        self._exchange.check_state(state)
-        alike = f"round {state['round']}, {self._exchange.digest(state)}"
-        self._load_residuals(state)
+    def _offered(self, state: dict | Sequence[dict], own: dict) -> str:
+        """Loads a state's residuals, and puts the rest into `own`; what of it must be alike on all
+        ranks."""
+        place = self.rank, self.world_size
+        flats = local_state.flats_of(state, place)
+        for each in flats:
+            self._check_state(each, ("round", "local_steps"), self._exchange.keys())
+        alike = self._exchange.alike(flats)
+        if isinstance(state, dict):
+            own.update(flats[0])
+            self._load_residuals(own)
+        else:
+            own.update(local_state.share_of(flats, place))
+            self._load_resized([each["residuals"] for each in flats], self._weights.tensors())
         return alike
 
     def __reduce__(self):
-        """There is one owner of connections and a thread: neither copy nor pickle."""
         raise TypeError(
             "a LocalSteps can't be copied or pickled: it owns connections; copy or save the model, "
             "and keep the trainer's state_dict()"

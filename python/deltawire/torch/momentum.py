@@ -6,6 +6,7 @@ import torch
 
 from deltawire import _core
 from deltawire.errors import DTypeError, make_error
+from deltawire.torch import arguments
 from deltawire.torch.weights import Weights
 
 # SGD and RMSprop; Adam, AdamW, NAdam, RAdam, Adamax.
@@ -29,15 +30,17 @@ class Momentum:
         self._weights = weights
         self._names = tuple(names)
 
-    def wanted(self, canonical_spec: str, asked: bool | None, delay: int) -> bool:
-        """What LocalSteps' mask_momentum= means; raises InvalidArgumentError."""
+    def wanted(self, canonical_spec: str, asked: bool | None, delay: int) -> "Momentum | None":
+        """Itself, where LocalSteps' mask_momentum= means that it is masked; raises
+        InvalidArgumentError."""
         if delay and asked:
             raise make_error(
                 "InvalidArgument",
                 "mask_momentum=True needs delay=0: with delay=1 the momentum has gone on for a "
                 "round when it is known what was sent",
             )
-        return asked is not False and not delay and self.can_be_masked(canonical_spec)
+        masked = asked is not False and not delay and self.can_be_masked(canonical_spec)
+        return self if masked else None
 
     def can_be_masked(self, canonical_spec: str) -> bool:
         """Whether there is a choice of elements at all; raises where the pattern hides it."""
@@ -67,7 +70,7 @@ class Momentum:
     @torch.no_grad()
     def mask(self, session: _core.Session, momenta: list[tuple[str, torch.Tensor]]) -> None:
         """After a round: sets what the round has sent to 0 in each of them."""
-        whole = [(name, tensor, tensor.contiguous()) for name, tensor in momenta]
+        whole = [(name, tensor, tensor.float().contiguous()) for name, tensor in momenta]
         session.mask_sent([(name, flat.data_ptr(), tuple(flat.shape)) for name, _, flat in whole])
         for _, tensor, flat in whole:
             if flat is not tensor:
@@ -79,13 +82,13 @@ def _check_momentum(
 ) -> None:
     if (
         not isinstance(tensor, torch.Tensor)
-        or tensor.dtype != torch.float32
+        or tensor.dtype not in arguments.DTYPES
         or tensor.device.type != "cpu"
         or tensor.shape != parameter.shape
     ):
         raise DTypeError(
-            f"the optimizer's '{key}' of parameter '{name}' is not a float32 tensor of its shape "
-            "on the CPU and can't be masked; pass other names as momentum=, or "
+            f"the optimizer's '{key}' of parameter '{name}' is not a tensor of its shape, of "
+            "float32 or 16 bits, on the CPU and can't be masked; pass other names as momentum=, or "
             "mask_momentum=False",
             "UnsupportedDType",
         )

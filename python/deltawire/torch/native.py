@@ -25,6 +25,7 @@ class Sample:
 
     Attributes:
         buckets: of each, [(name, elements)] of its tensors.
+        value_bytes: of each bucket's values, as the all-reduce sends them.
         parts: float32 copies.
     """
 
@@ -33,15 +34,17 @@ class Sample:
         elements = sum(parameter_elements(shape) for _, shape, _ in exchanged.tensors)
         self._share = min(1.0, codec_figures.MOST_VALUES / max(1, elements))
         self.buckets: list[list[tuple[str, int]]] = []
+        self.value_bytes: list[int] = []
         self.parts: dict[str, np.ndarray] = {}
         self._finite = True
 
     def add(self, bucket: dist.GradBucket) -> None:
         """Before the all-reduce, which replaces the gradients."""
         if bucket.index() == 0:
-            self.buckets, self.parts, self._finite = [], {}, True
+            self.buckets, self.value_bytes, self.parts, self._finite = [], [], {}, True
         named = zip(bucket.parameters(), bucket.gradients(), strict=True)
         tensors = [(self._exchanged.name_of(parameter), gradient) for parameter, gradient in named]
+        self.value_bytes.append(bucket.buffer().element_size())
         self.buckets.append([(name, gradient.numel()) for name, gradient in tensors])
         for name, gradient in tensors:
             flat = gradient.detach().reshape(-1)
@@ -49,7 +52,7 @@ class Sample:
             most = int(self._share * flat.numel()) + 1
             for first, count in codec_figures.sample_places(flat.numel(), most):
                 part = flat[first : first + count]
-                self.parts[f"{name}@{first}"] = part.clone().numpy()
+                self.parts[f"{name}@{first}"] = part.to(torch.float32, copy=True).numpy()
 
     @property
     def usable(self) -> bool:

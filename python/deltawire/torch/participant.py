@@ -2,14 +2,14 @@
 
 import contextlib
 import logging
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from deltawire import _core
+from deltawire.door import Door
 from deltawire.errors import DeltawireError, make_error
-from deltawire.history import History, metrics_of
+from deltawire.history import History
 from deltawire.torch import interrupt
 from deltawire.torch import scalars as flat
 from deltawire.torch.copied import CopiedSession
@@ -17,15 +17,12 @@ from deltawire.torch.explanation import Explanation, explanation
 
 logger = logging.getLogger("deltawire")
 
-_STATE_VERSION = 1
 
-
-class Participant:
+class Participant(Door):
     """A rank's part in an exchange.
 
     Attributes:
         rank, world_size: in the process group.
-        spec: canonical, e.g. "direct(3lc:s=1.75,mode=auto,runs=on)".
         summary_every: rank 0 logs a line every so many steps (logger "deltawire", INFO), when the
             next step begins; None: never. May be set between steps.
         group: the process group of the ranks that take part; None: all.
@@ -33,23 +30,22 @@ class Participant:
     Thread rule: the members below that are public may be called from any thread, `close` by one.
     """
 
-    summary_every: int | None = None
-    group: dist.ProcessGroup | None = None
-    _kind = ""  # for messages: "hook", "trainer"
+    _kind = ""  # "hook", "trainer"
     _nonfinite_advice = ""
-    _resize_advice = "load the state of the same job and rank, or start without"
 
     def __init__(
         self,
         session: _core.Session | CopiedSession,
         place: tuple[int, int],
         history: History | None = None,
+        *,
+        group: dist.ProcessGroup | None = None,
+        summary_every: int | None = None,
     ) -> None:
         """`history`: of an exchange before, which this one goes on with."""
-        self.rank, self.world_size = place
-        self.spec = session.spec
-        self._session = session
-        self._history = history or History(self.rank, self._nonfinite_advice)
+        super().__init__(session, place, history or History(place[0], self._nonfinite_advice))
+        self.group = group
+        self.summary_every = summary_every
         self._steps_before = -self._history.steps  # of the history's first
         if not session.closed:
             interrupt.watch(self)
@@ -132,45 +128,11 @@ class Participant:
         """So many count from now on."""
         self._steps_before = steps - self._history.steps
 
-    def _state_place(self) -> dict:
-        """Where a state of this rank belongs."""
-        return {
-            "version": _STATE_VERSION,
-            "spec": self.spec,
-            "world_size": self.world_size,
-            "rank": self.rank,
-        }
-
     def _check_state(
         self, state: dict, counts: tuple[str, ...], also: tuple[str, ...] = ()
     ) -> None:
-        """Raises InvalidArgumentError where a state lacks a key, belongs elsewhere or is of a wrong
-        type.
-
-        Args:
-            state: as loaded.
-            counts: its whole numbers, 0 or more.
-            also: further keys that it must have.
-        """
-        place = self._state_place()
-        missing = [key for key in (*place, *counts, "residuals", *also) if key not in state]
-        if missing:
-            raise make_error("InvalidArgument", f"the state lacks {', '.join(missing)}")
-        for key, value in place.items():
-            if state[key] != value:
-                advice = "load the state of the same job and rank, or start without"
-                raise make_error(
-                    "InvalidArgument",
-                    f"the state has {key} {state[key]}, but this {self._kind} has {value}; "
-                    + (self._resize_advice if key == "world_size" else advice),
-                )
-        for key in counts:
-            count = state[key]
-            if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-                raise make_error(
-                    "InvalidArgument",
-                    f"the state's {key}={count!r} isn't a whole number, 0 or more",
-                )
+        """As `_check_place`, and raises where the residuals are no uint8 tensor."""
+        self._check_place(state, counts, also)
         residuals = state["residuals"]
         if not isinstance(residuals, torch.Tensor) or residuals.dtype != torch.uint8:
             tensor = isinstance(residuals, torch.Tensor)
@@ -183,45 +145,12 @@ class Participant:
         """Puts back the residuals of a state, or raises DeltawireError and changes nothing."""
         self._session.load(state["residuals"].cpu().contiguous().numpy())
 
+    def _load_resized(self, residuals: list[torch.Tensor], tensors: list[tuple]) -> None:
+        """So, of all ranks that have saved, whatever their number; `tensors` as for `explain`."""
+        states = [each.cpu().contiguous().numpy() for each in residuals]
+        self._session.load_resized(states, tensors, (self.rank, self.world_size))
+
     def interrupted(self) -> None:
         """Ends the exchange on every rank because of Ctrl-C here."""
         if not self._session.closed:
             self._session.abort(f"interrupted on rank {self.rank}")
-
-    @property
-    def last_error(self) -> DeltawireError | None:
-        """The first error, typed; None while all is well."""
-        return self._history.last_error
-
-    @property
-    def closed(self) -> bool:
-        """True after `close()`, and where a failure closes by itself (`LocalSteps`) after one."""
-        return self._session.closed
-
-    @property
-    def step_records(self) -> list[dict]:
-        """Of the latest 4,096 steps (of `LocalSteps`: rounds), oldest first: dicts of
-
-        - buckets, elements;
-        - encode_ms, exchange_ms (waiting for others), decode_ms;
-        - bytes_sent: of this rank's messages, every copy counted, with their headers;
-        - raw_bytes: of the same messages as bare values, 4 bytes an element, 2 of bfloat16 and
-          float16. In the mean over the N ranks, "direct" and "ring" send each element 2 (N-1) / N
-          times; "gather" sends it N-1 times on each;
-        - ratio: raw_bytes / bytes_sent, how many times smaller; None where nothing was sent (one
-          rank alone). A round counts once, however many local steps it stands for;
-        - digest: an int, of the step's means, equal on all ranks;
-        - finite: False for a step that came out as NaN and left no trace (nonfinite="pass");
-        - of a round local_steps, too, and the fragment of the model that was exchanged.
-        """
-        return list(self._history.records)
-
-    def metrics(self) -> dict[str, Any]:
-        """The last step's record (see `step_records`), the same keys summed over all steps as
-        `total_...` (`total_ratio`: the sums' ratio), `steps` (of `LocalSteps`: rounds), of
-        these `nonfinite_steps`, and the links' `traffic_bytes_sent` and `traffic_bytes_received`
-        (transport headers and control messages included). Bytes held beside the model's own:
-        `residual_bytes`, `staging_bytes` (where means are formed and messages come in),
-        `message_bytes` (encoded here, until the step ends) and `peak_memory_bytes`, the most of all
-        three together so far."""
-        return metrics_of(self._history, self._session)

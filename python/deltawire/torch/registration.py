@@ -1,7 +1,5 @@
 """register(): checks, meets the other ranks, and gives the DDP model its hook."""
 
-import logging
-
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -9,7 +7,6 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire import _core
 from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy, spec_of
-from deltawire.significance import require_use
 from deltawire.torch import arguments, bootstrap, wrappers
 from deltawire.torch.auto_hook import AutoHook
 from deltawire.torch.auto_registration import register_auto
@@ -20,10 +17,8 @@ from deltawire.torch.fsdp_registration import register_sharded
 from deltawire.torch.hook import Hook
 from deltawire.torch.loss_scale import LossScale, Scaler
 from deltawire.torch.settings import Settings
-from deltawire.torch.significance import SignificanceSource
+from deltawire.torch.significance import SignificanceSource, source_for
 from deltawire.torch.sparse_gradient import check_sparse
-
-logger = logging.getLogger("deltawire")
 
 
 def register(
@@ -55,13 +50,13 @@ def register(
             on the CPU or on CUDA devices (see `Staging`). Which they are was fixed when it was
             made; frozen ones may be among them. Gradients may be sparse, nn.Embedding(sparse=True),
             where the policy's codec takes pairs. Register before training, and before or after
-            torch.compile. A sharded model: all of it, whose gradients are
-            reduced as float32 on the CPU; every rank listens on two ports where it is cut.
+            torch.compile. A sharded model: all of it, whose gradients are reduced as one of these
+            dtypes on the CPU; every rank listens on two ports where it is cut.
         spec: codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)", or a policy, which
             says what each tensor gets: rules, a dict, a list, Path("policy.toml") (see
             `deltawire.policy.spec_of`); equal on all ranks. "auto": the native all-reduce while it
-            measures, and then what rank 0's plan says (docs/planner.md, "In training"); float32 on
-            the CPU, without optimizer= and link=.
+            measures, and then what rank 0's plan says (docs/planner.md, "In training"); dense
+            gradients on the CPU, without optimizer= and link=.
         optimizer: that steps the model (see `SignificanceSource`), for a codec that cuts what its
             step can't see ("gcomp", which cuts nothing without it); the same kind on all ranks.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
@@ -99,7 +94,7 @@ def register(
         InvalidArgumentError (a ValueError): world size 1, bad spec or setting, a model that has a
             communication hook already (a copy of a registered one may be registered), a parameter
             that was replaced since DDP was made, an optimizer for a codec that makes no use of it.
-            Of a sharded model: a mesh of one dimension, meshes that differ, any optimizer.
+            Of a sharded model: a mesh of one dimension, meshes that differ, "auto".
         DeltawireError: alike on every rank: "Mismatch" (a rank with other settings), "Aborted" (a
             rank could not register), "Timeout" (ranks don't connect), "Unauthorized" (a rank with
             another token).
@@ -146,15 +141,14 @@ def _connected(
             given.min_elements, given.revert, given.threads, scale.nonfinite
         )
         check_sparse(spec, options, exchanged.sparse)
-        source = _significance_source(given.optimizer, spec, exchanged)
+        source = source_for(given.optimizer, spec, exchanged.names)
         arguments.check_link(given.link)
         meeting.settings = _settings_text(spec, given.min_elements, meeting.place[1], source, scale)
         arrival_ms = arguments.arrival_timeout_in_ms(given.arrival_timeout, group)
         meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
     session = meeting.connect(spec, options, given.link, arrival_ms)
-    hook = Hook(session, exchanged, meeting.place, timeout_ms, source, scale)
-    hook.summary_every, hook.group = given.summary_every, group
-    return hook
+    of_participant = {"group": group, "summary_every": given.summary_every}
+    return Hook(session, exchanged, meeting.place, timeout_ms, source, scale, **of_participant)
 
 
 def _settings_text(
@@ -215,21 +209,3 @@ def _check_model(ddp_model: DistributedDataParallel) -> dist.ProcessGroup:
             "InvalidArgument",
         )
     return ddp_model.process_group
-
-
-def _significance_source(
-    optimizer: torch.optim.Optimizer | None, spec: str, exchanged: Exchanged
-) -> SignificanceSource | None:
-    """None without an optimizer."""
-    if optimizer is None:
-        if _core.uses_significance(spec):
-            logger.warning(
-                "'%s' cuts what the optimizer can't see of a gradient, but no optimizer= was "
-                "given: nothing is cut",
-                spec,
-            )
-        return None
-    source = SignificanceSource(optimizer)
-    source.require_any_of(exchanged.names)
-    require_use(spec, "optimizer=")
-    return source

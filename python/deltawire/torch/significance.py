@@ -1,15 +1,17 @@
 """What a torch optimizer can see of each gradient (GComp, table 2), bucket by bucket."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import torch
-import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import DTypeError, make_error
+from deltawire.significance import require_use
+from deltawire.torch.optimizer_settings import KINDS, KNOWN, settings_of
 
-_SUPPORTED = "torch.optim.SGD, Adagrad, RMSprop, Adam and AdamW"
+logger = logging.getLogger("deltawire")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +23,8 @@ class _Moments:
 
 
 class SignificanceSource:
-    """Computes, for the parameters of a bucket, what the optimizer's coming step can see.
+    """Computes, for the parameters of a bucket, what the optimizer's coming step can see. Of those
+    that fully_shard has cut, for the rows that this rank has: each step is element by element.
 
     Reads the optimizer's param_groups and state anew for every bucket: schedules, loaded states and
     added groups are followed. A parameter in no group has no significance: nothing of its gradient
@@ -43,18 +46,18 @@ class SignificanceSource:
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        if type(optimizer) not in _SETTINGS:
+        if type(optimizer) not in KINDS:
             raise DTypeError(
                 f"optimizer={type(optimizer).__name__} is not supported: its significance is known "
-                f"for {_SUPPORTED} themselves, not for subclasses; leave optimizer out and nothing "
+                f"for {KNOWN} themselves, not for subclasses; leave optimizer out and nothing "
                 "is cut",
                 "UnsupportedDType",
             )
         self._optimizer = optimizer
-        self._settings_of = _SETTINGS[type(optimizer)]
-        self._buffers: dict[int, torch.Tensor] = {}  # by bucket; one in use is not in here
+        self._buffers: dict[Hashable, torch.Tensor] = {}  # by bucket; one in use is not in here
         for known, parameter in self._known_parameters():
-            _read_moments(*known, optimizer.state.get(parameter, {}), parameter, "a parameter")
+            state = optimizer.state.get(parameter, {})
+            _read_moments(*known, state, _here(parameter), "a parameter")
 
     @property
     def name(self) -> str:
@@ -66,7 +69,8 @@ class SignificanceSource:
         id -> name, DTypeError where one that it steps isn't float32 on the CPU."""
         stepped = [each for _, each in self._known_parameters() if id(each) in names]
         for parameter in stepped:
-            _check_tensor(f"parameter '{names[id(parameter)]}'", parameter, parameter)
+            here = _here(parameter)
+            _check_tensor(f"parameter '{names[id(parameter)]}'", here, here)
         if not stepped:
             raise make_error(
                 "InvalidArgument",
@@ -74,37 +78,41 @@ class SignificanceSource:
                 "that steps this model",
             )
 
-    def of_bucket(
-        self, bucket: dist.GradBucket, names: dict[int, str]
+    def of_tensors(
+        self, key: Hashable, tensors: Sequence[tuple[str, torch.Tensor]]
     ) -> tuple[torch.Tensor, list[int]]:
-        """Memory to be kept while the bucket is exchanged, and in it the address of each
-        parameter's significance (0: none), laid out as the bucket's gradients.
+        """Memory to be kept while a bucket is exchanged, and in it the address of each parameter's
+        significance (0: none), in the order of its gradient's memory.
+
+        Args:
+            key: of the bucket, whose memory is used again.
+            tensors: (name, parameter) of each.
 
         Raises DTypeError where a moment isn't float32 on the CPU, InvalidArgumentError where a
         setting has become one that isn't supported.
         """
-        needed = bucket.buffer().numel()
-        memory = self._buffers.pop(bucket.index(), None)
+        needed = sum(_here(parameter).numel() for _, parameter in tensors)
+        memory = self._buffers.pop(key, None)
         if memory is None or memory.numel() != needed:
             memory = torch.empty(needed, dtype=torch.float32)
         by_parameter = {id(parameter): known for known, parameter in self._known_parameters()}
         addresses, first = [], 0
-        for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-            out = memory[first : first + gradient.numel()]
-            first += gradient.numel()
+        for name, parameter in tensors:
+            here = _here(parameter)
+            out = memory[first : first + here.numel()]
+            first += here.numel()
             known = by_parameter.get(id(parameter))
-            if known is None:
+            if known is None or not here.numel():
                 addresses.append(0)
                 continue
             state = self._optimizer.state.get(parameter, {})
-            name = f"parameter '{names[id(parameter)]}'"
-            _write(_read_moments(*known, state, parameter, name), parameter, out)
+            _write(_read_moments(*known, state, here, f"parameter '{name}'"), here, out)
             addresses.append(out.data_ptr())
         return memory, addresses
 
-    def give_back(self, index: int, memory: torch.Tensor) -> None:
+    def give_back(self, key: Hashable, memory: torch.Tensor) -> None:
         """Ends the use of a bucket's memory: the bucket's next step may take it."""
-        self._buffers[index] = memory
+        self._buffers[key] = memory
 
     def coming_step(self) -> Callable[[torch.Tensor, str], torch.Tensor]:
         """As of now, a function of (parameter, what messages call it) that gives its significance
@@ -126,7 +134,7 @@ class SignificanceSource:
     def _known_parameters(self) -> Iterator[tuple[tuple, torch.Tensor]]:
         """((settings, moments), parameter) of every parameter in a group, as the groups are now."""
         for group in self._optimizer.param_groups:
-            known = self._settings_of(group)
+            known = _known_of(type(self._optimizer), group)
             for parameter in group["params"]:
                 yield known, parameter
 
@@ -138,9 +146,40 @@ def significance_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -
     return SignificanceSource(optimizer).coming_step()(parameter, "the parameter")
 
 
+def source_for(
+    optimizer: torch.optim.Optimizer | None, spec: str, names: dict[int, str]
+) -> SignificanceSource | None:
+    """What register's optimizer= stands for; None without one, with a warning where the codec would
+    have used it.
+
+    Args:
+        names: of the parameters that are exchanged, by id.
+
+    Raises as `SignificanceSource` and `require_any_of`, and InvalidArgumentError for a codec that
+    makes no use of it.
+    """
+    if optimizer is None:
+        if _core.uses_significance(spec):
+            logger.warning(
+                "'%s' cuts what the optimizer can't see of a gradient, but no optimizer= was "
+                "given: nothing is cut",
+                spec,
+            )
+        return None
+    source = SignificanceSource(optimizer)
+    source.require_any_of(names)
+    require_use(spec, "optimizer=")
+    return source
+
+
+def _here(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank has of a tensor that is spread over ranks; any other as it is."""
+    return tensor.detach().to_local() if hasattr(tensor, "device_mesh") else tensor
+
+
 def _read_moments(settings, moments, state, parameter, name) -> tuple:
     """(settings, steps, first moment, second moment) of a parameter with that state, checked;
-    None where a moment isn't there."""
+    None where a moment isn't there. All of this rank's rows."""
     second_name = moments.second
     steps = int(state.get("step", 0))
     if second_name == "exp_avg_sq" and "max_exp_avg_sq" in state:
@@ -149,6 +188,7 @@ def _read_moments(settings, moments, state, parameter, name) -> tuple:
     for key in (moments.first, second_name):
         moment = state.get(key) if key else None
         if moment is not None:
+            moment = _here(moment)
             _check_tensor(f"the optimizer's {key} of {name}", moment, parameter)
         found.append(moment)
     return settings, steps, *found
@@ -200,63 +240,27 @@ def _check_tensor(what: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
         )
 
 
-def _sgd(group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
-    if group["momentum"] == 0:
-        return _with(_core.OptimizerSettings("sgd"), group), _Moments()
-    settings = _core.OptimizerSettings("nesterov" if group["nesterov"] else "momentum")
-    settings.momentum = float(group["momentum"])
-    settings.dampening = float(group["dampening"])
-    return _with(settings, group), _Moments(first="momentum_buffer")
-
-
-def _adagrad(group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
-    settings = _core.OptimizerSettings("adagrad")
-    settings.lr_decay = float(group["lr_decay"])
-    settings.eps = float(group["eps"])
-    settings.initial_accumulator = float(group["initial_accumulator_value"])
-    return _with(settings, group), _Moments(second="sum")
-
-
-def _rmsprop(group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
+def _known_of(kind: type[torch.optim.Optimizer], group: dict) -> tuple:
+    """(settings, moments) of a group of parameters."""
     for name in ("centered", "momentum"):
-        if group[name]:
+        if kind is torch.optim.RMSprop and group[name]:
             raise make_error(
                 "InvalidArgument",
                 f"RMSprop({name}={group[name]}) is not supported: what its step sees of a gradient "
                 f"is known without {name} only; leave {name} out, or optimizer= (then nothing is "
                 "cut)",
             )
-    settings = _core.OptimizerSettings("rmsprop")
-    settings.alpha = float(group["alpha"])
-    settings.eps = float(group["eps"])
-    return _with(settings, group), _Moments(second="square_avg")
+    settings = settings_of(kind, group)
+    return settings, _MOMENTS[settings.spec.partition(":")[0]]
 
 
-def _adam(group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
-    settings = _core.OptimizerSettings("adamw" if group.get("decoupled_weight_decay") else "adam")
-    return _with_betas(settings, group)
-
-
-def _adamw(group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
-    return _with_betas(_core.OptimizerSettings("adamw"), group)
-
-
-def _with_betas(settings, group: dict) -> tuple[_core.OptimizerSettings, _Moments]:
-    settings.beta1, settings.beta2 = map(float, group["betas"])
-    settings.eps = float(group["eps"])
-    return _with(settings, group), _Moments("exp_avg", "exp_avg_sq")
-
-
-def _with(settings: _core.OptimizerSettings, group: dict) -> _core.OptimizerSettings:
-    settings.learning_rate = float(group["lr"])
-    settings.weight_decay = float(group["weight_decay"])
-    return settings
-
-
-_SETTINGS = {
-    torch.optim.SGD: _sgd,
-    torch.optim.Adagrad: _adagrad,
-    torch.optim.RMSprop: _rmsprop,
-    torch.optim.Adam: _adam,
-    torch.optim.AdamW: _adamw,
+# By the core's name of the optimizer.
+_MOMENTS = {
+    "sgd": _Moments(),
+    "momentum": _Moments(first="momentum_buffer"),
+    "nesterov": _Moments(first="momentum_buffer"),
+    "adagrad": _Moments(second="sum"),
+    "rmsprop": _Moments(second="square_avg"),
+    "adam": _Moments("exp_avg", "exp_avg_sq"),
+    "adamw": _Moments("exp_avg", "exp_avg_sq"),
 }

@@ -57,7 +57,7 @@ class SparseGradient:
             self._keys.ctypes.data,
             self._values.data_ptr(),
             len(self._keys),
-            arguments.dtype_name(self._values),
+            arguments.dtype_name(self._values.dtype),
         )
 
     def mean(self) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -18,10 +18,14 @@ class Weights:
     """The trainable parameters of a model, in fragments of neighbouring layers, each in buckets of
     a fixed order.
 
-    Holds two more copies of them: the reference (the common weights, those after the last round,
-    equal on all ranks) and the changes (scratch memory of a round). With an exchange that waits
-    while training goes on there is a third of one fragment: its start, where the parameters were
-    when the exchange began.
+    Holds two more copies of them, in float32: the reference (the common weights, those after the
+    last round, equal on all ranks) and the changes (scratch memory of a round). With an exchange
+    that waits while training goes on there is a third of one fragment: its start, where the
+    parameters were when the exchange began.
+
+    A parameter of 16 bits is the reference, rounded. So that the rounding is not taken for a change
+    it has an origin, in float32, too: what it would be if it had not been trained since. Steps too
+    small for 16 bits add up in the reference.
 
     Args:
         model: whose.
@@ -60,6 +64,11 @@ class Weights:
         self._exchanged = {id(parameter) for parameter in self.parameters}
         self._changes = [torch.empty(p.shape) for p in self.parameters]
         self._reference = [torch.empty(p.shape) for p in self.parameters]
+        self._origins = {
+            i: torch.empty(p.shape)
+            for i, p in enumerate(self.parameters)
+            if p.dtype != torch.float32
+        }
         self._start: list[torch.Tensor] = []
         self._compared = outer is not None
         self.outer: Outer | None = None
@@ -102,6 +111,8 @@ class Weights:
     def start_from_here(self, compared: bool = False) -> None:
         """Makes the parameters' present values the reference, which is `compared` from now on."""
         torch._foreach_copy_(self._reference, self.parameters)
+        for i, origin in self._origins.items():
+            origin.copy_(self.parameters[i])
         self._compared = self._compared or compared
 
     @torch.no_grad()
@@ -111,7 +122,8 @@ class Weights:
         part = self._buckets[fragment][bucket]
         changes = self._changes[part]
         torch._foreach_copy_(changes, self.parameters[part])
-        torch._foreach_sub_(changes, self._reference[part])
+        origins = [self._origins.get(i, self._reference[i]) for i in _numbers(part)]
+        torch._foreach_sub_(changes, origins)
         return [
             (name, change.data_ptr(), row_major_shape(change))
             for name, change in zip(self.names[part], changes, strict=True)
@@ -127,13 +139,16 @@ class Weights:
     def mark_start(self, fragment: int) -> None:
         """Keeps where the parameters are: what they move from here on is on top of what the
         exchange of this fragment brings."""
-        self._start = [p.detach().clone() for p in self.parameters[self._fragments[fragment]]]
+        parameters = self.parameters[self._fragments[fragment]]
+        self._start = [p.detach().to(torch.float32, copy=True) for p in parameters]
 
     @torch.no_grad()
     def apply_means(self, fragment: int) -> None:
         """The reference takes the means, which stand in the changes: it becomes itself plus the
         means, or what the outer optimizer makes of them. The parameters become the reference, plus
-        what they have moved since `mark_start`, if that was called."""
+        what they have moved since `mark_start`, if that was called.
+
+        Raises DeltawireError ("NotFinite") where a parameter of 16 bits can't be that large."""
         part = self._fragments[fragment]
         changes, parameters = self._changes[part], self.parameters[part]
         if self.outer is not None:
@@ -142,18 +157,25 @@ class Weights:
             torch._foreach_add_(changes, self._reference[part])
             self._changes[part], self._reference[part] = self._reference[part], changes
         values = self._reference[part]
+        moved = [p.float() - s for p, s in zip(parameters, self._start, strict=False)]
         if self._start:
-            moved = torch._foreach_sub(parameters, self._start)
             values = torch._foreach_add(values, moved)
             self._start = []
         torch._foreach_copy_(parameters, values)
+        for at, i in enumerate(_numbers(part)):
+            if (origin := self._origins.get(i)) is not None:
+                _check_range(self.names[i], self.parameters[i], values[at])
+                origin.copy_(self.parameters[i])
+                if moved:
+                    origin -= moved[at]
 
     def state(self) -> dict:
-        """Copies of the reference and of the parameters, by name, and the outer optimizer's
-        state."""
+        """Copies of the reference, of the parameters and of the origins, by name, and the outer
+        optimizer's state."""
         state = {
             "reference": {n: r.detach().clone() for n, r in self._named(self._reference)},
             "parameters": {n: p.detach().clone() for n, p in self._named(self.parameters)},
+            "origins": {self.names[i]: o.clone() for i, o in self._origins.items()},
         }
         return state | ({"outer": self.outer.state()} if self.outer else {})
 
@@ -169,27 +191,34 @@ class Weights:
 
     def check_state(self, state: dict) -> None:
         """Raises InvalidArgumentError where `state()` of another model is in it."""
-        for key in ("reference", "parameters"):
-            self._check_tensors(key, state[key], slice(None))
+        every, dtypes = slice(0, len(self.names)), [p.dtype for p in self.parameters]
+        self._check_tensors("reference", state["reference"], _numbers(every))
+        self._check_tensors("parameters", state["parameters"], _numbers(every), dtypes)
+        self._check_tensors("origins", state["origins"], self._origins)
         if self.outer:
             self.outer.check_state(state["outer"])
 
     def check_state_under_way(self, state: dict, fragment: int) -> None:
         """Raises InvalidArgumentError where `state_under_way()` of another model is in it."""
-        self._check_tensors("means", state["means"], self._fragments[fragment])
+        part = _numbers(self._fragments[fragment])
+        self._check_tensors("means", state["means"], part)
         if state["start"]:  # of a rank that waited for the exchange there is none
-            self._check_tensors("start", state["start"], self._fragments[fragment])
+            self._check_tensors("start", state["start"], part)
 
-    def _check_tensors(self, key: str, given: dict, part: slice) -> None:
-        if list(given) != self.names[part]:
+    def _check_tensors(
+        self, key: str, given: dict, part: Iterable[int], dtypes: Sequence[torch.dtype] = ()
+    ) -> None:
+        """Of these parameters, by their numbers; float32 where no dtypes are given."""
+        if list(given) != [self.names[i] for i in part]:
             raise make_error("InvalidArgument", f"the state's {key} are of another model")
-        for name, parameter in zip(self.names[part], self.parameters[part], strict=True):
-            tensor = given[name]
-            if tensor.shape != parameter.shape or tensor.dtype != torch.float32:
+        for i in part:
+            name, shape = self.names[i], self.parameters[i].shape
+            tensor, dtype = given[name], dtypes[i] if dtypes else torch.float32
+            if tensor.shape != shape or tensor.dtype != dtype:
                 raise make_error(
                     "InvalidArgument",
                     f"the state's {key} have '{name}' as {tensor.dtype} {tuple(tensor.shape)}, "
-                    f"the model as torch.float32 {tuple(parameter.shape)}",
+                    f"the model as {dtype} {tuple(shape)}",
                 )
 
     @torch.no_grad()
@@ -197,6 +226,8 @@ class Weights:
         """Puts back what `state()` gave, after `check_state`."""
         torch._foreach_copy_(self._reference, [state["reference"][n] for n in self.names])
         torch._foreach_copy_(self.parameters, [state["parameters"][n] for n in self.names])
+        for i, origin in self._origins.items():
+            origin.copy_(state["origins"][self.names[i]])
         self._start = []
         if self.outer:
             self.outer.load(state["outer"])
@@ -211,6 +242,19 @@ class Weights:
 
     def _named(self, tensors: list[torch.Tensor]) -> Iterable[tuple[str, torch.Tensor]]:
         return zip(self.names, tensors, strict=True)
+
+
+def _numbers(part: slice) -> range:
+    return range(part.start, part.stop)
+
+
+def _check_range(name: str, parameter: torch.Tensor, values: torch.Tensor) -> None:
+    if bool((torch.isinf(parameter) & torch.isfinite(values)).any()):
+        raise make_error(
+            "NotFinite",
+            f"parameter '{name}' has grown beyond what {parameter.dtype} can say "
+            f"({torch.finfo(parameter.dtype).max:g}); train it as float32, or as bfloat16",
+        )
 
 
 def fragments_of(names: list[str], sizes: list[int], count: int) -> list[slice]:

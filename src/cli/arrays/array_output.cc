@@ -49,12 +49,10 @@ Outcome<void> ArrayOutput::close() {
   if (auto added = archive_->add(name_, static_cast<std::uint64_t>(size)); !added) return added;
   std::vector<std::byte> block(kCopyBlockBytes);
   for (off_t at = 0; at < size;) {
-    const ssize_t got = pread(member.get(), block.data(), block.size(), at);
-    if (got <= 0) return failed_system_call("a temporary file", "cannot be read", errno);
-    if (auto written = archive_->write(Bytes(block).first(static_cast<std::size_t>(got))); !written) {
-      return written;
-    }
-    at += got;
+    const auto got = read_at(member.get(), block, static_cast<std::uint64_t>(at));
+    if (!got || *got == 0) return failed("a temporary file cannot be read; check the disk of TMPDIR");
+    if (auto written = archive_->write(Bytes(block).first(*got)); !written) return written;
+    at += static_cast<off_t>(*got);
   }
   return {};
 }

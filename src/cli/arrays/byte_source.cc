@@ -2,21 +2,17 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/os_error.h"
+
 namespace deltawire::cli {
 namespace {
-
-tl::unexpected<Error> system_error(const char* what) {
-  return fail(ErrorCode::kIo, std::string(what) + ": " + std::generic_category().message(errno));
-}
 
 // A regular file from an offset on.
 class FileSource final : public ByteSource {
@@ -25,16 +21,9 @@ class FileSource final : public ByteSource {
       : descriptor_(descriptor), at_(at), end_(std::max(at, end)) {}
 
   Result<std::size_t> read(MutBytes out) override {
-    std::size_t used = 0;
-    while (used < out.size()) {
-      const ssize_t got = pread(descriptor_, out.data() + used, out.size() - used, static_cast<off_t>(at_));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return system_error("cannot be read");
-      if (got == 0) break;
-      used += static_cast<std::size_t>(got);
-      at_ += static_cast<std::uint64_t>(got);
-    }
-    return used;
+    Result<std::size_t> got = read_at(descriptor_, out, at_);
+    if (got) at_ += *got;
+    return got;
   }
 
   std::optional<std::uint64_t> bytes_left() const override { return end_ - std::min(at_, end_); }
@@ -59,7 +48,7 @@ class PipeSource final : public ByteSource {
     while (used < out.size()) {
       const ssize_t got = ::read(descriptor_, out.data() + used, out.size() - used);
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return system_error("cannot be read");
+      if (got < 0) return io_error("cannot be read");
       if (got == 0) break;
       used += static_cast<std::size_t>(got);
     }
@@ -87,37 +76,6 @@ Result<Descriptor> copy_to_unnamed_file(ByteSource& source) {
 }
 
 }  // namespace
-
-Descriptor::Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  std::swap(number_, other.number_);
-  return *this;
-}
-
-Descriptor::~Descriptor() {
-  if (number_ >= 0) close(number_);
-}
-
-Result<Descriptor> make_unnamed_file() {
-  const char* folder = std::getenv("TMPDIR");
-  std::string name =
-      std::string(folder != nullptr && *folder != '\0' ? folder : "/tmp") + "/deltawire.XXXXXX";
-  Descriptor file(mkostemp(name.data(), O_CLOEXEC));
-  if (file.get() < 0) return system_error("needs a temporary file, which cannot be made (TMPDIR says where)");
-  unlink(name.c_str());
-  return file;
-}
-
-Status write_all(int descriptor, Bytes bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return system_error("cannot be written");
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  return {};
-}
 
 Result<ByteSource::Place> ByteSource::settle() {
   Result<Descriptor> file = copy_to_unnamed_file(*this);

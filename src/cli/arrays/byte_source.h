@@ -9,28 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "base/disk_file.h"
 #include "cli/outcome.h"
 #include "deltawire/tensor.h"
 
 namespace deltawire::cli {
 
-// A file descriptor that is closed at its end.
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) noexcept : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept;
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor();
-  int get() const noexcept { return number_; }
-
- private:
-  int number_;
-};
-
-// A file that has no name and is gone with its descriptor, in the folder for temporary files.
 inline constexpr std::size_t kCopyBlockBytes = std::size_t{1} << 20;
-Result<Descriptor> make_unnamed_file();
-Status write_all(int descriptor, Bytes bytes);
 
 class ByteSource {
  public:

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/number_text.h"
+#include "cli/train/report_page.h"
 
 namespace deltawire::cli {
 namespace {
@@ -24,11 +25,14 @@ Json epoch_json(const linear::EpochReport& report) {
           {"seconds", report.seconds},
           {"rows_per_second", report.rows_per_second},
           {"bytes_per_step", report.bytes_per_step},
+          {"bytes_sent", report.bytes_sent},
           {"times_smaller_than_plain_pairs", number(report.plain_ratio)},
           {"compute_seconds", report.compute_seconds},
           {"encode_seconds", report.encode_seconds},
           {"exchange_seconds", report.exchange_seconds},
-          {"decode_seconds", report.decode_seconds}};
+          {"decode_seconds", report.decode_seconds},
+          {"update_seconds", report.update_seconds},
+          {"checkpoint_seconds", report.checkpoint_seconds}};
 }
 
 }  // namespace
@@ -50,6 +54,8 @@ std::string epoch_line(const linear::EpochReport& report, int epochs) {
 std::string train_json(const Json& settings, const linear::TrainedModel& model) {
   Json all{
       {"settings", settings}, {"converged", model.converged}, {"final", epoch_json(model.epochs.back())}};
+  all["time_split"]["seconds"] = model.epochs.back().seconds;
+  for (const TimePart& part : time_parts(model)) all["time_split"][part.name] = part.seconds;
   all["epochs"] = Json::array();
   for (const linear::EpochReport& report : model.epochs) all["epochs"].push_back(epoch_json(report));
   return all.dump(2) + "\n";

@@ -12,7 +12,8 @@ namespace deltawire::cli {
 // One line; `epochs` is the most there can be.
 std::string epoch_line(const linear::EpochReport& report, int epochs);
 
-// {"settings": ..., "converged": ..., "final": {...}, "epochs": [{...}]}. What is not known is null.
+// {"settings": ..., "converged": ..., "final": {...}, "time_split": {...}, "epochs": [{...}]}. What is not
+// known is null.
 std::string train_json(const nlohmann::ordered_json& settings, const linear::TrainedModel& model);
 
 }  // namespace deltawire::cli

@@ -123,7 +123,7 @@ WorkerProcesses::WorkerProcesses(WorkerProcesses&& other) noexcept
 WorkerProcesses::~WorkerProcesses() {
   for (const int pipe : ports_to_) close(pipe);
   for (const int pipe : ports_from_) close(pipe);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   for (const pid_t child : started_) {
     while (waitpid(child, nullptr, WNOHANG) == 0) {
       if (std::chrono::steady_clock::now() > end) {

@@ -35,7 +35,7 @@ class WorkerProcesses {
   static Outcome<WorkerProcesses> start(const RankOptions& options);
   WorkerProcesses(WorkerProcesses&& other) noexcept;
   WorkerProcesses& operator=(WorkerProcesses&&) = delete;
-  ~WorkerProcesses();  // waits for them 5 seconds, then ends them
+  ~WorkerProcesses();  // waits for them a second, then ends them: one may be frozen
 
   int rank() const noexcept { return rank_; }
 

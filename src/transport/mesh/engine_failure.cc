@@ -207,7 +207,7 @@ void Engine::fail_timeout(const Waiter& waiter) {
     if (!verdict.chain.empty()) message += verdict.chain + "; ";
     message += rank_name(verdict.suspect) + " waits for nobody: ";
     if (silent) {
-      message += "it answers nothing, so it is frozen or cut off";
+      message += "it answers nothing, so it is frozen or cut off;";
     } else if (suspect.place < place_) {
       message +=
           "it answers, but has not arrived at this step; if that may take so long, allow it more time "

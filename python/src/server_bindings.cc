@@ -1,0 +1,320 @@
+// Parameter servers and their workers, over a transport of their own.
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.h"
+#include "bucket_bindings.h"
+#include "deltawire/server.h"
+#include "deltawire/snapshot.h"
+#include "mesh_bindings.h"
+#include "python_error.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace deltawire::python {
+namespace {
+
+using FloatsIn = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using FloatsInPlace = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+Deadline in_ms(std::int64_t timeout_ms) {
+  return Clock::now() + std::chrono::milliseconds(timeout_ms);
+}
+
+// A connected rank, alone with the other ranks' ends. Any thread may abort; the last user destroys it.
+class Link {
+ public:
+  explicit Link(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {}
+  ~Link() { close(); }
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  std::shared_ptr<Transport> open() const {
+    if (transport_ == nullptr) raise({ErrorCode::kState, "this transport is closed"});
+    return transport_;
+  }
+  void abort(const std::string& reason) {
+    if (const std::shared_ptr<Transport> transport = transport_) {
+      without_gil([&] { transport->abort({ErrorCode::kAborted, reason}); });
+    }
+  }
+  std::pair<std::uint64_t, std::uint64_t> traffic() const {
+    if (transport_ != nullptr) last_ = transport_->traffic();
+    return {last_.bytes_sent, last_.bytes_received};
+  }
+  void close() {
+    (void)traffic();
+    std::shared_ptr<Transport> going = std::move(transport_);
+    without_gil([&] { going.reset(); });
+  }
+  bool closed() const noexcept { return transport_ == nullptr; }
+
+ private:
+  std::shared_ptr<Transport> transport_;  // read and changed under the GIL
+  mutable Traffic last_;
+};
+
+// A server or a worker and the transport under it; one thread at a time, told and not trusted.
+template <class Role>
+class Served {
+ public:
+  Served(std::shared_ptr<Transport> transport, std::unique_ptr<Role> role)
+      : transport_(std::move(transport)), role_(std::move(role)) {}
+  ~Served() {
+    without_gil([&] {
+      role_.reset();
+      transport_.reset();
+    });
+  }
+  Served(const Served&) = delete;
+  Served& operator=(const Served&) = delete;
+
+  // What `call(role)` returns; other Python threads run meanwhile.
+  template <class Call>
+  auto use(Call call) {
+    const std::unique_lock alone(busy_, std::try_to_lock);
+    if (!alone) raise({ErrorCode::kState, "another thread is in this parameter server"});
+    return without_gil([&] { return call(*role_); });
+  }
+  const Role& look() const noexcept { return *role_; }
+
+ private:
+  std::mutex busy_;
+  std::shared_ptr<Transport> transport_;
+  std::unique_ptr<Role> role_;
+};
+template <class Role>
+nb::bytes save(Served<Role>& self) {
+  const std::vector<std::byte> state = value_or_raise(self.use([](Role& role) { return role.save(); }));
+  return nb::bytes(state.data(), state.size());
+}
+
+template <class Role>
+void load(Served<Role>& self, const BytesIn& state) {
+  const Bytes bytes(reinterpret_cast<const std::byte*>(state.data()), state.size());
+  raise_if_failed(self.use([&](Role& role) { return role.load(bytes); }));
+}
+
+using Server = Served<ParameterServer>;
+using Worker = Served<ParameterWorker>;
+
+std::vector<Named> named_all(const std::vector<TensorAt>& tensors) {
+  std::vector<Named> model;
+  model.reserve(tensors.size());
+  for (const TensorAt& tensor : tensors) model.push_back(named(tensor));
+  return model;
+}
+
+void make_served(Server* self, const Link& link, const std::vector<TensorAt>& tensors,
+                 const std::string& optimizer, const ServerOptions& options) {
+  const std::shared_ptr<Transport> transport = link.open();
+  const std::vector<Named> model = named_all(tensors);
+  new (self)
+      Server(transport,
+             value_or_raise(without_gil([&] { return make_server(model, optimizer, options, *transport); })));
+}
+
+void make_serving(Worker* self, const Link& link, const std::vector<TensorAt>& tensors,
+                  const ServerOptions& options) {
+  const std::shared_ptr<Transport> transport = link.open();
+  const std::vector<Named> model = named_all(tensors);
+  new (self)
+      Worker(transport, value_or_raise(without_gil([&] { return make_worker(model, options, *transport); })));
+}
+
+void make_options(ServerOptions* self, int servers, int backup, std::string push, std::string pull,
+                  std::uint64_t min_elements, std::uint64_t seed, std::uint64_t staleness) {
+  new (self) ServerOptions{.servers = servers,
+                           .backup = backup,
+                           .staleness = staleness,
+                           .push = std::move(push),
+                           .pull = std::move(pull),
+                           .policy = {.min_elements = min_elements},
+                           .seed = seed};
+}
+
+void bind_options(nb::module_& module) {
+  nb::class_<ServerOptions>(module, "ServerOptions", "What is the same on all ranks of a parameter server.")
+      .def("__init__", &make_options, "servers"_a, "backup"_a, "push"_a, "pull"_a, "min_elements"_a,
+           "seed"_a = 0, "staleness"_a = 0)
+      .def_rw("max_lag", &ServerOptions::max_lag);
+  nb::class_<ServerCounts>(module, "ServerCounts", "What a rank of a parameter server has done.")
+      .def_ro("steps", &ServerCounts::steps)
+      .def_ro("encodes", &ServerCounts::encodes, "Of parts, by this server.")
+      .def_ro("whole_models", &ServerCounts::whole_models, "Of parts, in the place of several changes.")
+      .def_ro("push_bytes", &ServerCounts::push_bytes, "Of messages, sent (worker) or received (server).")
+      .def_ro("pull_bytes", &ServerCounts::pull_bytes,
+              "Of messages, received (worker) or sent (server), every copy counted.")
+      .def_ro("late_pushes", &ServerCounts::late_pushes, "Of parts, that no step counted.")
+      .def_ro("skipped_steps", &ServerCounts::skipped_steps, "Worker: that went on without it.");
+}
+
+void bind_server(nb::module_& module) {
+  nb::class_<Server>(module, "ParameterServer", "A server rank; one thread at a time.")
+      .def("__init__", &make_served, "link"_a, "tensors"_a, "optimizer"_a, "options"_a,
+           "tensors: (name, address, shape) of each float32 tensor, which is copied.")
+      .def(
+          "step",
+          [](Server& self, std::int64_t timeout_ms) {
+            return value_or_raise(
+                self.use([&](ParameterServer& server) { return server.step(in_ms(timeout_ms)); }));
+          },
+          "timeout_ms"_a, "One step; False when the workers have closed.")
+      .def(
+          "set_learning_rate",
+          [](Server& self, double rate) {
+            raise_if_failed(
+                self.use([&](ParameterServer& server) { return server.set_learning_rate(rate); }));
+          },
+          "rate"_a)
+      .def_prop_ro(
+          "parts",
+          [](const Server& self) {
+            std::vector<std::tuple<std::size_t, std::uint64_t, std::uint64_t>> parts;
+            for (const ServedPart& part : self.look().parts()) {
+              parts.emplace_back(part.tensor, part.first, part.count);
+            }
+            return parts;
+          },
+          "(tensor's index, first element, elements) of each that this server owns.")
+      .def(
+          "view",
+          [](nb::handle self, std::size_t part) {
+            const std::span<const float> view = nb::cast<const Server&>(self).look().view(part);
+            return nb::ndarray<nb::numpy, const float, nb::ndim<1>>(view.data(), {view.size()}, self);
+          },
+          "part"_a, "As all workers have it; valid until the next step.")
+      .def("save", &save<ParameterServer>, "All that it needs to go on; between steps.")
+      .def("load", &load<ParameterServer>, "state"_a, "Before the first step; or raises and changes nothing.")
+      .def_prop_ro("steps", [](const Server& self) { return self.look().steps(); })
+      .def_prop_ro("counts", [](const Server& self) { return self.look().counts(); });
+}
+
+void bind_worker(nb::module_& module) {
+  nb::class_<Worker>(module, "ParameterWorker", "A worker rank; one thread at a time.")
+      .def("__init__", &make_serving, "link"_a, "tensors"_a, "options"_a,
+           "tensors: (name, address, shape) of each float32 tensor, whose memory is written and must stay.")
+      .def(
+          "open",
+          [](Worker& self, std::int64_t timeout_ms) {
+            raise_if_failed(
+                self.use([&](ParameterWorker& worker) { return worker.open(in_ms(timeout_ms)); }));
+          },
+          "timeout_ms"_a, "Fetches the model.")
+      .def(
+          "push",
+          [](Worker& self, std::size_t tensor, const FloatsIn& gradient) {
+            raise_if_failed(self.use([&](ParameterWorker& worker) {
+              return worker.push(tensor, {gradient.data(), gradient.size()});
+            }));
+          },
+          "tensor"_a, "gradient"_a.noconvert(), "Of the tensor with that index, read during the call.")
+      .def(
+          "pull",
+          [](Worker& self, std::size_t tensor, std::int64_t timeout_ms) {
+            raise_if_failed(
+                self.use([&](ParameterWorker& worker) { return worker.pull(tensor, in_ms(timeout_ms)); }));
+          },
+          "tensor"_a, "timeout_ms"_a, "Waits until the tensor's parameters have the step's change.")
+      .def(
+          "pull_all",
+          [](Worker& self, std::int64_t timeout_ms) {
+            raise_if_failed(
+                self.use([&](ParameterWorker& worker) { return worker.pull(in_ms(timeout_ms)); }));
+          },
+          "timeout_ms"_a, "The same for all, which ends the step.")
+      .def(
+          "close",
+          [](Worker& self, std::int64_t timeout_ms) {
+            raise_if_failed(
+                self.use([&](ParameterWorker& worker) { return worker.close(in_ms(timeout_ms)); }));
+          },
+          "timeout_ms"_a)
+      .def(
+          "add_residual",
+          [](Worker& self, std::size_t tensor, const FloatsInPlace& sum) {
+            raise_if_failed(self.use([&](ParameterWorker& worker) {
+              return worker.add_residual(tensor, {sum.data(), sum.size()});
+            }));
+          },
+          "tensor"_a, "sum"_a.noconvert(), "Adds what waits for the tensor's next push.")
+      .def("save", &save<ParameterWorker>, "What waits for the next pushes; between steps.")
+      .def("load", &load<ParameterWorker>, "state"_a, "Before open(); or raises and changes nothing.")
+      .def_prop_ro("step", [](const Worker& self) { return self.look().step(); })
+      .def_prop_ro("has_ended", [](const Worker& self) { return self.look().has_ended(); })
+      .def_prop_ro("counts", [](const Worker& self) { return self.look().counts(); });
+}
+
+void bind_snapshots(nb::module_& module) {
+  nb::class_<SnapshotPlace>(module, "SnapshotPlace", "A rank's files in a folder that ranks may share.")
+      .def(
+          "__init__",
+          [](SnapshotPlace* self, std::string folder, int rank, std::string settings, int kept) {
+            new (self) SnapshotPlace{std::move(folder), rank, std::move(settings), kept};
+          },
+          "folder"_a, "rank"_a, "settings"_a, "kept"_a = 2)
+      .def(
+          "write",
+          [](const SnapshotPlace& self, std::uint64_t step, const nb::bytes& state) {
+            const Bytes bytes(reinterpret_cast<const std::byte*>(state.c_str()), state.size());
+            raise_if_failed(without_gil([&] { return write_snapshot(self, step, bytes); }));
+          },
+          "step"_a, "state"_a, "Whole and on the disk when it returns; the oldest go.")
+      .def(
+          "find",
+          [](const SnapshotPlace& self) {
+            return value_or_raise(without_gil([&] { return find_snapshots(self); }));
+          },
+          "The steps of those that are whole, ascending.")
+      .def(
+          "read",
+          [](const SnapshotPlace& self, std::uint64_t step) {
+            const std::vector<std::byte> state =
+                value_or_raise(without_gil([&] { return read_snapshot(self, step); }));
+            return nb::bytes(state.data(), state.size());
+          },
+          "step"_a)
+      .def(
+          "drop_after",
+          [](const SnapshotPlace& self, std::uint64_t step) {
+            raise_if_failed(without_gil([&] { return drop_snapshots_after(self, step); }));
+          },
+          "step"_a);
+}
+
+}  // namespace
+
+void bind_servers(nb::module_& module) {
+  nb::class_<Link>(module, "Link", "A connected rank's transport, for a parameter server or a worker.")
+      .def(
+          "__init__",
+          [](Link* self, OpenListener& listener, const MeshOptions& mesh) {
+            new (self) Link(connected(listener, mesh));
+          },
+          "listener"_a, "mesh"_a, "Connects; blocks up to mesh.connect_timeout_ms.")
+      .def("abort", &Link::abort, "reason"_a, "Fails every wait on every rank, naming this rank. Any thread.")
+      .def("traffic", &Link::traffic, "Bytes (sent, received), headers and control messages included.")
+      .def("close", &Link::close, "Says goodbye once no server or worker holds it; idempotent.")
+      .def_prop_ro("closed", &Link::closed);
+  bind_options(module);
+  bind_server(module);
+  bind_worker(module);
+  bind_snapshots(module);
+}
+
+}  // namespace deltawire::python

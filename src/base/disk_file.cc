@@ -1,0 +1,139 @@
+#include "base/disk_file.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/os_error.h"
+
+namespace deltawire {
+namespace {
+
+// The permissions that the shell's `>` would give. mkostemp's are for secrets.
+mode_t usual_mode() {
+  const mode_t mask = umask(0);
+  umask(mask);
+  return static_cast<mode_t>(0666 & ~mask);
+}
+
+std::filesystem::path folder_of(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  return folder.empty() ? "." : folder;
+}
+
+// All of the span, or up to where `move` comes to the end: bytes moved. `move(offset)` is a system call.
+template <class Move>
+Result<std::size_t> move_whole(std::size_t count, const char* failure, const Move& move) {
+  std::size_t moved = 0;
+  while (moved < count) {
+    const ssize_t step = move(moved);
+    if (step < 0 && errno == EINTR) continue;
+    if (step < 0) return io_error(failure);
+    if (step == 0) break;
+    moved += static_cast<std::size_t>(step);
+  }
+  return moved;
+}
+
+}  // namespace
+
+Descriptor::Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  std::swap(number_, other.number_);
+  return *this;
+}
+
+Descriptor::~Descriptor() {
+  if (number_ >= 0) close(number_);
+}
+
+Status write_all(int descriptor, Bytes bytes) {
+  return move_whole(bytes.size(), "cannot be written",
+                    [&](std::size_t at) { return write(descriptor, bytes.data() + at, bytes.size() - at); })
+      .map([](std::size_t) {});
+}
+
+Status write_at(int descriptor, Bytes bytes, std::uint64_t offset) {
+  return move_whole(bytes.size(), "cannot be written",
+                    [&](std::size_t at) {
+                      return pwrite(descriptor, bytes.data() + at, bytes.size() - at,
+                                    static_cast<off_t>(offset + at));
+                    })
+      .map([](std::size_t) {});
+}
+
+Result<std::size_t> read_at(int descriptor, MutBytes out, std::uint64_t offset) {
+  return move_whole(out.size(), "cannot be read", [&](std::size_t at) {
+    return pread(descriptor, out.data() + at, out.size() - at, static_cast<off_t>(offset + at));
+  });
+}
+
+Result<Descriptor> make_unnamed_file() {
+  const char* folder = std::getenv("TMPDIR");
+  std::string name =
+      std::string(folder != nullptr && *folder != '\0' ? folder : "/tmp") + "/deltawire.XXXXXX";
+  Descriptor file(mkostemp(name.data(), O_CLOEXEC));
+  if (file.get() < 0) return io_error("needs a temporary file, which cannot be made (TMPDIR says where)");
+  unlink(name.c_str());
+  return file;
+}
+
+Result<NewFile> NewFile::create(const std::string& path) {
+  NewFile file(path);
+  std::string name = path + ".XXXXXX";
+  file.descriptor_ = Descriptor(mkostemp(name.data(), O_CLOEXEC));
+  if (file.descriptor() < 0) {
+    const int reason = errno;
+    std::error_code unknown;
+    if (!std::filesystem::exists(folder_of(path), unknown) && !unknown) {
+      return fail(ErrorCode::kIo, path + ": its folder does not exist; create it first");
+    }
+    errno = reason;
+    return io_error(path + ": cannot be written, its folder takes no new file");
+  }
+  file.beside_ = std::move(name);
+  fchmod(file.descriptor(), usual_mode());
+  return file;
+}
+
+NewFile::NewFile(NewFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      beside_(std::exchange(other.beside_, {})),
+      descriptor_(std::move(other.descriptor_)),
+      flushed_(other.flushed_) {}
+
+NewFile::~NewFile() {
+  if (!beside_.empty()) unlink(beside_.c_str());
+}
+
+Status NewFile::flush() {
+  if (fsync(descriptor()) != 0) return io_error(path_ + ": cannot be flushed to the disk");
+  flushed_ = true;
+  return {};
+}
+
+Status NewFile::put_in_place() {
+  // Some file systems tell of a full disk only when a descriptor is closed; that of a copy will do.
+  const int copy = dup(descriptor());
+  if (copy < 0 || close(copy) != 0) return io_error(path_ + ": cannot be written");
+  if (std::rename(beside_.c_str(), path_.c_str()) != 0) {
+    return io_error(path_ + ": cannot be put in place");
+  }
+  beside_.clear();
+  if (!flushed_) return {};
+  const Descriptor folder(open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() < 0 || fsync(folder.get()) != 0) {
+    return io_error(path_ + ": its folder cannot be flushed to the disk");
+  }
+  return {};
+}
+
+}  // namespace deltawire

@@ -1,0 +1,102 @@
+// Messages for tests of any Transport: their bytes, and a plan of many that all ranks know.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "deltawire/transport.h"
+
+namespace deltawire::test {
+
+inline Deadline in(std::chrono::milliseconds time) {
+  return Clock::now() + time;
+}
+
+// Generous: a test that meets it hangs, on however slow a machine.
+inline Deadline soon() {
+  return in(std::chrono::seconds(30));
+}
+
+// Bytes that depend on everything given, so that a message in the wrong place is noticed.
+inline std::vector<std::byte> pattern(std::size_t length, std::uint64_t seed) {
+  std::vector<std::byte> bytes(length);
+  std::uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
+  for (std::byte& value : bytes) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    value = static_cast<std::byte>(state >> 56);
+  }
+  return bytes;
+}
+
+inline Handle send_bytes(Transport& from, int to, Tag tag, const std::vector<std::byte>& bytes) {
+  const Bytes piece(bytes);
+  return from.post_send(to, tag, {&piece, 1});
+}
+
+struct Planned {
+  int from, to;
+  Tag tag;
+  std::size_t length;
+  std::uint64_t seed;
+};
+
+// `each` messages from every rank to every other, of random lengths and few tags; the same on all ranks.
+inline std::vector<Planned> plan_messages(int world_size, std::span<const std::size_t> lengths, int each,
+                                          std::mt19937_64& random) {
+  std::vector<Planned> plan;
+  std::uint64_t seed = random();
+  for (int from = 0; from < world_size; ++from) {
+    for (int to = 0; to < world_size; ++to) {
+      if (from == to) continue;
+      for (int i = 0; i < each; ++i) {
+        plan.push_back({from, to, random() % 5, lengths[random() % lengths.size()], ++seed});
+      }
+    }
+  }
+  return plan;
+}
+
+// This rank's part. It posts tag by tag, in an order of tags that differs between ranks (messages of one tag
+// keep theirs), and waits in any order.
+inline void play(Transport& self, const std::vector<Planned>& plan, std::uint64_t seed) {
+  struct Posted {
+    Handle handle = Handle::kNone;
+    const Planned* message = nullptr;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Posted> posts;
+  for (const Planned& message : plan) {
+    if (message.from == self.rank()) posts.push_back({{}, &message, pattern(message.length, message.seed)});
+    if (message.to == self.rank()) posts.push_back({{}, &message, std::vector<std::byte>(message.length)});
+  }
+  std::vector<std::size_t> order(posts.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&posts, seed](std::size_t a, std::size_t b) {
+    const auto key = [&](std::size_t i) { return (posts[i].message->tag * 0x9E3779B97F4A7C15u) ^ seed; };
+    return std::pair(key(a), a) < std::pair(key(b), b);
+  });
+  for (const std::size_t i : order) {
+    Posted& post = posts[i];
+    const Planned& message = *post.message;
+    post.handle = message.from == self.rank() ? send_bytes(self, message.to, message.tag, post.bytes)
+                                              : self.post_recv(message.from, message.tag, post.bytes);
+  }
+  std::mt19937_64 random(seed);
+  std::shuffle(posts.begin(), posts.end(), random);
+  for (Posted& post : posts) {
+    const auto moved = self.wait(post.handle, soon());
+    ASSERT_TRUE(moved.has_value()) << moved.error().message;
+    EXPECT_EQ(*moved, post.message->length);
+    EXPECT_TRUE(post.bytes == pattern(post.message->length, post.message->seed));
+  }
+}
+
+}  // namespace deltawire::test

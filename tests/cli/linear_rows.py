@@ -1,0 +1,21 @@
+"""Rows of libsvm text that tests train on."""
+
+import numpy as np
+
+FEATURES = 50
+
+
+def text_of(rows: int, seed: int = 1, labels: tuple[int, int] = (-1, 1)) -> str:
+    """Rows that a planted model tells apart, but for noise; index 1 is the first."""
+    random = np.random.default_rng(seed)
+    planted = np.random.default_rng(99).normal(size=FEATURES)
+    lines = []
+    for _ in range(rows):
+        keys = np.sort(random.choice(FEATURES, size=8, replace=False))
+        values = random.normal(size=8).round(3)
+        likely = 1 / (1 + np.exp(-3 * planted[keys] @ values))
+        label = labels[int(random.random() < likely)]
+        lines.append(
+            f"{label} " + " ".join(f"{k + 1}:{v}" for k, v in zip(keys, values, strict=True))
+        )
+    return "\n".join(lines) + "\n"

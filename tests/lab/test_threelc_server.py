@@ -1,0 +1,79 @@
+"""Parameter servers over slow links: real processes behind real links, and the table."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab.namespaces import NamespaceError, Namespaces
+from lab.threelc_server.table import table_of
+
+threelc_server = pytest.importorskip("lab.threelc_server.__main__")
+
+VALUES = 51_532  # of the small LeNet5, in eight tensors
+TENSORS = 8
+
+
+def test_servers_and_workers_over_a_link(tmp_path: Path, capfd):
+    try:
+        with Namespaces(2, 12.5e6):
+            pass
+    except NamespaceError as cause:
+        pytest.skip(str(cause))
+    file = tmp_path / "rows.json"
+    words = "--crews 2:1 --links 20mbit --size small --steps 3 --seconds 1 --warm-up 1"
+    status = threelc_server.main([*words.split(), "--specs", "fp32", "3lc", "--out", str(file)])
+    shown = capfd.readouterr()
+    assert status == 0, shown.err
+    rows = {row["method"]: row for row in json.loads(file.read_text())}
+    assert len(rows) == 2 + 2 + 4 + 3
+    assert all(row["steps"] >= 2 and row["ms"] > 0 for row in rows.values())
+    served = [row for row in rows.values() if not row["direct"]]
+    assert all(row["encodes"] == TENSORS for row in served), "once for both workers"
+    plain, packed = rows["`fp32`"], rows["`3lc`"]
+    for way in ("push_bytes", "pull_bytes"):
+        assert 4 * VALUES < plain[way] < 4.1 * VALUES
+        assert packed[way] < plain[way] / 10
+    assert plain["server_sent"] > 2 * plain["pull_bytes"], "a copy for each worker"
+    assert plain["ms"] > 130, "412 KB less a burst at 2.5 MB/s: no machine is faster"
+    slow = rows["`3lc`, one worker 5 times slower"]
+    assert slow["late"] == 0 and packed["late"] == 0
+    assert shown.out.count("\n| 2 workers, 1 server, 20mbit |") == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--crews", "4"], "'4' is no crew"),
+        (["--crews", "1:1"], "'1:1' is no crew"),
+        (["--links", "none"], "a rate is needed"),
+        (["--specs", "nonsense"], "nonsense"),
+        (["--slowness", "1"], "--slowness at least 2"),
+    ],
+)
+def test_wrong_words_are_refused_at_once(given: list[str], said: str, capsys, tmp_path: Path):
+    with pytest.raises(SystemExit, match="2"):
+        threelc_server.main([*given, "--out", str(tmp_path / "rows.json")])
+    assert said in capsys.readouterr().err
+
+
+def test_speeds_are_compared_within_a_crew_and_link():
+    def row(method: str, ms: float, direct: bool = False) -> dict:
+        return {
+            **{"crew": "4 workers, 1 server", "link": "1gbit", "method": method, "ms": ms},
+            **{"low_ms": ms - 1, "high_ms": ms + 1, "direct": direct, "encodes": 8.0},
+            **{"push_bytes": 1.5e4, "pull_bytes": 2.5e5, "server_sent": 1e6},
+            **{"server_received": 6e4, "worker_sent": 3e5, "worker_received": 4e5},
+        }
+
+    rows = [row("`fp32`", 200), row("`3lc`", 50), row("`direct(3lc)`", 100, direct=True)]
+    shown = table_of([*rows, {**rows[1], "link": "10mbit"}]).splitlines()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "parameter-server.md").read_text()
+    assert "\n".join(shown[:2]) in page, "docs/parameter-server.md has another table"
+    start = "| 4 workers, 1 server, 1gbit |"
+    assert shown[2:] == [
+        f"{start} `fp32` | 200 (199–201) | 1.00 | 15 | 250 | 1,000, 60 | 8 |",
+        f"{start} `3lc` | 50 (49–51) | 4.00 | 15 | 250 | 1,000, 60 | 8 |",
+        f"{start} `direct(3lc)` | 100 (99–101) | 2.00 | 300 sent | 400 received | - | - |",
+        "| 4 workers, 1 server, 10mbit | `3lc` | 50 (49–51) | - | 15 | 250 | 1,000, 60 | 8 |",
+    ]

@@ -1,0 +1,168 @@
+// A parameter server over real TCP processes: what each rank says when one of them fails, and after how long.
+// Every test prints it, for docs/parameter-server.md.
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "deltawire/server.h"
+#include "rank_processes.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::size_t kCount = 70000;
+constexpr int kServers = 2;
+constexpr int kWorld = 5;  // ranks 0 and 1 serve, 2 ... 4 work
+constexpr auto kDeadline = std::chrono::seconds(3);
+
+struct Serving {
+  ServerOptions options = {.servers = kServers};
+  std::uint64_t steps = 1000000;
+  LinkOptions link = {};               // of the last rank
+  std::chrono::milliseconds pause{0};  // of the last rank, before each step
+};
+
+std::uint64_t digest_of(std::span<const float> values) {
+  std::uint64_t digest = 1469598103934665603u;
+  for (const Bytes bytes = std::as_bytes(values); const std::byte byte : bytes) {
+    digest = (digest ^ std::to_integer<std::uint64_t>(byte)) * 1099511628211u;
+  }
+  return digest;
+}
+
+Status serve(const RankContext& context, const Serving& how, std::span<const Named> model,
+             Transport& transport) {
+  auto server = make_server(model, "momentum:lr=0.1", how.options, transport);
+  if (!server) return forward_error(server);
+  for (;;) {
+    const Result<bool> made = (*server)->step(Clock::now() + kDeadline);
+    if (!made) return forward_error(made);
+    if (!*made) return {};
+    ++context.own().steps_done;
+  }
+}
+
+Status work(const RankContext& context, const Serving& how, std::vector<float>& values,
+            std::span<const Named> model, Transport& transport) {
+  auto made = make_worker(model, how.options, transport);
+  if (!made) return forward_error(made);
+  ParameterWorker& worker = **made;
+  Status done = worker.open(Clock::now() + kDeadline);
+  std::vector<float> gradient(kCount);
+  while (done && worker.step() < how.steps && !worker.has_ended()) {
+    if (context.rank == kWorld - 1) std::this_thread::sleep_for(how.pause);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const std::uint64_t mixed = i * 31 + worker.step() * 7 + static_cast<std::uint64_t>(context.rank);
+      gradient[i] = 0.01F * static_cast<float>(mixed % 17) - 0.08F;
+    }
+    done = worker.push(0, gradient);
+    if (done) done = worker.pull(Clock::now() + kDeadline);
+    if (done) ++context.own().steps_done;
+  }
+  if (done) done = worker.close(Clock::now() + kDeadline);
+  context.own().digest = digest_of(values);
+  return done;
+}
+
+void train(const RankContext& context, const Serving& how) {
+  auto transport = meet(context, "server", context.rank == kWorld - 1 ? how.link : LinkOptions{});
+  if (!transport) return context.record(transport.error());
+  std::vector<float> values(kCount, 0.5F);
+  const Named model[] = {{"fc.weight", {values.data(), kCount, DType::kF32}, 0}};
+  const Status done = context.rank < kServers ? serve(context, how, model, **transport)
+                                              : work(context, how, values, model, **transport);
+  if (done) return;
+  context.record(done.error());
+  // Stay alive for a while: the error, not the death, must be what the others see.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+}
+
+// All ranks but `culprit` have ended, and name it; the longest that one took, in ms since `began`.
+std::int64_t expect_named(RankProcesses& ranks, int culprit, std::int64_t began, const char* what,
+                          bool culprit_tells = false) {
+  std::int64_t longest = 0;
+  for (int rank = 0; rank < kWorld; ++rank) {
+    if (rank == culprit && !culprit_tells) continue;
+    EXPECT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(20))) << "rank " << rank << " hangs";
+    const RankRecord& record = ranks.record(rank);
+    EXPECT_EQ(record.failed, 1) << "rank " << rank;
+    EXPECT_EQ(record.suspect, culprit) << "rank " << rank << ": " << record.message.data();
+    EXPECT_NE(std::string(record.message.data()).find("rank " + std::to_string(culprit)), std::string::npos);
+    const std::int64_t took = record.failed_at_ms - began;
+    longest = std::max(longest, took);
+    std::printf("%s: rank %d after %lld ms: %s\n", what, rank, static_cast<long long>(took),
+                record.message.data());
+  }
+  return longest;
+}
+
+TEST(ServerTcp, AKilledWorkerIsNamedAtOnce) {
+  RankProcesses ranks(kWorld, [&](const RankContext& context) { train(context, {}); });
+  ASSERT_TRUE(ranks.wait_steps(4, 5));
+  const std::int64_t began = now_ms();
+  ranks.send_signal(4, SIGKILL);
+  EXPECT_LT(expect_named(ranks, 4, began, "worker killed"), 2500) << "noticed by the deadline";
+}
+
+TEST(ServerTcp, AKilledServerIsNamedAtOnce) {
+  RankProcesses ranks(kWorld, [&](const RankContext& context) { train(context, {}); });
+  ASSERT_TRUE(ranks.wait_steps(4, 5));
+  const std::int64_t began = now_ms();
+  ranks.send_signal(1, SIGKILL);
+  EXPECT_LT(expect_named(ranks, 1, began, "server killed"), 2500) << "noticed by the deadline";
+}
+
+TEST(ServerTcp, AFrozenWorkerIsNamedAtTheDeadline) {
+  RankProcesses ranks(kWorld, [&](const RankContext& context) { train(context, {}); });
+  ASSERT_TRUE(ranks.wait_steps(4, 5));
+  const std::int64_t began = now_ms();
+  ranks.send_signal(4, SIGSTOP);
+  EXPECT_GT(expect_named(ranks, 4, began, "worker frozen"), 2000);
+}
+
+TEST(ServerTcp, AFrozenServerIsNamedAtTheDeadline) {
+  RankProcesses ranks(kWorld, [&](const RankContext& context) { train(context, {}); });
+  ASSERT_TRUE(ranks.wait_steps(4, 5));
+  const std::int64_t began = now_ms();
+  ranks.send_signal(0, SIGSTOP);
+  EXPECT_GT(expect_named(ranks, 0, began, "server frozen"), 2000);
+}
+
+TEST(ServerTcp, ACorruptLinkIsNoGradient) {
+  Serving how;
+  how.link.faults = {{.kind = LinkFault::Kind::kFlip, .peer = 0, .at_byte = 100000}};
+  const std::int64_t began = now_ms();
+  RankProcesses ranks(kWorld, [&](const RankContext& context) { train(context, how); });
+  (void)expect_named(ranks, 4, began, "corrupt link", true);
+  EXPECT_EQ(ranks.record(0).code, static_cast<int>(ErrorCode::kCorrupt));
+}
+
+// Slow is no failure: it is waited for, or not.
+TEST(ServerTcp, ASlowWorkerIsWaitedForUnlessThereIsABackup) {
+  for (const int backup : {0, 1}) {
+    Serving how{.options = {.servers = kServers, .backup = backup},
+                .steps = 12,
+                .pause = std::chrono::milliseconds(100)};
+    const std::int64_t began = now_ms();
+    RankProcesses ranks(kWorld, [&](const RankContext& context) { train(context, how); });
+    for (int rank = 0; rank < kWorld; ++rank) {
+      EXPECT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(30)));
+      EXPECT_EQ(ranks.record(rank).failed, 0) << ranks.record(rank).message.data();
+      if (rank >= kServers) {
+        EXPECT_EQ(ranks.record(rank).digest, ranks.record(2).digest);
+      }
+    }
+    std::printf("worker slow, backup=%d: after %lld ms; it made %u of %u steps\n", backup,
+                static_cast<long long>(now_ms() - began), ranks.record(4).steps_done.load(),
+                ranks.record(0).steps_done.load());
+    EXPECT_EQ(ranks.record(4).steps_done == 12, backup == 0) << "behind, it skips steps";
+  }
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,300 @@
+"""Training with parameter servers: what workers have is what the servers say."""
+
+import copy
+import pickle
+import time
+
+import deltawire.torch
+import pytest
+import torch
+from models import Net, backward, batch, fingerprint
+from ranks import results, started
+from served import SOON, part_of, sgd
+
+STEPS = 6
+
+
+def momentum(model):
+    return sgd(model, momentum=0.9, weight_decay=1e-3)
+
+
+def nesterov(model):
+    return sgd(model, momentum=0.9, nesterov=True)
+
+
+def adam(model):
+    return torch.optim.Adam(model.parameters(), lr=0.01)
+
+
+def adamw(model):
+    return torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+
+
+def rmsprop(model):
+    return torch.optim.RMSprop(model.parameters(), lr=0.001)
+
+
+def adagrad(model):
+    return torch.optim.Adagrad(model.parameters(), lr=0.01)
+
+
+def trained_here(workers, make, steps=STEPS):
+    """The same training in one process: mean gradients, torch's own step."""
+    model = Net()
+    optimizer = make(model)
+    for step in range(steps):
+        sums = None
+        for worker in range(workers):
+            backward(model, worker, step)
+            own = [parameter.grad.clone() for parameter in model.parameters()]
+            sums = own if sums is None else [a + b for a, b in zip(sums, own, strict=True)]
+        for parameter, total in zip(model.parameters(), sums, strict=True):
+            parameter.grad = total / workers
+        optimizer.step()
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def each_optimizer(rank, world_size, report):
+    """Without compression the servers' steps are torch's."""
+    for make in (sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad):
+        model = Net()
+        server = deltawire.torch.ParameterServer(
+            model, make(model), "fp32", servers=2, timeout=SOON
+        )
+        if server.serves:
+            assert server.serve() == STEPS
+        else:
+            for step in range(STEPS):
+                backward(model, rank - 2, step)
+                assert server.step()
+            server.close()
+            for own, due in zip(model.parameters(), trained_here(2, make), strict=True):
+                assert torch.allclose(own, due, rtol=1e-4, atol=1e-6), make.__name__
+        server.close()
+
+
+def test_servers_step_as_torchs_optimizers():
+    results(each_optimizer, 4)
+
+
+def compressed(rank, world_size, report, overlap):
+    return part_of(rank, STEPS, momentum, spec="3lc:s=1.75", servers=2, overlap=overlap)
+
+
+@pytest.mark.parametrize("overlap", ["both", "push", "none"])
+def test_workers_are_bit_equal_and_each_change_is_encoded_once(overlap):
+    found = results(compressed, 5, overlap)
+    prints = {fingerprint for fingerprint, _ in found[2:]}
+    assert len(prints) == 1 and prints != {fingerprint_of_start()}
+    parts = [metrics["encodes_per_step"] for _, metrics in found[:2]]
+    assert sum(parts) == len(list(Net().parameters())), "whole tensors, each encoded once a step"
+    for _, metrics in found[2:]:
+        assert metrics["step"] == metrics["steps"] == STEPS
+        assert metrics["push_ratio"] > 8 and metrics["pull_ratio"] > 8
+        assert metrics["push_ms"] > 0 and metrics["wait_ms"] > 0
+    pushed = sum(metrics["push_bytes"] for _, metrics in found[2:])
+    assert pushed == sum(metrics["push_bytes"] for _, metrics in found[:2])
+
+
+def fingerprint_of_start():
+    return fingerprint(Net())
+
+
+def test_overlap_changes_no_bit():
+    prints = {results(compressed, 4, overlap)[-1][0] for overlap in ("both", "push", "none")}
+    assert len(prints) == 1
+
+
+class Around(torch.nn.Module):
+    """Uses a layer's weight without calling the layer, as MultiheadAttention does."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.called = torch.nn.Linear(64, 64)
+        self.read = torch.nn.Linear(64, 64)
+        self.norm = torch.nn.BatchNorm1d(64)
+
+    def forward(self, x):
+        y = self.norm(torch.tanh(self.called(x)))
+        return torch.nn.functional.linear(y, self.read.weight, self.read.bias)
+
+
+def around(rank, world_size, report):
+    return part_of(rank, STEPS, spec="3lc", network=Around, overlap="both")
+
+
+def test_layers_that_are_not_called_are_waited_for():
+    found = results(around, 3)
+    assert len({fingerprint for fingerprint, _ in found[1:]}) == 1
+
+
+def late_use(rank, world_size, report):
+    """A layer that is called at first, and read from the third step on."""
+    model = Around()
+    server = deltawire.torch.ParameterServer(model, sgd(model), overlap="both", timeout=SOON)
+    if server.serves:
+        server.serve()
+        return None
+    model.read.register_forward_hook(lambda *_: None)
+    for step in range(4):
+        x, y = batch(0, step)
+        head = model.read if step < 2 else (lambda z: z @ model.read.weight.T)
+        (head(torch.tanh(model.called(x))) - y).square().mean().backward()
+        server.step()
+    return None
+
+
+def test_a_layer_that_is_read_too_early_is_an_error():
+    with started(late_use, 2) as ranks:
+        outcomes = ranks.outcomes()
+    assert outcomes[1].raised == "DeltawireError" and "'read.weight' was used while" in (
+        outcomes[1].text
+    )
+    assert outcomes[0].raised == "DeltawireError" and "rank 1" in outcomes[0].text
+
+
+def rates(rank, world_size, report):
+    """A scheduler of the servers' optimizer; the same in one process."""
+
+    def with_schedule(model):
+        optimizer = sgd(model, rate=0.5)
+        return optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.1)
+
+    model = Net()
+    optimizer, scheduler = with_schedule(model)
+    server = deltawire.torch.ParameterServer(model, optimizer, "fp32", timeout=SOON)
+    if server.serves:
+        server.serve(after_step=scheduler.step)
+    else:
+        for step in range(STEPS):
+            backward(model, 0, step)
+            server.step()
+    server.close()
+    if rank == 0:
+        return
+    alone = Net()
+    optimizer, scheduler = with_schedule(alone)
+    for step in range(STEPS):
+        backward(alone, 0, step)
+        optimizer.step()
+        scheduler.step()
+    for own, due in zip(model.parameters(), alone.parameters(), strict=True):
+        assert torch.allclose(own, due, rtol=1e-4, atol=1e-6)
+
+
+def test_a_schedule_runs_on_the_servers():
+    results(rates, 2)
+
+
+def accumulated(rank, world_size, report):
+    model = Net()
+    server = deltawire.torch.ParameterServer(model, sgd(model), "fp32", timeout=SOON)
+    if server.serves:
+        server.serve()
+        return
+    reference, optimizer = Net(), None
+    optimizer = sgd(reference)
+    for step in range(3):
+        for each in (model, reference):
+            each.zero_grad()
+        for half in range(2):
+            x, y = batch(half, step)
+            (reference(x) - y).square().mean().backward()
+            if half == 0:
+                with server.no_sync():
+                    (model(x) - y).square().mean().backward()
+            else:
+                (model(x) - y).square().mean().backward()
+        optimizer.step()
+        server.step()
+    server.close()
+    for own, due in zip(model.parameters(), reference.parameters(), strict=True):
+        assert torch.allclose(own, due, rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_are_accumulated_without_leaving():
+    results(accumulated, 2)
+
+
+def uneven(rank, world_size, report):
+    """The first worker has fewer batches: training ends with it, and nobody hangs."""
+    model = Net()
+    with deltawire.torch.ParameterServer(model, sgd(model), timeout=SOON) as server:
+        if server.serves:
+            return server.serve()
+        made = 0
+        for step in range(3 if rank == 1 else 9):
+            backward(model, rank, step)
+            made += server.step()
+        ended = server.ended
+    return made, ended, fingerprint(model)
+
+
+def test_workers_with_fewer_batches_end_training():
+    steps, first, second = results(uneven, 3)
+    assert steps == 3 and first[0] == second[0] == 3
+    assert not first[1] and second[1] and first[2] == second[2]
+
+
+def backed_up(rank, world_size, report):
+    def slow(server, worker):
+        if worker == 2:
+            time.sleep(0.2)
+
+    return part_of(rank, 12, spec="3lc", backup=1, before=slow)
+
+
+def test_a_slow_worker_is_not_waited_for_and_ends_equal():
+    found = results(backed_up, 4)
+    assert len({fingerprint for fingerprint, _ in found[1:]}) == 1
+    late = found[3][1]
+    assert late["late_pushes"] > 0 and late["skipped_steps"] > 0
+
+
+def stale(rank, world_size, report):
+    def slow_at_times(server, worker):
+        if worker == server.steps % 3:
+            time.sleep(0.05)
+
+    return part_of(rank, 9, spec="3lc", staleness=2, before=slow_at_times)
+
+
+def test_workers_that_may_be_ahead_end_equal():
+    found = results(stale, 4)
+    assert len({fingerprint for fingerprint, _ in found[1:]}) == 1
+    assert all(metrics["steps"] == 9 for _, metrics in found)
+    assert all(metrics["late_pushes"] == 0 for _, metrics in found)
+
+
+def copies(rank, world_size, report):
+    model = Net()
+    optimizer = sgd(model)
+    server = deltawire.torch.ParameterServer(model, optimizer, overlap="both", timeout=SOON)
+    if server.serves:
+        server.serve()
+        return
+    backward(model, 0, 0)
+    server.step()
+    saved = model.state_dict()  # it waits for the parameters
+    whole = {name: value.clone() for name, value in saved.items()}
+    server.wait()
+    assert all(torch.equal(whole[name], value) for name, value in model.state_dict().items())
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert fingerprint(copied) == fingerprint(model)
+        backward(copied, 0, 1)  # a plain module: nothing leaves
+    with pytest.raises(TypeError, match="copied or pickled"):
+        copy.deepcopy(server)
+    with pytest.raises(deltawire.DeltawireError, match="step"):
+        optimizer.step()
+    optimizer.param_groups[0]["lr"] = 0.5
+    backward(model, 0, 1)
+    with pytest.raises(deltawire.DeltawireError, match="after_step=scheduler.step"):
+        server.step()
+
+
+def test_copies_are_plain_modules_and_the_optimizer_is_the_servers():
+    with started(copies, 2) as ranks:
+        outcomes = ranks.outcomes()
+    assert outcomes[1].raised is None, outcomes[1].text
+    assert outcomes[0].raised == "DeltawireError" and "after_step" in outcomes[0].text

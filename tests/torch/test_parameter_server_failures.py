@@ -1,0 +1,242 @@
+"""What ParameterServer refuses, and training in which a rank is lost, late or interrupted."""
+
+import signal
+import time
+
+import deltawire.torch
+import pytest
+import torch
+from models import Net, backward, wrapped
+from ranks import attempted, started
+from served import SOON, sgd
+
+VICTIM = 1
+
+
+def attempt(rank, world_size, report, settings):
+    """Makes a ParameterServer with settings[rank]; then shows that the group is still usable."""
+    model = Net()
+    options = {"timeout": SOON, **settings[rank]}
+    model = options.pop("wrap", lambda model: model)(model)
+    optimizer = options.pop("of", sgd)(model)
+    return attempted(lambda: deltawire.torch.ParameterServer(model, optimizer, **options))
+
+
+def errors_of(*settings):
+    with started(attempt, len(settings), settings) as ranks:
+        outcomes = ranks.outcomes()
+    assert all(outcome.raised is None for outcome in outcomes.values()), outcomes
+    caught = [outcomes[rank].value for rank in range(len(settings))]
+    print(caught)
+    assert all("\n" not in error[1] for error in caught)
+    return caught
+
+
+def two_groups(model):
+    first, *rest = model.parameters()
+    return torch.optim.SGD([{"params": [first], "weight_decay": 0.1}, {"params": rest}], lr=0.1)
+
+
+def some(model):
+    return torch.optim.SGD(list(model.parameters())[1:], lr=0.1)
+
+
+def foreign(model):
+    return torch.optim.SGD([*model.parameters(), torch.nn.Parameter(torch.zeros(5))], lr=0.1)
+
+
+def amsgrad(model):
+    return torch.optim.Adam(model.parameters(), amsgrad=True)
+
+
+def lbfgs(model):
+    return torch.optim.LBFGS(model.parameters())
+
+
+def stepped(model):
+    optimizer = sgd(model, momentum=0.9)
+    backward(model, 0, 0)
+    optimizer.step()
+    return optimizer
+
+
+def no_optimizer(model):
+    return model.parameters()
+
+
+def halved(model):
+    return model.half()
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind", "says"),
+    [
+        ({"of": two_groups}, "InvalidArgumentError", "weight_decay=0.1"),
+        ({"of": some}, "InvalidArgumentError", "'layers.0.0.weight' is not in the optimizer"),
+        ({"of": foreign}, "InvalidArgumentError", "(5,)"),
+        ({"of": amsgrad}, "InvalidArgumentError", "Adam(amsgrad=True)"),
+        ({"of": lbfgs}, "DTypeError", "not LBFGS"),
+        ({"of": stepped}, "InvalidArgumentError", "has stepped already"),
+        ({"of": no_optimizer}, "DTypeError", "torch.optim.Optimizer"),
+        ({"wrap": halved}, "DTypeError", "ParameterServer serves float32"),
+        ({"servers": 2}, "InvalidArgumentError", "leaves nobody to work"),
+        ({"backup": 1}, "InvalidArgumentError", "must count"),
+        ({"overlap": "all"}, "InvalidArgumentError", "overlap='all'"),
+        ({"overlap": "both", "staleness": 1}, "InvalidArgumentError", "staleness=1"),
+        ({"snapshot": "here", "staleness": 1}, "InvalidArgumentError", "staleness=1"),
+        ({"staleness": -1}, "InvalidArgumentError", "staleness"),
+        ({"spec": "auto"}, "InvalidArgumentError", "ParameterServer takes no"),
+        ({"push": "gather(3lc)"}, "InvalidArgumentError", "gather"),
+        ({"snapshot": "here", "every": 0}, "InvalidArgumentError", "every=0"),
+    ],
+)
+def test_a_rank_that_cant_take_part_tells_the_other(bad, kind, says):
+    first, own = errors_of({}, bad)
+    assert own[0] == kind and says in own[1]
+    assert first[2] == VICTIM and says in first[1]
+
+
+def test_wrapped_models_and_other_settings_are_refused():
+    for caught in errors_of({"wrap": wrapped}, {"wrap": wrapped}):
+        assert caught[0] == "DTypeError" and "ParameterServer takes the bare module" in caught[1]
+    for other in ({"push": "fp32"}, {"of": stepwise}, {"seed": 3}):
+        caught = errors_of({}, other, {})
+        assert len(set(caught)) == 1 and caught[0][2] == VICTIM, caught
+
+
+def stepwise(model):
+    return sgd(model, rate=0.9)
+
+
+def test_without_a_process_group():
+    model = Net()
+    with pytest.raises(ValueError, match="init_process_group"):
+        deltawire.torch.ParameterServer(model, sgd(model))
+
+
+def train_until_it_fails(rank, world_size, report, timeout, fault=None):
+    """One server, the others work for ever. Returns what the error was, and the second one."""
+    model = Net()
+    server = deltawire.torch.ParameterServer(model, sgd(model, rate=0.01), timeout=timeout)
+    error = None
+    try:
+        if server.serves:
+            report("training")
+            server.serve()
+        for step in range(100_000):
+            if step == 3:
+                report("training")
+            if step >= 3 and rank == VICTIM and fault is not None:
+                fault(model)
+            backward(model, rank, step)
+            server.step()
+    except deltawire.DeltawireError as caught:
+        error = caught
+    except KeyboardInterrupt:
+        error = server.last_error
+        assert error is not None
+        return "KeyboardInterrupt", error.suspect, str(error), None
+    with pytest.raises(deltawire.DeltawireError, match="is closed") as again:
+        server.step() if not server.serves else server.serve()
+    server.close()
+    server.close()
+    return error.code, error.suspect, str(error), again.value.suspect
+
+
+def wait_for_training(ranks, count):
+    for rank in range(count):
+        assert ranks.hear(rank) == "training"
+
+
+def check_survivors(outcomes, codes, suspect, within):
+    for rank, outcome in sorted(outcomes.items()):
+        assert outcome.raised is None, outcome
+        code, named, text, again = outcome.value
+        print(f"rank {rank} after {outcome.after:.2f} s [{code}]: {text}")
+        assert code in codes and named == again == suspect and f"rank {suspect}" in text
+        assert outcome.after < within
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_server_or_worker_is_named_at_once(victim):
+    with started(train_until_it_fails, 3, SOON) as ranks:
+        wait_for_training(ranks, 3)
+        ranks.signal(victim, signal.SIGKILL)
+        outcomes = ranks.outcomes([rank for rank in range(3) if rank != victim])
+    check_survivors(outcomes, {"PeerLost", "Aborted"}, victim, 15)
+
+
+def test_a_frozen_worker_is_named_at_the_deadline():
+    with started(train_until_it_fails, 3, 3.0) as ranks:
+        wait_for_training(ranks, 3)
+        ranks.signal(VICTIM, signal.SIGSTOP)
+        outcomes = ranks.outcomes([0, 2])
+    check_survivors(outcomes, {"Timeout", "PeerLost", "Aborted"}, VICTIM, 30)
+
+
+@pytest.mark.parametrize("interrupted", [0, 1])
+def test_ctrl_c_in_a_wait_ends_all(interrupted):
+    with started(train_until_it_fails, 3, SOON) as ranks:
+        wait_for_training(ranks, 3)
+        ranks.signal(2, signal.SIGSTOP)  # the server waits for it, the other worker for the server
+        time.sleep(2)
+        ranks.signal(interrupted, signal.SIGINT)
+        own = ranks.outcomes([interrupted])[interrupted]
+        ranks.signal(2, signal.SIGCONT)
+        others = ranks.outcomes([1 - interrupted, 2])
+    print(own)
+    assert own.raised is None and own.value[0] == "KeyboardInterrupt" and own.after < 10
+    check_survivors(others, {"Aborted"}, interrupted, 15)
+
+
+def not_finite(model):
+    with torch.no_grad():
+        next(model.parameters()).fill_(float("nan"))
+
+
+def moved(model):
+    parameter = next(model.parameters())
+    parameter.data = parameter.data.clone()
+
+
+def thawed(model):
+    model.late = torch.nn.Linear(2, 2)
+    model.layers[0][0].weight = torch.nn.Parameter(model.layers[0][0].weight.detach().clone())
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "says"),
+    [
+        (not_finite, "NotFinite", "'layers."),
+        (moved, "State", "'layers.0.0.weight' has other memory"),
+        (thawed, "State", "requires gradients now and did not, or was another"),
+    ],
+)
+def test_a_worker_that_fails_is_named_everywhere(fault, code, says):
+    with started(train_until_it_fails, 3, SOON, fault) as ranks:
+        wait_for_training(ranks, 3)
+        outcomes = ranks.outcomes()
+    own = outcomes.pop(VICTIM).value
+    assert own[0] == code and says in own[2], own
+    check_survivors(outcomes, {"Aborted", code}, VICTIM, 15)
+
+
+def raise_inside(rank, world_size, report):
+    model = Net()
+    with deltawire.torch.ParameterServer(model, sgd(model), timeout=SOON) as server:
+        if server.serves:
+            server.serve()
+        backward(model, rank, 0)
+        server.step()
+        if rank == VICTIM:
+            raise ZeroDivisionError("a bug of the training loop")
+        server.step()
+
+
+def test_a_bug_inside_the_with_block_is_told_to_the_others():
+    with started(raise_inside, 3) as ranks:
+        outcomes = ranks.outcomes()
+    assert outcomes[VICTIM].raised == "ZeroDivisionError"
+    for rank in (0, 2):
+        assert outcomes[rank].raised == "DeltawireError" and outcomes[rank].after < 30
+        assert "rank 1" in outcomes[rank].text and "a bug of the training" in outcomes[rank].text

@@ -1,0 +1,197 @@
+"""Snapshots and states: training goes on as if nothing had been."""
+
+import signal
+from pathlib import Path
+
+import deltawire.torch
+import torch
+from models import Net, backward, fingerprint
+from ranks import attempted, results, started
+from served import SOON, sgd
+
+STEPS, EVERY = 12, 3
+
+
+class Normed(torch.nn.Module):
+    """With statistics that are each worker's own."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.first = torch.nn.Linear(64, 64)
+        self.norm = torch.nn.BatchNorm1d(64)
+        self.last = torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.norm(self.first(x))))
+
+
+def adam(model):
+    return torch.optim.Adam(model.parameters(), lr=0.01)
+
+
+def train(rank, world_size, report, folder, stop_at=None):
+    """Training with snapshots, which says each of its steps on the first worker, and there waits in
+    step `stop_at` for ever."""
+    model = Normed()
+    optimizer = adam(model)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4, gamma=0.1)
+    server = deltawire.torch.ParameterServer(
+        model, optimizer, "3lc", servers=2, snapshot=folder, every=EVERY, timeout=SOON
+    )
+    if server.serves:
+        server.serve(after_step=scheduler.step)
+    else:
+        while server.steps < STEPS:
+            if rank == 2:
+                report(server.steps)
+                if server.steps == stop_at:
+                    signal.pause()
+            backward(model, rank, server.steps)
+            server.step()
+    server.close()
+    buffers = [buffer.tolist() for buffer in model.buffers()]
+    return server.resumed_at, fingerprint(model), buffers
+
+
+def finished(folder):
+    with started(train, 4, str(folder)) as ranks:
+        outcomes = ranks.outcomes()
+    assert all(outcome.raised is None for outcome in outcomes.values()), outcomes
+    return [outcomes[rank].value for rank in range(4)]
+
+
+def test_a_killed_server_is_named_and_training_goes_on_from_the_last_snapshot(tmp_path):
+    through = finished(tmp_path / "through")
+    folder = tmp_path / "killed"
+    with started(train, 4, str(folder), 8) as ranks:
+        while ranks.hear(2) < 8:
+            pass
+        ranks.signal(1, signal.SIGKILL)
+        outcomes = ranks.outcomes([0, 3])
+    for outcome in outcomes.values():
+        assert outcome.raised == "DeltawireError" and "rank 1" in outcome.text, outcome
+        assert outcome.after < 15
+    again = finished(folder)
+    assert {value[0] for value in again} == {6}, "of the eight steps at most EVERY are lost"
+    assert [value[1:] for value in again[2:]] == [value[1:] for value in through[2:]]
+    assert len({value[1] for value in again[2:]}) == 1
+
+
+def refuse(rank, world_size, report, folder, settings):
+    model = Normed()
+    return attempted(
+        lambda: deltawire.torch.ParameterServer(
+            model,
+            adam(model),
+            snapshot=folder,
+            every=EVERY,
+            timeout=SOON,
+            **{"spec": "3lc", "servers": 2, **settings},
+        )
+    )
+
+
+def refused(folder, **settings):
+    with started(refuse, 4, str(folder), settings) as ranks:
+        outcomes = ranks.outcomes()
+    assert all(outcome.raised is None for outcome in outcomes.values()), outcomes
+    return [outcomes[rank].value for rank in range(4)]
+
+
+def test_snapshots_that_dont_fit_are_refused_by_all(tmp_path):
+    finished(tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {f"rank-{rank}.step-{step}.snapshot" for rank in range(4) for step in (9, 12)} == names
+    for errors in (refused(tmp_path, spec="fp32"), refused(tmp_path, min_elements=1)):
+        assert all("was saved with" in error[1] for error in errors), errors
+    for path in tmp_path.glob("rank-1.*"):
+        path.unlink()
+    for kind, text, suspect in refused(tmp_path):
+        assert kind == "DeltawireError" and suspect == 1
+        assert "rank 0 of [9, 12], rank 1 of []" in text
+
+
+def damaged(rank, world_size, report, folder):
+    model = Normed()
+    server = deltawire.torch.ParameterServer(
+        model, adam(model), "3lc", servers=2, snapshot=folder, every=EVERY, timeout=SOON
+    )
+    if server.serves:
+        server.serve()
+    server.close()
+    return server.resumed_at
+
+
+def test_a_damaged_snapshot_leaves_the_one_before(tmp_path):
+    finished(tmp_path)
+    newest = Path(tmp_path / "rank-0.step-12.snapshot")
+    newest.write_bytes(newest.read_bytes()[:-1])
+    for path in tmp_path.glob("rank-3.*"):
+        path.unlink()  # of a worker: its gradients' rest is lost, and it is said
+    assert results(damaged, 4, str(tmp_path)) == [9] * 4
+    steps = {int(path.name.split("-")[2].split(".")[0]) for path in tmp_path.iterdir()}
+    assert steps == {9}, "the later ones are of a past that is no more"
+
+
+def by_hand(rank, world_size, report):
+    """A state at step 4 of all ranks goes on in a new ParameterServer as in the old one."""
+    ends = []
+    states = []
+    for state in (None, states):
+        model = Net()
+        server = deltawire.torch.ParameterServer(model, sgd(model, momentum=0.9), timeout=SOON)
+        if state:
+            server.load_state_dict(state[0])
+
+        def save(server=server, state=state):
+            if server.steps == 4 and not state:
+                states.append(server.state_dict())
+
+        if server.serves:
+            server.serve(after_step=save)
+        else:
+            assert server.steps == (4 if state else 0)
+            server.start()
+            assert server.steps == (4 if state else 0)
+            while server.steps < 8:
+                backward(model, rank, server.steps)
+                server.step()
+                save()
+        server.close()
+        ends.append(fingerprint(model))
+    return ends[0] == ends[1] or rank == 0
+
+
+def test_states_by_hand_go_on_with_every_bit():
+    assert results(by_hand, 3) == [True] * 3
+
+
+def elsewhere(rank, world_size, report):
+    """States of another rank, and ones that are none; nothing is changed, and training goes on."""
+    model = Net()
+    server = deltawire.torch.ParameterServer(model, sgd(model), timeout=SOON)
+    state = server.state_dict()
+    caught = [
+        attempted(lambda: server.load_state_dict(state | {"rank": 2 - rank})),
+        attempted(lambda: server.load_state_dict({"state": state["state"]})),
+        attempted(lambda: server.load_state_dict(state | {"state": state["state"][:-1]})),
+        attempted(lambda: server.load_state_dict(state | {"step": rank})),
+    ]
+    server.load_state_dict(state)
+    if server.serves:
+        assert server.serve() == 1
+    else:
+        backward(model, rank, 0)
+        server.step()
+    server.close()
+    return caught
+
+
+def test_states_of_other_places_change_nothing():
+    for caught in results(elsewhere, 3):
+        assert all(error is not None for error in caught), caught
+        places = [text for _, text, _ in caught]
+        assert "rank" in places[0] and "lacks" in places[1]
+        assert "Corrupt" in places[2] or "checksum" in places[2] or "can't load" in places[2]
+        assert "step" in places[3]

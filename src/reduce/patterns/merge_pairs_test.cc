@@ -46,6 +46,10 @@ TEST(MergePairs, AddsInOrderAndKeepsWhatIsAlone) {
   merger.merge(std::vector<PairStream>(lists.begin(), lists.end()), sum);
   expect_bits(sum, {{0, 1, 5, 7, 9}, {2.0F, 1.0F, 3.0F, 0.25F, -0.0F}, 10});
   EXPECT_EQ(sum.dimension, 7U);
+  // What stood in the window before leaves nothing, not even a sign.
+  const std::vector<Pairs> next{{{1, 7}, {-0.0F, 1.0F}, 10}, {{9}, {-0.0F}, 10}};
+  merger.merge(std::vector<PairStream>(next.begin(), next.end()), sum);
+  expect_bits(sum, {{1, 7, 9}, {-0.0F, 1.0F, -0.0F}, 10});
   merger.merge({}, sum);
   EXPECT_TRUE(sum.keys.empty());
   merger.merge(std::vector<PairStream>{lists[0]}, sum);
@@ -76,10 +80,12 @@ TEST(MergePairs, IsTheSumThatASlowMergeGives) {
           key += 1 + random.next() % most_gap;
         }
       }
-      lists[1].keys.push_back(0xFFFFFFFF);
-      lists[1].values.push_back(1.0F);
-      lists[0].keys.push_back(0xFFFFFFFF);
-      lists[0].values.push_back(2.0F);
+      for (const std::size_t last : {1U, 0U}) {
+        // Far from all others, so that windows are the longest.
+        if (most_gap < 5000 || (!lists[last].keys.empty() && lists[last].keys.back() == 0xFFFFFFFF)) continue;
+        lists[last].keys.push_back(0xFFFFFFFF);
+        lists[last].values.push_back(static_cast<float>(last) + 1);
+      }
       Pairs sum;
       merger.merge(std::vector<PairStream>(lists.begin(), lists.end()), sum);
       expect_bits(sum, slow_sum(lists));

@@ -1,6 +1,6 @@
 """3LC's tables 1 and 2 with servers and workers of our own, over real slow links.
 
-    python -m lab.threelc_server                           4 and 8 workers, 1 and 2 servers: 20 min
+    python -m lab.threelc_server                    4 and 8 workers, 1 and 2 servers: half an hour
     python -m lab.threelc_server --crews 4:1 --links 100mbit --seconds 5
 
 Every rank is a process in a network namespace of its own, behind a link of the given rate in both

@@ -37,12 +37,12 @@ Deadline in_ms(std::int64_t timeout_ms) {
 }
 
 // A connected rank, alone with the other ranks' ends. Any thread may abort; the last user destroys it.
-class Link {
+class Connection {
  public:
-  explicit Link(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {}
-  ~Link() { close(); }
-  Link(const Link&) = delete;
-  Link& operator=(const Link&) = delete;
+  explicit Connection(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {}
+  ~Connection() { close(); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
 
   std::shared_ptr<Transport> open() const {
     if (transport_ == nullptr) raise({ErrorCode::kState, "this transport is closed"});
@@ -120,7 +120,7 @@ std::vector<Named> named_all(const std::vector<TensorAt>& tensors) {
   return model;
 }
 
-void make_served(Server* self, const Link& link, const std::vector<TensorAt>& tensors,
+void make_served(Server* self, const Connection& link, const std::vector<TensorAt>& tensors,
                  const std::string& optimizer, const ServerOptions& options) {
   const std::shared_ptr<Transport> transport = link.open();
   const std::vector<Named> model = named_all(tensors);
@@ -129,7 +129,7 @@ void make_served(Server* self, const Link& link, const std::vector<TensorAt>& te
              value_or_raise(without_gil([&] { return make_server(model, optimizer, options, *transport); })));
 }
 
-void make_serving(Worker* self, const Link& link, const std::vector<TensorAt>& tensors,
+void make_serving(Worker* self, const Connection& link, const std::vector<TensorAt>& tensors,
                   const ServerOptions& options) {
   const std::shared_ptr<Transport> transport = link.open();
   const std::vector<Named> model = named_all(tensors);
@@ -300,17 +300,19 @@ void bind_snapshots(nb::module_& module) {
 }  // namespace
 
 void bind_servers(nb::module_& module) {
-  nb::class_<Link>(module, "Link", "A connected rank's transport, for a parameter server or a worker.")
+  nb::class_<Connection>(module, "Connection",
+                         "A connected rank's transport, for a parameter server or a worker.")
       .def(
           "__init__",
-          [](Link* self, OpenListener& listener, const MeshOptions& mesh) {
-            new (self) Link(connected(listener, mesh));
+          [](Connection* self, OpenListener& listener, const MeshOptions& mesh) {
+            new (self) Connection(connected(listener, mesh));
           },
           "listener"_a, "mesh"_a, "Connects; blocks up to mesh.connect_timeout_ms.")
-      .def("abort", &Link::abort, "reason"_a, "Fails every wait on every rank, naming this rank. Any thread.")
-      .def("traffic", &Link::traffic, "Bytes (sent, received), headers and control messages included.")
-      .def("close", &Link::close, "Says goodbye once no server or worker holds it; idempotent.")
-      .def_prop_ro("closed", &Link::closed);
+      .def("abort", &Connection::abort, "reason"_a,
+           "Fails every wait on every rank, naming this rank. Any thread.")
+      .def("traffic", &Connection::traffic, "Bytes (sent, received), headers and control messages included.")
+      .def("close", &Connection::close, "Says goodbye once no server or worker holds it; idempotent.")
+      .def_prop_ro("closed", &Connection::closed);
   bind_options(module);
   bind_server(module);
   bind_worker(module);

@@ -146,8 +146,10 @@ TEST_F(CheckpointsOf, ATrainingResumesBitForBitFromAnyStep) {
         EXPECT_EQ(resumed->epochs[i].objective, through->epochs[i].objective);
         EXPECT_EQ(resumed->epochs[i].test_loss, through->epochs[i].test_loss);
         EXPECT_EQ(resumed->epochs[i].epoch, through->epochs[i].epoch);
+        EXPECT_GT(resumed->epochs[i].compute_seconds, 0);  // also of one that was done when it was cut
       }
       EXPECT_GT(resumed->epochs.back().seconds, resumed->epochs.front().seconds);
+      EXPECT_TRUE(fs::exists(path(kEpochs * kBatches)));
     }
   }
 }

@@ -58,6 +58,7 @@ Result<PullHead> read_pull(Bytes pull) {
     if (pull.size() < kWholeHeadBytes) return fail(ErrorCode::kTruncated, "a pull ends in its head");
     const std::size_t steps = load_le<std::uint16_t>(pull.data() + 1);
     if (steps > pull.size() - kWholeHeadBytes) return fail(ErrorCode::kTruncated, "a pull ends in its head");
+    if (steps == 0) return fail(ErrorCode::kCorrupt, "a pull has the part as it is after no change");
     head = {.is_whole = true,
             .verdicts = pull.subspan(kWholeHeadBytes, steps),
             .body = pull.subspan(kWholeHeadBytes + steps)};

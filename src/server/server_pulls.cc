@@ -86,6 +86,8 @@ Status Server::send_next(OwnPart& own) {
 
 Status Server::send_next(OwnPart& own, std::size_t worker) {
   Outbox& outbox = own.outboxes[worker];
+  const bool has_all = outbox.next == own.versions() && (outbox.is_ended || !is_closing_);
+  if (outbox.handle == Handle::kNone && has_all) return {};
   if (!transport_.done(outbox.handle)) return {};
   if (const auto gone = transport_.wait(std::exchange(outbox.handle, Handle::kNone), Clock::now()); !gone) {
     return forward_error(gone);

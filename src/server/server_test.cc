@@ -198,6 +198,8 @@ TEST(Server, ReadsTheHeadOfAPull) {
   EXPECT_EQ(head->verdict(1), Verdict::kLate);
   EXPECT_EQ(head->verdict(2), Verdict::kCounted);
   EXPECT_TRUE(head->body.empty());
+  const std::byte none[] = {std::byte{2}, std::byte{0}, std::byte{0}};
+  EXPECT_EQ(read_pull(none).error().code, ErrorCode::kCorrupt);
   whole.back() = std::byte{2};
   EXPECT_EQ(read_pull(whole).error().code, ErrorCode::kCorrupt);
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "base/crc32c.h"
+#include "base/little_endian.h"
 
 namespace {
 
@@ -135,6 +139,20 @@ TEST_F(Snapshots, CutAtAnyByteLeaveTheOneBefore) {
   put(path(20), whole + "x");
   EXPECT_EQ(found(), Steps{10});
   EXPECT_EQ(*read_snapshot(place_, 10), first_);
+}
+
+TEST_F(Snapshots, AreReadAsTheirHeadsSayOrNotAtAll) {
+  write(20, second_);
+  const std::string whole = read_all(path(20));
+  const std::size_t head = whole.size() - second_.size() - 4;
+  for (std::size_t byte = 0; byte < whole.size() - 4; ++byte) {
+    std::string changed = whole;
+    changed[byte] = static_cast<char>(changed[byte] ^ 4);
+    const Bytes body = std::as_bytes(std::span(changed)).first(changed.size() - 4);
+    store_le<std::uint32_t>(reinterpret_cast<std::byte*>(changed.data()) + body.size(), crc32c(body));
+    put(path(20), changed);
+    EXPECT_EQ(read_snapshot(place_, 20).has_value(), byte >= head) << "byte " << byte;
+  }
 }
 
 // The writer is gone at its nth flush. What it had not flushed may be lost: the entry of the folder, and any

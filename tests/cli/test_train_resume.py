@@ -33,9 +33,9 @@ def steps_in(folder: Path) -> set[int]:
     return {int(name[1]) for name in names if name}
 
 
-def kill_after_step(command: list[str], folder: Path, step: int) -> bool:
-    """Starts it, and ends all of its processes by SIGKILL once a checkpoint of `step` or later is
-    there. False: it was done before."""
+def kill_after_step(command: list[str], folder: Path, step: int, delay: float) -> bool:
+    """Starts it, and ends all of its processes by SIGKILL so many seconds after a checkpoint of
+    `step` or later is there. False: it was done before."""
     running = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     )
@@ -43,6 +43,7 @@ def kill_after_step(command: list[str], folder: Path, step: int) -> bool:
     while running.poll() is None and max(steps_in(folder), default=0) < step:
         assert time.monotonic() < end, "no checkpoint came"
         time.sleep(0.001)
+    time.sleep(delay)  # any moment will do: within a step, while a checkpoint is written
     with contextlib.suppress(ProcessLookupError):
         os.killpg(running.pid, signal.SIGKILL)
     _, said = running.communicate(timeout=TIMEOUT)
@@ -74,7 +75,8 @@ def test_killed_at_any_moment_and_resumed_gives_the_same_model(
     kills, step, more = 0, 0, []
     while step < EPOCHS * BATCHES - 25:
         step += draw.randint(1, 25)
-        kills += kill_after_step(list(map(str, [BINARY, *kept, *more])), folder, step)
+        command = list(map(str, [BINARY, *kept, *more]))
+        kills += kill_after_step(command, folder, step, draw.uniform(0, 0.02))
         assert not resumed.exists()
         assert max(steps_in(folder)) >= step  # nothing was lost but what came after it
         more = ["--resume"]

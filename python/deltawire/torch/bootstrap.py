@@ -100,9 +100,9 @@ class Meeting:
         mesh.arrival_timeout_ms = arrival_timeout_ms
         return _core.Session(self._listener, mesh, spec, options)
 
-    def join(self, link: _core.LinkShape | None) -> _core.Link:
+    def join(self, link: _core.LinkShape | None) -> _core.Connection:
         """As `connect`, but for a parameter server."""
-        return _core.Link(self._listener, self._mesh(link))
+        return _core.Connection(self._listener, self._mesh(link))
 
     def _mesh(self, link: _core.LinkShape | None) -> _core.Mesh:
         mesh = mesh_of(self._offers, self.place[0], self._secret)

@@ -8,7 +8,7 @@ from deltawire.torch.served_worker import ServedWorker
 _BYTES_AN_ELEMENT = 4
 
 
-def of_server(server: _core.ParameterServer, link: _core.Link) -> dict[str, Any]:
+def of_server(server: _core.ParameterServer, link: _core.Connection) -> dict[str, Any]:
     """See `ParameterServer.metrics`."""
     counts = server.counts
     return {
@@ -19,7 +19,7 @@ def of_server(server: _core.ParameterServer, link: _core.Link) -> dict[str, Any]
     }
 
 
-def of_worker(worker: ServedWorker, elements: int, link: _core.Link) -> dict[str, Any]:
+def of_worker(worker: ServedWorker, elements: int, link: _core.Connection) -> dict[str, Any]:
     """See `ParameterServer.metrics`; `elements`: of the model."""
     counts = worker.core.counts
     raw = _BYTES_AN_ELEMENT * elements * counts.steps
@@ -35,7 +35,7 @@ def of_worker(worker: ServedWorker, elements: int, link: _core.Link) -> dict[str
     }
 
 
-def _counted(counts: _core.ServerCounts, link: _core.Link) -> dict[str, Any]:
+def _counted(counts: _core.ServerCounts, link: _core.Connection) -> dict[str, Any]:
     sent, received = link.traffic()
     return {
         "steps": counts.steps,

@@ -19,7 +19,7 @@ class ServedRank:
         last_error: the first error, typed; None while all is well.
     """
 
-    def __init__(self, link: _core.Link, rank: int) -> None:
+    def __init__(self, link: _core.Connection, rank: int) -> None:
         self.rank = rank
         self.last_error: DeltawireError | None = None
         self._link = link

@@ -90,7 +90,7 @@ class Snapshots:
         """
         offer, own = bootstrap.Offer(), []
         try:
-            os.makedirs(self._folder, exist_ok=True)
+            _make_folder(self._folder)
             own = self._files.find()
             offer.settings = " ".join(map(str, own))
         except Exception as cause:
@@ -136,6 +136,17 @@ class Snapshots:
             flat = _bytes_of(buffer)
             buffer.copy_(rest[: flat.numel()].view(buffer.dtype).reshape(buffer.shape))
             rest = rest[flat.numel() :]
+
+
+def _make_folder(path: str) -> None:
+    """With its own entry on the disk, as the snapshots' are."""
+    if not os.path.isdir(path):
+        os.makedirs(path, exist_ok=True)
+        above = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
+        try:
+            os.fsync(above)
+        finally:
+            os.close(above)
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:

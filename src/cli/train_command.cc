@@ -15,6 +15,7 @@
 #include "cli/number_text.h"
 #include "cli/output_file.h"
 #include "cli/train/checkpoint_options.h"
+#include "cli/train/exchange_option.h"
 #include "cli/train/grid.h"
 #include "cli/train/model_file.h"
 #include "cli/train/ranks.h"
@@ -39,6 +40,7 @@ struct TrainCommandOptions {
   std::string loss = "logistic";
   std::string optimizer = "adam";
   std::string codec = "fastsgd";
+  ExchangeOption exchange;
   double learning_rate = 0.01;
   double l2 = 1e-4;
   double held_out = 30;
@@ -53,6 +55,7 @@ struct TrainCommandOptions {
   nlohmann::ordered_json settings() const {
     nlohmann::ordered_json all{{"loss", loss}, {"data", data.data}, {"test", data.tests}, {"workers", world}};
     all["codec"] = codec;
+    all["exchange"] = exchange.pattern;
     all["optimizer"] = optimizer_spec(train.optimizer);
     all["rate_decay"] = train.rate_decay;
     all["l2"] = l2;
@@ -81,6 +84,7 @@ Outcome<void> complete(TrainCommandOptions& options) {
   options.train.optimizer = *optimizer;
   if (const Status usable = linear::Exchange::check_spec(options.codec); !usable)
     return misused("--codec: " + usable.error().message);
+  if (auto fits = check_exchange(options.exchange, options.codec); !fits) return fits;
   options.train.stop = options.stop / 100;
   options.data.parse.held_out = options.held_out / 100;
   options.data.parse.seed = options.train.seed;
@@ -112,6 +116,11 @@ Outcome<linear::TrainedModel> fit(TrainCommandOptions& options, linear::Exchange
     return failed(store.error().message);
   }
   const bool tells = exchange.rank() == 0 && options.json != "-";
+  const Status settled = settle_exchange(options.exchange, options.codec, options.train, *store, exchange);
+  if (!settled) {
+    exchange.abort(settled.error().message);
+    return failed(settled.error().message);
+  }
   if (options.grid.wanted) {
     auto chosen =
         choose_by_grid(options.grid, tells, options.data.memory_bytes, options.train, *store, exchange);
@@ -124,8 +133,10 @@ Outcome<linear::TrainedModel> fit(TrainCommandOptions& options, linear::Exchange
   linear::Trainer trainer(options.train, *store, exchange);
   auto model = trainer.run({.epoch =
                                 [&](const linear::EpochReport& report) {
-                                  if (tells)
-                                    std::cout << epoch_line(report, options.train.epochs) << std::endl;
+                                  if (!tells) return;
+                                  std::cout << epoch_line(report, options.train.epochs) << std::endl;
+                                  if (report.epoch > 1 || exchange.world() == 1) return;
+                                  std::cout << exchange_line(options.exchange, exchange.world()) << std::endl;
                                 },
                             .interrupted = interrupted,
                             .checkpoints = checkpoints ? &*checkpoints : nullptr});
@@ -135,11 +146,13 @@ Outcome<linear::TrainedModel> fit(TrainCommandOptions& options, linear::Exchange
 }
 
 Outcome<void> keep(const TrainCommandOptions& options, linear::TrainedModel& trained) {
+  nlohmann::ordered_json settings = options.settings();
+  settings["exchange_used"] = exchange_json(options.exchange, options.world);
   if (!options.model.empty()) {
     LinearModel model{.weights = trained.weights,
                       .loss = options.train.loss,
                       .hash_bits = options.data.parse.hash_bits,
-                      .settings = options.settings().dump()};
+                      .settings = settings.dump()};
     if (options.train.bias) {
       model.bias = model.weights.back();
       model.weights.pop_back();
@@ -147,10 +160,10 @@ Outcome<void> keep(const TrainCommandOptions& options, linear::TrainedModel& tra
     if (auto written = write_model(options.model, model, options.force); !written) return written;
   }
   if (!options.report.empty()) {
-    const std::string page = train_page(options.settings(), trained);
+    const std::string page = train_page(settings, trained);
     if (auto written = write_output(options.report, page, options.force); !written) return written;
   }
-  return write_output(options.json, train_json(options.settings(), trained), options.force);
+  return write_output(options.json, train_json(settings, trained), options.force);
 }
 
 Outcome<void> train_as(TrainCommandOptions& options, Ranks& ranks) {
@@ -158,8 +171,8 @@ Outcome<void> train_as(TrainCommandOptions& options, Ranks& ranks) {
   if (!transport) return tl::unexpected<Failure>(transport.error());
   options.world = (*transport)->world_size();
   const bool writes = (*transport)->rank() == 0;
-  auto exchange = linear::Exchange::open(options.codec, *std::move(transport), options.train.seed,
-                                         options.ranks.timeout());
+  auto exchange = linear::Exchange::open(exchange_spec(options.exchange, options.codec),
+                                         *std::move(transport), options.train.seed, options.ranks.timeout());
   if (!exchange) return failed(exchange.error().message);
   auto trained = fit(options, **exchange);
   (*exchange)->close();
@@ -208,7 +221,12 @@ std::string train_footer() {
          "CODEC is any of 'deltawire codecs': what gradients travel by. Those for pairs of key and value "
          "(fastsgd,\n"
          "logquant, sketchml) send what a batch touches, others the whole gradient.\n"
-         "direct(fp32) compresses nothing, and plain is no codec: pairs of 8 bytes, as they are, to all.\n\n"
+         "direct(fp32) compresses nothing, and plain is no codec: pairs of 8 bytes, as they are, to all.\n"
+         "--exchange gather sends a rank's pairs to all others; direct deals keys to owners, which send the "
+         "mean\n"
+         "of all ranks back, compressed once: fewer bytes where ranks are many and share keys. auto counts "
+         "the\n"
+         "keys of the first batch, and takes direct where it sends less than 0.8 of gather's bytes.\n\n"
          "On a cluster each rank is started by srun or mpirun, which say its number, or by you. Ranks meet "
          "at "
          "rank 0's\n"
@@ -297,6 +315,7 @@ void add_ranks(CLI::App* command, TrainCommandOptions& options) {
   command->add_option("--codec", options.codec, "What gradients travel by")
       ->type_name("CODEC")
       ->capture_default_str();
+  add_exchange_option(command, options.exchange);
   add_rank_options(command, options.ranks);
   command->add_option("--model", options.model, "Write the model: an .npz for NumPy and 'predict'")
       ->type_name("FILE");

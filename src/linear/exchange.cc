@@ -13,7 +13,6 @@
 namespace deltawire::linear {
 namespace {
 
-constexpr std::string_view kTensor = "weights";
 constexpr float kLarge = 1e18F;  // what no training comes to that ends well; its square is a float still
 // No reducer's: theirs count up from the step (docs/format.md).
 constexpr Tag kNumbersTag = Tag{0xDE17A} << 44;
@@ -39,18 +38,35 @@ Result<std::unique_ptr<Exchange>> Exchange::open(const std::string& spec,
   exchange->rank_ = transport->rank();
   exchange->world_ = transport->world_size();
   exchange->timeout_ = timeout;
-  exchange->plain_ = spec == kPlainPairs;
-  ReducerOptions options;
-  options.seed = seed;
-  options.threads = 1;
-  auto session = Session::open(session_spec(spec), options, std::move(transport));
-  if (!session) return forward_error(session);
-  exchange->session_ = *std::move(session);
+  exchange->seed_ = seed;
+  exchange->waiting_ = std::move(transport);
+  if (spec.empty()) return exchange;
+  if (Status started = exchange->start(spec); !started) return forward_error(started);
   return exchange;
 }
 
+Status Exchange::start(const std::string& spec) {
+  ReducerOptions options;
+  options.seed = seed_;
+  options.threads = 1;
+  plain_ = spec == kPlainPairs;
+  auto session = Session::open(session_spec(spec), options, std::move(waiting_));
+  if (!session) return forward_error(session);
+  session_ = *std::move(session);
+  return {};
+}
+
+std::string Exchange::spec() const {
+  return plain_ ? std::string(kPlainPairs) : session_->spec();
+}
+
+void Exchange::abort(std::string_view reason) {
+  if (session_) return session_->abort(reason);
+  if (waiting_) waiting_->abort(Error{ErrorCode::kAborted, std::string(reason), rank_});
+}
+
 bool Exchange::takes_pairs(std::uint64_t dimension) {
-  Named tensor{.name = kTensor, .tensor = {}};
+  Named tensor{.name = kGradientName, .tensor = {}};
   tensor.tensor.count = dimension;
   const auto uses = session_->explain(std::span(&tensor, 1), step_);
   return uses && !uses->empty() && uses->front().takes_pairs;
@@ -76,7 +92,7 @@ Result<Report> Exchange::average(Pairs& gradient) {
     return average_plain_pairs(*transport_, *counts, kPairsTag + step_++, Clock::now() + timeout_, gradient);
   }
   const Step step{.number = step_++};
-  Named tensor{.name = kTensor, .tensor = {}};
+  Named tensor{.name = kGradientName, .tensor = {}};
   if (takes_pairs(gradient.dimension)) {
     tensor.tensor = {.values = gradient.values.data(),
                      .count = gradient.keys.size(),

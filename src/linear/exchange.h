@@ -15,15 +15,22 @@
 
 namespace deltawire::linear {
 
+// The tensor that gradients are, for codecs' rules.
+inline constexpr std::string_view kGradientName = "weights";
+
 class Exchange {
  public:
-  // `spec` is a reducer's, or kPlainPairs. `timeout` is of each wait for other ranks. Errors: those of
-  // Session::open.
+  // `spec` is a reducer's, or kPlainPairs. `timeout` is of each wait for other ranks. With an empty spec
+  // start() must come before all that has to do with gradients. Errors: those of Session::open.
   static Result<std::unique_ptr<Exchange>> open(const std::string& spec, std::unique_ptr<Transport> transport,
                                                 std::uint64_t seed, std::chrono::milliseconds timeout);
 
+  // `spec` as in open(). Once. Errors: those of Session::open.
+  Status start(const std::string& spec);
+
   int rank() const noexcept { return rank_; }
   int world() const noexcept { return world_; }
+  std::string spec() const;
 
   // kInvalidArgument for what open() would refuse as a spec.
   static Status check_spec(const std::string& spec);
@@ -55,20 +62,24 @@ class Exchange {
   }
   std::uint64_t steps() const noexcept { return step_; }
 
-  void abort(std::string_view reason) { session_->abort(reason); }
-  void close() { session_->close(); }
+  void abort(std::string_view reason);
+  void close() {
+    if (session_) session_->close();
+  }
 
  private:
   Exchange() = default;
 
   Status check_size(const Pairs& gradient);
 
+  std::unique_ptr<Transport> waiting_;  // until there is a session
   std::unique_ptr<Session> session_;
-  Transport* transport_ = nullptr;  // the session's
+  Transport* transport_ = nullptr;  // the session's, or the one that waits
   int rank_ = 0;
   int world_ = 1;
   bool plain_ = false;
   std::chrono::milliseconds timeout_{};
+  std::uint64_t seed_ = 0;
   std::uint64_t step_ = 0;
   bool refuses_large_ = false;
   std::uint64_t gathered_ = 0;

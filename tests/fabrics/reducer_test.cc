@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/message_testing.h"
 #include "deltawire/connect.h"
 #include "fabric_world.h"
+#include "transport/message_testing.h"
 
 namespace deltawire::test {
 namespace {
@@ -83,6 +83,48 @@ TEST_P(Reducers, GiveTheSameBitsAsInOneProcess) {
   ASSERT_EQ(got.error, "");
   EXPECT_EQ(got.digests, expected.digests);
   EXPECT_EQ(got.means, expected.means);
+}
+
+// Of a tensor whose keys are dealt to all ranks: the means' digest, and how many keys they have.
+std::vector<std::uint64_t> merge_keys(const std::string& spec, Transport& transport) {
+  auto reducer = make_reducer(spec);
+  if (!reducer) return {};
+  std::vector<std::uint64_t> facts;
+  for (std::uint64_t step = 0; step < kSteps; ++step) {
+    Pairs own;
+    own.dimension = 70001;
+    for (std::uint32_t key = static_cast<std::uint32_t>(step); key < own.dimension;
+         key += 3 + 4 * static_cast<std::uint32_t>(transport.rank())) {
+      own.keys.push_back(key);
+      own.values.push_back(static_cast<float>(key % 97) + 1);
+    }
+    const Named tensor{
+        "clicks", {own.values.data(), own.values.size(), DType::kF32, own.keys.data(), own.dimension}, 0};
+    Pairs mean;
+    const Bucket bucket(std::span(&tensor, 1), std::span(&mean, 1));
+    const auto report = (*reducer)->all_reduce(bucket, {step, 0, true}, transport, soon());
+    if (!report) return {};
+    facts.push_back(report->digest);
+    facts.push_back(mean.keys.size());
+  }
+  return facts;
+}
+
+TEST(Reducers, MergeKeysAsInOneProcess) {
+  for (const std::string spec : {"direct(fastsgd:tau=2047)", "gather(fastsgd:tau=2047)"}) {
+    const auto self = connect_world(spec);
+    auto ranks = connect_inproc(self->world_size());
+    ASSERT_TRUE(ranks);
+    std::vector<std::vector<std::uint64_t>> expected(ranks->size());
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < ranks->size(); ++rank) {
+      threads.emplace_back([&, rank] { expected[rank] = merge_keys(spec, *(*ranks)[rank]); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_EQ(expected[0].size(), 2 * kSteps) << spec;
+    EXPECT_GT(expected[0][1], 23000u);
+    EXPECT_EQ(merge_keys(spec, *self), expected[0]) << spec;
+  }
 }
 
 TEST(Reducers, Fp32IsTheMeanOfAllRanks) {

@@ -20,7 +20,6 @@
 
 #include "reduce/pattern_reducer.h"
 #include "reduce/patterns/part_exchange.h"
-#include "reduce/patterns/patterns.h"
 
 namespace deltawire {
 namespace {
@@ -44,7 +43,10 @@ class DirectExchange final : public PartExchange {
   std::size_t list_count() const override { return static_cast<std::size_t>(world()); }
   std::size_t own_list() const override { return self(); }
   std::vector<OwnedRange> ranges_of(const Named& tensor) const override {
-    return owned_ranges(tensor.name, tensor.tensor.elements(), world(), most_elements(tensor));
+    return direct_parts(tensor, world(), most());
+  }
+  KeyDeal deal_of(const Named& tensor) const override {
+    return deltawire::deal_of(tensor.tensor.elements(), world());
   }
   Status prepare();
   std::uint64_t room_of(const Channel& channel, const PartMessage& message) const;
@@ -228,6 +230,7 @@ Status DirectExchange::add_push() {
 
 Status DirectExchange::share_mean() {
   PartMessage& mean = output(self())[pulled_[self()]];
+  sum_up(mean);
   const std::vector<Named> pairs = mean.has_keys() ? mean.filled() : std::vector<Named>{};
   const auto encoded = encode(pull_, mean.has_keys() ? MessageLayout(pairs, mean.hash) : mean.layout(),
                               kSecondStage, mean.has_keys() ? 0 : room_of(pull_, mean));
@@ -306,85 +309,12 @@ void DirectExchange::more_awaited(std::vector<Handle>& handles) const {
   }
 }
 
-class DirectReducer final : public PatternReducer {
- public:
-  DirectReducer(Channels channels, const ReducerOptions& options, std::uint64_t most_elements)
-      : PatternReducer({"direct", "DWDIRECT", true}, std::move(channels), options),
-        most_{std::min(most_elements, kPieceElements), most_elements} {}
-
-  Status mask_sent(std::string_view name, std::span<float> momentum) const override {
-    if (world() == 0) return fail(ErrorCode::kState, "no step has been committed yet");
-    // The name says nothing of the form, and each is cut in its own way. To mask a part twice changes
-    // nothing.
-    Status masked = mask_parts(name, momentum, most_.dense);
-    if (!masked && most_.pairs != most_.dense) masked = mask_parts(name, momentum, most_.pairs);
-    return masked;
-  }
-
- private:
-  std::unique_ptr<BucketExchange> make_bucket() override {
-    return make_direct_exchange(pool(), {channel(0), channel(1)}, most_, window_);
-  }
-  // A push to its owner, which may be this rank, or a pull to all.
-  std::uint64_t copies_sent(std::size_t channel, const Named& tensor, const PartUse& part) const override {
-    return channel == 1 ? others() : pushes_of_part(tensor, part.first, most_, rank(), world());
-  }
-  ChannelShares shares_of(std::size_t channel, const SavedRanks& saved,
-                          const SavedChannels& channels) const override {
-    return direct_shares(channel, saved, channels, most_);
-  }
-  Status mask_parts(std::string_view name, std::span<float> momentum, std::uint64_t most_elements) const {
-    for (const OwnedRange& range : owned_ranges(name, momentum.size(), world(), most_elements)) {
-      const Status masked =
-          channel(0).mask_sent(name, range.first, momentum.subspan(range.first, range.count));
-      if (!masked) return masked;
-    }
-    return {};
-  }
-
-  MostElements most_;
-  std::shared_ptr<PieceWindow> window_ = std::make_shared<PieceWindow>(most_.dense);
-};
-
 }  // namespace
 
 std::unique_ptr<BucketExchange> make_direct_exchange(BufferPool& pool, const DirectChannels& channels,
                                                      const MostElements& most,
                                                      std::shared_ptr<PieceWindow> window) {
   return std::make_unique<DirectExchange>(pool, channels.push, channels.pull, most, std::move(window));
-}
-
-ChannelShares direct_shares(std::size_t channel, const SavedRanks& saved, const SavedChannels& channels,
-                            const MostElements& most) {
-  const bool pushes = channel == 0;
-  ChannelShares kept;
-  kept.shares = pushes ? shares_of_gradients(saved, channels[0]) : whole_shares(channels[1]);
-  for (const Named& tensor : saved.tensors) {
-    for (const OwnedRange& range :
-         owned_ranges(tensor.name, tensor.tensor.elements(), saved.world, most.dense)) {
-      if (pushes || range.owner == saved.rank) kept.parts.push_back(cut_part(tensor, range));
-    }
-  }
-  return kept;
-}
-
-std::uint64_t pushes_of_part(const Named& tensor, std::uint64_t first, const MostElements& most, int rank,
-                             int world) {
-  const std::uint64_t longest = tensor.tensor.has_keys() ? most.pairs : most.dense;
-  for (const OwnedRange& range : owned_ranges(tensor.name, tensor.tensor.elements(), world, longest)) {
-    if (range.first == first) return range.owner == rank ? 0 : 1;
-  }
-  return 0;
-}
-
-Result<std::unique_ptr<WakeableReducer>> make_direct_reducer(std::string_view codecs,
-                                                             const ReducerOptions& options,
-                                                             std::uint64_t most_elements) {
-  // A folding revert would keep the mean of a step whose gradients the push channels keep already: twice. So
-  // the owner's residual is taken back exactly; it is only 1/N of the model.
-  auto channels = make_channels(codecs, options, {options.revert, Revert::kExact});
-  if (!channels) return forward_error(channels);
-  return std::make_unique<DirectReducer>(std::move(*channels), options, most_elements);
 }
 
 }  // namespace deltawire

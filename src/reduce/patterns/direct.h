@@ -1,7 +1,9 @@
 // The exchange of `direct`, for patterns that send something else than the tensors by it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/buffer_pool.h"
 #include "deltawire/channel.h"
@@ -20,6 +22,9 @@ struct DirectChannels {
 std::unique_ptr<BucketExchange> make_direct_exchange(BufferPool& pool, const DirectChannels& channels,
                                                      const MostElements& most,
                                                      std::shared_ptr<PieceWindow> window);
+
+// The parts of a tensor and their owners: dense ones are cut into ranges, keys are dealt.
+std::vector<OwnedRange> direct_parts(const Named& tensor, int world, const MostElements& most);
 
 // What a rank of `direct` is to keep of its saved states: pushes are of all parts, means of the rank's own.
 ChannelShares direct_shares(std::size_t channel, const SavedRanks& saved, const SavedChannels& channels,

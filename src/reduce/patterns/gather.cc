@@ -64,7 +64,7 @@ void GatherExchange::plan(bool cut_already) {
 }
 
 std::vector<OwnedRange> GatherExchange::ranges_of(const Named& tensor) const {
-  return gathered_ranges(tensor, most_elements(tensor));
+  return gathered_ranges(tensor, most().dense);
 }
 
 Status GatherExchange::start() {
@@ -100,7 +100,12 @@ Status GatherExchange::post_receives() {
 }
 
 Result<Progress> GatherExchange::move() {
-  if (sender_ == world()) return all_decoded();
+  if (sender_ == world()) {
+    if (report().element_count > 0) {
+      for (PartMessage& message : output(0)) sum_up(message);
+    }
+    return all_decoded();
+  }
   if (sender_ == rank()) {
     if (Status added = add_message(own_[message_]); !added) return forward_error(added);
   } else {

@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "base/float_environment.h"
-#include "reduce/patterns/merge_pairs.h"
 #include "wire/hashes.h"
 
 namespace deltawire {
 namespace {
+
+// Lists of one part that wait to be merged together: so many at most, whatever the number of ranks.
+constexpr std::size_t kMostAddends = 8;
 
 // A part in key-value form, without pairs.
 Named empty_part(const Named& tensor, const OwnedRange& range) {
@@ -23,13 +25,12 @@ Named empty_part(const Named& tensor, const OwnedRange& range) {
 
 void PartExchange::plan(bool cut_already) {
   is_staged_ = false;
-  // Keys decide which pairs belong to which part, and are others in every step.
+  // Which pairs belong to which part their keys decide, and are others in every step.
   if (cut_already && staged_pairs_.empty()) {
     place_dense(input_, false);
     return;
   }
   output_.clear();
-  part_keys_.clear();
   staged_pairs_.clear();
   staged_at_.clear();
   dense_elements_ = 0;
@@ -59,21 +60,7 @@ void PartExchange::cut(std::vector<PartMessages>& lists, bool is_output) {
     }
   }
   place_dense(lists, is_output);
-  pairs_places_.clear();
-  std::size_t number = 0;
-  for (const Named& tensor : tensors) {
-    if (!tensor.tensor.has_keys()) continue;
-    const auto index = static_cast<std::size_t>(&tensor - tensors.data());
-    std::uint64_t next = 0;
-    for (const OwnedRange& range : ranges_of(tensor)) {
-      PartMessages& messages = lists[list_of(range)];
-      messages.add(is_output ? staged_part(empty_part(tensor, range)) : take_pairs(tensor, range, next),
-                   index, most_.pairs);
-      pairs_places_.push_back(
-          {number, list_of(range), messages.size() - 1, messages.back().parts.size() - 1});
-    }
-    ++number;
-  }
+  cut_keyed(lists, is_output);
   // A layout is the tensors' own: ranks must agree on their dtypes, not on what means are formed in.
   for (std::size_t i = 0; i < lists.size(); ++i) {
     is_output ? lists[i].take_hashes(input_[i]) : lists[i].hash_layouts();
@@ -93,27 +80,30 @@ void PartExchange::place_dense(std::vector<PartMessages>& lists, bool is_output)
   }
 }
 
-// The pairs from `next` on whose keys lie in the range. Keys that are out of order, or beyond the dimension,
-// come to a part that they don't belong to, and its encoder refuses them.
-Named PartExchange::take_pairs(const Named& tensor, const OwnedRange& range, std::uint64_t& next) {
-  const TensorSlot& whole = tensor.tensor;
-  const std::uint64_t begin = next;
-  const std::uint64_t end = range.first + range.count;
-  if (end == whole.dimension) {
-    next = whole.count;
-  } else {
-    while (next < whole.count && whole.keys[next] < end) ++next;
+void PartExchange::cut_keyed(std::vector<PartMessages>& lists, bool is_output) {
+  const std::span<const Named> tensors = tensors_.all();
+  keyed_.resize(staged_pairs_.size());
+  auto keyed = keyed_.begin();
+  for (const Named& tensor : tensors) {
+    if (!tensor.tensor.has_keys()) continue;
+    KeyedTensor& own = *keyed++;
+    own.places.clear();
+    if (!is_output) {
+      own.deal = deal_of(tensor);
+      own.pairs.assign(tensor.tensor, own.deal);
+    }
+    for (const OwnedRange& range : ranges_of(tensor)) {
+      const auto list = static_cast<std::size_t>(range.owner);
+      Named part = empty_part(tensor, range);
+      if (is_output) {
+        part = staged_part(part);
+      } else {
+        own.pairs.take(range, part.tensor);
+      }
+      lists[list].add(part, static_cast<std::size_t>(&tensor - tensors.data()), most_.pairs);
+      own.places.push_back({list, lists[list].size() - 1, lists[list].back().parts.size() - 1});
+    }
   }
-  Named part = empty_part(tensor, range);
-  part.tensor.count = next - begin;
-  part.tensor.values = static_cast<std::byte*>(whole.values) + begin * dtype_bytes(whole.dtype);
-  part.tensor.keys = whole.keys + begin;
-  if (range.first > 0) {
-    auto& keys = part_keys_.emplace_back(part.tensor.keys, part.tensor.keys + part.tensor.count);
-    for (std::uint32_t& key : keys) key -= static_cast<std::uint32_t>(range.first);
-    part.tensor.keys = keys.data();
-  }
-  return part;
 }
 
 void PartExchange::stage() {
@@ -157,27 +147,66 @@ Status PartExchange::decode_to(Channel& channel, std::span<const Bytes> bytes, P
   const float scale = into == Into::kAccumulate ? world_scale() : 1.0F;
   if (!to.has_keys()) return decode(channel, bytes, to.layout(), source, into, scale);
   const Stopwatch timer(report(), Stopwatch::Phase::kDecode);
-  std::vector<Pairs>& lists = into == Into::kAccumulate ? addends_ : to.means;
+  std::vector<Pairs>& lists = into == Into::kAccumulate ? next_addend(to) : to.means;
   lists.resize(to.parts.size());
   const MessageId id = message_id(source.encoder, source.stage);
   const Status decoded = channel.decode_pairs(bytes, to.layout(), id, scale, lists);
   if (!decoded) return blame(source.sender, decoded.error());
-  if (into == Into::kOverwrite) return {};
-  const FloatEnvironment environment;
-  for (std::size_t i = 0; i < lists.size(); ++i) add_pairs(to.means[i], lists[i], spare_);
   return {};
 }
 
-Progress PartExchange::all_decoded() {
-  for (const PairsPlace& place : pairs_places_) {
-    PartMessage& message = output_[place.list][place.message];
-    const Pairs& part = message.means[place.part];
-    const auto first = static_cast<std::uint32_t>(message.parts[place.part].first);
-    Pairs& whole = staged_pairs_[place.tensor];
-    for (const std::uint32_t key : part.keys) whole.keys.push_back(first + key);
-    whole.values.insert(whole.values.end(), part.values.begin(), part.values.end());
+// Where the next rank's lists come; the ones before are merged where there are many.
+std::vector<Pairs>& PartExchange::next_addend(PartMessage& to) {
+  if (to.addends.size() == kMostAddends) merge_addends(to);
+  if (spare_.empty()) return to.addends.emplace_back();
+  to.addends.push_back(std::move(spare_.back()));
+  spare_.pop_back();
+  return to.addends.back();
+}
+
+void PartExchange::sum_up(PartMessage& message) {
+  if (message.addends.empty()) return;
+  const Stopwatch timer(report(), Stopwatch::Phase::kDecode);
+  merge_addends(message);
+}
+
+void PartExchange::merge_addends(PartMessage& message) {
+  const FloatEnvironment environment;
+  for (std::size_t part = 0; part < message.means.size(); ++part) {
+    streams_.assign(1, message.means[part]);
+    for (const auto& lists : message.addends) streams_.emplace_back(lists[part]);
+    merger_.merge(streams_, merged_);
+    std::swap(merged_.keys, message.means[part].keys);
+    std::swap(merged_.values, message.means[part].values);
   }
+  std::ranges::move(message.addends, std::back_inserter(spare_));
+  message.addends.clear();
+}
+
+Progress PartExchange::all_decoded() {
+  for (std::size_t i = 0; i < keyed_.size(); ++i) join(keyed_[i], staged_pairs_[i]);
   return Progress::done();
+}
+
+// From the places of the deal to keys, and from hands to one list.
+void PartExchange::join(KeyedTensor& tensor, Pairs& whole) {
+  const Stopwatch timer(report(), Stopwatch::Phase::kDecode);
+  streams_.clear();
+  for (const auto& place : tensor.places) {
+    PartMessage& message = output_[place.list][place.message];
+    Pairs& part = message.means[place.part];
+    const std::uint64_t first = message.parts[place.part].first;
+    const std::uint32_t hand = tensor.deal.hand_at(first);
+    const auto before = static_cast<std::uint32_t>(first - tensor.deal.first(hand));
+    if (tensor.deal.hands() > 1) {
+      for (std::uint32_t& key : part.keys) key = tensor.deal.key_at({hand, before + key});
+    } else if (before > 0) {
+      for (std::uint32_t& key : part.keys) key += before;
+    }
+    streams_.emplace_back(part);
+  }
+  const FloatEnvironment environment;
+  merger_.merge(streams_, whole);
 }
 
 std::uint64_t PartExchange::digest(std::uint64_t seed) const {

@@ -4,11 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <vector>
 
 #include "reduce/bucket_exchange.h"
+#include "reduce/patterns/key_deal.h"
+#include "reduce/patterns/merge_pairs.h"
 #include "reduce/patterns/owners.h"
 #include "reduce/patterns/part_messages.h"
 
@@ -28,13 +29,13 @@ class PartExchange : public BucketExchange {
   // rank forms the mean.
   virtual std::size_t list_count() const = 0;
   virtual std::size_t own_list() const = 0;
-  // The parts of a tensor, in order.
+  // The parts of a tensor, in order; of one in key-value form those of its deal.
   virtual std::vector<OwnedRange> ranges_of(const Named& tensor) const = 0;
+  // How the keys of a tensor in this form go to the ranks.
+  virtual KeyDeal deal_of(const Named& tensor) const { return {tensor.tensor.elements(), 1}; }
 
   void plan(bool cut_already) override;
-  std::uint64_t most_elements(const Named& tensor) const noexcept {
-    return tensor.tensor.has_keys() ? most_.pairs : most_.dense;
-  }
+  const MostElements& most() const noexcept { return most_; }
 
   // The parts as this rank has them, in the caller's memory.
   PartMessages& input(std::size_t list) { return input_[list]; }
@@ -59,19 +60,29 @@ class PartExchange : public BucketExchange {
     return decode_to(channel, message, to, source, Into::kOverwrite);
   }
 
+  // All ranks' shares have been added. Dense means know it, lists are merged by now alone.
+  void sum_up(PartMessage& message);
+
   // Every message has come: joins what belongs to one tensor.
   Progress all_decoded();
 
  private:
-  // Where the mean of a part in key-value form is.
-  struct PairsPlace {
-    std::size_t tensor;  // of those in key-value form
-    std::size_t list, message, part;
+  // A tensor in key-value form.
+  struct KeyedTensor {
+    struct Place {
+      std::size_t list, message, part;
+    };
+    KeyDeal deal{0, 1};
+    DealtPairs pairs;           // this rank's
+    std::vector<Place> places;  // where the means of its parts are
   };
 
   void cut(std::vector<PartMessages>& lists, bool is_output);
   void place_dense(std::vector<PartMessages>& lists, bool is_output) noexcept;
-  Named take_pairs(const Named& tensor, const OwnedRange& range, std::uint64_t& next);
+  void cut_keyed(std::vector<PartMessages>& lists, bool is_output);
+  void join(KeyedTensor& tensor, Pairs& whole);
+  std::vector<Pairs>& next_addend(PartMessage& to);
+  void merge_addends(PartMessage& message);
   Status decode_to(Channel& channel, std::span<const Bytes> message, PartMessage& to, const Source& source,
                    Into into);
 
@@ -80,12 +91,13 @@ class PartExchange : public BucketExchange {
   std::vector<PartMessages> output_;
   bool is_staged_ = false;
   std::uint64_t dense_elements_ = 0;
-  std::vector<std::uint64_t> staged_at_;              // by tensor: where its mean begins, if it is dense
-  std::deque<std::vector<std::uint32_t>> part_keys_;  // counted from the part's beginning
-  std::vector<PairsPlace> pairs_places_;              // in the order of tensors and keys
-  std::vector<Pairs> staged_pairs_;                   // the means of whole tensors
-  std::vector<Pairs> addends_;                        // one message
-  Pairs spare_;
+  std::vector<std::uint64_t> staged_at_;   // by tensor: where its mean begins, if it is dense
+  std::vector<KeyedTensor> keyed_;         // in their order
+  std::vector<Pairs> staged_pairs_;        // the means of whole tensors
+  std::vector<std::vector<Pairs>> spare_;  // memory of addends that were merged
+  std::vector<PairStream> streams_;        // what is merged
+  Pairs merged_;
+  PairMerger merger_;
 };
 
 }  // namespace deltawire

@@ -16,6 +16,7 @@ struct PartMessage {
   std::vector<std::size_t> tensors = {};  // by part: the one of the bucket that it is a part of
   std::uint32_t hash = 0;                 // MessageLayout::hash_of(parts), as the caller has them
   std::vector<Pairs> means = {};          // of key-value parts, one for each; empty where the parts are dense
+  std::vector<std::vector<Pairs>> addends = {};  // by rank, in order: what the means lack yet; of each part
 
   bool has_keys() const noexcept { return parts.front().tensor.has_keys(); }
   MessageLayout layout() const noexcept { return {parts, hash}; }

@@ -1,0 +1,108 @@
+#include "reduce/patterns/key_deal.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <span>
+#include <type_traits>
+
+#include "wire/hashes.h"
+
+namespace deltawire {
+namespace {
+
+bool are_legal(const TensorSlot& tensor) noexcept {
+  const std::span keys(tensor.keys, tensor.count);
+  const bool grow = std::ranges::adjacent_find(keys, std::ranges::greater_equal()) == keys.end();
+  return grow && (keys.empty() || keys.back() < tensor.dimension);
+}
+
+}  // namespace
+
+KeyDeal deal_of(std::uint64_t count, int world_size) noexcept {
+  return {count, count < kWholeTensorElements ? 1U : static_cast<std::uint32_t>(world_size)};
+}
+
+std::vector<OwnedRange> dealt_ranges(std::string_view name, std::uint64_t count, int world_size,
+                                     std::uint64_t most_elements) {
+  if (count == 0) return {};
+  const auto world = static_cast<std::uint64_t>(world_size);
+  const std::uint64_t start = digest64(std::as_bytes(std::span(name)), 0) % world;
+  const KeyDeal deal = deal_of(count, world_size);
+  std::vector<OwnedRange> ranges;
+  for (std::uint32_t hand = 0; hand < deal.hands(); ++hand) {
+    const std::uint64_t end = deal.first(hand + 1);
+    for (std::uint64_t at = deal.first(hand); at < end; at += most_elements) {
+      ranges.push_back({at, std::min(most_elements, end - at), static_cast<int>((start + hand) % world)});
+    }
+  }
+  return ranges;
+}
+
+void DealtPairs::assign(const TensorSlot& tensor, const KeyDeal& deal) {
+  deal_ = deal;
+  whole_ = tensor;
+  counted_.clear();
+  is_legal_ = are_legal(tensor);
+  begins_.assign(deal.hands() + 1, 0);
+  begins_.back() = tensor.count;
+  if (is_legal_ && deal.hands() > 1) sort_into_hands();
+}
+
+void DealtPairs::sort_into_hands() {
+  const std::size_t count = whole_.count;
+  const std::size_t width = dtype_bytes(whole_.dtype);
+  hand_of_.resize(count);
+  places_.resize(count);
+  values_.resize(count * width);
+  begins_.back() = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t hand = deal_.place_of(whole_.keys[i]).hand;
+    hand_of_[i] = static_cast<std::uint16_t>(hand);
+    ++begins_[hand + 1];
+  }
+  for (std::size_t hand = 1; hand < begins_.size(); ++hand) begins_[hand] += begins_[hand - 1];
+  std::vector<std::size_t> next(begins_.begin(), begins_.end() - 1);
+  const auto* values = static_cast<const std::byte*>(whole_.values);
+  const auto sort_values_of = [&](auto bytes) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t at = next[hand_of_[i]]++;
+      places_[at] = deal_.place_of(whole_.keys[i]).at;
+      std::memcpy(values_.data() + at * bytes(), values + i * bytes(), bytes());
+    }
+  };
+  if (width == 4) {
+    sort_values_of(std::integral_constant<std::size_t, 4>());
+  } else {
+    sort_values_of(std::integral_constant<std::size_t, 2>());
+  }
+}
+
+void DealtPairs::take(const OwnedRange& range, TensorSlot& part) {
+  part.count = 0;
+  if (!is_legal_) {
+    if (range.first > deal_.first(0)) return;
+    part.values = whole_.values;
+    part.keys = whole_.keys;
+    part.count = whole_.count;
+    return;
+  }
+  const std::uint32_t hand = deal_.hand_at(range.first);
+  const bool sorted = deal_.hands() > 1;
+  std::uint32_t* const keys = sorted ? places_.data() : whole_.keys;
+  auto* const values = sorted ? values_.data() : static_cast<std::byte*>(whole_.values);
+  const std::uint64_t first = range.first - deal_.first(hand);
+  const std::span own(keys + begins_[hand], begins_[hand + 1] - begins_[hand]);
+  const auto begin = std::ranges::lower_bound(own, first);
+  const auto end = std::lower_bound(begin, own.end(), first + range.count);
+  part.count = static_cast<std::uint64_t>(end - begin);
+  part.keys = std::to_address(begin);
+  part.values = values + static_cast<std::size_t>(part.keys - keys) * dtype_bytes(whole_.dtype);
+  if (first == 0) return;
+  auto& counted = counted_.emplace_back(begin, end);
+  for (std::uint32_t& key : counted) key -= static_cast<std::uint32_t>(first);
+  part.keys = counted.data();
+}
+
+}  // namespace deltawire

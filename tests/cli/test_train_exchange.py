@@ -1,0 +1,83 @@
+"""`deltawire train linear --exchange`: who sends gradients to whom, and who says so."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_program import assert_refused, must_run
+
+FEATURES = 40000  # enough for keys to be dealt to owners
+USAGE = 2
+
+
+def rows(path: Path, count: int, low: int, seed: int = 1) -> Path:
+    """Rows of which all have some of the first `low` features, as most data do, and one beyond."""
+    random = np.random.default_rng(seed)
+    lines = []
+    for i in range(count):
+        keys = np.sort(random.choice(low, size=20, replace=False)) + 1
+        far = low + 1 + random.integers(FEATURES - low)
+        values = random.normal(size=20)
+        features = " ".join(f"{k}:{v:.3f}" for k, v in zip(keys, values, strict=True))
+        lines.append(f"{(-1) ** i} {features} {far}:1")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    return rows(tmp_path / "shared.libsvm", 1500, 300)
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Path:
+    return rows(tmp_path / "apart.libsvm", 600, FEATURES - 1)
+
+
+def train(data: Path, *arguments: object) -> dict:
+    settings = ("--data", data, "--epochs", 2, "--stop", 0, "--lr", 0.05, "--json", "-")
+    return json.loads(must_run("train", "linear", *settings, *arguments))
+
+
+def test_auto_takes_what_sends_less_and_says_why(shared: Path, apart: Path) -> None:
+    used = train(shared, "--workers", 4, "--batch", 0.5)["settings"]["exchange_used"]
+    assert used["reducer"].startswith("direct(fastsgd") and used["direct_to_gather"] < 0.8
+    assert 0 < used["pairs_of_a_rank"] < used["distinct_pairs"] < 4 * used["pairs_of_a_rank"]
+    used = train(apart, "--workers", 4, "--batch", 0.1)["settings"]["exchange_used"]
+    assert used["reducer"].startswith("gather(fastsgd") and used["direct_to_gather"] >= 0.8
+    # Fewer ranks, or a codec without pairs, measure nothing.
+    used = train(shared, "--workers", 2)["settings"]["exchange_used"]
+    assert used["reducer"].startswith("gather(fastsgd") and used["direct_to_gather"] is None
+    used = train(shared, "--workers", 3, "--codec", "3lc")["settings"]["exchange_used"]
+    assert used["reducer"].startswith("direct(3lc") and used["pairs_of_a_rank"] is None
+
+
+def test_direct_sends_what_was_predicted_and_trains_alike(shared: Path) -> None:
+    settings = ("--workers", 4, "--batch", 0.5, "--codec", "fastsgd:tau=2047,b=1.02")
+    gather = train(shared, *settings, "--exchange", "gather")
+    direct = train(shared, *settings, "--exchange", "direct")
+    auto = train(shared, *settings)
+    assert auto["epochs"][-1]["train_loss"] == direct["epochs"][-1]["train_loss"]
+    assert direct["final"]["train_loss"] == pytest.approx(gather["final"]["train_loss"], rel=0.02)
+    predicted = auto["settings"]["exchange_used"]["direct_to_gather"]
+    ratio = direct["final"]["bytes_per_step"] / gather["final"]["bytes_per_step"]
+    assert ratio == pytest.approx(predicted, rel=0.2)
+
+
+def test_it_is_said_in_words_once(shared: Path) -> None:
+    settings = ("--data", shared, "--epochs", 2, "--stop", 0, "--workers", 3)
+    said = must_run("train", "linear", *settings).decode().splitlines()
+    lines = [line for line in said if line.startswith("exchange by ")]
+    assert len(lines) == 1 and "of gather's bytes" in lines[0]
+    said = must_run("train", "linear", *settings, "--exchange", "direct").decode()
+    assert "exchange by direct(fastsgd" in said and "as asked" in said
+    alone = must_run("train", "linear", "--data", shared, "--epochs", 1).decode()
+    assert "exchange by" not in alone
+
+
+def test_a_pattern_twice_is_refused(shared: Path) -> None:
+    command = ("train", "linear", "--data", shared, "--exchange")
+    words = ["--exchange gather", "--codec direct(fp32)", "leave one of them out"]
+    assert_refused(USAGE, words, *command, "gather", "--codec", "direct(fp32)")
+    assert_refused(USAGE, ["--exchange", "ring"], *command, "ring")

@@ -77,14 +77,14 @@ def run(training: Training, data: Data, options: tuple[object, ...]) -> dict:
     ):
         folder = Path(name)
         (folder / "token").write_bytes(secrets.token_bytes(32))
-        peers = ",".join(f"{namespaces.address(r)}:{_PORT}" for r in range(training.workers))
         common = [
             *(_PROGRAM, "train", "linear", "--data", file, "--codec", training.codec),
             *("--loss", training.loss, "--epochs", training.epochs, "--stop", training.stop),
             *("--timeout", 300, *options),
         ]
         if training.workers > 1:
-            common += ["--peers", peers, "--token-file", folder / "token"]
+            common += ["--rendezvous", f"{namespaces.address(0)}:{_PORT}"]
+            common += ["--world", training.workers, "--token-file", folder / "token"]
         processes = []
         for rank in range(training.workers):
             own = ["--json", folder / "report"] if rank == 0 else []

@@ -45,7 +45,7 @@ std::string ms_text(double seconds) {
 std::string break_even_text(const BreakEven& point) {
   switch (point.kind) {
     case BreakEven::Kind::kNever: return "on slow links it does not gain";
-    case BreakEven::Kind::kAlways: return "it gains on any slower or faster link";
+    case BreakEven::Kind::kAlways: return "it gains on every link, hardly on fast ones";
     case BreakEven::Kind::kAt: break;
   }
   return "it gains below " + rate_text(point.up_bytes_per_second);

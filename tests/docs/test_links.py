@@ -43,13 +43,13 @@ def test_the_reference_has_every_header():
     assert set(re.findall(r"doxygenfile:: (\S+)", page)) == headers - {"export.h"}
 
 
-def shown_texts(folders=("src", "python")) -> str:
+def shown_texts(folders=("src", "python", "cmake")) -> str:
     """The sources, with literals that stand one behind the other joined."""
     sources = [
         path
         for folder in folders
         for path in sorted((pages.ROOT / folder).rglob("*"))
-        if path.suffix in (".cc", ".h", ".py") and "_test" not in path.name
+        if path.suffix in (".cc", ".h", ".py", ".cmake") and "_test" not in path.name
     ]
     text = "\n".join(path.read_text() for path in sources)
     return re.sub(r'["\']\s*\n\s*f?["\']', "", text).replace("\\'", "'").replace('\\"', '"')

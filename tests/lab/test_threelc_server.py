@@ -34,7 +34,7 @@ def test_servers_and_workers_over_a_link(tmp_path: Path, capfd):
     for way in ("push_bytes", "pull_bytes"):
         assert 4 * VALUES < plain[way] < 4.1 * VALUES
         assert packed[way] < plain[way] / 10
-    assert plain["server_sent"] > 2 * plain["pull_bytes"], "a copy for each worker"
+    assert plain["server_sent"] > 1.8 * plain["pull_bytes"], "a copy for each worker"
     assert plain["ms"] > 130, "412 KB less a burst at 2.5 MB/s: no machine is faster"
     slow = rows["`3lc`, one worker 5 times slower"]
     assert slow["late"] == 0 and packed["late"] == 0

@@ -225,8 +225,9 @@ def compile_local_steps(rank, world_size, report):
             network(x).square().mean().backward()
             trainer.step()
         state = trainer.state_dict()
-        residuals = state["residuals"].numpy().tobytes()
-        states.append((fingerprint(network), residuals, [*state["reference"]]))
+        (kept,) = state["residuals"][f"rank {rank}"]
+        residuals = kept.numpy().tobytes()
+        states.append((fingerprint(network), residuals, [*state["common"][0]["reference"]]))
         trainer.close()
     return states
 

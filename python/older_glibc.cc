@@ -1,12 +1,14 @@
-// For wheels alone: libarchive's one call that glibc has only since 2.36. With it here the program runs with glibc 2.34.
-
-#include <sys/random.h>
+// For wheels alone: libarchive's one call that glibc has only since 2.36. With it here the program runs with
+// glibc 2.34.
 
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 
-// Fills `size` bytes with random ones of the kernel's. As the real one it cannot fail: a kernel without them ends the program.
+#include <sys/random.h>
+
+// Fills `size` bytes with random ones of the kernel's. As the real one it cannot fail: a kernel without them
+// ends the program.
 extern "C" void arc4random_buf(void* bytes, std::size_t size) {
   auto* next = static_cast<std::byte*>(bytes);
   while (size > 0) {

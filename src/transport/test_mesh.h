@@ -12,8 +12,8 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/message_testing.h"
 #include "deltawire/connect.h"
+#include "transport/message_testing.h"
 
 namespace deltawire::test {
 

@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/message_testing.h"
 #include "fabric_world.h"
+#include "transport/message_testing.h"
 
 namespace deltawire::test {
 namespace {

@@ -66,7 +66,7 @@ def trained(folder, ranks, dies_after=None):
     """By rank: [its life, its steps in that, the model's fingerprint]."""
     folder.mkdir(exist_ok=True)
     program = folder / "elastic.py"
-    program.write_text(re.search(r"```python\n(.*?)```", PAGE, re.S)[1])
+    program.write_text(re.search(r"```python\n(# elastic\.py.*?)```", PAGE, re.S)[1])
     agent = multiprocessing.get_context("forkserver").Process(
         target=run_agent, args=(folder, str(program), ranks, dies_after)
     )

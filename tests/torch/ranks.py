@@ -19,6 +19,8 @@ import traceback
 import torch
 import torch.distributed as dist
 
+AT_ONCE = 25.0  # seconds: what needs none may take this long on a busy machine; far below LONG
+
 _FORKSERVER = multiprocessing.get_context("forkserver")  # tests/conftest.py says what it imports
 
 
@@ -32,7 +34,7 @@ def attempted(action):
         caught = None
     except Exception as error:
         caught = (type(error).__name__, str(error), getattr(error, "suspect", None))
-    assert time.monotonic() - began < 10, "it took a timeout, not an answer"
+    assert time.monotonic() - began < AT_ONCE, "it took a timeout, not an answer"
     dist.barrier()
     return caught
 

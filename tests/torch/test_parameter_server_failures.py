@@ -7,7 +7,7 @@ import deltawire.torch
 import pytest
 import torch
 from models import Net, backward, wrapped
-from ranks import attempted, started
+from ranks import AT_ONCE, attempted, started
 from served import SOON, sgd
 
 VICTIM = 1
@@ -148,7 +148,7 @@ def wait_for_training(ranks, count):
         assert ranks.hear(rank) == "training"
 
 
-def check_survivors(outcomes, codes, suspect, within):
+def check_survivors(outcomes, codes, suspect, within=AT_ONCE):
     for rank, outcome in sorted(outcomes.items()):
         assert outcome.raised is None, outcome
         code, named, text, again = outcome.value
@@ -163,7 +163,7 @@ def test_a_killed_server_or_worker_is_named_at_once(victim):
         wait_for_training(ranks, 3)
         ranks.signal(victim, signal.SIGKILL)
         outcomes = ranks.outcomes([rank for rank in range(3) if rank != victim])
-    check_survivors(outcomes, {"PeerLost", "Aborted"}, victim, 15)
+    check_survivors(outcomes, {"PeerLost", "Aborted"}, victim)
 
 
 def test_a_frozen_worker_is_named_at_the_deadline():
@@ -185,8 +185,8 @@ def test_ctrl_c_in_a_wait_ends_all(interrupted):
         ranks.signal(2, signal.SIGCONT)
         others = ranks.outcomes([1 - interrupted, 2])
     print(own)
-    assert own.raised is None and own.value[0] == "KeyboardInterrupt" and own.after < 10
-    check_survivors(others, {"Aborted"}, interrupted, 15)
+    assert own.raised is None and own.value[0] == "KeyboardInterrupt" and own.after < AT_ONCE
+    check_survivors(others, {"Aborted"}, interrupted)
 
 
 def not_finite(model):
@@ -214,11 +214,11 @@ def thawed(model):
 )
 def test_a_worker_that_fails_is_named_everywhere(fault, code, says):
     with started(train_until_it_fails, 3, SOON, fault) as ranks:
-        wait_for_training(ranks, 3)
+        assert ranks.hear(VICTIM) == "training"  # the others may hear of its end first
         outcomes = ranks.outcomes()
     own = outcomes.pop(VICTIM).value
     assert own[0] == code and says in own[2], own
-    check_survivors(outcomes, {"Aborted", code}, VICTIM, 15)
+    check_survivors(outcomes, {"Aborted", code}, VICTIM)
 
 
 def raise_inside(rank, world_size, report):
@@ -238,5 +238,5 @@ def test_a_bug_inside_the_with_block_is_told_to_the_others():
         outcomes = ranks.outcomes()
     assert outcomes[VICTIM].raised == "ZeroDivisionError"
     for rank in (0, 2):
-        assert outcomes[rank].raised == "DeltawireError" and outcomes[rank].after < 30
+        assert outcomes[rank].raised == "DeltawireError" and outcomes[rank].after < AT_ONCE
         assert "rank 1" in outcomes[rank].text and "a bug of the training" in outcomes[rank].text

@@ -7,7 +7,7 @@ from pathlib import Path
 import deltawire.torch
 import torch
 from models import Net, backward, fingerprint
-from ranks import attempted, results, started
+from ranks import AT_ONCE, attempted, results, started
 from served import SOON, sgd
 
 STEPS, EVERY = 12, 3
@@ -72,7 +72,7 @@ def test_a_killed_server_is_named_and_training_goes_on_from_the_last_snapshot(tm
         outcomes = ranks.outcomes([0, 3])
     for outcome in outcomes.values():
         assert outcome.raised == "DeltawireError" and "rank 1" in outcome.text, outcome
-        assert outcome.after < 15
+        assert outcome.after < AT_ONCE
     again = finished(folder)
     assert {value[0] for value in again} == {6}, "of the eight steps at most EVERY are lost"
     assert [value[1:] for value in again[2:]] == [value[1:] for value in through[2:]]

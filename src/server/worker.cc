@@ -168,6 +168,7 @@ Result<std::unique_ptr<ParameterWorker>> make_worker(std::span<const Named> mode
   }
   auto worker = std::make_unique<Worker>(std::move(*served), options, transport);
   if (Status prepared = worker->prepare(model); !prepared) return forward_error(prepared);
+  set_optional_workers(options, transport);
   return worker;
 }
 

@@ -163,6 +163,10 @@ class DELTAWIRE_API ParameterWorker {
   // step whose changes have come. All tensors must have been pushed.
   virtual Status pull(Deadline deadline) = 0;
 
+  // Between steps, with staleness: waits until the parameters have the changes of all steps of this worker, so
+  // that none of its pushes is on its way. It needs the other workers' pushes of these steps, no later ones.
+  virtual Status catch_up(Deadline deadline) = 0;
+
   // No more steps: leaves servers and transport without pending messages. Parameters stay those of the last
   // step that was pulled, or of later ones of other workers, whole. All workers must close, or the servers
   // fail at their deadline (or drop those that don't).
@@ -179,7 +183,7 @@ class DELTAWIRE_API ParameterWorker {
   virtual bool has_ended() const noexcept = 0;
 
   // What waits for the next pushes, as bytes, between steps; the parameters are the servers' to keep. kState
-  // while a push has not been answered.
+  // while a push has not been answered: with staleness, after catch_up().
   virtual Result<std::vector<std::byte>> save() const = 0;
 
   // Puts it back, before open(). Errors: as ParameterServer::load.

@@ -68,7 +68,7 @@ Served serve_all(Transport& transport, const ServerOptions& options, int seconds
 // sent is missing, and nothing else.
 TEST(DroppedWorkers, TakeTheirResidualAlong) {
   constexpr std::uint64_t kLost = 4;
-  constexpr std::uint64_t kSteps = 9;
+  constexpr std::uint64_t kAll = 9;
   const ServerOptions options = dropping();
   auto mesh = connect_inproc(3);
   ASSERT_TRUE(mesh);
@@ -93,7 +93,7 @@ TEST(DroppedWorkers, TakeTheirResidualAlong) {
   Handed before = zeros();
   Handed before_waits;
   Handed after = zeros();
-  for (std::uint64_t step = 0; step < kSteps; ++step) {
+  for (std::uint64_t step = 0; step < kAll; ++step) {
     if (step == kLost) before_waits = residual_of(**worker);
     ASSERT_TRUE(push_all(**worker, 0, step < kLost ? &before : &after));
     const Status pulled = (*worker)->pull(soon());
@@ -104,7 +104,7 @@ TEST(DroppedWorkers, TakeTheirResidualAlong) {
   server.join();
   const Handed after_waits = residual_of(**worker);
   ASSERT_EQ(served.error.message, "");
-  EXPECT_EQ(served.steps, kSteps);
+  EXPECT_EQ(served.steps, kAll);
   ASSERT_EQ(served.dropped.size(), 1U);
   EXPECT_EQ(served.dropped[0].rank, 2);
   EXPECT_EQ(served.dropped[0].step, kLost);
@@ -125,6 +125,8 @@ TEST(DroppedWorkers, TakeTheirResidualAlong) {
   EXPECT_GT(missing, 1) << "there was something to lose";
 }
 
+constexpr std::uint64_t kSteps = 10;
+
 struct Several {
   std::vector<Served> servers;
   std::vector<Handed> workers;  // parameters of those that ended well
@@ -135,7 +137,6 @@ struct Several {
 Several run_with(const ServerOptions& options,
                  const std::function<void(Transport&, std::latch& others)>& what, int seconds = 30,
                  const std::vector<LinkOptions>& links = {}) {
-  constexpr std::uint64_t steps = 10;
   auto mesh = connect_inproc(5, links);
   EXPECT_TRUE(mesh);
   Several all{std::vector<Served>(2), std::vector<Handed>(3), std::vector<Error>(3)};
@@ -151,7 +152,7 @@ Several run_with(const ServerOptions& options,
       ParameterWorker& worker = **made;
       const auto until = [&] { return Clock::now() + std::chrono::seconds(seconds); };
       Status done = worker.open(until());
-      while (done && worker.step() < steps && !worker.has_ended()) {
+      while (done && worker.step() < kSteps && !worker.has_ended()) {
         if (at == 2 && worker.step() >= 3) what(*(*mesh)[4], others);
         done = push_all(worker, at);
         if (done) done = worker.pull(until());
@@ -176,6 +177,7 @@ void expect_the_others_to_end_well(const Several& all) {
     EXPECT_EQ(served.error.message, "");
     ASSERT_EQ(served.dropped.size(), 1U);
     EXPECT_EQ(served.dropped[0].rank, 4);
+    EXPECT_EQ(served.steps, kSteps);
     for (std::size_t tensor = 0; tensor < view.size(); ++tensor) {
       for (std::size_t i = 0; i < view[tensor].size(); ++i) view[tensor][i] += served.view[tensor][i];
     }

@@ -182,7 +182,7 @@ Result<std::vector<std::byte>> Worker::save() const {
   std::vector<std::vector<std::byte>> channels;
   std::uint64_t bytes = kHeadBytes + kCrcBytes;
   for (const WorkerPart& part : parts_) {
-    if (is_under_way(part)) return fail(ErrorCode::kState, "save() comes between steps, after pull()");
+    if (is_under_way(part)) return fail(ErrorCode::kState, "save() comes after pull() or catch_up()");
     Result<std::vector<std::byte>> channel = part.channel->save();
     if (!channel) return forward_error(channel);
     bytes += kPartHeadBytes + channel->size() + 4 * part.held.size();

@@ -70,6 +70,9 @@ void go_on_working(Transport& transport, const ServerOptions& options, const Sav
     const Status pulled = worker.pull(soon());
     ASSERT_TRUE(pulled) << pulled.error().message;
   }
+  const Status level = worker.catch_up(soon());
+  ASSERT_TRUE(level) << level.error().message;
+  EXPECT_EQ(worker.version(), worker.step());
   Result<State> state = worker.save();
   ASSERT_TRUE(state) << state.error().message;
   to.ranks[rank] = std::move(*state);
@@ -112,6 +115,19 @@ TEST(ServerState, GoesOnAsIfNothingHadBeen) {
       EXPECT_EQ(again.waits, through.waits) << push << " " << pull;
       EXPECT_NE(half.worker, through.worker);
     }
+  }
+}
+
+// What a gradient is computed on is chance, but these don't depend on it: what servers make of them follows.
+TEST(ServerState, GoesOnSoWithStalenessToo) {
+  for (const std::uint64_t staleness : {1U, 3U}) {
+    ServerOptions options = options_of("3lc", "3lc:s=1.75");
+    options.staleness = staleness;
+    const Saved through = go_on({}, 9, options);
+    const Saved again = go_on(go_on({}, 5, options), 4, options);
+    EXPECT_EQ(again.ranks, through.ranks) << staleness;
+    EXPECT_EQ(again.worker, through.worker) << staleness;
+    EXPECT_EQ(again.waits, through.waits) << staleness;
   }
 }
 

@@ -1,0 +1,60 @@
+"""What a hostile client of Flower's does to its reply, outside of deltawire's mod."""
+
+import json
+from collections.abc import Callable, Mapping
+
+import deltawire
+import numpy as np
+from deltawire.flower import records
+from flwr.app import ArrayRecord, ConfigRecord, Message
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def header(reply: Message, **fields) -> None:
+    """Changes what the reply says of itself."""
+    said = records.fields_of(reply.content) | fields
+    reply.content[records.HEADER] = ConfigRecord({"header": json.dumps(said)})
+
+
+def frame(reply: Message, data: bytes) -> None:
+    """Other bytes in the place of the frame."""
+    (name,) = reply.content.array_records
+    reply.content[name] = ArrayRecord({records.FRAME: records.bytes_array(data)})
+
+
+def values(reply: Message, shapes: Shapes, value: float = 0.0, codec: str = "fp32") -> None:
+    """A whole frame of `value`s, by a codec."""
+    arrays = {name: np.full(shape, value, np.float32) for name, shape in shapes.items()}
+    channel = deltawire.Channel(codec, rank=0, world_size=65_535)
+    frame(reply, channel.encode(arrays, step=records.fields_of(reply.content)["round"]))
+
+
+def transposed(reply: Message, shapes: Shapes) -> None:
+    """A frame of other shapes."""
+    values(reply, {name: shape[::-1] + (2,) for name, shape in shapes.items()})
+
+
+# Clients use fp32, so that NaN reaches the server: other codecs refuse to encode it.
+KINDS: dict[str, Callable[[Message, Shapes], None]] = {
+    "NaN": lambda reply, shapes: values(reply, shapes, np.nan),
+    "wrong shape": transposed,
+    "huge norm": lambda reply, shapes: values(reply, shapes, 1e30),
+    "an old round": lambda reply, shapes: header(reply, round=-1),
+    "garbage bytes": lambda reply, shapes: frame(reply, b"garbage" * 99),
+    "another codec's frame": lambda reply, shapes: values(reply, shapes, codec="int8"),
+}
+
+
+def mod_of(kinds: Mapping[int, str], shapes: Shapes):
+    """A mod, to stand before deltawire's: the client of partition p replies to training as
+    `kinds[p]` says; others are honest."""
+
+    def hostile(message, context, call_next):
+        reply = call_next(message, context)
+        kind = kinds.get(context.node_config["partition-id"])
+        if kind is not None and reply.has_content() and reply.content.array_records:
+            KINDS[kind](reply, shapes)
+        return reply
+
+    return hostile

@@ -115,8 +115,11 @@ class Watch:
         """A `watch` of `Compressed`."""
         now = time.monotonic()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(f"{seen.line()}; {now - self._last:.0f} s; server {resident():.0f} MiB, at most "
-              f"{peak:.0f}", flush=True)  # fmt: skip
+        print(
+            f"{seen.line()}; {now - self._last:.0f} s; server {resident():.0f} MiB, at most "
+            f"{peak:.0f}",
+            flush=True,
+        )
         self._last = now
 
 

@@ -23,26 +23,31 @@ def frame(reply: Message, data: bytes) -> None:
     reply.content[name] = ArrayRecord({records.FRAME: records.bytes_array(data)})
 
 
-def values(reply: Message, shapes: Shapes, value: float = 0.0, codec: str = "fp32") -> None:
-    """A whole frame of `value`s, by a codec."""
+def values(reply: Message, shapes: Shapes, value: float, codec: str = "fp32") -> None:
+    """A whole frame of `value`s by a codec; the header goes on to name the client's own."""
     arrays = {name: np.full(shape, value, np.float32) for name, shape in shapes.items()}
     channel = deltawire.Channel(codec, rank=0, world_size=65_535)
     frame(reply, channel.encode(arrays, step=records.fields_of(reply.content)["round"]))
 
 
-def transposed(reply: Message, shapes: Shapes) -> None:
-    """A frame of other shapes."""
-    values(reply, {name: shape[::-1] + (2,) for name, shape in shapes.items()})
+def named(reply: Message, shapes: Shapes, value: float = 0.0) -> None:
+    """A frame of `value`s by fp32, and the header says so: nothing is amiss but the values."""
+    values(reply, shapes, value)
+    header(reply, spec="fp32")
 
 
-# Clients use fp32, so that NaN reaches the server: other codecs refuse to encode it.
+def grown(reply: Message, shapes: Shapes) -> None:
+    """A frame of tensors that have a dimension more."""
+    named(reply, {name: (*shape, 2) for name, shape in shapes.items()})
+
+
 KINDS: dict[str, Callable[[Message, Shapes], None]] = {
-    "NaN": lambda reply, shapes: values(reply, shapes, np.nan),
-    "wrong shape": transposed,
-    "huge norm": lambda reply, shapes: values(reply, shapes, 1e30),
+    "NaN": lambda reply, shapes: named(reply, shapes, np.nan),
+    "wrong shape": grown,
+    "huge norm": lambda reply, shapes: named(reply, shapes, 1e30),
     "an old round": lambda reply, shapes: header(reply, round=-1),
     "garbage bytes": lambda reply, shapes: frame(reply, b"garbage" * 99),
-    "another codec's frame": lambda reply, shapes: values(reply, shapes, codec="int8"),
+    "another codec's frame": lambda reply, shapes: values(reply, shapes, 0.0, "int8"),
 }
 
 

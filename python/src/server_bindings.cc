@@ -227,17 +227,18 @@ void bind_server(nb::module_& module) {
       .def_prop_ro("counts", [](const Server& self) { return self.look().counts(); });
 }
 
+// A call of a worker's that waits, with its deadline in ms from now.
+auto waiting(Status (ParameterWorker::*call)(Deadline)) {
+  return [call](Worker& self, std::int64_t timeout_ms) {
+    raise_if_failed(self.use([&](ParameterWorker& worker) { return (worker.*call)(in_ms(timeout_ms)); }));
+  };
+}
+
 void bind_worker(nb::module_& module) {
   nb::class_<Worker>(module, "ParameterWorker", "A worker rank; one thread at a time.")
       .def("__init__", &make_serving, "link"_a, "tensors"_a, "options"_a,
            "tensors: (name, address, shape) of each float32 tensor, whose memory is written and must stay.")
-      .def(
-          "open",
-          [](Worker& self, std::int64_t timeout_ms) {
-            raise_if_failed(
-                self.use([&](ParameterWorker& worker) { return worker.open(in_ms(timeout_ms)); }));
-          },
-          "timeout_ms"_a, "Fetches the model.")
+      .def("open", waiting(&ParameterWorker::open), "timeout_ms"_a, "Fetches the model.")
       .def(
           "push",
           [](Worker& self, std::size_t tensor, const FloatsIn& gradient) {
@@ -260,20 +261,9 @@ void bind_worker(nb::module_& module) {
                 self.use([&](ParameterWorker& worker) { return worker.pull(in_ms(timeout_ms)); }));
           },
           "timeout_ms"_a, "The same for all, which ends the step.")
-      .def(
-          "catch_up",
-          [](Worker& self, std::int64_t timeout_ms) {
-            raise_if_failed(
-                self.use([&](ParameterWorker& worker) { return worker.catch_up(in_ms(timeout_ms)); }));
-          },
-          "timeout_ms"_a, "Until the parameters have the changes of all its steps.")
-      .def(
-          "close",
-          [](Worker& self, std::int64_t timeout_ms) {
-            raise_if_failed(
-                self.use([&](ParameterWorker& worker) { return worker.close(in_ms(timeout_ms)); }));
-          },
-          "timeout_ms"_a)
+      .def("catch_up", waiting(&ParameterWorker::catch_up), "timeout_ms"_a,
+           "Until the parameters have the changes of all its steps.")
+      .def("close", waiting(&ParameterWorker::close), "timeout_ms"_a)
       .def(
           "add_residual",
           [](Worker& self, std::size_t tensor, const FloatsInPlace& sum) {

@@ -22,6 +22,7 @@ from deltawire.torch.served_metrics import of_server, of_worker
 from deltawire.torch.served_model import ServedModel
 from deltawire.torch.served_rank import ServedRank
 from deltawire.torch.served_settings import (
+    check_counts,
     check_overlap,
     checked_servers,
     codecs_of,
@@ -116,6 +117,9 @@ class ParameterServer(ServedRank):
     residual, the size of the model. Thread rule: one thread; metrics and last_error: any.
     """
 
+    resumed_at = 0
+    _has_served = False
+
     def __init__(
         self,
         model: torch.nn.Module,
@@ -153,11 +157,8 @@ class ParameterServer(ServedRank):
             self.optimizer_spec = served_optimizer.spec_of(optimizer, self._model.names_by_id)
             self._optimizer = optimizer
             arguments.check_link(link)
-            arguments.check_count("min_elements", min_elements)
-            arguments.check_count("seed", seed)
-            arguments.check_count("staleness", staleness)
-            workers = self.world_size - servers
-            drops = drops_workers(on_worker_loss, min_workers, workers)
+            check_counts(min_elements=min_elements, seed=seed, staleness=staleness)
+            drops = drops_workers(on_worker_loss, min_workers, self.world_size - servers)
             lasting = self._lasting(codecs, min_elements)
             self._snapshots = self._snapshots_in(snapshot, every, lasting)
             self._timeout_ms = arguments.timeout_in_ms(timeout)
@@ -176,8 +177,6 @@ class ParameterServer(ServedRank):
         self._server: _core.ParameterServer | None = None
         self._worker: ServedWorker | None = None
         self._last: dict[str, Any] = {}  # the metrics, once all is closed
-        self._has_served = False
-        self.resumed_at = 0
         with self._all_end_on_error():
             broadcast_model(model, self.group)
             self._take_part(overlap)

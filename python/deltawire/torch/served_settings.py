@@ -29,6 +29,12 @@ def checked_servers(servers: int, backup: int, world_size: int) -> int:
     return servers
 
 
+def check_counts(**counts: int) -> None:
+    """Raises InvalidArgumentError, by name, for what is not 0 or more."""
+    for name, value in counts.items():
+        arguments.check_count(name, value)
+
+
 def drops_workers(on_worker_loss: str, min_workers: int, workers: int) -> bool:
     """Whether a lost worker is dropped; raises InvalidArgumentError."""
     if on_worker_loss not in LOSSES:

@@ -81,7 +81,7 @@ TEST_P(Driver, HearsOfAnAbortOfItsOwnRank) {
   aborter.join();
   ASSERT_FALSE(ended);
   EXPECT_EQ(ended.error().code, ErrorCode::kAborted);
-  EXPECT_LT(Clock::now() - start, 10s);
+  EXPECT_LT(Clock::now() - start, 25s);
 }
 
 TEST_P(Driver, HearsOfAWake) {
@@ -95,7 +95,7 @@ TEST_P(Driver, HearsOfAWake) {
   const Deadline start = Clock::now();
   EXPECT_TRUE(ranks[0]->wait_any(std::span(&never, 1), soon()));
   waker.join();
-  EXPECT_LT(Clock::now() - start, 10s);
+  EXPECT_LT(Clock::now() - start, 25s);
 }
 
 // A message that nobody expected, and that is too long for the stream's own patience to end at once.

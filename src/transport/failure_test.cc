@@ -119,7 +119,7 @@ TEST_P(Failure, AnAbortReachesEveryWaitAtOnce) {
     EXPECT_TRUE(has(result.error(), "element 7 is NaN")) << result.error().message;
     EXPECT_EQ(has(result.error(), "rank 2 reports"), rank != 2);
   });
-  EXPECT_LT(Clock::now() - start, 10s);
+  EXPECT_LT(Clock::now() - start, 25s);
 }
 
 TEST_P(Failure, AnAbortOvertakesUnclaimedData) {

@@ -119,7 +119,7 @@ TEST(Failure, ASilentRankIsNamedByAllAtTheDeadline) {
   ASSERT_FALSE(result.has_value());
   EXPECT_EQ(result.error().code, ErrorCode::kTimeout);
   EXPECT_EQ(result.error().suspect, silent) << result.error().message;
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(25));
 }
 
 TEST(Failure, AnAbortReachesEveryWait) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -56,6 +57,12 @@ class ScriptedTransport final : public Transport {
   Status wait_any(std::span<const Handle>, Deadline) override { return {}; }
   void wake() noexcept override {}
   void set_arrival_timeout(std::chrono::milliseconds) override {}
+  void set_optional(std::span<const int>) override {}
+  std::optional<Error> loss_of(int rank) const override {
+    const auto found = lost_.find(rank);
+    return found == lost_.end() ? std::nullopt : std::optional<Error>(found->second);
+  }
+  void lose(int rank, const Error& error) noexcept override { lost_.emplace(rank, error); }
   void arrive(std::uint64_t) override {}
   Result<std::span<const Ballot>> vote(const Ballot&, Deadline) override {
     return fail(ErrorCode::kState, "nobody votes here");
@@ -75,6 +82,7 @@ class ScriptedTransport final : public Transport {
   int world_;
   Script incoming_;
   std::map<Handle, Result<std::uint64_t>> ends_;
+  std::map<int, Error> lost_;
   std::uint64_t last_ = 0;
 };
 

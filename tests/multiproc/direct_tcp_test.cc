@@ -17,12 +17,15 @@ namespace deltawire {
 namespace {
 
 constexpr std::size_t kCount = 70000;
-constexpr auto kDeadline = std::chrono::seconds(3);
+constexpr auto kDeadline = std::chrono::seconds(3);  // of tests that wait for it
+constexpr auto kNever = std::chrono::seconds(60);    // a deadline that no test waits for
+constexpr std::int64_t kAtOnceMs = 25000;            // on a busy machine, and well before kNever
 
 struct Training {
   std::string spec = "3lc:s=1.75";
   std::uint64_t steps = 1000000;
   std::chrono::milliseconds pause{1};
+  std::chrono::seconds deadline = kNever;
 };
 
 // Steps until an error or the end; `before` runs ahead of each.
@@ -40,8 +43,8 @@ void train(const RankContext& context, const Training& how,
       values[i] =
           static_cast<float>((i * 31 + step * 7 + static_cast<std::uint64_t>(context.rank)) % 17) - 8.0F;
     }
-    const auto report =
-        (*reducer)->all_reduce(std::span(&tensor, 1), {step, 0, true}, **transport, Clock::now() + kDeadline);
+    const auto report = (*reducer)->all_reduce(std::span(&tensor, 1), {step, 0, true}, **transport,
+                                               Clock::now() + how.deadline);
     if (!report) {
       context.record(report.error());
       // Stay alive for a while: the error, not the death, must be what the others see.
@@ -57,7 +60,7 @@ void train(const RankContext& context, const Training& how,
 void expect_survivors_name(RankProcesses& ranks, int world, int suspect) {
   for (int rank = 0; rank < world; ++rank) {
     if (rank == suspect) continue;
-    EXPECT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(20))) << "rank " << rank << " hangs";
+    EXPECT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(40))) << "rank " << rank << " hangs";
     EXPECT_EQ(ranks.record(rank).failed, 1) << "rank " << rank;
     EXPECT_EQ(ranks.record(rank).suspect, suspect)
         << "rank " << rank << ": " << ranks.record(rank).message.data();
@@ -75,7 +78,7 @@ TEST_P(DirectTcp, ReplicasAreBitEqualForEveryCodecAndPattern) {
     how.steps = 5;
     RankProcesses ranks(GetParam(), [&](const RankContext& context) { train(context, how); });
     for (int rank = 0; rank < GetParam(); ++rank) {
-      ASSERT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(30)));
+      ASSERT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(60)));
       EXPECT_EQ(ranks.record(rank).steps_done, 5u) << ranks.record(rank).message.data();
       EXPECT_EQ(ranks.record(rank).digest, ranks.record(0).digest) << spec;
     }
@@ -90,7 +93,7 @@ TEST_P(DirectTcp, AKilledRankIsNamedThoughItsChildLives) {
       if (context.rank == 1 && step == 2 && fork() == 0) {
         close(STDOUT_FILENO);  // or the test's runner waits for this child too
         close(STDERR_FILENO);
-        std::this_thread::sleep_for(std::chrono::seconds(15));
+        std::this_thread::sleep_for(std::chrono::seconds(40));
         _exit(0);
       }
     });
@@ -102,14 +105,14 @@ TEST_P(DirectTcp, AKilledRankIsNamedThoughItsChildLives) {
   for (int rank = 0; rank < world; ++rank) {
     if (rank == 1) continue;
     EXPECT_EQ(ranks.record(rank).code, static_cast<int>(ErrorCode::kPeerLost));
-    EXPECT_LT(ranks.record(rank).failed_at_ms - killed_at, 2500)
-        << "noticed by the deadline, not by the close";
+    EXPECT_LT(ranks.record(rank).failed_at_ms - killed_at, kAtOnceMs)
+        << "it was not the close that was noticed";
   }
 }
 
 TEST_P(DirectTcp, AFrozenRankIsNamedByAllAtTheDeadline) {
   const int world = GetParam();
-  RankProcesses ranks(world, [&](const RankContext& context) { train(context, {}); });
+  RankProcesses ranks(world, [&](const RankContext& context) { train(context, {.deadline = kDeadline}); });
   ASSERT_TRUE(ranks.wait_steps(world - 1, 3));
   ranks.send_signal(world - 1, SIGSTOP);
   expect_survivors_name(ranks, world, world - 1);
@@ -126,10 +129,9 @@ TEST_P(DirectTcp, ARankThatRaisesIsNamedAtOnce) {
     if (context.rank == 0) values[9] = std::numeric_limits<float>::quiet_NaN();
     const Named tensor{"fc.weight", {values.data(), kCount, DType::kF32}, 0};
     const auto start = now_ms();
-    const auto report = (*reducer)->all_reduce(std::span(&tensor, 1), {}, **transport,
-                                               Clock::now() + std::chrono::seconds(20));
+    const auto report = (*reducer)->all_reduce(std::span(&tensor, 1), {}, **transport, Clock::now() + kNever);
     if (!report) context.record(report.error());
-    if (now_ms() - start > 10000) context.own().failed = 0;
+    if (now_ms() - start > kAtOnceMs) context.own().failed = 0;
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
   });
   expect_survivors_name(ranks, world, 0);
@@ -138,7 +140,7 @@ TEST_P(DirectTcp, ARankThatRaisesIsNamedAtOnce) {
 TEST_P(DirectTcp, ARankThatStopsSteppingIsNamed) {
   const int world = GetParam();
   RankProcesses ranks(world, [&](const RankContext& context) {
-    train(context, {}, [&](std::uint64_t step) {
+    train(context, {.deadline = kDeadline}, [&](std::uint64_t step) {
       // Alive, its transport answering, but busy elsewhere.
       if (context.rank == 1 && step == 3) std::this_thread::sleep_for(std::chrono::seconds(12));
     });
@@ -155,7 +157,7 @@ TEST_P(DirectTcp, OtherSettingsAreNamedAtTheHandshake) {
     train(context, how);
   });
   for (int rank = 0; rank < world; ++rank) {
-    ASSERT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(30)));
+    ASSERT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(60)));
     EXPECT_EQ(ranks.record(rank).failed, 1);
   }
   const std::string message = ranks.record(world - 1).message.data();
@@ -187,7 +189,7 @@ TEST(Strangers, DoNotDisturb) {
     (void)send(fd, garbage.data(), garbage.size(), MSG_NOSIGNAL);
   }
   for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(30)));
+    EXPECT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(60)));
     EXPECT_EQ(ranks.record(rank).steps_done, 20u) << ranks.record(rank).message.data();
   }
   for (const int fd : sockets) close(fd);

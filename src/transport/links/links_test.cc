@@ -79,7 +79,7 @@ TEST_P(Links, DelayHoldsEveryMessageBackButNotOneAfterTheOther) {
     EXPECT_TRUE(got == bytes);
   }
   EXPECT_GE(seconds_since(start), 0.29);
-  EXPECT_LT(seconds_since(start), 15);
+  EXPECT_LT(seconds_since(start), 25) << "one after the other they take 30 s";
 }
 
 TEST_P(Links, DelayedBytesSurviveTheirSendersDeparture) {

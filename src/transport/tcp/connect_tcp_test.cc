@@ -44,7 +44,7 @@ TEST(ConnectTcp, OtherSettingsAreAMismatchOnBothSidesAtOnce) {
   const auto outcomes = connect_all(listen_all(2), [](int rank, MeshOptions& options) {
     options.settings = rank == 0 ? "codec=3lc" : "codec=qsgd";
   });
-  EXPECT_LT(Clock::now() - start, 10s);
+  EXPECT_LT(Clock::now() - start, 25s);
   for (const int rank : {0, 1}) {
     const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
     ASSERT_FALSE(outcome.has_value());

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from deltawire.planner import CodecFigures
 
+from lab.ceilings import recompute
 from lab.ceilings.table import table_of
 from lab.namespaces import NamespaceError, Namespaces
 
@@ -63,3 +65,16 @@ def test_shares_are_of_the_time_without_exchange():
         "| lstm, 1gbit | `plain` | 200 (199–201) | 1.00 | 25% | 2.000 | - |",
         "| lstm, 1gbit | `auto`: `direct(3lc)` | 100 (99–101) | 2.00 | 50% | 2.000 | 90 (-10%) |",
     ]
+
+
+def test_the_rate_that_explains_plain_predicts_auto_of_the_page():
+    """docs/planner.md, "How far it was off"."""
+    page = (Path(__file__).parents[2] / "docs/ceilings.md").read_text()
+    coded = CodecFigures(
+        "direct(bf16)", "direct", "near-lossless", 16.003, (0.0, 1.5e-9), (0.0, 1e-9)
+    )
+    rows = recompute.recomputed(page, coded)
+    assert len(rows) == 10
+    for network, link, measured, unlost, explained in rows:
+        assert abs(explained / measured - 1) <= 0.155, f"{network}, {link}"
+        assert unlost < explained, f"{network}, {link}: no link is faster than it is"

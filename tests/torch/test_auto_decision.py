@@ -3,7 +3,15 @@
 import pytest
 import torch
 from deltawire.torch import auto_decision
-from deltawire.torch.auto_decision import Decision, cores_of, decision_of, departs, judge, steps_of
+from deltawire.torch.auto_decision import (
+    Decision,
+    cores_of,
+    decision_of,
+    departs,
+    judge,
+    link_rate,
+    steps_of,
+)
 from deltawire.torch.codec_figures import candidates, measure, sample_places
 from deltawire.torch.step_clock import StepClock, StepTimes
 
@@ -64,18 +72,43 @@ def test_too_little_to_say(ranks):
         assert judge(CODED, both) is None
 
 
-def test_a_choice_is_made_of_the_slowest_link_and_what_all_ranks_can_code():
+def test_a_choice_is_made_of_the_longest_latency_and_what_all_ranks_can_code():
     chosen = auto_decision.choose([of_rank(), of_rank(link=[5e5, 2e-3])], "lossy")
-    assert chosen.spec == "direct(bf16)" and chosen.link == (5e5, 2e-3)
+    assert chosen.spec == "direct(bf16)" and chosen.link[1] == 2e-3
     assert chosen.predicted_ms < chosen.plain_ms
-    slowest = auto_decision.choose([of_rank(link=[5e5, 2e-3])] * 2, "lossy")
-    assert chosen.plain_ms == slowest.plain_ms
     refused = of_rank(figures=[], refused=["bf16: no"])
     native = auto_decision.choose([of_rank(), refused], "lossy")
     assert native.spec is None and native.refused == ("bf16: no",) and not native.rows
 
 
-def test_the_native_exchange_of_16_bits_takes_half():
+@pytest.mark.parametrize(
+    ("native", "rate"),
+    [
+        (2.0, 1e6),  # between what the ranks measured: as it was
+        (4.5, 4e5),  # the slowest measured by a quarter too much
+        (60.0, 3.2e5),  # a step that something else made long
+        (0.6, 2.5e6),  # and one that is too short for any of them
+    ],
+)
+def test_the_native_steps_say_how_fast_the_link_is(native, rate):
+    """Half a second of computing, and 1.5 or 1.6 MB."""
+    found = link_rate([4e5, 2e6], native, lambda r: 0.5 + (1.5e6 if r > 9e5 else 1.6e6) / r)
+    assert found == pytest.approx(rate, rel=1e-3)
+
+
+def test_what_computing_hides_says_nothing_about_the_link():
+    assert link_rate([4e5, 2e6], 0.5, lambda r: max(0.5, 1e5 / r)) == 4e5
+
+
+def test_plain_is_predicted_as_it_was_measured_where_the_link_explains_it():
+    ranks = [of_rank(link=[1.2e6, 1e-3]), of_rank(link=[0.7e6, 1e-3])]
+    chosen = auto_decision.choose(ranks, "lossy")
+    assert chosen.plain_ms == pytest.approx(chosen.native_ms, rel=1e-3)
+    assert 0.7e6 < chosen.link[0] < 1.2e6
+
+
+def test_the_native_exchange_of_16_bits_takes_half(monkeypatch):
+    monkeypatch.setattr(auto_decision, "_BEYOND", 1.0)  # the link is what the ranks measured
     halves = [of_rank(value_bytes=[4, 2])] * 2
     plain = [auto_decision.choose(said, "lossless") for said in ([of_rank()] * 2, halves)]
     # The second bucket's 100,300 values, by a megabyte a second; it is the last to end.

@@ -11,6 +11,7 @@ bucket was ready), `ends` (of each step), and for a plan `buckets` ([[(name, ele
 import dataclasses
 import statistics
 from collections import Counter
+from collections.abc import Callable
 
 from deltawire.planner import CodecFigures, Link, Machine, Plan, Workload, make_plan
 
@@ -18,6 +19,9 @@ LEAST_GAIN = 0.03  # share of the native step that must be saved: docs/planner.m
 DEPARTS = 2.0  # so many times longer or shorter, and the exchange is another
 _NOTICED = 0.1  # share of a step: changes of the exchange below it change nothing
 _SURE = 2.0  # standard errors
+_BEYOND = 1.25  # times what the ranks measured: how far the native steps may correct the link
+_BISECTIONS = 20
+_TOLD_BY = 0.01  # share of a step: what no measurement tells apart
 _TIERS = ("lossless", "near-lossless", "lossy")
 
 
@@ -31,7 +35,7 @@ class Decision:
         native_ms: of the native steps, measured: median of the slowest rank.
         exchange_ms: what of a step comes after the computation, as it was last seen to be.
         plain_ms, predicted_ms: predicted, of a native step, and of one with the choice.
-        link: (bytes a second, latency in seconds) as measured.
+        link: (bytes a second, latency in seconds) as measured; the rate as `link_rate` finds it.
         rows: of the plan: codec, tier, bits_per_value, predicted_ms, times_faster, gains_below
             (bytes a second, None: never), allowed.
         refused: candidates that took no such values, and why.
@@ -115,19 +119,52 @@ def steps_of(said: list[dict]) -> StepsOfAll | None:
     return StepsOfAll(tuple(moments), middle, spread, count)
 
 
-def plan_of(said: list[dict], steps: StepsOfAll, tier: str) -> Plan:
-    """The planner's answer for what the ranks have measured: the slowest link, codecs as slow as on
-    the slowest rank, and as many cores a rank as the fullest machine has for one."""
+def plan_of(said: list[dict], steps: StepsOfAll, tier: str) -> tuple[Plan, float]:
+    """The planner's answer for what the ranks have measured: the link that explains the native
+    steps, codecs as slow as on the slowest rank, and as many cores a rank as the fullest machine
+    has for one. Beside it the link's rate."""
     buckets = list(zip(said[0]["buckets"], steps.ready, strict=True))
     workload = Workload(
         [([(name, count) for name, count in tensors], ready) for tensors, ready in buckets],
         steps.ready[-1],
         said[0]["value_bytes"],
     )
-    link = Link(min(s["link"][0] for s in said), latency_seconds=max(s["link"][1] for s in said))
     threads = min(each["threads"] for each in said)
     machine = Machine(cores=cores_of(said), coding_threads=threads)
-    return make_plan(workload, len(said), link, _figures(said), machine, tier, LEAST_GAIN)
+    latency = max(s["link"][1] for s in said)
+
+    def plan(rate: float, figures: list[CodecFigures]) -> Plan:
+        link = Link(rate, latency_seconds=latency)
+        return make_plan(workload, len(said), link, figures, machine, tier, LEAST_GAIN)
+
+    rates = [s["link"][0] for s in said]
+    rate = link_rate(rates, steps.end, lambda rate: plan(rate, []).plain.step_seconds)
+    return plan(rate, _figures(said)), rate
+
+
+def link_rate(measured: list[float], native: float, predicted: Callable[[float], float]) -> float:
+    """The rate, in bytes a second, with which a native step is predicted to take what it took.
+
+    A probe ends on all ranks at once, and who began early has waited: the ranks measure different
+    rates of the same link, and none of what a step's own load costs it. The native steps have seen
+    that. They decide within what the ranks measured, and a quarter beyond: what else made a step
+    long is not the link's.
+
+    Args:
+        measured: by each rank's probe.
+        native: seconds of a native step.
+        predicted: seconds of a native step at a rate; never longer at a higher one.
+    """
+    low, high = min(measured) / _BEYOND, max(measured) * _BEYOND
+    if predicted(low) - predicted(high) < _TOLD_BY * native:
+        return min(measured)  # the step does not depend on it: it is hidden, or all latency
+    for _ in range(_BISECTIONS):
+        middle = (low * high) ** 0.5
+        if predicted(middle) > native:
+            low = middle
+        else:
+            high = middle
+    return (low * high) ** 0.5
 
 
 def cores_of(said: list[dict]) -> float:
@@ -169,7 +206,7 @@ def choose(said: list[dict], tier: str) -> Decision | None:
         return None
     if any(len(each["buckets"]) != len(steps.ready) for each in said):
         return None
-    plan = plan_of(said, steps, tier)
+    plan, rate = plan_of(said, steps, tier)
     native = 1e3 * steps.end
     refused = sorted({line for each in said for line in each["refused"]})
     decision = Decision(
@@ -179,10 +216,7 @@ def choose(said: list[dict], tier: str) -> Decision | None:
         exchange_ms=1e3 * steps.exchange,
         plain_ms=1e3 * plan.plain.step_seconds,
         predicted_ms=1e3 * plan.plain.step_seconds,
-        link=(
-            min(each["link"][0] for each in said),
-            max(each["link"][1] for each in said),
-        ),
+        link=(rate, max(each["link"][1] for each in said)),
         rows=tuple(map(_row, plan.rows)),
         refused=tuple(refused),
         native_bits=_native_bits(said[0]),

@@ -64,7 +64,8 @@ class AutoExplanation:
         rate, latency = self.decision.link
         return [
             "",
-            f"link, measured: {8e-6 * rate:,.4g} Mbit/s, {1e3 * latency:.3g} ms one way.",
+            "link, by probes and steps: "
+            f"{8e-6 * rate:,.4g} Mbit/s, {1e3 * latency:.3g} ms one way.",
             "ms a step: predicted, from its forward pass until the means are in place;",
             f"measured with the native all-reduce: {self.decision.native_ms:.2f} ms.",
             *(f"left out: {line}" for line in self.decision.refused),

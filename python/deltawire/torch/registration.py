@@ -72,7 +72,8 @@ def register(
             what the environment says as DELTAWIRE_PORT, else any free one.
         token: a secret of all ranks, 16 bytes or more, never sent. Default: DELTAWIRE_TOKEN of the
             environment, else random bytes of rank 0, sent through the process group.
-        link: a token bucket on this rank's traffic, to see how a thinner line would do.
+        link: a token bucket on this rank's traffic: the rate of a thin line, so that no packet is
+            lost in its queue (docs/ceilings.md), or a lower one, to see how that would do.
         revert: of a step that fails, "fold" (its gradient stays in the residual) or "exact" (the
             residual goes back to what it was; costs a second buffer).
         threads: that code this rank's messages, 1 to 64: several tensors at a time; "gcomp" also

@@ -1,7 +1,7 @@
 # deltawire. `make` alone explains; the work is in scripts/ and CMakePresets.json.
 .DEFAULT_GOAL := help
 .PHONY: help demo test check check-torch check-trainers bench lint docs clean packages check-packages \
-	bench-packages docs-packages wheel-packages venv release wheels
+	bench-packages cross-packages docs-packages wheel-packages venv release wheels
 SHELL := /bin/bash
 
 # Programs compiled at once; each may take about 1 GB of memory.
@@ -15,7 +15,7 @@ help:
 	@echo "                the report lands in out/demo/. Options: make demo ARGS='--help'"
 	@echo "  make release  build what users get: the program build/release/deltawire and the Python package"
 	@echo "  make test     build (g++ release; libraries under ASan + UBSan) and run every test that can run here"
-	@echo "  make check    test, and tests sanitized themselves, clang 19, thread sanitizer, fuzzing, formatting, clang-tidy"
+	@echo "  make check    test, and tests sanitized themselves, clang 19, aarch64, thread sanitizer, fuzzing, formatting, clang-tidy"
 	@echo "  make check-trainers   install Lightning, Accelerate, transformers and Ray aside and run their recipes"
 	@echo "  make check-torch VERSION=2.6.0   test the PyTorch door against another PyTorch"
 	@echo "  make bench    measure speeds (the machine should have nothing else to do)"
@@ -35,6 +35,9 @@ check-packages:
 
 bench-packages:
 	@scripts/install_system_packages.sh base bench
+
+cross-packages:
+	@scripts/install_system_packages.sh base cross
 
 docs-packages:
 	@scripts/install_system_packages.sh base docs
@@ -64,7 +67,7 @@ test: venv
 wheels: wheel-packages venv
 	@.venv/bin/python scripts/wheels.py $(if $(PYTHONS),--pythons $(PYTHONS)) $(ARGS)
 
-check: check-packages docs-packages wheel-packages venv
+check: check-packages cross-packages docs-packages wheel-packages venv
 	@scripts/run_steps.sh check
 
 check-trainers: release

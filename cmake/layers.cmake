@@ -133,7 +133,11 @@ endfunction()
 # Registers TEST, which runs the program, and TEST.sanitized, which runs its twin (PLAIN: it has none).
 function(deltawire_run test)
   cmake_parse_arguments(ARG "PLAIN" "PROGRAM;RELEASED_ONLY" "LAUNCHER;ARGUMENTS;ENVIRONMENT" ${ARGN})
-  add_test(NAME ${test} COMMAND ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}> ${ARG_ARGUMENTS})
+  set(program ${ARG_PROGRAM})  # by its target's name CTest has the emulator run it, where there is one
+  if(ARG_LAUNCHER)
+    set(program ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}>)
+  endif()
+  add_test(NAME ${test} COMMAND ${program} ${ARG_ARGUMENTS})
   set_tests_properties(${test} PROPERTIES TIMEOUT ${time_limit} PROCESSORS ${test_slots} COST ${test_slots}
                                           ENVIRONMENT "${ARG_ENVIRONMENT}")
   if(DELTAWIRE_SANITIZED_TWIN AND NOT ARG_PLAIN)

@@ -71,7 +71,7 @@ class Participant:
         with torch.no_grad():
             for name, array in self._client.receive(download).items():
                 named[name].copy_(torch.from_numpy(array))
-        optimizer = torch.optim.Adam(network.parameters(), lr=self._given.lr)
+        optimizer = torch.optim.Adam(network.parameters(), lr=self._given.lr, fused=True)
         if self._adam is not None:
             optimizer.load_state_dict(self._adam)
         for _ in range(steps):
@@ -209,8 +209,10 @@ def run(given: argparse.Namespace) -> None:
 
 def main(argv: list[str]) -> int:
     """Trains and prints."""
+    given = parse(argv)
+    torch.set_num_threads(1)  # a batch of 8 gains nothing from more
     try:
-        run(parse(argv))
+        run(given)
     except (DataError, deltawire.DeltawireError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

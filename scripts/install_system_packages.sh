@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs the system packages that building and testing need, or says how to.
 #
-#   scripts/install_system_packages.sh [base] [check] [bench] [docs] [wheel]     default: base
+#   scripts/install_system_packages.sh [base] [check] [cross] [bench] [docs] [wheel]     default: base
 #
-# base: for `make demo` and `make test`. check: the clang 19 tools of `make check` and `make lint`. bench: what
-# `make bench` compares with. docs: what `make docs` reads the headers with. wheel: what
-# `make wheels` links statically.
+# base: for `make demo` and `make test`. check: the clang 19 tools of `make check` and `make lint`. cross: what
+# `make check` builds for aarch64 with, and runs that by. bench: what `make bench` compares with. docs: what
+# `make docs` reads the headers with. wheel: what `make wheels` links statically.
 # What is there already is left alone. Without root nothing is installed: the command is printed and
 # the exit status is 1.
 set -euo pipefail
@@ -59,6 +59,11 @@ check_group() {
   want clang-format-19 'formatting'
   want abigail-tools 'abidiff: compares the C interface with the last release'
   want libclang-rt-19-dev 'run-time parts of the sanitizers and libFuzzer'
+}
+
+cross_group() {
+  want g++-aarch64-linux-gnu 'compiles for aarch64'
+  want qemu-user 'runs programs for aarch64'
 }
 
 bench_group() {
@@ -115,9 +120,9 @@ main() {
   local list group
   for group in "${@:-base}"; do
     case "$group" in
-      base | check | bench | docs | wheel) ;;
+      base | check | cross | bench | docs | wheel) ;;
       *)
-        echo "unknown group '$group': use base, check, bench, docs, wheel or several" >&2
+        echo "unknown group '$group': use base, check, cross, bench, docs, wheel or several" >&2
         exit 2
         ;;
     esac

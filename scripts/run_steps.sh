@@ -49,6 +49,11 @@ clang_tidy() {
     xargs -P "$jobs" -n 4 clang-tidy-19 --quiet -p build/clang19
 }
 
+# The program for aarch64 makes the golden bytes, and their values.
+aarch64_bytes() {
+  DELTAWIRE_BIN="$PWD/scripts/aarch64_deltawire.sh" .venv/bin/python -m pytest -q -n "$python_jobs" tests/golden
+}
+
 whole_package() {
   DELTAWIRE_WHOLE_PACKAGE=1 .venv/bin/python -m pytest -q --timeout 3600 tests/package/test_part_of_another_project.py
 }
@@ -104,6 +109,10 @@ check_steps() {
   step "clang 19 build" build clang19
   step "C++ tests, clang 19" ctest --preset clang19 -j "$test_jobs"
   step "clang-tidy" clang_tidy
+  step "libraries for aarch64" scripts/make_aarch64_sysroot.sh
+  step "aarch64 build" build aarch64 deltawire deltawire_{base,wire,codecs,optim}_test
+  step "base, wire, codecs and optim, aarch64 under qemu-user" ctest --preset aarch64 -j "$test_jobs"
+  step "golden files, aarch64 under qemu-user" aarch64_bytes
   # Only the layers that have threads.
   step "thread sanitizer build" build tsan deltawire_base_test deltawire_transport_test deltawire_reduce_test
   step "base, transport and reduce under the thread sanitizer" ctest --preset tsan -j "$jobs"

@@ -4,6 +4,7 @@ work="${WORK:-$(mktemp -d)}"
 export FLWR_HOME="$work/home"
 export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 RAY_USAGE_STATS_ENABLED=0
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1
+export RAY_worker_niceness=0 # its own 15 would starve clients where other work runs
 [[ -n "${PYTHON:-}" ]] && export PATH="$(dirname "$PYTHON"):$PATH"
 mkdir -p "$FLWR_HOME"
 echo "logs and keys: $work"

@@ -17,7 +17,7 @@
 namespace deltawire {
 
 inline constexpr std::uint32_t kFrameMagic = 0x46575744;  // bytes "DWWF"
-inline constexpr std::uint8_t kFrameVersion = 0;          // 0 may still change; 1 will not
+inline constexpr std::uint8_t kFrameVersion = 1;          // frozen: docs/format.md says what that means
 inline constexpr std::uint64_t kMaxFrameBytes = std::uint64_t{256} << 20;
 
 // Upper bounds in bytes: of a header, of a segment without its chunks, and of a chunk's entry.

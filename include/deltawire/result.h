@@ -27,7 +27,7 @@ enum class ErrorCode : std::uint16_t {
   kOutputTooSmall = 6,      // the caller's buffer is below what sizes() asked for
   kTruncated = 7,           // the bytes end before the encoding does
   kCorrupt = 8,             // a checksum or a syntax rule is broken
-  kUnsupportedVersion = 9,  // written by a newer format
+  kUnsupportedVersion = 9,  // another version of a format than this build reads
   kMismatch = 10,           // valid bytes, but of other settings, shapes, step, epoch or rank
   kLimit = 11,              // beyond a stated limit (frame bytes, segments, elements)
   kTimeout = 12,            // the deadline passed; `suspect` is the rank that all the others wait for

@@ -13,6 +13,7 @@
 //           worker->close(deadline);
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -28,6 +29,13 @@
 #include "deltawire/transport.h"
 
 namespace deltawire {
+
+// What becomes of a run when a worker is lost: killed, cut off, silent at a deadline, or sending what servers
+// have no use for. A server that is lost ends the run in any case.
+enum class WorkerLoss : std::uint8_t {
+  kEnd,   // all ranks fail, naming it
+  kDrop,  // the others go on; it fails as soon as it can hear of it (Transport::set_optional)
+};
 
 // The same on all ranks.
 struct ServerOptions {
@@ -45,6 +53,11 @@ struct ServerOptions {
   std::string pull = "3lc";  // codecs of model changes
   Policy policy = {};        // small tensors travel raw in both directions
   std::uint64_t seed = 0;    // of codecs that draw by chance
+
+  // With kDrop a part goes on with as many pushes as without a loss, or those of all workers that are left; a
+  // step's mean is over the pushes that count. What waits in the lost worker's residual is lost with it.
+  WorkerLoss on_worker_loss = WorkerLoss::kEnd;
+  int min_workers = 1;  // with kDrop: fewer that are left end the run. 1 ... workers
 
   // A step may be so far ahead of what the slowest worker has taken from the transport; then the servers wait
   // for it. 1 or more.
@@ -77,10 +90,18 @@ struct ServerCounts {
   std::uint64_t skipped_steps = 0;  // worker: whose gradients it has not computed, since it was behind
 };
 
-// Failure rule, of both classes: after an error the transport is aborted, every rank fails, by its deadline
-// at the latest, and names the suspect. A worker's parameters may then be of two steps; go on from a saved
-// state. Thread rule: one thread at a time. The transport must outlive them, and carry nothing else
-// meanwhile.
+// A worker that was dropped.
+struct DroppedWorker {
+  int rank = 0;
+  std::uint64_t step = 0;  // the server's, which went on without it; pushes that it had may count in it
+  Error why;
+  std::chrono::system_clock::time_point at;  // when this server noticed
+};
+
+// Failure rule, of both classes, but for workers that are dropped (ServerOptions::on_worker_loss): after an
+// error the transport is aborted, every rank fails, by its deadline at the latest, and names the suspect. A
+// worker's parameters may then be of two steps; go on from a saved state. Thread rule: one thread at a time.
+// The transport must outlive them, and carry nothing else meanwhile.
 class DELTAWIRE_API ParameterServer {
  public:
   virtual ~ParameterServer() = default;
@@ -117,6 +138,9 @@ class DELTAWIRE_API ParameterServer {
   virtual Status load(Bytes state) = 0;
 
   virtual ServerCounts counts() const noexcept = 0;
+
+  // Workers that the run has gone on without, in the order of their losses; valid until the next step.
+  virtual std::span<const DroppedWorker> dropped() const noexcept = 0;
 };
 
 class DELTAWIRE_API ParameterWorker {
@@ -139,9 +163,13 @@ class DELTAWIRE_API ParameterWorker {
   // step whose changes have come. All tensors must have been pushed.
   virtual Status pull(Deadline deadline) = 0;
 
+  // Between steps, with staleness: waits until the parameters have the changes of all steps of this worker, so
+  // that none of its pushes is on its way. It needs the other workers' pushes of these steps, no later ones.
+  virtual Status catch_up(Deadline deadline) = 0;
+
   // No more steps: leaves servers and transport without pending messages. Parameters stay those of the last
   // step that was pulled, or of later ones of other workers, whole. All workers must close, or the servers
-  // fail at their deadline.
+  // fail at their deadline (or drop those that don't).
   virtual Status close(Deadline deadline) = 0;
 
   // The step that comes next: how many this worker has made, or skipped.
@@ -155,7 +183,7 @@ class DELTAWIRE_API ParameterWorker {
   virtual bool has_ended() const noexcept = 0;
 
   // What waits for the next pushes, as bytes, between steps; the parameters are the servers' to keep. kState
-  // while a push has not been answered.
+  // while a push has not been answered: with staleness, after catch_up().
   virtual Result<std::vector<std::byte>> save() const = 0;
 
   // Puts it back, before open(). Errors: as ParameterServer::load.

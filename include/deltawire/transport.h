@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -51,7 +52,8 @@ struct Traffic {
 //
 // Failure rule: the first error of any kind (deadline, lost peer, abort here or elsewhere) ends the
 // transport: every wait on every rank fails with that error, which names the suspect where one is known.
-// Once a wait has returned an error, no posted buffer is touched any more.
+// Once a wait has returned an error, no posted buffer is touched any more. Ranks that set_optional() names
+// are the exception.
 class DELTAWIRE_API Transport {
  public:
   virtual ~Transport() = default;
@@ -93,6 +95,23 @@ class DELTAWIRE_API Transport {
   // waits for it: it evaluates, or loads data. 0, as at first: not at all. Ranks that don't answer are not
   // waited for, and neither are messages of ranks that have arrived.
   virtual void set_arrival_timeout(std::chrono::milliseconds timeout) = 0;
+
+  // From here on these ranks may be lost, and the others go on: what would end the transport and has one of
+  // them for its cause (its end, its abort, bytes that break the rules, a deadline that blames it) ends the
+  // operations with that rank alone, whose waits give the error. The other ranks, the *required* ones, decide
+  // it: each tells all, and the lost rank too, on which every wait fails then. Nothing that a lost rank sends
+  // is heeded. What waits elsewhere gets its time again: as long as the rank's longest wait before, from the
+  // loss on. There are no votes any more (kState). All ranks name the same ones, before their first
+  // operation; a loss that is earlier on some rank ends the transport.
+  // REQUIRES: 0 <= rank < world_size, for each.
+  virtual void set_optional(std::span<const int> ranks) = 0;
+
+  // Why an optional rank was lost; nothing for one that was not.
+  virtual std::optional<Error> loss_of(int rank) const = 0;
+
+  // Loses an optional rank, on all: it has sent what its receiver has no use for. Where it is not optional,
+  // or this rank is optional itself, this is abort(error).
+  virtual void lose(int rank, const Error& error) noexcept = 0;
 
   // This rank begins a bucket of this step. The others learn from it, when they ask, whether a rank that they
   // wait for has arrived; and the first call, like one that does not go on with the next step, is compared:

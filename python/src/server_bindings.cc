@@ -138,20 +138,23 @@ void make_serving(Worker* self, const Connection& link, const std::vector<Tensor
 }
 
 void make_options(ServerOptions* self, int servers, int backup, std::string push, std::string pull,
-                  std::uint64_t min_elements, std::uint64_t seed, std::uint64_t staleness) {
+                  std::uint64_t min_elements, std::uint64_t seed, std::uint64_t staleness, bool drops_workers,
+                  int min_workers) {
   new (self) ServerOptions{.servers = servers,
                            .backup = backup,
                            .staleness = staleness,
                            .push = std::move(push),
                            .pull = std::move(pull),
                            .policy = {.min_elements = min_elements},
-                           .seed = seed};
+                           .seed = seed,
+                           .on_worker_loss = drops_workers ? WorkerLoss::kDrop : WorkerLoss::kEnd,
+                           .min_workers = min_workers};
 }
 
 void bind_options(nb::module_& module) {
   nb::class_<ServerOptions>(module, "ServerOptions", "What is the same on all ranks of a parameter server.")
       .def("__init__", &make_options, "servers"_a, "backup"_a, "push"_a, "pull"_a, "min_elements"_a,
-           "seed"_a = 0, "staleness"_a = 0)
+           "seed"_a = 0, "staleness"_a = 0, "drops_workers"_a = false, "min_workers"_a = 1)
       .def_rw("max_lag", &ServerOptions::max_lag);
   nb::class_<ServerCounts>(module, "ServerCounts", "What a rank of a parameter server has done.")
       .def_ro("steps", &ServerCounts::steps)
@@ -162,6 +165,20 @@ void bind_options(nb::module_& module) {
               "Of messages, received (worker) or sent (server), every copy counted.")
       .def_ro("late_pushes", &ServerCounts::late_pushes, "Of parts, that no step counted.")
       .def_ro("skipped_steps", &ServerCounts::skipped_steps, "Worker: that went on without it.");
+  nb::class_<DroppedWorker>(module, "DroppedWorker", "A worker that the run goes on without.")
+      .def_ro("rank", &DroppedWorker::rank)
+      .def_ro("step", &DroppedWorker::step, "Of the server, that went on without it.")
+      .def_prop_ro(
+          "why", [](const DroppedWorker& self) { return self.why.message; }, "What its loss was.")
+      .def_prop_ro(
+          "code", [](const DroppedWorker& self) { return std::string(error_code_name(self.why.code)); },
+          "Of that.")
+      .def_prop_ro(
+          "time",
+          [](const DroppedWorker& self) {
+            return std::chrono::duration<double>(self.at.time_since_epoch()).count();
+          },
+          "When the server noticed, as time.time() counts.");
 }
 
 void bind_server(nb::module_& module) {
@@ -202,20 +219,26 @@ void bind_server(nb::module_& module) {
       .def("save", &save<ParameterServer>, "All that it needs to go on; between steps.")
       .def("load", &load<ParameterServer>, "state"_a, "Before the first step; or raises and changes nothing.")
       .def_prop_ro("steps", [](const Server& self) { return self.look().steps(); })
+      .def_prop_ro("dropped",
+                   [](const Server& self) {
+                     const std::span<const DroppedWorker> all = self.look().dropped();
+                     return std::vector<DroppedWorker>(all.begin(), all.end());
+                   })
       .def_prop_ro("counts", [](const Server& self) { return self.look().counts(); });
+}
+
+// A call of a worker's that waits, with its deadline in ms from now.
+auto waiting(Status (ParameterWorker::*call)(Deadline)) {
+  return [call](Worker& self, std::int64_t timeout_ms) {
+    raise_if_failed(self.use([&](ParameterWorker& worker) { return (worker.*call)(in_ms(timeout_ms)); }));
+  };
 }
 
 void bind_worker(nb::module_& module) {
   nb::class_<Worker>(module, "ParameterWorker", "A worker rank; one thread at a time.")
       .def("__init__", &make_serving, "link"_a, "tensors"_a, "options"_a,
            "tensors: (name, address, shape) of each float32 tensor, whose memory is written and must stay.")
-      .def(
-          "open",
-          [](Worker& self, std::int64_t timeout_ms) {
-            raise_if_failed(
-                self.use([&](ParameterWorker& worker) { return worker.open(in_ms(timeout_ms)); }));
-          },
-          "timeout_ms"_a, "Fetches the model.")
+      .def("open", waiting(&ParameterWorker::open), "timeout_ms"_a, "Fetches the model.")
       .def(
           "push",
           [](Worker& self, std::size_t tensor, const FloatsIn& gradient) {
@@ -238,13 +261,9 @@ void bind_worker(nb::module_& module) {
                 self.use([&](ParameterWorker& worker) { return worker.pull(in_ms(timeout_ms)); }));
           },
           "timeout_ms"_a, "The same for all, which ends the step.")
-      .def(
-          "close",
-          [](Worker& self, std::int64_t timeout_ms) {
-            raise_if_failed(
-                self.use([&](ParameterWorker& worker) { return worker.close(in_ms(timeout_ms)); }));
-          },
-          "timeout_ms"_a)
+      .def("catch_up", waiting(&ParameterWorker::catch_up), "timeout_ms"_a,
+           "Until the parameters have the changes of all its steps.")
+      .def("close", waiting(&ParameterWorker::close), "timeout_ms"_a)
       .def(
           "add_residual",
           [](Worker& self, std::size_t tensor, const FloatsInPlace& sum) {

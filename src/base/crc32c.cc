@@ -8,6 +8,16 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <arm_acle.h>
+#include <sys/auxv.h>
+#endif
+
+// Where CPUs may have an instruction for it: what a function that uses it is marked with.
+#if defined(__x86_64__)
+#define DELTAWIRE_CRC_INSTRUCTION __attribute__((target("sse4.2")))
+#elif defined(__aarch64__) && defined(__linux__)
+#define DELTAWIRE_CRC_INSTRUCTION __attribute__((target("+crc")))
 #endif
 
 namespace deltawire {
@@ -36,7 +46,29 @@ std::uint32_t update_byte(std::uint32_t crc, std::byte value) noexcept {
   return (crc >> 8) ^ kTables[0][(crc ^ std::to_integer<std::uint32_t>(value)) & 0xFF];
 }
 
+#if defined(DELTAWIRE_CRC_INSTRUCTION)
 #if defined(__x86_64__)
+using Register = std::uint64_t;  // as the instruction has it, its upper half 0
+
+DELTAWIRE_CRC_INSTRUCTION inline Register read_eight(Register crc, const std::byte* bytes) noexcept {
+  return __builtin_ia32_crc32di(crc, load_le<std::uint64_t>(bytes));
+}
+
+DELTAWIRE_CRC_INSTRUCTION inline std::uint32_t read_one(std::uint32_t crc, std::byte value) noexcept {
+  return __builtin_ia32_crc32qi(crc, std::to_integer<unsigned char>(value));
+}
+#else
+using Register = std::uint32_t;
+
+DELTAWIRE_CRC_INSTRUCTION inline Register read_eight(Register crc, const std::byte* bytes) noexcept {
+  return __crc32cd(crc, load_le<std::uint64_t>(bytes));
+}
+
+DELTAWIRE_CRC_INSTRUCTION inline std::uint32_t read_one(std::uint32_t crc, std::byte value) noexcept {
+  return __crc32cb(crc, std::to_integer<std::uint8_t>(value));
+}
+#endif
+
 // What a state of the register becomes when `bytes` zero bytes are read: the sum (xor) of what its four bytes
 // become, each looked up.
 class ZeroBytes {
@@ -81,26 +113,24 @@ constexpr std::size_t kShortLane = 128;
 constexpr ZeroBytes kAfterLongLane(kLongLane);
 constexpr ZeroBytes kAfterShortLane(kShortLane);
 
-// The instruction takes three cycles, but one can begin in each: so three lanes of a block are read side by
-// side, and what a lane came to is moved past those behind it.
-__attribute__((target("sse4.2"))) std::uint32_t update_lanes(std::uint32_t crc, const std::byte* block,
-                                                             std::size_t lane,
-                                                             const ZeroBytes& after_lane) noexcept {
-  std::uint64_t first = crc;
-  std::uint64_t second = 0;
-  std::uint64_t third = 0;
+// The instruction takes two or three cycles, but one can begin in each: so three lanes of a block are read
+// side by side, and what a lane came to is moved past those behind it.
+DELTAWIRE_CRC_INSTRUCTION std::uint32_t update_lanes(std::uint32_t crc, const std::byte* block,
+                                                     std::size_t lane, const ZeroBytes& after_lane) noexcept {
+  Register first = crc;
+  Register second = 0;
+  Register third = 0;
   for (std::size_t i = 0; i < lane; i += 8) {
-    first = __builtin_ia32_crc32di(first, load_le<std::uint64_t>(block + i));
-    second = __builtin_ia32_crc32di(second, load_le<std::uint64_t>(block + lane + i));
-    third = __builtin_ia32_crc32di(third, load_le<std::uint64_t>(block + 2 * lane + i));
+    first = read_eight(first, block + i);
+    second = read_eight(second, block + lane + i);
+    third = read_eight(third, block + 2 * lane + i);
   }
   const std::uint32_t two =
       after_lane.after(static_cast<std::uint32_t>(first)) ^ static_cast<std::uint32_t>(second);
   return after_lane.after(two) ^ static_cast<std::uint32_t>(third);
 }
 
-__attribute__((target("sse4.2"))) std::uint32_t update_sse42(std::uint32_t crc,
-                                                             std::span<const std::byte> bytes) noexcept {
+DELTAWIRE_CRC_INSTRUCTION std::uint32_t update(std::uint32_t crc, std::span<const std::byte> bytes) noexcept {
   std::size_t i = 0;
   for (; i + 3 * kLongLane <= bytes.size(); i += 3 * kLongLane) {
     crc = update_lanes(crc, bytes.data() + i, kLongLane, kAfterLongLane);
@@ -108,17 +138,19 @@ __attribute__((target("sse4.2"))) std::uint32_t update_sse42(std::uint32_t crc,
   for (; i + 3 * kShortLane <= bytes.size(); i += 3 * kShortLane) {
     crc = update_lanes(crc, bytes.data() + i, kShortLane, kAfterShortLane);
   }
-  std::uint64_t wide = crc;
-  for (; i + 8 <= bytes.size(); i += 8) {
-    wide = __builtin_ia32_crc32di(wide, load_le<std::uint64_t>(bytes.data() + i));
-  }
+  Register wide = crc;
+  for (; i + 8 <= bytes.size(); i += 8) wide = read_eight(wide, bytes.data() + i);
   crc = static_cast<std::uint32_t>(wide);
-  for (; i < bytes.size(); ++i) {
-    crc = __builtin_ia32_crc32qi(crc, std::to_integer<unsigned char>(bytes[i]));
-  }
+  for (; i < bytes.size(); ++i) crc = read_one(crc, bytes[i]);
   return crc;
 }
 
+std::uint32_t crc32c_lanes(std::span<const std::byte> bytes, std::uint32_t seed) noexcept {
+  return ~update(~seed, bytes);
+}
+#endif
+
+#if defined(__x86_64__)
 // x^degree modulo the polynomial, with the bits of the checksum: the highest is x^0.
 constexpr std::uint32_t power_of_x(unsigned degree) noexcept {
   std::uint32_t power = 0x80000000;
@@ -171,11 +203,7 @@ __attribute__((target("avx512f,vpclmulqdq"))) std::size_t fold(std::uint32_t crc
 std::uint32_t update_folding(std::uint32_t crc, std::span<const std::byte> bytes) noexcept {
   std::byte rest[kFolded];
   const std::size_t done = fold(crc, bytes, rest);
-  return update_sse42(update_sse42(0, rest), bytes.subspan(done));
-}
-
-std::uint32_t crc32c_lanes(std::span<const std::byte> bytes, std::uint32_t seed) noexcept {
-  return ~update_sse42(~seed, bytes);
+  return update(update(0, rest), bytes.subspan(done));
 }
 
 constexpr std::size_t kWorthFolding = 1024;  // bytes
@@ -199,8 +227,10 @@ std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t se
 
 constexpr Crc32cWay kWays[] = {
     {"portable", crc32c_portable},
-#if defined(__x86_64__)
+#if defined(DELTAWIRE_CRC_INSTRUCTION)
     {"lanes", crc32c_lanes},
+#endif
+#if defined(__x86_64__)
     {"folding", crc32c_folding},
 #endif
 };
@@ -211,6 +241,8 @@ std::size_t ways_here() noexcept {
   if (__builtin_cpu_supports("sse4.2") != 0) {
     ways = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("vpclmulqdq") != 0 ? 3 : 2;
   }
+#elif defined(DELTAWIRE_CRC_INSTRUCTION)
+  if ((getauxval(AT_HWCAP) & HWCAP_CRC32) != 0) ways = 2;
 #endif
   return ways;
 }

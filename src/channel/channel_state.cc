@@ -9,13 +9,14 @@
 #include "base/byte_writer.h"
 #include "base/checked.h"
 #include "base/crc32c.h"
+#include "base/format_version.h"
 #include "base/little_endian.h"
 
 namespace deltawire {
 namespace {
 
 constexpr std::string_view kMagic = "DWSTATE\n";
-constexpr std::uint32_t kVersion = 0;
+constexpr std::uint32_t kVersion = 1;
 constexpr std::uint64_t kHeadBytes = 24;  // magic, u32 version, u32 entries, u64 params_hash
 
 // u32 length of the name, u64 first, u64 count, f32 scale, f32 scale of the momentum
@@ -91,9 +92,8 @@ Status load_residuals(Bytes state, std::uint64_t params_hash, ResidualStore& sto
   if (std::memcmp(state.data(), kMagic.data(), kMagic.size()) != 0) {
     return fail(ErrorCode::kCorrupt, "channel state: wrong magic; these bytes are no saved channel");
   }
-  if (load_le<std::uint32_t>(state.data() + 8) != kVersion) {
-    return fail(ErrorCode::kUnsupportedVersion, "channel state: written by a newer deltawire; use that one");
-  }
+  const auto version = load_le<std::uint32_t>(state.data() + 8);
+  if (Status known = check_format_version("channel state", version, kVersion); !known) return known;
   const Bytes body = state.first(state.size() - 4);
   if (crc32c(body) != load_le<std::uint32_t>(state.data() + body.size())) {
     return fail(ErrorCode::kCorrupt, "channel state: the checksum is wrong; the bytes changed or were cut");

@@ -48,7 +48,7 @@ State state_of(const std::vector<Entry>& entries) {
   const State empty = *channel()->save();
   State state;
   put_text(state, "DWSTATE\n");
-  put(state, std::uint32_t{0});
+  put(state, std::uint32_t{1});
   put(state, static_cast<std::uint32_t>(entries.size()));
   put(state, load_le<std::uint64_t>(empty.data() + 16));
   for (const Entry& entry : entries) {
@@ -105,7 +105,8 @@ TEST(ChannelState, EveryRule) {
       {"27 bytes", [](State& state) { state.resize(27); }, ErrorCode::kTruncated},
       {"no bytes", [](State& state) { state.clear(); }, ErrorCode::kTruncated},
       {"the magic's last byte", [](State& state) { state[7] = std::byte{0}; }, ErrorCode::kCorrupt},
-      {"version 1", u32(8, 1), ErrorCode::kUnsupportedVersion},
+      {"version 0", u32(8, 0), ErrorCode::kUnsupportedVersion},
+      {"version 2", u32(8, 2), ErrorCode::kUnsupportedVersion},
       {"another codec's hash", u64(16, 0), ErrorCode::kMismatch},
       {"another codec's greater hash", u64(16, UINT64_MAX), ErrorCode::kMismatch},
       {"an entry less than there are", u32(12, 3), ErrorCode::kCorrupt},

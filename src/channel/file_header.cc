@@ -8,13 +8,14 @@
 #include "base/byte_writer.h"
 #include "base/checked.h"
 #include "base/crc32c.h"
+#include "base/format_version.h"
 #include "base/little_endian.h"
 
 namespace deltawire {
 namespace {
 
 constexpr std::string_view kFileMagic = "DWFILE\r\n";  // \r\n: a text-mode copy breaks it at once
-constexpr std::uint16_t kFileVersion = 0;
+constexpr std::uint16_t kFileVersion = 1;
 constexpr std::uint64_t kFixedBytes = 32;
 constexpr std::uint64_t kMaxSpecBytes = 1024;
 
@@ -64,11 +65,7 @@ Status check_fixed(Bytes file) {
     return fail(ErrorCode::kCorrupt, "wrong magic: this is no .dw file");
   }
   const auto version = load_le<std::uint16_t>(file.data() + 8);
-  if (version != kFileVersion) {
-    return fail(ErrorCode::kUnsupportedVersion, "the file has format " + std::to_string(version) +
-                                                    ", newer than this deltawire reads; use a newer one");
-  }
-  return {};
+  return check_format_version("the file", version, kFileVersion);
 }
 
 }  // namespace

@@ -127,11 +127,20 @@ TEST(File, ASpecThatIsNoTextIsCorrupt) {
   }
 }
 
-TEST(File, NewerFormatIsNamed) {
+TEST(File, AnotherFormatIsNamed) {
   float one = 1;
   auto file = *encode_file({&one, 1, DType::kF32}, {}, "fp32");
   file[8] = std::byte{9};
-  EXPECT_EQ(read_file_header(file).error().code, ErrorCode::kUnsupportedVersion);
+  const auto newer = read_file_header(file);
+  ASSERT_FALSE(newer);
+  EXPECT_EQ(newer.error().code, ErrorCode::kUnsupportedVersion);
+  EXPECT_EQ(newer.error().message,
+            "the file: format 9, but this build reads format 1; use a newer deltawire");
+  file[8] = std::byte{0};
+  const auto draft = read_file_header(file);
+  ASSERT_FALSE(draft);
+  EXPECT_EQ(draft.error().code, ErrorCode::kUnsupportedVersion);
+  EXPECT_NE(draft.error().message.find("take the deltawire that wrote it"), std::string::npos);
 }
 
 }  // namespace

@@ -177,6 +177,11 @@ TEST(Dispatch, ATargetIsOfTheBuildAndOfTheCpu) {
   for (std::size_t i = 0; i < targets.size(); ++i) EXPECT_EQ(targets[i].name, kNames[i]);
   EXPECT_EQ(targets[1].runs_here, __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("bmi2") != 0);
   EXPECT_NE(bf16::kernels_for(TargetId{1}).encode, bf16::kernels_for(TargetId::kReference).encode);
+#elif defined(__aarch64__)
+  ASSERT_EQ(targets.size(), 2U);
+  EXPECT_EQ(targets[1].name, "neon");
+  EXPECT_TRUE(targets[1].runs_here);
+  EXPECT_NE(bf16::kernels_for(TargetId{1}).encode, bf16::kernels_for(TargetId::kReference).encode);
 #endif
 }
 

@@ -9,7 +9,10 @@
 
 #include <gtest/gtest.h>
 
+#include "base/crc32c.h"
+#include "base/little_endian.h"
 #include "base/random.h"
+#include "base/varint.h"
 #include "deltawire/connect.h"
 
 namespace deltawire::linear {
@@ -191,6 +194,27 @@ TEST(OwnedWeights, RanksWithoutKeysTakePart) {
   });
 }
 
+std::vector<std::byte> with_checksum(const std::vector<std::uint64_t>& gaps) {
+  std::vector<std::byte> bytes;
+  for (const std::uint64_t gap : gaps) append_varint(bytes, gap);
+  const std::uint32_t checksum = crc32c(bytes);
+  bytes.resize(bytes.size() + 4);
+  store_le(bytes.data() + bytes.size() - 4, checksum);
+  return bytes;
+}
+
+TEST(OwnedWeights, ARankThatEndsIsNamed) {
+  on_ranks(2, "owners(fp32)", [&](Exchange& exchange) {
+    if (exchange.rank() == 1) return exchange.abort("it has had enough");
+    auto owned = OwnedWeights::make(settings_of("sgd"), kDimension, exchange);
+    ASSERT_TRUE(owned);
+    std::vector<float> view(kDimension);
+    const auto pulled = (*owned)->pull({}, view, OwnedWeights::Precision::kAsCoded);
+    ASSERT_FALSE(pulled);
+    EXPECT_NE(pulled.error().message.find("rank 1"), std::string::npos) << pulled.error().message;
+  });
+}
+
 TEST(OwnedWeights, RequestsThatMakeNoSenseAreRefused) {
   // Rank 1 speaks by hand: what it says of its request, and the request.
   struct Case {
@@ -198,8 +222,11 @@ TEST(OwnedWeights, RequestsThatMakeNoSenseAreRefused) {
     std::vector<std::byte> bytes;
   };
   const std::byte zero{0};
-  for (const Case& bad : {Case{1e9, {}}, Case{-1, {}}, Case{1, {zero, zero, zero, zero, zero}},
-                          Case{1, {zero}}, Case{0, {zero, zero, zero, zero}}}) {
+  for (const Case& bad :
+       {Case{1e9, {}}, Case{-1, {}}, Case{1, {zero, zero, zero, zero, zero}}, Case{1, {zero}},
+        Case{0, {zero, zero, zero, zero}}, Case{1, with_checksum({kDimension / 2})},
+        Case{1, with_checksum({0, 0})}, Case{2, with_checksum({kDimension / 2 - 1, 0})},
+        Case{2, with_checksum({0})}, Case{0, with_checksum({})}}) {
     on_ranks(2, "owners(fp32)", [&](Exchange& exchange) {
       if (exchange.rank() == 1) {
         std::vector<double> numbers{bad.count, static_cast<double>(bad.bytes.size()), 0, 0};

@@ -7,6 +7,7 @@
 #include "base/byte_writer.h"
 #include "base/checked.h"
 #include "base/crc32c.h"
+#include "base/format_version.h"
 #include "base/little_endian.h"
 #include "deltawire/optimizer.h"
 
@@ -14,7 +15,7 @@ namespace deltawire {
 namespace {
 
 constexpr std::string_view kMagic = "DWOPTIM\n";
-constexpr std::uint32_t kVersion = 0;
+constexpr std::uint32_t kVersion = 1;
 constexpr std::uint64_t kHeadBytes = 20;       // magic, u32 version, u32 kind, u32 entries
 constexpr std::uint64_t kEntryHeadBytes = 20;  // u32 length of the name, u64 steps, u64 count
 
@@ -30,10 +31,8 @@ Status check_head(Bytes state, OptimizerKind kind) {
   if (std::memcmp(state.data(), kMagic.data(), kMagic.size()) != 0) {
     return fail(ErrorCode::kCorrupt, "optimizer state: wrong magic; these bytes are no saved optimizer");
   }
-  if (load_le<std::uint32_t>(state.data() + 8) != kVersion) {
-    return fail(ErrorCode::kUnsupportedVersion,
-                "optimizer state: written by a newer deltawire; use that one");
-  }
+  const auto version = load_le<std::uint32_t>(state.data() + 8);
+  if (Status known = check_format_version("optimizer state", version, kVersion); !known) return known;
   const Bytes body = state.first(state.size() - 4);
   if (crc32c(body) != load_le<std::uint32_t>(state.data() + body.size())) {
     return fail(ErrorCode::kCorrupt, "optimizer state: the checksum is wrong; the bytes changed or were cut");

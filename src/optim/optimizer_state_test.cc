@@ -81,13 +81,14 @@ TEST(OptimizerState, ClaimsBeyondTheBytesAreErrors) {
     const Status loaded = optimizer.load(changed);
     return loaded ? ErrorCode{} : loaded.error().code;
   };
-  EXPECT_EQ(code_with(8, 1, false), ErrorCode::kUnsupportedVersion);
+  EXPECT_EQ(code_with(8, 0, false), ErrorCode::kUnsupportedVersion);
+  EXPECT_EQ(code_with(8, 2, false), ErrorCode::kUnsupportedVersion);
   EXPECT_EQ(code_with(16, 3, false), ErrorCode::kTruncated);                      // entries
   EXPECT_EQ(code_with(16, 1, false), ErrorCode::kCorrupt);                        // bytes left over
   EXPECT_EQ(code_with(20, 0xFFFFFFFF, false), ErrorCode::kTruncated);             // length of the first name
   EXPECT_EQ(code_with(32, std::uint64_t{1} << 61, true), ErrorCode::kTruncated);  // 8 * count wraps to 0
   EXPECT_EQ(code_with(32, std::uint64_t{1} << 40, true), ErrorCode::kTruncated);
-  EXPECT_EQ(code_with(8, 0, false), ErrorCode{});
+  EXPECT_EQ(code_with(8, 1, false), ErrorCode{});
   EXPECT_EQ(optimizer.save(), good);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -32,6 +33,9 @@ class ForwardingTransport : public Transport {
   void set_arrival_timeout(std::chrono::milliseconds timeout) override {
     inner_.set_arrival_timeout(timeout);
   }
+  void set_optional(std::span<const int> ranks) override { inner_.set_optional(ranks); }
+  std::optional<Error> loss_of(int rank) const override { return inner_.loss_of(rank); }
+  void lose(int rank, const Error& error) noexcept override { inner_.lose(rank, error); }
   void arrive(std::uint64_t step) override { inner_.arrive(step); }
   Result<std::span<const Ballot>> vote(const Ballot& ballot, Deadline deadline) override {
     return inner_.vote(ballot, deadline);

@@ -2,13 +2,17 @@
 
 #include <cstring>
 
+#include "base/crc32c.h"
+#include "base/format_version.h"
 #include "base/little_endian.h"
 
 namespace deltawire {
 namespace {
 
-// magic, u32 version, u32 world, u64 bytes of the first channel's state, u32 rank, u32 0
+constexpr std::uint32_t kVersion = 1;
+// magic, u32 version, u32 world, u64 bytes of the first channel's state, u32 rank, u32 CRC of these
 constexpr std::uint64_t kHeadBytes = 32;
+constexpr std::uint64_t kCrcAt = 28;
 constexpr std::uint32_t kMaxWorld = 65535;  // a frame's header says it in 16 bits
 
 }  // namespace
@@ -17,9 +21,11 @@ std::vector<std::byte> pack_reducer_state(const ReducerPlace& place,
                                           const std::vector<std::vector<std::byte>>& channels) {
   std::vector<std::byte> out(kHeadBytes);
   std::memcpy(out.data(), place.magic.data(), place.magic.size());
+  store_le<std::uint32_t>(out.data() + 8, kVersion);
   store_le<std::uint32_t>(out.data() + 12, static_cast<std::uint32_t>(place.world));
   store_le<std::uint64_t>(out.data() + 16, channels.front().size());
   store_le<std::uint32_t>(out.data() + 24, static_cast<std::uint32_t>(place.rank));
+  store_le<std::uint32_t>(out.data() + kCrcAt, crc32c(Bytes(out).first(kCrcAt)));
   for (const auto& channel : channels) out.insert(out.end(), channel.begin(), channel.end());
   return out;
 }
@@ -31,8 +37,11 @@ Result<ReducerState> unpack_reducer_state(Bytes state, std::string_view magic, s
                 "reducer state: wrong magic; these bytes are no saved reducer of this "
                 "pattern");
   }
-  if (load_le<std::uint32_t>(state.data() + 8) != 0) {
-    return fail(ErrorCode::kUnsupportedVersion, "reducer state: written by a newer deltawire; use that one");
+  const auto version = load_le<std::uint32_t>(state.data() + 8);
+  if (Status known = check_format_version("reducer state", version, kVersion); !known)
+    return forward_error(known);
+  if (crc32c(state.first(kCrcAt)) != load_le<std::uint32_t>(state.data() + kCrcAt)) {
+    return fail(ErrorCode::kCorrupt, "reducer state: the checksum of its head is wrong; the bytes changed");
   }
   const auto first_bytes = load_le<std::uint64_t>(state.data() + 16);
   const Bytes rest = state.subspan(kHeadBytes);
@@ -41,8 +50,8 @@ Result<ReducerState> unpack_reducer_state(Bytes state, std::string_view magic, s
   const auto rank = load_le<std::uint32_t>(state.data() + 24);
   const bool no_step_yet = world == 0 && rank == 0;
   if (world > kMaxWorld || (rank >= world && !no_step_yet) ||
-      load_le<std::uint32_t>(state.data() + 28) != 0 || (channel_count == 1 && first_bytes != rest.size())) {
-    return fail(ErrorCode::kCorrupt, "reducer state: its head contradicts itself; the bytes changed");
+      (channel_count == 1 && first_bytes != rest.size())) {
+    return fail(ErrorCode::kCorrupt, "reducer state: its head contradicts itself");
   }
   ReducerState parts;
   parts.world = static_cast<int>(world);

@@ -27,6 +27,12 @@ Status check(std::span<const Named> model, const ServerOptions& options, const T
     return fail(ErrorCode::kInvalidArgument, "staleness=" + std::to_string(options.staleness) +
                                                  "; give 0 to " + std::to_string(kStalenessMax) + " steps");
   }
+  const int workers = world - options.servers;
+  if (options.min_workers < 1 || options.min_workers > workers) {
+    return fail(ErrorCode::kInvalidArgument, "min_workers=" + std::to_string(options.min_workers) + " of " +
+                                                 std::to_string(workers) +
+                                                 " workers; give 1 or more of them");
+  }
   if (options.max_lag < 1) return fail(ErrorCode::kInvalidArgument, "max_lag=0; give 1 step or more");
   std::set<std::string_view> names;
   for (const Named& tensor : model) {
@@ -49,6 +55,13 @@ Status check(std::span<const Named> model, const ServerOptions& options, const T
 }
 
 }  // namespace
+
+void set_optional_workers(const ServerOptions& options, Transport& transport) {
+  if (options.on_worker_loss != WorkerLoss::kDrop) return;
+  std::vector<int> workers;
+  for (int rank = options.servers; rank < transport.world_size(); ++rank) workers.push_back(rank);
+  transport.set_optional(workers);
+}
 
 Result<PullHead> read_pull(Bytes pull) {
   static constexpr std::byte kWhole{2};

@@ -47,6 +47,9 @@ std::vector<std::byte> pull_head(Verdict verdict);
 // REQUIRES: 1 ... kVerdictsMax of them.
 std::vector<std::byte> pull_head(const std::deque<Verdict>& verdicts);
 
+// From here on a worker may be lost, where the options say so.
+void set_optional_workers(const ServerOptions& options, Transport& transport);
+
 class ServedModel {
  public:
   // Errors: those that make_server and make_worker share.

@@ -14,6 +14,7 @@ Status Server::prepare(std::span<const Named> model) {
   push_ = std::move(*push);
   pull_ = std::move(*pull);
   counted_.resize(static_cast<std::size_t>(model_.workers()));
+  is_dropped_.resize(counted_.size());
   for (std::size_t number = 0; number < model_.parts().size(); ++number) {
     const ServedPart& part = model_.parts()[number];
     if (part.server != transport_.rank()) continue;
@@ -67,15 +68,18 @@ Result<bool> Server::make_step(Deadline deadline) {
     if (Status sent = send_all(); !sent) return forward_error(sent);
     for (OwnPart& own : own_) {
       if (own.is_made) continue;
-      const Result<bool> is_ready = collect(own, deadline);
+      const Result<bool> is_ready = collect(own);
       if (!is_ready) return forward_error(is_ready);
       if (!*is_ready && !may_come(own)) {
         if (left == own_.size()) return close(deadline);
         return fail(ErrorCode::kMismatch, "workers have closed in the midst of a step");
       }
       if (!*is_ready) continue;
-      if (Status changed = change(own); !changed) return forward_error(changed);
       has_moved = true;
+      const Result<bool> is_averaged = average(own);
+      if (!is_averaged) return forward_error(is_averaged);
+      if (!*is_averaged) continue;
+      if (Status changed = change(own); !changed) return forward_error(changed);
       --left;
     }
     if (left == 0 || has_moved) continue;
@@ -111,11 +115,9 @@ Result<bool> Server::close(Deadline deadline) {
     if (Status sent = send_all(); !sent) return forward_error(sent);
     std::vector<Handle> awaited;
     for (OwnPart& own : own_) {
-      const Result<bool> enough = collect(own, deadline);
+      const Result<bool> enough = collect(own);
       if (!enough) return forward_error(enough);
-      for (const Inbox& inbox : own.inboxes) {
-        if (!inbox.is_closed) awaited.push_back(inbox.receive);
-      }
+      add_receives(own, awaited);
     }
     add_blocking_sends(awaited);
     if (awaited.empty()) break;
@@ -137,6 +139,7 @@ Result<std::unique_ptr<ParameterServer>> make_server(std::span<const Named> mode
   if (!made) return forward_error(made);
   auto server = std::make_unique<Server>(std::move(*served), std::move(*made), options, transport);
   if (Status prepared = server->prepare(model); !prepared) return forward_error(prepared);
+  set_optional_workers(options, transport);
   return server;
 }
 

@@ -39,7 +39,7 @@ Status Server::encode_whole(OwnPart& own) {
 }
 
 Status Server::change(OwnPart& own) {
-  if (Status averaged = average(own); !averaged) return averaged;
+  // The mean is in gradient_.
   const std::span gradient(gradient_.data(), own.view.size());
   if (Status stepped = optimizer_.step(own.key, own.master, gradient); !stepped) return stepped;
   const Named named = model_.part_of(part(own), gradient_.data());
@@ -59,6 +59,7 @@ Status Server::change(OwnPart& own) {
   own.whole.reset();
   own.changes.push_back(std::make_shared<const std::vector<std::byte>>(joined(*pieces)));
   for (std::size_t worker = 0; worker < own.inboxes.size(); ++worker) {
+    if (is_dropped_[worker]) continue;
     own.outboxes[worker].verdicts.push_back(counted_[worker] != 0 ? Verdict::kCounted : Verdict::kLate);
   }
   own.is_made = true;
@@ -77,7 +78,9 @@ Status Server::send_all() {
 Status Server::send_next(OwnPart& own) {
   std::uint64_t oldest = own.versions();
   for (std::size_t worker = 0; worker < own.outboxes.size(); ++worker) {
+    if (is_dropped_[worker]) continue;
     if (Status sent = send_next(own, worker); !sent) return sent;
+    if (is_dropped_[worker]) continue;
     oldest = std::min(oldest, own.outboxes[worker].next);
   }
   for (; own.first_change < oldest; ++own.first_change) own.changes.pop_front();
@@ -90,7 +93,7 @@ Status Server::send_next(OwnPart& own, std::size_t worker) {
   if (outbox.handle == Handle::kNone && has_all) return {};
   if (!transport_.done(outbox.handle)) return {};
   if (const auto gone = transport_.wait(std::exchange(outbox.handle, Handle::kNone), Clock::now()); !gone) {
-    return forward_error(gone);
+    return dropped_or(worker, gone.error());
   }
   outbox.body.reset();
   outbox.taken = outbox.next;
@@ -145,8 +148,9 @@ Status Server::wait_for_laggards(Deadline deadline, std::uint64_t lag) {
     if (Status sent = send_all(); !sent) return sent;
     std::vector<Handle> awaited;
     for (const OwnPart& own : own_) {
-      for (const Outbox& outbox : own.outboxes) {
-        if (outbox.taken + lag <= own.versions()) awaited.push_back(outbox.handle);
+      for (std::size_t worker = 0; worker < own.outboxes.size(); ++worker) {
+        const Outbox& outbox = own.outboxes[worker];
+        if (!is_dropped_[worker] && outbox.taken + lag <= own.versions()) awaited.push_back(outbox.handle);
       }
     }
     if (awaited.empty()) return {};

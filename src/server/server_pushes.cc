@@ -17,23 +17,22 @@ void Server::post(OwnPart& own, std::size_t worker) {
 }
 
 // Reads what has come. True: the part has pushes enough.
-Result<bool> Server::collect(OwnPart& own, Deadline deadline) {
-  std::size_t here = 0;
+Result<bool> Server::collect(OwnPart& own) {
   for (std::size_t worker = 0; worker < own.inboxes.size(); ++worker) {
     Inbox& inbox = own.inboxes[worker];
-    while (!inbox.is_here && !inbox.is_closed && transport_.done(inbox.receive)) {
-      if (Status taken = take(own, worker, deadline); !taken) return forward_error(taken);
+    while (!inbox.is_here && !inbox.is_closed && !is_dropped_[worker] && transport_.done(inbox.receive)) {
+      if (Status taken = take(own, worker); !taken) return forward_error(taken);
     }
-    here += inbox.is_here ? 1 : 0;
   }
-  return here >= needed();
+  return has_enough(own);
 }
 
 // A push of this step waits in its inbox; one of a step before was too late, and its worker keeps it.
-Status Server::take(OwnPart& own, std::size_t worker, Deadline deadline) {
+Status Server::take(OwnPart& own, std::size_t worker) {
   Inbox& inbox = own.inboxes[worker];
-  const Result<std::uint64_t> bytes = transport_.wait(std::exchange(inbox.receive, Handle::kNone), deadline);
-  if (!bytes) return forward_error(bytes);
+  const Result<std::uint64_t> bytes =
+      transport_.wait(std::exchange(inbox.receive, Handle::kNone), Clock::now());
+  if (!bytes) return dropped_or(worker, bytes.error());
   inbox.bytes = *bytes;
   counts_.push_bytes += *bytes;
   if (*bytes == 0) {
@@ -41,16 +40,11 @@ Status Server::take(OwnPart& own, std::size_t worker, Deadline deadline) {
     return {};
   }
   const Result<FrameReader> frame = FrameReader::open(Bytes(inbox.memory).first(*bytes));
-  if (!frame)
-    return fail(frame.error().code,
-                "a push of rank " + std::to_string(rank_of(worker)) + ": " + frame.error().message,
-                rank_of(worker));
+  if (!frame) return refuse(worker, frame.error());
   const std::uint64_t step = frame->header().message.step;
   if (step > step_ && !is_closing_) {
-    return fail(ErrorCode::kMismatch,
-                "rank " + std::to_string(rank_of(worker)) + " pushes for step " + std::to_string(step) +
-                    " in step " + std::to_string(step_),
-                rank_of(worker));
+    return refuse(worker, {ErrorCode::kMismatch,
+                           "it is for step " + std::to_string(step) + " in step " + std::to_string(step_)});
   }
   inbox.is_here = step == step_ && !is_closing_;
   if (!inbox.is_here) {
@@ -60,16 +54,55 @@ Status Server::take(OwnPart& own, std::size_t worker, Deadline deadline) {
   return {};
 }
 
-// Whether enough workers are left that may push.
-bool Server::may_come(const OwnPart& own) const noexcept {
-  const auto closed = std::ranges::count_if(
-      own.inboxes, [](const Inbox& inbox) { return inbox.is_closed && !inbox.is_here; });
-  return own.inboxes.size() - static_cast<std::size_t>(closed) >= needed();
+// A push that servers have no use for ends the run, or its worker's part in it.
+Status Server::refuse(std::size_t worker, const Error& error) {
+  const int rank = rank_of(worker);
+  const Error named{error.code, "a push of rank " + std::to_string(rank) + ": " + error.message, rank};
+  const bool is_its_fault = error.code != ErrorCode::kNoMemory;
+  if (is_its_fault && options_.on_worker_loss == WorkerLoss::kDrop) transport_.lose(rank, named);
+  return dropped_or(worker, named);
 }
 
-// The mean of the pushes that are here, in rank order, in gradient_.
-Status Server::average(OwnPart& own) {
-  const auto here = std::ranges::count_if(own.inboxes, [](const Inbox& inbox) { return inbox.is_here; });
+// Whether enough workers are left that may push.
+bool Server::may_come(const OwnPart& own) const noexcept {
+  std::size_t coming = 0;
+  for (std::size_t worker = 0; worker < own.inboxes.size(); ++worker) {
+    const Inbox& inbox = own.inboxes[worker];
+    if (!is_dropped_[worker] && (inbox.is_here || !inbox.is_closed)) ++coming;
+  }
+  return coming >= needed();
+}
+
+// Those of dropped workers count in the mean, but the others are waited for all the same.
+bool Server::has_enough(const OwnPart& own) const noexcept {
+  std::size_t here = 0;
+  for (std::size_t worker = 0; worker < own.inboxes.size(); ++worker) {
+    if (own.inboxes[worker].is_here && !is_dropped_[worker]) ++here;
+  }
+  return here >= needed();
+}
+
+// The mean of the pushes that are here, in rank order, in gradient_. False: one was refused, and more must
+// come.
+Result<bool> Server::average(OwnPart& own) {
+  for (;;) {
+    const Result<bool> is_whole = add_up(own);
+    if (!is_whole) return forward_error(is_whole);
+    if (*is_whole) break;
+    if (!has_enough(own)) return false;
+  }
+  for (std::size_t worker = 0; worker < own.inboxes.size(); ++worker) {
+    Inbox& inbox = own.inboxes[worker];
+    if (!inbox.is_here) continue;
+    inbox.is_here = false;
+    if (!is_dropped_[worker]) post(own, worker);
+  }
+  return true;
+}
+
+// False: one was refused, and has to stay out of the sum.
+Result<bool> Server::add_up(OwnPart& own) {
+  const auto here = std::ranges::count_if(own.inboxes, &Inbox::is_here);
   const float scale = 1.0F / static_cast<float>(here);
   const Named named = model_.part_of(part(own), gradient_.data());
   Into into = Into::kOverwrite;
@@ -80,26 +113,30 @@ Status Server::average(OwnPart& own) {
     const Status added =
         push_->decode(Bytes(inbox.memory).first(inbox.bytes), std::span(&named, 1),
                       model_.message(own.number, Way::kPush, step_, rank_of(worker)), into, scale);
-    if (!added)
-      return fail(added.error().code,
-                  "a push of rank " + std::to_string(rank_of(worker)) + ": " + added.error().message,
-                  rank_of(worker));
+    if (!added) {
+      inbox.is_here = false;
+      if (Status refused = refuse(worker, added.error()); !refused) return forward_error(refused);
+      return false;
+    }
     into = Into::kAccumulate;
-    post(own, worker);
   }
-  return {};
+  return true;
 }
 
 Status Server::wait_for_pushes(Deadline deadline) {
   std::vector<Handle> awaited;
   for (const OwnPart& own : own_) {
-    if (own.is_made) continue;
-    for (const Inbox& inbox : own.inboxes) {
-      if (!inbox.is_here && !inbox.is_closed) awaited.push_back(inbox.receive);
-    }
+    if (!own.is_made) add_receives(own, awaited);
   }
   add_blocking_sends(awaited);
   return transport_.wait_any(awaited, deadline);
+}
+
+void Server::add_receives(const OwnPart& own, std::vector<Handle>& awaited) const {
+  for (std::size_t worker = 0; worker < own.inboxes.size(); ++worker) {
+    const Inbox& inbox = own.inboxes[worker];
+    if (!inbox.is_here && !inbox.is_closed && !is_dropped_[worker]) awaited.push_back(inbox.receive);
+  }
 }
 
 }  // namespace deltawire

@@ -1,7 +1,8 @@
 // One server rank: what it keeps of its parts and of each worker. server.cc makes steps, server_pushes.cc
-// reads gradients, server_pulls.cc sends changes.
+// reads gradients, server_pulls.cc sends changes, server_drops.cc goes on without a worker.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -82,6 +83,7 @@ class Server final : public ParameterServer {
     return optimizer_.set_learning_rate(learning_rate);
   }
   ServerCounts counts() const noexcept override { return counts_; }
+  std::span<const DroppedWorker> dropped() const noexcept override { return dropped_; }
   std::uint64_t steps() const noexcept override { return step_; }
   Result<std::vector<std::byte>> save() const override;
   Status load(Bytes state) override;
@@ -91,7 +93,11 @@ class Server final : public ParameterServer {
 
   const ServedPart& part(const OwnPart& own) const noexcept { return model_.parts()[own.number]; }
   int rank_of(std::size_t worker) const noexcept { return model_.servers() + static_cast<int>(worker); }
-  std::size_t needed() const noexcept { return static_cast<std::size_t>(model_.workers() - options_.backup); }
+  // Workers that were not dropped; how many of them a step waits for.
+  std::size_t workers_left() const noexcept { return counted_.size() - dropped_.size(); }
+  std::size_t needed() const noexcept {
+    return std::min(static_cast<std::size_t>(model_.workers() - options_.backup), workers_left());
+  }
   std::vector<Handle> posted() const;
   std::uint64_t state_hash() const;
 
@@ -111,11 +117,19 @@ class Server final : public ParameterServer {
   void add_blocking_sends(std::vector<Handle>& awaited) const;
 
   void post(OwnPart& own, std::size_t worker);
-  Result<bool> collect(OwnPart& own, Deadline deadline);
-  Status take(OwnPart& own, std::size_t worker, Deadline deadline);
+  Result<bool> collect(OwnPart& own);
+  Status take(OwnPart& own, std::size_t worker);
+  Status refuse(std::size_t worker, const Error& error);
   bool may_come(const OwnPart& own) const noexcept;
-  Status average(OwnPart& own);
+  bool has_enough(const OwnPart& own) const noexcept;
+  Result<bool> average(OwnPart& own);
+  Result<bool> add_up(OwnPart& own);
   Status wait_for_pushes(Deadline deadline);
+  void add_receives(const OwnPart& own, std::vector<Handle>& awaited) const;
+
+  Status dropped_or(std::size_t worker, const Error& error);
+  void drop(std::size_t worker, const Error& why);
+  Status check_workers() const;
 
   ServedModel model_;
   Optimizer optimizer_;
@@ -128,6 +142,8 @@ class Server final : public ParameterServer {
   std::vector<OwnPart> own_;
   std::vector<float> gradient_;  // of the part that is at work, then its change
   std::vector<char> counted_;    // of that part, by worker
+  std::vector<char> is_dropped_;
+  std::vector<DroppedWorker> dropped_;
   std::uint64_t step_ = 0;
   bool is_closing_ = false;
   State state_ = State::kNew;

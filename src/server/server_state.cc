@@ -10,6 +10,7 @@
 #include "base/byte_writer.h"
 #include "base/checked.h"
 #include "base/crc32c.h"
+#include "base/format_version.h"
 #include "base/little_endian.h"
 #include "server/server_rank.h"
 #include "server/worker_rank.h"
@@ -20,7 +21,7 @@ namespace {
 
 constexpr std::string_view kServerMagic = "DWSERVER";
 constexpr std::string_view kWorkerMagic = "DWWORKER";
-constexpr std::uint32_t kVersion = 0;
+constexpr std::uint32_t kVersion = 1;
 constexpr std::uint64_t kHeadBytes = 32;  // magic, u32 version, u32 parts, u64 step, u64 hash
 constexpr std::uint64_t kCrcBytes = 4;
 // f64 learning rate, u64 bytes of the pull channel's state, u64 bytes of the optimizer's
@@ -53,16 +54,16 @@ struct Head {
 };
 
 Result<Head> read_head(Bytes state, std::string_view magic, std::uint64_t parts, std::uint64_t hash) {
-  const std::string what = magic == kServerMagic ? "a server's state: " : "a worker's state: ";
+  const std::string whose = magic == kServerMagic ? "a server's state" : "a worker's state";
+  const std::string what = whose + ": ";
   if (state.size() < kHeadBytes + kCrcBytes) {
     return fail(ErrorCode::kTruncated, what + std::to_string(state.size()) + " bytes are too few");
   }
   if (std::memcmp(state.data(), magic.data(), magic.size()) != 0) {
     return fail(ErrorCode::kCorrupt, what + "wrong magic; these bytes are something else");
   }
-  if (load_le<std::uint32_t>(state.data() + 8) != kVersion) {
-    return fail(ErrorCode::kUnsupportedVersion, what + "written by a newer deltawire; use that one");
-  }
+  const auto version = load_le<std::uint32_t>(state.data() + 8);
+  if (Status known = check_format_version(whose, version, kVersion); !known) return forward_error(known);
   const Bytes body = state.first(state.size() - kCrcBytes);
   if (crc32c(body) != load_le<std::uint32_t>(state.data() + body.size())) {
     return fail(ErrorCode::kCorrupt, what + "the checksum is wrong; the bytes changed or were cut");
@@ -181,7 +182,7 @@ Result<std::vector<std::byte>> Worker::save() const {
   std::vector<std::vector<std::byte>> channels;
   std::uint64_t bytes = kHeadBytes + kCrcBytes;
   for (const WorkerPart& part : parts_) {
-    if (is_under_way(part)) return fail(ErrorCode::kState, "save() comes between steps, after pull()");
+    if (is_under_way(part)) return fail(ErrorCode::kState, "save() comes after pull() or catch_up()");
     Result<std::vector<std::byte>> channel = part.channel->save();
     if (!channel) return forward_error(channel);
     bytes += kPartHeadBytes + channel->size() + 4 * part.held.size();

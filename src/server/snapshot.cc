@@ -18,6 +18,7 @@
 #include "base/byte_writer.h"
 #include "base/crc32c.h"
 #include "base/disk_file.h"
+#include "base/format_version.h"
 #include "base/little_endian.h"
 #include "base/os_error.h"
 
@@ -27,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kSnapshotMagic = "DWSNAP\r\n";
-constexpr std::uint32_t kSnapshotVersion = 0;
+constexpr std::uint32_t kSnapshotVersion = 1;
 // magic, u32 version, u32 rank, u64 step, u64 bytes of the state, u32 bytes of the settings
 constexpr std::uint64_t kSnapshotHeadBytes = 36;
 constexpr std::uint64_t kSnapshotCrcBytes = 4;
@@ -119,9 +120,10 @@ Result<Bytes> read(const SnapshotPlace& place, std::uint64_t step, Bytes file) {
   if (crc32c(body) != load_le<std::uint32_t>(file.data() + body.size())) {
     return fail(ErrorCode::kCorrupt, path + ": the checksum is wrong; the file was changed or cut");
   }
-  if (load_le<std::uint32_t>(file.data() + 8) != kSnapshotVersion) {
-    return fail(ErrorCode::kUnsupportedVersion, path + ": written by a newer deltawire; use that one");
-  }
+  // Behind the checksum, which has its place in every version: a changed version is damage.
+  const auto version = load_le<std::uint32_t>(file.data() + 8);
+  if (Status known = check_format_version(path, version, kSnapshotVersion); !known)
+    return forward_error(known);
   const std::uint64_t state_bytes = load_le<std::uint64_t>(file.data() + 24);
   const std::uint64_t settings_bytes = load_le<std::uint32_t>(file.data() + 32);
   const std::uint64_t rest = body.size() - kSnapshotHeadBytes;

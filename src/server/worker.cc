@@ -120,6 +120,16 @@ Status Worker::pull_all(Deadline deadline) {
   return {};
 }
 
+Status Worker::catch_up(Deadline deadline) {
+  if (state_ == State::kNew) return {};
+  if (Status is_open = check_open(0); !is_open && model_.tensor_count() > 0) return is_open;
+  for (WorkerPart& part : parts_) {
+    if (Status level = settled(advance(part, step_, deadline)); !level) return level;
+  }
+  if (!has_ended_) version_ = std::max(version_, step_);
+  return {};
+}
+
 Status Worker::close(Deadline deadline) {
   if (Status is_open = check_open(0); !is_open && model_.tensor_count() > 0) return is_open;
   Status left = settled(leave(deadline));
@@ -168,6 +178,7 @@ Result<std::unique_ptr<ParameterWorker>> make_worker(std::span<const Named> mode
   }
   auto worker = std::make_unique<Worker>(std::move(*served), options, transport);
   if (Status prepared = worker->prepare(model); !prepared) return forward_error(prepared);
+  set_optional_workers(options, transport);
   return worker;
 }
 

@@ -66,6 +66,7 @@ class Worker final : public ParameterWorker {
   Status push(std::size_t tensor, std::span<const float> gradient) override;
   Status pull(std::size_t tensor, Deadline deadline) override;
   Status pull(Deadline deadline) override;
+  Status catch_up(Deadline deadline) override;
   Status close(Deadline deadline) override;
   std::uint64_t step() const noexcept override { return step_; }
   std::uint64_t version() const noexcept override { return version_; }

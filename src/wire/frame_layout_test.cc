@@ -54,7 +54,7 @@ TEST(FrameRules, FieldsStandWhereThePageSays) {
   builder.add_segment(segment, payload, two);
   EXPECT_EQ(builder.finish(), head.size());
   const std::vector<unsigned> wanted{
-      'D',  'W',  'W',  'F',  0,    2,    1,    0,    65,   0,    0,    0,    67,   0,    0,
+      'D',  'W',  'W',  'F',  1,    2,    1,    0,    65,   0,    0,    0,    67,   0,    0,
       0,    kAny, kAny, kAny, kAny,                                                           // to 20
       0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24, 0,    0,    0,    0x40,                 // to 32
       0xAC, 2,    0x81, 1,    6,    7,    4,    5,                                            // to 40

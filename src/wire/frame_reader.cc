@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/crc32c.h"
+#include "base/format_version.h"
 #include "base/little_endian.h"
 #include "base/varint.h"
 #include "deltawire/frame.h"
@@ -28,12 +29,8 @@ Status check_start(Bytes bytes) {
   if (load_le<std::uint32_t>(bytes.data() + kMagicAt) != kFrameMagic) {
     return fail(ErrorCode::kCorrupt, "frame: wrong magic number; these bytes are no deltawire frame");
   }
-  const auto version = std::to_integer<unsigned>(bytes[kVersionAt]);
-  if (version != kFrameVersion) {
-    return fail(ErrorCode::kUnsupportedVersion,
-                "frame: format " + std::to_string(version) + ", but this build reads format " +
-                    std::to_string(kFrameVersion) + " only; use a newer deltawire");
-  }
+  const auto version = std::to_integer<std::uint8_t>(bytes[kVersionAt]);
+  if (Status known = check_format_version("frame", version, kFrameVersion); !known) return known;
   const std::uint64_t head_bytes = load_le<std::uint32_t>(bytes.data() + kHeadBytesAt);
   if (head_bytes < kFixedBytes) return fail(ErrorCode::kCorrupt, "frame: its head has no legal length");
   if (head_bytes > bytes.size()) return fail(ErrorCode::kTruncated, "frame: ends within its head");

@@ -173,12 +173,18 @@ TEST(Frame, SwappedEqualChunksAreDetected) {
   EXPECT_FALSE(read_all(frame));
 }
 
-TEST(Frame, NewerVersionIsNamed) {
+TEST(Frame, AnotherVersionIsNamed) {
   Frame frame = small_frame();
-  frame[frame_layout::kVersionAt] = std::byte{1};
-  const auto reader = FrameReader::open(frame);
-  ASSERT_FALSE(reader);
-  EXPECT_EQ(reader.error().code, ErrorCode::kUnsupportedVersion);
+  frame[frame_layout::kVersionAt] = std::byte{2};
+  const auto newer = FrameReader::open(frame);
+  ASSERT_FALSE(newer);
+  EXPECT_EQ(newer.error().code, ErrorCode::kUnsupportedVersion);
+  EXPECT_EQ(newer.error().message, "frame: format 2, but this build reads format 1; use a newer deltawire");
+  frame[frame_layout::kVersionAt] = std::byte{0};
+  const auto draft = FrameReader::open(frame);
+  ASSERT_FALSE(draft);
+  EXPECT_EQ(draft.error().code, ErrorCode::kUnsupportedVersion);
+  EXPECT_NE(draft.error().message.find("take the deltawire that wrote it"), std::string::npos);
 }
 
 // Every byte of the head, with its checksum repaired, set to every value: a value or an error, and never a

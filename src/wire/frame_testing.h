@@ -105,6 +105,7 @@ struct HandMade {
     }
     std::byte* at = out.data();
     store_le<std::uint32_t>(at, 0x46575744);
+    at[kVersionAt] = std::byte{1};
     at[kFlagsAt] = static_cast<std::byte>(flags);
     store_le<std::uint16_t>(at + kSegmentsAt, static_cast<std::uint16_t>(segments));
     store_le<std::uint32_t>(at + kHeadBytesAt, static_cast<std::uint32_t>(out.size()));

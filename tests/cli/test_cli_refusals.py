@@ -269,15 +269,17 @@ def test_another_file_type(tmp_path: Path) -> None:
 def test_newer_formats(tmp_path: Path, good: bytes) -> None:
     for at in (8, header_bytes(good) + 4):  # the version of the file, and of its frame
         data = bytearray(good)
-        data[at] += 1
-        assert_decode_refused(tmp_path, bytes(data), ["newer"])
+        data[at] = 2
+        assert_decode_refused(tmp_path, bytes(data), ["format 2", "format 1", "newer"])
+        data[at] = 0
+        assert_decode_refused(tmp_path, bytes(data), ["format 0", "format 1", "that wrote it"])
 
 
 def file_header(
     shape: list[int], spec: bytes = b"3lc:s=1,mode=auto,runs=on", dtype: int = 1
 ) -> bytes:
     length = 32 + 8 * len(shape) + len(spec) + 4
-    words = [(0, 2), (dtype, 1), (len(shape), 1), (length, 4), (256, 8), (len(spec), 4), (0, 4)]
+    words = [(1, 2), (dtype, 1), (len(shape), 1), (length, 4), (256, 8), (len(spec), 4), (0, 4)]
     words += [(extent, 8) for extent in shape]
     data = b"DWFILE\r\n" + b"".join(value.to_bytes(size, "little") for value, size in words) + spec
     return data + crc32c(data).to_bytes(4, "little")

@@ -8,7 +8,7 @@ from spec_hashes import crc32c, xxh64
 def file_header(spec: bytes, shape: tuple[int, ...], least: int = 0, dtype: int = 1) -> bytes:
     """Build the header of a file."""
     size = 32 + 8 * len(shape) + len(spec) + 4
-    head = b"DWFILE\r\n" + struct.pack("<HBBIQII", 0, dtype, len(shape), size, least, len(spec), 0)
+    head = b"DWFILE\r\n" + struct.pack("<HBBIQII", 1, dtype, len(shape), size, least, len(spec), 0)
     head += struct.pack(f"<{len(shape)}Q", *shape) + spec
     return head + struct.pack("<I", crc32c(head))
 
@@ -61,7 +61,7 @@ def frame(
     head = scale + written + table
     fields = {
         "magic": 0x46575744,
-        "version": 0,
+        "version": 1,
         "flags": 2 if scale else 0,
         "segments": len(parts),
         "head_bytes": 28 + len(head),

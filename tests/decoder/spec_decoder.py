@@ -12,11 +12,12 @@ from spec_hashes import DecodeError, crc32c, require, xxh64
 __all__ = ["DecodeError", "decode_file"]
 
 FILE_MAGIC = b"DWFILE\r\n"
+VERSION = 1
 FILE_FIXED = 32
 FRAME_MAGIC = 0x46575744
 FRAME_FIXED = 28
 FRAME_LIMIT = 1 << 28
-FLOAT32 = 1
+FLOAT32, BFLOAT16 = 1, 2
 DTYPES = (1, 2, 3)
 SCALE_FLAG = 2
 ONE = 0x3F800000
@@ -116,7 +117,7 @@ def parse_file_header(data: bytes) -> FileHeader:
     version, dtype, dimensions, header_bytes, min_elements, spec_bytes, cut = struct.unpack_from(
         "<HBBIQII", data, 8
     )
-    require(version == 0, "UnsupportedVersion", f"file version {version}")
+    require(version == VERSION, "UnsupportedVersion", f"file version {version}")
     require(dimensions <= 8, "Limit", f"{dimensions} dimensions")
     require(spec_bytes <= 1024, "Limit", f"{spec_bytes} bytes of spec")
     computed = FILE_FIXED + 8 * dimensions + spec_bytes + 4
@@ -190,7 +191,7 @@ def parse_frame(data: bytes) -> Frame:
         struct.unpack_from("<IBBHIIIII", data)
     )
     require(magic == FRAME_MAGIC, "Corrupt", "frame magic")
-    require(version == 0, "UnsupportedVersion", f"frame version {version}")
+    require(version == VERSION, "UnsupportedVersion", f"frame version {version}")
     require(head_bytes >= FRAME_FIXED, "Corrupt", "frame head_bytes")
     require(head_bytes <= len(data), "Truncated", "frame head")
     require(crc == crc32c(data[20:head_bytes], crc32c(data[:16])), "Corrupt", "frame head CRC")
@@ -310,12 +311,27 @@ def empty_tensor(shape: tuple[int, ...]) -> np.ndarray:
         raise DecodeError("Limit", f"shape {shape}") from error
 
 
+def rounded(values: np.ndarray, dtype: int) -> np.ndarray:
+    """Round float32 values to a file's dtype; of bfloat16 NumPy has the bits alone, as `V2`."""
+    if dtype == FLOAT32:
+        return values
+    bits = values.view("<u4").astype("<u8")
+    magnitude = bits & 0x7FFFFFFF
+    least, quiet = (0x7F7F8000, 0x7FC0) if dtype == BFLOAT16 else (0x477FF000, 0x7E00)
+    beyond = (magnitude >= least) & (magnitude < INFINITY)
+    require(not beyond.any(), "Range", "a value beyond the file's dtype")
+    if dtype == BFLOAT16:
+        narrow = (bits + 0x7FFF + (bits >> 16 & 1) >> 16).astype("<u2")
+    else:
+        narrow = values.astype("<f2").view("<u2")
+    narrow = np.where(magnitude > INFINITY, bits >> 16 & 0x8000 | quiet, narrow).astype("<u2")
+    return narrow.view("V2" if dtype == BFLOAT16 else "<f2")
+
+
 def decode_file(data: bytes) -> np.ndarray:
-    """Decode a `.dw` file to its float32 tensor, or raise `DecodeError`."""
+    """Decode a `.dw` file to its tensor, or raise `DecodeError`."""
     header = parse_file_header(data)
     codec, given = codec_of_spec(header.spec)
-    require(header.dtype == FLOAT32, "Mismatch", "the codecs carry float32 alone")
     values = decode_frames(data, header, codec, given)
-    if not values:
-        return empty_tensor(header.shape)
-    return np.concatenate(values).reshape(header.shape)
+    whole = np.concatenate(values) if values else empty_tensor(header.shape)
+    return rounded(np.ascontiguousarray(whole).reshape(-1), header.dtype).reshape(header.shape)

@@ -1,6 +1,6 @@
 """Errors and checksums for the decoder written from the documents: CRC-32C and XXH64."""
 
-KINDS = ("Truncated", "Corrupt", "UnsupportedVersion", "Limit", "Mismatch")
+KINDS = ("Truncated", "Corrupt", "UnsupportedVersion", "Limit", "Mismatch", "Range")
 
 _MASK32 = 0xFFFFFFFF
 _MASK64 = 0xFFFFFFFFFFFFFFFF

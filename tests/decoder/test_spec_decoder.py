@@ -80,7 +80,8 @@ def test_golden_file(path: Path) -> None:
     """Shape and bytes are as expected, NaN bits included."""
     expected = np.load(path.with_suffix(".npz"))["values"]
     decoded = decode_file(path.read_bytes())
-    assert decoded.dtype == expected.dtype == np.dtype("<f4")
+    dtypes = {1: "<f4", 2: "V2", 3: "<f2"}
+    assert decoded.dtype == expected.dtype == np.dtype(dtypes[path.read_bytes()[10]])
     assert decoded.shape == expected.shape
     assert decoded.tobytes() == expected.tobytes()
 
@@ -136,9 +137,10 @@ def test_versions(path: Path) -> None:
     data = bytearray(path.read_bytes())
     frame_at = struct.unpack_from("<I", data, 12)[0]
     for at in (8, frame_at + 4):
-        broken = data.copy()
-        broken[at] = 9
-        assert refusal(bytes(broken)) == "UnsupportedVersion"
+        for version in (0, 2, 9):
+            broken = data.copy()
+            broken[at] = version
+            assert refusal(bytes(broken)) == "UnsupportedVersion"
 
 
 @pytest.mark.parametrize(

@@ -249,3 +249,27 @@ def test_messages_are_made_anew():
     assert len(replies) == 2
     assert list(content) == ["arrays", "config"]
     assert dataclasses.asdict(content["arrays"]["w1"]) == before
+
+
+def test_watchers_see_every_exchange_and_the_servers_test():
+    seen = []
+    wrapped = compressed(watch=[seen.append])
+    local = LocalGrid(make_app([deltawire.flower.mod("fp32")]), NODES, silent=[FIRST_NODE])
+    wrapped.start(
+        grid=local,
+        initial_arrays=start_arrays(),
+        num_rounds=2,
+        evaluate_fn=lambda number, arrays: {"accuracy": number / 10},
+    )
+    assert [(s.kind, s.round) for s in seen] == [
+        ("server", -1), ("train", 0), ("evaluate", 0), ("server", 0),
+        ("train", 1), ("evaluate", 1), ("server", 1),
+    ]  # fmt: skip
+    assert [s.metrics for s in seen if s.kind == "server"] == [
+        {"accuracy": 0.0}, {"accuracy": 0.1}, {"accuracy": 0.2}
+    ]  # fmt: skip
+    trains = [s for s in seen if s.kind == "train"]
+    assert [(s.clients, s.replies, s.silent) for s in trains] == [(NODES, NODES - 1, 1)] * 2
+    assert all(s.metrics == {"loss": 1.0} and s.up_bytes > 0 for s in trains)
+    assert sum(s.up_bytes for s in seen) == wrapped.grid.counts["up_bytes"]
+    assert sum(s.down_bytes for s in seen) == wrapped.grid.counts["down_bytes"]

@@ -1,7 +1,5 @@
 """Replies of hostile clients: dropped by name, and the round goes on."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ pytest.importorskip(
 
 import deltawire.flower  # noqa: E402
 from deltawire.flower import records  # noqa: E402
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict  # noqa: E402
+from flwr.app import Array, ConfigRecord, RecordDict  # noqa: E402
 from flwr.serverapp import strategy as strategies  # noqa: E402
 from local_grid import (  # noqa: E402
     ALL,
@@ -24,6 +22,8 @@ from local_grid import (  # noqa: E402
     run,
     start_arrays,
 )
+
+from lab.flower_hostile import KINDS, frame, grown, header, named  # noqa: E402
 
 
 def tampering(change):
@@ -38,29 +38,6 @@ def tampering(change):
     return mod
 
 
-def header(reply, **fields):
-    said = records.fields_of(reply.content) | fields
-    reply.content[records.HEADER] = ConfigRecord({"header": json.dumps(said)})
-
-
-def frame(reply, data):
-    reply.content["arrays"] = ArrayRecord({records.FRAME: records.bytes_array(data)})
-
-
-def other_codec(reply):
-    zeros = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
-    said = records.fields_of(reply.content)
-    channel = deltawire.Channel("int8", rank=0, world_size=65_535)
-    frame(reply, channel.encode(zeros, step=said["round"]))
-
-
-def bad_values(reply, value):
-    said = records.fields_of(reply.content)
-    full = {name: np.full(shape, value, np.float32) for name, shape in SHAPES.items()}
-    channel = deltawire.Channel("fp32", rank=0, world_size=65_535)
-    frame(reply, channel.encode(full, step=said["round"]))
-
-
 def plain_reply(reply):
     del reply.content[records.HEADER]
     reply.content["arrays"] = start_arrays()
@@ -72,12 +49,13 @@ def metrics(reply, **values):
 
 
 HOSTILE = {
-    "nan": (lambda r: bad_values(r, np.nan), "not finite"),
-    "infinity": (lambda r: bad_values(r, np.inf), "not finite"),
-    "huge": (lambda r: bad_values(r, 1e30), "above max_norm"),
+    "nan": (lambda r: named(r, SHAPES, np.nan), "not finite"),
+    "infinity": (lambda r: named(r, SHAPES, np.inf), "not finite"),
+    "huge": (lambda r: named(r, SHAPES, 1e30), "above max_norm"),
     "garbage": (lambda r: frame(r, b"garbage" * 99), "dropped"),
     "no bytes": (lambda r: frame(r, b""), "dropped"),
-    "another codec": (other_codec, "dropped"),
+    "another codec": (lambda r: KINDS["another codec's frame"](r, SHAPES), "params_hash"),
+    "other shapes": (lambda r: grown(r, SHAPES), "layout_hash"),
     "another codec named": (lambda r: header(r, spec="int8"), "dropped"),
     "a file's name": (lambda r: header(r, spec="@/etc/hostname"), "is no codec's spec"),
     "an old round": (lambda r: header(r, round=-1), "it is of round -1"),

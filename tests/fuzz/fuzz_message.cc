@@ -6,11 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "base/crc32c.h"
-#include "base/little_endian.h"
-#include "base/varint.h"
 #include "deltawire/channel.h"
 #include "deltawire/frame.h"
+#include "frame_repair.h"
 #include "fuzz_inputs.h"
 
 namespace deltawire {
@@ -18,54 +16,15 @@ namespace {
 
 using Message = std::vector<std::byte>;
 
-constexpr std::uint64_t kHeader = 28 + 6;  // MessageId{} has numbers of one byte
-
 // Flags, hashes, step, ranks, bucket and stage of a message that the receiver expects: else the first
 // comparison would end every run.
 void repair_identity(std::byte* frame, const Message& wanted) {
   std::memcpy(frame, wanted.data(), 6);
-  std::memcpy(frame + 20, wanted.data() + 20, kHeader - 20);
+  std::memcpy(frame + 20, wanted.data() + 20, fuzz::kHeader - 20);
 }
 
-// Walks over the segments, as far as they make sense, and gives each chunk its checksum.
-void repair_chunks(std::byte* frame, Bytes segments, Bytes payload) {
-  const auto number = [&] { return take_varint(segments, UINT32_MAX); };
-  std::uint32_t chunk = 0;
-  while (!segments.empty()) {
-    const auto tag = std::to_integer<unsigned>(segments.front());
-    segments = segments.subspan(1);
-    if (!number() || ((tag & 16) != 0 && !number()) || !number()) return;  // part, begin, count
-    if ((tag & 3) != 0) continue;
-    const std::size_t scalars = 4 * (tag >> 2 & 3);
-    if (!number() || segments.size() < scalars) return;
-    segments = segments.subspan(scalars);
-    for (std::uint64_t left = number().value_or(0); left > 0; --left) {
-      const auto bytes = number();
-      if (!bytes || *bytes > payload.size() || segments.size() < 4) return;
-      store_le<std::uint32_t>(frame + (segments.data() - frame), crc32c(payload.first(*bytes), chunk++));
-      segments = segments.subspan(4);
-      payload = payload.subspan(*bytes);
-    }
-  }
-}
-
-void repair_checksums(std::byte* frame, std::uint64_t bytes) {
-  const std::uint64_t head = load_le<std::uint32_t>(frame + 8);
-  if (head < kHeader || head > bytes) return;
-  const Bytes all(frame, bytes);
-  repair_chunks(frame, all.subspan(kHeader, head - kHeader), all.subspan(head));
-  store_le<std::uint32_t>(frame + 16, crc32c(all.subspan(20, head - 20), crc32c(all.first(16))));
-}
-
-// Frame after frame, as far as their lengths say where the next one begins.
 void repair(Message& message, const Message& wanted) {
-  for (std::uint64_t at = 0; message.size() - at >= kHeader;) {
-    repair_identity(message.data() + at, wanted);
-    repair_checksums(message.data() + at, message.size() - at);
-    const std::uint64_t frame_bytes = load_le<std::uint32_t>(message.data() + at + 12);
-    if (frame_bytes < kHeader || frame_bytes > message.size() - at) return;
-    at += frame_bytes;
-  }
+  fuzz::repair_frames(message, [&](std::byte* frame) { repair_identity(frame, wanted); });
 }
 
 // One for each codec, with a message that it expects.

@@ -40,6 +40,11 @@ void repair_channel(std::span<std::byte> state, const State& wanted) {
   repair_checksum(state);
 }
 
+// Of at least 32 bytes.
+void repair_reducer_head(State& state) {
+  store_le<std::uint32_t>(state.data() + 28, crc32c(Bytes(state).first(28)));
+}
+
 ChannelOptions options() {
   return ChannelOptions{Policy{fuzz::kMinElements}, Revert::kExact};
 }
@@ -73,6 +78,7 @@ void load_resized(std::string_view spec, const ReducerOptions& reducer_options, 
   if (state.size() < 32) return;
   store_le<std::uint32_t>(state.data() + 12, 1);  // world
   store_le<std::uint32_t>(state.data() + 24, 0);  // rank
+  repair_reducer_head(state);
   const auto reducer = std::move(*make_reducer(spec, reducer_options));
   fuzz::Tensors tensors;
   const std::vector<Named> named = tensors.named();
@@ -101,6 +107,7 @@ bool load_reducer(std::string_view spec, State state) {
     const auto first = std::min<std::uint64_t>(load_le<std::uint64_t>(state.data() + 16), rest.size());
     repair_channel(rest.first(first), wanted_channel);
     repair_channel(rest.subspan(first), wanted_channel);
+    repair_reducer_head(state);
   }
   load_resized(spec, reducer_options, state, wanted);
   if (!reducer->load(state)) {

@@ -15,7 +15,9 @@
 #include "deltawire/file.h"
 #include "deltawire/optimizer.h"
 #include "deltawire/reducer.h"
+#include "deltawire/snapshot.h"
 #include "fuzz_inputs.h"
+#include "server_inputs.h"
 
 namespace deltawire {
 namespace {
@@ -165,6 +167,60 @@ void make_optimizer_states() {
   }
 }
 
+// Until both have made all steps, each is played what the other has sent so far.
+std::pair<fuzz::Script, fuzz::Script> served(const ServerOptions& options) {
+  fuzz::Script pushes;
+  fuzz::Script pulls;
+  for (std::uint64_t round = 0; round < 2 * fuzz::kServedSteps + 4; ++round) {
+    fuzz::Serving serving(options, pushes);
+    while (serving.server->step(Clock::now()).value_or(false)) {
+    }
+    pulls = std::move(serving.transport.sent);
+    fuzz::Working working(options, pulls);
+    if (working.run()) return {pushes, pulls};
+    pushes = std::move(working.transport.sent);
+  }
+  std::fprintf(stderr, "server and worker did not come to their end\n");
+  std::exit(1);
+}
+
+void make_server_inputs() {
+  const std::vector<ServerOptions> all = fuzz::server_options();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto seed_of = [&](fuzz::ServerInput kind) {
+      return Seed{static_cast<std::byte>(static_cast<std::size_t>(kind) + fuzz::kServerInputs * i)};
+    };
+    const auto [pushes, pulls] = served(all[i]);
+    Seed seed = seed_of(fuzz::ServerInput::kPushes);
+    fuzz::append_script(seed, pushes, fuzz::Way::kPush);
+    write("server", "pushes" + std::to_string(i), seed);
+    seed = seed_of(fuzz::ServerInput::kPulls);
+    fuzz::append_script(seed, pulls, fuzz::Way::kPull);
+    write("server", "pulls" + std::to_string(i), seed);
+
+    fuzz::Serving serving(all[i], pushes);
+    sure(serving.server->step(Clock::now()));
+    const std::vector<std::byte> state = sure(serving.server->save());
+    seed = seed_of(fuzz::ServerInput::kServerState);
+    append(seed, state);
+    write("server", "server-state" + std::to_string(i), seed);
+    fuzz::Working working(all[i], pulls);
+    working.run();
+    seed = seed_of(fuzz::ServerInput::kWorkerState);
+    append(seed, sure(working.worker->save()));
+    write("server", "worker-state" + std::to_string(i), seed);
+
+    const SnapshotPlace place{.folder = corpus.string(), .settings = "lr=1"};
+    if (!write_snapshot(place, fuzz::kSnapshotStep, Bytes(state).first(40 * i))) std::exit(1);
+    const std::filesystem::path path = corpus / "rank-0.step-7.snapshot";
+    std::ifstream file(path, std::ios::binary);
+    seed = seed_of(fuzz::ServerInput::kSnapshot);
+    append(seed, std::string(std::istreambuf_iterator<char>(file), {}));
+    write("server", "snapshot" + std::to_string(i), seed);
+    std::filesystem::remove(path);
+  }
+}
+
 void make_specs() {
   std::size_t number = 0;
   const auto add = [&](std::string_view text) {
@@ -264,6 +320,7 @@ void make_control() {
   add("vote", {6}, 8 + 16);               // number, ballot
   add("round", {7}, 4 + 8 + 16 + 1 + 1);  // number, decided, ballot, two sets
   add("verdict", {8}, 8 + 1);             // decided, a set
+  add("lost", {9, 9}, 8 + 16, 'x');
 }
 
 // Programs for the harnesses that read their input as commands.
@@ -295,6 +352,7 @@ int main(int count, char** arguments) {
   deltawire::make_channel_states();
   deltawire::make_reducer_states();
   deltawire::make_optimizer_states();
+  deltawire::make_server_inputs();
   deltawire::make_specs();
   deltawire::make_npys();
   deltawire::make_traces();

@@ -73,6 +73,18 @@ def tiny_among_normal() -> np.ndarray:
     return bits.view(np.float32)
 
 
+def halves() -> np.ndarray:
+    """Float16: values, zeros of both signs, subnormals, large ones that none rounds to infinity."""
+    edges = np.array([0, 0x8000, 1, 0x8001, 0x03FF, 0x0400, 0x7400, 0xF400], np.uint16)
+    return np.concatenate([bell(300).astype(np.float16), edges.view(np.float16)])
+
+
+def brains() -> np.ndarray:
+    """Bfloat16, which NumPy knows as two bytes alone: values cut off, zeros of both signs."""
+    cut = (bell(300).view(np.uint32) >> 16).astype("<u2")
+    return np.concatenate([cut, np.array([0, 0x8000], "<u2")]).view("V2")
+
+
 INPUTS = {
     "paper": lambda: np.array([0.3, 0.1, -0.4, 0, 0.2, -0.1, -0.1, -0.1, 0, 0.3], np.float32),
     "bell": lambda: bell(1000).reshape(10, 100),
@@ -85,9 +97,12 @@ INPUTS = {
     "not_finite": not_finite,
     "blocks": blocks,
     "tiny_among_normal": tiny_among_normal,
+    "halves": halves,
+    "brains": brains,
 }
 
 NOT_FINITE = ("not_finite", "blocks", "tiny_among_normal")
+OF_16_BITS = ("halves", "brains")
 OF_EXAMPLES = ("paper", "bell", "sparse", "edge", "not_finite", "tiny_among_normal")
 
 
@@ -99,12 +114,14 @@ class Case:
     input: str
     min_elements: int = 0
     follows_library: bool = False  # the bytes are those of a library's version: only values count
+    part_elements: int = 0  # cut into parts of so many
 
     @property
     def stem(self) -> str:
         """The name of its files."""
         spec = self.spec.replace(":", "_").replace(",", "_").replace("=", "-")
-        return f"{spec}.{self.input}.min{self.min_elements}"
+        cut = f".parts{self.part_elements}" if self.part_elements else ""
+        return f"{spec}.{self.input}.min{self.min_elements}{cut}"
 
 
 def cases(binary: str) -> Iterator[Case]:
@@ -115,6 +132,7 @@ def cases(binary: str) -> Iterator[Case]:
         taken = [name for name in INPUTS if name not in NOT_FINITE or not codec["finite_only"]]
         yield from (Case(codec["name"], name, 0, follows) for name in taken)
         yield Case(codec["name"], "paper", 256, follows)
+        yield Case(codec["name"], "bell", 256, follows, part_elements=300)  # the last part is raw
         for spec in codec["examples"]:
             of_examples = [name for name in taken if name in OF_EXAMPLES]
             yield from (Case(spec, name, 0, follows) for name in of_examples)

@@ -1,11 +1,13 @@
-"""Writes the golden files anew. Only with a reason, which belongs into commit and changelog:
+"""Adds golden files of cases that have none yet: of a new codec, say.
 
-python tests/golden/update.py --reason "format 0: ..." [--binary build/release/deltawire]
+A file that is there is never written again: format 1 is final (docs/format.md, "What may never
+change"), and so is each line of format1.sha256.
 
-A file whose bytes are those of a library's version stays where it decodes to the same values.
+python tests/golden/update.py [--binary build/release/deltawire]
 """
 
 import argparse
+import hashlib
 import subprocess
 import sys
 import tempfile
@@ -14,17 +16,39 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cases import INPUTS, cases  # noqa: E402
+import messages  # noqa: E402
+from cases import INPUTS, Case, cases  # noqa: E402
 
-FOLDER = Path(__file__).parent / "files"
+HERE = Path(__file__).parent
+FOLDER = HERE / "files"
+LIST = HERE / "format1.sha256"
 
 
-def encode(binary: str, spec: str, values: np.ndarray, least: int) -> bytes:
-    """The .dw bytes that the command line makes of `values`."""
+def line_of(path: Path) -> str:
+    """A file's line in the list, as sha256sum writes it."""
+    return f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(HERE)}"
+
+
+def save(path: Path, values: np.ndarray) -> None:
+    """A .npy; of two bytes without a meaning, one of bfloat16, as ml_dtypes writes it."""
+    if values.dtype != np.dtype("V2"):
+        np.save(path, values)
+        return
+    with path.open("wb") as file:
+        head = {"descr": "<V2", "fortran_order": False, "shape": values.shape}
+        np.lib.format.write_array_header_1_0(file, head)
+        file.write(values.tobytes())
+
+
+def encode(binary: str, case: Case) -> bytes:
+    """The .dw bytes that the command line makes of a case."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "in.npy", Path(folder) / "out.dw"
-        np.save(source, values)
-        command = [binary, "encode", spec, str(source), str(target), "--min-elements", str(least)]
+        save(source, INPUTS[case.input]())
+        command = [binary, "encode", case.spec, str(source), str(target)]
+        command += ["--min-elements", str(case.min_elements)]
+        if case.part_elements:
+            command += ["--part-elements", str(case.part_elements)]
         subprocess.run(command, check=True, capture_output=True)
         return target.read_bytes()
 
@@ -40,36 +64,28 @@ def decode(binary: str, data: bytes) -> np.ndarray:
         return np.load(target)
 
 
-def holds(binary: str, path: Path, values: np.ndarray) -> bool:
-    """Whether the file there still decodes to these values."""
-    try:
-        return decode(binary, path.read_bytes()).tobytes() == values.tobytes()
-    except subprocess.CalledProcessError:
-        return False
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--reason", required=True, help="why the files may change")
     parser.add_argument("--binary", default="build/release/deltawire")
     arguments = parser.parse_args()
-    made = {}  # all of them before the first old one goes: a failure leaves the folder as it was
+    added: dict[Path, bytes] = {}
     for case in cases(arguments.binary):
-        data = encode(arguments.binary, case.spec, INPUTS[case.input](), case.min_elements)
-        values = decode(arguments.binary, data)
-        old = FOLDER / f"{case.stem}.dw"
-        if case.follows_library and old.exists() and holds(arguments.binary, old, values):
-            data = old.read_bytes()
-        made[case.stem] = (data, values)
-    FOLDER.mkdir(exist_ok=True)
-    for old in FOLDER.iterdir():
-        old.unlink()
-    for stem, (data, values) in made.items():
-        (FOLDER / f"{stem}.dw").write_bytes(data)
-        np.savez_compressed(FOLDER / f"{stem}.npz", values=values)
-    print(f"{len(made)} golden files written: {arguments.reason}")
+        path = FOLDER / f"{case.stem}.dw"
+        if path.exists():
+            continue
+        added[path] = encode(arguments.binary, case)
+        added[path.with_suffix(".npz")] = messages.packed(
+            values=decode(arguments.binary, added[path])
+        )
+    added |= messages.missing(arguments.binary)
+    for path, data in added.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+    with LIST.open("a") as file:
+        file.writelines(line_of(path) + "\n" for path in sorted(added))
+    print(f"{len(added)} golden files added")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // A parameter server over real TCP processes: what each rank says when one of them fails, and after how long.
 // Every test prints it, for docs/parameter-server.md.
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -18,13 +19,16 @@ namespace {
 constexpr std::size_t kCount = 70000;
 constexpr int kServers = 2;
 constexpr int kWorld = 5;  // ranks 0 and 1 serve, 2 ... 4 work
-constexpr auto kDeadline = std::chrono::seconds(3);
 
 struct Serving {
   ServerOptions options = {.servers = kServers};
   std::uint64_t steps = 1000000;
   LinkOptions link = {};               // of the last rank
   std::chrono::milliseconds pause{0};  // of the last rank, before each step
+  std::chrono::seconds deadline{3};
+  std::map<int, std::uint64_t> stops = {};  // by rank: the step before which it stops, until a signal
+
+  Deadline until() const { return Clock::now() + deadline; }
 };
 
 std::uint64_t digest_of(std::span<const float> values) {
@@ -39,8 +43,11 @@ Status serve(const RankContext& context, const Serving& how, std::span<const Nam
              Transport& transport) {
   auto server = make_server(model, "momentum:lr=0.1", how.options, transport);
   if (!server) return forward_error(server);
-  for (;;) {
-    const Result<bool> made = (*server)->step(Clock::now() + kDeadline);
+  for (std::size_t told = 0;;) {
+    const Result<bool> made = (*server)->step(how.until());
+    for (const std::span all = (*server)->dropped(); told < all.size(); ++told) {
+      context.record(all[told].why);
+    }
     if (!made) return forward_error(made);
     if (!*made) return {};
     ++context.own().steps_done;
@@ -52,19 +59,21 @@ Status work(const RankContext& context, const Serving& how, std::vector<float>& 
   auto made = make_worker(model, how.options, transport);
   if (!made) return forward_error(made);
   ParameterWorker& worker = **made;
-  Status done = worker.open(Clock::now() + kDeadline);
+  Status done = worker.open(how.until());
   std::vector<float> gradient(kCount);
   while (done && worker.step() < how.steps && !worker.has_ended()) {
     if (context.rank == kWorld - 1) std::this_thread::sleep_for(how.pause);
+    const auto stop = how.stops.find(context.rank);
+    if (stop != how.stops.end() && stop->second == worker.step()) (void)raise(SIGSTOP);
     for (std::size_t i = 0; i < kCount; ++i) {
       const std::uint64_t mixed = i * 31 + worker.step() * 7 + static_cast<std::uint64_t>(context.rank);
       gradient[i] = 0.01F * static_cast<float>(mixed % 17) - 0.08F;
     }
     done = worker.push(0, gradient);
-    if (done) done = worker.pull(Clock::now() + kDeadline);
+    if (done) done = worker.pull(how.until());
     if (done) ++context.own().steps_done;
   }
-  if (done) done = worker.close(Clock::now() + kDeadline);
+  if (done) done = worker.close(how.until());
   context.own().digest = digest_of(values);
   return done;
 }
@@ -162,6 +171,98 @@ TEST(ServerTcp, ASlowWorkerIsWaitedForUnlessThereIsABackup) {
                 ranks.record(0).steps_done.load());
     EXPECT_EQ(ranks.record(4).steps_done == 12, backup == 0) << "behind, it skips steps";
   }
+}
+
+// Thirty steps, from which the run goes on without a worker.
+Serving dropping(std::map<int, std::uint64_t> stops, int seconds, int min_workers = 1) {
+  Serving how{.options = {.servers = kServers}, .steps = 30, .deadline = std::chrono::seconds(seconds)};
+  how.options.on_worker_loss = WorkerLoss::kDrop;
+  how.options.min_workers = min_workers;
+  how.stops = std::move(stops);
+  return how;
+}
+
+// Servers say whom they have dropped; the other workers make all steps, and are bit-equal.
+void expect_the_others_to_end_well(RankProcesses& ranks, const char* what, const std::string& why,
+                                   std::int64_t began, std::int64_t at_most_ms) {
+  for (int rank = 0; rank < kWorld - 1; ++rank) {
+    EXPECT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(60))) << "rank " << rank << " hangs";
+    const RankRecord& record = ranks.record(rank);
+    EXPECT_EQ(record.steps_done, 30U) << "rank " << rank << ": " << record.message.data();
+    EXPECT_EQ(record.failed, rank < kServers ? 1 : 0) << record.message.data();
+    if (rank >= kServers) {
+      EXPECT_EQ(record.digest, ranks.record(2).digest);
+      continue;
+    }
+    const std::int64_t took = record.failed_at_ms - began;
+    std::printf("%s: rank %d after %lld ms: %s\n", what, rank, static_cast<long long>(took),
+                record.message.data());
+    EXPECT_NE(std::string(record.message.data()).find(why), std::string::npos) << record.message.data();
+    EXPECT_LT(took, at_most_ms);
+  }
+}
+
+TEST(ServerTcpDrop, AKilledWorkerIsDroppedAtOnce) {
+  RankProcesses ranks(kWorld, [&](const RankContext& context) { train(context, dropping({{4, 8}}, 60)); });
+  ASSERT_TRUE(ranks.wait_steps(4, 8));
+  const std::int64_t began = now_ms();
+  ranks.send_signal(4, SIGKILL);
+  expect_the_others_to_end_well(ranks, "worker dropped", "rank 4 closed its connection", began, 30000);
+}
+
+TEST(ServerTcpDrop, AFrozenWorkerIsDroppedAtTheDeadlineAndFindsOutWhenItThaws) {
+  RankProcesses ranks(kWorld, [&](const RankContext& context) { train(context, dropping({{4, 8}}, 4)); });
+  ASSERT_TRUE(ranks.wait_steps(4, 8));
+  expect_the_others_to_end_well(ranks, "frozen worker dropped", "it answers nothing", now_ms(), 60000);
+  ranks.send_signal(4, SIGCONT);
+  EXPECT_TRUE(ranks.wait_exit(4, std::chrono::seconds(60)));
+  const RankRecord& thawed = ranks.record(4);
+  std::printf("thawed: rank 4: %s\n", thawed.message.data());
+  EXPECT_EQ(thawed.failed, 1);
+  EXPECT_EQ(thawed.suspect, 4);
+  EXPECT_NE(std::string(thawed.message.data()).find("has dropped rank 4, this one"), std::string::npos);
+  EXPECT_EQ(thawed.steps_done, 8U);
+}
+
+TEST(ServerTcpDrop, TooFewWorkersEndTheRun) {
+  RankProcesses ranks(
+      kWorld, [&](const RankContext& context) { train(context, dropping({{4, 8}, {3, 16}}, 60, 2)); });
+  ASSERT_TRUE(ranks.wait_steps(4, 8));
+  ranks.send_signal(4, SIGKILL);
+  ASSERT_TRUE(ranks.wait_steps(3, 16)) << "with two workers the run goes on";
+  const std::int64_t began = now_ms();
+  ranks.send_signal(3, SIGKILL);
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_TRUE(ranks.wait_exit(rank, std::chrono::seconds(60))) << "rank " << rank << " hangs";
+    const RankRecord& record = ranks.record(rank);
+    EXPECT_EQ(record.failed, 1);
+    EXPECT_EQ(record.suspect, 3) << record.message.data();
+    EXPECT_NE(std::string(record.message.data()).find("1 of 3 workers are left, below min_workers=2"),
+              std::string::npos)
+        << record.message.data();
+    std::printf("too few workers: rank %d after %lld ms: %s\n", rank,
+                static_cast<long long>(record.failed_at_ms - began), record.message.data());
+  }
+}
+
+TEST(ServerTcpDrop, AKilledServerEndsTheRunAllTheSame) {
+  Serving how = dropping({}, 60);
+  how.steps = 1000000;
+  RankProcesses ranks(kWorld, [&](const RankContext& context) { train(context, how); });
+  ASSERT_TRUE(ranks.wait_steps(4, 5));
+  const std::int64_t began = now_ms();
+  ranks.send_signal(1, SIGKILL);
+  EXPECT_LT(expect_named(ranks, 1, began, "server killed, dropping"), 30000);
+}
+
+TEST(ServerTcpDrop, AFrozenServerEndsTheRunAllTheSame) {
+  Serving how = dropping({}, 4);
+  how.steps = 1000000;
+  RankProcesses ranks(kWorld, [&](const RankContext& context) { train(context, how); });
+  ASSERT_TRUE(ranks.wait_steps(4, 5));
+  const std::int64_t began = now_ms();
+  ranks.send_signal(0, SIGSTOP);
+  EXPECT_GT(expect_named(ranks, 0, began, "server frozen, dropping"), 2000);
 }
 
 }  // namespace

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from deltawire import rounds
 
+from lab import flower_quickstart
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "federated.md").read_text()
 
 
 def test_the_program_runs():
-    program = re.search(r"```python\n(from deltawire import rounds.*?)```", PAGE, re.S)[1]
+    program = re.search(r"```python\n(from deltawire import rounds\n\nserver.*?)```", PAGE, re.S)[1]
     momentum = {"conv": np.ones((20, 30), np.float32)}
     known = {
         "model": {"conv": np.zeros((20, 30), np.float32)},
@@ -45,7 +47,8 @@ def test_phases_run_with_ranks_too(tmp_path):
 
 
 def test_the_two_lines_are_the_examples():
-    added = re.findall(r"^\+(\w.*)$", PAGE, re.M)
+    diff = re.search(r"```diff\n(.*?)```", PAGE, re.S)[1]
+    added = re.findall(r"^\+(\w.*)$", diff, re.M)
     app = ROOT / "examples" / "flower" / "compressed_app"
     text = (app / "client_app.py").read_text() + (app / "server_app.py").read_text()
     assert len(added) == 2
@@ -64,3 +67,21 @@ def test_the_refusals_are_said_so():
         "; the round goes on",
     ):
         assert words in PAGE and words in code, words
+
+
+def test_the_quickstarts_lines_are_what_its_run_adds():
+    diff = re.findall(r"```diff\n(.*?)```", PAGE, re.S)[1]
+    added = re.findall(r"^\+(?!\+\+)(.*)$", diff, re.M)
+    ours = [new for changes in flower_quickstart.OURS.values() for _, new in changes]
+    given = "\n".join(ours).format(up="sbc:p=1%", down="3lc")
+    assert len(added) == 2
+    assert all(f"{line}\n" in given for line in added)
+
+
+def test_watching_is_as_the_page_shows_it(tmp_path):
+    program = re.search(r"```python\n(from deltawire import rounds\n\nboard.*?)```", PAGE, re.S)[1]
+    assert "rounds.live_line" in program and callable(rounds.live_line)
+    line = rounds.Seen(
+        "train", 1, 200, 174, 6, 20, 2_730_164, 89_785, 38_073_200, {"loss": 1.961}
+    ).line()
+    assert line in PAGE

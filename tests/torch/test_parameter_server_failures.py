@@ -83,7 +83,8 @@ def halved(model):
         ({"backup": 1}, "InvalidArgumentError", "must count"),
         ({"overlap": "all"}, "InvalidArgumentError", "overlap='all'"),
         ({"overlap": "both", "staleness": 1}, "InvalidArgumentError", "staleness=1"),
-        ({"snapshot": "here", "staleness": 1}, "InvalidArgumentError", "staleness=1"),
+        ({"on_worker_loss": "ignore"}, "InvalidArgumentError", "on_worker_loss='ignore'"),
+        ({"min_workers": 2}, "InvalidArgumentError", "min_workers=2 of 1"),
         ({"staleness": -1}, "InvalidArgumentError", "staleness"),
         ({"spec": "auto"}, "InvalidArgumentError", "ParameterServer takes no"),
         ({"push": "gather(3lc)"}, "InvalidArgumentError", "gather"),
@@ -99,7 +100,7 @@ def test_a_rank_that_cant_take_part_tells_the_other(bad, kind, says):
 def test_wrapped_models_and_other_settings_are_refused():
     for caught in errors_of({"wrap": wrapped}, {"wrap": wrapped}):
         assert caught[0] == "DTypeError" and "ParameterServer takes the bare module" in caught[1]
-    for other in ({"push": "fp32"}, {"of": stepwise}, {"seed": 3}):
+    for other in ({"push": "fp32"}, {"of": stepwise}, {"on_worker_loss": "drop"}):
         caught = errors_of({}, other, {})
         assert len(set(caught)) == 1 and caught[0][2] == VICTIM, caught
 

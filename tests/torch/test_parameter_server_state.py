@@ -31,14 +31,21 @@ def adam(model):
     return torch.optim.Adam(model.parameters(), lr=0.01)
 
 
-def train(rank, world_size, report, folder, stop_at=None):
+def train(rank, world_size, report, folder, stop_at=None, staleness=0):
     """Training with snapshots, which says each of its steps on the first worker, and there waits in
     step `stop_at` for ever."""
     model = Normed()
     optimizer = adam(model)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4, gamma=0.1)
     server = deltawire.torch.ParameterServer(
-        model, optimizer, "3lc", servers=2, snapshot=folder, every=EVERY, timeout=SOON
+        model,
+        optimizer,
+        "3lc",
+        servers=2,
+        staleness=staleness,
+        snapshot=folder,
+        every=EVERY,
+        timeout=SOON,
     )
     if server.serves:
         server.serve(after_step=scheduler.step)
@@ -55,8 +62,8 @@ def train(rank, world_size, report, folder, stop_at=None):
     return server.resumed_at, fingerprint(model), buffers
 
 
-def finished(folder):
-    with started(train, 4, str(folder)) as ranks:
+def finished(folder, *more):
+    with started(train, 4, str(folder), *more) as ranks:
         outcomes = ranks.outcomes()
     assert all(outcome.raised is None for outcome in outcomes.values()), outcomes
     return [outcomes[rank].value for rank in range(4)]
@@ -77,6 +84,17 @@ def test_a_killed_server_is_named_and_training_goes_on_from_the_last_snapshot(tm
     assert {value[0] for value in again} == {6}, "of the eight steps at most EVERY are lost"
     assert [value[1:] for value in again[2:]] == [value[1:] for value in through[2:]]
     assert len({value[1] for value in again[2:]}) == 1
+
+
+def test_with_staleness_too(tmp_path):
+    with started(train, 4, str(tmp_path), 8, 2) as ranks:
+        while ranks.hear(2) < 8:
+            pass
+        ranks.signal(1, signal.SIGKILL)
+        ranks.outcomes([0, 3])
+    again = finished(tmp_path, None, 2)
+    assert {value[0] for value in again} == {6}
+    assert again[2][1] == again[3][1], "all have the last step when they have closed"
 
 
 def refuse(rank, world_size, report, folder, settings):

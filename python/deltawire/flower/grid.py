@@ -1,11 +1,11 @@
 """Flower's Grid with compressed messages: what goes is packed, what comes is checked."""
 
-import collections
 import dataclasses
 import logging
 import math
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
@@ -17,8 +17,10 @@ from deltawire.policy import Policy
 from deltawire.rounds.broadcast import Broadcast
 from deltawire.rounds.intake import MOST_SAMPLES, Intake, check_samples
 from deltawire.rounds.messages import check_layout, layout_of
+from deltawire.rounds.seeing import Seen
 
 _LOG = logging.getLogger("flwr")
+_SEEN = ("refused", "silent", "down_bytes", "up_bytes", "raw_bytes")
 
 
 @dataclasses.dataclass
@@ -55,8 +57,10 @@ class CompressedGrid(Grid):
         min_elements: int = 256,
         samples_key: str = "num-examples",
         sample_cap: int | None = None,
+        watch: Iterable[Callable[[Seen], None]] = (),
     ) -> None:
         self._grid = grid
+        self._watch = tuple(watch)
         self._broadcast = Broadcast(down, min_elements=min_elements)
         self._intake = Intake(
             up, max_norm=max_norm, max_samples=max_samples, min_elements=min_elements
@@ -64,7 +68,7 @@ class CompressedGrid(Grid):
         self._samples_key, self._max_samples, self._cap = samples_key, max_samples, sample_cap
         self._round = -1
         self._exact: frozenset[str] = frozenset()
-        self.counts: collections.Counter = collections.Counter()
+        self.counts: Counter = Counter()
         self.refused: list[tuple[int, int, str]] = []
 
     def set_run(self, run) -> None:
@@ -106,7 +110,7 @@ class CompressedGrid(Grid):
         messages = list(messages)
         if not any(message.content.array_records for message in messages):
             return self._grid.send_and_receive(messages, timeout=timeout)
-        began = time.monotonic()
+        began, before = time.monotonic(), self.counts.copy()
         exchange = self._begin(messages)
         replies = self._send(exchange, messages, False, timeout)
         needing = [reply for reply in replies if _needs_full(reply)]
@@ -118,7 +122,9 @@ class CompressedGrid(Grid):
             again = [m for m in messages if m.metadata.dst_node_id in nodes]
             left = None if timeout is None else max(1.0, timeout - (time.monotonic() - began))
             replies += self._send(exchange, again, True, left)
-        return self._checked(exchange, replies)
+        passed = self._checked(exchange, replies)
+        self._tell(exchange, passed, before)
+        return passed
 
     def _begin(self, messages: list[Message]) -> _Exchange:
         name, record = _only_record(messages[0].content)
@@ -200,6 +206,26 @@ class CompressedGrid(Grid):
             _LOG.warning("deltawire: no reply of nodes %s; the round goes on", sorted(silent))
         return self._alike(passed)
 
+    def _tell(self, exchange: _Exchange, passed: list[Message], before: Counter) -> None:
+        if not self._watch:
+            return
+        taken = [reply for reply in passed if reply.has_content()]
+        since = {name: count - before[name] for name, count in self.counts.items()}
+        seen = Seen(
+            "train" if exchange.train else "evaluate",
+            max(0, self._round),
+            clients=len(set(exchange.ids.values())),
+            replies=len(taken),
+            metrics=_mean_metrics(taken, self._samples_key),
+            **{name: since.get(name, 0) for name in _SEEN},
+        )
+        self.tell(seen)
+
+    def tell(self, seen: Seen) -> None:
+        """Shows it to whoever watches."""
+        for watch in self._watch:
+            watch(seen)
+
     def _refuse(self, node: int, reason: object) -> None:
         if getattr(reason, "code", None) != "State":  # of an earlier exchange: no verdict on this
             self._intake.refuse(node, self._round)
@@ -270,7 +296,7 @@ class CompressedGrid(Grid):
         shapes = {id(reply): _names_of(reply) for _, reply in passed if reply.has_content()}
         if not shapes:
             return [reply for _, reply in passed]
-        usual = collections.Counter(shapes.values()).most_common(1)[0][0]
+        usual = Counter(shapes.values()).most_common(1)[0][0]
         alike = []
         for node, reply in passed:
             if shapes.get(id(reply), usual) == usual:
@@ -278,6 +304,22 @@ class CompressedGrid(Grid):
             else:
                 self._refuse(node, "its records or metrics are named otherwise than the others'")
         return alike
+
+
+def _mean_metrics(replies: list[Message], key: str) -> dict[str, float]:
+    """Of the numbers that all replies have, weighted by their samples."""
+    found = [
+        {name: value for record in reply.content.metric_records.values()
+         for name, value in record.items() if isinstance(value, int | float)}
+        for reply in replies
+    ]  # fmt: skip
+    total = sum(metrics.get(key, 1) for metrics in found)
+    names = [name for name in (found[0] if found else ()) if name != key]
+    return {
+        name: sum(metrics[name] * metrics.get(key, 1) for metrics in found) / total
+        for name in names
+        if all(name in metrics for metrics in found)
+    }
 
 
 def _only_record(content: RecordDict) -> tuple[str, ArrayRecord]:

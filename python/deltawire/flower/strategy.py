@@ -1,10 +1,13 @@
 """The server's side: any strategy, with compressed messages and checked replies."""
 
+from collections.abc import Callable, Iterable
+
 from flwr.serverapp.strategy import Strategy
 
 from deltawire.flower.grid import CompressedGrid
 from deltawire.policy import Policy
 from deltawire.rounds.intake import MOST_SAMPLES
+from deltawire.rounds.seeing import Seen
 
 
 class Compressed(Strategy):
@@ -29,6 +32,8 @@ class Compressed(Strategy):
         max_samples: that a client may claim.
         sample_cap: a client counts with this many samples at most; None: with all.
         min_elements: arrays below this many elements travel uncompressed; as the mods'.
+        watch: called with a `deltawire.rounds.Seen` after each exchange, and after each test on the
+            server (`evaluate_fn`): `rounds.live_line`, `rounds.TensorBoard(folder)`.
 
     Attributes:
         strategy: the wrapped one; what is asked of this object and isn't here is its.
@@ -45,6 +50,7 @@ class Compressed(Strategy):
         max_samples: int = MOST_SAMPLES,
         sample_cap: int | None = None,
         min_elements: int = 256,
+        watch: Iterable[Callable[[Seen], None]] = (),
     ) -> None:
         self.strategy = strategy
         self.grid: CompressedGrid | None = None
@@ -55,6 +61,7 @@ class Compressed(Strategy):
             "max_norm": max_norm,
             "max_samples": max_samples,
             "min_elements": min_elements,
+            "watch": tuple(watch),
         }
         CompressedGrid(None, **self._options)  # a bad argument is an error now, not at the start
 
@@ -64,7 +71,20 @@ class Compressed(Strategy):
         self.grid = CompressedGrid(
             grid, samples_key=key, sample_cap=self._sample_cap, **self._options
         )
+        if settings.get("evaluate_fn") is not None:
+            settings["evaluate_fn"] = self._watched(settings["evaluate_fn"])
         return self.strategy.start(self.grid, *args, **settings)
+
+    def _watched(self, evaluate: Callable) -> Callable:
+        """The server's test, of which watchers are told."""
+
+        def told(server_round, arrays):
+            metrics = evaluate(server_round, arrays)
+            numbers = {k: v for k, v in (metrics or {}).items() if isinstance(v, int | float)}
+            self.grid.tell(Seen("server", server_round - 1, metrics=numbers))
+            return metrics
+
+        return told
 
     def configure_train(self, *args, **settings):
         """The strategy's."""

@@ -21,6 +21,7 @@ from deltawire.rounds.client import Client
 from deltawire.rounds.intake import Intake, Update
 from deltawire.rounds.messages import Download, Reply, TensorLayout, layout_of
 from deltawire.rounds.phases import Phase, Phases
+from deltawire.rounds.seeing import Seen, TensorBoard, live_line
 from deltawire.rounds.server import Server
 
 __all__ = [
@@ -31,8 +32,11 @@ __all__ = [
     "Phase",
     "Phases",
     "Reply",
+    "Seen",
     "Server",
+    "TensorBoard",
     "TensorLayout",
     "Update",
     "layout_of",
+    "live_line",
 ]

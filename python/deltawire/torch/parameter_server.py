@@ -17,16 +17,18 @@ from deltawire.errors import make_error
 from deltawire.policy import Policy
 from deltawire.torch import arguments, bootstrap, served_optimizer
 from deltawire.torch.joint_load import load_on_all
+from deltawire.torch.served_drops import Drops
 from deltawire.torch.served_metrics import of_server, of_worker
 from deltawire.torch.served_model import ServedModel
 from deltawire.torch.served_rank import ServedRank
 from deltawire.torch.served_settings import (
+    check_counts,
     check_overlap,
-    check_staleness,
     checked_servers,
     codecs_of,
+    drops_workers,
 )
-from deltawire.torch.served_state import Snapshots, load, state_of
+from deltawire.torch.served_state import Snapshots, catch_up, load, state_of
 from deltawire.torch.served_worker import ServedWorker
 from deltawire.torch.weights import broadcast_model, layout_digest
 
@@ -65,7 +67,11 @@ class ParameterServer(ServedRank):
         backup: workers that no step waits for: it counts the first gradients, of all workers but
             so many. A late one is not lost: it leaves with its worker's next.
         staleness: how many steps a worker may be ahead of the slowest: its parameters then lack the
-            last changes, at most so many. 0: all are in step. Not with `snapshot`.
+            last changes, at most so many. 0: all are in step.
+        on_worker_loss: "end": a worker that is killed, fails, or is silent for `timeout` ends the
+            run, named. "drop": the others go on, with the mean of the gradients that are left;
+            what waited in it is lost. Where it lives, its next call raises, and says that.
+        min_workers: with "drop": where fewer are left, that ends the run.
         push, pull: other codecs for one direction: of gradients, of what the servers change.
         min_elements: parameters below this many elements travel uncompressed.
         seed: of codecs that draw by chance.
@@ -111,6 +117,9 @@ class ParameterServer(ServedRank):
     residual, the size of the model. Thread rule: one thread; metrics and last_error: any.
     """
 
+    resumed_at = 0
+    _has_served = False
+
     def __init__(
         self,
         model: torch.nn.Module,
@@ -120,6 +129,8 @@ class ParameterServer(ServedRank):
         servers: int = 1,
         backup: int = 0,
         staleness: int = 0,
+        on_worker_loss: str = "end",
+        min_workers: int = 1,
         push: Policy | None = None,
         pull: Policy | None = None,
         min_elements: int = 256,
@@ -146,17 +157,17 @@ class ParameterServer(ServedRank):
             self.optimizer_spec = served_optimizer.spec_of(optimizer, self._model.names_by_id)
             self._optimizer = optimizer
             arguments.check_link(link)
-            arguments.check_count("min_elements", min_elements)
-            arguments.check_count("seed", seed)
-            check_staleness(staleness, snapshot)
+            check_counts(min_elements=min_elements, seed=seed, staleness=staleness)
+            drops = drops_workers(on_worker_loss, min_workers, self.world_size - servers)
             lasting = self._lasting(codecs, min_elements)
             self._snapshots = self._snapshots_in(snapshot, every, lasting)
             self._timeout_ms = arguments.timeout_in_ms(timeout)
             self._options = _core.ServerOptions(
-                servers, backup, *codecs, min_elements, seed, staleness
+                servers, backup, *codecs, min_elements, seed, staleness, drops, min_workers
             )
             meeting.settings = (
                 f"ParameterServer {lasting} backup={backup} staleness={staleness} "
+                f"on_worker_loss={on_worker_loss} min_workers={min_workers} "
                 f"optimizer={self.optimizer_spec} seed={seed} every={snapshot and every} "
                 f"version={_core.__version__} world_size={self.world_size}"
             )
@@ -166,8 +177,6 @@ class ParameterServer(ServedRank):
         self._server: _core.ParameterServer | None = None
         self._worker: ServedWorker | None = None
         self._last: dict[str, Any] = {}  # the metrics, once all is closed
-        self._has_served = False
-        self.resumed_at = 0
         with self._all_end_on_error():
             broadcast_model(model, self.group)
             self._take_part(overlap)
@@ -196,12 +205,13 @@ class ParameterServer(ServedRank):
             core = self._server = _core.ParameterServer(
                 self._link, tensors, self.optimizer_spec, self._options
             )
+            self._drops = Drops(core, self.rank, self.world_size - self.servers)
         else:
             core = _core.ParameterWorker(self._link, tensors, self._options)
             self._worker = ServedWorker(
                 core, self._model, self._timeout_ms, overlap, self._all_end_on_error, self._snap
             )
-            self._step_guard = self._optimizer.register_step_pre_hook(_refuse_step)
+            self._step_guard = self._optimizer.register_step_pre_hook(served_optimizer.refuse_step)
         if self._snapshots is not None:
             self.resumed_at = self._snapshots.go_on(core, self.group)
 
@@ -211,7 +221,7 @@ class ParameterServer(ServedRank):
 
     def _snap(self) -> None:
         if self._snapshots is not None:
-            self._snapshots.take(self._core)
+            self._snapshots.take(self._core, self._timeout_ms)
 
     def serve(self, after_step: Callable[[], object] | None = None) -> int:
         """Serves until the workers have closed; on servers alone. Returns the steps made.
@@ -230,12 +240,18 @@ class ParameterServer(ServedRank):
         with self._all_end_on_error():
             for _ in range(self.resumed_at if after_step is not None else 0):
                 self._follow(after_step)
-            while self._server.step(self._timeout_ms):
+            while self._make_step():
                 if after_step is not None:
                     self._follow(after_step)
                 self._snap()
             self._has_served = True
         return self._server.counts.steps
+
+    def _make_step(self) -> bool:
+        try:
+            return self._server.step(self._timeout_ms)
+        finally:
+            self._drops.tell()
 
     def _follow(self, after_step: Callable[[], object]) -> None:
         """The servers take the rate that the optimizer has after a step."""
@@ -308,6 +324,8 @@ class ParameterServer(ServedRank):
           element these are, without the model at the start; None before the first step;
         - encodes, encodes_per_step: messages that a server has compressed: one for each part and
           step, however many workers take it;
+        - dropped: of a server, the workers that it has gone on without (`served_drops.Drops`):
+          `rank`, `step`, `time`, `code` and `why` of each;
         - late_pushes: parts of gradients that no step counted, for they came too late, and that
           left or leave later; skipped_steps: that the servers made meanwhile;
         - push_ms, wait_ms: a worker's time in compressing gradients, and in waiting for parameters
@@ -315,7 +333,7 @@ class ParameterServer(ServedRank):
         - traffic_bytes_sent, traffic_bytes_received: by the links, transport headers included.
         """
         if self._server is not None:
-            self._last = of_server(self._server, self._link)
+            self._last = of_server(self._server, self._drops, self._link)
         elif self._worker is not None:
             self._last = of_worker(self._worker, self._model.elements, self._link)
         return dict(self._last)
@@ -327,6 +345,7 @@ class ParameterServer(ServedRank):
         self._check_open()
         if self._worker is not None:
             self.wait()
+            catch_up(self._core, self._timeout_ms)
         return state_of(self._core, self._place())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -375,11 +394,3 @@ class ParameterServer(ServedRank):
             raise make_error("State", f"rank {self.rank} is a server: it calls serve() alone")
         with self._all_end_on_error():
             yield self._worker
-
-
-def _refuse_step(optimizer, *_) -> None:
-    raise make_error(
-        "State",
-        f"{type(optimizer).__name__}.step() on a worker would move its parameters away from the "
-        "servers': call the ParameterServer's step() in its place",
-    )

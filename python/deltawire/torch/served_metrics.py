@@ -3,12 +3,15 @@
 from typing import Any
 
 from deltawire import _core
+from deltawire.torch.served_drops import Drops
 from deltawire.torch.served_worker import ServedWorker
 
 _BYTES_AN_ELEMENT = 4
 
 
-def of_server(server: _core.ParameterServer, link: _core.Connection) -> dict[str, Any]:
+def of_server(
+    server: _core.ParameterServer, drops: Drops, link: _core.Connection
+) -> dict[str, Any]:
     """See `ParameterServer.metrics`."""
     counts = server.counts
     return {
@@ -16,6 +19,7 @@ def of_server(server: _core.ParameterServer, link: _core.Connection) -> dict[str
         **_counted(counts, link),
         "encodes": counts.encodes,
         "encodes_per_step": counts.encodes / counts.steps if counts.steps else None,
+        "dropped": list(drops.all),
     }
 
 

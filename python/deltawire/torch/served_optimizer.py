@@ -97,3 +97,12 @@ def _check_parameters(optimizer: torch.optim.Optimizer, names: dict[int, str]) -
                 f"the optimizer has a parameter of shape {tuple(parameter.shape)} that isn't the "
                 "model's; make it from model.parameters()",
             )
+
+
+def refuse_step(optimizer, *_) -> None:
+    """On a worker, before each step of its optimizer."""
+    raise make_error(
+        "State",
+        f"{type(optimizer).__name__}.step() on a worker would move its parameters away from the "
+        "servers': call the ParameterServer's step() in its place",
+    )

@@ -1,7 +1,5 @@
 """Checks of what a ParameterServer is asked for."""
 
-import os
-
 from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
@@ -9,6 +7,8 @@ from deltawire.torch import arguments
 
 # Of a worker's computing with what travels (`ParameterServer`).
 OVERLAPS = ("both", "push", "none")
+# What becomes of the run when a worker is lost (`ParameterServer`).
+LOSSES = ("end", "drop")
 
 
 def checked_servers(servers: int, backup: int, world_size: int) -> int:
@@ -29,6 +29,28 @@ def checked_servers(servers: int, backup: int, world_size: int) -> int:
     return servers
 
 
+def check_counts(**counts: int) -> None:
+    """Raises InvalidArgumentError, by name, for what is not 0 or more."""
+    for name, value in counts.items():
+        arguments.check_count(name, value)
+
+
+def drops_workers(on_worker_loss: str, min_workers: int, workers: int) -> bool:
+    """Whether a lost worker is dropped; raises InvalidArgumentError."""
+    if on_worker_loss not in LOSSES:
+        raise make_error(
+            "InvalidArgument",
+            f"on_worker_loss={on_worker_loss!r} is none of {', '.join(map(repr, LOSSES))}",
+        )
+    arguments.check_positive("min_workers", min_workers)
+    if min_workers > workers:
+        raise make_error(
+            "InvalidArgument",
+            f"min_workers={min_workers} of {workers} workers; give so many or less",
+        )
+    return on_worker_loss == "drop"
+
+
 def check_overlap(overlap: str, backup: int, staleness: int) -> None:
     """Raises InvalidArgumentError for anything but one of OVERLAPS, or one that can't be."""
     if overlap not in OVERLAPS:
@@ -41,17 +63,6 @@ def check_overlap(overlap: str, backup: int, staleness: int) -> None:
             "InvalidArgument",
             f"overlap='both' can't go with {what}: a worker that is behind takes several "
             "steps at once, and may not begin a forward pass in between; use overlap='push'",
-        )
-
-
-def check_staleness(staleness: int, snapshot: str | os.PathLike | None) -> None:
-    """Raises InvalidArgumentError for what is no number of steps, or can't be."""
-    arguments.check_count("staleness", staleness)
-    if staleness and snapshot is not None:
-        raise make_error(
-            "InvalidArgument",
-            f"staleness={staleness} can't go with snapshot=: between two steps some gradients are "
-            "on their way, and a worker's snapshot would have them twice or not at all",
         )
 
 

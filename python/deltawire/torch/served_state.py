@@ -27,6 +27,13 @@ def steps_of(core: Core) -> int:
     return core.steps if isinstance(core, _core.ParameterServer) else core.step
 
 
+def catch_up(core: Core, timeout_ms: int) -> None:
+    """With staleness: until none of a worker's gradients is on its way, so that what it keeps and
+    what servers have fit together."""
+    if isinstance(core, _core.ParameterWorker):
+        core.catch_up(timeout_ms)
+
+
 def state_of(core: Core, place: dict[str, Any]) -> dict[str, Any]:
     """For checkpoints; `place`: where the state belongs."""
     state = torch.frombuffer(bytearray(core.save()), dtype=torch.uint8)
@@ -112,9 +119,11 @@ class Snapshots:
             self.write(core)
         return step
 
-    def take(self, core: Core) -> None:
-        """Writes one where one is due after this step."""
+    def take(self, core: Core, timeout_ms: int) -> None:
+        """Writes one where one is due after this step; of a worker once it has the changes of all
+        its steps."""
         if steps_of(core) % self._every == 0:
+            catch_up(core, timeout_ms)
             self.write(core)
 
     def write(self, core: Core) -> None:

@@ -68,6 +68,38 @@ bool read_rice(const ChunkBytes& rice, std::uint32_t count, const DigitMaps& map
 // Reads mode 2 and adds to the slot, or sets, what isn't 0. False as above.
 bool scatter_rice(const ChunkBytes& rice, const DecodeTarget& target);
 
+[[gnu::always_inline]] inline Fault decode_as_reference(const ChunkBytes& chunk,
+                                                        const DecodeTarget& target) noexcept {
+  return kernels_for(TargetId::kReference).decode(chunk, target);
+}
+
+// The last row, of fewer than 320 elements, as a chunk of its own.
+[[gnu::always_inline]] inline Fault decode_last_row(const std::byte* packed, std::uint32_t rows,
+                                                    const DecodeTarget& target) noexcept {
+  DecodeTarget row = target;
+  row.slot += rows * kRowElements;
+  row.count -= rows * kRowElements;
+  if (row.count == 0) return Fault::kNone;
+  std::byte chunk[1 + kRowBytes] = {static_cast<std::byte>(ChunkMode::kBase3)};
+  const std::uint32_t bytes = packed_bytes(row.count);
+  std::memcpy(chunk + 1, packed + rows * kRowBytes, bytes);
+  return decode_as_reference({chunk, 1 + bytes}, row);
+}
+
+[[gnu::always_inline]] inline Fault decode_packed(const std::byte* packed,
+                                                  const DecodeTarget& target) noexcept {
+  const std::uint32_t rows = target.count / kRowElements;
+  if (unpack_rows(packed, rows, target) > kMaxPackedByte) return Fault::kBadByte;
+  return decode_last_row(packed, rows, target);
+}
+
+[[gnu::always_inline]] inline Fault decode_runs(const ChunkBytes& chunk,
+                                                const DecodeTarget& target) noexcept {
+  alignas(64) std::byte packed[kMostPackedBytes + kRoom];
+  const bool valid = expand_runs({chunk.at + 1, chunk.bytes - 1}, packed, packed_bytes(target.count));
+  return valid ? decode_packed(packed, target) : decode_as_reference(chunk, target);
+}
+
 }  // namespace DELTAWIRE_TARGET
 
 }  // namespace deltawire::threelc

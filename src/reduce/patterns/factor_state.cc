@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/crc32c.h"
 #include "base/float_environment.h"
+#include "base/format_version.h"
 #include "base/little_endian.h"
 #include "reduce/bucket_exchange.h"
 #include "reduce/patterns/factor_store.h"
@@ -19,6 +20,7 @@ namespace deltawire {
 namespace {
 
 constexpr std::string_view kFactorsMagic = "DWPOWER\n";
+constexpr std::uint32_t kFactorsVersion = 1;
 constexpr std::uint64_t kFactorsHeadBytes =
     28;  // magic, u32 version, u32 rank, u64 bytes of all, u32 matrices
 constexpr std::uint64_t kMatrixHeadBytes = 24;  // u32 length of the name, u64 rows, u64 columns, fp32 scale
@@ -50,7 +52,7 @@ std::vector<std::byte> FactorStore::save() const {
   std::vector<std::byte> out(bytes);
   ByteWriter writer(out.data());
   writer.text(kFactorsMagic);
-  writer.number<std::uint32_t>(0);
+  writer.number<std::uint32_t>(kFactorsVersion);
   writer.number<std::uint32_t>(rank_);
   writer.number<std::uint64_t>(bytes);
   writer.number<std::uint32_t>(static_cast<std::uint32_t>(sorted.size()));
@@ -75,8 +77,9 @@ Result<std::uint64_t> FactorStore::saved_bytes(Bytes state) {
   if (std::memcmp(state.data(), kFactorsMagic.data(), kFactorsMagic.size()) != 0) {
     return broken(ErrorCode::kCorrupt, "wrong magic; these bytes are no saved reducer of this pattern");
   }
-  if (load_le<std::uint32_t>(state.data() + 8) != 0) {
-    return broken(ErrorCode::kUnsupportedVersion, "written by a newer deltawire; use that one");
+  const auto version = load_le<std::uint32_t>(state.data() + 8);
+  if (Status known = check_format_version("powersgd's state", version, kFactorsVersion); !known) {
+    return forward_error(known);
   }
   const auto bytes = load_le<std::uint64_t>(state.data() + 16);
   if (bytes < kFactorsHeadBytes + 4) return broken(ErrorCode::kCorrupt, "the head contradicts itself");

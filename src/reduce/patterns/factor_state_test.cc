@@ -99,7 +99,8 @@ TEST(FactorState, LiesAreRefused) {
   const State state = filled().save();
   const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
   constexpr auto kHuge = std::uint64_t{1} << 62;
-  expect_refused(with<std::uint32_t>(state, 8, 1), ErrorCode::kUnsupportedVersion, "newer");
+  expect_refused(with<std::uint32_t>(state, 8, 0), ErrorCode::kUnsupportedVersion, "format 0");
+  expect_refused(with<std::uint32_t>(state, 8, 2), ErrorCode::kUnsupportedVersion, "newer");
   expect_refused(with<std::uint32_t>(state, 12, 3), ErrorCode::kMismatch, "rank=3");
   expect_refused(with<std::uint64_t>(state, 16, 31), ErrorCode::kCorrupt, "contradicts");
   expect_refused(with<std::uint64_t>(state, 16, state.size() + 1), ErrorCode::kTruncated, "end within");

@@ -31,13 +31,20 @@ class ContentWriter {
     number(ballot.digest);
   }
 
-  void operator()(const Abort& abort) {
-    number(static_cast<std::uint16_t>(abort.code));
+  void code(ErrorCode code) {
+    number(static_cast<std::uint16_t>(code));
     number(std::uint16_t{0});
+  }
+  void text(const std::string& text) {
+    const std::string line = printable_line(text, kControlTextMax);
+    bytes(std::as_bytes(std::span(line)));
+  }
+
+  void operator()(const Abort& abort) {
+    code(abort.code);
     rank(abort.suspect);
     rank(abort.origin);
-    const std::string text = printable_line(abort.text, kControlTextMax);
-    bytes(std::as_bytes(std::span(text)));
+    text(abort.text);
   }
   void operator()(const Waiting& waiting) {
     rank(waiting.rank);
@@ -60,6 +67,11 @@ class ContentWriter {
   void operator()(const Verdict& verdict) {
     number(verdict.decided);
     bytes(verdict.unheard.bytes());
+  }
+  void operator()(const Lost& lost) {
+    code(lost.code);
+    rank(lost.rank);
+    text(lost.text);
   }
 
  private:
@@ -95,7 +107,19 @@ class ContentReader {
     return set;
   }
   Ballot ballot() { return {number<std::uint64_t>(), number<std::uint64_t>()}; }
-  void zero(std::uint16_t value) { broken_ = broken_ || value != 0; }
+  void refuse_if(bool wrong) noexcept { broken_ = broken_ || wrong; }
+  ErrorCode code() {
+    const auto code = number<std::uint16_t>();
+    const bool known = code >= static_cast<std::uint16_t>(ErrorCode::kInvalidArgument) &&
+                       code <= static_cast<std::uint16_t>(kLastErrorCode);
+    refuse_if(number<std::uint16_t>() != 0);
+    return known ? static_cast<ErrorCode>(code) : ErrorCode::kAborted;
+  }
+  // Bytes that are no UTF-8 grow on the way: what is passed on must be what was heard.
+  std::string text() {
+    const Bytes text = all(kControlTextMax);
+    return printable_line({reinterpret_cast<const char*>(text.data()), text.size()}, kControlTextMax);
+  }
   Bytes all(std::size_t at_most) {
     if (rest_.size() > at_most) return broken<Bytes>();
     return std::exchange(rest_, {});
@@ -117,17 +141,20 @@ class ContentReader {
 
 Abort read_abort(ContentReader& reader) {
   Abort abort;
-  const auto code = reader.number<std::uint16_t>();
-  const bool known = code >= static_cast<std::uint16_t>(ErrorCode::kInvalidArgument) &&
-                     code <= static_cast<std::uint16_t>(kLastErrorCode);
-  abort.code = known ? static_cast<ErrorCode>(code) : ErrorCode::kAborted;
-  reader.zero(reader.number<std::uint16_t>());
+  abort.code = reader.code();
   abort.suspect = reader.rank();
   abort.origin = reader.rank();
-  const Bytes text = reader.all(kControlTextMax);
-  // Bytes that are no UTF-8 grow on the way: what is passed on must be what was heard.
-  abort.text = printable_line({reinterpret_cast<const char*>(text.data()), text.size()}, kControlTextMax);
+  abort.text = reader.text();
   return abort;
+}
+
+Lost read_lost(ContentReader& reader) {
+  Lost lost;
+  lost.code = reader.code();
+  lost.rank = reader.rank();
+  reader.refuse_if(lost.rank < 0);
+  lost.text = reader.text();
+  return lost;
 }
 
 SettleRound read_round(ContentReader& reader) {
@@ -160,6 +187,7 @@ std::optional<ControlMessage> read_content(std::uint8_t kind, ContentReader& rea
       const auto decided = reader.number<std::uint64_t>();
       return Verdict{decided, reader.ranks()};
     }
+    case 9: return read_lost(reader);
     default: return std::nullopt;
   }
 }

@@ -18,6 +18,7 @@
 //   6 vote     u64 number, ballot: u64 step, u64 digest
 //   7 round    u32 number, u64 decided, ballot, set of voters, set of the absent
 //   8 verdict  u64 ballots that count, set of those that could not be asked
+//   9 lost     u16 error code, u16 0, rank, text of at most 512 bytes
 #pragma once
 
 #include <array>
@@ -73,7 +74,16 @@ struct Start {
   bool operator==(const Start&) const = default;
 };
 
-using ControlMessage = std::variant<Abort, Waiting, Goodbye, Here, Start, Vote, SettleRound, Verdict>;
+// The sender goes on without an optional rank, and all others are to.
+struct Lost {
+  int rank = 0;
+  ErrorCode code = ErrorCode::kPeerLost;
+  std::string text;
+
+  bool operator==(const Lost&) const = default;
+};
+
+using ControlMessage = std::variant<Abort, Waiting, Goodbye, Here, Start, Vote, SettleRound, Verdict, Lost>;
 
 inline constexpr std::size_t kControlHeaderBytes = 12;
 inline constexpr std::size_t kControlContentMax = 4096;

@@ -36,7 +36,8 @@ std::vector<ControlMessage> all_kinds() {
           Start{41},
           Vote{17, {16, 0xFEDCBA9876543210}},
           round,
-          Verdict{18, round.absent}};
+          Verdict{18, round.absent},
+          Lost{10, ErrorCode::kTimeout, "too late"}};
 }
 
 std::vector<std::byte> bytes_of(const std::vector<ControlMessage>& messages) {
@@ -92,7 +93,12 @@ TEST(ControlMessage, NonsenseIsRefused) {
   EXPECT_TRUE(refused(4, 7, {}));
   EXPECT_TRUE(refused(4, 9, {}));
   EXPECT_TRUE(refused(0, 8, {}));
-  EXPECT_TRUE(refused(9, 8, {}));
+  EXPECT_TRUE(refused(10, 8, {}));
+  EXPECT_FALSE(refused(9, 8, {}));
+  EXPECT_TRUE(refused(9, 7, {}));
+  EXPECT_TRUE(refused(9, 8, {16}));       // the reserved bits
+  EXPECT_TRUE(refused(9, 8, {32 + 31}));  // rank 2^31 is lost
+  EXPECT_TRUE(refused(9, 8 + kControlTextMax + 1, {}));
   EXPECT_TRUE(refused(2, 12, {31}));  // waits for rank 2^31
   EXPECT_TRUE(refused(1, 12, {16}));  // the reserved bits of an abort
   const std::size_t round = 4 + 8 + 16 + 2 + 2;
@@ -107,6 +113,8 @@ TEST(ControlMessage, RanksOutsideTheWorldAreRefused) {
   std::vector<ControlMessage> messages;
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Abort{ErrorCode::kLimit, 2, 0, ""}}), messages));
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Waiting{2, 0}}), messages));
+  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Lost{2, ErrorCode::kPeerLost, ""}}), messages));
+  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Lost{-1, ErrorCode::kPeerLost, ""}}), messages));
 }
 
 TEST(ControlMessage, TextsAreOneLineAndLongOnesAreCut) {

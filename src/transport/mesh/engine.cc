@@ -10,8 +10,8 @@ namespace {
 constexpr std::chrono::milliseconds kFarewellTime{2000};
 // While others are already announcing, a wait that lasts this long is worth announcing too.
 constexpr std::chrono::milliseconds kPromptAnnouncement{20};
-// In which a rank that lives answers, on however busy a machine.
-constexpr std::chrono::milliseconds kAnswerTime{1000};
+// A loss gives other waits no more time than this, however long this rank has waited before.
+constexpr std::chrono::hours kLongestRenewal{24};
 
 }  // namespace
 
@@ -73,6 +73,10 @@ Handle Engine::post_send(int to, Tag tag, std::span<const Bytes> pieces) {
   posted.tag = tag;
   for (const Bytes piece : pieces) posted.length += piece.size();
   if (failure_) return handle;
+  if (peer(to).loss) {
+    posted.fail();
+    return handle;
+  }
   if (posted.length > kMessageBytesMax) {
     fail({ErrorCode::kLimit,
           "a message of " + std::to_string(posted.length) + " bytes is above the limit of " +
@@ -103,9 +107,13 @@ Handle Engine::post_recv(int from, Tag tag, MutBytes capacity) {
   posted.capacity = capacity;
   if (failure_) return handle;
   Peer& sender = peer(from);
+  if (sender.loss) {
+    posted.fail();
+    return handle;
+  }
   StreamStep step = sender.receiver.post(posted);
   if (step.kind == StreamStep::Kind::kFailed) {
-    fail(std::move(step.failure), rank_);
+    blame(sender, std::move(step.failure));
   } else if (sender.receive_paused) {
     // What waits in the stream may be what was posted for: taking it from here saves waking the driver.
     sender.receive_paused = false;
@@ -130,9 +138,12 @@ Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
   Waiter waiter{.operation = operation, .deadline = deadline};
   block(lock, waiter);
   const std::uint64_t length = operation->length;
+  const Peer* lost = operation->failed ? &peer(operation->peer) : nullptr;
   // At once: other threads may come while this one waits for the calls in the kernel.
   operations_.remove(*operation);
+  if (failure_ || lost != nullptr) calls_in_kernel_.await_none(lock);
   if (failure_) return failed(lock);
+  if (lost != nullptr) return tl::unexpected<Error>(*lost->loss);
   return length;
 }
 
@@ -196,6 +207,11 @@ void Engine::set_waiter(const Waiter& waiter, std::condition_variable* changed) 
 void Engine::block(Lock& lock, Waiter& waiter) {
   if (failure_ || has_ended(waiter)) return;
   waiter.span = std::max(waiter.deadline - waiter.began_at, Clock::duration{0});
+  longest_wait_ = std::max(longest_wait_, std::min<Clock::duration>(waiter.span, kLongestRenewal));
+  if (waiter.deadline < renewed_until_) {
+    waiter.deadline = renewed_until_;
+    waiter.span = std::max(waiter.deadline - waiter.began_at, Clock::duration{0});
+  }
   waiter.announce_at = waiter.began_at + waiter.span / 2;
   if (waits_.anyone_waits()) {
     waiter.announce_at = std::min(waiter.announce_at, waiter.began_at + kPromptAnnouncement);
@@ -223,9 +239,8 @@ void Engine::block(Lock& lock, Waiter& waiter) {
 void Engine::wait_on(Lock& lock, Waiter& waiter) {
   while (!failure_ && !has_ended(waiter)) {
     const Deadline now = Clock::now();
-    const Peer& awaited = peer(waiter.operation->peer);
-    if (awaited.is_hopeless(*waiter.operation)) {
-      fail_left(awaited);
+    if (Peer* gone = hopeless(waiter)) {
+      fail_left(*gone);
     } else if (now >= waiter.deadline && driver_ == &waiter && waiter.looked_at < waiter.deadline) {
       // What has come by now is not late, and nobody else need have looked.
       waiter.looked_at = now;

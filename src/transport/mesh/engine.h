@@ -28,6 +28,10 @@
 
 namespace deltawire {
 
+// "rank 3"; what that rank says, with its name in front.
+std::string rank_name(int rank);
+std::string reported(int by, const std::string& text);
+
 class Engine final : public Transport {
  public:
   // `links` by rank; the own entry is empty. `host` may be empty: links that stand alone. `wake` is an
@@ -56,6 +60,9 @@ class Engine final : public Transport {
   Status wait_any(std::span<const Handle> handles, Deadline deadline) override;
   void wake() noexcept override;
   void set_arrival_timeout(std::chrono::milliseconds timeout) override;
+  void set_optional(std::span<const int> ranks) override;
+  std::optional<Error> loss_of(int rank) const override;
+  void lose(int rank, const Error& error) noexcept override;
   void arrive(std::uint64_t step) override;
   Result<std::span<const Ballot>> vote(const Ballot& ballot, Deadline deadline) override;
   Standing standing() const override;
@@ -66,6 +73,8 @@ class Engine final : public Transport {
   using Lock = std::unique_lock<std::mutex>;
   // A thread that has just waited may well wait again at once: so long the I/O thread leaves it to drive.
   static constexpr std::chrono::microseconds kComeback{500};
+  // In which a rank that lives answers, on however busy a machine.
+  static constexpr std::chrono::milliseconds kAnswerTime{1000};
   // Before memory that could not be had is asked for again.
   static constexpr std::chrono::milliseconds kMemoryPause{1};
 
@@ -80,6 +89,7 @@ class Engine final : public Transport {
     Deadline looked_at{};    // at the streams, after a deadline
     Deadline announce_at{};  // when to tell the others whom this rank waits for, and to ask who is there
     bool announced = false;
+    int renewals = 0;            // for losses that others have to decide
     Deadline asked_at = kNever;  // when they were asked last
     std::condition_variable changed{};
   };
@@ -148,12 +158,12 @@ class Engine final : public Transport {
   // What `act` makes of the agreement, and what that has to say, after `first`: wholly or, where memory
   // fails, not at all.
   template <class Act>
-  void agree(Act act, const Abort* first = nullptr) {
+  void agree(Act act, const ControlMessage* first = nullptr) {
     next_agreement_ = agreement_;
     act(next_agreement_);
     adopt_next(first);
   }
-  void adopt_next(const Abort* first);
+  void adopt_next(const ControlMessage* first);
   void heed_agreement() noexcept;
   void settle_on(Lock& lock, Waiter& waiter);
   void note_step_blocks() noexcept;
@@ -165,7 +175,7 @@ class Engine final : public Transport {
   void on_control(Peer& peer, const ControlMessage& message);
   void on_goodbye(Peer& peer, const Goodbye& goodbye);
   void on_waiting(Peer& peer, const Waiting& waiting);
-  void on_abort(const Peer& peer, const Abort& abort);
+  void on_abort(Peer& peer, const Abort& abort);
   void on_data_lost(Peer& peer, int error);
   void fail(Error error, int origin, int silent = kNoSuspect);
   void fail_for_memory() noexcept;
@@ -173,14 +183,26 @@ class Engine final : public Transport {
   bool is_untold() const noexcept { return failure_ && !agreement_.failed(); }
   void tell_late() noexcept;
   void fail_lost(Peer& peer, int error);
-  void fail_left(const Peer& peer);
-  void fail_timeout(const Waiter& waiter);
+  void fail_left(Peer& peer);
+  void fail_timeout(Waiter& waiter);
   bool answers(const Peer& peer, const Waiter& waiter) const noexcept;
   std::string what_is_due(const Operation& operation) const;
   void broadcast(const ControlMessage& message);
+  std::string waited(const Waiter& waiter, const Operation& operation) const;
   void update_announcement();
   void announce_all_waits();
   void notify_waiters() noexcept;
+
+  // engine_loss.cc: ranks that the others go on without
+  void blame(Peer& peer, Error error);
+  void lose(Peer& peer, Error error);
+  void on_lost(const Peer& from, const Lost& lost);
+  bool blames_required(const Peer& lost) const noexcept;
+  Peer* hopeless(const Waiter& waiter) noexcept;
+  WaitGraph::Verdict verdict_on(const Waiter& waiter);
+  bool outlives(Waiter& waiter, Peer& suspect, const Error& error);
+  void renew();
+  void renew(Waiter& waiter, Deadline now) noexcept;
 
   const int rank_;
   const std::uint32_t epoch_;
@@ -199,6 +221,10 @@ class Engine final : public Transport {
   WaitGraph waits_;
   int announced_ = WaitGraph::kNobody;
   std::optional<Error> failure_;
+  bool has_optional_ = false;  // some rank is optional
+  bool is_optional_ = false;   // this one
+  Clock::duration longest_wait_{};
+  Deadline renewed_until_{};  // no wait ends before
   std::chrono::milliseconds arrival_timeout_{0};
   Agreement agreement_;
   Agreement next_agreement_;     // where it is made; with the next, it keeps its memory between votes

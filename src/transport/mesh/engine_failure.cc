@@ -11,11 +11,16 @@ namespace {
 // both at once, so this passes only if one connection alone was cut.
 constexpr std::chrono::milliseconds kExplanationTime{200};
 
+}  // namespace
+
 std::string rank_name(int rank) {
   return "rank " + std::to_string(rank);
 }
 
-}  // namespace
+std::string reported(int by, const std::string& text) {
+  const std::string name = rank_name(by);
+  return text.starts_with(name + " ") ? text : name + " reports: " + text;
+}
 
 // Where memory fails, nothing that a peer has said is lost: it is heeded again, wholly, a little later.
 void Engine::read_control(Peer& peer) {
@@ -26,6 +31,7 @@ void Engine::read_control(Peer& peer) {
       peer.heard_at = Clock::now();
       on_control(peer, *message);
       peer.control.pop();
+      if (peer.is_lost) return;
     }
     if (peer.control.end() == ControlStream::End::kOpen) return;
     on_control_end(peer);
@@ -41,10 +47,10 @@ void Engine::on_control_end(Peer& peer) {
   agree([&peer](Agreement& next) { next.on_lost(peer.rank); });
   if (failure_) return;
   if (peer.control.end() == ControlStream::End::kDamaged) {
-    fail({ErrorCode::kCorrupt,
-          "control stream from " + rank_name(peer.rank) + " is damaged; check the network and its machine",
-          peer.rank},
-         rank_);
+    blame(peer,
+          {ErrorCode::kCorrupt,
+           "control stream from " + rank_name(peer.rank) + " is damaged; check the network and its machine",
+           peer.rank});
   } else if (!peer.said_goodbye) {
     fail_lost(peer, peer.stream_error);
   }
@@ -58,6 +64,7 @@ void Engine::on_control(Peer& peer, const ControlMessage& message) {
   if (const auto* waiting = std::get_if<Waiting>(&message)) return on_waiting(peer, *waiting);
   if (const auto* start = std::get_if<Start>(&message)) return on_start(peer, *start);
   if (const auto* goodbye = std::get_if<Goodbye>(&message)) return on_goodbye(peer, *goodbye);
+  if (const auto* lost = std::get_if<Lost>(&message)) return on_lost(peer, *lost);
   peer.place = std::get<Here>(message).place;
 }
 
@@ -79,22 +86,24 @@ void Engine::on_goodbye(Peer& peer, const Goodbye& goodbye) {
   notify_waiters();
 }
 
-void Engine::on_abort(const Peer& peer, const Abort& abort) {
+void Engine::on_abort(Peer& peer, const Abort& abort) {
   if (failure_) return;
   // This rank knows what it has done itself, and tells it to others, not they to it.
   const int origin = abort.origin < 0 || abort.origin == rank_ ? peer.rank : abort.origin;
   const int suspect = abort.suspect < 0 ? origin : abort.suspect;
-  fail({abort.code, abort.text.empty() ? "a failure, and gives no reason" : abort.text, suspect}, origin);
+  Error error{abort.code, abort.text.empty() ? "a failure, and gives no reason" : abort.text, suspect};
+  if (!peer.is_optional) return fail(std::move(error), origin);
+  // Whatever it has heard: those who decide hear it themselves.
+  error.message = reported(peer.rank, error.message);
+  lose(peer, std::move(error));
 }
 
 // The first error wins; all others learn it from here, even if its origin can't reach them. `silent` is a
 // rank that answers nobody.
 void Engine::fail(Error error, int origin, int silent) {
   if (failure_) return;
-  const Abort news{error.code, error.suspect, origin, error.message};
-  if (origin != rank_ && !error.message.starts_with(rank_name(origin) + " ")) {
-    error.message = rank_name(origin) + " reports: " + error.message;
-  }
+  const ControlMessage news = Abort{error.code, error.suspect, origin, error.message};
+  if (origin != rank_) error.message = reported(origin, error.message);
   RankSet absent(world_size());
   if (silent != kNoSuspect) absent.add(silent);
   agree([&absent](Agreement& next) { next.fail(absent); }, &news);
@@ -130,7 +139,7 @@ void Engine::fail_without_text(ErrorCode code) noexcept {
 
 void Engine::tell_late() noexcept {
   try {
-    const Abort news{failure_->code, failure_->suspect, rank_, {}};
+    const ControlMessage news = Abort{failure_->code, failure_->suspect, rank_, {}};
     agree([this](Agreement& next) { next.fail(RankSet(world_size())); }, &news);
     // NOLINTNEXTLINE(bugprone-empty-catch): it is still untold, and so comes again.
   } catch (const std::bad_alloc&) {
@@ -141,7 +150,7 @@ void Engine::on_data_lost(Peer& peer, int error) {
   if (error != 0) peer.stream_error = error;
   // The peer's last words come first: one that aborted and left is not to blame.
   read_control(peer);
-  if (failure_) return;
+  if (failure_ || peer.loss) return;
   if (peer.said_goodbye) {
     notify_waiters();
   } else if (peer.verdict_at == kNever) {
@@ -163,16 +172,15 @@ void Engine::fail_lost(Peer& peer, int error) {
     message =
         name + " closed its connection without a farewell (killed or crashed?); see " + name + "'s own log";
   }
-  fail({ErrorCode::kPeerLost, std::move(message), peer.rank}, rank_);
+  blame(peer, {ErrorCode::kPeerLost, std::move(message), peer.rank});
 }
 
-void Engine::fail_left(const Peer& peer) {
+void Engine::fail_left(Peer& peer) {
   const std::string name = rank_name(peer.rank);
-  fail({ErrorCode::kPeerLost,
-        name + " left in good order while " + rank_name(rank_) +
-            " still waits for it; do all ranks run the same number of steps?",
-        peer.rank},
-       rank_);
+  blame(peer, {ErrorCode::kPeerLost,
+               name + " left in good order while " + rank_name(rank_) +
+                   " still waits for it; do all ranks run the same number of steps?",
+               peer.rank});
 }
 
 bool Engine::answers(const Peer& peer, const Waiter& waiter) const noexcept {
@@ -189,16 +197,20 @@ std::string Engine::what_is_due(const Operation& operation) const {
   return "the vote of " + name;
 }
 
-void Engine::fail_timeout(const Waiter& waiter) {
+std::string Engine::waited(const Waiter& waiter, const Operation& operation) const {
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - waiter.began_at);
+  return rank_name(rank_) + " waited " + std::to_string(waited.count()) + " ms for " +
+         what_is_due(operation) + "; ";
+}
+
+void Engine::fail_timeout(Waiter& waiter) {
   // This rank itself may have been the frozen one: the verdict of the others is then here already.
   each_peer([this](Peer& peer) { read_control(peer); });
   if (failure_ || has_ended(waiter)) return;
   const Operation& operation = *waiter.operation;
-  const WaitGraph::Verdict verdict = waits_.follow(rank_, operation.peer);
-  const Peer& suspect = peer(verdict.suspect);
-  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - waiter.began_at);
-  std::string message = rank_name(rank_) + " waited " + std::to_string(waited.count()) + " ms for " +
-                        what_is_due(operation) + "; ";
+  const WaitGraph::Verdict verdict = verdict_on(waiter);
+  Peer& suspect = peer(verdict.suspect);
+  std::string message = waited(waiter, operation);
   const bool silent = waiter.asked_at != kNever && !answers(suspect, waiter);
   if (verdict.cycle) {
     message +=
@@ -217,8 +229,9 @@ void Engine::fail_timeout(const Waiter& waiter) {
     }
     message += " see its own log";
   }
-  fail({ErrorCode::kTimeout, std::move(message), verdict.suspect}, rank_,
-       silent ? verdict.suspect : kNoSuspect);
+  Error error{ErrorCode::kTimeout, std::move(message), verdict.suspect};
+  if (outlives(waiter, suspect, error)) return;
+  fail(std::move(error), rank_, silent ? verdict.suspect : kNoSuspect);
 }
 
 void Engine::broadcast(const ControlMessage& message) {

@@ -102,6 +102,10 @@ Engine::PeerPolls Engine::polls_of(Poller& poller, std::size_t rank) noexcept {
 
 // An entry that waits for nothing is left out: a hang-up would make the poll return for ever.
 Deadline Engine::prepare_peer(Peer& peer, PeerPolls polls) {
+  if (peer.loss) {
+    if (peer.control.has_unsent()) polls[kControlOut] = {peer.control.link().send_fd(), POLLOUT, 0};
+    return kNever;
+  }
   if (peer.control.end() == ControlStream::End::kOpen) {
     if (peer.control.read_at() == kNever) polls[kControlIn] = {peer.control.link().fd(), POLLIN, 0};
     if (peer.control.has_unsent()) polls[kControlOut] = {peer.control.link().send_fd(), POLLOUT, 0};
@@ -166,7 +170,7 @@ void Engine::serve_all(Lock& lock, Poller& poller) {
 void Engine::serve(Lock& lock, Peer& peer, PeerPolls polls) {
   if (is_ready(polls[kControlIn]) || peer.control.read_at() <= Clock::now()) read_control(peer);
   if (is_ready(polls[kControlOut])) peer.control.flush();
-  if (failure_) return;
+  if (failure_ || peer.loss) return;
   const Deadline now = Clock::now();
   if (peer.receive_paused && peer.receive_at <= now) {
     peer.receive_paused = false;
@@ -189,7 +193,7 @@ void Engine::send_data(Lock& lock, Peer& peer) {
   peer.sending = false;
   poll_again(peer);
   tell_driver();
-  if (failure_) return;
+  if (failure_ || peer.loss) return;
   peer.send_at = step.retry_at;
   peer.pump_at = peer.data->pump();
   if (step.kind == StreamStep::Kind::kClosed) {
@@ -205,7 +209,7 @@ void Engine::receive_data(Lock& lock, Peer& peer) {
   peer.receiving = false;
   poll_again(peer);
   tell_driver();
-  if (failure_) return;
+  if (failure_ || peer.loss) return;
   peer.receive_at = step.retry_at;
   peer.receive_again = false;
   switch (step.kind) {
@@ -216,7 +220,7 @@ void Engine::receive_data(Lock& lock, Peer& peer) {
       peer.receive_ended = true;
       on_data_lost(peer, step.error);
       return;
-    case StreamStep::Kind::kFailed: fail(std::move(step.failure), rank_); return;
+    case StreamStep::Kind::kFailed: blame(peer, std::move(step.failure)); return;
   }
 }
 
@@ -263,7 +267,7 @@ bool Engine::may_leave() {
 bool Engine::all_flushed() {
   bool flushed = true;
   each_peer([&](Peer& peer) {
-    if (peer.control.end() != ControlStream::End::kOpen) return;
+    if (peer.control.end() != ControlStream::End::kOpen || peer.loss) return;
     if (peer.control.has_unsent() || !peer.control.link().delivered()) flushed = false;
     if (failure_ || peer.said_goodbye || peer.send_ended) return;
     if (peer.pump_at != kNever || !peer.data->delivered()) flushed = false;

@@ -64,6 +64,9 @@ Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline dead
   // A rank that was frozen may find that the others have gone on without it: their words come first.
   each_peer([this](Peer& peer) { read_control(peer); });
   if (failure_) return failed(lock);
+  if (has_optional_) {
+    return deltawire::fail(ErrorCode::kState, "vote: ranks of this transport are optional, and have no vote");
+  }
   if (vote_ != nullptr)
     return deltawire::fail(ErrorCode::kState, "vote: this rank's last vote is still open");
   note_step_blocks();
@@ -148,7 +151,7 @@ void Engine::on_agreement(Peer& peer, const AgreementMessage& message) {
        rank_);
 }
 
-void Engine::adopt_next(const Abort* first) {
+void Engine::adopt_next(const ControlMessage* first) {
   said_.clear();
   if (first != nullptr) append_control_message(*first, said_);
   for (const AgreementMessage& message : next_agreement_.outbox()) {

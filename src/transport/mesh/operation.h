@@ -23,6 +23,7 @@ struct Operation {
   MutBytes capacity;          // kReceive
   std::uint64_t length = 0;   // of the message: known from the start (kSend), when done (kReceive)
   bool done = false;
+  bool failed = false;                        // alone: its peer was lost, and the mesh was not
   std::condition_variable* waiter = nullptr;  // of the thread that waits for it
   Operation* next = nullptr;                  // in the one list that it stands in
   std::uint64_t handle = 0;                   // its number in the table
@@ -31,6 +32,10 @@ struct Operation {
     length = message_length;
     done = true;
     if (waiter != nullptr) waiter->notify_one();
+  }
+  void fail() noexcept {
+    failed = true;
+    finish(0);
   }
 };
 
@@ -93,7 +98,7 @@ class OperationTable {
     added.pieces.assign(pieces.begin(), pieces.end());
     free_ = added.next;
     added.length = 0;
-    added.done = false;
+    added.done = added.failed = false;
     return added;
   }
 
@@ -103,6 +108,13 @@ class OperationTable {
     const std::uint64_t place = (number & kPlaceMask) - 1;
     if (place >= places_.size()) return nullptr;
     return places_[place]->handle == number ? places_[place].get() : nullptr;
+  }
+
+  // All that are open with this peer. REQUIRES: they stand in no list.
+  void fail_all(int peer) noexcept {
+    for (const auto& place : places_) {
+      if (place->peer == peer && !place->done) place->fail();
+    }
   }
 
   // REQUIRES: it stands in no list, and nobody waits for it.

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include "transport/links/link.h"
 #include "transport/mesh/control_stream.h"
@@ -56,6 +57,8 @@ struct Peer {
   bool receive_ended = false;
   bool send_ended = false;
   bool said_goodbye = false;
+  bool is_optional = false;      // Transport::set_optional
+  std::optional<Error> loss;     // of an optional one: why nothing that comes from it is heeded
   bool is_lost = false;          // its control stream has ended, and this rank has drawn its conclusions
   Deadline heard_at{};           // when its control stream last brought something
   std::uint64_t place = 0;       // buckets that it had begun by then
@@ -74,6 +77,15 @@ struct Peer {
   Traffic traffic() const noexcept {
     const Traffic news = control.traffic();
     return {news.bytes_sent + sender.bytes_sent(), news.bytes_received + receiver.bytes_received()};
+  }
+  // Neither stream is read or written any more, but for what the control stream has yet to say.
+  void lose(Error why) noexcept {
+    loss = std::move(why);
+    is_lost = receive_ended = send_ended = true;
+    receive_paused = receive_again = false;
+    send_at = receive_at = pump_at = verdict_at = kNever;
+    sender.clear();
+    receiver.clear();
   }
   // Whether `operation`, not done yet, can't be done any more.
   bool is_hopeless(const Operation& operation) const noexcept {

@@ -1,0 +1,117 @@
+// Candidates are found and dropped. NEON compares fast, but can't squeeze lanes together: what passes is
+// written one by one, and groups without a candidate, which are most of them, cost no more than their
+// comparisons.
+#include <cstddef>
+#include <cstdint>
+
+#include <arm_neon.h>
+
+#include "base/bit_functions.h"
+#include "codecs/sparse/sparse_ops.h"
+
+namespace deltawire::sparse::DELTAWIRE_TARGET {
+
+namespace {
+
+constexpr std::uint32_t kLanes = 4;
+constexpr std::uint32_t kVectors = 4;
+constexpr std::uint32_t kGroup = kVectors * kLanes;
+
+// Appends those of `count` elements that are above; each is written whether it is one or not, as no branch
+// can foretell it.
+void append(const std::uint32_t* bits, std::uint32_t count, std::uint64_t at, const Block& block,
+            Candidates* lists) noexcept {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t sign = bits[i] >> 31;
+    const std::uint32_t magnitude = bits[i] & kMagnitudeMask;
+    Candidates& list = lists[sign];
+    list.positions[list.count] = static_cast<std::uint32_t>(at + i);
+    list.magnitudes[list.count] = magnitude;
+    list.count += magnitude > block.below[sign] ? 1 : 0;
+  }
+}
+
+// Of each sign the other's numbers are negative, and so below all.
+bool any_above(const int32x4_t (&x)[kVectors], const Block& block) noexcept {
+  const int32x4_t positive = vdupq_n_s32(static_cast<std::int32_t>(block.below[0]));
+  const int32x4_t negative = vdupq_n_s32(static_cast<std::int32_t>(block.below[1]));
+  const int32x4_t sign = vreinterpretq_s32_u32(vdupq_n_u32(kSignBit));
+  uint32x4_t any = vdupq_n_u32(0);
+  for (const int32x4_t four : x) {
+    any = vorrq_u32(any, vorrq_u32(vcgtq_s32(four, positive), vcgtq_s32(veorq_s32(four, sign), negative)));
+  }
+  return vmaxvq_u32(any) != 0;
+}
+
+template <bool kResidual, bool kLeft>
+void find(const SelectInput& input, const Block& block, Candidates* lists) noexcept {
+  const std::uint64_t end = block.at + block.count;
+  std::uint64_t at = block.at;
+  std::uint32_t bits[kGroup];
+  for (; at + kGroup <= end; at += kGroup) {
+    int32x4_t x[kVectors];
+    for (std::uint32_t i = 0; i < kVectors; ++i) {
+      float32x4_t sum = vld1q_f32(input.in + at + i * kLanes);
+      if (kResidual) sum = vaddq_f32(sum, vld1q_f32(input.residual + at + i * kLanes));
+      if (kLeft) vst1q_f32(input.left + at + i * kLanes, sum);
+      x[i] = vreinterpretq_s32_f32(sum);
+    }
+    if (!any_above(x, block)) continue;
+    for (std::uint32_t i = 0; i < kVectors; ++i) vst1q_u32(bits + i * kLanes, vreinterpretq_u32_s32(x[i]));
+    append(bits, kGroup, at, block, lists);
+  }
+  const auto rest = static_cast<std::uint32_t>(end - at);
+  for (std::uint32_t i = 0; i < rest; ++i) {
+    const float x = kResidual ? input.in[at + i] + input.residual[at + i] : input.in[at + i];
+    if (kLeft) input.left[at + i] = x;
+    bits[i] = bit_cast<std::uint32_t>(x);
+  }
+  append(bits, rest, at, block, lists);
+}
+
+}  // namespace
+
+void find_candidates(const SelectInput& input, const Block& block, Candidates* lists) {
+  if (input.residual == nullptr) return find<false, false>(input, block, lists);
+  if (input.left == nullptr) return find<true, false>(input, block, lists);
+  return find<true, true>(input, block, lists);
+}
+
+void end_stream() {}
+
+void drop_smaller(Candidates& list, const Threshold& threshold) {
+  std::uint64_t ties = threshold.ties;
+  std::uint64_t kept = 0;
+  for (std::uint64_t i = 0; i < list.count; ++i) {
+    const std::uint32_t magnitude = list.magnitudes[i];
+    const bool tie = magnitude == threshold.magnitude && ties > 0;
+    list.positions[kept] = list.positions[i];
+    list.magnitudes[kept] = magnitude;
+    kept += magnitude > threshold.magnitude || tie ? 1 : 0;
+    ties -= tie ? 1 : 0;
+  }
+  list.count = kept;
+}
+
+std::uint64_t count_above(const std::uint32_t* magnitudes, std::uint64_t count, std::uint32_t least) {
+  const uint32x4_t bound = vdupq_n_u32(least);
+  uint32x4_t sum = vdupq_n_u32(0);  // a lane's can't wrap: a part has fewer than 2^32 elements
+  std::uint64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) sum = vsubq_u32(sum, vcgtq_u32(vld1q_u32(magnitudes + i), bound));
+  std::uint64_t above = vaddlvq_u32(sum);
+  for (; i < count; ++i) above += magnitudes[i] > least ? 1 : 0;
+  return above;
+}
+
+std::uint64_t collect_range(const std::uint32_t* magnitudes, std::uint64_t count, const Range& range,
+                            std::uint32_t* out) {
+  std::uint64_t found = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint32_t magnitude = magnitudes[i];
+    out[found] = magnitude;  // behind what is found there is room, and `out` is never ahead of `i`
+    found += magnitude >= range.low && magnitude <= range.high ? 1 : 0;
+  }
+  return found;
+}
+
+}  // namespace deltawire::sparse::DELTAWIRE_TARGET

@@ -1,0 +1,153 @@
+// What a parameter server and its workers read: saved states, snapshots, pushes and pulls. Magic numbers,
+// hashes and checksums are repaired, so that the fuzzer gets past them. A state that was loaded is saved as
+// it was, or it was refused and nothing changed; a message counts, or is an error.
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <utility>
+
+#include <unistd.h>
+
+#include "deltawire/snapshot.h"
+#include "frame_repair.h"
+#include "server_inputs.h"
+
+namespace deltawire {
+namespace {
+
+using fuzz::ServerInput;
+using State = std::vector<std::byte>;
+
+const std::vector<ServerOptions> kOptions = fuzz::server_options();
+std::set<std::pair<ServerInput, std::size_t>> reached;  // kind and options, where all went well
+
+void expect(bool holds) {
+  if (!holds) std::abort();
+}
+
+// The last four bytes are the checksum of all before them.
+void repair_checksum(std::span<std::byte> bytes) {
+  if (bytes.size() < 4) return;
+  const Bytes body = Bytes(bytes).first(bytes.size() - 4);
+  store_le<std::uint32_t>(bytes.data() + body.size(), crc32c(body));
+}
+
+template <class Role, class Make>
+bool load(State state, const Make& make) {
+  const auto role = make();
+  const State before = *role()->save();
+  if (state.size() >= 32) {
+    std::memcpy(state.data(), before.data(), 16);
+    std::memcpy(state.data() + 24, before.data() + 24, 8);
+  }
+  repair_checksum(state);
+  const bool is_loaded = role()->load(state).has_value();
+  const State after = *role()->save();
+  if (!is_loaded) expect(after == before);
+  const auto again = make();
+  expect(again()->load(after).has_value() && *again()->save() == after);
+  return is_loaded;
+}
+
+bool load_server(const ServerOptions& options, const State& state) {
+  return load<ParameterServer>(state, [&] {
+    return [serving = std::make_shared<fuzz::Serving>(options, fuzz::Script{})] {
+      return serving->server.get();
+    };
+  });
+}
+
+bool load_worker(const ServerOptions& options, const State& state) {
+  return load<ParameterWorker>(state, [&] {
+    return [working = std::make_shared<fuzz::Working>(options, fuzz::Script{})] {
+      return working->worker.get();
+    };
+  });
+}
+
+void repair(fuzz::Script& script, std::size_t before_frames) {
+  for (auto& [tag, messages] : script) {
+    for (fuzz::Message& message : messages) {
+      if (message.size() < before_frames) continue;
+      fuzz::repair_frames(std::span(message).subspan(before_frames), [](std::byte*) {});
+    }
+  }
+}
+
+bool serve(const ServerOptions& options, Bytes input) {
+  fuzz::Script pushes = fuzz::read_script(input, fuzz::Way::kPush);
+  repair(pushes, 0);
+  fuzz::Serving serving(options, std::move(pushes));
+  for (std::uint64_t step = 0;; ++step) {
+    const Result<bool> made = serving.server->step(Clock::now());
+    if (!made) return false;
+    if (!*made) return step == fuzz::kServedSteps;
+    expect(serving.server->counts().steps == step + 1);
+  }
+}
+
+bool work(const ServerOptions& options, Bytes input) {
+  fuzz::Script pulls = fuzz::read_script(input, fuzz::Way::kPull);
+  repair(pulls, 1);
+  return fuzz::Working(options, std::move(pulls)).run();
+}
+
+// A folder of its own, which goes with the process.
+struct Folder {
+  Folder() { expect(mkdtemp(path.data()) != nullptr); }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  std::string path = std::filesystem::temp_directory_path() / "deltawire-fuzz-XXXXXX";
+};
+
+bool read_one(State file) {
+  static const Folder folder;
+  const SnapshotPlace place{.folder = folder.path, .settings = "lr=1"};
+  repair_checksum(file);
+  const std::string name = folder.path + "/rank-0.step-7.snapshot";
+  std::ofstream(name, std::ios::binary | std::ios::trunc)
+      .write(reinterpret_cast<const char*>(file.data()), static_cast<std::streamsize>(file.size()));
+  const auto state = read_snapshot(place, fuzz::kSnapshotStep);
+  const auto steps = find_snapshots(place);
+  expect(state.has_value() == (steps.has_value() && steps->size() == 1));
+  if (state) expect(state->size() < file.size());
+  return state.has_value();
+}
+
+bool read_input(ServerInput kind, const ServerOptions& options, Bytes input) {
+  switch (kind) {
+    case ServerInput::kServerState: return load_server(options, {input.begin(), input.end()});
+    case ServerInput::kWorkerState: return load_worker(options, {input.begin(), input.end()});
+    case ServerInput::kPushes: return serve(options, input);
+    case ServerInput::kPulls: return work(options, input);
+    case ServerInput::kSnapshot: return read_one({input.begin(), input.end()});
+  }
+  return false;
+}
+
+}  // namespace
+}  // namespace deltawire
+
+// Each input makes servers and workers, and some a file.
+extern const int fuzz_rounds;
+const int fuzz_rounds = 4000;
+
+extern "C" void fuzz_after_seeds() {
+  using namespace deltawire;
+  expect(reached.size() == fuzz::kServerInputs * kOptions.size());
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace deltawire;
+  if (size == 0) return 0;
+  const auto kind = static_cast<ServerInput>(data[0] % fuzz::kServerInputs);
+  const std::size_t choice = data[0] / fuzz::kServerInputs % kOptions.size();
+  if (read_input(kind, kOptions[choice], std::as_bytes(std::span(data + 1, size - 1)))) {
+    reached.emplace(kind, choice);
+  }
+  return 0;
+}

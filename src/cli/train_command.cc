@@ -56,6 +56,7 @@ struct TrainCommandOptions {
     nlohmann::ordered_json all{{"loss", loss}, {"data", data.data}, {"test", data.tests}, {"workers", world}};
     all["codec"] = codec;
     all["exchange"] = exchange.pattern;
+    all["weights_codec"] = exchange.weights;
     all["optimizer"] = optimizer_spec(train.optimizer);
     all["rate_decay"] = train.rate_decay;
     all["l2"] = l2;
@@ -226,7 +227,10 @@ std::string train_footer() {
          "mean\n"
          "of all ranks back, compressed once: fewer bytes where ranks are many and share keys. auto counts "
          "the\n"
-         "keys of the first batch, and takes direct where it sends less than 0.8 of gather's bytes.\n\n"
+         "keys of the first batch, and takes direct where it sends less than 0.8 of gather's bytes.\n"
+         "owners keeps weights and the optimizer's state once in the cluster, 1/N on each rank; a rank pulls "
+         "the\n"
+         "weights that its batch needs.\n\n"
          "On a cluster each rank is started by srun or mpirun, which say its number, or by you. Ranks meet "
          "at "
          "rank 0's\n"

@@ -1,7 +1,6 @@
 #include "linear/exchange.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -15,17 +14,21 @@ namespace {
 
 constexpr float kLarge = 1e18F;  // what no training comes to that ends well; its square is a float still
 // No reducer's: theirs count up from the step (docs/format.md).
-constexpr Tag kNumbersTag = Tag{0xDE17A} << 44;
+constexpr Tag kParcelsTag = Tag{0xDE17A} << 44;
 constexpr Tag kPairsTag = Tag{0xDE17B} << 44;
 
-// Plain pairs need a session for what ends it alone.
+// Plain pairs and owners need a session for what ends it alone.
 std::string session_spec(const std::string& spec) {
-  return spec == kPlainPairs ? "gather(fp32)" : spec;
+  return spec == kPlainPairs || names_owners(spec) ? "gather(fp32)" : spec;
 }
 
 }  // namespace
 
 Status Exchange::check_spec(const std::string& spec) {
+  if (names_owners(spec)) {
+    const auto parsed = parse_owner_spec(spec);
+    return parsed ? Status() : forward_error(parsed);
+  }
   const auto made = make_reducer(session_spec(spec));
   return made ? Status() : forward_error(made);
 }
@@ -50,6 +53,11 @@ Status Exchange::start(const std::string& spec) {
   options.seed = seed_;
   options.threads = 1;
   plain_ = spec == kPlainPairs;
+  if (names_owners(spec)) {
+    auto owners = parse_owner_spec(spec);
+    if (!owners) return forward_error(owners);
+    owners_ = *std::move(owners);
+  }
   auto session = Session::open(session_spec(spec), options, std::move(waiting_));
   if (!session) return forward_error(session);
   session_ = *std::move(session);
@@ -57,6 +65,7 @@ Status Exchange::start(const std::string& spec) {
 }
 
 std::string Exchange::spec() const {
+  if (owners_) return owners_->text();
   return plain_ ? std::string(kPlainPairs) : session_->spec();
 }
 
@@ -74,6 +83,7 @@ bool Exchange::takes_pairs(std::uint64_t dimension) {
 
 // A rank that fails alone would end the exchange for all.
 Status Exchange::check_size(const Pairs& gradient) {
+  if (!refuses_large_) return {};
   const bool fits =
       std::ranges::all_of(gradient.values, [](float value) { return std::fabs(value) < kLarge; });
   const auto refusals = sums(std::vector<double>{fits ? 0.0 : 1.0});
@@ -83,9 +93,7 @@ Status Exchange::check_size(const Pairs& gradient) {
 }
 
 Result<Report> Exchange::average(Pairs& gradient) {
-  if (refuses_large_) {
-    if (Status small = check_size(gradient); !small) return forward_error(small);
-  }
+  if (Status small = check_size(gradient); !small) return forward_error(small);
   if (plain_) {
     const auto counts = gather(std::vector<double>{static_cast<double>(gradient.keys.size())});
     if (!counts) return forward_error(counts);
@@ -126,30 +134,28 @@ Result<std::vector<double>> Exchange::gather(std::span<const double> numbers) {
   };
   ByteWriter writer(slot(rank_).data());
   for (const double number : numbers) writer.number(std::bit_cast<std::uint64_t>(number));
-  const Tag tag = kNumbersTag + gathered_++;
-  const std::array<Bytes, 1> own{Bytes(slot(rank_))};
-  std::vector<Handle> handles;
+  Parcels parcels(world_);
   for (int peer = 0; peer < world_; ++peer) {
     if (peer == rank_) continue;
-    handles.push_back(transport_->post_recv(peer, tag, slot(peer)));
-    handles.push_back(transport_->post_send(peer, tag, own));
+    parcels.to[static_cast<std::size_t>(peer)] = {Bytes(slot(rank_))};
+    parcels.from[static_cast<std::size_t>(peer)] = slot(peer);
   }
-  const Deadline deadline = Clock::now() + timeout_;
-  Status failed_wait;
-  // All are waited for, whatever the first says: their memory ends here.
-  for (std::size_t i = 0; i < handles.size(); ++i) {
-    const auto got = transport_->wait(handles[i], deadline);
-    if (!got && failed_wait) failed_wait = forward_error(got);
-    if (got && i % 2 == 0 && *got != bytes && failed_wait) {
-      failed_wait = fail(ErrorCode::kMismatch, "another rank sent other numbers; start all from one program");
+  const auto got = trade(parcels);
+  if (!got) return forward_error(got);
+  for (int peer = 0; peer < world_; ++peer) {
+    if (peer != rank_ && (*got)[static_cast<std::size_t>(peer)] != bytes) {
+      return fail(ErrorCode::kMismatch, "another rank sent other numbers; start all from one program");
     }
   }
-  if (!failed_wait) return forward_error(failed_wait);
   std::vector<double> values(all.size() / 8);
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = std::bit_cast<double>(load_le<std::uint64_t>(all.data() + 8 * i));
   }
   return values;
+}
+
+Result<std::vector<std::uint64_t>> Exchange::trade(const Parcels& parcels) {
+  return linear::trade(*transport_, kParcelsTag + traded_++, Clock::now() + timeout_, parcels);
 }
 
 Result<std::vector<double>> Exchange::sums(std::span<const double> numbers) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,8 @@
 #include "deltawire/session.h"
 #include "deltawire/tensor.h"
 #include "deltawire/transport.h"
+#include "linear/owner_spec.h"
+#include "linear/trade.h"
 
 namespace deltawire::linear {
 
@@ -20,8 +23,8 @@ inline constexpr std::string_view kGradientName = "weights";
 
 class Exchange {
  public:
-  // `spec` is a reducer's, or kPlainPairs. `timeout` is of each wait for other ranks. With an empty spec
-  // start() must come before all that has to do with gradients. Errors: those of Session::open.
+  // `spec` is a reducer's, kPlainPairs, or an OwnerSpec's. `timeout` is of each wait for other ranks. With an
+  // empty spec start() must come before all that has to do with gradients. Errors: those of Session::open.
   static Result<std::unique_ptr<Exchange>> open(const std::string& spec, std::unique_ptr<Transport> transport,
                                                 std::uint64_t seed, std::chrono::milliseconds timeout);
 
@@ -31,6 +34,10 @@ class Exchange {
   int rank() const noexcept { return rank_; }
   int world() const noexcept { return world_; }
   std::string spec() const;
+  std::uint64_t seed() const noexcept { return seed_; }
+
+  // Where weights live at owners (OwnedWeights): average() is then not to be called.
+  const std::optional<OwnerSpec>& owners() const noexcept { return owners_; }
 
   // kInvalidArgument for what open() would refuse as a spec.
   static Status check_spec(const std::string& spec);
@@ -41,10 +48,11 @@ class Exchange {
   Result<Report> average(Pairs& gradient);
   bool takes_pairs(std::uint64_t dimension);
 
-  // From now on average() asks all ranks first, in a message more to each, whether their gradients are finite
-  // and below 1e18, and refuses the step on all of them where one isn't: training has left the numbers, and
-  // the exchange, which such values would end, goes on. Alike on all ranks.
+  // From now on average(), or who asks for it, asks all ranks first, in a message more to each, whether their
+  // gradients are finite and below 1e18, and refuses the step on all of them where one isn't: training has
+  // left the numbers, and the exchange, which such values would end, goes on. Alike on all ranks.
   void refuse_large(bool refuses) noexcept { refuses_large_ = refuses; }
+  Status check_size(const Pairs& gradient);
 
   // All ranks' numbers, in rank order; every rank gives as many. Between steps. Errors: those of
   // Transport::wait.
@@ -52,6 +60,12 @@ class Exchange {
 
   // Sums of the numbers over all ranks, in rank order.
   Result<std::vector<double>> sums(std::span<const double> numbers);
+
+  // Messages of any kind, between steps. Errors: those of Transport::wait.
+  Result<std::vector<std::uint64_t>> trade(const Parcels& parcels);
+
+  // A step that was made without average().
+  void count_step() noexcept { ++step_; }
 
   // What the exchange keeps from step to step (Session::save), and back with the number of steps that it is
   // after. Between steps. Errors: those of Session's.
@@ -70,19 +84,18 @@ class Exchange {
  private:
   Exchange() = default;
 
-  Status check_size(const Pairs& gradient);
-
   std::unique_ptr<Transport> waiting_;  // until there is a session
   std::unique_ptr<Session> session_;
   Transport* transport_ = nullptr;  // the session's, or the one that waits
   int rank_ = 0;
   int world_ = 1;
   bool plain_ = false;
+  std::optional<OwnerSpec> owners_;
   std::chrono::milliseconds timeout_{};
   std::uint64_t seed_ = 0;
   std::uint64_t step_ = 0;
   bool refuses_large_ = false;
-  std::uint64_t gathered_ = 0;
+  std::uint64_t traded_ = 0;
   std::vector<float> dense_;
 };
 

@@ -42,6 +42,9 @@ class LazyOptimizer {
   Status save(CheckpointWriter& out) const;
   Status load(CheckpointReader& in);
 
+  // Of moments and what is known of missed steps, in memory; weights are the caller's.
+  std::uint64_t state_bytes() const noexcept { return 4 * (first_.size() + second_.size() + done_.size()); }
+
   const OptimizerSettings& settings() const noexcept { return settings_; }
 
  private:

@@ -1,12 +1,12 @@
 #include "linear/plain_pairs.h"
 
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "linear/seconds_since.h"
+#include "linear/trade.h"
 
 namespace deltawire::linear {
 namespace {
@@ -41,26 +41,18 @@ Pairs merged(const Pairs& a, const Pairs& b) {
 }
 
 // All lists, each rank's its own; the caller's is in its place already.
-Status trade(Transport& transport, Tag tag, Deadline deadline, std::vector<Pairs>& lists) {
+Status trade_lists(Transport& transport, Tag tag, Deadline deadline, std::vector<Pairs>& lists) {
   const auto own_rank = static_cast<std::size_t>(transport.rank());
-  const std::array own{std::as_bytes(std::span(lists[own_rank].keys)),
-                       std::as_bytes(std::span(lists[own_rank].values))};
   std::vector<std::vector<std::uint32_t>> words(lists.size());
-  std::vector<Handle> handles;
+  Parcels parcels(transport.world_size());
   for (std::size_t peer = 0; peer < lists.size(); ++peer) {
     if (peer == own_rank) continue;
     words[peer].resize(2 * lists[peer].keys.size());
-    const int number = static_cast<int>(peer);
-    handles.push_back(transport.post_recv(number, tag, std::as_writable_bytes(std::span(words[peer]))));
-    handles.push_back(transport.post_send(number, tag, own));
+    parcels.from[peer] = std::as_writable_bytes(std::span(words[peer]));
+    parcels.to[peer] = {std::as_bytes(std::span(lists[own_rank].keys)),
+                        std::as_bytes(std::span(lists[own_rank].values))};
   }
-  Status done;
-  // All are waited for, whatever the first says: their memory ends here.
-  for (const Handle& handle : handles) {
-    const auto got = transport.wait(handle, deadline);
-    if (!got && done) done = forward_error(got);
-  }
-  if (!done) return done;
+  if (const auto traded = trade(transport, tag, deadline, parcels); !traded) return forward_error(traded);
   for (std::size_t peer = 0; peer < lists.size(); ++peer) {
     if (peer == own_rank) continue;
     const auto middle = words[peer].begin() + static_cast<std::ptrdiff_t>(lists[peer].keys.size());
@@ -95,7 +87,7 @@ Result<Report> average_plain_pairs(Transport& transport, std::span<const double>
   report.raw_bytes = report.bytes_sent / 2;
   lists[own] = std::move(gradient);
   const std::uint64_t dimension = lists[own].dimension;
-  if (Status traded = trade(transport, tag, deadline, lists); !traded) return forward_error(traded);
+  if (Status traded = trade_lists(transport, tag, deadline, lists); !traded) return forward_error(traded);
   report.exchange_seconds = seconds_since(begin);
   Pairs sum{.keys = {}, .values = {}, .dimension = dimension};
   for (const Pairs& list : lists) sum = merged(sum, list);

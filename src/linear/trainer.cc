@@ -82,11 +82,30 @@ Result<TrainedModel> Trainer::run(const TrainHooks& hooks) {
                                         " weights, up to 28 bytes each; --hash-bits makes them fewer");
 }
 
-Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
-  if (Status agreed = agree(); !agreed) return forward_error(agreed);
+Status Trainer::make_optimizer() {
+  if (exchange_.owners()) {
+    auto owned = OwnedWeights::make(settings_.optimizer, dimension_, exchange_);
+    if (!owned) return forward_error(owned);
+    owned_ = *std::move(owned);
+    return {};
+  }
   auto optimizer = LazyOptimizer::make(settings_.optimizer, dimension_);
   if (!optimizer) return forward_error(optimizer);
   optimizer_ = *std::move(optimizer);
+  return {};
+}
+
+// What the rank with the largest share keeps to step weights.
+Result<double> Trainer::state_bytes() {
+  const std::uint64_t own = owned_ ? owned_->state_bytes() : 4 * weights_.size() + optimizer_->state_bytes();
+  const auto all = exchange_.gather(std::vector<double>{static_cast<double>(own)});
+  if (!all) return forward_error(all);
+  return std::ranges::max(*all);
+}
+
+Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
+  if (Status agreed = agree(); !agreed) return forward_error(agreed);
+  if (Status made = make_optimizer(); !made) return forward_error(made);
   weights_.assign(dimension_, 0.0F);
   sums_.assign(dimension_, 0.0);
   seen_.assign(ceil_div(dimension_, 64), 0);
@@ -112,6 +131,12 @@ Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
     hooks.epoch(report);
     progress_ = {.epoch = progress_.epoch + 1, .report = {}, .epochs = std::move(epochs)};
   }
+  const auto state = state_bytes();
+  if (!state) return forward_error(state);
+  model.state_bytes = *state;
+  if (owned_) {
+    if (Status pulled = pull_model(); !pulled) return forward_error(pulled);
+  }
   model.epochs = std::move(epochs);
   model.weights = std::move(weights_);
   return model;
@@ -122,10 +147,13 @@ Status Trainer::run_epoch(const TrainHooks& hooks) {
   report.epoch = static_cast<int>(progress_.epoch) + 1;
   const double rate =
       settings_.optimizer.learning_rate / (1 + static_cast<double>(progress_.epoch) * settings_.rate_decay);
-  if (Status set = optimizer_->set_learning_rate(rate); !set) return set;
+  if (Status set = owned_ ? owned_->set_learning_rate(rate) : optimizer_->set_learning_rate(rate); !set) {
+    return set;
+  }
   const auto rank = static_cast<std::size_t>(exchange_.rank());
-  EpochRows order(data_, settings_.seed + 0x10001 * rank, progress_.epoch);
-  if (Status there = order.skip(rows_before(rows_of_rank_[rank], progress_.batch)); !there) return there;
+  EpochRows rows(data_, settings_.seed + 0x10001 * rank, progress_.epoch);
+  if (Status there = rows.skip(rows_before(rows_of_rank_[rank], progress_.batch)); !there) return there;
+  Order order{rows, rows};
   while (progress_.batch < batches_) {
     if (hooks.interrupted()) return fail(ErrorCode::kAborted, "interrupted: no model is written");
     const auto begin = Clock::now();
@@ -146,7 +174,7 @@ std::uint64_t Trainer::rows_before(std::uint64_t rows, std::uint64_t batch) cons
   return rows / batches_ * batch + rows % batches_ * batch / batches_;
 }
 
-Status Trainer::step(EpochRows& order) {
+Status Trainer::step(Order& order) {
   const auto rows_of = [&](std::uint64_t rows) {
     return rows_before(rows, progress_.batch + 1) - rows_before(rows, progress_.batch);
   };
@@ -156,12 +184,22 @@ Status Trainer::step(EpochRows& order) {
   const double scale =
       static_cast<double>(exchange_.world()) / static_cast<double>(std::max<std::uint64_t>(1, of_all));
   EpochReport& report = progress_.report;
+  const std::uint64_t own = rows_of(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())]);
+  if (owned_) {
+    if (Status pulled = pull_batch(order.keys, own); !pulled) return pulled;
+  }
   const auto begin = Clock::now();
   const double updates = report.update_seconds;
-  const std::uint64_t own = rows_of(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())]);
-  if (Status taken = take_rows(order, own, scale); !taken) return taken;
+  if (Status taken = take_rows(order.gradients, own, scale); !taken) return taken;
   report.compute_seconds += seconds_since(begin) - (report.update_seconds - updates);
   progress_.plain += 8 * gradient_.keys.size() * static_cast<std::uint64_t>(exchange_.world() - 1);
+  if (Status stepped = owned_ ? push_gradient() : average_and_step(); !stepped) return stepped;
+  ++progress_.batch;
+  return {};
+}
+
+Status Trainer::average_and_step() {
+  EpochReport& report = progress_.report;
   const auto cost = exchange_.average(gradient_);
   if (!cost) return forward_error(cost);
   const auto updating = Clock::now();
@@ -171,7 +209,6 @@ Status Trainer::step(EpochRows& order) {
   report.exchange_seconds += cost->exchange_seconds;
   report.decode_seconds += cost->decode_seconds;
   progress_.bytes += cost->bytes_sent;
-  ++progress_.batch;
   return {};
 }
 
@@ -182,13 +219,15 @@ Status Trainer::sum_up() {
                          &EpochReport::exchange_seconds, &EpochReport::decode_seconds,
                          &EpochReport::update_seconds,   &EpochReport::checkpoint_seconds};
   std::vector<double> numbers{static_cast<double>(progress_.bytes), static_cast<double>(progress_.plain),
-                              static_cast<double>(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())])};
+                              static_cast<double>(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())]),
+                              static_cast<double>(progress_.weights)};
   for (double EpochReport::* part : parts) numbers.push_back(report.*part);
   const auto sums = exchange_.sums(numbers);
   if (!sums) return forward_error(sums);
   const double world = exchange_.world();
-  for (std::size_t i = 0; i < parts.size(); ++i) report.*parts[i] = (*sums)[3 + i] / world;
+  for (std::size_t i = 0; i < parts.size(); ++i) report.*parts[i] = (*sums)[4 + i] / world;
   report.bytes_per_step = (*sums)[0] / world / static_cast<double>(batches_);
+  report.weights_bytes_per_step = (*sums)[3] / world / static_cast<double>(batches_);
   report.bytes_sent = (*sums)[0] / world;
   report.plain_ratio = (*sums)[0] > 0 ? (*sums)[1] / (*sums)[0] : kNotKnown;
   report.rows_per_second = (*sums)[2] / report.seconds;
@@ -203,8 +242,7 @@ Status Trainer::sum_up() {
 // The gradient of the next `count` rows' loss, times `scale`, in gradient_.
 Status Trainer::take_rows(EpochRows& order, std::uint64_t count, double scale) {
   if (settings_.bias && count > 0) {
-    const auto key = static_cast<std::uint32_t>(dimension_ - 1);
-    seen_[key / 64] |= std::uint64_t{1} << (key % 64);
+    const std::uint32_t key = mark_bias();
     bring_up(std::span(&key, 1));
   }
   while (count > 0) {
@@ -221,7 +259,15 @@ Status Trainer::take_rows(EpochRows& order, std::uint64_t count, double scale) {
   return {};
 }
 
+std::uint32_t Trainer::mark_bias() {
+  const auto key = static_cast<std::uint32_t>(dimension_ - 1);
+  seen_[key / 64] |= std::uint64_t{1} << (key % 64);
+  return key;
+}
+
+// A view has been brought up by its owners.
 void Trainer::bring_up(std::span<const std::uint32_t> keys) {
+  if (owned_) return;
   const auto begin = Clock::now();
   optimizer_->bring_up(keys, weights_);
   progress_.report.update_seconds += seconds_since(begin);
@@ -268,7 +314,13 @@ void Trainer::collect_gradient() {
 }
 
 Status Trainer::evaluate(EpochReport& report) {
-  optimizer_->bring_up_all(weights_);
+  double squares = 0;
+  if (owned_) {
+    if (Status pulled = pull_evaluated(report, squares); !pulled) return pulled;
+  } else {
+    optimizer_->bring_up_all(weights_);
+    for (const float weight : weights_) squares += static_cast<double>(weight) * static_cast<double>(weight);
+  }
   double loss[2] = {0, 0};
   double right = 0;
   for (std::size_t i = 0; i < data_.entries().size(); ++i) {
@@ -286,8 +338,6 @@ Status Trainer::evaluate(EpochReport& report) {
   const auto sums = exchange_.sums(std::vector<double>{
       loss[0], loss[1], right, static_cast<double>(totals.rows[0]), static_cast<double>(totals.rows[1])});
   if (!sums) return forward_error(sums);
-  double squares = 0;
-  for (const float weight : weights_) squares += static_cast<double>(weight) * static_cast<double>(weight);
   report.train_loss = (*sums)[0] / (*sums)[3];
   report.objective = report.train_loss + 0.5 * settings_.optimizer.weight_decay * squares;
   const bool held_out = (*sums)[4] > 0;

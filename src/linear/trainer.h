@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "linear/exchange.h"
 #include "linear/lazy_optimizer.h"
 #include "linear/objective.h"
+#include "linear/owned_weights.h"
 
 namespace deltawire::linear {
 
@@ -36,10 +38,12 @@ struct EpochReport {
   double test_loss = 0;   // of the rows held out; NaN where there are none
   double accuracy = 0;    // of the rows held out: the share whose margin has the label's sign, NaN likewise
   double seconds = 0;     // of training so far, wall clock, evaluations left out
-  double rows_per_second = 0;  // in this data epoch
-  double bytes_per_step = 0;   // that a rank sent, on average
-  double bytes_sent = 0;       // by a rank, on average, of training so far
-  double plain_ratio = 0;      // 8 bytes for each pair and peer / bytes sent; NaN with one rank
+  double rows_per_second = 0;         // in this data epoch
+  double bytes_per_step = 0;          // that a rank sent, on average
+  double bytes_sent = 0;              // by a rank, on average, of training so far
+  double weights_bytes_per_step = 0;  // of bytes_per_step: weights that an owner sent back
+  double evaluation_bytes = 0;        // that a rank sent for this evaluation, on average; in no other figure
+  double plain_ratio = 0;             // 8 bytes for each pair and peer / bytes sent; NaN with one rank
 
   // Of this data epoch, means over ranks: the five of the paper's table 4, and what checkpoints took.
   double compute_seconds = 0;  // gradients, with the reading of rows
@@ -51,7 +55,9 @@ struct EpochReport {
 };
 
 struct TrainedModel {
-  std::vector<float> weights;  // the bias is the last where there is one
+  // The bias is the last where there is one. With owners rank 0 has all, another rank what it last needed.
+  std::vector<float> weights;
+  double state_bytes = 0;  // of weights to step and of the optimizer, on the rank that has most
   std::vector<EpochReport> epochs;
   bool converged = false;  // ended by `stop`
 };
@@ -77,11 +83,12 @@ class Trainer {
   Result<TrainedModel> run_all(const TrainHooks& hooks);
   // Where training stands, between steps.
   struct Progress {
-    std::uint64_t epoch = 0;  // data epochs that are done
-    std::uint64_t batch = 0;  // and steps of this one
-    std::uint64_t bytes = 0;  // in this one: sent by this rank,
-    std::uint64_t plain = 0;  // and what plain pairs would have been
-    EpochReport report;       // of this one, this rank's so far
+    std::uint64_t epoch = 0;    // data epochs that are done
+    std::uint64_t batch = 0;    // and steps of this one
+    std::uint64_t bytes = 0;    // in this one: sent by this rank,
+    std::uint64_t plain = 0;    // and what plain pairs would have been
+    std::uint64_t weights = 0;  // of `bytes`, weights that were pulled from this rank
+    EpochReport report;         // of this one, this rank's so far
     std::vector<EpochReport> epochs;
   };
 
@@ -89,9 +96,26 @@ class Trainer {
   Status check_labels(std::uint32_t labels) const;
   Status run_epoch(const TrainHooks& hooks);
   std::uint64_t rows_before(std::uint64_t rows, std::uint64_t batch) const;
-  Status step(EpochRows& order);
+  // The rows of a data epoch.
+  struct Order {
+    EpochRows gradients;
+    EpochRows keys;  // ahead by a batch, where a batch's weights are pulled at once
+  };
+
+  Status step(Order& order);
   Status sum_up();
   Status take_rows(EpochRows& order, std::uint64_t count, double scale);
+  Status average_and_step();
+  Status make_optimizer();
+  Result<double> state_bytes();
+  std::uint32_t mark_bias();
+  // trainer_owned.cc
+  Status pull_batch(EpochRows& order, std::uint64_t count);
+  Status push_gradient();
+  Status pull_evaluated(EpochReport& report, double& squares);
+  Status pull_model();
+  Status pull_marked(std::uint64_t& bytes);
+  void count(const OwnedCost& cost);
   void bring_up(std::span<const std::uint32_t> keys);
   void mark_keys(const RowBlock& block, std::span<const std::uint32_t> rows);
   void add_gradient(const RowBlock& block, std::span<const std::uint32_t> rows, double scale);
@@ -107,12 +131,14 @@ class Trainer {
   std::uint64_t dimension_ = 0;
   std::uint64_t batches_ = 1;                // of a data epoch
   std::vector<std::uint64_t> rows_of_rank_;  // of training
-  std::optional<LazyOptimizer> optimizer_;
+  std::optional<LazyOptimizer> optimizer_;   // the one or the other
+  std::unique_ptr<OwnedWeights> owned_;
   Progress progress_;
-  std::vector<float> weights_;
-  std::vector<double> sums_;          // the gradient's, by key
-  std::vector<std::uint64_t> seen_;   // bits: keys of this batch
-  std::vector<std::uint32_t> fresh_;  // keys new to it
+  std::vector<float> weights_;         // with owners a view of them
+  std::vector<double> sums_;           // the gradient's, by key
+  std::vector<std::uint64_t> seen_;    // bits: keys of this batch
+  std::vector<std::uint32_t> fresh_;   // keys new to it
+  std::vector<std::uint32_t> pulled_;  // with owners: all of them
   Pairs gradient_;
 };
 

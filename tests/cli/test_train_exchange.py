@@ -81,3 +81,65 @@ def test_a_pattern_twice_is_refused(shared: Path) -> None:
     words = ["--exchange gather", "--codec direct(fp32)", "leave one of them out"]
     assert_refused(USAGE, words, *command, "gather", "--codec", "direct(fp32)")
     assert_refused(USAGE, ["--exchange", "ring"], *command, "ring")
+
+
+def weights(path: Path) -> np.ndarray:
+    with np.load(path) as model:
+        return model["weights"]
+
+
+@pytest.mark.parametrize(("optimizer", "workers"), [("adam", 3), ("adagrad", 2), ("sgd", 4)])
+def test_owners_train_the_model_that_every_rank_would(
+    optimizer: str, workers: int, shared: Path, tmp_path: Path
+) -> None:
+    settings = ("--workers", workers, "--optimizer", optimizer, "--codec", "fp32", "--bias")
+    gather, owners = tmp_path / "gather.npz", tmp_path / "owners.npz"
+    expected = train(shared, *settings, "--exchange", "gather", "--model", gather)
+    found = train(shared, *settings, "--exchange", "owners", "--model", owners)
+    assert np.count_nonzero(weights(gather)) > 500
+    if optimizer == "sgd":  # what a weight has missed is a factor, rounded where it is asked for
+        assert weights(owners) == pytest.approx(weights(gather), rel=0, abs=1e-6)
+    else:
+        assert (weights(owners) == weights(gather)).all()
+    for figure in ("train_loss", "objective", "test_loss", "accuracy"):
+        for before, after in zip(expected["epochs"], found["epochs"], strict=True):
+            assert after[figure] == pytest.approx(before[figure], rel=1e-6)
+    # A weight, what has been stepped of it, and moments: once in the cluster, not on every rank.
+    once = expected["state_bytes_of_a_rank"] / workers
+    assert once <= found["state_bytes_of_a_rank"] <= once + 16
+    final = found["final"]
+    assert 0 < final["weights_bytes_per_step"] < final["bytes_per_step"] < final["bytes_sent"]
+    assert final["evaluation_bytes"] > 0 and expected["final"]["evaluation_bytes"] == 0
+    assert expected["final"]["weights_bytes_per_step"] == 0
+
+
+def test_owners_send_less_in_fewer_bits(apart: Path) -> None:
+    # All rows in a step: messages of fewer than 256 values travel raw.
+    settings = ("--workers", 3, "--batch", 1, "--exchange", "owners", "--codec", "fastsgd:tau=128")
+    exact = train(apart, *settings)
+    rounded = train(apart, *settings, "--weights-codec", "bf16")
+    assert rounded["settings"]["exchange_used"]["reducer"].endswith(" back bf16)")
+    ratio = rounded["final"]["weights_bytes_per_step"] / exact["final"]["weights_bytes_per_step"]
+    assert 0.4 < ratio < 0.7
+    assert rounded["final"]["train_loss"] == pytest.approx(exact["final"]["train_loss"], rel=0.01)
+
+
+def test_a_grid_with_owners_finds_what_every_rank_would(shared: Path) -> None:
+    settings = ("--data", shared, "--epochs", 2, "--workers", 2, "--optimizer", "sgd", "--codec")
+    settings += ("fp32", "--loss", "squared", "--grid", "--grid-sample", 100, "--json", "-")
+    losses = {}
+    for exchange in ("owners", "gather"):
+        report = json.loads(must_run("train", "linear", *settings, "--exchange", exchange))
+        losses[exchange] = [point["loss"] for point in report["settings"]["grid"]["tried"]]
+    assert len(losses["owners"]) == 21
+    for own, other in zip(losses["owners"], losses["gather"], strict=True):
+        assert own == (other if other is None else pytest.approx(other, rel=1e-4))
+
+
+def test_owners_refuse_what_waits_for_later(shared: Path) -> None:
+    command = ("train", "linear", "--data", shared, "--exchange")
+    assert_refused(USAGE, ["3lc", "--exchange owners"], *command, "owners", "--codec", "3lc")
+    words = ["leaves weights out"]
+    assert_refused(USAGE, words, *command, "owners", "--weights-codec", "topk")
+    words = ["--weights-codec goes with --exchange owners"]
+    assert_refused(USAGE, words, *command, "gather", "--weights-codec", "bf16")

@@ -59,6 +59,7 @@ def kill_after_step(command: list[str], folder: Path, step: int, delay: float) -
         (3, "fastsgd", "adam"),
         (3, "direct(fp32)", "adagrad"),
         (3, "3lc", "adam"),
+        (3, "owners(natural back bf16)", "adam"),
     ],
 )
 def test_killed_at_any_moment_and_resumed_gives_the_same_model(

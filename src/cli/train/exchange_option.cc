@@ -11,6 +11,7 @@ namespace deltawire::cli {
 namespace {
 
 constexpr const char* kAuto = "auto";
+constexpr const char* kOwners = "owners";
 
 bool names_pattern(const std::string& codec) {
   return codec.find('(') != std::string::npos || codec.starts_with("powersgd") ||
@@ -22,13 +23,25 @@ bool names_pattern(const std::string& codec) {
 void add_exchange_option(CLI::App* command, ExchangeOption& option) {
   command
       ->add_option("--exchange", option.pattern,
-                   "gather: pairs go to all; direct: to owners; auto: what the first batch says")
-      ->check(CLI::IsMember({kAuto, "gather", "direct"}))
+                   "gather: pairs go to all; direct: to owners, who send means; owners: who step and "
+                   "send weights; auto: of the first two, by the first batch")
+      ->check(CLI::IsMember({kAuto, "gather", "direct", kOwners}))
       ->type_name("")
+      ->capture_default_str();
+  command
+      ->add_option("--weights-codec", option.weights, "What weights travel back by, with --exchange owners")
+      ->type_name("CODEC")
       ->capture_default_str();
 }
 
 Outcome<void> check_exchange(const ExchangeOption& option, const std::string& codec) {
+  if (option.pattern != kOwners && option.weights != ExchangeOption().weights) {
+    return misused("--weights-codec goes with --exchange owners");
+  }
+  if (option.pattern == kOwners && !names_pattern(codec)) {
+    const Status usable = linear::Exchange::check_spec(exchange_spec(option, codec));
+    return usable ? Outcome<void>() : misused("--exchange owners: " + usable.error().message);
+  }
   if (option.pattern == kAuto || !names_pattern(codec)) return {};
   return misused("--exchange " + option.pattern + ": --codec " + codec +
                  " has a pattern of its own; leave one of them out");
@@ -36,6 +49,9 @@ Outcome<void> check_exchange(const ExchangeOption& option, const std::string& co
 
 std::string exchange_spec(const ExchangeOption& option, const std::string& codec) {
   if (names_pattern(codec)) return codec;
+  if (option.pattern == kOwners) {
+    return linear::OwnerSpec{.gradients = codec, .weights = option.weights}.text();
+  }
   return option.pattern == kAuto ? std::string() : option.pattern + "(" + codec + ")";
 }
 

@@ -13,12 +13,13 @@ namespace deltawire::cli {
 
 struct ExchangeOption {
   std::string pattern = "auto";   // as asked for
+  std::string weights = "fp32";   // with owners: the codec that weights travel back by
   linear::ExchangeChoice choice;  // what came of it
 };
 
 void add_exchange_option(CLI::App* command, ExchangeOption& option);
 
-// Refuses a pattern beside a codec that names one, as direct(fp32) does.
+// Refuses a pattern beside a codec that names one, as direct(fp32) does, and codecs that owners don't take.
 Outcome<void> check_exchange(const ExchangeOption& option, const std::string& codec);
 
 // For Exchange::open: empty where the data are to be asked first, by settle_exchange.

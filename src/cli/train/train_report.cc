@@ -25,7 +25,9 @@ Json epoch_json(const linear::EpochReport& report) {
           {"seconds", report.seconds},
           {"rows_per_second", report.rows_per_second},
           {"bytes_per_step", report.bytes_per_step},
+          {"weights_bytes_per_step", report.weights_bytes_per_step},
           {"bytes_sent", report.bytes_sent},
+          {"evaluation_bytes", report.evaluation_bytes},
           {"times_smaller_than_plain_pairs", number(report.plain_ratio)},
           {"compute_seconds", report.compute_seconds},
           {"encode_seconds", report.encode_seconds},
@@ -54,6 +56,7 @@ std::string epoch_line(const linear::EpochReport& report, int epochs) {
 std::string train_json(const Json& settings, const linear::TrainedModel& model) {
   Json all{
       {"settings", settings}, {"converged", model.converged}, {"final", epoch_json(model.epochs.back())}};
+  all["state_bytes_of_a_rank"] = model.state_bytes;
   all["time_split"]["seconds"] = model.epochs.back().seconds;
   for (const TimePart& part : time_parts(model)) all["time_split"][part.name] = part.seconds;
   all["epochs"] = Json::array();

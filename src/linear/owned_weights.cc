@@ -1,0 +1,317 @@
+#include "linear/owned_weights.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/byte_writer.h"
+#include "base/crc32c.h"
+#include "base/float_environment.h"
+#include "base/little_endian.h"
+#include "base/varint.h"
+#include "linear/seconds_since.h"
+#include "linear/trade.h"
+#include "reduce/patterns/owners.h"
+
+namespace deltawire::linear {
+namespace {
+
+constexpr std::uint16_t kWeightsStage = 0;
+constexpr std::uint16_t kGradientsStage = 1;
+constexpr std::size_t kChecksumBytes = 4;
+constexpr std::size_t kGapBytesMax = 5;  // a varint of 32 bits
+
+// Gaps from place to place, the first from 0, each a varint; then their CRC-32C. Nothing for no places.
+std::vector<std::byte> request_of(std::span<const std::uint32_t> places) {
+  std::vector<std::byte> bytes;
+  if (places.empty()) return bytes;
+  std::uint32_t next = 0;
+  for (const std::uint32_t place : places) {
+    append_varint(bytes, place - next);
+    next = place + 1;
+  }
+  const std::uint32_t checksum = crc32c(bytes);
+  bytes.resize(bytes.size() + kChecksumBytes);
+  store_le(bytes.data() + bytes.size() - kChecksumBytes, checksum);
+  return bytes;
+}
+
+// False for what request_of doesn't make of `count` places below `end`.
+bool read_request(Bytes bytes, std::uint64_t count, std::uint64_t end, std::vector<std::uint32_t>& places) {
+  places.clear();
+  if (count == 0) return bytes.empty();
+  if (bytes.size() < kChecksumBytes) return false;
+  Bytes gaps = bytes.first(bytes.size() - kChecksumBytes);
+  if (load_le<std::uint32_t>(bytes.data() + gaps.size()) != crc32c(gaps)) return false;
+  places.reserve(count);
+  std::uint64_t next = 0;
+  while (places.size() < count) {
+    if (next >= end) return false;
+    const auto gap = take_varint(gaps, end - 1 - next);
+    if (!gap) return false;
+    places.push_back(static_cast<std::uint32_t>(next + *gap));
+    next += *gap + 1;
+  }
+  return gaps.empty();
+}
+
+tl::unexpected<Error> no_request(std::size_t rank) {
+  return fail(ErrorCode::kCorrupt, "rank " + std::to_string(rank) +
+                                       " asked for weights that its owner doesn't have; start all ranks from "
+                                       "one program");
+}
+
+Named named(std::vector<float>& values) {
+  return {.name = kGradientName, .tensor = {.values = values.data(), .count = values.size()}};
+}
+
+// A weight and its gradient stand for themselves: what is left out does not come later.
+Result<std::unique_ptr<Channel>> open_channel(std::string_view codec, std::uint64_t seed) {
+  ChannelOptions options;
+  options.error_feedback = false;
+  options.revert = Revert::kExact;
+  options.seed = seed;
+  return make_channel(codec, options);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<OwnedWeights>> OwnedWeights::make(const OptimizerSettings& settings,
+                                                         std::uint64_t dimension, Exchange& exchange) {
+  const KeyDeal deal(dimension, static_cast<std::uint32_t>(exchange.world()));
+  const auto hand = static_cast<std::uint32_t>(exchange.rank());
+  auto optimizer = LazyOptimizer::make(settings, deal.first(hand + 1) - deal.first(hand));
+  if (!optimizer) return forward_error(optimizer);
+  std::unique_ptr<OwnedWeights> owned(new OwnedWeights(*std::move(optimizer), deal, exchange));
+  const auto open = [&](const std::string& codec, std::unique_ptr<Channel>& channel) -> Status {
+    auto opened = open_channel(codec, exchange.seed());
+    if (!opened) return forward_error(opened);
+    channel = *std::move(opened);
+    return {};
+  };
+  Status done = open(exchange.owners()->gradients, owned->gradients_);
+  if (done) done = open(exchange.owners()->weights, owned->coded_);
+  if (done) done = open("fp32", owned->exact_);
+  if (!done) return forward_error(done);
+  return owned;
+}
+
+OwnedWeights::OwnedWeights(LazyOptimizer optimizer, KeyDeal deal, Exchange& exchange)
+    : optimizer_(std::move(optimizer)),
+      deal_(deal),
+      exchange_(exchange),
+      asked_of_(world()),
+      asked_by_(world()),
+      out_(world()),
+      in_(world()),
+      lists_(world()) {
+  const auto hand = static_cast<std::uint32_t>(rank());
+  weights_.resize(deal_.first(hand + 1) - deal_.first(hand));
+}
+
+Result<OwnedCost> OwnedWeights::pull(std::span<const std::uint32_t> keys, std::span<float> view,
+                                     Precision precision) {
+  OwnedCost cost;
+  if (Status asked = ask(keys, cost); !asked) return forward_error(asked);
+  Channel& channel = precision == Precision::kExact ? *exact_ : *coded_;
+  if (Status answered = answer(channel, cost); !answered) return forward_error(answered);
+  const auto scattering = Clock::now();
+  std::vector<std::size_t> taken(world(), 0);
+  for (const std::uint32_t key : keys) {
+    const KeyDeal::Place place = deal_.place_of(key);
+    view[key] = place.hand == rank() ? weights_[place.at] : in_[place.hand][taken[place.hand]++];
+  }
+  cost.decode_seconds += seconds_since(scattering);
+  return cost;
+}
+
+// Owners learn what is asked of them: asked_by_.
+Status OwnedWeights::ask(std::span<const std::uint32_t> keys, OwnedCost& cost) {
+  const auto begin = Clock::now();
+  keys_.assign(keys.begin(), keys.end());
+  for (Places& places : asked_of_) places.clear();
+  for (const std::uint32_t key : keys) {
+    const KeyDeal::Place place = deal_.place_of(key);
+    asked_of_[place.hand].push_back(place.at);
+  }
+  std::vector<std::vector<std::byte>> requests(world());
+  std::vector<double> numbers;  // by owner: keys, and the bytes that they take
+  for (std::size_t owner = 0; owner < world(); ++owner) {
+    if (asked_of_[owner].size() > kMostElements) {
+      return fail(ErrorCode::kLimit, "a batch has more than " + std::to_string(kMostElements) +
+                                         " keys of one owner; make batches smaller (--batch)");
+    }
+    if (owner != rank()) requests[owner] = request_of(asked_of_[owner]);
+    numbers.push_back(static_cast<double>(asked_of_[owner].size()));
+    numbers.push_back(static_cast<double>(requests[owner].size()));
+    cost.bytes_sent += requests[owner].size();
+  }
+  cost.bytes_sent += 8 * numbers.size() * (world() - 1);
+  cost.encode_seconds += seconds_since(begin);
+  const auto sending = Clock::now();
+  const auto all = exchange_.gather(numbers);
+  if (!all) return forward_error(all);
+  if (Status taken = take_requests(*all, requests); !taken) return taken;
+  cost.exchange_seconds += seconds_since(sending);
+  return {};
+}
+
+Status OwnedWeights::take_requests(std::span<const double> counts,
+                                   const std::vector<std::vector<std::byte>>& requests) {
+  const auto end = static_cast<double>(weights_.size());
+  Parcels parcels(exchange_.world());
+  std::vector<std::vector<std::byte>> arrived(world());
+  std::vector<std::uint64_t> count_of(world());
+  for (std::size_t peer = 0; peer < world(); ++peer) {
+    const double count = counts[2 * (peer * world() + rank())];
+    const double bytes = counts[2 * (peer * world() + rank()) + 1];
+    if (peer == rank()) continue;
+    if (!(count >= 0 && count <= end && bytes >= 0 && bytes <= kGapBytesMax * count + kChecksumBytes)) {
+      return no_request(peer);
+    }
+    count_of[peer] = static_cast<std::uint64_t>(count);
+    arrived[peer].resize(static_cast<std::size_t>(bytes));
+    parcels.from[peer] = arrived[peer];
+    parcels.to[peer] = {Bytes(requests[peer])};
+  }
+  const auto bytes = exchange_.trade(parcels);
+  if (!bytes) return forward_error(bytes);
+  for (std::size_t peer = 0; peer < world(); ++peer) {
+    if (peer == rank()) continue;
+    if ((*bytes)[peer] != arrived[peer].size() ||
+        !read_request(arrived[peer], count_of[peer], weights_.size(), asked_by_[peer])) {
+      return no_request(peer);
+    }
+  }
+  asked_by_[rank()] = asked_of_[rank()];
+  return {};
+}
+
+// Each rank gets what it has asked for: in_, by owner.
+Status OwnedWeights::answer(Channel& channel, OwnedCost& cost) {
+  const auto updating = Clock::now();
+  for (std::size_t peer = 0; peer < world(); ++peer) {
+    optimizer_.bring_up(asked_by_[peer], weights_);
+    out_[peer].clear();
+    in_[peer].clear();
+    if (peer == rank()) continue;
+    for (const std::uint32_t place : asked_by_[peer]) out_[peer].push_back(weights_[place]);
+    in_[peer].resize(asked_of_[peer].size());
+  }
+  cost.update_seconds += seconds_since(updating);
+  const std::uint64_t before = cost.bytes_sent;
+  const Status traded = trade_values(channel, kWeightsStage, 1.0F, cost);
+  cost.weights_bytes += cost.bytes_sent - before;
+  return traded;
+}
+
+// out_ to all, each coded for itself, and in_ from all, times `scale`. Empty ones don't travel.
+Status OwnedWeights::trade_values(Channel& channel, std::uint16_t stage, float scale, OwnedCost& cost) {
+  const auto encoding = Clock::now();
+  const std::uint64_t step = exchange_.steps();
+  const auto id_of = [&](std::size_t sender) {
+    return MessageId{.step = step,
+                     .rank = static_cast<std::uint16_t>(sender),
+                     .world = static_cast<std::uint16_t>(world()),
+                     .stage = stage};
+  };
+  Parcels parcels(exchange_.world());
+  std::vector<std::vector<std::byte>> arrived(world());
+  for (std::size_t peer = 0; peer < world(); ++peer) {
+    if (peer == rank()) continue;
+    if (const Named part = named(in_[peer]); part.tensor.count > 0) {
+      arrived[peer].resize(channel.message_bound(std::span(&part, 1), step));
+      parcels.from[peer] = arrived[peer];
+    }
+    const Named part = named(out_[peer]);
+    if (part.tensor.count == 0) continue;
+    const auto pieces = channel.encode(std::span(&part, 1), id_of(rank()));
+    if (!pieces) return forward_error(pieces);
+    parcels.to[peer].assign(pieces->begin(), pieces->end());
+    for (const Bytes piece : *pieces) cost.bytes_sent += piece.size();
+  }
+  cost.encode_seconds += seconds_since(encoding);
+  const auto sending = Clock::now();
+  const auto bytes = exchange_.trade(parcels);
+  channel.commit();
+  if (!bytes) return forward_error(bytes);
+  cost.exchange_seconds += seconds_since(sending);
+  const auto decoding = Clock::now();
+  for (std::size_t peer = 0; peer < world(); ++peer) {
+    const Named part = named(in_[peer]);
+    if (peer == rank() || part.tensor.count == 0) continue;
+    const Status decoded = channel.decode(Bytes(arrived[peer]).first((*bytes)[peer]), std::span(&part, 1),
+                                          id_of(peer), Into::kOverwrite, scale);
+    if (!decoded) return decoded;
+  }
+  cost.decode_seconds += seconds_since(decoding);
+  return {};
+}
+
+Result<OwnedCost> OwnedWeights::push(const Pairs& gradient) {
+  OwnedCost cost;
+  if (Status fits = exchange_.check_size(gradient); !fits) return forward_error(fits);
+  const auto begin = Clock::now();
+  for (std::size_t peer = 0; peer < world(); ++peer) {
+    out_[peer].clear();
+    in_[peer].assign(peer == rank() ? 0 : asked_by_[peer].size(), 0.0F);
+  }
+  std::size_t next = 0;
+  for (const std::uint32_t key : keys_) {
+    const bool has = next < gradient.keys.size() && gradient.keys[next] == key;
+    out_[deal_.place_of(key).hand].push_back(has ? gradient.values[next++] : 0.0F);
+  }
+  // The mean of ranks as `gather` makes it: each one's share, then their sum.
+  const float scale = 1.0F / static_cast<float>(world());
+  in_[rank()] = std::exchange(out_[rank()], {});
+  for (float& value : in_[rank()]) value *= scale;
+  cost.encode_seconds += seconds_since(begin);
+  if (Status traded = trade_values(*gradients_, kGradientsStage, scale, cost); !traded) {
+    return forward_error(traded);
+  }
+  step(cost);
+  exchange_.count_step();
+  return cost;
+}
+
+void OwnedWeights::step(OwnedCost& cost) {
+  const auto begin = Clock::now();
+  const FloatEnvironment environment;
+  std::vector<PairStream> streams;
+  for (std::size_t peer = 0; peer < world(); ++peer) {
+    Pairs& list = lists_[peer];
+    list.keys.clear();
+    list.values.clear();
+    for (std::size_t i = 0; i < in_[peer].size(); ++i) {
+      if (in_[peer][i] == 0) continue;
+      list.keys.push_back(asked_by_[peer][i]);
+      list.values.push_back(in_[peer][i]);
+    }
+    streams.emplace_back(list);
+  }
+  mean_.dimension = weights_.size();
+  merger_.merge(streams, mean_);
+  cost.decode_seconds += seconds_since(begin);
+  const auto updating = Clock::now();
+  optimizer_.step(mean_, weights_);
+  cost.update_seconds += seconds_since(updating);
+}
+
+double OwnedWeights::squares() {
+  optimizer_.bring_up_all(weights_);
+  double sum = 0;
+  for (const float weight : weights_) sum += static_cast<double>(weight) * static_cast<double>(weight);
+  return sum;
+}
+
+Status OwnedWeights::save(CheckpointWriter& out) const {
+  const Status done = out.values(std::span<const float>(weights_));
+  return done ? optimizer_.save(out) : done;
+}
+
+Status OwnedWeights::load(CheckpointReader& in) {
+  const Status done = in.values_into(std::span(weights_));
+  return done ? optimizer_.load(in) : done;
+}
+
+}  // namespace deltawire::linear

@@ -1,0 +1,104 @@
+// Weights that live once in the cluster: each rank owns a share of the keys, with their weights and their
+// optimizer's state, and steps them. What the others have of a weight is a view, pulled when a batch needs
+// it.
+//
+//   pull   a rank asks each owner for the keys of its batch: gaps as varints. Owners bring these weights up
+//          and send them back, coded for those keys alone.
+//   push   a rank sends each owner its gradient at the keys it has asked for, in their order: values without
+//          keys. Owners add up all ranks', in rank order, and step.
+//
+// Why not changes of weights to all: with L2, and with Adam, a weight changes in every step, so that no list
+// of keys that were stepped brings a view up to date; its owner can, when it is asked. And a batch has fewer
+// keys than all ranks' together.
+//
+// Keys are dealt as `direct` deals them (reduce/patterns/key_deal.h). A weight's value is made by the
+// operations that every rank makes with `gather`, in the same order: with codecs that lose nothing, AdaGrad
+// and Adam give its bits. A lossy codec for weights rounds views; owners keep what is exact, so that nothing
+// adds up.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "deltawire/channel.h"
+#include "deltawire/optimizer.h"
+#include "linear/exchange.h"
+#include "linear/lazy_optimizer.h"
+#include "reduce/patterns/key_deal.h"
+#include "reduce/patterns/merge_pairs.h"
+
+namespace deltawire::linear {
+
+// What a call of this rank cost.
+struct OwnedCost {
+  double encode_seconds = 0;
+  double exchange_seconds = 0;
+  double decode_seconds = 0;
+  double update_seconds = 0;        // of weights and state
+  std::uint64_t bytes_sent = 0;     // of them,
+  std::uint64_t weights_bytes = 0;  // as an owner: weights
+};
+
+// Thread rule: one thread at a time. Collective members are called by all ranks, in the same order.
+class OwnedWeights {
+ public:
+  // `exchange` has started with owners, and outlives this. Errors: those of LazyOptimizer::make and
+  // make_channel.
+  static Result<std::unique_ptr<OwnedWeights>> make(const OptimizerSettings& settings,
+                                                    std::uint64_t dimension, Exchange& exchange);
+
+  Status set_learning_rate(double rate) { return optimizer_.set_learning_rate(rate); }
+
+  enum class Precision : std::uint8_t { kAsCoded, kExact };
+
+  // Collective: view[key] is the weight of each of `keys`, as after every step so far. Keys grow strictly. An
+  // owner's own are exact. Errors: those of the exchange and of Channel; kCorrupt for requests that make no
+  // sense; kLimit for more than kMostElements keys of one owner.
+  Result<OwnedCost> pull(std::span<const std::uint32_t> keys, std::span<float> view, Precision precision);
+
+  // Collective: one step with the mean over ranks of their gradients, whose keys are among those pulled last.
+  // Errors: as of pull, and kRange where one is refused (Exchange::refuse_large).
+  Result<OwnedCost> push(const Pairs& gradient);
+
+  // The sum of squares of the weights owned here, brought up.
+  double squares();
+
+  // Of weights and optimizer, owned here.
+  std::uint64_t state_bytes() const noexcept { return 4 * weights_.size() + optimizer_.state_bytes(); }
+
+  Status save(CheckpointWriter& out) const;
+  Status load(CheckpointReader& in);
+
+ private:
+  using Places = std::vector<std::uint32_t>;  // of an owner's keys, in order
+
+  OwnedWeights(LazyOptimizer optimizer, KeyDeal deal, Exchange& exchange);
+
+  Status ask(std::span<const std::uint32_t> keys, OwnedCost& cost);
+  Status take_requests(std::span<const double> counts, const std::vector<std::vector<std::byte>>& requests);
+  Status answer(Channel& channel, OwnedCost& cost);
+  Status trade_values(Channel& channel, std::uint16_t stage, float scale, OwnedCost& cost);
+  void step(OwnedCost& cost);
+  std::size_t world() const noexcept { return static_cast<std::size_t>(exchange_.world()); }
+  std::size_t rank() const noexcept { return static_cast<std::size_t>(exchange_.rank()); }
+
+  LazyOptimizer optimizer_;
+  KeyDeal deal_;
+  Exchange& exchange_;
+  std::unique_ptr<Channel> gradients_;
+  std::unique_ptr<Channel> coded_;
+  std::unique_ptr<Channel> exact_;
+  std::vector<float> weights_;           // by place
+  std::vector<std::uint32_t> keys_;      // pulled last
+  std::vector<Places> asked_of_;         // by owner
+  std::vector<Places> asked_by_;         // by rank
+  std::vector<std::vector<float>> out_;  // values on their way, by rank
+  std::vector<std::vector<float>> in_;   // and those that come; an empty one is not waited for
+  PairMerger merger_;
+  std::vector<Pairs> lists_;  // by rank: what is stepped with
+  Pairs mean_;
+};
+
+}  // namespace deltawire::linear

@@ -163,8 +163,9 @@ class DELTAWIRE_API ParameterWorker {
   // step whose changes have come. All tensors must have been pushed.
   virtual Status pull(Deadline deadline) = 0;
 
-  // Between steps, with staleness: waits until the parameters have the changes of all steps of this worker, so
-  // that none of its pushes is on its way. It needs the other workers' pushes of these steps, no later ones.
+  // Between steps, with staleness: waits until the parameters have the changes of all steps of this worker,
+  // so that none of its pushes is on its way. It needs the other workers' pushes of these steps, no later
+  // ones.
   virtual Status catch_up(Deadline deadline) = 0;
 
   // No more steps: leaves servers and transport without pending messages. Parameters stay those of the last

@@ -3,6 +3,8 @@
 #include "bindings.h"
 
 NB_MODULE(_core, module) {
+  // FSDP keeps a hook, and so its Session, until the interpreter ends; that is no leak to warn of.
+  nanobind::set_leak_warnings(false);
   module.doc() = "The C++ core of deltawire. Use the package `deltawire`; this module may change.";
   module.attr("__version__") = DELTAWIRE_VERSION;
   deltawire::python::bind_codecs(module);

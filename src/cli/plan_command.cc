@@ -25,6 +25,7 @@ namespace {
 struct PlanCommandOptions {
   std::string input;
   std::string figures;
+  std::uint64_t parameters = 0;
   // What trained as well as float32 in docs/compare.md, "What trains": who asks for others names them.
   std::vector<std::string> codecs{
       "gcomp:lossless=on", "zstd", "gcomp", "bf16", "int8", "fp8", "qsgd", "3lc", "terngrad", "natural"};
@@ -52,6 +53,16 @@ struct PlanCommandOptions {
     return named;
   }
 };
+
+// A model of which only the size is known: tensors of 2^20 values at most, as layers are.
+std::vector<PlanTensor> model_of_size(std::uint64_t parameters) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 20;
+  std::vector<PlanTensor> tensors;
+  for (std::uint64_t at = 0; at < parameters; at += kMost) {
+    tensors.push_back({"layer" + std::to_string(tensors.size()), std::min(kMost, parameters - at)});
+  }
+  return tensors;
+}
 
 // The tensors and the figures that the report is of.
 struct Material {
@@ -106,6 +117,11 @@ Outcome<Material> gather_material(const PlanCommandOptions& options, PlanReport&
   Material material;
   report.figures = "measured on this machine, on these values";
   report.input = input_name(options.input.empty() ? options.figures : options.input);
+  if (options.parameters > 0) {
+    material.tensors = model_of_size(options.parameters);
+    report.input = "a model of that size";
+    report.figures = "measured on this machine, on " + input_name(options.input);
+  }
   if (options.input.empty()) {
     if (auto read = read_figures(options, material); !read) return tl::unexpected<Failure>(read.error());
     report.figures = "from " + input_name(options.figures);
@@ -113,7 +129,7 @@ Outcome<Material> gather_material(const PlanCommandOptions& options, PlanReport&
   }
   const auto input = load_input(options.input, options.quick);
   if (!input) return tl::unexpected<Failure>(input.error());
-  material.tensors = tensors_of(*input);
+  if (material.tensors.empty()) material.tensors = tensors_of(*input);
   if (!options.figures.empty()) {
     if (auto read = read_figures(options, material); !read) return tl::unexpected<Failure>(read.error());
     report.figures = "from " + input_name(options.figures);
@@ -196,15 +212,18 @@ Outcome<void> make_plans(const PlanCommandOptions& options, const std::vector<Co
 Outcome<void> check_request(const PlanCommandOptions& options) {
   if (options.input.empty() && options.figures.empty()) {
     return misused(
-        "plan: give --input, a model's gradients, or --figures, an earlier plan's; see 'deltawire "
-        "plan --help'");
+        "plan: give --input, a model's gradients, --parameters, its size, or --figures, an earlier plan's; "
+        "see 'deltawire plan --help'");
   }
   if (const auto ranks = parse_ranks(options.ranks); !ranks) return tl::unexpected<Failure>(ranks.error());
   if (const auto links = parse_links(options.link); !links) return tl::unexpected<Failure>(links.error());
   return check_outputs(options.files(), options.force);
 }
 
-Outcome<void> plan(const PlanCommandOptions& options) {
+Outcome<void> plan(PlanCommandOptions options) {
+  if (options.parameters > 0 && options.input.empty() && options.figures.empty()) {
+    options.input = "synthetic:normal";
+  }
   if (auto checked = check_request(options); !checked) return checked;
   PlanReport report;
   report.options = {*find_tier(options.tier), options.least_gain / 100};
@@ -233,7 +252,11 @@ std::string plan_footer() {
          "your gradients, on this machine, and replays the exchange on the link that you name. Nothing is "
          "sent.\n\n"
          "INPUT is a trace's folder (docs/traces.md), a .npy file of float32, a .dw file, - for a .npy on\n"
-         "standard input, or synthetic:NAME; 'deltawire compare --help' lists the names.\n"
+         "standard input, or synthetic:NAME; 'deltawire compare --help' lists the names. Without it, "
+         "--parameters\n"
+         "takes normal values, so that nothing has to be recorded; 10m is 10,000,000. How many bits your "
+         "gradients\n"
+         "take only they can tell: 3lc sends fewer than normal values say, gcomp too.\n"
          "CODECS are specs, rules as one word in quotes, either in a pattern, or all; if you name none, "
          "some\n"
          "that trained as well as float32 in docs/compare.md. How much training bears no plan can say: name\n"
@@ -253,6 +276,7 @@ std::string plan_footer() {
          "             loses least. Where it saves less than --least-gain: plain\n\n"
          "Examples:\n"
          "  deltawire plan --input trace/ --ranks 4 --link 100mbit --compute-ms 28\n"
+         "  deltawire plan --parameters 10m --ranks 8 --link 50mbit,1ms --compute-ms 300\n"
          "  deltawire plan --input gradient.npy --link 1gbit,0.5ms --tier near-lossless --json plan.json\n"
          "  deltawire plan --figures plan.json --ranks 4..1024 --link 10gbit --plot ranks.svg\n"
          "  deltawire plan --figures plan.json --link 10mbit..100gbit\n";
@@ -303,6 +327,10 @@ void add_plan_command(CLI::App& app, Command& chosen) {
   CLI::App* command = app.add_subcommand("plan", "Plan: which codec for a link and ranks, or none");
   const auto options = std::make_shared<PlanCommandOptions>();
   command->add_option("--input", options->input, "The model's gradients")->type_name("INPUT");
+  command->add_option("--parameters", options->parameters, "The model's size; --input is then only like it")
+      ->transform(CLI::AsSizeValue(true).description(""))
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40).description(""))
+      ->type_name("N");
   command->add_option("--figures", options->figures, "Figures of an earlier plan's --json, not measured anew")
       ->type_name("FILE");
   command->add_option("--codecs", options->codecs, "What to choose from: all, or specs with spaces between")

@@ -80,6 +80,24 @@ def test_measures_the_users_tensors(tmp_path: Path) -> None:
         assert row["ms_per_step"] == pytest.approx(before["ms_per_step"], rel=1e-9)
 
 
+def test_a_models_size_is_enough(tmp_path: Path) -> None:
+    target = tmp_path / "plan.json"
+    out = must_run(
+        *("plan", "--parameters", "2500k", "--link", "50mbit,1ms", "--quick", "--json", target),
+        *("--codecs", "bf16", "3lc"),
+    ).decode()
+    written = json.loads(target.read_text())
+    assert [each["elements"] for each in written["tensors"]] == [2**20, 2**20, 2_500_000 - 2**21]
+    assert "2,500,000 values" in out and "synthetic:normal" in out
+    by_codec = {each["codec"]: each for each in written["figures"]}
+    assert by_codec["bf16"]["bits_per_value"] == pytest.approx(16, abs=0.3)
+    (again,) = plan(target, "--link", "50mbit,1ms")["plans"]
+    (twice,) = plan(target, "--link", "50mbit,1ms", "--parameters", "5m")["plans"]
+    wire = [each["rows"][0]["wire_ms"] for each in (again, twice)]
+    assert wire[1] == pytest.approx(2 * wire[0], rel=0.01)
+    assert_refused(USAGE, ["--parameters"], "plan", "--parameters", "0", "--link", "1gbit")
+
+
 def test_prediction_is_the_wires_time_where_nothing_else_counts(figures: Path) -> None:
     (only,) = plan(figures, "--link", "1mbit,0ms")["plans"]
     values = 425_000

@@ -62,8 +62,9 @@ def state_with_a_part_twice(rank, world_size, report, name):
     entry = struct.pack("<IQQff", len(name), 0, 0, 1.0, 0.0) + name
     channel = saved[head : head + 12] + struct.pack("<I", 2) + saved[head + 16 : head + 24]
     channel += 2 * entry
-    state = saved[:head] + channel + struct.pack("<I", crc32c(channel))
-    state = state[:16] + struct.pack("<Q", len(state) - head) + state[24:]
+    channel += struct.pack("<I", crc32c(channel))
+    place = saved[:16] + struct.pack("<Q", len(channel)) + saved[24:28]
+    state = place + struct.pack("<I", crc32c(place)) + saved[32:head] + channel
     try:
         session.load(np.frombuffer(state, np.uint8))
     except DeltawireError as error:

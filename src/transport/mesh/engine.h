@@ -47,7 +47,7 @@ class Engine final : public Transport {
   static void operator delete(Engine* self, std::destroying_delete_t) {
     if (self->in_forked_child()) return;
     self->~Engine();
-    ::operator delete(self, sizeof(Engine));
+    ::operator delete(self);  // clang before 19 declares no sized one
   }
 
   int rank() const noexcept override { return rank_; }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <latch>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -141,6 +142,7 @@ Several run_with(const ServerOptions& options,
   EXPECT_TRUE(mesh);
   Several all{std::vector<Served>(2), std::vector<Handed>(3), std::vector<Error>(3)};
   std::latch others(2);  // workers that have ended
+  std::latch lost(1);    // the last worker did `what`: with a backup the others could end before
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] { all.servers[rank] = serve_all(*(*mesh)[rank], options, seconds); });
@@ -152,8 +154,13 @@ Several run_with(const ServerOptions& options,
       ParameterWorker& worker = **made;
       const auto until = [&] { return Clock::now() + std::chrono::seconds(seconds); };
       Status done = worker.open(until());
+      bool said = at < 2;
       while (done && worker.step() < kSteps && !worker.has_ended()) {
-        if (at == 2 && worker.step() >= 3) what(*(*mesh)[4], others);
+        if (at == 2 && worker.step() >= 3) {
+          what(*(*mesh)[4], others);
+          if (!std::exchange(said, true)) lost.count_down();
+        }
+        if (at < 2 && worker.step() == 4 && options.backup > 0) lost.wait();
         done = push_all(worker, at);
         if (done) done = worker.pull(until());
       }
@@ -161,6 +168,7 @@ Several run_with(const ServerOptions& options,
       if (!done) all.errors[at] = done.error();
       all.workers[at] = model.values;
       if (at < 2) others.count_down();
+      if (!said) lost.count_down();
     });
   }
   for (std::thread& thread : threads) thread.join();

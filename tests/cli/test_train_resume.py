@@ -15,7 +15,9 @@ from cli_program import BINARY, TIMEOUT, assert_refused, must_run
 from linear_rows import text_of
 
 FAILURE, INTERRUPTED = 1, 130
-EPOCHS, BATCHES = 8, 10  # steps of 10 % of the rows
+# Steps of 10 % of the rows; so many that a kill which comes late finds the training at work.
+EPOCHS, BATCHES = 40, 10
+REACH = EPOCHS * BATCHES // 3 - 1  # steps from a kill to the next, at most
 
 
 @pytest.fixture
@@ -74,8 +76,8 @@ def test_killed_at_any_moment_and_resumed_gives_the_same_model(
     kept = [*common, "--model", resumed, "--checkpoint", folder, "--every", 1]
     draw = random.Random(f"{workers} {codec}")
     kills, step, more = 0, 0, []
-    while step < EPOCHS * BATCHES - 25:
-        step += draw.randint(1, 25)
+    while step < EPOCHS * BATCHES - REACH:
+        step += draw.randint(1, REACH)
         command = list(map(str, [BINARY, *kept, *more]))
         kills += kill_after_step(command, folder, step, draw.uniform(0, 0.02))
         assert not resumed.exists()

@@ -2,29 +2,17 @@
 
 #include <immintrin.h>
 
-#include "codecs/int8/int8_ops.h"
+#include "codecs/int8/int8_encode_ops.h"
 #include "codecs/kernels/addends_avx2.h"
 
 namespace deltawire::int8::DELTAWIRE_TARGET {
 
 namespace {
 
-constexpr std::uint64_t kStep = 32;  // values at a time: a vector of codes
-constexpr unsigned kVectors = 4;
-
-// A code stands if what it leaves is at most so many steps. It is x's nearest whole number then: rounding
-// takes less than 2^-17 of a step from what is left, 127 * 2^-24 in the value and 2^-25 in the difference.
-constexpr float kSurelyNearest = 0.5F - 0x1p-15F;
-
 struct Coded {
   __m256i codes[kVectors];  // in lanes of 32 bits
   __m256 left[kVectors];
 };
-
-// For the first and last few values, which fill no vector.
-const Kernels& rest_kernels() noexcept {
-  return kernels_for(TargetId::kReference);
-}
 
 // The quotient in float64, as the reference has it. A conversion rounds to nearest, ties to even.
 __m256i divided(__m256 x, float step) noexcept {
@@ -40,50 +28,47 @@ __m256i divided(__m256 x, float step) noexcept {
   return _mm256_sub_ps(x, _mm256_mul_ps(_mm256_cvtepi32_ps(codes), step));
 }
 
-// Codes by a product with 1/step, and by quotients where any of them might be another than the quotient's.
-[[gnu::always_inline]] inline Coded coded(const __m256 (&x)[kVectors], float step, float inverse) noexcept {
-  const __m256 steps = _mm256_set1_ps(step);
-  __m256 most = _mm256_setzero_ps();
-  Coded coded{};
-  for (unsigned k = 0; k < kVectors; ++k) {
-    coded.codes[k] = _mm256_cvtps_epi32(_mm256_mul_ps(x[k], _mm256_set1_ps(inverse)));
-    coded.left[k] = left_of(x[k], coded.codes[k], steps);
-    most = _mm256_max_ps(most, _mm256_andnot_ps(_mm256_set1_ps(-0.0F), coded.left[k]));
+struct Lanes {
+  using Floats = __m256;
+  static constexpr std::uint64_t kCount = 8;
+
+  template <bool kAdds>
+  [[gnu::always_inline]] static Floats load(const Addends& x, std::uint64_t i) noexcept {
+    return eight_of<kAdds>(x, i);
   }
-  const __m256 unsure = _mm256_cmp_ps(most, _mm256_set1_ps(kSurelyNearest * step), _CMP_GT_OQ);
-  if (_mm256_movemask_ps(unsure) == 0) [[likely]]
+  [[gnu::always_inline]] static void store(float* to, Floats floats) noexcept {
+    _mm256_storeu_ps(to, floats);
+  }
+
+  // Codes by a product with 1/step, and by quotients where any of them might be another than the quotient's.
+  [[gnu::always_inline]] static Coded coded(const __m256 (&x)[kVectors], float step, float inverse) noexcept {
+    const __m256 steps = _mm256_set1_ps(step);
+    __m256 most = _mm256_setzero_ps();
+    Coded coded{};
+    for (unsigned k = 0; k < kVectors; ++k) {
+      coded.codes[k] = _mm256_cvtps_epi32(_mm256_mul_ps(x[k], _mm256_set1_ps(inverse)));
+      coded.left[k] = left_of(x[k], coded.codes[k], steps);
+      most = _mm256_max_ps(most, _mm256_andnot_ps(_mm256_set1_ps(-0.0F), coded.left[k]));
+    }
+    const __m256 unsure = _mm256_cmp_ps(most, _mm256_set1_ps(kSurelyNearest * step), _CMP_GT_OQ);
+    if (_mm256_movemask_ps(unsure) == 0) [[likely]]
+      return coded;
+    for (unsigned k = 0; k < kVectors; ++k) {
+      coded.codes[k] = divided(x[k], step);
+      coded.left[k] = left_of(x[k], coded.codes[k], steps);
+    }
     return coded;
-  for (unsigned k = 0; k < kVectors; ++k) {
-    coded.codes[k] = divided(x[k], step);
-    coded.left[k] = left_of(x[k], coded.codes[k], steps);
   }
-  return coded;
-}
 
-// packs leaves the codes in groups of four, in the order 0, 8, 16, 24, 4, 12, 20, 28.
-[[gnu::always_inline]] inline void store_codes(const __m256i (&codes)[kVectors],
-                                               std::byte* payload) noexcept {
-  const __m256i packed =
-      _mm256_packs_epi16(_mm256_packs_epi32(codes[0], codes[1]), _mm256_packs_epi32(codes[2], codes[3]));
-  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(payload), _mm256_permutevar8x32_epi32(packed, order));
-}
-
-// Returns how many values whole steps took.
-template <bool kAdds, bool kKeeps>
-[[gnu::always_inline]] inline std::uint64_t encode_whole(const Addends& x, float step,
-                                                         std::byte* payload) noexcept {
-  const float inverse = 1.0F / step;
-  std::uint64_t i = 0;
-  for (; i + kStep <= x.count; i += kStep) {
-    __m256 sums[kVectors];
-    for (unsigned k = 0; k < kVectors; ++k) sums[k] = eight_of<kAdds>(x, i + 8 * k);
-    const Coded each = coded(sums, step, inverse);
-    store_codes(each.codes, payload + i);
-    for (unsigned k = 0; kKeeps && k < kVectors; ++k) _mm256_storeu_ps(x.left + i + 8 * k, each.left[k]);
+  // packs leaves the codes in groups of four, in the order 0, 8, 16, 24, 4, 12, 20, 28.
+  [[gnu::always_inline]] static void store_codes(const __m256i (&codes)[kVectors],
+                                                 std::byte* payload) noexcept {
+    const __m256i packed =
+        _mm256_packs_epi16(_mm256_packs_epi32(codes[0], codes[1]), _mm256_packs_epi32(codes[2], codes[3]));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(payload), _mm256_permutevar8x32_epi32(packed, order));
   }
-  return i;
-}
+};
 
 }  // namespace
 
@@ -92,17 +77,7 @@ std::uint32_t sum_up(const Addends& x) {
 }
 
 void encode(const Addends& x, float step, std::byte* payload) {
-  std::uint64_t i = 0;
-  if (step >= 0x1p-126F) {  // 1/step and a product with it have all their digits
-    if (x.residual == nullptr) {
-      i = x.left == nullptr ? encode_whole<false, false>(x, step, payload)
-                            : encode_whole<false, true>(x, step, payload);
-    } else {
-      i = x.left == nullptr ? encode_whole<true, false>(x, step, payload)
-                            : encode_whole<true, true>(x, step, payload);
-    }
-  }
-  rest_kernels().encode(some_of(x, i, x.count - i), step, payload + i);
+  encode_by<Lanes>(x, step, payload);
 }
 
 }  // namespace deltawire::int8::DELTAWIRE_TARGET

@@ -141,6 +141,7 @@ Several run_with(const ServerOptions& options,
   auto mesh = connect_inproc(5, links);
   EXPECT_TRUE(mesh);
   Several all{std::vector<Served>(2), std::vector<Handed>(3), std::vector<Error>(3)};
+  std::latch begun(3);   // a loss ends the transport of a worker that has not named the optional ranks
   std::latch others(2);  // workers that have ended
   std::latch lost(1);    // the last worker did `what`: with a backup the others could end before
   std::vector<std::thread> threads;
@@ -152,6 +153,7 @@ Several run_with(const ServerOptions& options,
       Model model(99);
       auto made = make_worker(model.tensors, options, *(*mesh)[at + 2]);
       ParameterWorker& worker = **made;
+      begun.arrive_and_wait();
       const auto until = [&] { return Clock::now() + std::chrono::seconds(seconds); };
       Status done = worker.open(until());
       bool said = at < 2;

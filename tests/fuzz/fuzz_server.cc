@@ -17,6 +17,7 @@
 namespace deltawire {
 namespace {
 
+using fuzz::repair_checksum;
 using fuzz::ServerInput;
 using State = std::vector<std::byte>;
 
@@ -25,13 +26,6 @@ std::set<std::pair<ServerInput, std::size_t>> reached;  // kind and options, whe
 
 void expect(bool holds) {
   if (!holds) std::abort();
-}
-
-// The last four bytes are the checksum of all before them.
-void repair_checksum(std::span<std::byte> bytes) {
-  if (bytes.size() < 4) return;
-  const Bytes body = Bytes(bytes).first(bytes.size() - 4);
-  store_le<std::uint32_t>(bytes.data() + body.size(), crc32c(body));
 }
 
 template <class Role, class Make>

@@ -14,22 +14,17 @@
 #include "deltawire/channel.h"
 #include "deltawire/optimizer.h"
 #include "deltawire/reducer.h"
+#include "frame_repair.h"
 #include "fuzz_inputs.h"
 
 namespace deltawire {
 namespace {
 
+using fuzz::repair_checksum;
 using State = std::vector<std::byte>;
 
 void expect(bool holds) {
   if (!holds) std::abort();
-}
-
-// The last four bytes are the checksum of all before them.
-void repair_checksum(std::span<std::byte> state) {
-  if (state.size() < 4) return;
-  const Bytes body = state.first(state.size() - 4);
-  store_le<std::uint32_t>(state.data() + body.size(), crc32c(body));
 }
 
 // Magic, version and params_hash as in `wanted`, the count of entries as it is.

@@ -1,4 +1,4 @@
-"""What the lab's tests share: the repository on the path, a time limit, and a tiny image set."""
+"""What lab tests share: the repository on the path, a time limit, a tiny image set, namespaces."""
 
 import sys
 from pathlib import Path
@@ -13,6 +13,18 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(180))
+
+
+@pytest.fixture
+def namespaces() -> None:
+    """Skips, with the reason, where this machine has no network namespaces for us."""
+    from lab.namespaces import NamespaceError, Namespaces
+
+    try:
+        with Namespaces(2, 12.5e6):
+            pass
+    except NamespaceError as cause:
+        pytest.skip(str(cause))
 
 
 @pytest.fixture

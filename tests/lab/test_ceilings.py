@@ -8,17 +8,11 @@ from deltawire.planner import CodecFigures
 
 from lab.ceilings import recompute
 from lab.ceilings.table import table_of
-from lab.namespaces import NamespaceError, Namespaces
 
 ceilings = pytest.importorskip("lab.ceilings.__main__")
 
 
-def test_methods_take_turns_over_a_link(tmp_path: Path, capfd):
-    try:
-        with Namespaces(2, 12.5e6):
-            pass
-    except NamespaceError as cause:
-        pytest.skip(str(cause))
+def test_methods_take_turns_over_a_link(namespaces, tmp_path: Path, capfd):
     file = tmp_path / "cells.json"
     words = "--networks lenet5 --links 20mbit --size small --ranks 2 --steps 4 --warm-up 3"
     methods = ("barrier", "plain", "plain-again", "torch-powersgd-1", "3lc")

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.namespaces import NamespaceError, Namespaces
-
 fastsgd = pytest.importorskip("lab.fastsgd.__main__")
 paper = pytest.importorskip("lab.fastsgd.paper")
 parts = pytest.importorskip("lab.fastsgd.parts")
@@ -15,12 +13,7 @@ SMALL = "--rows 3000 --features 20000 --workers 2 3 --link 20mbit --losses hinge
 
 
 @pytest.mark.timeout(600)
-def test_every_part_over_a_link(tmp_path: Path, capsys):
-    try:
-        with Namespaces(2, 12.5e6):
-            pass
-    except NamespaceError as cause:
-        pytest.skip(str(cause))
+def test_every_part_over_a_link(namespaces, tmp_path: Path, capsys):
     codecs = ("plain", "topk:k=1%", "fastsgd:tau=77")
     words = [*SMALL.split(), "--most-epochs", "3", "--codecs", *codecs, "--out", str(tmp_path)]
     chosen = ["components", "split", "threshold", "features", "convergence", "workers"]

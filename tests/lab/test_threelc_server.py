@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.namespaces import NamespaceError, Namespaces
 from lab.threelc_server.table import table_of
 
 threelc_server = pytest.importorskip("lab.threelc_server.__main__")
@@ -14,12 +13,7 @@ VALUES = 51_532  # of the small LeNet5, in eight tensors
 TENSORS = 8
 
 
-def test_servers_and_workers_over_a_link(tmp_path: Path, capfd):
-    try:
-        with Namespaces(2, 12.5e6):
-            pass
-    except NamespaceError as cause:
-        pytest.skip(str(cause))
+def test_servers_and_workers_over_a_link(namespaces, tmp_path: Path, capfd):
     file = tmp_path / "rows.json"
     words = "--crews 2:1 --links 20mbit --size small --steps 3 --seconds 1 --warm-up 1"
     status = threelc_server.main([*words.split(), "--specs", "fp32", "3lc", "--out", str(file)])

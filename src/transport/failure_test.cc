@@ -48,7 +48,7 @@ TEST_P(Failure, AChainOfWaitsNamesItsEnd) {
   const std::chrono::milliseconds patience[] = {2000ms, 20s, 20s};
   std::atomic<int> named{0};
   run_ranks(3, [&](int rank) {
-    if (rank == 1) std::this_thread::sleep_for(700ms);  // starts to wait later than the others
+    if (rank == 1) std::this_thread::sleep_for(3s);  // starts to wait later than the others
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
     std::vector<std::byte> got(10);
     const auto result = self.wait(self.post_recv(rank + 1, 1, got), in(patience[rank]));
@@ -80,9 +80,9 @@ TEST_P(Failure, AnEndedWaitIsNoLongerHeldAgainstAnyone) {
   std::thread middle([&] {
     // Announced at half time, then over; rank 1 goes on to be busy, and is the one to blame.
     std::vector<std::byte> got(10);
-    EXPECT_TRUE(ranks[1]->wait(ranks[1]->post_recv(2, 1, got), in(1s)).has_value());
+    EXPECT_TRUE(ranks[1]->wait(ranks[1]->post_recv(2, 1, got), in(5s)).has_value());
   });
-  std::this_thread::sleep_for(700ms);
+  std::this_thread::sleep_for(3s);
   const Handle sent = send_bytes(*ranks[2], 1, 1, bytes);
   EXPECT_TRUE(ranks[2]->wait(sent, soon()).has_value());
   middle.join();

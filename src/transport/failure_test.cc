@@ -48,7 +48,7 @@ TEST_P(Failure, AChainOfWaitsNamesItsEnd) {
   const std::chrono::milliseconds patience[] = {2000ms, 20s, 20s};
   std::atomic<int> named{0};
   run_ranks(3, [&](int rank) {
-    if (rank == 1) std::this_thread::sleep_for(3s);  // starts to wait later than the others
+    if (rank == 1) std::this_thread::sleep_for(700ms);  // starts to wait later than the others
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
     std::vector<std::byte> got(10);
     const auto result = self.wait(self.post_recv(rank + 1, 1, got), in(patience[rank]));

@@ -116,6 +116,13 @@ struct Prediction {
 DELTAWIRE_API Result<Prediction> predict(const Workload& workload, const Site& site,
                                          const CodecFigures& figures);
 
+// The step with a codec of its own for each bucket: `of_bucket` has an index of `codecs` for each. Buckets
+// share rounds, so all that are chosen have one pattern. Errors: those of predict, and kInvalidArgument for
+// choices that don't fit the buckets.
+DELTAWIRE_API Result<Prediction> predict_by_bucket(const Workload& workload, const Site& site,
+                                                   const std::vector<CodecFigures>& codecs,
+                                                   const std::vector<std::size_t>& of_bucket);
+
 // The step without this library: a native ring all-reduce of gradients as they are, a bucket
 // after the other.
 DELTAWIRE_API Result<Prediction> predict_plain(const Workload& workload, const Site& site);
@@ -166,6 +173,21 @@ struct Plan {
 DELTAWIRE_API Result<Plan> make_plan(const Workload& workload, const Site& site,
                                      const std::vector<CodecFigures>& codecs,
                                      const PlanOptions& options = {});
+
+// A codec for each bucket.
+struct Mix {
+  std::vector<std::size_t> of_bucket;  // indices of the codecs that were given
+  Prediction prediction;
+};
+
+// Where a codec for each bucket is predicted to be faster than the fastest one for all, by more than the 1 %
+// that no prediction tells apart: that choice; else none. It may name codecs that a plan would not choose for
+// all, such as fp32 for buckets that backward hides. A local search from the fastest of each pattern, over
+// runs of neighbouring buckets, that only takes what is faster; so never slower than one for all. Errors:
+// those of predict.
+DELTAWIRE_API Result<std::optional<Mix>> make_mix(const Workload& workload, const Site& site,
+                                                  const std::vector<CodecFigures>& codecs,
+                                                  Tier tier = Tier::kLossy);
 
 // What DDP makes of a model's parameters, in the order of the model: buckets in reverse order, the first
 // closed at 1 MiB and the others at `bucket_bytes`, as torch's Reducer does. Without anything else known,

@@ -83,6 +83,18 @@ Plan plan(const Workload& workload, int ranks, const Link& link, const std::vect
   return value_or_raise(std::move(made));
 }
 
+std::optional<Mix> mix(const Workload& workload, int ranks, const Link& link,
+                       const std::vector<CodecFigures>& codecs, const Machine& machine,
+                       std::string_view tier) {
+  const Tier most = tier_called(tier);
+  Result<std::optional<Mix>> made;
+  {
+    const nb::gil_scoped_release no_gil;
+    made = make_mix(workload, {ranks, link, machine}, codecs, most);
+  }
+  return value_or_raise(std::move(made));
+}
+
 void bind_inputs(nb::module_& module) {
   nb::class_<Link>(module, "Link", "What a rank's connection to all the others carries.")
       .def(
@@ -148,6 +160,9 @@ void bind_outputs(nb::module_& module) {
           },
           "Bytes a second up to which it beats plain; the fastest link looked at, 1e12, where it always "
           "does; None: it never does.");
+  nb::class_<Mix>(module, "Mix", "A codec for each bucket.")
+      .def_ro("of_bucket", &Mix::of_bucket, "Indices of the codecs that were given.")
+      .def_ro("prediction", &Mix::prediction);
   nb::class_<Plan>(module, "Plan", "Which codec, and whether any.")
       .def_ro("plain", &Plan::plain)
       .def_ro("rows", &Plan::rows, "As the codecs were given.")
@@ -163,6 +178,11 @@ void bind_planner(nb::module_& module) {
   module.def("make_plan", &plan, "workload"_a, "ranks"_a, "link"_a, "codecs"_a, "machine"_a = Machine{},
              "tier"_a = "lossy", "least_gain"_a = PlanOptions{}.least_gain,
              "Raises InvalidArgumentError that names what is out of its range. Releases the GIL.");
+  module.def(
+      "make_mix", &mix, "workload"_a, "ranks"_a, "link"_a, "codecs"_a, "machine"_a = Machine{},
+      "tier"_a = "lossy",
+      "A codec for each bucket, all of one pattern, where that is predicted to be faster than the fastest "
+      "one for all; else None. Raises as make_plan. Releases the GIL.");
   module.def(
       "ddp_workload",
       [](const Tensors& model, double compute_seconds, std::uint64_t bucket_bytes) {

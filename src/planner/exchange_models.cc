@@ -20,31 +20,29 @@ double count_of_pieces(double values, std::uint64_t most) noexcept {
 // What a rank does, in the words of the pipeline.
 class Rank {
  public:
-  Rank(const Site& site, const CodecFigures& figures)
+  explicit Rank(const Site& site)
       : site_(site),
-        figures_(figures),
         processor_(std::min(1.0, site.machine.cores / site.machine.coding_threads)),
         line_(site.link) {}
 
   double peers() const noexcept { return site_.ranks - 1; }
-  double bytes(double values) const noexcept { return values * figures_.bits_per_value / 8; }
 
   Train encode(const Train& inputs, double count, const Share& of, double values) noexcept {
-    return code(figures_.encode, inputs, count, of, values);
+    return code(of.codec->encode, inputs, count, of, values);
   }
   Train decode(const Train& inputs, double count, const Share& of, double values) noexcept {
-    return code(figures_.decode, inputs, count, of, values);
+    return code(of.codec->decode, inputs, count, of, values);
   }
   // The processor's part of sending or receiving messages.
-  Train handle(const Train& inputs, double count, double message_bytes) noexcept {
+  Train handle(const Train& inputs, double count, const Share& of, double values) noexcept {
     const Machine& machine = site_.machine;
-    const double each = machine.message_seconds + message_bytes * machine.byte_seconds;
+    const double each = machine.message_seconds + bytes(of, values) * machine.byte_seconds;
     moving_seconds_ += count * each;
     return processor_.work(inputs, count, each);
   }
   // Sends messages of `out` values and receives as many of `in`, all decoded or not.
-  Train exchange(const Train& made, double count, double out, double in) noexcept {
-    return line_.carry(handle(made, count, bytes(out)), count, {bytes(out), bytes(in)});
+  Train exchange(const Train& made, double count, const Share& of, double out, double in) noexcept {
+    return line_.carry(handle(made, count, of, out), count, {bytes(of, out), bytes(of, in)});
   }
 
   Replayed result() const noexcept {
@@ -53,17 +51,19 @@ class Rank {
   }
 
  private:
+  static double bytes(const Share& of, double values) noexcept {
+    return values * of.codec->bits_per_value / 8;
+  }
   Train code(const CodingTime& time, const Train& inputs, double count, const Share& of,
              double values) noexcept {
     const double shared = values / site_.machine.coding_threads;
     const double longest =
-        figures_.shares_parts ? shared : std::max(shared, std::min(values, of.largest_part));
+        of.codec->shares_parts ? shared : std::max(shared, std::min(values, of.largest_part));
     coding_seconds_ += count * time.of(values);
     return processor_.work(inputs, count, time.of(longest));
   }
 
   const Site& site_;
-  const CodecFigures& figures_;
   Processor processor_;
   Line line_;
   double coding_seconds_ = 0;
@@ -91,19 +91,19 @@ class DirectModel {
     const Train ready = Train::at(round.share.ready);
     // Each piece leaves as soon as it is encoded: the line works while the next one is.
     Train made = rank.encode(ready, rank.peers(), round.share, round.other);
-    round.arrivals = rank.exchange(made, rank.peers(), round.other, round.own);
+    round.arrivals = rank.exchange(made, rank.peers(), round.share, round.other, round.own);
     rank.encode(ready, 1, round.share, round.own);
   }
   static void reduce(Rank& rank, Round& round) noexcept {
-    const Train taken = rank.handle(round.arrivals, rank.peers(), rank.bytes(round.own));
+    const Train taken = rank.handle(round.arrivals, rank.peers(), round.share, round.own);
     const Train added = rank.decode(taken, rank.peers(), round.share, round.own);
     const Train own = rank.decode(Train::at(added.last), 1, round.share, round.own);
     const Train mean = rank.encode(own, 1, round.share, round.own);
-    round.arrivals = rank.exchange(Train::at(mean.last), rank.peers(), round.own, round.other);
+    round.arrivals = rank.exchange(Train::at(mean.last), rank.peers(), round.share, round.own, round.other);
     rank.decode(mean, 1, round.share, round.own);  // the owner applies what the others get
   }
   static void apply(Rank& rank, Round& round) noexcept {
-    const Train taken = rank.handle(round.arrivals, rank.peers(), rank.bytes(round.other));
+    const Train taken = rank.handle(round.arrivals, rank.peers(), round.share, round.other);
     rank.decode(taken, rank.peers(), round.share, round.other);
   }
 };
@@ -119,10 +119,10 @@ class GatherModel {
   static double values(const Share& share) noexcept { return share.total; }
   static void push(Rank& rank, Round& round) noexcept {
     const Train made = rank.encode(Train::at(round.share.ready), 1, round.share, round.own);
-    round.arrivals = rank.exchange(made, rank.peers(), round.own, round.own);
+    round.arrivals = rank.exchange(made, rank.peers(), round.share, round.own, round.own);
   }
   static void reduce(Rank& rank, Round& round) noexcept {
-    const Train taken = rank.handle(round.arrivals, rank.peers(), rank.bytes(round.own));
+    const Train taken = rank.handle(round.arrivals, rank.peers(), round.share, round.own);
     const Train added = rank.decode(taken, rank.peers(), round.share, round.own);
     rank.decode(added, 1, round.share, round.own);
   }
@@ -165,21 +165,21 @@ void replay_ring(Rank& rank, const std::vector<Share>& shares, std::size_t begin
   const auto hops = static_cast<std::size_t>(rank.peers());
   for (Message& each : messages) {
     const Train made = rank.encode(Train::at(each.share.ready), 1, each.share, each.values);
-    each.arrival = rank.exchange(made, 1, each.values, each.values);
+    each.arrival = rank.exchange(made, 1, each.share, each.values, each.values);
   }
   for (std::size_t hop = 0; hop < hops; ++hop) {
     for (Message& each : messages) {
-      const Train taken = rank.handle(each.arrival, 1, rank.bytes(each.values));
+      const Train taken = rank.handle(each.arrival, 1, each.share, each.values);
       const Train added = rank.decode(taken, 1, each.share, each.values);
       const Train made = rank.encode(added, 1, each.share, each.values);
-      each.arrival = rank.exchange(made, 1, each.values, each.values);
+      each.arrival = rank.exchange(made, 1, each.share, each.values, each.values);
       if (hop + 1 == hops) rank.decode(made, 1, each.share, each.values);  // the own mean
     }
   }
   for (std::size_t hop = 0; hop < hops; ++hop) {
     for (Message& each : messages) {
-      const Train taken = rank.handle(each.arrival, 1, rank.bytes(each.values));
-      if (hop + 1 < hops) each.arrival = rank.exchange(taken, 1, each.values, each.values);
+      const Train taken = rank.handle(each.arrival, 1, each.share, each.values);
+      if (hop + 1 < hops) each.arrival = rank.exchange(taken, 1, each.share, each.values, each.values);
       rank.decode(taken, 1, each.share, each.values);
     }
   }
@@ -198,11 +198,11 @@ void replay_buckets(Rank& rank, const std::vector<Share>& shares, Pattern patter
 }
 
 // Rounds of `direct` that may be on their way at one time.
-std::size_t open_rounds(const std::vector<Share>& shares, const CodecFigures& figures) {
+std::size_t open_rounds(const std::vector<Share>& shares) {
   double longest = 1;
   for (const Share& share : shares) {
     const double piece = share.own / count_of_pieces(share.own, kPieceElements);
-    longest = std::max(longest, piece * figures.bits_per_value / 8);
+    longest = std::max(longest, piece * share.codec->bits_per_value / 8);
   }
   const PieceWindow window(kPieceElements);
   return static_cast<std::size_t>(
@@ -220,11 +220,14 @@ std::uint64_t most_part_of(Pattern pattern) noexcept {
   return kMostElements;
 }
 
-std::vector<Share> shares_of(const Workload& workload, int ranks, std::uint64_t most_part) {
+std::vector<Share> shares_of(const Workload& workload, int ranks, std::uint64_t most_part,
+                             const CodecOfBucket& codecs) {
   std::vector<Share> shares;
   std::vector<double> owned;
-  for (const PlanBucket& bucket : workload.buckets) {
+  for (std::size_t i = 0; i < workload.buckets.size(); ++i) {
+    const PlanBucket& bucket = workload.buckets[i];
     Share share;
+    if (!codecs.empty()) share.codec = codecs[i];
     share.ready = bucket.ready_seconds;
     share.value_bytes = bucket.value_bytes;
     owned.assign(static_cast<std::size_t>(ranks), 0);
@@ -242,14 +245,12 @@ std::vector<Share> shares_of(const Workload& workload, int ranks, std::uint64_t 
   return shares;
 }
 
-std::vector<Order> orders_of(const std::vector<Share>& shares, const Site& site,
-                             const CodecFigures& figures) {
+std::vector<Order> orders_of(const std::vector<Share>& shares, const Site& site, Pattern pattern) {
   std::size_t reduce_after = 0;
   std::size_t apply_after = 0;
-  if (figures.pattern == Pattern::kDirect && site.ranks > 1) reduce_after = apply_after = 2;
-  if (figures.pattern == Pattern::kGather) reduce_after = 2;
-  const std::size_t most_ahead =
-      figures.pattern == Pattern::kDirect ? open_rounds(shares, figures) - 1 : reduce_after;
+  if (pattern == Pattern::kDirect && site.ranks > 1) reduce_after = apply_after = 2;
+  if (pattern == Pattern::kGather) reduce_after = 2;
+  const std::size_t most_ahead = pattern == Pattern::kDirect ? open_rounds(shares) - 1 : reduce_after;
   const std::size_t splits = std::min(shares.size(), kMostSplits);
   std::vector<Order> orders;
   for (std::size_t split = 0; split <= splits; ++split) {
@@ -263,10 +264,9 @@ std::vector<Order> orders_of(const std::vector<Share>& shares, const Site& site,
   return orders;
 }
 
-Replayed replay(const std::vector<Share>& shares, const Site& site, const CodecFigures& figures,
-                const Order& order) {
-  Rank rank(site, figures);
-  replay_buckets(rank, shares, figures.pattern, order);
+Replayed replay(const std::vector<Share>& shares, const Site& site, Pattern pattern, const Order& order) {
+  Rank rank(site);
+  replay_buckets(rank, shares, pattern, order);
   return rank.result();
 }
 
@@ -277,8 +277,9 @@ Replayed replay_plain(const std::vector<Share>& shares, const Site& site, const 
   for (Share& share : even) {
     share.total *= 8 * share.value_bytes / uncoded.bits_per_value;
     share.own = share.total / site.ranks;
+    share.codec = &uncoded;
   }
-  Rank rank(site, uncoded);
+  Rank rank(site);
   replay_buckets(rank, even, Pattern::kRing, order);
   return rank.result();
 }

@@ -12,14 +12,19 @@ namespace deltawire::planner {
 // A bucket, as the rank that owns most of it sees it. Values.
 struct Share {
   double total = 0;
-  double own = 0;           // that the rank owns
-  double largest_part = 0;  // which one thread codes
-  double ready = 0;         // seconds
-  double value_bytes = 4;   // in plain
+  double own = 0;                       // that the rank owns
+  double largest_part = 0;              // which one thread codes
+  double ready = 0;                     // seconds
+  double value_bytes = 4;               // in plain
+  const CodecFigures* codec = nullptr;  // its messages are made by
 };
 
-// `most_part`: no part has more values.
-std::vector<Share> shares_of(const Workload& workload, int ranks, std::uint64_t most_part);
+// The codec of each of a workload's buckets; they live as long as what is made of this.
+using CodecOfBucket = std::vector<const CodecFigures*>;
+
+// `most_part`: no part has more values. `codecs`: empty in plain.
+std::vector<Share> shares_of(const Workload& workload, int ranks, std::uint64_t most_part,
+                             const CodecOfBucket& codecs);
 
 // In which order a rank works. Rounds are what is exchanged at once: a piece of every owner's share.
 struct Order {
@@ -37,10 +42,9 @@ struct Replayed {
 };
 
 // The orders that are worth a trial: a choice that does not look at the link.
-std::vector<Order> orders_of(const std::vector<Share>& shares, const Site& site, const CodecFigures& figures);
+std::vector<Order> orders_of(const std::vector<Share>& shares, const Site& site, Pattern pattern);
 
-Replayed replay(const std::vector<Share>& shares, const Site& site, const CodecFigures& figures,
-                const Order& order);
+Replayed replay(const std::vector<Share>& shares, const Site& site, Pattern pattern, const Order& order);
 
 // As `ring`, and nothing is coded.
 Replayed replay_plain(const std::vector<Share>& shares, const Site& site, const Order& order);

@@ -127,6 +127,28 @@ planner::Replayed best_of(const std::vector<planner::Order>& orders, const Repla
   return best;
 }
 
+Result<planner::CodecOfBucket> chosen_of(const Workload& workload, const std::vector<CodecFigures>& codecs,
+                                         const std::vector<std::size_t>& of_bucket) {
+  if (of_bucket.size() != workload.buckets.size()) {
+    return fail(ErrorCode::kInvalidArgument, std::to_string(of_bucket.size()) + " choices for " +
+                                                 std::to_string(workload.buckets.size()) + " buckets");
+  }
+  planner::CodecOfBucket chosen;
+  for (const std::size_t index : of_bucket) {
+    if (index >= codecs.size()) {
+      return fail(ErrorCode::kInvalidArgument, "a bucket's choice is " + std::to_string(index) +
+                                                   "; there are " + std::to_string(codecs.size()) +
+                                                   " codecs");
+    }
+    if (codecs[index].pattern != codecs[of_bucket.front()].pattern) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "buckets of one step have different patterns; they must have one");
+    }
+    chosen.push_back(&codecs[index]);
+  }
+  return chosen;
+}
+
 Status check_place(const Workload& workload, const Site& site) {
   if (Status held = check_site(site); !held) return held;
   return check_workload(workload);
@@ -135,11 +157,22 @@ Status check_place(const Workload& workload, const Site& site) {
 }  // namespace
 
 Result<Prediction> predict(const Workload& workload, const Site& site, const CodecFigures& figures) {
+  return predict_by_bucket(workload, site, {figures}, std::vector<std::size_t>(workload.buckets.size(), 0));
+}
+
+Result<Prediction> predict_by_bucket(const Workload& workload, const Site& site,
+                                     const std::vector<CodecFigures>& codecs,
+                                     const std::vector<std::size_t>& of_bucket) {
   if (Status held = check_place(workload, site); !held) return forward_error(held);
-  if (Status held = check_figures(figures); !held) return forward_error(held);
-  const auto shares = planner::shares_of(workload, site.ranks, planner::most_part_of(figures.pattern));
-  const auto replayed = best_of(planner::orders_of(shares, site, figures), [&](const planner::Order& order) {
-    return planner::replay(shares, site, figures, order);
+  for (const CodecFigures& figures : codecs) {
+    if (Status held = check_figures(figures); !held) return forward_error(held);
+  }
+  const auto chosen = chosen_of(workload, codecs, of_bucket);
+  if (!chosen) return forward_error(chosen);
+  const Pattern pattern = chosen->front()->pattern;
+  const auto shares = planner::shares_of(workload, site.ranks, planner::most_part_of(pattern), *chosen);
+  const auto replayed = best_of(planner::orders_of(shares, site, pattern), [&](const planner::Order& order) {
+    return planner::replay(shares, site, pattern, order);
   });
   // Every rank tells every other that all has arrived, and hears it.
   const double share = std::min(1.0, site.machine.cores);
@@ -149,7 +182,7 @@ Result<Prediction> predict(const Workload& workload, const Site& site, const Cod
 
 Result<Prediction> predict_plain(const Workload& workload, const Site& site) {
   if (Status held = check_place(workload, site); !held) return forward_error(held);
-  const auto shares = planner::shares_of(workload, site.ranks, planner::most_part_of(Pattern::kRing));
+  const auto shares = planner::shares_of(workload, site.ranks, planner::most_part_of(Pattern::kRing), {});
   const planner::Order one_by_one{shares.size()};
   return prediction_of(planner::replay_plain(shares, site, one_by_one), workload, site, 0);
 }

@@ -98,6 +98,21 @@ PROPERTY(Predictions, FasterCodingAndFewerBitsAreNeverSlower) {
   HOLDS(made(predict(workload, site, better)).step_seconds <= before * (1 + 1e-9));
 }
 
+PROPERTY(Mixes, AreNeverSlowerThanOneForAllAndOfOnePattern) {
+  const Workload workload = drawn_workload();
+  const Site site = drawn_site();
+  std::vector<CodecFigures> codecs;
+  for (std::uint64_t i = 0, count = drawn(2, 5); i < count; ++i) codecs.push_back(drawn_codec());
+  const auto mix = make_mix(workload, site, codecs);
+  HOLDS(mix);
+  if (!*mix) return;
+  const auto again = predict_by_bucket(workload, site, codecs, (*mix)->of_bucket);
+  HOLDS(made(again).step_seconds == (*mix)->prediction.step_seconds);
+  for (const CodecFigures& codec : codecs) {
+    HOLDS((*mix)->prediction.step_seconds < made(predict(workload, site, codec)).step_seconds);
+  }
+}
+
 PROPERTY(BreakEvens, AreWhereTheSignChanges) {
   const Workload workload = drawn_workload();
   const CodecFigures codec = drawn_codec();

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from deltawire.torch import auto_decision
+from deltawire.errors import InvalidArgumentError
+from deltawire.torch import auto_decision, auto_mix
 from deltawire.torch.auto_decision import (
     Decision,
     cores_of,
@@ -12,6 +13,7 @@ from deltawire.torch.auto_decision import (
     link_rate,
     steps_of,
 )
+from deltawire.torch.auto_explanation import AutoExplanation
 from deltawire.torch.codec_figures import candidates, measure, sample_places
 from deltawire.torch.step_clock import StepClock, StepTimes
 
@@ -37,6 +39,7 @@ def of_rank(**changes):
         "buckets": [[["a", 100_000]], [["b", 100_000], ["c", 300]]],
         "value_bytes": [4, 4],
         "figures": [figures],
+        "uncoded": None,
         "refused": [],
         "link": [1e6, 1e-3],
         "host": "one",
@@ -146,6 +149,87 @@ def test_a_tier_forbids():
     ranks = [of_rank(), of_rank()]
     assert auto_decision.choose(ranks, "lossless").spec is None
     assert auto_decision.choose(ranks, "near-lossless").spec == "direct(bf16)"
+
+
+def of_two_buckets(names="ab", **changes):
+    """A second apart on one core: coding the first takes 0.17 s of it, and sending it as it is
+    nothing that computing doesn't hide; for the second all wait."""
+    slow = {
+        "spec": "direct(int8)",
+        "pattern": "direct",
+        "tier": "lossy",
+        "bits_per_value": 8.0,
+        "encode": [0.0, 4e-7],
+        "decode": [0.0, 4e-7],
+        "shares_parts": False,
+    }
+    free = {"spec": "direct(fp32)", "tier": "lossless", "bits_per_value": 32.0}
+    uncoded = slow | free | {"encode": [0.0, 0.0], "decode": [0.0, 0.0]}
+    given = {
+        "buckets": [[[names[0], 120_000]], [[names[1], 100_000]]],
+        "figures": [slow],
+        "uncoded": uncoded,
+        "link": [1e6, 0.0],
+        "processors": 2,
+        "ready": [[1.0, 2.0]] * 8,
+        "ends": [2.4] * 8,
+    }
+    return of_rank(**given | changes)
+
+
+def test_a_codec_for_each_bucket_where_that_is_faster():
+    ranks = [of_two_buckets()] * 2
+    chosen = auto_decision.choose(ranks, "lossy")
+    assert (
+        chosen.spec == "direct(b: int8, rest fp32)" or chosen.spec == "direct(a: fp32, rest int8)"
+    )
+    assert chosen.by_bucket == ("fp32", "int8")
+    (alone,) = chosen.rows
+    assert chosen.predicted_ms < 0.99 * alone["predicted_ms"]
+    assert (
+        chosen.label == "direct, by bucket: fp32 in 0; int8 in 1" and chosen.label in chosen.reason
+    )
+    assert f"with direct(int8) in all buckets {alone['predicted_ms']:.2f} ms" in chosen.reason
+    assert decision_of(chosen.as_dict()) == chosen
+    explained = str(AutoExplanation("lossy", "compressing", chosen, None))
+    assert "direct(int8) *" in explained and chosen.label in explained
+
+
+def test_one_codec_for_all_where_rules_or_figures_cannot_say_more():
+    spaced = [of_two_buckets(names=["a b", "c d"])] * 2
+    chosen = auto_decision.choose(spaced, "lossy")
+    assert chosen.spec == "direct(int8)" and not chosen.by_bucket
+    (refused,) = chosen.refused
+    assert "can't stand in a rule" in refused
+    unknown = [of_two_buckets(), of_two_buckets(uncoded=None)]
+    assert auto_decision.choose(unknown, "lossy").spec == "direct(int8)"
+    assert auto_decision.choose([of_two_buckets()] * 2, "near-lossless").spec is None
+
+
+def test_a_codec_for_each_bucket_must_beat_the_measured_step_and_stay_faster():
+    short = [of_two_buckets(ends=[2.1] * 8)] * 2
+    decision = auto_decision.choose(short, "lossy")
+    assert decision.spec is None and not decision.by_bucket
+    chosen = auto_decision.choose([of_two_buckets()] * 2, "lossy")
+    ready = {"ready": [[1.0, 2.0]] * 4}
+    slower = ready | {"ends": [3.0] * 4, "native": ready | {"ends": [2.4] * 4}}
+    after = judge(chosen, [slower] * 2)
+    assert after.spec is None and not after.by_bucket
+    assert f"with {chosen.label} a step took 3000.00 ms" in after.reason
+
+
+def test_rules_give_each_tensor_its_buckets_codec():
+    buckets = [[("a", 1), ("b", 2)], [("c", 3)], [("d", 4)]]
+    spec = auto_mix.rules("ring", buckets, ["bf16", "fp32", "bf16"])
+    assert spec == "ring(c: fp32, rest bf16)"
+    text = auto_mix.label("ring", ["bf16", "fp32", "bf16", "bf16"])
+    assert text == "ring, by bucket: bf16 in 0, 2-3; fp32 in 1"
+    for name in ("a b", "a*", "a?", "a,b", "a(b)", "a<b"):
+        with pytest.raises(InvalidArgumentError):
+            auto_mix.rules("ring", [[(name, 1)], *buckets], ["fp32", *["bf16"] * 3])
+    many = [[(str(i), 1) for i in range(auto_mix.MOST_NAMES + 1)] for _ in range(2)]
+    with pytest.raises(InvalidArgumentError):
+        auto_mix.rules("ring", many, ["fp32", "bf16"])
 
 
 def test_a_measured_step_that_is_short_counts_more_than_a_predicted_one():

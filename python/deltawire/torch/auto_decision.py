@@ -4,8 +4,8 @@ this, and tells the others.
 A rank's measurement is a dict, as JSON carries it: `ready` (of each step, the seconds at which each
 bucket was ready), `ends` (of each step), and for a plan `buckets` ([[(name, elements)]]),
 `value_bytes` (of each bucket, as the native all-reduce sends its values), `figures` (of codecs, see
-`codec_figures.measure`), `refused`, `link` ((bytes a second, latency)), `host`, `processors` and
-`threads`.
+`codec_figures.measure`), `uncoded` (of fp32, alike; None where there are none), `refused`, `link`
+((bytes a second, latency)), `host`, `processors` and `threads`.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from deltawire.planner import CodecFigures, Link, Machine, Plan, Workload, make_plan
+from deltawire.torch import auto_mix
 
 LEAST_GAIN = 0.03  # share of the native step that must be saved: docs/planner.md
 DEPARTS = 2.0  # so many times longer or shorter, and the exchange is another
@@ -40,6 +41,7 @@ class Decision:
             (bytes a second, None: never), allowed.
         refused: candidates that took no such values, and why.
         native_bits: of a value in the native all-reduce, in the mean.
+        by_bucket: the codec of each bucket, where they differ.
     """
 
     spec: str | None
@@ -52,6 +54,14 @@ class Decision:
     rows: tuple[dict, ...] = ()
     refused: tuple[str, ...] = ()
     native_bits: float = 32.0
+    by_bucket: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The choice, for people: a spec, or which codec in which buckets."""
+        if self.spec is not None and self.by_bucket:
+            return auto_mix.label(self.spec.partition("(")[0], self.by_bucket)
+        return self.spec or "native"
 
     def as_dict(self) -> dict:
         """For JSON; `decision_of` reads it."""
@@ -67,9 +77,8 @@ def decision_of(said: dict) -> Decision:
     times = [v for k, v in said.items() if k.endswith("_ms")]
     if not isinstance(made.spec, str | None) or not all(isinstance(t, int | float) for t in times):
         raise ValueError("its spec is no text, or its times are no numbers")
-    return dataclasses.replace(
-        made, link=tuple(made.link), rows=tuple(made.rows), refused=tuple(made.refused)
-    )
+    listed = ("link", "rows", "refused", "by_bucket")
+    return dataclasses.replace(made, **{name: tuple(getattr(made, name)) for name in listed})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,10 +128,25 @@ def steps_of(said: list[dict]) -> StepsOfAll | None:
     return StepsOfAll(tuple(moments), middle, spread, count)
 
 
-def plan_of(said: list[dict], steps: StepsOfAll, tier: str) -> tuple[Plan, float]:
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """Attributes:
+    plan: of one codec for all buckets.
+    link: that explains the native steps.
+    by_bucket: what is predicted to be faster than the plan's best, or None.
+    refused: why that can't be had, where something is.
+    """
+
+    plan: Plan
+    link: Link
+    by_bucket: auto_mix.BucketChoice | None
+    refused: str | None
+
+
+def plan_of(said: list[dict], steps: StepsOfAll, tier: str) -> Planned:
     """The planner's answer for what the ranks have measured: the link that explains the native
     steps, codecs as slow as on the slowest rank, and as many cores a rank as the fullest machine
-    has for one. Beside it the link's rate."""
+    has for one."""
     buckets = list(zip(said[0]["buckets"], steps.ready, strict=True))
     workload = Workload(
         [([(name, count) for name, count in tensors], ready) for tensors, ready in buckets],
@@ -139,7 +163,15 @@ def plan_of(said: list[dict], steps: StepsOfAll, tier: str) -> tuple[Plan, float
 
     rates = [s["link"][0] for s in said]
     rate = link_rate(rates, steps.end, lambda rate: plan(rate, []).plain.step_seconds)
-    return plan(rate, _figures(said)), rate
+    link, figures = Link(rate, latency_seconds=latency), _figures(said)
+    by_bucket = refused = None
+    uncoded = [each["uncoded"] for each in said]
+    if figures and all(uncoded):
+        site = workload, len(said), link, machine
+        names = said[0]["buckets"]
+        worst = _slowest_of_all(uncoded)
+        by_bucket, refused = auto_mix.choose(site, names, figures, worst, tier)
+    return Planned(plan(rate, figures), link, by_bucket, refused)
 
 
 def link_rate(measured: list[float], native: float, predicted: Callable[[float], float]) -> float:
@@ -176,22 +208,20 @@ def cores_of(said: list[dict]) -> float:
 def _figures(said: list[dict]) -> list[CodecFigures]:
     by_rank = [{figures["spec"]: figures for figures in each["figures"]} for each in said]
     made = []
-    for spec, own in by_rank[0].items():
-        if not all(spec in each for each in by_rank):
-            continue  # a rank's values are none for it
-        all_of_it = [each[spec] for each in by_rank]
-        made.append(
-            CodecFigures(
-                spec,
-                own["pattern"],
-                max((each["tier"] for each in all_of_it), key=_TIERS.index),
-                statistics.mean(each["bits_per_value"] for each in all_of_it),
-                _slowest(all_of_it, "encode"),
-                _slowest(all_of_it, "decode"),
-                own["shares_parts"],
-            )
-        )
+    for spec in by_rank[0]:
+        if all(spec in each for each in by_rank):  # else a rank's values are none for it
+            made.append(CodecFigures(**_slowest_of_all([each[spec] for each in by_rank])))
     return made
+
+
+def _slowest_of_all(figures: list[dict]) -> dict:
+    """Of one codec: what the ranks have measured together."""
+    return figures[0] | {
+        "tier": max((each["tier"] for each in figures), key=_TIERS.index),
+        "bits_per_value": statistics.mean(each["bits_per_value"] for each in figures),
+        "encode": _slowest(figures, "encode"),
+        "decode": _slowest(figures, "decode"),
+    }
 
 
 def _slowest(figures: list[dict], key: str) -> tuple[float, float]:
@@ -206,7 +236,8 @@ def choose(said: list[dict], tier: str) -> Decision | None:
         return None
     if any(len(each["buckets"]) != len(steps.ready) for each in said):
         return None
-    plan, rate = plan_of(said, steps, tier)
+    planned = plan_of(said, steps, tier)
+    plan, link = planned.plan, planned.link
     native = 1e3 * steps.end
     refused = sorted({line for each in said for line in each["refused"]})
     decision = Decision(
@@ -216,22 +247,40 @@ def choose(said: list[dict], tier: str) -> Decision | None:
         exchange_ms=1e3 * steps.exchange,
         plain_ms=1e3 * plan.plain.step_seconds,
         predicted_ms=1e3 * plan.plain.step_seconds,
-        link=(rate, max(each["link"][1] for each in said)),
+        link=(link.up_bytes_per_second, link.latency_seconds),
         rows=tuple(map(_row, plan.rows)),
-        refused=tuple(refused),
+        refused=(*refused, *([planned.refused] if planned.refused else [])),
         native_bits=_native_bits(said[0]),
     )
-    if plan.chosen is None:
-        return decision
-    row = plan.rows[plan.chosen]
-    predicted = 1e3 * row.prediction.step_seconds
-    if predicted > (1 - LEAST_GAIN) * native:
-        reason = (
-            f"do not compress: the native step was measured as {native:.2f} ms, and the best, "
-            f"{row.figures.spec}, is predicted to take {predicted:.2f} ms"
+    chosen = _chosen(decision, planned)
+    if chosen.spec is None or chosen.predicted_ms <= (1 - LEAST_GAIN) * native:
+        return chosen
+    reason = (
+        f"do not compress: the native step was measured as {native:.2f} ms, and the best, "
+        f"{chosen.label}, is predicted to take {chosen.predicted_ms:.2f} ms"
+    )
+    return dataclasses.replace(decision, reason=reason)
+
+
+def _chosen(native: Decision, planned: Planned) -> Decision:
+    """The plan's choice: by bucket, for all, or native, where what is best gains too little."""
+    plan, mix = planned.plan, planned.by_bucket
+    if mix is not None and mix.predicted_ms <= (1 - LEAST_GAIN) * native.plain_ms:
+        made = dataclasses.replace(
+            native, spec=mix.spec, predicted_ms=mix.predicted_ms, by_bucket=mix.of_bucket
         )
-        return dataclasses.replace(decision, reason=reason)
-    return dataclasses.replace(decision, spec=row.figures.spec, predicted_ms=predicted)
+        allowed = [row for row in native.rows if row["allowed"]]
+        best = min(allowed, key=lambda row: row["predicted_ms"])
+        reason = (
+            f"{made.label}: {mix.predicted_ms:.2f} ms a step instead of {native.plain_ms:.2f} ms, "
+            f"{native.plain_ms / mix.predicted_ms:.3g} times as fast; with {best['codec']} in all "
+            f"buckets {best['predicted_ms']:.2f} ms"
+        )
+        return dataclasses.replace(made, reason=reason)
+    if plan.chosen is None:
+        return native
+    row = native.rows[plan.chosen]
+    return dataclasses.replace(native, spec=row["codec"], predicted_ms=row["predicted_ms"])
 
 
 def _native_bits(measured: dict) -> float:
@@ -263,12 +312,13 @@ def judge(decision: Decision, said: list[dict]) -> Decision | None:
     if took <= native + _SURE * 1e3 * (coded.error**2 + plain.error**2) ** 0.5:
         return dataclasses.replace(decision, native_ms=native, exchange_ms=1e3 * coded.exchange)
     reason = (
-        f"back to the native all-reduce: with {decision.spec} a step took {took:.2f} ms instead of "
-        f"{native:.2f} ms; {decision.predicted_ms:.2f} ms were predicted"
+        f"back to the native all-reduce: with {decision.label} a step took {took:.2f} ms instead "
+        f"of {native:.2f} ms; {decision.predicted_ms:.2f} ms were predicted"
     )
     return dataclasses.replace(
         decision,
         spec=None,
+        by_bucket=(),
         reason=reason,
         native_ms=native,
         predicted_ms=decision.plain_ms,

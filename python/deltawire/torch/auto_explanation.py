@@ -49,7 +49,7 @@ class AutoExplanation:
             below = row["gains_below"]
             lines.append(
                 (
-                    row["codec"] + (" *" if row["codec"] == self.decision.spec else ""),
+                    row["codec"] + (" *" if row["codec"] in self._chosen() else ""),
                     row["tier"],
                     f"{row['bits_per_value']:.2f}",
                     f"{row['predicted_ms']:.2f}",
@@ -59,6 +59,13 @@ class AutoExplanation:
             )
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+
+    def _chosen(self) -> list[str | None]:
+        """Specs: that of all buckets, or those of some."""
+        if not self.decision.by_bucket:
+            return [self.decision.spec]
+        pattern = self.decision.spec.partition("(")[0]
+        return [f"{pattern}({codec})" for codec in self.decision.by_bucket]
 
     def _legend(self) -> list[str]:
         rate, latency = self.decision.link

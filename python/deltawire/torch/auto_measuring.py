@@ -62,16 +62,18 @@ class Measuring:
         timeout_ms = arguments.timeout_in_ms(given.timeout)
         probe = LinkProbe(self._session, self._connector.place[1], timeout_ms)
         link = probe.measure(Machine(cores=cores))
-        figures, refused = [], []
+        figures, refused, uncoded = [], [], []
         sample = self._sample
         if sample is not None and sample.usable:
             dtypes = {dtype for *_, dtype in self._exchanged.tensors}
             specs = codec_figures.candidates(tier, dtypes)
             figures, refused = codec_figures.measure(specs, sample.parts, given.min_elements)
+            uncoded, _ = codec_figures.measure(["fp32"], sample.parts, given.min_elements)
         return {
             "buckets": sample.buckets if sample is not None else [],
             "value_bytes": sample.value_bytes if sample is not None else [],
             "figures": figures,
+            "uncoded": uncoded[0] if uncoded else None,
             "refused": refused,
             "link": link,
             "host": platform.node(),

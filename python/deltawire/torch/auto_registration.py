@@ -139,4 +139,6 @@ def _spec_to_leave(spec: str) -> str:
     if not _core.keeps_residual(spec):
         return spec
     pattern, _, codec = spec[:-1].partition("(")
+    if ", rest " in codec:  # rules, of which the first that fits decides
+        return f"{pattern}(step>={LAST_STEP}: fp32, {codec})"
     return f"{pattern}(step<{LAST_STEP}: {codec}, rest fp32)"

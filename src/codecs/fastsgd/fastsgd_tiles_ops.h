@@ -1,5 +1,7 @@
-// Pairs in tiles, without a check for each: what is odd is seen when a chunk is done, and left to the
-// reference, from the chunk's beginning: it finds what is wrong.
+// How vector kernels decode: pairs in tiles, without a check for each. What is odd is seen when a chunk is
+// done, and left to the reference, from the chunk's beginning: it finds what is wrong.
+#pragma once
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -127,9 +129,7 @@ bool decode_chunk_for(const ChunkBytes& chunk, const DecodeRules& rules, DecodeT
   }
 }
 
-}  // namespace
-
-Decoded decode_row(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& target) {
+Decoded decode_in_tiles(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& target) {
   const bool ends_part = target.is_last;
   Decoded decoded{};
   for (; decoded.chunks < row.chunks; ++decoded.chunks) {
@@ -145,5 +145,7 @@ Decoded decode_row(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& 
   target.is_last = ends_part;
   return decoded;
 }
+
+}  // namespace
 
 }  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

@@ -38,7 +38,9 @@ CASES = (
     Case("gcomp", "gcomp:cut=0", "random", ("encode", "decode")),
     Case("fastsgd", "fastsgd", "laplace", CODING),
     Case("fastsgd", "fastsgd", "clicks", PAIRS),
-    Case("threelc", "3lc", "uniform", ("encode", "decode")),
+    Case("threelc", "3lc", "normal", ("encode", "decode")),
+    Case("threelc", "3lc:runs=off", "uniform", ("encode", "decode")),
+    Case("sparse", "sbc:p=1%", "laplace", ("encode",)),
     Case("int8", "int8", "normal", ("encode", "decode")),
     Case("bf16", "bf16", "normal", ("encode", "decode")),
 )

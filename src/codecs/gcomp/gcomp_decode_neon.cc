@@ -1,5 +1,4 @@
-// Decoding for NEON: blocks of 64 lanes. Shorter ones are left to the reference, and so are stored values,
-// which compilers bring into vectors by themselves.
+// Decoding for NEON: blocks of 64 lanes. Shorter ones are left to the reference.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -332,6 +331,26 @@ Fault decode_lanes(const BlockBytes& body, const DecodeTable& table, const Targe
   return decode_by<kDeliver>(decoder, body, target);
 }
 
+// `payload` may be null: zeros.
+template <Deliver kDeliver>
+void hand_over(const std::byte* payload, const Target& target) noexcept {
+  const float32x4_t scale = vdupq_n_f32(target.scale);
+  const std::uint32_t full = target.count / kTogether * kTogether;
+  for (std::uint32_t i = 0; i < full; i += kTogether) {
+#pragma GCC unroll 4
+    for (std::uint32_t at = i; at < i + kTogether; at += kVectorWords) {
+      const uint32x4_t bits =
+          payload != nullptr ? vreinterpretq_u32_u8(load_bytes(payload + at * kValueBytes)) : vdupq_n_u32(0);
+      deliver<kDeliver>(bits, scale, target.slot + at);
+    }
+  }
+  Target rest = target;
+  rest.slot += full;
+  rest.count -= full;
+  const std::byte* const behind = payload != nullptr ? payload + full * kValueBytes : nullptr;
+  kernels_for(TargetId::kReference).decode_stored(behind, rest);
+}
+
 }  // namespace
 
 Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Target& target) {
@@ -345,7 +364,7 @@ Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Targe
 }
 
 void decode_stored(const std::byte* payload, const Target& target) {
-  kernels_for(TargetId::kReference).decode_stored(payload, target);
+  for_target<0>(target, [&]<Deliver kDeliver>() { hand_over<kDeliver>(payload, target); });
 }
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

@@ -18,12 +18,6 @@ namespace deltawire::bench {
 
 namespace {
 
-// Keys of a key-value tensor: of all elements each is one with this probability, and one distance in a
-// hundred is 20 times as long, as words and clicks have it.
-constexpr double kDensity = 0.01;
-constexpr double kLongShare = 0.01;
-constexpr double kLongFactor = 20;
-
 template <class T>
 T taken(Result<T> result) {
   if (!result) throw std::runtime_error(result.error().message);
@@ -47,19 +41,6 @@ struct CaseId {
 
   bool operator==(const CaseId&) const = default;
 };
-
-std::vector<std::uint32_t> keys_for(std::size_t pairs) {
-  CounterRng random(2);
-  std::vector<std::uint32_t> keys(pairs);
-  double key = 0;
-  for (std::uint32_t& each : keys) {
-    const double gap = std::floor(std::log(1 - random.next_uniform()) / std::log(1 - kDensity));
-    key += random.next_uniform() < kLongShare ? gap * kLongFactor : gap;
-    each = static_cast<std::uint32_t>(key);
-    key += 1;
-  }
-  return keys;
-}
 
 // A part, its codec and all the memory that coding it takes.
 class Coded {

@@ -16,6 +16,12 @@ namespace {
 
 constexpr std::size_t kLayer = 300000;  // elements that share a scale
 
+// Keys of a key-value tensor: of all elements each is one with this probability, and one distance in a
+// hundred is 20 times as long, as words and clicks have it.
+constexpr double kDensity = 0.01;
+constexpr double kLongShare = 0.01;
+constexpr double kLongFactor = 20;
+
 double normal(CounterRng& random) {
   const double radius = std::sqrt(-2 * std::log(1 - random.next_uniform()));
   return radius * std::cos(2 * std::numbers::pi * random.next_uniform());
@@ -84,6 +90,19 @@ Input make_input(const std::string& name, std::size_t count) {
     for (float& each : input.significance) each = static_cast<float>(0.05 * normal(random) / 0.01);
   }
   return input;
+}
+
+std::vector<std::uint32_t> keys_for(std::size_t pairs) {
+  CounterRng random(2);
+  std::vector<std::uint32_t> keys(pairs);
+  double key = 0;
+  for (std::uint32_t& each : keys) {
+    const double gap = std::floor(std::log(1 - random.next_uniform()) / std::log(1 - kDensity));
+    key += random.next_uniform() < kLongShare ? gap * kLongFactor : gap;
+    each = static_cast<std::uint32_t>(key);
+    key += 1;
+  }
+  return keys;
 }
 
 }  // namespace deltawire::bench

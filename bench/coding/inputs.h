@@ -28,4 +28,7 @@ struct Input {
 // Throws std::invalid_argument where there is no such input.
 Input make_input(const std::string& name, std::size_t count);
 
+// Keys of a key-value tensor, the same for every program and run: 1 % of all elements are one.
+std::vector<std::uint32_t> keys_for(std::size_t pairs);
+
 }  // namespace deltawire::bench

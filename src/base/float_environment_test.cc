@@ -1,5 +1,9 @@
 #include "base/float_environment.h"
 
+#include <bit>
+#include <cstdint>
+#include <limits>
+
 #include <gtest/gtest.h>
 
 namespace deltawire {
@@ -36,6 +40,20 @@ TEST(FloatEnvironment, KeepsSubnormalsAndRoundsToNearest) {
   FloatEnvironment::write_control(before);
   EXPECT_EQ(halved, 0x1p-127F);
   EXPECT_EQ(sum, 1.0F);
+}
+
+// What CPUs do in ways of their own: docs/determinism.md says where it shows.
+TEST(FloatEnvironment, ANanOfInfinitiesHasTheCpusSign) {
+  const float infinity = FloatEnvironment::pinned(std::numeric_limits<float>::infinity());
+  const float nan = infinity - FloatEnvironment::pinned(std::numeric_limits<float>::infinity());
+  const auto bits = std::bit_cast<std::uint32_t>(nan);
+#if defined(__x86_64__)
+  EXPECT_EQ(bits, 0xFFC00000U);
+#elif defined(__aarch64__)
+  EXPECT_EQ(bits, 0x7FC00000U);
+#else
+  EXPECT_EQ(bits & 0x7FC00000U, 0x7FC00000U);
+#endif
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "base/bit_functions.h"
 #include "base/bits.h"
 #include "base/little_endian.h"
+#include "codecs/fastsgd/fastsgd_gaps_ops.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
@@ -18,21 +19,6 @@ namespace {
 constexpr std::uint32_t kLanes = 16;       // flags that are looked at together
 constexpr std::uint64_t kFlagsBytes = 16;  // that are read at a time
 constexpr std::uint64_t kPeekBytes = 9;    // of gaps
-
-// What must be readable of a stream and what is behind it: copied to where it is, with zeros behind it, if it
-// lies too near to the chunk's end.
-template <std::uint64_t kBytes>
-struct Readable {
-  std::byte copy[kBytes];
-
-  const std::byte* of(const std::byte* at, const std::byte* end, std::uint64_t bytes) noexcept {
-    const auto left = static_cast<std::uint64_t>(end > at ? end - at : 0);
-    if (bytes <= left) return at;
-    std::memset(copy, 0, bytes);
-    if (left > 0) std::memcpy(copy, at, left);
-    return copy;
-  }
-};
 
 // Where 16 flags lie in their bytes, two of which have all of one.
 struct FlagPlaces {
@@ -265,21 +251,11 @@ void read_for(KeyRun& run) noexcept {
 }  // namespace
 
 void open_gaps(GapStream& gaps, unsigned key_bits, unsigned flag_bits) {
-  const GapLengths of(key_bits, flag_bits);
-  gaps.flag_bits = flag_bits;
-  gaps.key_bits = key_bits;
-  for (unsigned flag = 0; flag < 1U << flag_bits; ++flag) {
-    gaps.masks[flag] = (1U << of.of_flag[flag]) - 1;
-    gaps.least[flag] = static_cast<std::uint32_t>(of.least[flag]);
-  }
+  fill_gaps(gaps, key_bits, flag_bits);
 }
 
 void read_keys(KeyRun& run) {
-  if (run.gaps->key_bits == 0) {  // nothing is written of gaps of 0
-    for (std::uint32_t i = 0; i < run.count; ++i) run.keys[i] = static_cast<std::uint32_t>(run.key + 1 + i);
-    run.key += run.count;
-    return;
-  }
+  if (run.gaps->key_bits == 0) return follow_on(run);
   switch (run.gaps->flag_bits) {
     case 1: return read_for<1>(run);
     case 2: return read_for<2>(run);

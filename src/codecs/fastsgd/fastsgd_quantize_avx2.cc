@@ -7,6 +7,7 @@
 
 #include "base/bit_functions.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
+#include "codecs/fastsgd/fastsgd_quantize_ops.h"
 #include "codecs/kernels/logarithm.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
@@ -48,19 +49,12 @@ struct Quantizer {
 
   // Compares those of the mask with their thresholds.
   __m256i decided(__m256i codes, __m256i magnitudes, __m256i whole, unsigned mask) const noexcept {
-    alignas(32) std::uint32_t code[kLanes];
-    alignas(32) std::uint32_t bits[kLanes];
-    alignas(32) std::int32_t near[kLanes];
-    _mm256_store_si256(reinterpret_cast<__m256i*>(code), codes);
-    _mm256_store_si256(reinterpret_cast<__m256i*>(bits), magnitudes);
-    _mm256_store_si256(reinterpret_cast<__m256i*>(near), whole);
-    for (; mask != 0; mask &= mask - 1) {
-      const unsigned lane = countr_zero(mask);
-      std::uint32_t tried = near[lane] < 0 ? 0 : static_cast<std::uint32_t>(near[lane]);
-      tried = tried < book.last ? tried : book.last;
-      code[lane] = tried + (bits[lane] < book.values[tried] ? 1 : 0);
-    }
-    return _mm256_load_si256(reinterpret_cast<const __m256i*>(code));
+    Guesses<kLanes> guesses;
+    _mm256_store_si256(reinterpret_cast<__m256i*>(guesses.codes), codes);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(guesses.magnitudes), magnitudes);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(guesses.near), whole);
+    decide(book, mask, guesses);
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(guesses.codes));
   }
 
   // `lanes`: those that are values at all.
@@ -78,16 +72,6 @@ struct Quantizer {
     return mask == 0 ? codes : decided(codes, magnitudes, whole, mask);
   }
 };
-
-// Leaves x less its code's value.
-void subtract(const PairInput& input, const Codebook& book, const Collected& pairs,
-              const std::uint16_t* codes, std::uint32_t at, std::uint32_t count) noexcept {
-  for (std::uint32_t i = at; i < at + count; ++i) {
-    const std::uint32_t sign = bit_cast<std::uint32_t>(pairs.values[i]) & ~kMagnitudeMask;
-    const std::uint32_t value = book.values[codes[i] & kMaxCode] | sign;
-    input.left[pairs.keys[i]] = pairs.values[i] - bit_cast<float>(value);
-  }
-}
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 
 #include "base/bit_functions.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
+#include "codecs/fastsgd/fastsgd_quantize_ops.h"
 #include "codecs/kernels/logarithm.h"
 #include "codecs/kernels/prefetch.h"
 
@@ -86,16 +87,6 @@ struct Quantizer {
   }
 };
 
-// Leaves x less its code's value.
-void subtract(const PairInput& input, const Codebook& book, const Collected& pairs,
-              const std::uint16_t* codes) noexcept {
-  for (std::uint32_t i = 0; i < pairs.pairs; ++i) {
-    const std::uint32_t sign = bit_cast<std::uint32_t>(pairs.values[i]) & ~kMagnitudeMask;
-    const std::uint32_t value = book.values[codes[i] & kMaxCode] | sign;
-    input.left[pairs.keys[i]] = pairs.values[i] - bit_cast<float>(value);
-  }
-}
-
 }  // namespace
 
 CodeRange quantize(const PairInput& input, const Codebook& book, const Collected& pairs,
@@ -127,7 +118,7 @@ CodeRange quantize(const PairInput& input, const Codebook& book, const Collected
     prefetch_far(input.keys + pairs.next + i);
   }
   if (i < pairs.pairs) sixteen(i, static_cast<__mmask16>((1U << (pairs.pairs - i)) - 1));
-  if (input.left != nullptr) subtract(input, book, pairs, codes_of_pairs);
+  if (input.left != nullptr) subtract(input, book, pairs, codes_of_pairs, 0, pairs.pairs);
   return {static_cast<std::uint32_t>(_mm512_reduce_min_epi32(lowest)),
           static_cast<std::uint32_t>(_mm512_reduce_max_epi32(highest))};
 }

@@ -9,6 +9,7 @@
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
+#include "codecs/fastsgd/fastsgd_streams_ops.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 
@@ -17,7 +18,6 @@ namespace {
 constexpr std::uint32_t kValues = 8;  // that are written together
 constexpr std::uint32_t kGaps = 16;   // that are looked at together
 constexpr std::uint32_t kGapTile = 256;
-constexpr unsigned kMostKeyBits = 31;  // a mask of 32 is no number of 32 bits plus 1
 
 // Eight numbers of code_bits + 1 bits each, still in 16 bits.
 __m128i numbers_of(const ChunkPairs& chunk, std::uint32_t at, unsigned code_bits) noexcept {
@@ -191,42 +191,6 @@ std::uint64_t packed_flags(__m128i flags) noexcept {
   constexpr std::uint64_t kMask = std::uint64_t{0x0101010101010101} * ((1U << kFlagBits) - 1);
   return _pext_u64(low_half(flags), kMask) | _pext_u64(high_half(flags), kMask) << 8 * kFlagBits;
 }
-
-// Appends words of up to 64 bits. A store always takes 8 bytes, as an Appender's.
-class WordAppender {
- public:
-  explicit WordAppender(std::byte* out) noexcept : out_(out) {}
-
-  // `kIsShort`: of no more than 56 bits.
-  template <bool kIsShort>
-  [[gnu::always_inline]] void put(std::uint64_t word, unsigned bits) noexcept {
-    const std::uint64_t joined = pending_ | word << filled_;
-    store_le(out_, joined);
-    const unsigned all = filled_ + bits;
-    if constexpr (kIsShort) {
-      pending_ = joined >> all / 8 * 8;
-      out_ += all / 8;
-      filled_ = all % 8;
-    } else {
-      const std::uint64_t rest = word >> 1 >> (63 - filled_);  // behind the 64 bits that are stored, or 0
-      const std::uint64_t words = all / 64;
-      pending_ = (joined & (words - 1)) | rest;  // without a branch: it would be foretold wrong
-      out_ += 8 * words;
-      filled_ = all % 64;
-    }
-  }
-
-  // The address behind the last bit, whose byte is filled with zero bits.
-  std::byte* finish() noexcept {
-    store_le(out_, pending_);
-    return out_ + (filled_ + 7) / 8;
-  }
-
- private:
-  std::byte* out_;
-  std::uint64_t pending_ = 0;
-  unsigned filled_ = 0;
-};
 
 template <bool kIsShort, class Number>
 [[gnu::always_inline]] inline void append(const Gaps<Number>& tile, std::uint32_t count,

@@ -1,4 +1,4 @@
-// What a chunk's numbers stand for, as a table for vector kernels, and values by a look into it each.
+// Values by a look into their table each.
 #pragma once
 
 #include <cstddef>
@@ -11,26 +11,9 @@
 #include "base/bits.h"
 #include "base/little_endian.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
+#include "codecs/fastsgd/fastsgd_values_ops.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
-
-// Values of the codes from the chunk's base on, as far as they are allowed, and behind them the same with the
-// other sign: a number is a code below its sign.
-[[gnu::always_inline]] inline void fill_values(ValueStream& values, const DecodeRules& rules,
-                                               const Head& head, float scale) noexcept {
-  values.code_bits = head.code_bits;
-  const std::uint32_t all = std::uint32_t{1} << head.code_bits;
-  for (; values.allowed < all && head.base + values.allowed <= rules.last_code; ++values.allowed) {
-    const float value = code_value(rules.sum, rules.powers, head.base + values.allowed);
-    if (bit_cast<std::uint32_t>(value) == 0) break;
-    values.tables->of_number[values.allowed] = value * scale;
-  }
-  for (std::uint32_t code = values.allowed; code < all; ++code) values.tables->of_number[code] = 0;
-  for (std::uint32_t code = 0; code < all; ++code) {
-    const auto bits = bit_cast<std::uint32_t>(values.tables->of_number[code]);
-    values.tables->of_number[all + code] = bit_cast<float>(bits ^ ~kMagnitudeMask);
-  }
-}
 
 // The numbers of a tile, with room for a whole vector behind the last.
 struct Numbers {
@@ -107,13 +90,7 @@ struct Numbers {
   // Behind the last number its like, which changes no extent.
   for (std::uint32_t i = 0; i < Numbers::kLanes; ++i) numbers.at[count + i] = numbers.at[count - 1];
   numbers.find_extent(count, values);
-  // Two make a word: a store for each would take as long as all the rest.
-  for (std::uint32_t i = 0; i < count; i += 2) {
-    const std::uint64_t low = bit_cast<std::uint32_t>(values.tables->of_number[numbers.at[i]]);
-    const std::uint64_t high = bit_cast<std::uint32_t>(values.tables->of_number[numbers.at[i + 1]]);
-    const std::uint64_t both = low | high << 32;
-    std::memcpy(out + i, &both, sizeof both);
-  }
+  put_values(*values.tables, numbers.at, count, out);
   values.stream.position += std::uint64_t{count} * bits;
 }
 

@@ -7,6 +7,7 @@
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
 #include "codecs/gcomp/gcomp_classify_avx2.h"
+#include "codecs/gcomp/gcomp_walks_ops.h"
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
@@ -184,27 +185,6 @@ template <Keep kKeep, bool kWhole, bool kResidual>
   return append_escapes(stretch, table, at);
 }
 
-// The last stretch, which isn't full: from copies that are, so that nothing is read or written beyond its
-// end.
-template <Keep kKeep, bool kWhole, bool kResidual>
-std::byte* push_last(const Values& block, const Classifier8<kKeep, kWhole>& classify,
-                     const EncodeTable& table, std::uint32_t begin, Writer& writer, std::byte* at) noexcept {
-  float in[kMaxStretch] = {};
-  float residual[kMaxStretch] = {};
-  float significance[kMaxStretch] = {};
-  const std::uint32_t count = block.count - begin;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    in[i] = block.in[begin + i];
-    if constexpr (kResidual) residual[i] = block.residual[begin + i];
-    if constexpr (kKeep == Keep::kSignificance) significance[i] = block.significance[begin + i];
-  }
-  const Values last{in, kResidual ? residual : nullptr, significance, kMaxStretch, block.rule};
-  at = push_stretch<kKeep, kWhole, kResidual>(last, classify, table, 0, count, writer, at);
-  if constexpr (!kResidual) return at;
-  for (std::uint32_t i = 0; i < count; ++i) block.residual[begin + i] = residual[i];
-  return at;
-}
-
 void write_states(bool whole, const Writer& writer, std::byte* at) noexcept {
   for (unsigned lane = 0; lane < kMaxLanes; ++lane, at += kStateBytes) {
     const std::uint32_t end = 1U << writer.held[lane];
@@ -231,23 +211,27 @@ template <bool kResidual>
 }
 
 template <Keep kKeep, bool kWhole, bool kResidual>
-EncodedBlock encode_lanes(const Values& block, const EncodeTable& table, std::byte* out) noexcept {
-  const Classifier8<kKeep, kWhole> classify(block.rule);
+struct Encoder {
+  Classifier8<kKeep, kWhole> classify;
+  const EncodeTable& table;
   Writer writer;
+
+  [[gnu::always_inline]] std::byte* push(const Values& block, std::uint32_t begin, std::uint32_t count,
+                                         std::byte* at) noexcept {
+    fetch_early<kResidual>(block, begin);
+    return push_stretch<kKeep, kWhole, kResidual>(block, classify, table, begin, count, writer, at);
+  }
+};
+
+template <Keep kKeep, bool kWhole, bool kResidual>
+EncodedBlock encode_lanes(const Values& block, const EncodeTable& table, std::byte* out) noexcept {
+  Encoder<kKeep, kWhole, kResidual> encoder{Classifier8<kKeep, kWhole>(block.rule), table, {}};
+  Writer& writer = encoder.writer;
   for (std::uint32_t& held : writer.held) held = kWordBits;
   writer.any = _mm256_setzero_si256();
-  std::byte* at = out;
-  std::uint32_t begin = block.count / kMaxStretch * kMaxStretch;
-  if (begin < block.count)
-    at = push_last<kKeep, kWhole, kResidual>(block, classify, table, begin, writer, at);
-  while (begin > 0) {
-    begin -= kMaxStretch;
-    fetch_early<kResidual>(block, begin);
-    at = push_stretch<kKeep, kWhole, kResidual>(block, classify, table, begin, kMaxStretch, writer, at);
-  }
-  const auto bytes = static_cast<std::uint32_t>(at - out);
+  std::byte* const at = encode_by<kKeep, kResidual>(block, encoder, out);
   write_states(kWhole, writer, at);
-  return {bytes, _mm256_testz_si256(writer.any, writer.any) != 0};
+  return {static_cast<std::uint32_t>(at - out), _mm256_testz_si256(writer.any, writer.any) != 0};
 }
 
 EncodedBlock encode_block(const Values& block, const EncodeTable& table, std::byte* out) {

@@ -194,7 +194,7 @@ template <bool kWhole, Deliver kDeliver>
   return _mm256_testz_si256(wrong, wrong) != 0 ? Fault::kNone : Fault::kTinyZero;
 }
 
-Fault open(const std::byte* states, bool whole, Lanes& lanes) noexcept {
+Fault open_lanes(const std::byte* states, bool whole, Lanes& lanes) noexcept {
   const std::byte* at = states;
   for (unsigned lane = 0; lane < kMaxLanes; ++lane, at += kStateBytes) {
     const auto state = load_le<std::uint32_t>(at);
@@ -211,43 +211,37 @@ Fault open(const std::byte* states, bool whole, Lanes& lanes) noexcept {
   return Fault::kNone;
 }
 
-Fault close(const Lanes& lanes, const Stream& stream) noexcept {
-  if (stream.at != stream.begin) return Fault::kBytesLeft;
-  std::uint32_t left = 0;
-  for (unsigned lane = 0; lane < kMaxLanes; ++lane)
-    left |= lanes.codes[lane] | (lanes.held[lane] ^ kWordBits);
-  for (unsigned lane = 0; lane < kMaxMantissaLanes; ++lane)
-    left |= lanes.mantissas[lane] | lanes.filled[lane];
-  return left == 0 ? Fault::kNone : Fault::kLaneEnd;
-}
+template <bool kWhole>
+struct Decoder {
+  const DecodeTable& table;
+  __m256 scale;
+  Lanes lanes;
+
+  [[gnu::always_inline]] Fault open(const std::byte* states) noexcept {
+    return open_lanes(states, kWhole, lanes);
+  }
+
+  template <Deliver kDeliver>
+  [[gnu::always_inline]] Fault stretch(std::uint32_t count, const std::byte*& at, float* slot) noexcept {
+    return decode_stretch<kWhole, kDeliver>(table, lanes, count, at, scale, slot);
+  }
+
+  Fault close() const noexcept {
+    std::uint32_t left = 0;
+    for (unsigned lane = 0; lane < kMaxLanes; ++lane)
+      left |= lanes.codes[lane] | (lanes.held[lane] ^ kWordBits);
+    for (unsigned lane = 0; lane < kMaxMantissaLanes; ++lane)
+      left |= lanes.mantissas[lane] | lanes.filled[lane];
+    return left == 0 ? Fault::kNone : Fault::kLaneEnd;
+  }
+};
 
 template <bool kWhole, Deliver kDeliver>
 Fault decode_lanes(const BlockBytes& body, const DecodeTable& table, const Target& target) noexcept {
-  Stream stream{body.at, body.at + body.stream_bytes};
-  Lanes lanes;
-  if (const Fault fault = open(stream.at, kWhole, lanes); fault != Fault::kNone) return fault;
-  const __m256 scale = _mm256_set1_ps(target.scale);
-  StreamEnd end;
-  for (std::uint32_t begin = 0; begin < target.count; begin += kMaxStretch) {
-    const std::uint32_t count = target.count - begin;
-    const std::byte* const from = readable(stream, end);
-    const std::byte* at = from;
-    fetch_early<kDeliver>(at, target.slot + begin);
-    Fault fault = Fault::kNone;
-    if (count >= kMaxStretch) [[likely]] {
-      fault = decode_stretch<kWhole, kDeliver>(table, lanes, kMaxStretch, at, scale, target.slot + begin);
-    } else {
-      constexpr Deliver kPlain = kDeliver == Deliver::kStream ? Deliver::kOverwrite : kDeliver;
-      float last[kMaxStretch] = {};
-      std::memcpy(last, target.slot + begin, count * sizeof(float));
-      fault = decode_stretch<kWhole, kPlain>(table, lanes, count, at, scale, last);
-      std::memcpy(target.slot + begin, last, count * sizeof(float));
-    }
-    if (!advance(stream, static_cast<std::uint32_t>(from - at))) return Fault::kTruncated;
-    if (fault != Fault::kNone) return fault;
-  }
+  Decoder<kWhole> decoder{table, _mm256_set1_ps(target.scale), {}};
+  const Fault fault = decode_by<kDeliver>(decoder, body, target);
   if constexpr (kDeliver == Deliver::kStream) _mm_sfence();
-  return close(lanes, stream);
+  return fault;
 }
 
 // `payload` may be null: zeros.

@@ -53,14 +53,16 @@ struct StreamEnd {
 enum class Deliver : std::uint8_t { kOverwrite, kStream, kScale, kAccumulate };
 
 // Calls `call` with what the target asks for as its template's argument. Vectors of so many bytes can be
-// written past the caches where the slot is aligned to them.
+// written past the caches where the slot is aligned to them; of 0 bytes none can.
 template <std::uintptr_t kVector, class Call>
 [[gnu::always_inline]] inline auto for_target(const Target& target, const Call& call) noexcept {
   if (target.accumulate) return call.template operator()<Deliver::kAccumulate>();
   if (target.scale != 1.0F) return call.template operator()<Deliver::kScale>();
-  const bool streamed = target.streamed && bit_cast<std::uintptr_t>(target.slot) % kVector == 0;
-  return streamed ? call.template operator()<Deliver::kStream>()
-                  : call.template operator()<Deliver::kOverwrite>();
+  if constexpr (kVector > 0) {
+    const bool streamed = target.streamed && bit_cast<std::uintptr_t>(target.slot) % kVector == 0;
+    if (streamed) return call.template operator()<Deliver::kStream>();
+  }
+  return call.template operator()<Deliver::kOverwrite>();
 }
 
 // What later stretches read of the stream, downwards, and where they write, unless that goes past the caches.
@@ -73,6 +75,37 @@ template <Deliver kDeliver>
   for (unsigned i = 0; i < kMaxStretch; i += 16) {
     __builtin_prefetch(slot + 4 * kMaxStretch + i);
   }
+}
+
+// Decodes a block of whole stretches, and of a last one that is decoded into a copy of its values. Decoder, a
+// target's lanes: open(states), a fault if they are none; stretch<kDeliver>(count, at, slot), which reads
+// `count` values downwards from `at` and writes all of a stretch; close(), a fault if the lanes don't end as
+// they must.
+template <Deliver kDeliver, class Decoder>
+[[gnu::always_inline]] inline Fault decode_by(Decoder& decoder, const BlockBytes& body,
+                                              const Target& target) noexcept {
+  Stream stream{body.at, body.at + body.stream_bytes};
+  if (const Fault fault = decoder.open(stream.at); fault != Fault::kNone) return fault;
+  StreamEnd end;
+  for (std::uint32_t begin = 0; begin < target.count; begin += kMaxStretch) {
+    const std::uint32_t count = target.count - begin;
+    const std::byte* const from = readable(stream, end);
+    const std::byte* at = from;
+    fetch_early<kDeliver>(at, target.slot + begin);
+    Fault fault = Fault::kNone;
+    if (count >= kMaxStretch) [[likely]] {
+      fault = decoder.template stretch<kDeliver>(kMaxStretch, at, target.slot + begin);
+    } else {
+      constexpr Deliver kPlain = kDeliver == Deliver::kStream ? Deliver::kOverwrite : kDeliver;
+      float last[kMaxStretch] = {};
+      std::memcpy(last, target.slot + begin, count * sizeof(float));
+      fault = decoder.template stretch<kPlain>(count, at, last);
+      std::memcpy(target.slot + begin, last, count * sizeof(float));
+    }
+    if (!advance(stream, static_cast<std::uint32_t>(from - at))) return Fault::kTruncated;
+    if (fault != Fault::kNone) return fault;
+  }
+  return stream.at == stream.begin ? decoder.close() : Fault::kBytesLeft;
 }
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

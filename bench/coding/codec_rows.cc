@@ -63,6 +63,7 @@ class Coded {
     const Sizes sizes = codec_->sizes(part_);
     payload_.resize(sizes.payload_bytes);
     ends_.resize(sizes.chunks);
+    sums_.resize(sizes.chunks);
     scratch_.resize(sizes.scratch_bytes);
     slot_.assign(id.count, 0.25F);
     slot_keys_.resize(keys_.size());
@@ -111,8 +112,8 @@ class Coded {
   }
 
   void code(Residual residual) {
-    encoded_ = taken(codec_->encode(part_, residual, {payload_, ends_}, {.scratch = scratch_}));
-    check_sums();
+    encoded_ = taken(codec_->encode(part_, residual, {payload_, ends_, sums_}, {.scratch = scratch_}));
+    if (!encoded_.has_sums) check_sums();
   }
 
   // As a frame has them: one for each chunk.
@@ -132,6 +133,7 @@ class Coded {
   std::vector<float> after_;
   std::vector<std::byte> payload_;
   std::vector<std::uint32_t> ends_;
+  std::vector<std::uint32_t> sums_;
   std::vector<std::byte> scratch_;
   std::vector<float> slot_;
   std::vector<std::uint32_t> slot_keys_;

@@ -74,6 +74,9 @@ struct Sizes {
 struct PartBuffer {
   MutBytes payload;
   std::span<std::uint32_t> chunk_ends;  // chunk i is payload[chunk_ends[i-1], chunk_ends[i])
+  // Where the chunks' checksums go (CRC-32C, as many as chunk_ends), if the codec sums them while they are in
+  // the cache: EncodedPart::has_sums. Empty: not wanted.
+  std::span<std::uint32_t> chunk_sums = {};
 };
 
 inline constexpr std::size_t kScratchAlignment = 16;
@@ -95,6 +98,7 @@ struct EncodedPart {
   std::uint32_t chunks = 0;
   std::uint32_t scalar = 0;   // the codec's numbers for the whole part (3LC: bits of m); those that it has
   std::uint32_t scalar2 = 0;  // not (CodecInfo::scalars) are 0
+  bool has_sums = false;      // those of PartBuffer::chunk_sums are there
 };
 
 // What decode reads: bytes from anywhere, hostile ones included.

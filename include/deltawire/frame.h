@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "deltawire/codec.h"
@@ -69,6 +70,14 @@ struct SegmentView {
   PartView part;  // empty unless coded; chunk_ends last until the next call
 };
 
+// A segment whose chunks nobody has compared with their checksums yet.
+struct UncheckedSegment {
+  Segment segment;
+  Bytes payload;                  // of all its chunks; empty unless coded
+  std::uint32_t first_chunk = 0;  // the first one's number in the frame
+  std::uint32_t chunks = 0;
+};
+
 // Reads one frame from hostile bytes: every length and checksum is verified before it is used, and nothing
 // that the bytes say sizes an allocation beyond their own number.
 class DELTAWIRE_API FrameReader {
@@ -87,9 +96,15 @@ class DELTAWIRE_API FrameReader {
   std::uint32_t segments_left() const noexcept { return segments_left_; }
 
   // The next segment, its chunks' checksums verified. REQUIRES: segments_left() > 0. Errors: kCorrupt.
-  Result<SegmentView> next() { return next(ends_); }
-  // The same, with the chunks' ends in the caller's memory, of which a reader for each frame needs none.
-  Result<SegmentView> next(std::vector<std::uint32_t>& ends);
+  Result<SegmentView> next();
+  // The same without a look at the payload: appends where each chunk ends in the segment, and its checksum.
+  // Who believes a chunk that check_chunks() hasn't found whole believes anything.
+  UncheckedSegment next_unchecked(std::vector<std::uint32_t>& ends, std::vector<std::uint32_t>& sums);
+  // Of chunks that fill `payload`, the first one's number in the frame, and the checksum of each. Long ones
+  // are summed by all of `workers`. Errors: kCorrupt. Any thread may call it.
+  static Status check_chunks(Bytes payload, std::span<const std::uint32_t> ends,
+                             std::span<const std::uint32_t> sums, std::uint32_t first,
+                             Workers* workers = nullptr);
 
  private:
   FrameReader() = default;
@@ -104,9 +119,10 @@ class DELTAWIRE_API FrameReader {
   std::uint32_t segment_count_ = 0;
   std::uint32_t segments_left_ = 0;
   std::uint32_t next_chunk_ = 0;
-  Bytes segments_;  // not yet read
-  Bytes payload_;   // of these
-  std::vector<std::uint32_t> ends_;
+  Bytes segments_;                   // not yet read
+  Bytes payload_;                    // of these
+  std::vector<std::uint32_t> ends_;  // of next()
+  std::vector<std::uint32_t> sums_;
 };
 
 }  // namespace deltawire

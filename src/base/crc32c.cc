@@ -1,5 +1,6 @@
 #include "base/crc32c.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -46,6 +47,29 @@ std::uint32_t update_byte(std::uint32_t crc, std::byte value) noexcept {
   return (crc >> 8) ^ kTables[0][(crc ^ std::to_integer<std::uint32_t>(value)) & 0xFF];
 }
 
+// What a state of the register becomes when zero bytes are read. Reading is linear: the sum (xor) of what its
+// bits become, each a column.
+using Columns = std::array<std::uint32_t, 32>;
+
+constexpr std::uint32_t applied(const Columns& columns, std::uint32_t state) noexcept {
+  std::uint32_t sum = 0;
+  for (std::size_t bit = 0; bit < 32; ++bit) sum ^= (state >> bit & 1) != 0 ? columns[bit] : 0;
+  return sum;
+}
+
+// Of 2^i zero bytes: twice as many are the columns applied to themselves.
+constexpr auto kAfterZeros = [] {
+  std::array<Columns, 32> after{};
+  for (std::size_t bit = 0; bit < 32; ++bit) {
+    const std::uint32_t state = 1U << bit;
+    after[0][bit] = (state >> 8) ^ kTables[0][state & 0xFF];
+  }
+  for (std::size_t i = 1; i < 32; ++i) {
+    for (std::size_t bit = 0; bit < 32; ++bit) after[i][bit] = applied(after[i - 1], after[i - 1][bit]);
+  }
+  return after;
+}();
+
 #if defined(DELTAWIRE_CRC_INSTRUCTION)
 #if defined(__x86_64__)
 using Register = std::uint64_t;  // as the instruction has it, its upper half 0
@@ -69,22 +93,10 @@ DELTAWIRE_CRC_INSTRUCTION inline std::uint32_t read_one(std::uint32_t crc, std::
 }
 #endif
 
-// What a state of the register becomes when `bytes` zero bytes are read: the sum (xor) of what its four bytes
-// become, each looked up.
+// The same for one number of bytes, by looking up each of a state's four.
 class ZeroBytes {
  public:
-  explicit constexpr ZeroBytes(std::size_t bytes) noexcept {
-    // Column i: what bit i alone becomes. Reading is linear, so twice as many bytes are the columns applied
-    // to themselves.
-    std::array<std::uint32_t, 32> columns{};
-    for (std::size_t bit = 0; bit < 32; ++bit) {
-      const std::uint32_t state = 1U << bit;
-      columns[bit] = (state >> 8) ^ kTables[0][state & 0xFF];
-    }
-    for (std::size_t reach = 1; reach < bytes; reach *= 2) {
-      const auto once = columns;
-      for (std::uint32_t& column : columns) column = applied(once, column);
-    }
+  explicit constexpr ZeroBytes(const Columns& columns) noexcept {
     for (std::size_t at = 0; at < 4; ++at) {
       for (std::uint32_t value = 0; value < 256; ++value) {
         of_byte_[at][value] = applied(columns, value << (8 * at));
@@ -98,20 +110,13 @@ class ZeroBytes {
   }
 
  private:
-  static constexpr std::uint32_t applied(const std::array<std::uint32_t, 32>& columns,
-                                         std::uint32_t state) noexcept {
-    std::uint32_t sum = 0;
-    for (std::size_t bit = 0; bit < 32; ++bit) sum ^= (state >> bit & 1) != 0 ? columns[bit] : 0;
-    return sum;
-  }
-
   std::array<std::array<std::uint32_t, 256>, 4> of_byte_{};
 };
 
 constexpr std::size_t kLongLane = 1024;  // powers of two
 constexpr std::size_t kShortLane = 128;
-constexpr ZeroBytes kAfterLongLane(kLongLane);
-constexpr ZeroBytes kAfterShortLane(kShortLane);
+constexpr ZeroBytes kAfterLongLane(kAfterZeros[std::countr_zero(kLongLane)]);
+constexpr ZeroBytes kAfterShortLane(kAfterZeros[std::countr_zero(kShortLane)]);
 
 // The instruction takes two or three cycles, but one can begin in each: so three lanes of a block are read
 // side by side, and what a lane came to is moved past those behind it.
@@ -256,6 +261,33 @@ std::span<const Crc32cWay> crc32c_ways() noexcept {
 
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t seed) noexcept {
   return crc32c_ways().back().checksum(bytes, seed);
+}
+
+std::uint32_t crc32c_joined(std::uint32_t a, std::uint32_t b, std::uint32_t bytes_of_b) noexcept {
+  std::uint32_t state = a;
+  for (; bytes_of_b != 0; bytes_of_b &= bytes_of_b - 1) {
+    state = applied(kAfterZeros[static_cast<std::size_t>(std::countr_zero(bytes_of_b))], state);
+  }
+  return state ^ b;
+}
+
+std::uint32_t crc32c_shared(std::span<const std::byte> bytes, std::uint32_t seed, Workers* workers) noexcept {
+  constexpr std::size_t kWorthSharing = std::size_t{128} << 10;
+  constexpr std::size_t kMostPieces = 8;
+  const auto pieces = std::min(static_cast<std::size_t>(Workers::threads(workers)), kMostPieces);
+  if (pieces == 1 || bytes.size() < kWorthSharing) return crc32c(bytes, seed);
+  const std::size_t piece = bytes.size() / pieces;  // the last takes what is left
+  std::uint32_t sums[kMostPieces] = {};
+  Workers::share(workers, pieces, [&](std::size_t i) {
+    const auto rest = bytes.subspan(i * piece);
+    sums[i] = crc32c(i + 1 < pieces ? rest.first(piece) : rest, i == 0 ? seed : 0);
+  });
+  std::uint32_t sum = sums[0];
+  for (std::size_t i = 1; i < pieces; ++i) {
+    const std::size_t of_piece = i + 1 < pieces ? piece : bytes.size() - i * piece;
+    sum = crc32c_joined(sum, sums[i], static_cast<std::uint32_t>(of_piece));
+  }
+  return sum;
 }
 
 }  // namespace deltawire

@@ -6,10 +6,19 @@
 #include <cstdint>
 #include <span>
 
+#include "deltawire/workers.h"
+
 namespace deltawire {
 
 // The checksum of `bytes`, continued from `seed` (0 to start; crc32c(b, crc32c(a)) = crc32c(a + b)).
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t seed = 0) noexcept;
+
+// The checksum of a + b, from those of a and b: crc32c(a + b) of crc32c(a), crc32c(b) and the bytes of b. So
+// threads can sum pieces, and crc32c(b, seed) follows from crc32c(b).
+std::uint32_t crc32c_joined(std::uint32_t a, std::uint32_t b, std::uint32_t bytes_of_b) noexcept;
+
+// The same as crc32c(), long inputs by several threads. `workers` may be null.
+std::uint32_t crc32c_shared(std::span<const std::byte> bytes, std::uint32_t seed, Workers* workers) noexcept;
 
 // The ways of this CPU to compute it, from the table-driven one, which runs everywhere, to the one that is
 // best for long inputs: for the tests that compare them.

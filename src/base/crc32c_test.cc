@@ -110,5 +110,33 @@ TEST(Crc32c, EverySingleBitFlipIsSeen) {
   }
 }
 
+TEST(Crc32c, OfTwoPiecesIsThatOfBoth) {
+  CounterRng random(9);
+  std::vector<std::byte> bytes(70001);
+  for (std::byte& each : bytes) each = static_cast<std::byte>(random.next());
+  for (const std::size_t cut : {0U, 1U, 2U, 255U, 256U, 4097U, 65536U, 70000U, 70001U}) {
+    const auto all = std::span<const std::byte>(bytes);
+    const auto first = all.first(cut);
+    const auto rest = all.subspan(cut);
+    const auto rest_bytes = static_cast<std::uint32_t>(rest.size());
+    EXPECT_EQ(crc32c_joined(crc32c(first), crc32c(rest), rest_bytes), crc32c(all)) << cut;
+    EXPECT_EQ(crc32c_joined(77, crc32c(rest), rest_bytes), crc32c(rest, 77)) << cut;
+  }
+}
+
+TEST(Crc32c, IsTheSameByAnyNumberOfThreads) {
+  CounterRng random(10);
+  std::vector<std::byte> bytes((std::size_t{128} << 10) + 13);
+  for (std::byte& each : bytes) each = static_cast<std::byte>(random.next());
+  for (const int threads : {1, 2, 3, 12}) {
+    Workers workers(threads);
+    for (const std::size_t count : {std::size_t{0}, std::size_t{5000}, bytes.size()}) {
+      const auto some = std::span<const std::byte>(bytes).first(count);
+      EXPECT_EQ(crc32c_shared(some, 6, &workers), crc32c(some, 6)) << threads << ", " << count;
+    }
+  }
+  EXPECT_EQ(crc32c_shared(bytes, 6, nullptr), crc32c(bytes, 6));
+}
+
 }  // namespace
 }  // namespace deltawire

@@ -2,12 +2,10 @@
 #include "deltawire/channel.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <string>
 #include <utility>
 
-#include "base/checked.h"
 #include "base/no_memory.h"
 #include "channel/channel_state.h"
 #include "channel/codec_rules.h"
@@ -15,6 +13,7 @@
 #include "channel/message_encoder.h"
 #include "channel/metered_channel.h"
 #include "channel/part_encoder.h"
+#include "channel/part_jobs.h"
 #include "channel/payload_maker.h"
 #include "channel/residual_store.h"
 #include "channel/shared_residuals.h"
@@ -80,35 +79,17 @@ class ChannelImpl final : public Channel {
   }
 
  private:
-  struct Bounds {
-    std::uint64_t payload_bytes = 0;
-    std::uint64_t chunks = 0;
-    std::uint64_t scratch_bytes = 0;  // of the part that needs most
-    std::uint64_t elements = 0;
-    std::uint64_t longest = 0;  // elements of the longest part
-    std::uint64_t parts = 0;
-
-    MessageLists lists() const noexcept { return lists_of(payload_bytes, chunks, parts); }
-  };
-  // A part on its way into a message. Its slot has the size of its bounds, so that no part waits for another.
-  struct Job {
-    const Named* part = nullptr;
-    PartBuffer slot;
-    SentPart sent;
-    Status coded;
-  };
-
   PartCodecs codecs() const noexcept {
     return {rules_, *raw_, options_.policy, options_.error_feedback, workers_.get()};
   }
   Sizes sizes_of(const Named& part, std::uint64_t step) const noexcept {
     return codec_of(part, step).sizes(encoder_.as_encoded(part));
   }
-  Bounds bounds_of(std::span<const Named> parts, std::uint64_t step) const;
+  MessageBounds bounds_of(std::span<const Named> parts, std::uint64_t step) const;
   Status check_encode(std::span<const Named> parts, const MessageId& id) const;
   bool may_need(std::span<const Named> parts, std::uint64_t step) const;
-  void lay_out(std::span<const Named> parts, std::uint64_t step, const Bounds& bounds, Message& message);
-  void code(const MessageId& id, const Bounds& bounds);
+  void lay_out(std::span<const Named> parts, std::uint64_t step, const MessageBounds& bounds,
+               Message& message);
   void keep_what_was_not_coded(std::span<const Named> parts, const MessageId& id) noexcept;
   void keep_part(const Named& unsent, const MessageId& id) noexcept;
   void close_step() noexcept;
@@ -135,7 +116,7 @@ class ChannelImpl final : public Channel {
   std::uint64_t step_ = 0;
   StepMessages messages_;             // of the open step
   std::vector<SentPart> step_parts_;  // of all its messages: what a fold needs
-  std::vector<Job> jobs_;             // of the message that is being encoded
+  std::vector<PartJob> jobs_;         // of the message that is being encoded
   StepMessages committed_messages_;   // of the last committed step, sparse codecs only: for mask_sent
   std::vector<SentPart> committed_parts_;
   std::vector<PartUse> last_step_;  // of all committed parts, whatever the codec
@@ -144,8 +125,8 @@ class ChannelImpl final : public Channel {
   PartEncoder encoder_;
 };
 
-ChannelImpl::Bounds ChannelImpl::bounds_of(std::span<const Named> parts, std::uint64_t step) const {
-  Bounds bounds;
+MessageBounds ChannelImpl::bounds_of(std::span<const Named> parts, std::uint64_t step) const {
+  MessageBounds bounds;
   for (const Named& part : parts) {
     if (part.tensor.elements() == 0) continue;
     const Sizes sizes = sizes_of(part, step);
@@ -160,7 +141,7 @@ ChannelImpl::Bounds ChannelImpl::bounds_of(std::span<const Named> parts, std::ui
 }
 
 std::uint64_t ChannelImpl::message_bound(const MessageLayout& message, std::uint64_t step) const {
-  const Bounds bounds = bounds_of(message.parts, step);
+  const MessageBounds bounds = bounds_of(message.parts, step);
   if (bounds.parts == 0) return 0;
   return bounds.payload_bytes + bounds.lists().head_bytes;
 }
@@ -185,47 +166,23 @@ Status ChannelImpl::check_encode(std::span<const Named> parts, const MessageId& 
 }
 
 // All memory that a revert needs is taken here, before a residual changes.
-void ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step, const Bounds& bounds,
+void ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step, const MessageBounds& bounds,
                           Message& message) {
-  MutBytes payload = message.payload.bytes();
-  std::span<std::uint32_t> ends(message.chunk_ends);
+  Sizes at;  // of the next part's slot
   jobs_.reserve(bounds.parts);
   step_parts_.reserve(step_parts_.size() + bounds.parts);
   last_step_.reserve(step_parts_.size() + bounds.parts);  // commit can't
   for (const Named& part : parts) {
     if (part.tensor.elements() == 0) continue;
     const Sizes sizes = sizes_of(part, step);
-    Job& job = jobs_.emplace_back();
+    PartJob& job = jobs_.emplace_back();
     job.part = &part;
-    job.slot = {payload.first(sizes.payload_bytes), ends.first(sizes.chunks)};
+    job.slot = message.slot(at, sizes);
     job.sent.index = static_cast<std::uint32_t>(&part - parts.data());
     job.coded = encoder_.open(part, step, job.sent);
-    payload = payload.subspan(sizes.payload_bytes);
-    ends = ends.subspan(sizes.chunks);
+    at.payload_bytes += sizes.payload_bytes;
+    at.chunks += sizes.chunks;
   }
-}
-
-// Several threads take a part each, unless one part is more than a thread's share of the work: then its codec
-// may share that out.
-void ChannelImpl::code(const MessageId& id, const Bounds& bounds) {
-  const auto threads = static_cast<std::uint64_t>(Workers::threads(workers_.get()));
-  const bool part_by_part = threads == 1 || bounds.longest > bounds.elements / threads;
-  const std::uint64_t lanes = part_by_part ? 1 : threads;
-  const std::uint64_t lane_bytes = ceil_div(bounds.scratch_bytes, kScratchAlignment) * kScratchAlignment;
-  std::vector<std::byte>& scratch = memory_.scratch;
-  if (scratch.size() < lanes * lane_bytes) scratch.resize(lanes * lane_bytes);
-  scratch_held_.set(scratch.capacity());
-  std::atomic<std::size_t> next = 0;
-  Workers::share(part_by_part ? nullptr : workers_.get(), lanes, [&](std::size_t lane) {
-    const Exec exec{.scratch = MutBytes(scratch).subspan(lane * lane_bytes, lane_bytes),
-                    .workers = part_by_part ? workers_.get() : nullptr};
-    for (std::size_t i = next++; i < jobs_.size(); i = next++) {
-      Job& job = jobs_[i];
-      if (!job.coded) continue;
-      job.coded = or_no_memory("encoding a part",
-                               [&] { return encoder_.code(*job.part, id, job.slot, exec, job.sent); });
-    }
-  });
 }
 
 // What a revert folds, or mask_sent decodes.
@@ -245,15 +202,16 @@ Result<std::span<const Bytes>> ChannelImpl::encode(const MessageLayout& layout, 
   step_ = id.step;
   jobs_.clear();
   auto pieces = or_no_memory("encoding a message", [&]() -> Result<std::span<const Bytes>> {
-    const Bounds bounds = bounds_of(layout.parts, id.step);
+    const MessageBounds bounds = bounds_of(layout.parts, id.step);
     Message& message = messages_.add(bounds.lists());
     message.is_needed = room == 0 || may_need(layout.parts, id.step);
     payload_maker_.open(message, std::max(bounds.payload_bytes, message.is_needed ? 0 : room));
     lay_out(layout.parts, id.step, bounds, message);
-    code(id, bounds);
+    code_parts(jobs_, encoder_, id, bounds, {workers_.get(), memory_.scratch});
+    scratch_held_.set(memory_.scratch.capacity());
     const std::size_t earlier = step_parts_.size();
-    for (const Job& job : jobs_) step_parts_.push_back(job.sent);
-    for (const Job& job : jobs_) {
+    for (const PartJob& job : jobs_) step_parts_.push_back(job.sent);
+    for (const PartJob& job : jobs_) {
       if (!job.coded) return forward_error(job.coded);
     }
     const std::span<SentPart> sent = std::span(step_parts_).subspan(earlier);
@@ -271,7 +229,7 @@ void ChannelImpl::keep_what_was_not_coded(std::span<const Named> parts, const Me
   if (jobs_.empty()) {
     for (const Named& part : parts) keep_part(part, id);
   }
-  for (const Job& job : jobs_) {
+  for (const PartJob& job : jobs_) {
     if (!job.coded) keep_part(*job.part, id);
   }
 }

@@ -15,13 +15,6 @@
 namespace deltawire {
 namespace {
 
-// A segment in its part.
-struct Place {
-  std::size_t part = 0;
-  std::uint64_t begin = 0;  // elements of the part before it
-  std::uint64_t count = 0;
-};
-
 // With the scratch that decoding into `slot` takes.
 Exec exec_for(const Codec& codec, const TensorSlot& slot, Workers* workers, CodingMemory& memory) {
   std::vector<std::byte>& scratch = memory.scratch;
@@ -31,6 +24,12 @@ Exec exec_for(const Codec& codec, const TensorSlot& slot, Workers* workers, Codi
 
 // Into the parts' own memory.
 struct DenseSink {
+  // Runs of its chunks are checked where they are decoded.
+  Status read(FrameReader& reader, UncheckedSegment& segment) const {
+    segment = reader.next_unchecked(memory.runs.ends(), memory.runs.sums());
+    return {};
+  }
+
   // A part that came without a payload. Adding nothing leaves the slot's bits as they are.
   Status fill(SegmentState state, std::size_t part) const {
     const TensorSlot& tensor = parts[part].tensor;
@@ -50,28 +49,36 @@ struct DenseSink {
     return {};
   }
 
-  Status take(const Codec& codec, const PartView& in, const Place& place) {
-    const TensorSlot& tensor = parts[place.part].tensor;
-    auto* at = static_cast<std::byte*>(tensor.values) + place.begin * dtype_bytes(tensor.dtype);
-    const TensorSlot slot{at, place.count, tensor.dtype};
-    return codec.decode(in, slot, target.into, target.scale, exec_for(codec, slot, workers, memory));
+  Status take(const Codec& codec, const UncheckedSegment& segment, const Place& place) {
+    memory.runs.add(segment, codec, place);
+    return {};
   }
+
+  Status finish() { return memory.runs.decode(parts, target, memory.scratch); }
 
   std::span<const Named> parts;
   Target target;
-  Workers* workers = nullptr;
   CodingMemory& memory;
 };
 
 // Into lists of keys and values.
 struct PairsSink {
+  // One segment at a time.
+  Status read(FrameReader& reader, UncheckedSegment& segment) const {
+    DecodeRuns& lists = memory.runs;
+    lists.begin(0, nullptr);
+    segment = reader.next_unchecked(lists.ends(), lists.sums());
+    return FrameReader::check_chunks(segment.payload, lists.ends(), lists.sums(), segment.first_chunk);
+  }
+
   static Status fill(SegmentState state, std::size_t) {
     if (state == SegmentState::kNothing) return {};
     return fail(ErrorCode::kNotFinite,
                 "its values are not finite, which key-value tensors can't say; skip or mend the step");
   }
 
-  Status take(const Codec& codec, const PartView& in, const Place& place) {
+  Status take(const Codec& codec, const UncheckedSegment& segment, const Place& place) {
+    const PartView in{segment.payload, memory.runs.ends(), segment.segment.scalar, segment.segment.scalar2};
     Pairs& mean = means[place.part];
     if (!codec.info().key_value) return take_dense(codec, in, place, mean);
     // A pair has a byte or two; the loop ends at the latest with room for every element.
@@ -93,6 +100,8 @@ struct PairsSink {
       room = std::min(place.count, 2 * room);
     }
   }
+
+  static Status finish() { return {}; }
 
   std::span<Pairs> means;
   float scale = 1.0F;
@@ -134,9 +143,9 @@ class Decoder {
     if (Status header = check_header(reader.header()); !header) return header;
     ++frames_;
     while (reader.segments_left() > 0) {
-      Result<SegmentView> view = reader.next(sink_.memory.chunk_ends);
-      if (!view) return forward_error(view);
-      if (Status done = segment(*view); !done) return done;
+      UncheckedSegment next;
+      if (Status read = sink_.read(reader, next); !read) return read;
+      if (Status done = segment(next); !done) return done;
     }
     return {};
   }
@@ -188,7 +197,7 @@ class Decoder {
     return same("seq", header.seq, frames_, "a frame of the message is missing or repeated");
   }
 
-  Status segment(const SegmentView& view) {
+  Status segment(const UncheckedSegment& view) {
     const Segment& segment = view.segment;
     if (part_ == expected_.layout.parts.size()) {
       return fail(ErrorCode::kCorrupt, "the message has segments beyond the last part");
@@ -204,8 +213,8 @@ class Decoder {
         (bare ? !codecs_.may_be(segment.state, codec) : segment.codec != codec.info().id)) {
       return fail(ErrorCode::kCorrupt, where() + "a segment is not the one that is due here");
     }
-    const Status decoded = bare ? sink_.fill(segment.state, part_)
-                                : sink_.take(codec, view.part, {part_, covered_, segment.count});
+    const Status decoded =
+        bare ? sink_.fill(segment.state, part_) : sink_.take(codec, view, {part_, covered_, segment.count});
     if (!decoded) {
       return fail(decoded.error().code, where() + decoded.error().message);
     }
@@ -250,14 +259,18 @@ Status decode_into(Sink& sink, std::span<const Bytes> pieces, const ExpectedMess
       rest = is_head ? Bytes() : rest.subspan(reader->frame_bytes());
     }
   }
-  return decoder.finish();
+  if (Status complete = decoder.finish(); !complete) return complete;
+  return sink.finish();
 }
 
 }  // namespace
 
 Status decode_message(std::span<const Bytes> pieces, const ExpectedMessage& expected,
                       const PartCodecs& codecs, const Target& target, CodingMemory& memory) {
-  DenseSink sink{expected.layout.parts, target, codecs.workers, memory};
+  std::uint64_t elements = 0;
+  for (const Named& part : expected.layout.parts) elements += part.tensor.elements();
+  memory.runs.begin(elements, codecs.workers);
+  DenseSink sink{expected.layout.parts, target, memory};
   return decode_into(sink, pieces, expected, codecs);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "channel/codec_rules.h"
+#include "channel/decode_runs.h"
 #include "deltawire/channel.h"
 #include "deltawire/frame.h"
 
@@ -49,16 +50,10 @@ struct PartCodecs {
   }
 };
 
-// Where decoded values go.
-struct Target {
-  Into into = Into::kOverwrite;
-  float scale = 1.0F;
-};
-
 // What coding takes, kept from message to message.
 struct CodingMemory {
   std::vector<std::byte> scratch;
-  std::vector<std::uint32_t> chunk_ends;
+  DecodeRuns runs;
   std::vector<float> dense;
 };
 

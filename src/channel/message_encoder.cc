@@ -70,7 +70,8 @@ class Framer {
                           .scalar = part.encoded.scalar,
                           .scalar2 = part.encoded.scalar2};
     builder_.add_segment(segment, part.encoded.payload.subspan(start, ends[end - 1] - start),
-                         ends.subspan(begin, end - begin), start);
+                         ends.subspan(begin, end - begin), start,
+                         part.sums.empty() ? part.sums : part.sums.subspan(begin, end - begin));
   }
 
   void next_frame() {
@@ -105,8 +106,10 @@ Message& StepMessages::add(const MessageLists& lists) {
   longest_ = {std::max(longest_.chunks, lists.chunks), std::max(longest_.head_bytes, lists.head_bytes),
               std::max(longest_.pieces, lists.pieces)};
   Message& message = all_[used_++];
-  message.chunk_ends.reserve(longest_.chunks);
-  message.chunk_ends.resize(lists.chunks);
+  for (std::vector<std::uint32_t>* const list : {&message.chunk_ends, &message.chunk_sums}) {
+    list->reserve(longest_.chunks);
+    list->resize(lists.chunks);
+  }
   message.heads.reserve(longest_.head_bytes);
   message.heads.clear();
   message.pieces.reserve(longest_.pieces);

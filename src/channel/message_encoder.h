@@ -29,6 +29,7 @@ struct SentPart {
   Feedback feedback;
   SegmentState state = SegmentState::kCoded;
   PartView encoded;                          // empty unless coded
+  std::span<const std::uint32_t> sums;       // of its chunks, if its codec has made them
   ResidualStore::Entry* residual = nullptr;  // null without error feedback
 };
 
@@ -36,13 +37,23 @@ struct SentPart {
 struct Message {
   BufferPool::Buffer payload;
   std::vector<std::uint32_t> chunk_ends;
+  std::vector<std::uint32_t> chunk_sums;
   std::vector<std::byte> heads;  // of its frames, one after another
   std::vector<Bytes> pieces;
   bool is_needed = true;  // by the channel, until the step ends
   bool is_released = false;
   MeteredBytes held;  // but the payload, which its pool counts
 
-  void count() noexcept { held.set(sizeof(std::uint32_t) * chunk_ends.capacity() + heads.capacity()); }
+  void count() noexcept {
+    held.set(sizeof(std::uint32_t) * (chunk_ends.capacity() + chunk_sums.capacity()) + heads.capacity());
+  }
+
+  // For a part of these sizes, behind parts of `before`.
+  PartBuffer slot(const Sizes& before, const Sizes& sizes) noexcept {
+    return {payload.bytes().subspan(before.payload_bytes, sizes.payload_bytes),
+            std::span(chunk_ends).subspan(before.chunks, sizes.chunks),
+            std::span(chunk_sums).subspan(before.chunks, sizes.chunks)};
+  }
 };
 
 // The entries that a message's lists have at most.

@@ -183,6 +183,7 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
   }
   sent.encoded = PartView{buffer.payload.first(encoded->payload_bytes),
                           buffer.chunk_ends.first(encoded->chunks), encoded->scalar, encoded->scalar2};
+  if (encoded->has_sums) sent.sums = buffer.chunk_sums.first(encoded->chunks);
   sent.state = SegmentState::kCoded;
   return {};
 }

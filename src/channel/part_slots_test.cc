@@ -59,6 +59,30 @@ TEST_P(PartSlots, ThreadsChangeNoByteAndNoResidual) {
   }
 }
 
+// Of a part that is most of a message the codec shares the chunks out.
+TEST_P(PartSlots, ThreadsOfOnePartChangeNoByteAndNoResidual) {
+  for (const char* spec : {"3lc", "3lc:s=1.75", "3lc:mode=paper", "3lc:runs=off", "gcomp", "int8"}) {
+    for (const Revert revert : {Revert::kFold, Revert::kExact}) {  // the new residual in place, and apart
+      const auto one = with_threads(spec, 1, revert);
+      const auto several = with_threads(spec, GetParam(), revert);
+      for (std::uint64_t step = 0; step < 2; ++step) {
+        for (const std::size_t count : {600001U, 81921U, 163840U}) {
+          const std::string name = std::to_string(count);
+          Values values = numbers(count, 10 * step + count);
+          const Named part = named(name, values);
+          const auto expected = one->encode(std::span(&part, 1), {.step = step});
+          const auto pieces = several->encode(std::span(&part, 1), {.step = step});
+          ASSERT_TRUE(expected && pieces) << spec;
+          ASSERT_EQ(join(*expected), join(*pieces)) << spec << ", " << count;
+          ASSERT_TRUE(same_bits(one->residual(name, 0), several->residual(name, 0))) << spec << ", " << count;
+        }
+        one->commit();
+        several->commit();
+      }
+    }
+  }
+}
+
 // Whether an error leaves parts before it coded and parts behind it not, or any others: what is folded and
 // what is kept add up to the input.
 TEST_P(PartSlots, AfterAnErrorNothingIsLost) {

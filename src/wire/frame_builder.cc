@@ -56,7 +56,7 @@ FrameBuilder::FrameBuilder(const FrameHeader& header, std::vector<std::byte>& ou
 }
 
 void FrameBuilder::add_segment(const Segment& segment, Bytes payload, std::span<const std::uint32_t> ends,
-                               std::uint32_t start) {
+                               std::uint32_t start, std::span<const std::uint32_t> sums) {
   std::vector<std::byte>& out = *out_;
   append_segment(segment, out);
   append_varint(out, segment.codec);
@@ -65,11 +65,14 @@ void FrameBuilder::add_segment(const Segment& segment, Bytes payload, std::span<
   if (scalars > 1) append_u32(out, segment.scalar2);
   append_varint(out, ends.size());
   std::uint32_t begin = start;
-  for (const std::uint32_t end : ends) {
-    append_varint(out, end - begin);
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    const std::uint32_t bytes = ends[i] - begin;
     // Seeded with the chunk's number, so that swapped chunks of equal length are found.
-    append_u32(out, crc32c(payload.subspan(begin - start, end - begin), chunk_count_++));
-    begin = end;
+    const std::uint32_t seed = chunk_count_++;
+    append_varint(out, bytes);
+    append_u32(out, sums.empty() ? crc32c(payload.subspan(begin - start, bytes), seed)
+                                 : crc32c_joined(seed, sums[i], bytes));
+    begin = ends[i];
   }
   ++segment_count_;
   payload_bytes_ += payload.size();

@@ -17,9 +17,10 @@ class FrameBuilder {
 
   // Appends a segment: chunk i is payload[ends[i-1] - start, ends[i] - start), the first from 0 on. The
   // payloads of a frame's segments follow each other. REQUIRES: ends not empty, growing from `start`, and
-  // ending at start + payload.size(); segment.count >= 1, segment.codec > 0.
+  // ending at start + payload.size(); segment.count >= 1, segment.codec > 0. `sums` are the chunks'
+  // checksums where they are known already.
   void add_segment(const Segment& segment, Bytes payload, std::span<const std::uint32_t> ends,
-                   std::uint32_t start = 0);
+                   std::uint32_t start = 0, std::span<const std::uint32_t> sums = {});
 
   // Appends a segment without chunks. REQUIRES: segment.state is not kCoded, segment.count >= 1; begin, codec
   // and scalars are 0.

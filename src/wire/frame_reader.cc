@@ -203,26 +203,48 @@ Result<FrameReader> FrameReader::open(Bytes head, Bytes payload) {
   return reader;
 }
 
-Result<SegmentView> FrameReader::next(std::vector<std::uint32_t>& ends) {
+UncheckedSegment FrameReader::next_unchecked(std::vector<std::uint32_t>& ends,
+                                             std::vector<std::uint32_t>& sums) {
   Fields fields(segments_);
   const SegmentFields read = read_segment(fields);
-  SegmentView view;
-  view.segment = read.segment;
+  UncheckedSegment next{
+      .segment = read.segment, .payload = {}, .first_chunk = next_chunk_, .chunks = read.chunks};
   --segments_left_;
-  ends.clear();
   std::uint32_t end = 0;
-  for (std::uint32_t k = 0; k < read.chunks; ++k, ++next_chunk_) {
+  for (std::uint32_t k = 0; k < read.chunks; ++k) {
     const ChunkEntry chunk = read_chunk(fields);
-    if (crc32c(payload_.subspan(end, chunk.bytes), next_chunk_) != chunk.crc) {
-      return fail(ErrorCode::kCorrupt, "frame: the checksum of chunk " + std::to_string(next_chunk_) +
+    ends.push_back(end += chunk.bytes);
+    sums.push_back(chunk.crc);
+  }
+  next_chunk_ += read.chunks;
+  segments_ = fields.rest();
+  next.payload = payload_.first(end);
+  payload_ = payload_.subspan(end);
+  return next;
+}
+
+Status FrameReader::check_chunks(Bytes payload, std::span<const std::uint32_t> ends,
+                                 std::span<const std::uint32_t> sums, std::uint32_t first, Workers* workers) {
+  std::uint32_t begin = 0;
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    const std::uint32_t number = first + static_cast<std::uint32_t>(i);
+    if (crc32c_shared(payload.subspan(begin, ends[i] - begin), number, workers) != sums[i]) {
+      return fail(ErrorCode::kCorrupt, "frame: the checksum of chunk " + std::to_string(number) +
                                            " is wrong; the bytes changed on the way");
     }
-    ends.push_back(end += chunk.bytes);
+    begin = ends[i];
   }
-  segments_ = fields.rest();
-  view.part = PartView{payload_.first(end), ends, view.segment.scalar, view.segment.scalar2};
-  payload_ = payload_.subspan(end);
-  return view;
+  return {};
+}
+
+Result<SegmentView> FrameReader::next() {
+  ends_.clear();
+  sums_.clear();
+  const UncheckedSegment read = next_unchecked(ends_, sums_);
+  if (Status whole = check_chunks(read.payload, ends_, sums_, read.first_chunk); !whole) {
+    return forward_error(whole);
+  }
+  return SegmentView{read.segment, {read.payload, ends_, read.segment.scalar, read.segment.scalar2}};
 }
 
 }  // namespace deltawire

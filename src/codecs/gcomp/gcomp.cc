@@ -106,6 +106,9 @@ class Gcomp final : public Codec {
     const float* significance = part.view.significance;
     float* const residual = residual_in_place(part);
     const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
+    // What is short is in the cache when the frame sums it, too, which then needn't add the chunk's number to
+    // a sum.
+    const bool sums = !out.chunk_sums.empty() && part.count > kBlockElements;
     std::uint64_t written = 0;
     for (std::uint64_t i = 0; i < chunks; ++i) {
       const std::uint64_t at = i * kChunkElements;
@@ -115,10 +118,12 @@ class Gcomp final : public Codec {
                          .count = elements_of_chunk(part.count, i, kChunkElements),
                          .rule = rule(significance != nullptr),
                          .streamed = part.count * sizeof(float) >= kStreamedBytes};
-      written += encode_chunk(kernels_, chunk, out.payload.data() + written, exec);
+      std::uint32_t* const sum = sums ? &out.chunk_sums[i] : nullptr;
+      written += encode_chunk(kernels_, chunk, {out.payload.data() + written, sum}, exec);
       out.chunk_ends[i] = static_cast<std::uint32_t>(written);
     }
-    return EncodedPart{.payload_bytes = written, .chunks = static_cast<std::uint32_t>(chunks), .scalar = 0};
+    return EncodedPart{
+        .payload_bytes = written, .chunks = static_cast<std::uint32_t>(chunks), .has_sums = sums};
   }
 
   Status do_decode(const PartView& in, const PartTarget& out, const Exec& exec) const override {

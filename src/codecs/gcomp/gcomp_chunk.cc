@@ -5,6 +5,7 @@
 
 #include "base/bit_functions.h"
 #include "base/checked.h"
+#include "base/crc32c.h"
 #include "codecs/gcomp/gcomp_chunk_layout.h"
 #include "codecs/streamed_copy.h"
 
@@ -87,23 +88,40 @@ void write_coded(const std::byte* block, std::uint32_t stream_bytes, std::uint32
   copy_cached(to, block, bytes - kCodedHeadBytes);
 }
 
-// Writes a block, whose stream and lanes are in `block`, as what is smallest, ties to the lower mode. Returns
-// its bytes.
-std::uint32_t write_block(const Coder& coder, const std::byte* block, const EncodedBlock& coded,
-                          std::uint32_t count, std::byte* out) noexcept {
-  if (coded.zeros) {
-    out[0] = static_cast<std::byte>(BlockMode::kZeros);
-    return 1;
+// A block on its way to its place in a chunk.
+struct Block {
+  EncodedBlock coded;
+  const std::byte* place = nullptr;  // where its stream and lanes are
+  std::uint32_t count = 0;
+  std::uint32_t bytes = 0;  // of what is smallest, ties to the lower mode
+  BlockMode mode = BlockMode::kCoded;
+  std::uint32_t sum = 0;
+};
+
+void choose_mode(const Coder& coder, Block& block) noexcept {
+  const std::uint32_t stored = 1 + block.count * kValueBytes;
+  const std::uint32_t bytes = coded_bytes(coder, block.coded, block.count);
+  block.mode = block.coded.zeros ? BlockMode::kZeros
+               : bytes < stored  ? BlockMode::kCoded
+                                 : BlockMode::kStored;
+  block.bytes = block.coded.zeros ? 1 : std::min(bytes, stored);
+}
+
+void write_block(const Coder& coder, const Block& block, std::byte* out) noexcept {
+  if (block.mode == BlockMode::kCoded) {
+    write_coded(block.place, block.coded.stream_bytes, block.bytes, coder.chunk.streamed, out);
+    return;
   }
-  const std::uint32_t stored = 1 + count * kValueBytes;
-  const std::uint32_t bytes = coded_bytes(coder, coded, count);
-  if (bytes < stored) {
-    write_coded(block, coded.stream_bytes, bytes, coder.chunk.streamed, out);
-    return bytes;
-  }
-  out[0] = static_cast<std::byte>(BlockMode::kStored);
-  write_decoded(coder, {block, coded.stream_bytes}, count, out + 1);
-  return stored;
+  out[0] = static_cast<std::byte>(block.mode);
+  if (block.mode == BlockMode::kZeros) return;
+  write_decoded(coder, {block.place, block.coded.stream_bytes}, block.count, out + 1);
+}
+
+// The checksum of a block that was written to `out`; what was coded is read where it was coded, as in `out`
+// it may be in no cache.
+std::uint32_t sum_of(const Block& block, const std::byte* out) noexcept {
+  if (block.mode != BlockMode::kCoded) return crc32c({out, block.bytes});
+  return crc32c({block.place, block.bytes - kCodedHeadBytes}, crc32c({out, kCodedHeadBytes}));
 }
 
 // A chunk of one block: written whole as what is smallest.
@@ -159,39 +177,93 @@ std::byte* place_of(const Coder& coder, std::byte* at, const std::byte* end) noe
   return has_room && !coder.chunk.streamed ? at + kCodedHeadBytes : scratch_place(coder.exec, 0);
 }
 
-// Codes blocks on all threads that there are, and writes them one after another into their place behind
-// prologue and index.
-std::uint32_t write_blocks(const Coder& coder, std::byte* out) {
-  const Values& chunk = coder.chunk;
-  const std::uint32_t blocks = block_count(chunk.count);
-  std::byte* index = out + coder.prologue.size;
-  std::byte* area = index + (blocks - 1) * kIndexEntryBytes;
+// The blocks of a chunk, side by side.
+struct BlockRow {
+  Block at[kMaxBlocks];
+  std::uint32_t count = 0;
+  std::uint32_t of_mode[3] = {};
+
+  void add_up(const Block& block) noexcept { ++of_mode[static_cast<std::size_t>(block.mode)]; }
+};
+
+// One thread goes block by block, so that what it writes and sums is still in its cache. Returns the bytes.
+std::uint32_t write_in_turn(const Coder& coder, std::byte* area, const std::byte* end, bool sums,
+                            BlockRow& row) {
   std::uint32_t written = 0;
-  std::uint32_t zeros = 0;
-  std::uint32_t stored = 0;
-  EncodedBlock coded[kMaxBlocks];
-  const std::byte* const end = out + chunk_bound(chunk.count);
-  // One thread goes block by block, so that what it writes is still in its cache.
-  const std::uint32_t at_once = Workers::threads(coder.exec.workers) > 1 ? kMaxBlocks : 1;
-  for (std::uint32_t block = 0; block < blocks; ++block) {
+  for (std::uint32_t i = 0; i < row.count; ++i) {
+    Block& block = row.at[i];
     std::byte* const at = area + written;
-    const std::uint32_t turn = block % at_once;
-    std::byte* const place = at_once > 1 ? scratch_place(coder.exec, turn) : place_of(coder, at, end);
-    if (turn == 0) {
-      Workers::share(coder.exec.workers, std::min(at_once, blocks - block), [&](std::size_t i) {
-        const Values values = block_of(chunk, block + static_cast<std::uint32_t>(i));
-        coded[i] = coder.kernels.encode_block(values, coder.table, place + i * kPlaceBytes);
-      });
-    }
-    written += write_block(coder, place, coded[turn], block_elements(chunk.count, block), at);
-    zeros += at[0] == static_cast<std::byte>(BlockMode::kZeros) ? 1U : 0U;
-    stored += at[0] == static_cast<std::byte>(BlockMode::kStored) ? 1U : 0U;
-    if (block + 1 < blocks) store_le(index + block * kIndexEntryBytes, written);
+    std::byte* const place = place_of(coder, at, end);
+    const Values values = block_of(coder.chunk, i);
+    block = {coder.kernels.encode_block(values, coder.table, place), place, values.count};
+    choose_mode(coder, block);
+    write_block(coder, block, at);
+    if (sums) block.sum = sum_of(block, at);
+    row.add_up(block);
+    written += block.bytes;
   }
-  const std::uint32_t bytes = static_cast<std::uint32_t>(area - out) + written;
-  if (zeros + stored == blocks) return drop_table(coder.prologue, chunk.count, stored, out, bytes);
+  return written;
+}
+
+// Several threads code all blocks, each in a place of its own; then, as every size is known, they write them.
+std::uint32_t write_shared(const Coder& coder, std::byte* area, bool sums, BlockRow& row) {
+  Workers::share(coder.exec.workers, row.count, [&](std::size_t i) {
+    const Values values = block_of(coder.chunk, static_cast<std::uint32_t>(i));
+    std::byte* const place = scratch_place(coder.exec, i);
+    row.at[i] = {coder.kernels.encode_block(values, coder.table, place), place, values.count};
+    choose_mode(coder, row.at[i]);
+  });
+  std::byte* ats[kMaxBlocks];
+  std::uint32_t written = 0;
+  for (std::uint32_t i = 0; i < row.count; ++i) {
+    ats[i] = area + written;
+    written += row.at[i].bytes;
+    row.add_up(row.at[i]);
+  }
+  const auto write = [&](std::size_t i) {
+    write_block(coder, row.at[i], ats[i]);
+    if (sums) row.at[i].sum = sum_of(row.at[i], ats[i]);
+  };
+  Workers::share(coder.exec.workers, row.count, [&](std::size_t i) {
+    if (row.at[i].mode != BlockMode::kStored) write(i);
+  });
+  // These take one place for their values.
+  for (std::uint32_t i = 0; i < row.count; ++i) {
+    if (row.at[i].mode == BlockMode::kStored) write(i);
+  }
+  return written;
+}
+
+// Blocks behind prologue and index.
+std::uint32_t write_blocks(const Coder& coder, const ChunkPlace& place) {
+  const std::uint32_t count = coder.chunk.count;
+  std::byte* const out = place.at;
+  BlockRow row{.at = {}, .count = block_count(count)};
+  std::byte* const index = out + coder.prologue.size;
+  std::byte* const area = index + (row.count - 1) * kIndexEntryBytes;
+  const bool sums = place.sum != nullptr;
+  const std::uint32_t written = Workers::threads(coder.exec.workers) > 1
+                                    ? write_shared(coder, area, sums, row)
+                                    : write_in_turn(coder, area, out + chunk_bound(count), sums, row);
+  std::uint32_t end = 0;
+  for (std::uint32_t i = 0; i + 1 < row.count; ++i) {
+    store_le(index + i * kIndexEntryBytes, end += row.at[i].bytes);
+  }
+  const auto head_bytes = static_cast<std::uint32_t>(area - out);
+  if (row.of_mode[static_cast<std::size_t>(BlockMode::kCoded)] == 0) {
+    const std::uint32_t stored = row.of_mode[static_cast<std::size_t>(BlockMode::kStored)];
+    const std::uint32_t bytes = drop_table(coder.prologue, count, stored, out, head_bytes + written);
+    if (sums) *place.sum = crc32c({out, bytes});
+    return bytes;
+  }
   std::memcpy(out, coder.prologue.bytes, coder.prologue.size);
-  return bytes;
+  if (sums) {
+    *place.sum = crc32c({out, head_bytes});
+    for (std::uint32_t i = 0; i < row.count; ++i) {
+      *place.sum = crc32c_joined(*place.sum, row.at[i].sum, row.at[i].bytes);
+    }
+  }
+  return head_bytes + written;
 }
 
 Fault decode_one(const Kernels& kernels, const ChunkBytes& block, const DecodeTable& table,
@@ -253,21 +325,26 @@ std::uint64_t scratch_bound(std::uint64_t count) noexcept {
   return blocks * kPlaceBytes + std::min<std::uint64_t>(count, kBlockElements) * sizeof(float);
 }
 
-std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, std::byte* out, const Exec& exec) {
+std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, const ChunkPlace& out,
+                           const Exec& exec) {
   Histogram histogram;
   kernels.histogram(chunk, histogram.counts);
   histogram.complete = sample_share(chunk.count) == 0;
   TableChoice choice;
   choose_table(histogram, chunk.rule, choice);
-  if (!choice.worth_coding) {
-    out[0] = write_head({.mode = ChunkMode::kStored});
-    kernels.store_values(chunk, out + 1);
-    return 1 + chunk.count * kValueBytes;
-  }
   Coder coder{.kernels = kernels, .chunk = chunk, .exec = exec, .prologue = {}, .table = {}};
-  make_encode_table(choice.lengths, coder.table);
-  write_prologue(choice, chunk.rule, coder.prologue);
-  return block_count(chunk.count) == 1 ? write_single(coder, out) : write_blocks(coder, out);
+  std::uint32_t bytes = 1 + chunk.count * kValueBytes;
+  if (choice.worth_coding) {
+    make_encode_table(choice.lengths, coder.table);
+    write_prologue(choice, chunk.rule, coder.prologue);
+    if (block_count(chunk.count) > 1) return write_blocks(coder, out);
+    bytes = write_single(coder, out.at);
+  } else {
+    out.at[0] = write_head({.mode = ChunkMode::kStored});
+    kernels.store_values(chunk, out.at + 1);
+  }
+  if (out.sum != nullptr) *out.sum = crc32c({out.at, bytes});
+  return bytes;
 }
 
 Fault decode_chunk(const Kernels& kernels, const ChunkBytes& chunk, const Target& target, Workers* workers) {

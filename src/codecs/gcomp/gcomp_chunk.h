@@ -16,8 +16,15 @@ namespace deltawire::gcomp {
 std::uint64_t chunk_bound(std::uint64_t count) noexcept;
 std::uint64_t scratch_bound(std::uint64_t count) noexcept;
 
-// Encodes a chunk to `out`, which has chunk_bound() bytes; returns the bytes written.
-std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, std::byte* out, const Exec& exec);
+// Where a chunk goes.
+struct ChunkPlace {
+  std::byte* at = nullptr;       // chunk_bound() bytes
+  std::uint32_t* sum = nullptr;  // its checksum, by parts while they are in the cache; null: not wanted
+};
+
+// Encodes a chunk; returns the bytes written.
+std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, const ChunkPlace& out,
+                           const Exec& exec);
 
 // Decodes a chunk into target.count values. On a fault the slot's content is unspecified.
 Fault decode_chunk(const Kernels& kernels, const ChunkBytes& chunk, const Target& target, Workers* workers);

@@ -144,7 +144,10 @@ Fault read_own_table(TableReader& reader, bool whole, CodeLengths& lengths) noex
 // ones. Returns the sum of 2^(kMaxCodeBits - length), kCompleteCode for a complete code.
 std::uint32_t first_codes(const CodeLengths& lengths, std::uint32_t (&first)[kMaxCodeBits + 1]) noexcept {
   std::uint32_t with_length[kMaxCodeBits + 1] = {};
-  for (const std::uint8_t bits : lengths.bits) ++with_length[bits];
+  // What has no code isn't counted: most have none, and each count waits for the one before it.
+  for (const std::uint8_t bits : lengths.bits) {
+    if (bits != 0) ++with_length[bits];
+  }
   std::uint32_t at = 0;  // in units of the longest code
   for (unsigned length = 1; length <= kMaxCodeBits; ++length) {
     first[length] = at >> (kMaxCodeBits - length);

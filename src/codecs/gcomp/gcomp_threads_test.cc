@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/crc32c.h"
 #include "base/random.h"
 #include "codecs/gcomp/gcomp_testing.h"
 #include "deltawire/workers.h"
@@ -38,6 +39,7 @@ Input input_of(std::size_t count) {
 struct Outcome {
   std::vector<std::byte> payload;
   std::vector<std::uint32_t> chunk_ends;
+  std::vector<std::uint32_t> chunk_sums;
   std::vector<float> residual;
   bool operator==(const Outcome&) const = default;
 };
@@ -47,12 +49,23 @@ Outcome encode(const Codec& codec, const Input& input, bool with_residual, Worke
   part.significance = input.significance.data();
   const Sizes sizes = codec.sizes(part);
   Outcome outcome{std::vector<std::byte>(sizes.payload_bytes), std::vector<std::uint32_t>(sizes.chunks),
+                  std::vector<std::uint32_t>(sizes.chunks),
                   with_residual ? input.residual : std::vector<float>{}};
   std::vector<std::byte> scratch(sizes.scratch_bytes);
   const auto encoded =
-      codec.encode(part, outcome.residual, {outcome.payload, outcome.chunk_ends}, {0, scratch, workers})
+      codec
+          .encode(part, outcome.residual, {outcome.payload, outcome.chunk_ends, outcome.chunk_sums},
+                  {0, scratch, workers})
           .value();
   outcome.payload.resize(encoded.payload_bytes);
+  EXPECT_EQ(encoded.has_sums, input.values.size() > 32768);
+  if (!encoded.has_sums) return outcome;
+  std::uint32_t begin = 0;
+  for (std::size_t i = 0; i < outcome.chunk_ends.size(); ++i) {
+    const std::uint32_t bytes = outcome.chunk_ends[i] - begin;
+    EXPECT_EQ(outcome.chunk_sums[i], crc32c(Bytes(outcome.payload).subspan(begin, bytes))) << i;
+    begin = outcome.chunk_ends[i];
+  }
   return outcome;
 }
 
@@ -104,6 +117,28 @@ TEST_P(GcompThreads, NameTheSameFault) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, GcompThreads, ::testing::Values(2, 3, 16));
+
+// Its bytes go past the caches, and are summed before.
+TEST(GcompSums, OfALargePartAreThoseOfItsBytes) {
+  const Input input = input_of((std::size_t{4} << 20) + 40000);
+  for (const char* spec : {"gcomp", "gcomp:cut=12"}) encode(*codec_of(spec), input, false);
+}
+
+// Chunks of zeros alone, of random bits alone and of both have no table.
+TEST(GcompSums, OfChunksWithoutATableAreThoseOfTheirBytes) {
+  Workers workers(2);
+  for (const int kind : {0, 1, 2}) {
+    Input input = input_of(262144);
+    CounterRng random(5);
+    for (std::size_t i = 0; i < input.values.size(); ++i) {
+      const bool zero = kind == 0 || (kind == 2 && i / 32768 % 2 == 0);
+      const auto noise = static_cast<std::uint32_t>(random.next()) & 0xBFFFFFFF;
+      input.values[i] = zero ? 0.0F : std::bit_cast<float>(noise);
+    }
+    ASSERT_TRUE(encode(*codec_of("gcomp"), input, false) ==
+                encode(*codec_of("gcomp"), input, false, &workers));
+  }
+}
 
 }  // namespace
 }  // namespace deltawire

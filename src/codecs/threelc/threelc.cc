@@ -3,6 +3,7 @@
 // sparse chunks may instead list their positions. spec.md in this folder defines the bytes.
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -90,16 +91,19 @@ class Threelc final : public Codec {
   Sizes do_sizes(const TensorView& part) const noexcept override {
     const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
     const auto chunk = static_cast<std::uint32_t>(std::min<std::uint64_t>(part.count, kChunkElements));
-    const std::uint64_t maps = parameters_.modes() == Modes::kAuto ? 2 * map_bytes(chunk) : 0U;
     return Sizes{.payload_bytes = chunks + ceil_div(part.count, kDigitsPerByte),
                  .chunks = chunks_or_max(chunks),
-                 .scratch_bytes = parameters_.modes() == Modes::kBase3 ? 0 : packed_scratch(chunk) + maps};
+                 .scratch_bytes = lane_scratch(chunk) * most_lanes(part.count)};
   }
 
   Result<EncodedPart> do_encode(const PartSource& part, const PartBuffer& out,
                                 const Exec& exec) const override {
-    const auto scale = find_scale(part);
+    const std::uint64_t threads = static_cast<std::uint64_t>(Workers::threads(exec.workers));
+    const std::uint64_t lanes = std::min(threads, most_lanes(part.count));
+    Workers* const workers = lanes > 1 ? exec.workers : nullptr;
+    const auto scale = find_scale(part, workers);
     if (!scale) return forward_error(scale);
+    if (lanes > 1) return share_chunks(part, *scale, out, exec, lanes);
     return encode_chunks(part, *scale, out, exec.scratch);
   }
 
@@ -142,8 +146,8 @@ class Threelc final : public Codec {
  private:
   // In place it reads all values and writes none, so that an error leaves the residual as it was. Apart, the
   // sums go to where the new residual will be.
-  Result<Scale> find_scale(const PartSource& source) const {
-    const std::uint32_t largest = find_largest(source);
+  Result<Scale> find_scale(const PartSource& source, Workers* workers) const {
+    const std::uint32_t largest = find_largest(source, workers);
     if (largest >= kInfinityBits) return not_finite();
     const Scale scale = scale_for(std::bit_cast<float>(largest), parameters_.s);
     if (std::isfinite(scale.m)) return scale;
@@ -153,39 +157,76 @@ class Threelc final : public Codec {
   }
 
   // From the last block to the first: the first ones are then still in the caches when chunks are encoded.
-  std::uint32_t find_largest(const PartSource& source) const {
-    constexpr std::uint64_t kBlock = std::uint64_t{1} << 19;
+  std::uint32_t find_largest(const PartSource& source, Workers* workers) const {
+    const std::uint64_t block = std::uint64_t{1} << (workers != nullptr ? 17 : 19);
     float* const sum = is_apart(source) ? source.left : nullptr;
     const bool streamed = source.count * sizeof(float) >= kStreamedBytes;
-    std::uint32_t largest = 0;
-    for (std::uint64_t blocks = ceil_div(source.count, kBlock); blocks > 0; --blocks) {
-      const std::uint64_t at = (blocks - 1) * kBlock;
+    const std::uint64_t blocks = ceil_div(source.count, block);
+    std::atomic<std::uint32_t> largest = 0;
+    Workers::share(workers, blocks, [&](std::size_t i) {
+      const std::uint64_t at = (blocks - 1 - i) * block;
       const Addends addends{source.in + at, source.residual != nullptr ? source.residual + at : nullptr,
-                            sum != nullptr ? sum + at : nullptr, std::min(kBlock, source.count - at),
+                            sum != nullptr ? sum + at : nullptr, std::min(block, source.count - at),
                             streamed};
-      largest = std::max(largest, kernels_.largest(addends));
-    }
+      const std::uint32_t found = kernels_.largest(addends);
+      for (std::uint32_t so_far = largest; so_far < found;) {
+        if (largest.compare_exchange_weak(so_far, found)) break;
+      }
+    });
     return largest;
   }
 
   static bool is_apart(const PartSource& source) noexcept { return source.left != source.residual; }
+
+  static QuantizeInput chunk_input(const PartSource& source, const Scale& scale,
+                                   std::uint64_t chunk) noexcept {
+    const std::uint64_t at = chunk * kChunkElements;
+    QuantizeInput input{source.in + at, nullptr, nullptr,
+                        elements_of_chunk(source.count, chunk, kChunkElements), scale};
+    if (source.left != nullptr) {
+      input.left = source.left + at;
+      (is_apart(source) ? input.in : input.residual) = input.left;
+    }
+    return input;
+  }
 
   EncodedPart encode_chunks(const PartSource& source, const Scale& scale, const PartBuffer& out,
                             MutBytes scratch) const {
     const std::uint64_t chunks = ceil_div(source.count, kChunkElements);
     std::uint64_t written = 0;
     for (std::uint64_t i = 0; i < chunks; ++i) {
-      const std::uint64_t at = i * kChunkElements;
-      QuantizeInput input{source.in + at, nullptr, nullptr,
-                          elements_of_chunk(source.count, i, kChunkElements), scale};
-      if (source.left != nullptr) {
-        input.left = source.left + at;
-        (is_apart(source) ? input.in : input.residual) = input.left;
-      }
-      written += encode_chunk(input, out.payload.data() + written, scratch);
+      written += encode_chunk(chunk_input(source, scale, i), out.payload.data() + written, scratch);
       out.chunk_ends[i] = static_cast<std::uint32_t>(written);
     }
-    return EncodedPart{.payload_bytes = written,
+    return encoded(written, chunks, scale);
+  }
+
+  // The same by several threads, which take a chunk each: it has a place of the size that it takes at most,
+  // and all are moved together when all are coded.
+  EncodedPart share_chunks(const PartSource& source, const Scale& scale, const PartBuffer& out,
+                           const Exec& exec, std::uint64_t lanes) const {
+    constexpr std::uint64_t kPlace = 1 + packed_bytes(kChunkElements);
+    const std::uint64_t chunks = ceil_div(source.count, kChunkElements);
+    const std::uint64_t lane_bytes = lane_scratch(kChunkElements);
+    std::atomic<std::uint64_t> next = 0;
+    Workers::share(exec.workers, lanes, [&](std::size_t lane) {
+      const MutBytes scratch = exec.scratch.subspan(lane * lane_bytes, lane_bytes);
+      for (std::uint64_t i = next++; i < chunks; i = next++) {
+        out.chunk_ends[i] =
+            encode_chunk(chunk_input(source, scale, i), out.payload.data() + i * kPlace, scratch);
+      }
+    });
+    std::uint32_t written = 0;
+    for (std::uint64_t i = 0; i < chunks; ++i) {
+      const std::uint32_t bytes = out.chunk_ends[i];
+      std::memmove(out.payload.data() + written, out.payload.data() + i * kPlace, bytes);
+      out.chunk_ends[i] = written += bytes;
+    }
+    return encoded(written, chunks, scale);
+  }
+
+  static EncodedPart encoded(std::uint64_t bytes, std::uint64_t chunks, const Scale& scale) noexcept {
+    return EncodedPart{.payload_bytes = bytes,
                        .chunks = static_cast<std::uint32_t>(chunks),
                        .scalar = std::bit_cast<std::uint32_t>(scale.m)};
   }
@@ -227,6 +268,19 @@ class Threelc final : public Codec {
     if (parameters_.modes() != Modes::kAuto) return {};
     std::byte* const maps = scratch.data() + packed_scratch(count);
     return {maps, maps + map_bytes(count)};
+  }
+
+  // Of a thread that codes chunks of up to `count` elements.
+  std::uint64_t lane_scratch(std::uint32_t count) const noexcept {
+    if (parameters_.modes() == Modes::kBase3) return 0;
+    const std::uint64_t maps = parameters_.modes() == Modes::kAuto ? 2 * map_bytes(count) : 0U;
+    return packed_scratch(count) + ceil_div(maps, kScratchAlignment) * kScratchAlignment;
+  }
+
+  // Threads that may share the chunks of a part: none but the caller's where waking others costs as much.
+  static std::uint64_t most_lanes(std::uint64_t count) noexcept {
+    constexpr std::uint64_t kMostLanes = 8;
+    return std::clamp<std::uint64_t>(count / kChunkElements / 2, 1, kMostLanes);
   }
 
   static std::uint32_t packed_scratch(std::uint32_t count) noexcept {

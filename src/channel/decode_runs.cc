@@ -1,0 +1,140 @@
+#include "channel/decode_runs.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+
+#include "base/checked.h"
+#include "base/no_memory.h"
+
+namespace deltawire {
+namespace {
+
+// Elements of a message below which waking a thread costs as much as it spares.
+constexpr std::uint64_t kWorthSharing = 131072;
+
+// Runs for each thread, so that none waits long for the last one.
+constexpr std::uint64_t kRunsPerThread = 4;
+constexpr std::uint64_t kShortestRun = 32768;  // elements
+
+}  // namespace
+
+void DecodeRuns::begin(std::uint64_t elements, Workers* workers) {
+  workers_ = elements < kWorthSharing ? nullptr : workers;
+  const auto threads = static_cast<std::uint64_t>(Workers::threads(workers_));
+  longest_ = threads == 1 ? elements : std::max(kShortestRun, ceil_div(elements, threads * kRunsPerThread));
+  ends_.clear();
+  sums_.clear();
+  runs_.clear();
+}
+
+void DecodeRuns::add(const UncheckedSegment& segment, const Codec& codec, const Place& place) {
+  const std::uint64_t chunk_elements = codec.info().chunk_elements;
+  const std::uint32_t most =
+      chunk_elements == 0 || place.count <= longest_
+          ? segment.chunks
+          : static_cast<std::uint32_t>(std::max<std::uint64_t>(1, longest_ / chunk_elements));
+  const std::size_t first_entry = ends_.size() - segment.chunks;
+  std::uint32_t begin = 0;
+  for (std::uint32_t chunk = 0; chunk < segment.chunks; chunk += most) {
+    Run& run = runs_.emplace_back();
+    run.codec = &codec;
+    run.first_entry = first_entry + chunk;
+    run.chunks = std::min(most, segment.chunks - chunk);
+    run.first_chunk = segment.first_chunk + chunk;
+    run.scalar = segment.segment.scalar;
+    run.scalar2 = segment.segment.scalar2;
+    run.continues = chunk > 0;
+    const std::span<std::uint32_t> ends = std::span(ends_).subspan(run.first_entry, run.chunks);
+    const std::uint32_t end = ends.back();
+    run.payload = segment.payload.subspan(begin, end - begin);
+    for (std::uint32_t& each : ends) each -= begin;
+    begin = end;
+    const std::uint64_t skipped = std::min(chunk_elements * chunk, place.count);
+    const bool is_last = chunk + run.chunks == segment.chunks;
+    run.place = {
+        place.part, place.begin + skipped,
+        is_last ? place.count - skipped : std::min(chunk_elements * run.chunks, place.count - skipped)};
+  }
+}
+
+TensorSlot DecodeRuns::slot_of(const Run& run, const Call& call) noexcept {
+  const TensorSlot& tensor = call.parts[run.place.part].tensor;
+  auto* const at = static_cast<std::byte*>(tensor.values) + run.place.begin * dtype_bytes(tensor.dtype);
+  return {at, run.place.count, tensor.dtype};
+}
+
+Status DecodeRuns::decode_run(const Run& run, const Call& call, const Exec& exec) const {
+  const std::span<const std::uint32_t> ends = std::span(ends_).subspan(run.first_entry, run.chunks);
+  const std::span<const std::uint32_t> sums = std::span(sums_).subspan(run.first_entry, run.chunks);
+  Status whole = FrameReader::check_chunks(run.payload, ends, sums, run.first_chunk, exec.workers);
+  if (!whole) return whole;
+  const PartView in{run.payload, ends, run.scalar, run.scalar2};
+  const Status decoded = run.codec->decode(in, slot_of(run, call), call.target.into, call.target.scale, exec);
+  if (decoded) return decoded;
+  return fail(decoded.error().code,
+              "part '" + std::string(call.parts[run.place.part].name) + "': " + decoded.error().message);
+}
+
+// Threads take a run each, unless that would leave some without: then a run's codec may share it out.
+Status DecodeRuns::decode(std::span<const Named> parts, const Target& target,
+                          std::vector<std::byte>& scratch) {
+  const Call call{parts, target};
+  std::uint64_t elements = 0;
+  std::uint64_t longest = 0;
+  std::uint64_t lane_bytes = 0;
+  for (const Run& run : runs_) {
+    elements += run.place.count;
+    longest = std::max(longest, run.place.count);
+    lane_bytes = std::max(lane_bytes, run.codec->decode_scratch(slot_of(run, call)));
+  }
+  lane_bytes = ceil_div(lane_bytes, kScratchAlignment) * kScratchAlignment;
+  const auto threads = static_cast<std::uint64_t>(Workers::threads(workers_));
+  const bool run_by_run = threads == 1 || longest > elements / threads;
+  const std::uint64_t lanes = run_by_run ? 1 : threads;
+  if (scratch.size() < lanes * lane_bytes) scratch.resize(lanes * lane_bytes);
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> has_failed = false;
+  Workers::share(workers_, lanes, [&](std::size_t lane) {
+    const Exec exec{.scratch = MutBytes(scratch).subspan(lane * lane_bytes, lane_bytes),
+                    .workers = run_by_run ? workers_ : nullptr};
+    while (!has_failed) {
+      // A run that is taken is decoded, so that all before the first that fails have been.
+      const std::size_t i = next++;
+      if (i >= runs_.size()) break;
+      runs_[i].decoded = or_no_memory("decoding a part", [&] { return decode_run(runs_[i], call, exec); });
+      if (!runs_[i].decoded) has_failed = true;
+    }
+  });
+  if (!has_failed) return {};
+  const auto failed = std::ranges::find_if(runs_, [](const Run& run) { return !run.decoded; });
+  return error_of(static_cast<std::size_t>(failed - runs_.begin()), call);
+}
+
+// What one thread finds that decodes the whole segment of the run: elements and chunks count from there.
+Status DecodeRuns::error_of(std::size_t failed, const Call& call) {
+  std::size_t first = failed;
+  while (runs_[first].continues) --first;
+  std::size_t behind = failed + 1;
+  while (behind < runs_.size() && runs_[behind].continues) ++behind;
+  if (behind - first == 1) return runs_[failed].decoded;
+  Run whole = runs_[first];
+  whole.chunks = 0;
+  whole.place.count = 0;
+  std::size_t bytes = 0;
+  for (std::size_t i = first; i < behind; ++i) {
+    const Run& run = runs_[i];
+    for (std::uint32_t& end : std::span(ends_).subspan(run.first_entry, run.chunks)) {
+      end += static_cast<std::uint32_t>(bytes);
+    }
+    bytes += run.payload.size();
+    whole.chunks += run.chunks;
+    whole.place.count += run.place.count;
+  }
+  whole.payload = Bytes(whole.payload.data(), bytes);
+  std::vector<std::byte> scratch(whole.codec->decode_scratch(slot_of(whole, call)));
+  const Status again = decode_run(whole, call, {.scratch = scratch});
+  return again ? runs_[failed].decoded : again;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,46 @@
+// The parts of a message on their way into it, taken by one thread after another or by several at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "channel/message_encoder.h"
+#include "channel/part_encoder.h"
+#include "deltawire/channel.h"
+#include "deltawire/workers.h"
+
+namespace deltawire {
+
+// Its slot has the size of its bounds, so that no part waits for another.
+struct PartJob {
+  const Named* part = nullptr;
+  PartBuffer slot;
+  SentPart sent;
+  Status coded;
+};
+
+// Of a message's parts that have elements.
+struct MessageBounds {
+  std::uint64_t payload_bytes = 0;
+  std::uint64_t chunks = 0;
+  std::uint64_t scratch_bytes = 0;  // of the part that needs most
+  std::uint64_t elements = 0;
+  std::uint64_t longest = 0;  // elements of the longest part
+  std::uint64_t parts = 0;
+
+  MessageLists lists() const noexcept { return lists_of(payload_bytes, chunks, parts); }
+};
+
+// What coding may use.
+struct CodingRoom {
+  Workers* workers = nullptr;
+  std::vector<std::byte>& scratch;  // grows as it must
+};
+
+// Codes those without an error. REQUIRES: slots follow each other in one piece of memory.
+void code_parts(std::span<PartJob> jobs, const PartEncoder& encoder, const MessageId& id,
+                const MessageBounds& bounds, const CodingRoom& room);
+
+}  // namespace deltawire

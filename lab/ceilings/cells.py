@@ -7,7 +7,8 @@ import sys
 from lab.linked_ranks import LinkedRanks
 from lab.links import Link
 
-_SILENCE_SECONDS = 900.0  # the slowest turn: a few steps of 43 MB over 10 Mbit/s
+_SILENCE_SECONDS = 900.0  # a turn of a few steps of 43 MB over 10 Mbit/s, or a model's broadcast
+_WORDS = {"made": "made", "warm-up": "step {steps} to warm up", "turn": "{steps} steps"}  # by event
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +43,8 @@ def run_cell(cell: Cell) -> dict:
             warm_up=given.warm_up,
         )
         for event in ranks.events():
-            if event["event"] == "turn":
-                said = f"{cell}: {event['method']}, {event['steps']} steps"
-                print(said, file=sys.stderr, flush=True)
-        rows = event["rows"]  # of "done"
+            if event["event"] != "done":
+                words = _WORDS[event["event"]].format(**event)
+                print(f"{cell}: {event['method']}, {words}", file=sys.stderr, flush=True)
+        rows = event["rows"]
     return {"network": cell.network, "link": cell.link.text, "ranks": given.ranks, "rows": rows}

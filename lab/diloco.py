@@ -17,7 +17,6 @@ token bucket for each rank in both directions), and "waited" is the part in whic
 stood still for an exchange (known for local steps alone).
 """
 
-import argparse
 import contextlib
 import dataclasses
 import json
@@ -34,6 +33,7 @@ import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
+from lab.command import exit_status, make_parser
 from lab.images import DataError, data_folder
 from lab.links import Link, parse_link
 from lab.ranks_here import rows_of_ranks
@@ -220,11 +220,7 @@ def table_of(rows: list[Row]) -> str:
 
 
 def _settings(arguments: list[str]) -> tuple[Settings, Path | None]:
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.diloco",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("lab.diloco", __doc__)
     parser.add_argument("--ranks", type=int, default=4, help="default 4")
     parser.add_argument("--steps", type=int, default=300, help="of each rank; default 300")
     parser.add_argument("--every", type=int, default=20, help="local steps a round; default 20")
@@ -239,27 +235,27 @@ def _settings(arguments: list[str]) -> tuple[Settings, Path | None]:
     return Settings(**given), file
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The program; its exit status."""
-    settings, file = _settings(sys.argv[1:] if arguments is None else arguments)
+def run(settings: Settings, file: Path | None) -> None:
+    """Trains, and prints the table."""
     rows = []
-    try:
-        characters, kinds = data.read_characters(data_folder())
-        if len(characters) < _SHORTEST_TEXT:
-            raise DataError(
-                f"shakespeare/input.txt has {len(characters)} characters, too few for "
-                "batches of 64 in a tenth of it; get it again"
-            )
-        for row in rows_of(settings, (characters.astype(np.uint8), kinds)):
-            rows.append(row)
-            print(f"{row.method} {row.spec}: loss {row.loss:.3f}", file=sys.stderr, flush=True)
-    except DataError as error:
-        print(f"lab.diloco: {error}", file=sys.stderr)
-        return 1
+    characters, kinds = data.read_characters(data_folder())
+    if len(characters) < _SHORTEST_TEXT:
+        raise DataError(
+            f"shakespeare/input.txt has {len(characters)} characters, too few for "
+            "batches of 64 in a tenth of it; get it again"
+        )
+    for row in rows_of(settings, (characters.astype(np.uint8), kinds)):
+        rows.append(row)
+        print(f"{row.method} {row.spec}: loss {row.loss:.3f}", file=sys.stderr, flush=True)
     print(table_of(rows))
     if file is not None:
         file.write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=1) + "\n")
-    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The program; its exit status."""
+    settings, file = _settings(sys.argv[1:] if arguments is None else arguments)
+    return exit_status("lab.diloco", lambda: run(settings, file), DataError)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from lab.ceilings.contestants import PLAIN
+from lab.command import exit_status, make_parser
 from lab.images import DataError
 from lab.ranks_here import rows_of_ranks
 from lab.traces.trainings import SIZES, TRAININGS, Training, make_optimizer, make_training
@@ -121,11 +122,7 @@ def table_of(rows: list[Row]) -> str:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.equal_steps",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("lab.equal_steps", __doc__)
     networks = [name for name in TRAININGS if name != "logistic"]
     parser.add_argument("network", choices=networks)
     parser.add_argument("--methods", nargs="+", default=list(_METHODS), metavar="NAME")
@@ -144,27 +141,27 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return given
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 with a table, 1 without."""
-    given = parse(sys.argv[1:] if arguments is None else arguments)
+def run(given: argparse.Namespace) -> None:
+    """Trains, and prints the table."""
     rows: list[Row] = []
-    try:
-        for row in rows_of(given):
-            rows.append(row)
-            print(
-                f"{row.method}, seed {row.seed}: loss {row.loss:.3f}, {100 * row.accuracy:.1f} %",
-                file=sys.stderr,
-                flush=True,
-            )
-    except DataError as cause:
-        print(f"lab.equal_steps: {cause}", file=sys.stderr)
-        return 1
+    for row in rows_of(given):
+        rows.append(row)
+        print(
+            f"{row.method}, seed {row.seed}: loss {row.loss:.3f}, {100 * row.accuracy:.1f} %",
+            file=sys.stderr,
+            flush=True,
+        )
     print(table_of(rows))
     if given.json is not None:
         given.json.write_text(
             json.dumps([dataclasses.asdict(row) for row in rows], indent=1) + "\n"
         )
-    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0 with a table, 1 without."""
+    given = parse(sys.argv[1:] if arguments is None else arguments)
+    return exit_status("lab.equal_steps", lambda: run(given), DataError)
 
 
 if __name__ == "__main__":

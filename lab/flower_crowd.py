@@ -37,6 +37,7 @@ from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
 
 from lab import flower_hostile  # noqa: E402
+from lab.command import make_parser  # noqa: E402
 from lab.idx import load_image_set  # noqa: E402
 from lab.images import data_folder  # noqa: E402
 
@@ -171,11 +172,7 @@ def test_on(given: argparse.Namespace, watch: Watch | None):
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="lab.flower_crowd",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
+    parser = make_parser("lab.flower_crowd", __doc__)
     parser.add_argument("--clients", type=int, default=200, help="default 200")
     parser.add_argument("--rounds", type=int, default=5, help="default 5")
     parser.add_argument("--dead", type=float, default=10, help="per cent of the clients")

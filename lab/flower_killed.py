@@ -20,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from lab.command import exit_status, make_parser
+
 ROOT = Path(__file__).resolve().parents[1]
 APP = ROOT / "examples" / "flower"
 GOT_TRAINING = re.compile(r"Receiving: train")
@@ -176,11 +178,7 @@ def _follow(crew: Crew, began: float, limit: float) -> None:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="lab.flower_killed",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
+    parser = make_parser("lab.flower_killed", __doc__)
     parser.add_argument(
         "--rounds", type=int, default=4, help="default 4; the kill is in the second"
     )
@@ -191,12 +189,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def main(argv: list[str]) -> int:
     """Runs and prints."""
-    try:
-        run(parse(argv))
-    except LabError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return exit_status("lab.flower_killed", lambda: run(parse(argv)), LabError)
 
 
 if __name__ == "__main__":

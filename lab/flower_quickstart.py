@@ -18,6 +18,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from lab.command import exit_status, make_parser
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "pytorchexample"
 OURS = {
@@ -129,11 +131,7 @@ def table_text(plain: dict, ours: dict) -> str:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="lab.flower_quickstart",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
+    parser = make_parser("lab.flower_quickstart", __doc__)
     parser.add_argument("--app", type=Path, required=True, help="folder of the quickstart")
     parser.add_argument("--python", type=Path, default=ROOT / "build/flower-venv/bin/python")
     parser.add_argument("--clients", type=int, default=10, help="default 10")
@@ -169,12 +167,7 @@ def run(given: argparse.Namespace) -> None:
 
 def main(argv: list[str]) -> int:
     """Runs and prints."""
-    try:
-        run(parse(argv))
-    except QuickstartError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return exit_status("lab.flower_quickstart", lambda: run(parse(argv)), QuickstartError)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from pathlib import Path
 import deltawire
 import numpy as np
 
+from lab.command import exit_status, make_parser
 from lab.images import DataError
 from lab.sparse_rows import SparseRows, load_sparse_rows
 
@@ -150,7 +151,7 @@ def report(measured: Measured, features: int) -> list[str]:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = make_parser("lab.key_bits", __doc__.split("\n\n")[0])
     parser.add_argument("file", type=Path, help="examples in LIBSVM's format, plain or .xz")
     parser.add_argument(
         "--features", type=int, default=0, help="at least; default: as many as used"
@@ -167,16 +168,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return given
 
 
+def run(given: argparse.Namespace) -> None:
+    """Prints the figures."""
+    rows = load_sparse_rows(given.file, given.features)
+    print(*report(measure(rows, given), rows.features), sep="\n")
+
+
 def main(arguments: list[str]) -> int:
     """Prints the figures; the exit status."""
     given = parse(arguments)
-    try:
-        rows = load_sparse_rows(given.file, given.features)
-    except DataError as cause:
-        print(f"key_bits: {cause}", file=sys.stderr)
-        return 1
-    print(*report(measure(rows, given), rows.features), sep="\n")
-    return 0
+    return exit_status("lab.key_bits", lambda: run(given), DataError)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from pathlib import Path
 import numpy as np
 
 from lab import linear_codecs
+from lab.command import exit_status, make_parser
 
 L2 = 1e-3
 LOSSES = ("logistic", "squared", "squared-hinge", "hinge")
@@ -181,7 +182,7 @@ def check(name: str, path: Path, options: argparse.Namespace) -> bool:
 
 def main(arguments: list[str]) -> int:
     """Exit status 0: all objectives within the tolerance."""
-    parser = argparse.ArgumentParser(prog="python -m lab.linear_check", description=__doc__)
+    parser = make_parser("lab.linear_check", __doc__)
     parser.add_argument("sets", nargs="*", default=["a9a", "w8a"])
     parser.add_argument(
         "--codec", action="append", help="all, or a spec; again for more: their table"
@@ -194,13 +195,13 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     options.epochs = options.epochs or (10 if options.codec else 120)
     table = codec_table if options.codec else speed_table if options.speed else solver_table
-    try:
+
+    def run() -> int:
         with tempfile.TemporaryDirectory() as folder:
             paths = {name: prepared(name, Path(folder)) for name in options.sets}
             return table(paths, options)
-    except CheckFailed as error:
-        print(error, file=sys.stderr)
-        return 1
+
+    return exit_status("lab.linear_check", run, CheckFailed)
 
 
 def speed_table(paths: dict[str, Path], options: argparse.Namespace) -> int:

@@ -7,7 +7,9 @@ root and iproute2 (`ip`, `tc`); Linux only."""
 import ctypes
 import os
 import shutil
+import signal
 import subprocess
+import threading
 
 from lab.links import BURST_BYTES
 
@@ -22,6 +24,8 @@ class NamespaceError(Exception):
 
 class Namespaces:
     """A star of `ranks` namespaces. Use as a context manager: they are removed whatever happens.
+    SIGTERM and SIGHUP, which would end the program at once, are as Ctrl-C meanwhile: an exception.
+    (For SIGKILL there is no help: `ip netns list` shows what it has left.)
 
     Attributes:
         interface: the name of every rank's interface inside its namespace.
@@ -33,10 +37,12 @@ class Namespaces:
         self._bits_per_second = None if bytes_per_second is None else round(8 * bytes_per_second)
         self._hub = f"deltawire-{os.getpid()}-hub"
         self._names = [f"deltawire-{os.getpid()}-{rank}" for rank in range(ranks)]
+        self._caught: list[int] = []  # signals that are an exception as long as these are there
 
     def __enter__(self) -> "Namespaces":
         _check_rights()
         try:
+            self._catch_signals()
             self._build()
         except BaseException:
             self.remove()
@@ -69,8 +75,21 @@ class Namespaces:
 
     def remove(self) -> None:
         """Deletes the namespaces; their interfaces go with them."""
+        for number in self._caught:  # no exception in between
+            signal.signal(number, signal.SIG_IGN)
         for name in [*self._names, self._hub]:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+        for number in self._caught:
+            signal.signal(number, signal.SIG_DFL)
+        self._caught.clear()
+
+    def _catch_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # which alone may
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, signal.default_int_handler)
+                self._caught.append(number)
 
     def _build(self) -> None:
         _run("ip", "netns", "add", self._hub)

@@ -15,6 +15,7 @@ import deltawire
 import numpy as np
 import torch
 
+from lab.command import exit_status, make_parser
 from lab.evaluate import Evaluator
 from lab.idx import load_image_set
 from lab.images import DataError, ImageSet
@@ -68,27 +69,26 @@ def train(spec: str, images: ImageSet, given: argparse.Namespace) -> tuple[float
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="lab.one_process", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = make_parser("lab.one_process", __doc__)
     parser.add_argument("specs", nargs="+", metavar="CODEC", help='e.g. "fastsgd:keep=10%%"')
     parser.add_argument("--residual", action="store_true", help="error feedback for all codecs")
     add_options(parser, batch=32)
     return parser.parse_args(argv)
 
 
+def run(given: argparse.Namespace) -> None:
+    """A line for each codec."""
+    images = load_image_set(given.data)
+    for spec in given.specs:
+        right, bits = train(spec, images, given)
+        print(f"{spec:32} {100 * right:6.1f} %  {bits:7.3f} bits", flush=True)
+
+
 def main(argv: list[str]) -> int:
     """Trains once for each codec and prints a line for each."""
     given = parse(argv)
-    try:
-        images = load_image_set(given.data)
-        for spec in given.specs:
-            right, bits = train(spec, images, given)
-            print(f"{spec:32} {100 * right:6.1f} %  {bits:7.3f} bits", flush=True)
-    except (DataError, deltawire.DeltawireError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    failures = (DataError, deltawire.DeltawireError)
+    return exit_status("lab.one_process", lambda: run(given), *failures)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ choose owners: ranges of keys, a hash of each key, and the deal that `direct` ma
 (docs/format.md, "Parts").
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 
+from lab.command import make_parser
 from lab.sparse_rows import SparseRows, load_sparse_rows
 
 GOLDEN = 0x9E3779B97F4A7C15
@@ -57,7 +57,7 @@ def batch_keys(rows: SparseRows, count: int, seed: int) -> np.ndarray:
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser("lab.owner_load", __doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--ranks", type=int, nargs="+", default=[4, 8, 16])
     parser.add_argument("--batch", type=float, default=0.1, help="rows of all ranks, a share")

@@ -22,6 +22,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from lab.batches import Batches
+from lab.command import exit_status, make_parser
 from lab.images import DataError
 from lab.methods import PLAIN
 from lab.workloads import WORKLOADS, Workload
@@ -118,32 +119,31 @@ def table(results: dict, planner: Planner, shares: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
+def run(given: argparse.Namespace) -> None:
+    """Prints the table."""
+    results = json.loads(given.results.read_text())
+    settings = results["settings"]
+    workload = workload_of(settings)
+    images = workload.load_images(Path(settings["data"]))
+    batches = Batches(images, seed=1, batch=settings["batch_per_rank"], place=(0, 1))
+    shares = readiness(workload.make_network(1), batches.at(0))
+    rows = filter(has_model, results["rows"])
+    specs = [row["method"] for row in rows if row["method"] != PLAIN]
+    planner = Planner(given.program, given.input, specs)
+    if unknown := {name for bucket in planner.buckets for name in bucket} - set(shares):
+        raise CheckFailed(f"{given.input} is of another network: it has {min(unknown)}")
+    print(table(results, planner, shares))
+
+
 def main() -> int:
     """Exit status: 0 with a table, 1 without."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser("lab.plan_check", __doc__)
     parser.add_argument("results", type=Path, help="a demo's results.json")
     parser.add_argument("--input", type=Path, required=True, help="a trace of its network")
     parser.add_argument("--program", type=Path, default=Path("build/release/deltawire"))
     given = parser.parse_args()
-    try:
-        results = json.loads(given.results.read_text())
-        settings = results["settings"]
-        workload = workload_of(settings)
-        images = workload.load_images(Path(settings["data"]))
-        batches = Batches(images, seed=1, batch=settings["batch_per_rank"], place=(0, 1))
-        shares = readiness(workload.make_network(1), batches.at(0))
-        rows = filter(has_model, results["rows"])
-        specs = [row["method"] for row in rows if row["method"] != PLAIN]
-        planner = Planner(given.program, given.input, specs)
-        if unknown := {name for bucket in planner.buckets for name in bucket} - set(shares):
-            raise CheckFailed(f"{given.input} is of another network: it has {min(unknown)}")
-        print(table(results, planner, shares))
-    except (OSError, ValueError, KeyError, DataError, CheckFailed) as cause:
-        print(f"plan_check: {cause}", file=sys.stderr)
-        return 1
-    return 0
+    failures = (OSError, ValueError, KeyError, DataError, CheckFailed)
+    return exit_status("lab.plan_check", lambda: run(given), *failures)
 
 
 if __name__ == "__main__":

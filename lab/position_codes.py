@@ -17,6 +17,7 @@ import deltawire
 import numpy as np
 import torch
 
+from lab.command import exit_status, make_parser
 from lab.idx import load_image_set
 from lab.images import DataError, ImageSet
 from lab.lenet import make_lenet
@@ -79,27 +80,32 @@ def measure(images: ImageSet, given: argparse.Namespace) -> list[tuple[int, list
     return rows
 
 
-def main(arguments: list[str]) -> int:
-    """Prints a line for each marked step; the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = make_parser("lab.position_codes", __doc__.split("\n\n")[0])
     add_options(parser, batch=64)
     parser.add_argument("--share", type=float, default=0.01, help="of the elements that is sent")
     parser.add_argument("--no-feedback", dest="feedback", action="store_false")
     parser.set_defaults(lr=0.02)
-    given = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    try:
-        rows = measure(load_image_set(given.data), given)
-    except DataError as cause:
-        print(f"position_codes: {cause}", file=sys.stderr)
-        return 1
+    return parser.parse_args(arguments)
+
+
+def run(given: argparse.Namespace) -> None:
+    """Prints a line for each marked step."""
+    rows = measure(load_image_set(given.data), given)
     expected = expected_bits(given.share)
     print(f"expected of random positions: {expected:.2f} bits")
     for step, (golomb, auto) in rows:
         gain = 100 * (auto / expected - 1)
         print(f"step {step}: golomb {golomb:.2f}, auto {auto:.2f} bits, {gain:+.1f} %")
-    return 0
+
+
+def main(arguments: list[str]) -> int:
+    """Prints a line for each marked step; the exit status."""
+    given = parse(arguments)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    return exit_status("lab.position_codes", lambda: run(given), DataError)
 
 
 if __name__ == "__main__":

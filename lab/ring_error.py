@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from deltawire.torch import significance_of
 
+from lab.command import exit_status, make_parser
 from lab.idx import load_image_set
 from lab.images import DataError, ImageSet
 from lab.lenet import make_lenet
@@ -114,7 +115,7 @@ def measure(images: ImageSet, given: argparse.Namespace) -> Ring:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = make_parser("lab.ring_error", __doc__.split("\n\n")[0])
     add_options(parser, batch=64)
     parser.add_argument("--levels", type=int, default=8, choices=CUTS, help="of gcomp: 8 or 4")
     given = parser.parse_args(arguments)
@@ -123,21 +124,21 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return given
 
 
+def run(given: argparse.Namespace) -> None:
+    """Prints three lines."""
+    ring = measure(load_image_set(given.data), given)
+    print(f"one encoding:  {ring.encodings.line()}")
+    print(f"mean of {given.ranks}:     {ring.means.line()}")
+    bits = ring.bits / ring.values
+    print(f"{bits:.3f} bits a value, {32 / bits:.3f} times smaller")
+
+
 def main(arguments: list[str]) -> int:
     """Prints three lines; the exit status."""
     given = parse(arguments)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    try:
-        ring = measure(load_image_set(given.data), given)
-    except DataError as cause:
-        print(f"ring_error: {cause}", file=sys.stderr)
-        return 1
-    print(f"one encoding:  {ring.encodings.line()}")
-    print(f"mean of {given.ranks}:     {ring.means.line()}")
-    bits = ring.bits / ring.values
-    print(f"{bits:.3f} bits a value, {32 / bits:.3f} times smaller")
-    return 0
+    return exit_status("lab.ring_error", lambda: run(given), DataError)
 
 
 if __name__ == "__main__":

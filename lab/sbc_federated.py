@@ -23,6 +23,7 @@ from deltawire import rounds
 from torch.nn.functional import cross_entropy
 
 from lab.batches import scale
+from lab.command import exit_status, make_parser
 from lab.evaluate import Evaluator
 from lab.idx import load_image_set
 from lab.images import DataError, ImageSet, data_folder
@@ -164,11 +165,7 @@ def plot(rows: list[dict], path: Path) -> None:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="lab.sbc_federated",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
+    parser = make_parser("lab.sbc_federated", __doc__)
     parser.add_argument("--clients", type=int, default=100, help="default 100")
     parser.add_argument("--split", choices=("iid", "two"), default="iid")
     parser.add_argument(
@@ -211,12 +208,8 @@ def main(argv: list[str]) -> int:
     """Trains and prints."""
     given = parse(argv)
     torch.set_num_threads(1)  # a batch of 8 gains nothing from more
-    try:
-        run(given)
-    except (DataError, deltawire.DeltawireError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    failures = (DataError, deltawire.DeltawireError)
+    return exit_status("lab.sbc_federated", lambda: run(given), *failures)
 
 
 if __name__ == "__main__":

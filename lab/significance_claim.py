@@ -35,6 +35,7 @@ import torch
 from deltawire.torch import significance_of
 
 from lab.batches import Batches
+from lab.command import exit_status, make_parser
 from lab.idx import DEBIAN_FASHION_MNIST, load_image_set
 from lab.images import DataError, ImageSet
 from lab.lenet import make_lenet
@@ -189,7 +190,7 @@ def table(rows: list[dict]) -> str:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = make_parser("lab.significance_claim", __doc__.split("\n\n")[0])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
@@ -204,16 +205,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return settings
 
 
-def main(arguments: list[str]) -> int:
-    """Prints the table, writes the JSON; the exit status."""
-    settings = parse(arguments)
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    try:
-        images = load_image_set(settings.data)
-    except DataError as cause:
-        print(f"significance_claim: {cause}", file=sys.stderr)
-        return 1
+def run(settings: argparse.Namespace) -> None:
+    """Prints the table, writes the JSON."""
+    images = load_image_set(settings.data)
     rows = []
     for name in settings.optimizers:
         print(f"{name} ...", file=sys.stderr, flush=True)
@@ -222,7 +216,14 @@ def main(arguments: list[str]) -> int:
     settings.json.parent.mkdir(parents=True, exist_ok=True)
     chosen = {"steps": settings.steps, "batch": settings.batch, "seed": settings.seed}
     settings.json.write_text(json.dumps({**chosen, "rows": rows}, indent=2) + "\n")
-    return 0
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the table, writes the JSON; the exit status."""
+    settings = parse(arguments)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    return exit_status("lab.significance_claim", lambda: run(settings), DataError)
 
 
 if __name__ == "__main__":

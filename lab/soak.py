@@ -26,6 +26,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from lab.command import exit_status, make_parser
 from lab.soak_rank import KINDS, MOMENTS, Fault, Order, Plan, Report, checkpoint, run_rank
 
 _PATIENCE = 120.0  # seconds for an attempt's next word
@@ -228,11 +229,7 @@ HEAD = (
 def parse(argv: list[str]) -> argparse.Namespace:
     """The command line."""
     kinds = "\n".join(f"  {kind}: {what}" for kind, what in KINDS.items())
-    parser = argparse.ArgumentParser(
-        prog="lab.soak",
-        description=f"{__doc__}\nfaults:\n{kinds}",
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
+    parser = make_parser("lab.soak", f"{__doc__}\nfaults:\n{kinds}")
     parser.add_argument("specs", nargs="+", metavar="CODEC", help='e.g. "3lc:s=1.75", "gcomp"')
     parser.add_argument("--steps", type=int, default=3000, help="default 3000")
     parser.add_argument("--ranks", type=int, default=4, help="default 4")
@@ -248,30 +245,30 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return given
 
 
+def run(given: argparse.Namespace) -> None:
+    """The table, line by line."""
+    _FORKSERVER.set_forkserver_preload(["deltawire.torch", "torch._dynamo", "lab.soak_rank"])
+    print(HEAD, flush=True)
+    for spec in given.specs:
+        plan = Plan(
+            spec,
+            given.steps,
+            given.ranks,
+            given.batch,
+            given.seed,
+            Path(),
+            given.checkpoint_every,
+            given.timeout,
+        )
+        plain, disturbed = compared(plan, given.rate, given.kinds)
+        print(line(plan, plain, disturbed), flush=True)
+        print(f"  errors seen: {dict(disturbed.codes)}", file=sys.stderr)
+
+
 def main(argv: list[str]) -> int:
     """Prints a line of the table for each codec."""
     given = parse(argv)
-    _FORKSERVER.set_forkserver_preload(["deltawire.torch", "torch._dynamo", "lab.soak_rank"])
-    print(HEAD, flush=True)
-    try:
-        for spec in given.specs:
-            plan = Plan(
-                spec,
-                given.steps,
-                given.ranks,
-                given.batch,
-                given.seed,
-                Path(),
-                given.checkpoint_every,
-                given.timeout,
-            )
-            plain, disturbed = compared(plan, given.rate, given.kinds)
-            print(line(plan, plain, disturbed), flush=True)
-            print(f"  errors seen: {dict(disturbed.codes)}", file=sys.stderr)
-    except SoakFailed as failed:
-        print(f"error: {failed}", file=sys.stderr)
-        return 1
-    return 0
+    return exit_status("lab.soak", lambda: run(given), SoakFailed)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pathlib import Path
 import deltawire
 import numpy as np
 
+from lab.command import exit_status, make_parser
 from lab.images import DataError
 from lab.links import Link, parse_link, ring_bytes
 from lab.namespaces import NamespaceError, Namespaces
@@ -110,26 +111,9 @@ def measure(link: Link, patterns: list[str], turns: int) -> list[dict]:
         return list(rows_of_ranks(exchange, RANKS, 2 * len(patterns), (network, job)))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0, or 1 where nothing could be measured."""
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.told_rate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--link", type=parse_link, default=parse_link("10mbit"))
-    parser.add_argument("--turns", type=int, default=5, help="timed exchanges; default 5")
-    parser.add_argument(
-        "--patterns", nargs="+", choices=("direct", "ring"), default=["direct", "ring"]
-    )
-    given = parser.parse_args(arguments)
-    if given.turns < 1 or given.link.bytes_per_second is None:
-        parser.error("--turns is at least 1, and --link a rate")
-    try:
-        rows = measure(given.link, given.patterns, given.turns)
-    except (NamespaceError, DataError) as cause:
-        print(f"lab.told_rate: {cause}", file=sys.stderr)
-        return 1
+def run(given: argparse.Namespace) -> None:
+    """Measures, and prints the table."""
+    rows = measure(given.link, given.patterns, given.turns)
     bound = ring_bytes(2 * sum(SIZES.values()), RANKS) / given.link.bytes_per_second
     print(f"bound: {1e3 * bound:.0f} ms")
     print("| pattern | `link=` | ms (shortest–longest) | sent again |\n|---|---|---:|---:|")
@@ -140,7 +124,20 @@ def main(arguments: list[str] | None = None) -> int:
             f"{statistics.median(ms):.0f} ({ms[0]:.0f}–{ms[-1]:.0f}) | "
             f"{row['again'] / row['segments']:.1%} |"
         )
-    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0, or 1 where nothing could be measured."""
+    parser = make_parser("lab.told_rate", __doc__)
+    parser.add_argument("--link", type=parse_link, default=parse_link("10mbit"))
+    parser.add_argument("--turns", type=int, default=5, help="timed exchanges; default 5")
+    parser.add_argument(
+        "--patterns", nargs="+", choices=("direct", "ring"), default=["direct", "ring"]
+    )
+    given = parser.parse_args(arguments)
+    if given.turns < 1 or given.link.bytes_per_second is None:
+        parser.error("--turns is at least 1, and --link a rate")
+    return exit_status("lab.told_rate", lambda: run(given), NamespaceError, DataError)
 
 
 if __name__ == "__main__":

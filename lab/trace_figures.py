@@ -20,7 +20,6 @@ tensors, are left out; `deltawire inspect` says how large they are.
   code of one symbol after another takes (rANS comes near it), and the best Huffman code.
 """
 
-import argparse
 import collections
 import functools
 import heapq
@@ -36,6 +35,8 @@ from pathlib import Path
 import deltawire
 import numpy as np
 from deltawire import DeltawireError
+
+from lab.command import exit_status, make_parser
 
 PROGRAM = Path(__file__).resolve().parent.parent / "build" / "release" / "deltawire"
 MULTIPLIERS = ("1.00", "1.50", "1.75", "1.90")
@@ -207,23 +208,24 @@ def row(trace: deltawire.Trace) -> dict[str, str]:
     return cells
 
 
+def run(folders: list[Path]) -> None:
+    """Prints the table, a line for each trace."""
+    for i, folder in enumerate(folders):
+        trace = deltawire.read_trace(folder)
+        if any(b - a != 1 for a, b in itertools.pairwise(trace.step_numbers)):
+            print(f"{folder}: its steps are not all in a row: what waits in residuals is less")
+        cells = row(trace)
+        if i == 0:
+            print(f"| {' | '.join(cells)} |\n|{'---|' * len(cells)}")
+        print(f"| {' | '.join(cells.values())} |", flush=True)
+
+
 def main(arguments: list[str]) -> int:
     """Prints a table in Markdown; the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = make_parser("lab.trace_figures", __doc__.split("\n\n")[0])
     parser.add_argument("traces", nargs="+", type=Path, help="folders of consecutive steps")
-    try:
-        for i, folder in enumerate(parser.parse_args(arguments).traces):
-            trace = deltawire.read_trace(folder)
-            if any(b - a != 1 for a, b in itertools.pairwise(trace.step_numbers)):
-                print(f"{folder}: its steps are not all in a row: what waits in residuals is less")
-            cells = row(trace)
-            if i == 0:
-                print(f"| {' | '.join(cells)} |\n|{'---|' * len(cells)}")
-            print(f"| {' | '.join(cells.values())} |", flush=True)
-    except DeltawireError as cause:
-        print(f"trace_figures: {cause}", file=sys.stderr)
-        return 1
-    return 0
+    given = parser.parse_args(arguments)
+    return exit_status("lab.trace_figures", lambda: run(given.traces), DeltawireError)
 
 
 if __name__ == "__main__":

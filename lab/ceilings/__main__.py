@@ -22,9 +22,11 @@ import signal
 import sys
 from pathlib import Path
 
-from lab.ceilings.cells import Cell, CellFailed, run_cell
+from lab.ceilings.cells import Cell, run_cell
 from lab.ceilings.contestants import check_name
 from lab.ceilings.table import table_of
+from lab.command import exit_status, make_parser
+from lab.linked_ranks import RanksFailed
 from lab.links import parse_link
 from lab.namespaces import NamespaceError
 from lab.traces.trainings import SIZES, TRAININGS
@@ -39,11 +41,7 @@ _METHODS = (
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.ceilings",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("lab.ceilings", __doc__)
     parser.add_argument("--networks", nargs="+", choices=TRAININGS, default=list(_NETWORKS))
     parser.add_argument(
         "--links", nargs="+", type=parse_link, default=[parse_link(link) for link in _LINKS]
@@ -69,29 +67,33 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return given
 
 
+def measure(given: argparse.Namespace, cells: list[dict]) -> int:
+    """Appends the cells, as they are done, and writes them; 1 where one failed."""
+    status = 0
+    for network in given.networks:
+        for link in given.links:
+            cell = Cell(network, link, given)
+            try:
+                cells.append(run_cell(cell))
+            except RanksFailed as cause:
+                print(f"{cell}: {cause}", file=sys.stderr)
+                status = 1
+            given.out.write_text(json.dumps(cells, indent=1) + "\n")
+    return status
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 with all cells, 1 where some failed, 130 after Ctrl-C."""
     given = parse(sys.argv[1:] if arguments is None else arguments)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     cells: list[dict] = []
-    status = 0
-    try:
-        for network in given.networks:
-            for link in given.links:
-                cell = Cell(network, link, given)
-                try:
-                    cells.append(run_cell(cell))
-                except CellFailed as cause:
-                    print(f"{cell}: {cause}", file=sys.stderr)
-                    status = 1
-                given.out.write_text(json.dumps(cells, indent=1) + "\n")
-    except NamespaceError as cause:
-        print(f"lab.ceilings: {cause}", file=sys.stderr)
-        status = 1
-    except KeyboardInterrupt:
-        print("lab.ceilings: interrupted; what is done is kept", file=sys.stderr)
-        status = 130
+    status = exit_status(
+        "lab.ceilings",
+        lambda: measure(given, cells),
+        NamespaceError,
+        interrupted="interrupted; what is done is kept",
+    )
     if cells:
         print(table_of(cells))
     return status

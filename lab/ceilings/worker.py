@@ -2,9 +2,7 @@
 `lab.ceilings`, with its job as JSON; rank 0 writes a line of JSON for each turn."""
 
 import dataclasses
-import datetime
 import json
-import os
 import statistics
 import sys
 from pathlib import Path
@@ -13,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from lab.ceilings.contestants import COMPUTE, Contestant
+from lab.linked_ranks import Place, process_group, tell
 from lab.traces.trainings import make_training
 
 _TURN_SECONDS = 2.0  # of one contestant, about
@@ -21,13 +20,10 @@ _GROUP_SECONDS = 600.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class Job(Place):
     """What a rank does.
 
     Attributes:
-        rank, ranks: its number, of how many.
-        store: a file that all ranks share.
-        interface, address: of the link, as PyTorch and deltawire take it.
         network, size, seed: the training, as `lab.traces.trainings` names it.
         methods: names of `lab.ceilings.contestants`; "compute" is always there.
         steps: timed ones of each contestant.
@@ -35,11 +31,6 @@ class Job:
         warm_up: steps before.
     """
 
-    rank: int
-    ranks: int
-    store: str
-    interface: str
-    address: str
     network: str
     size: str
     seed: int
@@ -61,7 +52,7 @@ class Race:
         job = self._job
         training = make_training(job.network, job.size, job.seed + job.rank)
         made = Contestant(name, training, job.address)
-        self._tell({"event": "made", "method": name})
+        tell(job, {"event": "made", "method": name})
         return made
 
     def run(self) -> None:
@@ -86,7 +77,8 @@ class Race:
         """How many steps its turns have, the same on all ranks."""
         for step in range(contestant.warm_up_steps(self._job.warm_up)):
             seconds = contestant.take_step()
-            self._tell({"event": "warm-up", "method": contestant.name, "steps": step + 1})
+            told = {"event": "warm-up", "method": contestant.name, "steps": step + 1}
+            tell(self._job, told)
         slowest = torch.tensor(seconds, dtype=torch.float64)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         return max(1, min(_MOST_IN_A_TURN, int(_TURN_SECONDS / slowest.item())))
@@ -97,7 +89,8 @@ class Race:
             sent = int(self._counter.read_text())
             contestant.step_ms.append(1e3 * contestant.take_step())
             contestant.bytes_sent.append(int(self._counter.read_text()) - sent)
-        self._tell({"event": "turn", "method": contestant.name, "steps": len(contestant.step_ms)})
+        taken = len(contestant.step_ms)
+        tell(self._job, {"event": "turn", "method": contestant.name, "steps": taken})
 
     def _is_done(self, contestant: Contestant) -> bool:
         """As rank 0 sees it."""
@@ -121,30 +114,16 @@ class Race:
             "measured_ms": metrics.get("measured_ms"),  # without the optimizer, as predicted
         }
 
-    def _tell(self, event: dict) -> None:
-        if self._job.rank == 0:
-            print(json.dumps(event), flush=True)
-
 
 def main() -> None:
     """The rank's life."""
     job = Job(**json.loads(sys.argv[1]))
-    torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = job.interface
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{job.store}",
-        rank=job.rank,
-        world_size=job.ranks,
-        timeout=datetime.timedelta(seconds=_GROUP_SECONDS),
-    )
-    race = Race(job)
-    race.run()
-    if job.rank == 0:
-        print(json.dumps({"event": "done", "rows": race.rows()}), flush=True)
-    dist.barrier()
-    race.close()
-    dist.destroy_process_group()
+    with process_group(job, _GROUP_SECONDS):
+        race = Race(job)
+        race.run()
+        tell(job, {"event": "done", "rows": race.rows()})
+        dist.barrier()
+        race.close()
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import signal
 import sys
 from pathlib import Path
 
+from lab.command import exit_status, make_parser
 from lab.fastsgd.parts import PARTS, Study, name_of
 from lab.fastsgd.trainings import Data, Training, TrainingFailed, run
 from lab.links import parse_link
@@ -29,11 +30,7 @@ _CODECS = ("plain", "logquant", "sketchml", "topk:k=0.1%", "fastsgd:tau=128")
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.fastsgd",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("lab.fastsgd", __doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--link", nargs="+", type=_link, default=["1gbit", "100mbit"])
     parser.add_argument(
@@ -125,15 +122,12 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     scale = f"{given.rows:,} rows, {given.features:,} features, lr {given.lr:g}, L2 {given.l2:g}"
     page = [f"# FastSGD's tables again: {scale}, {os.cpu_count()} cores", ""]
-    status = 0
-    try:
-        measure(given, page)
-    except (TrainingFailed, NamespaceError) as cause:
-        print(f"lab.fastsgd: {cause}", file=sys.stderr)
-        status = 1
-    except KeyboardInterrupt:
-        print("lab.fastsgd: interrupted; what is done is kept", file=sys.stderr)
-        status = 130
+    status = exit_status(
+        "lab.fastsgd",
+        lambda: measure(given, page),
+        *(TrainingFailed, NamespaceError),
+        interrupted="interrupted; what is done is kept",
+    )
     print("\n".join(page))
     return status
 

@@ -20,9 +20,11 @@ from pathlib import Path
 
 import deltawire
 
+from lab.command import exit_status, make_parser
+from lab.linked_ranks import RanksFailed
 from lab.links import parse_link
 from lab.namespaces import NamespaceError
-from lab.threelc_server.crew import Crew, CrewFailed, run_crew
+from lab.threelc_server.crew import Crew, run_crew
 from lab.threelc_server.rows import rows_over, special_rows
 from lab.threelc_server.table import table_of
 from lab.traces.trainings import SIZES, TRAININGS
@@ -53,11 +55,7 @@ def _spec(text: str) -> str:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.threelc_server",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("lab.threelc_server", __doc__)
     crews = [Crew(4, 1), Crew(4, 2), Crew(8, 2)]
     parser.add_argument("--crews", nargs="+", type=_crew, default=crews, metavar="WORKERS:SERVERS")
     links = ["10mbit", "100mbit", "1gbit"]
@@ -79,31 +77,35 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return given
 
 
+def measure(given: argparse.Namespace, found: list[dict]) -> int:
+    """Appends the rows, as crews are done, and writes them; 1 where a crew failed."""
+    status = 0
+    for crew in given.crews:
+        rows = rows_over(given.links, given.specs)
+        if crew is given.crews[0]:
+            rows += special_rows(given.links, given.specs[-1], given.slowness)
+        rows.sort(key=lambda row: given.links.index(row.link))
+        try:
+            found.extend(run_crew(crew, rows, given))
+        except RanksFailed as cause:
+            print(f"{crew}: {cause}", file=sys.stderr)
+            status = 1
+        given.out.write_text(json.dumps(found, indent=1) + "\n")
+    return status
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 with all crews, 1 where some failed, 130 after Ctrl-C."""
     given = parse(sys.argv[1:] if arguments is None else arguments)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     found: list[dict] = []
-    status = 0
-    try:
-        for crew in given.crews:
-            rows = rows_over(given.links, given.specs)
-            if crew is given.crews[0]:
-                rows += special_rows(given.links, given.specs[-1], given.slowness)
-            rows.sort(key=lambda row: given.links.index(row.link))
-            try:
-                found.extend(run_crew(crew, rows, given))
-            except CrewFailed as cause:
-                print(f"{crew}: {cause}", file=sys.stderr)
-                status = 1
-            given.out.write_text(json.dumps(found, indent=1) + "\n")
-    except NamespaceError as cause:
-        print(f"lab.threelc_server: {cause}", file=sys.stderr)
-        status = 1
-    except KeyboardInterrupt:
-        print("lab.threelc_server: interrupted; what is done is kept", file=sys.stderr)
-        status = 130
+    status = exit_status(
+        "lab.threelc_server",
+        lambda: measure(given, found),
+        NamespaceError,
+        interrupted="interrupted; what is done is kept",
+    )
     if found:
         print(table_of(found))
     return status

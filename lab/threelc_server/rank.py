@@ -3,13 +3,11 @@ its job as JSON; rank 0 writes a line of JSON for each row."""
 
 import contextlib
 import dataclasses
-import datetime
 import json
-import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import deltawire.torch
@@ -17,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from lab.linked_ranks import Place, process_group, tell
 from lab.threelc_server.rows import Row
 from lab.traces.trainings import Training, make_optimizer, make_training
 
@@ -25,13 +24,10 @@ _FEWEST_STEPS = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class Job(Place):
     """What a rank does; ranks below `servers` serve.
 
     Attributes:
-        rank, servers, workers: its number, and how many there are of each kind.
-        store: a file that all ranks share.
-        interface, address: of the link.
         network, size, seed: the training, as `lab.traces.trainings` names it.
         rows: fields of `Row`, those of one link together.
         steps: timed ones of a row, at most.
@@ -39,12 +35,7 @@ class Job:
         warm_up: steps before.
     """
 
-    rank: int
     servers: int
-    workers: int
-    store: str
-    interface: str
-    address: str
     network: str
     size: str
     seed: int
@@ -59,8 +50,7 @@ class Rank:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        world = range(job.servers + job.workers)
-        self._workers = dist.new_group([rank for rank in world if rank >= job.servers])
+        self._workers = dist.new_group(list(range(job.servers, job.ranks)))
         self._statistics = Path(f"/sys/class/net/{job.interface}/statistics")
         self._is_server = job.rank < job.servers
 
@@ -75,11 +65,11 @@ class Rank:
             found = self._direct(row) if row.direct else self._served(row)
             gathered: list[dict] = [{} for _ in range(dist.get_world_size())]
             dist.all_gather_object(gathered, found)
-            self._tell({"event": "row", **self._summary(row, gathered)})
+            tell(self._job, {"event": "row", **self._summary(row, gathered)})
 
     def _ask_for(self, link: str) -> None:
         dist.barrier()
-        self._tell({"event": "link", "link": link})
+        tell(self._job, {"event": "link", "link": link})
         if self._job.rank == 0:
             sys.stdin.readline()
         dist.barrier()
@@ -208,34 +198,13 @@ class Rank:
             "late": None if row.direct else sum(each["late"] for each in workers),
         }
 
-    def _tell(self, event: dict) -> None:
-        if self._job.rank == 0:
-            print(json.dumps(event), flush=True)
-
-
-@contextlib.contextmanager
-def _process_group(job: Job) -> Iterator[None]:
-    os.environ["GLOO_SOCKET_IFNAME"] = job.interface
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{job.store}",
-        rank=job.rank,
-        world_size=job.servers + job.workers,
-        timeout=datetime.timedelta(seconds=_SECONDS),
-    )
-    yield
-    dist.barrier()
-    dist.destroy_process_group()
-
 
 def main() -> None:
     """The rank's life."""
     job = Job(**json.loads(sys.argv[1]))
-    torch.set_num_threads(1)
-    with _process_group(job):
+    with process_group(job, _SECONDS):
         Rank(job).run()
-        if job.rank == 0:
-            print(json.dumps({"event": "done"}), flush=True)
+        tell(job, {"event": "done"})
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import deltawire.torch
 import torch
 from deltawire import DeltawireError
 
+from lab.command import exit_status, make_parser
 from lab.images import DataError
 from lab.traces.trainings import OPTIMIZERS, SIZES, TRAININGS, make_optimizer, make_training
 
@@ -68,11 +69,7 @@ def step_numbers(text: str) -> frozenset[int]:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.traces",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("lab.traces", __doc__)
     parser.add_argument("name", choices=[*TRAININGS, "all"])
     parser.add_argument("--out", type=Path, required=True, help="folder of the traces' folders")
     parser.add_argument("--optimizers", nargs="+", choices=OPTIMIZERS, default=list(OPTIMIZERS))
@@ -92,21 +89,20 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def record_all(settings: argparse.Namespace) -> None:
+    """All trainings that were asked for."""
+    for name in list(TRAININGS) if settings.name == "all" else [settings.name]:
+        for optimizer_name in settings.optimizers:
+            record(name, optimizer_name, settings)
+
+
 def main(arguments: list[str]) -> int:
     """Trains and records; the exit status."""
     settings = parse(arguments)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     print(f"PyTorch {torch.__version__}, {settings.size} size, seed {settings.seed}", flush=True)
-    names = list(TRAININGS) if settings.name == "all" else [settings.name]
-    try:
-        for name in names:
-            for optimizer_name in settings.optimizers:
-                record(name, optimizer_name, settings)
-    except (DataError, DeltawireError) as cause:
-        print(f"traces: {cause}", file=sys.stderr)
-        return 1
-    return 0
+    return exit_status("lab.traces", lambda: record_all(settings), DataError, DeltawireError)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <ostream>
 #include <span>
 #include <string>
 
@@ -81,11 +80,7 @@ Outcome<void> decode(const DecodeOptions& options) {
   }
   if (auto finished = output->finish(); !finished) return finished;
   if (auto committed = file->commit(); !committed) return committed;
-  std::ostream& report = report_stream(options.output);
-  report << output_name(options.output) << ": ";
-  if (input->is_archive()) report << grouped(input->members().size()) << " arrays, ";
-  report << grouped(size.count) << " values, " << grouped(size.file_bytes) << " -> "
-         << grouped(size.tensor_bytes) << " bytes, " << ratio_text(size) << "\n";
+  report_coded(*input, FileKind::kDw, options.output, size);
   return {};
 }
 

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <ostream>
 #include <string>
 
 #include "cli/arrays/array_file.h"
@@ -117,11 +116,7 @@ Outcome<void> encode(const EncodeOptions& options) {
   }
   if (auto finished = output->finish(); !finished) return finished;
   if (auto committed = file->commit(); !committed) return committed;
-  std::ostream& report = report_stream(options.output);
-  report << output_name(options.output) << ": ";
-  if (input->is_archive()) report << grouped(input->members().size()) << " arrays, ";
-  report << grouped(size.count) << " values, " << grouped(size.tensor_bytes) << " -> "
-         << grouped(size.file_bytes) << " bytes, " << ratio_text(size) << "\n";
+  report_coded(*input, FileKind::kNpy, options.output, size);
   return {};
 }
 

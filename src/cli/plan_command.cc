@@ -94,10 +94,11 @@ Outcome<void> measure_codecs(const PlanCommandOptions& options, const std::vecto
   Progress progress;
   catch_interrupts();
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    const std::string place = "[" + std::to_string(i + 1) + "/" + std::to_string(candidates.size()) + "] " +
-                              candidates[i].text + ": ";
+    const std::string place =
+        "[" + std::to_string(i + 1) + "/" + std::to_string(candidates.size()) + "] " + candidates[i].text;
+    progress.show_stage(place);
     auto figures = measure_figures(candidates[i], cut, measure,
-                                   [&](const char* stage) { progress.show(place + stage); });
+                                   [&](const char* stage) { progress.show(place + ": " + stage); });
     if (!figures) {
       return tl::unexpected<Failure>(Failure{kExitInterrupted, "interrupted: nothing is planned"});
     }
@@ -260,7 +261,7 @@ std::string plan_footer() {
          "CODECS are specs, rules as one word in quotes, either in a pattern, or all; if you name none, "
          "some\n"
          "that trained as well as float32 in docs/compare.md. How much training bears no plan can say: name\n"
-         "what you would accept.\n"
+         "what you would accept. Standard error names each as its turn comes.\n"
          "LINK is a rate, and the latency one way: 100mbit, 100mbit,20ms; down/up: 100mbit/20mbit; a range:\n"
          "10mbit..10gbit,1ms.\n\n"
          "loses        lossless: nothing. near-lossless: a relative L2 error of 1/256 at most, or what\n"

@@ -1,4 +1,4 @@
-// A line on standard error that says what is under way; on a terminal alone.
+// A line on standard error that says what is under way.
 #pragma once
 
 #include <string>
@@ -12,10 +12,12 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void show(const std::string& text);
+  void show(const std::string& text);  // on a terminal alone
+  // A stage that others follow. Where no terminal is, it has a line of its own, which stays.
+  void show_stage(const std::string& text);
 
  private:
-  bool shown_;
+  bool terminal_;
 };
 
 }  // namespace deltawire::cli

@@ -1,6 +1,5 @@
 // What goes wrong between ranks as threads, and who is named.
 #include <atomic>
-#include <ctime>
 
 #include "transport/test_mesh.h"
 
@@ -45,7 +44,7 @@ TEST_P(Failure, AChainOfWaitsNamesItsEnd) {
   Ranks ranks = connect_ranks(GetParam(), 4);
   // 0 waits for 1, 1 for 2, 2 for 3, and 3 does nothing at all. The deadlines differ, the middle ones are
   // the longest, so that it takes their announcements to find the end.
-  const std::chrono::milliseconds patience[] = {2000ms, 20s, 20s};
+  const std::chrono::milliseconds patience[] = {4000ms, 20s, 20s};
   std::atomic<int> named{0};
   run_ranks(3, [&](int rank) {
     if (rank == 1) std::this_thread::sleep_for(700ms);  // starts to wait later than the others
@@ -66,7 +65,7 @@ TEST_P(Failure, ACircleOfWaitsIsCalledOne) {
   run_ranks(3, [&](int rank) {
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
     std::vector<std::byte> got(10);
-    const auto result = self.wait(self.post_recv((rank + 1) % 3, 1, got), in(2s));
+    const auto result = self.wait(self.post_recv((rank + 1) % 3, 1, got), in(4s));
     ASSERT_FALSE(result.has_value());
     EXPECT_EQ(result.error().code, ErrorCode::kTimeout);
     EXPECT_NE(result.error().suspect, kNoSuspect);
@@ -199,12 +198,6 @@ TEST_P(Failure, AFailedTransportStaysFailed) {
   EXPECT_EQ(ranks[0]->wait(Handle::kNone, soon()).error().code, ErrorCode::kAborted);
 }
 
-double cpu_seconds() {
-  timespec time{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
 TEST_P(Failure, NothingSpinsWhateverTheStateOfTheMesh) {
   Ranks idle = connect_ranks(GetParam(), 3);
   Ranks held_back = connect_ranks(GetParam(), 2);  // a send that nobody takes
@@ -215,10 +208,7 @@ TEST_P(Failure, NothingSpinsWhateverTheStateOfTheMesh) {
   Ranks failed = connect_ranks(GetParam(), 3);
   failed[0]->abort({ErrorCode::kAborted, "enough", kNoSuspect});
   failed[0].reset();
-  std::this_thread::sleep_for(300ms);
-  const double before = cpu_seconds();
-  std::this_thread::sleep_for(1s);
-  EXPECT_LT(cpu_seconds() - before, 0.3);
+  EXPECT_TRUE(comes_to_rest(CLOCK_PROCESS_CPUTIME_ID));
   held_back[0]->abort({ErrorCode::kAborted, "so that its end needn't flush", kNoSuspect});
 }
 

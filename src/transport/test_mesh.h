@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -48,6 +49,22 @@ inline void run_ranks(int world_size, const std::function<void(int)>& work) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) threads.emplace_back([&work, rank] { work(rank); });
   for (std::thread& thread : threads) thread.join();
+}
+
+// Whether whoever `clock` counts comes to rest: in some window of 400 ms it takes less than a quarter of a
+// processor. What is still under way may fill the first ones, on a busy machine more of them.
+inline bool comes_to_rest(clockid_t clock) {
+  const auto used = [clock] {
+    timespec time{};
+    ::clock_gettime(clock, &time);
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  };
+  for (const Deadline end = soon(); Clock::now() < end;) {
+    const auto before = used();
+    std::this_thread::sleep_for(400ms);
+    if (used() - before < 100ms) return true;
+  }
+  return false;
 }
 
 struct Listeners {

@@ -280,7 +280,7 @@ def test_interrupted_work_is_kept(tmp_path: Path) -> None:
     """Ctrl-C during the second row, as the terminal's line tells: the first is kept."""
     ours, theirs = pty.openpty()
     command = [BINARY, "compare", "--input", "synthetic:normal:n=1000", "--codecs", "fp32", "bf16"]
-    command += ["--seconds", "0.2", "--json", tmp_path / "rows.json"]
+    command += ["--seconds", "2", "--json", tmp_path / "rows.json"]
     with (
         os.fdopen(ours, "rb", buffering=0) as terminal,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs) as program,

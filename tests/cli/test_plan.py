@@ -1,13 +1,16 @@
 """`deltawire plan`: what it chooses, from figures of its own and of a file, and how it refuses."""
 
 import json
+import os
+import pty
 import re
+import subprocess
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import ROOT, assert_refused, must_run, run
+from cli_program import BINARY, ROOT, TIMEOUT, assert_refused, must_run, run
 
 USAGE, FAILURE = 2, 1
 TRACE = ROOT / "tests" / "traces" / "lenet5-sgd"
@@ -78,6 +81,28 @@ def test_measures_the_users_tensors(tmp_path: Path) -> None:
     assert again["chosen"] == first["chosen"]
     for row, before in zip(again["rows"], first["rows"], strict=True):
         assert row["ms_per_step"] == pytest.approx(before["ms_per_step"], rel=1e-9)
+
+
+def test_standard_error_names_each_codec_in_its_turn() -> None:
+    """A plan may take minutes. Where no terminal is, lines stay, and are no part of the plan."""
+    arguments = ("plan", "--parameters", "1k", "--link", "1gbit", "--quick", "--json", "-")
+    arguments += ("--codecs", "bf16", "gather(3lc)")
+    done = run(*arguments)
+    assert done.stderr == b"[1/2] bf16\n[2/2] gather(3lc)\n"
+    assert len(json.loads(done.stdout)["figures"]) == 2
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        subprocess.run(
+            [BINARY, *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=theirs,
+            timeout=TIMEOUT,
+            check=True,
+        )
+        os.close(theirs)
+        shown = terminal.read(4096)
+    assert shown.startswith(b"\r[1/2] bf16\x1b[K\r[1/2] bf16: ") and b"\n" not in shown
+    assert shown.endswith(b"\r\x1b[K")
 
 
 def test_a_models_size_is_enough(tmp_path: Path) -> None:
@@ -214,7 +239,10 @@ def test_values_that_codecs_refuse_are_left_out(tmp_path: Path) -> None:
     options = ["plan", "--input", path, "--quick", "--link", "1gbit"]
     out = must_run(*options, "--codecs", "3lc", "bf16").decode()
     assert re.search(r"^left out: 3lc: .*nan", out, re.MULTILINE | re.IGNORECASE), out
-    assert_refused(FAILURE, ["no codec takes these values"], *options, "--codecs", "3lc")
+    done = run(*options, "--codecs", "3lc")
+    assert done.returncode == FAILURE and done.stdout == b""
+    stage, said = done.stderr.decode().splitlines()
+    assert stage == "[1/1] 3lc" and said.startswith("deltawire: no codec takes these values")
 
 
 def test_help_teaches(capfd: pytest.CaptureFixture) -> None:

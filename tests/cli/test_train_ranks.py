@@ -6,11 +6,13 @@ import re
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cli_program import BINARY, ROOT, TIMEOUT, assert_refused
 from linear_rows import text_of
+from ports import kept_port
 
 from lab.namespaces import NamespaceError, Namespaces
 
@@ -41,10 +43,9 @@ def token(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+def port() -> Iterator[int]:
+    with kept_port() as number:
+        yield number
 
 
 def started(*arguments: object, **environment: str) -> subprocess.Popen:

@@ -1,23 +1,19 @@
 """`deltawire train linear --checkpoint`: trainings that are killed go on, to the same bytes."""
 
-import contextlib
 import json
-import os
 import random
-import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 from cli_program import BINARY, TIMEOUT, assert_refused, must_run
+from killed_training import ENDLESS, kill_after_step, last_step_in, steps_in
 from linear_rows import text_of
 
 FAILURE, INTERRUPTED = 1, 130
-# Steps of 10 % of the rows; so many that a kill which comes late finds the training at work.
-EPOCHS, BATCHES = 40, 10
-REACH = EPOCHS * BATCHES // 3 - 1  # steps from a kill to the next, at most
+BATCHES = 10  # steps of a data epoch
+KILLS, REACH = 4, 60  # and steps from a kill to the next, at most
 
 
 @pytest.fixture
@@ -25,32 +21,6 @@ def data(tmp_path: Path) -> Path:
     path = tmp_path / "rows.libsvm"
     path.write_text(text_of(2000))
     return path
-
-
-def steps_in(folder: Path) -> set[int]:
-    """Steps of which a rank has a finished checkpoint."""
-    names = (
-        re.fullmatch(r"step-(\d+)\.rank-.*\.checkpoint", path.name) for path in folder.glob("*")
-    )
-    return {int(name[1]) for name in names if name}
-
-
-def kill_after_step(command: list[str], folder: Path, step: int, delay: float) -> bool:
-    """Starts it, and ends all of its processes by SIGKILL so many seconds after a checkpoint of
-    `step` or later is there. False: it was done before."""
-    running = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
-    )
-    end = time.monotonic() + TIMEOUT
-    while running.poll() is None and max(steps_in(folder), default=0) < step:
-        assert time.monotonic() < end, "no checkpoint came"
-        time.sleep(0.001)
-    time.sleep(delay)  # any moment will do: within a step, while a checkpoint is written
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(running.pid, signal.SIGKILL)
-    _, said = running.communicate(timeout=TIMEOUT)
-    assert running.returncode in (0, -signal.SIGKILL), said
-    return running.returncode != 0
 
 
 @pytest.mark.parametrize(
@@ -70,21 +40,19 @@ def test_killed_at_any_moment_and_resumed_gives_the_same_model(
     # Hashed to 2^10 features: gradients of fewer than 256 values travel raw.
     common = ["train", "linear", "--data", data, "--workers", workers, "--codec", codec]
     common += ["--optimizer", optimizer, "--lr", 0.05, "--hash-bits", 10, "--bias"]
-    common += ["--epochs", EPOCHS, "--stop", 0]
     through, resumed, folder = (tmp_path / name for name in ("through.npz", "resumed.npz", "kept"))
-    expected = json.loads(must_run(*common, "--model", through, "--json", "-"))
     kept = [*common, "--model", resumed, "--checkpoint", folder, "--every", 1]
     draw = random.Random(f"{workers} {codec}")
-    kills, step, more = 0, 0, []
-    while step < EPOCHS * BATCHES - REACH:
-        step += draw.randint(1, REACH)
-        command = list(map(str, [BINARY, *kept, *more]))
-        kills += kill_after_step(command, folder, step, draw.uniform(0, 0.02))
+    more: list[str] = []
+    for _ in range(KILLS):
+        step = last_step_in(folder) + draw.randint(1, REACH)
+        kill_after_step([BINARY, *kept, *ENDLESS, *more], folder, step, draw.uniform(0, 0.02))
         assert not resumed.exists()
-        assert max(steps_in(folder)) >= step  # nothing was lost but what came after it
+        assert last_step_in(folder) >= step  # nothing was lost but what came after it
         more = ["--resume"]
-    report = json.loads(must_run(*kept, *more, "--json", "-"))
-    assert kills > 2
+    end = ["--epochs", last_step_in(folder) // BATCHES + 2, "--stop", 0]
+    report = json.loads(must_run(*kept, *end, *more, "--json", "-"))
+    expected = json.loads(must_run(*common, *end, "--model", through, "--json", "-"))
     assert resumed.read_bytes() == through.read_bytes()
     for before, after in zip(expected["epochs"], report["epochs"], strict=True):
         for figure in ("train_loss", "test_loss", "accuracy", "bytes_per_step"):

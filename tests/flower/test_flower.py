@@ -1,6 +1,8 @@
 """Flower's strategies through compressed messages, in one process."""
 
+import collections
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ pytest.importorskip(
 import deltawire  # noqa: E402
 import deltawire.flower  # noqa: E402
 from deltawire.flower import records  # noqa: E402
-from flwr.app import Array, ConfigRecord, Message, RecordDict  # noqa: E402
+from flwr.app import Array, ConfigRecord, Error, Message, RecordDict  # noqa: E402
 from flwr.serverapp import strategy as strategies  # noqa: E402
 from local_grid import (  # noqa: E402
     ALL,
@@ -144,6 +146,51 @@ def test_an_honest_clients_bad_model_ends_in_its_own_error(kind, words, caplog):
     assert all(np.isfinite(array).all() for array in found.values())
     assert words in caplog.text and f"node {FIRST_NODE + NODES - 1}" in caplog.text
     assert wrapped.grid.counts["silent"] == 3  # one error reply a round
+
+
+def test_a_client_whose_training_fails_is_sent_what_has_changed_since_its_last_reply():
+    trained = collections.Counter()
+
+    def sometimes(partition, weights):
+        trained[partition] += 1
+        if partition == NODES - 1 and trained[partition] in (2, 3):
+            weights["w1"][3] = np.nan
+        return weights, 100
+
+    make = functools.partial(strategies.FedAvg, fraction_evaluate=0.0)
+    wrapped = compressed(make)
+    _, local = run(wrapped, make_app([deltawire.flower.mod("fp32")], sometimes), rounds=5)
+    last = [m for m in local.sent if m.metadata.dst_node_id == FIRST_NODE + NODES - 1]
+    frames = [len(records.fields_of(message.content)["lengths"]) for message in last]
+    kinds = [records.fields_of(message.content)["kind"] for message in last]
+    assert (kinds, frames) == (["full"] + ["delta"] * 4, [1, 1, 2, 3, 1])
+    assert wrapped.grid.counts["silent"] == 2 and not wrapped.grid.counts["need_full"]
+
+
+def test_a_silent_client_is_sent_the_whole_model():
+    """Nobody knows what it has. An error that the link made in its place says no more."""
+
+    class Losing(LocalGrid):
+        exchanges = 0
+
+        def send_and_receive(self, messages, *, timeout=None):
+            replies = super().send_and_receive(messages, timeout=timeout)
+            self.exchanges += bool(messages)
+            if self.exchanges < 2:
+                return replies
+            come = [r for r in replies if r.metadata.src_node_id < FIRST_NODE + 5]
+            for last in (m for m in messages if m.metadata.dst_node_id == FIRST_NODE + 6):
+                told = Message(Error(code=3, reason="Node Unavailable"), reply_to=last)
+                told.metadata._src_node_id = 1
+                come.append(told)
+            return come
+
+    make = functools.partial(strategies.FedAvg, fraction_evaluate=0.0)
+    wrapped = compressed(make)
+    grid = Losing(make_app([deltawire.flower.mod("fp32")]), NODES)
+    wrapped.start(grid=grid, initial_arrays=start_arrays(), num_rounds=3, timeout=5.0)
+    assert wrapped.grid.counts["full"] == NODES + 2  # in the round after they were silent
+    assert wrapped.grid.counts["silent"] == 2 * 2
 
 
 def test_a_huge_norm_is_dropped_by_name(caplog):

@@ -1,5 +1,7 @@
 """Replies of hostile clients: dropped by name, and the round goes on."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -108,6 +110,42 @@ def test_a_hostile_reply_is_dropped_by_name_and_the_round_goes_on(kind, caplog):
     assert f"reply of node {FIRST_NODE + NODES - 1} dropped in round 0" in caplog.text
 
 
+def down_bytes(local, node):
+    """Bytes of frames that a node was sent, message by message."""
+    return [
+        len(records.frame_of(message.content["arrays"]))
+        for message in local.sent
+        if message.metadata.dst_node_id == node
+    ]
+
+
+@pytest.mark.parametrize("kind", list(HOSTILE))
+def test_a_refused_client_is_sent_the_whole_model_once(kind):
+    """As the others: one full model, then what has changed. Where no reply says which version its
+    client has, it gets the model again."""
+    change, _ = HOSTILE[kind]
+
+    def when_training(reply, _context):
+        if is_train(reply):
+            change(reply)
+
+    mods = [tampering(when_training), deltawire.flower.mod("fp32")]
+    make = functools.partial(strategies.FedAvg, fraction_evaluate=0.0)
+    wrapped = compressed(make, max_norm=1e6)
+    _, local = run(wrapped, make_app(mods), rounds=4)
+    honest, refused = down_bytes(local, FIRST_NODE), down_bytes(local, FIRST_NODE + NODES - 1)
+    assert len(wrapped.grid.refused) == 4 and not wrapped.grid.counts["need_full"]
+    if kind in SAY_NO_VERSION:
+        assert refused == [honest[0]] * 4
+    else:
+        assert refused == honest and max(honest[1:]) < honest[0] / 5
+
+
+SAY_NO_VERSION = {
+    "another version", "a version of text", "no header", "a header of no JSON", "deep JSON"
+}  # fmt: skip
+
+
 def test_an_old_reply_sent_again_is_dropped(caplog):
     kept = {}
 
@@ -121,6 +159,8 @@ def test_an_old_reply_sent_again_is_dropped(caplog):
     run(wrapped, make_app([tampering(replay), deltawire.flower.mod("fp32")]), rounds=3)
     assert [number for number, _, _ in wrapped.grid.refused] == [1, 2]
     assert "it is of round 0" in caplog.text
+    # It says a version that it has had: deltas from there, of which it leaves out what it has.
+    assert wrapped.grid.counts["full"] == NODES and not wrapped.grid.counts["need_full"]
 
 
 def test_all_clients_bad_leaves_the_model_and_the_run():

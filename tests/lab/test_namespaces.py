@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import forked_demo
@@ -68,3 +70,40 @@ def test_namespaces_are_removed_whatever_happens():
         assert len(names_of_namespaces(os.getpid())) == 4
         raise ZeroDivisionError
     assert names_of_namespaces(os.getpid()) == []
+
+
+WAITING = """
+import time
+from lab.namespaces import Namespaces
+with Namespaces(2, None):
+    print("they are there", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_no_namespaces_behind(number: signal.Signals):
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    root = Path(__file__).resolve().parents[2]
+    program = subprocess.Popen([sys.executable, "-c", WAITING], cwd=root, stdout=subprocess.PIPE)
+    try:
+        assert program.stdout.readline() == b"they are there\n"
+        assert len(names_of_namespaces(program.pid)) == 3
+        program.send_signal(number)
+        assert program.wait(60) != 0
+    finally:
+        program.kill()
+        program.wait()
+        program.stdout.close()
+    assert names_of_namespaces(program.pid) == []
+
+
+def test_the_programs_own_signals_are_as_before():
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    before = signal.getsignal(signal.SIGTERM)
+    with Namespaces(2, None):
+        if before is signal.SIG_DFL:
+            assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -1,6 +1,7 @@
 """`deltawire.Session`: ranks that are processes, found at an address, averaging NumPy arrays."""
 
 import contextlib
+import multiprocessing
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import deltawire
@@ -16,15 +18,16 @@ import numpy as np
 import pytest
 from deltawire import rendezvous
 from forked import Forked
+from ports import kept_port
 
 TOKEN = "a token of the tests, long enough"
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "numpy_two_ranks.py"
 
 
 @pytest.fixture
-def address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return f"127.0.0.1:{free.getsockname()[1]}"
+def address() -> Iterator[str]:
+    with kept_port() as port:
+        yield f"127.0.0.1:{port}"
 
 
 def session(
@@ -156,9 +159,8 @@ def keep(rank, world_size, address, moved):
 
 
 def test_a_state_goes_on_where_it_was(address: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        moved = free.getsockname()[1]
-    assert Forked(keep, 2, address, moved).values() == [True, True]
+    with kept_port() as moved:
+        assert Forked(keep, 2, address, moved).values() == [True, True]
 
 
 def meet_in_vain(rank, world_size, address, settings):
@@ -258,21 +260,23 @@ def test_a_rank_that_dies_is_named(address: str) -> None:
     assert error[1] == "PeerLost" and error[3] == 1
 
 
-def interrupt(rank, world_size, address):
+def interrupt(rank, world_size, address, interrupted):
     door = session(rank, world_size, address, "fp32")
+    values = {"x": gradient(rank)}
     if rank == 0:
-        signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
         with pytest.raises(KeyboardInterrupt):
-            door.all_reduce({"x": gradient(0)})
+            signal.setitimer(signal.ITIMER_REAL, 2.0)  # it waits for rank 1 by then
+            door.all_reduce(values)
+        interrupted.set()
         door.close()
         return "interrupted"
-    time.sleep(1.0)  # rank 0 waits for this one meanwhile
-    return raised(lambda: door.all_reduce({"x": gradient(1)}))[2]
+    assert interrupted.wait(60)
+    return raised(lambda: door.all_reduce(values))[2]
 
 
 def test_ctrl_c_ends_the_step_on_every_rank(address: str) -> None:
-    found = Forked(interrupt, 2, address).values()
+    found = Forked(interrupt, 2, address, multiprocessing.Event()).values()
     assert found[0] == "interrupted" and "interrupted on rank 0" in found[1]
 
 

@@ -103,6 +103,44 @@ def test_a_refused_update_is_dropped_by_its_client_and_counted():
     assert [(number, who) for number, who, _ in server.refused] == [(0, 0)]
 
 
+def test_a_refused_client_is_sent_what_has_changed():
+    server = rounds.Server(made(0), max_norm=5.0)
+    fleet = Fleet(3, server, "fp32")
+    sizes, kinds = [], []
+    for number in range(4):
+        server.begin()
+        server.take(0, fleet.answer(0, number))
+        download = server.download(1)
+        sizes.append(download.byte_count)
+        model = fleet.clients[1].receive(download)
+        reply = fleet.clients[1].reply(added(model, made(7, 100.0)), 1)
+        if number == 2:  # an old one: it says a version that the client has had
+            reply = dataclasses.replace(reply, round=0, version=1)
+        with pytest.raises(deltawire.DeltawireError):
+            server.take(1, reply)
+        late = server.download(2)
+        kinds.append(late.kind)
+        if number == 0:  # and is silent then
+            server.take(2, fleet.clients[2].reply(fleet.clients[2].receive(late), 1))
+        server.finish()
+    model_bytes = sum(array.nbytes for array in made(0).values())
+    assert sizes[0] > model_bytes and max(sizes[1:]) < model_bytes / 2
+    assert kinds == ["full", "delta", "full", "full"]
+    assert sizes[3] > 2 * sizes[2]  # from version 1 on; the client leaves out what it has
+
+
+def test_a_client_that_names_a_version_of_nobodys_is_sent_the_model():
+    broadcast = rounds.Broadcast("3lc")
+    broadcast.advance(made(0))
+    for version in (0, -1, 2, 2**70, True, "1", None, 1.0):
+        broadcast.confirm("eve", version)
+        assert broadcast.download("eve").kind == "full"
+    broadcast.confirm("eve", 1)
+    assert broadcast.download("eve").kind == "same"
+    assert broadcast.download("eve", full=True).kind == "full"
+    assert broadcast.download("eve").kind == "full"  # it had lost what it had
+
+
 def test_the_mean_is_weighted_by_capped_samples():
     start = made(0)
     server = rounds.Server(start, down=None, sample_cap=30)

@@ -11,6 +11,7 @@ import datetime
 import multiprocessing
 import multiprocessing.connection
 import os
+import pathlib
 import signal
 import tempfile
 import time
@@ -41,12 +42,14 @@ def attempted(action):
 
 @dataclasses.dataclass
 class Outcome:
-    """How a rank ended: `value` it returned, or name and text of what it raised; `after` seconds
-    counted from when the test began to wait."""
+    """How a rank ended: `value` it returned, or name and text of what it raised; when (`at`, of
+    time.monotonic(), which is the same clock in all processes); and `after` seconds counted from
+    when the test began to wait."""
 
     value: object = None
     raised: str | None = None
     text: str = ""
+    at: float = 0.0
     after: float = 0.0
 
 
@@ -64,6 +67,7 @@ def _run(worker, rank, world_size, init, pipe, args):
     except BaseException as error:
         traceback.print_exc()
         outcome = Outcome(raised=type(error).__name__, text=str(error))
+    outcome.at = time.monotonic()
     pipe.send(outcome)
 
 
@@ -94,6 +98,19 @@ class Ranks:
     def signal(self, rank, number):
         os.kill(self.processes[rank].pid, number)
 
+    def until_it_waits(self, rank, timeout=60.0):
+        """Until a rank takes no processor time: it waits for others. On however busy a machine, who
+        has work gets more of a second than this."""
+        end = time.monotonic() + timeout
+        before = _ticks(self.processes[rank].pid)
+        while time.monotonic() < end:
+            time.sleep(1.0)
+            now = _ticks(self.processes[rank].pid)
+            if now - before <= 2:
+                return
+            before = now
+        raise AssertionError(f"rank {rank} was at work for {timeout} s")
+
     def outcomes(self, ranks=None, timeout=90.0):
         """The outcomes of these ranks (default: all), by rank."""
         start = time.monotonic()
@@ -112,7 +129,7 @@ class Ranks:
                     waiting.discard(rank)
         return found
 
-    def exit_codes(self, timeout=20.0):
+    def exit_codes(self, timeout=60.0):
         for process in self.processes:
             process.join(timeout)
         return [process.exitcode for process in self.processes]
@@ -124,6 +141,12 @@ class Ranks:
             process.kill()
             process.join(10)
         self._folder.cleanup()
+
+
+def _ticks(pid):
+    """Of the processor's time (10 ms each), of all of a process's threads."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 @contextlib.contextmanager
@@ -144,3 +167,18 @@ def results(worker, world_size, *args):
     for rank, outcome in sorted(outcomes.items()):
         assert outcome.raised is None, f"rank {rank}: {outcome.raised}: {outcome.text}"
     return [outcomes[rank].value for rank in range(world_size)]
+
+
+def refusals(worker, *settings):
+    """What each rank of worker(rank, world_size, report, settings) has `attempted`, by rank: every
+    rank was refused, in one line."""
+    values = results(worker, len(settings), settings)
+    print(values)
+    assert all(value is not None and "\n" not in value[1] for value in values)
+    return values
+
+
+def wait_for_training(ranks):
+    """Until each rank has reported "training"."""
+    for rank in range(len(ranks.processes)):
+        assert ranks.hear(rank) == "training"

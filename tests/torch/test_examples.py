@@ -1,6 +1,7 @@
 """The examples that torchrun starts: the pages that explain them have them word for word, and what
 they print looks as the pages say."""
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from torchrun import run_ranks
 
 ROOT = Path(__file__).resolve().parents[2]
+MNIST = Path(os.environ.get("DELTAWIRE_DATA", "none")) / "mnist"
 
 
 def page(name: str) -> str:
@@ -19,6 +21,7 @@ def page(name: str) -> str:
     ("name", "program"),
     [
         ("quickstart.md", "ddp_lenet5.py"),
+        ("quickstart.md", "ddp_mnist.py"),
         ("local-steps.md", "local_steps.py"),
         ("parameter-server.md", "parameter_server.py"),
     ],
@@ -38,6 +41,17 @@ def test_ddp_learns_with_fewer_bytes(tmp_path):
     for text in said:
         right, fewer = map(int, re.search(r"(\d+)% right, (\d+) times fewer", text).groups())
         assert right > 30 and fewer > 20, text  # guessing is 10 %
+
+
+@pytest.mark.skipif(not MNIST.is_dir(), reason="DELTAWIRE_DATA names no folder with mnist/")
+def test_ddp_learns_real_images(tmp_path):
+    shutil.copy(ROOT / "examples" / "ddp_mnist.py", tmp_path)
+    first, second = run_ranks("ddp_mnist.py", 2, tmp_path, {"STEPS": "41"}, (str(MNIST),))
+    shown = re.findall(r"^```text\n(step 0.*?)```", page("quickstart.md"), re.S | re.M)[1]
+    forms = {re.sub(r"[\d.]+", "N", line) for line in shown.splitlines()}
+    assert {re.sub(r"[\d.]+", "N", line) for line in first.splitlines()} == forms and not second
+    right, fewer = map(int, re.search(r"(\d+) of .* right, (\d+) times fewer", first).groups())
+    assert right > 4000 and fewer > 20, first  # guessing gives 1,000
 
 
 def test_local_steps_end_equal(tmp_path):

@@ -10,7 +10,7 @@ import deltawire.torch
 import pytest
 import torch
 from models import Net, batch, train_step, wrapped
-from ranks import AT_ONCE, results, started
+from ranks import AT_ONCE, results, started, wait_for_training
 
 VICTIM = 1
 LONG = 60.0  # a timeout that a test never waits for
@@ -29,7 +29,7 @@ class Plan:
 
 def raise_outside(hook, model, report):
     """A bug in the training loop; the process lives on."""
-    report("raised")
+    report(time.monotonic())
     try:
         raise ZeroDivisionError("a bug of the training loop")
     except ZeroDivisionError:
@@ -97,17 +97,19 @@ def train_until_it_fails(rank, world_size, report, plan):
     }
 
 
-def check_survivors(outcomes, within, codes):
+def check_survivors(outcomes, within, codes, since=None):
+    """`within`: seconds after `since`, or after the test began to wait."""
     for rank, outcome in sorted(outcomes.items()):
         assert outcome.raised is None, outcome
         value = outcome.value
-        print(f"rank {rank} after {outcome.after:.2f} s [{value['code']}]: {value['shown']}")
+        after = outcome.after if since is None else outcome.at - since
+        print(f"rank {rank} after {after:.2f} s [{value['code']}]: {value['shown']}")
         assert value["suspect"] == VICTIM
         assert value["code"] in codes
         assert f"rank {VICTIM}" in value["shown"]
         assert value["last"] in value["shown"], "the training loop sees another message"
-        assert within[0] <= outcome.after <= within[1]
-        assert value["close_s"] < 2
+        assert within[0] <= after <= within[1]
+        assert value["close_s"] < AT_ONCE
     assert len({outcome.value["stands"] for outcome in outcomes.values()}) == 1
     assert value["stands"] >= 2 and f"step {value['stands']} counts" in value["shown"]
 
@@ -119,8 +121,7 @@ def others(world_size):
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_a_killed_rank_with_living_children_is_named_at_once(world_size):
     with started(train_until_it_fails, world_size, Plan(fault="grow_children")) as ranks:
-        for rank in range(world_size):
-            assert ranks.hear(rank) == "training"
+        wait_for_training(ranks)
         _, child = ranks.hear(VICTIM)
         try:
             ranks.signal(VICTIM, signal.SIGKILL)
@@ -133,21 +134,22 @@ def test_a_killed_rank_with_living_children_is_named_at_once(world_size):
 
 
 def test_a_frozen_rank_is_named_by_all_at_the_deadline():
-    with started(train_until_it_fails, 3, Plan(timeout=4.0)) as ranks:
-        for rank in range(3):
-            assert ranks.hear(rank) == "training"
+    with started(train_until_it_fails, 3, Plan(timeout=6.0)) as ranks:
+        wait_for_training(ranks)
+        since = time.monotonic()
         ranks.signal(VICTIM, signal.SIGSTOP)
         outcomes = ranks.outcomes(others(3))
-    check_survivors(outcomes, (2.5, AT_ONCE), {"Timeout"})
+    check_survivors(outcomes, (3.2, AT_ONCE), {"Timeout"}, since)
 
 
 def test_a_rank_that_raises_and_lives_on_is_named_at_the_deadline():
     with started(
         train_until_it_fails, 3, Plan(timeout=3.0, arrival_timeout=3.0, fault="raise_outside")
     ) as ranks:
-        assert [ranks.hear(VICTIM), ranks.hear(VICTIM)] == ["training", "raised"]
+        assert ranks.hear(VICTIM) == "training"
+        since = ranks.hear(VICTIM)
         outcomes = ranks.outcomes(others(3))
-    check_survivors(outcomes, (1.5, AT_ONCE), {"Timeout"})
+    check_survivors(outcomes, (1.5, AT_ONCE), {"Timeout"}, since)
 
 
 def evaluate_alone(rank, world_size, report):
@@ -187,8 +189,7 @@ def test_a_rank_whose_hook_fails_is_named_at_once_everywhere():
 def test_frozen_and_thawed_rank_fails_too():
     """It finds itself expelled, instead of training on alone."""
     with started(train_until_it_fails, 3, Plan(timeout=2.0)) as ranks:
-        for rank in range(3):
-            assert ranks.hear(rank) == "training"
+        wait_for_training(ranks)
         ranks.signal(VICTIM, signal.SIGSTOP)
         ranks.outcomes(others(3))
         ranks.signal(VICTIM, signal.SIGCONT)
@@ -219,9 +220,9 @@ def wait_for_a_slow_rank(rank, world_size, report):
 
 def test_ctrl_c_on_one_rank_ends_all():
     with started(wait_for_a_slow_rank, 3) as ranks:
-        for rank in range(3):
-            assert ranks.hear(rank) == "training"
-        time.sleep(1)  # by now ranks 1 and 2 wait
+        wait_for_training(ranks)
+        ranks.until_it_waits(VICTIM)
+        ranks.until_it_waits(2)
         ranks.signal(VICTIM, signal.SIGINT)
         quick = ranks.outcomes([1, 2])
         ranks.signal(0, signal.SIGUSR1)
@@ -236,22 +237,28 @@ def test_ctrl_c_on_one_rank_ends_all():
 
 
 def own_handler(rank, world_size, report):
-    """A program that finishes its step on Ctrl-C: nothing may be aborted."""
+    """A program that finishes its step on Ctrl-C: nothing may be aborted. All train until then, and
+    some steps more."""
     asked = []
     signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
     model = wrapped(Net())
     hook = deltawire.torch.register(model, "fp32", timeout=LONG)
     report("training")
-    for step in range(400):
+    everybody = torch.zeros(1)
+    for step in range(100_000):
         train_step(model, rank, step)
-        if step >= 50 and hook.last_error:
+        everybody.fill_(len(asked))
+        torch.distributed.all_reduce(everybody)
+        if everybody:
             break
+    for more in range(20):
+        train_step(model, rank, step + 1 + more)
     return len(asked), hook.last_error, signal.set_wakeup_fd(-1) >= 0
 
 
 def test_a_handler_of_the_program_keeps_the_last_word():
     with started(own_handler, 2) as ranks:
-        assert [ranks.hear(0), ranks.hear(1)] == ["training"] * 2
+        wait_for_training(ranks)
         ranks.signal(VICTIM, signal.SIGINT)
         outcomes = ranks.outcomes()
     assert outcomes[VICTIM].value[:2] == (1, None), outcomes

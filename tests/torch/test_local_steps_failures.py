@@ -1,5 +1,6 @@
 """What LocalSteps refuses, and rounds in which a rank is lost, late or interrupted."""
 
+import functools
 import signal
 import time
 
@@ -7,7 +8,7 @@ import deltawire.torch
 import pytest
 import torch
 from models import Net, backward, fingerprint, wrapped
-from ranks import AT_ONCE, attempted, started
+from ranks import AT_ONCE, attempted, refusals, started, wait_for_training
 
 VICTIM = 1
 LONG = 60.0  # a timeout that a test never waits for
@@ -24,14 +25,7 @@ def attempt(rank, world_size, report, settings):
     return attempted(lambda: deltawire.torch.LocalSteps(wrapped_model, optimizer, **options))
 
 
-def errors_of(*settings):
-    with started(attempt, len(settings), settings) as ranks:
-        outcomes = ranks.outcomes()
-    assert all(outcome.raised is None for outcome in outcomes.values()), outcomes
-    caught = [outcomes[rank].value for rank in range(len(settings))]
-    print(caught)
-    assert all("\n" not in error[1] for error in caught)
-    return caught
+errors_of = functools.partial(refusals, attempt)
 
 
 def narrow(model):
@@ -121,7 +115,7 @@ def train_until_it_fails(rank, world_size, report, timeout, fault):
             if step == 6:
                 report("training")
             if step >= 6 and rank == VICTIM:
-                fault(trainer, optimizer, model)
+                fault(trainer, optimizer, model, report)
             optimizer.zero_grad()
             backward(model, rank, step)
             before = fingerprint(model)
@@ -136,47 +130,45 @@ def train_until_it_fails(rank, world_size, report, timeout, fault):
     return error.code, error.suspect, str(error), (trainer.closed, trainer.local_steps, moved)
 
 
-def check_survivors(outcomes, codes, within):
+def check_survivors(outcomes, codes, within, since=None):
+    """`within`: seconds after `since`, or after the test began to wait."""
     for rank, outcome in sorted(outcomes.items()):
         assert outcome.raised is None, outcome
         code, suspect, text, (closed, local_steps, moved) = outcome.value
-        print(f"rank {rank} after {outcome.after:.2f} s [{code}]: {text}")
+        after = outcome.after if since is None else outcome.at - since
+        print(f"rank {rank} after {after:.2f} s [{code}]: {text}")
         assert code in codes and suspect == VICTIM and f"rank {VICTIM}" in text
         assert closed and local_steps == 3 and moved
-        assert within[0] <= outcome.after <= within[1]
+        assert within[0] <= after <= within[1]
 
 
-def no_fault(trainer, optimizer, model):
+def no_fault(trainer, optimizer, model, report):
     pass
 
 
-def be_late(trainer, optimizer, model):
-    time.sleep(20)
+def be_late(trainer, optimizer, model, report):
+    report(time.monotonic())
+    time.sleep(40)
 
 
-def lose_the_optimizer(trainer, optimizer, model):
+def lose_the_optimizer(trainer, optimizer, model, report):
     """A bug in the round itself: momentum can't be found as it should."""
     for state in optimizer.state.values():
         state["momentum_buffer"] = state["momentum_buffer"].double()
 
 
-def thaw(trainer, optimizer, model):
+def thaw(trainer, optimizer, model, report):
     model.layers[5].requires_grad_(True)
 
 
-def replace(trainer, optimizer, model):
+def replace(trainer, optimizer, model, report):
     state = {name: value.clone() for name, value in model.state_dict().items()}
     model.load_state_dict(state, assign=True)
 
 
-def wait_for_training(ranks, count):
-    for rank in range(count):
-        assert ranks.hear(rank) == "training"
-
-
 def test_a_killed_rank_is_named_at_once():
     with started(train_until_it_fails, 3, LONG, no_fault) as ranks:
-        wait_for_training(ranks, 3)
+        wait_for_training(ranks)
         ranks.signal(VICTIM, signal.SIGKILL)
         outcomes = ranks.outcomes([0, 2])
     check_survivors(outcomes, {"PeerLost", "Aborted"}, (0, AT_ONCE))
@@ -184,9 +176,10 @@ def test_a_killed_rank_is_named_at_once():
 
 def test_a_late_rank_is_named_at_the_deadline():
     with started(train_until_it_fails, 3, 3.0, be_late) as ranks:
-        wait_for_training(ranks, 3)
+        wait_for_training(ranks)
+        since = ranks.hear(VICTIM)
         outcomes = ranks.outcomes([0, 2])
-    check_survivors(outcomes, {"Timeout"}, (1.5, AT_ONCE))
+    check_survivors(outcomes, {"Timeout"}, (1.5, AT_ONCE), since)
 
 
 @pytest.mark.parametrize(
@@ -208,9 +201,9 @@ def test_a_rank_that_fails_in_its_round_is_named_everywhere(fault, code, says):
 
 def test_ctrl_c_in_a_round_ends_all():
     with started(train_until_it_fails, 2, LONG, no_fault) as ranks:
-        wait_for_training(ranks, 2)
-        ranks.signal(0, signal.SIGSTOP)  # the victim waits in its round
-        time.sleep(2)
+        wait_for_training(ranks)
+        ranks.signal(0, signal.SIGSTOP)
+        ranks.until_it_waits(VICTIM)  # in its round
         ranks.signal(VICTIM, signal.SIGINT)
         own = ranks.outcomes([VICTIM])[VICTIM]
         ranks.signal(0, signal.SIGCONT)

@@ -237,16 +237,25 @@ def test_workers_with_fewer_batches_end_training():
     assert not first[1] and second[1] and first[2] == second[2]
 
 
-def backed_up(rank, world_size, report):
+def backed_up(rank, world_size, report, folder):
+    """The last worker is slower than the others, however slow these are: at each step it waits
+    until they are two steps ahead, or at the last."""
+    steps = 12
+
     def slow(server, worker):
-        if worker == 2:
-            time.sleep(0.2)
+        if worker == 0:
+            (folder / str(server.steps)).touch()
+        ahead = folder / str(min(server.steps + 2, steps - 1))
+        end = time.monotonic() + SOON
+        while worker == 2 and not ahead.exists():
+            assert time.monotonic() < end
+            time.sleep(0.001)
 
-    return part_of(rank, 12, spec="3lc", backup=1, before=slow)
+    return part_of(rank, steps, spec="3lc", backup=1, before=slow)
 
 
-def test_a_slow_worker_is_not_waited_for_and_ends_equal():
-    found = results(backed_up, 4)
+def test_a_slow_worker_is_not_waited_for_and_ends_equal(tmp_path):
+    found = results(backed_up, 4, tmp_path)
     assert len({fingerprint for fingerprint, _ in found[1:]}) == 1
     late = found[3][1]
     assert late["late_pushes"] > 0 and late["skipped_steps"] > 0

@@ -1,13 +1,13 @@
 """What ParameterServer refuses, and training in which a rank is lost, late or interrupted."""
 
+import functools
 import signal
-import time
 
 import deltawire.torch
 import pytest
 import torch
 from models import Net, backward, wrapped
-from ranks import AT_ONCE, attempted, started
+from ranks import AT_ONCE, attempted, refusals, started, wait_for_training
 from served import SOON, sgd
 
 VICTIM = 1
@@ -22,14 +22,7 @@ def attempt(rank, world_size, report, settings):
     return attempted(lambda: deltawire.torch.ParameterServer(model, optimizer, **options))
 
 
-def errors_of(*settings):
-    with started(attempt, len(settings), settings) as ranks:
-        outcomes = ranks.outcomes()
-    assert all(outcome.raised is None for outcome in outcomes.values()), outcomes
-    caught = [outcomes[rank].value for rank in range(len(settings))]
-    print(caught)
-    assert all("\n" not in error[1] for error in caught)
-    return caught
+errors_of = functools.partial(refusals, attempt)
 
 
 def two_groups(model):
@@ -144,11 +137,6 @@ def train_until_it_fails(rank, world_size, report, timeout, fault=None):
     return error.code, error.suspect, str(error), again.value.suspect
 
 
-def wait_for_training(ranks, count):
-    for rank in range(count):
-        assert ranks.hear(rank) == "training"
-
-
 def check_survivors(outcomes, codes, suspect, within=AT_ONCE):
     for rank, outcome in sorted(outcomes.items()):
         assert outcome.raised is None, outcome
@@ -161,7 +149,7 @@ def check_survivors(outcomes, codes, suspect, within=AT_ONCE):
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_server_or_worker_is_named_at_once(victim):
     with started(train_until_it_fails, 3, SOON) as ranks:
-        wait_for_training(ranks, 3)
+        wait_for_training(ranks)
         ranks.signal(victim, signal.SIGKILL)
         outcomes = ranks.outcomes([rank for rank in range(3) if rank != victim])
     check_survivors(outcomes, {"PeerLost", "Aborted"}, victim)
@@ -169,7 +157,7 @@ def test_a_killed_server_or_worker_is_named_at_once(victim):
 
 def test_a_frozen_worker_is_named_at_the_deadline():
     with started(train_until_it_fails, 3, 3.0) as ranks:
-        wait_for_training(ranks, 3)
+        wait_for_training(ranks)
         ranks.signal(VICTIM, signal.SIGSTOP)
         outcomes = ranks.outcomes([0, 2])
     check_survivors(outcomes, {"Timeout", "PeerLost", "Aborted"}, VICTIM, 30)
@@ -178,9 +166,9 @@ def test_a_frozen_worker_is_named_at_the_deadline():
 @pytest.mark.parametrize("interrupted", [0, 1])
 def test_ctrl_c_in_a_wait_ends_all(interrupted):
     with started(train_until_it_fails, 3, SOON) as ranks:
-        wait_for_training(ranks, 3)
+        wait_for_training(ranks)
         ranks.signal(2, signal.SIGSTOP)  # the server waits for it, the other worker for the server
-        time.sleep(2)
+        ranks.until_it_waits(interrupted)
         ranks.signal(interrupted, signal.SIGINT)
         own = ranks.outcomes([interrupted])[interrupted]
         ranks.signal(2, signal.SIGCONT)

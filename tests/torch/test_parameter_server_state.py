@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import deltawire.torch
@@ -69,13 +70,22 @@ def finished(folder, *more):
     return [outcomes[rank].value for rank in range(4)]
 
 
+def kill_server_after_step_8(ranks, folder):
+    """The workers may be ahead of the servers, whose snapshots of step 6 are to be there."""
+    while ranks.hear(2) < 8:
+        pass
+    end = time.monotonic() + SOON
+    while not all((folder / f"rank-{rank}.step-6.snapshot").exists() for rank in range(4)):
+        assert time.monotonic() < end, sorted(folder.iterdir())
+        time.sleep(0.01)
+    ranks.signal(1, signal.SIGKILL)
+
+
 def test_a_killed_server_is_named_and_training_goes_on_from_the_last_snapshot(tmp_path):
     through = finished(tmp_path / "through")
     folder = tmp_path / "killed"
     with started(train, 4, str(folder), 8) as ranks:
-        while ranks.hear(2) < 8:
-            pass
-        ranks.signal(1, signal.SIGKILL)
+        kill_server_after_step_8(ranks, folder)
         outcomes = ranks.outcomes([0, 3])
     for outcome in outcomes.values():
         assert outcome.raised == "DeltawireError" and "rank 1" in outcome.text, outcome
@@ -88,9 +98,7 @@ def test_a_killed_server_is_named_and_training_goes_on_from_the_last_snapshot(tm
 
 def test_with_staleness_too(tmp_path):
     with started(train, 4, str(tmp_path), 8, 2) as ranks:
-        while ranks.hear(2) < 8:
-            pass
-        ranks.signal(1, signal.SIGKILL)
+        kill_server_after_step_8(ranks, tmp_path)
         ranks.outcomes([0, 3])
     again = finished(tmp_path, None, 2)
     assert {value[0] for value in again} == {6}

@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import resource
-import socket
 import struct
 
 import deltawire
@@ -17,6 +16,7 @@ from deltawire.torch import arguments, bootstrap
 from hypothesis import given
 from hypothesis import strategies as st
 from models import Net, train_step, wrapped
+from ports import kept_ports, number_of
 from ranks import attempted, started
 
 SECRET = "correct horse battery staple"
@@ -275,40 +275,26 @@ def test_bad_ports_are_refused(bad):
         arguments.ports(bad)
 
 
-def taken_ports(count):
-    """Sockets that listen on ports next to each other."""
-    while True:
-        held = [socket.create_server(("127.0.0.1", 0))]
-        first = held[0].getsockname()[1]
-        try:
-            for port in range(first + 1, first + count):
-                held.append(socket.create_server(("127.0.0.1", port)))
-            return held, first
-        except (OSError, OverflowError):
-            for one in held:
-                one.close()
-
-
 def test_ranks_share_a_range_of_ports():
-    held, first = taken_ports(3)
-    spec = f"{first}-{first + 2}"
-    held[1].close()
-    held[2].close()
-    (first_caught, first_sent), (second_caught, second_sent) = outcomes_with(
-        {"port": spec}, {"port": spec}
-    )
-    held[0].close()
+    with kept_ports(3) as held:
+        held[0].listen()  # taken: the others are for the ranks
+        first = number_of(held[0])
+        spec = f"{first}-{first + 2}"
+        (first_caught, first_sent), (second_caught, second_sent) = outcomes_with(
+            {"port": spec}, {"port": spec}
+        )
     assert first_caught is second_caught is None
     found = [bootstrap.offer_in(sent, 0).endpoint[1] for sent in (first_sent, second_sent)]
     assert sorted(found) == [first + 1, first + 2]
 
 
 def test_a_range_that_is_taken_is_named_by_all():
-    held, first = taken_ports(2)
-    spec = f"{first}-{first + 1}"
-    (one, _), (other, _) = outcomes_with({}, {"port": spec})
-    for socket_ in held:
-        socket_.close()
+    with kept_ports(2) as held:
+        for each in held:
+            each.listen()
+        first = number_of(held[0])
+        spec = f"{first}-{first + 1}"
+        (one, _), (other, _) = outcomes_with({}, {"port": spec})
     assert spec in one[1] and "rank 1 could not register" in one[1] and one[2] == 1
     assert spec in other[1] and "taken" in other[1]
 

@@ -1,5 +1,6 @@
 """What register refuses: alike on every rank, at once, in one clear line."""
 
+import functools
 import os
 import socket
 
@@ -9,7 +10,7 @@ import pytest
 import torch.distributed as dist
 from deltawire.torch import arguments, bootstrap
 from models import Net, train_step, wrapped
-from ranks import attempted, started
+from ranks import attempted, refusals, started
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -20,14 +21,7 @@ def register_with(rank, world_size, report, settings):
     return attempted(lambda: deltawire.torch.register(model, spec, **options))
 
 
-def errors_of(*settings):
-    with started(register_with, len(settings), settings) as ranks:
-        outcomes = ranks.outcomes(timeout=90)
-    assert all(o.raised is None for o in outcomes.values()), outcomes
-    caught = [outcomes[rank].value for rank in range(len(settings))]
-    print(caught)
-    assert all("\n" not in error[1] for error in caught)
-    return caught
+errors_of = functools.partial(refusals, register_with)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def _exchanged(client: Client, fields: dict, message: Message, context: Context,
     del message.content[records.HEADER]
     reply = call_next(message, context)
     if reply.has_error():
-        return reply  # the server forgets what this client has, and the state stays as it was
+        return reply  # the state stays as it was, and so does what the server knows of it
     said = {"version": download.version, "round": download.round}
     if reply.content.array_records:
         said["spec"] = _encode(client, reply.content, fields)

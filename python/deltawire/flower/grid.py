@@ -159,7 +159,6 @@ class CompressedGrid(Grid):
             accepted=accepted,
             refused=refused,
         )
-        self._broadcast.forget(node)  # until its reply says that this has arrived
         exchange.sent[node] = download.version
         self.counts[download.kind] += 1
         self.counts["down_bytes"] += download.byte_count
@@ -189,9 +188,12 @@ class CompressedGrid(Grid):
         passed, silent = [], set(exchange.sent)
         for reply in replies:
             # An error that the SuperLink made has its own id as the source.
-            node = exchange.ids.get(reply.metadata.reply_to_message_id, reply.metadata.src_node_id)
+            source = reply.metadata.src_node_id
+            node = exchange.ids.get(reply.metadata.reply_to_message_id, source)
             silent.discard(node)
             if reply.has_error():
+                if source != node:  # not a word from the node itself
+                    self._broadcast.forget(node)
                 self.counts["silent"] += 1
                 _LOG.warning("deltawire: node %s replies with an error: %s", node, reply.error)
                 passed.append((node, reply))  # strategies count failures
@@ -201,6 +203,8 @@ class CompressedGrid(Grid):
                 passed.append((node, reply))
             except Exception as error:  # whatever a client sends is its own failure
                 self._refuse(node, error)
+        for node in silent:
+            self._broadcast.forget(node)
         if silent:
             self.counts["silent"] += len(silent)
             _LOG.warning("deltawire: no reply of nodes %s; the round goes on", sorted(silent))
@@ -236,12 +240,14 @@ class CompressedGrid(Grid):
 
     def _open(self, exchange: _Exchange, node: int, reply: Message) -> None:
         """Checks a reply and puts plain arrays in it."""
+        version = exchange.sent.pop(node, None)
         fields = records.fields_of(reply.content)
         if fields is None:
             raise make_error(
                 "Mismatch", "no header: the client app has no deltawire.flower.mod in mods=[...]"
             )
-        version = exchange.sent.pop(node, None)
+        if version is not None:  # whatever becomes of the reply: its client says what it has
+            self._broadcast.confirm(node, fields.get("version"))
         said = (fields.get("round"), fields.get("version"))
         if version is None or said != (max(0, self._round), version):
             raise make_error(
@@ -253,7 +259,6 @@ class CompressedGrid(Grid):
         del reply.content[records.HEADER]
         if exchange.train:
             self._unpack(exchange, node, reply.content, fields, samples)
-        self._broadcast.confirm(node, version)
 
     def _unpack(self, exchange, node: int, content: RecordDict, fields: dict, samples: int) -> None:
         name, record = _only_record(content)

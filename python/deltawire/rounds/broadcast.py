@@ -93,7 +93,9 @@ class Broadcast:
             client: any name.
             full: whatever it should have (it has lost it).
         """
-        have = 0 if full else self._has.get(client, 0)
+        if full:
+            self.forget(client)
+        have = self._has.get(client, 0)
         missed = self.version - have
         if have and missed == 0:
             return self._made("same", (), have)
@@ -107,9 +109,12 @@ class Broadcast:
         spec = self._channel.spec if kind == "delta" else self._full.spec
         return Download(kind, frames, spec, base, self.version, self._digest, self.layout)
 
-    def confirm(self, client: Hashable, version: int) -> None:
-        """The client has said that it has this version."""
-        self._has[client] = version
+    def confirm(self, client: Hashable, version: object) -> None:
+        """The client has said that it has this version; what is no version of this server's is
+        passed over. A client that says another than it has gets a delta that doesn't fit: it finds
+        out by the digest, and asks for the whole model."""
+        if type(version) is int and 1 <= version <= self.version:
+            self._has[client] = version
 
     def forget(self, client: Hashable) -> None:
         """Nobody knows what the client has: it gets the model."""

@@ -57,6 +57,8 @@ class Server:
         """Opens the next round: the model is encoded, once."""
         self._broadcast.advance(self.model)
         self.round += 1
+        for client in self._sent:  # silent: who knows whether it has what it was sent
+            self._broadcast.forget(client)
         self._sent.clear()
         self._updates = []
 
@@ -67,7 +69,6 @@ class Server:
         accepted, refused = self._intake.verdicts(client)
         found = self._broadcast.download(client, full=full)
         self._sent[client] = found.version
-        self._broadcast.forget(client)  # until its reply says that this has arrived
         return dataclasses.replace(found, round=self.round, accepted=accepted, refused=refused)
 
     def take(self, client: Hashable, reply: Reply) -> Update:
@@ -86,6 +87,8 @@ class Server:
             )
         except Exception as error:
             self.refused.append((self.round, client, str(error)))
+            if version is not None:  # refused or not: it says what it has
+                self._broadcast.confirm(client, reply.version)
             raise
         self._broadcast.confirm(client, version)
         self._updates.append(update)

@@ -6,17 +6,16 @@ without compression it is federated averaging (McMahan et al., 2017) with equal 
 outer optimizer it is DiLoCo (Douillard et al., 2023, algorithm 1).
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.torch import arguments, bootstrap, local_state, wrappers
 from deltawire.torch.checkpoint import RESIZE_ADVICE
+from deltawire.torch.ending import EndsOnAll
 from deltawire.torch.explanation import Explanation
 from deltawire.torch.joint_load import load_on_all
 from deltawire.torch.local_exchange import LocalExchange
@@ -30,7 +29,7 @@ _BUCKET_BYTES = 25 << 20
 Steps = int | Callable[[int], int]
 
 
-class LocalSteps(Participant):
+class LocalSteps(EndsOnAll, Participant):
     """A rank's local steps and rounds; made on every rank at once::
 
         trainer = deltawire.torch.LocalSteps(model, optimizer, steps=10, reducer="sbc:p=1%")
@@ -120,6 +119,8 @@ class LocalSteps(Participant):
     metrics, step_records and last_error: any.
     """
 
+    _door = "LocalSteps"
+    _kept = "copy or save the model, and keep the trainer's state_dict()"
     _kind = "trainer"
     _state_version = local_state.VERSION
     _resize_advice = RESIZE_ADVICE
@@ -284,30 +285,14 @@ class LocalSteps(Participant):
         self.round += 1
         self._exchange.progress.next = self.local_steps = 0
 
-    @contextlib.contextmanager
-    def _all_end_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as cause:
-            self._give_up(cause)
-            raise
-
     def _give_up(self, cause: BaseException) -> None:
         super()._give_up(cause)
         super().close()
         self._exchange.settle()
 
     def _check_open(self) -> None:
-        if not self._session.closed:
-            return
-        error = self.last_error
-        raise make_error(
-            "State",
-            "this LocalSteps is closed; make a new one to go on"
-            + (f" (it ended with: {error})" if error else ""),
-            error.suspect if error else None,
-            error.standing_step if error else None,
-        )
+        if self._session.closed:
+            raise self._closed_error()
 
     def explain(self) -> Explanation:
         """As `Hook.explain`, of the changes; waits for an exchange under way."""
@@ -372,18 +357,3 @@ class LocalSteps(Participant):
             own.update(local_state.share_of(flats, place))
             self._load_resized([each["residuals"] for each in flats], self._weights.tensors())
         return alike
-
-    def __reduce__(self):
-        raise TypeError(
-            "a LocalSteps can't be copied or pickled: it owns connections; copy or save the model, "
-            "and keep the trainer's state_dict()"
-        )
-
-    def __enter__(self) -> "LocalSteps":
-        return self
-
-    def __exit__(self, kind, cause, traceback) -> None:
-        """Closes; an exception on its way out is told to the other ranks, who'd wait for this."""
-        if cause is not None and not self.closed:
-            self._give_up(cause)
-        self.close()

@@ -1,23 +1,25 @@
 """How a rank's part in a parameter server ends: on all ranks, and typed."""
 
-import contextlib
 import logging
-from collections.abc import Iterator
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.torch import interrupt
+from deltawire.torch.ending import EndsOnAll
 
 logger = logging.getLogger("deltawire")
 
 
-class ServedRank:
+class ServedRank(EndsOnAll):
     """A rank that is connected to the others; their end is its own.
 
     Attributes:
         rank: of the process group.
         last_error: the first error, typed; None while all is well.
     """
+
+    _door = "ParameterServer"
+    _kept = "copy or save the model"
 
     def __init__(self, link: _core.Connection, rank: int) -> None:
         self.rank = rank
@@ -44,22 +46,8 @@ class ServedRank:
         return self._link.closed
 
     def _check_open(self) -> None:
-        error = self.last_error
-        if self.closed or error is not None:
-            raise make_error(
-                "State",
-                "this ParameterServer is closed; make a new one to go on"
-                + (f" (it ended with: {error})" if error else ""),
-                error.suspect if error else None,
-            )
-
-    @contextlib.contextmanager
-    def _all_end_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as cause:
-            self._give_up(cause)
-            raise
+        if self.closed or self.last_error is not None:
+            raise self._closed_error()
 
     def _give_up(self, cause: BaseException) -> None:
         if self.last_error is not None:
@@ -70,19 +58,3 @@ class ServedRank:
         self.last_error = cause
         logger.error("rank %d: %s", self.rank, cause)
         self._link.abort(str(cause))
-
-    def __reduce__(self):
-        """There is one owner of connections: neither copy nor pickle."""
-        raise TypeError(
-            "a ParameterServer can't be copied or pickled: it owns connections; copy or save the "
-            "model"
-        )
-
-    def __enter__(self) -> "ServedRank":
-        return self
-
-    def __exit__(self, kind, cause, traceback) -> None:
-        """Closes; an exception on its way out is told to the other ranks, who'd wait for this."""
-        if cause is not None and not self.closed:
-            self._give_up(cause)
-        self.close()

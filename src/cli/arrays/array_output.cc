@@ -1,6 +1,7 @@
 #include "cli/arrays/array_output.h"
 
 #include <cerrno>
+#include <ostream>
 #include <utility>
 #include <vector>
 
@@ -59,6 +60,18 @@ Outcome<void> ArrayOutput::close() {
 
 Outcome<void> ArrayOutput::finish() {
   return archive_ ? archive_->finish() : Outcome<void>();
+}
+
+void report_coded(const ArrayFile& input, FileKind kind, const std::string& output_path,
+                  const FileSize& size) {
+  std::uint64_t from = size.tensor_bytes;
+  std::uint64_t to = size.file_bytes;
+  if (kind == FileKind::kDw) std::swap(from, to);
+  std::ostream& report = report_stream(output_path);
+  report << output_name(output_path) << ": ";
+  if (input.is_archive()) report << grouped(input.members().size()) << " arrays, ";
+  report << grouped(size.count) << " values, " << grouped(from) << " -> " << grouped(to) << " bytes, "
+         << ratio_text(size) << "\n";
 }
 
 }  // namespace deltawire::cli

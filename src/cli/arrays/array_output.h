@@ -6,6 +6,8 @@
 #include <string>
 
 #include "cli/arrays/archive.h"
+#include "cli/arrays/array_file.h"
+#include "cli/number_text.h"
 #include "cli/output_file.h"
 
 namespace deltawire::cli {
@@ -32,5 +34,10 @@ class ArrayOutput {
   Descriptor waiting_;  // it, where its size isn't known: a member's size stands before it
   std::uint64_t bytes_ = 0;
 };
+
+// The last word of encode, of an input of .npy files, and of decode, of .dw files: how many arrays and
+// values, and of how many bytes they have become how many.
+void report_coded(const ArrayFile& input, FileKind kind, const std::string& output_path,
+                  const FileSize& size);
 
 }  // namespace deltawire::cli

@@ -1,6 +1,10 @@
 // How TCP meshes come together, and what is said when they don't.
 #include <atomic>
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include "transport/test_mesh.h"
 
 namespace deltawire::test {
@@ -28,7 +32,7 @@ std::vector<Outcome> connect_all(Listeners all, const std::function<void(int, Me
 
 TEST(ConnectTcp, ARankWithAnotherTokenIsToldSo) {
   const auto outcomes = connect_all(listen_all(2), [](int rank, MeshOptions& options) {
-    options.connect_timeout = 2s;
+    options.connect_timeout = 5s;
     if (rank == 1) options.token = token_of(8);
   });
   ASSERT_FALSE(outcomes[0].has_value());
@@ -104,8 +108,7 @@ TEST(ConnectTcp, TwoProcessesWithOneRankAreAMismatch) {
   const std::vector<Endpoint> endpoints = all.endpoints;
   std::atomic<int> mismatches{0};
   run_ranks(3, [&](int thread) {
-    MeshOptions options = mesh_options(thread == 0 ? 0 : 1, endpoints);
-    options.connect_timeout = 5s;
+    const MeshOptions options = mesh_options(thread == 0 ? 0 : 1, endpoints);
     const auto result = connect_tcp(std::move(all.listeners[static_cast<std::size_t>(thread)]), options);
     EXPECT_FALSE(result.has_value());
     if (thread == 0) {
@@ -119,7 +122,6 @@ TEST(ConnectTcp, TwoProcessesWithOneRankAreAMismatch) {
 
 TEST(ConnectTcp, SwappedEndpointsAreAMismatch) {
   const auto outcomes = connect_all(listen_all(3), [](int rank, MeshOptions& options) {
-    options.connect_timeout = 3s;
     if (rank == 2) std::swap(options.endpoints[0], options.endpoints[1]);
   });
   for (const auto& outcome : outcomes) {
@@ -163,7 +165,7 @@ TEST(ConnectTcp, LastWordsReachTheRanksThatWereMet) {
     run_ranks(3, [&](int rank) {
       const auto at = static_cast<std::size_t>(rank);
       MeshOptions options = mesh_options(rank, all.endpoints);
-      if (rank == 0) options.connect_timeout = 2s;
+      if (rank == 0) options.connect_timeout = 5s;
       found[at] = connect_tcp(std::move(all.listeners[at]), options);
     });
     return found;
@@ -172,7 +174,7 @@ TEST(ConnectTcp, LastWordsReachTheRanksThatWereMet) {
     const Error& error = outcomes[static_cast<std::size_t>(rank)].error();
     EXPECT_EQ(error.code, ErrorCode::kTimeout) << error.message;
     EXPECT_EQ(error.suspect, 3) << error.message;
-    EXPECT_TRUE(has(error, "rank 0 found no connection in 2000 ms")) << error.message;
+    EXPECT_TRUE(has(error, "rank 0 found no connection in 5000 ms")) << error.message;
   }
 }
 
@@ -189,16 +191,39 @@ TEST(ConnectTcp, MissingRanksAreListed) {
   }
 }
 
+// Keeps others from a port at which nobody listens: it can be listened at all the same.
+class PortKeeper {
+ public:
+  explicit PortKeeper(std::uint16_t number) : number_(number), socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    const int on = 1;
+    (void)::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(number);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  }
+  ~PortKeeper() { ::close(socket_); }
+  PortKeeper(const PortKeeper&) = delete;
+  PortKeeper& operator=(const PortKeeper&) = delete;
+
+  std::uint16_t number() const noexcept { return number_; }
+
+ private:
+  std::uint16_t number_;
+  int socket_;
+};
+
 TEST(ConnectTcp, ALateListenerIsStillFound) {
   Listeners all = listen_all(2);
-  const std::uint16_t port = all.endpoints[0].port;
   all.listeners[0].reset();
+  const PortKeeper port(all.endpoints[0].port);
   std::thread rank1([&] {
     const auto result = connect_tcp(std::move(all.listeners[1]), mesh_options(1, all.endpoints));
     EXPECT_TRUE(result.has_value()) << result.error().message;
   });
   std::this_thread::sleep_for(300ms);
-  auto listener = listen_tcp("127.0.0.1", port);
+  auto listener = listen_tcp("127.0.0.1", port.number());
   ASSERT_TRUE(listener.has_value()) << listener.error().message;
   const auto result = connect_tcp(std::move(*listener), mesh_options(0, all.endpoints));
   EXPECT_TRUE(result.has_value()) << result.error().message;

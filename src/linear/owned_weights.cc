@@ -91,7 +91,7 @@ Result<std::unique_ptr<OwnedWeights>> OwnedWeights::make(const OptimizerSettings
   };
   Status done = open(exchange.owners()->gradients, owned->gradients_);
   if (done) done = open(exchange.owners()->weights, owned->coded_);
-  if (done) done = open("fp32", owned->exact_);
+  if (done) done = open("zstd", owned->exact_);
   if (!done) return forward_error(done);
   return owned;
 }

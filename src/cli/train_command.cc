@@ -57,6 +57,7 @@ struct TrainCommandOptions {
     all["codec"] = codec;
     all["exchange"] = exchange.pattern;
     all["weights_codec"] = exchange.weights;
+    all["feedback"] = exchange.feedback;
     all["optimizer"] = optimizer_spec(train.optimizer);
     all["rate_decay"] = train.rate_decay;
     all["l2"] = l2;

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "base/byte_writer.h"
+#include "base/float_environment.h"
 #include "deltawire/reducer.h"
 #include "linear/plain_pairs.h"
+#include "reduce/pattern_reducer.h"
 
 namespace deltawire::linear {
 namespace {
@@ -22,7 +24,56 @@ std::string session_spec(const std::string& spec) {
   return spec == kPlainPairs || names_owners(spec) ? "gather(fp32)" : spec;
 }
 
+constexpr std::string_view kGather = "gather(";
+
+// The codec, or rules, by which `gather` sends pairs, canonical; empty for another pattern.
+Result<std::string> gathered_codec(const std::string& spec) {
+  const auto reducer = make_reducer(spec);
+  if (!reducer) return forward_error(reducer);
+  std::string canonical = (*reducer)->spec();
+  if (!canonical.starts_with(kGather)) return std::string();
+  return canonical.substr(kGather.size(), canonical.size() - kGather.size() - 1);
+}
+
+ChannelOptions without_residual(std::uint64_t seed) {
+  ChannelOptions options;
+  options.error_feedback = false;
+  options.revert = Revert::kExact;
+  options.seed = seed;
+  return options;
+}
+
 }  // namespace
+
+Status Exchange::check_feedback(const std::string& spec) {
+  if (spec == kPlainPairs) return fail(ErrorCode::kInvalidArgument, "plain pairs leave nothing out");
+  if (names_owners(spec)) return check_spec(spec);
+  const auto codec = gathered_codec(spec);
+  if (!codec) return forward_error(codec);
+  if (codec->empty()) {
+    return fail(ErrorCode::kInvalidArgument, "what is left out of pairs is kept with gather and with owners");
+  }
+  const auto channel = make_channel(*codec, without_residual(0));
+  if (!channel) return forward_error(channel);
+  if ((*channel)->any(&CodecInfo::error_feedback)) {
+    return fail(ErrorCode::kInvalidArgument, "codec " + *codec + " keeps itself what it leaves out");
+  }
+  if ((*channel)->any(&CodecInfo::key_value)) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              "codec " + *codec + " takes no pairs; take fastsgd, logquant or sketchml");
+}
+
+Status Exchange::keep_losses() {
+  if (Status usable = check_feedback(spec()); !usable) return usable;
+  keeps_losses_ = true;
+  if (owners_) return {};
+  const auto codec = gathered_codec(spec());
+  if (!codec) return forward_error(codec);
+  auto coder = make_channel(*codec, without_residual(channel_seed(seed_, 0)));
+  if (!coder) return forward_error(coder);
+  coder_ = *std::move(coder);
+  return {};
+}
 
 Status Exchange::check_spec(const std::string& spec) {
   if (names_owners(spec)) {
@@ -93,25 +144,22 @@ Status Exchange::check_size(const Pairs& gradient) {
 }
 
 Result<Report> Exchange::average(Pairs& gradient) {
+  if (keeps_losses_) residual_.add_at(gradient.keys, gradient.values);
   if (Status small = check_size(gradient); !small) return forward_error(small);
   if (plain_) {
     const auto counts = gather(std::vector<double>{static_cast<double>(gradient.keys.size())});
     if (!counts) return forward_error(counts);
     return average_plain_pairs(*transport_, *counts, kPairsTag + step_++, Clock::now() + timeout_, gradient);
   }
-  const Step step{.number = step_++};
-  Named tensor{.name = kGradientName, .tensor = {}};
-  if (takes_pairs(gradient.dimension)) {
-    tensor.tensor = {.values = gradient.values.data(),
-                     .count = gradient.keys.size(),
-                     .keys = gradient.keys.data(),
-                     .dimension = gradient.dimension};
-    Pairs mean;
-    Result<Report> report =
-        session_->all_reduce(Bucket(std::span(&tensor, 1), std::span(&mean, 1)), step, timeout_);
-    if (report) gradient = std::move(mean);
-    return report;
+  const Step step{.number = step_};
+  const bool as_pairs = takes_pairs(gradient.dimension);
+  ++step_;
+  if (as_pairs) return average_pairs(gradient, step);
+  if (keeps_losses_) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the codec takes no pairs of the gradient, so that nothing can wait for it");
   }
+  Named tensor{.name = kGradientName, .tensor = {}};
   dense_.assign(gradient.dimension, 0.0F);
   for (std::size_t i = 0; i < gradient.keys.size(); ++i) dense_[gradient.keys[i]] = gradient.values[i];
   tensor.tensor = {.values = dense_.data(), .count = dense_.size()};
@@ -124,6 +172,46 @@ Result<Report> Exchange::average(Pairs& gradient) {
     gradient.values.push_back(dense_[key]);
   }
   return report;
+}
+
+Result<Report> Exchange::average_pairs(Pairs& gradient, const Step& step) {
+  const Named tensor{.name = kGradientName,
+                     .tensor = {.values = gradient.values.data(),
+                                .count = gradient.keys.size(),
+                                .keys = gradient.keys.data(),
+                                .dimension = gradient.dimension}};
+  if (keeps_losses_) {
+    if (Status noted = note_losses(tensor, step.number); !noted) return forward_error(noted);
+  }
+  Pairs mean;
+  Result<Report> report =
+      session_->all_reduce(Bucket(std::span(&tensor, 1), std::span(&mean, 1)), step, timeout_);
+  if (report) gradient = std::move(mean);
+  return report;
+}
+
+// What the others will not find in this rank's message waits. `gather` sends a list as one part: coded here
+// as in the session, it has the same bytes.
+Status Exchange::note_losses(const Named& sent, std::uint64_t step) {
+  const MessageId id{.step = step,
+                     .rank = static_cast<std::uint16_t>(rank_),
+                     .world = static_cast<std::uint16_t>(world_),
+                     .stage = 0};
+  const auto pieces = coder_->encode(std::span(&sent, 1), id);
+  if (!pieces) return forward_error(pieces);
+  Status done = coder_->decode_pairs(*pieces, std::span(&sent, 1), id, 1.0F, std::span(&sent_, 1));
+  coder_->commit();
+  if (!done) return done;
+  const std::span keys(sent.tensor.keys, sent.tensor.count);
+  const auto* values = static_cast<const float*>(sent.tensor.values);
+  const FloatEnvironment environment;
+  std::vector<float> left(values, values + keys.size());
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < keys.size() && next < sent_.keys.size(); ++i) {
+    if (sent_.keys[next] == keys[i]) left[i] -= sent_.values[next++];
+  }
+  residual_.put(keys, left);
+  return {};
 }
 
 Result<std::vector<double>> Exchange::gather(std::span<const double> numbers) {

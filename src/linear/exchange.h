@@ -10,10 +10,12 @@
 #include <string_view>
 #include <vector>
 
+#include "deltawire/channel.h"
 #include "deltawire/session.h"
 #include "deltawire/tensor.h"
 #include "deltawire/transport.h"
 #include "linear/owner_spec.h"
+#include "linear/pair_residual.h"
 #include "linear/trade.h"
 
 namespace deltawire::linear {
@@ -30,6 +32,19 @@ class Exchange {
 
   // `spec` as in open(). Once. Errors: those of Session::open.
   Status start(const std::string& spec);
+
+  // From now on what the codec leaves out of this rank's gradient waits, as pairs, and goes with the next
+  // values at the same keys. After start(). Errors:
+  // kInvalidArgument for what check_feedback refuses.
+  Status keep_losses();
+
+  // For a spec of open(), not empty. kInvalidArgument for one that leaves nothing out, takes no pairs, keeps
+  // itself what it leaves out, or codes the mean of pairs once more (`direct`), of which no rank keeps a
+  // part.
+  static Status check_feedback(const std::string& spec);
+
+  // What waits here; null without keep_losses().
+  PairResidual* residual() noexcept { return keeps_losses_ ? &residual_ : nullptr; }
 
   int rank() const noexcept { return rank_; }
   int world() const noexcept { return world_; }
@@ -67,11 +82,12 @@ class Exchange {
   // A step that was made without average().
   void count_step() noexcept { ++step_; }
 
-  // What the exchange keeps from step to step (Session::save), and back with the number of steps that it is
-  // after. Between steps. Errors: those of Session's.
+  // What the session keeps from step to step (Session::save), and back with the number of steps that it is
+  // after; residual() is apart from that, and empty then. Between steps. Errors: those of Session's.
   Result<std::vector<std::byte>> save() { return session_->save(); }
   Status load(Bytes state, std::uint64_t steps) {
     step_ = steps;
+    residual_.clear();
     return session_->load(state);
   }
   std::uint64_t steps() const noexcept { return step_; }
@@ -83,6 +99,9 @@ class Exchange {
 
  private:
   Exchange() = default;
+
+  Result<Report> average_pairs(Pairs& gradient, const Step& step);
+  Status note_losses(const Named& sent, std::uint64_t step);
 
   std::unique_ptr<Transport> waiting_;  // until there is a session
   std::unique_ptr<Session> session_;
@@ -97,6 +116,10 @@ class Exchange {
   bool refuses_large_ = false;
   std::uint64_t traded_ = 0;
   std::vector<float> dense_;
+  bool keeps_losses_ = false;
+  PairResidual residual_;
+  std::unique_ptr<Channel> coder_;  // makes the bytes of a message once more, to see what is not in it
+  Pairs sent_;
 };
 
 }  // namespace deltawire::linear

@@ -91,7 +91,7 @@ Result<std::unique_ptr<OwnedWeights>> OwnedWeights::make(const OptimizerSettings
   };
   Status done = open(exchange.owners()->gradients, owned->gradients_);
   if (done) done = open(exchange.owners()->weights, owned->coded_);
-  if (done) done = open("fp32", owned->exact_);
+  if (done) done = open("zstd", owned->exact_);
   if (!done) return forward_error(done);
   return owned;
 }
@@ -104,6 +104,7 @@ OwnedWeights::OwnedWeights(LazyOptimizer optimizer, KeyDeal deal, Exchange& exch
       asked_by_(world()),
       out_(world()),
       in_(world()),
+      left_(world()),
       lists_(world()) {
   const auto hand = static_cast<std::uint32_t>(rank());
   weights_.resize(deal_.first(hand + 1) - deal_.first(hand));
@@ -227,6 +228,9 @@ Status OwnedWeights::trade_values(Channel& channel, std::uint16_t stage, float s
     if (part.tensor.count == 0) continue;
     const auto pieces = channel.encode(std::span(&part, 1), id_of(rank()));
     if (!pieces) return forward_error(pieces);
+    if (stage == kGradientsStage && exchange_.residual() != nullptr) {
+      if (Status noted = note_losses(peer, *pieces, id_of(rank())); !noted) return noted;
+    }
     parcels.to[peer].assign(pieces->begin(), pieces->end());
     for (const Bytes piece : *pieces) cost.bytes_sent += piece.size();
   }
@@ -256,10 +260,14 @@ Result<OwnedCost> OwnedWeights::push(const Pairs& gradient) {
     out_[peer].clear();
     in_[peer].assign(peer == rank() ? 0 : asked_by_[peer].size(), 0.0F);
   }
+  std::vector<float> values(keys_.size(), 0.0F);
   std::size_t next = 0;
-  for (const std::uint32_t key : keys_) {
-    const bool has = next < gradient.keys.size() && gradient.keys[next] == key;
-    out_[deal_.place_of(key).hand].push_back(has ? gradient.values[next++] : 0.0F);
+  for (std::size_t i = 0; i < keys_.size() && next < gradient.keys.size(); ++i) {
+    if (gradient.keys[next] == keys_[i]) values[i] = gradient.values[next++];
+  }
+  if (exchange_.residual() != nullptr) exchange_.residual()->add_at(keys_, values);
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    out_[deal_.place_of(keys_[i]).hand].push_back(values[i]);
   }
   // The mean of ranks as `gather` makes it: each one's share, then their sum.
   const float scale = 1.0F / static_cast<float>(world());
@@ -269,9 +277,34 @@ Result<OwnedCost> OwnedWeights::push(const Pairs& gradient) {
   if (Status traded = trade_values(*gradients_, kGradientsStage, scale, cost); !traded) {
     return forward_error(traded);
   }
+  if (exchange_.residual() != nullptr) keep_losses();
   step(cost);
   exchange_.count_step();
   return cost;
+}
+
+// What the owner will not find in the message that the pieces are of.
+Status OwnedWeights::note_losses(std::size_t peer, std::span<const Bytes> pieces, const MessageId& id) {
+  sent_.resize(out_[peer].size());
+  const Named part = named(sent_);
+  const Status decoded = gradients_->decode(pieces, std::span(&part, 1), id, Into::kOverwrite, 1.0F);
+  if (!decoded) return decoded;
+  const FloatEnvironment environment;
+  left_[peer] = out_[peer];
+  for (std::size_t i = 0; i < sent_.size(); ++i) left_[peer][i] -= sent_[i];
+  return {};
+}
+
+// All that was left out waits. An owner takes its own gradient as it is.
+void OwnedWeights::keep_losses() {
+  std::vector<std::size_t> taken(world(), 0);
+  std::vector<float> left;
+  left.reserve(keys_.size());
+  for (const std::uint32_t key : keys_) {
+    const std::size_t hand = deal_.place_of(key).hand;
+    left.push_back(hand == rank() ? 0.0F : left_[hand][taken[hand]++]);
+  }
+  exchange_.residual()->put(keys_, left);
 }
 
 void OwnedWeights::step(OwnedCost& cost) {

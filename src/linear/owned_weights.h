@@ -80,6 +80,8 @@ class OwnedWeights {
   Status take_requests(std::span<const double> counts, const std::vector<std::vector<std::byte>>& requests);
   Status answer(Channel& channel, OwnedCost& cost);
   Status trade_values(Channel& channel, std::uint16_t stage, float scale, OwnedCost& cost);
+  Status note_losses(std::size_t peer, std::span<const Bytes> pieces, const MessageId& id);
+  void keep_losses();
   void step(OwnedCost& cost);
   std::size_t world() const noexcept { return static_cast<std::size_t>(exchange_.world()); }
   std::size_t rank() const noexcept { return static_cast<std::size_t>(exchange_.rank()); }
@@ -90,12 +92,14 @@ class OwnedWeights {
   std::unique_ptr<Channel> gradients_;
   std::unique_ptr<Channel> coded_;
   std::unique_ptr<Channel> exact_;
-  std::vector<float> weights_;           // by place
-  std::vector<std::uint32_t> keys_;      // pulled last
-  std::vector<Places> asked_of_;         // by owner
-  std::vector<Places> asked_by_;         // by rank
-  std::vector<std::vector<float>> out_;  // values on their way, by rank
-  std::vector<std::vector<float>> in_;   // and those that come; an empty one is not waited for
+  std::vector<float> weights_;            // by place
+  std::vector<std::uint32_t> keys_;       // pulled last
+  std::vector<Places> asked_of_;          // by owner
+  std::vector<Places> asked_by_;          // by rank
+  std::vector<std::vector<float>> out_;   // values on their way, by rank
+  std::vector<std::vector<float>> in_;    // and those that come; an empty one is not waited for
+  std::vector<float> sent_;               // of a gradient: what a message stands for,
+  std::vector<std::vector<float>> left_;  // and what is missing there, by owner
   PairMerger merger_;
   std::vector<Pairs> lists_;  // by rank: what is stepped with
   Pairs mean_;

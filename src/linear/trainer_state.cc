@@ -1,7 +1,9 @@
 // What a training's checkpoint has in it, in this order: where it stands, the figures of data epochs, weights
-// as they rest (of those owned here, with owners), the optimizer, and what the exchange keeps.
+// as they rest (of those owned here, with owners), the optimizer, what the exchange keeps, and the pairs that
+// wait where it keeps losses (Exchange::keep_losses).
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "linear/trainer.h"
 
@@ -46,6 +48,7 @@ Status Trainer::save(Checkpoints& checkpoints) {
   if (done && !owned_) done = out->values(std::span<const float>(weights_));
   if (done && !owned_) done = optimizer_->save(*out);
   if (done) done = out->values(std::span<const std::byte>(*exchanged));
+  if (done && exchange_.residual() != nullptr) done = exchange_.residual()->save(*out);
   return done ? checkpoints.keep(*out, exchange_.steps()) : done;
 }
 
@@ -61,6 +64,8 @@ Status Trainer::resume(Checkpoints& checkpoints) {
   if (done && !owned_) done = in->values_into(std::span<float>(weights_));
   if (done && !owned_) done = optimizer_->load(*in);
   if (done) done = in->values(exchanged);
+  PairResidual waiting;
+  if (done && exchange_.residual() != nullptr) done = waiting.load(*in, dimension_);
   if (done) done = in->end();
   if (!done) return done;
   const auto [epoch, batch, bytes, plain, weights] = place;
@@ -83,6 +88,7 @@ Status Trainer::resume(Checkpoints& checkpoints) {
   for (std::size_t i = 0; i < epoch; ++i) progress_.epochs.push_back(report_of(figures, i));
   progress_.report = report_of(figures, epoch);
   const Status loaded = exchange_.load(exchanged, step);
+  if (loaded && exchange_.residual() != nullptr) *exchange_.residual() = std::move(waiting);
   return loaded ? loaded : fail(loaded.error().code, in->path() + ": " + loaded.error().message);
 }
 

@@ -9,6 +9,7 @@ from cli_program import assert_refused, must_run
 
 FEATURES = 40000  # enough for keys to be dealt to owners
 USAGE = 2
+CUT = "fastsgd:tau=64"  # drops most pairs
 
 
 def rows(path: Path, count: int, low: int, seed: int = 1) -> Path:
@@ -143,3 +144,53 @@ def test_owners_refuse_what_waits_for_later(shared: Path) -> None:
     assert_refused(USAGE, words, *command, "owners", "--weights-codec", "topk")
     words = ["--weights-codec goes with --exchange owners"]
     assert_refused(USAGE, words, *command, "gather", "--weights-codec", "bf16")
+
+
+@pytest.mark.parametrize("exchange", ["auto", "owners"])
+def test_feedback_brings_what_a_threshold_drops(exchange: str, shared: Path) -> None:
+    settings = ("--data", shared, "--workers", 2, "--optimizer", "sgd", "--lr", 3, "--batch", 0.5)
+    settings += ("--epochs", 15, "--stop", 0, "--exchange", exchange, "--json", "-", "--codec")
+    loss = []
+    for codec in (["fp32"], [CUT], [CUT, "--feedback"]):
+        report = json.loads(must_run("train", "linear", *settings, *codec))
+        loss.append(report["final"]["train_loss"])
+    exact, lost, kept = loss
+    assert abs(kept - exact) < abs(lost - exact) / 2
+
+
+@pytest.mark.parametrize("exchange", ["gather", "owners"])
+def test_what_waits_is_in_checkpoints(exchange: str, shared: Path, tmp_path: Path) -> None:
+    through, resumed, folder = (tmp_path / name for name in ("through.npz", "resumed.npz", "kept"))
+    settings = ("train", "linear", "--data", shared, "--workers", 2, "--batch", 0.5, "--stop", 0)
+    settings += ("--codec", CUT, "--feedback", "--exchange", exchange)
+    must_run(*settings, "--epochs", 4, "--model", through)
+    must_run(*settings, "--epochs", 2, "--checkpoint", folder)
+    must_run(*settings, "--epochs", 4, "--checkpoint", folder, "--resume", "--model", resumed)
+    assert resumed.read_bytes() == through.read_bytes()
+
+
+def test_feedback_with_a_grid_begins_anew_with_each_pair(shared: Path) -> None:
+    settings = ("--data", shared, "--epochs", 2, "--workers", 2, "--optimizer", "sgd", "--grid")
+    settings += ("--codec", "fastsgd:tau=60", "--feedback", "--grid-sample", 100, "--json", "-")
+    grid = json.loads(must_run("train", "linear", *settings))["settings"]["grid"]["tried"]
+    last = grid[-1]
+    rate = ("--lr", last["learning_rate"], "--decay", last["rate_decay"], "--stop", 0)
+    alone = [word for word in settings if word not in ("--grid", "--grid-sample", 100)]
+    report = json.loads(must_run("train", "linear", *alone, *rate))
+    assert report["final"]["test_loss"] == pytest.approx(last["loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--codec", "plain"], "leave nothing out"),
+        (["--codec", "3lc", "--exchange", "gather"], "keeps itself what it leaves out"),
+        (["--codec", "bf16", "--exchange", "gather"], "takes no pairs"),
+        (["--exchange", "direct"], "kept with gather and with owners"),
+    ],
+)
+def test_feedback_is_refused_where_nothing_can_wait(
+    more: list[str], words: str, shared: Path
+) -> None:
+    command = ("train", "linear", "--data", shared, "--workers", 2, "--feedback", *more)
+    assert_refused(USAGE, ["--feedback", words], *command)

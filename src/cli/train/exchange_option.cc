@@ -32,9 +32,14 @@ void add_exchange_option(CLI::App* command, ExchangeOption& option) {
       ->add_option("--weights-codec", option.weights, "What weights travel back by, with --exchange owners")
       ->type_name("CODEC")
       ->capture_default_str();
+  command->add_flag("--feedback", option.feedback,
+                    "Send later what the codec leaves out of pairs (not in FastSGD's paper)");
 }
 
-Outcome<void> check_exchange(const ExchangeOption& option, const std::string& codec) {
+namespace {
+
+// By itself: a pattern, and a codec that it can have.
+Outcome<void> check_pattern(const ExchangeOption& option, const std::string& codec) {
   if (option.pattern != kOwners && option.weights != ExchangeOption().weights) {
     return misused("--weights-codec goes with --exchange owners");
   }
@@ -47,12 +52,21 @@ Outcome<void> check_exchange(const ExchangeOption& option, const std::string& co
                  " has a pattern of its own; leave one of them out");
 }
 
+}  // namespace
+
+Outcome<void> check_exchange(const ExchangeOption& option, const std::string& codec) {
+  if (auto fits = check_pattern(option, codec); !fits || !option.feedback) return fits;
+  const Status usable = linear::Exchange::check_feedback(exchange_spec(option, codec));
+  return usable ? Outcome<void>() : misused("--feedback: " + usable.error().message);
+}
+
 std::string exchange_spec(const ExchangeOption& option, const std::string& codec) {
   if (names_pattern(codec)) return codec;
   if (option.pattern == kOwners) {
     return linear::OwnerSpec{.gradients = codec, .weights = option.weights}.text();
   }
-  return option.pattern == kAuto ? std::string() : option.pattern + "(" + codec + ")";
+  if (option.pattern == kAuto) return option.feedback ? "gather(" + codec + ")" : std::string();
+  return option.pattern + "(" + codec + ")";
 }
 
 Status settle_exchange(ExchangeOption& option, const std::string& codec,
@@ -61,7 +75,7 @@ Status settle_exchange(ExchangeOption& option, const std::string& codec,
   if (!exchange_spec(option, codec).empty()) {
     option.choice.spec = exchange.spec();
     option.choice.reason = "as asked";
-    return {};
+    return option.feedback ? exchange.keep_losses() : Status();
   }
   auto choice = linear::choose_exchange(codec, settings, data, exchange);
   if (!choice) return forward_error(choice);

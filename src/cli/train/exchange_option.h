@@ -14,12 +14,14 @@ namespace deltawire::cli {
 struct ExchangeOption {
   std::string pattern = "auto";   // as asked for
   std::string weights = "fp32";   // with owners: the codec that weights travel back by
+  bool feedback = false;          // what the codec leaves out is sent later
   linear::ExchangeChoice choice;  // what came of it
 };
 
 void add_exchange_option(CLI::App* command, ExchangeOption& option);
 
-// Refuses a pattern beside a codec that names one, as direct(fp32) does, and codecs that owners don't take.
+// Refuses --feedback where nothing can wait (Exchange::check_feedback), a pattern beside a codec that names
+// one, as direct(fp32) does, and codecs that owners don't take.
 Outcome<void> check_exchange(const ExchangeOption& option, const std::string& codec);
 
 // For Exchange::open: empty where the data are to be asked first, by settle_exchange.

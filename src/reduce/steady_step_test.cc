@@ -14,7 +14,7 @@
 #include "reduce/forwarding_transport.h"
 #include "reduce/rank_threads.h"
 
-namespace deltawire {
+namespace deltawire::steady_step_test {
 namespace {
 
 constexpr int kWorld = 3;
@@ -209,4 +209,4 @@ INSTANTIATE_TEST_SUITE_P(SteadySteps, SteadyPatterns,
                          [](const auto& pattern) { return pattern.param; });
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::steady_step_test

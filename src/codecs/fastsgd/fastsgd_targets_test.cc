@@ -15,7 +15,7 @@
 #include "codecs/fastsgd/fastsgd_threshold.h"
 #include "codecs/target_testing.h"
 
-namespace deltawire {
+namespace deltawire::fastsgd_targets_test {
 namespace {
 
 using Floats = std::vector<float>;
@@ -297,4 +297,4 @@ TEST_P(FastsgdTargets, ChunksCutOrDamagedHaveTheSameFaults) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::fastsgd_targets_test

@@ -13,7 +13,7 @@
 #include "codecs/gcomp/gcomp_testing.h"
 #include "codecs/target_testing.h"
 
-namespace deltawire {
+namespace deltawire::gcomp_targets_test {
 namespace {
 
 using testing::Encoded;
@@ -201,4 +201,4 @@ INSTANTIATE_TEST_SUITE_P(Targets, GcompTargets,
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GcompTargets);  // a build may have the reference alone
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::gcomp_targets_test

@@ -8,7 +8,7 @@
 #include "codecs/gcomp/gcomp_testing.h"
 #include "deltawire/workers.h"
 
-namespace deltawire {
+namespace deltawire::gcomp_threads_test {
 namespace {
 
 using testing::codec_of;
@@ -106,4 +106,4 @@ TEST_P(GcompThreads, NameTheSameFault) {
 INSTANTIATE_TEST_SUITE_P(Threads, GcompThreads, ::testing::Values(2, 3, 16));
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::gcomp_threads_test

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kWorld = 3;
 constexpr std::uint64_t kFirstCounted = 12;  // the other ranks are at most one step behind
-constexpr std::uint64_t kLastCounted = 30;
+constexpr std::uint64_t kLastCounted = 20;
 
 // A message that comes before its receive is posted is kept in memory of its own. Here none does: a rank
 // sends nothing of a bucket, or of a round of `powersgd`, before all have posted its receives, the first

@@ -249,7 +249,7 @@ TEST_P(FastsgdTargets, ChunksCutOrDamagedHaveTheSameFaults) {
                                               {2000U, 900U, 3U},
                                               {700U, 3U, 2U},
                                               {600U, 60000U, 2U},
-                                              {300U, 1000000U, 2U}}) {
+                                              {300U, 150000U, 2U}}) {
     const DrawnChunk chunk(pairs, gap, random);
     const std::vector<std::byte> bytes = chunk.bytes(flag_bits);
     const std::uint32_t key = chunk.keys.back();

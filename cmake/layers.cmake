@@ -34,21 +34,19 @@ function(deltawire_gather layers property result)
 endfunction()
 
 # deltawire_layer(NAME SOURCES file... [TESTS file...] [DEPENDS layer...] [LIBRARIES target...] [OPTIONS flag...]
-#                 [SHARDS n] [RELEASED_ONLY case...] [UNSANITIZED file...] [TWINS file...])
+#                 [SHARDS n] [RELEASED_ONLY case...] [UNSANITIZED file...])
 # One static library, or, where nothing but the libraries of libraries.cmake is built of it, bare objects; the DEPENDS are
 # the arrows of docs/architecture.md. Unit tests that sit beside the code become one test program, deltawire_<name>_test.
 # UNSANITIZED are more of its files, which a twin takes as they are: what only writes text from our own figures, through
-# templates that take a compiler long. TWINS: what a twin is compiled of instead of the SOURCES.
+# templates that take a compiler long.
 function(deltawire_layer name)
-  cmake_parse_arguments(ARG "" "SHARDS" "SOURCES;TESTS;DEPENDS;LIBRARIES;OPTIONS;RELEASED_ONLY;UNSANITIZED;TWINS" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARDS" "SOURCES;TESTS;DEPENDS;LIBRARIES;OPTIONS;RELEASED_ONLY;UNSANITIZED" ${ARGN})
   set(type OBJECT)
   if(DELTAWIRE_TESTS OR DELTAWIRE_CLI OR DELTAWIRE_PYTHON OR DELTAWIRE_BENCH)
     set(type STATIC)
   endif()
+  set(sanitized ${ARG_SOURCES})
   set(unsanitized)
-  if(NOT ARG_TWINS)
-    set(ARG_TWINS ${ARG_SOURCES})
-  endif()
   if(ARG_UNSANITIZED)
     set(unsanitized deltawire_${name}_unsanitized)
     add_library(${unsanitized} OBJECT ${ARG_UNSANITIZED})
@@ -68,7 +66,7 @@ function(deltawire_layer name)
   set_property(GLOBAL PROPERTY deltawire_below_${name} ${name} ${below})
   set_property(GLOBAL PROPERTY deltawire_libraries_${name} ${ARG_LIBRARIES} ${libraries})
   if(DELTAWIRE_SANITIZED_TWIN)
-    add_library(deltawire_${name}_sanitized OBJECT ${ARG_TWINS})
+    add_library(deltawire_${name}_sanitized OBJECT ${sanitized})
     target_compile_options(deltawire_${name}_sanitized PRIVATE ${ARG_OPTIONS} ${twin_options})
     set_target_properties(deltawire_${name}_sanitized PROPERTIES UNITY_BUILD ${DELTAWIRE_SHORT_BUILD})
     target_link_libraries(deltawire_${name}_sanitized PRIVATE deltawire::${name} ${ARG_LIBRARIES})

@@ -1,8 +1,8 @@
 /* Ranks train one linear model over TCP, each on data of its own: y = w x, by gradients that 3LC compresses.
  *
  *   cc -std=c99 train.c $(pkg-config --cflags --libs deltawire) -o train
- *   ./train 0 127.0.0.1:4000 127.0.0.1:4001 &
- *   ./train 1 127.0.0.1:4000 127.0.0.1:4001
+ *   ./train 0 2 127.0.0.1:4000 &     # of 2 ranks, rank 0 listens at this address, and the others come to it
+ *   ./train 1 2 127.0.0.1:4000
  */
 #include <deltawire/deltawire.h>
 #include <stdio.h>
@@ -53,13 +53,12 @@ int main(int argc, char** argv) {
   deltawire_tensor tensor;
   deltawire_step step;
   deltawire_report report;
-  if (argc < 3) return fprintf(stderr, "usage: train RANK HOST:PORT...  (of every rank, in order)\n"), 2;
+  if (argc != 4) return fprintf(stderr, "usage: train RANK WORLD_SIZE HOST:PORT  (of rank 0)\n"), 2;
   must(deltawire_session_options_init(&options, DELTAWIRE_ABI_VERSION, &error));
   options.rank = atoi(argv[1]);
-  options.world_size = argc - 2;
-  options.endpoints = (const char* const*)argv + 2;
+  options.world_size = atoi(argv[2]);
   options.token = token;
-  must(deltawire_session_open("3lc", &options, NULL, &session, &error));
+  must(deltawire_session_meet("3lc", &options, argv[3], NULL, &session, &error));
 
   state = 7U + (uint32_t)options.rank;
   memset(&tensor, 0, sizeof tensor);

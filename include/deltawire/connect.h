@@ -81,6 +81,11 @@ DELTAWIRE_API Status check_descriptors(int rank, int world_size);
 // The local address that packets to `host` leave from: the sane default for listen_tcp.
 DELTAWIRE_API Result<std::string> local_address_towards(const std::string& host);
 
+// The listener of a rank whose mesh has a rendezvous: rank 0's is there, another's on the address towards it
+// and the first port of `ports` that is free. Errors: those of both.
+DELTAWIRE_API Result<std::unique_ptr<Listener>> listen_for(const Endpoint& rendezvous, int rank,
+                                                           PortRange ports = {});
+
 struct MeshOptions {
   int rank = 0;
   int world_size = 1;

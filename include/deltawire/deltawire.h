@@ -267,6 +267,13 @@ DELTAWIRE_API int32_t deltawire_session_open(const char* spec, const deltawire_s
                                              deltawire_listener* listener, deltawire_session** session,
                                              deltawire_error* error);
 
+/* The same where only rank 0's address is known beforehand: options->endpoints is NULL, and `rendezvous`
+ * where rank 0 listens, "10.0.0.1:7171" or "host:7171", the same on all ranks. The others tell it where they
+ * listen: without a `listener` on the address towards it and any free port. */
+DELTAWIRE_API int32_t deltawire_session_meet(const char* spec, const deltawire_session_options* options,
+                                             const char* rendezvous, deltawire_listener* listener,
+                                             deltawire_session** session, deltawire_error* error);
+
 /* Waits for nothing: what is in flight is aborted, on every rank. */
 DELTAWIRE_API void deltawire_session_close(deltawire_session* session);
 

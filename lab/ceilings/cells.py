@@ -15,7 +15,8 @@ from lab.demo.crew import rank_environment
 from lab.links import Link
 from lab.namespaces import Namespaces
 
-_SILENCE_SECONDS = 900.0  # the slowest turn: a few steps of 43 MB over 10 Mbit/s
+_SILENCE_SECONDS = 900.0  # a turn of a few steps of 43 MB over 10 Mbit/s, or a model's broadcast
+_WORDS = {"made": "made", "warm-up": "step {steps} to warm up", "turn": "{steps} steps"}  # by event
 _LAST_WORDS = 3
 
 
@@ -104,7 +105,7 @@ def _follow(cell: Cell, ranks: list[subprocess.Popen], folder: Path) -> list[dic
         while True:
             if not selector.select(_SILENCE_SECONDS):
                 _kill(ranks)
-                raise CellFailed(f"no turn ended for {_SILENCE_SECONDS:.0f} s")
+                raise CellFailed(f"rank 0 said nothing for {_SILENCE_SECONDS:.0f} s")
             line = ranks[0].stdout.readline()
             if not line:
                 _kill(ranks)
@@ -112,7 +113,8 @@ def _follow(cell: Cell, ranks: list[subprocess.Popen], folder: Path) -> list[dic
             event = json.loads(line)
             if event["event"] == "done":
                 return event["rows"]
-            print(f"{cell}: {event['method']}, {event['steps']} steps", file=sys.stderr, flush=True)
+            words = _WORDS[event["event"]].format(**event)
+            print(f"{cell}: {event['method']}, {words}", file=sys.stderr, flush=True)
 
 
 def _kill(ranks: list[subprocess.Popen]) -> None:

@@ -55,10 +55,14 @@ class Race:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._counter = Path(f"/sys/class/net/{job.interface}/statistics/tx_bytes")
-        self._contestants = [
-            Contestant(name, make_training(job.network, job.size, job.seed + job.rank), job.address)
-            for name in (COMPUTE, *job.methods)
-        ]
+        self._contestants = [self._make(name) for name in (COMPUTE, *job.methods)]
+
+    def _make(self, name: str) -> Contestant:
+        job = self._job
+        training = make_training(job.network, job.size, job.seed + job.rank)
+        made = Contestant(name, training, job.address)
+        self._tell({"event": "made", "method": name})
+        return made
 
     def run(self) -> None:
         """Warms up, then turns until every contestant has its steps or has used its time."""
@@ -80,8 +84,9 @@ class Race:
 
     def _warm_up(self, contestant: Contestant) -> int:
         """How many steps its turns have, the same on all ranks."""
-        for _ in range(contestant.warm_up_steps(self._job.warm_up)):
+        for step in range(contestant.warm_up_steps(self._job.warm_up)):
             seconds = contestant.take_step()
+            self._tell({"event": "warm-up", "method": contestant.name, "steps": step + 1})
         slowest = torch.tensor(seconds, dtype=torch.float64)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         return max(1, min(_MOST_IN_A_TURN, int(_TURN_SECONDS / slowest.item())))

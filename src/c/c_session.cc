@@ -36,6 +36,7 @@ Status check_session(const deltawire_session* session) {
 
 Result<std::unique_ptr<deltawire::Listener>> take_listener(deltawire_listener* given,
                                                            const deltawire::MeshOptions& mesh) {
+  if (given == nullptr && mesh.rendezvous) return deltawire::listen_for(*mesh.rendezvous, mesh.rank);
   if (given == nullptr) {
     const deltawire::Endpoint& own = mesh.endpoints[static_cast<std::size_t>(mesh.rank)];
     return deltawire::listen_tcp(own.host, own.port);
@@ -46,10 +47,13 @@ Result<std::unique_ptr<deltawire::Listener>> take_listener(deltawire_listener* g
   return std::move(given->listener);
 }
 
+// `find` adds to the options how ranks find each other.
+template <typename Find>
 Result<std::unique_ptr<Session>> open(const std::string& spec, const deltawire_session_options& given,
-                                      deltawire_listener* listener) {
+                                      const Find& find, deltawire_listener* listener) {
   auto options = session_options(given);
   if (!options) return forward_error(options);
+  if (Status found = find(options->mesh); !found) return forward_error(found);
   const auto reducer = deltawire::make_reducer(spec, options->reducer);  // refused before anybody is met
   if (!reducer) return forward_error(reducer);
   options->mesh.settings = (*reducer)->spec() + " " + options->mesh.settings;
@@ -58,6 +62,20 @@ Result<std::unique_ptr<Session>> open(const std::string& spec, const deltawire_s
   auto transport = deltawire::connect_tcp(std::move(*taken), options->mesh);
   if (!transport) return forward_error(transport);
   return Session::open(spec, options->reducer, std::move(*transport));
+}
+
+template <typename Find>
+Status open_into(deltawire_session** session, const char* spec, const deltawire_session_options* options,
+                 const Find& find, deltawire_listener* listener) {
+  if (session == nullptr) return null_argument("session");
+  *session = nullptr;
+  if (spec == nullptr) return null_argument("spec");
+  if (options == nullptr) return null_argument("options");
+  auto opened = open(spec, *options, find, listener);
+  if (!opened) return forward_error(opened);
+  std::string canonical = (*opened)->spec();
+  *session = new deltawire_session{std::move(*opened), std::move(canonical)};
+  return {};
 }
 
 Result<deltawire::Step> step_of(const deltawire_step* given) {
@@ -130,17 +148,15 @@ std::int32_t deltawire_session_options_init(deltawire_session_options* options, 
 std::int32_t deltawire_session_open(const char* spec, const deltawire_session_options* options,
                                     deltawire_listener* listener, deltawire_session** session,
                                     deltawire_error* error) {
-  return call(error, [&]() -> Status {
-    if (session == nullptr) return null_argument("session");
-    *session = nullptr;
-    if (spec == nullptr) return null_argument("spec");
-    if (options == nullptr) return null_argument("options");
-    auto opened = open(spec, *options, listener);
-    if (!opened) return forward_error(opened);
-    std::string canonical = (*opened)->spec();
-    *session = new deltawire_session{std::move(*opened), std::move(canonical)};
-    return {};
-  });
+  const auto find = [&](deltawire::MeshOptions& mesh) { return add_endpoints(*options, mesh); };
+  return call(error, [&] { return open_into(session, spec, options, find, listener); });
+}
+
+std::int32_t deltawire_session_meet(const char* spec, const deltawire_session_options* options,
+                                    const char* rendezvous, deltawire_listener* listener,
+                                    deltawire_session** session, deltawire_error* error) {
+  const auto find = [&](deltawire::MeshOptions& mesh) { return add_rendezvous(*options, rendezvous, mesh); };
+  return call(error, [&] { return open_into(session, spec, options, find, listener); });
 }
 
 void deltawire_session_close(deltawire_session* session) {

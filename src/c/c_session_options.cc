@@ -14,8 +14,7 @@ namespace {
 constexpr std::int64_t kDay = 86'400'000;  // milliseconds
 constexpr int kWorldMax = 65'535;          // a larger number is no world size; how many fit, connect_tcp says
 
-Result<Endpoint> endpoint_of(const char* given, std::size_t rank) {
-  const std::string place = "endpoints[" + std::to_string(rank) + "]";
+Result<Endpoint> endpoint_of(const char* given, const std::string& place) {
   if (given == nullptr) return forward_error(null_argument(place));
   const std::string_view text = given;
   const std::size_t colon = text.rfind(':');
@@ -31,7 +30,7 @@ Result<Endpoint> endpoint_of(const char* given, std::size_t rank) {
   return endpoint;
 }
 
-Result<std::vector<Endpoint>> endpoints_of(const deltawire_session_options& given) {
+Status check_place(const deltawire_session_options& given) {
   if (given.world_size < 1 || given.world_size > kWorldMax) {
     return fail(ErrorCode::kInvalidArgument, "world_size is " + std::to_string(given.world_size) +
                                                  "; it can be 1 to " + std::to_string(kWorldMax));
@@ -40,14 +39,7 @@ Result<std::vector<Endpoint>> endpoints_of(const deltawire_session_options& give
     return fail(ErrorCode::kInvalidArgument, "rank " + std::to_string(given.rank) + " is not in a world of " +
                                                  std::to_string(given.world_size));
   }
-  if (given.endpoints == nullptr) return forward_error(null_argument("endpoints"));
-  std::vector<Endpoint> endpoints;
-  for (const char* text : std::span(given.endpoints, static_cast<std::size_t>(given.world_size))) {
-    auto endpoint = endpoint_of(text, endpoints.size());
-    if (!endpoint) return forward_error(endpoint);
-    endpoints.push_back(std::move(*endpoint));
-  }
-  return endpoints;
+  return {};
 }
 
 Result<ReducerOptions> reducer_options(const deltawire_session_options& given) {
@@ -75,8 +67,8 @@ Result<SessionOptions> session_options(const deltawire_session_options& given) {
   if (has_reserved(given)) {
     return fail(ErrorCode::kInvalidArgument, "deltawire_session_options: reserved is not 0");
   }
-  auto endpoints = endpoints_of(given);
-  if (!endpoints) return forward_error(endpoints);
+  SessionOptions options;
+  if (Status place = check_place(given); !place) return forward_error(place);
   if (given.token == nullptr) {
     return fail(ErrorCode::kInvalidArgument,
                 "token is NULL; give the same 32 secret bytes to every rank (openssl rand 32)");
@@ -90,10 +82,9 @@ Result<SessionOptions> session_options(const deltawire_session_options& given) {
   }
   const auto reducer = reducer_options(given);
   if (!reducer) return forward_error(reducer);
-  SessionOptions options{.mesh = {}, .reducer = *reducer};
+  options.reducer = *reducer;
   options.mesh.rank = given.rank;
   options.mesh.world_size = given.world_size;
-  options.mesh.endpoints = std::move(*endpoints);
   std::memcpy(options.mesh.token.data(), given.token, options.mesh.token.size());
   options.mesh.settings = "min_elements=" + std::to_string(given.min_elements) +
                           " pass_not_finite=" + std::to_string(given.pass_not_finite);
@@ -102,6 +93,27 @@ Result<SessionOptions> session_options(const deltawire_session_options& given) {
   options.mesh.connect_timeout = *connect;
   options.mesh.arrival_timeout = std::chrono::milliseconds(given.arrival_timeout_ms);
   return options;
+}
+
+Status add_endpoints(const deltawire_session_options& given, MeshOptions& mesh) {
+  if (given.endpoints == nullptr) return null_argument("endpoints");
+  for (const char* text : std::span(given.endpoints, static_cast<std::size_t>(mesh.world_size))) {
+    auto endpoint = endpoint_of(text, "endpoints[" + std::to_string(mesh.endpoints.size()) + "]");
+    if (!endpoint) return forward_error(endpoint);
+    mesh.endpoints.push_back(*std::move(endpoint));
+  }
+  return {};
+}
+
+Status add_rendezvous(const deltawire_session_options& given, const char* rendezvous, MeshOptions& mesh) {
+  if (given.endpoints != nullptr) {
+    return fail(ErrorCode::kInvalidArgument,
+                "endpoints and a rendezvous; give endpoints to deltawire_session_open, or leave them NULL");
+  }
+  auto endpoint = endpoint_of(rendezvous, "rendezvous");
+  if (!endpoint) return forward_error(endpoint);
+  mesh.rendezvous = *std::move(endpoint);
+  return {};
 }
 
 std::string endpoint_text(const Endpoint& endpoint) {

@@ -48,12 +48,19 @@ TEST(BackupWorkers, AreNotWaitedForAndKeepWhatTheyHave) {
   for (const ServerCounts& counts : outcome.server_counts) EXPECT_EQ(counts.steps, 8U);
 }
 
-// Pushes that leave in time and arrive too late: the server says so.
+// Pushes that leave before the others begin and arrive half a second later: the server says so.
 TEST(BackupWorkers, TakeBackWhatArrivedTooLate) {
+  std::latch sent(1);
   Job job{.options = {.backup = 1, .push = "3lc", .pull = "3lc"}, .steps = 12};
   job.links.resize(3);
   job.links[2].faults = {
-      {.kind = LinkFault::Kind::kDelay, .peer = 0, .delay = std::chrono::milliseconds(150)}};
+      {.kind = LinkFault::Kind::kDelay, .peer = 0, .delay = std::chrono::milliseconds(500)}};
+  job.before = [&](std::size_t worker, std::uint64_t step) {
+    if (worker == 0 && step == 0) sent.wait();
+  };
+  job.pushed = [&](std::size_t worker, std::uint64_t step) {
+    if (worker == 1 && step == 0) sent.count_down();
+  };
   const Outcome outcome = run(job);
   expect_equal_bits(outcome);
   EXPECT_GT(outcome.worker_counts[1].late_pushes, 0U);

@@ -98,6 +98,24 @@ bool Worker::all_have_come() const {
   });
 }
 
+// Brings all parts to the newest version that one of them has, or to the end. A whole part may lead beyond
+// it: then the others follow.
+Result<std::uint64_t> Worker::level_parts(Deadline deadline) {
+  std::uint64_t newest = version_;
+  const auto is_behind = [&](const WorkerPart& part) {
+    return has_ended_ ? !part.is_closed : part.steps < newest;
+  };
+  for (const WorkerPart& part : parts_) newest = std::max(newest, part.steps);
+  while (std::ranges::any_of(parts_, is_behind)) {
+    for (WorkerPart& part : parts_) {
+      if (Status there = advance(part, has_ended_ ? kToTheEnd : newest, deadline); !there)
+        return forward_error(there);
+      newest = std::max(newest, part.steps);
+    }
+  }
+  return newest;
+}
+
 // Takes what has come for all parts, and ends with all of them at one version.
 Status Worker::pull_all(Deadline deadline) {
   while ((may_be_late() || options_.staleness > 0) && all_have_come()) {
@@ -105,18 +123,14 @@ Status Worker::pull_all(Deadline deadline) {
       if (Status applied = apply(part, deadline); !applied) return applied;
     }
   }
-  std::uint64_t newest = version_;
-  for (const WorkerPart& part : parts_) newest = std::max(newest, part.steps);
-  for (WorkerPart& part : parts_) {
-    if (Status level = advance(part, has_ended_ ? kToTheEnd : newest, deadline); !level) return level;
-    newest = std::max(newest, part.steps);
-  }
-  version_ = newest;
+  const auto newest = level_parts(deadline);
+  if (!newest) return forward_error(newest);
+  version_ = *newest;
   // Where the servers have closed without it, the step is not made.
   const std::uint64_t made = has_ended_ ? step_ : step_ + 1;
-  if (std::max(made, newest) > step_) ++counts_.steps;
-  if (newest > step_ + 1) counts_.skipped_steps += newest - step_ - 1;
-  step_ = std::max(made, newest);
+  if (std::max(made, version_) > step_) ++counts_.steps;
+  if (version_ > step_ + 1) counts_.skipped_steps += version_ - step_ - 1;
+  step_ = std::max(made, version_);
   return {};
 }
 

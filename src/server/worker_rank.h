@@ -105,6 +105,7 @@ class Worker final : public ParameterWorker {
   bool may_be_late() const noexcept { return options_.backup > 0; }
   bool all_have_come() const;
   Status pull_all(Deadline deadline);
+  Result<std::uint64_t> level_parts(Deadline deadline);
   Status leave(Deadline deadline);
 
   ServedModel model_;

@@ -80,9 +80,9 @@ TEST_P(Failure, AnEndedWaitIsNoLongerHeldAgainstAnyone) {
   std::thread middle([&] {
     // Announced at half time, then over; rank 1 goes on to be busy, and is the one to blame.
     std::vector<std::byte> got(10);
-    EXPECT_TRUE(ranks[1]->wait(ranks[1]->post_recv(2, 1, got), in(1s)).has_value());
+    EXPECT_TRUE(ranks[1]->wait(ranks[1]->post_recv(2, 1, got), in(5s)).has_value());
   });
-  std::this_thread::sleep_for(700ms);
+  std::this_thread::sleep_for(3s);
   const Handle sent = send_bytes(*ranks[2], 1, 1, bytes);
   EXPECT_TRUE(ranks[2]->wait(sent, soon()).has_value());
   middle.join();

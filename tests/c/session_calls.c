@@ -1,4 +1,4 @@
-/* Sessions: a world of one, and arguments that can't be meant. Two ranks have examples/c. */
+/* Sessions: a world of one, and arguments that can't be meant. Two ranks have the examples. */
 #include "c_test.h"
 
 enum { kCount = 300 };
@@ -70,6 +70,31 @@ static void test_options(const deltawire_session_options* good) {
                deltawire_session_open("3lc", NULL, NULL, &session, &error));
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "session is NULL", error,
                deltawire_session_open("3lc", good, NULL, NULL, &error));
+}
+
+static void refuse_meeting(const deltawire_session_options* options, const char* rendezvous,
+                           const char* words) {
+  deltawire_session* session = (deltawire_session*)&error;
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, words, error,
+               deltawire_session_meet("3lc", options, rendezvous, NULL, &session, &error));
+  EXPECT(session == NULL);
+}
+
+static void test_rendezvous(const deltawire_session_options* with_endpoints) {
+  deltawire_session_options options = *with_endpoints;
+  deltawire_session* session = NULL;
+  deltawire_listener* listener = NULL;
+  refuse_meeting(&options, "127.0.0.1:4000", "endpoints and a rendezvous");
+  options.endpoints = NULL;
+  refuse_meeting(&options, NULL, "rendezvous");
+  refuse_meeting(&options, "127.0.0.1", "rendezvous is \"127.0.0.1\"");
+  refuse_meeting(NULL, "127.0.0.1:4000", "options is NULL");
+  EXPECT_OK(error, deltawire_listener_open("127.0.0.1", 0, 0, &listener, &error));
+  EXPECT_OK(error, deltawire_session_meet("bf16", &options, deltawire_listener_endpoint(listener), listener,
+                                          &session, &error));
+  EXPECT(strcmp(deltawire_session_spec(session), "direct(bf16)") == 0);
+  deltawire_session_close(session);
+  deltawire_listener_close(listener);
 }
 
 static void refuse_step(deltawire_session* session, const deltawire_step* step, int64_t timeout_ms,
@@ -147,6 +172,7 @@ void test_sessions(void) {
   options.endpoints = endpoints;
   options.token = token;
   test_options(&options);
+  test_rendezvous(&options);
   EXPECT_OK(error, deltawire_session_open("fp32", &options, listener, &session, &error));
   EXPECT_ERROR(DELTAWIRE_STATE, "listener", error,
                deltawire_session_open("fp32", &options, listener, &second, &error));

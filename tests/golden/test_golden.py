@@ -13,6 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import messages  # noqa: E402
+import states  # noqa: E402
 from cases import INPUTS, Case, cases  # noqa: E402
 from messages import Sent  # noqa: E402
 from update import FOLDER, HERE, LIST, decode, encode, line_of  # noqa: E402
@@ -66,6 +67,37 @@ def test_optimizer_states(kind: str) -> None:
     assert optimizer.save() == state
 
 
+@pytest.mark.parametrize("spec", states.REDUCERS)
+def test_reducer_states(spec: str) -> None:
+    stem = states.FOLDER / states.stem_of(spec)
+    golden = [stem.with_name(f"{stem.name}.{rank}.state").read_bytes() for rank in range(2)]
+    expected = np.load(stem.with_suffix(".npz"))
+    for loaded in (None, golden):
+        again, means = states.reducer_states(spec, loaded)
+        assert again == golden
+        for of_rank in means:
+            for name, values in of_rank.items():
+                assert values.tobytes() == expected[name].tobytes(), name
+
+
+def test_server_states() -> None:
+    golden = [(states.FOLDER / f"{who}.state").read_bytes() for who in ("server", "worker")]
+    expected = np.load(states.FOLDER / "server.npz")
+    for loaded in (None, golden):
+        again, model = states.served_states(loaded)
+        assert again == golden
+        for name, values in model.items():
+            assert values.tobytes() == expected[name].tobytes(), name
+
+
+def test_snapshots(tmp_path: Path) -> None:
+    assert states.snapshot(tmp_path) == states.SNAPSHOT.read_bytes()
+    (tmp_path / states.SNAPSHOT.name).write_bytes(states.SNAPSHOT.read_bytes())
+    place = states.place_of(tmp_path)
+    assert place.find() == [300]
+    assert place.read(300) == states.KEPT
+
+
 def test_every_codec_has_its_files_and_no_file_is_left_over() -> None:
     wanted = {f"{case.stem}{suffix}" for case in CASES for suffix in (".dw", ".npz")}
     assert {path.name for path in FOLDER.iterdir()} == wanted
@@ -78,7 +110,9 @@ def test_format_1_is_final() -> None:
     can't be read as before: mend the code. Lines are added (update.py does), never changed.
     """
     listed = [line for line in LIST.read_text().splitlines() if not line.startswith("#")]
-    paths = [path for folder in (FOLDER, messages.FOLDER) for path in folder.iterdir()]
+    paths = [
+        path for folder in (FOLDER, messages.FOLDER, states.FOLDER) for path in folder.iterdir()
+    ]
     there = {str(path.relative_to(HERE)): line_of(path) for path in paths}
     changed = [line for line in listed if there.get(line.split("  ")[1]) != line]
     assert not changed, "golden files of format 1 changed, or are gone"

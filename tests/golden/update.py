@@ -17,6 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 import messages  # noqa: E402
+import states  # noqa: E402
 from cases import INPUTS, Case, cases  # noqa: E402
 
 HERE = Path(__file__).parent
@@ -80,6 +81,7 @@ def main() -> None:
             values=decode(arguments.binary, added[path])
         )
     added |= messages.missing(arguments.binary)
+    added |= states.missing()
     for path, data in added.items():
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)

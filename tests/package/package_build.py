@@ -42,12 +42,14 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def train_two_ranks(*program: object, **options) -> None:
-    """Both ranks of an example learn the same weights, with fewer bytes."""
+def train_two_ranks(*program: object, rendezvous: bool = False, **options) -> None:
+    """Both ranks of an example learn the same weights, with fewer bytes. The example takes a rank,
+    and the endpoints of all or, with a rendezvous, their number and where rank 0 listens."""
     endpoints = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    others = ["2", endpoints[0]] if rendezvous else endpoints
     ranks = [
         subprocess.Popen(
-            [*map(str, program), str(rank), *endpoints],
+            [*map(str, program), str(rank), *others],
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -34,7 +34,7 @@ def test_a_c_program_trains(prefix, tmp_path, way):
     build.run("cc", *strict, EXAMPLES / "c" / "train.c", *found, "-o", program)
     told = os.environ | {"LD_LIBRARY_PATH": str(prefix / "lib")}
     assert ("libdeltawire.so" in linked_with(program)) == (way == "shared")
-    build.train_two_ranks(program, env=told)
+    build.train_two_ranks(program, rendezvous=True, env=told)
 
 
 def linked_with(program: Path) -> str:

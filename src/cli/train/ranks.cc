@@ -170,14 +170,9 @@ Outcome<std::unique_ptr<Transport>> Ranks::meet(const std::string& settings) con
   MeshOptions mesh = mesh_;
   mesh.settings = settings;
   mesh.connect_timeout = options_.timeout();
-  std::string host = options_.listen;
-  if (host.empty() && mesh.rank == 0) host = mesh.rendezvous->host;
-  if (host.empty()) {
-    auto towards = local_address_towards(mesh.rendezvous->host);
-    if (!towards) return failed("--rendezvous: " + towards.error().message);
-    host = *std::move(towards);
-  }
-  auto listener = mesh.rank == 0 ? listen_tcp(host, mesh.rendezvous->port) : listen_tcp(host, ports_);
+  const PortRange ports = mesh.rank == 0 ? PortRange{mesh.rendezvous->port, mesh.rendezvous->port} : ports_;
+  auto listener = options_.listen.empty() ? listen_for(*mesh.rendezvous, mesh.rank, ports)
+                                          : listen_tcp(options_.listen, ports);
   if (!listener) {
     const bool taken = listener.error().code == ErrorCode::kAddressInUse && mesh.rank == 0;
     return failed("rank " + std::to_string(mesh.rank) + " cannot listen: " + listener.error().message +

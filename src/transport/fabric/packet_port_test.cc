@@ -192,7 +192,7 @@ TEST(ConnectFabric, MissingRanksAreNamed) {
   const auto switchboard = std::make_shared<Switchboard>(4);
   run_ranks(2, [&](int rank) {
     auto transport =
-        connect_fabric({rank, 4, "", 0}, std::make_unique<MemoryFabric>(switchboard, rank), in(2000ms));
+        connect_fabric({rank, 4, "", 0}, std::make_unique<MemoryFabric>(switchboard, rank), in(6s));
     ASSERT_FALSE(transport.has_value());
     EXPECT_EQ(transport.error().code, ErrorCode::kTimeout);
     EXPECT_NE(transport.error().message.find("ranks 2, 3"), std::string::npos) << transport.error().message;

@@ -73,4 +73,11 @@ Result<std::string> local_address_towards(const std::string& host) {
   return local->endpoint().host;
 }
 
+Result<std::unique_ptr<Listener>> listen_for(const Endpoint& rendezvous, int rank, PortRange ports) {
+  if (rank == 0) return listen_tcp(rendezvous.host, rendezvous.port);
+  const Result<std::string> own = local_address_towards(rendezvous.host);
+  if (!own) return forward_error(own);
+  return listen_tcp(*own, ports);
+}
+
 }  // namespace deltawire

@@ -180,7 +180,7 @@ TEST(Strangers, LearnNothing) {
   knower.say(first_message(hello_of(1, 0, 2)));
   std::thread rank0([&] {
     MeshOptions options = mesh_options(0, all.endpoints);
-    options.connect_timeout = 2s;
+    options.connect_timeout = 6s;
     const auto result = connect_tcp(std::move(all.listeners[0]), options);
     ASSERT_FALSE(result.has_value());
     EXPECT_EQ(result.error().code, ErrorCode::kTimeout);
@@ -218,7 +218,7 @@ TEST(Strangers, AnImpostorLearnsNothingAndIsNotBelieved) {
   const Impostor impostor;
   Listeners all = listen_all(2);
   MeshOptions options = mesh_options(1, {impostor.endpoint, all.endpoints[1]});
-  options.connect_timeout = 2s;
+  options.connect_timeout = 6s;
   options.settings = "settings are nobody else's business";
   for (std::size_t i = 0; i < options.token.size(); ++i)
     options.token[i] = static_cast<std::byte>(i * 37 + 11);
@@ -289,7 +289,7 @@ TEST(Strangers, AProofPassedOnToAnotherRankIsRefused) {
     const auto at = static_cast<std::size_t>(rank);
     MeshOptions options = mesh_options(rank, all.endpoints);
     if (rank == 2) options.endpoints[0] = relay.endpoint;
-    options.connect_timeout = 5s;
+    options.connect_timeout = 8s;
     outcomes[at] = connect_tcp(std::move(all.listeners[at]), options);
   });
   between.join();

@@ -88,7 +88,7 @@ TEST(PrintableLine, AnyBytesGiveValidUtf8WithinTheLimit) {
     const std::size_t limit = rng.next() % 32;
     const std::string line = printable_line(text, limit);
     ASSERT_LE(line.size(), limit);
-    ASSERT_TRUE(is_valid_utf8(line)) << testing::PrintToString(text);
+    ASSERT_TRUE(is_valid_utf8(line)) << ::testing::PrintToString(text);
     const std::string whole = printable_line(text);
     ASSERT_TRUE(whole.starts_with(line));
     ASSERT_EQ(printable_line(whole), whole);

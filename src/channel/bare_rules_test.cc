@@ -15,7 +15,7 @@
 #include "codecs/codec_testing.h"
 #include "deltawire/file.h"
 
-namespace deltawire {
+namespace deltawire::bare_rules_test {
 namespace {
 
 using namespace testing;
@@ -181,4 +181,4 @@ TEST(BareRules, NotInAFile) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::bare_rules_test

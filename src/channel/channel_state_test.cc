@@ -12,7 +12,7 @@
 #include "base/little_endian.h"
 #include "deltawire/channel.h"
 
-namespace deltawire {
+namespace deltawire::channel_state_test {
 namespace {
 
 using State = std::vector<std::byte>;
@@ -157,4 +157,4 @@ TEST(ChannelState, APartOfAnotherCountIsRefused) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::channel_state_test

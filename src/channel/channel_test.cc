@@ -12,7 +12,7 @@
 #include "base/random.h"
 #include "channel/message_encoder.h"
 
-namespace deltawire {
+namespace deltawire::channel_test {
 namespace {
 
 // A few named tensors of small whole numbers, so that sums are exact and conservation can be tested with ==.
@@ -318,4 +318,4 @@ TEST(Channel, OneStepAtATime) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::channel_test

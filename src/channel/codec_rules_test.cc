@@ -10,7 +10,7 @@
 #include "channel/channel_testing.h"
 #include "deltawire/file.h"
 
-namespace deltawire {
+namespace deltawire::codec_rules_test {
 namespace {
 
 using namespace testing;
@@ -286,4 +286,4 @@ TEST(ChannelRules, FilesHaveOneCodec) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::codec_rules_test

@@ -13,7 +13,7 @@
 #include "channel/codec_rules.h"
 #include "deltawire/channel.h"
 
-namespace deltawire::testing {
+namespace deltawire::testing::feedback_test {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -395,4 +395,4 @@ TEST(Feedback, IsNotForKeysAndValues) {
 }
 
 }  // namespace
-}  // namespace deltawire::testing
+}  // namespace deltawire::testing::feedback_test

@@ -12,7 +12,7 @@
 #include "deltawire/channel.h"
 #include "deltawire/file.h"
 
-namespace deltawire {
+namespace deltawire::file_parts_test {
 namespace {
 
 std::vector<float> waves(std::size_t count) {
@@ -196,4 +196,4 @@ TEST(FileParts, SixteenBitsStaySixteen) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::file_parts_test

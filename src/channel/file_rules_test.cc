@@ -12,7 +12,7 @@
 #include "base/little_endian.h"
 #include "deltawire/file.h"
 
-namespace deltawire {
+namespace deltawire::file_rules_test {
 namespace {
 
 using File = std::vector<std::byte>;
@@ -140,4 +140,4 @@ TEST(FileRules, WhatIsEncodedKeepsThemToo) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::file_rules_test

@@ -11,7 +11,7 @@
 #include "base/little_endian.h"
 #include "base/random.h"
 
-namespace deltawire {
+namespace deltawire::file_test {
 namespace {
 
 std::vector<float> normal(std::size_t count) {
@@ -144,4 +144,4 @@ TEST(File, AnotherFormatIsNamed) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::file_test

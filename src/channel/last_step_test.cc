@@ -7,7 +7,7 @@
 #include "channel/channel_testing.h"
 #include "wire/hashes.h"
 
-namespace deltawire {
+namespace deltawire::last_step_test {
 namespace {
 
 using namespace testing;
@@ -125,4 +125,4 @@ TEST(Plan, NamesTheCodecAndWhatStandsBeforeIt) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::last_step_test

@@ -11,7 +11,7 @@
 #include "deltawire/channel.h"
 #include "wire/frame_testing.h"
 
-namespace deltawire {
+namespace deltawire::message_rules_test {
 namespace {
 
 using namespace testing;
@@ -257,4 +257,4 @@ TEST(MessageRules, AFrameHasAtMost65535Segments) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::message_rules_test

@@ -9,7 +9,7 @@
 #include "channel/metered_channel.h"
 #include "deltawire/workers.h"
 
-namespace deltawire::testing {
+namespace deltawire::testing::part_slots_test {
 namespace {
 
 std::unique_ptr<Channel> with_threads(std::string_view spec, int threads, Revert revert = Revert::kFold,
@@ -189,4 +189,4 @@ TEST(SixteenBits, TravelWithAResidualInFloat32) {
 }
 
 }  // namespace
-}  // namespace deltawire::testing
+}  // namespace deltawire::testing::part_slots_test

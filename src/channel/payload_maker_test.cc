@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace deltawire {
+namespace deltawire::payload_maker_test {
 namespace {
 
 class PayloadMakers : public ::testing::Test {
@@ -68,4 +68,4 @@ TEST_F(PayloadMakers, ClearKeepsNothing) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::payload_maker_test

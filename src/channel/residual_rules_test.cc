@@ -16,7 +16,7 @@
 #include "deltawire/frame.h"
 #include "wire/frame_testing.h"
 
-namespace deltawire::testing {
+namespace deltawire::testing::residual_rules_test {
 namespace {
 
 constexpr std::uint64_t kHeaderOfStep0 = 28 + 6;
@@ -303,4 +303,4 @@ TEST(ResidualRules, AnExactRevertAfterAFailedEncodeRestoresEveryBit) {
 }
 
 }  // namespace
-}  // namespace deltawire::testing
+}  // namespace deltawire::testing::residual_rules_test

@@ -9,7 +9,7 @@
 #include "channel/channel_testing.h"
 #include "deltawire/channel.h"
 
-namespace deltawire::testing {
+namespace deltawire::testing::scale_test {
 namespace {
 
 // A scale that changes from step to step changes nothing but the unit: every message of the scaled run,
@@ -111,4 +111,4 @@ TEST(Scale, OfAnotherRankIsNamed) {
 }
 
 }  // namespace
-}  // namespace deltawire::testing
+}  // namespace deltawire::testing::scale_test

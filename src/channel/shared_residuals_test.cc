@@ -9,7 +9,7 @@
 #include "channel/channel_state.h"
 #include "channel/channel_testing.h"
 
-namespace deltawire::testing {
+namespace deltawire::testing::shared_residuals_test {
 namespace {
 
 struct Kept {
@@ -124,4 +124,4 @@ TEST(SharedResiduals, AreLoadedBetweenStepsOnly) {
 }
 
 }  // namespace
-}  // namespace deltawire::testing
+}  // namespace deltawire::testing::shared_residuals_test

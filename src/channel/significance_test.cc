@@ -8,7 +8,7 @@
 #include "deltawire/channel.h"
 #include "deltawire/file.h"
 
-namespace deltawire {
+namespace deltawire::significance_test {
 namespace {
 
 constexpr std::uint64_t kCount = 5000;
@@ -78,4 +78,4 @@ TEST(Significance, TheFlagFollowsTheParameters) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::significance_test

@@ -11,7 +11,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/spec_string.h"
 
-namespace deltawire {
+namespace deltawire::conformance_test {
 namespace {
 
 using testing::bits_of;
@@ -307,4 +307,4 @@ TEST(Registry, IdsNamesAndSpecsAreOfOneCodecEach) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::conformance_test

@@ -16,7 +16,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/target_testing.h"
 
-namespace deltawire {
+namespace deltawire::dispatch_test {
 namespace {
 
 using testing::Encoded;
@@ -225,4 +225,4 @@ TEST(Dispatch, OneIsChosenForGood) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::dispatch_test

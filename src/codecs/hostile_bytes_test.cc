@@ -6,7 +6,7 @@
 #include "base/random.h"
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::hostile_bytes_test {
 namespace {
 
 using testing::codec_of;
@@ -152,4 +152,4 @@ TEST_P(HostileBytes, CountsBeyondMemoryAreRefusedByTheIndex) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::hostile_bytes_test

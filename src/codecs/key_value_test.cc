@@ -7,7 +7,7 @@
 #include "base/random.h"
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::key_value_test {
 namespace {
 
 using testing::codec_of;
@@ -201,4 +201,4 @@ TEST(DenseOnly, KeyValueFormIsRefused) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::key_value_test

@@ -4,7 +4,7 @@
 
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::spec_string_test {
 namespace {
 
 ErrorCode code_of(std::string_view spec) {
@@ -101,4 +101,4 @@ TEST(SpecString, CanonicalFormIsAFixedPoint) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::spec_string_test

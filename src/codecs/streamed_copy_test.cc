@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace deltawire {
+namespace deltawire::streamed_copy_test {
 namespace {
 
 TEST(StreamedCopy, CopiesItsBytesAndNoOthers) {
@@ -35,4 +35,4 @@ TEST(CachedCopy, CopiesItsBytesAndNoOthers) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::streamed_copy_test

@@ -11,7 +11,7 @@
 #include "codecs/kernels/streaming.h"
 #include "codecs/target_testing.h"
 
-namespace deltawire {
+namespace deltawire::target_edges_test {
 namespace {
 
 using testing::Encoded;
@@ -161,4 +161,4 @@ TEST_P(TargetStreams, LongParts) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::target_edges_test

@@ -8,7 +8,7 @@
 
 #include "deltawire/connect.h"
 
-namespace deltawire::linear {
+namespace deltawire::linear::exchange_choice_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -117,4 +117,4 @@ TEST(Exchange, ThatWaitsForItsPatternAbortsOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace deltawire::linear
+}  // namespace deltawire::linear::exchange_choice_test

@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "deltawire/connect.h"
 
-namespace deltawire::linear {
+namespace deltawire::linear::grid_search_test {
 namespace {
 
 constexpr std::uint32_t kFeatures = 400;
@@ -195,4 +195,4 @@ TEST(GridSearch, TheStepsOfSgdAreLarger) {
 }
 
 }  // namespace
-}  // namespace deltawire::linear
+}  // namespace deltawire::linear::grid_search_test

@@ -15,7 +15,7 @@
 #include "base/varint.h"
 #include "deltawire/connect.h"
 
-namespace deltawire::linear {
+namespace deltawire::linear::owned_weights_test {
 namespace {
 
 constexpr std::uint64_t kDimension = 9000;
@@ -261,4 +261,4 @@ TEST(OwnerSpec, NamesCodecsOfBothWays) {
 }
 
 }  // namespace
-}  // namespace deltawire::linear
+}  // namespace deltawire::linear::owned_weights_test

@@ -8,7 +8,7 @@
 
 #include "deltawire/connect.h"
 
-namespace deltawire::linear {
+namespace deltawire::linear::plain_pairs_test {
 namespace {
 
 constexpr std::uint64_t kDimension = 10;
@@ -66,4 +66,4 @@ TEST(PlainPairs, ListsThatMakeNoSenseAreRefused) {
 }
 
 }  // namespace
-}  // namespace deltawire::linear
+}  // namespace deltawire::linear::plain_pairs_test

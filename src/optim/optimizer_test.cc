@@ -9,7 +9,7 @@
 #include "base/float_environment.h"
 #include "optim/optimizer_testing.h"
 
-namespace deltawire {
+namespace deltawire::optimizer_test {
 namespace {
 
 using testing::bits_of;
@@ -257,4 +257,4 @@ TEST(Optimizer, StepsDoNotDependOnTheCallersFloatingPointMode) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::optimizer_test

@@ -7,7 +7,7 @@
 #include "base/float_environment.h"
 #include "optim/optimizer_testing.h"
 
-namespace deltawire {
+namespace deltawire::significance_test {
 namespace {
 
 using testing::bits_of;
@@ -225,4 +225,4 @@ TEST(Significance, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::significance_test

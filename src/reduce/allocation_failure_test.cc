@@ -12,7 +12,7 @@
 #include "reduce/rank_threads.h"
 #include "reduce/reduce_queue.h"
 
-namespace deltawire {
+namespace deltawire::allocation_failure_test {
 namespace {
 
 constexpr int kWorld = 3;
@@ -196,4 +196,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::allocation_failure_test

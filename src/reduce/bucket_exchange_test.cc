@@ -13,7 +13,7 @@
 #include "base/float_environment.h"
 #include "reduce/rank_threads.h"
 
-namespace deltawire {
+namespace deltawire::bucket_exchange_test {
 namespace {
 
 class InEveryPattern : public ::testing::TestWithParam<const char*> {
@@ -373,4 +373,4 @@ TEST(OwnTensors, AreTheSameWhateverTheirValues) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::bucket_exchange_test

@@ -11,7 +11,7 @@
 
 #include "reduce/rank_threads.h"
 
-namespace deltawire {
+namespace deltawire::conservation_test {
 namespace {
 
 constexpr int kWorld = 3;
@@ -343,4 +343,4 @@ TEST(FoldedStep, IsKeptWholeOnTheRankThatFailed) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::conservation_test

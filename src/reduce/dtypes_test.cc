@@ -13,7 +13,7 @@
 #include "base/random.h"
 #include "reduce/rank_threads.h"
 
-namespace deltawire {
+namespace deltawire::dtypes_test {
 namespace {
 
 // Cut among the ranks; a matrix; below min_elements; all zeros; none.
@@ -217,4 +217,4 @@ TEST(Dtypes, OfPairsAreWidened) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::dtypes_test

@@ -11,7 +11,7 @@
 #include "deltawire/session.h"
 #include "reduce/rank_threads.h"
 
-namespace deltawire {
+namespace deltawire::explain_test {
 namespace {
 
 constexpr std::uint64_t kElements = 20000 + 300 + 100000 + 40;
@@ -185,4 +185,4 @@ INSTANTIATE_TEST_SUITE_P(Explain, ExplainPatterns, ::testing::Values("direct", "
                          [](const auto& pattern) { return pattern.param; });
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::explain_test

@@ -11,7 +11,7 @@
 #include "reduce/rank_threads.h"
 #include "reduce/vote.h"
 
-namespace deltawire {
+namespace deltawire::faults_test {
 namespace {
 
 struct Outcome {
@@ -300,4 +300,4 @@ TEST(Vote, DifferentStepsAreNamed) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::faults_test

@@ -14,7 +14,7 @@
 #include "reduce/forwarding_transport.h"
 #include "reduce/rank_threads.h"
 
-namespace deltawire {
+namespace deltawire::frame_overhead_test {
 namespace {
 
 constexpr int kWorld = 4;
@@ -89,4 +89,4 @@ TEST(FrameOverhead, OfLeNet5) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::frame_overhead_test

@@ -11,7 +11,7 @@
 #include "reduce/forwarding_transport.h"
 #include "reduce/rank_threads.h"
 
-namespace deltawire {
+namespace deltawire::memory_test {
 namespace {
 
 constexpr std::size_t kTensors = 24;
@@ -274,4 +274,4 @@ TEST(Memories, AFailedStepGivesEverythingBack) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::memory_test

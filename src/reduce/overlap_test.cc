@@ -10,7 +10,7 @@
 #include "reduce/rank_threads.h"
 #include "reduce/vote.h"
 
-namespace deltawire {
+namespace deltawire::overlap_test {
 namespace {
 
 using Tensors = std::vector<std::vector<float>>;
@@ -129,4 +129,4 @@ TEST(Overlap, AYoungerBucketMovesWhileTheOldestWaits) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::overlap_test

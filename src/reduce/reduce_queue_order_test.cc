@@ -12,7 +12,7 @@
 #include "reduce/rank_threads.h"
 #include "reduce/reduce_queue.h"
 
-namespace deltawire {
+namespace deltawire::reduce_queue_order_test {
 namespace {
 
 using std::chrono::seconds;
@@ -142,4 +142,4 @@ TEST(ReduceQueueOrder, DoneMayStopTheQueue) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::reduce_queue_order_test

@@ -9,7 +9,7 @@
 #include "reduce/rank_threads.h"
 #include "reduce/vote.h"
 
-namespace deltawire {
+namespace deltawire::reduce_queue_test {
 namespace {
 
 TEST(ReduceQueue, ManyStepsInOrder) {
@@ -91,4 +91,4 @@ TEST(ReduceQueue, ABucketBeginsWhileAnotherIsWaitedFor) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::reduce_queue_test

@@ -13,7 +13,7 @@
 #include "base/little_endian.h"
 #include "reduce/rank_threads.h"
 
-namespace deltawire {
+namespace deltawire::reducer_state_test {
 namespace {
 
 constexpr std::string_view kMagic = "DWRING\r\n";
@@ -139,4 +139,4 @@ TEST(ReducerState, ASpoiltWorldIsNotTakenOver) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::reducer_state_test

@@ -14,7 +14,7 @@
 #include "reduce/rank_threads.h"
 #include "reduce/reducer_state.h"
 
-namespace deltawire {
+namespace deltawire::resize_test {
 namespace {
 
 using State = std::vector<std::byte>;
@@ -316,4 +316,4 @@ TEST(Resize, StatesThatDontFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::resize_test

@@ -16,7 +16,7 @@
 
 #include "deltawire/connect.h"
 
-namespace deltawire {
+namespace deltawire::session_test {
 namespace {
 
 using std::chrono::seconds;
@@ -352,4 +352,4 @@ TEST(Session, AForkedChildIsRefused) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::session_test

@@ -8,7 +8,7 @@
 #include "reduce/bucket_exchange.h"
 #include "reduce/rank_threads.h"
 
-namespace deltawire {
+namespace deltawire::spans_test {
 namespace {
 
 double seconds_in(const std::vector<PhaseSpan>& spans, PhaseSpan::Phase phase) {
@@ -62,4 +62,4 @@ TEST(Stopwatch, AddsToWhatIsThere) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::spans_test

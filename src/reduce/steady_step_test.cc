@@ -14,12 +14,12 @@
 #include "reduce/forwarding_transport.h"
 #include "reduce/rank_threads.h"
 
-namespace deltawire {
+namespace deltawire::steady_step_test {
 namespace {
 
 constexpr int kWorld = 3;
 constexpr std::uint64_t kFirstCounted = 12;  // the other ranks are at most one step behind
-constexpr std::uint64_t kLastCounted = 30;
+constexpr std::uint64_t kLastCounted = 20;
 
 // A message that comes before its receive is posted is kept in memory of its own. Here none does: a rank
 // sends nothing of a bucket, or of a round of `powersgd`, before all have posted its receives, the first
@@ -209,4 +209,4 @@ INSTANTIATE_TEST_SUITE_P(SteadySteps, SteadyPatterns,
                          [](const auto& pattern) { return pattern.param; });
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::steady_step_test

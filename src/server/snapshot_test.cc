@@ -32,14 +32,14 @@ extern "C" int fsync(int descriptor) {
   return static_cast<int>(syscall(SYS_fsync, descriptor));
 }
 
-namespace deltawire {
+namespace deltawire::snapshot_test {
 namespace {
 
 namespace fs = std::filesystem;
 using State = std::vector<std::byte>;
 using Steps = std::vector<std::uint64_t>;
 
-class Snapshots : public testing::Test {
+class Snapshots : public ::testing::Test {
  protected:
   Snapshots() {
     std::string name = (fs::temp_directory_path() / "deltawire-snapshots.XXXXXX").string();
@@ -204,4 +204,4 @@ TEST_F(Snapshots, TidyUpWhatACrashHasLeft) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::snapshot_test

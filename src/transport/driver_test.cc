@@ -3,11 +3,11 @@
 
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::driver_test {
 namespace {
 
-class Driver : public testing::TestWithParam<MeshKind> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, Driver, testing::ValuesIn(tested_meshes()), mesh_kind_name);
+class Driver : public ::testing::TestWithParam<MeshKind> {};
+INSTANTIATE_TEST_SUITE_P(Meshes, Driver, ::testing::ValuesIn(tested_meshes()), mesh_kind_name);
 
 // Longer than any wait after which the I/O thread sleeps deeply.
 constexpr auto kLongWait = 30ms;
@@ -119,4 +119,4 @@ TEST(WhatIsThere, IsNotLate) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::driver_test

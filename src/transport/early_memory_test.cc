@@ -4,7 +4,7 @@
 #include "transport/mesh/message_header.h"
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::early_memory_test {
 namespace {
 
 class EarlyMemory : public ::testing::TestWithParam<MeshKind> {};
@@ -36,4 +36,4 @@ TEST_P(EarlyMemory, ThatFailsWhileSomebodyPostsFailsTheMeshAndNotThePost) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::early_memory_test

@@ -4,11 +4,11 @@
 
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::exchange_test {
 namespace {
 
-class Exchange : public testing::TestWithParam<MeshKind> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, Exchange, testing::ValuesIn(tested_meshes()), mesh_kind_name);
+class Exchange : public ::testing::TestWithParam<MeshKind> {};
+INSTANTIATE_TEST_SUITE_P(Meshes, Exchange, ::testing::ValuesIn(tested_meshes()), mesh_kind_name);
 
 constexpr std::size_t kLengths[] = {0, 1, 31, 32, 33, 4096, 16352, 16384, 70000, 300000, 1200000};
 
@@ -159,4 +159,4 @@ TEST_P(Exchange, WaitingTwiceIsAnErrorOfThisCallOnly) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::exchange_test

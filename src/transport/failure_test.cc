@@ -3,11 +3,11 @@
 
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::failure_test {
 namespace {
 
-class Failure : public testing::TestWithParam<MeshKind> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, Failure, testing::ValuesIn(tested_meshes()), mesh_kind_name);
+class Failure : public ::testing::TestWithParam<MeshKind> {};
+INSTANTIATE_TEST_SUITE_P(Meshes, Failure, ::testing::ValuesIn(tested_meshes()), mesh_kind_name);
 
 bool has(const Error& error, const std::string& part) {
   return error.message.find(part) != std::string::npos;
@@ -220,4 +220,4 @@ TEST_P(Failure, APeerThatDoesNotExistIsAnArgumentError) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::failure_test

@@ -3,13 +3,13 @@
 
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::loss_test {
 namespace {
 
 constexpr int kOptional[] = {2, 3};
 
-class Loss : public testing::TestWithParam<MeshKind> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, Loss, testing::ValuesIn(tested_meshes()), mesh_kind_name);
+class Loss : public ::testing::TestWithParam<MeshKind> {};
+INSTANTIATE_TEST_SUITE_P(Meshes, Loss, ::testing::ValuesIn(tested_meshes()), mesh_kind_name);
 
 // Ranks 0 and 1 are required, 2 and 3 optional.
 Ranks connect(MeshKind kind) {
@@ -169,4 +169,4 @@ TEST_P(Loss, NothingSpinsAfterIt) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::loss_test

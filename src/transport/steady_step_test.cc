@@ -7,7 +7,7 @@
 #include "base/counted_new.h"
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::steady_step_test {
 namespace {
 
 constexpr int kWorld = 3;
@@ -130,4 +130,4 @@ TEST_P(SteadyStep, TakesNoMemory) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::steady_step_test

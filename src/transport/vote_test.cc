@@ -9,11 +9,11 @@
 #include "transport/mesh/make_mesh.h"
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::vote_test {
 namespace {
 
-class Votes : public testing::TestWithParam<MeshKind> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, Votes, testing::ValuesIn(tested_meshes()), mesh_kind_name);
+class Votes : public ::testing::TestWithParam<MeshKind> {};
+INSTANTIATE_TEST_SUITE_P(Meshes, Votes, ::testing::ValuesIn(tested_meshes()), mesh_kind_name);
 
 bool has(const Error& error, const std::string& part) {
   return error.message.find(part) != std::string::npos;
@@ -275,4 +275,4 @@ TEST(ControlMessages, AnAbortWithoutWordsGetsSome) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::vote_test

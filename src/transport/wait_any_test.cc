@@ -4,11 +4,11 @@
 
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::wait_any_test {
 namespace {
 
-class WaitAny : public testing::TestWithParam<MeshKind> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, WaitAny, testing::ValuesIn(tested_meshes()), mesh_kind_name);
+class WaitAny : public ::testing::TestWithParam<MeshKind> {};
+INSTANTIATE_TEST_SUITE_P(Meshes, WaitAny, ::testing::ValuesIn(tested_meshes()), mesh_kind_name);
 
 TEST_P(WaitAny, ReturnsWithTheFirstThatEndsAndForgetsNone) {
   Ranks ranks = connect_ranks(GetParam(), 3);
@@ -98,4 +98,4 @@ TEST_P(WaitAny, TwoThreadsCantWaitForOneOperation) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::wait_any_test

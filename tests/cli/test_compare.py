@@ -44,6 +44,17 @@ def everything(source: Path) -> dict:
     return compare("--input", source)
 
 
+@pytest.fixture(scope="module")
+def written(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what a run over all codecs writes, and in `said` its table."""
+    folder = tmp_path_factory.mktemp("written")
+    files = ["--csv", folder / "rows.csv", "--json", folder / "rows.json"]
+    plot = ["--plot", folder / "rate.svg"]
+    command = ["compare", "--quick", "--input", source, "--codecs", "all"]
+    (folder / "said").write_bytes(must_run(*command, *files, *plot))
+    return folder
+
+
 def test_all_is_every_registered_codec_and_its_examples(everything: dict) -> None:
     canonical = [row["spec"] for row in everything["rows"]]
     assert len(set(canonical)) == len(canonical)
@@ -166,12 +177,12 @@ def test_small_tensors_travel_as_float32(tmp_path: Path) -> None:
     assert compare(*small, "--min-elements", 255)["rows"][0]["relative_l2"] > 0
 
 
-def test_csv_says_what_json_says(source: Path, tmp_path: Path) -> None:
-    files = ["--csv", tmp_path / "rows.csv", "--json", tmp_path / "rows.json"]
-    said = must_run("compare", "--quick", "--input", source, "--codecs", "all", *files).decode()
-    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
-    table = list(csv.DictReader(io.StringIO((tmp_path / "rows.csv").read_text())))
+def test_csv_says_what_json_says(written: Path, everything: dict) -> None:
+    said = (written / "said").read_text()
+    rows = json.loads((written / "rows.json").read_text())["rows"]
+    table = list(csv.DictReader(io.StringIO((written / "rows.csv").read_text())))
     assert [row["method"] for row in table] == [row["method"] for row in rows]
+    assert {row["method"] for row in rows} == {row["method"] for row in everything["rows"]}
     for as_text, row in zip(table, rows, strict=True):
         assert set(as_text) == set(row)
         assert float(as_text["bits_per_value"]) == pytest.approx(row["bits_per_value"])
@@ -195,13 +206,12 @@ def test_markdown(source: Path) -> None:
     assert lines[2].startswith(f"| `{rules}` |")
 
 
-def test_plot_has_readable_labels(source: Path, tmp_path: Path) -> None:
-    target = tmp_path / "rate.svg"
-    must_run("compare", "--quick", "--input", source, "--plot", target)
+def test_plot_has_readable_labels(written: Path) -> None:
+    target = written / "rate.svg"
     root = ElementTree.parse(target).getroot()
     name = "{http://www.w3.org/2000/svg}"
     labels = [text for text in root.iter(f"{name}text") if text.get("class") == "label"]
-    specs = {row["method"] for row in compare("--input", source)["rows"]}
+    specs = {row["method"] for row in json.loads((written / "rows.json").read_text())["rows"]}
     assert {label.text for label in labels} == specs
     assert len(list(root.iter(f"{name}circle"))) == len(labels)
     boxes = [(float(x.get("x")), float(x.get("y")), 7.2 * len(x.text)) for x in labels]

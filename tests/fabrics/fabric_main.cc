@@ -52,12 +52,12 @@ class GlooWorld final : public FabricWorld {
 };
 
 // Rank 0 prints as usual; of the other ranks only failures are worth a line.
-class FailurePrinter final : public testing::EmptyTestEventListener {
+class FailurePrinter final : public ::testing::EmptyTestEventListener {
  public:
   explicit FailurePrinter(int rank) : rank_(rank) {}
 
  private:
-  void OnTestPartResult(const testing::TestPartResult& result) override {
+  void OnTestPartResult(const ::testing::TestPartResult& result) override {
     if (!result.failed()) return;
     std::fprintf(stderr, "rank %d: %s:%d: %s\n", rank_, result.file_name(), result.line_number(),
                  result.message());
@@ -67,7 +67,7 @@ class FailurePrinter final : public testing::EmptyTestEventListener {
 
 int run_as(int rank) {
   if (rank != 0) {
-    testing::TestEventListeners& listeners = testing::UnitTest::GetInstance()->listeners();
+    ::testing::TestEventListeners& listeners = ::testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
     listeners.Append(new FailurePrinter(rank));
   }
@@ -121,7 +121,7 @@ std::unique_ptr<Transport> connect_world(const std::string& settings) {
 }  // namespace deltawire
 
 int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
   std::string fabric;
   int ranks = 0;
   for (int i = 1; i < argc; ++i) {

@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-class GlooProcesses : public testing::TestWithParam<int> {
+class GlooProcesses : public ::testing::TestWithParam<int> {
  protected:
   GlooProcesses()
       : folder_(std::filesystem::temp_directory_path() /
@@ -58,7 +58,7 @@ class GlooProcesses : public testing::TestWithParam<int> {
 
   std::filesystem::path folder_;
 };
-INSTANTIATE_TEST_SUITE_P(Worlds, GlooProcesses, testing::Values(2, 4));
+INSTANTIATE_TEST_SUITE_P(Worlds, GlooProcesses, ::testing::Values(2, 4));
 
 TEST_P(GlooProcesses, AKilledRankIsNamedAsLost) {
   RankProcesses ranks(GetParam(), [this](const RankContext& context) { train(context, 60s); });

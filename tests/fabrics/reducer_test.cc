@@ -70,10 +70,10 @@ Outcome train_in_process(const std::string& spec, int world_size) {
   return outcomes[0];
 }
 
-class Reducers : public testing::TestWithParam<const char*> {};
+class Reducers : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Specs, Reducers,
-                         testing::Values("direct(fp32)", "direct(bf16)", "direct(3lc:s=1.75)", "ring(fp32)",
-                                         "ring(gcomp:cut=6)", "gather(sbc)", "gather(fastsgd)"));
+                         ::testing::Values("direct(fp32)", "direct(bf16)", "direct(3lc:s=1.75)", "ring(fp32)",
+                                           "ring(gcomp:cut=6)", "gather(sbc)", "gather(fastsgd)"));
 
 TEST_P(Reducers, GiveTheSameBitsAsInOneProcess) {
   const auto self = connect_world(GetParam());

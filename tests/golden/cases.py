@@ -1,6 +1,7 @@
 """The golden files: which inputs, encoded how. Inputs are made by integer arithmetic alone, so that
 they are the same on every machine and under every version of NumPy."""
 
+import functools
 import json
 import struct
 import subprocess
@@ -12,13 +13,15 @@ import numpy as np
 GOLDEN_SEED = 12345
 
 
+@functools.cache  # a hundred thousand steps of Python, for inputs that many cases have
 def whole_numbers(count: int, seed: int = GOLDEN_SEED) -> np.ndarray:
-    """`count` 31-bit numbers of a linear congruential generator, as int64."""
+    """`count` 31-bit numbers of a linear congruential generator, as int64; not to be written to."""
     values = np.empty(count, np.int64)
     state = seed
     for i in range(count):
         state = (state * 1103515245 + 12345) % 2**31
         values[i] = state
+    values.flags.writeable = False
     return values
 
 

@@ -15,7 +15,7 @@
 
 #include "rank_processes.h"
 
-namespace deltawire {
+namespace deltawire::commit_test {
 namespace {
 
 constexpr int kWorld = 4;
@@ -97,7 +97,7 @@ void expect_agreement(RankProcesses& ranks, int victim) {
   }
 }
 
-std::string point_name(const testing::TestParamInfo<Point>& point) {
+std::string point_name(const ::testing::TestParamInfo<Point>& point) {
   switch (point.param) {
     case Point::kAfterBegin: return "AfterBegin";
     case Point::kBetweenBuckets: return "BetweenBuckets";
@@ -107,10 +107,10 @@ std::string point_name(const testing::TestParamInfo<Point>& point) {
   return "Anywhere";
 }
 
-class Kill : public testing::TestWithParam<Point> {};
+class Kill : public ::testing::TestWithParam<Point> {};
 INSTANTIATE_TEST_SUITE_P(Points, Kill,
-                         testing::Values(Point::kAfterBegin, Point::kBetweenBuckets, Point::kAfterFinish,
-                                         Point::kAnywhere),
+                         ::testing::Values(Point::kAfterBegin, Point::kBetweenBuckets, Point::kAfterFinish,
+                                           Point::kAnywhere),
                          point_name);
 
 TEST_P(Kill, TheSurvivorsAgree) {
@@ -178,4 +178,4 @@ TEST(Survivors, AreJoinedByAFrozenRankThatWakesUp) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::commit_test

@@ -13,7 +13,7 @@
 
 #include "rank_processes.h"
 
-namespace deltawire {
+namespace deltawire::direct_tcp_test {
 namespace {
 
 constexpr std::size_t kCount = 70000;
@@ -67,8 +67,8 @@ void expect_survivors_name(RankProcesses& ranks, int world, int suspect) {
   }
 }
 
-class DirectTcp : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Worlds, DirectTcp, testing::Values(2, 3, 4));
+class DirectTcp : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, DirectTcp, ::testing::Values(2, 3, 4));
 
 TEST_P(DirectTcp, ReplicasAreBitEqualForEveryCodecAndPattern) {
   for (const char* spec : {"direct(fp32)", "direct(bf16)", "3lc", "3lc:s=1.75", "ring(fp32)", "gcomp",
@@ -196,4 +196,4 @@ TEST(Strangers, DoNotDisturb) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::direct_tcp_test

@@ -13,7 +13,7 @@
 #include "deltawire/server.h"
 #include "rank_processes.h"
 
-namespace deltawire {
+namespace deltawire::server_tcp_test {
 namespace {
 
 constexpr std::size_t kCount = 70000;
@@ -268,4 +268,4 @@ TEST(ServerTcpDrop, AFrozenServerEndsTheRunAllTheSame) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::server_tcp_test

@@ -9,7 +9,7 @@
 #include "cli/measure/parts.h"
 #include "cli/measure/synthetic.h"
 
-namespace deltawire::cli {
+namespace deltawire::cli::replay_test {
 namespace {
 
 constexpr Policy kAll{0};  // small tensors are coded, too
@@ -170,4 +170,4 @@ TEST(Method, AllAreTheRegistrysEachOnce) {
 }
 
 }  // namespace
-}  // namespace deltawire::cli
+}  // namespace deltawire::cli::replay_test

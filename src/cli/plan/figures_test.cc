@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace deltawire::cli {
+namespace deltawire::cli::figures_test {
 namespace {
 
 InputTensor tensor_of(const std::string& name, std::size_t count) {
@@ -191,4 +191,4 @@ TEST(FiguresFiles, RefusalsNameTheField) {
 }
 
 }  // namespace
-}  // namespace deltawire::cli
+}  // namespace deltawire::cli::figures_test

@@ -6,7 +6,7 @@
 
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::bf16_test {
 namespace {
 
 using testing::bits_of;
@@ -72,4 +72,4 @@ TEST(Bf16, AccumulatesWithTwoRoundings) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::bf16_test

@@ -8,7 +8,7 @@
 #include "base/little_endian.h"
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::blockint_test {
 namespace {
 
 using testing::bits_of;
@@ -205,4 +205,4 @@ TEST(BlockintSpecs, WordsInTheirRange) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::blockint_test

@@ -7,7 +7,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/share.h"
 
-namespace deltawire {
+namespace deltawire::dropping_test {
 namespace {
 
 using testing::codec_of;
@@ -132,4 +132,4 @@ TEST(Dropping, RefusesWhatNoEncoderWrites) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::dropping_test

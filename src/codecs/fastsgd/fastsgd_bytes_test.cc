@@ -11,7 +11,7 @@
 #include "codecs/fastsgd/fastsgd_testing.h"
 #include "codecs/fastsgd/fastsgd_threshold.h"
 
-namespace deltawire {
+namespace deltawire::fastsgd_bytes_test {
 namespace {
 
 using testing::bits_of;
@@ -295,4 +295,4 @@ TEST(FastsgdBytes, AMisleadingSampleChangesNothing) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::fastsgd_bytes_test

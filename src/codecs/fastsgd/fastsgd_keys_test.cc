@@ -6,7 +6,7 @@
 #include "base/random.h"
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::fastsgd_keys_test {
 namespace {
 
 using testing::codec_of;
@@ -78,4 +78,4 @@ TEST(FastsgdKeys, BitsAreTheExactExpectationAndNearThePapersFormula) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::fastsgd_keys_test

@@ -5,7 +5,7 @@
 
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::fastsgd_refusals_test {
 namespace {
 
 using testing::bits_of;
@@ -170,4 +170,4 @@ TEST(FastsgdRefusals, OtherParametersReadOtherBytes) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::fastsgd_refusals_test

@@ -15,7 +15,7 @@
 #include "codecs/fastsgd/fastsgd_threshold.h"
 #include "codecs/target_testing.h"
 
-namespace deltawire {
+namespace deltawire::fastsgd_targets_test {
 namespace {
 
 using Floats = std::vector<float>;
@@ -249,7 +249,7 @@ TEST_P(FastsgdTargets, ChunksCutOrDamagedHaveTheSameFaults) {
                                               {2000U, 900U, 3U},
                                               {700U, 3U, 2U},
                                               {600U, 60000U, 2U},
-                                              {300U, 1000000U, 2U}}) {
+                                              {300U, 150000U, 2U}}) {
     const DrawnChunk chunk(pairs, gap, random);
     const std::vector<std::byte> bytes = chunk.bytes(flag_bits);
     const std::uint32_t key = chunk.keys.back();
@@ -297,4 +297,4 @@ TEST_P(FastsgdTargets, ChunksCutOrDamagedHaveTheSameFaults) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::fastsgd_targets_test

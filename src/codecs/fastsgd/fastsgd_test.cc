@@ -10,7 +10,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/fastsgd/fastsgd_testing.h"
 
-namespace deltawire {
+namespace deltawire::fastsgd_test {
 namespace {
 
 using testing::bits_of;
@@ -206,4 +206,4 @@ TEST(Fastsgd, Specs) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::fastsgd_test

@@ -5,7 +5,7 @@
 
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::fp16_test {
 namespace {
 
 using testing::codec_of;
@@ -108,4 +108,4 @@ TEST(Fp16Refusals, ValuesAndLengths) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::fp16_test

@@ -6,7 +6,7 @@
 
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::fp32_test {
 namespace {
 
 using testing::bits_of;
@@ -78,4 +78,4 @@ TEST(Fp32, LengthChunkEndsAndScalarAreChecked) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::fp32_test

@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::fp8_test {
 namespace {
 
 using testing::codec_of;
@@ -229,4 +229,4 @@ TEST(Fp8Specs, WordsInTheirRange) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::fp8_test

@@ -11,7 +11,7 @@
 #include "codecs/gcomp/gcomp_ops.h"
 #include "codecs/gcomp/gcomp_testing.h"
 
-namespace deltawire {
+namespace deltawire::gcomp_bytes_test {
 namespace {
 
 using testing::bits_of;
@@ -354,4 +354,4 @@ TEST(GcompBytes, SectionsSumToThePayload) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::gcomp_bytes_test

@@ -9,7 +9,7 @@
 #include "codecs/gcomp/gcomp_static_tables.h"
 #include "codecs/gcomp/gcomp_table.h"
 
-namespace deltawire::gcomp {
+namespace deltawire::gcomp::gcomp_lengths_test {
 namespace {
 
 constexpr std::uint32_t kComplete = 256;  // the sum of 2^(8 - length) of a complete code
@@ -289,4 +289,4 @@ TEST(GcompTable, AStaticTableHasTheRulesLevel) {
 }
 
 }  // namespace
-}  // namespace deltawire::gcomp
+}  // namespace deltawire::gcomp::gcomp_lengths_test

@@ -4,7 +4,7 @@
 #include "base/random.h"
 #include "codecs/gcomp/gcomp_testing.h"
 
-namespace deltawire {
+namespace deltawire::gcomp_refusals_test {
 namespace {
 
 using testing::codec_of;
@@ -298,4 +298,4 @@ TEST(GcompRefusals, FlippedBitsAndCutsOfLargeParts) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::gcomp_refusals_test

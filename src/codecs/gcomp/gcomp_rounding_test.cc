@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "codecs/gcomp/gcomp_testing.h"
 
-namespace deltawire {
+namespace deltawire::gcomp_rounding_test {
 namespace {
 
 using testing::bits_of;
@@ -252,4 +252,4 @@ TEST(GcompRounding, HasNoBias) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::gcomp_rounding_test

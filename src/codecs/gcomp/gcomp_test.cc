@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "codecs/gcomp/gcomp_testing.h"
 
-namespace deltawire {
+namespace deltawire::gcomp_test {
 namespace {
 
 using testing::bits_of;
@@ -163,4 +163,4 @@ TEST(Gcomp, DecodedZerosLeaveTheSlotAsItIs) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::gcomp_test

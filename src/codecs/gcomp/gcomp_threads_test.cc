@@ -9,7 +9,7 @@
 #include "codecs/gcomp/gcomp_testing.h"
 #include "deltawire/workers.h"
 
-namespace deltawire {
+namespace deltawire::gcomp_threads_test {
 namespace {
 
 using testing::codec_of;
@@ -141,4 +141,4 @@ TEST(GcompSums, OfChunksWithoutATableAreThoseOfTheirBytes) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::gcomp_threads_test

@@ -11,7 +11,7 @@
 #include "codecs/int8/int8_ops.h"
 #include "codecs/target_testing.h"
 
-namespace deltawire {
+namespace deltawire::int8_test {
 namespace {
 
 using testing::bits_of;
@@ -269,4 +269,4 @@ TEST(Int8Refusals, Step) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::int8_test

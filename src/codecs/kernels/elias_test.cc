@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace deltawire {
+namespace deltawire::elias_test {
 namespace {
 
 std::string text_of(const EliasBits& code) {
@@ -86,4 +86,4 @@ TEST(Elias, NumbersBeyondTheirRangeAndEndsAreSeen) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::elias_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace deltawire {
+namespace deltawire::rice_test {
 namespace {
 
 constexpr std::uint64_t kLargest = 0xFFFFFFFF;
@@ -70,4 +70,4 @@ TEST(Rice, CodesAreOnesAZeroAndLowBitsOrRaw) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::rice_test

@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::logquant_test {
 namespace {
 
 using testing::codec_of;
@@ -306,4 +306,4 @@ TEST(LogquantRefusals, Tops) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::logquant_test

@@ -10,7 +10,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/unbiased_testing.h"
 
-namespace deltawire {
+namespace deltawire::natural_test {
 namespace {
 
 using testing::bits_of;
@@ -206,4 +206,4 @@ TEST(NaturalRefusals, CodesOfALaterChunk) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::natural_test

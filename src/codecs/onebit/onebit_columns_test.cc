@@ -9,7 +9,7 @@
 
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::onebit_columns_test {
 namespace {
 
 using testing::bits_of;
@@ -208,4 +208,4 @@ TEST(OnebitColumnsRefusals, Chunks) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::onebit_columns_test

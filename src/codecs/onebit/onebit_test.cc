@@ -11,7 +11,7 @@
 #include "codecs/onebit/onebit_ops.h"
 #include "codecs/target_testing.h"
 
-namespace deltawire {
+namespace deltawire::onebit_test {
 namespace {
 
 using testing::bits_of;
@@ -233,4 +233,4 @@ TEST(OnebitRefusals, Means) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::onebit_test

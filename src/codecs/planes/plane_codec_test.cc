@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::plane_codec_test {
 namespace {
 
 using testing::bits_of;
@@ -158,4 +158,4 @@ TEST_P(Planes, ParametersInTheirRange) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::plane_codec_test

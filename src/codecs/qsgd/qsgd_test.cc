@@ -10,7 +10,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/unbiased_testing.h"
 
-namespace deltawire {
+namespace deltawire::qsgd_test {
 namespace {
 
 using testing::bits_of;
@@ -308,4 +308,4 @@ TEST(QsgdRefusals, Parameters) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::qsgd_test

@@ -11,7 +11,7 @@
 #include "codecs/randomk/randomk_ops.h"
 #include "codecs/target_testing.h"
 
-namespace deltawire {
+namespace deltawire::randomk_test {
 namespace {
 
 using testing::codec_of;
@@ -290,4 +290,4 @@ TEST(Randomk, RefusesWhatNoEncoderWrites) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::randomk_test

@@ -7,7 +7,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/sparse/sparse_ops.h"
 
-namespace deltawire {
+namespace deltawire::sbc_bytes_test {
 namespace {
 
 using testing::bits_of;
@@ -172,4 +172,4 @@ TEST(SbcBytes, SizesAreBounds) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::sbc_bytes_test

@@ -5,7 +5,7 @@
 #include "base/random.h"
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::sbc_refusals_test {
 namespace {
 
 using testing::bits_of;
@@ -169,4 +169,4 @@ TEST(SbcRefusals, BrokenEncodings) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::sbc_refusals_test

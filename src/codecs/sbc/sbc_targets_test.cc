@@ -16,7 +16,7 @@
 #include "codecs/sparse/sparse_ops.h"
 #include "codecs/target_testing.h"
 
-namespace deltawire {
+namespace deltawire::sbc_targets_test {
 namespace {
 
 using Floats = std::vector<float>;
@@ -250,4 +250,4 @@ TEST_P(SbcTargets, AChunkIsWrittenInsideItsBytes) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::sbc_targets_test

@@ -13,7 +13,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/sparse/sparse_ops.h"
 
-namespace deltawire {
+namespace deltawire::sbc_test {
 namespace {
 
 using testing::bits_of;
@@ -392,4 +392,4 @@ PROPERTY(SbcProperty, ConservedOverStepsUpToRounding) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::sbc_test

@@ -9,7 +9,7 @@
 #include "codecs/signsgd/signsgd_ops.h"
 #include "codecs/target_testing.h"
 
-namespace deltawire {
+namespace deltawire::signsgd_test {
 namespace {
 
 using testing::bits_of;
@@ -223,4 +223,4 @@ TEST(SignsgdRefusals, Parameters) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::signsgd_test

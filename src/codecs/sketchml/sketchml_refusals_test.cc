@@ -7,7 +7,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/sketchml/sketchml_testing.h"
 
-namespace deltawire {
+namespace deltawire::sketchml_refusals_test {
 namespace {
 
 using testing::codec_of;
@@ -194,4 +194,4 @@ TEST(SketchmlRefusals, EmptyParts) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::sketchml_refusals_test

@@ -10,7 +10,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/sketchml/sketchml_testing.h"
 
-namespace deltawire {
+namespace deltawire::sketchml_test {
 namespace {
 
 using testing::codec_of;
@@ -266,4 +266,4 @@ TEST(SketchmlSpecs, ParametersAreChecked) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::sketchml_test

@@ -11,7 +11,7 @@
 #include "codecs/sparse/sparse_part.h"
 #include "codecs/target_testing.h"
 
-namespace deltawire {
+namespace deltawire::sparse_test {
 namespace {
 
 using Positions = std::vector<std::uint32_t>;
@@ -178,4 +178,4 @@ TEST(SparsePositions, TheShorterCodeIsTaken) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::sparse_test

@@ -10,7 +10,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/unbiased_testing.h"
 
-namespace deltawire {
+namespace deltawire::terngrad_test {
 namespace {
 
 using testing::bits_of;
@@ -229,4 +229,4 @@ TEST(TerngradRefusals, Parameters) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::terngrad_test

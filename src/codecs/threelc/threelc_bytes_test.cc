@@ -7,7 +7,7 @@
 #include "codecs/codec_testing.h"
 #include "codecs/threelc/threelc_ops.h"
 
-namespace deltawire {
+namespace deltawire::threelc_bytes_test {
 namespace {
 
 using testing::bits_of;
@@ -185,4 +185,4 @@ TEST(ThreelcBytes, SectionsSumToThePayload) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::threelc_bytes_test

@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "codecs/threelc/threelc_testing.h"
 
-namespace deltawire::threelc {
+namespace deltawire::threelc::threelc_decode_kernels_test {
 namespace {
 
 class ThreelcDecodeKernels : public KernelsOfTarget {};
@@ -203,4 +203,4 @@ TEST_P(ThreelcDecodeKernels, DamagedChunks) {
 }
 
 }  // namespace
-}  // namespace deltawire::threelc
+}  // namespace deltawire::threelc::threelc_decode_kernels_test

@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "codecs/threelc/threelc_testing.h"
 
-namespace deltawire::threelc {
+namespace deltawire::threelc::threelc_encode_kernels_test {
 namespace {
 
 using testing::bits_of;
@@ -118,4 +118,4 @@ TEST_P(ThreelcEncodeKernels, RiceWithEveryParameterAndLimit) {
 }
 
 }  // namespace
-}  // namespace deltawire::threelc
+}  // namespace deltawire::threelc::threelc_encode_kernels_test

@@ -3,7 +3,7 @@
 
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::threelc_refusals_test {
 namespace {
 
 using testing::bits_of;
@@ -129,4 +129,4 @@ TEST(ThreelcRefusals, EmptyPart) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::threelc_refusals_test

@@ -9,7 +9,7 @@
 #include "base/property_testing.h"
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::threelc_test {
 namespace {
 
 using testing::bits_of;
@@ -194,4 +194,4 @@ TEST(FloatEnvironment, SetsTheDefinedModeAndRestores) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::threelc_test

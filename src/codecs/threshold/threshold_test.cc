@@ -4,7 +4,7 @@
 
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::threshold_test {
 namespace {
 
 using testing::codec_of;
@@ -70,4 +70,4 @@ TEST(Threshold, TheParameterHasLimits) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::threshold_test

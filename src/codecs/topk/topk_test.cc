@@ -12,7 +12,7 @@
 #include "codecs/share.h"
 #include "codecs/sparse/sparse_ops.h"
 
-namespace deltawire {
+namespace deltawire::topk_test {
 namespace {
 
 using testing::bits_of;
@@ -239,4 +239,4 @@ TEST(Topk, RefusesShortAndEmptyChunksBesideOthers) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::topk_test

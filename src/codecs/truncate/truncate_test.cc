@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::truncate_test {
 namespace {
 
 using testing::bits_of;
@@ -155,4 +155,4 @@ TEST(TruncateSpecs, BitsInTheirRange) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::truncate_test

@@ -6,7 +6,7 @@
 
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::twobit_test {
 namespace {
 
 using testing::codec_of;
@@ -201,4 +201,4 @@ TEST(TwobitSpecs, AreCanonical) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::twobit_test

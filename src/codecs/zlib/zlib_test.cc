@@ -3,7 +3,7 @@
 
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::zlib_test {
 namespace {
 
 using testing::codec_of;
@@ -61,4 +61,4 @@ TEST(ZlibRefusals, Ends) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::zlib_test

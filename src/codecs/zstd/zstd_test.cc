@@ -3,7 +3,7 @@
 
 #include "codecs/codec_testing.h"
 
-namespace deltawire {
+namespace deltawire::zstd_test {
 namespace {
 
 using testing::codec_of;
@@ -84,4 +84,4 @@ TEST(ZstdRefusals, Blocks) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::zstd_test

@@ -11,7 +11,7 @@
 #include "base/random.h"
 #include "reduce/rank_threads.h"
 
-namespace deltawire {
+namespace deltawire::cut_error_test {
 namespace {
 
 constexpr std::size_t kCount = 60000;
@@ -98,4 +98,4 @@ TEST(CutError, IsOneUnitForEachEncodingAtMostAndHasNoBias) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::cut_error_test

@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "reduce/patterns/pairs_testing.h"
 
-namespace deltawire {
+namespace deltawire::direct_pairs_test {
 namespace {
 
 constexpr std::uint64_t kDimension = 200000;
@@ -113,4 +113,4 @@ TEST(DirectPairs, OutOfOrderAreRefusedThoughEachShareIsInOrder) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::direct_pairs_test

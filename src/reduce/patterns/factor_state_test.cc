@@ -10,7 +10,7 @@
 #include "base/little_endian.h"
 #include "reduce/patterns/factor_store.h"
 
-namespace deltawire {
+namespace deltawire::factor_state_test {
 namespace {
 
 constexpr std::uint32_t kRank = 2;
@@ -138,4 +138,4 @@ TEST(FactorStore, CountsItsMemory) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::factor_state_test

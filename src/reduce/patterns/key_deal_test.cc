@@ -10,7 +10,7 @@
 #include "base/property_testing.h"
 #include "base/random.h"
 
-namespace deltawire {
+namespace deltawire::key_deal_test {
 namespace {
 
 // Pinned: docs/format.md states the rule, and other builds must deal alike. Worked out by the page's words in
@@ -175,4 +175,4 @@ TEST(DealtPairs, WhatIsOutOfOrderStaysTogether) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::key_deal_test

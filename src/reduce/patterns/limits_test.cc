@@ -14,7 +14,7 @@
 #include "reduce/rank_threads.h"
 #include "reduce/sequential_testing.h"
 
-namespace deltawire {
+namespace deltawire::limits_test {
 namespace {
 
 // No pattern's message comes near the transport's limit, whatever the codec, and the cuts fall between
@@ -127,4 +127,4 @@ TEST(Limits, TooManyPairsAreRefusedBeforeAnythingIsEncoded) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::limits_test

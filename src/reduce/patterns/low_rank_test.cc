@@ -10,7 +10,7 @@
 
 #include "base/random.h"
 
-namespace deltawire {
+namespace deltawire::low_rank_test {
 namespace {
 
 using low_rank::Shape;
@@ -272,4 +272,4 @@ TEST(Draw, IsNearlyNormalAndPinned) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::low_rank_test

@@ -7,7 +7,7 @@
 #include "base/random.h"
 #include "reduce/rank_threads.h"
 
-namespace deltawire {
+namespace deltawire::majority_vote_test {
 namespace {
 
 constexpr std::size_t kCount = 100000;  // cut among the ranks
@@ -39,4 +39,4 @@ TEST(MajorityVote, IsWhatMostRanksSay) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::majority_vote_test

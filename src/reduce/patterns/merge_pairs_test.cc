@@ -9,7 +9,7 @@
 
 #include "base/random.h"
 
-namespace deltawire {
+namespace deltawire::merge_pairs_test {
 namespace {
 
 // One list after another, key by key.
@@ -94,4 +94,4 @@ TEST(MergePairs, IsTheSumThatASlowMergeGives) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::merge_pairs_test

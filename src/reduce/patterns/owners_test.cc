@@ -10,7 +10,7 @@
 
 #include "base/property_testing.h"
 
-namespace deltawire {
+namespace deltawire::owners_test {
 namespace {
 
 TEST(Owners, SmallTensorsAreWhole) {
@@ -91,4 +91,4 @@ PROPERTY(OwnersProperty, CoverEverythingOnceInOrder) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::owners_test

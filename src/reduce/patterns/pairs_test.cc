@@ -13,7 +13,7 @@
 #include "reduce/patterns/patterns.h"
 #include "reduce/vote.h"
 
-namespace deltawire {
+namespace deltawire::pairs_test {
 namespace {
 
 class PairsMean : public ::testing::TestWithParam<std::tuple<const char*, int>> {
@@ -348,4 +348,4 @@ TEST(Pairs, NeedAPatternAndACodecThatHaveTheForm) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::pairs_test

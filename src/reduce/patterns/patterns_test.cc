@@ -12,7 +12,7 @@
 #include "reduce/rank_threads.h"
 #include "reduce/sequential_testing.h"
 
-namespace deltawire {
+namespace deltawire::patterns_test {
 namespace {
 
 using testing::gradients;
@@ -210,4 +210,4 @@ TEST_P(PatternsFp32, RawBytesAreFourAnElementSent) {
 INSTANTIATE_TEST_SUITE_P(All, PatternsFp32, ::testing::Values("direct", "ring", "gather"));
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::patterns_test

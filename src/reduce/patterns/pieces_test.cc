@@ -18,7 +18,7 @@
 #include "reduce/patterns/piece_window.h"
 #include "reduce/rank_threads.h"
 
-namespace deltawire {
+namespace deltawire::pieces_test {
 namespace {
 
 constexpr int kWorld = 3;
@@ -288,4 +288,4 @@ TEST(UnsentPieces, KeepWhatCameAfterAValueThatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::pieces_test

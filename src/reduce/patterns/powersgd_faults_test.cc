@@ -12,7 +12,7 @@
 #include "reduce/patterns/powersgd_testing.h"
 #include "reduce/rank_threads.h"
 
-namespace deltawire {
+namespace deltawire::powersgd_faults_test {
 namespace {
 
 using testing::named_shaped;
@@ -388,4 +388,4 @@ TEST(PowerSgdFaults, AMatrixKeepsItsShape) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::powersgd_faults_test

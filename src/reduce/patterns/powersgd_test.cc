@@ -12,7 +12,7 @@
 #include "reduce/patterns/powersgd_testing.h"
 #include "reduce/rank_threads.h"
 
-namespace deltawire {
+namespace deltawire::powersgd_test {
 namespace {
 
 using testing::named_shaped;
@@ -385,4 +385,4 @@ TEST(PowerSgdSpec, LeavesSmallTensorsOut) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::powersgd_test

@@ -11,7 +11,7 @@
 
 #include "reduce/patterns/owners.h"
 
-namespace deltawire {
+namespace deltawire::ring_plan_test {
 namespace {
 
 struct Tensors {
@@ -137,4 +137,4 @@ TEST(RingPlan, ArrivalsComeInTheOrderOfTheRing) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::ring_plan_test

@@ -9,7 +9,7 @@
 #include "reduce/patterns/ring_plan.h"
 #include "reduce/rank_threads.h"
 
-namespace deltawire {
+namespace deltawire::ring_test {
 namespace {
 
 // More elements than one message holds, on each rank.
@@ -131,4 +131,4 @@ TEST(Ring, RefusesFeedback) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::ring_test

@@ -10,13 +10,13 @@
 #include "transport/fabric/memory_fabric.h"
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::packet_port_test {
 namespace {
 
 using Kind = PacketHeader::Kind;
 
 // Rank 0 has a real port; rank 1 is played by the test, packet by packet.
-class Port : public testing::Test {
+class Port : public ::testing::Test {
  protected:
   Port() {
     auto opened = PacketPort::open(0, 2, std::make_unique<MemoryFabric>(switchboard_, 0));
@@ -200,4 +200,4 @@ TEST(ConnectFabric, MissingRanksAreNamed) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::packet_port_test

@@ -8,7 +8,7 @@
 #include "base/crc32c.h"
 #include "base/little_endian.h"
 
-namespace deltawire {
+namespace deltawire::packet_test {
 namespace {
 
 std::vector<std::byte> packet_of(const PacketHeader& header, std::size_t bytes) {
@@ -55,4 +55,4 @@ TEST(Packet, UnknownKindsAreRefusedThoughTheChecksumIsRight) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::packet_test

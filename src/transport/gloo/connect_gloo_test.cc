@@ -7,15 +7,15 @@
 
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::connect_gloo_test {
 namespace {
 
-class ConnectGloo : public testing::Test {
+class ConnectGloo : public ::testing::Test {
  protected:
   ConnectGloo()
-      : folder_(std::filesystem::path(testing::TempDir()) /
+      : folder_(std::filesystem::path(::testing::TempDir()) /
                 ("deltawire-connect-" + std::to_string(::getpid()) + "-" +
-                 testing::UnitTest::GetInstance()->current_test_info()->name())) {
+                 ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
     std::filesystem::create_directories(folder_);
   }
   ~ConnectGloo() override { std::filesystem::remove_all(folder_); }
@@ -86,4 +86,4 @@ TEST_F(ConnectGloo, BadOptionsAreRefusedWithWords) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::connect_gloo_test

@@ -15,7 +15,7 @@ std::vector<MeshKind> tested_meshes() {
 Ranks connect_ranks(MeshKind, int world_size, const std::vector<LinkOptions>&) {
   static int meshes = 0;
   const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / ("deltawire-gloo-" + std::to_string(::getpid()));
+      std::filesystem::path(::testing::TempDir()) / ("deltawire-gloo-" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
   Ranks ranks(static_cast<std::size_t>(world_size));
   const std::string job = "mesh-" + std::to_string(++meshes);

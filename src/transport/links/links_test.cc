@@ -5,19 +5,19 @@
 #include "transport/links/socket_link.h"
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::links_test {
 namespace {
 
 using Kind = LinkFault::Kind;
 
-class Links : public testing::TestWithParam<MeshKind> {
+class Links : public ::testing::TestWithParam<MeshKind> {
  protected:
   // Two ranks; rank 0's stream to rank 1 has the defect.
   Ranks with_fault(Kind kind, std::uint64_t at_byte, std::chrono::milliseconds delay = 0ms) {
     return connect_ranks(GetParam(), 2, {{{}, {LinkFault{kind, 1, at_byte, delay}}}, {}});
   }
 };
-INSTANTIATE_TEST_SUITE_P(Meshes, Links, testing::Values(MeshKind::kInproc, MeshKind::kTcp), mesh_kind_name);
+INSTANTIATE_TEST_SUITE_P(Meshes, Links, ::testing::Values(MeshKind::kInproc, MeshKind::kTcp), mesh_kind_name);
 
 double seconds_since(Deadline start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -214,4 +214,4 @@ TEST(LinkOptionsCheck, NonsenseIsRefused) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::links_test

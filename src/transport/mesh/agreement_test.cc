@@ -18,7 +18,7 @@ __attribute__((weak)) void __asan_init();
 __attribute__((weak)) void __tsan_init();
 }
 
-namespace deltawire {
+namespace deltawire::agreement_test {
 namespace {
 
 using Id = std::uint16_t;
@@ -397,4 +397,4 @@ TEST(Agreement, FourRanksTwoCrashesExhaustively) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::agreement_test

@@ -9,7 +9,7 @@
 #include "base/little_endian.h"
 #include "transport/mesh/wait_graph.h"
 
-namespace deltawire {
+namespace deltawire::control_message_test {
 namespace {
 
 constexpr int kWorld = 11;
@@ -180,4 +180,4 @@ TEST(WaitGraph, FollowsToTheOneWhoWaitsForNobody) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::control_message_test

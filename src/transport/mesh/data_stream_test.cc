@@ -15,7 +15,7 @@
 #include "transport/mesh/data_sender.h"
 #include "transport/mesh/message_header.h"
 
-namespace deltawire {
+namespace deltawire::data_stream_test {
 namespace {
 
 constexpr std::chrono::milliseconds kNoPatience{0};
@@ -375,4 +375,4 @@ TEST(DataReceiver, GarbageIsCorruptAtItsFirstHeader) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::data_stream_test

@@ -15,7 +15,7 @@
 #include "transport/mesh/message_header.h"
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::engine_test {
 namespace {
 
 // A link to nobody. It takes all, has nothing, and is ready when a test says so.
@@ -93,7 +93,7 @@ class LongCall {
 
 constexpr std::size_t kLong = std::size_t{1} << 20;
 
-class Engine : public testing::Test {
+class Engine : public ::testing::Test {
  protected:
   // A send that the kernel is at while others go on.
   void begin_long_send() {
@@ -272,4 +272,4 @@ TEST_F(Engine, WhoTakesOverSendsTheRest) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::engine_test

@@ -12,7 +12,7 @@
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/peer.h"
 
-namespace deltawire {
+namespace deltawire::long_messages_test {
 namespace {
 
 using Kind = StreamStep::Kind;
@@ -239,4 +239,4 @@ TEST(DataSender, AStepEndsWhereLittleOfItsShareIsLeft) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::long_messages_test

@@ -7,7 +7,7 @@
 
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::connect_tcp_test {
 namespace {
 
 bool has(const Error& error, const std::string& part) {
@@ -270,4 +270,4 @@ TEST(ConnectTcp, ArgumentsAreChecked) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::connect_tcp_test

@@ -7,7 +7,7 @@
 
 #include "transport/tcp/hello_testing.h"
 
-namespace deltawire {
+namespace deltawire::hello_test {
 namespace {
 
 using State = Handshake::State;
@@ -385,4 +385,4 @@ TEST(Hello, AnotherVersionIsNamedAndNothingBehindItIsRead) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::hello_test

@@ -1,7 +1,7 @@
 // Listening: addresses, names, interfaces, ports and ranges of them.
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::listener_test {
 namespace {
 
 bool has(const Error& error, const std::string& part) {
@@ -83,4 +83,4 @@ TEST(ListenTcp, LocalAddressTowardsLoopbackIsLoopback) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::listener_test

@@ -16,7 +16,7 @@
 #include "transport/tcp/hello.h"
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::processes_test {
 namespace {
 
 constexpr int kWorld = 4;
@@ -39,7 +39,7 @@ struct Board {
   std::array<Report, kWorld> reports;
 };
 
-class Processes : public testing::Test {
+class Processes : public ::testing::Test {
  protected:
   void SetUp() override {
     void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -325,4 +325,4 @@ TEST_F(Processes, DescriptorsThatRunOutMeanwhileAreNamedByAll) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::processes_test

@@ -7,7 +7,7 @@
 #include "transport/tcp/hello.h"
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::rendezvous_test {
 namespace {
 
 using Outcome = Result<std::unique_ptr<Transport>>;
@@ -283,4 +283,4 @@ TEST(AddressSlot, NothingElseIsRead) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::rendezvous_test

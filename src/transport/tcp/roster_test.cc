@@ -6,7 +6,7 @@
 
 #include "transport/tcp/address.h"
 
-namespace deltawire {
+namespace deltawire::roster_test {
 namespace {
 
 MeshOptions options_of(int rank) {
@@ -180,4 +180,4 @@ TEST(Roster, WhoseClaimsAreRefusedNeedsNoTelling) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::roster_test

@@ -10,7 +10,7 @@
 #include "transport/tcp/hello.h"
 #include "transport/test_mesh.h"
 
-namespace deltawire::test {
+namespace deltawire::test::strangers_test {
 namespace {
 
 bool has(const Error& error, const std::string& part) {
@@ -330,4 +330,4 @@ TEST(Strangers, ARankThatVanishesAfterItsHelloIsNamed) {
 }
 
 }  // namespace
-}  // namespace deltawire::test
+}  // namespace deltawire::test::strangers_test

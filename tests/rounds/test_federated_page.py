@@ -82,6 +82,6 @@ def test_watching_is_as_the_page_shows_it(tmp_path):
     program = re.search(r"```python\n(from deltawire import rounds\n\nboard.*?)```", PAGE, re.S)[1]
     assert "rounds.live_line" in program and callable(rounds.live_line)
     line = rounds.Seen(
-        "train", 1, 200, 174, 6, 20, 2_730_164, 89_785, 38_073_200, {"loss": 1.961}
+        "train", 1, 200, 174, 6, 20, 2_121_680, 89_775, 38_073_200, {"loss": 1.961}
     ).line()
     assert line in PAGE

@@ -1,9 +1,10 @@
 """The release build, packages made of it, and programs of two ranks that were linked with it."""
 
 import os
-import socket
 import subprocess
 from pathlib import Path
+
+from ports import kept_ports, number_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("DELTAWIRE_BUILD", ROOT / "build" / "release"))
@@ -34,34 +35,27 @@ def install(prefix: Path) -> Path:
     return prefix
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [opened.getsockname()[1] for opened in sockets]
-    for opened in sockets:
-        opened.close()
-    return ports
-
-
 def train_two_ranks(*program: object, rendezvous: bool = False, **options) -> None:
     """Both ranks of an example learn the same weights, with fewer bytes. The example takes a rank,
     and the endpoints of all or, with a rendezvous, their number and where rank 0 listens."""
-    endpoints = [f"127.0.0.1:{port}" for port in free_ports(2)]
-    others = ["2", endpoints[0]] if rendezvous else endpoints
-    ranks = [
-        subprocess.Popen(
-            [*map(str, program), str(rank), *others],
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            **options,
-        )
-        for rank in range(2)
-    ]
-    try:
-        texts = [rank.communicate(timeout=TIMEOUT)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
+    with kept_ports(2) as kept:
+        endpoints = [f"127.0.0.1:{number_of(held)}" for held in kept]
+        others = ["2", endpoints[0]] if rendezvous else endpoints
+        ranks = [
+            subprocess.Popen(
+                [*map(str, program), str(rank), *others],
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                **options,
+            )
+            for rank in range(2)
+        ]
+        try:
+            texts = [rank.communicate(timeout=TIMEOUT)[0] for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
     assert [rank.returncode for rank in ranks] == [0, 0], texts
     # "w[0] = 1.0002, loss 1.5e-05, 13.5 times fewer bytes than float32"
     weights = [text.split(",")[0] for text in texts]

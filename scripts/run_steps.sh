@@ -26,32 +26,6 @@ step() {
   summary+=("$(printf '%5d s  %s' $((SECONDS - start)) "$title")")
 }
 
-# aside TITLE COMMAND...: starts a step that takes the processor time which the next ones leave. What it says waits in
-# a file for `joined`, which ends the step.
-aside() {
-  aside_title="$1" aside_start=$SECONDS
-  shift
-  aside_log="$(mktemp)"
-  printf '\n=== %s: begins, at low priority; what it says comes later\n' "$aside_title"
-  setsid nice "$@" >"$aside_log" 2>&1 &  # a group of its own, so that all of it can be ended
-  aside_process=$!
-  trap 'kill -- "-$aside_process" 2>/dev/null; rm -f "$aside_log"' EXIT
-}
-
-joined() {
-  step "$aside_title" ended_aside
-  trap - EXIT
-  rm -f "$aside_log"
-}
-
-ended_aside() {
-  local status=0
-  wait "$aside_process" || status=$?
-  cat "$aside_log"
-  printf '(it began %d s ago)\n' $((SECONDS - aside_start))
-  return "$status"
-}
-
 # build PRESET [TARGET...]
 build() {
   local preset="$1"
@@ -113,11 +87,9 @@ spelling() {
 test_steps() {
   step "layers, file and function lengths" .venv/bin/python scripts/check_layers.py
   step "Python style (ruff)" python_style
-  step "release build (g++)" build release released
-  aside "C++ tests, and the libraries under ASan + UBSan: build" cmake --build --preset release -j "$jobs"
-  step "Python tests, which wait often" .venv/bin/python -m pytest -q -n "$python_jobs" --dist worksteal
-  joined
+  step "release build (g++), and the libraries under ASan + UBSan" build release
   step "C++ tests, with the released and with the sanitized libraries" ctest --preset release -j "$test_jobs"
+  step "Python tests" .venv/bin/python -m pytest -q -n "$python_jobs" --dist worksteal
 }
 
 check_steps() {

@@ -1,6 +1,8 @@
 """The program under test, run as a user runs it."""
 
+import contextlib
 import os
+import pty
 import subprocess
 from pathlib import Path
 
@@ -27,6 +29,24 @@ def must_run(*arguments: object, stdin: bytes = b"") -> bytes:
     done = run(*arguments, stdin=stdin)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout
+
+
+def shown_on_terminal(*arguments: object) -> str:
+    """What the program writes to standard error where that is a terminal; it must succeed."""
+    ours, theirs = pty.openpty()
+    shown = bytearray()
+    with (
+        os.fdopen(ours, "rb", buffering=0) as terminal,
+        subprocess.Popen(
+            [str(BINARY), *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=theirs
+        ) as program,
+    ):
+        os.close(theirs)
+        with contextlib.suppress(OSError):  # EIO: nobody has it open any more, and all is read
+            while piece := terminal.read(4096):
+                shown += piece
+        assert program.wait(TIMEOUT) == 0, shown.decode()
+    return shown.decode()
 
 
 def encode(folder: Path, spec: str, values: np.ndarray, *options: object) -> Path:

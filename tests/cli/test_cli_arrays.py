@@ -3,8 +3,6 @@
 import io
 import json
 import os
-import pty
-import select
 import subprocess
 import sys
 import zipfile
@@ -12,7 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import BINARY, TIMEOUT, assert_refused, decode, encode, must_run, run
+from cli_program import (
+    BINARY,
+    TIMEOUT,
+    assert_refused,
+    decode,
+    encode,
+    must_run,
+    run,
+    shown_on_terminal,
+)
 from spec_decoder import decode_file
 
 FAILURE = 1
@@ -216,24 +223,8 @@ def test_a_pipe_that_ends_early_or_late(tmp_path: Path) -> None:
 
 def test_progress_is_shown_on_a_terminal_alone(tmp_path: Path) -> None:
     np.save(tmp_path / "in.npy", gradient((10_000,)))
-    line = [
-        BINARY,
-        "encode",
-        "fp32",
-        tmp_path / "in.npy",
-        tmp_path / "out.dw",
-        "--part-elements",
-        "1000",
-    ]
-    ours, its = pty.openpty()
-    try:
-        with subprocess.Popen(line, stderr=its, stdout=subprocess.DEVNULL) as program:
-            assert program.wait(TIMEOUT) == 0
-        assert select.select([ours], [], [], TIMEOUT)[0]
-        said = os.read(ours, 1 << 16).decode()
-    finally:
-        os.close(its)
-        os.close(ours)
+    line = ("encode", "fp32", tmp_path / "in.npy", tmp_path / "out.dw", "--part-elements", "1000")
+    said = shown_on_terminal(*line)
     assert "1,000 of 10,000 values: /" in said and "9,000 of 10,000" in said
     done = run("decode", tmp_path / "out.dw", tmp_path / "out.npy")
     assert done.stderr == b""

@@ -13,7 +13,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import BINARY, TIMEOUT, assert_refused, decode, encode, must_run, run
+from cli_program import (
+    BINARY,
+    TIMEOUT,
+    assert_refused,
+    decode,
+    encode,
+    must_run,
+    run,
+    shown_on_terminal,
+)
 
 USAGE, FAILURE, INTERRUPTED = 2, 1, 130
 COUNT = 5000
@@ -273,17 +282,10 @@ def test_standard_input(source: Path) -> None:
 
 
 def test_progress_is_for_terminals_alone(source: Path) -> None:
-    command = [str(BINARY), "compare", "--quick", "--input", str(source), "--codecs", "fp32"]
-    done = subprocess.run(command, capture_output=True, timeout=TIMEOUT, check=True)
-    assert done.stderr == b""
-    ours, theirs = pty.openpty()
-    with os.fdopen(ours, "rb", buffering=0) as terminal:
-        subprocess.run(
-            command, stdout=subprocess.DEVNULL, stderr=theirs, timeout=TIMEOUT, check=True
-        )
-        os.close(theirs)
-        shown = terminal.read(4096)
-    assert shown.startswith(b"\r[1/1] fp32: ") and shown.endswith(b"\r\x1b[K")
+    command = ("compare", "--quick", "--input", source, "--codecs", "fp32")
+    assert run(*command).stderr == b""
+    shown = shown_on_terminal(*command)
+    assert shown.startswith("\r[1/1] fp32: ") and shown.endswith("\r\x1b[K")
 
 
 def test_interrupted_work_is_kept(tmp_path: Path) -> None:

@@ -1,16 +1,13 @@
 """`deltawire plan`: what it chooses, from figures of its own and of a file, and how it refuses."""
 
 import json
-import os
-import pty
 import re
-import subprocess
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_program import BINARY, ROOT, TIMEOUT, assert_refused, must_run, run
+from cli_program import ROOT, assert_refused, must_run, run, shown_on_terminal
 
 USAGE, FAILURE = 2, 1
 TRACE = ROOT / "tests" / "traces" / "lenet5-sgd"
@@ -90,19 +87,9 @@ def test_standard_error_names_each_codec_in_its_turn() -> None:
     done = run(*arguments)
     assert done.stderr == b"[1/2] bf16\n[2/2] gather(3lc)\n"
     assert len(json.loads(done.stdout)["figures"]) == 2
-    ours, theirs = pty.openpty()
-    with os.fdopen(ours, "rb", buffering=0) as terminal:
-        subprocess.run(
-            [BINARY, *arguments],
-            stdout=subprocess.DEVNULL,
-            stderr=theirs,
-            timeout=TIMEOUT,
-            check=True,
-        )
-        os.close(theirs)
-        shown = terminal.read(4096)
-    assert shown.startswith(b"\r[1/2] bf16\x1b[K\r[1/2] bf16: ") and b"\n" not in shown
-    assert shown.endswith(b"\r\x1b[K")
+    shown = shown_on_terminal(*arguments)
+    assert shown.startswith("\r[1/2] bf16\x1b[K\r[1/2] bf16: ") and "\n" not in shown
+    assert shown.endswith("\r\x1b[K")
 
 
 def test_a_models_size_is_enough(tmp_path: Path) -> None:

@@ -15,20 +15,22 @@ TENSORS = 8
 
 def test_servers_and_workers_over_a_link(namespaces, tmp_path: Path, capfd):
     file = tmp_path / "rows.json"
-    words = "--crews 2:1 --links 20mbit --size small --steps 3 --seconds 1 --warm-up 1"
+    words = "--crews 2:1 --links 20mbit --size small --steps 3 --seconds 60 --warm-up 1"
     status = threelc_server.main([*words.split(), "--specs", "fp32", "3lc", "--out", str(file)])
     shown = capfd.readouterr()
     assert status == 0, shown.err
     rows = {row["method"]: row for row in json.loads(file.read_text())}
     assert len(rows) == 2 + 2 + 4 + 3
-    assert all(row["steps"] >= 2 and row["ms"] > 0 for row in rows.values())
+    assert all(row["ms"] > 0 for row in rows.values())
+    assert all(row["steps"] == 3 or row["backup"] for row in rows.values()), "behind, it skips some"
     served = [row for row in rows.values() if not row["direct"]]
     assert all(row["encodes"] == TENSORS for row in served), "once for both workers"
     plain, packed = rows["`fp32`"], rows["`3lc`"]
     for way in ("push_bytes", "pull_bytes"):
         assert 4 * VALUES < plain[way] < 4.1 * VALUES
         assert packed[way] < plain[way] / 10
-    assert plain["server_sent"] > 1.8 * plain["pull_bytes"], "a copy for each worker"
+    # A copy for each worker; of three steps up to one may have left before the first was over.
+    assert plain["server_sent"] > 2 * 2 / 3 * 0.95 * plain["pull_bytes"]
     assert plain["ms"] > 130, "412 KB less a burst at 2.5 MB/s: no machine is faster"
     slow = rows["`3lc`, one worker 5 times slower"]
     assert slow["late"] == 0 and packed["late"] == 0

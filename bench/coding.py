@@ -35,6 +35,7 @@ WAYS = {
     "decode_pairs": "decode pairs",
     "select": "select",
     "channel": "message of 1 M values",
+    "channel_decode": "message of 1 M values, decode",
 }
 
 

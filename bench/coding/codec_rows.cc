@@ -202,34 +202,60 @@ void add_ways(const CaseId& id, const std::string& size) {
   }
 }
 
-void run_channel(benchmark::State& state, const std::string& spec, const Size& size, int threads) {
+struct ChannelCase {
+  std::string spec;
+  Size size;
+  int threads = 1;
+  bool decodes = false;
+};
+
+std::vector<Named> parts_of(const std::vector<std::string>& names, std::vector<float>& values) {
+  const std::size_t count = values.size() / names.size();
+  std::vector<Named> parts;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    parts.push_back({names[i], {values.data() + i * count, count, DType::kF32}, 0});
+  }
+  return parts;
+}
+
+void run_channel(benchmark::State& state, const ChannelCase& id) {
   constexpr std::size_t kElements = std::size_t{1} << 20;
   try {
-    const std::size_t parts = kElements / size.count;
     std::vector<float> values = input_of("normal", kElements).values;
+    std::vector<float> decoded(kElements);
     std::vector<std::string> names;
-    for (std::size_t i = 0; i < parts; ++i) names.push_back("layer" + std::to_string(i) + ".weight");
-    std::vector<Named> list;
-    for (std::size_t i = 0; i < parts; ++i) {
-      list.push_back({names[i], {values.data() + i * size.count, size.count, DType::kF32}, 0});
+    for (std::size_t i = 0; i < kElements / id.size.count; ++i) {
+      names.push_back("layer" + std::to_string(i) + ".weight");
     }
+    const std::vector<Named> parts = parts_of(names, values);
+    const std::vector<Named> places = parts_of(names, decoded);
+    const MessageLayout layout(parts);
+    const MessageLayout slots(places);
     ChannelOptions options;
     options.revert = Revert::kExact;
-    const auto workers = threads > 1 ? std::make_shared<Workers>(threads) : nullptr;
-    const auto channel = taken(make_metered_channel(spec, options, {nullptr, workers}));
-    const MessageLayout layout(list);
-    std::uint64_t step = 0;
+    const auto workers = id.threads > 1 ? std::make_shared<Workers>(id.threads) : nullptr;
+    const auto channel = taken(make_metered_channel(id.spec, options, {nullptr, workers}));
+    MessageId message;
     std::uint64_t bytes = 0;
+    std::span<const Bytes> pieces;
     const auto encode = [&] {
+      pieces = taken(channel->encode(layout, message));
       bytes = 0;
-      for (const Bytes piece : taken(channel->encode(layout, {step++}))) bytes += piece.size();
-      channel->commit();
+      for (const Bytes piece : pieces) bytes += piece.size();
     };
-    encode();
+    const auto encode_a_step = [&] {
+      encode();
+      channel->commit();
+      ++message.step;
+    };
+    const auto decode = [&] {
+      if (!channel->decode(pieces, slots, message, Into::kOverwrite, 1)) throw std::logic_error("refused");
+    };
+    id.decodes ? encode() : encode_a_step();
     measure(state, {.count = kElements,
                     .payload_bytes = bytes,
-                    .clock = threads > 1 ? Clock::kWall : Clock::kThread,
-                    .run = encode,
+                    .clock = id.threads > 1 ? Clock::kWall : Clock::kThread,
+                    .run = id.decodes ? std::function<void()>(decode) : encode_a_step,
                     .restore = {}});
   } catch (const std::exception& error) {
     state.SkipWithError(error.what());
@@ -269,11 +295,14 @@ void register_channels(const std::vector<CodecCase>& cases) {
   for (const CodecCase& each : cases) {
     for (const Size& size : kSizes) {
       if (size.count > (std::size_t{1} << 20)) continue;
-      for (const int threads : {1, 2}) {
-        add_row("channel/" + each.spec + "/normal/" + size.name + "/threads:" + std::to_string(threads),
-                size.count, [each, size, threads](benchmark::State& state) {
-                  run_channel(state, each.spec, size, threads);
-                });
+      for (const bool decodes : {false, true}) {
+        for (const int threads : {1, 2}) {
+          add_row((decodes ? "channel_decode/" : "channel/") + each.spec + "/normal/" + size.name +
+                      "/threads:" + std::to_string(threads),
+                  size.count, [id = ChannelCase{each.spec, size, threads, decodes}](benchmark::State& state) {
+                    run_channel(state, id);
+                  });
+        }
       }
     }
   }

@@ -34,7 +34,8 @@ struct CodecCase {
 // error.
 void register_codecs(const std::vector<CodecCase>& cases);
 
-// channel/<spec>/<parts>x<size>/<threads>: a message of many parts, encoded through a Channel.
+// channel/<spec>/normal/<size>/threads:<n>, and channel_decode/...: a message of 1 M values in parts of this
+// size, through a Channel.
 void register_channels(const std::vector<CodecCase>& cases);
 
 // <way>/<rival>/<input>/<size>: general compressors over the same bytes, and selection by std::nth_element.

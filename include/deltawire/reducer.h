@@ -117,8 +117,8 @@ struct ReducerOptions {
 
   // Threads that code a message, the calling one included: 1 to 64 of this reducer's own, or 0: those of the
   // process (Workers::of_process). The bytes are the same for any number. Parts are encoded side by side,
-  // where none has more than a thread's share of the message; `gcomp` shares out a part that has, and
-  // decoding, 32,768 values a task.
+  // where none has more than a thread's share of the message; of a part that has `3lc` shares the chunks out.
+  // Messages of 131,072 elements and more are decoded in runs of chunks.
   int threads = 0;
 
   // Of the random numbers of codecs that draw some, with step, rank and part; no other rank needs it.

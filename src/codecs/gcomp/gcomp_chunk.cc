@@ -15,12 +15,14 @@ namespace {
 
 constexpr std::uint32_t kMaxHeadBytes = 1 + kMaxTableBytes + (kMaxBlocks - 1) * kIndexEntryBytes;
 
-// The caller's scratch memory: a place for each block that is coded at the same time, and then one for the
-// values of a block.
-constexpr std::uint64_t kPlaceBytes = (kBlockRoom + 63) / 64 * 64;
+// The caller's scratch memory: a place for a block's codes, and then one for its values.
+constexpr std::uint64_t kCodesBytes = (kBlockRoom + 63) / 64 * 64;
 
-std::byte* scratch_place(const Exec& exec, std::size_t place) noexcept {
-  return exec.scratch.data() + place * kPlaceBytes;
+std::byte* codes_place(const Exec& exec) noexcept {
+  return exec.scratch.data();
+}
+float* values_place(const Exec& exec) noexcept {
+  return reinterpret_cast<float*>(exec.scratch.data() + kCodesBytes);
 }
 
 Values block_of(const Values& chunk, std::uint32_t block) noexcept {
@@ -65,7 +67,7 @@ void write_decoded(const Coder& coder, const BlockBytes& block, std::uint32_t co
   DecodeTable table;
   std::uint32_t used = 0;
   read_table(table_bytes(head, {coder.prologue.bytes, coder.prologue.size}), table, used);
-  auto* const values = reinterpret_cast<float*>(scratch_place(coder.exec, block_count(coder.chunk.count)));
+  float* const values = values_place(coder.exec);
   const Target target{.slot = values, .count = count};
   coder.kernels.decode_block(block, table, target);
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -127,7 +129,7 @@ std::uint32_t sum_of(const Block& block, const std::byte* out) noexcept {
 // A chunk of one block: written whole as what is smallest.
 std::uint32_t write_single(const Coder& coder, std::byte* out) noexcept {
   const std::uint32_t count = coder.chunk.count;
-  std::byte* const block = scratch_place(coder.exec, 0);
+  std::byte* const block = codes_place(coder.exec);
   const EncodedBlock coded = coder.kernels.encode_block(coder.chunk, coder.table, block);
   if (coded.zeros) {
     out[0] = write_head({.mode = ChunkMode::kZeros});
@@ -170,11 +172,11 @@ std::uint32_t drop_table(const Prologue& prologue, std::uint32_t count, std::uin
   return 1 + count * kValueBytes;
 }
 
-// Where a block is coded that belongs at `at`: right there, if kernels have the room that they need; unless
-// more than one is coded at the same time, or it must go past the caches.
+// Where a block is coded that belongs at `at`: right there, if kernels have the room that they need, unless
+// it must go past the caches.
 std::byte* place_of(const Coder& coder, std::byte* at, const std::byte* end) noexcept {
   const bool has_room = static_cast<std::size_t>(end - at) >= kCodedHeadBytes + kBlockRoom;
-  return has_room && !coder.chunk.streamed ? at + kCodedHeadBytes : scratch_place(coder.exec, 0);
+  return has_room && !coder.chunk.streamed ? at + kCodedHeadBytes : codes_place(coder.exec);
 }
 
 // The blocks of a chunk, side by side.
@@ -186,7 +188,9 @@ struct BlockRow {
   void add_up(const Block& block) noexcept { ++of_mode[static_cast<std::size_t>(block.mode)]; }
 };
 
-// One thread goes block by block, so that what it writes and sums is still in its cache. Returns the bytes.
+// Block by block, so that what is written and summed is still in the cache. One thread does it: to be shared,
+// blocks would have to be coded elsewhere and copied when all sizes are known, which costs more than a second
+// thread saves (docs/speed.md). Returns the bytes.
 std::uint32_t write_in_turn(const Coder& coder, std::byte* area, const std::byte* end, bool sums,
                             BlockRow& row) {
   std::uint32_t written = 0;
@@ -205,35 +209,6 @@ std::uint32_t write_in_turn(const Coder& coder, std::byte* area, const std::byte
   return written;
 }
 
-// Several threads code all blocks, each in a place of its own; then, as every size is known, they write them.
-std::uint32_t write_shared(const Coder& coder, std::byte* area, bool sums, BlockRow& row) {
-  Workers::share(coder.exec.workers, row.count, [&](std::size_t i) {
-    const Values values = block_of(coder.chunk, static_cast<std::uint32_t>(i));
-    std::byte* const place = scratch_place(coder.exec, i);
-    row.at[i] = {coder.kernels.encode_block(values, coder.table, place), place, values.count};
-    choose_mode(coder, row.at[i]);
-  });
-  std::byte* ats[kMaxBlocks];
-  std::uint32_t written = 0;
-  for (std::uint32_t i = 0; i < row.count; ++i) {
-    ats[i] = area + written;
-    written += row.at[i].bytes;
-    row.add_up(row.at[i]);
-  }
-  const auto write = [&](std::size_t i) {
-    write_block(coder, row.at[i], ats[i]);
-    if (sums) row.at[i].sum = sum_of(row.at[i], ats[i]);
-  };
-  Workers::share(coder.exec.workers, row.count, [&](std::size_t i) {
-    if (row.at[i].mode != BlockMode::kStored) write(i);
-  });
-  // These take one place for their values.
-  for (std::uint32_t i = 0; i < row.count; ++i) {
-    if (row.at[i].mode == BlockMode::kStored) write(i);
-  }
-  return written;
-}
-
 // Blocks behind prologue and index.
 std::uint32_t write_blocks(const Coder& coder, const ChunkPlace& place) {
   const std::uint32_t count = coder.chunk.count;
@@ -242,9 +217,7 @@ std::uint32_t write_blocks(const Coder& coder, const ChunkPlace& place) {
   std::byte* const index = out + coder.prologue.size;
   std::byte* const area = index + (row.count - 1) * kIndexEntryBytes;
   const bool sums = place.sum != nullptr;
-  const std::uint32_t written = Workers::threads(coder.exec.workers) > 1
-                                    ? write_shared(coder, area, sums, row)
-                                    : write_in_turn(coder, area, out + chunk_bound(count), sums, row);
+  const std::uint32_t written = write_in_turn(coder, area, out + chunk_bound(count), sums, row);
   std::uint32_t end = 0;
   for (std::uint32_t i = 0; i + 1 < row.count; ++i) {
     store_le(index + i * kIndexEntryBytes, end += row.at[i].bytes);
@@ -320,9 +293,7 @@ std::uint64_t chunk_bound(std::uint64_t count) noexcept {
 
 std::uint64_t scratch_bound(std::uint64_t count) noexcept {
   if (count == 0) return 0;
-  const std::uint64_t blocks =
-      block_count(static_cast<std::uint32_t>(std::min<std::uint64_t>(count, kChunkElements)));
-  return blocks * kPlaceBytes + std::min<std::uint64_t>(count, kBlockElements) * sizeof(float);
+  return kCodesBytes + std::min<std::uint64_t>(count, kBlockElements) * sizeof(float);
 }
 
 std::uint32_t encode_chunk(const Kernels& kernels, const Values& chunk, const ChunkPlace& out,

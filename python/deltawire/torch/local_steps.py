@@ -303,8 +303,8 @@ class LocalSteps(EndsOnAll, Participant):
         """As for every exchange, where with fragments= a step is the exchange of one of them; and
         of those that were applied under_way_ms (from when all of the last one was handed over to
         its end), waited_ms (for how much of it the training loop stood still), hidden (of all so
-        far, the share of that time in which it did not; None before the first), and the first two
-        as total_...
+        far, the share of that time in which it did not; None before the first), and the sums of the
+        first two, total_under_way_ms and total_waited_ms.
         """
         return {**super().metrics(), **self._exchange.waits.metrics()}
 

@@ -125,7 +125,8 @@ def main(arguments: list[str] | None = None) -> int:
     status = exit_status(
         "lab.fastsgd",
         lambda: measure(given, page),
-        *(TrainingFailed, NamespaceError),
+        TrainingFailed,
+        NamespaceError,
         interrupted="interrupted; what is done is kept",
     )
     print("\n".join(page))

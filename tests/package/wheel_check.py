@@ -92,8 +92,16 @@ def check_manners() -> None:
 
 def check_session(example: str) -> None:
     """Two ranks of the example learn the same weights, with fewer bytes."""
-    with socket.create_server(("127.0.0.1", 0)) as opened:
-        address = f"127.0.0.1:{opened.getsockname()[1]}"
+    # Bound and not listening: no other program gets the port by chance, and rank 0 takes it.
+    with socket.socket() as kept:
+        kept.bind(("127.0.0.1", 0))
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        texts = outputs_of_two(example, f"127.0.0.1:{kept.getsockname()[1]}")
+    weights = [text.split("weights ")[1] for text in texts]
+    assert weights[0] == weights[1], texts
+
+
+def outputs_of_two(example: str, address: str) -> list[str]:
     environment = {**os.environ, "DELTAWIRE_TOKEN": secrets.token_hex(32)}
     ranks = [
         subprocess.Popen(
@@ -111,8 +119,7 @@ def check_session(example: str) -> None:
         for rank in ranks:
             rank.kill()
     assert [rank.returncode for rank in ranks] == [0, 0], texts
-    weights = [text.split("weights ")[1] for text in texts]
-    assert weights[0] == weights[1], texts
+    return texts
 
 
 def check_extra() -> None:

@@ -4,13 +4,13 @@ import multiprocessing
 import os
 import re
 import runpy
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from ports import kept_port
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "trainers"
 MARK = re.compile(r"  # deltawire(?:: (?P<plain>.*))?$")
@@ -46,13 +46,6 @@ def lossless(name: str) -> str:
     return text.replace('"3lc"', '"fp32"')
 
 
-def free_port() -> str:
-    """On loopback."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
-
-
 ENVIRONMENT = {
     "MASTER_ADDR": "127.0.0.1",
     "OMP_NUM_THREADS": "1",
@@ -80,24 +73,31 @@ def run_ranks(text: str, folder: Path, ranks: list[dict], timeout: float = 100) 
     program = folder / "program.py"
     program.write_text(text)
     context = multiprocessing.get_context("forkserver")
-    shared = ENVIRONMENT | {"MASTER_PORT": free_port()}
-    processes = []
-    for number, own in enumerate(ranks):
-        settings = shared | own | {"RANK_OF_TEST": str(number)}
-        process = context.Process(target=_run_rank, args=(program, settings), daemon=True)
-        processes.append(process)
+    with kept_port() as port:
+        shared = ENVIRONMENT | {"MASTER_PORT": str(port)}
+        processes = []
+        for number, own in enumerate(ranks):
+            settings = shared | own | {"RANK_OF_TEST": str(number)}
+            process = context.Process(target=_run_rank, args=(program, settings), daemon=True)
+            processes.append(process)
+        _run_all(processes, timeout)
+    said = [(folder / f"said-{n}").read_text() for n in range(len(ranks))]
+    assert [process.exitcode for process in processes] == [0] * len(ranks), "\n".join(said)
+    return "".join(said)
+
+
+def _run_all(processes: list, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     try:
         for process in processes:
             process.start()
         for process in processes:
             process.join(max(0.0, deadline - time.monotonic()))
-        said = [(folder / f"said-{n}").read_text() for n in range(len(ranks))]
-        assert [process.exitcode for process in processes] == [0] * len(ranks), "\n".join(said)
     finally:
         for process in processes:
-            process.kill()
-    return "".join(said)
+            if process.is_alive():
+                process.kill()
+                process.join()
 
 
 def torchrun_ranks(world: int) -> list[dict]:
@@ -128,7 +128,8 @@ def torchrun(text: str, folder: Path, world: int = 2) -> str:
     folder.mkdir(exist_ok=True)
     (folder / "program.py").write_text(text)
     launch = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]
-    return run_command([*launch, f"--master-port={free_port()}", "program.py"], folder)
+    with kept_port() as port:
+        return run_command([*launch, f"--master-port={port}", "program.py"], folder)
 
 
 def losses(said: str) -> dict[int, float]:

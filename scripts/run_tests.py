@@ -163,6 +163,7 @@ def run_python(jobs: int, passed: Passed, again: bool) -> int:
         print("passed before with the same inputs (AGAIN=1 runs them all the same)")
         return 0
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--dist", "worksteal"]
+    command += ["--durations=25", "--durations-min=3"]
     status = subprocess.run(command, cwd=ROOT).returncode
     passed.keep({"python": key}, {"python"} if status else set())
     return status

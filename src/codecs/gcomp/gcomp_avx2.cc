@@ -254,12 +254,7 @@ void store_kept(const Values& values, std::byte* out) noexcept {
     keep_left_over<kResidual>(values, at, bits, classified.kept);
     store_words(out + at * kValueBytes, classified.kept);
   }
-  Values rest = values;
-  rest.in += full;
-  if constexpr (kResidual) rest.residual += full;
-  if (rest.significance != nullptr) rest.significance += full;
-  rest.count -= full;
-  kernels_for(TargetId::kReference).store_values(rest, out + full * kValueBytes);
+  kernels_for(TargetId::kReference).store_values(rest_of(values, full), out + full * kValueBytes);
 }
 
 void store_values(const Values& values, std::byte* out) {

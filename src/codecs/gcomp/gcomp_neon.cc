@@ -342,12 +342,7 @@ void store_kept(const Values& values, std::byte* out) noexcept {
       store_bytes(out + (at + v * kVectorWords) * kValueBytes, vreinterpretq_u8_u32(classified.kept[v]));
     }
   }
-  Values rest = values;
-  rest.in += full;
-  if constexpr (kResidual) rest.residual += full;
-  if (rest.significance != nullptr) rest.significance += full;
-  rest.count -= full;
-  kernels_for(TargetId::kReference).store_values(rest, out + full * kValueBytes);
+  kernels_for(TargetId::kReference).store_values(rest_of(values, full), out + full * kValueBytes);
 }
 
 void store_values(const Values& values, std::byte* out) {

@@ -1,0 +1,387 @@
+// Reading mode 2, for the kernels of all targets with words of 64 bits. Chunks of short gaps go to maps by
+// whole words of the stream, others code by code. It gives up where anything is wrong with a chunk: the
+// reference's decoder then says what.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/bit_functions.h"
+#include "base/little_endian.h"
+#include "codecs/kernels/rice.h"
+#include "codecs/kernels/rice_automaton.h"
+#include "codecs/threelc/threelc_ops.h"
+#include "codecs/threelc/threelc_rice_ops.h"
+#include "codecs/threelc/threelc_unpack_ops.h"
+
+namespace deltawire::threelc::DELTAWIRE_TARGET {
+
+inline constexpr std::uint32_t kWord = 64;
+inline constexpr unsigned kMostCodeBits = kMaxUnary + kRiceEscapeBits + 1;
+
+// REQUIRES: bits < 64.
+[[gnu::always_inline]] inline std::uint64_t low_bits(std::uint64_t value, unsigned bits) noexcept {
+  return value & ((std::uint64_t{1} << bits) - 1);
+}
+
+// A chunk's code in memory behind which zeros may be read.
+struct Stream {
+  std::byte bytes[kMostPackedBytes + kRoom];
+  std::uint32_t bits;
+  std::uint32_t nonzeros;
+  unsigned parameter;
+};
+
+// False where the header is wrong, or the code longer than what an encoder would take it for.
+[[gnu::always_inline]] inline bool open(const ChunkBytes& rice, std::uint32_t count,
+                                        Stream& stream) noexcept {
+  if (rice.bytes < kRiceHeaderBytes || rice.bytes > kMostPackedBytes) return false;
+  stream.parameter = static_cast<unsigned>(rice.at[0]);
+  stream.nonzeros = load_le<std::uint16_t>(rice.at + 1);
+  if (stream.parameter > kRiceMaxParameter || stream.nonzeros > count) return false;
+  const std::uint32_t bytes = rice.bytes - kRiceHeaderBytes;
+  stream.bits = bytes * 8;
+  if (bytes > 0) std::memcpy(stream.bytes, rice.at + kRiceHeaderBytes, bytes);
+  std::memset(stream.bytes + bytes, 0, kRoom);
+  return true;
+}
+
+// Where a reader stands.
+struct Place {
+  std::uint32_t bit = 0;     // of the stream
+  std::uint32_t next = 0;    // the position after the last one
+  std::uint32_t digits = 0;  // read so far
+};
+
+// Whether after the last code there is less than a byte, of zeros.
+[[gnu::always_inline]] inline bool ends_cleanly(const Stream& stream, std::uint32_t bit) noexcept {
+  if (bit > stream.bits || stream.bits - bit >= 8) return false;
+  return low_bits(load_le<std::uint64_t>(stream.bytes + bit / 8) >> bit % 8, stream.bits - bit) == 0;
+}
+
+// The next bits of the stream, inverted: the ones before a code's zero are then zeros to count.
+class Window {
+ public:
+  [[gnu::always_inline]] Window(const Stream& stream, std::uint32_t bit) noexcept
+      : at_(stream.bytes + bit / 8), end_(stream.bytes + stream.bits / 8 + 8), origin_(stream.bytes) {
+    fill();
+    drop(bit % 8);
+  }
+
+  // At least 56 bits are there. False, and nothing done, where the stream has ended long before.
+  [[gnu::always_inline]] bool fill() noexcept {
+    if (at_ > end_) return false;
+    bits_ |= ~load_le<std::uint64_t>(at_) << left_;
+    at_ += (63 - left_) / 8;
+    left_ |= 56;
+    return true;
+  }
+  [[gnu::always_inline]] void drop(unsigned count) noexcept {
+    bits_ >>= count;
+    left_ -= count;
+  }
+  [[gnu::always_inline]] std::uint64_t inverted() const noexcept { return bits_; }
+  [[gnu::always_inline]] bool has_code() const noexcept { return left_ >= kMostCodeBits; }
+  [[gnu::always_inline]] std::uint32_t bit() const noexcept {
+    return static_cast<std::uint32_t>(at_ - origin_) * 8 - left_;
+  }
+
+ private:
+  const std::byte* at_;
+  const std::byte* end_;
+  const std::byte* origin_;
+  std::uint64_t bits_ = 0;
+  unsigned left_ = 0;
+};
+
+struct Code {
+  std::uint32_t gap;
+  std::uint64_t negative;
+  bool valid;
+};
+
+// REQUIRES: window.has_code().
+[[gnu::always_inline]] inline Code take_code(Window& window, unsigned parameter) noexcept {
+  const unsigned unary = countr_zero(window.inverted());
+  if (unary >= kMaxUnary) {
+    const std::uint64_t raw = ~window.inverted() >> kMaxUnary;
+    const auto gap = static_cast<std::uint32_t>(low_bits(raw, kRiceEscapeBits));
+    window.drop(kMostCodeBits);
+    return {gap, raw >> kRiceEscapeBits & 1, gap >> parameter >= kMaxUnary};
+  }
+  const std::uint64_t low = ~window.inverted() >> (unary + 1);
+  window.drop(unary + parameter + 2);
+  return {unary << parameter | static_cast<std::uint32_t>(low_bits(low, parameter)), low >> parameter & 1,
+          true};
+}
+
+template <class Sink>
+[[gnu::always_inline]] inline bool take_into(Window& window, unsigned parameter, Sink& sink) noexcept {
+  const Code code = take_code(window, parameter);
+  return code.valid && sink.add(code.gap, code.negative);
+}
+
+// Gives sink.add(gap, negative) the rest of the digits. False if it does, if codes aren't valid, or don't end
+// where the stream does. Most codes are so short that two are read after one look at memory.
+template <class Sink>
+[[gnu::always_inline]] inline bool read_rest(const Stream& stream, const Place& place, Sink& sink) noexcept {
+  Window window(stream, place.bit);
+  std::uint32_t left = stream.nonzeros - place.digits;
+  for (; left >= 2; left -= 2) {
+    if (!window.fill() || !take_into(window, stream.parameter, sink)) return false;
+    if (!window.has_code() && !window.fill()) return false;
+    if (!take_into(window, stream.parameter, sink)) return false;
+  }
+  if (left > 0 && !(window.fill() && take_into(window, stream.parameter, sink))) return false;
+  return ends_cleanly(stream, window.bit());
+}
+
+// Sets digits of maps that are 0 from `next` on, without a branch where words end: it would be foretold wrong
+// too often.
+class MapSink {
+ public:
+  [[gnu::always_inline]] MapSink(const DigitMaps& maps, std::uint32_t next, std::uint32_t count) noexcept
+      : maps_(maps),
+        next_(next),
+        count_(count),
+        word_(next / kWord),
+        nonzero_(load_le<std::uint64_t>(maps.nonzero + word_ * 8)),
+        negative_(load_le<std::uint64_t>(maps.negative + word_ * 8)) {}
+
+  [[gnu::always_inline]] bool add(std::uint32_t gap, std::uint64_t negative) noexcept {
+    next_ += gap;
+    if (next_ >= count_) return false;
+    const std::uint32_t word = next_ / kWord;
+    nonzero_ = (word == word_ ? nonzero_ : 0) | std::uint64_t{1} << next_ % kWord;
+    negative_ = (word == word_ ? negative_ : 0) | negative << next_ % kWord;
+    word_ = word;
+    store_le(maps_.nonzero + word * 8, nonzero_);
+    store_le(maps_.negative + word * 8, negative_);
+    ++next_;
+    return true;
+  }
+
+  [[gnu::always_inline]] std::uint32_t next() const noexcept { return next_; }
+
+ private:
+  DigitMaps maps_;
+  std::uint32_t next_;
+  std::uint32_t count_;
+  std::uint32_t word_;  // of the last one, and its bits
+  std::uint64_t nonzero_;
+  std::uint64_t negative_;
+};
+
+// Sets digits in a slot, or adds them.
+template <bool kAdds>
+class SlotSink {
+ public:
+  [[gnu::always_inline]] explicit SlotSink(const DecodeTarget& target) noexcept
+      : slot_(target.slot), left_(target.count), values_{target.value, -target.value} {}
+
+  [[gnu::always_inline]] bool add(std::uint32_t gap, std::uint64_t negative) noexcept {
+    if (gap >= left_) return false;
+    left_ -= gap + 1;
+    slot_ += gap;
+    const float value = values_[negative];
+    *slot_ = kAdds ? *slot_ + value : value;
+    ++slot_;
+    return true;
+  }
+
+ private:
+  float* slot_;
+  std::uint32_t left_;
+  float values_[2];
+};
+
+// Appends bits to both maps, without a branch: where words end is as good as random. Behind `next` the maps
+// are zeros.
+class MapWriter {
+ public:
+  [[gnu::always_inline]] MapWriter(const DigitMaps& maps, std::uint32_t next) noexcept
+      : maps_(maps),
+        bytes_(next / kWord * 8),
+        filled_(next % kWord),
+        nonzero_(load_le<std::uint64_t>(maps.nonzero + bytes_)),
+        negative_(load_le<std::uint64_t>(maps.negative + bytes_)) {}
+
+  // REQUIRES: 0 < count <= 64, and no bits beyond it.
+  [[gnu::always_inline]] void add(std::uint64_t nonzero, std::uint64_t negative,
+                                  std::uint32_t count) noexcept {
+    nonzero_ |= nonzero << filled_;
+    negative_ |= negative << filled_;
+    store();
+    const std::uint32_t taken = filled_;
+    filled_ += count;
+    const bool full = filled_ >= kWord;
+    nonzero_ = full ? nonzero >> 1 >> (kWord - 1 - taken) : nonzero_;
+    negative_ = full ? negative >> 1 >> (kWord - 1 - taken) : negative_;
+    bytes_ += full ? 8 : 0;
+    filled_ %= kWord;
+  }
+
+  [[gnu::always_inline]] void store() const noexcept {
+    store_le(maps_.nonzero + bytes_, nonzero_);
+    store_le(maps_.negative + bytes_, negative_);
+  }
+
+ private:
+  DigitMaps maps_;
+  std::uint32_t bytes_;
+  std::uint32_t filled_;  // < 64 between calls
+  std::uint64_t nonzero_;
+  std::uint64_t negative_;
+};
+
+// Reads words of the stream by tables, a byte at a time.
+template <unsigned kParameter>
+class ByteReader {
+ public:
+  // Appends what 64 bits stand for. Returns the elements, and 2^32 times how many of them aren't 0.
+  [[gnu::always_inline]] std::uint64_t add(std::uint64_t bits, std::uint64_t, MapWriter& writer) noexcept {
+    constexpr unsigned kHalf = 32U >> kParameter;  // bits: at most 32 elements
+    std::uint64_t counts = 0;
+    for (unsigned at = 0; at < kWord; at += 2 * kHalf) {
+      const RiceByte first = take<kHalf>(bits >> at);
+      const RiceByte last = take<kHalf>(bits >> at >> kHalf);
+      const auto elements = static_cast<std::uint32_t>(first.counts);
+      const std::uint64_t both = first.counts + last.counts;
+      writer.add(low_bits(first.maps, 32) | low_bits(last.maps, 32) << elements,
+                 first.maps >> 32 | last.maps >> 32 << elements, static_cast<std::uint32_t>(both));
+      counts += both;
+    }
+    return counts;
+  }
+
+  // Where the last whole code ends, behind which `zeros` elements were found up to here, at bit `bit`.
+  [[gnu::always_inline]] std::uint32_t end_of_code(std::uint32_t bit, std::uint32_t zeros) const noexcept {
+    return bit - (zeros >> kParameter) - place();
+  }
+
+ private:
+  template <unsigned kBits>
+  [[gnu::always_inline]] RiceByte take(std::uint64_t bits) noexcept {
+    RiceByte all{};
+    for (unsigned at = 0; at < kBits; at += 8) {
+      const std::uint64_t byte = bits >> at & 0xFF;
+      const RiceByte& found = kRiceBytes<kParameter>.bytes[byte][place()];
+      all.maps |= found.maps << (all.counts & 63);
+      all.counts += found.counts;
+      place_ = kRiceBytes<kParameter>.next[byte] >> (place_ & 63);
+    }
+    return all;
+  }
+
+  [[gnu::always_inline]] unsigned place() const noexcept {
+    return static_cast<unsigned>(place_ & 63) / kPlaceBits;
+  }
+
+  std::uint64_t place_ = 0;  // the lowest bits: see RiceBytes::next
+};
+
+// The position after the last digit that isn't 0 in [begin, end), or `begin`.
+[[gnu::always_inline]] inline std::uint32_t after_last(const DigitMaps& maps, std::uint32_t begin,
+                                                       std::uint32_t end) noexcept {
+  while (end > begin) {
+    const std::uint32_t word = (end - 1) / kWord;
+    const auto nonzero = load_le<std::uint64_t>(maps.nonzero + word * 8);
+    if (nonzero != 0) return word * kWord + bit_width(nonzero);
+    end = word * kWord;
+  }
+  return begin;
+}
+
+// Bits that may hold the end of the last code, where that is not sought: a word and what pads the last byte.
+inline constexpr std::uint32_t kLastBits = kWord + 8;
+
+// Reads words, up to where single codes must be looked at: an escape, or the last of all. Leaves the place
+// behind the last whole code, and in `stopped` the bit at which the next word would have begun. False if
+// there are too many elements.
+template <class Reader>
+[[gnu::always_inline]] inline bool read_words(const Stream& stream, std::uint32_t count,
+                                              const DigitMaps& maps, Place& place,
+                                              std::uint32_t& stopped) noexcept {
+  Reader reader{};
+  MapWriter writer(maps, place.next);
+  LongRuns<kMaxUnary> runs{};
+  std::uint64_t counts = place.next;
+  std::uint32_t bit = place.bit;
+  for (; bit + kLastBits <= stream.bits; bit += kWord) {
+    const std::uint64_t after = static_cast<std::uint64_t>(stream.bytes[bit / 8 + 8]) >> bit % 8;
+    const std::uint64_t above = static_cast<std::uint64_t>(stream.bytes[bit / 8 + 8]) << 1;
+    const std::uint64_t bits =
+        load_le<std::uint64_t>(stream.bytes + bit / 8) >> bit % 8 | above << (kWord - 1 - bit % 8);
+    if (runs.end_in(bits)) break;
+    counts += reader.add(bits, after & 1, writer);
+    if (static_cast<std::uint32_t>(counts) > count) return false;
+  }
+  writer.store();
+  const auto found = static_cast<std::uint32_t>(counts);
+  const std::uint32_t next = after_last(maps, place.next, found);
+  place = {reader.end_of_code(bit, found - next), next,
+           place.digits + static_cast<std::uint32_t>(counts >> 32)};
+  stopped = bit;
+  return true;
+}
+
+// Reads single codes up to one that ends behind bit `until`. False as above, or if there is none.
+template <class Sink>
+[[gnu::always_inline]] inline bool read_past(const Stream& stream, std::uint32_t until, Place& place,
+                                             Sink& sink) noexcept {
+  Window window(stream, place.bit);
+  while (window.bit() < until) {
+    if (place.digits == stream.nonzeros || !window.fill()) return false;
+    if (!take_into(window, stream.parameter, sink)) return false;
+    ++place.digits;
+  }
+  place.bit = window.bit();
+  place.next = sink.next();
+  return true;
+}
+
+template <class Reader>
+[[gnu::always_inline]] inline bool read_by(const Stream& stream, std::uint32_t count,
+                                           const DigitMaps& maps) noexcept {
+  Place place{};
+  std::uint32_t stopped = 0;
+  for (;;) {
+    if (!read_words<Reader>(stream, count, maps, place, stopped)) return false;
+    if (place.digits > stream.nonzeros) return false;
+    MapSink sink(maps, place.next, count);
+    if (stopped + kLastBits > stream.bits) return read_rest(stream, place, sink);
+    if (!read_past(stream, stopped + kWord, place, sink)) return false;
+  }
+}
+
+// Kernel read_rice; ReaderOf0 reads words of parameter 0.
+template <class ReaderOf0>
+[[gnu::always_inline]] inline bool read_rice_by(const ChunkBytes& rice, std::uint32_t count,
+                                                const DigitMaps& maps) noexcept {
+  Stream stream;
+  if (!open(rice, count, stream)) return false;
+  std::memset(maps.nonzero, 0, map_bytes(count) + kWord / 8);  // a writer at the end looks at a word more
+  std::memset(maps.negative, 0, map_bytes(count) + kWord / 8);
+  if (stream.parameter == 0) return read_by<ReaderOf0>(stream, count, maps);
+  if (stream.parameter == 1) return read_by<ByteReader<1>>(stream, count, maps);
+  if (stream.parameter == 2) return read_by<ByteReader<2>>(stream, count, maps);
+  MapSink sink(maps, 0, count);
+  return read_rest(stream, {}, sink);
+}
+
+// Kernel scatter_rice.
+[[gnu::always_inline]] inline bool scatter_rice_into(const ChunkBytes& rice,
+                                                     const DecodeTarget& target) noexcept {
+  Stream stream;
+  if (!open(rice, target.count, stream)) return false;
+  if (target.accumulate) {
+    SlotSink<true> sink(target);
+    return read_rest(stream, {}, sink);
+  }
+  std::memset(target.slot, 0, target.count * sizeof(float));
+  SlotSink<false> sink(target);
+  return read_rest(stream, {}, sink);
+}
+
+}  // namespace deltawire::threelc::DELTAWIRE_TARGET

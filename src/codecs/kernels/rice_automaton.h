@@ -9,66 +9,65 @@ namespace deltawire {
 
 // Places in a code that a byte may begin in: 0 among the ones, 1 + j before the low bit j, 1 + parameter
 // before the sign.
-[[gnu::always_inline]] constexpr unsigned rice_places(unsigned parameter) noexcept {
-  return parameter + 2;
-}
+inline constexpr unsigned kMostPlaces = 4;
+inline constexpr unsigned kPlaceBits = 64 / kMostPlaces;  // of a place in RiceBytes::next
+inline constexpr unsigned kMostDenseParameter = kMostPlaces - 2;
 
-inline constexpr unsigned kPlaceBits = 16;          // of a place in RiceBytes::next
-inline constexpr unsigned kMostDenseParameter = 2;  // the places fill the word, and 32 elements a map
+// In a number of counts: elements below, and from this bit on how many of them aren't 0.
+inline constexpr unsigned kNonzerosShift = 10;
 
-// What a byte stands for.
-struct RiceByte {
-  // Elements, from bit 0 on: which aren't 0; from bit 32 on which of those are negative.
-  std::uint64_t maps = 0;
-  // How many elements, and 2^32 times how many of them aren't 0.
-  std::uint64_t counts = 0;
-};
-
-template <unsigned kParameter>
+// By bytes, and the places that they begin in.
 struct RiceBytes {
-  static_assert(kParameter <= kMostDenseParameter);
   // From bit 16 p on: 16 times the place that the byte leads to from place p.
   std::uint64_t next[256] = {};
-  RiceByte bytes[256][rice_places(kParameter)] = {};
+  // Elements, at most 32: from bit 0 on which aren't 0, from bit 32 on which of those are negative.
+  std::uint64_t maps[256][kMostPlaces] = {};
+  // How many. Those of 8 bytes may be added.
+  std::uint16_t counts[256][kMostPlaces] = {};
 };
 
-struct RicePlace {
-  RiceByte byte{};
+struct RiceByte {
+  std::uint64_t maps = 0;
+  unsigned elements = 0;
+  unsigned nonzeros = 0;
   unsigned place = 0;
 };
 
 // One bit more. Escapes are unknown here: all ones before a zero count.
-[[gnu::always_inline]] constexpr void take_bit(unsigned parameter, unsigned bit, RicePlace& at) noexcept {
-  const auto elements = static_cast<unsigned>(at.byte.counts & 0xFF);
-  if (at.place == 0) {
-    at.byte.counts += std::uint64_t{bit} << parameter;
-    at.place = bit == 0 ? 1 : 0;
-  } else if (at.place <= parameter) {
-    at.byte.counts += std::uint64_t{bit} << (at.place - 1);
-    ++at.place;
+[[gnu::always_inline]] constexpr void take_bit(unsigned parameter, unsigned bit, RiceByte& byte) noexcept {
+  if (byte.place == 0) {
+    byte.elements += bit << parameter;
+    byte.place = bit == 0 ? 1 : 0;
+  } else if (byte.place <= parameter) {
+    byte.elements += bit << (byte.place - 1);
+    ++byte.place;
   } else {
-    at.byte.maps |= std::uint64_t{1} << elements | std::uint64_t{bit} << (32 + elements);
-    at.byte.counts += (std::uint64_t{1} << 32) + 1;
-    at.place = 0;
+    byte.maps |= std::uint64_t{1} << byte.elements | std::uint64_t{bit} << (32 + byte.elements);
+    ++byte.elements;
+    ++byte.nonzeros;
+    byte.place = 0;
   }
 }
 
-template <unsigned kParameter>
-[[gnu::always_inline]] constexpr RiceBytes<kParameter> make_rice_bytes() noexcept {
-  RiceBytes<kParameter> table{};
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    for (unsigned place = 0; place < rice_places(kParameter); ++place) {
-      RicePlace at{{}, place};
-      for (unsigned i = 0; i < 8; ++i) take_bit(kParameter, byte >> i & 1, at);
-      table.bytes[byte][place] = at.byte;
-      table.next[byte] |= std::uint64_t{at.place} * kPlaceBits << (place * kPlaceBits);
+[[gnu::always_inline]] constexpr RiceBytes make_rice_bytes(unsigned parameter) noexcept {
+  RiceBytes table{};
+  for (unsigned value = 0; value < 256; ++value) {
+    for (unsigned place = 0; place < parameter + 2; ++place) {
+      RiceByte byte{};
+      byte.place = place;
+      for (unsigned i = 0; i < 8; ++i) take_bit(parameter, value >> i & 1, byte);
+      table.maps[value][place] = byte.maps;
+      table.counts[value][place] =
+          static_cast<std::uint16_t>(byte.elements | byte.nonzeros << kNonzerosShift);
+      table.next[value] |= std::uint64_t{byte.place} * kPlaceBits << (place * kPlaceBits);
     }
   }
   return table;
 }
 
-// 10 to 18 KiB, made by the compiler.
+// 12 KiB each, made by the compiler.
 template <unsigned kParameter>
-inline constexpr RiceBytes<kParameter> kRiceBytes = make_rice_bytes<kParameter>();
+  requires(kParameter <= kMostDenseParameter)
+inline constexpr RiceBytes kRiceBytes = make_rice_bytes(kParameter);
 
 }  // namespace deltawire

@@ -127,7 +127,7 @@ std::uint32_t used_elements(const DigitMaps& maps, std::uint32_t count) noexcept
   return 0;
 }
 
-// Appends up to 64 bits at once.
+// Appends up to 64 bits at once, without a branch: where words end is as good as random.
 class WordStore {
  public:
   [[gnu::always_inline]] WordStore(std::byte* out, std::uint32_t bytes) noexcept : out_(out), bytes_(bytes) {}
@@ -136,11 +136,12 @@ class WordStore {
   [[gnu::always_inline]] void put(std::uint64_t value, unsigned bits) noexcept {
     pending_ |= value << filled_;
     store();
-    const unsigned taken = filled_;
+    const unsigned rest = 63 - filled_;
     filled_ += bits;
-    const bool full = filled_ >= 64;
-    pending_ = full ? value >> 1 >> (63 - taken) : pending_;
-    at_ += full ? 8 : 0;
+    const std::uint64_t full = filled_ / 64;  // 0 or 1
+    const std::uint64_t kept = full - 1;      // all bits or none
+    pending_ = (pending_ & kept) | (value >> 1 >> rest & ~kept);
+    at_ += static_cast<std::uint32_t>(full) * 8;
     filled_ %= 64;
   }
 

@@ -32,14 +32,13 @@ namespace {
 class WordReader {
  public:
   // `after`: the bit after these, which is the sign of the last code if that begins with the last bit.
-  [[gnu::always_inline]] std::uint64_t add(std::uint64_t bits, std::uint64_t after,
-                                           MapWriter& writer) noexcept {
+  [[gnu::always_inline]] Counts add(std::uint64_t bits, std::uint64_t after, MapWriter& writer) noexcept {
     const std::uint64_t signs = find_signs(bits, sign_next_);
     const std::uint64_t starts = ~bits & ~signs;
     const std::uint32_t elements = kWord - popcount(signs);
     writer.add(_pext_u64(starts, ~signs), _pext_u64(starts & (bits >> 1 | after << (kWord - 1)), ~signs),
                elements);
-    return elements | std::uint64_t{popcount(starts)} << 32;
+    return {elements, popcount(starts)};
   }
 
   [[gnu::always_inline]] std::uint32_t end_of_code(std::uint32_t bit, std::uint32_t zeros) const noexcept {

@@ -139,21 +139,20 @@ TEST_P(ThreelcRiceKernels, StreamsWithoutAnEnd) {
 
 // A few codes, bit by bit, as spec.md has them.
 TEST(RiceBytes, ABytesBitsOneByOne) {
-  constexpr const RiceBytes<1>& kTable = kRiceBytes<1>;
+  constexpr const RiceBytes& kTable = kRiceBytes<1>;
   const auto next = [](unsigned byte, unsigned place) {
     return static_cast<unsigned>(kTable.next[byte] >> (place * kPlaceBits) & 0xFFFF) / kPlaceBits;
   };
   // 1, 0 1 1: two zeros, a low bit of one, the sign of -1; then 0 0 0: +1 at once; then 1: two zeros.
-  const RiceByte& mixed = kTable.bytes[0b1000'1101][0];
-  EXPECT_EQ(mixed.counts, std::uint64_t{2} << 32 | 7);
-  EXPECT_EQ(mixed.maps, std::uint64_t{0b1000} << 32 | 0b11000);
+  EXPECT_EQ(kTable.counts[0b1000'1101][0], 2U << kNonzerosShift | 7);
+  EXPECT_EQ(kTable.maps[0b1000'1101][0], std::uint64_t{0b1000} << 32 | 0b11000);
   EXPECT_EQ(next(0b1000'1101, 0), 0U);
   // From before a sign: -1, then six pairs of zeros and what ends them; a low bit is next.
-  EXPECT_EQ(kTable.bytes[0b0111'1111][2].counts, std::uint64_t{1} << 32 | 13);
-  EXPECT_EQ(kTable.bytes[0b0111'1111][2].maps, std::uint64_t{1} << 32 | 1);
+  EXPECT_EQ(kTable.counts[0b0111'1111][2], 1U << kNonzerosShift | 13);
+  EXPECT_EQ(kTable.maps[0b0111'1111][2], std::uint64_t{1} << 32 | 1);
   EXPECT_EQ(next(0b0111'1111, 2), 1U);
-  EXPECT_EQ(kTable.bytes[0xFF][0].counts, 16U);
-  EXPECT_EQ(kRiceBytes<2>.bytes[0xFF][0].counts, 32U);
+  EXPECT_EQ(kTable.counts[0xFF][0], 16U);
+  EXPECT_EQ(kRiceBytes<2>.counts[0xFF][0], 32U);
 }
 
 }  // namespace

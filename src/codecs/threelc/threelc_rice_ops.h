@@ -54,6 +54,7 @@ struct Places {
 // maps' words are 0.
 [[gnu::always_inline]] inline void find_few_places(const DigitMaps& maps, std::uint32_t begin,
                                                    std::uint32_t end, Places& places) noexcept {
+  constexpr std::uint64_t kLast = std::uint64_t{1} << 63;  // so that there is a bit to be found
   std::uint32_t* to = places.at + 1;
   for (std::uint32_t at = begin; at < end; at += 64) {
     auto nonzero = load_le<std::uint64_t>(maps.nonzero + at / 8);
@@ -61,8 +62,8 @@ struct Places {
     std::uint32_t* const after = to + popcount(nonzero);
     while (to < after) {
       for (unsigned i = 0; i < 4; ++i) {  // at most three too many: the next ones overwrite them
-        const std::uint32_t bit = countr_zero(nonzero);
-        *to++ = (at + bit + 1) * 2 + static_cast<std::uint32_t>(negative >> bit % 64 & 1);
+        const std::uint32_t bit = countr_zero(nonzero | kLast);
+        *to++ = (at + bit + 1) * 2 + static_cast<std::uint32_t>(negative >> bit & 1);
         nonzero &= nonzero - 1;
       }
     }

@@ -153,8 +153,9 @@ class MapSink {
     next_ += gap;
     if (next_ >= count_) return false;
     const std::uint32_t word = next_ / kWord;
-    nonzero_ = (word == word_ ? nonzero_ : 0) | std::uint64_t{1} << next_ % kWord;
-    negative_ = (word == word_ ? negative_ : 0) | negative << next_ % kWord;
+    const std::uint64_t same = 0 - static_cast<std::uint64_t>(word == word_);  // all bits, or none
+    nonzero_ = (nonzero_ & same) | std::uint64_t{1} << next_ % kWord;
+    negative_ = (negative_ & same) | negative << next_ % kWord;
     word_ = word;
     store_le(maps_.nonzero + word * 8, nonzero_);
     store_le(maps_.negative + word * 8, negative_);
@@ -213,12 +214,13 @@ class MapWriter {
     nonzero_ |= nonzero << filled_;
     negative_ |= negative << filled_;
     store();
-    const std::uint32_t taken = filled_;
+    const std::uint32_t rest = kWord - 1 - filled_;
     filled_ += count;
-    const bool full = filled_ >= kWord;
-    nonzero_ = full ? nonzero >> 1 >> (kWord - 1 - taken) : nonzero_;
-    negative_ = full ? negative >> 1 >> (kWord - 1 - taken) : negative_;
-    bytes_ += full ? 8 : 0;
+    const std::uint64_t full = filled_ / kWord;  // 0 or 1
+    const std::uint64_t kept = full - 1;         // all bits or none
+    nonzero_ = (nonzero_ & kept) | (nonzero >> 1 >> rest & ~kept);
+    negative_ = (negative_ & kept) | (negative >> 1 >> rest & ~kept);
+    bytes_ += static_cast<std::uint32_t>(full) * 8;
     filled_ %= kWord;
   }
 
@@ -235,24 +237,31 @@ class MapWriter {
   std::uint64_t negative_;
 };
 
+// Digits that were read.
+struct Counts {
+  std::uint32_t elements = 0;
+  std::uint32_t nonzeros = 0;
+};
+
 // Reads words of the stream by tables, a byte at a time.
 template <unsigned kParameter>
 class ByteReader {
  public:
-  // Appends what 64 bits stand for. Returns the elements, and 2^32 times how many of them aren't 0.
-  [[gnu::always_inline]] std::uint64_t add(std::uint64_t bits, std::uint64_t, MapWriter& writer) noexcept {
+  // Appends what 64 bits stand for.
+  [[gnu::always_inline]] Counts add(std::uint64_t bits, std::uint64_t, MapWriter& writer) noexcept {
     constexpr unsigned kHalf = 32U >> kParameter;  // bits: at most 32 elements
-    std::uint64_t counts = 0;
+    constexpr std::uint32_t kElements = (1U << kNonzerosShift) - 1;
+    std::uint32_t counts = 0;
     for (unsigned at = 0; at < kWord; at += 2 * kHalf) {
-      const RiceByte first = take<kHalf>(bits >> at);
-      const RiceByte last = take<kHalf>(bits >> at >> kHalf);
-      const auto elements = static_cast<std::uint32_t>(first.counts);
-      const std::uint64_t both = first.counts + last.counts;
-      writer.add(low_bits(first.maps, 32) | low_bits(last.maps, 32) << elements,
-                 first.maps >> 32 | last.maps >> 32 << elements, static_cast<std::uint32_t>(both));
+      const Half first = take<kHalf>(bits >> at);
+      const Half last = take<kHalf>(bits >> at >> kHalf);
+      const std::uint32_t before = first.counts & 63;
+      const std::uint32_t both = first.counts + last.counts;
+      writer.add(low_bits(first.maps, 32) | low_bits(last.maps, 32) << before,
+                 first.maps >> 32 | last.maps >> 32 << before, both & kElements);
       counts += both;
     }
-    return counts;
+    return {counts & kElements, counts >> kNonzerosShift};
   }
 
   // Where the last whole code ends, behind which `zeros` elements were found up to here, at bit `bit`.
@@ -261,21 +270,27 @@ class ByteReader {
   }
 
  private:
+  // Of at most 32 elements. See RiceBytes.
+  struct Half {
+    std::uint64_t maps = 0;
+    std::uint32_t counts = 0;
+  };
+
   template <unsigned kBits>
-  [[gnu::always_inline]] RiceByte take(std::uint64_t bits) noexcept {
-    RiceByte all{};
+  [[gnu::always_inline]] Half take(std::uint64_t bits) noexcept {
+    constexpr const RiceBytes& kTable = kRiceBytes<kParameter>;
+    Half all{};
     for (unsigned at = 0; at < kBits; at += 8) {
       const std::uint64_t byte = bits >> at & 0xFF;
-      const RiceByte& found = kRiceBytes<kParameter>.bytes[byte][place()];
-      all.maps |= found.maps << (all.counts & 63);
-      all.counts += found.counts;
-      place_ = kRiceBytes<kParameter>.next[byte] >> (place_ & 63);
+      all.maps |= kTable.maps[byte][place()] << (all.counts & 63);
+      all.counts += kTable.counts[byte][place()];
+      place_ = kTable.next[byte] >> (place_ & 63);
     }
     return all;
   }
 
-  [[gnu::always_inline]] unsigned place() const noexcept {
-    return static_cast<unsigned>(place_ & 63) / kPlaceBits;
+  [[gnu::always_inline]] std::uint32_t place() const noexcept {
+    return static_cast<std::uint32_t>(place_) / kPlaceBits % kMostPlaces;
   }
 
   std::uint64_t place_ = 0;  // the lowest bits: see RiceBytes::next
@@ -306,7 +321,7 @@ template <class Reader>
   Reader reader{};
   MapWriter writer(maps, place.next);
   LongRuns<kMaxUnary> runs{};
-  std::uint64_t counts = place.next;
+  std::uint32_t found = place.next;
   std::uint32_t bit = place.bit;
   for (; bit + kLastBits <= stream.bits; bit += kWord) {
     const std::uint64_t after = static_cast<std::uint64_t>(stream.bytes[bit / 8 + 8]) >> bit % 8;
@@ -314,14 +329,14 @@ template <class Reader>
     const std::uint64_t bits =
         load_le<std::uint64_t>(stream.bytes + bit / 8) >> bit % 8 | above << (kWord - 1 - bit % 8);
     if (runs.end_in(bits)) break;
-    counts += reader.add(bits, after & 1, writer);
-    if (static_cast<std::uint32_t>(counts) > count) return false;
+    const Counts counts = reader.add(bits, after & 1, writer);
+    found += counts.elements;
+    place.digits += counts.nonzeros;
+    if (found > count) return false;
   }
   writer.store();
-  const auto found = static_cast<std::uint32_t>(counts);
   const std::uint32_t next = after_last(maps, place.next, found);
-  place = {reader.end_of_code(bit, found - next), next,
-           place.digits + static_cast<std::uint32_t>(counts >> 32)};
+  place = {reader.end_of_code(bit, found - next), next, place.digits};
   stopped = bit;
   return true;
 }
@@ -341,9 +356,9 @@ template <class Sink>
   return true;
 }
 
+// Not inlined, so that each reader's loop has the registers for itself.
 template <class Reader>
-[[gnu::always_inline]] inline bool read_by(const Stream& stream, std::uint32_t count,
-                                           const DigitMaps& maps) noexcept {
+[[gnu::noinline]] bool read_by(const Stream& stream, std::uint32_t count, const DigitMaps& maps) noexcept {
   Place place{};
   std::uint32_t stopped = 0;
   for (;;) {

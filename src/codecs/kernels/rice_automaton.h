@@ -1,6 +1,7 @@
 // Rice codes with signs, where gaps are short: decoded a byte at a time, by what the byte means in each place
 // of a code that it may begin in. The places follow from each other by one shift a byte, as all that the byte
 // leads to stands in one word (P. Vognsen, "Shift-based DFAs", 2022); nothing waits for a table to be read.
+// Escapes are unknown here: all ones before a zero count.
 #pragma once
 
 #include <cstdint>
@@ -13,61 +14,53 @@ inline constexpr unsigned kMostPlaces = 4;
 inline constexpr unsigned kPlaceBits = 64 / kMostPlaces;  // of a place in RiceBytes::next
 inline constexpr unsigned kMostDenseParameter = kMostPlaces - 2;
 
-// In a number of counts: elements below, and from this bit on how many of them aren't 0.
-inline constexpr unsigned kNonzerosShift = 10;
+// An element that isn't 0, by its sign; 0 is 0.
+inline constexpr std::uint8_t kPositiveDigit = 0x01;
+inline constexpr std::uint8_t kNegativeDigit = 0x81;
 
 // By bytes, and the places that they begin in.
+template <unsigned kParameter>
 struct RiceBytes {
+  static_assert(kParameter <= kMostDenseParameter);
+  static constexpr unsigned kMostElements = 8U << kParameter;  // a byte of ones
+
   // From bit 16 p on: 16 times the place that the byte leads to from place p.
   std::uint64_t next[256] = {};
-  // Elements, at most 32: from bit 0 on which aren't 0, from bit 32 on which of those are negative.
-  std::uint64_t maps[256][kMostPlaces] = {};
-  // How many. Those of 8 bytes may be added.
-  std::uint16_t counts[256][kMostPlaces] = {};
+  // The elements that it stands for, then zeros; and how many they are.
+  std::uint8_t digits[256 * kMostPlaces][kMostElements] = {};
+  std::uint8_t elements[256 * kMostPlaces] = {};
 };
 
-struct RiceByte {
-  std::uint64_t maps = 0;
-  unsigned elements = 0;
-  unsigned nonzeros = 0;
-  unsigned place = 0;
-};
-
-// One bit more. Escapes are unknown here: all ones before a zero count.
-[[gnu::always_inline]] constexpr void take_bit(unsigned parameter, unsigned bit, RiceByte& byte) noexcept {
-  if (byte.place == 0) {
-    byte.elements += bit << parameter;
-    byte.place = bit == 0 ? 1 : 0;
-  } else if (byte.place <= parameter) {
-    byte.elements += bit << (byte.place - 1);
-    ++byte.place;
-  } else {
-    byte.maps |= std::uint64_t{1} << byte.elements | std::uint64_t{bit} << (32 + byte.elements);
-    ++byte.elements;
-    ++byte.nonzeros;
-    byte.place = 0;
-  }
-}
-
-[[gnu::always_inline]] constexpr RiceBytes make_rice_bytes(unsigned parameter) noexcept {
-  RiceBytes table{};
-  for (unsigned value = 0; value < 256; ++value) {
-    for (unsigned place = 0; place < parameter + 2; ++place) {
-      RiceByte byte{};
-      byte.place = place;
-      for (unsigned i = 0; i < 8; ++i) take_bit(parameter, value >> i & 1, byte);
-      table.maps[value][place] = byte.maps;
-      table.counts[value][place] =
-          static_cast<std::uint16_t>(byte.elements | byte.nonzeros << kNonzerosShift);
-      table.next[value] |= std::uint64_t{byte.place} * kPlaceBits << (place * kPlaceBits);
+template <unsigned kParameter>
+[[gnu::always_inline]] constexpr RiceBytes<kParameter> make_rice_bytes() noexcept {
+  RiceBytes<kParameter> table{};
+  for (unsigned i = 0; i < 256 * kMostPlaces; ++i) {
+    const unsigned byte = i / kMostPlaces;
+    const unsigned begin = i % kMostPlaces;
+    if (begin > kParameter + 1) continue;
+    unsigned place = begin;
+    unsigned elements = 0;
+    for (unsigned at = 0; at < 8; ++at) {
+      const unsigned bit = byte >> at & 1;
+      if (place == 0) {
+        elements += bit << kParameter;
+        place = bit == 0 ? 1 : 0;
+      } else if (place <= kParameter) {
+        elements += bit << (place - 1);
+        ++place;
+      } else {
+        table.digits[i][elements++] = bit == 0 ? kPositiveDigit : kNegativeDigit;
+        place = 0;
+      }
     }
+    table.elements[i] = static_cast<std::uint8_t>(elements);
+    table.next[byte] |= std::uint64_t{place} * kPlaceBits << (begin * kPlaceBits);
   }
   return table;
 }
 
-// 12 KiB each, made by the compiler.
+// 11 to 35 KiB, made by the compiler.
 template <unsigned kParameter>
-  requires(kParameter <= kMostDenseParameter)
-inline constexpr RiceBytes kRiceBytes = make_rice_bytes(kParameter);
+inline constexpr RiceBytes<kParameter> kRiceBytes = make_rice_bytes<kParameter>();
 
 }  // namespace deltawire

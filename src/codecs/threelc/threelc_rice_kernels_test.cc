@@ -139,20 +139,23 @@ TEST_P(ThreelcRiceKernels, StreamsWithoutAnEnd) {
 
 // A few codes, bit by bit, as spec.md has them.
 TEST(RiceBytes, ABytesBitsOneByOne) {
-  constexpr const RiceBytes& kTable = kRiceBytes<1>;
+  constexpr const RiceBytes<1>& kTable = kRiceBytes<1>;
   const auto next = [](unsigned byte, unsigned place) {
     return static_cast<unsigned>(kTable.next[byte] >> (place * kPlaceBits) & 0xFFFF) / kPlaceBits;
   };
+  const auto digits = [](unsigned byte, unsigned place) {
+    const unsigned found = byte * kMostPlaces + place;
+    return std::vector<int>(kTable.digits[found], kTable.digits[found] + kTable.elements[found]);
+  };
   // 1, 0 1 1: two zeros, a low bit of one, the sign of -1; then 0 0 0: +1 at once; then 1: two zeros.
-  EXPECT_EQ(kTable.counts[0b1000'1101][0], 2U << kNonzerosShift | 7);
-  EXPECT_EQ(kTable.maps[0b1000'1101][0], std::uint64_t{0b1000} << 32 | 0b11000);
+  EXPECT_EQ(digits(0b1000'1101, 0), (std::vector<int>{0, 0, 0, kNegativeDigit, kPositiveDigit, 0, 0}));
   EXPECT_EQ(next(0b1000'1101, 0), 0U);
   // From before a sign: -1, then six pairs of zeros and what ends them; a low bit is next.
-  EXPECT_EQ(kTable.counts[0b0111'1111][2], 1U << kNonzerosShift | 13);
-  EXPECT_EQ(kTable.maps[0b0111'1111][2], std::uint64_t{1} << 32 | 1);
+  std::vector<int> zeros(13, 0);
+  zeros[0] = kNegativeDigit;
+  EXPECT_EQ(digits(0b0111'1111, 2), zeros);
   EXPECT_EQ(next(0b0111'1111, 2), 1U);
-  EXPECT_EQ(kTable.counts[0xFF][0], 16U);
-  EXPECT_EQ(kRiceBytes<2>.counts[0xFF][0], 32U);
+  EXPECT_EQ(digits(0xFF, 0), std::vector<int>(16, 0));
 }
 
 }  // namespace

@@ -197,103 +197,82 @@ class SlotSink {
   float values_[2];
 };
 
-// Appends bits to both maps, without a branch: where words end is as good as random. Behind `next` the maps
-// are zeros.
-class MapWriter {
- public:
-  [[gnu::always_inline]] MapWriter(const DigitMaps& maps, std::uint32_t next) noexcept
-      : maps_(maps),
-        bytes_(next / kWord * 8),
-        filled_(next % kWord),
-        nonzero_(load_le<std::uint64_t>(maps.nonzero + bytes_)),
-        negative_(load_le<std::uint64_t>(maps.negative + bytes_)) {}
-
-  // REQUIRES: 0 < count <= 64, and no bits beyond it.
-  [[gnu::always_inline]] void add(std::uint64_t nonzero, std::uint64_t negative,
-                                  std::uint32_t count) noexcept {
-    nonzero_ |= nonzero << filled_;
-    negative_ |= negative << filled_;
-    store();
-    const std::uint32_t rest = kWord - 1 - filled_;
-    filled_ += count;
-    const std::uint64_t full = filled_ / kWord;  // 0 or 1
-    const std::uint64_t kept = full - 1;         // all bits or none
-    nonzero_ = (nonzero_ & kept) | (nonzero >> 1 >> rest & ~kept);
-    negative_ = (negative_ & kept) | (negative >> 1 >> rest & ~kept);
-    bytes_ += static_cast<std::uint32_t>(full) * 8;
-    filled_ %= kWord;
-  }
-
-  [[gnu::always_inline]] void store() const noexcept {
-    store_le(maps_.nonzero + bytes_, nonzero_);
-    store_le(maps_.negative + bytes_, negative_);
-  }
-
- private:
-  DigitMaps maps_;
-  std::uint32_t bytes_;
-  std::uint32_t filled_;  // < 64 between calls
-  std::uint64_t nonzero_;
-  std::uint64_t negative_;
+// Bits of both maps, for 64 elements.
+struct MapWord {
+  std::uint64_t nonzero = 0;
+  std::uint64_t negative = 0;
 };
 
-// Digits that were read.
-struct Counts {
-  std::uint32_t elements = 0;
-  std::uint32_t nonzeros = 0;
-};
-
-// Reads words of the stream by tables, a byte at a time.
-template <unsigned kParameter>
+// Reads words of the stream by tables, a byte at a time, into digits of a byte each. Those get to the maps,
+// which are zeros from `next` on, 64 at a time: Words::of(digits) makes a MapWord.
+template <unsigned kParameter, class Words>
 class ByteReader {
  public:
-  // Appends what 64 bits stand for.
-  [[gnu::always_inline]] Counts add(std::uint64_t bits, std::uint64_t, MapWriter& writer) noexcept {
-    constexpr unsigned kHalf = 32U >> kParameter;  // bits: at most 32 elements
-    constexpr std::uint32_t kElements = (1U << kNonzerosShift) - 1;
-    std::uint32_t counts = 0;
-    for (unsigned at = 0; at < kWord; at += 2 * kHalf) {
-      const Half first = take<kHalf>(bits >> at);
-      const Half last = take<kHalf>(bits >> at >> kHalf);
-      const std::uint32_t before = first.counts & 63;
-      const std::uint32_t both = first.counts + last.counts;
-      writer.add(low_bits(first.maps, 32) | low_bits(last.maps, 32) << before,
-                 first.maps >> 32 | last.maps >> 32 << before, both & kElements);
-      counts += both;
+  [[gnu::always_inline]] ByteReader(const DigitMaps& maps, std::uint32_t next) noexcept
+      : maps_(maps), word_(next / kWord), filled_(next % kWord) {
+    std::memset(digits_, 0, kWord);
+  }
+
+  // Reads 64 bits.
+  [[gnu::always_inline]] void add(std::uint64_t bits, std::uint64_t) noexcept {
+    constexpr const RiceBytes<kParameter>& kTable = kRiceBytes<kParameter>;
+    std::uint8_t* to = digits_ + filled_;
+    std::uint64_t place = place_;
+    for (unsigned at = 0; at < kWord; at += 8) {
+      const std::uint64_t byte = bits >> at & 0xFF;
+      const std::uint64_t found = byte * kMostPlaces + place / kPlaceBits % kMostPlaces;
+      std::memcpy(to, kTable.digits[found], kTable.kMostElements);
+      to += kTable.elements[found];
+      place = kTable.next[byte] >> (place & 63);
     }
-    return {counts & kElements, counts >> kNonzerosShift};
+    place_ = place;
+    filled_ = static_cast<std::uint32_t>(to - digits_);
+    if (filled_ >= kFlushed) flush();
+  }
+
+  // The position after the last element that was read.
+  [[gnu::always_inline]] std::uint32_t next() const noexcept { return word_ * kWord + filled_; }
+
+  // Writes all that was read to the maps; returns how many digits that aren't 0 there were.
+  [[gnu::always_inline]] std::uint32_t finish() noexcept {
+    flush();
+    std::memset(digits_ + filled_, 0, kWord);
+    put_word(0);
+    return nonzeros_;
   }
 
   // Where the last whole code ends, behind which `zeros` elements were found up to here, at bit `bit`.
   [[gnu::always_inline]] std::uint32_t end_of_code(std::uint32_t bit, std::uint32_t zeros) const noexcept {
-    return bit - (zeros >> kParameter) - place();
+    return bit - (zeros >> kParameter) - static_cast<std::uint32_t>(place_) / kPlaceBits % kMostPlaces;
   }
 
  private:
-  // Of at most 32 elements. See RiceBytes.
-  struct Half {
-    std::uint64_t maps = 0;
-    std::uint32_t counts = 0;
-  };
+  static constexpr std::uint32_t kFlushed = 1024;  // digits that stay in the first cache
+  static constexpr std::uint32_t kMostOfWord = 8 * RiceBytes<kParameter>::kMostElements;
 
-  template <unsigned kBits>
-  [[gnu::always_inline]] Half take(std::uint64_t bits) noexcept {
-    constexpr const RiceBytes& kTable = kRiceBytes<kParameter>;
-    Half all{};
-    for (unsigned at = 0; at < kBits; at += 8) {
-      const std::uint64_t byte = bits >> at & 0xFF;
-      all.maps |= kTable.maps[byte][place()] << (all.counts & 63);
-      all.counts += kTable.counts[byte][place()];
-      place_ = kTable.next[byte] >> (place_ & 63);
-    }
-    return all;
+  [[gnu::always_inline]] void put_word(std::uint32_t at) noexcept {
+    const MapWord found = Words::of(digits_ + at);
+    std::byte* const nonzero = maps_.nonzero + word_ * 8;
+    std::byte* const negative = maps_.negative + word_ * 8;
+    store_le(nonzero, load_le<std::uint64_t>(nonzero) | found.nonzero);
+    store_le(negative, load_le<std::uint64_t>(negative) | found.negative);
+    nonzeros_ += popcount(found.nonzero);
   }
 
-  [[gnu::always_inline]] std::uint32_t place() const noexcept {
-    return static_cast<std::uint32_t>(place_) / kPlaceBits % kMostPlaces;
+  // Whole words; what is left moves to the front.
+  [[gnu::always_inline]] void flush() noexcept {
+    std::uint32_t at = 0;
+    for (; at + kWord <= filled_; at += kWord, ++word_) put_word(at);
+    std::memcpy(digits_, digits_ + at, kWord);
+    filled_ -= at;
   }
 
-  std::uint64_t place_ = 0;  // the lowest bits: see RiceBytes::next
+  DigitMaps maps_;
+  std::uint32_t word_;    // of the maps, that of the first digit here
+  std::uint32_t filled_;  // digits here
+  std::uint32_t nonzeros_ = 0;
+  std::uint64_t place_ = 0;  // in a code; the lowest bits: see RiceBytes::next
+  alignas(64) std::uint8_t digits_[kFlushed + kMostOfWord + kWord];
 };
 
 // The position after the last digit that isn't 0 in [begin, end), or `begin`.
@@ -318,10 +297,8 @@ template <class Reader>
 [[gnu::always_inline]] inline bool read_words(const Stream& stream, std::uint32_t count,
                                               const DigitMaps& maps, Place& place,
                                               std::uint32_t& stopped) noexcept {
-  Reader reader{};
-  MapWriter writer(maps, place.next);
+  Reader reader(maps, place.next);
   LongRuns<kMaxUnary> runs{};
-  std::uint32_t found = place.next;
   std::uint32_t bit = place.bit;
   for (; bit + kLastBits <= stream.bits; bit += kWord) {
     const std::uint64_t after = static_cast<std::uint64_t>(stream.bytes[bit / 8 + 8]) >> bit % 8;
@@ -329,14 +306,13 @@ template <class Reader>
     const std::uint64_t bits =
         load_le<std::uint64_t>(stream.bytes + bit / 8) >> bit % 8 | above << (kWord - 1 - bit % 8);
     if (runs.end_in(bits)) break;
-    const Counts counts = reader.add(bits, after & 1, writer);
-    found += counts.elements;
-    place.digits += counts.nonzeros;
-    if (found > count) return false;
+    reader.add(bits, after & 1);
+    if (reader.next() > count) return false;
   }
-  writer.store();
+  const std::uint32_t found = reader.next();
+  const std::uint32_t nonzeros = reader.finish();
   const std::uint32_t next = after_last(maps, place.next, found);
-  place = {reader.end_of_code(bit, found - next), next, place.digits};
+  place = {reader.end_of_code(bit, found - next), next, place.digits + nonzeros};
   stopped = bit;
   return true;
 }
@@ -371,7 +347,7 @@ template <class Reader>
 }
 
 // Kernel read_rice; ReaderOf0 reads words of parameter 0.
-template <class ReaderOf0>
+template <class ReaderOf0, class Words>
 [[gnu::always_inline]] inline bool read_rice_by(const ChunkBytes& rice, std::uint32_t count,
                                                 const DigitMaps& maps) noexcept {
   Stream stream;
@@ -379,8 +355,8 @@ template <class ReaderOf0>
   std::memset(maps.nonzero, 0, map_bytes(count) + kWord / 8);  // a writer at the end looks at a word more
   std::memset(maps.negative, 0, map_bytes(count) + kWord / 8);
   if (stream.parameter == 0) return read_by<ReaderOf0>(stream, count, maps);
-  if (stream.parameter == 1) return read_by<ByteReader<1>>(stream, count, maps);
-  if (stream.parameter == 2) return read_by<ByteReader<2>>(stream, count, maps);
+  if (stream.parameter == 1) return read_by<ByteReader<1, Words>>(stream, count, maps);
+  if (stream.parameter == 2) return read_by<ByteReader<2, Words>>(stream, count, maps);
   MapSink sink(maps, 0, count);
   return read_rest(stream, {}, sink);
 }

@@ -23,7 +23,7 @@ void expect(bool holds) {
 
 // In the order of trainer_state.cc.
 Status read_all(CheckpointReader& in, LazyOptimizer& optimizer, std::vector<float>& weights) {
-  std::array<std::uint64_t, 4> place{};
+  std::array<std::uint64_t, 5> place{};
   std::vector<double> figures;
   std::vector<std::byte> exchanged;
   Status done = in.values_into(std::span<std::uint64_t>(place));

@@ -38,9 +38,9 @@ LOSSES = ("logistic", "squared", "squared-hinge", "hinge")
 _SPEED_EPOCHS = 5
 TOLERANCE = 0.005  # of the objective
 POSITIVE = {"20news-bydate": 10}  # the label against the rest, where there are more than two
-# Where some hyperplane tells all rows apart and L2 is small, no row is within the margin at last.
-# Till then a step takes a row beyond it, by the rate times its squared length, and L2 alone brings
-# it back. That is no noise, and no average takes it out: the rate must be small, and steps many.
+# With few rows of many features most rows end on the kink itself. A step that finds such a row
+# within the margin takes it beyond, by the rate times its squared length, and L2 alone brings it
+# back. That is no noise, and no average takes it out: the rate must be small, and steps many.
 # AdaGrad's, smaller where a feature is frequent, need the fewest.
 SLOW = {
     ("criteo-tiny", "hinge"): (

@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/crc32c.h"
+#include "base/little_endian.h"
 #include "deltawire/connect.h"
 
 namespace deltawire::linear::key_requests_test {
@@ -110,6 +112,34 @@ TEST(KeyRequests, WhatWasNeverSentCannotBeAsBefore) {
       ASSERT_FALSE(asked);
       EXPECT_EQ(asked.error().code, ErrorCode::kCorrupt);
       EXPECT_EQ(asked.error().message.substr(0, 12), "rank 1 asked");
+    });
+  }
+}
+
+TEST(KeyRequests, AListThatIsKeptHasAsManyKeysAsBefore) {
+  // Rank 1 speaks by hand: a list of its owner's places 0 and 1, then another number of keys.
+  for (const double count : {-1.0, 1.0, 3.0, 1e9}) {
+    on_ranks(2, [&](Exchange& exchange) {
+      std::vector<std::byte> request{std::byte{0}, std::byte{0}};
+      const std::uint32_t checksum = crc32c(request);
+      request.resize(6);
+      store_le(request.data() + 2, checksum);
+      if (exchange.rank() == 1) {
+        ASSERT_TRUE(exchange.gather(std::vector<double>{2, 6, 0, 0}));
+        Parcels parcels(2);
+        parcels.to[0] = {Bytes(request)};
+        ASSERT_TRUE(exchange.trade(parcels));
+        ASSERT_TRUE(exchange.gather(std::vector<double>{count, -1, 0, 0}));
+        (void)exchange.trade(Parcels(2));
+        return;
+      }
+      KeyRequests requests(deal_for(exchange), exchange);
+      OwnedCost cost;
+      ASSERT_TRUE(requests.ask({}, 0, cost));
+      EXPECT_EQ(requests.asked_by(1), (KeyRequests::Places{0, 1}));
+      const Status asked = requests.ask({}, 0, cost);
+      ASSERT_FALSE(asked);
+      EXPECT_EQ(asked.error().code, ErrorCode::kCorrupt);
     });
   }
 }

@@ -58,7 +58,8 @@ struct EpochReport {
 };
 
 struct TrainedModel {
-  // The bias is the last where there is one. With owners rank 0 has all, another rank what it last needed.
+  // Or their averages. The bias is the last where there is one. With owners rank 0 has all, another rank what
+  // it last needed.
   std::vector<float> weights;
   double state_bytes = 0;  // of weights to step and of the optimizer, on the rank that has most
   std::vector<EpochReport> epochs;

@@ -4,9 +4,10 @@
 
 One process trains logistic regression with Adam, as the paper does (section 4.1). The gradient of
 each step and rank has the features of its own examples alone; it goes through `fastsgd:tau=128`
-with each size of the length flag, and through `sketchml`, and the bits of all keys are divided by
-their number. The formula is ceil(log2(Dm / d)) + l, for each gradient (section 3.4). Training sees
-the uncompressed gradients. Runs are deterministic: the same command gives the same numbers.
+with each size of the length flag and with `keys=auto`, and through `sketchml`, and the bits of all
+keys are divided by their number. The formula is ceil(log2(Dm / d)) + l, for each gradient (section
+3.4). Training sees the uncompressed gradients. Runs are deterministic: the same command gives the
+same numbers.
 """
 
 import argparse
@@ -104,6 +105,7 @@ class Measured:
     """What all gradients of a run came to."""
 
     fastsgd: dict[int, KeyBits]
+    auto: KeyBits
     sketchml: KeyBits
     formulas: dict[int, int]
     gradients: int = 0
@@ -113,6 +115,7 @@ class Measured:
         """Counts one gradient."""
         self.gradients += 1
         self.non_zeros += int(np.count_nonzero(gradient))
+        self.auto.add(gradient)
         self.sketchml.add(gradient)
         for flag, each in self.fastsgd.items():
             keys = each.add(gradient)
@@ -125,6 +128,7 @@ def measure(rows: SparseRows, given: argparse.Namespace) -> Measured:
     specs = {flag: f"fastsgd:tau=128,l={flag}" for flag in FLAG_BITS}
     measured = Measured(
         {flag: KeyBits(spec, given.binary) for flag, spec in specs.items()},
+        KeyBits("fastsgd:tau=128,keys=auto", given.binary),
         KeyBits("sketchml", given.binary),
         dict.fromkeys(FLAG_BITS, 0),
     )
@@ -146,7 +150,8 @@ def report(measured: Measured, features: int) -> list[str]:
     found = " | ".join(f"{each.each():.2f}" for each in measured.fastsgd.values())
     formula = " | ".join(f"{bits / max(keys, 1):.2f}" for bits in measured.formulas.values())
     lines += [f"| fastsgd | {found} |", f"| formula | {formula} |"]
-    return [*lines, f"sketchml: {measured.sketchml.each():.2f} bits a key"]
+    others = {"keys=auto": measured.auto, "sketchml": measured.sketchml}
+    return lines + [f"{name}: {each.each():.2f} bits a key" for name, each in others.items()]
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -35,6 +35,7 @@ std::vector<CodecCase> usual_cases() {
           {"gcomp:lossless=on", {"normal"}},
           {"fastsgd", {"laplace"}},
           {"fastsgd:b=1.1892071,tau=110", {"clicks"}},
+          {"fastsgd:b=1.1892071,tau=110,keys=auto", {"clicks"}},
           {"logquant", {"laplace"}},
           {"sketchml", {"clicks"}},
           {"bf16", {"normal"}},

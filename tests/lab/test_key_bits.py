@@ -83,13 +83,14 @@ def test_the_tables(tmp_path, capsys):
     path = write_rows(tmp_path / "rows.xz", 60, 3000)
     options = [str(path), "--epochs", "1", "--batch", "0.5", "--ranks", "2", "--binary", BINARY]
     assert key_bits.main(options) == 0
-    first, _, _, found, formula, sketchml = capsys.readouterr().out.splitlines()
+    first, _, _, found, formula, auto, sketchml = capsys.readouterr().out.splitlines()
     assert first.startswith("4 gradients of ")
     bits = [float(text) for text in re.findall(r"[\d.]+", found)]
     assert len(bits) == 5
     assert all(after <= before + 1.3 for before, after in zip(bits, bits[1:], strict=False))
     steps = np.diff([float(text) for text in re.findall(r"[\d.]+", formula)])
     assert steps == pytest.approx([1, 1, 1, 1])
+    assert float(auto.split()[1]) < min(bits)
     assert float(sketchml.split()[1]) >= 10
 
 

@@ -14,10 +14,12 @@
 #include "base/float_environment.h"
 #include "codecs/fastsgd/fastsgd_faults.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
+#include "codecs/fastsgd/fastsgd_positions.h"
 #include "codecs/fastsgd/fastsgd_threshold.h"
 #include "codecs/pair_codec.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
+#include "codecs/sparse/sparse_ops.h"
 
 namespace deltawire::fastsgd {
 
@@ -29,10 +31,16 @@ constexpr ParameterInfo kParameters[] = {
     {"keep", "0.000001 <= keep < 1", "0.25", "tau=auto: the share of the elements that is sent at least"},
     {"l", "1 to 5", "2", "bits of the flag before each gap between keys that says how long it is"},
     {"residual", "on or off", "off", "on: what was dropped is sent later (dense tensors; not in the paper)"},
+    {"keys", "flags or auto", "flags",
+     "code of the keys: the paper's, or of each chunk the shorter of two others (not in the paper)"},
 };
 
-constexpr std::string_view kExamples[] = {"fastsgd:tau=128", "fastsgd:b=2,tau=300,l=5",
-                                          "fastsgd:b=1.02,keep=0.9,l=1", "fastsgd:keep=0.3,residual=on"};
+constexpr std::string_view kExamples[] = {"fastsgd:tau=128",
+                                          "fastsgd:b=2,tau=300,l=5",
+                                          "fastsgd:b=1.02,keep=0.9,l=1",
+                                          "fastsgd:keep=0.3,residual=on",
+                                          "fastsgd:tau=128,keys=auto",
+                                          "fastsgd:keep=0.1,residual=on,keys=auto"};
 
 constexpr CodecInfo info_with(bool error_feedback) {
   return CodecInfo{
@@ -67,6 +75,7 @@ struct Parameters {
   float keep = 0.25F;
   unsigned flag_bits = 2;
   bool residual = false;
+  bool short_keys = false;  // keys=auto
 
   std::uint32_t largest_code() const noexcept { return tau == kAutoTau ? kMaxCode : tau; }
 };
@@ -93,39 +102,38 @@ Workspace& workspace_in(MutBytes scratch) noexcept {
 
 class Fastsgd final : public PairCodec<DecodeTarget> {
  public:
-  Fastsgd(const Parameters& parameters, const CodecInfo& info, const Kernels& kernels) noexcept
-      : PairCodec(info), parameters_(parameters), kernels_(kernels) {
+  Fastsgd(const Parameters& parameters, const CodecInfo& info, TargetId target) noexcept
+      : PairCodec(info),
+        parameters_(parameters),
+        kernels_(kernels_for(target)),
+        positions_{kernels_, sparse::kernels_for(target)} {
     powers_[0] = 1;
     for (std::uint32_t code = 1; code < kCodes; ++code) {
       powers_[code] = powers_[code - 1] * static_cast<double>(parameters.b);
     }
   }
 
+  // `keys` came later: specs that don't name it keep their hash.
   std::string spec() const override {
     return "fastsgd:b=" + canonical_number(parameters_.b) +
            ",tau=" + (parameters_.tau == kAutoTau ? "auto" : std::to_string(parameters_.tau)) +
            ",keep=" + canonical_number(parameters_.keep) + ",l=" + std::to_string(parameters_.flag_bits) +
-           ",residual=" + (parameters_.residual ? "on" : "off");
+           ",residual=" + (parameters_.residual ? "on" : "off") +
+           (parameters_.short_keys ? ",keys=auto" : "");
   }
 
-  // Of n elements with d pairs, a gap g costs l + bits(g) + ceil(M / 2^l) - 1 bits at most (M if bits(g) =
-  // 0). Gaps and pairs share the n elements, and bits(g) <= g, so that all gaps together take at most n (l +
-  // ceil(M / 2^l)); d (l + M) is the other bound, for few pairs.
   Sizes do_sizes(const TensorView& part) const noexcept override {
     const std::uint64_t elements = part.elements();
     if (elements == 0) return {};
     const std::uint64_t pairs = std::min(part.count, elements);
     const std::uint64_t chunks = std::max<std::uint64_t>(1, ceil_div(pairs, kChunkPairs));
-    const unsigned flags = parameters_.flag_bits;
-    const auto longest = std::min(static_cast<unsigned>(std::bit_width(elements)), kMaxKeyBits);
-    const std::uint64_t gap_bits =
-        std::min(product_or_max(pairs, flags + longest),
-                 product_or_max(elements, flags + ceil_div(longest, std::uint64_t{1} << flags)));
     const auto code_bits = static_cast<unsigned>(std::bit_width(parameters_.largest_code()));
-    const std::uint64_t bits = sum_or_max(gap_bits, product_or_max(pairs, code_bits + 1));
-    // Three streams of a chunk end inside a byte each.
+    const std::uint64_t value_bytes = ceil_div(product_or_max(pairs, code_bits + 1), 8);
+    const std::uint64_t key_bytes =
+        parameters_.short_keys ? position_bytes_bound(pairs, elements) : flagged_bytes_bound(pairs, elements);
+    // Values, flags and gaps of a chunk end inside a byte each.
     const std::uint64_t chunk_bytes = sum_or_max(product_or_max(chunks, kHeadBytes + 3), kStoreSlack);
-    return Sizes{.payload_bytes = sum_or_max(ceil_div(bits, 8), chunk_bytes),
+    return Sizes{.payload_bytes = sum_or_max(sum_or_max(key_bytes, value_bytes), chunk_bytes),
                  .chunks = chunks_or_max(chunks),
                  .scratch_bytes = kWorkspaceBytes};
   }
@@ -148,7 +156,9 @@ class Fastsgd final : public PairCodec<DecodeTarget> {
     DecodeTarget target{{.dimension = count}};
     if (auto ok = decode_chunks(in, target); !ok) return ok;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      const ChunkSections bits = chunk_sections(chunk_of(in, i));
+      const ChunkBytes chunk = chunk_of(in, i);
+      const ChunkSections bits =
+          parameters_.short_keys ? position_sections(positions_, chunk) : chunk_sections(chunk);
       add_section(sections, "chunk heads", bits.head);
       add_section(sections, "values", bits.values);
       add_section(sections, "keys", bits.keys);
@@ -157,6 +167,17 @@ class Fastsgd final : public PairCodec<DecodeTarget> {
   }
 
  private:
+  // Of n elements with d pairs, a gap g costs l + bits(g) + ceil(M / 2^l) - 1 bits at most (M if bits(g) =
+  // 0). Gaps and pairs share the n elements, and bits(g) <= g, so that all gaps together take at most n (l +
+  // ceil(M / 2^l)); d (l + M) is the other bound, for few pairs.
+  std::uint64_t flagged_bytes_bound(std::uint64_t pairs, std::uint64_t elements) const noexcept {
+    const unsigned flags = parameters_.flag_bits;
+    const auto longest = std::min(static_cast<unsigned>(std::bit_width(elements)), kMaxKeyBits);
+    const std::uint64_t few = product_or_max(pairs, flags + longest);
+    const std::uint64_t many = product_or_max(elements, flags + ceil_div(longest, std::uint64_t{1} << flags));
+    return ceil_div(std::min(few, many), 8);
+  }
+
   // The sum in float32, as it goes on the wire and everything is computed from.
   static Result<float> rounded_sum(double sum) {
     if (!std::isfinite(sum)) return not_finite();
@@ -190,7 +211,9 @@ class Fastsgd final : public PairCodec<DecodeTarget> {
       if (pairs.pairs == 0 && chunks > 0) break;
       ChunkPairs chunk{pairs.keys, staging.codes, pairs.pairs, {}};
       if (pairs.pairs > 0) chunk.range = kernels_.quantize(input, book, pairs, staging.codes);
-      written += kernels_.write(chunk, parameters_.flag_bits, out.payload.data() + written);
+      const MutBytes rest = out.payload.subspan(written);
+      written += parameters_.short_keys ? write_position_chunk(positions_, chunk, rest)
+                                        : kernels_.write(chunk, parameters_.flag_bits, rest.data());
       out.chunk_ends[chunks++] = static_cast<std::uint32_t>(written);
     }
     return EncodedPart{
@@ -200,10 +223,13 @@ class Fastsgd final : public PairCodec<DecodeTarget> {
   Status check_part(const PartView& in, std::uint64_t elements) const override {
     std::uint64_t pairs = 0;
     for (std::size_t i = 0; i < in.chunk_ends.size(); ++i) {
-      Head head;
-      const Fault fault = reference::read_head(chunk_of(in, i), i == 0, i + 1 == in.chunk_ends.size(), head);
+      PositionChunk chunk;
+      const bool is_last = i + 1 == in.chunk_ends.size();
+      const Fault fault = parameters_.short_keys
+                              ? read_position_chunk(chunk_of(in, i), i == 0, is_last, chunk)
+                              : reference::read_head(chunk_of(in, i), i == 0, is_last, chunk.head);
       if (fault != Fault::kNone) return fault_status(fault, i);
-      pairs += head.pairs;
+      pairs += chunk.head.pairs;
     }
     if (pairs > elements) {
       return fail(ErrorCode::kCorrupt, "fastsgd: " + std::to_string(pairs) + " pairs in " +
@@ -221,6 +247,7 @@ class Fastsgd final : public PairCodec<DecodeTarget> {
                             .powers = powers_.data(),
                             .last_code = parameters_.largest_code(),
                             .flag_bits = parameters_.flag_bits};
+    if (parameters_.short_keys) return decode_position_chunks(positions_, in, rules, target);
     constexpr std::size_t kRow = 16;
     const std::size_t chunks = in.chunk_ends.size();
     for (std::size_t first = 0; first < chunks; first += kRow) {
@@ -237,6 +264,7 @@ class Fastsgd final : public PairCodec<DecodeTarget> {
   Parameters parameters_;
   std::array<double, kCodes> powers_;
   const Kernels& kernels_;
+  PositionKeys positions_;  // of keys=auto
 };
 
 // "auto", or a whole number from 1 to kMaxCode.
@@ -258,6 +286,7 @@ Result<std::uint32_t> tau_parameter(const ParsedSpec& spec) {
 Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId target) {
   constexpr std::string_view kFlagBits[] = {"1", "2", "3", "4", "5"};
   constexpr std::string_view kSwitch[] = {"off", "on"};
+  constexpr std::string_view kKeyCodes[] = {"flags", "auto"};
   const auto b = float_parameter(spec, "b", {.low = 1.02F, .high = kBaseEnd, .default_value = 1.1F});
   if (!b) return forward_error(b);
   const auto tau = tau_parameter(spec);
@@ -268,9 +297,11 @@ Result<std::unique_ptr<const Codec>> make(const ParsedSpec& spec, TargetId targe
   if (!flag_bits) return forward_error(flag_bits);
   const auto residual = choice_parameter(spec, "residual", kSwitch, 0);
   if (!residual) return forward_error(residual);
-  const Parameters parameters{*b, *tau, *keep, static_cast<unsigned>(*flag_bits) + 1, *residual == 1};
-  return std::make_unique<const Fastsgd>(parameters, parameters.residual ? kInfoWithResidual : kInfo,
-                                         kernels_for(target));
+  const auto keys = choice_parameter(spec, "keys", kKeyCodes, 0);
+  if (!keys) return forward_error(keys);
+  const Parameters parameters{*b,        *tau, *keep, static_cast<unsigned>(*flag_bits) + 1, *residual == 1,
+                              *keys == 1};
+  return std::make_unique<const Fastsgd>(parameters, parameters.residual ? kInfoWithResidual : kInfo, target);
 }
 
 }  // namespace

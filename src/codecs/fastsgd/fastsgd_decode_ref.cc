@@ -5,40 +5,12 @@
 #include "base/bit_functions.h"
 #include "base/bits.h"
 #include "base/little_endian.h"
+#include "codecs/fastsgd/fastsgd_codes_ops.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 
 namespace {
-
-// Scaled values of the codes from `base` on, as far as they are allowed.
-struct Values {
-  float of_code[kCodes];
-  std::uint32_t allowed = 0;
-
-  Values(const DecodeRules& rules, const Head& head, float scale) noexcept {
-    const std::uint32_t codes = std::uint32_t{1} << head.code_bits;
-    for (; allowed < codes && head.base + allowed <= rules.last_code; ++allowed) {
-      const float value = code_value(rules.sum, rules.powers, head.base + allowed);
-      if (bit_cast<std::uint32_t>(value) == 0) break;
-      of_code[allowed] = value * scale;
-    }
-  }
-};
-
-// What the codes and gaps of a chunk turned out to be, against what its head states.
-struct Extent {
-  std::uint32_t lowest_code = kMaxCode;
-  std::uint32_t highest_code = 0;
-  std::uint32_t all_gaps = 0;  // or of them: as many bits as the longest
-
-  Fault check(const Head& head) const noexcept {
-    if (lowest_code != 0) return Fault::kCodeRange;
-    if (bit_width(highest_code) != head.code_bits) return Fault::kCodeRange;
-    if (bit_width(all_gaps) != head.key_bits) return Fault::kKeyBits;
-    return Fault::kNone;
-  }
-};
 
 // Reads the flag and the gap of the next key.
 struct GapReader {
@@ -63,14 +35,13 @@ struct GapReader {
 };
 
 template <Sink kSink>
-Fault read_pairs(const Head& head, const DecodeRules& rules, const Values& values,
-                 const ChunkStreams& streams, DecodeTarget& part) noexcept {
+Fault read_pairs(const Head& head, const DecodeRules& rules, const ChunkStreams& streams,
+                 DecodeTarget& part) noexcept {
   if (kSink == Sink::kPairs && head.pairs > part.capacity - part.pairs) return Fault::kNoRoom;
   DecodeTarget target = part;  // a copy that no store can alias
   const GapLengths lengths(head.key_bits, rules.flag_bits);
-  BitWindow codes = streams.values;
+  CodeReader values(rules, head, target.scale, streams.values);
   GapReader gaps{streams.flags, streams.gaps, rules.flag_bits};
-  Extent extent;
   std::uint64_t key = head.first_key;
   if (key < target.least_key) return Fault::kKey;
   for (std::uint32_t i = 0; i < head.pairs; ++i) {
@@ -81,20 +52,15 @@ Fault read_pairs(const Head& head, const DecodeRules& rules, const Values& value
       key += gap + 1;
     }
     if (key >= target.dimension) return Fault::kKey;
-    const std::uint64_t word = codes.peek();
-    const auto code = static_cast<std::uint32_t>(word & ((1U << head.code_bits) - 1));
-    if (code >= values.allowed) return Fault::kCode;
-    codes.position += head.code_bits + 1;
-    extent.lowest_code = code < extent.lowest_code ? code : extent.lowest_code;
-    extent.highest_code = code > extent.highest_code ? code : extent.highest_code;
-    const auto sign = static_cast<std::uint32_t>(word >> head.code_bits & 1) << 31;
-    put_pair<kSink>(key, bit_cast<float>(bit_cast<std::uint32_t>(values.of_code[code]) ^ sign), target);
+    float value = 0;
+    if (!values.next(value)) return Fault::kCode;
+    put_pair<kSink>(key, value, target);
   }
-  extent.all_gaps = gaps.all_gaps;
   part.pairs = target.pairs;
   part.least_key = key + 1;
-  if (const Fault fault = extent.check(head); fault != Fault::kNone) return fault;
-  return codes.at_clean_end() && gaps.at_clean_end() ? Fault::kNone : Fault::kPadding;
+  if (!values.fill_range()) return Fault::kCodeRange;
+  if (bit_width(gaps.all_gaps) != head.key_bits) return Fault::kKeyBits;
+  return values.at_clean_end() && gaps.at_clean_end() ? Fault::kNone : Fault::kPadding;
 }
 
 Fault decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target) {
@@ -104,12 +70,11 @@ Fault decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarg
   if (head.pairs == 0) return Fault::kNone;
   const ChunkStreams streams = streams_of(chunk, head, rules.flag_bits);
   if (streams.are_cut) return Fault::kTruncated;
-  const Values values(rules, head, target.scale);
   switch (target.sink) {
-    case Sink::kDense: return read_pairs<Sink::kDense>(head, rules, values, streams, target);
-    case Sink::kDenseAdd: return read_pairs<Sink::kDenseAdd>(head, rules, values, streams, target);
-    case Sink::kPairs: return read_pairs<Sink::kPairs>(head, rules, values, streams, target);
-    default: return read_pairs<Sink::kNothing>(head, rules, values, streams, target);
+    case Sink::kDense: return read_pairs<Sink::kDense>(head, rules, streams, target);
+    case Sink::kDenseAdd: return read_pairs<Sink::kDenseAdd>(head, rules, streams, target);
+    case Sink::kPairs: return read_pairs<Sink::kPairs>(head, rules, streams, target);
+    default: return read_pairs<Sink::kNothing>(head, rules, streams, target);
   }
 }
 

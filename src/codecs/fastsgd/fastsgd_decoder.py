@@ -7,12 +7,14 @@ import numpy as np
 from spec_bits import BitReader
 from spec_codec import SHARE, SWITCH, Codec, Coded, number, one_of
 from spec_hashes import require
+from spec_positions import chunk_positions
 
 FULL_CHUNK = 16384
 LARGEST_CODE = 2047
 MOST_CODE_BITS = 11
 MOST_KEY_BITS = 32
 HEAD_BYTES = 9
+CODE_BYTES = 2  # before a chunk of positions, which has 3 bytes at least
 
 
 def code_values(b: str, tau: str, total: np.float32) -> list[np.float32]:
@@ -37,32 +39,48 @@ def decode(coded: Coded) -> np.ndarray:
     values = np.zeros(coded.count, "<f4")
     least = 0
     for i, chunk in enumerate(coded.chunks):
-        pairs = chunk_pairs(chunk, i == 0, i == len(coded.chunks) - 1)
-        if pairs == 0:
-            continue
-        found = chunk_values(chunk, pairs, allowed)
-        keys = chunk_keys(chunk, pairs, int(given["l"]))
-        require(keys[0] >= least, "Corrupt", "a key that isn't above those before")
-        require(keys[-1] < coded.count, "Corrupt", "a key outside the tensor")
+        is_first, is_last = i == 0, i == len(coded.chunks) - 1
+        if given["keys"] == "flags":
+            pairs = chunk_pairs(chunk, is_first, is_last)
+            if pairs == 0:
+                continue
+            (codes,) = struct.unpack_from("<H", chunk, 2)
+            begin = HEAD_BYTES + value_bytes(chunk, pairs)
+            found = chunk_values(chunk[HEAD_BYTES:begin], codes, pairs, allowed)
+            keys = chunk_keys(chunk, begin, pairs, int(given["l"]))
+            require(keys[0] >= least, "Corrupt", "a key that isn't above those before")
+            require(keys[-1] < coded.count, "Corrupt", "a key outside the tensor")
+        else:
+            begin = position_bytes(chunk, is_first, is_last)
+            keys = chunk_positions(chunk[CODE_BYTES:begin], least, coded.count)
+            if not keys:
+                continue
+            (codes,) = struct.unpack_from("<H", chunk)
+            found = chunk_values(chunk[begin:], codes, len(keys), allowed)
         values[keys] = found
         least = keys[-1] + 1
     return values
 
 
 def chunk_pairs(chunk: bytes, is_first: bool, is_last: bool) -> int:
-    """Read and check the number of pairs of a chunk."""
+    """Read and check the number of pairs of a chunk with flags."""
     require(len(chunk) >= 2, "Truncated", "the end inside a chunk's head")
     (pairs,) = struct.unpack_from("<H", chunk)
-    require(pairs <= FULL_CHUNK, "Corrupt", f"{pairs} pairs")
-    require(is_last or pairs == FULL_CHUNK, "Corrupt", "a short chunk before the last")
-    require(pairs > 0 or is_first, "Corrupt", "an empty chunk beside others")
+    check_pairs(pairs, is_first, is_last)
     require(pairs > 0 or len(chunk) == 2, "Corrupt", "bytes after an empty chunk")
     require(pairs == 0 or len(chunk) >= HEAD_BYTES, "Truncated", "the end inside a chunk's head")
     return pairs
 
 
+def check_pairs(pairs: int, is_first: bool, is_last: bool) -> None:
+    """Check that a chunk in this place may have so many pairs."""
+    require(pairs <= FULL_CHUNK, "Corrupt", f"{pairs} pairs")
+    require(is_last or pairs == FULL_CHUNK, "Corrupt", "a short chunk before the last")
+    require(pairs > 0 or is_first, "Corrupt", "an empty chunk beside others")
+
+
 def value_bytes(chunk: bytes, pairs: int) -> int:
-    """Give the length of the stream of values, which must be in the chunk."""
+    """Give the length of the stream of values, which must be in the chunk with flags."""
     (codes,) = struct.unpack_from("<H", chunk, 2)
     require(codes >> 11 <= MOST_CODE_BITS, "Corrupt", f"codes of {codes >> 11} bits")
     size = -(-pairs * ((codes >> 11) + 1) // 8)
@@ -70,12 +88,25 @@ def value_bytes(chunk: bytes, pairs: int) -> int:
     return size
 
 
-def chunk_values(chunk: bytes, pairs: int, allowed: list[np.float32]) -> list[np.float32]:
-    """Read the values of a chunk."""
-    (codes,) = struct.unpack_from("<H", chunk, 2)
+def position_bytes(chunk: bytes, is_first: bool, is_last: bool) -> int:
+    """Give where the values begin behind the positions of a chunk without flags."""
+    least = CODE_BYTES + 3
+    require(len(chunk) >= least, "Truncated", "the end inside a chunk's head")
+    codes, _, pairs = struct.unpack_from("<HBH", chunk)
+    check_pairs(pairs, is_first, is_last)
+    require(codes >> 11 <= MOST_CODE_BITS, "Corrupt", f"codes of {codes >> 11} bits")
+    require(pairs > 0 or codes == 0, "Corrupt", "codes of no pairs")
+    size = -(-pairs * ((codes >> 11) + 1) // 8) if pairs else 0
+    require(least + size <= len(chunk), "Truncated", "the end inside the values")
+    return len(chunk) - size
+
+
+def chunk_values(
+    data: bytes, codes: int, pairs: int, allowed: list[np.float32]
+) -> list[np.float32]:
+    """Read the values of a chunk, whose base and width are in `codes`."""
     base, width = codes & 2047, codes >> 11
-    size = value_bytes(chunk, pairs)
-    stream = BitReader(chunk[HEAD_BYTES : HEAD_BYTES + size])
+    stream = BitReader(data)
     values, offsets = [], []
     for _ in range(pairs):
         offset = stream.number(width)
@@ -89,11 +120,10 @@ def chunk_values(chunk: bytes, pairs: int, allowed: list[np.float32]) -> list[np
     return values
 
 
-def chunk_keys(chunk: bytes, pairs: int, flag_bits: int) -> list[int]:
-    """Read the keys of a chunk."""
+def chunk_keys(chunk: bytes, begin: int, pairs: int, flag_bits: int) -> list[int]:
+    """Read the keys of a chunk, whose flags begin there."""
     longest, first = struct.unpack_from("<BI", chunk, 4)
     require(longest <= MOST_KEY_BITS, "Corrupt", f"gaps of {longest} bits")
-    begin = HEAD_BYTES + value_bytes(chunk, pairs)
     size = -(-(pairs - 1) * flag_bits // 8) if longest else 0
     require(begin + size <= len(chunk), "Truncated", "the end inside the flags")
     flags = BitReader(chunk[begin : begin + size])
@@ -135,16 +165,29 @@ CODEC = Codec(
         "keep": SHARE,
         "l": one_of(*"12345"),
         "residual": SWITCH,
+        "keys": one_of("flags", "auto"),
     },
+    later={"keys": "flags"},
 )
 
 EIGHT = struct.unpack("<I", struct.pack("<f", 8.0))[0]
 FIGURE = [3, 0, 0x01, 0x08, 8, 87, 1, 0, 0, 0x1C, 0x03, 0xE7, 0x02]  # the example of spec.md
 
 
-def of(chunk: list[int], total: int = EIGHT) -> Coded:
+# The same pairs, without flags: the gaps 231 and 2 in Rice codes of b = 6, and between the ends.
+GOLOMB = [0x01, 0x08, 6, 3, 0, 87, 1, 0, 0, 0x77, 0x12, 0x00, 0x1C]
+BETWEEN = [0x01, 0x08, 31, 3, 0, 87, 1, 0, 0, 66, 2, 0, 0, 0xC9, 0x1C]
+
+
+def of(chunk: list[int], total: int = EIGHT, keys: str = "flags") -> Coded:
     """Make a part of one chunk."""
-    return Coded([bytes(chunk)], 1000, (total, 0), {"b": "2", "tau": "20", "l": "2"})
+    given = {"b": "2", "tau": "20", "l": "2", "keys": keys}
+    return Coded([bytes(chunk)], 1000, (total, 0), given)
+
+
+def listed(chunk: list[int]) -> Coded:
+    """Make a part of one chunk without flags."""
+    return of(chunk, keys="auto")
 
 
 def at(values: dict[int, float]) -> list[float]:
@@ -157,6 +200,10 @@ GOOD = {
     "the example": (of(FIGURE), at({343: 4.0, 575: -2.0, 578: 2.0})),
     "one value": (of([1, 0, 0, 0, 0, 9, 0, 0, 0, 1]), at({9: -8.0})),
     "neighbours": (of([3, 0, 2, 0, 0, 4, 0, 0, 0, 0b010]), at({4: 2.0, 5: -2.0, 6: 2.0})),
+    "auto: nothing": (listed([0, 0, 0, 0, 0]), at({})),
+    "auto: the example": (listed(GOLOMB), at({343: 4.0, 575: -2.0, 578: 2.0})),
+    "auto: one value": (listed([0, 0, 0, 1, 0, 9, 0, 0, 0, 1]), at({9: -8.0})),
+    "auto: between the ends": (listed(BETWEEN), at({343: 4.0, 575: -2.0, 578: 2.0})),
 }
 REFUSED = {
     "short count": (of([3]), "Truncated"),
@@ -178,6 +225,23 @@ REFUSED = {
     "a longer flag": (of([*FIGURE[:10], 0x07, *FIGURE[11:]]), "Corrupt"),
     "key bits too many": (of([*FIGURE[:10], 0, 0b1010]), "Corrupt"),
     "a key outside": (of([1, 0, 1, 0, 0, 232, 3, 0, 0, 0]), "Corrupt"),
+    "auto: a chunk with flags": (listed(FIGURE), "Truncated"),
+    "auto: a short head": (listed([0, 0, 0, 0]), "Truncated"),
+    "auto: no values": (listed([1, 8, 6, 3, 0]), "Truncated"),
+    "auto: no first key": (listed([*GOLOMB[:8], 0x1C]), "Truncated"),
+    "auto: a gap cut off": (listed([*GOLOMB[:11], 0x1C]), "Truncated"),
+    "auto: bytes of nothing": (listed([0, 0, 0, 0, 0, 0]), "Corrupt"),
+    "auto: codes of nothing": (listed([1, 0, 0, 0, 0]), "Corrupt"),
+    "auto: a parameter of nothing": (listed([0, 0, 6, 0, 0]), "Corrupt"),
+    "auto: too many pairs": (listed([0, 0, 0, 1, 64, *[0] * 6000]), "Corrupt"),
+    "auto: 12 code bits": (listed([0x01, 0x60, *GOLOMB[2:], *[0] * 9]), "Corrupt"),
+    "auto: a code beyond tau": (listed([21, 0, 0, 1, 0, 9, 0, 0, 0, 1]), "Corrupt"),
+    "auto: no code at the base": (listed([*GOLOMB[:12], 0b111101]), "Corrupt"),
+    "auto: a code bit too many": (listed([*GOLOMB[:12], 0]), "Corrupt"),
+    "auto: a set pad after the values": (listed([*GOLOMB[:12], 0x5C]), "Corrupt"),
+    "auto: a set pad after the gaps": (listed([*GOLOMB[:11], 2, 0x1C]), "Corrupt"),
+    "auto: a byte more after the gaps": (listed([*GOLOMB[:12], 0, 0x1C]), "Corrupt"),
+    "auto: a key outside": (listed([0, 0, 0, 1, 0, 232, 3, 0, 0, 1]), "Corrupt"),
 } | {
     f"a sum of {total:#x}": (of(FIGURE, total), "Corrupt")
     for total in (0, 0x80000000, 0xC1000000, 0x7F800000, 0x7FC00000)

@@ -165,6 +165,13 @@ struct DecodeTarget : PairTarget {
   bool is_last = true;  // the part ends with the last of the chunks that are given
 };
 
+// A chunk whose keys are known and in the tensor.
+struct KeyedValues {
+  const std::uint32_t* keys = nullptr;
+  Head head;  // its pairs, at least one, base and code bits
+  BitWindow values;
+};
+
 // Chunks that follow on each other, for kernels that read two at a time.
 struct ChunkRow {
   const ChunkBytes* at = nullptr;
@@ -216,6 +223,13 @@ struct Kernels {
   // Reads inside the chunks alone, writes inside the target alone; on a fault what the target holds is
   // unspecified.
   Decoded (*decode)(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& target);
+
+  // A chunk's values alone; returns the address behind them. Room as for write().
+  std::byte* (*write_values)(const ChunkPairs& chunk, unsigned code_bits, std::byte* out);
+
+  // Hands out a chunk's pairs; the target's least key is the caller's. Reads and writes as decode().
+  // REQUIRES: room for them, if the sink is kPairs.
+  Fault (*place_values)(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& target);
 };
 
 // One target's kernels. Those of the reference are what the others are compared with.
@@ -245,6 +259,8 @@ std::byte* write_gaps(const ChunkPairs& chunk, unsigned key_bits, unsigned flag_
 Fault read_head(const ChunkBytes& chunk, bool is_first, bool is_last, Head& head);
 
 Decoded decode_row(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& target);
+
+Fault place_values(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& target);
 
 // What the vector kernels decode with.
 //

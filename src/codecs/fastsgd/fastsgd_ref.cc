@@ -167,7 +167,7 @@ Counts count_at_least(const PairInput& input, std::uint32_t low, std::uint32_t h
 
 }  // namespace
 
-extern constexpr Kernels kKernels = {sum,      smallest,    count_at_least, collect,
-                                     quantize, write_chunk, decode_row};
+extern constexpr Kernels kKernels = {sum,         smallest,   count_at_least, collect,     quantize,
+                                     write_chunk, decode_row, write_values,   place_values};
 
 }  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

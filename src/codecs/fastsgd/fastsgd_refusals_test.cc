@@ -163,10 +163,88 @@ TEST(FastsgdRefusals, Scalars) {
   expect(decoded(Encoded{}, 5), ErrorCode::kCorrupt, "0 chunks for a part of 5 elements");
 }
 
+// Keys as positions: the same pairs in chunks of their own form.
+const Ints kGolomb = {0x01, 0x08, 6, 3, 0, 343 & 255, 343 >> 8, 0, 0, 0x77, 0x12, 0x00, 28};
+const Ints kBetween = {0x01, 0x08, 31, 3, 0, 343 & 255, 343 >> 8, 0, 0, 578 & 255, 578 >> 8, 0, 0, 0xC9, 28};
+
+Status listed(const Encoded& part, std::uint64_t count = 1000) {
+  const auto back = testing::decode(*codec_of("fastsgd:b=2,tau=20,keys=auto"), part.view(), count);
+  if (!back) return tl::unexpected<Error>(back.error());
+  return {};
+}
+
+Status listed(Ints bytes, std::uint64_t count = 1000) {
+  return listed(one_chunk(std::move(bytes), bits_of(8.0F)), count);
+}
+
+TEST(FastsgdRefusals, GoodChunksWithoutFlagsAreAccepted) {
+  for (const Ints& good : {kGolomb, kBetween}) {
+    EXPECT_TRUE(listed(good));
+    EXPECT_TRUE(listed(good, 579)) << "the last key is 578";
+    expect(listed(good, 578), ErrorCode::kCorrupt, "a position outside the part");
+    for (std::size_t bytes = 1; bytes < good.size(); ++bytes) EXPECT_FALSE(listed(cut(good, bytes))) << bytes;
+  }
+  EXPECT_TRUE(listed({0, 0, 0, 0, 0}));
+}
+
+TEST(FastsgdRefusals, HeadsWithoutFlags) {
+  expect(listed({0, 0, 0, 0}), ErrorCode::kTruncated, "end before the chunk does");
+  expect(listed({1, 8, 6, 3, 0}), ErrorCode::kTruncated, "end before the chunk does");
+  expect(listed({0, 0, 0, 0, 0, 0}), ErrorCode::kCorrupt, "bytes follow an empty chunk");
+  expect(listed({1, 0, 0, 0, 0}), ErrorCode::kCorrupt, "code bits");
+  expect(listed({0, 0, 6, 0, 0}), ErrorCode::kCorrupt, "a code for gaps where there are none");
+  expect(listed(with(kGolomb, 1, 0x60)), ErrorCode::kCorrupt, "code bits");                    // 12 bits
+  expect(listed(with(with(kGolomb, 3, 1), 4, 0x40)), ErrorCode::kCorrupt, "number of pairs");  // 16385
+  expect(listed(kGolomb, 2), ErrorCode::kCorrupt, "3 pairs in 1 chunks for 2 elements");
+  expect(listed(with(kGolomb, 2, 25)), ErrorCode::kCorrupt, "Rice parameter above 24");
+  expect(listed(with(kGolomb, 2, 6 | 1 << 5)), ErrorCode::kCorrupt, "lanes other than");
+}
+
+TEST(FastsgdRefusals, ChunksWithoutFlagsBesideOthers) {
+  Encoded two = one_chunk({0, 0, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1, 0, 10, 0, 0, 0, 0}, bits_of(8.0F));
+  two.chunk_ends = {10, 20};
+  expect(listed(two), ErrorCode::kCorrupt, "chunk 0: a number of pairs");
+  const auto codec = codec_of("fastsgd:b=2,tau=20,keys=auto");
+  Encoded part = *testing::encode(*codec, std::vector<float>(16385, 1.0F));
+  ASSERT_TRUE(listed(part, 16385));
+  part.payload[part.chunk_ends[0] + 5] = std::byte{0xFF};  // key 16384 becomes 16383
+  part.payload[part.chunk_ends[0] + 6] = std::byte{0x3F};
+  expect(listed(part, 16385), ErrorCode::kCorrupt, "chunk 1: its first position");
+  part = *testing::encode(*codec, std::vector<float>(16384, 1.0F));
+  part.payload.resize(part.payload.size() + 5, std::byte{0});
+  part.chunk_ends.push_back(static_cast<std::uint32_t>(part.payload.size()));
+  expect(listed(part, 16384), ErrorCode::kCorrupt, "chunk 1: a number of pairs");
+}
+
+TEST(FastsgdRefusals, ValuesOfKeysWithoutFlags) {
+  for (const Ints& good : {kGolomb, kBetween}) {
+    const std::size_t last = good.size() - 1;
+    expect(listed(with(good, last, 0b11'11'01)), ErrorCode::kCorrupt, "range");  // no code 0
+    expect(listed(with(good, last, 0b00'10'00)), ErrorCode::kCorrupt, "range");  // none needs the bit
+    expect(listed(with(good, last, 28 | 0x40)), ErrorCode::kCorrupt, "bits follow the last code");
+    expect(listed(with(good, 0, 20)), ErrorCode::kCorrupt, "beyond the threshold");
+  }
+  EXPECT_TRUE(listed({20, 0, 0, 1, 0, 0, 0, 0, 0, 0}));
+  expect(listed({21, 0, 0, 1, 0, 0, 0, 0, 0, 0}), ErrorCode::kCorrupt, "beyond the threshold");
+}
+
+TEST(FastsgdRefusals, ThereIsRoomForAllPairsWithoutFlags) {
+  const auto codec = codec_of("fastsgd:b=2,tau=20,keys=auto");
+  const Encoded part = one_chunk(kGolomb, bits_of(8.0F));
+  float values[3];
+  std::uint32_t keys[3];
+  EXPECT_TRUE(codec->decode_pairs(part.view(), {values, 3, DType::kF32, keys, 1000}, 1));
+  const auto cut_short = codec->decode_pairs(part.view(), {values, 2, DType::kF32, keys, 1000}, 1);
+  ASSERT_FALSE(cut_short);
+  EXPECT_EQ(cut_short.error().code, ErrorCode::kOutputTooSmall);
+}
+
 TEST(FastsgdRefusals, OtherParametersReadOtherBytes) {
   const Encoded part = one_chunk(kGood, bits_of(8.0F));
   EXPECT_FALSE(testing::decode(*codec_of("fastsgd:b=2,tau=1"), part.view(), 1000)) << "L = 2 is beyond tau";
   EXPECT_FALSE(testing::decode(*codec_of("fastsgd:b=2,l=3"), part.view(), 1000));
+  expect(listed(part), ErrorCode::kTruncated, "end before the chunk does");
+  expect(decoded(kGolomb), ErrorCode::kCorrupt, "2049 pairs in 1 chunks for 1000 elements");
 }
 
 }  // namespace

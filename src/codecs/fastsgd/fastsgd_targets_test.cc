@@ -120,10 +120,12 @@ TEST_P(FastsgdTargets, WhereVectorsAndChunksEnd) {
     const TensorView view{values.data(), count, DType::kF32};
     expect_equal("fastsgd:keep=0.3", view);
     expect_equal("fastsgd:keep=0.9999", view);
+    expect_equal("fastsgd:b=1.02,keep=0.3,keys=auto", view);
     expect_equal("fastsgd:keep=0.1,residual=on", view, testing::normal_values(count, 2));
     Keys keys(count);
     for (std::size_t i = 0; i < count; ++i) keys[i] = static_cast<std::uint32_t>(i * 7 + i % 5);
     expect_equal("fastsgd", {values.data(), count, DType::kF32, keys.data(), 7 * count});
+    expect_equal("fastsgd:keys=auto", {values.data(), count, DType::kF32, keys.data(), 7 * count});
   }
 }
 

@@ -8,6 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.history import History
+from deltawire.policy import pattern_and_codec
 from deltawire.torch import arguments, bootstrap, link_probe
 from deltawire.torch.auto_hook import LAST_STEP, AutoHook
 from deltawire.torch.exchanged import Exchanged
@@ -138,7 +139,7 @@ def _check_tensors(exchanged: Exchanged, ddp_model: DistributedDataParallel) -> 
 def _spec_to_leave(spec: str) -> str:
     if not _core.keeps_residual(spec):
         return spec
-    pattern, _, codec = spec[:-1].partition("(")
+    pattern, codec = pattern_and_codec(spec)
     if ", rest " in codec:  # rules, of which the first that fits decides
         return f"{pattern}(step>={LAST_STEP}: fp32, {codec})"
     return f"{pattern}(step<{LAST_STEP}: {codec}, rest fp32)"

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "deltawire/result.h"
@@ -66,7 +66,8 @@ class RowParser {
   std::vector<std::uint32_t> keys_;  // of the row; room for more
   std::vector<float> values_;
   std::size_t count_ = 0;  // of the row's features
-  std::vector<std::pair<std::uint32_t, float>> pairs_;
+  // Key, place in the row, value: equal keys stay in the order of the text, in which they are added up.
+  std::vector<std::tuple<std::uint32_t, std::size_t, float>> disordered_;
   const char* line_begin_ = nullptr;
   std::uint64_t line_ = 0;
 };

@@ -83,6 +83,14 @@ TEST(ParseRows, MergesUnsortedAndRepeatedIndicesWhenAsked) {
   EXPECT_FALSE(parse("1 5:3e38 5:3e38\n", options).status);
 }
 
+TEST(ParseRows, AddsUpRepeatedIndicesInTheOrderOfTheText) {
+  ParseOptions options;
+  options.merge_duplicates = true;
+  const Parsed parsed = parse("1 5:1e8 2:3 5:-1e8 5:1\n", options);
+  ASSERT_TRUE(parsed.status);
+  EXPECT_EQ(parsed.sink.training.values, (std::vector<float>{3, 1}));
+}
+
 TEST(ParseRows, HashesIndicesUpTo2To63) {
   ParseOptions options;
   options.hash_bits = 4;

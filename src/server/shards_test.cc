@@ -60,6 +60,14 @@ TEST(Shards, DealOutTheLargestFirst) {
   EXPECT_EQ((*parts)[2].server, 0);
 }
 
+TEST(Shards, DealOutEqualOnesInTheModelsOrder) {
+  const auto parts = serve_parts(model_of({10, 10, 10, 10}), 3);
+  ASSERT_TRUE(parts);
+  std::vector<int> owners;
+  for (const ServedPart& part : *parts) owners.push_back(part.server);
+  EXPECT_EQ(owners, (std::vector<int>{0, 1, 2, 0}));
+}
+
 TEST(Shards, LeaveTensorsOfOneServerWhole) {
   const auto parts = serve_parts(model_of({3000000, 10}), 1);
   ASSERT_TRUE(parts);

@@ -76,9 +76,12 @@ struct Scan {
   void look_at(std::uint64_t at, std::uint64_t* found) const noexcept {
     for (unsigned i = 0; i < 8; ++i) {
       const __m256i x = x_bits(at + i * kLanes);
-      float* const left = input.left + at + i * kLanes;
-      if constexpr (kLeft == Left::kStored) _mm256_storeu_ps(left, _mm256_castsi256_ps(x));
-      if constexpr (kLeft == Left::kStreamed) _mm256_stream_ps(left, _mm256_castsi256_ps(x));
+      // Where nothing is kept there is no place to point at either.
+      if constexpr (kLeft == Left::kStored) {
+        _mm256_storeu_ps(input.left + at + i * kLanes, _mm256_castsi256_ps(x));
+      } else if constexpr (kLeft == Left::kStreamed) {
+        _mm256_stream_ps(input.left + at + i * kLanes, _mm256_castsi256_ps(x));
+      }
       found[0] |= std::uint64_t{positive(x)} << (i * kLanes);
       found[1] |= std::uint64_t{negative(x)} << (i * kLanes);
     }

@@ -50,9 +50,12 @@ struct Scan {
   void look_at(std::uint64_t at, std::uint64_t* found) const noexcept {
     for (unsigned i = 0; i < 4; ++i) {
       const __m512i x = x_bits(at + i * kLanes, 0xFFFF);
-      float* const left = input.left + at + i * kLanes;
-      if constexpr (kLeft == Left::kStored) _mm512_storeu_ps(left, _mm512_castsi512_ps(x));
-      if constexpr (kLeft == Left::kStreamed) _mm512_stream_ps(left, _mm512_castsi512_ps(x));
+      // Where nothing is kept there is no place to point at either.
+      if constexpr (kLeft == Left::kStored) {
+        _mm512_storeu_ps(input.left + at + i * kLanes, _mm512_castsi512_ps(x));
+      } else if constexpr (kLeft == Left::kStreamed) {
+        _mm512_stream_ps(input.left + at + i * kLanes, _mm512_castsi512_ps(x));
+      }
       found[0] |= std::uint64_t{positive(x)} << (i * kLanes);
       found[1] |= std::uint64_t{negative(x)} << (i * kLanes);
     }

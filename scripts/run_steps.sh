@@ -35,6 +35,11 @@ build() {
   cmake --preset "$preset" && cmake --build --preset "$preset" -j "$jobs" "${targets[@]}"
 }
 
+# run_tests cpp|python JOBS: those that have not passed with the same inputs; AGAIN=1: all.
+run_tests() {
+  .venv/bin/python scripts/run_tests.py "$1" --jobs "$2" ${AGAIN:+--again}
+}
+
 python_style() { .venv/bin/ruff check . && .venv/bin/ruff format --check .; }
 
 cpp_files() {
@@ -88,8 +93,8 @@ test_steps() {
   step "layers, file and function lengths" .venv/bin/python scripts/check_layers.py
   step "Python style (ruff)" python_style
   step "release build (g++), and the libraries under ASan + UBSan" build release
-  step "C++ tests, with the released and with the sanitized libraries" ctest --preset release -j "$test_jobs"
-  step "Python tests" .venv/bin/python -m pytest -q -n "$python_jobs" --dist worksteal
+  step "C++ tests, with the released and with the sanitized libraries" run_tests cpp "$test_jobs"
+  step "Python tests" run_tests python "$python_jobs"
 }
 
 check_steps() {

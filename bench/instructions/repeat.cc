@@ -12,24 +12,11 @@
 
 #include "codecs/dispatch.h"
 #include "coding/inputs.h"
+#include "coding/taken.h"
 #include "deltawire/codec.h"
 
 namespace deltawire::bench {
 namespace {
-
-template <class T>
-T taken(Result<T> result) {
-  if (!result) throw std::runtime_error(result.error().message);
-  return std::move(*result);
-}
-
-TargetId target_of(const std::string& name) {
-  const auto targets = kernel_targets();
-  for (std::size_t i = 0; i < targets.size(); ++i) {
-    if (targets[i].name == name) return static_cast<TargetId>(i);
-  }
-  throw std::runtime_error("no target '" + name + "': see deltawire codecs");
-}
 
 struct Task {
   std::string spec;
@@ -44,7 +31,9 @@ void run(const Task& task) {
   const bool pairs = task.work.ends_with("-pairs");
   const Input input = make_input(task.input, task.count);
   const std::vector<std::uint32_t> keys = pairs ? keys_for(task.count) : std::vector<std::uint32_t>{};
-  const std::unique_ptr<const Codec> codec = taken(make_codec(task.spec, target_of(task.target)));
+  const auto target = choose_target(task.target.c_str(), kernel_targets());
+  if (!target) throw std::runtime_error("no target '" + task.target + "' here: see deltawire codecs");
+  const std::unique_ptr<const Codec> codec = taken(make_codec(task.spec, *target));
   TensorView part{input.values.data(), task.count, DType::kF32};
   part.significance = input.significance.empty() ? nullptr : input.significance.data();
   if (pairs) {
@@ -76,9 +65,7 @@ void run(const Task& task) {
       continue;
     }
     const Into into = task.work == "accumulate" ? Into::kAccumulate : Into::kOverwrite;
-    const Status status =
-        codec->decode(view, {slot.data(), slot.size(), DType::kF32}, into, 1.0F, {.scratch = scratch});
-    if (!status) throw std::runtime_error(status.error().message);
+    check(codec->decode(view, {slot.data(), slot.size(), DType::kF32}, into, 1.0F, {.scratch = scratch}));
   }
 }
 

@@ -13,20 +13,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/temporary_folder_testing.h"
+
 namespace deltawire {
 namespace {
 
 class DiskFiles : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::TempDir() + "disk_file.XXXXXX";
-    folder_ = mkdtemp(name.data());
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string path(const std::string& name) const { return folder_.path(name); }
   std::size_t names() const {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_.path()), {}));
   }
   static std::string text_of(const std::string& path) {
     std::ifstream file(path);
@@ -34,7 +30,7 @@ class DiskFiles : public ::testing::Test {
   }
   static Bytes bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-  std::string folder_;
+  testing::TemporaryFolder folder_;
 };
 
 TEST_F(DiskFiles, ANewFileTakesItsPlaceWholeAndWithUsualPermissions) {
@@ -88,7 +84,7 @@ TEST_F(DiskFiles, RefusalsNameThePath) {
 }
 
 TEST_F(DiskFiles, AnUnnamedFileLiesInTmpdirAndHasNoName) {
-  ASSERT_EQ(setenv("TMPDIR", folder_.c_str(), 1), 0);
+  ASSERT_EQ(setenv("TMPDIR", folder_.path().c_str(), 1), 0);
   const auto file = make_unnamed_file();
   EXPECT_TRUE(file);
   EXPECT_EQ(names(), 0U);

@@ -1,11 +1,12 @@
 #include "channel/decode_runs.h"
 
 #include <algorithm>
-#include <atomic>
 #include <string>
 
 #include "base/checked.h"
+#include "base/lanes.h"
 #include "base/no_memory.h"
+#include "channel/coding_lanes.h"
 
 namespace deltawire {
 namespace {
@@ -76,37 +77,22 @@ Status DecodeRuns::decode_run(const Run& run, const Call& call, const Exec& exec
               "part '" + std::string(call.parts[run.place.part].name) + "': " + decoded.error().message);
 }
 
-// Threads take a run each, unless that would leave some without: then a run's codec may share it out.
 Status DecodeRuns::decode(std::span<const Named> parts, const Target& target,
                           std::vector<std::byte>& scratch) {
   const Call call{parts, target};
-  std::uint64_t elements = 0;
-  std::uint64_t longest = 0;
-  std::uint64_t lane_bytes = 0;
+  CodingWork work;
   for (const Run& run : runs_) {
-    elements += run.place.count;
-    longest = std::max(longest, run.place.count);
-    lane_bytes = std::max(lane_bytes, run.codec->decode_scratch(slot_of(run, call)));
+    work.elements += run.place.count;
+    work.longest = std::max(work.longest, run.place.count);
+    work.scratch_bytes = std::max(work.scratch_bytes, run.codec->decode_scratch(slot_of(run, call)));
   }
-  lane_bytes = ceil_div(lane_bytes, kScratchAlignment) * kScratchAlignment;
-  const auto threads = static_cast<std::uint64_t>(Workers::threads(workers_));
-  const bool run_by_run = threads == 1 || longest > elements / threads;
-  const std::uint64_t lanes = run_by_run ? 1 : threads;
-  if (scratch.size() < lanes * lane_bytes) scratch.resize(lanes * lane_bytes);
-  std::atomic<std::size_t> next = 0;
-  std::atomic<bool> has_failed = false;
-  Workers::share(workers_, lanes, [&](std::size_t lane) {
-    const Exec exec{.scratch = MutBytes(scratch).subspan(lane * lane_bytes, lane_bytes),
-                    .workers = run_by_run ? workers_ : nullptr};
-    while (!has_failed) {
-      // A run that is taken is decoded, so that all before the first that fails have been.
-      const std::size_t i = next++;
-      if (i >= runs_.size()) break;
-      runs_[i].decoded = or_no_memory("decoding a part", [&] { return decode_run(runs_[i], call, exec); });
-      if (!runs_[i].decoded) has_failed = true;
-    }
-  });
-  if (!has_failed) return {};
+  const CodingLanes lanes(workers_, work, scratch);
+  const auto decode_next = [&](std::size_t lane, std::size_t i) {
+    Run& run = runs_[i];
+    run.decoded = or_no_memory("decoding a part", [&] { return decode_run(run, call, lanes.exec(lane)); });
+    return run.decoded.has_value();
+  };
+  if (share_by_lanes(workers_, lanes.count(), runs_.size(), decode_next)) return {};
   const auto failed = std::ranges::find_if(runs_, [](const Run& run) { return !run.decoded; });
   return error_of(static_cast<std::size_t>(failed - runs_.begin()), call);
 }

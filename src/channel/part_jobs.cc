@@ -2,8 +2,8 @@
 
 #include <mutex>
 
-#include "base/checked.h"
 #include "base/no_memory.h"
+#include "channel/coding_lanes.h"
 
 namespace deltawire {
 namespace {
@@ -29,21 +29,16 @@ class JobsLeft {
 
 }  // namespace
 
-// Several threads take a part each, unless one part is more than a thread's share of the work: then its codec
-// may share that out. One goes from front to back, knows the sizes of all parts before its own, and codes
-// each where it will stay. The others come to meet it from the back; what they code is moved afterwards.
+// One thread goes from front to back, knows the sizes of all parts before its own, and codes each where it
+// will stay. The others come to meet it from the back; what they code is moved afterwards.
 void code_parts(std::span<PartJob> jobs, const PartEncoder& encoder, const MessageId& id,
                 const MessageBounds& bounds, const CodingRoom& room) {
-  const auto threads = static_cast<std::uint64_t>(Workers::threads(room.workers));
-  const bool part_by_part = threads == 1 || bounds.longest > bounds.elements / threads;
-  const std::uint64_t lanes = part_by_part ? 1 : threads;
-  const std::uint64_t lane_bytes = ceil_div(bounds.scratch_bytes, kScratchAlignment) * kScratchAlignment;
-  if (room.scratch.size() < lanes * lane_bytes) room.scratch.resize(lanes * lane_bytes);
+  const CodingLanes lanes(room.workers, {bounds.elements, bounds.longest, bounds.scratch_bytes},
+                          room.scratch);
   std::byte* behind = jobs.empty() ? nullptr : jobs.front().slot.payload.data();
   JobsLeft left(jobs);
-  Workers::share(part_by_part ? nullptr : room.workers, lanes, [&](std::size_t lane) {
-    const Exec exec{.scratch = MutBytes(room.scratch).subspan(lane * lane_bytes, lane_bytes),
-                    .workers = part_by_part ? room.workers : nullptr};
+  Workers::share(room.workers, lanes.count(), [&](std::size_t lane) {
+    const Exec exec = lanes.exec(lane);
     const bool in_place = lane == 0;
     while (PartJob* const job = left.take(in_place)) {
       if (!job->coded) continue;

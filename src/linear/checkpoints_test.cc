@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "base/temporary_folder_testing.h"
 #include "deltawire/connect.h"
 #include "linear/epoch_rows.h"
 #include "linear/trainer.h"
@@ -59,9 +60,7 @@ std::unique_ptr<Exchange> lone_exchange() {
 class CheckpointsOf : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string name = ::testing::TempDir() + "checkpoints.XXXXXX";
-    folder_ = mkdtemp(name.data());
-    settings_.folder = folder_ + "/kept";
+    settings_.folder = folder_.path("kept");
     settings_.every = 1;
     settings_.training = "these";
     settings_.difference = [this](const std::string& saved) {
@@ -76,7 +75,6 @@ class CheckpointsOf : public ::testing::Test {
     train_.stop = 0;
     train_.bias = true;
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   // Trains, up to so many steps; then it is interrupted.
   Result<TrainedModel> run(Checkpoints* checkpoints, std::uint64_t steps = ~std::uint64_t{0}) {
@@ -114,7 +112,7 @@ class CheckpointsOf : public ::testing::Test {
     std::ofstream(path, std::ios::binary) << text;
   }
 
-  std::string folder_;
+  testing::TemporaryFolder folder_;
   CheckpointSettings settings_;
   TrainSettings train_;
   std::vector<std::string> told_;

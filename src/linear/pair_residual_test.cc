@@ -1,8 +1,6 @@
 #include "linear/pair_residual.h"
 
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <limits>
 #include <mutex>
@@ -14,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "base/temporary_folder_testing.h"
 #include "deltawire/connect.h"
 #include "linear/exchange.h"
 #include "linear/owned_weights.h"
@@ -52,21 +51,15 @@ TEST(PairResidual, IsAddedWhereItIsAskedFor) {
 
 class SavedResidual : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::TempDir() + "residual.XXXXXX";
-    folder_ = mkdtemp(name.data());
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   template <class Save>
   Result<CheckpointReader> saved(const Save& save) {
-    const std::string path = folder_ + "/" + std::to_string(files_++);
+    const std::string path = folder_.path(std::to_string(files_++));
     auto out = CheckpointWriter::create(path, {});
     EXPECT_TRUE(out && save(*out) && out->finish());
     return CheckpointReader::open(path);
   }
 
-  std::string folder_;
+  testing::TemporaryFolder folder_;
   int files_ = 0;
 };
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
+#include "base/temporary_folder_testing.h"
 #include "linear/load_data.h"
 
 namespace deltawire::linear {
@@ -17,21 +17,13 @@ namespace {
 
 class ReadRows : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              ("deltawire-linear-" + std::to_string(getpid()) + "-" +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string path(const std::string& name) const { return folder_.path(name); }
   std::string write(const std::string& name, const std::string& text) const {
     std::ofstream(path(name), std::ios::binary) << text;
     return path(name);
   }
 
-  std::filesystem::path folder_;
+  testing::TemporaryFolder folder_;
 };
 
 // Row i has the label 1 and the value i; lines of different lengths.
@@ -106,7 +98,7 @@ TEST_F(ReadRows, ErrorsNameFileLineAndColumnInEveryRange) {
 TEST_F(ReadRows, RefusesWhatIsNoData) {
   EXPECT_EQ(values_of_all({path("none")}, 1).error().message,
             path("none") + ": no such file; check the path");
-  EXPECT_NE(values_of_all({folder_.string()}, 1).error().message.find("is a folder"), std::string::npos);
+  EXPECT_NE(values_of_all({folder_.path()}, 1).error().message.find("is a folder"), std::string::npos);
   const std::string broken = write("broken.gz", std::string("\x1F\x8B\x08\0\0\0\0\0\0\3abc", 13));
   EXPECT_NE(values_of_all({broken}, 1).error().message.find("cannot be unpacked"), std::string::npos);
 }

@@ -2,7 +2,6 @@
 #include "deltawire/snapshot.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -18,6 +17,7 @@
 
 #include "base/crc32c.h"
 #include "base/little_endian.h"
+#include "base/temporary_folder_testing.h"
 
 namespace {
 
@@ -41,15 +41,8 @@ using Steps = std::vector<std::uint64_t>;
 
 class Snapshots : public ::testing::Test {
  protected:
-  Snapshots() {
-    std::string name = (fs::temp_directory_path() / "deltawire-snapshots.XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    place_ = {.folder = name, .rank = 1, .settings = "push=3lc"};
-  }
-  ~Snapshots() override { fs::remove_all(place_.folder); }
-
   std::string path(std::uint64_t step) const {
-    return place_.folder + "/rank-1.step-" + std::to_string(step) + ".snapshot";
+    return folder_.path("rank-1.step-" + std::to_string(step) + ".snapshot");
   }
   Steps found() const {
     const auto steps = find_snapshots(place_);
@@ -65,7 +58,8 @@ class Snapshots : public ::testing::Test {
         std::distance(fs::directory_iterator(place_.folder), fs::directory_iterator{}));
   }
 
-  SnapshotPlace place_;
+  const testing::TemporaryFolder folder_;
+  const SnapshotPlace place_{.folder = folder_.path(), .rank = 1, .settings = "push=3lc"};
   const State first_ = State(40, std::byte{1});
   const State second_ = State(60, std::byte{2});
 };
@@ -104,7 +98,7 @@ TEST_F(Snapshots, OfOtherRanksAreTheirs) {
   EXPECT_EQ(*find_snapshots(other), Steps{20});
   ASSERT_TRUE(drop_snapshots_after(place_, 0));
   EXPECT_EQ(*find_snapshots(other), Steps{20});
-  fs::rename(place_.folder + "/rank-11.step-20.snapshot", path(20));
+  fs::rename(folder_.path("rank-11.step-20.snapshot"), path(20));
   EXPECT_EQ(found(), Steps{}) << "its head says whose it is";
 }
 
@@ -196,7 +190,7 @@ TEST_F(Snapshots, StoppedAtAnyFlushLeaveTheOneBefore) {
 TEST_F(Snapshots, TidyUpWhatACrashHasLeft) {
   write(10, first_);
   put(path(20) + ".abcdef", "half");
-  put(place_.folder + "/rank-1.step-x.snapshot", "not ours");
+  put(folder_.path("rank-1.step-x.snapshot"), "not ours");
   EXPECT_EQ(found(), Steps{10});
   write(30, second_);
   EXPECT_EQ(found(), (Steps{10, 30}));

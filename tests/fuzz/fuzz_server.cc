@@ -8,8 +8,7 @@
 #include <set>
 #include <utility>
 
-#include <unistd.h>
-
+#include "base/temporary_folder_testing.h"
 #include "deltawire/snapshot.h"
 #include "frame_repair.h"
 #include "server_inputs.h"
@@ -88,21 +87,11 @@ bool work(const ServerOptions& options, Bytes input) {
   return fuzz::Working(options, std::move(pulls)).run();
 }
 
-// A folder of its own, which goes with the process.
-struct Folder {
-  Folder() { expect(mkdtemp(path.data()) != nullptr); }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  std::string path = std::filesystem::temp_directory_path() / "deltawire-fuzz-XXXXXX";
-};
-
 bool read_one(State file) {
-  static const Folder folder;
-  const SnapshotPlace place{.folder = folder.path, .settings = "lr=1"};
+  static const testing::TemporaryFolder folder;
+  const SnapshotPlace place{.folder = folder.path(), .settings = "lr=1"};
   repair_checksum(file);
-  const std::string name = folder.path + "/rank-0.step-7.snapshot";
+  const std::string name = folder.path("rank-0.step-7.snapshot");
   std::ofstream(name, std::ios::binary | std::ios::trunc)
       .write(reinterpret_cast<const char*>(file.data()), static_cast<std::streamsize>(file.size()));
   const auto state = read_snapshot(place, fuzz::kSnapshotStep);

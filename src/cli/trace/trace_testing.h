@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/temporary_folder_testing.h"
 #include "cli/npy.h"
 
 namespace deltawire::cli::testing {
@@ -58,18 +59,8 @@ inline std::vector<std::byte> npy_of_keys(const std::vector<std::int64_t>& keys)
   return file;
 }
 
-// A folder that is gone afterwards.
-class TraceFolder {
+class TraceFolder : public deltawire::testing::TemporaryFolder {
  public:
-  TraceFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "deltawire-trace.XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~TraceFolder() { std::filesystem::remove_all(path_); }
-  TraceFolder(const TraceFolder&) = delete;
-  TraceFolder& operator=(const TraceFolder&) = delete;
-
   // The trace of kTraceJson, whole.
   void fill() const {
     write("trace.json", kTraceJson);
@@ -83,17 +74,13 @@ class TraceFolder {
   }
 
   void write(const std::string& name, std::string_view text) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << text;
+    const std::filesystem::path file = path(name);
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file, std::ios::binary) << text;
   }
   void write(const std::string& name, const std::vector<std::byte>& bytes) const {
     write(name, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   }
-
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
 };
 
 }  // namespace deltawire::cli::testing

@@ -176,11 +176,7 @@ void open_gaps(GapStream& gaps, unsigned key_bits, unsigned flag_bits) {
 
 void read_keys(KeyRun& run) {
   if (run.gaps->key_bits == 0) return follow_on(run);
-  switch (run.gaps->flag_bits) {
-    case 1: return read<1>(run);
-    case 2: return read<2>(run);
-    default: return read<kVectorFlagBits>(run);
-  }
+  for_flag_bits(run.gaps->flag_bits, [&]<unsigned kFlagBits>() { read<kFlagBits>(run); });
 }
 
 }  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

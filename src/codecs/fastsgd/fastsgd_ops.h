@@ -277,6 +277,16 @@ struct GapStream {
 inline constexpr unsigned kVectorFlagBits = 3;  // in a GapStream at most
 inline constexpr unsigned kVectorKeyBits = 23;  // the keys of a tile go up by less than 2^32 then
 
+// Calls `call` with the bits of a flag, 1 to kVectorFlagBits, as its template's argument.
+template <class Call>
+[[gnu::always_inline]] inline auto for_flag_bits(unsigned flag_bits, const Call& call) noexcept {
+  switch (flag_bits) {
+    case 1: return call.template operator()<1>();
+    case 2: return call.template operator()<2>();
+    default: return call.template operator()<kVectorFlagBits>();
+  }
+}
+
 inline constexpr std::uint32_t kTile = 256;  // gaps that are decoded together
 
 // `count` keys that follow on `key`, which becomes the last of them, maybe outside the tensor. Whole vectors

@@ -261,19 +261,15 @@ std::byte* write_for(const ChunkPairs& chunk, unsigned key_bits, std::byte* out)
 std::byte* write_values(const ChunkPairs& chunk, unsigned code_bits, std::byte* out) {
   const std::uint32_t end = chunk.pairs / kValues * kValues;
   out = code_bits < 8 ? write_narrow(chunk, code_bits, end, out) : write_wide(chunk, code_bits, end, out);
-  const ChunkPairs rest{chunk.keys + end, chunk.codes + end, chunk.pairs - end, chunk.range};
-  return reference::write_values(rest, code_bits, out);
+  return reference::write_values(rest_of(chunk, end), code_bits, out);
 }
 
 std::byte* write_gaps(const ChunkPairs& chunk, unsigned key_bits, unsigned flag_bits, std::byte* out) {
   if (flag_bits > kVectorFlagBits || key_bits > kMostKeyBits) {
     return reference::write_gaps(chunk, key_bits, flag_bits, out);
   }
-  switch (flag_bits) {
-    case 1: return write_for<1>(chunk, key_bits, out);
-    case 2: return write_for<2>(chunk, key_bits, out);
-    default: return write_for<kVectorFlagBits>(chunk, key_bits, out);
-  }
+  return for_flag_bits(flag_bits,
+                       [&]<unsigned kFlagBits>() { return write_for<kFlagBits>(chunk, key_bits, out); });
 }
 
 }  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

@@ -175,19 +175,15 @@ std::byte* write_values(const ChunkPairs& chunk, unsigned code_bits, std::byte* 
     store_le(out + half / 8, low >> half / 8 * 8 | high << half % 8);  // the end may lie inside a byte
     out += bits;
   }
-  const ChunkPairs rest{chunk.keys + end, chunk.codes + end, chunk.pairs - end, chunk.range};
-  return reference::write_values(rest, code_bits, out);
+  return reference::write_values(rest_of(chunk, end), code_bits, out);
 }
 
 std::byte* write_gaps(const ChunkPairs& chunk, unsigned key_bits, unsigned flag_bits, std::byte* out) {
   if (flag_bits > kVectorFlagBits || key_bits > kMostKeyBits) {
     return reference::write_gaps(chunk, key_bits, flag_bits, out);
   }
-  switch (flag_bits) {
-    case 1: return write_for<1>(chunk, key_bits, out);
-    case 2: return write_for<2>(chunk, key_bits, out);
-    default: return write_for<kVectorFlagBits>(chunk, key_bits, out);
-  }
+  return for_flag_bits(flag_bits,
+                       [&]<unsigned kFlagBits>() { return write_for<kFlagBits>(chunk, key_bits, out); });
 }
 
 }  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

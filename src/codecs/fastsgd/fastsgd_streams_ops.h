@@ -11,6 +11,11 @@ namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 
 inline constexpr unsigned kMostKeyBits = 31;  // a mask of 32 is no number of 32 bits plus 1
 
+// From pair `begin` on.
+[[gnu::always_inline]] inline ChunkPairs rest_of(const ChunkPairs& chunk, std::uint32_t begin) noexcept {
+  return {chunk.keys + begin, chunk.codes + begin, chunk.pairs - begin, chunk.range};
+}
+
 // Appends words of up to 64 bits. A store always takes 8 bytes, as an Appender's.
 class WordAppender {
  public:

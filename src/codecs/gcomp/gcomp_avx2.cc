@@ -238,9 +238,8 @@ EncodedBlock encode_block(const Values& block, const EncodeTable& table, std::by
   if (lanes_for(block.count) < kMaxLanes) {
     return kernels_for(TargetId::kReference).encode_block(block, table, out);
   }
-  return for_rule(block.rule, [&]<Keep kKeep, bool kWhole>() {
-    return block.residual != nullptr ? encode_lanes<kKeep, kWhole, true>(block, table, out)
-                                     : encode_lanes<kKeep, kWhole, false>(block, table, out);
+  return for_values(block, [&]<Keep kKeep, bool kWhole, bool kResidual>() {
+    return encode_lanes<kKeep, kWhole, kResidual>(block, table, out);
   });
 }
 
@@ -255,18 +254,12 @@ void store_kept(const Values& values, std::byte* out) noexcept {
     keep_left_over<kResidual>(values, at, bits, classified.kept);
     store_words(out + at * kValueBytes, classified.kept);
   }
-  Values rest = values;
-  rest.in += full;
-  if constexpr (kResidual) rest.residual += full;
-  if (rest.significance != nullptr) rest.significance += full;
-  rest.count -= full;
-  kernels_for(TargetId::kReference).store_values(rest, out + full * kValueBytes);
+  kernels_for(TargetId::kReference).store_values(rest_of(values, full), out + full * kValueBytes);
 }
 
 void store_values(const Values& values, std::byte* out) {
-  for_rule(values.rule, [&]<Keep kKeep, bool kWhole>() {
-    return values.residual != nullptr ? store_kept<kKeep, kWhole, true>(values, out)
-                                      : store_kept<kKeep, kWhole, false>(values, out);
+  for_values(values, [&]<Keep kKeep, bool kWhole, bool kResidual>() {
+    store_kept<kKeep, kWhole, kResidual>(values, out);
   });
 }
 

@@ -26,11 +26,7 @@ float* values_place(const Exec& exec) noexcept {
 }
 
 Values block_of(const Values& chunk, std::uint32_t block) noexcept {
-  Values values = chunk;
-  const std::uint32_t at = block * kBlockElements;
-  values.in += at;
-  if (values.residual != nullptr) values.residual += at;
-  if (values.significance != nullptr) values.significance += at;
+  Values values = rest_of(chunk, block * kBlockElements);
   values.count = block_elements(chunk.count, block);
   return values;
 }
@@ -272,8 +268,7 @@ Fault decode_blocks(const Kernels& kernels, const BlockArea& area, const DecodeT
     ChunkBytes block;
     faults[i] = block_bytes(area, i, block);
     if (faults[i] != Fault::kNone) return;
-    Target part = target;
-    part.slot += i * kBlockElements;
+    Target part = rest_of(target, i * kBlockElements);
     part.count = block_elements(target.count, i);
     faults[i] = decode_one(kernels, block, table, part);
   });

@@ -108,16 +108,23 @@ inline constexpr std::uint32_t kGroupsAhead = 32;
   if (chunk.residual != nullptr) __builtin_prefetch(chunk.residual + ahead, 0, 2);
 }
 
-// Calls `call` with what the rule asks for, Keep and whether values are whole, as its template's arguments.
+template <Keep kKeep, bool kWhole, class Call>
+[[gnu::always_inline]] inline auto for_residual(const Values& values, const Call& call) noexcept {
+  return values.residual != nullptr ? call.template operator()<kKeep, kWhole, true>()
+                                    : call.template operator()<kKeep, kWhole, false>();
+}
+
+// Calls `call` with what the values' rule asks for, Keep and whether they are whole, and with whether they
+// have a residual, as its template's arguments.
 template <class Call>
-[[gnu::always_inline]] inline auto for_rule(const Rule& rule, const Call& call) noexcept {
-  switch (rule.keep) {
+[[gnu::always_inline]] inline auto for_values(const Values& values, const Call& call) noexcept {
+  switch (values.rule.keep) {
     case Keep::kLevel: break;
-    case Keep::kSignificance: return call.template operator()<Keep::kSignificance, false>();
-    case Keep::kEverything: return call.template operator()<Keep::kEverything, true>();
+    case Keep::kSignificance: return for_residual<Keep::kSignificance, false>(values, call);
+    case Keep::kEverything: return for_residual<Keep::kEverything, true>(values, call);
   }
-  return rule.whole() ? call.template operator()<Keep::kLevel, true>()
-                      : call.template operator()<Keep::kLevel, false>();
+  return values.rule.whole() ? for_residual<Keep::kLevel, true>(values, call)
+                             : for_residual<Keep::kLevel, false>(values, call);
 }
 
 }  // namespace deltawire::gcomp::DELTAWIRE_TARGET

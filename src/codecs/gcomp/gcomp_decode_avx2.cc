@@ -254,11 +254,7 @@ void hand_over(const std::byte* payload, const Target& target) noexcept {
     deliver<kDeliver>(bits, scale, target.slot + i);
   }
   if constexpr (kDeliver == Deliver::kStream) _mm_sfence();
-  Target rest = target;
-  rest.slot += full;
-  rest.count -= full;
-  const std::byte* const behind = payload != nullptr ? payload + full * kValueBytes : nullptr;
-  kernels_for(TargetId::kReference).decode_stored(behind, rest);
+  hand_over_rest(payload, target, full);
 }
 
 }  // namespace

@@ -37,9 +37,8 @@ void count_values(const Values& chunk, std::uint32_t* counts) noexcept {
 }  // namespace
 
 void histogram(const Values& chunk, std::uint32_t* counts) {
-  for_rule(chunk.rule, [&]<Keep kKeep, bool kWhole>() {
-    return chunk.residual != nullptr ? count_values<kKeep, kWhole, true>(chunk, counts)
-                                     : count_values<kKeep, kWhole, false>(chunk, counts);
+  for_values(chunk, [&]<Keep kKeep, bool kWhole, bool kResidual>() {
+    count_values<kKeep, kWhole, kResidual>(chunk, counts);
   });
 }
 

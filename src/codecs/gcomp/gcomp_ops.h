@@ -130,6 +130,16 @@ struct Values {
   bool streamed = false;  // the part is so large that its bytes go past the caches
 };
 
+// From value `begin` on.
+[[gnu::always_inline]] inline Values rest_of(const Values& values, std::uint32_t begin) noexcept {
+  return {values.in + begin,
+          values.residual != nullptr ? values.residual + begin : nullptr,
+          values.significance != nullptr ? values.significance + begin : nullptr,
+          values.count - begin,
+          values.rule,
+          values.streamed};
+}
+
 // Of each slot: bits 0-3 the length of the code that an encoder uses for it, 4-11 the code, 12-15 the bits of
 // sign and mantissa behind it, in threes. A slot without a code has that of a lower level of its exponent,
 // which cuts less, or else the escape's.
@@ -201,6 +211,11 @@ struct Target {
   bool accumulate = false;
   bool streamed = false;  // the part is so large that its values go past the caches
 };
+
+// From value `begin` on.
+[[gnu::always_inline]] inline Target rest_of(const Target& target, std::uint32_t begin) noexcept {
+  return {target.slot + begin, target.count - begin, target.scale, target.accumulate, target.streamed};
+}
 
 struct Kernels {
   // How often each of kCounts occurs among the sampled elements of a chunk (spec.md, 6.3). Sets all `counts`.

@@ -65,6 +65,13 @@ template <std::uintptr_t kVector, class Call>
   return call.template operator()<Deliver::kOverwrite>();
 }
 
+// Leaves stored values from `begin` on to the reference. `payload` may be null: zeros.
+[[gnu::always_inline]] inline void hand_over_rest(const std::byte* payload, const Target& target,
+                                                  std::uint32_t begin) noexcept {
+  const std::byte* const behind = payload != nullptr ? payload + begin * kValueBytes : nullptr;
+  kernels_for(TargetId::kReference).decode_stored(behind, rest_of(target, begin));
+}
+
 // What later stretches read of the stream, downwards, and where they write, unless that goes past the caches.
 template <Deliver kDeliver>
 [[gnu::always_inline]] inline void fetch_early(const std::byte* at, const float* slot) noexcept {

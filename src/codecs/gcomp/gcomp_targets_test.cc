@@ -131,6 +131,27 @@ TEST_P(GcompTargets, ZerosAndNoise) {
   decode_both(encode_both(input), count);
 }
 
+// Nothing is gained by coding, so all is stored: whole vectors, and what is left behind them. Residuals and
+// cuts are in the rest alone.
+TEST_P(GcompTargets, StoredRests) {
+  CounterRng random(9);
+  for (const std::size_t more : {0U, 1U, 7U, 8U, 9U, 15U, 16U, 17U, 31U}) {
+    const std::size_t whole = 4096;
+    const std::size_t count = whole + more;
+    Input input = input_of(count, 1);
+    for (float& value : input.values) value = from_bits(random.next());
+    for (std::size_t i = 0; i < count; ++i) {
+      input.significance[i] = i < whole ? 0.0F : 0x1p120F;
+      input.residual[i] = i < whole ? 0.0F : 0x1p10F;
+    }
+    const Encoded part = encode_both(input);
+    if (std::get<0>(GetParam()) != "gcomp:cut=6") {
+      EXPECT_EQ(part.payload.size(), 1 + 4 * count);
+    }
+    decode_both(part, count);
+  }
+}
+
 TEST_P(GcompTargets, BrokenBytes) {
   CounterRng random(3);
   for (const std::size_t count : {4096U + 100U, 32768U}) {

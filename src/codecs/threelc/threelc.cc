@@ -12,6 +12,7 @@
 
 #include "base/checked.h"
 #include "base/float_environment.h"
+#include "base/lanes.h"
 #include "codecs/kernels/streaming.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
@@ -208,13 +209,11 @@ class Threelc final : public Codec {
     constexpr std::uint64_t kPlace = 1 + packed_bytes(kChunkElements);
     const std::uint64_t chunks = ceil_div(source.count, kChunkElements);
     const std::uint64_t lane_bytes = lane_scratch(kChunkElements);
-    std::atomic<std::uint64_t> next = 0;
-    Workers::share(exec.workers, lanes, [&](std::size_t lane) {
+    share_by_lanes(exec.workers, lanes, chunks, [&](std::size_t lane, std::size_t i) {
       const MutBytes scratch = exec.scratch.subspan(lane * lane_bytes, lane_bytes);
-      for (std::uint64_t i = next++; i < chunks; i = next++) {
-        out.chunk_ends[i] =
-            encode_chunk(chunk_input(source, scale, i), out.payload.data() + i * kPlace, scratch);
-      }
+      out.chunk_ends[i] =
+          encode_chunk(chunk_input(source, scale, i), out.payload.data() + i * kPlace, scratch);
+      return true;
     });
     std::uint32_t written = 0;
     for (std::uint64_t i = 0; i < chunks; ++i) {

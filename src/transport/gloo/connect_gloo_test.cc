@@ -1,10 +1,7 @@
 // Connecting over Gloo: what is refused, and who is named.
 #include "deltawire/connect_gloo.h"
 
-#include <filesystem>
-
-#include <unistd.h>
-
+#include "base/temporary_folder_testing.h"
 #include "transport/test_mesh.h"
 
 namespace deltawire::test::connect_gloo_test {
@@ -12,26 +9,18 @@ namespace {
 
 class ConnectGloo : public ::testing::Test {
  protected:
-  ConnectGloo()
-      : folder_(std::filesystem::path(::testing::TempDir()) /
-                ("deltawire-connect-" + std::to_string(::getpid()) + "-" +
-                 ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    std::filesystem::create_directories(folder_);
-  }
-  ~ConnectGloo() override { std::filesystem::remove_all(folder_); }
-
   GlooOptions options(int rank, int world_size) const {
     GlooOptions options;
     options.rank = rank;
     options.world_size = world_size;
-    options.rendezvous_folder = folder_.string();
+    options.rendezvous_folder = folder_.path();
     options.job = "a-job";
     options.host = "127.0.0.1";
     options.connect_timeout = 20s;
     return options;
   }
 
-  std::filesystem::path folder_;
+  testing::TemporaryFolder folder_;
 };
 
 TEST_F(ConnectGloo, OtherSettingsAreNamedOnBothSides) {

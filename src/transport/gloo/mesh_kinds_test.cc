@@ -1,8 +1,5 @@
 // The meshes of deltawire_transport_gloo_test: ranks as threads that meet in a folder.
-#include <filesystem>
-
-#include <unistd.h>
-
+#include "base/temporary_folder_testing.h"
 #include "deltawire/connect_gloo.h"
 #include "transport/test_mesh.h"
 
@@ -14,16 +11,14 @@ std::vector<MeshKind> tested_meshes() {
 
 Ranks connect_ranks(MeshKind, int world_size, const std::vector<LinkOptions>&) {
   static int meshes = 0;
-  const std::filesystem::path folder =
-      std::filesystem::path(::testing::TempDir()) / ("deltawire-gloo-" + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
+  const testing::TemporaryFolder folder;
   Ranks ranks(static_cast<std::size_t>(world_size));
   const std::string job = "mesh-" + std::to_string(++meshes);
   run_ranks(world_size, [&](int rank) {
     GlooOptions options;
     options.rank = rank;
     options.world_size = world_size;
-    options.rendezvous_folder = folder.string();
+    options.rendezvous_folder = folder.path();
     options.job = job;
     options.host = "127.0.0.1";
     options.connect_timeout = 30s;
@@ -31,7 +26,6 @@ Ranks connect_ranks(MeshKind, int world_size, const std::vector<LinkOptions>&) {
     ASSERT_TRUE(transport.has_value()) << transport.error().message;
     ranks[static_cast<std::size_t>(rank)] = std::move(*transport);
   });
-  std::filesystem::remove_all(folder);
   return ranks;
 }
 

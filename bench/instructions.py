@@ -42,7 +42,6 @@ CASES = (
     Case("threelc", "3lc:runs=off", "uniform", ("encode", "decode")),
     Case("sparse", "sbc:p=1%", "laplace", ("encode",)),
     Case("int8", "int8", "normal", ("encode", "decode")),
-    Case("bf16", "bf16", "normal", ("encode", "decode")),
 )
 
 

@@ -17,17 +17,19 @@ the root of a copy of the tree. Then comes a file, and under it the mutants of s
     + at_ += used + 1;
     = why no test can tell it from the original
 
-`prepare` runs once in each new copy, `build` after each mutant, then `run` until one fails; each
-may stand on several lines. Tests that take five times as long as without a mutant, and 20 seconds
-more (`grace: 20`), hang. The text after `- ` must stand in the file exactly once; where it does
-not, `@ ` names a text that does, and the first place behind it counts. `= ` marks an equivalent
-mutant, which is not run. An empty line ends a mutant, `#` begins a comment line.
+`needs` runs first, at the root of the tree itself; where it fails, the layer is skipped and what it
+printed is the reason. `prepare` runs once in each new copy, `build` after each mutant, then `run`
+until one fails; each may stand on several lines. Tests that take five times as long as without a
+mutant, and 20 seconds more (`grace: 20`), hang. The text after `- ` must stand in the file exactly
+once; where it does not, `@ ` names a text that does, and the first place behind it counts. `= `
+marks an equivalent mutant, which is not run. An empty line ends a mutant, `#` begins a comment
+line.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
-COMMANDS = ("prepare", "build", "run")
+COMMANDS = ("needs", "prepare", "build", "run")
 GRACE_SECONDS = 20
 FIELDS = {"@": "after", "-": "old", "+": "new", "=": "equivalent"}
 
@@ -81,6 +83,7 @@ class Layer:
     """A list: how the layer is built and tested, and its mutants."""
 
     name: str
+    needs: list[str] = field(default_factory=list)
     prepare: list[str] = field(default_factory=list)
     build: list[str] = field(default_factory=list)
     run: list[str] = field(default_factory=list)
@@ -126,6 +129,7 @@ def read_layer(file: Path, name: str, like: Layer | None = None) -> Layer:
         else:
             raise ListError(f"{where}: neither a command, a file, a mutant's line nor a comment")
     if like is not None:
+        layer.needs += like.needs
         layer.prepare += like.prepare
         layer.build += like.build
         layer.run += like.run

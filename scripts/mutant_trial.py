@@ -125,6 +125,14 @@ class Laboratory:
     jobs: int
     copies: queue.Queue = field(default_factory=queue.Queue)
 
+    def lack(self, layer: Layer) -> str | None:
+        """What the machine lacks for a layer, in its list's words; None where it has all."""
+        for command in layer.needs:
+            status, output = self.shell.run(command, self.root, FIRST_RUN_SECONDS)
+            if status != 0:
+                return " ".join(output.split()) or f"`{command}` failed"
+        return None
+
     def prepare(self, layer: Layer) -> float | str:
         """Copies, built; seconds of the tests without a mutant, or what is wrong with them."""
         while not self.copies.empty():

@@ -12,8 +12,10 @@ built and its tests run:
   no-build  the compiler refused it, so that it says nothing: write it otherwise
   stale     its line is not in the file any more: mend the list (tests/scripts finds these too)
 
-Exit status 0 when all were killed, 1 when some were not, 2 for wrong usage. Ctrl-C stops it at any
-time and keeps what it knows.
+A layer for which the machine lacks something (neon: an aarch64 sysroot) is skipped, and named.
+
+Exit status 0 when all were killed, 1 when some were not, or none ran, 2 for wrong usage; with
+--no-skip 1 also when a layer was skipped. Ctrl-C stops it at any time and keeps what it knows.
 
 examples:
   scripts/mutate.py --layer wire                 all mutants of src/wire
@@ -113,7 +115,9 @@ def record(results: Path, outcomes: list[Outcome]) -> None:
     )
 
 
-def print_summary(layers: dict[str, Layer], outcomes: list[Outcome]) -> None:
+def print_summary(
+    layers: dict[str, Layer], outcomes: list[Outcome], skipped: dict[str, str]
+) -> None:
     """A row for each layer, and what needs a look."""
     verdicts = ("killed", "time", "lived", "no-build", "stale")
     print(
@@ -130,6 +134,8 @@ def print_summary(layers: dict[str, Layer], outcomes: list[Outcome]) -> None:
     print(f"{killed} of {len(outcomes)} killed ({100 * killed / max(1, len(outcomes)):.1f} %)")
     for each in rest:
         print(f"  {each.verdict}: {in_words(each.mutant)}")
+    for name, reason in skipped.items():
+        print(f"  skipped: {name}, {len(layers[name].mutants)} mutants: {reason}")
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -152,6 +158,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--lived", action="store_true", help="leave out those that were killed last time"
     )
     parser.add_argument(
+        "--no-skip", action="store_true", help="exit status 1 when a layer was skipped"
+    )
+    parser.add_argument(
         "--jobs", type=int, default=1, metavar="N", help="copies at work at once (default 1)"
     )
     parser.add_argument(
@@ -169,9 +178,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def run_layers(
-    laboratory: Laboratory, layers: dict[str, Layer], arguments: argparse.Namespace
+    laboratory: Laboratory,
+    layers: dict[str, Layer],
+    arguments: argparse.Namespace,
+    skipped: dict[str, str],
 ) -> list[Outcome]:
-    """All layers asked for, one after another; what was done until Ctrl-C is kept."""
+    """All layers asked for, one after another; what was done until Ctrl-C is kept. `skipped` gets
+    the names of those that can't run here, with what is lacking."""
     outcomes: list[Outcome] = []
     folder = laboratory.root / "build" / "mutants"
     folder.mkdir(parents=True, exist_ok=True)
@@ -184,6 +197,10 @@ def run_layers(
         results = folder / f"{name}.json"
         chosen = choose(layer, arguments, results)
         if not chosen:
+            continue
+        if lack := laboratory.lack(layer):
+            print(f"\n{name}: SKIPPED, {len(chosen)} mutants: {lack}", flush=True)
+            skipped[name] = lack
             continue
         done: list[Outcome] = []
         try:
@@ -215,11 +232,14 @@ def main(arguments: list[str] | None = None) -> int:
             return 2
         if chosen.layer:
             layers = {name: layer for name, layer in layers.items() if name in chosen.layer}
-        outcomes = run_layers(Laboratory(root, Shell(), chosen.jobs), layers, chosen)
+        skipped: dict[str, str] = {}
+        outcomes = run_layers(Laboratory(root, Shell(), chosen.jobs), layers, chosen, skipped)
     except ListError as error:
         print(f"scripts/mutate.py: {error}", file=sys.stderr)
         return 1
-    print_summary(layers, outcomes)
+    print_summary(layers, outcomes, skipped)
+    if skipped and chosen.no_skip:
+        return 1
     return 0 if outcomes and all(each.verdict in GOOD for each in outcomes) else 1
 
 

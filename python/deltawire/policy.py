@@ -59,6 +59,12 @@ def spec_of(policy: Policy) -> str:
     )
 
 
+def pattern_and_codec(spec: str) -> tuple[str, str]:
+    """Of a canonical spec: "direct", and the codec, or the rules, between the brackets."""
+    pattern, _, codec = spec.removesuffix(")").partition("(")
+    return pattern, codec
+
+
 def _of_file(path: Path) -> str:
     reader = _Reader(str(path))
     parse = {".toml": _toml, ".json": _json}.get(path.suffix.lower())

@@ -17,15 +17,21 @@ class BitWriter {
  public:
   [[gnu::always_inline]] BitWriter(std::byte* out, std::uint64_t bytes) noexcept : out_(out), bytes_(bytes) {}
 
-  // Appends the low `bits` bits of `value`. REQUIRES: bits <= 56 and value < 2^bits.
+  // Appends the low `bits` bits of `value`. REQUIRES: bits <= 56 and value < 2^bits. Eight bytes are stored
+  // at once where there are as many, so that no branch hangs on how many are full: those behind are zeros
+  // then.
   [[gnu::always_inline]] void put(std::uint64_t value, unsigned bits) noexcept {
     pending_ |= value << filled_;
     filled_ += bits;
-    while (filled_ >= 8) {
-      push(static_cast<std::byte>(pending_ & 0xFF));
-      pending_ >>= 8;
-      filled_ -= 8;
+    const unsigned whole = filled_ / 8;
+    if (bytes_ - at_ >= 8) [[likely]] {
+      store_le(out_ + at_, pending_);
+      at_ += whole;
+    } else {
+      for (unsigned i = 0; i < whole; ++i) push(static_cast<std::byte>(pending_ >> 8 * i & 0xFF));
     }
+    pending_ >>= whole * 8;
+    filled_ %= 8;
   }
 
   // Pads the last byte with zero bits; returns the bytes written. Nothing may be put afterwards.
@@ -50,7 +56,7 @@ class BitWriter {
   std::byte* out_;
   std::uint64_t bytes_;
   std::uint64_t pending_ = 0;
-  unsigned filled_ = 0;
+  unsigned filled_ = 0;  // < 8 between calls
   std::uint64_t at_ = 0;
   bool overflowed_ = false;
 };

@@ -39,6 +39,8 @@ struct TrainCommandOptions {
   CheckpointOptions checkpoint;
   std::string loss = "logistic";
   std::string optimizer = "adam";
+  bool average = false;
+  double average_power = 3;
   std::string codec = "fastsgd";
   ExchangeOption exchange;
   double learning_rate = 0.01;
@@ -60,6 +62,7 @@ struct TrainCommandOptions {
     all["feedback"] = exchange.feedback;
     all["optimizer"] = optimizer_spec(train.optimizer);
     all["rate_decay"] = train.rate_decay;
+    if (average) all["average_power"] = average_power;
     all["l2"] = l2;
     all["batch"] = train.batch;
     all["epochs"] = train.epochs;
@@ -84,6 +87,7 @@ Outcome<void> complete(TrainCommandOptions& options) {
   optimizer->weight_decay = options.l2;
   if (auto made = linear::LazyOptimizer::make(*optimizer, 0); !made) return misused(made.error().message);
   options.train.optimizer = *optimizer;
+  if (options.average) options.train.average_power = options.average_power;
   if (const Status usable = linear::Exchange::check_spec(options.codec); !usable)
     return misused("--codec: " + usable.error().message);
   if (auto fits = check_exchange(options.exchange, options.codec); !fits) return fits;
@@ -295,6 +299,13 @@ void add_training(CLI::App* command, TrainCommandOptions& options) {
   command->add_option("--l2", options.l2, "Factor of L2")
       ->check(CLI::NonNegativeNumber.description(""))
       ->type_name("X")
+      ->capture_default_str();
+  CLI::Option* average = command->add_flag("--average", options.average,
+                                           "Judge, and write, the average of each weight over all steps");
+  command->add_option("--average-power", options.average_power, "Step t counts t^P in the average")
+      ->check(CLI::Range(0.0, 16.0).description(""))
+      ->needs(average)
+      ->type_name("P")
       ->capture_default_str();
   command->add_flag("--bias", options.train.bias, "A weight that every row has");
   command->add_option("--batch", options.train.batch, "Rows a step, of all workers; up to 1: a share of them")

@@ -119,12 +119,15 @@ class CheckpointsOf : public ::testing::Test {
 };
 
 TEST_F(CheckpointsOf, ATrainingResumesBitForBitFromAnyStep) {
-  for (const char* optimizer : {"sgd", "adagrad", "adam"}) {
-    train_.optimizer.kind = parse_optimizer(optimizer)->kind;
+  for (const char* optimizer : {"sgd", "adagrad", "adam", "sgd and averages", "adam and averages"}) {
+    const std::string_view name(optimizer);
+    train_.optimizer.kind = parse_optimizer(name.substr(0, name.find(' ')))->kind;
+    train_.average_power.reset();
+    if (name.find(' ') != std::string_view::npos) train_.average_power = 2;
     const auto through = run(nullptr);
     ASSERT_TRUE(through);
     // Each checkpoint waits for the disk: one optimizer is cut everywhere, the others here and there.
-    const std::uint64_t stride = train_.optimizer.kind == OptimizerKind::kAdam ? 1 : 5;
+    const std::uint64_t stride = name == "adam" ? 1 : 5;
     for (std::uint64_t cut = 2; cut < kEpochs * kBatches; cut += stride) {
       SCOPED_TRACE(std::string(optimizer) + ", cut after step " + std::to_string(cut));
       settings_.resume = false;

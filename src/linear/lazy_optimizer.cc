@@ -33,15 +33,22 @@ Result<LazyOptimizer> LazyOptimizer::make(const OptimizerSettings& settings, std
 }
 
 LazyOptimizer::LazyOptimizer(const OptimizerSettings& settings, std::size_t count)
-    : settings_(settings), rests_(settings.weight_decay > 0 || settings.kind == OptimizerKind::kAdam) {
+    : settings_(settings), count_(count) {
+  const bool rests = settings.weight_decay > 0 || settings.kind == OptimizerKind::kAdam;
+  replays_ = rests && settings.kind != OptimizerKind::kSgd;
   if (has_first_moment(settings.kind)) first_.resize(count);
   if (has_second_moment(settings.kind)) {
     second_.assign(count, settings.kind == OptimizerKind::kAdaGrad
                               ? static_cast<float>(settings.initial_accumulator)
                               : 0.0F);
   }
-  if (rests_) done_.resize(count);
+  if (rests) done_.resize(count);
   shrinks_.push_back(0);
+}
+
+void LazyOptimizer::keep_average(double power) {
+  average_.emplace(power, count_);
+  done_.resize(count_);
 }
 
 Status LazyOptimizer::set_learning_rate(double rate) {
@@ -70,21 +77,23 @@ void LazyOptimizer::apply(std::uint64_t t, std::span<const std::uint32_t> keys, 
 }
 
 void LazyOptimizer::bring_up(std::span<const std::uint32_t> keys, std::span<float> weights) {
-  if (!rests_) return;
+  if (done_.empty()) return;
   const FloatEnvironment environment;
   const auto now = static_cast<std::uint32_t>(rates_.size());
   behind_.clear();
   for (const std::uint32_t key : keys) {
-    if (done_[key] == now) continue;
-    if (at_rest(key, weights)) {
-      done_[key] = now;
-    } else if (settings_.kind == OptimizerKind::kSgd) {
-      const double factor = std::exp(shrinks_[now] - shrinks_[done_[key]]);
+    const std::uint32_t done = done_[key];
+    if (done == now) continue;
+    if (!at_rest(key, weights)) {
+      if (replays_) {
+        behind_.push_back(key);
+        continue;
+      }
+      if (average_) average_->add(key, average_->share_since(done, shrinks_[done]), weights[key]);
+      const double factor = std::exp(shrinks_[now] - shrinks_[done]);
       weights[key] = static_cast<float>(factor * static_cast<double>(weights[key]));
-      done_[key] = now;
-    } else {
-      behind_.push_back(key);
     }
+    done_[key] = now;
   }
   replay(weights);
 }
@@ -98,13 +107,23 @@ void LazyOptimizer::replay(std::span<float> weights) {
   std::size_t missing = 0;
   for (std::uint32_t step = done_[behind_.front()]; step < now; ++step) {
     while (missing < behind_.size() && done_[behind_[missing]] <= step) ++missing;
-    apply(step + 1, std::span(behind_).first(missing), zeros_.data(), weights);
+    const auto behind = std::span(behind_).first(missing);
+    apply(step + 1, behind, zeros_.data(), weights);
+    add_to_average(step + 1, behind, weights);
   }
   for (const std::uint32_t key : behind_) done_[key] = now;
 }
 
+// What step t has made of these weights.
+void LazyOptimizer::add_to_average(std::uint64_t t, std::span<const std::uint32_t> keys,
+                                   std::span<const float> weights) {
+  if (!average_) return;
+  const double share = average_->share(t);
+  for (const std::uint32_t key : keys) average_->add(key, share, weights[key]);
+}
+
 void LazyOptimizer::bring_up_all(std::span<float> weights) {
-  if (!rests_) return;
+  if (done_.empty()) return;
   // Some at a time: the list of those behind stays short.
   constexpr std::size_t kAtOnce = 1 << 16;
   std::vector<std::uint32_t> keys;
@@ -115,16 +134,28 @@ void LazyOptimizer::bring_up_all(std::span<float> weights) {
   }
 }
 
+double LazyOptimizer::squares_of_results(std::span<float> weights) {
+  bring_up_all(weights);
+  double sum = 0;
+  for (std::size_t key = 0; key < weights.size(); ++key) {
+    const auto value = static_cast<double>(result(static_cast<std::uint32_t>(key), weights));
+    sum += value * value;
+  }
+  return sum;
+}
+
 void LazyOptimizer::note_rate(double rate) {
   rates_.push_back(rate);
   shrinks_.push_back(shrinks_.back() + std::log1p(-rate * settings_.weight_decay));
+  if (average_) average_->note_step(shrinks_.back());
 }
 
 Status LazyOptimizer::save(CheckpointWriter& out) const {
   Status done = out.values(std::span(rates_));
   if (done) done = out.values(std::span(first_));
   if (done) done = out.values(std::span(second_));
-  return done ? out.values(std::span(done_)) : done;
+  if (done) done = out.values(std::span(done_));
+  return done && average_ ? average_->save(out) : done;
 }
 
 Status LazyOptimizer::load(CheckpointReader& in) {
@@ -133,6 +164,7 @@ Status LazyOptimizer::load(CheckpointReader& in) {
   if (loaded) loaded = in.values_into(std::span(first_));
   if (loaded) loaded = in.values_into(std::span(second_));
   if (loaded) loaded = in.values_into(std::span(done_));
+  if (loaded && average_) loaded = average_->load(in);
   if (!loaded) return loaded;
   if (std::ranges::any_of(done_, [&](std::uint32_t done) { return done > rates.size(); }) ||
       !std::ranges::all_of(rates, [](double rate) { return std::isfinite(rate); })) {
@@ -140,6 +172,7 @@ Status LazyOptimizer::load(CheckpointReader& in) {
   }
   rates_.clear();
   shrinks_.assign(1, 0);
+  if (average_) average_->forget_steps();
   for (const double rate : rates) note_rate(rate);
   return {};
 }
@@ -150,9 +183,9 @@ void LazyOptimizer::step(const Pairs& gradient, std::span<float> weights) {
   note_rate(settings_.learning_rate);
   const auto now = static_cast<std::uint32_t>(rates_.size());
   if (!gradient.keys.empty()) apply(now, gradient.keys, gradient.values.data(), weights);
-  if (rests_) {
-    for (const std::uint32_t key : gradient.keys) done_[key] = now;
-  }
+  add_to_average(now, gradient.keys, weights);
+  if (done_.empty()) return;
+  for (const std::uint32_t key : gradient.keys) done_[key] = now;
 }
 
 }  // namespace deltawire::linear

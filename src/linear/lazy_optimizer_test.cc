@@ -1,6 +1,7 @@
 #include "linear/lazy_optimizer.h"
 
 #include <cmath>
+#include <cstdio>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -61,12 +62,101 @@ TEST_P(LazyOptimizerIs, TheDenseStep) {
   }
 }
 
+// Averages of weights that rest, against sums over dense steps: at the end, and asked for midway.
+TEST_P(LazyOptimizerIs, TheDenseAverage) {
+  constexpr int kSteps = 500;
+  for (const double power : {0.0, 1.0, 3.5}) {
+    SCOPED_TRACE(power);
+    auto dense = make_optimizer(std::string_view(GetParam()));
+    auto lazy = LazyOptimizer::make(dense->settings(), kCount);
+    lazy->keep_average(power);
+    CounterRng random(4);
+    std::vector<float> expected(kCount);
+    for (float& weight : expected) weight = static_cast<float>(random.next_uniform() - 0.5);
+    std::vector<float> weights = expected;
+    std::vector<double> sums(kCount);
+    double total = 0;
+    for (int step = 1; step <= kSteps; ++step) {
+      const double rate = dense->settings().learning_rate * (step % 100 == 0 ? 0.8 : 1);
+      ASSERT_TRUE(dense->set_learning_rate(rate));
+      ASSERT_TRUE(lazy->set_learning_rate(rate));
+      const Pairs gradient = drawn_gradient(random);
+      std::vector<float> full(kCount);
+      for (std::size_t i = 0; i < gradient.keys.size(); ++i) full[gradient.keys[i]] = gradient.values[i];
+      ASSERT_TRUE(dense->step("w", expected, full));
+      lazy->step(gradient, weights);
+      const double share = std::pow(step, power);
+      total += share;
+      for (std::size_t key = 0; key < kCount; ++key) sums[key] += share * static_cast<double>(expected[key]);
+      if (step % 180 != 0 && step != kSteps) continue;
+      double squares = 0;
+      lazy->bring_up_all(weights);
+      for (std::uint32_t key = 0; key < kCount; ++key) {
+        ASSERT_NEAR(lazy->result(key, weights), sums[key] / total, 1e-6)
+            << "step " << step << ", key " << key;
+        squares += sums[key] * sums[key] / (total * total);
+      }
+      ASSERT_NEAR(lazy->squares_of_results(weights), squares, 1e-4);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, LazyOptimizerIs,
-    ::testing::Values("sgd:lr=0.1,weight_decay=0.05", "sgd:lr=0.1", "adagrad:lr=0.1,weight_decay=0.01",
+    ::testing::Values("sgd:lr=0.1,weight_decay=0.05", "sgd:lr=1,weight_decay=0.5", "sgd:lr=0.1",
+                      "adagrad:lr=0.1,weight_decay=0.01",
                       "adagrad:lr=0.1,weight_decay=0.01,lr_decay=0.1,initial_accumulator=0.5",
                       "adagrad:lr=0.1", "adam:lr=0.01,weight_decay=0.01", "adam:lr=0.01"),
     [](const auto& each) { return "case" + std::to_string(each.index); });
+
+TEST(LazyOptimizer, KeepsAveragesInTwelveBytesAWeight) {
+  for (const char* name : {"sgd", "adagrad", "adam"}) {
+    OptimizerSettings settings = *parse_optimizer(name);
+    auto without = LazyOptimizer::make(settings, kCount);
+    auto with = LazyOptimizer::make(settings, kCount);
+    with->keep_average(1);
+    const bool counts_steps = settings.kind == OptimizerKind::kAdam;
+    EXPECT_EQ(with->state_bytes(), without->state_bytes() + (counts_steps ? 8 : 12) * kCount) << name;
+    std::vector<float> weights(kCount, 0.5F);
+    EXPECT_EQ(with->result(3, weights), 0.0F);  // of no step
+    EXPECT_EQ(without->result(3, weights), 0.5F);
+  }
+}
+
+// Into one that has made other steps already.
+TEST(LazyOptimizer, GoesOnFromASavedState) {
+  const std::string path = ::testing::TempDir() + "lazy_optimizer.checkpoint";
+  for (const char* name : {"sgd:lr=0.1,weight_decay=0.05", "adagrad:lr=0.1", "adam:lr=0.01"}) {
+    auto through = LazyOptimizer::make(*parse_optimizer(name), kCount);
+    auto resumed = LazyOptimizer::make(*parse_optimizer(name), kCount);
+    through->keep_average(2);
+    resumed->keep_average(2);
+    CounterRng random(5);
+    std::vector<float> weights(kCount, 0.25F);
+    std::vector<float> others(kCount);
+    for (int step = 0; step < 40; ++step) {
+      through->step(drawn_gradient(random), weights);
+      if (step % 3 == 0) resumed->step(drawn_gradient(random), others);
+    }
+    auto out = CheckpointWriter::create(path, {});
+    ASSERT_TRUE(out && through->save(*out) && out->finish());
+    auto in = CheckpointReader::open(path);
+    ASSERT_TRUE(in && resumed->load(*in) && in->end());
+    others = weights;
+    for (int step = 0; step < 40; ++step) {
+      const Pairs gradient = drawn_gradient(random);
+      through->step(gradient, weights);
+      resumed->step(gradient, others);
+    }
+    through->bring_up_all(weights);
+    resumed->bring_up_all(others);
+    EXPECT_EQ(others, weights) << name;
+    for (std::uint32_t key = 0; key < kCount; ++key) {
+      ASSERT_EQ(resumed->result(key, others), through->result(key, weights)) << name << ", key " << key;
+    }
+  }
+  std::remove(path.c_str());
+}
 
 TEST(LazyOptimizer, RefusesWhatItCannotDo) {
   EXPECT_FALSE(LazyOptimizer::make(*parse_optimizer("momentum"), 4));

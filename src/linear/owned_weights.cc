@@ -4,11 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "base/byte_writer.h"
-#include "base/crc32c.h"
 #include "base/float_environment.h"
-#include "base/little_endian.h"
-#include "base/varint.h"
 #include "linear/seconds_since.h"
 #include "linear/trade.h"
 #include "reduce/patterns/owners.h"
@@ -18,48 +14,6 @@ namespace {
 
 constexpr std::uint16_t kWeightsStage = 0;
 constexpr std::uint16_t kGradientsStage = 1;
-constexpr std::size_t kChecksumBytes = 4;
-constexpr std::size_t kGapBytesMax = 5;  // a varint of 32 bits
-
-// Gaps from place to place, the first from 0, each a varint; then their CRC-32C. Nothing for no places.
-std::vector<std::byte> request_of(std::span<const std::uint32_t> places) {
-  std::vector<std::byte> bytes;
-  if (places.empty()) return bytes;
-  std::uint32_t next = 0;
-  for (const std::uint32_t place : places) {
-    append_varint(bytes, place - next);
-    next = place + 1;
-  }
-  const std::uint32_t checksum = crc32c(bytes);
-  bytes.resize(bytes.size() + kChecksumBytes);
-  store_le(bytes.data() + bytes.size() - kChecksumBytes, checksum);
-  return bytes;
-}
-
-// False for what request_of doesn't make of `count` places below `end`.
-bool read_request(Bytes bytes, std::uint64_t count, std::uint64_t end, std::vector<std::uint32_t>& places) {
-  places.clear();
-  if (count == 0) return bytes.empty();
-  if (bytes.size() < kChecksumBytes) return false;
-  Bytes gaps = bytes.first(bytes.size() - kChecksumBytes);
-  if (load_le<std::uint32_t>(bytes.data() + gaps.size()) != crc32c(gaps)) return false;
-  places.reserve(count);
-  std::uint64_t next = 0;
-  while (places.size() < count) {
-    if (next >= end) return false;
-    const auto gap = take_varint(gaps, end - 1 - next);
-    if (!gap) return false;
-    places.push_back(static_cast<std::uint32_t>(next + *gap));
-    next += *gap + 1;
-  }
-  return gaps.empty();
-}
-
-tl::unexpected<Error> no_request(std::size_t rank) {
-  return fail(ErrorCode::kCorrupt, "rank " + std::to_string(rank) +
-                                       " asked for weights that its owner doesn't have; start all ranks from "
-                                       "one program");
-}
 
 Named named(std::vector<float>& values) {
   return {.name = kGradientName, .tensor = {.values = values.data(), .count = values.size()}};
@@ -100,8 +54,7 @@ OwnedWeights::OwnedWeights(LazyOptimizer optimizer, KeyDeal deal, Exchange& exch
     : optimizer_(std::move(optimizer)),
       deal_(deal),
       exchange_(exchange),
-      asked_of_(world()),
-      asked_by_(world()),
+      requests_(deal, exchange),
       out_(world()),
       in_(world()),
       left_(world()),
@@ -110,98 +63,46 @@ OwnedWeights::OwnedWeights(LazyOptimizer optimizer, KeyDeal deal, Exchange& exch
   weights_.resize(deal_.first(hand + 1) - deal_.first(hand));
 }
 
-Result<OwnedCost> OwnedWeights::pull(std::span<const std::uint32_t> keys, std::span<float> view,
-                                     Precision precision) {
+Result<OwnedCost> OwnedWeights::pull(std::span<const std::uint32_t> keys, std::span<float> view) {
+  keys_.assign(keys.begin(), keys.end());
+  return pull_values(keys, view, {.channel = *coded_, .results = false, .list = {}});
+}
+
+Result<OwnedCost> OwnedWeights::pull_results(std::span<const std::uint32_t> keys, std::span<float> view,
+                                             std::optional<std::uint32_t> list) {
+  return pull_values(keys, view, {.channel = *exact_, .results = true, .list = list});
+}
+
+Result<OwnedCost> OwnedWeights::pull_values(std::span<const std::uint32_t> keys, std::span<float> view,
+                                            const Pulled& pulled) {
   OwnedCost cost;
-  if (Status asked = ask(keys, cost); !asked) return forward_error(asked);
-  Channel& channel = precision == Precision::kExact ? *exact_ : *coded_;
-  if (Status answered = answer(channel, cost); !answered) return forward_error(answered);
+  Status done = requests_.ask(keys, pulled.list, cost);
+  if (done) done = answer(pulled, cost);
+  if (!done) return forward_error(done);
   const auto scattering = Clock::now();
   std::vector<std::size_t> taken(world(), 0);
   for (const std::uint32_t key : keys) {
     const KeyDeal::Place place = deal_.place_of(key);
-    view[key] = place.hand == rank() ? weights_[place.at] : in_[place.hand][taken[place.hand]++];
+    view[key] = place.hand == rank() ? value_at(place.at, pulled) : in_[place.hand][taken[place.hand]++];
   }
   cost.decode_seconds += seconds_since(scattering);
   return cost;
 }
 
-// Owners learn what is asked of them: asked_by_.
-Status OwnedWeights::ask(std::span<const std::uint32_t> keys, OwnedCost& cost) {
-  const auto begin = Clock::now();
-  keys_.assign(keys.begin(), keys.end());
-  for (Places& places : asked_of_) places.clear();
-  for (const std::uint32_t key : keys) {
-    const KeyDeal::Place place = deal_.place_of(key);
-    asked_of_[place.hand].push_back(place.at);
-  }
-  std::vector<std::vector<std::byte>> requests(world());
-  std::vector<double> numbers;  // by owner: keys, and the bytes that they take
-  for (std::size_t owner = 0; owner < world(); ++owner) {
-    if (asked_of_[owner].size() > kMostElements) {
-      return fail(ErrorCode::kLimit, "a batch has more than " + std::to_string(kMostElements) +
-                                         " keys of one owner; make batches smaller (--batch)");
-    }
-    if (owner != rank()) requests[owner] = request_of(asked_of_[owner]);
-    numbers.push_back(static_cast<double>(asked_of_[owner].size()));
-    numbers.push_back(static_cast<double>(requests[owner].size()));
-    cost.bytes_sent += requests[owner].size();
-  }
-  cost.bytes_sent += 8 * numbers.size() * (world() - 1);
-  cost.encode_seconds += seconds_since(begin);
-  const auto sending = Clock::now();
-  const auto all = exchange_.gather(numbers);
-  if (!all) return forward_error(all);
-  if (Status taken = take_requests(*all, requests); !taken) return taken;
-  cost.exchange_seconds += seconds_since(sending);
-  return {};
-}
-
-Status OwnedWeights::take_requests(std::span<const double> counts,
-                                   const std::vector<std::vector<std::byte>>& requests) {
-  const auto end = static_cast<double>(weights_.size());
-  Parcels parcels(exchange_.world());
-  std::vector<std::vector<std::byte>> arrived(world());
-  std::vector<std::uint64_t> count_of(world());
-  for (std::size_t peer = 0; peer < world(); ++peer) {
-    const double count = counts[2 * (peer * world() + rank())];
-    const double bytes = counts[2 * (peer * world() + rank()) + 1];
-    if (peer == rank()) continue;
-    if (!(count >= 0 && count <= end && bytes >= 0 && bytes <= kGapBytesMax * count + kChecksumBytes)) {
-      return no_request(peer);
-    }
-    count_of[peer] = static_cast<std::uint64_t>(count);
-    arrived[peer].resize(static_cast<std::size_t>(bytes));
-    parcels.from[peer] = arrived[peer];
-    parcels.to[peer] = {Bytes(requests[peer])};
-  }
-  const auto bytes = exchange_.trade(parcels);
-  if (!bytes) return forward_error(bytes);
-  for (std::size_t peer = 0; peer < world(); ++peer) {
-    if (peer == rank()) continue;
-    if ((*bytes)[peer] != arrived[peer].size() ||
-        !read_request(arrived[peer], count_of[peer], weights_.size(), asked_by_[peer])) {
-      return no_request(peer);
-    }
-  }
-  asked_by_[rank()] = asked_of_[rank()];
-  return {};
-}
-
 // Each rank gets what it has asked for: in_, by owner.
-Status OwnedWeights::answer(Channel& channel, OwnedCost& cost) {
+Status OwnedWeights::answer(const Pulled& pulled, OwnedCost& cost) {
   const auto updating = Clock::now();
   for (std::size_t peer = 0; peer < world(); ++peer) {
-    optimizer_.bring_up(asked_by_[peer], weights_);
+    optimizer_.bring_up(requests_.asked_by(peer), weights_);
     out_[peer].clear();
     in_[peer].clear();
     if (peer == rank()) continue;
-    for (const std::uint32_t place : asked_by_[peer]) out_[peer].push_back(weights_[place]);
-    in_[peer].resize(asked_of_[peer].size());
+    for (const std::uint32_t place : requests_.asked_by(peer)) out_[peer].push_back(value_at(place, pulled));
+    in_[peer].resize(requests_.asked_of(peer).size());
   }
   cost.update_seconds += seconds_since(updating);
   const std::uint64_t before = cost.bytes_sent;
-  const Status traded = trade_values(channel, kWeightsStage, 1.0F, cost);
+  const Status traded = trade_values(pulled.channel, kWeightsStage, 1.0F, cost);
   cost.weights_bytes += cost.bytes_sent - before;
   return traded;
 }
@@ -258,7 +159,7 @@ Result<OwnedCost> OwnedWeights::push(const Pairs& gradient) {
   const auto begin = Clock::now();
   for (std::size_t peer = 0; peer < world(); ++peer) {
     out_[peer].clear();
-    in_[peer].assign(peer == rank() ? 0 : asked_by_[peer].size(), 0.0F);
+    in_[peer].assign(peer == rank() ? 0 : requests_.asked_by(peer).size(), 0.0F);
   }
   std::vector<float> values(keys_.size(), 0.0F);
   std::size_t next = 0;
@@ -317,7 +218,7 @@ void OwnedWeights::step(OwnedCost& cost) {
     list.values.clear();
     for (std::size_t i = 0; i < in_[peer].size(); ++i) {
       if (in_[peer][i] == 0) continue;
-      list.keys.push_back(asked_by_[peer][i]);
+      list.keys.push_back(requests_.asked_by(peer)[i]);
       list.values.push_back(in_[peer][i]);
     }
     streams.emplace_back(list);
@@ -328,13 +229,6 @@ void OwnedWeights::step(OwnedCost& cost) {
   const auto updating = Clock::now();
   optimizer_.step(mean_, weights_);
   cost.update_seconds += seconds_since(updating);
-}
-
-double OwnedWeights::squares() {
-  optimizer_.bring_up_all(weights_);
-  double sum = 0;
-  for (const float weight : weights_) sum += static_cast<double>(weight) * static_cast<double>(weight);
-  return sum;
 }
 
 Status OwnedWeights::save(CheckpointWriter& out) const {

@@ -2,8 +2,8 @@
 // optimizer's state, and steps them. What the others have of a weight is a view, pulled when a batch needs
 // it.
 //
-//   pull   a rank asks each owner for the keys of its batch: gaps as varints. Owners bring these weights up
-//          and send them back, coded for those keys alone.
+//   pull   a rank asks each owner for the keys of its batch (KeyRequests). Owners bring these weights up and
+//          send them back, coded for those keys alone.
 //   push   a rank sends each owner its gradient at the keys it has asked for, in their order: values without
 //          keys. Owners add up all ranks', in rank order, and step.
 //
@@ -19,27 +19,20 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "deltawire/channel.h"
 #include "deltawire/optimizer.h"
 #include "linear/exchange.h"
+#include "linear/key_requests.h"
 #include "linear/lazy_optimizer.h"
+#include "linear/owned_cost.h"
 #include "reduce/patterns/key_deal.h"
 #include "reduce/patterns/merge_pairs.h"
 
 namespace deltawire::linear {
-
-// What a call of this rank cost.
-struct OwnedCost {
-  double encode_seconds = 0;
-  double exchange_seconds = 0;
-  double decode_seconds = 0;
-  double update_seconds = 0;        // of weights and state
-  std::uint64_t bytes_sent = 0;     // of them,
-  std::uint64_t weights_bytes = 0;  // as an owner: weights
-};
 
 // Thread rule: one thread at a time. Collective members are called by all ranks, in the same order.
 class OwnedWeights {
@@ -51,34 +44,47 @@ class OwnedWeights {
 
   Status set_learning_rate(double rate) { return optimizer_.set_learning_rate(rate); }
 
-  enum class Precision : std::uint8_t { kAsCoded, kExact };
+  // As LazyOptimizer's. Before the first step.
+  void keep_average(double power) { optimizer_.keep_average(power); }
 
-  // Collective: view[key] is the weight of each of `keys`, as after every step so far. Keys grow strictly. An
-  // owner's own are exact. Errors: those of the exchange and of Channel; kCorrupt for requests that make no
-  // sense; kLimit for more than kMostElements keys of one owner.
-  Result<OwnedCost> pull(std::span<const std::uint32_t> keys, std::span<float> view, Precision precision);
+  // Collective: view[key] is the weight of each of `keys`, as after every step so far, and coded as weights
+  // are. Keys grow strictly. An owner's own are exact. Errors: those of the exchange, of Channel and of
+  // KeyRequests::ask.
+  Result<OwnedCost> pull(std::span<const std::uint32_t> keys, std::span<float> view);
 
-  // Collective: one step with the mean over ranks of their gradients, whose keys are among those pulled last.
-  // Errors: as of pull, and kRange where one is refused (Exchange::refuse_large).
+  // Collective: the same with what training has come to, LazyOptimizer::result, and exact. `list`: of keys
+  // that are pulled again, as in KeyRequests::ask. Errors: as of pull.
+  Result<OwnedCost> pull_results(std::span<const std::uint32_t> keys, std::span<float> view,
+                                 std::optional<std::uint32_t> list);
+
+  // Collective: one step with the mean over ranks of their gradients, whose keys are among those of the last
+  // pull(). Errors: as of pull, and kRange where one is refused (Exchange::refuse_large).
   Result<OwnedCost> push(const Pairs& gradient);
 
-  // The sum of squares of the weights owned here, brought up.
-  double squares();
+  // The sum of squares of the results owned here.
+  double squares_of_results() { return optimizer_.squares_of_results(weights_); }
 
-  // Of weights and optimizer, owned here.
+  // Of weights and optimizer, owned here; without the lists that are kept.
   std::uint64_t state_bytes() const noexcept { return 4 * weights_.size() + optimizer_.state_bytes(); }
 
   Status save(CheckpointWriter& out) const;
   Status load(CheckpointReader& in);
 
  private:
-  using Places = std::vector<std::uint32_t>;  // of an owner's keys, in order
-
   OwnedWeights(LazyOptimizer optimizer, KeyDeal deal, Exchange& exchange);
 
-  Status ask(std::span<const std::uint32_t> keys, OwnedCost& cost);
-  Status take_requests(std::span<const double> counts, const std::vector<std::vector<std::byte>>& requests);
-  Status answer(Channel& channel, OwnedCost& cost);
+  // What is pulled: results or weights, by which channel and which list of keys.
+  struct Pulled {
+    Channel& channel;
+    bool results;
+    std::optional<std::uint32_t> list;
+  };
+  float value_at(std::uint32_t place, const Pulled& pulled) const noexcept {
+    return pulled.results ? optimizer_.result(place, weights_) : weights_[place];
+  }
+  Result<OwnedCost> pull_values(std::span<const std::uint32_t> keys, std::span<float> view,
+                                const Pulled& pulled);
+  Status answer(const Pulled& pulled, OwnedCost& cost);
   Status trade_values(Channel& channel, std::uint16_t stage, float scale, OwnedCost& cost);
   Status note_losses(std::size_t peer, std::span<const Bytes> pieces, const MessageId& id);
   void keep_losses();
@@ -92,10 +98,9 @@ class OwnedWeights {
   std::unique_ptr<Channel> gradients_;
   std::unique_ptr<Channel> coded_;
   std::unique_ptr<Channel> exact_;
+  KeyRequests requests_;
   std::vector<float> weights_;            // by place
   std::vector<std::uint32_t> keys_;       // pulled last
-  std::vector<Places> asked_of_;          // by owner
-  std::vector<Places> asked_by_;          // by rank
   std::vector<std::vector<float>> out_;   // values on their way, by rank
   std::vector<std::vector<float>> in_;    // and those that come; an empty one is not waited for
   std::vector<float> sent_;               // of a gradient: what a message stands for,

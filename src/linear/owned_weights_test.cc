@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -59,8 +60,13 @@ Pairs without_third(const Pairs& batch) {
   return some;
 }
 
-OptimizerSettings settings_of(const char* name) {
-  OptimizerSettings settings = *parse_optimizer(name);
+struct Training {
+  const char* optimizer = "adam";
+  std::optional<double> average_power = {};
+};
+
+OptimizerSettings settings_of(const Training& training) {
+  OptimizerSettings settings = *parse_optimizer(training.optimizer);
   settings.learning_rate = 0.05;
   settings.weight_decay = 0.01;
   return settings;
@@ -74,14 +80,15 @@ std::vector<std::uint32_t> all_keys() {
 
 constexpr std::uint64_t kSteps = 12;
 
-// Weights after kSteps, of every rank; views in between are compared with the replicas'.
-std::vector<std::vector<float>> replicas(int world, const char* name,
+// Results after kSteps, of every rank; views in between are compared with the replicas'.
+std::vector<std::vector<float>> replicas(int world, const Training& training,
                                          std::vector<std::vector<float>>* views = nullptr) {
   std::vector<std::vector<float>> weights(static_cast<std::size_t>(world),
                                           std::vector<float>(kDimension, 0.0F));
   on_ranks(world, "gather(fp32)", [&](Exchange& exchange) {
-    auto optimizer = LazyOptimizer::make(settings_of(name), kDimension);
+    auto optimizer = LazyOptimizer::make(settings_of(training), kDimension);
     ASSERT_TRUE(optimizer);
+    if (training.average_power) optimizer->keep_average(*training.average_power);
     std::vector<float>& own = weights[static_cast<std::size_t>(exchange.rank())];
     for (std::uint64_t step = 0; step < kSteps; ++step) {
       const Pairs batch = batch_of(exchange.rank(), step);
@@ -94,6 +101,7 @@ std::vector<std::vector<float>> replicas(int world, const char* name,
       optimizer->step(gradient, own);
     }
     optimizer->bring_up_all(own);
+    for (std::uint32_t key = 0; key < kDimension; ++key) own[key] = optimizer->result(key, own);
   });
   return weights;
 }
@@ -103,13 +111,14 @@ struct Owned {
   std::vector<std::vector<float>> views = std::vector<std::vector<float>>(kSteps);  // rank 1's
 };
 
-void train_owned(Exchange& exchange, const char* name, Owned& result) {
-  auto owned = OwnedWeights::make(settings_of(name), kDimension, exchange);
+void train_owned(Exchange& exchange, const Training& training, Owned& result) {
+  auto owned = OwnedWeights::make(settings_of(training), kDimension, exchange);
   ASSERT_TRUE(owned) << owned.error().message;
+  if (training.average_power) (*owned)->keep_average(*training.average_power);
   std::vector<float> view(kDimension, -1.0F);
   for (std::uint64_t step = 0; step < kSteps; ++step) {
     const Pairs batch = batch_of(exchange.rank(), step);
-    const auto pulled = (*owned)->pull(batch.keys, view, OwnedWeights::Precision::kAsCoded);
+    const auto pulled = (*owned)->pull(batch.keys, view);
     ASSERT_TRUE(pulled) << pulled.error().message;
     EXPECT_GT(pulled->weights_bytes, 0U);
     EXPECT_GT(pulled->bytes_sent, pulled->weights_bytes);
@@ -121,8 +130,8 @@ void train_owned(Exchange& exchange, const char* name, Owned& result) {
     EXPECT_EQ(exchange.steps(), step + 1);
   }
   const auto keys = exchange.rank() == 0 ? all_keys() : std::vector<std::uint32_t>();
-  ASSERT_TRUE((*owned)->pull(keys, view, OwnedWeights::Precision::kExact));
-  const auto squares = exchange.sums(std::vector<double>{(*owned)->squares()});
+  ASSERT_TRUE((*owned)->pull_results(keys, view, std::nullopt));
+  const auto squares = exchange.sums(std::vector<double>{(*owned)->squares_of_results()});
   ASSERT_TRUE(squares);
   if (exchange.rank() != 0) return;
   result.weights = view;
@@ -131,17 +140,17 @@ void train_owned(Exchange& exchange, const char* name, Owned& result) {
   EXPECT_NEAR(squares->front(), expected, 1e-9 * expected);
 }
 
-Owned train_with_owners(int world, const char* name, const std::string& spec) {
+Owned train_with_owners(int world, const Training& training, const std::string& spec) {
   Owned result;
-  on_ranks(world, spec, [&](Exchange& exchange) { train_owned(exchange, name, result); });
+  on_ranks(world, spec, [&](Exchange& exchange) { train_owned(exchange, training, result); });
   return result;
 }
 
 TEST(OwnedWeights, AreBitForBitThoseThatEveryRankWouldStep) {
   for (const char* name : {"adam", "adagrad"}) {
     std::vector<std::vector<float>> views(kSteps);
-    const auto expected = replicas(3, name, &views);
-    const Owned owned = train_with_owners(3, name, "owners(fp32)");
+    const auto expected = replicas(3, {name}, &views);
+    const Owned owned = train_with_owners(3, {name}, "owners(fp32)");
     EXPECT_EQ(owned.weights, expected[0]);
     EXPECT_EQ(owned.views, views);
     EXPECT_GT(std::ranges::count_if(owned.weights, [](float weight) { return weight != 0; }), 2000);
@@ -149,15 +158,31 @@ TEST(OwnedWeights, AreBitForBitThoseThatEveryRankWouldStep) {
 }
 
 TEST(OwnedWeights, OfSgdAreThoseToOneInAMillion) {
-  const auto expected = replicas(4, "sgd");
-  const Owned owned = train_with_owners(4, "sgd", "owners(fp32 back zstd)");
+  const auto expected = replicas(4, {"sgd"});
+  const Owned owned = train_with_owners(4, {"sgd"}, "owners(fp32 back zstd)");
   for (std::size_t i = 0; i < kDimension; ++i) EXPECT_NEAR(owned.weights[i], expected[0][i], 1e-6) << i;
+}
+
+TEST(OwnedWeights, HaveTheAveragesThatEveryRankWouldKeep) {
+  for (const char* name : {"adam", "adagrad", "sgd"}) {
+    const Training training{name, 2};
+    const auto expected = replicas(3, training);
+    const Owned owned = train_with_owners(3, training, "owners(fp32)");
+    const Owned last = train_with_owners(3, {name}, "owners(fp32)");
+    EXPECT_EQ(owned.views, last.views) << "batches are of weights";
+    EXPECT_NE(owned.weights, last.weights);
+    if (std::string_view(name) != "sgd") {
+      EXPECT_EQ(owned.weights, expected[0]);
+      continue;
+    }
+    for (std::size_t i = 0; i < kDimension; ++i) ASSERT_NEAR(owned.weights[i], expected[0][i], 1e-6) << i;
+  }
 }
 
 TEST(OwnedWeights, StateLivesOnceInTheCluster) {
   for (const int world : {1, 2, 5}) {
     on_ranks(world, "owners(fastsgd)", [&](Exchange& exchange) {
-      auto made = OwnedWeights::make(settings_of("adam"), kDimension, exchange);
+      auto made = OwnedWeights::make(settings_of({"adam"}), kDimension, exchange);
       ASSERT_TRUE(made);
       const auto bytes = exchange.sums(std::vector<double>{static_cast<double>((*made)->state_bytes())});
       ASSERT_TRUE(bytes);
@@ -168,8 +193,8 @@ TEST(OwnedWeights, StateLivesOnceInTheCluster) {
 }
 
 TEST(OwnedWeights, ALossyViewLeavesWhatIsKeptExact) {
-  const auto expected = train_with_owners(3, "adam", "owners(fp32)");
-  const auto rounded = train_with_owners(3, "adam", "owners(fp32 back bf16)");
+  const auto expected = train_with_owners(3, {"adam"}, "owners(fp32)");
+  const auto rounded = train_with_owners(3, {"adam"}, "owners(fp32 back bf16)");
   EXPECT_EQ(rounded.weights, expected.weights);  // these gradients don't look at weights
   EXPECT_NE(rounded.views, expected.views);
   for (std::size_t step = 0; step < kSteps; ++step) {
@@ -181,15 +206,15 @@ TEST(OwnedWeights, ALossyViewLeavesWhatIsKeptExact) {
 
 TEST(OwnedWeights, RanksWithoutKeysTakePart) {
   on_ranks(3, "owners(fastsgd)", [&](Exchange& exchange) {
-    auto owned = OwnedWeights::make(settings_of("sgd"), kDimension, exchange);
+    auto owned = OwnedWeights::make(settings_of({"sgd"}), kDimension, exchange);
     ASSERT_TRUE(owned);
     std::vector<float> view(kDimension, 0.0F);
     Pairs gradient{.keys = {}, .values = {}, .dimension = kDimension};
     if (exchange.rank() == 2) gradient = {.keys = {5}, .values = {3}, .dimension = kDimension};
-    ASSERT_TRUE((*owned)->pull(gradient.keys, view, OwnedWeights::Precision::kAsCoded));
+    ASSERT_TRUE((*owned)->pull(gradient.keys, view));
     ASSERT_TRUE((*owned)->push(gradient));
     const std::vector<std::uint32_t> key{5};
-    ASSERT_TRUE((*owned)->pull(key, view, OwnedWeights::Precision::kExact));
+    ASSERT_TRUE((*owned)->pull_results(key, view, std::nullopt));
     EXPECT_FLOAT_EQ(view[5], -0.05F);
   });
 }
@@ -206,10 +231,10 @@ std::vector<std::byte> with_checksum(const std::vector<std::uint64_t>& gaps) {
 TEST(OwnedWeights, ARankThatEndsIsNamed) {
   on_ranks(2, "owners(fp32)", [&](Exchange& exchange) {
     if (exchange.rank() == 1) return exchange.abort("it has had enough");
-    auto owned = OwnedWeights::make(settings_of("sgd"), kDimension, exchange);
+    auto owned = OwnedWeights::make(settings_of({"sgd"}), kDimension, exchange);
     ASSERT_TRUE(owned);
     std::vector<float> view(kDimension);
-    const auto pulled = (*owned)->pull({}, view, OwnedWeights::Precision::kAsCoded);
+    const auto pulled = (*owned)->pull({}, view);
     ASSERT_FALSE(pulled);
     EXPECT_NE(pulled.error().message.find("rank 1"), std::string::npos) << pulled.error().message;
   });
@@ -236,10 +261,10 @@ TEST(OwnedWeights, RequestsThatMakeNoSenseAreRefused) {
         (void)exchange.trade(parcels);
         return;
       }
-      auto owned = OwnedWeights::make(settings_of("sgd"), kDimension, exchange);
+      auto owned = OwnedWeights::make(settings_of({"sgd"}), kDimension, exchange);
       ASSERT_TRUE(owned);
       std::vector<float> view(kDimension);
-      const auto pulled = (*owned)->pull({}, view, OwnedWeights::Precision::kAsCoded);
+      const auto pulled = (*owned)->pull({}, view);
       ASSERT_FALSE(pulled);
       EXPECT_EQ(pulled.error().code, ErrorCode::kCorrupt) << pulled.error().message;
       EXPECT_EQ(pulled.error().message.substr(0, 12), "rank 1 asked");

@@ -175,7 +175,7 @@ TEST_P(FeedbackOf, LosesNothingWithOwners) {
     std::vector<float> view(kDimension);
     for (std::uint64_t step = 0; step < kSteps; ++step) {
       const Pairs gradient = gradient_of(exchange.rank(), step);
-      ASSERT_TRUE((*owned)->pull(gradient.keys, view, OwnedWeights::Precision::kExact));
+      ASSERT_TRUE((*owned)->pull(gradient.keys, view));
       const auto pushed = (*owned)->push(gradient);
       ASSERT_TRUE(pushed) << pushed.error().message;
       const std::scoped_lock lock(mutex);
@@ -183,7 +183,7 @@ TEST_P(FeedbackOf, LosesNothingWithOwners) {
     }
     Pairs all{.keys = Keys(kDimension), .values = {}, .dimension = kDimension};
     for (std::size_t key = 0; key < kDimension; ++key) all.keys[key] = static_cast<std::uint32_t>(key);
-    ASSERT_TRUE((*owned)->pull(all.keys, view, OwnedWeights::Precision::kExact));
+    ASSERT_TRUE((*owned)->pull_results(all.keys, view, std::nullopt));
     all.values = view;
     const std::scoped_lock lock(mutex);
     if (exchange.rank() == 0) Books::add(books.out, all, -kWorld);

@@ -28,8 +28,7 @@ double margin(const RowBlock& block, std::size_t row, std::span<const float> wei
   return sum;
 }
 
-double Trainer::margin_of(const RowBlock& block, std::size_t row) const {
-  const std::span<const float> weights(weights_);
+double Trainer::margin_of(std::span<const float> weights, const RowBlock& block, std::size_t row) const {
   const double own = margin(block, row, settings_.bias ? weights.first(weights.size() - 1) : weights);
   return settings_.bias ? own + static_cast<double>(weights.back()) : own;
 }
@@ -79,7 +78,8 @@ Result<TrainedModel> Trainer::run(const TrainHooks& hooks) {
   auto model = or_no_memory("training", [&] { return run_all(hooks); });
   if (model || model.error().code != ErrorCode::kNoMemory) return model;
   return fail(ErrorCode::kNoMemory, "there is no memory to train " + std::to_string(dimension_) +
-                                        " weights, up to 28 bytes each; --hash-bits makes them fewer");
+                                        " weights, up to " + (settings_.average_power ? "40" : "28") +
+                                        " bytes each; --hash-bits makes them fewer");
 }
 
 Status Trainer::make_optimizer() {
@@ -87,11 +87,13 @@ Status Trainer::make_optimizer() {
     auto owned = OwnedWeights::make(settings_.optimizer, dimension_, exchange_);
     if (!owned) return forward_error(owned);
     owned_ = *std::move(owned);
+    if (settings_.average_power) owned_->keep_average(*settings_.average_power);
     return {};
   }
   auto optimizer = LazyOptimizer::make(settings_.optimizer, dimension_);
   if (!optimizer) return forward_error(optimizer);
   optimizer_ = *std::move(optimizer);
+  if (settings_.average_power) optimizer_->keep_average(*settings_.average_power);
   return {};
 }
 
@@ -138,7 +140,7 @@ Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
     if (Status pulled = pull_model(); !pulled) return forward_error(pulled);
   }
   model.epochs = std::move(epochs);
-  model.weights = std::move(weights_);
+  model.weights = std::move(averages_.empty() ? weights_ : averages_);
   return model;
 }
 
@@ -288,8 +290,8 @@ void Trainer::mark_keys(const RowBlock& block, std::span<const std::uint32_t> ro
 
 void Trainer::add_gradient(const RowBlock& block, std::span<const std::uint32_t> rows, double scale) {
   for (const std::uint32_t row : rows) {
-    const double slope =
-        scale * slope_of(settings_.loss, margin_of(block, row), target_of(settings_.loss, block.labels[row]));
+    const double slope = scale * slope_of(settings_.loss, margin_of(weights_, block, row),
+                                          target_of(settings_.loss, block.labels[row]));
     if (slope == 0) continue;
     for (std::size_t i = block.first_of(row); i < block.ends[row]; ++i) {
       sums_[block.keys[i]] += slope * static_cast<double>(block.values[i]);
@@ -313,14 +315,22 @@ void Trainer::collect_gradient() {
   }
 }
 
-Status Trainer::evaluate(EpochReport& report) {
-  double squares = 0;
-  if (owned_) {
-    if (Status pulled = pull_evaluated(report, squares); !pulled) return pulled;
-  } else {
-    optimizer_->bring_up_all(weights_);
-    for (const float weight : weights_) squares += static_cast<double>(weight) * static_cast<double>(weight);
+// Has what an evaluation is of in weights_, or in averages_ where this rank keeps such; the sum of squares of
+// all of it.
+Result<double> Trainer::ready_judged(EpochReport& report) {
+  if (owned_) return pull_evaluated(report);
+  const double squares = optimizer_->squares_of_results(weights_);
+  if (settings_.average_power) averages_.resize(weights_.size());
+  for (std::size_t i = 0; i < averages_.size(); ++i) {
+    averages_[i] = optimizer_->result(static_cast<std::uint32_t>(i), weights_);
   }
+  return squares;
+}
+
+Status Trainer::evaluate(EpochReport& report) {
+  const auto squares = ready_judged(report);
+  if (!squares) return forward_error(squares);
+  const std::span<const float> judged = averages_.empty() ? weights_ : averages_;
   double loss[2] = {0, 0};
   double right = 0;
   for (std::size_t i = 0; i < data_.entries().size(); ++i) {
@@ -329,7 +339,7 @@ Status Trainer::evaluate(EpochReport& report) {
     const std::uint32_t part = data_.entries()[i].held_out;
     for (std::size_t row = 0; row < (*block)->rows(); ++row) {
       const double target = target_of(settings_.loss, (*block)->labels[row]);
-      const double at = margin_of(**block, row);
+      const double at = margin_of(judged, **block, row);
       loss[part] += loss_of(settings_.loss, at, target);
       if (part == 1) right += (at > 0) == (target > 0) ? 1 : 0;
     }
@@ -339,7 +349,7 @@ Status Trainer::evaluate(EpochReport& report) {
       loss[0], loss[1], right, static_cast<double>(totals.rows[0]), static_cast<double>(totals.rows[1])});
   if (!sums) return forward_error(sums);
   report.train_loss = (*sums)[0] / (*sums)[3];
-  report.objective = report.train_loss + 0.5 * settings_.optimizer.weight_decay * squares;
+  report.objective = report.train_loss + 0.5 * settings_.optimizer.weight_decay * *squares;
   const bool held_out = (*sums)[4] > 0;
   report.test_loss = held_out ? (*sums)[1] / (*sums)[4] : kNotKnown;
   report.accuracy = held_out && classifies(settings_.loss) ? (*sums)[2] / (*sums)[4] : kNotKnown;

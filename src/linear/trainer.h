@@ -28,6 +28,9 @@ struct TrainSettings {
   double stop = 0.01;  // ends when the held-out loss has changed by less than so much of it; 0: never early
   std::uint64_t seed = 1;
   bool bias = false;  // a last feature that every row has, of value 1, with a weight like others'
+  // Evaluations and the model are of averages of weights over all steps, step t counting t^this; else of the
+  // last weights. Gradients are of those in any case.
+  std::optional<double> average_power;
 };
 
 // All ranks' together, after a data epoch.
@@ -55,7 +58,8 @@ struct EpochReport {
 };
 
 struct TrainedModel {
-  // The bias is the last where there is one. With owners rank 0 has all, another rank what it last needed.
+  // Or their averages. The bias is the last where there is one. With owners rank 0 has all, another rank what
+  // it last needed.
   std::vector<float> weights;
   double state_bytes = 0;  // of weights to step and of the optimizer, on the rank that has most
   std::vector<EpochReport> epochs;
@@ -112,15 +116,17 @@ class Trainer {
   // trainer_owned.cc
   Status pull_batch(EpochRows& order, std::uint64_t count);
   Status push_gradient();
-  Status pull_evaluated(EpochReport& report, double& squares);
+  enum class KeyLists : std::uint8_t { kNew, kKept };  // at owners
+  Result<double> pull_evaluated(EpochReport& report);
   Status pull_model();
-  Status pull_marked(std::uint64_t& bytes);
+  Status pull_marked(KeyLists lists, std::uint64_t& bytes);
   void count(const OwnedCost& cost);
   void bring_up(std::span<const std::uint32_t> keys);
   void mark_keys(const RowBlock& block, std::span<const std::uint32_t> rows);
   void add_gradient(const RowBlock& block, std::span<const std::uint32_t> rows, double scale);
   void collect_gradient();
-  double margin_of(const RowBlock& block, std::size_t row) const;
+  double margin_of(std::span<const float> weights, const RowBlock& block, std::size_t row) const;
+  Result<double> ready_judged(EpochReport& report);
   Status evaluate(EpochReport& report);
   Status save(Checkpoints& checkpoints);  // trainer_state.cc
   Status resume(Checkpoints& checkpoints);
@@ -135,6 +141,7 @@ class Trainer {
   std::unique_ptr<OwnedWeights> owned_;
   Progress progress_;
   std::vector<float> weights_;         // with owners a view of them
+  std::vector<float> averages_;        // where they are kept: as of the last evaluation
   std::vector<double> sums_;           // the gradient's, by key
   std::vector<std::uint64_t> seen_;    // bits: keys of this batch
   std::vector<std::uint32_t> fresh_;   // keys new to it

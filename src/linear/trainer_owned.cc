@@ -1,6 +1,7 @@
 // Training where weights live at owners: what of them a rank needs, it pulls.
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "linear/seconds_since.h"
 #include "linear/trainer.h"
@@ -47,7 +48,7 @@ Status Trainer::pull_batch(EpochRows& order, std::uint64_t count) {
   pulled_.clear();
   append_keys(seen_, 0, pulled_);
   progress_.report.compute_seconds += seconds_since(begin);
-  const auto cost = owned_->pull(pulled_, weights_, OwnedWeights::Precision::kAsCoded);
+  const auto cost = owned_->pull(pulled_, weights_);
   if (!cost) return forward_error(cost);
   this->count(*cost);
   return {};
@@ -60,8 +61,9 @@ Status Trainer::push_gradient() {
   return {};
 }
 
-// All weights that this rank's rows have, exact; and what all owners' weights are in squares.
-Status Trainer::pull_evaluated(EpochReport& report, double& squares) {
+// All weights that this rank's rows have, exact; the sum of squares of all owners'. Rows stay as they are, so
+// that owners need to be told the keys once.
+Result<double> Trainer::pull_evaluated(EpochReport& report) {
   for (std::size_t i = 0; i < data_.entries().size(); ++i) {
     const auto block = data_.load(i);
     if (!block) return forward_error(block);
@@ -71,12 +73,12 @@ Status Trainer::pull_evaluated(EpochReport& report, double& squares) {
   }
   if (settings_.bias) mark_bias();
   std::uint64_t bytes = 0;
-  if (Status pulled = pull_marked(bytes); !pulled) return pulled;
-  const auto sums = exchange_.sums(std::vector<double>{static_cast<double>(bytes), owned_->squares()});
+  if (Status pulled = pull_marked(KeyLists::kKept, bytes); !pulled) return forward_error(pulled);
+  const auto sums =
+      exchange_.sums(std::vector<double>{static_cast<double>(bytes), owned_->squares_of_results()});
   if (!sums) return forward_error(sums);
   report.evaluation_bytes = (*sums)[0] / exchange_.world();
-  squares = (*sums)[1];
-  return {};
+  return (*sums)[1];
 }
 
 // Rank 0 gets all weights.
@@ -85,18 +87,21 @@ Status Trainer::pull_model() {
     for (std::uint64_t key = 0; key < dimension_; ++key) seen_[key / 64] |= std::uint64_t{1} << (key % 64);
   }
   std::uint64_t bytes = 0;
-  return pull_marked(bytes);
+  return pull_marked(KeyLists::kNew, bytes);
 }
 
-// The exact weights of all marked keys, which are marked no more; in as many turns on all ranks.
-Status Trainer::pull_marked(std::uint64_t& bytes) {
+// What all marked keys are judged by, or the model is of, and they are marked no more; in as many turns on
+// all ranks, each with a list of its own.
+Status Trainer::pull_marked(KeyLists lists, std::uint64_t& bytes) {
   constexpr std::size_t kWords = kKeysAtOnce / 64;
   for (std::size_t first = 0; first < seen_.size(); first += kWords) {
     const auto words = std::span(seen_).subspan(first, std::min(kWords, seen_.size() - first));
     pulled_.clear();
     append_keys(words, first, pulled_);
     std::ranges::fill(words, std::uint64_t{0});
-    const auto cost = owned_->pull(pulled_, weights_, OwnedWeights::Precision::kExact);
+    std::optional<std::uint32_t> list;
+    if (lists == KeyLists::kKept) list = static_cast<std::uint32_t>(first / kWords);
+    const auto cost = owned_->pull_results(pulled_, weights_, list);
     if (!cost) return forward_error(cost);
     bytes += cost->bytes_sent;
   }

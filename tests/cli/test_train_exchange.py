@@ -114,6 +114,31 @@ def test_owners_train_the_model_that_every_rank_would(
     assert expected["final"]["weights_bytes_per_step"] == 0
 
 
+def test_owners_are_told_once_what_a_rank_is_judged_by(apart: Path, tmp_path: Path) -> None:
+    through, resumed, folder = (tmp_path / name for name in ("through.npz", "resumed.npz", "kept"))
+    settings = ("train", "linear", "--data", apart, "--workers", 3, "--codec", "fp32", "--stop", 0)
+    settings += ("--exchange", "owners", "--json", "-", "--epochs")
+
+    def epochs(*arguments: object) -> list[dict]:
+        return json.loads(must_run(*settings, *arguments))["epochs"]
+
+    expected = epochs(4, "--model", through)
+    told = [epoch["evaluation_bytes"] for epoch in expected]
+    # Values take 4 bytes a key, which zstd hardly makes fewer, and gaps about one.
+    assert 0.7 < told[1] / told[0] < 0.9
+    assert told[1:] == pytest.approx([told[1]] * 3, rel=0.02)
+    epochs(2, "--checkpoint", folder)
+    found = epochs(4, "--checkpoint", folder, "--resume", "--model", resumed)
+    assert resumed.read_bytes() == through.read_bytes()
+    for before, after in zip(expected, found, strict=True):
+        assert after["train_loss"] == before["train_loss"]
+        assert after["test_loss"] == before["test_loss"]
+    # Owners that have begun anew, behind the second data epoch's last step, are told again.
+    again = [epoch["evaluation_bytes"] for epoch in found]
+    assert [again[0], *again[2:]] == [told[0], *told[2:]]
+    assert again[1] - told[1] == pytest.approx(told[0] - told[1], rel=0.1)
+
+
 def test_owners_send_less_in_fewer_bits(apart: Path) -> None:
     # All rows in a step: messages of fewer than 256 values travel raw.
     settings = ("--workers", 3, "--batch", 1, "--exchange", "owners", "--codec", "fastsgd:tau=128")

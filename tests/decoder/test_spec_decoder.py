@@ -2,6 +2,7 @@
 
 import random
 import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from spec_hashes import crc32c, xxh64
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "files"
 FILES = sorted(GOLDEN.glob("*.dw"))
+ARCHIVES = sorted((GOLDEN.parent / "archives").glob("*.dwz"))
 SMALL_LIMIT = 2500
 ONE = struct.unpack("<I", struct.pack("<f", 1.0))[0]
 
@@ -61,7 +63,7 @@ def refusal(data: bytes) -> str:
 
 def test_golden_files_are_there() -> None:
     """Without golden files nothing below would be tested."""
-    assert FILES, f"no golden files in {GOLDEN}"
+    assert FILES and ARCHIVES, f"no golden files in {GOLDEN}"
     names = {name_of(path.read_bytes()) for path in SMALL}
     assert names == CODECS.keys(), "no small golden file for some codec"
 
@@ -84,6 +86,18 @@ def test_golden_file(path: Path) -> None:
     assert decoded.dtype == expected.dtype == np.dtype(dtypes[path.read_bytes()[10]])
     assert decoded.shape == expected.shape
     assert decoded.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("path", ARCHIVES, ids=lambda path: path.stem)
+def test_golden_archive(path: Path) -> None:
+    """An uncompressed zip of .dw files, one for each array."""
+    with zipfile.ZipFile(path) as archive, np.load(path.with_suffix(".npz")) as expected:
+        assert archive.namelist() == [f"{name}.dw" for name in expected]
+        for name in expected:
+            decoded = decode_file(archive.read(f"{name}.dw"))
+            assert decoded.dtype == expected[name].dtype
+            assert decoded.shape == expected[name].shape
+            assert decoded.tobytes() == expected[name].tobytes()
 
 
 def test_cut_into_frames() -> None:

@@ -25,6 +25,7 @@ REDUCERS = (
     "direct(w: int8, rest fp32)",
 )
 STEPS = 3
+LATE = ("late.server", "late.early-worker", "late.worker")
 KEPT = bytes(range(200))  # in the snapshot
 _MS = 60_000
 _SEED = 7
@@ -70,8 +71,8 @@ def _at_once(*works: Callable[[], object]) -> list:
     return made
 
 
-def _meshes() -> list[tuple[_core.Listener, _core.Mesh]]:
-    listeners = [_core.Listener("127.0.0.1") for _ in range(2)]
+def _meshes(ranks: int = 2) -> list[tuple[_core.Listener, _core.Mesh]]:
+    listeners = [_core.Listener("127.0.0.1") for _ in range(ranks)]
     endpoints = [listener.endpoint for listener in listeners]
     return [
         (listener, _core.Mesh(rank, endpoints, bytes(range(32)), "golden"))
@@ -119,50 +120,92 @@ def reducer_states(
     return [state for state, _ in both], [means for _, means in both]
 
 
+def _links(ranks: int) -> list["_core.Connection"]:
+    return _at_once(*(lambda mesh=mesh: _core.Connection(*mesh) for mesh in _meshes(ranks)))
+
+
+def _serve(link: "_core.Connection", options: "_core.ServerOptions", loaded: bytes | None) -> bytes:
+    """A server's state after STEPS steps, or where `loaded` says; it makes one step more."""
+    model = arrays_of(0, 100)  # stays here: the server is given its address
+    server = _core.ParameterServer(link, _tensors(model), "adam:lr=0.125", options)
+    if loaded is not None:
+        server.load(bytearray(loaded))
+    for _ in range(STEPS if loaded is None else 0):
+        assert server.step(_MS)
+    state = server.save()
+    assert server.step(_MS)
+    assert not server.step(_MS)  # the workers have closed
+    return state
+
+
+def _worker(
+    link: "_core.Connection",
+    options: "_core.ServerOptions",
+    model: dict[str, np.ndarray],
+    loaded: bytes | None,
+) -> "_core.ParameterWorker":
+    worker = _core.ParameterWorker(link, _tensors(model), options)
+    if loaded is not None:
+        worker.load(bytearray(loaded))
+    worker.open(_MS)
+    return worker
+
+
+def _train(worker: "_core.ParameterWorker", rank: int, step: int) -> None:
+    for at, gradient in enumerate(arrays_of(rank, step).values()):
+        worker.push(at, gradient.ravel())
+    worker.pull_all(_MS)
+
+
 def served_states(loaded: list[bytes] | None = None) -> tuple[list[bytes], dict[str, np.ndarray]]:
     """The states of a server and its worker after STEPS steps, and the model a step later.
 
     With `loaded`, their states: these are loaded in the place of the steps.
     """
     options = _core.ServerOptions(1, 0, "3lc", "3lc:s=1.75", 8, _SEED)
-    steps = 0 if loaded is not None else STEPS
+    of_server, of_worker = loaded or (None, None)
 
-    def serve(listener: "_core.Listener", mesh: "_core.Mesh") -> bytes:
-        model = arrays_of(0, 100)
-        link = _core.Connection(listener, mesh)
-        server = _core.ParameterServer(link, _tensors(model), "adam:lr=0.125", options)
-        if loaded is not None:
-            server.load(bytearray(loaded[0]))
-        for _ in range(steps):
-            assert server.step(_MS)
-        state = server.save()
-        assert server.step(_MS)
-        assert not server.step(_MS)  # the worker has closed
-        return state
-
-    def work(listener: "_core.Listener", mesh: "_core.Mesh") -> tuple[bytes, dict]:
+    def work() -> tuple[bytes, dict]:
         model = arrays_of(1, 100)
-        link = _core.Connection(listener, mesh)
-        worker = _core.ParameterWorker(link, _tensors(model), options)
-        if loaded is not None:
-            worker.load(bytearray(loaded[1]))
-        worker.open(_MS)
-
-        def step(number: int) -> None:
-            for at, gradient in enumerate(arrays_of(1, number).values()):
-                worker.push(at, gradient.ravel())
-            worker.pull_all(_MS)
-
-        for number in range(steps):
-            step(number)
+        worker = _worker(second, options, model, of_worker)
+        for step in range(STEPS if loaded is None else 0):
+            _train(worker, 1, step)
         state = worker.save()
-        step(STEPS)
+        _train(worker, 1, STEPS)
         worker.close(_MS)
         return state, model
 
-    (first, second) = _meshes()
-    server_state, (worker_state, model) = _at_once(lambda: serve(*first), lambda: work(*second))
+    (first, second) = _links(2)
+    server_state, (worker_state, model) = _at_once(lambda: _serve(first, options, of_server), work)
     return [server_state, worker_state], model
+
+
+def late_states(loaded: list[bytes] | None = None) -> tuple[list[bytes], dict[str, np.ndarray]]:
+    """The states of a server, a worker in time and a backup worker whose gradients of STEPS steps
+    all came too late; and the model after a step that the backup worker alone makes, with them.
+
+    One push counts in a step, and the worker in time has its model before the other pushes: fp32
+    goes out, so that a push which left in vain holds the same as one that didn't leave.
+    """
+    options = _core.ServerOptions(1, 1, "fp32", "3lc:s=1.75", 8, _SEED)
+    of_server, of_early, of_late = loaded or (None, None, None)
+
+    def work() -> tuple[list[bytes], dict]:
+        models = [arrays_of(1, 100), arrays_of(2, 100)]
+        early = _worker(second, options, models[0], of_early)
+        late = _worker(third, options, models[1], of_late)
+        for step in range(STEPS if loaded is None else 0):
+            _train(early, 1, step)
+            _train(late, 2, step)
+        kept = [early.save(), late.save()]
+        _train(late, 2, STEPS)
+        _at_once(lambda: early.close(_MS), lambda: late.close(_MS))
+        assert all(np.array_equal(models[0][name], models[1][name]) for name in models[0])
+        return kept, models[1]
+
+    (first, second, third) = _links(3)
+    server_state, (worker_states, model) = _at_once(lambda: _serve(first, options, of_server), work)
+    return [server_state, *worker_states], model
 
 
 def snapshot(folder: Path) -> bytes:
@@ -191,6 +234,10 @@ def missing() -> dict[Path, bytes]:
         (server, worker), model = served_states()
         added[FOLDER / "server.state"], added[FOLDER / "worker.state"] = server, worker
         added[FOLDER / "server.npz"] = packed(**model)
+    if not (FOLDER / "late.npz").exists():
+        states, model = late_states()
+        added |= {FOLDER / f"{who}.state": state for who, state in zip(LATE, states, strict=True)}
+        added[FOLDER / "late.npz"] = packed(**model)
     if not SNAPSHOT.exists():
         with tempfile.TemporaryDirectory() as folder:
             added[SNAPSHOT] = snapshot(Path(folder))

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+import archives  # noqa: E402
 import messages  # noqa: E402
 import states  # noqa: E402
+from archives import ARCHIVES, Archive  # noqa: E402
 from cases import INPUTS, Case, cases  # noqa: E402
 from messages import Sent  # noqa: E402
 from update import FOLDER, HERE, LIST, decode, encode, line_of  # noqa: E402
@@ -38,6 +40,26 @@ def test_bytes_and_values(case: Case) -> None:
     assert decoded.dtype == expected.dtype == values.dtype
     assert decoded.shape == expected.shape == values.shape
     assert decoded.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=[each.path.stem for each in ARCHIVES])
+def test_archives(archive: Archive, tmp_path: Path) -> None:
+    """Names, order and bytes of the members are the golden ones, and so are the values."""
+    again = tmp_path / archive.path.name
+    again.write_bytes(archives.encode(BINARY, archive))
+    golden = archives.members(archive.path)
+    assert list(archives.members(again).items()) == list(golden.items())
+    inputs = archives.arrays_of(archive)
+    assert list(golden) == [f"{name}.dw" for name in inputs]
+    with np.load(archive.path.with_suffix(".npz")) as file:
+        expected = dict(file)
+    for path in (archive.path, again):
+        decoded = archives.decode(BINARY, path)
+        assert list(decoded) == list(expected) == list(inputs)
+        for name, values in decoded.items():
+            assert values.dtype == expected[name].dtype == inputs[name].dtype, name
+            assert values.shape == expected[name].shape == inputs[name].shape, name
+            assert values.tobytes() == expected[name].tobytes(), name
 
 
 @pytest.mark.parametrize("case", SENT, ids=[case.stem for case in SENT])
@@ -90,6 +112,18 @@ def test_server_states() -> None:
             assert values.tobytes() == expected[name].tobytes(), name
 
 
+def test_states_with_late_gradients() -> None:
+    golden = [(states.FOLDER / f"{who}.state").read_bytes() for who in states.LATE]
+    expected = np.load(states.FOLDER / "late.npz")
+    late = golden[-1]
+    assert int.from_bytes(late[40:48], "little") == states.arrays_of(2, 0)["w"].size, "holds none"
+    for loaded in (None, golden):
+        again, model = states.late_states(loaded)
+        assert again == golden
+        for name, values in model.items():
+            assert values.tobytes() == expected[name].tobytes(), name
+
+
 def test_snapshots(tmp_path: Path) -> None:
     assert states.snapshot(tmp_path) == states.SNAPSHOT.read_bytes()
     (tmp_path / states.SNAPSHOT.name).write_bytes(states.SNAPSHOT.read_bytes())
@@ -110,9 +144,8 @@ def test_format_1_is_final() -> None:
     can't be read as before: mend the code. Lines are added (update.py does), never changed.
     """
     listed = [line for line in LIST.read_text().splitlines() if not line.startswith("#")]
-    paths = [
-        path for folder in (FOLDER, messages.FOLDER, states.FOLDER) for path in folder.iterdir()
-    ]
+    folders = (FOLDER, archives.FOLDER, messages.FOLDER, states.FOLDER)
+    paths = [path for folder in folders for path in folder.iterdir()]
     there = {str(path.relative_to(HERE)): line_of(path) for path in paths}
     changed = [line for line in listed if there.get(line.split("  ")[1]) != line]
     assert not changed, "golden files of format 1 changed, or are gone"

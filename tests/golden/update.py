@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
+import archives  # noqa: E402
 import messages  # noqa: E402
 import states  # noqa: E402
 from cases import INPUTS, Case, cases  # noqa: E402
@@ -82,9 +83,16 @@ def main() -> None:
         )
     added |= messages.missing(arguments.binary)
     added |= states.missing()
+    for archive in archives.ARCHIVES:
+        if not archive.path.exists():
+            added[archive.path] = archives.encode(arguments.binary, archive)
     for path, data in added.items():
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
+    for path in [path for path in added if path.suffix == ".dwz"]:
+        values = path.with_suffix(".npz")
+        added[values] = messages.packed(**archives.decode(arguments.binary, path))
+        values.write_bytes(added[values])
     with LIST.open("a") as file:
         file.writelines(line_of(path) + "\n" for path in sorted(added))
     print(f"{len(added)} golden files added")

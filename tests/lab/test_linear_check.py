@@ -1,5 +1,6 @@
 """lab.linear_check: each codec's training beside plain pairs, on a small set of the right form."""
 
+import argparse
 import lzma
 from pathlib import Path
 
@@ -50,3 +51,24 @@ def test_a_set_that_is_not_there_is_one_line(folder: Path, capsys):
     assert linear_check.main(["--codec", "all", "nothing"]) == 1
     said = capsys.readouterr().err
     assert "has no nothing.xz; set DELTAWIRE_DATA" in said and said.count("\n") == 1
+
+
+def test_what_is_judged_is_the_objective_of_the_weights_written(folder: Path):
+    """The part of the table that needs no scikit-learn."""
+    path = linear_check.find_set("tiny")
+    lines = lzma.decompress(path.read_bytes()).decode().splitlines()
+    rows, labels = np.zeros((len(lines), 301)), np.zeros(len(lines))
+    for row, line in enumerate(lines):
+        label, *features = line.split()
+        labels[row] = float(label)
+        rows[row, [int(feature.split(":")[0]) for feature in features]] = 1
+    options = argparse.Namespace(batch=0.02, epochs=20, workers=1)
+    for loss in linear_check.LOSSES:
+        settings = linear_check.steps("tiny", loss, options)
+        weights, report = linear_check.train(path, loss, settings, options.workers)
+        assert ("average_power" in report["settings"]) == (loss == "hinge")
+        found = linear_check.objective(loss, rows, labels, weights)
+        assert found == pytest.approx(report["final"]["objective"], rel=1e-5)
+        assert found < linear_check.objective(loss, rows, labels, 0 * weights) / 1.2
+    slow = linear_check.steps("criteo-tiny", "hinge", options)
+    assert slow != linear_check.steps("tiny", "hinge", options) and "--average" in slow

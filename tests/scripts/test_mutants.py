@@ -149,6 +149,22 @@ def test_tests_that_fail_without_a_mutant_end_it(toy: Path) -> None:
     assert "failed without any mutant" in result.stderr
 
 
+def test_a_layer_that_the_machine_lacks_something_for_is_skipped_aloud(toy: Path) -> None:
+    lists = toy / "scripts" / "mutants"
+    other = TOY_LIST.replace("grace: 5", "needs: echo no abacus here; false\nprepare: exit 9")
+    (lists / "a.txt").write_text(other)
+    chosen = ("--layer", "a", "--layer", "toy")
+    result = mutate(toy, *chosen)
+    assert verdicts(result.stdout)[1] == "killed", result.stdout + result.stderr
+    assert "a: SKIPPED, 6 mutants: no abacus here" in result.stdout
+    assert "skipped: a, 7 mutants: no abacus here" in result.stdout.splitlines()[-1]
+    kept = TOY_LIST.split("- if spare")[0]  # the one that is killed
+    plant(toy, kept)
+    assert mutate(toy, *chosen).returncode == 0
+    assert mutate(toy, *chosen, "--no-skip").returncode == 1
+    assert mutate(toy, "--layer", "a").returncode == 1, "nothing ran"
+
+
 def test_wrong_usage(toy: Path) -> None:
     for wrong in (["--layer", "none"], ["--jobs", "0"], ["--only", "1"], ["--only", "x"]):
         assert mutate(toy, *wrong).returncode == 2

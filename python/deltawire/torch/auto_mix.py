@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from deltawire import _core
 from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.planner import CodecFigures, Link, Machine, Workload, make_mix
+from deltawire.policy import pattern_and_codec
 
 MOST_NAMES = 500  # in rules: each tensor is compared with all of them
 _PATTERNS = ("direct", "ring", "gather")
@@ -51,7 +52,7 @@ def choose(
     if mix is None:
         return None, None
     chosen = [offered[index] for index in mix.of_bucket]
-    codecs = tuple(each.spec[:-1].partition("(")[2] for each in chosen)
+    codecs = tuple(pattern_and_codec(each.spec)[1] for each in chosen)
     try:
         spec = rules(chosen[0].pattern, buckets, codecs)
     except InvalidArgumentError as cause:
@@ -60,16 +61,8 @@ def choose(
 
 
 def _figures_in(pattern: str, said: dict) -> CodecFigures:
-    codec = said["spec"][:-1].partition("(")[2]
-    return CodecFigures(
-        f"{pattern}({codec})",
-        pattern,
-        said["tier"],
-        said["bits_per_value"],
-        tuple(said["encode"]),
-        tuple(said["decode"]),
-        said["shares_parts"],
-    )
+    spec = f"{pattern}({pattern_and_codec(said['spec'])[1]})"
+    return CodecFigures(**(said | {"spec": spec, "pattern": pattern}))
 
 
 def rules(

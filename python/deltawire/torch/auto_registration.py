@@ -8,6 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.history import History
+from deltawire.policy import pattern_and_codec
 from deltawire.torch import arguments, bootstrap, link_probe
 from deltawire.torch.auto_hook import LAST_STEP, AutoHook
 from deltawire.torch.exchanged import Exchanged
@@ -106,6 +107,7 @@ def register_auto(ddp_model: DistributedDataParallel, settings: Settings) -> Aut
 def _check_settings(settings: Settings) -> None:
     arguments.timeout_in_ms(settings.timeout)
     arguments.check_summary_every(settings.summary_every)
+    settings.check_no_native('"auto" chooses between the native all-reduce and codecs itself')
     if settings.optimizer is not None:
         raise make_error(
             "InvalidArgument",
@@ -138,7 +140,7 @@ def _check_tensors(exchanged: Exchanged, ddp_model: DistributedDataParallel) -> 
 def _spec_to_leave(spec: str) -> str:
     if not _core.keeps_residual(spec):
         return spec
-    pattern, _, codec = spec[:-1].partition("(")
+    pattern, codec = pattern_and_codec(spec)
     if ", rest " in codec:  # rules, of which the first that fits decides
         return f"{pattern}(step>={LAST_STEP}: fp32, {codec})"
     return f"{pattern}(step<{LAST_STEP}: {codec}, rest fp32)"

@@ -10,6 +10,7 @@ from deltawire import _core
 from deltawire.channel import Channel
 from deltawire.errors import DeltawireError
 from deltawire.planner import tier_of
+from deltawire.policy import pattern_and_codec
 
 # By tier, those that trained as well as float32 in docs/compare.md, "What trains".
 CANDIDATES = {
@@ -74,7 +75,7 @@ def measure(
 
 def _figures(spec: str, parts: dict, min_elements: int, overhead: tuple[float, float]) -> dict:
     canonical = _core.canonical_spec(spec)
-    pattern, _, codec = canonical[:-1].partition("(")
+    pattern, codec = pattern_and_codec(canonical)
     channel = Channel(codec, min_elements=min_elements)
     values = sum(part.size for part in parts.values())
     times, sizes, error = [], [], 0.0

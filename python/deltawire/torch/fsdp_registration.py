@@ -53,6 +53,7 @@ class _Registration:
         with bootstrap.Meeting(replicas) as self._replicas:
             self._spec = spec_of(arguments.named(spec, "a sharded model"))
             given.check_no_tier()
+            given.check_no_native("between the nodes of a sharded model all goes through deltawire")
             find_shards(model, self._groups)
             check_free(self._groups)
             trained = {id(s.parameter): s.name for group in self._groups for s in group.shards}

@@ -12,12 +12,14 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
-from deltawire.torch import arguments
+from deltawire.torch import arguments, native_buckets
 from deltawire.torch.checkpoint import RESIZE_ADVICE, in_order_of_ranks, kept_by, residuals_of
 from deltawire.torch.copied import CopiedSession
 from deltawire.torch.exchanged import Exchanged, row_major_shape
 from deltawire.torch.explanation import Explanation
 from deltawire.torch.loss_scale import LossScale
+from deltawire.torch.native_buckets import NativeBuckets
+from deltawire.torch.native_step import NAME, Ways
 from deltawire.torch.participant import Participant
 from deltawire.torch.scalars import profiled_until
 from deltawire.torch.significance import SignificanceSource
@@ -60,13 +62,16 @@ class Hook(Participant):
         source: SignificanceSource | None = None,
         loss_scale: LossScale | None = None,
         history: History | None = None,
+        natives: NativeBuckets | None = None,
         **of_participant: Any,
     ) -> None:
-        """`of_participant`: group and summary_every, as for every participant."""
+        """`natives`: None where no bucket may be native. `of_participant`: group and summary_every,
+        as for every participant."""
         super().__init__(session, place, history, **of_participant)
         self._exchanged = exchanged  # names: residuals survive every rebuild of buckets
         self._source = source  # of what the optimizer can see; None: nothing may be cut by it
         self._loss_scale = loss_scale or LossScale(None, session.spec)
+        self._natives = natives
         self._scale = 1.0  # of the step under way
         self._step = 0
         self._next_bucket = 0
@@ -106,8 +111,20 @@ class Hook(Participant):
         self._give_up(cause)
         under_way.end(self.last_error)
 
+    def _give_up(self, cause: BaseException) -> None:
+        super()._give_up(cause)
+        if self._natives is not None:
+            self._natives.fail(self.last_error)
+
+    def interrupted(self) -> None:
+        """Ends the exchange on every rank because of Ctrl-C here."""
+        super().interrupted()
+        if self._natives is not None:
+            why = f"interrupted on rank {self.rank}"
+            self._natives.fail(make_error("Aborted", why, self.rank))
+
     def _submit(self, bucket, under_way: "_UnderWay") -> None:
-        """Hands the bucket to the communication thread, which ends it."""
+        """Hands the bucket to the communication thread, or to the process group, which end it."""
         buffer = under_way.buffer
         arguments.check_tensor("a bucket of gradients", buffer)
         if bucket.index() != self._next_bucket:
@@ -123,21 +140,42 @@ class Hook(Participant):
         if bucket.index() == 0:
             self._scale = self._loss_scale.now()
             self._log_summary()
-        step = _core.Step(self._step, bucket.index(), last, self._scale, timed=True)
+            if self._natives is not None:
+                self._natives.open_step((self._step, self._scale), self._ways())
+        step = self._step
         self._next_bucket = 0 if last else bucket.index() + 1
         self._step += last
+        natives = self._natives
+        names = tuple(self._exchanged.name_of(each) for each in bucket.parameters())
+        if natives is not None and natives.takes(bucket, names):
+            if self.last_error is not None:
+                raise self.last_error
+            natives.add(bucket, names, under_way)
+            covered = False
+        else:
+            self._submit_coded(bucket, under_way, names, step)
+            covered = True
+        if natives is not None and last:
+            natives.issued(covered)
+
+    def _submit_coded(self, bucket, under_way: "_UnderWay", names: tuple, number: int) -> None:
+        """Of the step with that number."""
+        buffer, natives = under_way.buffer, self._natives
+        mixed = natives is not None and natives.step.any
+        beside = natives.step if mixed and bucket.is_last() else None
+        last = bucket.is_last() and not mixed
+        step = _core.Step(number, bucket.index(), last, self._scale, timed=True)
         source, index, memory = self._source, bucket.index(), None
         if buffer.is_sparse:
-            name = self._exchanged.name_of(bucket.parameters()[0])
-            under_way.sparse = SparseGradient(name, buffer)
+            under_way.sparse = SparseGradient(names[0], buffer)
             source = None  # pairs have no significance
         tensors = [] if buffer.is_sparse else self._dense(bucket)
         if source is not None:
-            whole = [(self._exchanged.name_of(each), each) for each in bucket.parameters()]
+            whole = list(zip(names, bucket.parameters(), strict=True))
             memory, addresses = source.of_tensors(index, whole)
             tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
         history = self._history
-        history.ready(tuple(self._exchanged.name_of(each) for each in bucket.parameters()))
+        history.ready(names)
 
         def complete(error, report):
             try:
@@ -146,6 +184,10 @@ class Hook(Participant):
                 error = history.end(error, report, last)
                 if error is None:
                     under_way.store()
+                    if beside is not None:
+                        beside.begun_everywhere()
+                elif natives is not None:
+                    natives.fail(error)
             except Exception as cause:
                 self._give_up(cause)
                 error = self.last_error
@@ -158,6 +200,22 @@ class Hook(Participant):
 
         failed = functools.partial(self._fail, under_way=under_way)
         self._staging.load(index, buffer, submit, failed)
+
+    def _ways(self) -> Ways:
+        return Ways(self._exchange_beside, self._session.abort, self._give_up, self._history)
+
+    def _exchange_beside(self, step: _core.Step, number: float, done) -> None:
+        """Exchanges one number in a step, after its buckets; see `NativeStep`."""
+        tensor = torch.tensor([number])
+        at = [(NAME, tensor.data_ptr(), tuple(tensor.shape))]
+
+        def complete(error, report, _kept=tensor):
+            done(error, report)
+
+        def submit():
+            self._session.submit(at, step, self._timeout_ms, complete)
+
+        self._staging.in_turn(submit, self._give_up)
 
     def _dense(self, bucket) -> list[tuple]:
         """(name, address, shape, dtype) of each of the bucket's gradients. DDP lays a gradient out
@@ -175,6 +233,8 @@ class Hook(Participant):
         """
         super().close()
         self._staging.close()
+        if self._natives is not None:
+            self._natives.close()
 
     def go_to_step(self, step: int) -> None:
         """The next step has this number, on every rank alike; rules may name other codecs from it
@@ -187,7 +247,8 @@ class Hook(Participant):
         table as text. Call between steps; DeltawireError ("State") within one.
         """
         tensors = self._exchanged.tensors if self._exchanged else []  # of a copy: it has none
-        return self._explain(tensors, self._step)
+        native = self._natives.tensors if self._natives is not None else None
+        return self._explain(tensors, self._step, native)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must keep of this rank; every rank saves its own. Call between steps,
@@ -198,6 +259,8 @@ class Hook(Participant):
         """
         state = self._state(steps=self._steps_that_count())
         state["residuals"] = kept_by(state.pop("rank"), state["residuals"])
+        if self._natives is not None:
+            state["native"] = self._natives.state()
         return state
 
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
@@ -228,6 +291,8 @@ class Hook(Participant):
             # A copy has no tensors.
             self._load_resized(residuals, self._exchanged.tensors if self._exchanged else [])
         self.go_to_step(own["steps"])
+        if self._natives is not None:
+            self._natives.load(own["native"])
 
     def _checked(self, state: dict, rank: int) -> dict:
         """The state as the residuals' of one rank."""
@@ -236,6 +301,7 @@ class Hook(Participant):
         if fits:
             flat["residuals"] = residuals_of(state, rank)
         self._check_state(flat, ("steps",))
+        native_buckets.check_state(self._natives, flat)
         return flat
 
 
@@ -266,7 +332,9 @@ class _UnderWay:
                 self._staging.store(self._index, self.buffer)
 
     def end(self, error: BaseException | None) -> None:
-        """Completes the Future, after `store` or with the error."""
+        """Completes the Future, after `store` or with the error; once."""
+        if self.exchanged.done():
+            return
         self._error = error
         with self._staging.returning(self.buffer):
             self.exchanged.set_result(self._mean)

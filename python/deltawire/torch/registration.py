@@ -7,7 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire import _core
 from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy, spec_of
-from deltawire.torch import arguments, bootstrap, wrappers
+from deltawire.torch import arguments, bootstrap, native_buckets, wrappers
 from deltawire.torch.auto_hook import AutoHook
 from deltawire.torch.auto_registration import register_auto
 from deltawire.torch.copied import forget_copied_hooks
@@ -16,6 +16,7 @@ from deltawire.torch.fsdp_hook import ShardedHook
 from deltawire.torch.fsdp_registration import register_sharded
 from deltawire.torch.hook import Hook
 from deltawire.torch.loss_scale import LossScale, Scaler
+from deltawire.torch.native_registration import natives_of
 from deltawire.torch.settings import Settings
 from deltawire.torch.significance import SignificanceSource, source_for
 from deltawire.torch.sparse_gradient import check_sparse
@@ -39,6 +40,7 @@ def register(
     scaler: Scaler | None = None,
     nonfinite: str | None = None,
     tier: str | None = None,
+    native_below: int | None = None,
     summary_every: int | None = None,
 ) -> Hook | ShardedHook | AutoHook:
     """Makes a DDP model exchange its gradients through deltawire; called once on every rank. Of a
@@ -84,6 +86,11 @@ def register(
             every rank, for you to skip ("pass", the default with scaler=): see `LossScale`.
         tier: of "auto" alone: what its codecs may lose, "lossless", "near-lossless" (the default:
             bfloat16's rounding at most) or "lossy"; equal on all ranks.
+        native_below: buckets whose gradients take fewer bytes than this go through the process
+            group's own all-reduce, exact, in the same step as the coded ones (docs/planner.md,
+            "Native buckets"); so do all of the first step where the codec keeps residuals. A model
+            on the CPU, dense gradients, nothing before the codec, no link=. Default: none. Equal on
+            all ranks.
         summary_every: steps between lines about them that rank 0 logs (logger "deltawire", INFO).
 
     Returns:
@@ -118,6 +125,7 @@ def register(
         nonfinite=nonfinite,
         summary_every=summary_every,
         tier=tier,
+        native_below=native_below,
     )
     if wrappers.has_fsdp2(ddp_model) and not isinstance(ddp_model, DistributedDataParallel):
         return register_sharded(ddp_model, spec, settings)
@@ -138,30 +146,34 @@ def _connected(
         exchanged = Exchanged(ddp_model)
         timeout_ms = arguments.timeout_in_ms(given.timeout)
         scale = LossScale(given.scaler, spec, given.nonfinite)
-        options = arguments.reducer_options(
-            given.min_elements, given.revert, given.threads, scale.nonfinite
-        )
+        arrival_ms = arguments.arrival_timeout_in_ms(given.arrival_timeout, group)
+        timeouts = 1e-3 * timeout_ms, 1e-3 * arrival_ms
+        natives = natives_of(ddp_model, spec, given, timeouts, scale.nonfinite)
+        least = given.min_elements
+        if natives is not None:
+            least = max(least, native_buckets.LEAST_ELEMENTS)
+        options = arguments.reducer_options(least, given.revert, given.threads, scale.nonfinite)
         check_sparse(spec, options, exchanged.sparse)
         source = source_for(given.optimizer, spec, exchanged.names)
         arguments.check_link(given.link)
-        meeting.settings = _settings_text(spec, given.min_elements, meeting.place[1], source, scale)
-        arrival_ms = arguments.arrival_timeout_in_ms(given.arrival_timeout, group)
+        meeting.settings = _settings_text(spec, given, meeting.place[1], source, scale)
         meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
     session = meeting.connect(spec, options, given.link, arrival_ms)
-    of_participant = {"group": group, "summary_every": given.summary_every}
+    of_participant = {"group": group, "summary_every": given.summary_every, "natives": natives}
     return Hook(session, exchanged, meeting.place, timeout_ms, source, scale, **of_participant)
 
 
 def _settings_text(
     spec: str,
-    min_elements: int,
+    given: Settings,
     world_size: int,
     source: SignificanceSource | None,
     scale: LossScale,
 ) -> str:
     """What must be equal on all ranks."""
     return (
-        f"spec={_core.canonical_spec(spec)} min_elements={min_elements} "
+        f"spec={_core.canonical_spec(spec)} min_elements={given.min_elements} "
+        f"native_below={given.native_below} "
         f"version={_core.__version__} world_size={world_size} "
         f"optimizer={source.name if source else 'none'} {scale.setting}"
     )

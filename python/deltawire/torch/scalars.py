@@ -10,7 +10,7 @@ from deltawire.history import BucketRecord
 from deltawire.torch.explanation import TensorRow
 
 _PREFIX = "deltawire"
-_NO_QUANTITIES = ("digest", "finite", "fragment")
+_NO_QUANTITIES = ("digest", "fragment")
 
 
 def norm_of(rows: Sequence[TensorRow]) -> float:
@@ -29,6 +29,7 @@ def bucket_rows(buckets: Sequence[BucketRecord], rows: Sequence[TensorRow]) -> l
             {
                 "bucket": index,
                 "tensors": bucket.names,
+                "native": bucket.native,
                 "elements": report.element_count,
                 "encode_ms": 1e3 * report.encode_seconds,
                 "exchange_ms": 1e3 * report.exchange_seconds,
@@ -82,6 +83,6 @@ def profiled_until(end: torch.futures.Future, name: str) -> Iterator[None]:
 
 def _numbers(prefix: str, values: dict, leave_out=()) -> Iterator[tuple[str, float]]:
     for key, value in values.items():
-        number = isinstance(value, int | float)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
         if number and key not in (*_NO_QUANTITIES, *leave_out):
             yield f"{prefix}/{key}", float(value)

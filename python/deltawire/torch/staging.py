@@ -72,6 +72,14 @@ class Staging:
         self._obtain_thread()
         self._jobs.put((event, lambda: ready(host), failed))
 
+    def in_turn(self, ready: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        """Calls `ready` after all that was loaded before, as `load` does; from any thread, after
+        the last `load` of a step."""
+        if self._thread is None:
+            ready()
+        else:
+            self._jobs.put((None, ready, failed))
+
     def returning(self, buffer: torch.Tensor) -> contextlib.AbstractContextManager:
         """Of the stream on which means go back to a buffer: a Future that is completed within lets
         DDP wait for them."""

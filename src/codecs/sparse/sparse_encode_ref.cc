@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "base/bit_functions.h"
+#include "base/bits.h"
 #include "base/little_endian.h"
 #include "codecs/sparse/sparse_ops.h"
 
@@ -13,45 +14,6 @@ namespace {
 std::uint32_t gap_before(const std::uint32_t* positions, std::uint32_t i) noexcept {
   return positions[i] - positions[i - 1] - 1;
 }
-
-// Bits from the lowest on. Where it can, a store takes 8 bytes, so that no branch hangs on how full the word
-// is.
-class Appender {
- public:
-  Appender(std::byte* out, std::byte* end) noexcept : out_(out), end_(end) {}
-
-  // REQUIRES: bits <= 56 and value < 2^bits.
-  void put(std::uint64_t value, unsigned bits) noexcept {
-    pending_ |= value << filled_;
-    filled_ += bits;
-    const unsigned whole = filled_ / 8;
-    store(whole);
-    pending_ >>= whole * 8;
-    filled_ %= 8;
-  }
-
-  // Fills the last byte with zero bits; returns the address behind it.
-  std::byte* finish() noexcept {
-    const unsigned last = filled_ > 0 ? 1 : 0;
-    store(last);
-    return out_;
-  }
-
- private:
-  void store(unsigned bytes) noexcept {
-    if (end_ - out_ >= 8) {
-      store_le(out_, pending_);
-    } else {
-      for (unsigned i = 0; i < bytes; ++i) out_[i] = static_cast<std::byte>(pending_ >> 8 * i & 0xFF);
-    }
-    out_ += bytes;
-  }
-
-  std::byte* out_;
-  std::byte* end_;
-  std::uint64_t pending_ = 0;
-  unsigned filled_ = 0;
-};
 
 // Bits of the gaps in each of the lanes. Eight at a time, as vectors have them.
 void count_bits(const std::uint32_t* positions, std::uint32_t count, unsigned parameter, unsigned lanes,
@@ -102,12 +64,12 @@ std::uint32_t encode_chunk(const std::uint32_t* positions, std::uint32_t count, 
     if (lane + 1 < lanes) {
       store_le(out + kHeadBytes + kLaneLengthBytes * lane, static_cast<std::uint16_t>(bytes));
     }
-    Appender lane_at(at, out + out_bytes);
+    BitWriter codes(at, out_bytes - static_cast<std::uint64_t>(at - out));
     for (std::uint32_t i = 1 + lane; i < count; i += lanes) {
       const RiceBits code = rice_bits_of(gap_before(positions, i), parameter, kEscapeBits);
-      lane_at.put(code.value, code.bits);
+      codes.put(code.value, code.bits);
     }
-    at = lane_at.finish();
+    at += codes.finish();
   }
   return static_cast<std::uint32_t>(at - out);
 }

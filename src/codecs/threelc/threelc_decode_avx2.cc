@@ -3,30 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/little_endian.h"
 #include "codecs/threelc/threelc_ops.h"
 #include "codecs/threelc/threelc_unpack_ops.h"
 
 namespace deltawire::threelc::DELTAWIRE_TARGET {
-
-namespace {
-
-Fault decode_rice(const ChunkBytes& chunk, const DecodeTarget& target) noexcept {
-  const ChunkBytes rice = {chunk.at + 1, chunk.bytes - 1};
-  if (rice.bytes < kRiceHeaderBytes) return Fault::kTruncated;
-  // Past the caches each line is written but once.
-  if (sparse(load_le<std::uint16_t>(rice.at + 1), target.count) && into_of(target) != Into::kPastCaches) {
-    return scatter_rice(rice, target) ? Fault::kNone : decode_as_reference(chunk, target);
-  }
-  std::byte nonzero[kMostMapBytes + kRoom];
-  std::byte negative[kMostMapBytes + kRoom];
-  const DigitMaps maps = {nonzero, negative};
-  if (!read_rice(rice, target.count, maps)) return decode_as_reference(chunk, target);
-  put_digits(maps, target);
-  return Fault::kNone;
-}
-
-}  // namespace
 
 Fault decode_chunk(const ChunkBytes& chunk, const DecodeTarget& target) {
   if (chunk.bytes == 0 || target.zeros_only) return decode_as_reference(chunk, target);

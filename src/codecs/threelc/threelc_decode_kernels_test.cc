@@ -69,33 +69,6 @@ TEST_P(ThreelcDecodeKernels, DecodeEveryDensityAndParameter) {
   }
 }
 
-// Runs of up to 40 zeros between digits, with parameter 0: escapes in every place of a word, and what is none
-// yet.
-TEST_P(ThreelcDecodeKernels, EscapesAmongDenseCodes) {
-  for (std::uint64_t seed = 0; seed < 600; ++seed) {
-    const std::uint64_t rarity = seed % 3 == 0 ? 16 : 512;  // often none or a single one in a chunk
-    CounterRng random(seed);
-    std::vector<float> values;
-    while (values.size() < 1500) {
-      const std::uint64_t draw = random.next();
-      values.insert(values.end(), draw % rarity == 0 ? 20 + draw / 512 % 20 : draw / 512 % 3, 0.0F);
-      values.push_back(draw / 65536 % 2 == 0 ? 1.0F : -1.0F);
-    }
-    const auto count = static_cast<std::uint32_t>(values.size());
-    const Quantization maps = quantize(reference_, values, values, 0, 1, true);
-    const std::vector<std::byte> chunk = chunks_of(maps, count, 0)[2];
-    ASSERT_NO_FATAL_FAILURE(expect_same_decoding(kernels_, chunk, count));
-    Guarded<std::byte> out(chunk.size(), seed, std::byte{0});
-    std::vector<std::byte> nonzero = maps.nonzero;
-    std::vector<std::byte> negative = maps.negative;
-    kernels_.rice({nonzero.data(), negative.data()}, count, {maps.quantized.nonzeros, 0}, out.data(),
-                  static_cast<std::uint32_t>(chunk.size()));
-    std::vector<std::byte> coded = out.values();
-    coded.pop_back();
-    ASSERT_EQ(chunk_of_mode(ChunkMode::kRice, coded), chunk);
-  }
-}
-
 // Codes as long as they get before they are escapes, one or two in a row, then many short ones.
 TEST_P(ThreelcDecodeKernels, LongCodes) {
   for (unsigned i = 0; i < 330; ++i) {

@@ -1,5 +1,5 @@
-// Decoding a chunk of hostile bytes: what has no fault and is in base 3^5, with zero runs or without, is read
-// here, and all else by the reference. The digits of 16 bytes at a time.
+// Decoding a chunk of hostile bytes: what has no fault is read here, and all else by the reference. The
+// digits of 16 packed bytes at a time, and of 8 bits of maps.
 #include <cstddef>
 #include <cstdint>
 
@@ -22,6 +22,11 @@ struct Values {
   uint32x4_t positive;
   uint32x4_t negative;
 };
+
+[[gnu::always_inline]] inline Values values_of(const DecodeTarget& target) noexcept {
+  return {vreinterpretq_u32_f32(vdupq_n_f32(target.value)),
+          vreinterpretq_u32_f32(vdupq_n_f32(-target.value))};
+}
 
 // Four values, of digits whose masks these are. Those of digits that are 0 leave a sum's bits as they are.
 template <bool kSum>
@@ -54,8 +59,7 @@ template <bool kSum>
 
 template <bool kSum>
 std::uint32_t unpack_into(const std::byte* packed, std::uint32_t rows, const DecodeTarget& target) noexcept {
-  const Values of_digit = {vreinterpretq_u32_f32(vdupq_n_f32(target.value)),
-                           vreinterpretq_u32_f32(vdupq_n_f32(-target.value))};
+  const Values of_digit = values_of(target);
   uint8x16_t largest = vdupq_n_u8(0);
   float* slot = target.slot;
   for (std::uint32_t row = 0; row < rows; ++row, packed += kRowBytes, slot += kRowElements) {
@@ -76,11 +80,42 @@ std::uint32_t unpack_into(const std::byte* packed, std::uint32_t rows, const Dec
   return vmaxvq_u8(largest);
 }
 
+// The values of eight digits.
+template <bool kSum>
+[[gnu::always_inline]] inline void put_eight(std::byte nonzero, std::byte negative, const Values& of_digit,
+                                             float* slot) noexcept {
+  constexpr std::uint16_t kBits[] = {1, 2, 4, 8, 16, 32, 64, 128};
+  const uint16x8_t bits = vld1q_u16(kBits);
+  const uint16x8_t below = vtstq_u16(vdupq_n_u16(static_cast<std::uint16_t>(negative)), bits);
+  const uint16x8_t above =
+      vbicq_u16(vtstq_u16(vdupq_n_u16(static_cast<std::uint16_t>(nonzero)), bits), below);
+  const int16x8_t positives = vreinterpretq_s16_u16(above);
+  const int16x8_t negatives = vreinterpretq_s16_u16(below);
+  put_four<kSum>(slot, vget_low_s16(positives), vget_low_s16(negatives), of_digit);
+  put_four<kSum>(slot + 4, vget_high_s16(positives), vget_high_s16(negatives), of_digit);
+}
+
+template <bool kSum>
+void put_maps(const DigitMaps& maps, const DecodeTarget& target) noexcept {
+  const Values of_digit = values_of(target);
+  std::uint32_t at = 0;
+  for (; at + 8 <= target.count; at += 8) {
+    const std::byte nonzero = maps.nonzero[at / 8];
+    if (kSum && nonzero == std::byte{0}) continue;
+    put_eight<kSum>(nonzero, maps.negative[at / 8], of_digit, target.slot + at);
+  }
+  put_last_digits(maps, at, target);
+}
+
 }  // namespace
 
 std::uint32_t unpack_rows(const std::byte* packed, std::uint32_t rows, const DecodeTarget& target) {
   return target.accumulate ? unpack_into<true>(packed, rows, target)
                            : unpack_into<false>(packed, rows, target);
+}
+
+void put_digits(const DigitMaps& maps, const DecodeTarget& target) {
+  target.accumulate ? put_maps<true>(maps, target) : put_maps<false>(maps, target);
 }
 
 bool expand_runs(const ChunkBytes& codes, std::byte* packed, std::uint32_t bytes) {
@@ -91,6 +126,7 @@ Fault decode_chunk(const ChunkBytes& chunk, const DecodeTarget& target) {
   if (chunk.bytes == 0 || target.zeros_only) return decode_as_reference(chunk, target);
   const auto mode = static_cast<ChunkMode>(chunk.at[0]);
   if (mode == ChunkMode::kZeroRuns) return decode_runs(chunk, target);
+  if (mode == ChunkMode::kRice) return decode_rice(chunk, target);
   const bool whole = mode == ChunkMode::kBase3 && chunk.bytes == 1 + packed_bytes(target.count);
   return whole ? decode_packed(chunk.at + 1, target) : decode_as_reference(chunk, target);
 }

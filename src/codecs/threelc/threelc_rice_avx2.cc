@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include "base/bit_functions.h"
+#include "base/bits.h"
 #include "base/little_endian.h"
 #include "codecs/kernels/rice.h"
 #include "codecs/threelc/threelc_ops.h"
@@ -14,48 +15,6 @@
 namespace deltawire::threelc::DELTAWIRE_TARGET {
 
 namespace {
-
-// Bits, first bit lowest, into memory that ends: 8 bytes are stored at once while there is room for them.
-class BitStore {
- public:
-  BitStore(std::byte* out, std::uint32_t bytes) noexcept : at_(out), end_(out + bytes) {}
-
-  // REQUIRES: bits <= 56.
-  [[gnu::always_inline]] void put(std::uint64_t value, unsigned bits) noexcept {
-    pending_ |= value << filled_;
-    filled_ += bits;
-    const unsigned whole = filled_ / 8;
-    if (end_ - at_ >= 8) {
-      store_le(at_, pending_);
-    } else {
-      store_last(whole);
-    }
-    at_ += full_ ? 0 : whole;
-    pending_ >>= whole * 8;
-    filled_ %= 8;
-  }
-
-  // Pads the last byte with zeros. Where the bits end, or null if they didn't fit.
-  std::byte* finish() noexcept {
-    if (filled_ > 0) put(0, 8 - filled_);
-    return full_ ? nullptr : at_;
-  }
-
-  bool full() const noexcept { return full_; }
-
- private:
-  [[gnu::always_inline]] void store_last(unsigned whole) noexcept {
-    full_ = full_ || end_ - at_ < static_cast<std::ptrdiff_t>(whole);
-    for (unsigned i = 0; i < whole && !full_; ++i)
-      at_[i] = static_cast<std::byte>(pending_ >> (i * 8) & 0xFF);
-  }
-
-  std::byte* at_;
-  std::byte* end_;
-  std::uint64_t pending_ = 0;
-  unsigned filled_ = 0;  // < 8 between calls
-  bool full_ = false;
-};
 
 struct MapWord {
   std::uint64_t nonzero;
@@ -66,7 +25,7 @@ MapWord load_word(const DigitMaps& maps, std::uint32_t at) noexcept {
   return {load_le<std::uint64_t>(maps.nonzero + at / 8), load_le<std::uint64_t>(maps.negative + at / 8)};
 }
 
-[[gnu::always_inline]] inline void put_gap(BitStore& bits, std::uint32_t gap, std::uint64_t negative,
+[[gnu::always_inline]] inline void put_gap(BitWriter& bits, std::uint32_t gap, std::uint64_t negative,
                                            unsigned parameter) noexcept {
   const std::uint32_t unary = gap >> parameter;
   if (unary >= kMaxUnary) {
@@ -78,42 +37,30 @@ MapWord load_word(const DigitMaps& maps, std::uint32_t at) noexcept {
   bits.put(low << (unary + 1) | ((std::uint64_t{1} << unary) - 1), unary + parameter + 2);
 }
 
-constexpr std::uint32_t kBlock = 512;  // elements whose places are found at once
-
-// Where digits stand that aren't 0: twice the position after them, and the sign. The first is the last of the
-// block before.
-struct Places {
-  std::uint32_t at[1 + kBlock + 4];
-  std::uint32_t count;  // without the first
-};
-
-void find_places(const DigitMaps& maps, std::uint32_t begin, std::uint32_t end, Places& places) noexcept {
-  std::uint32_t* to = places.at + 1;
-  for (std::uint32_t at = begin; at < end; at += 64) {
-    MapWord word = load_word(maps, at);
-    std::uint32_t* const after = to + popcount(word.nonzero);
-    while (to < after) {
-      for (unsigned i = 0; i < 4; ++i) {  // at most three too many: the next ones overwrite them
-        const auto bit = static_cast<std::uint32_t>(_tzcnt_u64(word.nonzero));
-        *to++ = (at + bit + 1) * 2 + static_cast<std::uint32_t>(word.negative >> bit % 64 & 1);
-        word.nonzero = _blsr_u64(word.nonzero);
-      }
-    }
-    to = after;
-  }
-  places.count = static_cast<std::uint32_t>(to - (places.at + 1));
-}
-
-[[gnu::always_inline]] inline void put_place(BitStore& bits, const std::uint32_t* place,
+[[gnu::always_inline]] inline void put_place(BitWriter& bits, const std::uint32_t* place,
                                              unsigned parameter) noexcept {
   put_gap(bits, (place[0] >> 1) - (place[-1] >> 1) - 1, place[0] & 1, parameter);
 }
 
-// The codes of eight places, two in each 64-bit lane. False, and nothing put, if they aren't so short.
-// REQUIRES: parameter <= kMostOfEight.
+constexpr unsigned kMostPut = 56;  // bits, in a BitWriter at once
+
+// Puts two codes, together if they are so short. REQUIRES: each has at most kMostPut bits.
+[[gnu::always_inline]] inline void put_two(BitWriter& bits, const std::uint64_t* values,
+                                           const std::uint64_t* lengths) noexcept {
+  const std::uint64_t both = lengths[0] + lengths[1];
+  if (both <= kMostPut) [[likely]] {
+    bits.put(values[0] | values[1] << lengths[0], static_cast<unsigned>(both));
+    return;
+  }
+  bits.put(values[0], static_cast<unsigned>(lengths[0]));
+  bits.put(values[1], static_cast<unsigned>(lengths[1]));
+}
+
+// The codes of eight places, two in each 64-bit lane, then four in a word. False, and nothing put, if they
+// aren't so short. REQUIRES: parameter <= kMostOfEight.
 constexpr unsigned kMostOfEight = 7;  // so that a code that is no escape has at most 32 bits
 
-[[gnu::always_inline]] inline bool put_eight(BitStore& bits, const std::uint32_t* places,
+[[gnu::always_inline]] inline bool put_eight(BitWriter& bits, const std::uint32_t* places,
                                              unsigned parameter) noexcept {
   const __m256i one = _mm256_set1_epi32(1);
   const __m256i lower = _mm256_set1_epi64x(0xFFFFFFFF);
@@ -134,23 +81,31 @@ constexpr unsigned kMostOfEight = 7;  // so that a code that is no escape has at
                                        _mm256_sllv_epi64(_mm256_srli_epi64(code, 32), first_length));
   const __m256i pair_length = _mm256_add_epi64(first_length, _mm256_srli_epi64(length, 32));
   const __m256i too_long = _mm256_or_si256(_mm256_cmpgt_epi32(unary, _mm256_set1_epi32(kMaxUnary - 1)),
-                                           _mm256_cmpgt_epi32(pair_length, _mm256_set1_epi64x(56)));
+                                           _mm256_cmpgt_epi32(pair_length, _mm256_set1_epi64x(kMostPut)));
   if (_mm256_testz_si256(too_long, too_long) == 0) return false;
   alignas(32) std::uint64_t values[4];
   alignas(32) std::uint64_t lengths[4];
   _mm256_store_si256(reinterpret_cast<__m256i*>(values), pair);
   _mm256_store_si256(reinterpret_cast<__m256i*>(lengths), pair_length);
-  for (unsigned i = 0; i < 4; ++i) bits.put(values[i], static_cast<unsigned>(lengths[i]));
+  put_two(bits, values, lengths);
+  put_two(bits, values + 2, lengths + 2);
   return true;
 }
 
+constexpr unsigned kLeastOfFew = 4;  // parameter for fewer than four digits in a word of 64
+
 // Takes and gives back `bits` by value, which keeps them in registers.
-BitStore put_gaps(BitStore bits, const DigitMaps& maps, std::uint32_t count, unsigned parameter) noexcept {
+BitWriter put_gaps(BitWriter bits, const DigitMaps& maps, std::uint32_t count, unsigned parameter) noexcept {
   Places places;
   places.at[0] = 0;
-  for (std::uint32_t begin = 0; begin < count && !bits.full(); begin += kBlock) {
+  for (std::uint32_t begin = 0; begin < count && !bits.overflowed(); begin += kPlacesBlock) {
     const std::uint32_t left = count - begin;
-    find_places(maps, begin, begin + (left < kBlock ? left : kBlock), places);
+    const std::uint32_t block_end = begin + (left < kPlacesBlock ? left : kPlacesBlock);
+    if (parameter >= kLeastOfFew) {
+      find_few_places(maps, begin, block_end, places);
+    } else {
+      find_places(maps, begin, block_end, places);
+    }
     const std::uint32_t* place = places.at + 1;
     const std::uint32_t* const end = place + places.count;
     for (; parameter <= kMostOfEight && end - place >= 8; place += 8) {
@@ -172,63 +127,125 @@ std::uint32_t used_elements(const DigitMaps& maps, std::uint32_t count) noexcept
   return 0;
 }
 
-bool has_escape(const DigitMaps& maps, std::uint32_t used) noexcept {
-  LongRuns runs;
-  bool any = false;
-  for (std::uint32_t at = 0; at < used; at += 64) {
-    const std::uint64_t zeros = ~load_word(maps, at).nonzero;
-    const std::uint32_t left = used - at;
-    any |= runs.end_in(left < 64 ? _bzhi_u64(zeros, left) : zeros);
-  }
-  return any;
-}
-
-// Appends up to 64 bits at once. The bytes are known in advance to be enough.
+// Appends up to 64 bits at once, without a branch: where words end is as good as random.
 class WordStore {
  public:
-  WordStore(std::byte* out, std::uint32_t bytes) noexcept : at_(out), end_(out + bytes) {}
+  [[gnu::always_inline]] WordStore(std::byte* out, std::uint32_t bytes) noexcept : out_(out), bytes_(bytes) {}
 
   // REQUIRES: 0 < bits <= 64, and no bits beyond them in `value`.
   [[gnu::always_inline]] void put(std::uint64_t value, unsigned bits) noexcept {
     pending_ |= value << filled_;
     store();
-    const unsigned taken = filled_;
+    const unsigned rest = 63 - filled_;
     filled_ += bits;
-    const bool full = filled_ >= 64;
-    pending_ = full ? value >> 1 >> (63 - taken) : pending_;
-    at_ += full ? 8 : 0;
+    const std::uint64_t full = filled_ / 64;  // 0 or 1
+    const std::uint64_t kept = full - 1;      // all bits or none
+    pending_ = (pending_ & kept) | (value >> 1 >> rest & ~kept);
+    at_ += static_cast<std::uint32_t>(full) * 8;
     filled_ %= 64;
   }
 
-  [[gnu::always_inline]] void store() const noexcept {
-    if (end_ - at_ >= 8) return store_le(at_, pending_);
-    for (std::ptrdiff_t i = 0; i < end_ - at_; ++i) {
-      at_[i] = static_cast<std::byte>(pending_ >> (i * 8) & 0xFF);
-    }
+  // Whether there are more bytes than room: `put` does nothing then.
+  [[gnu::always_inline]] bool full() const noexcept { return at_ > bytes_; }
+
+  // The bytes put, the last one filled with zeros; more than there is room for if they didn't fit.
+  [[gnu::always_inline]] std::uint32_t finish() const noexcept {
+    store();
+    return at_ + (filled_ + 7) / 8;
   }
 
  private:
-  std::byte* at_;
-  std::byte* end_;
+  [[gnu::always_inline]] void store() const noexcept {
+    if (at_ + 8 <= bytes_) [[likely]]
+      return store_le(out_ + at_, pending_);
+    for (std::uint32_t i = 0; at_ + i < bytes_; ++i) {
+      out_[at_ + i] = static_cast<std::byte>(pending_ >> (i * 8) & 0xFF);
+    }
+  }
+
+  std::byte* out_;
+  std::uint32_t bytes_;
+  std::uint32_t at_ = 0;
   std::uint64_t pending_ = 0;
   unsigned filled_ = 0;  // < 64 between calls
 };
 
-// Parameter 0 and no escape: the code is a 1 for each 0, and a 0 and the sign for each other digit. So 32
-// digits at once are spread to two bits each, of which the zeros' second ones are left out.
-void put_digits(const DigitMaps& maps, std::uint32_t used, std::byte* out, std::uint32_t bytes) noexcept {
-  constexpr std::uint64_t kEven = 0x5555555555555555;
-  WordStore store(out, bytes);
-  for (std::uint32_t at = 0; at < used; at += 32) {
-    const std::uint64_t nonzero = load_le<std::uint32_t>(maps.nonzero + at / 8);
-    const std::uint64_t negative = load_le<std::uint32_t>(maps.negative + at / 8);
-    const std::uint32_t left = used - at;
-    const unsigned digits = left < 32 ? left : 32;
-    const std::uint64_t wanted = _bzhi_u64(kEven | _pdep_u64(nonzero, ~kEven), 2 * digits);
-    store.put(_pext_u64(_pdep_u64(~nonzero, kEven) | _pdep_u64(negative, ~kEven), wanted),
-              digits + popcount(nonzero));
+constexpr std::uint64_t kEven = 0x5555555555555555;
+
+// Parameter 0: the code is a 1 for each 0, and a 0 and the sign for each other digit. So 32 digits at once
+// are spread to two bits each, of which the zeros' second ones are left out.
+class DigitCoder {
+ public:
+  // `digits`: of the word's, those to be put.
+  [[gnu::always_inline]] void put(const MapWord& word, unsigned digits, WordStore& store) const noexcept {
+    put_half(word, digits < 32 ? digits : 32, store);
+    if (digits > 32) put_half({word.nonzero >> 32, word.negative >> 32}, digits - 32, store);
   }
-  store.store();
+
+ private:
+  [[gnu::always_inline]] static void put_half(const MapWord& word, unsigned digits,
+                                              WordStore& store) noexcept {
+    const std::uint64_t first = _pdep_u64(word.nonzero, kEven);
+    const std::uint64_t wanted = _bzhi_u64(kEven | first << 1, 2 * digits);
+    store.put(_pext_u64((kEven & ~first) | _pdep_u64(word.negative, ~kEven), wanted), popcount(wanted));
+  }
+};
+
+// Parameter 1: a 1 for each two zeros of a run; for each other digit a 0, whether a zero without a partner is
+// before it, and the sign. What stands for nothing by itself, the first zeros of two and those without a
+// partner, is left out; the rest are spread to three bits each.
+class PairCoder {
+ public:
+  [[gnu::always_inline]] void put(const MapWord& word, unsigned digits, WordStore& store) noexcept {
+    const std::uint64_t zeros = ~word.nonzero;
+    // Runs that begin at even places: adding their first bits clears them, and no others.
+    const std::uint64_t begin = zeros & ~(zeros << 1 | single_);
+    const std::uint64_t odd_runs = zeros & (zeros + (begin & kEven));
+    const std::uint64_t seconds = (zeros & ~odd_runs & ~kEven) | (odd_runs & kEven);
+    const std::uint64_t firsts = zeros & ~seconds;
+    const std::uint64_t after_single = word.nonzero & (firsts << 1 | single_);
+    single_ = firsts >> 63;
+    const std::uint64_t kept = _bzhi_u64(seconds | word.nonzero, digits);
+    unsigned left = popcount(kept);
+    std::uint64_t nonzero = _pext_u64(word.nonzero, kept);
+    std::uint64_t low = _pext_u64(after_single, kept);
+    std::uint64_t negative = _pext_u64(word.negative, kept);
+    while (left > 0) {
+      const unsigned now = left < kAtOnce ? left : kAtOnce;
+      const std::uint64_t first = _pdep_u64(nonzero, kThirds);
+      const std::uint64_t each = _bzhi_u64(kThirds, 3 * now);
+      const std::uint64_t wanted = each | first << 1 | first << 2;
+      const std::uint64_t code =
+          (each & ~first) | _pdep_u64(low, kThirds << 1) | _pdep_u64(negative, kThirds << 2);
+      store.put(_pext_u64(code, wanted), popcount(wanted));
+      nonzero >>= kAtOnce;
+      low >>= kAtOnce;
+      negative >>= kAtOnce;
+      left -= now;
+    }
+  }
+
+ private:
+  static constexpr unsigned kAtOnce = 21;
+  static constexpr std::uint64_t kThirds = 0x1249249249249249;  // every third bit, 21 of them
+
+  std::uint64_t single_ = 0;  // 1: the zero before the word has no partner yet
+};
+
+// Puts whole words of the maps. False where a gap is an escape: then what was put is worth nothing.
+template <unsigned kParameter, class Coder>
+bool put_words(const DigitMaps& maps, std::uint32_t used, WordStore& out) noexcept {
+  WordStore store = out;
+  LongRuns<kMaxUnary << kParameter> runs{};
+  Coder coder{};
+  for (std::uint32_t at = 0; at < used && !store.full(); at += 64) {
+    const MapWord word = load_word(maps, at);
+    const unsigned digits = used - at < 64 ? used - at : 64;
+    if (runs.end_in(_bzhi_u64(~word.nonzero, digits))) return false;
+    coder.put(word, digits, store);
+  }
+  out = store;
+  return true;
 }
 
 }  // namespace
@@ -238,16 +255,17 @@ std::uint32_t rice(const DigitMaps& maps, std::uint32_t count, const RiceCode& c
   out[0] = static_cast<std::byte>(code.parameter);
   store_le(out + 1, static_cast<std::uint16_t>(code.nonzeros));
   const std::uint32_t used = used_elements(maps, count);
-  if (code.parameter == 0 && !has_escape(maps, used)) {
-    const std::uint32_t bytes = (used + code.nonzeros + 7) / 8;
-    if (kRiceHeaderBytes + bytes >= limit) return limit;
-    put_digits(maps, used, out + kRiceHeaderBytes, bytes);
-    return kRiceHeaderBytes + bytes;
+  std::byte* const codes = out + kRiceHeaderBytes;
+  const std::uint32_t room = limit - 1 - kRiceHeaderBytes;
+  WordStore words(codes, room);
+  if ((code.parameter == 0 && put_words<0, DigitCoder>(maps, used, words)) ||
+      (code.parameter == 1 && put_words<1, PairCoder>(maps, used, words))) {
+    const std::uint32_t bytes = words.finish();
+    return bytes > room ? limit : kRiceHeaderBytes + bytes;
   }
-  BitStore bits =
-      put_gaps(BitStore(out + kRiceHeaderBytes, limit - 1 - kRiceHeaderBytes), maps, used, code.parameter);
-  const std::byte* end = bits.finish();
-  return end == nullptr ? limit : static_cast<std::uint32_t>(end - out);
+  BitWriter bits = put_gaps(BitWriter(codes, room), maps, used, code.parameter);
+  const auto bytes = static_cast<std::uint32_t>(bits.finish());
+  return bits.overflowed() ? limit : kRiceHeaderBytes + bytes;
 }
 
 }  // namespace deltawire::threelc::DELTAWIRE_TARGET

@@ -35,8 +35,7 @@ std::uint32_t rice(const DigitMaps& maps, std::uint32_t count, const RiceCode& c
   BitWriter writer(out + kRiceHeaderBytes, limit - 1 - kRiceHeaderBytes);
   for_each_nonzero(maps, count, [&](std::uint32_t gap, bool negative) {
     const RiceBits bits = rice_bits_of(gap, code.parameter, kRiceEscapeBits);
-    writer.put(bits.value, bits.bits);
-    writer.put(negative ? 1 : 0, 1);
+    writer.put(bits.value | std::uint64_t{negative} << bits.bits, bits.bits + 1);
   });
   const std::uint64_t written = writer.finish();
   return writer.overflowed() ? limit : kRiceHeaderBytes + static_cast<std::uint32_t>(written);

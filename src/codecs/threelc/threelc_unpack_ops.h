@@ -35,6 +35,19 @@ enum class Into : std::uint8_t { kSlot, kPastCaches, kSum };
 // Of a row, that they are added one by one.
 inline constexpr unsigned kFewBytes = 6;
 
+// Values of maps' digits from element `begin` on, one by one.
+[[gnu::always_inline]] inline void put_last_digits(const DigitMaps& maps, std::uint32_t begin,
+                                                   const DecodeTarget& target) noexcept {
+  for (std::uint32_t at = begin; at < target.count; ++at) {
+    const unsigned bit = at % 8;
+    const bool nonzero = (static_cast<unsigned>(maps.nonzero[at / 8]) >> bit & 1) != 0;
+    const bool negative = (static_cast<unsigned>(maps.negative[at / 8]) >> bit & 1) != 0;
+    const float value = negative ? -target.value : target.value;
+    if (!target.accumulate) target.slot[at] = nonzero ? value : 0.0F;
+    if (target.accumulate && nonzero) target.slot[at] += value;
+  }
+}
+
 // The digits of the bytes of a row that `nonzero` says, one by one.
 [[gnu::always_inline]] inline void add_bytes(const std::byte* packed, std::uint64_t nonzero, float value,
                                              float* slot) noexcept {
@@ -98,6 +111,22 @@ bool scatter_rice(const ChunkBytes& rice, const DecodeTarget& target);
   alignas(64) std::byte packed[kMostPackedBytes + kRoom];
   const bool valid = expand_runs({chunk.at + 1, chunk.bytes - 1}, packed, packed_bytes(target.count));
   return valid ? decode_packed(packed, target) : decode_as_reference(chunk, target);
+}
+
+[[gnu::always_inline]] inline Fault decode_rice(const ChunkBytes& chunk,
+                                                const DecodeTarget& target) noexcept {
+  const ChunkBytes rice = {chunk.at + 1, chunk.bytes - 1};
+  if (rice.bytes < kRiceHeaderBytes) return Fault::kTruncated;
+  // Past the caches each line is written but once.
+  if (sparse(load_le<std::uint16_t>(rice.at + 1), target.count) && into_of(target) != Into::kPastCaches) {
+    return scatter_rice(rice, target) ? Fault::kNone : decode_as_reference(chunk, target);
+  }
+  std::byte nonzero[kMostMapBytes + kRoom];
+  std::byte negative[kMostMapBytes + kRoom];
+  const DigitMaps maps = {nonzero, negative};
+  if (!read_rice(rice, target.count, maps)) return decode_as_reference(chunk, target);
+  put_digits(maps, target);
+  return Fault::kNone;
 }
 
 }  // namespace DELTAWIRE_TARGET

@@ -128,14 +128,7 @@ void put_maps(const DigitMaps& maps, const DecodeTarget& target) noexcept {
   }
   for (; at + kLanes <= target.count; at += kLanes) put_eight<kInto>(maps, at, target);
   if (kInto == Into::kPastCaches) _mm_sfence();
-  for (; at < target.count; ++at) {
-    const unsigned bit = at % 8;
-    const bool nonzero = (static_cast<unsigned>(maps.nonzero[at / 8]) >> bit & 1) != 0;
-    const bool negative = (static_cast<unsigned>(maps.negative[at / 8]) >> bit & 1) != 0;
-    const float value = negative ? -target.value : target.value;
-    if (kInto != Into::kSum) target.slot[at] = nonzero ? value : 0.0F;
-    if (kInto == Into::kSum && nonzero) target.slot[at] += value;
-  }
+  put_last_digits(maps, at, target);
 }
 
 }  // namespace

@@ -199,6 +199,7 @@ class Engine final : public Transport {
   void on_lost(const Peer& from, const Lost& lost);
   bool blames_required(const Peer& lost) const noexcept;
   Peer* hopeless(const Waiter& waiter) noexcept;
+  bool awaits_answers(Waiter& waiter);
   WaitGraph::Verdict verdict_on(const Waiter& waiter);
   bool outlives(Waiter& waiter, Peer& suspect, const Error& error);
   void renew();

@@ -206,7 +206,7 @@ std::string Engine::waited(const Waiter& waiter, const Operation& operation) con
 void Engine::fail_timeout(Waiter& waiter) {
   // This rank itself may have been the frozen one: the verdict of the others is then here already.
   each_peer([this](Peer& peer) { read_control(peer); });
-  if (failure_ || has_ended(waiter)) return;
+  if (failure_ || has_ended(waiter) || awaits_answers(waiter)) return;
   const Operation& operation = *waiter.operation;
   const WaitGraph::Verdict verdict = verdict_on(waiter);
   Peer& suspect = peer(verdict.suspect);

@@ -99,11 +99,31 @@ Peer* Engine::hopeless(const Waiter& waiter) noexcept {
   return nullptr;
 }
 
-// Where ranks may be lost, one that answers nothing is to blame itself, whomever it said it waits for.
+// Where ranks may be lost, silence is to blame: those who were asked only just now still get time to answer.
+// True: the wait goes on for so long.
+bool Engine::awaits_answers(Waiter& waiter) {
+  if (!has_optional_) return false;
+  if (waiter.asked_at == kNever) {  // this rank itself has not run meanwhile
+    waiter.announced = true;
+    ask(waiter);
+  }
+  const Deadline answered_by = waiter.asked_at + kAnswerTime;
+  if (Clock::now() >= answered_by) return false;
+  const auto is_silent = [&](const Operation& operation) {
+    return !operation.done && !answers(peer(operation.peer), waiter);
+  };
+  const bool may_answer =
+      is_silent(*waiter.operation) ||
+      std::ranges::any_of(waiter.others, [&](Handle other) { return is_silent(*operations_.find(other)); });
+  if (may_answer) waiter.deadline = answered_by;
+  return may_answer;
+}
+
+// There, one that answers nothing is to blame itself, whomever it said it waits for.
 WaitGraph::Verdict Engine::verdict_on(const Waiter& waiter) {
   const int awaited = waiter.operation->peer;
-  const bool is_silent = waiter.asked_at != kNever && !answers(peer(awaited), waiter);
-  if (has_optional_ && is_silent) return {.suspect = awaited, .cycle = false, .chain = {}};
+  if (has_optional_ && !answers(peer(awaited), waiter))
+    return {.suspect = awaited, .cycle = false, .chain = {}};
   return waits_.follow(rank_, awaited);
 }
 
@@ -112,16 +132,10 @@ WaitGraph::Verdict Engine::verdict_on(const Waiter& waiter) {
 // answers, that one is given the time to.
 bool Engine::outlives(Waiter& waiter, Peer& suspect, const Error& error) {
   if (!suspect.is_optional) return false;
-  const Deadline now = Clock::now();
-  if (waiter.asked_at == kNever) {  // this rank itself has not run meanwhile
-    waiter.announced = true;
-    ask(waiter);
-    waiter.deadline = now + kAnswerTime;
-    return true;
-  }
   if (is_optional_ || suspect.loss) {
     if (waiter.renewals == world_size()) return false;
     ++waiter.renewals;
+    const Deadline now = Clock::now();
     renewed_until_ = now + longest_wait_;
     renew(waiter, now);
     return true;

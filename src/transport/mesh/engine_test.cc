@@ -55,10 +55,14 @@ IoResult give(Bytes bytes, MutBytes into) {
 
 constexpr Ballot kBallot{1, 2};
 
+IoResult give(const ControlMessage& message, MutBytes into) {
+  std::vector<std::byte> bytes;
+  append_control_message(message, bytes);
+  return give(bytes, into);
+}
+
 IoResult give_vote(MutBytes into) {
-  std::vector<std::byte> vote;
-  append_control_message(Vote{0, kBallot}, vote);
-  return give(vote, into);
+  return give(Vote{0, kBallot}, into);
 }
 
 // Rank 0, whose only peer's links are scripted. `links` are gone when it is.
@@ -184,6 +188,38 @@ TEST_F(Engine, WhoDrivesHearsOfAVoteThatAnotherThreadHasRead) {
   const Deadline told = Clock::now();
   voter.join();
   EXPECT_LT(Clock::now() - told, 25s) << "by itself it looks at half of its time";
+  self_.reset();  // before what its links use
+}
+
+// The peer waits too, so that it is asked at once; but the deadline passes before its answer is here. It is
+// an optional one: silence would be a reason to go on without it.
+TEST_F(Engine, WhoIsAskedJustBeforeTheDeadlineHasTimeToAnswer) {
+  std::atomic<int> heard{0};
+  std::atomic<bool> waits{false};
+  Deadline answer_at = Deadline::max();
+  links_.control->on_send = [&](std::span<const iovec> pieces) {
+    if (waits) answer_at = std::min(answer_at, Clock::now() + 300ms);
+    return IoResult::moved(total_bytes(pieces));
+  };
+  links_.control->on_recv = [&](MutBytes into) {
+    if (heard == 0) {
+      links_.control->make_unreadable();
+      ++heard;
+      return give(Waiting{0, 0}, into);
+    }
+    if (heard == 2 || Clock::now() < answer_at) return IoResult::would_block();
+    ++heard;
+    return give(Here{0}, into);
+  };
+  self_ = links_.connect();
+  self_->set_optional(std::array{1});
+  links_.control->make_readable();
+  while (heard == 0) std::this_thread::sleep_for(1ms);
+  waits = true;
+  const auto lost = self_->wait(self_->post_recv(1, 1, got_), in(30ms));
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(heard, 2);
+  EXPECT_NE(lost.error().message.find("wait for each other"), std::string::npos) << lost.error().message;
   self_.reset();  // before what its links use
 }
 

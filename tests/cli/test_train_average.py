@@ -1,0 +1,133 @@
+"""`deltawire train linear --average`: judged and written is the average of weights over steps."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_program import assert_refused, must_run
+from linear_rows import FEATURES, text_of
+
+USAGE, FAILURE = 2, 1
+L2, POWER = 0.1, 2.5
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.libsvm"
+    path.write_text(text_of(900))
+    return path
+
+
+def train(*arguments: object) -> dict:
+    return json.loads(must_run("train", "linear", *arguments, "--stop", 0, "--json", "-"))
+
+
+def weights(path: Path) -> np.ndarray:
+    with np.load(path) as model:
+        return model["weights"].astype(float)
+
+
+def dense(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    rows, labels = [], []
+    for line in path.read_text().splitlines():
+        label, *features = line.split()
+        rows.append(np.zeros(FEATURES + 1))
+        for key, value in (feature.split(":") for feature in features):
+            rows[-1][int(key)] = float(value)
+        labels.append(float(label))
+    return np.array(rows), np.array(labels)
+
+
+@pytest.mark.parametrize("exchange", ["gather", "direct", "owners"])
+def test_the_model_is_the_average_over_steps(exchange: str, data: Path, tmp_path: Path) -> None:
+    """Full batches, whose steps NumPy can take."""
+    rate, steps, model = 0.2, 12, tmp_path / "model.npz"
+    report = train(
+        *("--data", data, "--held-out", 0, "--loss", "squared", "--optimizer", "sgd"),
+        *("--lr", rate, "--l2", L2, "--batch", 1, "--epochs", steps, "--workers", 3),
+        *("--codec", "fp32", "--exchange", exchange, "--average", "--average-power", POWER),
+        *("--model", model),
+    )
+    rows, labels = dense(data)
+    step = np.zeros(FEATURES + 1)
+    sums, total = np.zeros(FEATURES + 1), 0.0
+    for t in range(1, steps + 1):
+        gradient = rows.T @ (rows @ step - labels) / len(labels) + L2 * step
+        step = step - rate * gradient
+        sums += t**POWER * step
+        total += t**POWER
+        margins = rows @ (sums / total)
+        loss = ((margins - labels) ** 2).mean() / 2
+        found = report["epochs"][t - 1]
+        assert found["train_loss"] == pytest.approx(loss, rel=1e-5)
+        squares = ((sums / total) ** 2).sum()
+        assert found["objective"] == pytest.approx(loss + L2 / 2 * squares, rel=1e-5)
+    assert weights(model) == pytest.approx(sums / total, abs=1e-6)
+    assert np.abs(weights(model) - step).max() > 1e-3
+    assert report["settings"]["average_power"] == POWER
+    with np.load(model) as saved:
+        assert json.loads(str(saved["settings"].astype(str)))["average_power"] == POWER
+
+
+def test_what_is_held_out_and_predicted_is_of_the_average(data: Path, tmp_path: Path) -> None:
+    model, test = tmp_path / "model.npz", tmp_path / "test.libsvm"
+    test.write_text(text_of(300, seed=2))
+    settings = ("--data", data, "--test", test, "--loss", "hinge", "--model", model, "--average")
+    report = train(*settings, "--epochs", 4, "--l2", 0.01)
+    rows, labels = dense(test)
+    losses = np.maximum(0, 1 - labels * (rows @ weights(model)))
+    assert report["final"]["test_loss"] == pytest.approx(losses.mean(), rel=1e-5)
+    margins = must_run("predict", "--model", model, "--data", test).decode().split()
+    assert np.array(margins, float) == pytest.approx(rows @ weights(model), rel=1e-4, abs=1e-5)
+
+
+def test_a_kink_is_less_far_off(data: Path) -> None:
+    settings = ("--data", data, "--held-out", 0, "--loss", "hinge", "--l2", 0.01, "--batch", 0.02)
+    settings += ("--optimizer", "sgd", "--lr", 2, "--epochs", 20)
+    last, average = (train(*settings, *more)["final"] for more in ([], ["--average"]))
+    best = train(*settings[:-4], "--lr", 1, "--decay", 1, "--epochs", 300)["final"]["objective"]
+    assert abs(average["objective"] - best) < abs(last["objective"] - best) / 5
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
+def test_owners_keep_the_average_that_every_rank_would(
+    optimizer: str, data: Path, tmp_path: Path
+) -> None:
+    settings = ("--data", data, "--workers", 3, "--optimizer", optimizer, "--codec", "fp32")
+    settings += ("--bias", "--epochs", 4, "--average")
+    gather, owners = tmp_path / "gather.npz", tmp_path / "owners.npz"
+    state = [
+        train(*settings, "--exchange", "gather", "--model", gather)["state_bytes_of_a_rank"],
+        train(*settings, "--exchange", "owners", "--model", owners)["state_bytes_of_a_rank"],
+    ]
+    assert np.count_nonzero(weights(gather)) == FEATURES
+    assert weights(owners) == pytest.approx(weights(gather), rel=0, abs=1e-6)
+    if optimizer != "sgd":
+        assert (weights(owners) == weights(gather)).all()
+    # 8 bytes for the sum, 4 for the steps that are in it, 4 for the weight; and moments.
+    moments = {"adam": 8, "adagrad": 4, "sgd": 0}[optimizer]
+    assert state[0] == (16 + moments) * (FEATURES + 2)
+    assert state[0] / 3 <= state[1] <= state[0] / 3 + 16 + moments
+
+
+@pytest.mark.parametrize("exchange", ["gather", "owners"])
+def test_averages_are_in_checkpoints(exchange: str, data: Path, tmp_path: Path) -> None:
+    through, resumed, folder = (tmp_path / name for name in ("through.npz", "resumed.npz", "kept"))
+    settings = ("train", "linear", "--data", data, "--workers", 2, "--stop", 0, "--loss", "hinge")
+    settings += ("--optimizer", "sgd", "--exchange", exchange)
+    must_run(*settings, "--average", "--epochs", 4, "--model", through)
+    must_run(*settings, "--average", "--epochs", 2, "--checkpoint", folder)
+    go_on = (*settings, "--checkpoint", folder, "--resume", "--epochs", 4)
+    words = ["average_power 3.0, and here it is nothing"]
+    assert_refused(FAILURE, words, *go_on)
+    words = ["average_power 3.0, and here it is 1.0"]
+    assert_refused(FAILURE, words, *go_on, "--average", "--average-power", 1)
+    must_run(*go_on, "--average", "--model", resumed)
+    assert resumed.read_bytes() == through.read_bytes()
+
+
+def test_a_power_without_averages_is_refused(data: Path) -> None:
+    command = ("train", "linear", "--data", data, "--average-power")
+    assert_refused(USAGE, ["--average"], *command, 2)
+    assert_refused(USAGE, ["--average-power"], *command, -1, "--average")

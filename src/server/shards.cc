@@ -25,7 +25,9 @@ void cut(std::size_t tensor, std::uint64_t count, std::uint64_t most, std::vecto
 void give_owners(std::vector<ServedPart>& parts, int servers) {
   std::vector<std::size_t> order(parts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, [&](auto a, auto b) { return parts[a].count > parts[b].count; });
+  std::ranges::sort(order, [&](auto a, auto b) {
+    return parts[a].count != parts[b].count ? parts[a].count > parts[b].count : a < b;
+  });
   std::vector<std::uint64_t> load(static_cast<std::size_t>(servers), 0);
   for (const std::size_t part : order) {
     const auto least = std::ranges::min_element(load);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "cli/plan/sites.h"
@@ -52,7 +53,7 @@ void place_labels(std::vector<Curve>& curves, const Axis& ms) {
     curve.label_y = ms.place(curve.ms.back());
     order.push_back(&curve);
   }
-  std::ranges::stable_sort(order, {}, &Curve::label_y);
+  std::ranges::sort(order, {}, [](const Curve* curve) { return std::pair(curve->label_y, curve); });
   for (std::size_t i = 1; i < order.size(); ++i) {
     order[i]->label_y = std::max(order[i]->label_y, order[i - 1]->label_y + kNameHeight);
   }

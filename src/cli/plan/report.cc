@@ -90,7 +90,8 @@ std::string one_plan(const SitePlan& at) {
   const Plan& plan = at.plan;
   std::vector<std::size_t> order(plan.rows.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return plan.rows[i].prediction.step_seconds; });
+  std::ranges::sort(order, {},
+                    [&](std::size_t i) { return std::pair(plan.rows[i].prediction.step_seconds, i); });
   std::vector<Cells> lines{{"", "method", "pattern", "loses", "bits/value", "enc ns", "dec ns", "ms a step",
                             "wire ms", "coding ms", "x plain", "gains below"}};
   lines.push_back({plan.chosen ? "" : "*", "plain", "native ring", "lossless", "32", "0", "0",

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "codecs/codec_testing.h"
+#include "codecs/dispatch.h"
+#include "codecs/target_testing.h"
 
 namespace deltawire::fastsgd_refusals_test {
 namespace {
@@ -200,6 +202,13 @@ TEST(FastsgdRefusals, HeadsWithoutFlags) {
   expect(listed(with(kGolomb, 2, 6 | 1 << 5)), ErrorCode::kCorrupt, "lanes other than");
 }
 
+// What is beyond the end decides nothing: here it would be 12 code bits, and a position outside the part.
+TEST(FastsgdRefusals, CutHeadsWithoutFlags) {
+  expect(listed({0, 0x60, 0, 1}), ErrorCode::kTruncated, "end before the chunk does");
+  // 32 pairs of two bits each: their values take 8 bytes of 9.
+  expect(listed({1, 8, 0, 32, 0, 0xE8, 3, 0, 0}), ErrorCode::kTruncated, "end before the chunk does");
+}
+
 TEST(FastsgdRefusals, ChunksWithoutFlagsBesideOthers) {
   Encoded two = one_chunk({0, 0, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1, 0, 10, 0, 0, 0, 0}, bits_of(8.0F));
   two.chunk_ends = {10, 20};
@@ -237,6 +246,34 @@ TEST(FastsgdRefusals, ThereIsRoomForAllPairsWithoutFlags) {
   const auto cut_short = codec->decode_pairs(part.view(), {values, 2, DType::kF32, keys, 1000}, 1);
   ASSERT_FALSE(cut_short);
   EXPECT_EQ(cut_short.error().code, ErrorCode::kOutputTooSmall);
+}
+
+TEST(FastsgdRefusals, RoomIsWhatChunksBeforeHaveLeft) {
+  const auto codec = codec_of("fastsgd:b=2,tau=20,keys=auto");
+  const Encoded part = *testing::encode(*codec, std::vector<float>(16385, 1.0F));
+  std::vector<float> values(16385, -5.0F);
+  std::vector<std::uint32_t> keys(16385, 7);
+  const auto pairs =
+      codec->decode_pairs(part.view(), {values.data(), 16384, DType::kF32, keys.data(), 16385}, 1);
+  ASSERT_FALSE(pairs);
+  EXPECT_EQ(pairs.error().code, ErrorCode::kOutputTooSmall);
+  EXPECT_EQ(values.back(), -5.0F);
+  EXPECT_EQ(keys.back(), 7U);
+}
+
+// What is found wrong when all values are read: that nothing lies behind the pairs is as true then.
+TEST(FastsgdRefusals, WrongValuesWithoutFlagsStayInTheirRoom) {
+  for (const TargetId target : testing::runnable_targets()) {
+    const auto codec = *make_codec("fastsgd:b=2,tau=20,keys=auto", target);
+    const Encoded part = one_chunk(with(kGolomb, kGolomb.size() - 1, 28 | 0x40), bits_of(8.0F));
+    float values[6] = {0, 0, 0, -5, -5, -5};
+    std::uint32_t keys[6] = {0, 0, 0, 7, 7, 7};
+    EXPECT_FALSE(codec->decode_pairs(part.view(), {values, 3, DType::kF32, keys, 1000}, 1));
+    for (const std::size_t i : {3U, 4U, 5U}) {
+      EXPECT_EQ(values[i], -5.0F);
+      EXPECT_EQ(keys[i], 7U);
+    }
+  }
 }
 
 TEST(FastsgdRefusals, OtherParametersReadOtherBytes) {

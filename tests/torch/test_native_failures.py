@@ -9,7 +9,7 @@ import deltawire.torch
 import pytest
 import torch
 from deltawire.torch import native
-from models import batch
+from models import backward, batch
 from ranks import AT_ONCE, results, started, wait_for_training
 from test_native_buckets import BELOW, Sizes, parted
 
@@ -38,11 +38,11 @@ def hangs(real):
     return torch.futures.Future()
 
 
-def train_until_it_fails(rank, world_size, report, fault, timeout, at_bucket):
+def train_until_it_fails(rank, world_size, report, fault, timeout, at_bucket, revert="exact"):
     """Until `fault` happens to the victim's bucket of the bad step."""
     model = parted(Sizes(native_end=True))
     hook = deltawire.torch.register(
-        model, "3lc", native_below=BELOW, timeout=timeout, revert="exact"
+        model, "3lc", native_below=BELOW, timeout=timeout, revert=revert
     )
     real, step = native.all_reduce, 0
 
@@ -75,14 +75,15 @@ def train_until_it_fails(rank, world_size, report, fault, timeout, at_bucket):
     return str(error), str(last), last.code, last.suspect, after["steps"], kept, took
 
 
-def check(outcomes, says, suspect, within):
+def check(outcomes, says, suspect, within, reverts=True):
     for rank, outcome in sorted(outcomes.items()):
         assert outcome.raised is None, outcome
         shown, last, code, named, steps, kept, closing = outcome.value
         print(f"rank {rank} after {outcome.after:.1f} s [{code}]: {shown}")
         assert last in shown and "\n" not in last, "the training loop sees another message"
         assert says in shown and (named == suspect or suspect is None)
-        assert steps == BAD_STEP and kept, "the step that failed left a trace"
+        assert steps == BAD_STEP, "a step that failed counts"
+        assert kept == reverts, "of the step that failed there is a trace, or none to fold in"
         assert outcome.after < within and closing < AT_ONCE
 
 
@@ -102,11 +103,12 @@ def test_a_rank_that_freezes_in_a_native_bucket_is_named_at_the_deadline(at_buck
     check(outcomes, f"rank {VICTIM}", VICTIM, AT_ONCE + 4)
 
 
-def test_an_all_reduce_that_fails_on_one_rank_ends_the_step_on_all():
-    with started(train_until_it_fails, 3, "fails", LONG, 0) as ranks:
+@pytest.mark.parametrize("revert", ["exact", "fold"])
+def test_an_all_reduce_that_fails_on_one_rank_ends_the_step_on_all(revert):
+    with started(train_until_it_fails, 3, "fails", LONG, 0, revert) as ranks:
         wait_for_training(ranks)
         outcomes = ranks.outcomes()
-    check(outcomes, "the network card is on fire", None, AT_ONCE)
+    check(outcomes, "the network card is on fire", None, AT_ONCE, revert == "exact")
 
 
 def test_an_all_reduce_that_never_ends_is_an_error_by_the_deadline():
@@ -174,3 +176,32 @@ def test_a_hook_that_is_closed_within_a_step_ends_it_on_all_ranks():
     values = results(close_amid, 2)
     assert all(value is not None and value[1] == 2 for value in values), values
     assert all("closed" in text or "left" in text or "gone" in text for text, _ in values), values
+
+
+def overflow_unscaled(rank, world_size, report):
+    """Without a scaler, one rank has an infinity in a native bucket alone; then in a coded one."""
+    model = parted(Sizes())
+    hook = deltawire.torch.register(model, "3lc", native_below=BELOW)
+    weights = {
+        "native": model.module.layers[-1][0].weight,
+        "coded": model.module.layers[0][0].weight,
+    }
+    ready = []
+    for kind, weight in weights.items():
+        weight.register_hook(lambda g, kind=kind: g * (float("inf") if kind in ready else 1.0))
+    seen = []
+    for number, overflowing in enumerate(["", "", "native", "coded"]):
+        ready[:] = [overflowing] if rank == VICTIM else []
+        try:
+            backward(model, rank, number)
+        except RuntimeError as caught:
+            return seen, number, str(caught)
+        assert hook.last_error is None
+        seen.append(bool(torch.isfinite(weights["native"].grad).all()))
+    return seen, None, None
+
+
+def test_what_is_not_finite_passes_in_a_native_bucket_and_ends_a_coded_one():
+    for seen, number, error in results(overflow_unscaled, 2):
+        assert seen == [True, True, False], "a native bucket is what plain DDP makes of it"
+        assert number == 3 and "layers.0.0.weight" in error, error

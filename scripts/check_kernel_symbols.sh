@@ -7,17 +7,19 @@ set -euo pipefail
 
 target="$1"
 shift
+# One call for all: each line begins with its file.
+symbols="$(nm --print-file-name --demangle --defined-only "$@")"
+own="$(grep "::${target}::" <<<"$symbols" || true)"
 for object; do
-  symbols="$(nm --demangle --defined-only "$object")"
-  if ! grep -q "::${target}::" <<<"$symbols"; then
+  if [[ $'\n'"$own" != *$'\n'"$object:"* ]]; then
     echo "$object has nothing in the namespace $target: is it compiled with DELTAWIRE_TARGET=$target?"
     exit 1
   fi
-  # W: a function that other files may have, too; in the target's own namespace nobody else has it.
-  if grep " W " <<<"$symbols" | grep -v "::${target}::"; then
-    echo "$object leaks these. Kernels call no std:: function, and what their headers define is always_inline:"
-    echo "see base/bit_functions.h and the rules in docs/architecture.md."
-    exit 1
-  fi
 done
+# W: a function that other files may have, too; in the target's own namespace nobody else has it.
+if grep " W " <<<"$symbols" | grep -v "::${target}::"; then
+  echo "These leak. Kernels call no std:: function, and what their headers define is always_inline: see"
+  echo "base/bit_functions.h and the rules in docs/architecture.md."
+  exit 1
+fi
 echo "$# files of kernels for $target: nothing leaks"

@@ -114,12 +114,10 @@ void RowGenerator::draw(std::uint64_t row) {
   const auto count = static_cast<std::size_t>(
       std::clamp(std::round(wanted), 1.0, std::max(1.0, static_cast<double>(settings_.features) / 8)));
   while (features_.size() < count) {
-    const auto fresh = static_cast<std::ptrdiff_t>(features_.size());
     for (std::size_t i = features_.size(); i < count; ++i) {
       features_.push_back({draw_index(ranges_.front(), random.next()), 1});
     }
-    std::ranges::sort(features_.begin() + fresh, features_.end(), {}, &Feature::index);
-    std::ranges::inplace_merge(features_, features_.begin() + fresh, {}, &Feature::index);
+    std::ranges::sort(features_, {}, &Feature::index);
     const auto repeated = std::ranges::unique(features_, {}, &Feature::index);
     features_.erase(repeated.begin(), repeated.end());
   }

@@ -25,78 +25,86 @@ Pairs drawn_gradient(CounterRng& random) {
   return gradient;
 }
 
-class LazyOptimizerIs : public ::testing::TestWithParam<const char*> {};
+// Both optimizers on their way, with the same gradients and the same learning rates, which change.
+struct BothWays {
+  explicit BothWays(const char* spec, std::uint64_t seed)
+      : dense(*make_optimizer(std::string_view(spec))),
+        lazy(*LazyOptimizer::make(dense.settings(), kCount)),
+        random(seed),
+        expected(kCount) {
+    for (float& weight : expected) weight = static_cast<float>(random.next_uniform() - 0.5);
+    weights = expected;
+  }
 
-// L2 that rests, with learning rates that change, against the dense step of src/optim.
-TEST_P(LazyOptimizerIs, TheDenseStep) {
-  auto dense = make_optimizer(std::string_view(GetParam()));
-  ASSERT_TRUE(dense);
-  auto lazy = LazyOptimizer::make(dense->settings(), kCount);
-  ASSERT_TRUE(lazy) << lazy.error().message;
-  CounterRng random(3);
-  std::vector<float> expected(kCount);
-  for (float& weight : expected) weight = static_cast<float>(random.next_uniform() - 0.5);
-  std::vector<float> weights = expected;
-  const bool exact = dense->settings().kind != OptimizerKind::kSgd;
-  for (int step = 0; step < 500; ++step) {
-    const double rate = dense->settings().learning_rate * (step % 100 == 99 ? 0.8 : 1);
-    ASSERT_TRUE(dense->set_learning_rate(rate));
-    ASSERT_TRUE(lazy->set_learning_rate(rate));
-    const Pairs gradient = drawn_gradient(random);
+  // Step 1 and so on; returns the gradient.
+  Pairs step(int number) {
+    const double rate = dense.settings().learning_rate * (number % 100 == 0 ? 0.8 : 1);
+    EXPECT_TRUE(dense.set_learning_rate(rate));
+    EXPECT_TRUE(lazy.set_learning_rate(rate));
+    Pairs gradient = drawn_gradient(random);
     std::vector<float> full(kCount);
     for (std::size_t i = 0; i < gradient.keys.size(); ++i) full[gradient.keys[i]] = gradient.values[i];
-    ASSERT_TRUE(dense->step("w", expected, full));
-    lazy->step(gradient, weights);
+    EXPECT_TRUE(dense.step("w", expected, full));
+    lazy.step(gradient, weights);
+    return gradient;
+  }
+
+  Optimizer dense;
+  LazyOptimizer lazy;
+  CounterRng random;
+  std::vector<float> expected;
+  std::vector<float> weights;
+};
+
+constexpr int kStepsBeside = 500;
+
+class LazyOptimizerIs : public ::testing::TestWithParam<const char*> {};
+
+// L2 that rests, against the dense step of src/optim.
+TEST_P(LazyOptimizerIs, TheDenseStep) {
+  BothWays both(GetParam(), 3);
+  const bool exact = both.dense.settings().kind != OptimizerKind::kSgd;
+  for (int step = 1; step <= kStepsBeside; ++step) {
+    const Pairs gradient = both.step(step);
     for (const std::uint32_t key : gradient.keys) {
       if (!exact) break;
-      ASSERT_EQ(weights[key], expected[key]) << "step " << step << ", key " << key;
+      ASSERT_EQ(both.weights[key], both.expected[key]) << "step " << step << ", key " << key;
     }
   }
-  lazy->bring_up_all(weights);
+  both.lazy.bring_up_all(both.weights);
   for (std::size_t key = 0; key < kCount; ++key) {
     if (exact) {
-      ASSERT_EQ(weights[key], expected[key]) << key;
+      ASSERT_EQ(both.weights[key], both.expected[key]) << key;
     } else {
-      ASSERT_NEAR(weights[key], expected[key], 1e-6) << key;
+      ASSERT_NEAR(both.weights[key], both.expected[key], 1e-6) << key;
     }
   }
 }
 
 // Averages of weights that rest, against sums over dense steps: at the end, and asked for midway.
 TEST_P(LazyOptimizerIs, TheDenseAverage) {
-  constexpr int kSteps = 500;
   for (const double power : {0.0, 1.0, 3.5}) {
     SCOPED_TRACE(power);
-    auto dense = make_optimizer(std::string_view(GetParam()));
-    auto lazy = LazyOptimizer::make(dense->settings(), kCount);
-    lazy->keep_average(power);
-    CounterRng random(4);
-    std::vector<float> expected(kCount);
-    for (float& weight : expected) weight = static_cast<float>(random.next_uniform() - 0.5);
-    std::vector<float> weights = expected;
+    BothWays both(GetParam(), 4);
+    both.lazy.keep_average(power);
     std::vector<double> sums(kCount);
     double total = 0;
-    for (int step = 1; step <= kSteps; ++step) {
-      const double rate = dense->settings().learning_rate * (step % 100 == 0 ? 0.8 : 1);
-      ASSERT_TRUE(dense->set_learning_rate(rate));
-      ASSERT_TRUE(lazy->set_learning_rate(rate));
-      const Pairs gradient = drawn_gradient(random);
-      std::vector<float> full(kCount);
-      for (std::size_t i = 0; i < gradient.keys.size(); ++i) full[gradient.keys[i]] = gradient.values[i];
-      ASSERT_TRUE(dense->step("w", expected, full));
-      lazy->step(gradient, weights);
+    for (int step = 1; step <= kStepsBeside; ++step) {
+      both.step(step);
       const double share = std::pow(step, power);
       total += share;
-      for (std::size_t key = 0; key < kCount; ++key) sums[key] += share * static_cast<double>(expected[key]);
-      if (step % 180 != 0 && step != kSteps) continue;
+      for (std::size_t key = 0; key < kCount; ++key) {
+        sums[key] += share * static_cast<double>(both.expected[key]);
+      }
+      if (step % 180 != 0 && step != kStepsBeside) continue;
       double squares = 0;
-      lazy->bring_up_all(weights);
+      both.lazy.bring_up_all(both.weights);
       for (std::uint32_t key = 0; key < kCount; ++key) {
-        ASSERT_NEAR(lazy->result(key, weights), sums[key] / total, 1e-6)
+        ASSERT_NEAR(both.lazy.result(key, both.weights), sums[key] / total, 1e-6)
             << "step " << step << ", key " << key;
         squares += sums[key] * sums[key] / (total * total);
       }
-      ASSERT_NEAR(lazy->squares_of_results(weights), squares, 1e-4);
+      ASSERT_NEAR(both.lazy.squares_of_results(both.weights), squares, 1e-4);
     }
   }
 }

@@ -158,11 +158,13 @@ Status RowParser::parse_feature(const char*& at, const char* end) {
 // Sorts the row and adds up features of one key, where that is asked for.
 Status RowParser::close_row(const char* end) {
   if (sorted_) return {};
-  disordered_.clear();
-  for (std::size_t i = 0; i < count_; ++i) disordered_.emplace_back(keys_[i], i, values_[i]);
-  std::sort(disordered_.begin(), disordered_.end());
+  read_.clear();
+  for (std::size_t i = 0; i < count_; ++i) read_.push_back({keys_[i], i, values_[i]});
+  std::ranges::sort(read_, [](const Feature& a, const Feature& b) {
+    return a.key != b.key ? a.key < b.key : a.place < b.place;
+  });
   count_ = 0;
-  for (const auto& [key, place, value] : disordered_) {
+  for (const auto& [key, _, value] : read_) {
     if (count_ > 0 && keys_[count_ - 1] == key) {
       values_[count_ - 1] += value;
       if (!std::isfinite(values_[count_ - 1]))

@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "deltawire/result.h"
@@ -52,6 +51,12 @@ class RowParser {
   Status parse(std::string_view text, Place& place, RowSink& sink);
 
  private:
+  struct Feature {
+    std::uint32_t key;
+    std::size_t place;  // in the row
+    float value;
+  };
+
   Status parse_line(const char* at, const char* end);
   bool take_usual_feature(const char*& at, const char* end);
   Status parse_feature(const char*& at, const char* end);
@@ -65,9 +70,8 @@ class RowParser {
   bool sorted_ = true;
   std::vector<std::uint32_t> keys_;  // of the row; room for more
   std::vector<float> values_;
-  std::size_t count_ = 0;  // of the row's features
-  // Key, place in the row, value: equal keys stay in the order of the text, in which they are added up.
-  std::vector<std::tuple<std::uint32_t, std::size_t, float>> disordered_;
+  std::size_t count_ = 0;      // of the row's features
+  std::vector<Feature> read_;  // of a row whose keys do not grow
   const char* line_begin_ = nullptr;
   std::uint64_t line_ = 0;
 };

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
-#include <utility>
 
 #include "base/checked.h"
 #include "deltawire/server.h"
@@ -26,10 +25,9 @@ void cut(std::size_t tensor, std::uint64_t count, std::uint64_t most, std::vecto
 void give_owners(std::vector<ServedPart>& parts, int servers) {
   std::vector<std::size_t> order(parts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  // The longest first, of equal ones the first. No stable sort: that of libstdc++ 12 uses what C++17
-  // deprecates, and clang warns of it.
-  std::ranges::sort(
-      order, [&](auto a, auto b) { return std::pair(parts[b].count, a) < std::pair(parts[a].count, b); });
+  std::ranges::sort(order, [&](auto a, auto b) {
+    return parts[a].count != parts[b].count ? parts[a].count > parts[b].count : a < b;
+  });
   std::vector<std::uint64_t> load(static_cast<std::size_t>(servers), 0);
   for (const std::size_t part : order) {
     const auto least = std::ranges::min_element(load);

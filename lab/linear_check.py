@@ -137,7 +137,8 @@ def steps(name: str, loss: str, options: argparse.Namespace) -> tuple[object, ..
     The hinge has kinks: near the optimum its slopes don't get smaller, and Adam, which divides by
     their size, keeps its distance until the rate has fallen. So its rate falls as that of Pegasos
     (Shalev-Shwartz, Singer, Srebro, ICML 2007, section 2.1), 1 / (L2 t) after t steps, which are
-    1 / batch a data epoch: half of it here. What is left of going to and fro the average evens out.
+    1 / batch a data epoch: half of it here. What is left of going back and forth the average
+    evens out.
     """
     if (name, loss) in SLOW:
         return SLOW[name, loss]

@@ -1,11 +1,12 @@
 // The average of each weight over all steps, in which step t, from 1, counts t^power.
 //
-// Where a loss has kinks, its slopes don't get smaller near the optimum, and the weights go to and fro around
-// it; their average comes to rest. With power 0 it is the mean of all steps (Polyak, Juditsky, "Acceleration
-// of Stochastic Approximation by Averaging", 1992). With more the early steps, which are far off, count less:
-// power 1 is Lacoste-Julien, Schmidt, Bach, "A simpler approach to obtaining an O(1/t) convergence rate for
-// the projected stochastic subgradient method" (2012); the form for any power is like the polynomial-decay
-// averaging of Shamir, Zhang, "Stochastic Gradient Descent for Non-smooth Optimization" (ICML 2013).
+// Where a loss has kinks, its slopes don't get smaller near the optimum, and the weights go back and forth
+// around it; their average comes to rest. With power 0 it is the mean of all steps (Polyak, Juditsky,
+// "Acceleration of Stochastic Approximation by Averaging", 1992). With more the early steps, which are far
+// off, count less: power 1 is Lacoste-Julien, Schmidt, Bach, "A simpler approach to obtaining an O(1/t)
+// convergence rate for the projected stochastic subgradient method" (2012); the form for any power is like
+// the polynomial-decay averaging of Shamir, Zhang, "Stochastic Gradient Descent for Non-smooth Optimization"
+// (ICML 2013).
 //
 // What a weight counted is added when its steps are known: a step's by itself, and those of a weight that
 // only shrank, as L2 makes it shrink under SGD, all at once.

@@ -21,8 +21,7 @@ multiprocessing.set_forkserver_preload(
         "lab.demo.controller",
         "lab.demo.worker",
         "pytest",
-        "models",
-        "ranks",
+        "tests.fork_server",
     ]
 )
 

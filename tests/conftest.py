@@ -1,5 +1,6 @@
 """What every Python test stands on."""
 
+import gc
 import multiprocessing
 import signal
 
@@ -31,7 +32,17 @@ def pytest_configure(config):
 
     A script's background jobs ignore SIGINT, `nohup` ignores SIGHUP, and both hand that down: tests
     of Ctrl-C and of a closed terminal would wait for ever.
+
+    Collecting tests makes no garbage, and looking for it takes a third of the time.
     """
+    gc.disable()
     for number, handler in _FRESH.items():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+def pytest_collection_finish(session):
+    """The tests themselves run with garbage collected, of what they make alone."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()

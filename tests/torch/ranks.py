@@ -62,6 +62,7 @@ def _run(worker, rank, world_size, init, pipe, args):
         world_size=world_size,
         timeout=datetime.timedelta(seconds=60),
     )
+    dist.barrier()  # who ends at once leaves nobody in the middle of connecting
     try:
         outcome = Outcome(value=worker(rank, world_size, pipe.send, *args))
     except BaseException as error:

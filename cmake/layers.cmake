@@ -6,10 +6,8 @@
 option(DELTAWIRE_SANITIZED_TWIN "Link each test program a second time, with sanitized libraries" OFF)
 # What takes a compiler long and finds little here stays out, in half the time: looking for null pointers (AddressSanitizer
 # ends a program at one as well), at types of objects, at pointers' alignment and overflow. asan-ubsan and fuzz look.
-set(twin_options -g1 -UNDEBUG -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined
+set(twin_options -Og -g1 -UNDEBUG -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined
                  -fno-sanitize=null,vptr,alignment,pointer-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer)
-# A folder whose tests compute all the time may set more.
-set(twin_optimization -Og)
 # Tests run for milliseconds, and there are many: what counts is how long they take to compile.
 set(test_options $<$<CONFIG:Release>:-Og>)
 # Threads begin with room for the frames that have returned: 64 KiB of each size instead of a MiB, since tests start
@@ -69,7 +67,7 @@ function(deltawire_layer name)
   set_property(GLOBAL PROPERTY deltawire_libraries_${name} ${ARG_LIBRARIES} ${libraries})
   if(DELTAWIRE_SANITIZED_TWIN)
     add_library(deltawire_${name}_sanitized OBJECT ${sanitized})
-    target_compile_options(deltawire_${name}_sanitized PRIVATE ${ARG_OPTIONS} ${twin_options} ${twin_optimization})
+    target_compile_options(deltawire_${name}_sanitized PRIVATE ${ARG_OPTIONS} ${twin_options})
     set_target_properties(deltawire_${name}_sanitized PROPERTIES UNITY_BUILD ${DELTAWIRE_SHORT_BUILD})
     target_link_libraries(deltawire_${name}_sanitized PRIVATE deltawire::${name} ${ARG_LIBRARIES})
     if(NOT ARG_OPTIONS MATCHES "-f")  # as twins alike have

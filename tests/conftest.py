@@ -4,6 +4,8 @@ import gc
 import multiprocessing
 import signal
 
+import pytest
+
 _FRESH = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGHUP: signal.SIG_DFL,
@@ -32,17 +34,20 @@ def pytest_configure(config):
 
     A script's background jobs ignore SIGINT, `nohup` ignores SIGHUP, and both hand that down: tests
     of Ctrl-C and of a closed terminal would wait for ever.
-
-    Collecting tests makes no garbage, and looking for it takes a third of the time.
     """
-    gc.disable()
     for number, handler in _FRESH.items():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
 
 
-def pytest_collection_finish(session):
-    """The tests themselves run with garbage collected, of what they make alone."""
-    gc.collect()
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Collecting tests makes no garbage, and looking for it takes a third of the time. The tests
+    themselves run with garbage collected, of what they make alone."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()

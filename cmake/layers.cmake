@@ -4,15 +4,17 @@
 # with the libraries that users get, and with the sanitized ones. The tests' own code, which is more than half
 # of all, is compiled once, unsanitized. (The presets asan-ubsan and tsan sanitize tests and all.)
 option(DELTAWIRE_SANITIZED_TWIN "Link each test program a second time, with sanitized libraries" OFF)
-# What takes a compiler long and finds little here stays out, in half the time: looking for null pointers (AddressSanitizer
-# ends a program at one as well), at types of objects, at pointers' alignment and overflow. asan-ubsan and fuzz look.
+# What takes a compiler long and finds little here stays out, in half the time: looking for null pointers and at objects'
+# sizes (AddressSanitizer sees both), at types of objects, at pointers' alignment and overflow. asan-ubsan and fuzz look.
 set(twin_options -Og -g1 -UNDEBUG -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined
-                 -fno-sanitize=null,vptr,alignment,pointer-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer)
+                 -fno-sanitize=null,object-size,vptr,alignment,pointer-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer
+                 # A function of more than 300 reads and writes calls what checks them: long kernels, in half the time.
+                 $<$<CXX_COMPILER_ID:GNU>:--param=asan-instrumentation-with-call-threshold=300>)
 # Tests run for milliseconds, and there are many: what counts is how long they take to compile.
 set(test_options $<$<CONFIG:Release>:-Og>)
-# Threads begin with room for the frames that have returned: 64 KiB of each size instead of a MiB, since tests start
-# thousands. Freed memory comes back after 16 MB more, not 256: that many fresh pages take their time, and room.
-set(twin_environment ASAN_OPTIONS=detect_stack_use_after_return=1:max_uar_stack_size_log=16:strict_string_checks=1:quarantine_size_mb=16
+# Freed memory comes back after 16 MB more, not 256: that many fresh pages take their time, and room. So do stacks that
+# outlive their functions, of thousands of threads: asan-ubsan looks at those.
+set(twin_environment ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1:quarantine_size_mb=16
                      UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1)
 # How many of CTest's slots a test takes: run_steps.sh has eight a core, since most tests wait. A folder whose tests
 # compute all the time sets more: they begin first, and those that wait fill what is left.
@@ -34,13 +36,13 @@ function(deltawire_gather layers property result)
 endfunction()
 
 # deltawire_layer(NAME SOURCES file... [TESTS file...] [DEPENDS layer...] [LIBRARIES target...] [OPTIONS flag...]
-#                 [SHARDS n] [RELEASED_ONLY case...] [UNSANITIZED file...])
+#                 [SHARDS n] [RELEASED_ONLY case...] [RELEASED_TOO case...] [UNSANITIZED file...])
 # One static library, or, where nothing but the libraries of libraries.cmake is built of it, bare objects; the DEPENDS are
 # the arrows of docs/architecture.md. Unit tests that sit beside the code become one test program, deltawire_<name>_test.
 # UNSANITIZED are more of its files, which a twin takes as they are: what only writes text from our own figures, through
 # templates that take a compiler long.
 function(deltawire_layer name)
-  cmake_parse_arguments(ARG "" "SHARDS" "SOURCES;TESTS;DEPENDS;LIBRARIES;OPTIONS;RELEASED_ONLY;UNSANITIZED" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARDS" "SOURCES;TESTS;DEPENDS;LIBRARIES;OPTIONS;RELEASED_ONLY;RELEASED_TOO;UNSANITIZED" ${ARGN})
   set(type OBJECT)
   if(DELTAWIRE_TESTS OR DELTAWIRE_CLI OR DELTAWIRE_PYTHON OR DELTAWIRE_BENCH)
     set(type STATIC)
@@ -76,7 +78,7 @@ function(deltawire_layer name)
   endif()
   if(ARG_TESTS)
     deltawire_test(deltawire_${name}_test SOURCES ${ARG_TESTS} LAYERS ${name} LIBRARIES GTest::gtest_main deltawire_property
-                   SHARDS ${ARG_SHARDS} RELEASED_ONLY ${ARG_RELEASED_ONLY})
+                   SHARDS ${ARG_SHARDS} RELEASED_ONLY ${ARG_RELEASED_ONLY} RELEASED_TOO ${ARG_RELEASED_TOO})
   endif()
 endfunction()
 
@@ -126,56 +128,69 @@ function(deltawire_test_program name)
 endfunction()
 
 # deltawire_test(NAME SOURCES file... LAYERS layer... [LIBRARIES target...] [SHARDS n] [RELEASED_ONLY case...]
-#                [ARGUMENTS text...])
+#                [RELEASED_TOO case...] [ARGUMENTS text...])
 # A test program, and the tests that run it: all its cases in one process, or dealt out to SHARDS processes, which suits
-# tests that wait. One case alone: NAME --gtest_filter=CASE. RELEASED_ONLY, patterns of GoogleTest's, are slow cases
-# that ask what comes out and touch no memory that others don't: the twin leaves them out.
+# tests that wait. One case alone: NAME --gtest_filter=CASE.
 function(deltawire_test name)
   if(NOT DELTAWIRE_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "SHARDS" "SOURCES;LAYERS;LIBRARIES;RELEASED_ONLY;ARGUMENTS" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARDS" "SOURCES;LAYERS;LIBRARIES;RELEASED_ONLY;RELEASED_TOO;ARGUMENTS" ${ARGN})
   deltawire_test_program(${name} SOURCES ${ARG_SOURCES} LAYERS ${ARG_LAYERS} LIBRARIES ${ARG_LIBRARIES})
   if(NOT ARG_SHARDS)
     set(ARG_SHARDS 1)
   endif()
-  deltawire_shards(${name} ${ARG_SHARDS} RELEASED_ONLY ${ARG_RELEASED_ONLY} ARGUMENTS ${ARG_ARGUMENTS})
+  deltawire_shards(${name} ${ARG_SHARDS} RELEASED_ONLY ${ARG_RELEASED_ONLY} RELEASED_TOO ${ARG_RELEASED_TOO}
+                   ARGUMENTS ${ARG_ARGUMENTS})
 endfunction()
 
-# deltawire_shards(PROGRAM COUNT [PLAIN] [RELEASED_ONLY case...] [ARGUMENTS text...]): the tests PROGRAM.1 to PROGRAM.COUNT.
+# deltawire_shards(PROGRAM COUNT [PLAIN] [RELEASED_ONLY case...] [RELEASED_TOO case...] [ARGUMENTS text...]): the tests
+# PROGRAM.1 to PROGRAM.COUNT.
 function(deltawire_shards program count)
-  cmake_parse_arguments(ARG "PLAIN" "" "RELEASED_ONLY;ARGUMENTS" ${ARGN})
+  cmake_parse_arguments(ARG "PLAIN" "" "RELEASED_ONLY;RELEASED_TOO;ARGUMENTS" ${ARGN})
   set(plain)
   if(ARG_PLAIN)
     set(plain PLAIN)
   endif()
-  list(JOIN ARG_RELEASED_ONLY ":" released_only)
   foreach(shard RANGE 1 ${count})
     math(EXPR index "${shard} - 1")
     set(environment GTEST_TOTAL_SHARDS=${count} GTEST_SHARD_INDEX=${index})
-    deltawire_run(${program}.${shard} PROGRAM ${program} ${plain} ARGUMENTS ${ARG_ARGUMENTS}
-                  ENVIRONMENT ${environment} RELEASED_ONLY ${released_only})
+    deltawire_run(${program}.${shard} PROGRAM ${program} ${plain} ARGUMENTS ${ARG_ARGUMENTS} ENVIRONMENT ${environment}
+                  RELEASED_ONLY ${ARG_RELEASED_ONLY} RELEASED_TOO ${ARG_RELEASED_TOO})
   endforeach()
 endfunction()
 
-# deltawire_run(TEST PROGRAM program [PLAIN] [RELEASED_ONLY filter] [LAUNCHER text...] [ARGUMENTS text...]
-#               [ENVIRONMENT setting...])
-# Registers TEST, which runs the program, and TEST.sanitized, which runs its twin (PLAIN: it has none).
+# deltawire_run(TEST PROGRAM program [PLAIN] [RELEASED_ONLY case...] [RELEASED_TOO case...] [LAUNCHER text...]
+#               [ARGUMENTS text...] [ENVIRONMENT setting...])
+# Registers TEST, which runs all cases of the program. With a twin (PLAIN: it has none) TEST has the label "twice", which
+# the preset `release` leaves out, and there each case runs once: TEST.sanitized runs the twin, and TEST.released what
+# needs the released libraries. Both lists are patterns of GoogleTest's: RELEASED_ONLY are slow cases that ask what comes
+# out and touch no memory that others don't; RELEASED_TOO are run by both.
 function(deltawire_run test)
-  cmake_parse_arguments(ARG "PLAIN" "PROGRAM;RELEASED_ONLY" "LAUNCHER;ARGUMENTS;ENVIRONMENT" ${ARGN})
-  set(program ${ARG_PROGRAM})  # by its target's name CTest has the emulator run it, where there is one
+  cmake_parse_arguments(ARG "PLAIN" "PROGRAM" "LAUNCHER;ARGUMENTS;ENVIRONMENT;RELEASED_ONLY;RELEASED_TOO" ${ARGN})
+  set(released ${ARG_PROGRAM})  # by its target's name CTest has the emulator run it, where there is one
   if(ARG_LAUNCHER)
-    set(program ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}>)
+    set(released ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}>)
   endif()
-  add_test(NAME ${test} COMMAND ${program} ${ARG_ARGUMENTS})
+  deltawire_register(${test} COMMAND ${released} ${ARG_ARGUMENTS} ENVIRONMENT ${ARG_ENVIRONMENT})
+  if(NOT DELTAWIRE_SANITIZED_TWIN OR ARG_PLAIN)
+    return()
+  endif()
+  set_tests_properties(${test} PROPERTIES LABELS twice)
+  list(JOIN ARG_RELEASED_ONLY ":" released_only)
+  list(JOIN ARG_RELEASED_TOO ":" released_too)
+  if(released_only OR released_too)
+    deltawire_register(${test}.released COMMAND ${released} ${ARG_ARGUMENTS}
+                       ENVIRONMENT ${ARG_ENVIRONMENT} "GTEST_FILTER=${released_only}:${released_too}")
+  endif()
+  deltawire_register(${test}.sanitized COMMAND ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}_sanitized> ${ARG_ARGUMENTS}
+                     ENVIRONMENT ${twin_environment} ${ARG_ENVIRONMENT} "GTEST_FILTER=-${released_only}")
+endfunction()
+
+# deltawire_register(TEST COMMAND program... ENVIRONMENT setting...)
+function(deltawire_register test)
+  cmake_parse_arguments(ARG "" "" "COMMAND;ENVIRONMENT" ${ARGN})
+  add_test(NAME ${test} COMMAND ${ARG_COMMAND})
   set_tests_properties(${test} PROPERTIES TIMEOUT ${time_limit} PROCESSORS ${test_slots} COST ${test_slots}
                                           ENVIRONMENT "${ARG_ENVIRONMENT}")
-  if(DELTAWIRE_SANITIZED_TWIN AND NOT ARG_PLAIN)
-    add_test(NAME ${test}.sanitized COMMAND ${ARG_LAUNCHER} $<TARGET_FILE:${ARG_PROGRAM}_sanitized> ${ARG_ARGUMENTS})
-    if(ARG_RELEASED_ONLY)
-      list(APPEND ARG_ENVIRONMENT "GTEST_FILTER=-${ARG_RELEASED_ONLY}")
-    endif()
-    set_tests_properties(${test}.sanitized PROPERTIES TIMEOUT ${time_limit} PROCESSORS ${test_slots} COST ${test_slots}
-                                                      ENVIRONMENT "${twin_environment};${ARG_ENVIRONMENT}")
-  endif()
 endfunction()

@@ -93,7 +93,7 @@ test_steps() {
   step "layers, file and function lengths" .venv/bin/python scripts/check_layers.py
   step "Python style (ruff)" python_style
   step "release build (g++), and the libraries under ASan + UBSan" build release
-  step "C++ tests, with the released and with the sanitized libraries" run_tests cpp "$test_jobs"
+  step "C++ tests, with the sanitized libraries or the released ones" run_tests cpp "$test_jobs"
   step "Python tests" run_tests python "$python_jobs"
 }
 
@@ -101,6 +101,7 @@ check_steps() {
   step "C++ style (clang-format)" cpp_style
   step "spelling (codespell)" spelling
   test_steps
+  step "C++ tests, all with the released libraries" ctest --preset release-twice -j "$test_jobs"
   step "programs that measure speed" build release benchmarks
   step "the site, strictly" scripts/build_docs.sh
   step "the C interface is as it was released (abidiff)" .venv/bin/python scripts/check_abi.py

@@ -1,6 +1,7 @@
 """What is trained and recorded: network, data, batches and optimizers, by name and size."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +29,9 @@ _HELD_OUT_IMAGES = 4000  # of a test set
 _HELD_OUT_PIECE = 500
 _HELD_OUT_SHARE = 10  # of a text, the last tenth
 
+
+# Once a process: some tables make a training for every row. Nothing writes to the images.
+_image_set = functools.lru_cache(maxsize=1)(load_image_set)
 
 Batch = tuple[tuple[torch.Tensor, ...], torch.Tensor]  # the network's arguments, and targets
 
@@ -96,7 +100,7 @@ def _lines(text: torch.Tensor, length: int) -> list[Batch]:
 
 def _lenet5(size: str, seed: int) -> Training:
     hidden, batch = {"full": 500, "small": 32, "large": 500}[size], 64
-    images = load_image_set(DEBIAN_FASHION_MNIST)
+    images = _image_set(DEBIAN_FASHION_MNIST)
     batches = Batches(images, seed=seed, batch=batch, place=(0, 1))
     held_out: list[Batch] = []
     if size == "large":

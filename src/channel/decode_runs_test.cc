@@ -12,7 +12,7 @@
 #include "channel/metered_channel.h"
 #include "deltawire/workers.h"
 
-namespace deltawire::testing {
+namespace deltawire::testing::decode_runs_test {
 namespace {
 
 std::unique_ptr<Channel> with_threads(std::string_view spec, int threads) {
@@ -203,4 +203,4 @@ TEST(DecodeRuns, AreTakenByAllThreads) {
 }
 
 }  // namespace
-}  // namespace deltawire::testing
+}  // namespace deltawire::testing::decode_runs_test

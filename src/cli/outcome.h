@@ -30,6 +30,10 @@ inline tl::unexpected<Failure> misused(std::string message) {
   return tl::unexpected<Failure>(Failure{kExitUsage, std::move(message)});
 }
 
+inline Outcome<void> outcome_of(const Status& done) {
+  return done ? Outcome<void>() : failed(done.error().message);
+}
+
 // "<path>: <what went wrong>", with the reason of a failed system call: "<path>: <what>: <strerror>".
 tl::unexpected<Failure> failed_system_call(std::string_view path, std::string_view what, int error_number);
 

@@ -85,10 +85,6 @@ Outcome<void> check_inputs(const std::string& path, const std::vector<std::strin
   return {};
 }
 
-Outcome<void> outcome_of(const Status& done) {
-  return done ? Outcome<void>() : failed(done.error().message);
-}
-
 }  // namespace
 
 Outcome<OutputFile> OutputFile::create(const std::string& path, bool force,

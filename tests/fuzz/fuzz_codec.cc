@@ -73,6 +73,10 @@ void decode_all(Bytes data) {
 }  // namespace
 }  // namespace deltawire
 
+// Each input goes to every codec.
+extern const int fuzz_rounds;
+const int fuzz_rounds = 8000;
+
 extern "C" void fuzz_after_seeds() {
   for (const auto& tried : deltawire::codecs()) {
     if (tried.has_accepted) continue;

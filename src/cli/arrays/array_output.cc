@@ -8,15 +8,6 @@
 #include <unistd.h>
 
 namespace deltawire::cli {
-namespace {
-
-Outcome<void> outcome_of(const Status& status) {
-  if (!status) return failed(status.error().message);
-  return {};
-}
-
-}  // namespace
-
 Outcome<ArrayOutput> ArrayOutput::begin(OutputFile& file, bool archive) {
   ArrayOutput output(file);
   if (!archive) return output;

@@ -13,8 +13,6 @@
 namespace deltawire {
 namespace {
 
-// How long a leaving rank waits for the others to take what it sent.
-constexpr std::chrono::milliseconds kFarewellTime{2000};
 // A hello's payload: u32 rank, u32 world size, u32 epoch, settings.
 constexpr std::size_t kHelloFixedBytes = 12;
 

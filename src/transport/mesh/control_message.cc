@@ -8,7 +8,7 @@
 namespace deltawire {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x43445744;  // "DWDC" on the wire
+constexpr std::uint32_t kControlMagic = 0x43445744;  // "DWDC" on the wire
 constexpr std::size_t kCrcAt = 4;
 constexpr std::size_t kKindAt = 8;
 constexpr std::size_t kContentBytesAt = 10;
@@ -205,7 +205,7 @@ void append_control_message(const ControlMessage& message, std::vector<std::byte
   }
   std::byte* at = out.data() + start;
   const std::size_t content = out.size() - start - kControlHeaderBytes;
-  store_le(at, kMagic);
+  store_le(at, kControlMagic);
   at[kKindAt] = static_cast<std::byte>(message.index() + 1);
   store_le(at + kContentBytesAt, static_cast<std::uint16_t>(content));
   store_le(at + kCrcAt, crc32c(Bytes(out).subspan(start + kKindAt)));
@@ -224,7 +224,7 @@ std::optional<ControlMessage> ControlParser::next(Bytes& bytes) {
     bytes = bytes.subspan(take);
     if (held_bytes_ < kControlHeaderBytes) return std::nullopt;
     // Checked before the length is used, so that a foreign stream is refused at its first header.
-    if (load_le<std::uint32_t>(held_.data()) != kMagic ||
+    if (load_le<std::uint32_t>(held_.data()) != kControlMagic ||
         load_le<std::uint16_t>(held_.data() + kContentBytesAt) > kControlContentMax) {
       damaged_ = true;
     } else if (held_bytes_ == needed()) {

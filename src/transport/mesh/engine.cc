@@ -7,7 +7,6 @@
 namespace deltawire {
 namespace {
 
-constexpr std::chrono::milliseconds kFarewellTime{2000};
 // While others are already announcing, a wait that lasts this long is worth announcing too.
 constexpr std::chrono::milliseconds kPromptAnnouncement{20};
 // A loss gives other waits no more time than this, however long this rank has waited before.

@@ -6,7 +6,7 @@
 namespace deltawire {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4D445744;  // "DWDM" on the wire
+constexpr std::uint32_t kMessageMagic = 0x4D445744;  // "DWDM" on the wire
 constexpr std::size_t kCrcAt = 4;
 constexpr std::size_t kTagAt = 8;
 constexpr std::size_t kLengthAt = 16;
@@ -20,7 +20,7 @@ std::uint32_t checksum(std::span<const std::byte, kMessageHeaderBytes> bytes) no
 
 MessageHeaderBytes encode_message_header(const MessageHeader& header) noexcept {
   MessageHeaderBytes bytes;
-  store_le(bytes.data(), kMagic);
+  store_le(bytes.data(), kMessageMagic);
   store_le(bytes.data() + kTagAt, header.tag);
   store_le(bytes.data() + kLengthAt, header.length);
   store_le(bytes.data() + kZeroAt, std::uint64_t{0});
@@ -31,7 +31,7 @@ MessageHeaderBytes encode_message_header(const MessageHeader& header) noexcept {
 Result<MessageHeader> decode_message_header(std::span<const std::byte, kMessageHeaderBytes> bytes,
                                             int sender) {
   const auto from = [sender] { return " in the data stream from rank " + std::to_string(sender); };
-  if (load_le<std::uint32_t>(bytes.data()) != kMagic ||
+  if (load_le<std::uint32_t>(bytes.data()) != kMessageMagic ||
       load_le<std::uint32_t>(bytes.data() + kCrcAt) != checksum(bytes) ||
       load_le<std::uint64_t>(bytes.data() + kZeroAt) != 0) {
     return fail(ErrorCode::kCorrupt,

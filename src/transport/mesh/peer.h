@@ -12,6 +12,9 @@
 
 namespace deltawire {
 
+// How long a leaving rank waits for the others to take what it sent.
+inline constexpr std::chrono::milliseconds kFarewellTime{2000};
+
 struct MeshMember {
   int rank = 0;
   std::uint32_t epoch = 0;  // Transport::epoch

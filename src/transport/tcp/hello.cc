@@ -11,7 +11,7 @@
 namespace deltawire {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x48445744;  // "DWDH" on the wire
+constexpr std::uint32_t kHelloMagic = 0x48445744;  // "DWDH" on the wire
 constexpr std::size_t kDigestAt = 28;
 constexpr std::size_t kNonceBytes = std::tuple_size_v<Nonce>;
 
@@ -28,7 +28,7 @@ Bytes bytes_of(std::string_view text) noexcept {
 Claims encode_claims(const Hello& hello) {
   Claims claims{};
   std::byte* at = claims.data();
-  store_le(at, kMagic);
+  store_le(at, kHelloMagic);
   store_le(at + 4, hello.version);
   at[6] = static_cast<std::byte>(hello.stream);
   at[7] = static_cast<std::byte>(hello.role);
@@ -96,7 +96,7 @@ Handshake::State Handshake::end_of_stage() {
 }
 
 Handshake::State Handshake::after_claims() {
-  if (load_le<std::uint32_t>(held_.data()) != kMagic) return State::kStranger;
+  if (load_le<std::uint32_t>(held_.data()) != kHelloMagic) return State::kStranger;
   std::memcpy(peer_claims_.data(), held_.data(), kClaimsBytes);
   std::memcpy(peer_nonce_.data(), held_.data() + kClaimsBytes, kNonceBytes);
   send(own_nonce_);
@@ -177,7 +177,7 @@ std::optional<Proof> Handshake::proof_of(Hello::Role role) const noexcept {
 
 bool Handshake::parse_claims() {
   const std::byte* at = peer_claims_.data();
-  if (load_le<std::uint32_t>(at) != kMagic) return false;
+  if (load_le<std::uint32_t>(at) != kHelloMagic) return false;
   peer_.version = load_le<std::uint16_t>(at + 4);
   peer_.rank = load_le<std::uint32_t>(at + 8);
   peer_.peer = load_le<std::uint32_t>(at + 12);

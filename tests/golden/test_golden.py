@@ -4,6 +4,7 @@ Of a codec whose bytes are those of a library's version the values alone count, 
 """
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -130,6 +131,17 @@ def test_snapshots(tmp_path: Path) -> None:
     place = states.place_of(tmp_path)
     assert place.find() == [300]
     assert place.read(300) == states.KEPT
+
+
+def test_the_guides_command_adds_nothing_where_nothing_is_missing() -> None:
+    """docs/adding-a-codec.md, section 4."""
+    guide = (ROOT / "docs" / "adding-a-codec.md").read_text()
+    (line,) = [line for line in guide.splitlines() if "golden/update.py" in line]
+    words = line.partition("#")[0].split()[1:]
+    done = subprocess.run(
+        [sys.executable, *words, "--binary", BINARY], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "0 golden files added\n"), done.stderr
 
 
 def test_every_codec_has_its_files_and_no_file_is_left_over() -> None:

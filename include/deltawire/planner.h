@@ -127,13 +127,13 @@ DELTAWIRE_API Result<Prediction> predict_by_bucket(const Workload& workload, con
 // after the other.
 DELTAWIRE_API Result<Prediction> predict_plain(const Workload& workload, const Site& site);
 
-// Up to which bandwidth a codec is faster than plain: with the same site and a link so many times as fast, up
-// and down.
+// Up to which bandwidth a codec pays, which is to save `least_gain` of plain's step: with the same site and a
+// link so many times as fast, up and down.
 struct BreakEven {
   enum class Kind : std::uint8_t {
     kNever,   // not on the slowest link, where nothing but bytes counts
-    kAt,      // faster below `up_bytes_per_second`, no longer at it
-    kAlways,  // it never stops being so
+    kAt,      // below `up_bytes_per_second`, no longer at it
+    kAlways,  // on every link
   };
   Kind kind = Kind::kNever;
   double up_bytes_per_second = 0;
@@ -142,23 +142,23 @@ struct BreakEven {
 inline constexpr double kSlowestLink = 1e3;  // bytes a second, up: the range that break-even is looked for in
 inline constexpr double kFastestLink = 1e12;
 
-// By bisection over predict and predict_plain: the lowest bandwidth at which the sign changes. (Far above it
-// a codec may be faster again: `direct` and `gather` have fewer hops than a ring, and so fewer latencies.)
-// Errors: those of predict.
+// By bisection over predict and predict_plain: the lowest bandwidth at which it stops paying. (Far above it
+// a codec may pay again: `direct` and `gather` have fewer hops than a ring, and so fewer latencies.)
+// `least_gain`: 0 to 1, and less than 1; 0: being faster is enough. Errors: those of predict.
 DELTAWIRE_API Result<BreakEven> break_even(const Workload& workload, const Site& site,
-                                           const CodecFigures& figures);
+                                           const CodecFigures& figures, double least_gain = 0);
 
 struct PlanOptions {
-  Tier tier = Tier::kLossy;  // what may be chosen
-  double least_gain = 0.03;  // plain is left alone for less: share of plain's step that must be saved
+  Tier tier = Tier::kNearLossless;  // what may be chosen
+  double least_gain = 0.03;         // plain is left alone for less: share of plain's step that must be saved
 };
 
 struct PlanRow {
   CodecFigures figures;
   Prediction prediction;
   double times_faster = 0;  // plain's step by this one's
-  BreakEven break_even;
-  bool allowed = false;  // by the tier
+  BreakEven break_even;     // with PlanOptions::least_gain
+  bool allowed = false;     // by the tier
 };
 
 struct Plan {
@@ -168,8 +168,9 @@ struct Plan {
   std::string reason;                 // in one line: what, why, and what it saves
 };
 
-// The codec with the shortest step among those that the tier allows; of codecs within 1 % of each other the
-// one that loses least, then the one that sends least. None where the best saves less than least_gain.
+// The codec with the shortest step among those that the tier allows. Of codecs that pay and whose steps are
+// within 5 % of it, which no prediction tells apart, the one that loses least, then the one that sends least.
+// None where the fastest saves less than least_gain.
 DELTAWIRE_API Result<Plan> make_plan(const Workload& workload, const Site& site,
                                      const std::vector<CodecFigures>& codecs,
                                      const PlanOptions& options = {});
@@ -187,7 +188,7 @@ struct Mix {
 // those of predict.
 DELTAWIRE_API Result<std::optional<Mix>> make_mix(const Workload& workload, const Site& site,
                                                   const std::vector<CodecFigures>& codecs,
-                                                  Tier tier = Tier::kLossy);
+                                                  Tier tier = Tier::kNearLossless);
 
 // What DDP makes of a model's parameters, in the order of the model: buckets in reverse order, the first
 // closed at 1 MiB and the others at `bucket_bytes`, as torch's Reducer does. Without anything else known,

@@ -158,8 +158,8 @@ void bind_outputs(nb::module_& module) {
             if (self.break_even.kind == BreakEven::Kind::kNever) return std::nullopt;
             return self.break_even.up_bytes_per_second;
           },
-          "Bytes a second up to which it beats plain; the fastest link looked at, 1e12, where it always "
-          "does; None: it never does.");
+          "Bytes a second up to which it saves least_gain of plain's step; the fastest link looked at, 1e12, "
+          "where it always does; None: it never does.");
   nb::class_<Mix>(module, "Mix", "A codec for each bucket.")
       .def_ro("of_bucket", &Mix::of_bucket, "Indices of the codecs that were given.")
       .def_ro("prediction", &Mix::prediction);
@@ -176,11 +176,11 @@ void bind_planner(nb::module_& module) {
   bind_inputs(module);
   bind_outputs(module);
   module.def("make_plan", &plan, "workload"_a, "ranks"_a, "link"_a, "codecs"_a, "machine"_a = Machine{},
-             "tier"_a = "lossy", "least_gain"_a = PlanOptions{}.least_gain,
+             "tier"_a = tier_name(PlanOptions{}.tier), "least_gain"_a = PlanOptions{}.least_gain,
              "Raises InvalidArgumentError that names what is out of its range. Releases the GIL.");
   module.def(
       "make_mix", &mix, "workload"_a, "ranks"_a, "link"_a, "codecs"_a, "machine"_a = Machine{},
-      "tier"_a = "lossy",
+      "tier"_a = tier_name(PlanOptions{}.tier),
       "A codec for each bucket, all of one pattern, where that is predicted to be faster than the fastest "
       "one for all; else None. Raises as make_plan. Releases the GIL.");
   module.def(

@@ -72,6 +72,14 @@ tl::unexpected<Error> bad_rule(std::string message) {
   return fail(ErrorCode::kInvalidArgument, "codec rules: " + std::move(message));
 }
 
+// "3lc: s=1" reads as the tensors named 3lc and the codec s=1.
+tl::unexpected<Error> parameters_apart(std::string_view codec, std::string_view parameters) {
+  return bad_rule("'" + std::string(codec) + ": " + std::string(parameters) +
+                  "' is a rule for tensors named '" + std::string(codec) +
+                  "'; a codec's parameters follow without spaces: '" + std::string(codec) + ":" +
+                  std::string(parameters) + "'");
+}
+
 }  // namespace
 
 Result<CodecRules::Condition> CodecRules::parse_condition(std::string_view text) {
@@ -119,6 +127,7 @@ Status CodecRules::add_rule(std::string_view conditions, std::string_view codec_
     codec_spec = trim(codec_spec.substr(0, with));
   }
   Result<std::unique_ptr<const Codec>> codec = make_codec(codec_spec);
+  if (!codec && make_codec(trim(conditions))) return parameters_apart(trim(conditions), codec_spec);
   if (!codec) return forward_error(codec);
   rule.codec = std::move(*codec);
   std::string text;

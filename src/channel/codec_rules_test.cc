@@ -155,6 +155,7 @@ TEST(CodecRules, RefusalsSayWhatToDo) {
   EXPECT_NE(refusal("rest fp32, conv*: 3lc").find("'conv*: 3lc' stands behind"), std::string::npos);
   EXPECT_NE(refusal("3lc, rest fp32").find("'rest fp32' stands behind"), std::string::npos);
   EXPECT_NE(refusal("conv*: nope, rest fp32").find("\"nope\""), std::string::npos);
+  EXPECT_NE(refusal("3lc: s=1").find("parameters follow without spaces: '3lc:s=1'"), std::string::npos);
   EXPECT_NE(refusal("conv*: 3lc:s=9, rest fp32").find("s=9"), std::string::npos);
   for (const std::string bad :
        {"elements>", "elements>x", "size>5", "step<0", "dims>18446744073709551615",

@@ -38,6 +38,7 @@ OptionFacts facts_of(const CLI::Option& option) {
     const std::string type = option.get_type_name();
     facts.value = facts.choices.empty() ? type.substr(0, type.find(':')) : "WORD";
     facts.preset = option.get_default_str();
+    facts.takes_several = !facts.positional && option.get_items_expected_max() > 1;
   }
   return facts;
 }

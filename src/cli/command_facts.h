@@ -16,6 +16,7 @@ struct OptionFacts {
   std::string preset;                // the value without it; empty: none to show
   bool positional = false;
   bool required = false;
+  bool takes_several = false;  // values, one after the other
 };
 
 struct CommandFacts {

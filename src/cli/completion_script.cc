@@ -33,7 +33,8 @@ Words codec_names() {
 // What a positional or a value can be; empty: a file, or anything.
 Words choices_of(const OptionFacts& option) {
   if (!option.choices.empty()) return option.choices;
-  return option.positional && option.names.front() == "SPEC" ? codec_names() : Words{};
+  const std::string& value = option.positional ? option.names.front() : option.value;
+  return value == "SPEC" || value == "CODEC" || value == "CODECS" ? codec_names() : Words{};
 }
 
 Words option_names(const CommandFacts& command) {
@@ -65,37 +66,41 @@ std::string bash_script(const CommandFacts& program) {
     const std::string path = joined(command.path, " ");
     if (!path.empty()) paths += (paths.empty() ? "" : "|") + ("'" + path + "'");
     Words first = command_names(command);
-    Words after;  // behind options that have choices
+    Words after;    // behind options that have choices: their value,
+    Words further;  // and more of them
     for (const OptionFacts& option : command.options) {
       const Words choices = choices_of(option);
       if (option.positional) {
         if (&option == &command.options.front()) first.insert(first.end(), choices.begin(), choices.end());
       } else if (!choices.empty()) {
-        after.push_back("      " + joined(option.names, "|") + ") words='" + joined(choices, " ") + "' ;;\n");
+        Words& cases_of = option.takes_several ? further : after;
+        cases_of.push_back("      " + joined(option.names, "|") + ") words='" + joined(choices, " ") +
+                           "' ;;\n");
       }
     }
     cases += "    '" + path + "')\n      options='" + joined(option_names(command), " ") +
              "'\n      first='" + joined(first, " ") + "'\n";
     if (!after.empty()) cases += "      case $before in\n" + joined(after, "") + "      esac\n";
+    if (!further.empty()) cases += "      case $option in\n" + joined(further, "") + "      esac\n";
     cases += "      ;;\n";
   });
   return "# bash completion for deltawire: source it, or put it in a folder of bash-completion.\n"
          "_deltawire() {\n"
          "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
-         "  local path='' next i words='' options='' first='' given=0\n"
+         "  local path='' next i words='' options='' first='' option='' given=0\n"
          "  for ((i = 1; i < COMP_CWORD; i++)); do\n"
          "    next=\"${path:+$path }${COMP_WORDS[i]}\"\n"
          "    case $next in\n"
          "      " +
          paths +
          ") path=$next given=0 ;;\n"
-         "      *) [[ ${COMP_WORDS[i]} == -?* ]] || given=1 ;;\n"
+         "      *) if [[ ${COMP_WORDS[i]} == -?* ]]; then option=${COMP_WORDS[i]}; else given=1; fi ;;\n"
          "    esac\n"
          "  done\n"
          "  case $path in\n" +
          cases +
          "  esac\n"
-         "  if [[ -z $words && $word == -* ]]; then words=$options; fi\n"
+         "  if [[ $word == -* ]]; then words=$options; fi\n"
          "  if [[ -z $words && $given == 0 ]]; then words=$first; fi\n"
          "  COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
          "}\n"
@@ -117,7 +122,9 @@ std::string zsh_option(const OptionFacts& option, int position) {
   std::string text;
   for (const std::string& name : option.names) {
     text += " '" + name + "[" + zsh_quoted(option.about) + "]";
-    if (!option.value.empty()) text += ":" + zsh_quoted(option.value) + ":" + action;
+    if (!option.value.empty()) {
+      text += (option.takes_several ? ":*:" : ":") + zsh_quoted(option.value) + ":" + action;
+    }
     text += "'";
   }
   return text;
@@ -171,6 +178,14 @@ std::string fish_condition(const CommandFacts& command) {
   return fish_quoted(text);
 }
 
+// fish itself completes the first value of an option; these are the others.
+std::string fish_further(const CommandFacts& command, const OptionFacts& option, const Words& choices) {
+  std::string condition = fish_condition(command);
+  condition.insert(condition.size() - 1, "; and __fish_contains_opt " + option.names.back().substr(2));
+  return "complete -c deltawire -n " + condition + " -a " + fish_quoted(joined(choices, " ")) + " -d " +
+         fish_quoted(option.about) + "\n";
+}
+
 std::string fish_script(const CommandFacts& program) {
   std::string text =
       "# fish completion for deltawire: put it in ~/.config/fish/completions as deltawire.fish.\n";
@@ -193,6 +208,7 @@ std::string fish_script(const CommandFacts& program) {
       if (!option.value.empty())
         text += choices.empty() ? " -r" : " -x -a " + fish_quoted(joined(choices, " "));
       text += about;
+      if (option.takes_several && !choices.empty()) text += fish_further(command, option, choices);
     }
   });
   return text;

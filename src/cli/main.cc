@@ -38,11 +38,13 @@ constexpr const char* kFooter =
 
 // What the parser found wrong, with the command whose help tells more.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
-  const auto commands = app.get_subcommands();
-  if (!commands.empty()) {
-    return commands.front()->get_name() + ": " + error.what() + "; see 'deltawire " +
-           commands.front()->get_name() + " --help'";
+  std::string path;
+  const CLI::App* command = &app;
+  for (auto below = app.get_subcommands(); !below.empty(); below = command->get_subcommands()) {
+    command = below.front();
+    path += (path.empty() ? "" : " ") + command->get_name();
   }
+  if (command != &app) return path + ": " + error.what() + "; see 'deltawire " + path + " --help'";
   if (argc < 2) return "no command given; see 'deltawire --help'";
   const std::string kind = argv[1][0] == '-' ? "option" : "command";
   return "unknown " + kind + " \"" + argv[1] + "\"; see 'deltawire --help'";

@@ -31,7 +31,7 @@ struct PlanCommandOptions {
       "gcomp:lossless=on", "zstd", "gcomp", "bf16", "int8", "fp8", "qsgd", "3lc", "terngrad", "natural"};
   std::string ranks = "4";
   std::string link;
-  std::string tier = "lossy";
+  std::string tier{tier_name(PlanOptions{}.tier)};
   double compute_ms = 0;
   std::vector<double> ready_ms;
   double bucket_mb = 25;
@@ -271,14 +271,17 @@ std::string plan_footer() {
          "ms a step    predicted; at least --compute-ms. wire ms: the busier direction of the link.\n"
          "             coding ms: of a rank's processor\n"
          "x plain      plain's step by this one's; plain is the native ring all-reduce of float32\n"
-         "gains below  the bandwidth at which the codec stops beating plain; never: not on slow links\n"
-         "*            what is chosen: the shortest step that --tier allows; of steps within 1 % the one "
+         "pays below   the bandwidth from which on the codec saves less than --least-gain; never: it does so "
+         "on\n"
+         "             slow links, too; always: on none\n"
+         "*            what is chosen: the shortest step that --tier allows; of steps within 5 % the one "
          "that\n"
-         "             loses least. Where it saves less than --least-gain: plain\n\n"
+         "             loses least, then the one of fewest bytes. Where it saves less than --least-gain: "
+         "plain\n\n"
          "Examples:\n"
          "  deltawire plan --input trace/ --ranks 4 --link 100mbit --compute-ms 28\n"
          "  deltawire plan --parameters 10m --ranks 8 --link 50mbit,1ms --compute-ms 300\n"
-         "  deltawire plan --input gradient.npy --link 1gbit,0.5ms --tier near-lossless --json plan.json\n"
+         "  deltawire plan --input gradient.npy --link 1gbit,0.5ms --tier lossy --json plan.json\n"
          "  deltawire plan --figures plan.json --ranks 4..1024 --link 10gbit --plot ranks.svg\n"
          "  deltawire plan --figures plan.json --link 10mbit..100gbit\n";
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
+#include <initializer_list>
 
 namespace deltawire::cli {
 namespace {
@@ -27,6 +28,22 @@ void draw_tick_across(std::string& svg, double at, const Pixels& y, double name_
 void draw_tick_up(std::string& svg, double at, const Pixels& x, double number) {
   append(svg, "<path d=\"M%.1f %.1fH%.1f\" class=\"grid\"/>\n", x.from, at, x.to);
   write_text(svg, x.from - 8, at + 4, " text-anchor=\"end\"", number_text(number));
+}
+
+// Powers of ten on the axis; with their doubles and fives where they alone would be fewer than three.
+std::vector<double> ticks_of(const Axis& axis) {
+  const auto multiples = [&](std::initializer_list<double> digits) {
+    std::vector<double> ticks;
+    for (double power = std::floor(axis.low); power <= axis.high; ++power) {
+      for (const double digit : digits) {
+        const double tick = digit * std::pow(10, power);
+        if (std::log10(tick) >= axis.low && std::log10(tick) <= axis.high) ticks.push_back(tick);
+      }
+    }
+    return ticks;
+  };
+  auto ticks = multiples({1});
+  return ticks.size() < 3 ? multiples({1, 2, 5}) : ticks;
 }
 
 }  // namespace
@@ -61,6 +78,11 @@ const char* colour_of(std::size_t number) {
   return kColours[number % kColours.size()];
 }
 
+const char* dashes_of(std::size_t number) {
+  static constexpr std::array kDashes = {"none", "2 3", "8 3 2 3"};
+  return kDashes[number / kColours.size() % kDashes.size()];
+}
+
 void append(std::string& svg, const char* format, ...) {
   char text[512];
   va_list arguments;
@@ -81,23 +103,19 @@ double Axis::place(double value) const {
 
 Axis axis_round(const std::vector<double>& values, const Pixels& pixels) {
   const auto [low, high] = std::ranges::minmax(values);
-  Axis axis{std::floor(std::log10(low) - 0.05), std::ceil(std::log10(high) + 0.05), pixels};
-  if (axis.high - axis.low < 1) axis.high = axis.low + 1;
-  return axis;
+  constexpr double kAir = 0.06;
+  constexpr double kLeast = 0.5;
+  const double middle = (std::log10(low) + std::log10(high)) / 2;
+  const double half = std::max(kLeast, std::log10(high) - std::log10(low) + 2 * kAir) / 2;
+  return {middle - half, middle + half, pixels};
 }
 
 void draw_decades_across(std::string& svg, const Axis& axis, const Pixels& y, double name_y) {
-  for (double power = axis.low; power <= axis.high; ++power) {
-    const double number = std::pow(10, power);
-    draw_tick_across(svg, axis.place(number), y, name_y, number);
-  }
+  for (const double number : ticks_of(axis)) draw_tick_across(svg, axis.place(number), y, name_y, number);
 }
 
 void draw_decades_up(std::string& svg, const Axis& axis, const Pixels& x) {
-  for (double power = axis.low; power <= axis.high; ++power) {
-    const double number = std::pow(10, power);
-    draw_tick_up(svg, axis.place(number), x, number);
-  }
+  for (const double number : ticks_of(axis)) draw_tick_up(svg, axis.place(number), x, number);
 }
 
 double LinearAxis::place(double value) const {
@@ -128,7 +146,7 @@ void draw_ticks_up(std::string& svg, const LinearAxis& axis, const Pixels& x) {
 }
 
 void write_upwards(std::string& svg, const Pixels& y, const char* text) {
-  append(svg, "<text transform=\"translate(18 %.1f) rotate(-90)\" text-anchor=\"middle\">",
+  append(svg, "<text transform=\"translate(16 %.1f) rotate(-90)\" text-anchor=\"middle\">",
          (y.from + y.to) / 2);
   svg += std::string(text) + "</text>\n";
 }

@@ -11,8 +11,10 @@ namespace deltawire::cli {
 // "<svg ...>" with the styles `grid` (lines) and `label` (texts on a white ground), and a white sheet.
 std::string svg_head(double width, double height);
 
-// Of the demo's plots: people with colour blindness can tell them apart. They begin again after the ninth.
+// Of the demo's plots: people with colour blindness can tell them apart. They begin again after the ninth,
+// with dashes: dashes_of is the stroke-dasharray of the numbered line, "none" for the first nine.
 const char* colour_of(std::size_t number);
+const char* dashes_of(std::size_t number);
 
 // At most 511 characters.
 [[gnu::format(printf, 2, 3)]] void append(std::string& svg, const char* format, ...);
@@ -46,16 +48,17 @@ void draw_ticks_up(std::string& svg, const LinearAxis& axis, const Pixels& x);
 
 // A log axis.
 struct Axis {
-  double low = 0, high = 0;  // powers of ten
+  double low = 0, high = 0;  // exponents of ten
   Pixels pixels;
 
   double place(double value) const;
 };
 
-// Whole decades round all values, with a little air. REQUIRES: a value, all above 0.
+// All values, with a little air at both ends, and at least half a decade. REQUIRES: a value, all above 0.
 Axis axis_round(const std::vector<double>& values, const Pixels& pixels);
 
-// A line and a name for each decade: of a horizontal axis, lines in the span `y` and names' feet at `name_y`;
+// A line and a name for each power of ten, where there are fewer than three for its doubles and fives, too: of
+// a horizontal axis, lines in the span `y` and names' feet at `name_y`;
 // of a vertical one, lines in the span `x` and names to their left.
 void draw_decades_across(std::string& svg, const Axis& axis, const Pixels& y, double name_y);
 void draw_decades_up(std::string& svg, const Axis& axis, const Pixels& x);

@@ -345,6 +345,9 @@ void add_ranks(CLI::App* command, TrainCommandOptions& options) {
 void add_train_command(CLI::App& app, Command& chosen) {
   CLI::App* train_app = app.add_subcommand("train", "Train a linear model on sparse data, on many workers");
   train_app->require_subcommand(1);
+  train_app->footer(
+      "Example:\n  deltawire train linear --data a9a --model a9a.npz\n\n"
+      "'deltawire train linear --help' explains it.\n");
   CLI::App* command = train_app->add_subcommand("linear", "Logistic and linear regression, SVM; with L2");
   const auto options = std::make_shared<TrainCommandOptions>();
   add_data(command, *options);

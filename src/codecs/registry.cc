@@ -5,6 +5,7 @@
 
 #include "codecs/dispatch.h"
 #include "codecs/found_codecs.h"
+#include "codecs/unknown_codec.h"
 
 namespace deltawire {
 
@@ -24,17 +25,12 @@ const auto& codecs() noexcept {
 Result<std::unique_ptr<const Codec>> make_codec(std::string_view spec, TargetId target) {
   const auto parsed = parse_spec(spec);
   if (!parsed) return forward_error(parsed);
-  std::string known;
   for (const auto& [codec, has_kernels] : codecs()) {
-    if (codec.info->name != parsed->name) {
-      known += (known.empty() ? "" : ", ") + std::string(codec.info->name);
-      continue;
-    }
+    if (codec.info->name != parsed->name) continue;
     if (auto ok = check_parameter_names(*parsed, codec.info->parameters); !ok) return forward_error(ok);
     return codec.make(*parsed, target);
   }
-  return fail(ErrorCode::kUnknownCodec,
-              "no codec is named \"" + std::string(parsed->name) + "\": give one of " + known);
+  return unknown_codec(parsed->name, registered_codecs());
 }
 
 bool has_kernels(const CodecInfo& info, TargetId target) noexcept {

@@ -39,11 +39,29 @@ TEST(SpecString, RefusesWhatIsNotASpec) {
 }
 
 TEST(SpecString, UnknownCodecListsTheKnownOnes) {
-  EXPECT_EQ(code_of("3LC"), ErrorCode::kUnknownCodec);
+  EXPECT_EQ(code_of("nope"), ErrorCode::kUnknownCodec);
   std::string known;
   for (const CodecInfo* info : registered_codecs())
     known += (known.empty() ? "" : ", ") + std::string(info->name);
   EXPECT_EQ(message_of("nope:s=1"), "no codec is named \"nope\": give one of " + known);
+}
+
+TEST(SpecString, UnknownCodecsAreTakenForWhatTheyResemble) {
+  const std::pair<const char*, const char*> advice[] = {
+      {"3LC", "did you mean 3lc?"},
+      {"3lc :s=1", "did you mean 3lc?"},
+      {"fp3", "did you mean fp32?"},
+      {"fp16_compress", "did you mean fp16?"},
+      {"onebitadam", "did you mean onebit?"},
+      {"zstandard", "give one of fp32, bf16"},
+      {"ring", "ring is an exchange pattern, which only ranks use: give the codec alone, e.g. gcomp"},
+      {"ring(3lc)", "ring is an exchange pattern, which only ranks use: give the codec alone, e.g. 3lc"},
+      {"gather(", "gather is an exchange pattern, which only ranks use: give the codec alone, e.g. sbc"},
+  };
+  for (const auto& [spec, words] : advice) {
+    EXPECT_EQ(code_of(spec), ErrorCode::kUnknownCodec) << spec;
+    EXPECT_NE(message_of(spec).find(words), std::string::npos) << message_of(spec);
+  }
 }
 
 TEST(SpecString, UnknownParameterListsTheKnownOnes) {

@@ -8,7 +8,7 @@
 namespace deltawire {
 namespace {
 
-constexpr double kAlike = 0.01;  // share of a step: what no prediction tells apart
+constexpr double kAlike = 0.05;  // share of a step: what no prediction tells apart (docs/planner.md)
 constexpr int kScanSteps = 36;   // over nine decades of bandwidth
 constexpr int kBisections = 60;
 
@@ -44,11 +44,11 @@ std::string ms_text(double seconds) {
 
 std::string break_even_text(const BreakEven& point) {
   switch (point.kind) {
-    case BreakEven::Kind::kNever: return "on slow links it does not gain";
-    case BreakEven::Kind::kAlways: return "it gains on every link, hardly on fast ones";
+    case BreakEven::Kind::kNever: return "it does not pay on slow links either";
+    case BreakEven::Kind::kAlways: return "it pays on every link";
     case BreakEven::Kind::kAt: break;
   }
-  return "it gains below " + rate_text(point.up_bytes_per_second);
+  return "it pays below " + rate_text(point.up_bytes_per_second);
 }
 
 // Of two steps that are alike, which one to take.
@@ -57,8 +57,9 @@ bool is_better(const PlanRow& a, const PlanRow& b) {
   return a.prediction.bytes_sent < b.prediction.bytes_sent;
 }
 
-// The fastest that the tier allows, or one as fast that is better.
-std::optional<std::size_t> best_of(const std::vector<PlanRow>& rows) {
+// The fastest that the tier allows, or one as fast that is better; of those that take `pays` seconds or less,
+// if there is one.
+std::optional<std::size_t> best_of(const std::vector<PlanRow>& rows, double pays) {
   std::optional<std::size_t> fastest;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (!rows[i].allowed) continue;
@@ -66,7 +67,9 @@ std::optional<std::size_t> best_of(const std::vector<PlanRow>& rows) {
   }
   if (!fastest) return fastest;
   std::size_t best = *fastest;
-  const double most = (1 + kAlike) * rows[*fastest].prediction.step_seconds;
+  const double least = rows[*fastest].prediction.step_seconds;
+  const double alike_most = (1 + kAlike) * least;
+  const double most = least <= pays ? std::min(alike_most, pays) : alike_most;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const bool alike = rows[i].allowed && rows[i].prediction.step_seconds <= most;
     if (alike && is_better(rows[i], rows[best])) best = i;
@@ -107,16 +110,23 @@ std::string reason_of(const Plan& plan, const std::optional<std::size_t>& best, 
          plain + "; " + break_even_text(row.break_even);
 }
 
+tl::unexpected<Error> bad_gain(double least_gain) {
+  return fail(ErrorCode::kInvalidArgument,
+              "least_gain is " + std::to_string(least_gain) + "; it must be 0 to 1, and less than 1");
+}
+
 }  // namespace
 
-Result<BreakEven> break_even(const Workload& workload, const Site& site, const CodecFigures& figures) {
-  // Below 0: the codec gains.
+Result<BreakEven> break_even(const Workload& workload, const Site& site, const CodecFigures& figures,
+                             double least_gain) {
+  if (!(least_gain >= 0 && least_gain < 1)) return bad_gain(least_gain);
+  // Below 0: the codec pays.
   const auto difference = [&](double up) -> Result<double> {
     const auto coded = predict(workload, with_rate(site, up), figures);
     if (!coded) return forward_error(coded);
     const auto plain = predict_plain(workload, with_rate(site, up));
     if (!plain) return forward_error(plain);
-    return coded->step_seconds - plain->step_seconds;
+    return coded->step_seconds - (1 - least_gain) * plain->step_seconds;
   };
   if (const auto legal = predict(workload, site, figures); !legal) return forward_error(legal);
   double low = kSlowestLink;
@@ -145,10 +155,7 @@ Result<BreakEven> break_even(const Workload& workload, const Site& site, const C
 
 Result<Plan> make_plan(const Workload& workload, const Site& site, const std::vector<CodecFigures>& codecs,
                        const PlanOptions& options) {
-  if (!(options.least_gain >= 0 && options.least_gain < 1)) {
-    return fail(ErrorCode::kInvalidArgument, "least_gain is " + std::to_string(options.least_gain) +
-                                                 "; it must be 0 to 1, and less than 1");
-  }
+  if (!(options.least_gain >= 0 && options.least_gain < 1)) return bad_gain(options.least_gain);
   const auto plain = predict_plain(workload, site);
   if (!plain) return forward_error(plain);
   Plan plan;
@@ -156,15 +163,16 @@ Result<Plan> make_plan(const Workload& workload, const Site& site, const std::ve
   for (const CodecFigures& figures : codecs) {
     const auto prediction = predict(workload, site, figures);
     if (!prediction) return forward_error(prediction);
-    const auto point = break_even(workload, site, figures);
+    const auto point = break_even(workload, site, figures, options.least_gain);
     if (!point) return forward_error(point);
     plan.rows.push_back({figures, *prediction, plain->step_seconds / prediction->step_seconds, *point,
                          figures.tier <= options.tier});
   }
-  const auto best = best_of(plan.rows);
+  const double pays = (1 - options.least_gain) * plain->step_seconds;
+  const auto best = best_of(plan.rows, pays);
   if (best) {
-    const double gain = 1 - plan.rows[*best].prediction.step_seconds / plain->step_seconds;
-    if (gain > 0 && gain >= options.least_gain) plan.chosen = best;
+    const double step = plan.rows[*best].prediction.step_seconds;
+    if (step < plain->step_seconds && step <= pays) plan.chosen = best;
   }
   plan.reason = reason_of(plan, best, options);
   return plan;

@@ -117,14 +117,15 @@ PROPERTY(BreakEvens, AreWhereTheSignChanges) {
   const Workload workload = drawn_workload();
   const CodecFigures codec = drawn_codec();
   Site site = drawn_site();
-  const auto point = break_even(workload, site, codec);
+  const double least_gain = static_cast<double>(drawn(0, 20)) / 100;
+  const auto point = break_even(workload, site, codec, least_gain);
   HOLDS(point);
   const double down_by_up = site.link.down_bytes_per_second / site.link.up_bytes_per_second;
   const auto gains_at = [&](double up) {
     site.link.up_bytes_per_second = up;
     site.link.down_bytes_per_second = up * down_by_up;
     return made(predict(workload, site, codec)).step_seconds <
-           made(predict_plain(workload, site)).step_seconds;
+           (1 - least_gain) * made(predict_plain(workload, site)).step_seconds;
   };
   HOLDS(gains_at(kSlowestLink) == (point->kind != BreakEven::Kind::kNever));
   if (point->kind == BreakEven::Kind::kAlways) HOLDS(gains_at(kFastestLink));

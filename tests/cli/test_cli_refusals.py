@@ -38,7 +38,8 @@ def assert_decode_refused(folder: Path, data: bytes, words: list[str]) -> None:
 @pytest.mark.parametrize(
     "spec,words",
     [
-        ("4lc", ["4lc", "3lc", "bf16"]),
+        ("4lc", ["4lc", "did you mean 3lc?"]),
+        ("no", ["no", "3lc", "bf16"]),
         ("", ["codec"]),
         ("3lc:q=1", ["q", "s"]),
         ("3lc:s=2", ["s=2", "1 <= s < 2"]),

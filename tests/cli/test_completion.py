@@ -52,6 +52,16 @@ def test_bash_completes_what_help_lists() -> None:
     assert set(completed("trace", "info", "--j")) == {"--json"}
 
 
+def test_bash_completes_codecs_wherever_they_are_values() -> None:
+    assert completed("compare", "--codecs", "3") == ["3lc"]
+    assert completed("compare", "--codecs", "3lc", "gc") == ["gcomp"]
+    assert completed("plan", "--codecs", "3lc", "bf16", "int") == ["int8"]
+    assert completed("plan", "--codecs", "3lc", "--li") == ["--link"]
+    assert completed("plan", "--codecs", "3lc", "--tier", "loss") == ["lossless", "lossy"]
+    assert completed("train", "linear", "--codec", "fast") == ["fastsgd"]
+    assert completed("train", "linear", "--codec", "fastsgd", "fast") == []
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_gets_all_commands_and_options(shell: str) -> None:
     script = must_run("completion", shell).decode()

@@ -95,7 +95,7 @@ def test_a_slow_link_is_compressed_and_a_faster_one_is_planned_anew(tmp_path):
     (choices, seen, explained, print_), (others, _, _, other_print) = said
     assert choices == others and print_ == other_print
     assert choices[CHANGE - 1] == "direct(bf16)", explained
-    assert "gains below" in explained
+    assert "pays below" in explained
     # Half of 640 KB, there and back in halves, at 2.5 MB/s.
     assert seen["predicted_ms"] > 100 and seen["measured_ms"] > 100
     assert seen["native_ms"] > seen["measured_ms"]

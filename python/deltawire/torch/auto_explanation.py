@@ -5,7 +5,7 @@ import dataclasses
 from deltawire.torch.auto_decision import Decision
 from deltawire.torch.explanation import Explanation
 
-_COLUMNS = ("codec", "loses", "bits", "ms a step", "x plain", "gains below")
+_COLUMNS = ("codec", "loses", "bits", "ms a step", "x plain", "pays below")
 
 
 @dataclasses.dataclass(frozen=True)

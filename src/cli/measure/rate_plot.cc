@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kWidth = 760;
 constexpr double kPanelHeight = 560;
-constexpr double kLeft = 70;
+constexpr double kLeft = 84;
 constexpr double kRight = kWidth - 20;
 constexpr double kTop = 46;
 constexpr double kBottom = kPanelHeight - 86;  // of the log axis

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kSheetWidth = 760;
 constexpr double kSheetHeight = 480;
-constexpr double kSheetLeft = 70;
+constexpr double kSheetLeft = 84;
 constexpr double kSheetRight = kSheetWidth - 190;  // names stand to the right of the lines' ends
 constexpr double kSheetTop = 46;
 constexpr double kSheetBottom = kSheetHeight - 60;
@@ -33,12 +33,14 @@ double place_of(const SitePlan& at, PlotAxis axis) {
 }
 
 std::vector<Curve> curves_of(std::span<const SitePlan> plans) {
-  std::vector<Curve> curves{{"plain", " stroke-dasharray=\"6 4\"", "#555555", {}}};
+  std::vector<Curve> curves{{"plain", " stroke-dasharray=\"12 5\"", "#555555", {}}};
   for (const SitePlan& at : plans) curves.front().ms.push_back(1e3 * at.plan.plain.step_seconds);
   const std::vector<PlanRow>& codecs = plans.front().plan.rows;
   for (std::size_t i = 0; i < codecs.size(); ++i) {
     if (!codecs[i].allowed) continue;
-    Curve& curve = curves.emplace_back(Curve{codecs[i].figures.spec, "", colour_of(curves.size() - 1), {}});
+    const std::size_t number = curves.size() - 1;
+    const std::string look = std::string(" stroke-dasharray=\"") + dashes_of(number) + "\"";
+    Curve& curve = curves.emplace_back(Curve{codecs[i].figures.spec, look, colour_of(number), {}});
     for (const SitePlan& at : plans) {
       curve.ms.push_back(1e3 * at.plan.rows[i].prediction.step_seconds);
     }
@@ -46,22 +48,38 @@ std::vector<Curve> curves_of(std::span<const SitePlan> plans) {
   return curves;
 }
 
-// Names beside the lines' ends, moved apart where they would cover each other.
+// Names stand by the lines' ends, as near to them as they can without covering each other: a group of names
+// that touch is centred on its lines' ends.
 void place_labels(std::vector<Curve>& curves, const Axis& ms) {
+  struct Group {
+    double ends = 0;  // the sum of its lines' ends
+    std::size_t count = 0;
+
+    double height() const { return kNameHeight * static_cast<double>(count); }
+    double top() const {
+      const double centred = ends / static_cast<double>(count) - height() / 2;
+      return std::max(kSheetTop, std::min(centred, kSheetBottom - height()));
+    }
+  };
   std::vector<Curve*> order;
-  for (Curve& curve : curves) {
-    curve.label_y = ms.place(curve.ms.back());
-    order.push_back(&curve);
+  for (Curve& curve : curves) order.push_back(&curve);
+  std::ranges::stable_sort(order, {}, [&](const Curve* curve) { return ms.place(curve->ms.back()); });
+  std::vector<Group> groups;
+  for (const Curve* curve : order) {
+    groups.push_back({ms.place(curve->ms.back()), 1});
+    while (groups.size() > 1) {
+      Group& above = groups[groups.size() - 2];
+      if (above.top() + above.height() <= groups.back().top()) break;
+      above.ends += groups.back().ends;
+      above.count += groups.back().count;
+      groups.pop_back();
+    }
   }
-  std::ranges::sort(order, {}, [](const Curve* curve) { return std::pair(curve->label_y, curve); });
-  for (std::size_t i = 1; i < order.size(); ++i) {
-    order[i]->label_y = std::max(order[i]->label_y, order[i - 1]->label_y + kNameHeight);
-  }
-  // What ran over the bottom moves up again.
-  double lowest = kSheetBottom;
-  for (auto each = order.rbegin(); each != order.rend(); ++each) {
-    (*each)->label_y = std::min((*each)->label_y, lowest);
-    lowest = (*each)->label_y - kNameHeight;
+  auto curve = order.begin();
+  for (const Group& group : groups) {
+    for (std::size_t i = 0; i < group.count; ++i, ++curve) {
+      (*curve)->label_y = group.top() + kNameHeight * (static_cast<double>(i) + 0.5);
+    }
   }
 }
 

@@ -86,6 +86,22 @@ Cells row_of(const PlanRow& row, const Site& site) {
           break_even_name(row.break_even)};
 }
 
+// What the tier forbids and would be faster than what is chosen by more than predictions are off.
+std::string not_allowed_text(const Plan& plan) {
+  constexpr double kClearly = 0.95;
+  const double chosen =
+      plan.chosen ? plan.rows[*plan.chosen].prediction.step_seconds : plan.plain.step_seconds;
+  const PlanRow* fastest = nullptr;
+  for (const PlanRow& row : plan.rows) {
+    if (row.allowed || row.prediction.step_seconds > kClearly * chosen) continue;
+    if (!fastest || row.prediction.step_seconds < fastest->prediction.step_seconds) fastest = &row;
+  }
+  if (!fastest) return "";
+  return "not allowed: " + printable_line(fastest->figures.spec) + ", " +
+         ms_of(fastest->prediction.step_seconds) + " ms a step; --tier " +
+         std::string(tier_name(fastest->figures.tier)) + " allows it, if your training bears what it loses\n";
+}
+
 std::string one_plan(const SitePlan& at) {
   const Plan& plan = at.plan;
   std::vector<std::size_t> order(plan.rows.size());
@@ -93,7 +109,7 @@ std::string one_plan(const SitePlan& at) {
   std::ranges::sort(order, {},
                     [&](std::size_t i) { return std::pair(plan.rows[i].prediction.step_seconds, i); });
   std::vector<Cells> lines{{"", "method", "pattern", "loses", "bits/value", "enc ns", "dec ns", "ms a step",
-                            "wire ms", "coding ms", "x plain", "gains below"}};
+                            "wire ms", "coding ms", "x plain", "pays below"}};
   lines.push_back({plan.chosen ? "" : "*", "plain", "native ring", "lossless", "32", "0", "0",
                    ms_of(plan.plain.step_seconds), ms_of(plan.plain.wire_seconds), "0", "1", ""});
   for (const std::size_t i : order) {
@@ -102,7 +118,7 @@ std::string one_plan(const SitePlan& at) {
     lines.push_back(std::move(line));
   }
   return std::to_string(at.site.ranks) + " ranks, " + link_name(at.site.link) + " latency\n\n" +
-         table_of(lines, 4) + "\n" + plan.reason + "\n";
+         table_of(lines, 4) + "\n" + plan.reason + "\n" + not_allowed_text(plan);
 }
 
 // The chosen codec, or what would come closest.
@@ -121,7 +137,7 @@ Cells choice_of(const SitePlan& at) {
 }
 
 std::string many_plans(const PlanReport& report) {
-  std::vector<Cells> lines{{"ranks", "link", "plain ms", "chosen", "ms a step", "x plain", "gains below"}};
+  std::vector<Cells> lines{{"ranks", "link", "plain ms", "chosen", "ms a step", "x plain", "pays below"}};
   for (const SitePlan& at : report.plans) lines.push_back(choice_of(at));
   return "\n" + table_of(lines, 2);
 }

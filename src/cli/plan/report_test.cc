@@ -1,10 +1,13 @@
 #include "cli/plan/report.h"
 
+#include <set>
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/plan/figures.h"
 #include "cli/plan/plan_plot.h"
+#include "cli/svg.h"
 
 namespace deltawire::cli {
 namespace {
@@ -110,6 +113,29 @@ TEST(PlanPlot, HasALineForEachCodecThatIsAllowed) {
   const std::string exact = plan_plot(report_of({1.25e6, 1e8}, Tier::kNearLossless).plans, PlotAxis::kRanks);
   EXPECT_EQ(count_of(exact, "stroke-width=\"2\""), 2);
   EXPECT_NE(exact.find("ranks (log scale)"), std::string::npos);
+}
+
+TEST(PlanPlot, NoTwoLinesLookAlike) {
+  PlanReport report = report_of({1.25e6, 12.5e6, 1e8});
+  std::vector<CodecFigures> codecs;
+  for (int i = 0; i < 11; ++i) codecs.push_back(codec("codec" + std::to_string(i), Tier::kLossless, 20 + i));
+  for (SitePlan& at : report.plans) at.plan = *make_plan(report.workload, at.site, codecs);
+  const std::string svg = plan_plot(report.plans, PlotAxis::kLink);
+  std::set<std::string> looks;
+  for (std::size_t at = svg.find("stroke-width=\"2\""); at != std::string::npos;
+       at = svg.find("stroke-width=\"2\"", at + 1)) {
+    looks.insert(svg.substr(at, svg.find("/>", at) - at));
+  }
+  EXPECT_EQ(looks.size(), 12) << svg;
+}
+
+TEST(PlanPlot, AxesEndNearTheirValues) {
+  const Axis axis = axis_round({10, 1000, 10000}, {0, 100});
+  EXPECT_GT(axis.place(10), 0);
+  EXPECT_LT(axis.place(10), 5);
+  EXPECT_GT(axis.place(10000), 95);
+  const Axis one = axis_round({20}, {0, 100});
+  EXPECT_NEAR(one.place(20), 50, 1e-9);
 }
 
 }  // namespace

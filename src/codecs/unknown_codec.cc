@@ -1,0 +1,78 @@
+#include "codecs/unknown_codec.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace deltawire {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string letters;
+  for (const char letter : text) {
+    if (letter == ' ') continue;
+    letters += letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+  }
+  return letters;
+}
+
+// Letters to insert, remove or replace (Levenshtein's distance).
+std::size_t edits_between(std::string_view from, std::string_view to) {
+  std::vector<std::size_t> row(to.size() + 1);
+  for (std::size_t j = 0; j <= to.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= from.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= to.size(); ++j) {
+      const std::size_t replaced = diagonal + (from[i - 1] == to[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+// The codec whose name differs least, or the longest name within the given one; empty where none is near.
+std::string_view nearest_to(const std::string& name, std::span<const CodecInfo* const> known) {
+  std::string_view nearest;
+  std::size_t fewest = name.size() <= 4 ? 2 : 3;
+  for (const CodecInfo* info : known) {
+    const std::size_t edits = edits_between(name, info->name);
+    if (edits >= fewest) continue;
+    fewest = edits;
+    nearest = info->name;
+  }
+  if (!nearest.empty()) return nearest;
+  for (const CodecInfo* info : known) {
+    const bool within = name.find(info->name) != std::string::npos;
+    if (within && info->name.size() > nearest.size()) nearest = info->name;
+  }
+  return nearest;
+}
+
+std::string advice_on(std::string_view name, std::span<const CodecInfo* const> known) {
+  const std::string_view outer = name.substr(0, name.find('('));
+  for (const CodecInfo* info : known) {
+    if (info->default_pattern != outer) continue;
+    const std::string codec = outer.size() < name.size() && name.ends_with(')')
+                                  ? std::string(name.substr(outer.size() + 1, name.size() - outer.size() - 2))
+                                  : std::string(info->name);
+    return std::string(outer) + " is an exchange pattern, which only ranks use: give the codec alone, e.g. " +
+           codec;
+  }
+  if (const auto nearest = nearest_to(lower(name), known); !nearest.empty()) {
+    return "did you mean " + std::string(nearest) + "?";
+  }
+  std::string names;
+  for (const CodecInfo* info : known) names += (names.empty() ? "" : ", ") + std::string(info->name);
+  return "give one of " + names;
+}
+
+}  // namespace
+
+tl::unexpected<Error> unknown_codec(std::string_view name, std::span<const CodecInfo* const> known) {
+  return fail(ErrorCode::kUnknownCodec,
+              "no codec is named \"" + std::string(name) + "\": " + advice_on(name, known));
+}
+
+}  // namespace deltawire

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.policy import Policy, spec_of
-from deltawire.torch import arguments, bootstrap, local_state, wrappers
+from deltawire.torch import arguments, bootstrap, local_state, momentum_advice, wrappers
 from deltawire.torch.checkpoint import RESIZE_ADVICE
 from deltawire.torch.ending import EndsOnAll
 from deltawire.torch.explanation import Explanation
@@ -181,6 +181,9 @@ class LocalSteps(EndsOnAll, Participant):
         with self._all_end_on_error():
             broadcast_model(model, self.group)
         self._weights.start_from_here()
+        if steps == 1 and self.rank == 0:  # of more, the optimizer's momentum is in the changes
+            kind = type(optimizer).__name__
+            momentum_advice.warn(spec, kind, optimizer.param_groups, stacklevel=3)
 
     @property
     def steps(self) -> Steps:

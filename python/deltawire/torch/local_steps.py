@@ -162,6 +162,7 @@ class LocalSteps(EndsOnAll, Participant):
             arguments.check_link(link)
             arguments.check_positive("bucket_bytes", bucket_bytes)
             self._weights = Weights(model, bucket_bytes, fragments, factory_of(outer))
+            arguments.warn_of_rules_without_tensor(spec, self._weights.names, meeting.place[0])
             masked = Momentum(optimizer, self._weights, momentum)
             masked = masked.wanted(spec, mask_momentum, delay)
             timeout_ms = arguments.timeout_in_ms(timeout)

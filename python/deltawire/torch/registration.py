@@ -162,6 +162,7 @@ def _connected(
             least = max(least, native_buckets.LEAST_ELEMENTS)
         options = arguments.reducer_options(least, given.revert, given.threads, scale.nonfinite)
         check_sparse(spec, options, exchanged.sparse)
+        arguments.warn_of_rules_without_tensor(spec, exchanged.names.values(), meeting.place[0])
         source = source_for(given.optimizer, spec, exchanged.names)
         arguments.check_link(given.link)
         meeting.settings = _settings_text(spec, given, meeting.place[1], source, scale)

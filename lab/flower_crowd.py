@@ -139,9 +139,10 @@ def server_app(given: argparse.Namespace, watch: Watch) -> ServerApp:
         every = given.clients
         strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=every, min_available_nodes=every)
         settings = {"evaluate_fn": test_on(given, watch if given.plain else None)}
+        limits = {} if given.max_norm is None else {"max_norm": given.max_norm}
         if not given.plain:
             strategy = deltawire.flower.Compressed(
-                strategy, down=given.down, max_norm=given.max_norm, watch=[watch]
+                strategy, down=given.down, watch=[watch], **limits
             )
         arrays = ArrayRecord({name: Array(array) for name, array in task.start().items()})
         strategy.start(
@@ -183,7 +184,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=600, help="seconds, of a round")
     parser.add_argument("--up", default="sbc:p=1%", help="codec of the clients")
     parser.add_argument("--down", default="3lc", help="codec of the way down")
-    parser.add_argument("--max-norm", type=float, default=100.0)
+    parser.add_argument("--max-norm", type=float, help="default: 10 times the round's median")
     parser.add_argument("--processes", type=int, default=2, help="that run clients")
     parser.add_argument("--plain", action="store_true", help="without deltawire")
     parser.add_argument("--data", type=Path, default=None, help="folder of MNIST's idx files")

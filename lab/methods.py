@@ -18,6 +18,8 @@ class Method:
         pattern: "direct", "ring" or "gather": how often a rank sends each value.
         local_steps: 0 exchanges gradients, in DDP's hook, in every step; n >= 1 exchanges weight
             updates after n optimizer steps of each rank, by deltawire.torch.LocalSteps.
+        late: most of a gradient arrives in later steps, which an optimizer's momentum multiplies:
+            the row trains without it (see Settings.of_row).
     """
 
     name: str
@@ -25,6 +27,7 @@ class Method:
     label: str
     pattern: str = "direct"
     local_steps: int = 0
+    late: bool = False
 
     @property
     def steps_per_exchange(self) -> int:
@@ -42,7 +45,9 @@ METHODS = (
     Method("gcomp", "gcomp", "GComp", pattern="ring"),
     Method("3lc:s=1.00", "3lc:s=1.00", "3LC s=1.00"),
     Method("3lc:s=1.75", "3lc:s=1.75", "3LC s=1.75"),
-    Method("sbc:p=1%@1", "sbc:p=1%", "SBC p=1%, 1 step", pattern="gather", local_steps=1),
+    Method(
+        "sbc:p=1%@1", "sbc:p=1%", "SBC p=1%, 1 step", pattern="gather", local_steps=1, late=True
+    ),
     Method("sbc:p=1%@10", "sbc:p=1%", "SBC p=1%, 10 steps", pattern="gather", local_steps=10),
     Method("fastsgd:tau=auto", "fastsgd:tau=auto", "FastSGD", pattern="gather"),
 )
@@ -82,6 +87,10 @@ def find(name: str) -> Method:
             f"method '{name}': {cause}. Known methods: {', '.join(names())}, or any spec of a "
             "codec or reducer, or @ and a file with a policy"
         ) from cause
+    from deltawire.late_codecs import late_rules
+
     pattern = canonical.partition("(")[0]
+    local_steps = int(steps or 0)
+    late = local_steps <= 1 and bool(late_rules(canonical))
     # A file is read once: it may be another one when the ranks start.
-    return Method(name, canonical if file else spec, name, pattern, int(steps or 0))
+    return Method(name, canonical if file else spec, name, pattern, local_steps, late)

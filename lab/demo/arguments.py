@@ -15,7 +15,8 @@ from lab.workloads import WORKLOADS
 _DESCRIPTION = """\
 Trains LeNet5 (431,080 parameters), or another network, on an image set with several worker
 processes over a thin link, once per method of exchanging gradients, and shows what each cost and
-gained: a table here, and report.html and results.json with figures and all numbers."""
+gained: a table here, and report.html and results.json with figures and all numbers. Rows whose
+codec sends most of a gradient in later steps train without momentum; their names say so."""
 
 _EXAMPLES = """\
 examples:
@@ -73,6 +74,7 @@ def parse(arguments: list[str]) -> Request:
         repeats=given.repeats,
         lr=given.lr,
         momentum=given.momentum,
+        same_optimizer=given.same_optimizer,
         clip=given.clip,
         link=link.text,
         bytes_per_second=link.bytes_per_second,
@@ -125,7 +127,7 @@ def _add_link(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_training(parser: argparse.ArgumentParser) -> None:
-    """What is equal for all rows."""
+    """What is equal for all rows, but for momentum and rate of late ones."""
     add = parser.add_argument
     add(
         "--network",
@@ -149,6 +151,13 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     rates = ", ".join(f"{each.learning_rate:g} for {name}" for name, each in WORKLOADS.items())
     add("--lr", type=float, help=f"learning rate at the start (default {rates})")
     add("--momentum", type=float, default=0.9, metavar="M", help="of SGD (default 0.9)")
+    add(
+        "--same-optimizer",
+        action="store_true",
+        help="this momentum and rate for every row; without it a row whose codec sends most of a "
+        "gradient later (sbc, topk, onebit ...) has no momentum and a higher rate, because it "
+        "diverges with momentum",
+    )
     add(
         "--clip",
         type=float,

@@ -49,7 +49,7 @@ def block(results: dict) -> str:
     paragraphs = [
         f"What `{_make(results['command'])}` showed on a machine with "
         f"{results['machine']['cores']} cores ({_settings(results['settings'])}; all rows with the "
-        "same settings, which `results.json` lists):",
+        "same settings, which `results.json` lists, but where the row says otherwise):",
         "\n".join(f"| {' | '.join(cells)} |" for cells in _cells(rows)),
         f"Computing alone takes {min(compute):.0f} to {max(compute):.0f} ms of each step.",
         *(f"**Warning:** {warning}." for warning in results["warnings"]),
@@ -100,7 +100,9 @@ def _cells(rows: list[dict]) -> list[list[str]]:
         smaller = row["times_smaller"]
         lines.append(
             [
-                row["detail"]["label"] if is_plain else f"`{row['method']}`",
+                row["detail"]["label"]
+                if is_plain
+                else f"`{row['method']}`{row['detail']['own_optimizer']}",
                 f"{100 * row['accuracy']:.1f} %{low_high}",
                 f"{row['ms_per_step']:.0f}{fast_slow}",
                 f"{megabytes(row)} MB",

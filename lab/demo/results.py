@@ -10,6 +10,8 @@ _TIMES = ("ms_per_step", "compute_ms", "encode_ms", "exchange_ms", "decode_ms")
 _NUMBERS = ("accuracy", *_TIMES, "wire_mb_per_rank")  # of a training, and their medians of a row
 ROW_KEYS = (
     "method",
+    "momentum",
+    "learning_rate",
     "accuracy",
     "accuracy_range",
     "steps",
@@ -31,6 +33,9 @@ _BUSY = 1.2  # times the computation of the quietest training
 _LOAD = 1.5  # times the cores; building the demo just before leaves a load of 1
 
 DEFINITIONS = {
+    "momentum, learning_rate": "of the row's SGD, the rate at the first step. Rows whose codec "
+    "sends most of a gradient in later steps have no momentum and a higher rate: with momentum "
+    "they diverge",
     "accuracy": "share of all test images that is right after the last step, 0 ... 1",
     "steps": "training steps; in each, every rank takes one batch",
     "ms_per_step": "wall-clock milliseconds of a step, from taking the batch to the updated "
@@ -61,10 +66,20 @@ DEFINITIONS = {
 
 
 def label_of(method: Method, settings: Settings) -> str:
-    """The row's name for people; it says when the link is modelled."""
+    """The row's name for people; it says when the link is modelled, and where the row's optimizer
+    isn't the others'."""
     if method.name == PLAIN and settings.bytes_per_second is not None:
         return f"{method.label} ({'real link' if settings.namespaces else 'modelled'})"
-    return method.label
+    return method.label + own_optimizer(method, settings)
+
+
+def own_optimizer(method: Method, settings: Settings) -> str:
+    """What stands behind the name of a row whose optimizer isn't the others': ", momentum 0, rate x
+    5"; else nothing."""
+    own = settings.of_row(method)
+    if (own.momentum, own.lr) == (settings.momentum, settings.lr):
+        return ""
+    return f", momentum {own.momentum:g}, rate x {own.lr / settings.lr:.2g}"
 
 
 def canonical(spec: str | None) -> str | None:
@@ -98,9 +113,12 @@ def failed_repeat(seed: int, error: str) -> dict:
 def make_row(method: Method, repeats: list[dict], settings: Settings) -> dict:
     """A row from its trainings, one at least; ratios to other rows are left for `add_ratios`."""
     row = dict.fromkeys(ROW_KEYS)
+    own = settings.of_row(method)
     row.update(method=method.name, steps=settings.steps)
+    row.update(momentum=own.momentum, learning_rate=own.lr)
     row["detail"] = detail = {
         "label": label_of(method, settings),
+        "own_optimizer": own_optimizer(method, settings),
         "spec": method.spec,
         "times_faster_than_plain": None,
         "curve": [],

@@ -51,6 +51,7 @@ def run_row(place: Place, method: Method, tell: Callable[[dict], None]) -> dict:
     Raises:
         RowFailed: with the reason in one line.
     """
+    place = dataclasses.replace(place, settings=place.settings.of_row(method))
     make_network = place.settings.workload.make_network
     # On a network of its own: a forward pass moves the statistics of batch normalization.
     compute_ms = _measure_compute(place, make_network(place.settings.seed))

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+from lab.methods import Method
 from lab.workloads import WORKLOADS, Workload
 
 POINT_IMAGES = 2_000  # of the test set, for the points of the curves
@@ -24,6 +25,7 @@ class Settings:
         seed: of initial parameters and the order of images, in a row's first training.
         repeats: trainings of each row; each takes the next seed.
         lr, momentum: of SGD; lr at the first step.
+        same_optimizer: for rows whose codec doesn't go with momentum, too (see `of_row`).
         clip: the mean gradient's norm is at most this; 0 is any. It hardly touches fp32, but keeps
             very sparse methods, which send rare and large values, from diverging.
         link: as on the command line.
@@ -41,6 +43,7 @@ class Settings:
     repeats: int
     lr: float
     momentum: float
+    same_optimizer: bool
     clip: float
     link: str
     bytes_per_second: float | None
@@ -57,6 +60,15 @@ class Settings:
     def seeds(self) -> list[int]:
         """Of a row's trainings."""
         return [self.seed + repeat for repeat in range(self.repeats)]
+
+    def of_row(self, method: Method) -> "Settings":
+        """For one row: where its codec sends most of a gradient later, SGD has no momentum and a
+        higher rate, without which the row diverges (docs/compare.md, "What trains")."""
+        if not method.late or self.same_optimizer:
+            return self
+        from deltawire.late_codecs import rate_times  # here: plain DDP alone does without
+
+        return dataclasses.replace(self, lr=self.lr * rate_times(self.momentum), momentum=0.0)
 
     def learning_rate(self, step: int) -> float:
         """Of a step; see SCHEDULE."""

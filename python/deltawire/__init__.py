@@ -101,12 +101,17 @@ def encode(
             of the array's shape, for a codec that cuts by it ("gcomp").
 
     Raises:
-        DTypeError (a TypeError): not a float32 array.
+        TypeError: a spec that isn't text; DTypeError: not a float32 array.
         InvalidArgumentError (a ValueError): unknown codec or parameter, value out of range;
             significance of another shape, or for a codec that makes no use of it.
         DeltawireError: a value that the codec can't carry, e.g. NaN ("NotFinite").
     """
     _check_float32("encode takes", array)
+    if not isinstance(spec, str):
+        raise TypeError(
+            f"encode takes a codec's spec as text, e.g. '3lc:s=1.75', not {type(spec).__name__}; "
+            "rules for several arrays are for Channel and Session"
+        )
     if significance is not None:
         _check_float32("significance takes", significance)
         if significance.shape != array.shape:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from deltawire import _core, arguments
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, check_state_given, make_error
 from deltawire.history import History, metrics_of
 
 STATE_VERSION = 1
@@ -49,6 +49,7 @@ class Door:
             counts: its whole numbers, 0 or more.
             also: further keys that it must have.
         """
+        check_state_given(state)
         place = self._state_place()
         missing = [key for key in (*place, *counts, "residuals", *also) if key not in state]
         if missing:

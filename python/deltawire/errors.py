@@ -4,6 +4,8 @@ All are `DeltawireError`s with the core's error code as a string; some are also 
 exception that a caller would expect (`ValueError`, `TypeError`).
 """
 
+from collections.abc import Iterable, Mapping
+
 
 class DeltawireError(RuntimeError):
     """What went wrong, where, and what to do, in one line.
@@ -39,9 +41,31 @@ class DTypeError(DeltawireError, TypeError):
     """A dtype or device that deltawire doesn't carry."""
 
 
+# The core's advice about steps that are not finite: its own setting, which a door may not have.
+_LET_PASS = (
+    "; mend the input, or let such steps pass (nonfinite)",
+    ", or let such steps pass (nonfinite)",
+)
+
+
 def with_advice(error: DeltawireError, advice: str) -> DeltawireError:
-    """The same error, its message ending with what to do in the caller's words."""
-    return type(error)(f"{error}; {advice}", error.code, error.suspect, error.standing_step)
+    """The same error, its message ending with what to do in the caller's words, in the place of the
+    core's."""
+    text = str(error)
+    for general in _LET_PASS:
+        text = text.replace(general, "")
+    return type(error)(f"{text}; {advice}", error.code, error.suspect, error.standing_step)
+
+
+def check_state_given(state: object, several: bool = False) -> None:
+    """Raises InvalidArgumentError for what can't be a state: a mapping, or, where `several` may be
+    given, a list of those."""
+    lists = several and isinstance(state, Iterable) and not isinstance(state, str | bytes)
+    if not isinstance(state, Mapping) and not lists:
+        raise make_error(
+            "InvalidArgument",
+            f"a state is what state_dict() or save() gave, not {type(state).__name__}",
+        )
 
 
 class NoMemoryError(DeltawireError, MemoryError):

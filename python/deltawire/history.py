@@ -75,7 +75,7 @@ class History:
         if error is None:
             self.add(report, last, also)
             return None
-        if error.code == "NotFinite":
+        if self._nonfinite_advice and error.code in ("NotFinite", "Range"):
             error = with_advice(error, self._nonfinite_advice)
         self.fail(error)
         return error

@@ -96,9 +96,11 @@ def make_app(mods, spoil=None, counter=False):
         if counter:
             weights["steps"] = weights["steps"] + np.int64(1)
         count = 100
+        loss = 1.0
         if spoil:
-            weights, count = spoil(partition, weights)
-        metrics = MetricRecord({"num-examples": count, "loss": 1.0})
+            weights, count, *loss_too = spoil(partition, weights)
+            loss = loss_too[0] if loss_too else loss
+        metrics = MetricRecord({"num-examples": count, "loss": loss})
         arrays = ArrayRecord({name: Array(np.asarray(value)) for name, value in weights.items()})
         return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 

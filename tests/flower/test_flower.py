@@ -84,7 +84,9 @@ def test_one_array_carries_the_record_both_ways():
 
 def test_counters_travel_as_they_are():
     arrays = start_arrays()
+    first = arrays.pop("w1")
     arrays["steps"] = Array(np.asarray(5, np.int64))
+    arrays["w1"] = first  # after it: a record's order is kept
     app = make_app([deltawire.flower.mod("fp32")], counter=True)
     due, _ = run(strategies.FedAvg(**ALL), make_app([], counter=True), rounds=2, arrays=arrays)
     found, _ = run(compressed(down=None), app, rounds=2, arrays=arrays)
@@ -126,6 +128,8 @@ def spoiler(kind):
             weights["extra"] = weights.pop("b1")
         if kind == "huge norm":
             weights["w1"] = weights["w1"] * np.float32(1e6)
+        if kind == "nan metric":
+            return weights, 100, np.nan
         return weights, -690 if kind == "negative count" else 100
 
     return spoil
@@ -138,6 +142,7 @@ def spoiler(kind):
         ("wrong shape", r"w1[40, 30] where the model has w1[30, 40]"),
         ("wrong keys", "missing ['b1'], strange ['extra']"),
         ("negative count", "must be a whole number, 1 or more"),
+        ("nan metric", "metric 'loss' is nan; return finite metrics"),
     ],
 )
 def test_an_honest_clients_bad_model_ends_in_its_own_error(kind, words, caplog):
@@ -317,6 +322,6 @@ def test_watchers_see_every_exchange_and_the_servers_test():
     ]  # fmt: skip
     trains = [s for s in seen if s.kind == "train"]
     assert [(s.clients, s.replies, s.silent) for s in trains] == [(NODES, NODES - 1, 1)] * 2
-    assert all(s.metrics == {"loss": 1.0} and s.up_bytes > 0 for s in trains)
+    assert all(s.metrics == pytest.approx({"loss": 1.0}) and s.up_bytes > 0 for s in trains)
     assert sum(s.up_bytes for s in seen) == wrapped.grid.counts["up_bytes"]
     assert sum(s.down_bytes for s in seen) == wrapped.grid.counts["down_bytes"]

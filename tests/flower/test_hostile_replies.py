@@ -50,6 +50,7 @@ def metrics(reply, **values):
         reply.content["metrics"][key.replace("_", "-")] = value
 
 
+LONG_NUMBER = '{"round":' + "9" * 4000 + "}"
 HOSTILE = {
     "nan": (lambda r: named(r, SHAPES, np.nan), "not finite"),
     "infinity": (lambda r: named(r, SHAPES, np.inf), "not finite"),
@@ -69,8 +70,17 @@ HOSTILE = {
         "not the JSON",
     ),
     "deep JSON": (
-        lambda r: r.content.update({records.HEADER: ConfigRecord({"header": "[" * 99_999})}),
+        lambda r: r.content.update({records.HEADER: ConfigRecord({"header": "[" * 7_999})}),
         "not the JSON",
+    ),
+    "a long header": (lambda r: header(r, round="A" * 10_000_000), "header of the reply is too"),
+    "a second header": (
+        lambda r: r.content[records.HEADER].update({"more": "A" * 10_000_000}),
+        "header of the reply is too",
+    ),
+    "a long number": (
+        lambda r: r.content.update({records.HEADER: ConfigRecord({"header": LONG_NUMBER})}),
+        "(4,000 characters)",
     ),
     "a plain model": (lambda r: r.content.update({"arrays": start_arrays()}), "no deltawire frame"),
     "two models": (lambda r: r.content.update({"more": start_arrays()}), "2 ArrayRecords"),
@@ -85,7 +95,13 @@ HOSTILE = {
     "negative samples": (lambda r: metrics(r, num_examples=-690), "sample count -690"),
     "samples beyond reason": (lambda r: metrics(r, num_examples=10**15), "sample count"),
     "half a sample": (lambda r: metrics(r, num_examples=0.5), "sample count 0.5"),
-    "a strange metric": (lambda r: metrics(r, other=1.0), "named otherwise"),
+    "a strange metric": (lambda r: metrics(r, other=1.0), "other names or lengths"),
+    "a list for a number": (lambda r: metrics(r, loss=[1.0]), "other names or lengths"),
+    "a NaN metric": (lambda r: metrics(r, loss=np.nan), "metric 'loss' is nan"),
+    "an infinite metric": (lambda r: metrics(r, loss=-np.inf), "metric 'loss' is -inf"),
+    "a NaN in a list": (lambda r: metrics(r, loss=[1.0, np.nan]), "metric 'loss' is nan"),
+    "metrics without end": (lambda r: metrics(r, loss=[1.0] * 10_001), "more than 10,000"),
+    "a metric of a long name": (lambda r: metrics(r, **{"x" * 10**6: 1.0}), "200 characters"),
 }
 
 
@@ -107,6 +123,8 @@ def test_a_hostile_reply_is_dropped_by_name_and_the_round_goes_on(kind, caplog):
         np.testing.assert_allclose(found[key], due[key], atol=2e-5)
     assert [node for _, node, _ in wrapped.grid.refused] == [FIRST_NODE + NODES - 1] * 2
     assert words in caplog.text
+    assert all(len(why) < 400 for _, _, why in wrapped.grid.refused)
+    assert max(map(len, caplog.messages)) < 1000
     assert f"reply of node {FIRST_NODE + NODES - 1} dropped in round 0" in caplog.text
 
 
@@ -142,7 +160,8 @@ def test_a_refused_client_is_sent_the_whole_model_once(kind):
 
 
 SAY_NO_VERSION = {
-    "another version", "a version of text", "no header", "a header of no JSON", "deep JSON"
+    "another version", "a version of text", "no header", "a header of no JSON", "deep JSON",
+    "a long header", "a second header", "a long number",
 }  # fmt: skip
 
 
@@ -176,3 +195,108 @@ def test_all_clients_bad_leaves_the_model_and_the_run():
     wrapped = compressed()
     run(wrapped, make_app([everybody, deltawire.flower.mod("fp32")]), rounds=2)
     assert wrapped.grid.counts["refused"] == 2 * NODES
+
+
+def hostile_when_training(change):
+    """A client app whose last client's replies to training are changed; the others are honest."""
+
+    def when_training(reply, _context):
+        if is_train(reply):
+            change(reply)
+
+    return make_app([tampering(when_training), deltawire.flower.mod("fp32")])
+
+
+LAST = FIRST_NODE + NODES - 1
+
+
+@pytest.mark.parametrize("value", [3e38, 1e30, 1e3])
+def test_without_settings_a_huge_update_is_dropped_by_name(value, caplog):
+    wrapped = compressed()
+    found, _ = run(wrapped, hostile_when_training(lambda r: named(r, SHAPES, value)))
+    assert [node for _, node, _ in wrapped.grid.refused] == [LAST] * 3
+    assert "10 times the median of the round's 7 updates" in caplog.text
+    assert max(np.abs(array).max() for array in found.values()) < 10
+
+
+def test_without_a_limit_what_would_overflow_is_dropped_by_name(caplog):
+    arrays = start_arrays()
+    arrays["w1"] = Array(np.full(SHAPES["w1"], 3e38, np.float32))
+    wrapped = compressed(max_norm=None, down=None)
+    app = hostile_when_training(lambda r: named(r, SHAPES, 3e38))
+    found, _ = run(wrapped, app, rounds=2, arrays=arrays)
+    assert [node for _, node, _ in wrapped.grid.refused] == [LAST] * 2
+    assert "'w1' + the update is beyond what float32 holds" in caplog.text
+    assert all(np.isfinite(array).all() for array in found.values())
+
+
+def test_a_model_that_is_not_finite_names_whom_it_was_made_from():
+    class Diverging(strategies.FedAvg):
+        def aggregate_train(self, server_round, replies):
+            arrays, metrics = super().aggregate_train(server_round, replies)
+            arrays["w1"] = Array(np.full(SHAPES["w1"], np.inf, np.float32))
+            return arrays, metrics
+
+    wrapped = compressed(Diverging, max_norm=None)
+    app = hostile_when_training(lambda r: named(r, SHAPES, 1e30))
+    with pytest.raises(deltawire.DeltawireError, match=f"norms of .* 5.692e.31 of node {LAST}, "):
+        run(wrapped, app)
+
+
+def test_a_claim_of_a_billion_samples_is_capped_and_told(caplog):
+    wrapped = compressed(down=None)
+    found, local = run(wrapped, hostile_when_training(lambda r: metrics(r, num_examples=10**9)))
+    assert wrapped.grid.capped == [(number, LAST, 10**9, 1000) for number in range(3)]
+    assert f"nodes [{LAST}] count with 1,000 samples" in caplog.text
+    honest, _ = run(
+        compressed(down=None, sample_cap=None), make_app([deltawire.flower.mod("fp32")])
+    )
+    owned, _ = run(
+        compressed(down=None, sample_cap=None),
+        hostile_when_training(lambda r: metrics(r, num_examples=10**9)),
+    )
+    far = {k: np.abs(owned[k] - honest[k]).mean() for k in SHAPES}
+    assert all(np.abs(found[k] - honest[k]).mean() < 0.7 * far[k] for k in SHAPES)
+
+
+def test_lists_of_another_length_are_dropped_by_name_and_the_round_goes_on():
+    def app(message, context, call_next):  # honest: three losses
+        reply = call_next(message, context)
+        reply.content["metrics"]["loss"] = [1.0, 0.5, 0.2]
+        return reply
+
+    for changed in ([1.0], [], [1.0] * 4):
+
+        def shorten(reply, _context, changed=changed):
+            reply.content["metrics"]["loss"] = list(changed)
+
+        wrapped = compressed()
+        run(wrapped, make_app([tampering(shorten), deltawire.flower.mod("fp32"), app]), rounds=2)
+        assert [node for _, node, _ in wrapped.grid.refused] == [LAST] * 4  # evaluation's too
+
+
+def test_a_long_error_is_cut_before_it_is_logged_or_handed_on(caplog):
+    def failing(message, context, call_next):
+        if context.node_config["partition-id"] == NODES - 1:
+            raise RuntimeError("A" * 10**6)
+        return call_next(message, context)
+
+    run(compressed(), make_app([deltawire.flower.mod("fp32"), failing]), rounds=1)
+    assert f"node {LAST} replies with an error" in caplog.text
+    assert max(map(len, caplog.messages)) < 3000
+
+
+def test_a_reply_refused_in_evaluation_says_nothing_of_the_training():
+    """The client's update was taken, and so it must not drop what waits."""
+
+    def spoiled(reply, _context):
+        if not is_train(reply):
+            metrics(reply, loss=np.nan)
+
+    app = make_app([tampering(spoiled), deltawire.flower.mod("sbc:p=5%")])
+    wrapped = compressed()
+    _, local = run(wrapped, app, rounds=3)
+    assert [node for _, node, _ in wrapped.grid.refused] == [LAST] * 3
+    last = [m for m in local.sent if m.metadata.dst_node_id == LAST]
+    assert [records.fields_of(m.content)["refused"] for m in last] == [-1] * 6
+    assert [records.fields_of(m.content)["accepted"] for m in last] == [-1, 0, 0, 1, 1, 2]

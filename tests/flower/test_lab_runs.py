@@ -121,7 +121,7 @@ def test_a_small_crowd_with_every_fault(tmp_path):
         "not finite",
         "layout_hash",
         "it is of round -1",
-        "above max_norm",
+        "times the median",
         "params_hash",
     ):
         assert words in text

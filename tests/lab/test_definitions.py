@@ -33,6 +33,7 @@ SETTINGS = Settings(
     repeats=1,
     lr=0.06,
     momentum=0.9,
+    same_optimizer=False,
     clip=1.0,
     link="100mbit",
     bytes_per_second=12.5e6,
@@ -208,20 +209,81 @@ def test_the_headline_is_the_smallest_row_that_is_as_accurate_as_fp32():
     fp32, near, far = (
         sent_by(name, size) for name, size in (("fp32", 4e6), ("bf16", 4e4), ("sbc:p=1%@1", 40))
     )
-    fp32["accuracy"], near["accuracy"], far["accuracy"] = 0.85, 0.846, 0.844
+    fp32["accuracy"], near["accuracy"], far["accuracy"] = 0.85, 0.837, 0.827
     add_ratios([fp32, near, far])
     assert headline([fp32, near, far]).startswith("bf16: 100 times fewer bytes")
     far["accuracy"] = 0.86
-    assert headline([fp32, near, far]).startswith("SBC p=1%, 1 step: 100,000 times fewer bytes")
+    smallest = "SBC p=1%, 1 step, momentum 0, rate x 5: 100,000 times fewer bytes"
+    assert headline([fp32, near, far]).startswith(smallest)
     assert headline([fp32, sent_by("gcomp", 4e6 / 1.73)]) == headline([])
     assert headline([fp32]) == headline([]) == "What each way to exchange gradients costs and gains"
+
+
+def test_the_headline_does_not_hang_on_what_a_seed_changes():
+    """Of the rows that train as fp32 does, seeds lay up to 1.1 points apart (docs/compare.md). On
+    every machine the same row must come out, and no order within that is claimed."""
+    fp32, small = sent_by("fp32", 4e6), sent_by("3lc:s=1.00", 4e4)
+    add_ratios([fp32, small])
+    for change in (-0.011, -0.0053, -0.0050, -0.0047, 0.0, 0.011):
+        fp32["accuracy"], small["accuracy"] = 0.856, 0.856 + change
+        told = headline([fp32, small])
+        assert told.startswith("3LC s=1.00: 100 times fewer bytes")
+        assert told.endswith(
+            f"as accurate as fp32 up to what another seed changes "
+            f"({85.6 + 100 * change:.1f} % beside 85.6 %)"
+        )
+    small["accuracy"] = 0.856 - 0.023  # as SBC at every step is
+    assert headline([fp32, small]) == headline([])
+
+
+def test_more_trainings_make_the_headline_stricter():
+    fp32, small = trained_thrice("fp32"), trained_thrice("3lc:s=1.00")
+    fp32["accuracy"], small["wire_mb_per_rank"] = 0.85, fp32["wire_mb_per_rank"] / 100
+    add_ratios([fp32, small])
+    small["accuracy"] = 0.85 - 0.008
+    assert headline([fp32, small]).startswith("3LC s=1.00: 100 times")
+    small["accuracy"] = 0.85 - 0.01
+    assert headline([fp32, small]) == headline([])
+
+
+@pytest.mark.parametrize(
+    ("name", "late"),
+    [
+        *(("fp32", False), ("3lc:s=1.75", False), ("sbc:p=1%@1", True), ("sbc:p=1%@10", False)),
+        *(("topk:k=1%", True), ("sbc:p=1%", True), ("onebit", True), ("signsgd", True)),
+        *(("twobit:t=0.01", True), ("dropping", True), ("randomk:k=10%", True)),
+        *(("signsgd:feedback=off", False), ("dgc:p=1%", False), ("topk:k=1%@10", False)),
+        *(("powersgd:rank=4", False), ("gather(topk*: fp32, rest fastsgd)", False)),
+        ("gather(conv*: topk:k=1%, rest fp32)", True),
+    ],
+)
+def test_rows_whose_gradients_arrive_late_train_without_momentum(name, late):
+    method = methods.find(name)
+    own = SETTINGS.of_row(method)
+    assert (own.momentum, own.lr) == ((0.0, pytest.approx(0.3)) if late else (0.9, 0.06))
+    row = make_row(method, [make_repeat(1, [make_report(0)])], SETTINGS)
+    assert (row["momentum"], row["learning_rate"]) == (own.momentum, own.lr)
+    assert row["detail"]["label"].endswith(", momentum 0, rate x 5") is late
+    same = dataclasses.replace(SETTINGS, same_optimizer=True)
+    assert same.of_row(method) == same
+    without = dataclasses.replace(SETTINGS, momentum=0.0)
+    assert without.of_row(method) == without
 
 
 def test_a_row_has_exactly_the_promised_keys():
     row = make_rows()[0]
     assert tuple(key for key in row if key != "detail") == ROW_KEYS
     assert tuple(ROW_KEYS) == (
-        *("method", "accuracy", "accuracy_range", "steps", "ms_per_step", "ms_per_step_range"),
+        *(
+            "method",
+            "momentum",
+            "learning_rate",
+            "accuracy",
+            "accuracy_range",
+            "steps",
+            "ms_per_step",
+            "ms_per_step_range",
+        ),
         *("compute_ms", "encode_ms", "exchange_ms", "decode_ms", "wire_mb_per_rank"),
         *("times_smaller", "bits_per_value", "times_faster", "bit_equal", "failed"),
     )

@@ -63,7 +63,11 @@ def test_the_refusals_are_said_so():
         "; due is round ",
         "ArrayRecords; deltawire carries one",
         "is not a whole number, 1 ... ",
-        "its records or metrics are named otherwise than the others'",
+        "its records or metrics have other names or lengths than the others'",
+        "times the median of the round's",
+        " is beyond what ",
+        "; return finite metrics",
+        "the header of the reply is too long",
         "; the round goes on",
     ):
         assert words in PAGE and words in code, words
@@ -82,6 +86,6 @@ def test_watching_is_as_the_page_shows_it(tmp_path):
     program = re.search(r"```python\n(from deltawire import rounds\n\nboard.*?)```", PAGE, re.S)[1]
     assert "rounds.live_line" in program and callable(rounds.live_line)
     line = rounds.Seen(
-        "train", 1, 200, 174, 6, 20, 2_121_680, 89_775, 38_073_200, {"loss": 1.961}
+        "train", 1, 200, 174, 6, 20, 2_166_081, 97_270, 38_073_200, {"loss": 1.961}
     ).line()
     assert line in PAGE

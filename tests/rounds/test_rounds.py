@@ -357,14 +357,17 @@ def test_a_client_refuses_other_tensors_than_came(trained, words):
         client.reply(trained, 1)
 
 
-def test_clients_cannot_name_specs_without_end():
-    intake = rounds.Intake()
-    layout = rounds.layout_of(made(0))
-    for number in range(1, 30):
-        reply = rounds.Reply(b"x", f"topk:k={number}%", 0, 1, 1)
-        with pytest.raises(deltawire.DeltawireError) as caught:
-            intake.take("ann", reply, due=(0, 1), layout=layout)
-    assert caught.value.code == "Limit"
+def test_a_client_that_names_specs_without_end_fills_no_memory_and_stops_nobody():
+    server = rounds.Server(made(0), down=None)
+    client = rounds.Client("int8")
+    server.begin()
+    reply = client.reply(added(client.receive(server.download("ann")), made(1)), 1)
+    for number in range(1, 40):
+        server.download("eve")
+        with pytest.raises(deltawire.DeltawireError):
+            server.take("eve", rounds.Reply(b"x", f"topk:k={number}%", 0, 1, 1))
+    assert len(server._intake._channels) <= 16
+    server.take("ann", reply)  # of a codec that nobody has named before
 
 
 def test_phases_trade_temporal_for_gradient_sparsity():

@@ -10,7 +10,7 @@ def test_the_error_names_the_extra():
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
     )
     assert said.returncode == 1
-    assert "pip install 'deltawire[flower]'" in said.stderr
+    assert "pip install 'flwr>=1.41'" in said.stderr  # pyproject.toml's, where Flower isn't
 
 
 def test_rounds_need_neither_torch_nor_flower():

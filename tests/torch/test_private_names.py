@@ -38,7 +38,13 @@ def joined(ddp):
 def of_group(ddp):
     group = ddp.process_group
     backend = group._get_backend(torch.device("cpu"))
-    return {"_device_types": group, "_get_backend": group, "_timeout": backend.options}
+    store = dist.distributed_c10d
+    return {
+        "_get_default_store": store,
+        "_device_types": group,
+        "_get_backend": group,
+        "_timeout": backend.options,
+    }
 
 
 def of_tensors(ddp):

@@ -16,7 +16,7 @@ def main(grid: Grid, context: Context) -> None:
     settings = context.run_config
     nodes = settings["nodes"]
     strategy = FedAvg(min_train_nodes=nodes, min_evaluate_nodes=nodes, min_available_nodes=nodes)
-    strategy = deltawire.flower.Compressed(strategy, down="3lc", max_norm=100.0)
+    strategy = deltawire.flower.Compressed(strategy, down="3lc")
     arrays = ArrayRecord({name: Array(array) for name, array in task.start().items()})
     result = strategy.start(
         grid=grid, initial_arrays=arrays, num_rounds=settings["num-server-rounds"], timeout=120.0

@@ -13,7 +13,7 @@ except ModuleNotFoundError as cause:
     if cause.name is None or cause.name.split(".")[0] != "flwr":
         raise
     raise ModuleNotFoundError(
-        "deltawire.flower needs Flower, which is not installed: pip install 'deltawire[flower]'",
+        "deltawire.flower needs Flower, which is not installed: pip install 'flwr>=1.41'",
         name="flwr",
     ) from None
 

@@ -1,6 +1,7 @@
 """The client's side: a mod that decodes what comes and encodes what goes."""
 
 import logging
+import sys
 from collections.abc import Callable
 
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
@@ -8,6 +9,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from deltawire.channel import Channel
 from deltawire.errors import DeltawireError, make_error
 from deltawire.flower import records
+from deltawire.flower.reply_checks import check_metrics, only_record
 from deltawire.policy import Policy, spec_of
 from deltawire.rounds.client import Client
 
@@ -21,6 +23,9 @@ Mod = Callable[[Message, Context, Callable[[Message, Context], Message]], Messag
 def mod(spec: Policy, *, min_elements: int = 256, error_feedback: bool = True) -> Mod:
     """A mod for `ClientApp(mods=[...])`; it stands first in the list, so that other mods see plain
     arrays.
+
+    Mods that stand before it are named in a warning; one that reads arrays fails with an error that
+    says so.
 
     The app gets the model, and returns it trained, as ever. Floating-point arrays of the reply
     travel as one frame: what has changed, and what waited. Others (counters) travel as they are.
@@ -36,13 +41,16 @@ def mod(spec: Policy, *, min_elements: int = 256, error_feedback: bool = True) -
         InvalidArgumentError (a ValueError): a bad spec, here and at once.
 
     In a round, an error reply of the client's: a model of other arrays or shapes than came, values
-    that are not finite ("NotFinite"), no sample count. Nothing of the client's state changes then.
+    or metrics that are not finite ("NotFinite"), no sample count. Nothing of the client's state
+    changes then.
     Thread rule: any.
     """
     text = spec_of(spec)
     Channel(text, min_elements=min_elements)
+    looked = False
 
     def deltawire_mod(message: Message, context: Context, call_next) -> Message:
+        nonlocal looked
         fields = records.fields_of(message.content) if message.has_content() else None
         if fields is None:
             if message.has_content() and message.content.array_records:
@@ -51,6 +59,9 @@ def mod(spec: Policy, *, min_elements: int = 256, error_feedback: bool = True) -
                     "wrap its strategy: deltawire.flower.Compressed(...)"
                 )
             return call_next(message, context)
+        if not looked:
+            looked = True
+            _warn_of_mods_before(deltawire_mod)
         rank = context.node_id % _RANKS
         options = {"min_elements": min_elements, "error_feedback": error_feedback, "rank": rank}
         client = _loaded(Client(text, **options), context)
@@ -59,56 +70,66 @@ def mod(spec: Policy, *, min_elements: int = 256, error_feedback: bool = True) -
     return deltawire_mod
 
 
+def _warn_of_mods_before(mod_: Mod) -> None:
+    """Flower calls each mod from a function of its own, which knows the mod as `_mod`."""
+    before, frame = [], sys._getframe(2)
+    while frame is not None:
+        called = frame.f_locals.get("_mod") if frame.f_code.co_name == "new_ffn" else None
+        if called is not None and called is not mod_:
+            before.insert(0, getattr(called, "__name__", repr(called)))
+        frame = frame.f_back
+    if before:
+        logging.getLogger("flwr").warning(
+            "deltawire: mods %s stand before deltawire.flower.mod in mods=[...], and see frames in "
+            "place of arrays; put deltawire.flower.mod first",
+            before,
+        )
+
+
 def _exchanged(client: Client, fields: dict, message: Message, context: Context, call_next):
     name = fields["record"]
     packed = message.content.array_records[name]
-    download = records.download_of(fields, packed)
+    download = records.download_of(message.content, fields)
     try:
         model = client.receive(download)
     except DeltawireError as error:
-        if error.code != "State" or download.kind == "full":
+        whole = download.kind == "full" and download.layout is not None
+        if error.code != "State" or whole:
             raise
         need = records.header_record({"need": "full", "why": str(error)})
         return Message(RecordDict({records.HEADER: need}), reply_to=message)
-    message.content[name] = _plain(model, fields["dtypes"], packed, fields["order"])
+    form = records.RecordForm.of(client.layout)
+    message.content[name] = _plain(model, form, packed)
     del message.content[records.HEADER]
     reply = call_next(message, context)
     if reply.has_error():
         return reply  # the state stays as it was, and so does what the server knows of it
+    check_metrics(reply.content.metric_records.values())
     said = {"version": download.version, "round": download.round}
     if reply.content.array_records:
-        said["spec"] = _encode(client, reply.content, fields)
+        said["spec"] = _encode(client, reply.content, fields["samples"], form)
     reply.content[records.HEADER] = records.header_record(said)
     _save(client, context)  # last: an exception before this leaves the state as it was
     return reply
 
 
-def _plain(model: dict, dtypes: dict, packed: ArrayRecord, order: list[str]) -> ArrayRecord:
+def _plain(model: dict, form: records.RecordForm, packed: ArrayRecord) -> ArrayRecord:
     """The record as the strategy sent it."""
     return ArrayRecord(
         {
-            name: Array(model[name].astype(dtypes[name])) if name in model else packed[name]
-            for name in order
+            name: Array(model[name].astype(form.dtypes[name])) if name in model else packed[name]
+            for name in form.order
         }
     )
 
 
-def _encode(client: Client, content: RecordDict, fields: dict) -> str:
+def _encode(client: Client, content: RecordDict, key: str, form: records.RecordForm) -> str:
     """Puts one frame in the place of the reply's arrays; returns its spec."""
-    if len(content.array_records) != 1:
-        raise make_error(
-            "InvalidArgument",
-            f"the reply has {len(content.array_records)} ArrayRecords; deltawire carries one",
-        )
-    (name, record), *_ = content.array_records.items()
-    exact = frozenset(fields["order"]) - frozenset(fields["dtypes"])
-    floats, others = records.split(record, exact)
-    samples = [metrics[fields["samples"]] for metrics in content.metric_records.values()
-               if fields["samples"] in metrics]  # fmt: skip
+    name, record = only_record(content)
+    floats, others = records.split(record, frozenset(form.order) - frozenset(form.dtypes))
+    samples = [metrics[key] for metrics in content.metric_records.values() if key in metrics]
     if len(samples) != 1:
-        raise make_error(
-            "InvalidArgument", f"the reply needs one metric '{fields['samples']}', its sample count"
-        )
+        raise make_error("InvalidArgument", f"the reply needs one metric '{key}', its sample count")
     count = int(samples[0]) if samples[0] == samples[0] // 1 else samples[0]
     reply = client.reply(floats, count)
     content[name] = records.packed([reply.frame], others)
@@ -120,7 +141,6 @@ def _save(client: Client, context: Context) -> None:
     context.state[_STATE_ARRAYS] = ArrayRecord(
         {key: records.bytes_array(state.pop(key)) for key in _BYTES}
     )
-    state["layout"] = [[tensor.name, list(tensor.shape)] for tensor in state["layout"]]
     context.state[records.HEADER] = records.header_record(state)
 
 
@@ -130,6 +150,5 @@ def _loaded(client: Client, context: Context) -> Client:
         return client
     arrays = context.state.array_records[_STATE_ARRAYS]
     state = records.fields_of(context.state)
-    state["layout"] = records.layout_from(state["layout"])
     client.load_state({**state, **{key: arrays[key].data for key in _BYTES}})
     return client

@@ -2,38 +2,49 @@
 
 import dataclasses
 import logging
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
-from deltawire.errors import make_error
+from deltawire.errors import DeltawireError, make_error
 from deltawire.flower import records
+from deltawire.flower.reply_checks import (
+    check_metrics,
+    check_others,
+    mean_metrics,
+    only_record,
+    samples_of,
+    unlike_most,
+)
 from deltawire.policy import Policy
 from deltawire.rounds.broadcast import Broadcast
-from deltawire.rounds.intake import MOST_SAMPLES, Intake, check_samples
-from deltawire.rounds.messages import check_layout, layout_of
+from deltawire.rounds.intake import MOST_SAMPLES, Intake, added
+from deltawire.rounds.limits import TEN_MEDIANS, Medians, brief, check_limit, sample_cap_of
 from deltawire.rounds.seeing import Seen
 
 _LOG = logging.getLogger("flwr")
 _SEEN = ("refused", "silent", "down_bytes", "up_bytes", "raw_bytes")
+_MOST_ERROR_CHARACTERS = 2_000
 
 
 @dataclasses.dataclass
 class _Exchange:
-    """One `send_and_receive`: what is the same for all its messages."""
+    """One `send_and_receive`: what is the same for all its messages, and what came of them."""
 
     record: str
-    order: list[str]
-    dtypes: dict[str, str]
+    form: records.RecordForm
     others: dict[str, Array]
     train: bool
     sent: dict[int, int] = dataclasses.field(default_factory=dict)  # node: version
     ids: dict[str, int] = dataclasses.field(default_factory=dict)  # message id: node
+    errors: list[Message] = dataclasses.field(default_factory=list)
+    passed: dict[int, Message] = dataclasses.field(default_factory=dict)  # by node
+    samples: dict[int, int] = dataclasses.field(default_factory=dict)
+    norms: dict[int, float] = dataclasses.field(default_factory=dict)
+    bytes: dict[int, int] = dataclasses.field(default_factory=dict)  # of header and frame
 
 
 class CompressedGrid(Grid):
@@ -41,9 +52,10 @@ class CompressedGrid(Grid):
 
     Attributes:
         counts: of the run: "same", "delta", "full" downloads, "need_full" answers, "down_bytes" and
-            "up_bytes" of frames, "raw_bytes" (what they would be as float32), "refused" replies,
-            "silent" (no reply, or an error's).
-        refused: (round, node, reason) of each.
+            "up_bytes" of frames and headers (refused replies' are not counted), "raw_bytes" (what
+            the frames would be as float32), "refused" replies, "silent" (no reply, or an error's).
+        refused: (round, node, reason) of each; reasons are cut to 300 characters.
+        capped: (round, node, its samples, what it counted with) where `sample_cap` lowered it.
     """
 
     def __init__(
@@ -52,11 +64,11 @@ class CompressedGrid(Grid):
         *,
         down: Policy | None,
         up: Policy | None = None,
-        max_norm: float | None = None,
+        max_norm: float | Medians | None = TEN_MEDIANS,
         max_samples: int = MOST_SAMPLES,
         min_elements: int = 256,
         samples_key: str = "num-examples",
-        sample_cap: int | None = None,
+        sample_cap: int | Medians | None = TEN_MEDIANS,
         watch: Iterable[Callable[[Seen], None]] = (),
     ) -> None:
         self._grid = grid
@@ -65,11 +77,14 @@ class CompressedGrid(Grid):
         self._intake = Intake(
             up, max_norm=max_norm, max_samples=max_samples, min_elements=min_elements
         )
+        check_limit("sample_cap", sample_cap)
         self._samples_key, self._max_samples, self._cap = samples_key, max_samples, sample_cap
         self._round = -1
         self._exact: frozenset[str] = frozenset()
         self.counts: Counter = Counter()
         self.refused: list[tuple[int, int, str]] = []
+        self.capped: list[tuple[int, int, int, int]] = []
+        self._norms: dict[int, float] = {}  # of the last training's updates
 
     def set_run(self, run) -> None:
         """The grid's."""
@@ -105,7 +120,8 @@ class CompressedGrid(Grid):
 
         Raises:
             InvalidArgumentError: messages of more than one ArrayRecord, or of different models.
-            DeltawireError: a model of the strategy's that isn't finite ("NotFinite").
+            DeltawireError: "NotFinite": a model of the strategy's that isn't finite; the text names
+                the clients of the largest updates before it.
         """
         messages = list(messages)
         if not any(message.content.array_records for message in messages):
@@ -118,18 +134,19 @@ class CompressedGrid(Grid):
             replies = [reply for reply in replies if not _needs_full(reply)]
             nodes = {reply.metadata.src_node_id for reply in needing}
             self.counts["need_full"] += len(nodes)
+            self.counts["up_bytes"] += sum(records.header_bytes(r.content) for r in needing)
             _LOG.warning("deltawire: nodes %s have lost their state: the model again", nodes)
             again = [m for m in messages if m.metadata.dst_node_id in nodes]
             left = None if timeout is None else max(1.0, timeout - (time.monotonic() - began))
             replies += self._send(exchange, again, True, left)
-        passed = self._checked(exchange, replies)
-        self._tell(exchange, passed, before)
-        return passed
+        self._check(exchange, replies)
+        self._tell(exchange, before)
+        return [*exchange.passed.values(), *exchange.errors]
 
     def _begin(self, messages: list[Message]) -> _Exchange:
-        name, record = _only_record(messages[0].content)
+        name, record = only_record(messages[0].content)
         for message in messages[1:]:
-            other = _only_record(message.content)
+            other = only_record(message.content)
             if other[0] != name or (other[1] is not record and other[1] != record):
                 raise make_error(
                     "InvalidArgument",
@@ -137,11 +154,26 @@ class CompressedGrid(Grid):
                 )
         floats, others = records.split(record, self._exact)
         self._exact |= frozenset(others)
-        self._broadcast.advance(floats)
+        dtypes = {key: array.dtype.name for key, array in floats.items()}
+        form = records.RecordForm(tuple(record), dtypes)
+        try:
+            self._broadcast.advance(floats, also=form.text)
+        except DeltawireError as error:
+            raise self._blamed(error) from None
         train = messages[0].metadata.message_type.split(".")[0] == "train"
         self._round += train
-        dtypes = {key: array.dtype.name for key, array in floats.items()}
-        return _Exchange(name, list(record), dtypes, others, train)
+        return _Exchange(name, form, others, train)
+
+    def _blamed(self, error: DeltawireError) -> DeltawireError:
+        """An error of the strategy's model, with those whose updates it was made from."""
+        if error.code != "NotFinite" or not self._norms:
+            return error
+        largest = sorted(self._norms, key=self._norms.get, reverse=True)[:3]
+        norms = ", ".join(f"{self._norms[node]:.4g} of node {node}" for node in largest)
+        text = (
+            f"{error}; the strategy made this model; the largest norms of its last updates: {norms}"
+        )
+        return make_error(error.code, text)
 
     def _send(self, exchange: _Exchange, messages: list[Message], full: bool, timeout):
         packed = [self._packed(exchange, message, full) for message in messages]
@@ -161,17 +193,13 @@ class CompressedGrid(Grid):
         )
         exchange.sent[node] = download.version
         self.counts[download.kind] += 1
-        self.counts["down_bytes"] += download.byte_count
         self.counts["raw_bytes"] += self._model_bytes()
-        also = {
-            "record": exchange.record,
-            "order": exchange.order,
-            "dtypes": exchange.dtypes,
-            "samples": self._samples_key,
-        }
+        also = {"record": exchange.record, "samples": self._samples_key}
         content = RecordDict(dict(message.content))  # a strategy may share one RecordDict
         content[exchange.record] = records.packed(download.frames, exchange.others)
         content[records.HEADER] = records.download_header(download, also)
+        frames = sum(len(frame) for frame in download.frames)
+        self.counts["down_bytes"] += frames + records.header_bytes(content)
         given = message.metadata
         return Message(
             content,
@@ -184,43 +212,81 @@ class CompressedGrid(Grid):
     def _model_bytes(self) -> int:
         return sum(array.nbytes for array in self._broadcast.reference.values())
 
-    def _checked(self, exchange: _Exchange, replies: list[Message]) -> list[Message]:
-        passed, silent = [], set(exchange.sent)
+    def _check(self, exchange: _Exchange, replies: list[Message]) -> None:
+        """Sorts replies into those for the strategy, errors, and refused ones."""
+        silent = set(exchange.sent)
         for reply in replies:
             # An error that the SuperLink made has its own id as the source.
             source = reply.metadata.src_node_id
             node = exchange.ids.get(reply.metadata.reply_to_message_id, source)
             silent.discard(node)
             if reply.has_error():
-                if source != node:  # not a word from the node itself
-                    self._broadcast.forget(node)
-                self.counts["silent"] += 1
-                _LOG.warning("deltawire: node %s replies with an error: %s", node, reply.error)
-                passed.append((node, reply))  # strategies count failures
+                self._take_error(exchange, node, reply)
                 continue
             try:
                 self._open(exchange, node, reply)
-                passed.append((node, reply))
+                exchange.passed[node] = reply
             except Exception as error:  # whatever a client sends is its own failure
-                self._refuse(node, error)
+                self._refuse(exchange, node, error)
         for node in silent:
             self._broadcast.forget(node)
         if silent:
             self.counts["silent"] += len(silent)
             _LOG.warning("deltawire: no reply of nodes %s; the round goes on", sorted(silent))
-        return self._alike(passed)
+        self._compare(exchange)
+        self.counts["up_bytes"] += sum(exchange.bytes[node] for node in exchange.passed)
+        self.counts["raw_bytes"] += exchange.train * len(exchange.passed) * self._model_bytes()
 
-    def _tell(self, exchange: _Exchange, passed: list[Message], before: Counter) -> None:
+    def _take_error(self, exchange: _Exchange, node: int, reply: Message) -> None:
+        if reply.metadata.src_node_id != node:  # not a word from the node itself
+            self._broadcast.forget(node)
+        self.counts["silent"] += 1
+        given = reply.error
+        if given.reason is not None:
+            reply.error = Error(given.code, brief(given.reason, _MOST_ERROR_CHARACTERS))
+        _LOG.warning("deltawire: node %s replies with an error: %s", node, reply.error)
+        exchange.errors.append(reply)  # strategies count failures
+
+    def _compare(self, exchange: _Exchange) -> None:
+        """What only all replies together can say: whose is unlike the others', too large, or claims
+        too many samples."""
+        for node in unlike_most({node: m.content for node, m in exchange.passed.items()}):
+            words = "its records or metrics have other names or lengths than the others'"
+            del exchange.passed[node]
+            self._refuse(exchange, node, words)
+        if exchange.train:
+            norms = {node: exchange.norms[node] for node in exchange.passed}
+            for node, error in self._intake.out_of_line(norms).items():
+                del exchange.passed[node]
+                self._refuse(exchange, node, error)
+            self._norms = {node: exchange.norms[node] for node in exchange.passed}
+        cap = sample_cap_of(self._cap, {node: exchange.samples[node] for node in exchange.passed})
+        above = [n for n in exchange.passed if cap is not None and exchange.samples[n] > cap]
+        for node in above:
+            self.capped.append((self._round, node, exchange.samples[node], cap))
+            for record in exchange.passed[node].content.metric_records.values():
+                if self._samples_key in record:
+                    record[self._samples_key] = cap
+        if above:
+            _LOG.warning(
+                "deltawire: round %s: nodes %s count with %s samples, not with all that they "
+                "claim; sample_cap= sets another limit",
+                self._round,
+                above,
+                f"{cap:,}",
+            )
+
+    def _tell(self, exchange: _Exchange, before: Counter) -> None:
         if not self._watch:
             return
-        taken = [reply for reply in passed if reply.has_content()]
+        taken = [reply.content for reply in exchange.passed.values()]
         since = {name: count - before[name] for name, count in self.counts.items()}
         seen = Seen(
             "train" if exchange.train else "evaluate",
             max(0, self._round),
             clients=len(set(exchange.ids.values())),
             replies=len(taken),
-            metrics=_mean_metrics(taken, self._samples_key),
+            metrics=mean_metrics(taken, self._samples_key),
             **{name: since.get(name, 0) for name in _SEEN},
         )
         self.tell(seen)
@@ -230,18 +296,19 @@ class CompressedGrid(Grid):
         for watch in self._watch:
             watch(seen)
 
-    def _refuse(self, node: int, reason: object) -> None:
-        if getattr(reason, "code", None) != "State":  # of an earlier exchange: no verdict on this
+    def _refuse(self, exchange: _Exchange, node: int, reason: object) -> None:
+        """Drops a reply. Its client hears of it where it was one of training, of this round."""
+        if exchange.train and getattr(reason, "code", None) != "State":
             self._intake.refuse(node, self._round)
         self.counts["refused"] += 1
-        self.refused.append((self._round, node, str(reason)))
+        self.refused.append((self._round, node, brief(reason)))
         text = "deltawire: reply of node %s dropped in round %s: %s"
-        _LOG.warning(text, node, self._round, reason)
+        _LOG.warning(text, node, self._round, brief(reason))
 
     def _open(self, exchange: _Exchange, node: int, reply: Message) -> None:
         """Checks a reply and puts plain arrays in it."""
         version = exchange.sent.pop(node, None)
-        fields = records.fields_of(reply.content)
+        fields = records.reply_fields(reply.content)
         if fields is None:
             raise make_error(
                 "Mismatch", "no header: the client app has no deltawire.flower.mod in mods=[...]"
@@ -250,119 +317,48 @@ class CompressedGrid(Grid):
             self._broadcast.confirm(node, fields.get("version"))
         said = (fields.get("round"), fields.get("version"))
         if version is None or said != (max(0, self._round), version):
+            shown = [brief(repr(number), 20) for number in said]
             raise make_error(
                 "State",
-                f"it is of round {said[0]!r}, version {said[1]!r}; due is round {self._round}, "
+                f"it is of round {shown[0]}, version {shown[1]}; due is round {self._round}, "
                 f"version {version}",
             )
-        samples = self._samples_of(reply.content, needed=exchange.train)
+        exchange.bytes[node] = records.header_bytes(reply.content)
+        metrics = list(reply.content.metric_records.values())
+        check_metrics(metrics)
+        key, most = self._samples_key, self._max_samples
+        exchange.samples[node] = samples_of(metrics, key, most, needed=exchange.train)
         del reply.content[records.HEADER]
         if exchange.train:
-            self._unpack(exchange, node, reply.content, fields, samples)
+            self._unpack(exchange, node, reply.content, fields)
 
-    def _unpack(self, exchange, node: int, content: RecordDict, fields: dict, samples: int) -> None:
-        name, record = _only_record(content)
+    def _unpack(self, exchange: _Exchange, node: int, content: RecordDict, fields: dict) -> None:
+        name, record = only_record(content)
         frame = records.frame_of(record)
         others = {key: array for key, array in record.items() if key != records.FRAME}
-        _check_others(others, exchange.others)
-        layout = self._broadcast.layout
-        reply = records.reply_of(fields, frame, samples)
-        due = (self._round, self._broadcast.version)
-        update = self._intake.take(node, reply, due=due, layout=layout)
+        check_others(others, exchange.others)
+        reply = records.reply_of(fields, frame, exchange.samples[node])
+        update = self._intake.take(
+            node,
+            reply,
+            due=(self._round, self._broadcast.version),
+            layout=self._broadcast.layout.tensors,
+        )
         # On top of the strategy's own model, not of what clients have of it: so what the way down
         # has left out stays in the mean of the replies.
-        plain = {key: self._broadcast.source[key] + change for key, change in update.change.items()}
+        plain = added(self._broadcast.source, update.change, exchange.form.dtypes)
         content[name] = ArrayRecord(
-            {
-                key: Array(np.asarray(plain[key], exchange.dtypes[key]))
-                if key in plain
-                else others[key]
-                for key in exchange.order
-            }
+            {key: Array(plain[key]) if key in plain else others[key] for key in exchange.form.order}
         )
-        self.counts["up_bytes"] += len(frame)
-        self.counts["raw_bytes"] += self._model_bytes()
-
-    def _samples_of(self, content: RecordDict, needed: bool) -> int:
-        """A reply's sample count, checked, and capped in place."""
-        found = [m for m in content.metric_records.values() if self._samples_key in m]
-        if not found and not needed:
-            return 1
-        count = found[0][self._samples_key] if len(found) == 1 else None
-        if isinstance(count, float) and math.isfinite(count) and count == int(count):
-            count = int(count)
-        check_samples(count, self._max_samples)
-        if self._cap is not None and count > self._cap:
-            found[0][self._samples_key] = self._cap
-        return count
-
-    def _alike(self, passed: list[tuple[int, Message]]) -> list[Message]:
-        """Those whose records and metrics have the names of most: a strategy stops at others."""
-        shapes = {id(reply): _names_of(reply) for _, reply in passed if reply.has_content()}
-        if not shapes:
-            return [reply for _, reply in passed]
-        usual = Counter(shapes.values()).most_common(1)[0][0]
-        alike = []
-        for node, reply in passed:
-            if shapes.get(id(reply), usual) == usual:
-                alike.append(reply)
-            else:
-                self._refuse(node, "its records or metrics are named otherwise than the others'")
-        return alike
-
-
-def _mean_metrics(replies: list[Message], key: str) -> dict[str, float]:
-    """Of the numbers that all replies have, weighted by their samples."""
-    found = [
-        {name: value for record in reply.content.metric_records.values()
-         for name, value in record.items() if isinstance(value, int | float)}
-        for reply in replies
-    ]  # fmt: skip
-    total = sum(metrics.get(key, 1) for metrics in found)
-    names = [name for name in (found[0] if found else ()) if name != key]
-    return {
-        name: sum(metrics[name] * metrics.get(key, 1) for metrics in found) / total
-        for name in names
-        if all(name in metrics for metrics in found)
-    }
-
-
-def _only_record(content: RecordDict) -> tuple[str, ArrayRecord]:
-    found = list(content.array_records.items())
-    if len(found) != 1:
-        raise make_error(
-            "InvalidArgument", f"the message has {len(found)} ArrayRecords; deltawire carries one"
-        )
-    return found[0]
+        exchange.norms[node] = update.norm
+        exchange.bytes[node] += len(frame)
 
 
 def _needs_full(reply: Message) -> bool:
     if not reply.has_content():
         return False
     try:
-        fields = records.fields_of(reply.content)
-    except RuntimeError:
+        fields = records.reply_fields(reply.content)
+    except DeltawireError:
         return False
     return fields is not None and fields.get("need") == "full"
-
-
-def _check_others(found: dict[str, Array], due: dict[str, Array]) -> None:
-    """Uncompressed arrays of a reply: the names and shapes that were sent, finite numbers."""
-    values = {key: array.numpy() for key, array in found.items()}
-    sent = {key: array.numpy() for key, array in due.items()}
-    ordered = {key: values[key] for key in sent if key in values} | values
-    check_layout(layout_of(ordered), layout_of(sent), "the reply's uncompressed part")
-    for key, array in sent.items():
-        if values[key].dtype.kind not in "biuf":  # averaging makes floats of integers
-            raise make_error("Mismatch", f"'{key}' is {values[key].dtype}; due is {array.dtype}")
-        if not np.isfinite(values[key]).all():
-            raise make_error("NotFinite", f"'{key}' has values that are not finite")
-
-
-def _names_of(reply: Message) -> tuple:
-    content = reply.content
-    metrics = [
-        (name, tuple(sorted((key, isinstance(value, list)) for key, value in record.items())))
-        for name, record in content.metric_records.items()
-    ]
-    return tuple(content.array_records), tuple(metrics)

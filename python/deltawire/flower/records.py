@@ -3,19 +3,22 @@
 The header is JSON text in a ConfigRecord, and what a client says in it is checked field by field.
 """
 
+import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from deltawire.errors import make_error
-from deltawire.rounds.messages import Download, Reply, TensorLayout, is_float
+from deltawire.rounds.messages import Download, ModelLayout, Reply, is_float
 
 HEADER = "deltawire"  # the record
-STYPE = "deltawire.frame"
 FRAME = "deltawire.frame"
-_MOST_HEADER_CHARACTERS = 8_000
+# Flower puts this text into the error of a mod that reads the frame as numbers.
+STYPE = "deltawire frame: deltawire.flower.mod must stand first in mods=[...]"
+MOST_REPLY_CHARACTERS = 8_000  # of a client's header
+_NUMBERS = ("base", "version", "digest", "round", "accepted", "refused")
 
 
 def bytes_array(data: bytes) -> Array:
@@ -36,6 +39,37 @@ def split(
         else:
             others[name] = array
     return floats, others
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordForm:
+    """What the strategy's ArrayRecord was, so that the app gets it as it was. It travels as
+    `ModelLayout.also`: once, with the layout.
+
+    Attributes:
+        order: all names.
+        dtypes: of the compressed arrays, by name; the others travel as they are.
+    """
+
+    order: tuple[str, ...]
+    dtypes: Mapping[str, str]
+
+    @property
+    def text(self) -> str:
+        """Dtypes but float32, and the places of arrays that aren't compressed."""
+        dtypes = {name: dtype for name, dtype in self.dtypes.items() if dtype != "float32"}
+        others = [[at, n] for at, n in enumerate(self.order) if n not in self.dtypes]
+        return json.dumps([dtypes, others], separators=(",", ":"))
+
+    @classmethod
+    def of(cls, layout: ModelLayout) -> "RecordForm":
+        """Reads what `text` gave."""
+        dtypes, others = json.loads(layout.also)
+        order = [tensor.name for tensor in layout.tensors]
+        dtypes = dict.fromkeys(order, "float32") | dtypes
+        for at, name in others:
+            order.insert(at, name)
+        return cls(tuple(order), dtypes)
 
 
 def packed(frames: Sequence[bytes], others: dict[str, Array]) -> ArrayRecord:
@@ -59,40 +93,39 @@ def download_header(download: Download, also: dict) -> ConfigRecord:
         "kind": download.kind,
         "lengths": [len(frame) for frame in download.frames],
         "spec": download.spec,
-        "base": download.base,
-        "version": download.version,
-        "digest": download.digest,
-        "layout": [[tensor.name, list(tensor.shape)] for tensor in download.layout],
-        "round": download.round,
-        "accepted": download.accepted,
-        "refused": download.refused,
+        **{name: getattr(download, name) for name in _NUMBERS},
+        "layout_id": download.layout_id,
         **also,
     }
-    return ConfigRecord({"header": json.dumps(fields)})
+    layout = {} if download.layout is None else {"layout": download.layout.text}
+    return ConfigRecord({"header": json.dumps(fields, separators=(",", ":")), **layout})
 
 
-def download_of(fields: dict, record: ArrayRecord) -> Download:
-    """The download that a header and an ArrayRecord make."""
-    data, frames, start = frame_of(record), [], 0
+def download_of(content: RecordDict, fields: dict) -> Download:
+    """The download that a message's header and its ArrayRecord make."""
+    data, frames, start = frame_of(content.array_records[fields["record"]]), [], 0
     for length in fields["lengths"]:
         frames.append(data[start : start + length])
         start += length
-    layout = layout_from(fields["layout"])
-    numbers = {key: fields[key] for key in ("base", "version", "digest", "round")}
-    verdicts = {key: fields[key] for key in ("accepted", "refused")}
+    text = content[HEADER].get("layout")
     return Download(
-        fields["kind"], tuple(frames), fields["spec"], layout=layout, **numbers, **verdicts
+        fields["kind"],
+        tuple(frames),
+        fields["spec"],
+        layout_id=fields["layout_id"],
+        layout=None if text is None else ModelLayout.from_text(text),
+        **{name: fields[name] for name in _NUMBERS},
     )
-
-
-def layout_from(pairs: list) -> tuple[TensorLayout, ...]:
-    """What `download_header` wrote."""
-    return tuple(TensorLayout(name, tuple(shape)) for name, shape in pairs)
 
 
 def header_record(fields: dict) -> ConfigRecord:
     """Of a reply, or of a client's state."""
-    return ConfigRecord({"header": json.dumps(fields)})
+    return ConfigRecord({"header": json.dumps(fields, separators=(",", ":"))})
+
+
+def header_bytes(content: RecordDict) -> int:
+    """Of a message's header, with the layout where it is there."""
+    return sum(len(text.encode()) for text in content[HEADER].values())
 
 
 def fields_of(content: RecordDict) -> dict | None:
@@ -110,10 +143,18 @@ def fields_of(content: RecordDict) -> dict | None:
     return fields
 
 
+def reply_fields(content: RecordDict) -> dict | None:
+    """`fields_of` a client's message, which is read only where it is short: "Limit" else."""
+    record = content.get(HEADER)
+    if isinstance(record, ConfigRecord):
+        text = record.get("header")
+        if len(record) != 1 or (isinstance(text, str) and len(text) > MOST_REPLY_CHARACTERS):
+            raise make_error("Limit", "the header of the reply is too long")
+    return fields_of(content)
+
+
 def reply_of(fields: dict, frame: bytes, samples: object) -> Reply:
     """A client's reply, its fields of the types that they must have."""
-    if len(json.dumps(fields)) > _MOST_HEADER_CHARACTERS:
-        raise make_error("Limit", "the header of the reply is too long")
     spec, numbers = fields.get("spec"), (fields.get("round"), fields.get("version"))
     if not isinstance(spec, str) or not all(type(number) is int for number in numbers):
         raise make_error("Corrupt", "the header of the reply lacks spec, round or version")

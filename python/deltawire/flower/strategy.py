@@ -7,13 +7,14 @@ from flwr.serverapp.strategy import Strategy
 from deltawire.flower.grid import CompressedGrid
 from deltawire.policy import Policy
 from deltawire.rounds.intake import MOST_SAMPLES
+from deltawire.rounds.limits import TEN_MEDIANS, Medians
 from deltawire.rounds.seeing import Seen
 
 
 class Compressed(Strategy):
     """A strategy whose messages travel compressed, and whose replies are checked.
 
-        strategy = deltawire.flower.Compressed(FedAvg(...), down="3lc", max_norm=100.0)
+        strategy = deltawire.flower.Compressed(FedAvg(...), down="3lc")
         result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=3)
 
     It wraps the grid that `start` gets, and leaves the strategy as it is: FedAvg, FedAdam,
@@ -21,16 +22,19 @@ class Compressed(Strategy):
 
     A reply is dropped, with its client's name in the log, and the round goes on, where it is of
     another round or version, its frame doesn't decode, is of another codec, or has values that are
-    not finite, its arrays or metrics are others than due, its norm is above `max_norm`, or its
-    sample count is out of range.
+    not finite, its arrays or metrics are others than due or not finite, its norm is above
+    `max_norm`, or its sample count is out of range.
 
     Args:
         strategy: any of Flower's, or of its kind.
         down: codec of the way down; None: the model travels whole each time that it changes.
         up: codec that clients must use; None: each may use its own.
-        max_norm: Euclidean norm that an update may have at most; None: any finite one.
+        max_norm: Euclidean norm that an update may have at most: a number, or
+            `deltawire.rounds.Medians` of the round's updates (of three or more); None: any finite
+            one.
         max_samples: that a client may claim.
-        sample_cap: a client counts with this many samples at most; None: with all.
+        sample_cap: a client counts with this many samples at most: a number, or `Medians` of what
+            the round's replies claim; None: with all. Who is capped is in the log.
         min_elements: arrays below this many elements travel uncompressed; as the mods'.
         watch: called with a `deltawire.rounds.Seen` after each exchange, and after each test on the
             server (`evaluate_fn`): `rounds.live_line`, `rounds.TensorBoard(folder)`.
@@ -46,20 +50,20 @@ class Compressed(Strategy):
         *,
         down: Policy | None = "3lc",
         up: Policy | None = None,
-        max_norm: float | None = None,
+        max_norm: float | Medians | None = TEN_MEDIANS,
         max_samples: int = MOST_SAMPLES,
-        sample_cap: int | None = None,
+        sample_cap: int | Medians | None = TEN_MEDIANS,
         min_elements: int = 256,
         watch: Iterable[Callable[[Seen], None]] = (),
     ) -> None:
         self.strategy = strategy
         self.grid: CompressedGrid | None = None
-        self._sample_cap = sample_cap
         self._options = {
             "down": down,
             "up": up,
             "max_norm": max_norm,
             "max_samples": max_samples,
+            "sample_cap": sample_cap,
             "min_elements": min_elements,
             "watch": tuple(watch),
         }
@@ -68,9 +72,7 @@ class Compressed(Strategy):
     def start(self, grid, *args, **settings):
         """As the strategy's, through compressed messages."""
         key = getattr(self.strategy, "weighted_by_key", "num-examples")
-        self.grid = CompressedGrid(
-            grid, samples_key=key, sample_cap=self._sample_cap, **self._options
-        )
+        self.grid = CompressedGrid(grid, samples_key=key, **self._options)
         if settings.get("evaluate_fn") is not None:
             settings["evaluate_fn"] = self._watched(settings["evaluate_fn"])
         return self.strategy.start(self.grid, *args, **settings)

@@ -19,7 +19,8 @@ algorithm among ranks without a server.
 from deltawire.rounds.broadcast import Broadcast
 from deltawire.rounds.client import Client
 from deltawire.rounds.intake import Intake, Update
-from deltawire.rounds.messages import Download, Reply, TensorLayout, layout_of
+from deltawire.rounds.limits import Medians
+from deltawire.rounds.messages import Download, ModelLayout, Reply, TensorLayout, layout_of
 from deltawire.rounds.phases import Phase, Phases
 from deltawire.rounds.seeing import Seen, TensorBoard, live_line
 from deltawire.rounds.server import Server
@@ -29,6 +30,8 @@ __all__ = [
     "Client",
     "Download",
     "Intake",
+    "Medians",
+    "ModelLayout",
     "Phase",
     "Phases",
     "Reply",

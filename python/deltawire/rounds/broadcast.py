@@ -9,6 +9,7 @@ from deltawire.policy import Policy
 from deltawire.rounds.messages import (
     FULL,
     Download,
+    ModelLayout,
     as_float32,
     check_layout,
     digest_of,
@@ -30,7 +31,7 @@ class Broadcast:
     Attributes:
         version: of the reference; 0 before the first `advance`.
         reference: float32 arrays; not to be changed.
-        layout: of the reference.
+        layout: `ModelLayout` of the reference.
         source: the model that was given last, float32; the reference follows it.
 
     Memory: three models (the last source, the reference, its frame). Deltas of earlier versions are
@@ -44,15 +45,19 @@ class Broadcast:
             self._channel = Channel(spec, min_elements=min_elements, error_feedback=False)
         self.version = 0
         self.reference: dict[str, np.ndarray] = {}
-        self.layout = ()
+        self.layout = ModelLayout()
         self.source: dict[str, np.ndarray] = {}
         self._whole: bytes | None = None
         self._deltas: list[bytes] = []  # the last makes `version` of the one before
         self._digest = 0
-        self._has: dict[Hashable, int] = {}
+        self._has: dict[Hashable, tuple[int, str]] = {}  # version and layout's id
 
-    def advance(self, model: Mapping[str, np.ndarray]) -> None:
+    def advance(self, model: Mapping[str, np.ndarray], *, also: str = "") -> None:
         """Makes `model` the one to send: a new version, unless it is the last one bit for bit.
+
+        Args:
+            model: floating-point arrays by name.
+            also: `ModelLayout.also`. Another text than before is sent to every client anew.
 
         Raises:
             DTypeError: an array that isn't floating point.
@@ -61,7 +66,8 @@ class Broadcast:
         """
         source = as_float32(model)
         if self.version:
-            check_layout(layout_of(source), self.layout, "the new model")
+            check_layout(layout_of(source), self.layout.tensors, "the new model")
+            self.layout = ModelLayout(self.layout.tensors, also)
             if all(np.array_equal(source[name], last) for name, last in self.source.items()):
                 return
         if self.version and self._channel is not None:
@@ -70,7 +76,7 @@ class Broadcast:
             self._full.encode(source)  # refuses what is not finite
             self.reference = {name: array.copy() for name, array in source.items()}
             self._deltas.clear()
-        self.source, self.layout = source, layout_of(source)
+        self.source, self.layout = source, ModelLayout(layout_of(source), also)
         self.version += 1
         self._digest, self._whole = digest_of(self.reference), None
 
@@ -86,8 +92,8 @@ class Broadcast:
             del self._deltas[0]
 
     def download(self, client: Hashable, *, full: bool = False) -> Download:
-        """For a client: nothing, the deltas that it has missed, or the model. `confirm` says when
-        it has arrived.
+        """For a client: nothing, the deltas that it has missed, or the model; and the layout, where
+        it doesn't have it. `confirm` says when it has arrived.
 
         Args:
             client: any name.
@@ -95,27 +101,31 @@ class Broadcast:
         """
         if full:
             self.forget(client)
-        have = self._has.get(client, 0)
+        have, _ = self._has.get(client, (0, ""))
         missed = self.version - have
         if have and missed == 0:
-            return self._made("same", (), have)
+            return self._made(client, "same", (), have)
         if have and missed <= len(self._deltas):
-            return self._made("delta", tuple(self._deltas[-missed:]), have)
+            return self._made(client, "delta", tuple(self._deltas[-missed:]), have)
         if self._whole is None:
             self._whole = self._full.encode(self.reference, step=0)
-        return self._made("full", (self._whole,), 0)
+        return self._made(client, "full", (self._whole,), 0)
 
-    def _made(self, kind: str, frames: tuple[bytes, ...], base: int) -> Download:
+    def _made(self, client: Hashable, kind: str, frames: tuple[bytes, ...], base: int) -> Download:
         spec = self._channel.spec if kind == "delta" else self._full.spec
-        return Download(kind, frames, spec, base, self.version, self._digest, self.layout)
+        _, known = self._has.get(client, (0, ""))
+        layout = None if known == self.layout.id else self.layout
+        return Download(
+            kind, frames, spec, base, self.version, self._digest, self.layout.id, layout
+        )
 
     def confirm(self, client: Hashable, version: object) -> None:
         """The client has said that it has this version; what is no version of this server's is
         passed over. A client that says another than it has gets a delta that doesn't fit: it finds
         out by the digest, and asks for the whole model."""
         if type(version) is int and 1 <= version <= self.version:
-            self._has[client] = version
+            self._has[client] = (version, self.layout.id)
 
     def forget(self, client: Hashable) -> None:
-        """Nobody knows what the client has: it gets the model."""
+        """Nobody knows what the client has: it gets the model and its layout."""
         self._has.pop(client, None)

@@ -10,7 +10,7 @@ from deltawire.policy import Policy
 from deltawire.rounds.messages import (
     FULL,
     Download,
-    Layout,
+    ModelLayout,
     Reply,
     as_float32,
     check_layout,
@@ -44,6 +44,7 @@ class Client:
     Attributes:
         spec: canonical.
         version: of the model that it has; 0: none.
+        layout: `ModelLayout` of the model that it has; None: it has none.
         dropped: the sum of refused updates, by name; of this object's life.
 
     Memory: the model, the residual and a frame. Thread rule: one thread at a time.
@@ -69,6 +70,7 @@ class Client:
         self._min_elements = min_elements
         self.spec = self._channel.spec
         self.version = 0
+        self.layout: ModelLayout | None = None
         self._model: dict[str, np.ndarray] = {}
         self._answers: Download | None = None
         self._pending: tuple[int, bytes] | None = None
@@ -78,31 +80,43 @@ class Client:
         """The server's model, as new arrays that the caller may change.
 
         Raises:
-            DeltawireError: "State": this client has not the version that the download stands on (a
-                lost state, another digest): ask for a full one, nothing has changed. "Corrupt" and
-                its kin: a frame that doesn't decode.
+            DeltawireError: "State": this client lacks the version that the download is based on, or
+                the layout (a lost state, another digest): ask for a full one, nothing has changed.
+                "Corrupt" and its kin: a frame that doesn't decode.
         """
-        model = self._updated(download)
+        layout = self._layout_for(download)
+        model = self._updated(download, layout)
         if digest_of(model) != download.digest:
             raise make_error(
                 "State",
                 f"the model at version {download.version} is not the server's (another digest); "
                 "ask the server for the full model",
             )
+        self.layout = layout
         self._settle(download)
         self._model, self.version, self._answers = model, download.version, download
         return {name: array.copy() for name, array in model.items()}
 
-    def _updated(self, download: Download) -> dict[str, np.ndarray]:
+    def _layout_for(self, download: Download) -> ModelLayout:
+        layout = download.layout or self.layout
+        if layout is None or layout.id != download.layout_id:
+            raise make_error(
+                "State",
+                f"this client doesn't know the model's layout {download.layout_id}; ask the server "
+                "for the full model",
+            )
+        return layout
+
+    def _updated(self, download: Download, layout: ModelLayout) -> dict[str, np.ndarray]:
         whole = download.kind == "full"
         known = download.base <= self.version <= download.version
-        if not whole and not (known and layout_of(self._model) == download.layout):
+        if not whole and not (known and layout_of(self._model) == layout.tensors):
             raise make_error(
                 "State",
                 f"the server sends what has changed since version {download.base}, this client has "
                 f"{self.version or 'none'}; ask the server for the full model",
             )
-        model = zeros(download.layout) if whole else {k: a.copy() for k, a in self._model.items()}
+        model = zeros(layout.tensors) if whole else {k: a.copy() for k, a in self._model.items()}
         spec = FULL if whole else download.spec
         reader = Channel(spec, error_feedback=False, min_elements=self._min_elements_of(whole))
         ahead = 0 if whole else self.version - download.base  # it has these frames already
@@ -119,7 +133,7 @@ class Client:
             return
         number, frame = self._pending
         if download.refused >= number and download.refused > download.accepted:
-            lost = zeros(download.layout)
+            lost = zeros(self.layout.tensors)
             self._channel.decode(frame, lost)
             for name, array in lost.items():
                 residual = self._channel.residual(name)
@@ -158,7 +172,7 @@ class Client:
                 "InvalidArgument", f"samples={samples!r} must be a whole number, 1 or more"
             )
         update = as_float32(trained)
-        check_layout(layout_of(update), self._answers.layout, "what was trained")
+        check_layout(layout_of(update), self.layout.tensors, "what was trained")
         for name, array in update.items():
             if not np.isfinite(array).all():
                 raise make_error(
@@ -178,7 +192,7 @@ class Client:
         sent = None
         for buffers in momentum:
             if sent is None:
-                sent = zeros(self._answers.layout)
+                sent = zeros(self.layout.tensors)
                 self._channel.decode(frame, sent)
             for name, buffer in buffers.items():
                 buffer[sent[name] != 0] = 0
@@ -195,13 +209,13 @@ class Client:
         return waits
 
     def state(self) -> dict:
-        """What must outlive this object: numbers, text and bytes. Its `layout` is a tuple of
-        `TensorLayout`."""
+        """What must outlive this object: numbers, text and bytes; `layout` is the text of a
+        `ModelLayout`, or empty."""
         number, frame = self._pending or (-1, b"")
         return {
             "spec": self.spec,
             "version": self.version,
-            "layout": layout_of(self._model),
+            "layout": "" if self.layout is None else self.layout.text,
             "model": b"".join(array.tobytes() for array in self._model.values()),
             "residual": self._channel.save(),
             "pending_round": number,
@@ -214,8 +228,8 @@ class Client:
         Raises:
             DeltawireError: "Mismatch": of another spec, or damaged. Nothing has changed then.
         """
-        layout: Layout = state["layout"]
-        model = zeros(layout)
+        layout = ModelLayout.from_text(state["layout"]) if state["layout"] else None
+        model = zeros(layout.tensors if layout else ())
         flat = np.frombuffer(state["model"], np.float32)
         if state["spec"] != self.spec or flat.size != sum(a.size for a in model.values()):
             raise make_error(
@@ -228,6 +242,7 @@ class Client:
         for array in model.values():
             array.reshape(-1)[:] = flat[start : start + array.size]
             start += array.size
+        self.layout = layout
         self._model, self.version, self._answers = model, state["version"], None
         self._pending = None
         if state["pending_round"] >= 0:

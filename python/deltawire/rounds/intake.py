@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 
 import numpy as np
@@ -9,11 +10,12 @@ import numpy as np
 from deltawire.channel import Channel
 from deltawire.errors import DeltawireError, make_error
 from deltawire.policy import Policy, spec_of
+from deltawire.rounds.limits import TEN_MEDIANS, Medians, brief, check_limit, too_large
 from deltawire.rounds.messages import Layout, Reply, zeros
 
 MOST_SAMPLES = 1_000_000_000
 _MOST_SPEC_CHARACTERS = 2_000
-_MOST_SPECS = 16
+_MOST_SPECS = 16  # whose channels are kept
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +38,8 @@ class Intake:
 
     Args:
         spec: the codec that clients must use; None: each may use its own, and says which.
-        max_norm: replies whose change has a larger Euclidean norm are refused; None: none is.
+        max_norm: replies whose change has a larger Euclidean norm are refused: a number, here;
+            `Medians`, once all of the round are in (`out_of_line`); None: none is.
         max_samples: replies with more samples are refused.
         min_elements: as the clients'.
 
@@ -47,18 +50,17 @@ class Intake:
         self,
         spec: Policy | None = None,
         *,
-        max_norm: float | None = None,
+        max_norm: float | Medians | None = TEN_MEDIANS,
         max_samples: int = MOST_SAMPLES,
         min_elements: int = 256,
     ) -> None:
-        if max_norm is not None and not max_norm > 0:
-            raise make_error("InvalidArgument", f"max_norm={max_norm!r} must be above 0, or None")
+        check_limit("max_norm", max_norm)
         self._min_elements = min_elements
         self._max_norm, self._max_samples = max_norm, max_samples
-        self._channels: dict[str, Channel] = {}
+        self._channels: OrderedDict[str, Channel] = OrderedDict()  # the last used one is last
         self._due: str | None = None
         if spec is not None:
-            self._due = self._add_channel(spec_of(spec)).spec
+            self._due = self._channel(spec_of(spec)).spec
         self._accepted: dict[Hashable, int] = {}
         self._refused: dict[Hashable, int] = {}
 
@@ -90,8 +92,9 @@ class Intake:
         if (reply.round, reply.version) != due:
             raise make_error(  # the one of this round may still be on its way: no verdict
                 "State",
-                f"the reply is of round {reply.round}, version {reply.version}; due is round "
-                f"{due[0]}, version {due[1]}: it is too old, or not the server's",
+                f"the reply is of round {brief(reply.round, 20)}, version "
+                f"{brief(reply.version, 20)}; due is round {due[0]}, version {due[1]}: it is too "
+                "old, or not the server's",
             )
         try:
             update = self._opened(reply, layout)
@@ -100,6 +103,11 @@ class Intake:
             raise
         self._accepted[client] = reply.round
         return update
+
+    def out_of_line(self, norms: Mapping[Hashable, float]) -> dict[Hashable, DeltawireError]:
+        """The errors of clients whose update is too large beside the round's others, where
+        `max_norm` is `Medians`. They are for the caller to refuse."""
+        return too_large(self._max_norm, norms)
 
     def _opened(self, reply: Reply, layout: Layout) -> Update:
         check_samples(reply.samples, self._max_samples)
@@ -114,39 +122,52 @@ class Intake:
                 raise make_error("NotFinite", f"'{name}' has values that are not finite")
             squares += float(np.square(array, dtype=np.float64).sum())
         norm = math.sqrt(squares)
-        if self._max_norm is not None and norm > self._max_norm:
-            raise make_error(
-                "Range", f"the update's norm is {norm:.4g}, above max_norm={self._max_norm:.4g}"
-            )
+        most = self._max_norm
+        if most is not None and not isinstance(most, Medians) and norm > most:
+            raise make_error("Range", f"the update's norm is {norm:.4g}, above max_norm={most:.4g}")
         return norm
 
     def _channel(self, spec: str) -> Channel:
-        """For what a client says of its frame; never a file's name, and not too many."""
+        """For what a client says of its frame: never a file's name, and of many the last used."""
         if self._due is not None and spec != self._due:
             raise make_error(
                 "Mismatch", f"the reply is of codec {spec[:80]!r}; due is {self._due!r}"
             )
-        if spec in self._channels:
-            return self._channels[spec]
         if len(spec) > _MOST_SPEC_CHARACTERS or spec.lstrip().startswith(("@", "{", "[")):
             raise make_error("InvalidArgument", f"{spec[:40]!r} is no codec's spec")
-        if len(self._channels) >= _MOST_SPECS:
-            raise make_error(
-                "Limit",
-                f"clients have named {_MOST_SPECS} specs already; say which one is due (up=)",
-            )
-        return self._add_channel(spec)
+        if spec not in self._channels:
+            # With error feedback, as clients: theirs may leave a tensor of zeros out.
+            channel = Channel(spec, min_elements=self._min_elements)
+            self._channels[spec] = self._channels[channel.spec] = channel
+            while len(self._channels) > _MOST_SPECS:
+                self._channels.popitem(last=False)
+        self._channels.move_to_end(spec)
+        return self._channels[spec]
 
-    def _add_channel(self, spec: str) -> Channel:
-        # With error feedback, as clients: theirs may leave a tensor of zeros out.
-        channel = Channel(spec, min_elements=self._min_elements)
-        self._channels[spec] = self._channels[channel.spec] = channel
-        return channel
+
+def added(
+    model: Mapping[str, np.ndarray], change: Mapping[str, np.ndarray], dtypes: Mapping[str, str]
+) -> dict[str, np.ndarray]:
+    """`model` + an update, in the model's own dtypes (float32 where `dtypes` says nothing).
+
+    Raises:
+        DeltawireError: "NotFinite", with the tensor's name: the sum is beyond what its dtype holds.
+            So no mean of such models overflows.
+    """
+    found = {}
+    for name, array in model.items():
+        dtype = dtypes.get(name, "float32")
+        with np.errstate(over="ignore"):
+            found[name] = np.asarray(array + change[name], dtype)
+        if not np.isfinite(found[name]).all():
+            raise make_error("NotFinite", f"'{name}' + the update is beyond what {dtype} holds")
+    return found
 
 
 def check_samples(samples: object, most: int) -> None:
     """Raises InvalidArgumentError for anything but a whole number, 1 ... most."""
     if not isinstance(samples, int) or isinstance(samples, bool) or not 1 <= samples <= most:
         raise make_error(
-            "InvalidArgument", f"the sample count {samples!r} is not a whole number, 1 ... {most:,}"
+            "InvalidArgument",
+            f"the sample count {brief(repr(samples), 40)} is not a whole number, 1 ... {most:,}",
         )

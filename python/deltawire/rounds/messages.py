@@ -1,6 +1,9 @@
 """What a server and a client send each other in a round, and how a model is laid out in it."""
 
 import dataclasses
+import functools
+import hashlib
+import json
 import zlib
 from collections.abc import Mapping
 
@@ -26,6 +29,37 @@ Layout = tuple[TensorLayout, ...]
 
 
 @dataclasses.dataclass(frozen=True)
+class ModelLayout:
+    """What frames don't say of a model. A client gets it once, and from then on its `id`.
+
+    Attributes:
+        tensors: the model's, in order.
+        also: text of the program that carries the messages, sent with the layout (Flower's mod
+            keeps dtypes and the order of uncompressed arrays in it).
+    """
+
+    tensors: Layout = ()
+    also: str = ""
+
+    @functools.cached_property
+    def text(self) -> str:
+        """As it travels, and as a client's state keeps it: JSON, without spaces."""
+        pairs = [[tensor.name, list(tensor.shape)] for tensor in self.tensors]
+        return json.dumps([pairs, self.also], separators=(",", ":"))
+
+    @functools.cached_property
+    def id(self) -> str:
+        """A digest of `text`: 16 hexadecimal digits."""
+        return hashlib.blake2b(self.text.encode(), digest_size=8).hexdigest()
+
+    @classmethod
+    def from_text(cls, text: str) -> "ModelLayout":
+        """Reads what `text` gave."""
+        pairs, also = json.loads(text)
+        return cls(tuple(TensorLayout(name, tuple(shape)) for name, shape in pairs), also)
+
+
+@dataclasses.dataclass(frozen=True)
 class Download:
     """What the server gives a client, for training or evaluation.
 
@@ -37,7 +71,8 @@ class Download:
         base: the version that the frames are added to; 0 for "full".
         version: that the client has afterwards, from 1.
         digest: `digest_of` the model at that version.
-        layout: of the model, in order.
+        layout_id: of the model's layout.
+        layout: the layout itself, where the server doesn't know that the client has it; else None.
         round: the number of the round under way, from 0.
         accepted, refused: the last rounds of which the server has accepted, or refused, this
             client's reply; -1: none.
@@ -49,15 +84,17 @@ class Download:
     base: int
     version: int
     digest: int
-    layout: Layout
+    layout_id: str
+    layout: ModelLayout | None = None
     round: int = 0
     accepted: int = -1
     refused: int = -1
 
     @property
     def byte_count(self) -> int:
-        """Of all frames."""
-        return sum(len(frame) for frame in self.frames)
+        """Of all frames, and of the layout where it travels."""
+        layout = 0 if self.layout is None else len(self.layout.text.encode())
+        return sum(len(frame) for frame in self.frames) + layout
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ class Seen:
         replies: that were taken.
         refused: replies that were dropped.
         silent: clients without a reply, or with an error's.
-        down_bytes, up_bytes: of frames.
+        down_bytes, up_bytes: of frames and headers.
         raw_bytes: what both would have been as float32.
         metrics: of the replies in the mean, weighted by their samples; or of the server's test.
     """

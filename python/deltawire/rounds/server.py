@@ -8,7 +8,8 @@ import numpy as np
 from deltawire.errors import make_error
 from deltawire.policy import Policy
 from deltawire.rounds.broadcast import Broadcast
-from deltawire.rounds.intake import MOST_SAMPLES, Intake, Update
+from deltawire.rounds.intake import MOST_SAMPLES, Intake, Update, added
+from deltawire.rounds.limits import TEN_MEDIANS, Medians, brief, check_limit, sample_cap_of
 from deltawire.rounds.messages import Download, Reply, as_float32
 
 
@@ -19,14 +20,19 @@ class Server:
         model: float arrays by name, the first version.
         up: codec that clients must use; None: each may use its own.
         down: codec of the way down; None: the model travels whole.
-        max_norm, max_samples: replies above are refused.
-        sample_cap: a client counts with that many samples at most.
+        max_norm: updates of a larger Euclidean norm are refused: a number, when they are taken;
+            `Medians`, when the round ends; None: none is.
+        max_samples: replies that claim more are refused.
+        sample_cap: a client counts with this many samples at most: a number, or `Medians` of the
+            round's; None: with all.
         min_elements: arrays below this many elements travel uncompressed; as the clients'.
 
     Attributes:
         model: float32 arrays by name, after the last round.
         round: of the round under way, from 0; -1 before the first.
-        refused: (round, client, the error) of every reply that was refused.
+        refused: (round, client, the error) of every reply that was refused; errors are cut to 300
+            characters.
+        capped: (round, client, its samples, what it counted with) where `sample_cap` lowered it.
 
     Thread rule: one thread at a time.
     """
@@ -37,9 +43,9 @@ class Server:
         *,
         up: Policy | None = None,
         down: Policy | None = "3lc",
-        max_norm: float | None = None,
+        max_norm: float | Medians | None = TEN_MEDIANS,
         max_samples: int = MOST_SAMPLES,
-        sample_cap: int | None = None,
+        sample_cap: int | Medians | None = TEN_MEDIANS,
         min_elements: int = 256,
     ) -> None:
         self.model = as_float32(model)
@@ -47,11 +53,13 @@ class Server:
         self._intake = Intake(
             up, max_norm=max_norm, max_samples=max_samples, min_elements=min_elements
         )
+        check_limit("sample_cap", sample_cap)
         self._sample_cap = sample_cap
         self.round = -1
         self.refused: list[tuple[int, Hashable, str]] = []
+        self.capped: list[tuple[int, Hashable, int, int]] = []
         self._sent: dict[Hashable, int] = {}
-        self._updates: list[Update] = []
+        self._updates: dict[Hashable, Update] = {}
 
     def begin(self) -> None:
         """Opens the next round: the model is encoded, once."""
@@ -60,7 +68,7 @@ class Server:
         for client in self._sent:  # silent: who knows whether it has what it was sent
             self._broadcast.forget(client)
         self._sent.clear()
-        self._updates = []
+        self._updates = {}
 
     def download(self, client: Hashable, *, full: bool = False) -> Download:
         """What to send a client; `full` for one that has lost its state. It may be any name."""
@@ -83,33 +91,52 @@ class Server:
             if version is None:
                 raise make_error("State", "was sent nothing in this round, or has replied")
             update = self._intake.take(
-                client, reply, due=(self.round, version), layout=self._broadcast.layout
+                client, reply, due=(self.round, version), layout=self._broadcast.layout.tensors
             )
+            added(self.model, update.change, {})
         except Exception as error:
-            self.refused.append((self.round, client, str(error)))
+            self._refuse(client, error)
             if version is not None:  # refused or not: it says what it has
                 self._broadcast.confirm(client, reply.version)
             raise
         self._broadcast.confirm(client, version)
-        self._updates.append(update)
+        self._updates[client] = update
         return update
+
+    def _refuse(self, client: Hashable, error: Exception) -> None:
+        if getattr(error, "code", None) != "State":  # not this round's: no verdict on this
+            self._intake.refuse(client, self.round)
+        self.refused.append((self.round, client, brief(error)))
 
     def finish(self) -> dict[str, np.ndarray]:
         """Ends the round, with whoever has replied: the model + their mean, weighted by samples.
         Nothing changes where nobody has. Returns the model (its own arrays: not to be changed).
 
+        Where `max_norm` is `Medians`, updates that are too large beside the others are refused now.
         The mean is added to the model, not to the reference that clients have trained from: what
         the way down has left out so far stays due.
         """
-        weights = [float(self._counted(update.samples)) for update in self._updates]
+        norms = {client: update.norm for client, update in self._updates.items()}
+        for client, error in self._intake.out_of_line(norms).items():
+            self._refuse(client, error)
+            del self._updates[client]
+        weights = self._weights()
         model = {name: array.copy() for name, array in self.model.items()}
         for name, array in model.items():
             total = np.zeros(array.shape, np.float64)
-            for update, weight in zip(self._updates, weights, strict=True):
-                total += (weight / sum(weights)) * update.change[name]
+            for client, update in self._updates.items():
+                total += weights[client] * update.change[name]
             array += total.astype(np.float32)
-        self.model, self._updates = model, []
+        self.model, self._updates = model, {}
         return model
 
-    def _counted(self, samples: int) -> int:
-        return samples if self._sample_cap is None else min(samples, self._sample_cap)
+    def _weights(self) -> dict[Hashable, float]:
+        """Each client's share of the mean."""
+        counts = {client: update.samples for client, update in self._updates.items()}
+        cap = sample_cap_of(self._sample_cap, counts)
+        for client, claimed in counts.items():
+            if cap is not None and claimed > cap:
+                counts[client] = cap
+                self.capped.append((self.round, client, claimed, cap))
+        total = sum(counts.values())
+        return {client: count / total for client, count in counts.items()}

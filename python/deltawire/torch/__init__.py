@@ -18,6 +18,7 @@ from deltawire.torch.explanation import Explanation, TensorRow, explain
 from deltawire.torch.fsdp_hook import ShardedHook
 from deltawire.torch.hook import Hook
 from deltawire.torch.local_steps import LocalSteps
+from deltawire.torch.momentum_advice import MomentumWarning
 from deltawire.torch.parameter_server import ParameterServer
 from deltawire.torch.recording import Recording, trace
 from deltawire.torch.registration import register
@@ -33,6 +34,7 @@ __all__ = [
     "Explanation",
     "Hook",
     "LocalSteps",
+    "MomentumWarning",
     "ParameterServer",
     "Recording",
     "ShardedHook",

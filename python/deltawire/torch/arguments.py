@@ -1,8 +1,12 @@
 """Checks of the arguments that every way to exchange through deltawire takes."""
 
+import logging
+from collections.abc import Iterable
+
 import torch
 import torch.distributed as dist
 
+from deltawire import _core
 from deltawire.arguments import (
     check_count,
     check_link,
@@ -14,6 +18,7 @@ from deltawire.arguments import (
 )
 from deltawire.errors import DTypeError, make_error
 from deltawire.policy import Policy
+from deltawire.rule_texts import rules_without_tensor
 
 __all__ = [
     "AUTO",
@@ -35,8 +40,10 @@ __all__ = [
     "reducer_options",
     "secret",
     "timeout_in_ms",
+    "warn_of_rules_without_tensor",
 ]
 
+logger = logging.getLogger("deltawire")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _DEVICES = ("cpu", "cuda")
 AUTO = "auto"
@@ -60,6 +67,20 @@ def named(policy: Policy, where: str) -> Policy:
             "model; name a codec: `deltawire plan` says which",
         )
     return policy
+
+
+def warn_of_rules_without_tensor(spec: str, names: Iterable[str], rank: int) -> None:
+    """On rank 0, a warning in the log for each rule whose name pattern fits no tensor: a misspelt
+    one would pass in silence. No error, because one policy may serve several models."""
+    known = list(names)
+    for rule in rules_without_tensor(_core.canonical_spec(spec), known) if rank == 0 else ():
+        logger.warning(
+            "the rule '%s' fits none of the %d tensors, which are named like %s; the model's "
+            "named_parameters() lists them",
+            rule.text,
+            len(known),
+            ", ".join(f"'{name}'" for name in known[:3]),
+        )
 
 
 def device_of(group: dist.ProcessGroup) -> torch.device:

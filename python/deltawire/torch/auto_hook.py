@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
 from deltawire.door import STATE_VERSION
-from deltawire.errors import DeltawireError, make_error
+from deltawire.errors import DeltawireError, check_state_given, make_error
 from deltawire.history import History, metrics_of
 from deltawire.torch import auto_decision, interrupt, native
 from deltawire.torch import scalars as flat
@@ -299,6 +299,7 @@ class AutoHook:
         """As `Hook.load_state_dict`, of a state that "auto" has saved, and a collective: call it on
         every rank. Goes on with its choice, and looks as usual whether it still holds here."""
         self._check_own()
+        check_state_given(state, several=True)
         first = state if isinstance(state, dict) else next(iter(state), {})
         phase, decision = _choice_of(first)
         hook = None

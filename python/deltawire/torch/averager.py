@@ -11,6 +11,10 @@ class Averager(ModelAverager):
     each optimizer.step(): post-local SGD (Lin et al., "Don't Use Large Mini-Batches, Use Local
     SGD", ICLR 2020) with compressed rounds.
 
+    A round ends after the trainer's `steps` local steps: the first after warmup_steps + steps, and
+    then every `steps`. torch's averager averages for the first time one step after the warm-up, and
+    then every period, so that its averages come `steps` - 1 steps earlier.
+
     Args:
         trainer: whose rounds it runs; its optimizer is the local one.
         warmup_steps: so many steps at the start exchange nothing here, because gradients are

@@ -3,7 +3,11 @@
 What each tells all others is an offer (`deltawire.offers`).
 """
 
+import contextlib
+import logging
 import os
+import threading
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -22,6 +26,10 @@ from deltawire.offers import (
     slot_of,
 )
 from deltawire.torch import arguments
+
+logger = logging.getLogger("deltawire")
+_FIRST_NEWS_AFTER = 10.0  # seconds; and then each minute
+_NEXT_NEWS_AFTER = 60.0
 
 
 def given_or_world(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
@@ -123,9 +131,83 @@ def listen(interface: str | None, ports: tuple[int, int]) -> _core.Listener:
 
 def swap(offer: Offer, group) -> list[Offer]:
     """Every rank's offer, in rank order; one collective on `group`, under the group's own
-    timeout. "Corrupt", alike on every rank: one that is no offer."""
+    timeout. "Corrupt", alike on every rank: one that is no offer. Who waits longer logs for
+    whom, and says so where the group gives up ("Timeout")."""
     own = torch.frombuffer(bytearray(slot_of(offer)), dtype=torch.uint8)
     own = own.to(arguments.device_of(group))
     slots = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(slots, own, group=group)
+    roll = _Roll(group)
+    with roll.news():
+        try:
+            dist.all_gather(slots, own, group=group)
+        except RuntimeError as cause:
+            missing = roll.missing()
+            if not missing:
+                raise
+            raise make_error(
+                "Timeout",
+                f"{_ranks(missing)} never made the call in which rank {roll.rank} waited "
+                f"(register, LocalSteps or load_state_dict); the process group gave up: {cause}",
+                missing[0],
+            ) from cause
     return [offer_in(slot.cpu().numpy().tobytes(), rank) for rank, slot in enumerate(slots)]
+
+
+class _Roll:
+    """Which ranks have come to a gather, as they say in the process group's store: a gather itself
+    tells nothing until all are there. Where there is no store, nobody is named."""
+
+    _gathers: dict[str, int] = {}  # by group: all of its ranks make the same calls
+
+    def __init__(self, group) -> None:
+        self.rank = dist.get_rank(group)
+        self._world_size = dist.get_world_size(group)
+        name = str(dist.get_process_group_ranks(group))
+        number = self._gathers[name] = self._gathers.get(name, 0) + 1
+        self._key = f"deltawire/{name}/{number}/"
+        self._store = None
+        with contextlib.suppress(Exception):
+            store = dist.distributed_c10d._get_default_store()
+            self._store = store.clone() if hasattr(store, "clone") else store
+            self._store.set(f"{self._key}{self.rank}", "here")
+
+    def missing(self) -> list[int]:
+        """The ranks that have not come."""
+        if self._store is None:
+            return []
+        try:
+            ranks = range(self._world_size)
+            return [rank for rank in ranks if not self._store.check([f"{self._key}{rank}"])]
+        except Exception:  # rank 0 may have the store, and be gone
+            return []
+
+    @contextlib.contextmanager
+    def news(self) -> Iterator[None]:
+        """Within it, whoever waits for long logs for whom."""
+        over = threading.Event()
+        thread = threading.Thread(target=self._tell, args=(over,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+
+    def _tell(self, over: threading.Event) -> None:
+        pause, waited = _FIRST_NEWS_AFTER, 0.0
+        while not over.wait(pause):
+            waited, pause = waited + pause, _NEXT_NEWS_AFTER
+            missing = self.missing()
+            if missing and not over.is_set():
+                logger.warning(
+                    "rank %d has waited %.0f s for %s to make the same call (register, LocalSteps "
+                    "or load_state_dict); the process group's timeout ends the wait",
+                    self.rank,
+                    waited,
+                    _ranks(missing),
+                )
+
+
+def _ranks(ranks: list[int]) -> str:
+    """ "rank 3", "ranks 1, 2 and 5 more"."""
+    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if ranks[8:] else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from deltawire.errors import make_error
+from deltawire.errors import check_state_given, make_error
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint import StorageReader
@@ -49,6 +49,7 @@ def in_order_of_ranks(states: Iterable[dict], apart: tuple[str, ...] = ()) -> li
 
     InvalidArgumentError where they aren't those of all ranks of one job after one step.
     """
+    check_state_given(states, several=True)
     found = {}
     for state in states:
         if not isinstance(state, dict) or "world_size" not in state:
@@ -90,14 +91,22 @@ def saved_states(
     Every rank reads what all ranks have saved, once the size of the model for each. Entries of a
     checkpoint are pickles: load those only that you trust, as with torch's own `load`.
 
-    Raises InvalidArgumentError where the checkpoint has nothing under that key.
+    Raises InvalidArgumentError where the checkpoint has nothing under that key, and DeltawireError
+    ("Io") where it can't be read.
     """
     import torch.distributed.checkpoint as dcp  # costs a third of what torch itself does
 
     reader = checkpoint
     if not isinstance(checkpoint, dcp.StorageReader):
         reader = dcp.FileSystemReader(checkpoint)
-    saved = reader.read_metadata().state_dict_metadata
+    try:
+        saved = reader.read_metadata().state_dict_metadata
+    except OSError as cause:
+        raise make_error(
+            "Io",
+            f"{checkpoint}: no checkpoint of torch.distributed.checkpoint can be read there "
+            f"({cause.strerror or cause}); give the folder that save() wrote",
+        ) from cause
     flat = {name: None for name in saved if name.startswith(f"{key}.")}
     start = f"{key}.residuals."
     ranks = [name.removeprefix(start) for name in flat if name.startswith(f"{start}{_RANK}")]

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.errors import make_error
+from deltawire.errors import check_state_given, make_error
 from deltawire.torch import arguments
 from deltawire.torch.agreement import Agreement, among
 from deltawire.torch.checkpoint import kept_by, kept_of
@@ -259,6 +259,7 @@ class ShardedHook(Participant):
         replicas, spec or version, or of other rows; DeltawireError where its bytes are damaged.
         Then nothing is changed.
         """
+        check_state_given(state)
         own = {**state, "rank": self.rank}
         for key in ("residuals", "ranges"):
             if key in state:

@@ -57,6 +57,7 @@ class _Registration:
             find_shards(model, self._groups)
             check_free(self._groups)
             trained = {id(s.parameter): s.name for group in self._groups for s in group.shards}
+            arguments.warn_of_rules_without_tensor(self._spec, trained.values(), dist.get_rank())
             self._source = source_for(given.optimizer, self._spec, trained)
             arguments.check_summary_every(given.summary_every)
             self._timeout_ms = arguments.timeout_in_ms(given.timeout)

@@ -26,6 +26,11 @@ from deltawire.torch.significance import SignificanceSource
 from deltawire.torch.sparse_gradient import SparseGradient
 from deltawire.torch.staging import Staging
 
+_AFTER_CLOSE = (
+    "DDP keeps its hook, so wrap the module in a new DistributedDataParallel to go on, and "
+    "register that for compressed exchange"
+)
+
 
 class Hook(Participant):
     """A rank's compressed exchange; made by `register`.
@@ -136,6 +141,8 @@ class Hook(Participant):
             )
         if isinstance(self._session, CopiedSession):
             raise self._session.error()
+        if self._session.closed:
+            raise make_error("State", f"the hook is closed; {_AFTER_CLOSE}", self.rank)
         last = bucket.is_last()
         if bucket.index() == 0:
             self._scale = self._loss_scale.now()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from deltawire.errors import make_error
+from deltawire.errors import check_state_given, make_error
 from deltawire.torch.checkpoint import in_order_of_ranks, kept_by, kept_of
 
 VERSION = 2
@@ -76,6 +76,7 @@ def flats_of(state: dict | Sequence[dict], place: tuple[int, int]) -> list[dict]
     they are to be checked at `place`, (rank, world size)."""
     if isinstance(state, dict):
         return [flat_form(state, place[0])]
+    check_state_given(state, several=True)
     ordered = in_order_of_ranks(map(_by_rank, state), apart=("common", "own"))
     here = {"rank": place[0], "world_size": place[1]}
     return [{**flat_form(each, rank), **here} for rank, each in enumerate(ordered)]

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.policy import Policy, spec_of
-from deltawire.torch import arguments, bootstrap, local_state, wrappers
+from deltawire.torch import arguments, bootstrap, local_state, momentum_advice, wrappers
 from deltawire.torch.checkpoint import RESIZE_ADVICE
 from deltawire.torch.ending import EndsOnAll
 from deltawire.torch.explanation import Explanation
@@ -162,6 +162,7 @@ class LocalSteps(EndsOnAll, Participant):
             arguments.check_link(link)
             arguments.check_positive("bucket_bytes", bucket_bytes)
             self._weights = Weights(model, bucket_bytes, fragments, factory_of(outer))
+            arguments.warn_of_rules_without_tensor(spec, self._weights.names, meeting.place[0])
             masked = Momentum(optimizer, self._weights, momentum)
             masked = masked.wanted(spec, mask_momentum, delay)
             timeout_ms = arguments.timeout_in_ms(timeout)
@@ -181,6 +182,9 @@ class LocalSteps(EndsOnAll, Participant):
         with self._all_end_on_error():
             broadcast_model(model, self.group)
         self._weights.start_from_here()
+        if steps == 1 and self.rank == 0:  # of more, the optimizer's momentum is in the changes
+            kind = type(optimizer).__name__
+            momentum_advice.warn(spec, kind, optimizer.param_groups, stacklevel=3)
 
     @property
     def steps(self) -> Steps:

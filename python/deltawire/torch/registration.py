@@ -7,7 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire import _core
 from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy, spec_of
-from deltawire.torch import arguments, bootstrap, native_buckets, wrappers
+from deltawire.torch import arguments, bootstrap, momentum_advice, native_buckets, wrappers
 from deltawire.torch.auto_hook import AutoHook
 from deltawire.torch.auto_registration import register_auto
 from deltawire.torch.copied import forget_copied_hooks
@@ -108,6 +108,10 @@ def register(
             another token).
 
     The one collective on the model's process group waits under that group's timeout.
+
+    Warns once, on rank 0, with `MomentumWarning`, when an optimizer with momentum first steps the
+    model and the codec sends most of a gradient later ("topk", "sbc" and their kin), or has
+    momentum itself ("dgc"): what to do is in the text.
     """
     settings = Settings(
         optimizer=optimizer,
@@ -128,11 +132,15 @@ def register(
         native_below=native_below,
     )
     if wrappers.has_fsdp2(ddp_model) and not isinstance(ddp_model, DistributedDataParallel):
-        return register_sharded(ddp_model, spec, settings)
+        sharded = register_sharded(ddp_model, spec, settings)
+        momentum_advice.watch(sharded.spec, ddp_model.parameters(), dist.get_rank())
+        return sharded
     group = _check_model(ddp_model)
     if isinstance(spec, str) and spec == arguments.AUTO:
         return _attach(register_auto(ddp_model, settings), ddp_model)
-    return _attach(_connected(ddp_model, group, spec, settings), ddp_model)
+    hook = _attach(_connected(ddp_model, group, spec, settings), ddp_model)
+    momentum_advice.watch(hook.spec, ddp_model.parameters(), hook.rank)
+    return hook
 
 
 def _connected(
@@ -154,6 +162,7 @@ def _connected(
             least = max(least, native_buckets.LEAST_ELEMENTS)
         options = arguments.reducer_options(least, given.revert, given.threads, scale.nonfinite)
         check_sparse(spec, options, exchanged.sparse)
+        arguments.warn_of_rules_without_tensor(spec, exchanged.names.values(), meeting.place[0])
         source = source_for(given.optimizer, spec, exchanged.names)
         arguments.check_link(given.link)
         meeting.settings = _settings_text(spec, given, meeting.place[1], source, scale)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from deltawire import _core
-from deltawire.errors import make_error
+from deltawire.errors import check_state_given, make_error
 from deltawire.torch import bootstrap
 from deltawire.torch.arguments import check_positive
 
@@ -43,6 +43,7 @@ def state_of(core: Core, place: dict[str, Any]) -> dict[str, Any]:
 def load(core: Core, state: dict[str, Any], place: dict[str, Any]) -> str:
     """Puts back what `state_of` gave, or raises and changes nothing. Returns what must be alike on
     all ranks."""
+    check_state_given(state)
     due = {"version": _VERSION, **place}
     missing = [key for key in (*due, "step", "state") if key not in state]
     if missing:

@@ -2,17 +2,18 @@
 
 from deltawire.errors import make_error
 
+OLDEST = (2, 6)
+
 try:
     import torch
 except ModuleNotFoundError as cause:
     if cause.name != "torch":
         raise
     raise ImportError(
-        'deltawire.torch needs PyTorch, which is not installed: pip install "deltawire[torch]"',
+        "deltawire.torch needs PyTorch, which is not installed: pip install "
+        f"'torch>={OLDEST[0]}.{OLDEST[1]}'",
         name="torch",
     ) from None
-
-OLDEST = (2, 6)
 
 
 def check(version: str) -> None:

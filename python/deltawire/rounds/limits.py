@@ -1,0 +1,86 @@
+"""How much one reply may count: limits that follow the round's other replies."""
+
+import dataclasses
+import math
+from collections.abc import Hashable, Mapping
+
+from deltawire.errors import DeltawireError, make_error
+
+_FEWEST = 3  # replies from which a majority can be told
+
+
+@dataclasses.dataclass(frozen=True)
+class Medians:
+    """A limit of `factor` times the median of the round's replies.
+
+    Of an even number of replies the median is the lower of the two in the middle, so that one
+    client of two can't raise it. Zeros don't count: a client that had nothing to send says nothing
+    of the others.
+
+    Attributes:
+        factor: 1 or more, finite.
+
+    Raises:
+        DeltawireError: "InvalidArgument": another factor.
+    """
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        factor = self.factor
+        number = isinstance(factor, int | float) and not isinstance(factor, bool)
+        if not (number and 1 <= factor < math.inf):
+            raise make_error("InvalidArgument", f"Medians({factor!r}): give a number from 1 on")
+
+    def of(self, values: Mapping[Hashable, float]) -> float | None:
+        """The limit of these replies; None where all are 0."""
+        counted = sorted(value for value in values.values() if value > 0)
+        return self.factor * counted[(len(counted) - 1) // 2] if counted else None
+
+
+TEN_MEDIANS = Medians(10.0)  # the default of norms and of sample counts
+
+
+def check_limit(name: str, value: object) -> None:
+    """Raises "InvalidArgument" for a limit that is no number above 0, no `Medians` and not None."""
+    number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    if not (value is None or number or isinstance(value, Medians)):
+        raise make_error(
+            "InvalidArgument",
+            f"{name}={value!r} must be a number above 0, rounds.Medians(factor), or None",
+        )
+
+
+def too_large(
+    max_norm: float | Medians | None, norms: Mapping[Hashable, float]
+) -> dict[Hashable, DeltawireError]:
+    """The error of each client whose update's norm is above `Medians`. Of fewer than three updates
+    that aren't zero nobody can tell which is out of line: none is refused then."""
+    limit = None
+    if isinstance(max_norm, Medians) and sum(norm > 0 for norm in norms.values()) >= _FEWEST:
+        limit = max_norm.of(norms)
+    return {
+        client: make_error(
+            "Range",
+            f"the update's norm is {norm:.4g}, above {limit:.4g}: {max_norm.factor:g} times the "
+            f"median of the round's {len(norms)} updates; max_norm= sets another limit",
+        )
+        for client, norm in norms.items()
+        if limit is not None and norm > limit
+    }
+
+
+def sample_cap_of(sample_cap: int | Medians | None, samples: Mapping[Hashable, int]) -> int | None:
+    """The samples that a client counts with at most in this round; None: no limit."""
+    if isinstance(sample_cap, Medians):
+        limit = sample_cap.of(samples)
+        return None if limit is None else int(limit)
+    return sample_cap
+
+
+def brief(text: object, most: int = 300) -> str:
+    """What a client had a part in, cut to `most` characters before it is logged or kept."""
+    whole = str(text)
+    if len(whole) <= most:
+        return whole
+    return f"{whole[:most]}... ({len(whole):,} characters)"

@@ -1,0 +1,115 @@
+"""A codec whose gradients arrive late beside an optimizer's momentum: said once, on rank 0."""
+
+import contextlib
+import warnings
+
+import deltawire.torch
+import pytest
+import torch
+from deltawire.torch import MomentumWarning, momentum_advice
+from models import Net, train_step, wrapped
+from ranks import results
+from torch.optim import optimizer as torch_optimizers
+
+SGD = torch.optim.SGD
+
+
+def canonical(spec):
+    return deltawire.canonical_spec(spec)
+
+
+def trained(rank, world_size, report, spec, momentum):
+    """What three steps warn of, (text, where from), and how many hooks on optimizers are left."""
+    ddp = wrapped(Net())
+    other = torch.nn.Linear(2, 2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with contextlib.closing(deltawire.torch.register(ddp, spec)):
+            optimizer = SGD(ddp.parameters(), lr=0.01, momentum=momentum)
+            others = SGD(other.parameters(), lr=0.01, momentum=0.9)
+            for step in range(3):
+                train_step(ddp, rank, step)
+                other(torch.ones(2)).sum().backward()
+                others.step()  # of another model's
+                optimizer.step()
+    told = [(str(w.message), w.filename) for w in caught if w.category is MomentumWarning]
+    return told, len(torch_optimizers._global_optimizer_post_hooks)
+
+
+def test_register_says_once_on_rank_0_what_to_do():
+    (told, left), (silent, _) = results(trained, 2, "topk:k=1%", 0.9)
+    ((text, file),) = told
+    assert (left, silent) == (0, [])
+    assert file == __file__  # the line that steps the optimizer
+    assert "'topk:k=0.01" in text and "momentum=0.9 of SGD" in text and "\n" not in text
+    assert "Give SGD momentum=0 and 5 times the learning rate" in text
+    assert "'... with momentum=0.9'" in text and "LocalSteps" in text
+
+
+def test_without_momentum_nothing_is_said_and_nothing_is_left():
+    assert results(trained, 2, "topk:k=1%", 0.0) == [([], 0)] * 2
+
+
+def local(rank, world_size, report, steps):
+    model = Net()
+    optimizer = SGD(model.parameters(), lr=0.01, momentum=0.9)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with deltawire.torch.LocalSteps(model, optimizer, "sbc:p=1%", steps=steps):
+            pass
+    return [w.filename for w in caught if w.category is MomentumWarning]
+
+
+def test_local_steps_say_so_of_single_steps():
+    assert results(local, 2, 1) == [[__file__], []]
+    assert results(local, 2, 10) == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("spec", "momentum", "words"),
+    [
+        *((spec, 0.9, "sends most of a gradient in later steps")
+          for spec in ("topk", "sbc", "dropping", "randomk", "onebit", "signsgd", "twobit")),
+        ("gather(conv*: topk:k=1%, rest fp32)", 0.5, "1 times the learning rate"),
+        ("step<500: onebit, rest 3lc", 0.99, "50 times the learning rate"),
+        ("dgc:p=1%", 0.9, "has momentum before the codec"),
+        ("3lc with momentum=0.9", 0.9, "give SGD momentum=0"),
+        *((spec, 0.9, None) for spec in ("fp32", "3lc:s=1.75", "powersgd:rank=4", "gcomp",
+                                         "threshold", "signsgd:feedback=off", "fastsgd")),
+        ("gather(topk*: fp32, rest fastsgd)", 0.9, None),  # a tensor's name
+        ("topk", 0.0, None),
+        ("dgc:p=1%", 0.0, None),
+    ],
+)  # fmt: skip
+def test_which_codecs_do_not_go_with_momentum(spec, momentum, words):
+    model = torch.nn.Linear(3, 3)
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=momentum)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        momentum_advice.watch(canonical(spec), model.parameters(), 0)
+        optimizer.step()
+        optimizer.step()
+    assert not torch_optimizers._global_optimizer_post_hooks
+    if words is None:
+        assert not caught
+    else:
+        (told,) = caught
+        assert told.category is MomentumWarning and words in str(told.message)
+
+
+def test_a_model_that_is_gone_leaves_no_hook():
+    model = torch.nn.Linear(3, 3)
+    momentum_advice.watch(canonical("topk"), model.parameters(), 0)
+    assert len(torch_optimizers._global_optimizer_post_hooks) == 1
+    del model
+    SGD(torch.nn.Linear(3, 3).parameters(), lr=0.1, momentum=0.9).step()
+    assert not torch_optimizers._global_optimizer_post_hooks
+
+
+def test_the_warning_can_be_filtered():
+    model = torch.nn.Linear(3, 3)
+    momentum_advice.watch(canonical("topk"), model.parameters(), 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=MomentumWarning)
+        SGD(model.parameters(), lr=0.1, momentum=0.9).step()

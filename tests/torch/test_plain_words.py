@@ -1,0 +1,158 @@
+"""What a user is told where something small is wrong: in one line, with what to do."""
+
+import contextlib
+import logging
+import re
+
+import deltawire
+import deltawire.torch
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from deltawire.torch import bootstrap
+from models import Net, train_step, wrapped
+from ranks import results, started
+
+NO_STATES = (None, 7, "hook.pt", b"")
+
+
+def told(action):
+    """(type's name, text) of what it raises."""
+    try:
+        action()
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return None
+
+
+class Kept(logging.Handler):
+    """What deltawire's logger has said."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.lines = []
+        logging.getLogger("deltawire").addHandler(self)
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+def refused_states(rank, world_size, report):
+    ddp = wrapped(Net())
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with contextlib.closing(deltawire.torch.register(ddp, "3lc")) as hook:
+        found = [told(lambda state=state: hook.load_state_dict(state)) for state in NO_STATES]
+        with deltawire.torch.LocalSteps(model, optimizer, "3lc", steps=2) as trainer:
+            for state in NO_STATES:
+                dist.barrier()
+                found.append(told(lambda state=state: trainer.load_state_dict(state)))
+        return found
+
+
+def test_no_state_is_refused_by_name():
+    for found in results(refused_states, 2):
+        kinds = [type(state).__name__ for state in NO_STATES]
+        assert [name for name, _ in found] == ["InvalidArgumentError"] * len(found)
+        for (_, text), kind in zip(found, kinds * 2, strict=True):
+            assert text == f"a state is what state_dict() or save() gave, not {kind}"
+
+
+def test_a_folder_without_a_checkpoint_is_named(tmp_path):
+    with pytest.raises(deltawire.DeltawireError, match="give the folder that save") as caught:
+        deltawire.torch.saved_states(tmp_path / "none")
+    assert caught.value.code == "Io" and str(tmp_path / "none") in str(caught.value)
+
+
+def test_encode_takes_a_spec_as_text():
+    with pytest.raises(TypeError, match="as text, e.g. '3lc:s=1.75', not dict"):
+        deltawire.encode(np.zeros(3, np.float32), {"rest": "fp32"})
+
+
+def after_close(rank, world_size, report):
+    ddp = wrapped(Net())
+    hook = deltawire.torch.register(ddp, "3lc")
+    train_step(ddp, rank, 0)
+    hook.close()
+    return told(lambda: train_step(ddp, rank, 1))
+
+
+def test_after_close_the_error_says_how_to_go_on():
+    for kind, text in results(after_close, 2):
+        assert kind == "RuntimeError"
+        assert "the hook is closed; DDP keeps its hook, so wrap the module in a new" in text
+
+
+def misspelt(rank, world_size, report):
+    kept = Kept()
+    rules = "direct(layer.*.weight: 3lc, layers.0.0.bias: bf16, elements>=10: fp16, rest fp32)"
+    deltawire.torch.register(wrapped(Net()), rules).close()
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    deltawire.torch.LocalSteps(model, optimizer, "direct(conv?: 3lc, rest fp32)", steps=2).close()
+    return kept.lines
+
+
+def test_a_rule_that_fits_no_tensor_is_named_once():
+    lines, others = results(misspelt, 2)
+    assert others == []
+    first, second = lines
+    assert first.startswith("the rule 'layer.*.weight: 3lc")
+    assert "none of the 12 tensors, which are named like 'layers.0.0.weight', 'layers." in first
+    assert second.startswith("the rule 'conv?: 3lc")
+
+
+def not_finite(rank, world_size, report):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    trainer = deltawire.torch.LocalSteps(model, optimizer, "3lc", steps=1)
+    model(torch.ones(2, 64)).sum().backward()
+    if rank == 0:
+        next(model.parameters()).grad[0] = torch.nan
+    return told(trainer.step)
+
+
+def test_advice_about_nan_does_not_contradict_itself():
+    for _, text in results(not_finite, 2):
+        assert "LocalSteps lets none pass" in text and "let such steps pass" not in text
+
+
+def late(rank, world_size, report):
+    """Rank 1 comes when rank 0 has said that it waits for it."""
+    bootstrap._FIRST_NEWS_AFTER = 0.1
+    store = dist.distributed_c10d._get_default_store()
+    kept, ddp = Kept(), wrapped(Net())
+    if rank == 1:
+        store.get("said")
+    else:
+        kept.emit = lambda record: (
+            kept.lines.append(record.getMessage()),
+            store.clone().set("said", "yes"),
+        )
+    deltawire.torch.register(ddp, "3lc").close()
+    return kept.lines
+
+
+def test_a_rank_that_does_not_register_is_named_while_the_others_wait():
+    lines, _ = results(late, 2)
+    assert re.match(r"rank 0 has waited 0 s for rank 1 to make the same call \(register", lines[0])
+
+
+def never(rank, world_size, report):
+    """Rank 1 never registers: the group's timeout ends the wait of rank 0."""
+    from datetime import timedelta
+
+    ddp = wrapped(Net(), process_group=dist.new_group(timeout=timedelta(seconds=3)))
+    if rank == 1:
+        report("gone on without")
+        return None
+    return told(lambda: deltawire.torch.register(ddp, "3lc"))
+
+
+def test_a_rank_that_never_registers_is_named_when_the_group_gives_up():
+    with started(never, 2) as ranks:
+        outcomes = ranks.outcomes(timeout=100)
+    kind, text = outcomes[0].value
+    assert kind == "DeltawireError"
+    assert text.startswith("rank 1 never made the call in which rank 0 waited")

@@ -52,6 +52,7 @@ def of_tensors(ddp):
         "_forward_hooks": ddp,
         "_forward_pre_hooks": ddp,
         "_is_profiler_enabled": torch.autograd.profiler,
+        "_modules": ddp,
         "_orig_mod": compiled,
         "_post_accumulate_grad_hooks": next(ddp.parameters()),
         "device_mesh": spread,
@@ -70,6 +71,7 @@ FSDP2 = {
     "_fsdp_param_groups",
     "_fully_shard",
     "_get_fsdp_state",
+    "_module_info",
     "fsdp_params",
 }
 OURS = {"__self__", "_session", "sched_getaffinity"}  # Python's, and of our own classes

@@ -371,12 +371,14 @@ def _after_forward(hook: AutoHook, ddp_model: DistributedDataParallel, inputs, o
     hook._check_own()
     if hook._closed or not ddp_model.require_backward_grad_sync:
         return
-    if hook._steps >= hook._due:
-        try:
+    try:
+        if hook._steps >= hook._due:
             hook._turn()
-        except Exception as cause:
-            hook._give_up(cause)
-            raise
+        if hook._hook is None:
+            hook._exchanged.check(ddp_model)
+    except Exception as cause:
+        hook._give_up(cause)
+        raise
     if hook._hook is not None:
         hook._hook.after_forward(ddp_model, inputs, outputs)
 

@@ -9,6 +9,7 @@ from deltawire import _core
 from deltawire.policy import Policy, spec_of
 from deltawire.torch import arguments, bootstrap
 from deltawire.torch.agreement import Agreement
+from deltawire.torch.fsdp_covered import Covered
 from deltawire.torch.fsdp_groups import Group, check_free, find_shards, groups_of
 from deltawire.torch.fsdp_hook import ShardedHook, StepRules
 from deltawire.torch.loss_scale import LossScale
@@ -22,10 +23,10 @@ def register_sharded(model: torch.nn.Module, spec: Policy, settings: Settings) -
 
     Two collectives, one on each group: whatever is wrong on one rank, all ranks hear of.
     """
-    meeting = _Registration(groups_of(model), settings)
+    meeting = _Registration(model, settings)
     failed = None
     try:
-        meeting.meet_replicas(model, spec)
+        meeting.meet_replicas(spec)
     except Exception as cause:
         failed = cause
     if meeting.shard_group is not None:
@@ -38,23 +39,25 @@ def register_sharded(model: torch.nn.Module, spec: Policy, settings: Settings) -
 class _Registration:
     """What the two meetings find out, until there is a hook."""
 
-    def __init__(self, groups: list[Group], settings: Settings) -> None:
+    def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
+        groups = groups_of(model)
         self.shard_group = groups[0].shard_group if groups[0].shard_count > 1 else None
-        self._groups = groups
+        self._model, self._groups = model, groups
         self._settings = settings
         self._text = ""  # of what must be equal on all ranks
         self._timeout_ms = 0
         self._scale: LossScale | None = None
         self._source: SignificanceSource | None = None
 
-    def meet_replicas(self, model: torch.nn.Module, spec: Policy) -> None:
+    def meet_replicas(self, spec: Policy) -> None:
         """With the ranks that have the same rows."""
         given, replicas = self._settings, self._groups[0].replicas
         with bootstrap.Meeting(replicas) as self._replicas:
             self._spec = spec_of(arguments.named(spec, "a sharded model"))
             given.check_no_tier()
             given.check_no_native("between the nodes of a sharded model all goes through deltawire")
-            find_shards(model, self._groups)
+            find_shards(self._model, self._groups)
+            self._covered = Covered(self._model, self._groups)
             check_free(self._groups)
             trained = {id(s.parameter): s.name for group in self._groups for s in group.shards}
             self._source = source_for(given.optimizer, self._spec, trained)
@@ -89,7 +92,7 @@ class _Registration:
         steps = StepRules(self._timeout_ms, self._scale, self._source)
         every = self._settings.summary_every
         hook = ShardedHook(session, self._groups, agreement, steps, summary_every=every)
-        hook.attach()
+        hook.attach(self._model, self._covered)
         return hook
 
     def _agreement(self) -> Agreement | None:

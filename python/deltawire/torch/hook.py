@@ -35,8 +35,8 @@ class Hook(Participant):
     start again.
 
     A forward pass whose gradients DDP would exchange in part only raises DeltawireError ("State")
-    that names the parameter, and ends the exchange on every rank: one that was thawed or replaced
-    since DDP was made, or frozen without find_unused_parameters=True.
+    that names the parameter, and ends the exchange on every rank: one that was thawed, replaced,
+    added or given another dtype since DDP was made, or frozen without find_unused_parameters=True.
 
     The model may be deep-copied and pickled, and the hook with it. The copy has no session, and its
     forward pass with gradients raises ("State") until it is registered itself.

@@ -67,7 +67,7 @@ class LocalExchange:
         too."""
         self.finish()
         weights, progress = self._weights, self.progress
-        weights.check_left_out()
+        weights.check_model()
         self._momenta = self._momentum.tensors(fragment) if self._momentum else []
         round_ = Round(weights, fragment, self._history, progress.since[fragment])
         last, agreed = weights.bucket_count(fragment) - 1, weights.agreed(fragment)

@@ -102,7 +102,8 @@ def register(
         InvalidArgumentError (a ValueError): world size 1, bad spec or setting, a model that has a
             communication hook already (a copy of a registered one may be registered), a parameter
             that was replaced since DDP was made, an optimizer for a codec that makes no use of it.
-            Of a sharded model: a mesh of one dimension, meshes that differ, "auto".
+            Of a sharded model: a mesh of one dimension, meshes that differ, parameters that
+            fully_shard has not cut, "auto".
         DeltawireError: alike on every rank: "Mismatch" (a rank with other settings), "Aborted" (a
             rank could not register), "Timeout" (ranks don't connect), "Unauthorized" (a rank with
             another token).

@@ -4,6 +4,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire.errors import DeltawireError, make_error
+from deltawire.terms import tensor_line
 from deltawire.torch import arguments
 from deltawire.torch.slots import Slots
 
@@ -57,6 +58,14 @@ class Exchanged:
             (self.names[id(each)], tuple(each.shape), named[id(each)]) for each in sparse
         ]
         self._first_trained: list[bool] | None = None
+
+    def lines(self) -> list[str]:
+        """Of each tensor what must be equal on all ranks, in one order on all."""
+        sparse = {name for name, *_ in self.sparse}
+        return [
+            tensor_line(name, dtype, shape, *["sparse"] * (name in sparse))
+            for name, shape, dtype in self.tensors
+        ]
 
     def name_of(self, parameter: torch.Tensor) -> str:
         """The parameter's name; raises DeltawireError ("State") for one that DDP has from

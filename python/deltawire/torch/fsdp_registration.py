@@ -1,12 +1,10 @@
 """register() for models that fully_shard or the FSDP-based replicate have made."""
 
-import hashlib
-
 import torch
 import torch.distributed as dist
 
-from deltawire import _core
 from deltawire.policy import Policy, spec_of
+from deltawire.terms import Terms, exchange_settings, tensor_line
 from deltawire.torch import arguments, bootstrap
 from deltawire.torch.agreement import Agreement
 from deltawire.torch.fsdp_covered import Covered
@@ -44,7 +42,6 @@ class _Registration:
         self.shard_group = groups[0].shard_group if groups[0].shard_count > 1 else None
         self._model, self._groups = model, groups
         self._settings = settings
-        self._text = ""  # of what must be equal on all ranks
         self._timeout_ms = 0
         self._scale: LossScale | None = None
         self._source: SignificanceSource | None = None
@@ -68,7 +65,7 @@ class _Registration:
                 given.min_elements, given.revert, given.threads, self._scale.nonfinite
             )
             arguments.check_link(given.link)
-            self._text = self._settings_text()
+            self._terms = self._agreed_on()
             self._arrival_ms = arguments.arrival_timeout_in_ms(given.arrival_timeout, replicas)
             self._listen(self._replicas)
 
@@ -105,23 +102,26 @@ class _Registration:
 
     def _listen(self, meeting: bootstrap.Meeting) -> None:
         given = self._settings
-        meeting.settings = self._text
+        meeting.agree_on(self._terms)
         meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
 
-    def _settings_text(self) -> str:
-        first = self._groups[0]
-        return (
-            f"fully_shard spec={_core.canonical_spec(self._spec)} "
-            f"min_elements={self._settings.min_elements} version={_core.__version__} "
-            f"replicas={dist.get_world_size(first.replicas)} shards={first.shard_count} "
-            f"groups={_digest(self._groups)} "
-            f"optimizer={self._source.name if self._source else 'none'} {self._scale.setting}"
+    def _agreed_on(self) -> Terms:
+        first, given, scale = self._groups[0], self._settings, self._scale
+        return Terms(
+            "register of fully_shard",
+            _lines(self._groups),
+            **exchange_settings(self._spec, given.min_elements, given.revert, scale.nonfinite),
+            scaler=scale.setting,
+            optimizer=self._source.name if self._source else "none",
+            replicas=dist.get_world_size(first.replicas),
+            shards=first.shard_count,
         )
 
 
-def _digest(groups: list[Group]) -> str:
-    """Of what each group holds, and of their order; whatever of it lies on this rank."""
-    text = [
-        [(s.name, tuple(s.parameter.shape), s.dtype_name) for s in group.shards] for group in groups
+def _lines(groups: list[Group]) -> list[str]:
+    """Of what each group holds, whatever of it lies on this rank."""
+    return [
+        tensor_line(shard.name, shard.dtype_name, shard.parameter.shape, f"in {group.name}")
+        for group in groups
+        for shard in group.shards
     ]
-    return hashlib.sha256(repr(text).encode()).hexdigest()[:16]

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire.errors import make_error
+from deltawire.terms import tensor_line
 from deltawire.torch import arguments, wrappers
 from deltawire.torch.exchanged import row_major_shape
 from deltawire.torch.outer import Outer, OuterFactory, digest_of
@@ -296,6 +297,24 @@ def _cut(sizes: list[int], part: slice, bucket_bytes: int) -> list[slice]:
             slices.append(slice(start, i + 1))
             start, size = i + 1, 0
     return slices
+
+
+def layout(model: torch.nn.Module) -> list[str]:
+    """Of all parameters and buffers, what must be equal on all ranks that share them."""
+    kinds = [
+        (model.named_parameters(), ("frozen", "trained")),
+        (model.named_buffers(), ("buffer",)),
+    ]
+    return [
+        tensor_line(
+            wrappers.plain_name(name),
+            arguments.dtype_name(tensor.dtype),
+            tensor.shape,
+            words[tensor.requires_grad],
+        )
+        for named, words in kinds
+        for name, tensor in named
+    ]
 
 
 def layout_digest(model: torch.nn.Module) -> str:

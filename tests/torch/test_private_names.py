@@ -49,6 +49,7 @@ def of_tensors(ddp):
     return {
         "_execution_engine": torch.autograd.Variable,
         "_call_end_callbacks_on_future": torch.profiler.record_function,
+        "_current_graph_task_id": torch._C,
         "_forward_hooks": ddp,
         "_forward_pre_hooks": ddp,
         "_is_profiler_enabled": torch.autograd.profiler,

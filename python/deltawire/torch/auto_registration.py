@@ -78,15 +78,10 @@ class Connector:
                 given.min_elements, given.revert, given.threads, scale.nonfinite
             )
             arrival_ms = arguments.arrival_timeout_in_ms(given.arrival_timeout, self.group)
-            meeting.agree_on(
-                Terms(
-                    'register "auto"',
-                    self.exchanged.lines(),
-                    tier=self._tier,
-                    **exchange_settings(spec, given.min_elements, given.revert, scale.nonfinite),
-                    scaler=scale.setting,
-                )
-            )
+            settings = exchange_settings(spec, given.min_elements, given.revert, scale.nonfinite)
+            chosen = {"spec": arguments.AUTO, "tier": self._tier, "exchange": settings["spec"]}
+            settings |= chosen | {"scaler": scale.setting}
+            meeting.agree_on(Terms("register", self.exchanged.lines(), **settings))
             meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
         return meeting.connect(spec, options, None, arrival_ms), scale
 

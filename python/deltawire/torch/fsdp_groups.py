@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
-from torch.autograd import Variable
 
 from deltawire.errors import DTypeError, make_error
 from deltawire.torch import arguments, wrappers
@@ -224,11 +223,6 @@ class AllReduce:
     def __call__(self, gradient: torch.Tensor) -> None:
         """torch's side of it."""
         self._call(self.group, gradient)
-
-
-def after_backward(call: Callable[[], None]) -> None:
-    """Within a backward pass: has `call` called at its end, after what was asked for before."""
-    Variable._execution_engine.queue_callback(call)
 
 
 def groups_of(model: torch.nn.Module) -> list[Group]:

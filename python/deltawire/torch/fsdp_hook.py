@@ -12,10 +12,11 @@ from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.torch import arguments
 from deltawire.torch.agreement import Agreement, among
+from deltawire.torch.backward_end import after_backward
 from deltawire.torch.checkpoint import kept_by, kept_of
 from deltawire.torch.explanation import Explanation
 from deltawire.torch.fsdp_covered import Covered
-from deltawire.torch.fsdp_groups import AllReduce, Group, after_backward
+from deltawire.torch.fsdp_groups import AllReduce, Group
 from deltawire.torch.loss_scale import LossScale
 from deltawire.torch.participant import Participant
 from deltawire.torch.significance import SignificanceSource

@@ -183,8 +183,7 @@ def _attach(hook: Hook | AutoHook, ddp_model: DistributedDataParallel) -> Hook |
         hook.close()
         raise make_error("InvalidArgument", f"DDP refuses the hook: {cause}") from cause
     ddp_model.register_forward_hook(hook.after_forward)
-    if isinstance(hook, AutoHook):
-        ddp_model.register_forward_pre_hook(hook.before_forward)
+    ddp_model.register_forward_pre_hook(hook.before_forward)
     return hook
 
 

@@ -99,7 +99,7 @@ struct MeshOptions {
                             // kMismatch on both sides, naming the rank and both texts
   std::uint32_t epoch = 0;  // Transport::epoch; another rank's other epoch is kMismatch likewise
   std::chrono::milliseconds connect_timeout{60000};  // 1 ms to 24 h
-  std::chrono::milliseconds arrival_timeout{0};      // Transport::set_arrival_timeout
+  std::chrono::milliseconds arrival_timeout{0};      // Transport::set_arrival_timeout: in all, not beyond
   LinkOptions link;
 };
 

@@ -243,7 +243,7 @@ typedef struct deltawire_session_options {
   const uint8_t* token;         /* 32 bytes, equal on all ranks, secret: who doesn't know it is turned away */
   const char* settings;         /* text that must be equal on all ranks beside the spec; NULL: none */
   int64_t connect_timeout_ms;   /* 60,000 */
-  int64_t arrival_timeout_ms;   /* beyond a step's time, for a rank that answers and has not arrived: 0 */
+  int64_t arrival_timeout_ms;   /* for a rank that answers and has not arrived; at least a step's time: 0 */
   uint64_t min_elements;        /* smaller tensors travel as float32: 256 */
   uint64_t seed;                /* of the random numbers of codecs that draw some */
   int32_t threads;              /* that code a message; 0: those of the process */

@@ -91,9 +91,10 @@ class DELTAWIRE_API Transport {
   // wait_any.
   virtual void wake() noexcept = 0;
 
-  // How long a wait may last beyond its deadline for a rank that answers, and has not arrived where this rank
-  // waits for it: it evaluates, or loads data. 0, as at first: not at all. Ranks that don't answer are not
-  // waited for, and neither are messages of ranks that have arrived.
+  // How long a wait may last, from its beginning, for a rank that answers and has not arrived where this rank
+  // waits for it: it evaluates, or loads data. A time that ends before the wait's deadline, such as 0, as at
+  // first, changes nothing. Ranks that don't answer, and messages of ranks that have arrived, get the
+  // deadline alone.
   virtual void set_arrival_timeout(std::chrono::milliseconds timeout) = 0;
 
   // From here on these ranks may be lost, and the others go on: what would end the transport and has one of

@@ -11,12 +11,13 @@ import json
 import secrets
 import socket
 import struct
+from collections.abc import Callable
 
-from deltawire import _core
+from deltawire import _core, terms
 from deltawire.errors import DeltawireError, make_error
+from deltawire.terms import TEXT_BYTES
 
 _TOKEN_BYTES = 32
-TEXT_BYTES = 1024
 _HOST_BYTES = 255
 # An offer: magic, u32 length, JSON, zeros. Twice what the texts can take.
 SLOT_BYTES = 8192
@@ -29,7 +30,7 @@ class Offer:
     """What a rank tells all others. Sent by field names, which any version can read.
 
     Attributes:
-        settings: what must be equal on all ranks, as text.
+        settings: what must be equal on all ranks, as text (`Terms.text`).
         host_name: of the machine.
         endpoint: (host, port) of the rank's listener, or None with a problem.
         problem: why this rank can't take part; it tells, so that nobody waits for it.
@@ -117,27 +118,23 @@ def _line(text: str) -> str:
     return _core.printable_line(text.encode("utf-8", "replace"), TEXT_BYTES)
 
 
-def check(offers: list[Offer]) -> None:
-    """Raises, alike on every rank, where the offers don't make a job.
-
-    "Aborted": a rank has a problem. "Mismatch": a rank has other settings. "InvalidArgument": a
-    rank listens on loopback, which another machine can't reach.
-    """
+def check_alike(
+    offers: list[Offer], whole_of: Callable[[int, str], terms.Whole] | None = None
+) -> None:
+    """Raises, alike on every rank: "Aborted": a rank has a problem. "Mismatch": a rank has other
+    settings (`terms.check`, which says what `whole_of` is)."""
     for rank, offer in enumerate(offers):
         if offer.problem is not None:
             raise make_error("Aborted", f"rank {rank} could not register: {offer.problem}", rank)
+    terms.check([offer.settings for offer in offers], whole_of)
+
+
+def check_endpoints(offers: list[Offer]) -> None:
+    """Raises, alike on every rank, "InvalidArgument" where a rank listens on loopback, which
+    another machine can't reach; "Corrupt" where one says no endpoint."""
+    for rank, offer in enumerate(offers):
         if offer.endpoint is None:
             raise make_error("Corrupt", f"rank {rank} says no endpoint", rank)
-    first = offers[0]
-    for rank, offer in enumerate(offers):
-        if offer.settings != first.settings:
-            raise make_error(
-                "Mismatch",
-                f"rank {rank} registered with [{offer.settings}] but rank 0 with "
-                f"[{first.settings}]; pass the same arguments on every rank",
-                rank,
-            )
-    for rank, offer in enumerate(offers):
         far = next((r for r, o in enumerate(offers) if o.host_name != offer.host_name), None)
         if far is not None and ipaddress.ip_address(offer.endpoint[0]).is_loopback:
             raise make_error(

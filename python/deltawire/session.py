@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from deltawire import _core, arguments, arrays, offers, rendezvous
+from deltawire import _core, arguments, arrays, offers, rendezvous, terms
 from deltawire.door import Door
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
@@ -58,8 +58,8 @@ class Session(Door):
             port: one, or a range "29600-29699"; None: DELTAWIRE_PORT, or any free one.
             timeout: seconds that a step may take, once it is begun.
             connect_timeout: seconds that all ranks have to come, and again to connect.
-            arrival_timeout: seconds beyond `timeout` that a rank may come later to a step, while it
-                answers.
+            arrival_timeout: seconds that a rank may come later to a step than another, while it
+                answers; `timeout` where that is longer.
             min_elements: arrays below this many elements travel uncompressed.
             revert: what becomes of a failed step's input: "fold" (it waits in the residuals, and
                 must not be given again) or "exact" (it is the caller's, and costs memory).
@@ -87,14 +87,14 @@ class Session(Door):
         listener = _core.Listener(
             interface or rendezvous.local_address(where), *arguments.ports(port)
         )
-        settings = (
-            f"{_core.canonical_spec(text)} min_elements={min_elements} revert={revert} "
-            f"nonfinite={nonfinite}"
+        record = terms.Terms(
+            "Session", **terms.exchange_settings(text, min_elements, revert, nonfinite)
         )
-        offer = offers.Offer(settings=settings, endpoint=listener.endpoint)
+        offer = offers.Offer(settings=record.text, endpoint=listener.endpoint)
         offer.proof = offers.proof(secret, offer.token)
         found = rendezvous.meet(offer, place, where, secret, connect_ms / 1e3)
-        offers.check(found)
+        offers.check_alike(found)
+        offers.check_endpoints(found)
         offers.check_secret(found, rank, secret)
         mesh = offers.mesh_of(found, rank, secret)
         mesh.shape = link

@@ -189,6 +189,18 @@ TEST_P(Votes, ALateRankIsNotWaitedForForEver) {
   EXPECT_GE(Clock::now() - began, 4s);
 }
 
+// It is the whole wait, no more time on top of the deadline: one that ends earlier changes nothing.
+TEST_P(Votes, AnArrivalTimeoutBelowTheDeadlineChangesNothing) {
+  Ranks ranks = connect_ranks(GetParam(), 2);
+  ranks[0]->set_arrival_timeout(1ms);
+  ranks[0]->arrive(0);
+  const Deadline began = Clock::now();
+  const auto ballots = ranks[0]->vote({0, 1}, in(2s));
+  ASSERT_FALSE(ballots.has_value());
+  EXPECT_EQ(ballots.error().suspect, 1);
+  EXPECT_GE(Clock::now() - began, 2s);
+}
+
 // Patience is for ranks that have not arrived: one that has, and does not send, meets the deadline.
 TEST_P(Votes, ARankThatHasArrivedHasTheDeadlineOnly) {
   Ranks ranks = connect_ranks(GetParam(), 2);

@@ -173,7 +173,7 @@ def meet_in_vain(rank, world_size, address, settings):
 @pytest.mark.parametrize(
     "other,codes,words",
     [
-        ({"spec": "fp32"}, ["Mismatch", "Mismatch"], "rank 1 registered with [direct(fp32)"),
+        ({"spec": "fp32"}, ["Mismatch", "Mismatch"], "rank 1 has spec=direct(fp32), rank 0 has sp"),
         ({"min_elements": 1}, ["Mismatch", "Mismatch"], "min_elements=1"),
         ({"world_size": 3}, ["Mismatch", "Aborted"], "came to rank 0's job of 2"),
         ({"token": "another token, long too"}, ["Timeout", "Unauthorized"], "token"),

@@ -98,7 +98,7 @@ def copy_the_hook(rank, world_size, report):
             texts.append(str(caught.value))
         other = wrapped(Net())  # a hook can be handed to DDP by hand
         other.register_comm_hook(None, twin.deltawire_hook)
-        with pytest.raises(RuntimeError) as caught:
+        with pytest.raises(deltawire.DeltawireError) as caught:
             backward(other, rank, 0)
         texts.append(str(caught.value))
         twin.interrupted()

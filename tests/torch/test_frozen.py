@@ -5,7 +5,7 @@ or replicas that differ."""
 import deltawire.torch
 import pytest
 import torch
-from models import Net, batch, fingerprint, wrapped
+from models import WIDTH, Net, batch, fingerprint, wrapped
 from ranks import results
 from torch.nn.parallel import DistributedDataParallel
 
@@ -98,7 +98,7 @@ def test_what_ddp_does_not_exchange_is_named_before_anything_differs(case):
     for raised, error, _, finished in ranks:
         kind, text, _ = raised
         # A rank that still finishes the step before hears it from the other.
-        assert kind in ("DeltawireError", "RuntimeError")
+        assert kind == "DeltawireError"
         for line in (text, error):
             assert f"'{name}'" in line and says in line
             assert "wrap the module in a new DistributedDataParallel" in line
@@ -122,7 +122,7 @@ def thaw_on_one(rank, world_size, report):
 def test_a_parameter_that_one_rank_thaws_is_named_by_all():
     first, second = results(thaw_on_one, 2)
     assert second[0] == "DeltawireError" and second[2] == "State"
-    assert first[0] == "RuntimeError" and first[3] == 1
+    assert first[0] == "DeltawireError" and first[3] == 1
     for _, text, *_ in (first, second):
         assert f"'{LAST}'" in text and "doesn't exchange it" in text
 
@@ -151,6 +151,82 @@ def test_parameters_that_were_replaced_are_noticed():
         assert f"'{FIRST}'" in after[1] and "another tensor" in after[1]
         assert before[2] == "InvalidArgument" and "was replaced" in before[1]
         assert all("new DistributedDataParallel" in text for _, text, _ in (after, before))
+
+
+def new_layer(module):
+    torch.manual_seed(3)
+    module.layers[5][0] = torch.nn.Linear(WIDTH, WIDTH)
+
+
+def adapter(module):
+    module.layers[5] = torch.nn.Sequential(*module.layers[5], torch.nn.Linear(WIDTH, WIDTH))
+
+
+def new_parameter(module):
+    module.register_parameter("unused", torch.nn.Parameter(torch.zeros(2)))
+
+
+def double(module):
+    module.double()
+
+
+# What becomes of a registered model: (how, the parameter that is named, what is said of it).
+CHANGES = [
+    (new_layer, LAST, "another tensor"),
+    (adapter, "layers.5.2.weight", "doesn't exchange it"),
+    (new_parameter, "unused", "doesn't exchange it"),
+    (double, FIRST, "is torch.float64, but was torch.float32"),
+]
+
+
+def change(rank, world_size, report):
+    seen = []
+    for how, *_ in CHANGES:
+        for spec, options in (("3lc", {}), ("fp32", UNUSED), ("auto", UNUSED)):
+            model = wrapped(Net(), **options)
+            hook = deltawire.torch.register(model, spec, timeout=20)
+            assert step(model, rank, 0) is None
+            how(model.module)
+            before = fingerprint(model)
+            x = batch(rank, 1)[0].to(next(model.parameters()).dtype)
+            with pytest.raises(deltawire.DeltawireError) as caught:
+                model(x).square().mean().backward()
+            with torch.no_grad():
+                model(x)  # is nobody's concern
+            assert fingerprint(model) == before and hook.last_error is caught.value
+            seen.append((caught.value.code, str(caught.value), before))
+            hook.close()
+    return seen
+
+
+def test_a_model_that_has_changed_since_is_noticed_before_replicas_differ():
+    first, second = results(change, 2)
+    assert first == second, "the replicas differ"
+    said = iter(first)
+    for _, name, says in CHANGES:
+        for code, text, _ in (next(said), next(said), next(said)):
+            assert code == "State" and f"parameter '{name}'" in text and says in text
+            assert "wrap the module in a new DistributedDataParallel and register that" in text
+
+
+def replace_what_is_not_trained(rank, world_size, report):
+    """Other modules may come and go."""
+    model = wrapped(Net())
+    hook = deltawire.torch.register(model, "fp32")
+    outcomes = [step(model, rank, 0)]
+    model.module.layers[5][1] = torch.nn.ReLU()
+    model.module.frozen = torch.nn.Linear(2, 2).requires_grad_(False)
+    outcomes.append(step(model, rank, 1))
+    model.module = Net()
+    outcomes.append(step(model, rank, 2))
+    hook.close()
+    return outcomes
+
+
+def test_other_modules_may_be_replaced():
+    first, second = results(replace_what_is_not_trained, 2)
+    assert first == second and first[:2] == [None, None]
+    assert "has another module now" in first[2][1]
 
 
 def without_gradients(rank, world_size, report):

@@ -8,7 +8,7 @@ import time
 import deltawire.torch
 import pytest
 import torch
-from deltawire.torch import fsdp_groups
+from deltawire.torch import fsdp_torch
 from ranks import AT_ONCE, attempted, results, started
 from sharded import Uneven, cut, loss_of, mesh_of, needs_fsdp2, one_after_another, train_step
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -21,7 +21,7 @@ LONG = 60.0  # a timeout that a test never waits for
 @pytest.fixture(scope="module")
 def of_four():
     """What a worker returned, by rank, of two nodes with two ranks each."""
-    ranks = results(one_after_another, 4, [train_on_nan, pass_nan, refuse, rename])
+    ranks = results(one_after_another, 4, [train_on_nan, pass_nan, change, refuse, rename])
     return lambda worker: [rank[worker.__name__] for rank in ranks]
 
 
@@ -142,6 +142,13 @@ def two_meshes(mesh):
     return fully_shard(model, mesh=mesh_of(4, 1))
 
 
+def root_as_it_was(mesh):
+    model = Uneven()
+    for child in (model.wide, model.one):
+        fully_shard(child, mesh=mesh)
+    return model
+
+
 def tensor_parallel(mesh):
     cube = torch.distributed.device_mesh.init_device_mesh(
         "cpu", (2, 1, 2), mesh_dim_names=("replicate", "shard", "tensor")
@@ -164,6 +171,8 @@ REFUSED = {
     "one replica": (lambda mesh: fully_shard(Uneven(), mesh=mesh_of(1, 4)), {}, "ValueError",
                     "has one replica"),
     "two meshes": (two_meshes, {}, "ValueError", "are on different meshes"),
+    "uncut root": (root_as_it_was, {}, "ValueError", "has not cut parameters 'factor', 'odd.weight'"
+                   ", 'odd.bias', whose gradients would stay each rank's own; call fully_shard("),
     "tensor parallel": (tensor_parallel, {}, "TypeError", "leave tensor parallelism out"),
     "foreign hook": (foreign_hook, {}, "ValueError", "module 'odd' has an all-reduce hook already"),
     "registered": (registered, {}, "ValueError", "is registered already; close its hook"),
@@ -217,6 +226,30 @@ def refuse(rank, world_size, report):
     return seen
 
 
+def change(rank, world_size, report):
+    """A layer comes into a registered model, which fully_shard has not cut."""
+    model = cut(Uneven(), mesh_of(2, 2))
+    hook = deltawire.torch.register(model, "fp32", timeout=LONG)
+    train_step(model, rank, 0)
+    model.one = torch.nn.Linear(5, 1)
+    with torch.no_grad():
+        loss_of(model, rank, 1)  # is nobody's concern
+    with pytest.raises(deltawire.DeltawireError) as caught:
+        train_step(model, rank, 1)
+    assert hook.last_error is caught.value
+    hook.close()
+    model.one.requires_grad_(False)
+    loss_of(model, rank, 1)  # a closed hook minds nothing
+    return caught.value.code, str(caught.value)
+
+
+def test_a_layer_that_came_after_register_is_named(of_four):
+    for code, text in of_four(change):
+        assert code in ("State", "Aborted")
+        assert "has not cut parameters 'one.weight', 'one.bias': frozen, or not there" in text
+        assert "close the hook" in text
+
+
 def test_what_can_not_work_is_refused_alike_with_advice(of_four):
     ranks = of_four(refuse)
     for rank, seen in enumerate(ranks):
@@ -233,10 +266,10 @@ def test_what_can_not_work_is_refused_alike_with_advice(of_four):
 
 def rename(rank, world_size, report):
     said, mesh = {}, mesh_of(2, 2)
-    for name in (*fsdp_groups.GROUP_MEMBERS, *fsdp_groups.PARAMETER_MEMBERS):
+    for name in (*fsdp_torch.GROUP_MEMBERS, *fsdp_torch.PARAMETER_MEMBERS):
         model = fully_shard(Uneven(), mesh=mesh)
         (inside,) = model._get_fsdp_state()._fsdp_param_groups
-        owner = inside if name in fsdp_groups.GROUP_MEMBERS else inside.fsdp_params[0]
+        owner = inside if name in fsdp_torch.GROUP_MEMBERS else inside.fsdp_params[0]
         vars(owner)[f"{name}_of_tomorrow"] = vars(owner).pop(name)
         said[name] = attempted(lambda m=model: deltawire.torch.register(m, "fp32"))
     return said

@@ -166,6 +166,14 @@ def replace(trainer, optimizer, model, report):
     model.load_state_dict(state, assign=True)
 
 
+def grow(trainer, optimizer, model, report):
+    model.late = torch.nn.Linear(2, 2)
+
+
+def widen(trainer, optimizer, model, report):
+    model.double().register_forward_pre_hook(lambda module, inputs: (inputs[0].double(),))
+
+
 def test_a_killed_rank_is_named_at_once():
     with started(train_until_it_fails, 3, LONG, no_fault) as ranks:
         wait_for_training(ranks)
@@ -185,8 +193,10 @@ def test_a_late_rank_is_named_at_the_deadline():
 @pytest.mark.parametrize(
     ("fault", "code", "says"),
     [
-        (thaw, "State", "'layers.5.0.weight' requires gradients now"),
-        (replace, "State", "'layers.0.0.weight' requires gradients now and did not, or was anoth"),
+        (thaw, "State", "'layers.5.0.weight' requires gradients, but LocalSteps doesn't exchange"),
+        (replace, "State", "'layers.0.0.weight' requires gradients, but LocalSteps doesn't exch"),
+        (grow, "State", "'late.weight' requires gradients, but LocalSteps doesn't exchange it"),
+        (widen, "State", "'layers.0.0.weight' is torch.float64, but was torch.float32"),
         (lose_the_optimizer, "UnsupportedDType", "'momentum_buffer' of parameter 'layers.0.0"),
     ],
 )

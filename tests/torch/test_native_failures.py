@@ -62,7 +62,7 @@ def train_until_it_fails(rank, world_size, report, fault, timeout, at_bucket, re
             report("training")
         try:
             loss.backward()
-        except RuntimeError as caught:
+        except deltawire.DeltawireError as caught:
             error = caught
             break
     last = hook.last_error
@@ -80,7 +80,7 @@ def check(outcomes, says, suspect, within, reverts=True):
         assert outcome.raised is None, outcome
         shown, last, code, named, steps, kept, closing = outcome.value
         print(f"rank {rank} after {outcome.after:.1f} s [{code}]: {shown}")
-        assert last in shown and "\n" not in last, "the training loop sees another message"
+        assert last == shown and "\n" not in last, "the training loop sees another message"
         assert says in shown and (named == suspect or suspect is None)
         assert steps == BAD_STEP, "a step that failed counts"
         assert kept == reverts, "of the step that failed there is a trace, or none to fold in"
@@ -140,7 +140,7 @@ def other_bits(rank, world_size, report):
         x, y = batch(rank, step)
         try:
             (model(x) - y).square().mean().backward()
-        except RuntimeError as caught:
+        except deltawire.DeltawireError as caught:
             return str(caught), hook.last_error.code, hook.last_error.suspect, step
     return None
 
@@ -167,7 +167,7 @@ def close_amid(rank, world_size, report):
         x, y = batch(rank, step)
         try:
             (model(x) - y).square().mean().backward()
-        except RuntimeError as caught:
+        except deltawire.DeltawireError as caught:
             return str(caught), step
     return None
 
@@ -194,7 +194,7 @@ def overflow_unscaled(rank, world_size, report):
         ready[:] = [overflowing] if rank == VICTIM else []
         try:
             backward(model, rank, number)
-        except RuntimeError as caught:
+        except deltawire.DeltawireError as caught:
             return seen, number, str(caught)
         assert hook.last_error is None
         seen.append(bool(torch.isfinite(weights["native"].grad).all()))

@@ -189,8 +189,11 @@ def moved(model):
 
 
 def thawed(model):
-    model.late = torch.nn.Linear(2, 2)
     model.layers[0][0].weight = torch.nn.Parameter(model.layers[0][0].weight.detach().clone())
+
+
+def grown(model):
+    model.late = torch.nn.Linear(2, 2)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +201,8 @@ def thawed(model):
     [
         (not_finite, "NotFinite", "'layers."),
         (moved, "State", "'layers.0.0.weight' has other memory"),
-        (thawed, "State", "requires gradients now and did not, or was another"),
+        (thawed, "State", "'layers.0.0.weight' requires gradients, but ParameterServer doesn't"),
+        (grown, "State", "'late.weight' requires gradients, but ParameterServer doesn't exchange"),
     ],
 )
 def test_a_worker_that_fails_is_named_everywhere(fault, code, says):

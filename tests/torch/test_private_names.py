@@ -55,9 +55,11 @@ def of_tensors(ddp):
     return {
         "_execution_engine": torch.autograd.Variable,
         "_call_end_callbacks_on_future": torch.profiler.record_function,
+        "_current_graph_task_id": torch._C,
         "_forward_hooks": ddp,
         "_forward_pre_hooks": ddp,
         "_is_profiler_enabled": torch.autograd.profiler,
+        "_modules": ddp,
         "_orig_mod": compiled,
         "_post_accumulate_grad_hooks": next(ddp.parameters()),
         "device_mesh": spread,
@@ -76,6 +78,7 @@ FSDP2 = {
     "_fsdp_param_groups",
     "_fully_shard",
     "_get_fsdp_state",
+    "_module_info",
     "fsdp_params",
 }
 OURS = {"__self__", "_session", "sched_getaffinity"}  # Python's, and of our own classes

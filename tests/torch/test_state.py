@@ -114,7 +114,7 @@ def restore_on_one(rank, world_size, report):
     if rank == 1:
         hook.load_state_dict(saved)
     began = time.monotonic()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(deltawire.DeltawireError):
         train_step(model, rank, 4)
     return time.monotonic() - began, hook.last_error
 

@@ -21,7 +21,7 @@ from deltawire.torch.auto_explanation import AutoExplanation
 from deltawire.torch.auto_measuring import Measuring
 from deltawire.torch.checkpoint import kept_by
 from deltawire.torch.copied import CopiedSession
-from deltawire.torch.hook import Hook
+from deltawire.torch.hook import Hook, check_failed
 from deltawire.torch.joint_text import agreed
 from deltawire.torch.step_clock import StepClock
 
@@ -77,8 +77,9 @@ class AutoHook:
     # What DDP calls.
 
     def before_forward(self, ddp_model: DistributedDataParallel, _) -> None:
-        """A forward pre-hook of the DDP model: a step's time begins."""
-        self._begin(self)
+        """A forward pre-hook of the DDP model: a step's time begins. Raises `last_error` after a
+        failure, on every rank."""
+        self._begin(self, ddp_model)
 
     def after_forward(self, ddp_model: DistributedDataParallel, inputs, outputs) -> None:
         """A forward hook of the DDP model: between two steps, where the ranks decide. Raises
@@ -361,8 +362,9 @@ def _choice_of(state: dict) -> tuple[str, Decision | None]:
         raise make_error("InvalidArgument", f"the state's choice is damaged: {cause}") from cause
 
 
-def _before_forward(hook: AutoHook) -> None:
+def _before_forward(hook: AutoHook, ddp_model: DistributedDataParallel) -> None:
     if torch.is_grad_enabled() and hook._session is None:
+        check_failed(hook, ddp_model)
         hook._clock.begin()
 
 
@@ -372,12 +374,14 @@ def _after_forward(hook: AutoHook, ddp_model: DistributedDataParallel, inputs, o
     hook._check_own()
     if hook._closed or not ddp_model.require_backward_grad_sync:
         return
-    if hook._steps >= hook._due:
-        try:
+    try:
+        if hook._steps >= hook._due:
             hook._turn()
-        except Exception as cause:
-            hook._give_up(cause)
-            raise
+        if hook._hook is None:
+            hook._exchanged.check(ddp_model)
+    except Exception as cause:
+        hook._give_up(cause)
+        raise
     if hook._hook is not None:
         hook._hook.after_forward(ddp_model, inputs, outputs)
 

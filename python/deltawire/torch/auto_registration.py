@@ -9,6 +9,7 @@ from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.history import History
 from deltawire.policy import pattern_and_codec
+from deltawire.terms import Terms, exchange_settings
 from deltawire.torch import arguments, bootstrap, link_probe
 from deltawire.torch.auto_hook import LAST_STEP, AutoHook
 from deltawire.torch.exchanged import Exchanged
@@ -26,12 +27,14 @@ class Connector:
     Attributes:
         group, place: (rank, world size) in it.
         settings: of all exchanges.
+        exchanged: the model's tensors, once the first `session`'s check has set it.
     """
 
     def __init__(self, group: dist.ProcessGroup, tier: str, settings: Settings) -> None:
         self.group = group
         self.place = dist.get_rank(group), dist.get_world_size(group)
         self.settings = settings
+        self.exchanged: Exchanged | None = None
         self._tier = tier
 
     def session(self, spec: str, check: Callable[[], None] = lambda: None) -> _core.Session:
@@ -75,11 +78,10 @@ class Connector:
                 given.min_elements, given.revert, given.threads, scale.nonfinite
             )
             arrival_ms = arguments.arrival_timeout_in_ms(given.arrival_timeout, self.group)
-            meeting.settings = (
-                f"auto tier={self._tier} spec={_core.canonical_spec(spec)} "
-                f"min_elements={given.min_elements} version={_core.__version__} "
-                f"world_size={self.place[1]} {scale.setting}"
-            )
+            settings = exchange_settings(spec, given.min_elements, given.revert, scale.nonfinite)
+            chosen = {"spec": arguments.AUTO, "tier": self._tier, "exchange": settings["spec"]}
+            settings |= chosen | {"scaler": scale.setting}
+            meeting.agree_on(Terms("register", self.exchanged.lines(), **settings))
             meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
         return meeting.connect(spec, options, None, arrival_ms), scale
 
@@ -91,17 +93,15 @@ def register_auto(ddp_model: DistributedDataParallel, settings: Settings) -> Aut
     """
     tier = DEFAULT_TIER if settings.tier is None else settings.tier
     connector = Connector(ddp_model.process_group, tier, settings)
-    exchanged = None
 
     def check() -> None:
-        nonlocal exchanged
         _core.check_tier(tier)
         _check_settings(settings)
-        exchanged = Exchanged(ddp_model)
-        _check_tensors(exchanged, ddp_model)
+        connector.exchanged = Exchanged(ddp_model)
+        _check_tensors(connector.exchanged, ddp_model)
 
     probe = connector.session(link_probe.SPEC, check)
-    return AutoHook(connector, exchanged, tier, probe)
+    return AutoHook(connector, connector.exchanged, tier, probe)
 
 
 def _check_settings(settings: Settings) -> None:

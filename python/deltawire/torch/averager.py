@@ -2,7 +2,8 @@
 
 from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
 
-from deltawire.torch import arguments
+from deltawire.terms import Terms
+from deltawire.torch import arguments, bootstrap
 from deltawire.torch.local_steps import LocalSteps
 
 
@@ -20,7 +21,11 @@ class Averager(ModelAverager):
         warmup_steps: so many steps at the start exchange nothing here, because gradients are
             averaged by DistributedDataParallel over all ranks: PostLocalSGDState's
             start_localSGD_iter. The local steps begin with the weights that this leaves, which
-            the first round compares between ranks.
+            the first round compares between ranks. Equal on all ranks.
+
+    Made on every rank of the trainer's group at once, a collective there. Raises
+    InvalidArgumentError (a ValueError) for no number of steps, DeltawireError alike on every rank
+    where another has another one ("Mismatch") or could not take part ("Aborted").
 
     Attributes:
         trainer: as given.
@@ -28,7 +33,9 @@ class Averager(ModelAverager):
     """
 
     def __init__(self, trainer: LocalSteps, warmup_steps: int = 0) -> None:
-        arguments.check_count("warmup_steps", warmup_steps)
+        with bootstrap.Meeting(trainer.group) as meeting:
+            arguments.check_count("warmup_steps", warmup_steps)
+            meeting.agree_on(Terms("Averager", warmup_steps=warmup_steps))
         super().__init__(trainer.group)
         self.trainer = trainer
         self._warmup_steps = warmup_steps

@@ -15,9 +15,9 @@ import torch.distributed as dist
 from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.offers import (
-    TEXT_BYTES,
     Offer,
-    check,
+    check_alike,
+    check_endpoints,
     check_secret,
     mesh_of,
     offer_in,
@@ -25,7 +25,9 @@ from deltawire.offers import (
     proof,
     slot_of,
 )
+from deltawire.terms import Terms, Whole
 from deltawire.torch import arguments
+from deltawire.torch.joint_text import told_by
 
 logger = logging.getLogger("deltawire")
 _FIRST_NEWS_AFTER = 10.0  # seconds; and then each minute
@@ -44,20 +46,22 @@ def given_or_world(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
 
 class Meeting:
     """The ranks of a process group meet: `with Meeting(group) as meeting:` checks this rank's
-    arguments, fills in `settings` and calls `listen`; then `connect` opens the session.
+    arguments and calls `agree_on` and, where they are to connect, `listen`; then `connect` opens
+    the session.
 
-    The end of the block is the gather, one collective on the group under its own timeout. Whatever
-    is raised in the block, the other ranks hear of: they wait in the gather. It raises as `check`.
+    The end of the block is the gather, one collective on the group under its own timeout; where
+    settings differ, a broadcast or two tell how. Whatever is raised in the block, the other ranks
+    hear of: they wait in the gather. It raises as `check_alike` and `check_endpoints`.
 
     Attributes:
         place: (rank, world size) in the group.
-        settings: what must be equal on all ranks, as text.
     """
 
     def __init__(self, group) -> None:
         self.place = dist.get_rank(group), dist.get_world_size(group)
-        self.settings = ""
         self._group = group
+        self._terms: Terms | None = None
+        self._text = ""
         self._listener: _core.Listener | None = None
         self._secret: bytes | None = None
         self._connect_timeout_ms = 0
@@ -66,6 +70,10 @@ class Meeting:
     def __enter__(self) -> "Meeting":
         return self
 
+    def agree_on(self, terms: Terms) -> None:
+        """What must be equal on all ranks."""
+        self._terms, self._text = terms, terms.text
+
     def listen(
         self,
         interface: str | None,
@@ -73,9 +81,7 @@ class Meeting:
         connect_timeout: float = 60.0,
         token: str | bytes | None = None,
     ) -> None:
-        """Opens this rank's listener, see `listen`; the rest is for `connect`. After `settings`."""
-        if len(self.settings.encode()) > TEXT_BYTES:
-            raise make_error("Limit", f"settings of more than {TEXT_BYTES} bytes: {self.settings}")
+        """Opens this rank's listener, see `listen`; the rest is for `connect`."""
         self._connect_timeout_ms = arguments.timeout_in_ms(connect_timeout, "connect_timeout")
         self._secret = arguments.secret(token)
         self._listener = listen(interface, arguments.ports(port))
@@ -84,17 +90,25 @@ class Meeting:
     def __exit__(self, kind, cause, traceback) -> None:
         if cause is not None and not isinstance(cause, Exception):
             return  # Ctrl-C must not wait for anybody
-        offer = Offer(settings=self.settings)
-        if cause is None:
+        offer = Offer(settings=self._text)
+        if cause is None and self._listener is not None:
             offer.endpoint = self._listener.endpoint
             if self._secret is not None:
                 offer.proof = proof(self._secret, offer.token)
-        else:
+        if cause is not None:
             offer.problem = problem_of(cause)
         self._offers = swap(offer, self._group)
-        if cause is None:
-            check(self._offers)
+        if any(each.problem is not None for each in self._offers):
+            if cause is None:
+                check_alike(self._offers)
+            return
+        check_alike(self._offers, self._whole_of)
+        if self._listener is not None:
+            check_endpoints(self._offers)
             check_secret(self._offers, self.place[0], self._secret)
+
+    def _whole_of(self, rank: int, name: str) -> Whole:
+        return told_by(rank, self._terms.whole(name), self._group)
 
     def connect(
         self,

@@ -4,6 +4,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire.errors import DeltawireError, make_error
+from deltawire.terms import tensor_line
 from deltawire.torch import arguments
 from deltawire.torch.slots import Slots
 
@@ -29,7 +30,9 @@ class Exchanged:
     """
 
     def __init__(self, ddp_model: DistributedDataParallel) -> None:
-        self._slots = Slots(ddp_model.module, ddp_model.parameters_to_ignore)
+        self._module = ddp_model.module
+        ignored = ddp_model.parameters_to_ignore
+        self._slots = Slots(self._module, "DistributedDataParallel", ignored)
         by_id = Slots(ddp_model.module).names()  # DDP exchanges some that it was told to ignore
         # Kept, so that no id is given away to another tensor.
         self._parameters, sparse = _parameters_of(ddp_model)
@@ -46,14 +49,23 @@ class Exchanged:
             arguments.check_parameter(name, parameter)
             self.names[id(parameter)] = name
         shapes = {id(parameter): row_major_shape(parameter) for parameter in self._parameters}
-        dtypes = {id(each): arguments.dtype_name(each.dtype) for each in self._parameters}
+        self._dtypes = {id(parameter): parameter.dtype for parameter in self._parameters}
+        named = {key: arguments.dtype_name(dtype) for key, dtype in self._dtypes.items()}
         self.tensors = [
-            (name, shapes[key], dtypes[key]) for key, name in by_id.items() if key in shapes
+            (name, shapes[key], named[key]) for key, name in by_id.items() if key in shapes
         ]
         self.sparse = [
-            (self.names[id(each)], tuple(each.shape), dtypes[id(each)]) for each in sparse
+            (self.names[id(each)], tuple(each.shape), named[id(each)]) for each in sparse
         ]
         self._first_trained: list[bool] | None = None
+
+    def lines(self) -> list[str]:
+        """Of each tensor what must be equal on all ranks, in one order on all."""
+        sparse = {name for name, *_ in self.sparse}
+        return [
+            tensor_line(name, dtype, shape, *["sparse"] * (name in sparse))
+            for name, shape, dtype in self.tensors
+        ]
 
     def name_of(self, parameter: torch.Tensor) -> str:
         """The parameter's name; raises DeltawireError ("State") for one that DDP has from
@@ -69,8 +81,9 @@ class Exchanged:
 
     def check(self, ddp_model: DistributedDataParallel) -> None:
         """Before a backward pass whose gradients are exchanged: raises DeltawireError ("State"),
-        naming the parameter, where DDP would exchange them in part only. DDP itself lets the
-        ranks' parameters differ, and says so one step later or never."""
+        naming the parameter, where DDP would exchange them in part only, or others than the
+        module has by now. DDP itself lets the ranks' parameters differ, and says so one step later
+        or never."""
         if ddp_model._join_config.enable and not ddp_model._divide_by_initial_world_size:
             raise make_error(
                 "State",
@@ -78,9 +91,9 @@ class Exchanged:
                 "data, and DDP doesn't tell a communication hook how many these are: gradients "
                 "would be divided by all; leave the argument out, and scale the loss if need be",
             )
-        left_out = self._slots.left_out(self.names)
-        if left_out is not None:
-            raise _left_out(left_out)
+        if ddp_model.module is not self._module:
+            raise make_error("State", f"DistributedDataParallel has another module now; {_AGAIN}")
+        self._slots.check(self._dtypes, f"{_AGAIN}, or freeze it")
         if not ddp_model.find_unused_parameters:
             self._check_frozen(ddp_model.static_graph)
 
@@ -102,15 +115,6 @@ class Exchanged:
 
 
 _AGAIN = "wrap the module in a new DistributedDataParallel and register that"
-
-
-def _left_out(name: str) -> DeltawireError:
-    return make_error(
-        "State",
-        f"parameter '{name}' requires gradients, but DistributedDataParallel doesn't exchange it: "
-        "it was frozen, or another tensor, when DistributedDataParallel was made, and would differ "
-        f"between ranks; {_AGAIN}, or freeze it again",
-    )
 
 
 def _frozen_or_thawed(name: str, now: bool, then: str) -> DeltawireError:

@@ -2,7 +2,7 @@
 
 torch has a public setter for an all-reduce hook, but on a mesh of two dimensions the hook runs
 after torch's own all-reduce. All that is taken from torch beyond its documentation is in this file:
-`require_torch` says so where a version lacks it, and tests fail when one renames it.
+`fsdp_torch` says so where a version lacks it, and tests fail when one renames it.
 """
 
 import math
@@ -10,23 +10,12 @@ from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
-from torch.autograd import Variable
 
 from deltawire.errors import DTypeError, make_error
 from deltawire.torch import arguments, wrappers
+from deltawire.torch.fsdp_torch import require_torch
 
-GROUP_MEMBERS = (
-    "_all_reduce_hook",
-    "all_reduce_grads",
-    "force_sum_reduction_for_comms",
-    "fsdp_params",
-    "gradient_divide_factor",
-    "mesh_info",
-    "mp_policy",
-    "post_forward_mesh_info",
-)
 _COUNT_UNUSED = "call model.set_reduce_scatter_unused_params(True), which counts the others as zero"
-PARAMETER_MEMBERS = ("offload_to_cpu", "sharded_param")
 
 
 class Shard:
@@ -112,6 +101,15 @@ class Group:
                 )
             dtype = _check_parameter(name, each.sharded_param, self._mesh, self._inside.mp_policy)
             self.shards.append(Shard(name, each, self.shard_index, self.shard_count, dtype))
+
+    @property
+    def places(self) -> Iterator[tuple[int, str]]:
+        """(id of a module, key there) of each parameter, of a shared one all."""
+        for each in self._inside.fsdp_params:
+            at = each._module_info
+            yield id(at.module), at.param_name
+            shared = zip(at.shared_modules, at.shared_param_names, strict=True)
+            yield from ((id(module), key) for module, key in shared)
 
     @property
     def hook(self) -> "Callable | None":
@@ -227,11 +225,6 @@ class AllReduce:
         self._call(self.group, gradient)
 
 
-def after_backward(call: Callable[[], None]) -> None:
-    """Within a backward pass: has `call` called at its end, after what was asked for before."""
-    Variable._execution_engine.queue_callback(call)
-
-
 def groups_of(model: torch.nn.Module) -> list[Group]:
     """All groups of a model, in its order, without their shards.
 
@@ -286,34 +279,6 @@ def check_free(groups: list[Group]) -> None:
                 f"{group.name} has an all-reduce hook already, and torch takes only one; leave "
                 "set_all_reduce_hook out",
             )
-
-
-def require_torch(module: torch.nn.Module) -> None:
-    """Raises DeltawireError ("State") where this version of torch lacks what is needed here."""
-    missing = ", ".join(dict.fromkeys(_missing_in(module)))
-    if missing:
-        raise make_error(
-            "State",
-            f"PyTorch {torch.__version__} lacks {missing}, which deltawire needs to take over "
-            "fully_shard's all-reduce; use PyTorch 2.13, or DistributedDataParallel",
-        )
-
-
-def _missing_in(module: torch.nn.Module) -> Iterator[str]:
-    def lacks(thing, names) -> Iterator[str]:
-        return (name for name in names if not hasattr(thing, name))
-
-    if missing := [*lacks(module, ("set_all_reduce_hook", "reshard", "_get_fsdp_state"))]:
-        yield from missing
-        return
-    state = module._get_fsdp_state()
-    if missing := [*lacks(state, ("_fsdp_param_groups",))]:
-        yield from missing
-        return
-    for inside in state._fsdp_param_groups:
-        yield from (f"FSDPParamGroup.{name}" for name in lacks(inside, GROUP_MEMBERS))
-        for each in getattr(inside, "fsdp_params", ()):
-            yield from (f"FSDPParam.{name}" for name in lacks(each, PARAMETER_MEMBERS))
 
 
 def _insides_of(module: torch.nn.Module, name: str) -> Iterator:

@@ -9,12 +9,14 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.errors import check_state_given, make_error
+from deltawire.errors import DeltawireError, check_state_given, make_error
 from deltawire.torch import arguments
 from deltawire.torch.agreement import Agreement, among
+from deltawire.torch.backward_end import after_backward
 from deltawire.torch.checkpoint import kept_by, kept_of
 from deltawire.torch.explanation import Explanation
-from deltawire.torch.fsdp_groups import AllReduce, Group, after_backward
+from deltawire.torch.fsdp_covered import Covered
+from deltawire.torch.fsdp_groups import AllReduce, Group
 from deltawire.torch.loss_scale import LossScale
 from deltawire.torch.participant import Participant
 from deltawire.torch.significance import SignificanceSource
@@ -51,6 +53,9 @@ class ShardedHook(Participant):
     which `last_error` has, too. The hook can't be used any more then. A rank that fails at the very
     end of a step, or elsewhere than here, can show on ranks with other rows one step later, or when
     torch's own collectives fail.
+
+    A forward pass with gradients raises DeltawireError ("State"), and ends the exchange on every
+    rank, where the model trains parameters by now that fully_shard has not cut.
 
     Attributes:
         rank, world_size: among the ranks that have the same rows, as in all messages and `suspect`.
@@ -97,10 +102,22 @@ class ShardedHook(Participant):
             "state_dict() instead"
         )
 
-    def attach(self) -> None:
-        """Takes the all-reduce of every group over."""
+    def attach(self, model: torch.nn.Module, covered: Covered) -> None:
+        """Takes the all-reduce of every group over, and looks at the model after each forward pass:
+        whether the groups are still all of it."""
         for group in self._groups:
             group.take_over(AllReduce(group, self, self.all_reduce))
+        self._covered = covered
+        self._handle = model.register_forward_hook(torch.compiler.disable(self._after_forward))
+
+    def _after_forward(self, _model: torch.nn.Module, _inputs, _outputs) -> None:
+        if not torch.is_grad_enabled():
+            return
+        try:
+            self._covered.check()
+        except DeltawireError as cause:
+            self._give_up(cause)
+            self._leave()
 
     def all_reduce(self, group: Group, gradient: torch.Tensor) -> None:
         """torch's hook of a group: its gradient, flat, becomes the mean over the replicas, in
@@ -226,6 +243,7 @@ class ShardedHook(Participant):
         exit in any case. Backward passes that reduce gradients raise from then on; the model may be
         registered again."""
         super().close()
+        self._handle.remove()
         if self._agreement is not None:
             self._agreement.close()
 

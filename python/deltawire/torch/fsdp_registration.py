@@ -1,14 +1,13 @@
 """register() for models that fully_shard or the FSDP-based replicate have made."""
 
-import hashlib
-
 import torch
 import torch.distributed as dist
 
-from deltawire import _core
 from deltawire.policy import Policy, spec_of
+from deltawire.terms import Terms, exchange_settings, tensor_line
 from deltawire.torch import arguments, bootstrap
 from deltawire.torch.agreement import Agreement
+from deltawire.torch.fsdp_covered import Covered
 from deltawire.torch.fsdp_groups import Group, check_free, find_shards, groups_of
 from deltawire.torch.fsdp_hook import ShardedHook, StepRules
 from deltawire.torch.loss_scale import LossScale
@@ -22,10 +21,10 @@ def register_sharded(model: torch.nn.Module, spec: Policy, settings: Settings) -
 
     Two collectives, one on each group: whatever is wrong on one rank, all ranks hear of.
     """
-    meeting = _Registration(groups_of(model), settings)
+    meeting = _Registration(model, settings)
     failed = None
     try:
-        meeting.meet_replicas(model, spec)
+        meeting.meet_replicas(spec)
     except Exception as cause:
         failed = cause
     if meeting.shard_group is not None:
@@ -38,23 +37,24 @@ def register_sharded(model: torch.nn.Module, spec: Policy, settings: Settings) -
 class _Registration:
     """What the two meetings find out, until there is a hook."""
 
-    def __init__(self, groups: list[Group], settings: Settings) -> None:
+    def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
+        groups = groups_of(model)
         self.shard_group = groups[0].shard_group if groups[0].shard_count > 1 else None
-        self._groups = groups
+        self._model, self._groups = model, groups
         self._settings = settings
-        self._text = ""  # of what must be equal on all ranks
         self._timeout_ms = 0
         self._scale: LossScale | None = None
         self._source: SignificanceSource | None = None
 
-    def meet_replicas(self, model: torch.nn.Module, spec: Policy) -> None:
+    def meet_replicas(self, spec: Policy) -> None:
         """With the ranks that have the same rows."""
         given, replicas = self._settings, self._groups[0].replicas
         with bootstrap.Meeting(replicas) as self._replicas:
             self._spec = spec_of(arguments.named(spec, "a sharded model"))
             given.check_no_tier()
             given.check_no_native("between the nodes of a sharded model all goes through deltawire")
-            find_shards(model, self._groups)
+            find_shards(self._model, self._groups)
+            self._covered = Covered(self._model, self._groups)
             check_free(self._groups)
             trained = {id(s.parameter): s.name for group in self._groups for s in group.shards}
             arguments.warn_of_rules_without_tensor(self._spec, trained.values(), dist.get_rank())
@@ -66,7 +66,7 @@ class _Registration:
                 given.min_elements, given.revert, given.threads, self._scale.nonfinite
             )
             arguments.check_link(given.link)
-            self._text = self._settings_text()
+            self._terms = self._agreed_on()
             self._arrival_ms = arguments.arrival_timeout_in_ms(given.arrival_timeout, replicas)
             self._listen(self._replicas)
 
@@ -90,7 +90,7 @@ class _Registration:
         steps = StepRules(self._timeout_ms, self._scale, self._source)
         every = self._settings.summary_every
         hook = ShardedHook(session, self._groups, agreement, steps, summary_every=every)
-        hook.attach()
+        hook.attach(self._model, self._covered)
         return hook
 
     def _agreement(self) -> Agreement | None:
@@ -103,23 +103,26 @@ class _Registration:
 
     def _listen(self, meeting: bootstrap.Meeting) -> None:
         given = self._settings
-        meeting.settings = self._text
+        meeting.agree_on(self._terms)
         meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
 
-    def _settings_text(self) -> str:
-        first = self._groups[0]
-        return (
-            f"fully_shard spec={_core.canonical_spec(self._spec)} "
-            f"min_elements={self._settings.min_elements} version={_core.__version__} "
-            f"replicas={dist.get_world_size(first.replicas)} shards={first.shard_count} "
-            f"groups={_digest(self._groups)} "
-            f"optimizer={self._source.name if self._source else 'none'} {self._scale.setting}"
+    def _agreed_on(self) -> Terms:
+        first, given, scale = self._groups[0], self._settings, self._scale
+        return Terms(
+            "register of fully_shard",
+            _lines(self._groups),
+            **exchange_settings(self._spec, given.min_elements, given.revert, scale.nonfinite),
+            scaler=scale.setting,
+            optimizer=self._source.name if self._source else "none",
+            replicas=dist.get_world_size(first.replicas),
+            shards=first.shard_count,
         )
 
 
-def _digest(groups: list[Group]) -> str:
-    """Of what each group holds, and of their order; whatever of it lies on this rank."""
-    text = [
-        [(s.name, tuple(s.parameter.shape), s.dtype_name) for s in group.shards] for group in groups
+def _lines(groups: list[Group]) -> list[str]:
+    """Of what each group holds, whatever of it lies on this rank."""
+    return [
+        tensor_line(shard.name, shard.dtype_name, shard.parameter.shape, f"in {group.name}")
+        for group in groups
+        for shard in group.shards
     ]
-    return hashlib.sha256(repr(text).encode()).hexdigest()[:16]

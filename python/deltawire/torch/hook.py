@@ -13,6 +13,7 @@ from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
 from deltawire.torch import arguments, native_buckets
+from deltawire.torch.backward_end import BackwardEnd
 from deltawire.torch.checkpoint import RESIZE_ADVICE, in_order_of_ranks, kept_by, residuals_of
 from deltawire.torch.copied import CopiedSession
 from deltawire.torch.exchanged import Exchanged, row_major_shape
@@ -35,13 +36,15 @@ _AFTER_CLOSE = (
 class Hook(Participant):
     """A rank's compressed exchange; made by `register`.
 
-    After an error the training loop sees a RuntimeError with the message from `backward()`, and
-    `last_error` has it typed; the hook can't be used any more. Close it and go on without, or
-    start again.
+    What fails, on whichever rank, is raised by the backward pass under way, as a DeltawireError
+    (it is a RuntimeError), which `last_error` has, too; gradients are of no use then. So does the
+    next forward pass. Where DDP calls the hook outside of a backward pass, in join(), and in the
+    first step of a static graph torch makes a plain RuntimeError of it, with a traceback in its
+    text. The hook can't be used any more: close it and go on without, or start again.
 
     A forward pass whose gradients DDP would exchange in part only raises DeltawireError ("State")
-    that names the parameter, and ends the exchange on every rank: one that was thawed or replaced
-    since DDP was made, or frozen without find_unused_parameters=True.
+    that names the parameter, and ends the exchange on every rank: one that was thawed, replaced,
+    added or given another dtype since DDP was made, or frozen without find_unused_parameters=True.
 
     The model may be deep-copied and pickled, and the hook with it. The copy has no session, and its
     forward pass with gradients raises ("State") until it is registered itself.
@@ -82,13 +85,20 @@ class Hook(Participant):
         self._next_bucket = 0
         self._timeout_ms = timeout_ms
         self._staging = Staging(timeout_ms / 1e3)
+        self._end = BackwardEnd()
         # Not for torch.compile, which would trace it parameter by parameter, for seconds. A
         # function, because a bound method would keep the hook of a dropped model alive.
         self._check_forward = torch.compiler.disable(_check_forward)
+        self._check_failed = torch.compiler.disable(check_failed)
 
     def __reduce__(self):
         """For copy and pickle: never two owners of one session."""
         return _copied_hook, (self.spec, self.rank, self.world_size)
+
+    def before_forward(self, ddp_model: DistributedDataParallel, _) -> None:
+        """A forward pre-hook of the DDP model: raises `last_error` after a failure, on every
+        rank."""
+        self._check_failed(self, ddp_model)
 
     def after_forward(self, ddp_model: DistributedDataParallel, _, __) -> None:
         """A forward hook of the DDP model: where its gradients would not be exchanged, or in part
@@ -104,6 +114,7 @@ class Hook(Participant):
         Never raises and never returns None, whatever happens: DDP survives neither.
         """
         under_way = _UnderWay(self._staging, bucket)
+        self._end.add(bucket, under_way)
         with profiled_until(under_way.exchanged, f"deltawire::exchange bucket {bucket.index()}"):
             try:
                 with torch.profiler.record_function("deltawire::submit"):
@@ -319,6 +330,8 @@ class _UnderWay:
         buffer: DDP's memory, kept until the exchange is over.
         exchanged: a Future that gets a tensor, whatever has happened: the mean, where it went well.
         sparse: the gradient, where it is sparse.
+        error: why there is no mean.
+        raises: the Future that DDP has tells of it; see `BackwardEnd`.
     """
 
     def __init__(self, staging: Staging, bucket: dist.GradBucket) -> None:
@@ -328,7 +341,8 @@ class _UnderWay:
         self._index = bucket.index()
         self._staging = staging
         self._mean = self.buffer
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
+        self.raises = True
 
     def store(self) -> None:
         """Brings the mean, which the core has formed, to where DDP expects it."""
@@ -342,14 +356,15 @@ class _UnderWay:
         """Completes the Future, after `store` or with the error; once."""
         if self.exchanged.done():
             return
-        self._error = error
+        self.error = error
         with self._staging.returning(self.buffer):
             self.exchanged.set_result(self._mean)
 
     def mean(self, exchanged: torch.futures.Future) -> torch.Tensor:
-        """Of the Future, for DDP; raises RuntimeError with the error."""
-        if self._error is not None:
-            raise RuntimeError(f"deltawire: {self._error}")
+        """Of the Future, for DDP; where that has to tell of the error, raises it. Otherwise a
+        bucket that has failed is what it was."""
+        if self.error is not None and self.raises:
+            raise self.error
         return exchanged.value()
 
 
@@ -359,10 +374,21 @@ def _moved(tensors: list[tuple], buffer: torch.Tensor, host: torch.Tensor) -> li
     return [(name, address + by, *rest) for name, address, *rest in tensors]
 
 
+def _exchanges(ddp_model: DistributedDataParallel) -> bool:
+    """What DDP itself looks at before it readies its reducer."""
+    return torch.is_grad_enabled() and ddp_model.require_backward_grad_sync
+
+
+def check_failed(hook: Participant, ddp_model: DistributedDataParallel) -> None:
+    """Before a forward pass whose gradients are to be exchanged."""
+    if hook.last_error is not None and not hook.closed and _exchanges(ddp_model):
+        raise hook.last_error
+
+
 def _check_forward(hook: Hook, ddp_model: DistributedDataParallel) -> None:
-    # What DDP itself looks at before it readies its reducer.
-    if not torch.is_grad_enabled() or not ddp_model.require_backward_grad_sync:
+    if not _exchanges(ddp_model):
         return
+    hook._end.looks_first = ddp_model.find_unused_parameters or ddp_model.static_graph
     if isinstance(hook._session, CopiedSession):
         raise hook._session.error()
     if hook.closed:

@@ -1,4 +1,4 @@
-"""What each rank says to all others, as JSON: one word for `auto` to decide alike."""
+"""What ranks say to all others, as JSON."""
 
 import json
 from collections.abc import Callable
@@ -38,6 +38,22 @@ def agreed(own: dict, decide: Callable[[list[dict]], dict], group: dist.ProcessG
     return answer
 
 
+def told_by(rank: int, own: object, group: dist.ProcessGroup) -> object:
+    """What this rank of the group has for `own`, on all of them. Collectives, as `agreed`."""
+    device, source = arguments.device_of(group), dist.get_global_rank(group, rank)
+    text = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
+    count = torch.tensor([text.numel()], device=device)
+    dist.broadcast(count, source, group=group)
+    if int(count) > _MOST_BYTES:
+        raise make_error(
+            "Limit", f"rank {rank} says {int(count):,} bytes, more than {_MOST_BYTES:,}"
+        )
+    if dist.get_rank(group) != rank:
+        text = torch.empty(int(count), dtype=torch.uint8, device=device)
+    dist.broadcast(text, source, group=group)
+    return _json(text.cpu().numpy().tobytes(), rank)
+
+
 def _gathered(own: dict, group: dist.ProcessGroup) -> list[dict]:
     device = arguments.device_of(group)
     text = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
@@ -59,10 +75,14 @@ def _gathered(own: dict, group: dist.ProcessGroup) -> list[dict]:
 
 
 def _parsed(text: bytes, rank: int) -> dict:
-    try:
-        said = json.loads(text)
-    except ValueError as cause:
-        raise make_error("Corrupt", f"what rank {rank} says is no JSON: {cause}", rank) from cause
+    said = _json(text, rank)
     if not isinstance(said, dict):
         raise make_error("Corrupt", f"what rank {rank} says is no object", rank)
     return said
+
+
+def _json(text: bytes, rank: int) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as cause:
+        raise make_error("Corrupt", f"what rank {rank} says is no JSON: {cause}", rank) from cause

@@ -46,10 +46,11 @@ class LocalExchange:
         self._failed: DeltawireError | None = None  # the caller was not told yet
         self._torn = False
 
-    def __str__(self) -> str:
+    def settings(self) -> dict[str, object]:
         """What of it must be equal on all ranks."""
         weights = self._weights
-        return f"outer={weights.outer} delay={self._delay} fragments={weights.fragment_count}"
+        counts = {"delay": self._delay, "fragments": weights.fragment_count}
+        return {"outer": weights.outer, **counts}
 
     def connect(self, session: _core.Session, history: History) -> None:
         """What exchanges go through, and where their records go."""
@@ -67,7 +68,7 @@ class LocalExchange:
         too."""
         self.finish()
         weights, progress = self._weights, self.progress
-        weights.check_left_out()
+        weights.check_model()
         self._momenta = self._momentum.tensors(fragment) if self._momentum else []
         round_ = Round(weights, fragment, self._history, progress.since[fragment])
         last, agreed = weights.bucket_count(fragment) - 1, weights.agreed(fragment)

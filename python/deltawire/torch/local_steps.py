@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.policy import Policy, spec_of
+from deltawire.terms import Terms, exchange_settings
 from deltawire.torch import arguments, bootstrap, local_state, momentum_advice, wrappers
 from deltawire.torch.checkpoint import RESIZE_ADVICE
 from deltawire.torch.ending import EndsOnAll
@@ -22,7 +23,7 @@ from deltawire.torch.local_exchange import LocalExchange
 from deltawire.torch.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.outer import OuterFactory, factory_of
 from deltawire.torch.participant import Participant
-from deltawire.torch.weights import Weights, broadcast_model, layout_digest
+from deltawire.torch.weights import Weights, broadcast_model, layout
 
 _BUCKET_BYTES = 25 << 20
 
@@ -71,9 +72,9 @@ class LocalSteps(EndsOnAll, Participant):
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
         timeout: seconds that a bucket of a round may take, from when all have arrived, before the
             ranks give up and name the culprit; and that a rank may answer nothing.
-        arrival_timeout: seconds beyond that which the ranks wait for one that answers them: how
-            much longer one rank's local steps may take than another's. Default: the group's
-            timeout.
+        arrival_timeout: seconds that the ranks wait for one that answers them and has not arrived:
+            how much longer one rank's local steps may take than another's; `timeout` where that is
+            longer. Default: the group's timeout.
         connect_timeout, interface, port, token, link: as for `register`.
         mask_momentum: whether momentum of the elements that this rank has sent is set to 0 after a
             round, so that it doesn't push on what has just left (momentum masking; supplement A of
@@ -167,11 +168,15 @@ class LocalSteps(EndsOnAll, Participant):
             masked = masked.wanted(spec, mask_momentum, delay)
             timeout_ms = arguments.timeout_in_ms(timeout)
             self._exchange = LocalExchange(self._weights, masked, delay, timeout_ms)
-            meeting.settings = (
-                f"LocalSteps reducer={spec} min_elements={min_elements} "
-                f"steps={'scheduled' if callable(steps) else steps} {self._exchange} "
-                f"bucket_bytes={bucket_bytes} model={layout_digest(model)} "
-                f"version={_core.__version__} world_size={dist.get_world_size(self.group)}"
+            meeting.agree_on(
+                Terms(
+                    "LocalSteps",
+                    layout(model),
+                    **exchange_settings(spec, min_elements, "exact"),
+                    steps="scheduled" if callable(steps) else steps,
+                    **self._exchange.settings(),
+                    bucket_bytes=bucket_bytes,
+                )
             )
             arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self.group)
             meeting.listen(interface, port, connect_timeout, token)

@@ -28,6 +28,7 @@ class LossScale:
             that aren't compressed as it is) on every rank and leaves no trace in residuals, which
             are reverted exactly whatever revert= says; a GradScaler skips it by itself. "error": it
             ends the exchange, with codecs that carry finite values only. Equal on all ranks.
+        setting: what must be equal of the scaler: "given" or "none".
     """
 
     def __init__(self, scaler: Scaler | None, spec: str, nonfinite: str | None = None) -> None:
@@ -39,14 +40,9 @@ class LossScale:
                 f"not {type(scaler).__name__}"
             )
         self.nonfinite = nonfinite or ("error" if scaler is None else "pass")
+        self.setting = "none" if read is None else "given"
         self._read = read
         self._unknown = read is None and _core.keeps_residual(spec)
-
-    @property
-    def setting(self) -> str:
-        """What must be equal on all ranks."""
-        scaler = "none" if self._read is None else "given"
-        return f"nonfinite={self.nonfinite} scaler={scaler}"
 
     def now(self) -> float:
         """The scale of the gradients of the backward pass under way; raises InvalidArgumentError

@@ -29,7 +29,7 @@ class NativeBuckets:
         below: bytes.
         group: whose all-reduce it is.
         spec: of the exchange.
-        timeouts: seconds (for an all-reduce that all have begun, beyond them for late ranks).
+        timeouts: seconds (for an all-reduce that all have begun, for ranks that are late).
         passes_nonfinite: as for `NativeStep`.
 
     Attributes:
@@ -49,7 +49,7 @@ class NativeBuckets:
         self.tensors = NativeTensors()
         self._group = group
         self._keeps = _core.keeps_residual(spec)
-        self._timeout, self._longest = timeouts[0], sum(timeouts)
+        self._timeout, self._longest = timeouts[0], timeouts[0] + max(timeouts)
         self._limit = self._longest
         self._passes_nonfinite = passes_nonfinite
         self._coded: set[str] = set()  # of which a codec has kept something, or may have

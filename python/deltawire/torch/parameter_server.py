@@ -15,6 +15,7 @@ import torch.distributed as dist
 from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.policy import Policy
+from deltawire.terms import Terms
 from deltawire.torch import arguments, bootstrap, served_optimizer
 from deltawire.torch.joint_load import load_on_all
 from deltawire.torch.served_drops import Drops
@@ -27,10 +28,12 @@ from deltawire.torch.served_settings import (
     checked_servers,
     codecs_of,
     drops_workers,
+    lasting_settings,
+    snapshot_text,
 )
 from deltawire.torch.served_state import Snapshots, catch_up, load, state_of
 from deltawire.torch.served_worker import ServedWorker
-from deltawire.torch.weights import broadcast_model, layout_digest
+from deltawire.torch.weights import broadcast_model, layout
 
 
 class ParameterServer(ServedRank):
@@ -159,18 +162,17 @@ class ParameterServer(ServedRank):
             arguments.check_link(link)
             check_counts(min_elements=min_elements, seed=seed, staleness=staleness)
             drops = drops_workers(on_worker_loss, min_workers, self.world_size - servers)
-            lasting = self._lasting(codecs, min_elements)
+            lasting = lasting_settings(codecs, servers, min_elements, self.optimizer_spec)
             self._snapshots = self._snapshots_in(snapshot, every, lasting)
             self._timeout_ms = arguments.timeout_in_ms(timeout)
             self._options = _core.ServerOptions(
                 servers, backup, *codecs, min_elements, seed, staleness, drops, min_workers
             )
-            meeting.settings = (
-                f"ParameterServer {lasting} backup={backup} staleness={staleness} "
-                f"on_worker_loss={on_worker_loss} min_workers={min_workers} "
-                f"optimizer={self.optimizer_spec} seed={seed} every={snapshot and every} "
-                f"version={_core.__version__} world_size={self.world_size}"
-            )
+            losses = {"on_worker_loss": on_worker_loss, "min_workers": min_workers}
+            counts = {"backup": backup, "staleness": staleness, "seed": seed}
+            others = {"optimizer": self.optimizer_spec, "every": snapshot and every}
+            settings = lasting | losses | counts | others
+            meeting.agree_on(Terms("ParameterServer", layout(model), **settings))
             meeting.listen(interface, port, connect_timeout, token)
         super().__init__(meeting.join(link), self.rank)
         self.serves = self.rank < servers
@@ -182,21 +184,13 @@ class ParameterServer(ServedRank):
             self._take_part(overlap)
 
     def _snapshots_in(
-        self, folder: str | os.PathLike | None, every: int, lasting: str
+        self, folder: str | os.PathLike | None, every: int, lasting: dict[str, object]
     ) -> Snapshots | None:
         if folder is None:
             return None
+        text = snapshot_text(lasting, self._model.module)
         buffers = list(self._model.module.buffers())
-        return Snapshots(folder, every, (self.rank, self.servers), lasting, buffers)
-
-    def _lasting(self, codecs: list[str], min_elements: int) -> str:
-        """What stays the same as long as training goes on."""
-        kind = self.optimizer_spec.partition(":")[0]
-        return (
-            f"push={codecs[0]} pull={codecs[1]} servers={self.servers} "
-            f"min_elements={min_elements} optimizer={kind} "
-            f"model={layout_digest(self._model.module)}"
-        )
+        return Snapshots(folder, every, (self.rank, self.servers), text, buffers)
 
     def _take_part(self, overlap: str) -> None:
         tensors = self._model.tensors()

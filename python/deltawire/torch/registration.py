@@ -7,6 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire import _core
 from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy, spec_of
+from deltawire.terms import Terms, exchange_settings
 from deltawire.torch import arguments, bootstrap, momentum_advice, native_buckets, wrappers
 from deltawire.torch.auto_hook import AutoHook
 from deltawire.torch.auto_registration import register_auto
@@ -18,7 +19,7 @@ from deltawire.torch.hook import Hook
 from deltawire.torch.loss_scale import LossScale, Scaler
 from deltawire.torch.native_registration import natives_of
 from deltawire.torch.settings import Settings
-from deltawire.torch.significance import SignificanceSource, source_for
+from deltawire.torch.significance import source_for
 from deltawire.torch.sparse_gradient import check_sparse
 
 
@@ -64,9 +65,10 @@ def register(
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
         timeout: seconds that a bucket may take, from when all have arrived, before the ranks give
             up and name the culprit; and that a rank may answer nothing.
-        arrival_timeout: seconds beyond `timeout` that the ranks wait for one that answers them and
-            has only not arrived at the step (it evaluates, or loads data). Default: the timeout of
-            the model's process group, 30 minutes unless it was made with another.
+        arrival_timeout: seconds that the ranks wait for one that answers them and has only not
+            arrived at the step (it evaluates, or loads data); `timeout` where that is longer.
+            Default: the timeout of the model's process group: of Gloo's 30 minutes, of NCCL's 10,
+            unless it was made with another.
         connect_timeout: seconds that the ranks may take to connect to each other.
         interface: name or address of the network interface to listen on. Default: the address from
             which packets to MASTER_ADDR leave; loopback where MASTER_ADDR isn't set.
@@ -102,7 +104,8 @@ def register(
         InvalidArgumentError (a ValueError): world size 1, bad spec or setting, a model that has a
             communication hook already (a copy of a registered one may be registered), a parameter
             that was replaced since DDP was made, an optimizer for a codec that makes no use of it.
-            Of a sharded model: a mesh of one dimension, meshes that differ, "auto".
+            Of a sharded model: a mesh of one dimension, meshes that differ, parameters that
+            fully_shard has not cut, "auto".
         DeltawireError: alike on every rank: "Mismatch" (a rank with other settings), "Aborted" (a
             rank could not register), "Timeout" (ranks don't connect), "Unauthorized" (a rank with
             another token).
@@ -165,27 +168,20 @@ def _connected(
         arguments.warn_of_rules_without_tensor(spec, exchanged.names.values(), meeting.place[0])
         source = source_for(given.optimizer, spec, exchanged.names)
         arguments.check_link(given.link)
-        meeting.settings = _settings_text(spec, given, meeting.place[1], source, scale)
+        meeting.agree_on(
+            Terms(
+                "register",
+                exchanged.lines(),
+                **exchange_settings(spec, given.min_elements, given.revert, scale.nonfinite),
+                scaler=scale.setting,
+                optimizer=source.name if source else "none",
+                native_below=given.native_below,
+            )
+        )
         meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
     session = meeting.connect(spec, options, given.link, arrival_ms)
     of_participant = {"group": group, "summary_every": given.summary_every, "natives": natives}
     return Hook(session, exchanged, meeting.place, timeout_ms, source, scale, **of_participant)
-
-
-def _settings_text(
-    spec: str,
-    given: Settings,
-    world_size: int,
-    source: SignificanceSource | None,
-    scale: LossScale,
-) -> str:
-    """What must be equal on all ranks."""
-    return (
-        f"spec={_core.canonical_spec(spec)} min_elements={given.min_elements} "
-        f"native_below={given.native_below} "
-        f"version={_core.__version__} world_size={world_size} "
-        f"optimizer={source.name if source else 'none'} {scale.setting}"
-    )
 
 
 def _attach(hook: Hook | AutoHook, ddp_model: DistributedDataParallel) -> Hook | AutoHook:
@@ -196,8 +192,7 @@ def _attach(hook: Hook | AutoHook, ddp_model: DistributedDataParallel) -> Hook |
         hook.close()
         raise make_error("InvalidArgument", f"DDP refuses the hook: {cause}") from cause
     ddp_model.register_forward_hook(hook.after_forward)
-    if isinstance(hook, AutoHook):
-        ddp_model.register_forward_pre_hook(hook.before_forward)
+    ddp_model.register_forward_pre_hook(hook.before_forward)
     return hook
 
 

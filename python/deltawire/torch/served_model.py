@@ -34,7 +34,8 @@ class ServedModel:
                 "InvalidArgument", "the model has no parameter that requires gradients"
             )
         self.indices = {id(parameter): at for at, parameter in enumerate(self.parameters)}
-        self._slots = Slots(module)
+        self._slots = Slots(module, "ParameterServer")
+        self._dtypes = {id(parameter): parameter.dtype for parameter in self.parameters}
         self._addresses = [parameter.data_ptr() for parameter in self.parameters]
 
     @property
@@ -67,13 +68,7 @@ class ServedModel:
                     "(.data was set, or the model moved); load into it in place, or make a new "
                     "ParameterServer",
                 )
-        left_out = self._slots.left_out(self.indices)
-        if left_out is not None:
-            raise make_error(
-                "State",
-                f"parameter '{left_out}' requires gradients now and did not, or was another "
-                "tensor, when the ParameterServer was made; close this one and make a new one",
-            )
+        self._slots.check(self._dtypes, "close this one and make a new ParameterServer")
 
 
 def gradient_of(name: str, parameter: torch.nn.Parameter):

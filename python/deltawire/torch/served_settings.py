@@ -1,9 +1,12 @@
 """Checks of what a ParameterServer is asked for."""
 
+import torch
+
 from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.torch import arguments
+from deltawire.torch.weights import layout_digest
 
 # Of a worker's computing with what travels (`ParameterServer`).
 OVERLAPS = ("both", "push", "none")
@@ -64,6 +67,25 @@ def check_overlap(overlap: str, backup: int, staleness: int) -> None:
             f"overlap='both' can't go with {what}: a worker that is behind takes several "
             "steps at once, and may not begin a forward pass in between; use overlap='push'",
         )
+
+
+def lasting_settings(
+    codecs: list[str], servers: int, min_elements: int, optimizer_spec: str
+) -> dict[str, object]:
+    """What stays the same as long as training goes on, beside the model."""
+    return {
+        "push": codecs[0],
+        "pull": codecs[1],
+        "servers": servers,
+        "min_elements": min_elements,
+        "optimizer": optimizer_spec.partition(":")[0],
+    }
+
+
+def snapshot_text(lasting: dict[str, object], model: torch.nn.Module) -> str:
+    """What a snapshot keeps of these, and of the model."""
+    settings = lasting | {"model": layout_digest(model)}
+    return " ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def codecs_of(policy: Policy) -> str:

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire.errors import make_error
+from deltawire.terms import tensor_line
 from deltawire.torch import arguments, wrappers
 from deltawire.torch.exchanged import row_major_shape
 from deltawire.torch.outer import Outer, OuterFactory, digest_of
@@ -60,8 +61,8 @@ class Weights:
         sizes = [4 * parameter.numel() for parameter in self.parameters]
         self._fragments = fragments_of(self.names, sizes, fragments)
         self._buckets = [_cut(sizes, part, bucket_bytes) for part in self._fragments]
-        self._slots = Slots(model)
-        self._exchanged = {id(parameter) for parameter in self.parameters}
+        self._slots = Slots(model, "LocalSteps")
+        self._dtypes = {id(parameter): parameter.dtype for parameter in self.parameters}
         self._changes = [torch.empty(p.shape) for p in self.parameters]
         self._reference = [torch.empty(p.shape) for p in self.parameters]
         self._origins = {
@@ -91,16 +92,9 @@ class Weights:
         part = self._fragments[fragment]
         return list(zip(self.names[part], self.parameters[part], strict=True))
 
-    def check_left_out(self) -> None:
-        """Raises where a parameter is trained now and isn't exchanged."""
-        name = self._slots.left_out(self._exchanged)
-        if name is not None:
-            raise make_error(
-                "State",
-                f"parameter '{name}' requires gradients now and did not, or was another tensor, "
-                "when LocalSteps was made: it would differ between ranks; close this LocalSteps "
-                "and make a new one",
-            )
+    def check_model(self) -> None:
+        """Raises DeltawireError ("State") where the model trains other parameters by now."""
+        self._slots.check(self._dtypes, "close this LocalSteps and make a new one")
 
     def tensors(self) -> list[tuple[str, tuple[int, ...]]]:
         """(name, shape) of each change, as it is exchanged."""
@@ -303,6 +297,24 @@ def _cut(sizes: list[int], part: slice, bucket_bytes: int) -> list[slice]:
             slices.append(slice(start, i + 1))
             start, size = i + 1, 0
     return slices
+
+
+def layout(model: torch.nn.Module) -> list[str]:
+    """Of all parameters and buffers, what must be equal on all ranks that share them."""
+    kinds = [
+        (model.named_parameters(), ("frozen", "trained")),
+        (model.named_buffers(), ("buffer",)),
+    ]
+    return [
+        tensor_line(
+            wrappers.plain_name(name),
+            arguments.dtype_name(tensor.dtype),
+            tensor.shape,
+            words[tensor.requires_grad],
+        )
+        for named, words in kinds
+        for name, tensor in named
+    ]
 
 
 def layout_digest(model: torch.nn.Module) -> str:

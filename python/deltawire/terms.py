@@ -1,0 +1,196 @@
+"""What all ranks of a job must have alike, as one record, whichever door they come through.
+
+It travels as a text of at most `TEXT_BYTES`, which is equal where the records are: long values, and
+the list of a model's tensors, stand in it with a digest of all that they are.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+
+from deltawire import _core
+from deltawire.errors import DeltawireError, make_error
+
+TEXT_BYTES = 1024
+_BETWEEN = " | "
+_LONGEST = 128  # bytes of a value that stands in the text as it is
+_SHOWN = 72  # of one that is longer
+_FIELDS_SHOWN = 3
+
+# What a rank has of a setting in full: its text, or of a model a line for each tensor.
+Whole = str | list[str]
+
+
+class Terms:
+    """A rank's record.
+
+    Args:
+        door: how it comes in, "register" for instance.
+        tensors: of the model, a line for each, in the model's order; see `tensor_line`.
+        settings: by name; values that are equal have the same str().
+    """
+
+    def __init__(self, door: str, tensors: Sequence[str] = (), **settings: object) -> None:
+        texts = {name: str(value).replace(_BETWEEN, " / ") for name, value in settings.items()}
+        self._whole: dict[str, Whole] = {"door": door, "version": _core.__version__, **texts}
+        if tensors:
+            self._whole["model"] = list(tensors)
+
+    def whole(self, name: str) -> Whole:
+        """A setting as it is, which `text` may have shortened; empty where there is none."""
+        return self._whole.get(name, "")
+
+    @property
+    def text(self) -> str:
+        """The record for other ranks; "Limit" where it has too many settings."""
+        text = _BETWEEN.join(f"{name}={_short(value)}" for name, value in self._whole.items())
+        if len(text.encode()) > TEXT_BYTES:
+            raise make_error("Limit", f"settings of more than {TEXT_BYTES} bytes: {text}")
+        return text
+
+
+def exchange_settings(
+    spec: str, min_elements: int, revert: str, nonfinite: str = "error"
+) -> dict[str, object]:
+    """Of every exchange: its spec, made canonical, and its `arguments.reducer_options`."""
+    return {
+        "spec": _core.canonical_spec(spec),
+        "min_elements": min_elements,
+        "revert": revert,
+        "nonfinite": nonfinite,
+    }
+
+
+def tensor_line(name: str, dtype: str, shape: Iterable[int], *more: str) -> str:
+    """Of one tensor, for messages: "'fc.weight' float32 (10, 32)"."""
+    return " ".join([f"'{name}'", dtype, str(tuple(shape)), *more])
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A setting that the ranks have not alike.
+
+    Attributes:
+        name: of the setting.
+        parties: (value, as it stands in the texts, ranks) of each value; the fewest ranks first,
+            of as many those with rank 0 last.
+    """
+
+    name: str
+    parties: list[tuple[str, list[int]]]
+
+    @property
+    def needs_whole(self) -> bool:
+        """Whether the texts don't say enough of it."""
+        return self.name == "model" or any(_is_short(value) for value, _ in self.parties)
+
+
+def check(texts: Sequence[str], whole_of: Callable[[int, str], Whole] | None = None) -> None:
+    """Raises "Mismatch", alike on every rank, where the ranks' texts differ: which setting, its
+    values, and who has which; `suspect` is of the fewest.
+
+    Args:
+        texts: by rank.
+        whole_of: what a rank has of a setting in full, alike on every rank that asks; called in the
+            same order everywhere, so that it may be a collective. None: there is no way to ask.
+    """
+    found = _differences(texts)
+    if not found:
+        return
+    clauses = [_clause(each, whole_of) for each in found[:_FIELDS_SHOWN]]
+    raise _mismatch("; ".join(clauses), found[0])
+
+
+def _differences(texts: Sequence[str]) -> list[Difference]:
+    """Those that say what is wrong: of ranks that came through different doors no other."""
+    records = [dict(each.partition("=")[::2] for each in text.split(_BETWEEN)) for text in texts]
+    names = dict.fromkeys(name for record in records for name in record)
+    found = []
+    for name in names:
+        ranks: dict[str, list[int]] = {}
+        for rank, record in enumerate(records):
+            ranks.setdefault(record.get(name, "(none)"), []).append(rank)
+        if len(ranks) > 1:
+            parties = sorted(ranks.items(), key=lambda party: (len(party[1]), -party[1][0]))
+            found.append(Difference(name, parties))
+    return found[:1] if found and found[0].name in _ADVICE else found
+
+
+def _clause(difference: Difference, whole_of: Callable[[int, str], Whole] | None) -> str:
+    name, parties = difference.name, difference.parties
+    values = [value for value, _ in parties]
+    if whole_of is not None and difference.needs_whole:
+        # Two are enough to see what differs, the smallest party and the largest.
+        parties = [parties[0], parties[-1]]
+        ours, theirs = (whole_of(ranks[0], name) for _, ranks in parties)
+        if name == "model":
+            return _models(list(ours), list(theirs), [ranks for _, ranks in parties])
+        values = _around(str(ours), str(theirs))
+    return ", ".join(
+        f"{_named(ranks)} {'has' if len(ranks) == 1 else 'have'} {name}={value}"
+        for value, (_, ranks) in zip(values, parties, strict=True)
+    )
+
+
+def _models(ours: list[str], theirs: list[str], ranks: list[list[int]]) -> str:
+    at = next(
+        (i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),
+        min(len(ours), len(theirs)),
+    )
+    words = [
+        f"of {_named(each)} is {lines[at] if at < len(lines) else 'missing'}"
+        for lines, each in zip((ours, theirs), ranks, strict=True)
+    ]
+    return f"the ranks' models differ: tensor {at} {words[0]}, and {words[1]}"
+
+
+def _mismatch(what: str, first: Difference) -> DeltawireError:
+    advice = _ADVICE.get(first.name, "pass the same arguments on every rank")
+    if first.name == "model":
+        advice = "make the same model on every rank"
+    return make_error("Mismatch", f"{what}; {advice}", first.parties[0][1][0])
+
+
+# By the settings without which the others say nothing.
+_ADVICE = {
+    "door": "call the same on every rank",
+    "version": "install the same deltawire everywhere",
+}
+
+
+def _short(value: Whole) -> str:
+    if isinstance(value, list):
+        return f"{len(value)} tensors {_digest(value)}"
+    if len(value.encode()) <= _LONGEST:
+        return value
+    start = value.encode()[:_SHOWN].decode(errors="ignore")
+    return f"{start}... {_digest([value])}"
+
+
+def _is_short(value: str) -> bool:
+    return "... " in value
+
+
+def _digest(lines: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _around(ours: str, theirs: str) -> list[str]:
+    """Of two texts what is around the first character that differs."""
+    pairs = zip(ours, theirs, strict=False)
+    at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(theirs)))
+    start = max(0, at - _SHOWN // 2)
+
+    def part(text: str) -> str:
+        end = at + _LONGEST - _SHOWN // 2
+        return f"{'...' * (start > 0)}{text[start:end]}{'...' * (end < len(text))}"
+
+    return [part(ours), part(theirs)]
+
+
+def _named(ranks: list[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = list(map(str, ranks[:8]))
+    last = f"{len(ranks) - 8} more" if len(ranks) > 8 else shown.pop()
+    return f"ranks {', '.join(shown)} and {last}"

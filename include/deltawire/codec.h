@@ -163,6 +163,13 @@ class DELTAWIRE_API Codec {
   // info().bytes_follow_library, where only the values that bytes are decoded to are the same everywhere.
   virtual std::string spec() const = 0;
 
+  // The most by which coding a part again and again, each time with something new added as the hops of a ring
+  // do, multiplies it with each coding: its largest magnitude, or of codecs that round by chance the root of
+  // its expected mean square, whichever has a bound. What error feedback adds in the long run counts, on
+  // input that is no larger from step to step; rounding to a value nearby doesn't. From the parameters alone;
+  // 1 of most codecs, infinite where a value of any size may become one of another.
+  virtual double gain() const noexcept { return 1; }
+
   // Bounds for a part of `part.count` values (of `part.dimension` elements in key-value form); neither values
   // nor keys are read. The bounds of a dense part hold for every message of that many elements.
   Sizes sizes(const TensorView& part) const noexcept;

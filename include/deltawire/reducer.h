@@ -208,7 +208,8 @@ class DELTAWIRE_API Reducer {
 // takes them: a codec spec, or rules such as "direct(conv*: 3lc, rest fp32)". The pattern "powersgd:rank=4"
 // may stand alone, its codec is "fp32" then, and takes codecs without error feedback. Errors: those of
 // make_channel; kInvalidArgument for an unknown pattern (lists the known ones), rules whose codecs have
-// different default patterns, or a number of threads out of range.
+// different default patterns, a codec in a ring that amplifies what it codes (Codec::gain), or a number of
+// threads out of range.
 DELTAWIRE_API Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec,
                                                             const ReducerOptions& options = {});
 

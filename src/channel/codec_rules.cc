@@ -209,6 +209,10 @@ bool CodecRules::any(bool CodecInfo::* property) const noexcept {
   return std::ranges::any_of(rules_, [&](const Rule& rule) { return rule.codec->info().*property; });
 }
 
+const Codec& CodecRules::most_gaining() const noexcept {
+  return *std::ranges::max_element(rules_, {}, [](const Rule& rule) { return rule.codec->gain(); })->codec;
+}
+
 std::string_view CodecRules::default_pattern() const noexcept {
   const std::string_view first = rules_.front().codec->info().default_pattern;
   const auto same = [&](const Rule& rule) { return rule.codec->info().default_pattern == first; };

@@ -42,6 +42,9 @@ class CodecRules {
   // Whether any of the codecs is said to be so, e.g. &CodecInfo::sparse.
   bool any(bool CodecInfo::* property) const noexcept;
 
+  // Of all the codecs the one with the most Codec::gain().
+  const Codec& most_gaining() const noexcept;
+
   // The exchange pattern that all the codecs name as theirs; empty where they differ.
   std::string_view default_pattern() const noexcept;
 

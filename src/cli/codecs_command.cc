@@ -2,6 +2,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -9,16 +10,16 @@
 #include "cli/codec_table.h"
 #include "cli/commands.h"
 #include "deltawire/codec.h"
+#include "deltawire/reducer.h"
 
 namespace deltawire::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The spec with every default spelled out.
-std::string default_spec(const CodecInfo& info) {
-  const auto codec = make_codec(info.name);
-  return codec ? (*codec)->spec() : std::string(info.name);
+// With every default. REQUIRES: kernel_target_in_use() is no error.
+std::unique_ptr<const Codec> default_codec(const CodecInfo& info) {
+  return std::move(*make_codec(info.name));
 }
 
 Json to_json(const CodecInfo& info) {
@@ -33,9 +34,10 @@ Json to_json(const CodecInfo& info) {
           {"id", info.id},
           {"summary", info.summary},
           {"source", info.source},
-          {"default_spec", default_spec(info)},
+          {"default_spec", default_codec(info)->spec()},
           {"examples", std::vector(info.examples.begin(), info.examples.end())},
           {"default_pattern", info.default_pattern},
+          {"gain", default_codec(info)->gain()},
           {"lossless", info.lossless},
           {"error_feedback", info.error_feedback},
           {"finite_only", info.finite_only},
@@ -46,10 +48,11 @@ Json to_json(const CodecInfo& info) {
 }
 
 void print_text(const CodecInfo& info) {
+  const bool in_ring = make_reducer("ring(" + std::string(info.name) + ")").has_value();
   std::cout << info.name << " (id " << info.id << "): " << info.summary << "\n"
             << "  source      " << info.source << "\n"
-            << "  default     " << default_spec(info) << "\n"
-            << "  pattern     " << info.default_pattern << "\n"
+            << "  default     " << default_codec(info)->spec() << "\n"
+            << "  pattern     " << info.default_pattern << (in_ring ? "" : "; not ring") << "\n"
             << "  values      "
             << (info.lossless         ? "come back bit for bit"
                 : info.error_feedback ? "are changed; in training, error feedback sends the rest later"

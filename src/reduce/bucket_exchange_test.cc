@@ -103,7 +103,7 @@ TEST_P(InEveryPattern, NamesAreCopied) {
   run_ranks(2, {}, [](int rank, Transport& transport) {
     std::vector<std::vector<std::byte>> states;
     for (const bool spoil : {false, true}) {
-      const auto reducer = reducer_of(spec("3lc:s=1.75"));
+      const auto reducer = reducer_of(spec("onebit"));
       std::vector<float> values(20000, 1.0F);
       for (std::size_t i = 0; i < values.size(); ++i)
         values[i] = static_cast<float>(i % 7) + static_cast<float>(rank);
@@ -164,7 +164,7 @@ TEST_P(InEveryPattern, TheCallersFloatingPointModeChangesNothing) {
 TEST_P(InEveryPattern, AFoldedStepComesOnce) {
   run_ranks(1, {}, [](int, Transport& transport) {
     if (std::string(GetParam()) == "ring") return;  // which is never folded
-    const auto reducer = reducer_of(spec("3lc"));
+    const auto reducer = reducer_of(spec("onebit"));
     std::vector<float> values(300, 4.0F);
     const Named one = tensor("w", values);
     const Status begun = reducer->begin(std::span(&one, 1), {0, 0, true}, transport, in_seconds(20));

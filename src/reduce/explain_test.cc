@@ -57,7 +57,8 @@ class ExplainPatterns : public ::testing::TestWithParam<std::string> {};
 // Two steps of two buckets each, on each rank.
 TEST_P(ExplainPatterns, TensorsTakeTogetherWhatTheReportsSay) {
   for (const int world : {1, 2, 3}) {
-    for (const std::string codec : {"fp32", "3lc", "sbc", "fc*: 3lc, rest bf16", "3lc with momentum=0.9"}) {
+    for (const std::string codec :
+         {"fp32", "onebit", "sbc", "fc*: onebit, rest bf16", "3lc with momentum=0.9"}) {
       if (GetParam() == "ring" && codec.find("with") != std::string::npos) continue;
       if (GetParam() == "powersgd" && codec != "fp32") continue;
       const std::string spec = GetParam() + "(" + codec + ")";
@@ -98,7 +99,7 @@ TEST_P(ExplainPatterns, TensorsTakeTogetherWhatTheReportsSay) {
 TEST_P(ExplainPatterns, EveryTensorHasItsOwn) {
   if (GetParam() == "powersgd") GTEST_SKIP() << "takes no codec with error feedback";
   run_ranks(3, {}, [&](int rank, Transport& transport) {
-    const auto reducer = reducer_of(GetParam() + "(fc*: 3lc, rest bf16)");
+    const auto reducer = reducer_of(GetParam() + "(fc*: onebit, rest bf16)");
     Model model(rank);
     for (const TensorUse& use : reducer->explain(model.tensors, 0)) {
       EXPECT_EQ(use.bytes_sent + use.raw_bytes + use.residual_bytes, 0u) << "nothing was sent yet";
@@ -108,7 +109,7 @@ TEST_P(ExplainPatterns, EveryTensorHasItsOwn) {
     ASSERT_EQ(uses.size(), 4u);
     EXPECT_EQ(uses[0].plan.codec, "bf16");
     EXPECT_EQ(uses[0].residual_bytes, 0u);
-    EXPECT_EQ(uses[2].plan.codec, "3lc:s=1,mode=auto,runs=on");
+    EXPECT_EQ(uses[2].plan.codec, "onebit");
     EXPECT_GE(uses[2].residual_bytes, 400000u);
     EXPECT_TRUE(uses[3].plan.is_raw && uses[3].plan.codec == "fp32") << "too small";
     EXPECT_FALSE(uses[2].plan.is_raw);

@@ -59,7 +59,7 @@ class Faults : public ::testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(Patterns, Faults, ::testing::Values("direct", "ring", "gather"));
 
 TEST_P(Faults, NaNOnOneRankFailsAllAndNamesIt) {
-  const auto outcomes = one_step(with("3lc"), {}, [](int rank, std::vector<float>& values) {
+  const auto outcomes = one_step(with("onebit"), {}, [](int rank, std::vector<float>& values) {
     if (rank == 1) values[5] = std::numeric_limits<float>::quiet_NaN();
   });
   expect_all_name(outcomes, 1);
@@ -98,7 +98,7 @@ TEST_P(Faults, SwallowedBytesEndAtTheDeadline) {
 TEST_P(Faults, SlowLinksOnlyTakeTime) {
   std::vector<LinkOptions> links(kWorld);
   links[1].faults.push_back({LinkFault::Kind::kDelay, 0, 0, std::chrono::milliseconds(30)});
-  const auto outcomes = one_step(with("3lc"), links, [](int, std::vector<float>&) {}, 20);
+  const auto outcomes = one_step(with("onebit"), links, [](int, std::vector<float>&) {}, 20);
   for (const Outcome& outcome : outcomes) EXPECT_FALSE(outcome.failed) << outcome.error.message;
 }
 
@@ -107,7 +107,7 @@ TEST_P(Faults, OtherSettingsAreNamed) {
   run_ranks(2, {}, [&](int rank, Transport& transport) {
     std::vector<float> values(kCount, 1.0F);
     const Named tensor{"fc.weight", {values.data(), kCount, DType::kF32}, 0};
-    const auto reducer = reducer_of(with(rank == 0 ? "3lc:s=1.5" : "3lc:s=1.75"));
+    const auto reducer = reducer_of(with(rank == 0 ? "sbc:p=0.1" : "sbc:p=0.2"));
     const auto report = reducer->all_reduce(std::span(&tensor, 1), {0, 0, true}, transport, in_seconds(5));
     Outcome& own = outcomes[static_cast<std::size_t>(rank)];
     own.failed = !report;
@@ -124,7 +124,7 @@ TEST_P(Faults, OtherSettingsAreNamed) {
 TEST_P(Faults, WhatAFailedStepLeaves) {
   const float expected = GetParam() == "ring" ? 2.0F : 3.0F;  // 1 of the failed step + 2 of this one
   std::vector<std::unique_ptr<Reducer>> reducers;
-  for (int rank = 0; rank < 2; ++rank) reducers.push_back(reducer_of(with("3lc")));
+  for (int rank = 0; rank < 2; ++rank) reducers.push_back(reducer_of(with("onebit")));
   std::vector<LinkOptions> broken(2);
   broken[0].faults.push_back({LinkFault::Kind::kFlip, 1, 2000, {}});
   const auto step = [&](const std::vector<LinkOptions>& links, std::uint64_t number, float value,
@@ -152,7 +152,7 @@ TEST_P(Faults, UnfinishedBucketsAreUntouched) {
     if (rank == 1) second[kCount - 1] = std::numeric_limits<float>::infinity();
     const Named early{"bias", {first.data(), first.size(), DType::kF32}, 0};
     const Named late{"fc.weight", {second.data(), kCount, DType::kF32}, 0};
-    const auto reducer = reducer_of(with("3lc"));
+    const auto reducer = reducer_of(with("onebit"));
     Status begun = reducer->begin(std::span(&early, 1), {0, 0, false}, transport, in_seconds(5));
     if (begun) begun = reducer->begin(std::span(&late, 1), {0, 1, true}, transport, in_seconds(5));
     // A ring's owner finds it when it encodes, which may be while the first bucket is finished.
@@ -206,7 +206,7 @@ TEST_P(Faults, OtherTensorsAreNamed) {
     const std::uint64_t count = rank == 0 ? kCount : kCount - 320;
     const Named tensor{"fc.weight", {values.data(), count, DType::kF32}, 0};
     const auto report =
-        reducer_of(with("3lc"))->all_reduce(std::span(&tensor, 1), {}, transport, in_seconds(5));
+        reducer_of(with("onebit"))->all_reduce(std::span(&tensor, 1), {}, transport, in_seconds(5));
     ASSERT_FALSE(report);
     EXPECT_EQ(report.error().code, ErrorCode::kMismatch) << report.error().message;
   });
@@ -221,7 +221,7 @@ TEST_P(Faults, AnExactRevertLeavesNoTrace) {
     std::vector<std::unique_ptr<Reducer>> reducers;
     ReducerOptions options;
     options.revert = Revert::kExact;
-    for (int rank = 0; rank < 2; ++rank) reducers.push_back(reducer_of(with("3lc:s=1.9"), options));
+    for (int rank = 0; rank < 2; ++rank) reducers.push_back(reducer_of(with("onebit"), options));
     const auto step = [&](const std::vector<LinkOptions>& links, std::uint64_t number, float value) {
       std::vector<float> result;
       run_ranks(2, links, [&](int rank, Transport& transport) {

@@ -170,7 +170,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"direct(3lc)", 4, kOne, 2.6, Revert::kFold, kLongCount},
                       Case{"direct(int8)", 4, kMany, 2.0, Revert::kFold, kLongCount},
                       Case{"ring(fp32)", 2, kDdp, 3.0}, Case{"ring(fp32)", 4, kOne, 2.7},
-                      Case{"ring(3lc)", 2, kDdp, 2.8}, Case{"ring(3lc)", 4, kOne, 3.1},
+                      Case{"ring(onebit)", 2, kDdp, 2.8}, Case{"ring(onebit)", 4, kOne, 3.1},
                       Case{"ring(gcomp)", 2, kDdp, 3.2}, Case{"gather(fp32)", 2, kDdp, 3.0},
                       Case{"gather(fp32)", 4, kOne, 5.0}, Case{"gather(3lc)", 2, kDdp, 2.1},
                       Case{"gather(sbc)", 4, kDdp, 2.0}, Case{"gather(sbc)", 2, kOne, 2.0},

@@ -163,7 +163,7 @@ class Resized : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Specs, Resized,
                          ::testing::Values("direct(3lc:s=1.75)", "direct(int8)", "direct(sbc)",
                                            "direct(topk:k=5%)", "direct(onebit)", "direct(fp32)",
-                                           "ring(3lc:s=1.75)", "ring(int8)", "ring(sbc)", "ring(fp8)",
+                                           "ring(onebit)", "ring(int8)", "ring(sbc)", "ring(fp8)",
                                            "gather(3lc:s=1.75)", "gather(int8)", "gather(topk:k=5%)",
                                            "gather(signsgd)", "powersgd:rank=2",
                                            "direct(large: sbc, odd: int8, rest 3lc)"));
@@ -261,7 +261,7 @@ TEST(Resize, MomentumIsAveragedToo) {
 }
 
 TEST(Resize, RanksWithoutAStepOweNothing) {
-  for (const std::string spec : {"direct(3lc)", "ring(3lc)", "gather(3lc)", "powersgd:rank=2"}) {
+  for (const std::string spec : {"direct(3lc)", "ring(onebit)", "gather(3lc)", "powersgd:rank=2"}) {
     const States before = saved(reducers_of(spec, 3));
     Reducers others = reducers_of(spec, 2);
     Means owed;
@@ -275,7 +275,7 @@ TEST(Resize, RanksWithoutAStepOweNothing) {
 
 // Each leaves the reducer as it was.
 TEST(Resize, StatesThatDontFitAreRefused) {
-  for (const std::string spec : {"direct(3lc)", "ring(3lc)", "gather(3lc)", "powersgd:rank=2"}) {
+  for (const std::string spec : {"direct(3lc)", "ring(onebit)", "gather(3lc)", "powersgd:rank=2"}) {
     SCOPED_TRACE(spec);
     Reducers reducers = reducers_of(spec, 3);
     Means owed;

@@ -64,12 +64,13 @@ class Sequential : public SequentialPattern {
 
   Tensors mean(const std::vector<Tensors>& inputs, std::uint64_t step) override {
     Tensors result;
-    for (std::size_t i = 0; i < tensor_counts().size(); ++i) {
+    for (std::size_t i = 0; i < inputs[0].size(); ++i) {
       const std::string name = tensor_names()[i];
-      auto& out = result.emplace_back(tensor_counts()[i], 0.0F);
+      const std::uint64_t count = inputs[0][i].size();
+      auto& out = result.emplace_back(count, 0.0F);
       std::vector<const std::vector<float>*> shares;
       for (const Tensors& input : inputs) shares.push_back(&input[i]);
-      for (const OwnedRange& part : parts(name, tensor_counts()[i])) {
+      for (const OwnedRange& part : parts(name, count)) {
         mean_of_part({name, part, step}, shares, out);
       }
     }
@@ -216,7 +217,10 @@ class SequentialRing final : public Sequential {
 std::vector<std::string> with_every_pattern(const std::vector<std::string>& codecs) {
   std::vector<std::string> specs;
   for (const char* pattern : {"direct", "ring", "gather"}) {
-    for (const std::string& codec : codecs) specs.push_back(std::string(pattern) + "(" + codec + ")");
+    for (const std::string& codec : codecs) {
+      std::string spec = std::string(pattern) + "(" + codec + ")";
+      if (make_reducer(spec)) specs.push_back(std::move(spec));  // growth_test.cc says which ring refuses
+    }
   }
   return specs;
 }
@@ -297,7 +301,7 @@ void expect_means(Reducer& reducer, const std::vector<Tensors>& means, Transport
 std::vector<std::string> reducer_specs() {
   std::vector<std::string> codecs;
   for (const CodecInfo* info : registered_codecs()) codecs.emplace_back(info->name);
-  codecs.emplace_back("layer0*: int8, layer2* step<1: 3lc, layer2*: sbc, rest fp32");
+  codecs.emplace_back("layer0*: int8, layer2* step<1: onebit, layer2*: sbc, rest fp32");
   std::vector<std::string> specs = with_every_pattern(codecs);
   const std::string feedback =
       "(layer0*: fp32 with momentum=0.5, rest sbc with clip=1,momentum=0.9,masking=on,decay=0.9)";
@@ -312,7 +316,7 @@ std::vector<std::string> reducer_specs_that_lose_nothing() {
     const auto codec = make_codec(spec);
     if ((*codec)->info().lossless || (*codec)->info().error_feedback) codecs.push_back(spec);
   }
-  codecs.emplace_back("layer2* step<2: 3lc, layer5*: int8, rest fp32");
+  codecs.emplace_back("layer2* step<2: onebit, layer5*: int8, rest fp32");
   return with_every_pattern(codecs);
 }
 

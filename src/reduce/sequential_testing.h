@@ -30,14 +30,14 @@ class SequentialPattern {
  public:
   virtual ~SequentialPattern() = default;
 
-  // The means of a step, given every rank's tensors, named as above.
+  // The means of a step, given every rank's tensors, with the first of the names above.
   virtual Tensors mean(const std::vector<Tensors>& inputs, std::uint64_t step) = 0;
 
   // The sum over all channels of what they have not sent yet of tensor i, in the unit of the mean.
   virtual std::vector<double> waiting(std::size_t i) const = 0;
 };
 
-// Of a spec with its pattern written out, such as "ring(3lc)". Parts of `direct` and `gather` have at most
+// Of a spec with its pattern written out, such as "ring(int8)". Parts of `direct` and `gather` have at most
 // `most_elements`.
 std::unique_ptr<SequentialPattern> make_sequential(std::string_view spec, int world,
                                                    std::uint64_t most_elements = kMostElements);

@@ -120,7 +120,7 @@ def test_fp32_is_federated_averaging_bit_for_bit(optimizer_of):
 def train_every_codec(rank, world_size, report):
     """From different weights and statistics on every rank."""
     seen = {}
-    for spec in [*(info.name for info in deltawire.codecs()), "direct(sbc)", "ring(3lc)"]:
+    for spec in [*(info.name for info in deltawire.codecs()), "direct(sbc)", "ring(onebit)"]:
         torch.manual_seed(rank)
         model = Mixed()
         model.norm.running_mean += rank
@@ -205,7 +205,7 @@ def masked_momentum(rank, world_size, report, optimizer_of, key, spec, masks):
         (adam, "exp_avg", SBC, True),
         (momentum_sgd, "momentum_buffer", SBC, False),
         (momentum_sgd, "momentum_buffer", "3lc", True),
-        (momentum_sgd, "momentum_buffer", "ring(3lc)", True),
+        (momentum_sgd, "momentum_buffer", "ring(onebit)", True),
     ],
 )
 def test_momentum_is_zero_exactly_where_this_rank_sent(optimizer_of, key, spec, masks):

@@ -49,7 +49,7 @@ def overflows(rank, world_size, report, specs):
 
 
 def test_an_overflow_is_skipped_by_the_scaler_on_every_rank():
-    specs = ["3lc", "sbc:p=1%", "int8", "fastsgd", "fp32", "gather(3lc)", "ring(3lc)", "gcomp"]
+    specs = ["3lc", "sbc:p=1%", "int8", "fastsgd", "fp32", "gather(3lc)", "ring(onebit)", "gcomp"]
     specs.append("powersgd:rank=2")
     first, second = results(overflows, 2, specs)
     for spec in specs:
@@ -90,7 +90,7 @@ def same_means(rank, world_size, report, specs):
 
 
 def test_residuals_follow_the_scale():
-    specs = ["3lc:s=1.75", "sbc:p=10%", "int8", "fastsgd:residual=on", "ring(3lc)"]
+    specs = ["3lc:s=1.75", "sbc:p=10%", "int8", "fastsgd:residual=on", "ring(onebit)"]
     for gaps in results(same_means, 2, specs):
         assert gaps == dict.fromkeys(specs, 0.0)
 
@@ -117,7 +117,7 @@ def without_a_trace(rank, world_size, report, specs):
 
 
 def test_a_step_that_passes_leaves_no_trace():
-    specs = ["3lc:s=1.75", "gather(sbc)", "direct(int8)", "ring(3lc)"]
+    specs = ["3lc:s=1.75", "gather(sbc)", "direct(int8)", "ring(onebit)"]
     for equal in results(without_a_trace, 2, specs):
         assert equal == dict.fromkeys(specs, True)
 

@@ -61,7 +61,7 @@ def with_and_without(rank, world_size, report, spec):
 @pytest.mark.parametrize(
     "spec",
     [
-        *("3lc", "3lc:s=1.75", "int8", "sbc:p=1%", "gather(3lc)", "ring(3lc)", "bf16", "gcomp"),
+        *("3lc", "3lc:s=1.75", "int8", "sbc:p=1%", "gather(3lc)", "ring(onebit)", "bf16", "gcomp"),
         "powersgd:rank=2",
     ],
 )

@@ -131,6 +131,20 @@ class Fields {
   std::string place_;
 };
 
+// What the library knows and refuses can't be planned with; names that it doesn't know may be anybody's.
+Outcome<void> check_pair(const CodecFigures& figures, const std::string& place) {
+  const std::size_t open = figures.spec.find('(');
+  const bool has_pattern = open != std::string::npos && figures.spec.ends_with(')');
+  const std::string codecs =
+      has_pattern ? figures.spec.substr(open + 1, figures.spec.size() - open - 2) : figures.spec;
+  if (!make_channel(codecs)) return {};
+  const std::string pattern =
+      has_pattern ? figures.spec.substr(0, open) : std::string(pattern_name(figures.pattern));
+  const auto reducer = make_reducer(pattern + "(" + codecs + ")");
+  if (!reducer) return failed(place + ".codec: " + reducer.error().message);
+  return {};
+}
+
 Outcome<CodecFigures> parse_codec(const Json& json, const std::string& place) {
   if (!json.is_object()) return failed(place + " is no object");
   const Fields fields(json, place);
@@ -165,6 +179,7 @@ Outcome<CodecFigures> parse_codec(const Json& json, const std::string& place) {
     *to = *number * unit;
   }
   figures.shares_parts = json.value("shares_parts", Json(false)) == Json(true);
+  if (auto taken = check_pair(figures, place); !taken) return tl::unexpected<Failure>(taken.error());
   return figures;
 }
 

@@ -16,7 +16,7 @@ namespace deltawire::cli {
 
 // What is to be measured: a codec spec or rules, with the pattern to plan it for.
 struct Candidate {
-  std::string text;  // as given: "3lc", "ring(3lc)"
+  std::string text;  // as given: "3lc", "ring(int8)"
   Pattern pattern = Pattern::kDirect;
   Method codecs;  // what stands in the pattern
 };

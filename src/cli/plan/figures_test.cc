@@ -47,7 +47,7 @@ TEST(Candidates, HaveThePatternThatTheirSpecNames) {
 }
 
 TEST(Candidates, RefusalsNameTheText) {
-  for (const char* text : {"nosuch", "direct(", "powersgd:rank=4", "powersgd:rank=4(fp32)"}) {
+  for (const char* text : {"nosuch", "direct(", "powersgd:rank=4", "powersgd:rank=4(fp32)", "ring(3lc)"}) {
     const auto refused = candidates_of({text});
     ASSERT_FALSE(refused) << text;
     EXPECT_EQ(refused.error().exit_status, kExitUsage);
@@ -170,6 +170,8 @@ TEST(FiguresFiles, RefusalsNameTheField) {
       {"\"decode_ns_per_value\": 0.25", "\"decode_ns_per_value\": -1", "decode_ns_per_value is -1"},
       {"\"codec\": \"mine\"", "\"codec\": 3", "figures[0].codec"},
       {"\"ring\"", "\"star\"", "figures[0].pattern is \"star\""},
+      {"\"mine\"", "\"3lc\"", "figures[0].codec: ring(3lc) codes a sum anew"},
+      {"\"mine\"", "\"ring(qsgd:levels=1)\"", "figures[0].codec: ring(qsgd:levels=1) codes a sum anew"},
       {"\"near-lossless\"", "\"good\"", "figures[0].tier is \"good\""},
       {"1000}", "-1}", "tensors[0].elements"},
       {"1000}", "1e30}", "tensors[0].elements"},

@@ -1,5 +1,6 @@
 // qsgd: levels between 0 and a bucket's norm, rounded by chance without bias, in Elias codes. spec.md in this
 // folder defines the bytes.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -62,6 +63,15 @@ class Qsgd final : public Codec {
     return "qsgd:levels=" + std::to_string(plan_.levels) + ",norm=" + std::string(kNorms[largest_ ? 1 : 0]) +
            ",bucket=" + std::to_string(plan_.bucket) +
            ",coding=" + std::string(kCodings[plan_.coding == Coding::kOmega ? 1 : 0]);
+  }
+
+  // By the paper's lemma 3.1, of its variance. No level is above the largest magnitude, where that is the
+  // norm.
+  double gain() const noexcept override {
+    if (largest_) return 1;
+    const double bucket = plan_.bucket;
+    const double levels = plan_.levels;
+    return std::sqrt(1 + std::min(bucket / (levels * levels), std::sqrt(bucket) / levels));
   }
 
  private:

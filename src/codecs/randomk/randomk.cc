@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include "base/float_environment.h"
@@ -67,6 +68,9 @@ class Randomk final : public Codec {
     const std::string plain = "randomk:k=" + canonical_number(k_) + ",unbiased=" + (unbiased_ ? "on" : "off");
     return is_plain() ? plain : plain + ",values=" + std::string(sparse::name_of(values_));
   }
+
+  // The elements of a large part's longest stratum: a value that is drawn is multiplied by their number.
+  double gain() const noexcept override { return unbiased_ ? std::ceil(1 / double{k_}) : 1; }
 
  private:
   Sizes do_sizes(const TensorView& part) const noexcept override {

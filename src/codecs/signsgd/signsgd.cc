@@ -2,6 +2,7 @@
 // spec.md in this folder defines the bytes.
 #include <bit>
 #include <cstring>
+#include <limits>
 
 #include "base/checked.h"
 #include "base/float_environment.h"
@@ -60,6 +61,9 @@ class Signsgd final : public Codec {
     return std::string("signsgd:feedback=") + (info().error_feedback ? "on" : "off") +
            ",scale=" + (is_bare_ ? "one" : "mean");
   }
+
+  // The bare sign has magnitude 1, whatever the value's.
+  double gain() const noexcept override { return is_bare_ ? std::numeric_limits<double>::infinity() : 1; }
 
  private:
   Sizes do_sizes(const TensorView& part) const noexcept override {

@@ -89,6 +89,10 @@ class Threelc final : public Codec {
            ",runs=" + (parameters_.runs ? "on" : "off");
   }
 
+  // Of input up to A: what rounding leaves is m / 2 at most, so that m = s * max|x| <= s * (A + m / 2), and m
+  // is what is decoded.
+  double gain() const noexcept override { return 2 * double{parameters_.s} / (2 - double{parameters_.s}); }
+
   Sizes do_sizes(const TensorView& part) const noexcept override {
     const std::uint64_t chunks = ceil_div(part.count, kChunkElements);
     const auto chunk = static_cast<std::uint32_t>(std::min<std::uint64_t>(part.count, kChunkElements));

@@ -10,6 +10,8 @@
 //   start: post receives, encode and send the partition that begins here
 //   move:  one arrival: add, encode and send on; or a mean: decode and pass on
 #include <algorithm>
+#include <cmath>
+#include <string>
 #include <utility>
 
 #include "base/float16.h"
@@ -245,6 +247,25 @@ class RingReducer final : public PatternReducer {
   }
 };
 
+// A partial sum is coded at each hop, so that a codec's gain has the number of ranks for its exponent. What
+// is allowed doesn't grow with the ranks, measured on noise up to 64 of them (docs/algorithms.md).
+constexpr double kMostGain = 1.25;
+
+Status check_gain(const CodecRules& rules, std::string_view codecs) {
+  const Codec& codec = rules.most_gaining();
+  const double gain = codec.gain();
+  if (gain <= kMostGain) return {};
+  std::string factor = "any factor";
+  if (std::isfinite(gain)) {
+    factor = std::to_string(std::ceil(gain * 10) / 10);
+    factor = "up to " + factor.substr(0, factor.find('.') + 2);
+  }
+  return fail(ErrorCode::kInvalidArgument, "ring(" + std::string(codecs) +
+                                               ") codes a sum anew at each hop, and " + codec.spec() +
+                                               " multiplies it by " + factor + " each time; take direct(" +
+                                               std::string(codecs) + ") or gather");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<WakeableReducer>> make_ring_reducer(std::string_view codecs,
@@ -257,6 +278,7 @@ Result<std::unique_ptr<WakeableReducer>> make_ring_reducer(std::string_view code
                     ") sends partial sums, not a rank's gradients, which clip, "
                     "momentum, masking and decay are for; take gather or direct");
   }
+  if (Status bounded = check_gain(*rules, codecs); !bounded) return forward_error(bounded);
   auto channels = make_channels(codecs, options, {Revert::kExact, Revert::kExact});
   if (!channels) return forward_error(channels);
   return std::make_unique<RingReducer>(std::move(*channels), options);

@@ -1,5 +1,7 @@
 // What every codec owes, driven by the registry: a new folder is tested without a change here.
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <set>
 
@@ -280,6 +282,52 @@ TEST_P(Conformance, KeysAreRefusedWithoutTheForm) {
     if (info->key_value) expected += ", or take " + std::string(info->name);
   }
   EXPECT_EQ(part.error().message, expected);
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> all;
+  for (const CodecInfo* info : registered_codecs()) all.emplace_back(info->name);
+  return all;
+}
+
+class LongParts : public ::testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Codecs, LongParts, ::testing::ValuesIn(names()),
+                         [](const auto& param) { return testing::test_name(param.param); });
+
+// Beyond the blocks in which encoders look at a part first. encode() compares residuals in place and apart.
+TEST_P(LongParts, LoseNothingAndAreTheSameByThreads) {
+  constexpr std::uint64_t kCount = 600000;
+  Workers workers(3);
+  const auto codec = codec_of(GetParam());
+  const testing::Expectation& expected = testing::expectation_of(GetParam());
+  const std::vector<float> values = testing::normal_values(kCount, 21);
+  const std::vector<float> before = testing::normal_values(kCount, 22);
+  std::vector<float> sums(kCount);
+  std::transform(values.begin(), values.end(), before.begin(), sums.begin(), std::plus<>());
+  std::vector<float> left = before;
+  const auto part = testing::encode(*codec, values, left);
+  ASSERT_TRUE(part) << part.error().message;
+  const auto back = testing::decode(*codec, part->view(), kCount);
+  ASSERT_TRUE(back) << back.error().message;
+  for (std::uint64_t i = 0; i < kCount; i += 61) {
+    const testing::EncodedValue value{*codec, *part, sums, i};
+    const double lost = expected.conservation_bound != nullptr ? expected.conservation_bound(value) : 0;
+    const double decoded = back->at(i);
+    ASSERT_LE(std::fabs(decoded + left[i] - sums[i]), lost) << i;
+  }
+  const Sizes sizes = codec->sizes({nullptr, kCount, DType::kF32});
+  std::vector<std::byte> payload(sizes.payload_bytes);
+  std::vector<std::byte> scratch(sizes.scratch_bytes);
+  std::vector<std::uint32_t> ends(sizes.chunks);
+  std::vector<float> left_by_threads(kCount);
+  const auto shared = codec->encode({values.data(), kCount, DType::kF32}, {before, left_by_threads},
+                                    {payload, ends}, {.stream = 3, .scratch = scratch, .workers = &workers});
+  ASSERT_TRUE(shared) << shared.error().message;
+  payload.resize(shared->payload_bytes);
+  EXPECT_EQ(payload, part->payload);
+  EXPECT_EQ(shared->scalar, part->scalar);
+  EXPECT_TRUE(same_bits(left, left_by_threads));
 }
 
 TEST(Registry, IdsNamesAndSpecsAreOfOneCodecEach) {

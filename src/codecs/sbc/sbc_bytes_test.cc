@@ -143,6 +143,14 @@ TEST(SbcBytes, PositionBitsAreGolombsExpectation) {
 }
 
 // Bounds must hold for what is hardest to code: runs as far apart as makes each gap between them an escape.
+TEST(SbcBytes, APartHasFewerThan2To32Elements) {
+  const auto bytes = [](std::uint64_t count) {
+    return codec_of("sbc")->sizes({nullptr, count, DType::kF32}).payload_bytes;
+  };
+  EXPECT_LT(bytes(0xFFFFFFFF), std::uint64_t{1} << 32);
+  EXPECT_EQ(bytes(0x100000000), ~std::uint64_t{0});
+}
+
 TEST(SbcBytes, SizesAreBounds) {
   struct Hard {
     const char* spec;

@@ -68,6 +68,10 @@ TEST(SketchmlRefusals, Lengths) {
 
 TEST(SketchmlRefusals, PairCounts) {
   EXPECT_EQ(verdict(with(kGood, 0, {1, 0, 1, 0}), 100000), ErrorCode::kCorrupt) << "65,537 pairs";
+  const auto too_many =
+      testing::decode(*codec_of(kSpec), one_chunk(with(kGood, 0, {1, 0, 1, 0}), 0).view(), 100000);
+  EXPECT_NE(too_many.error().message.find("a number of pairs that this chunk can't have"), std::string::npos)
+      << too_many.error().message;
   EXPECT_EQ(verdict(with(kGood, 0, {4})), ErrorCode::kCorrupt) << "more than the groups have";
   EXPECT_EQ(verdict(kGood, 2), ErrorCode::kCorrupt) << "more than elements";
   EXPECT_EQ(verdict(with(kGood, 0, {255, 255, 255, 255})), ErrorCode::kCorrupt);

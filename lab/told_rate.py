@@ -1,4 +1,4 @@
-"""What it gains to tell deltawire the rate of a thin line.
+"""Measures the gain from pacing sends at the link's rate.
 
     python -m lab.told_rate --link 10mbit [--turns 5] [--patterns direct ring]
 

@@ -47,6 +47,8 @@ copybutton_prompt_text = r"\$ "
 copybutton_prompt_is_regexp = True
 
 autodoc_member_order = "bysource"
+# Of modules for programs that the site's environment doesn't have.
+autodoc_mock_imports = ["flwr", "lightning", "pytorch_lightning"]
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_google_docstring = True

@@ -122,10 +122,10 @@ class DELTAWIRE_API Channel {
 
   // Encodes the parts (values are read only) as one message, in or as the first of id.step's transaction,
   // and updates their residuals. A part that has a residual and is all zeros is not sent: the receiver gets
-  // zeros, and what waits for it goes on waiting, bit for bit. Who hands in zeros may not use what comes out
-  // (a parameter that no rank has used in a step); a zero gradient that is used only waits a step longer. The
-  // pieces, in order, are the message; they stay valid until release, commit or revert. `room` is for
-  // messages that will be released: bytes that the memory has at least, so that each fits into that of
+  // zeros, and its residual stays as it is, bit for bit. Callers that pass all zeros must discard the
+  // result (a parameter that no rank has used in a step); a zero gradient that is used only waits a step
+  // longer. The pieces, in order, are the message; they stay valid until release, commit or revert. `room` is
+  // for messages that will be released: bytes that the memory has at least, so that each fits into that of
   // another; 0: the message stays. Parts without elements take no bytes. Errors: those of Codec::encode (the
   // message names the part), kState (another step's transaction is open), kLimit (2^32 elements or more in a
   // tensor), kInvalidArgument (a scale that is none), kRange (a residual too large for the scale); after an

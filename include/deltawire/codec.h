@@ -254,8 +254,8 @@ struct KernelTarget {
 DELTAWIRE_API std::span<const KernelTarget> kernel_targets() noexcept;
 
 // The name of the one that make_codec's codecs run, decided at the first call of either in a process: what
-// the environment variable DELTAWIRE_FORCE_TARGET names, or else the reference. Errors: kInvalidArgument if
-// it names none that runs here (lists those that do).
+// the environment variable DELTAWIRE_FORCE_TARGET names, or else the best that runs here. Errors:
+// kInvalidArgument if it names none that runs here (lists those that do).
 DELTAWIRE_API Result<std::string_view> kernel_target_in_use();
 
 }  // namespace deltawire

@@ -260,7 +260,7 @@ DELTAWIRE_API int32_t deltawire_session_options_init(deltawire_session_options* 
 typedef struct deltawire_session deltawire_session;
 
 /* Meets all other ranks; every rank calls it once, with the same spec: "3lc", "ring(bf16)",
- * "direct(conv*: 3lc, rest fp32)". `listener` may be NULL: listens at the own endpoint. Else it is used up,
+ * "direct(conv*: 3lc, rest fp32)". `listener` may be NULL: listens on this rank's endpoint. Else it is used up,
  * whatever comes of it, and only _listener_close may still be called with it. What the options point to is
  * copied. */
 DELTAWIRE_API int32_t deltawire_session_open(const char* spec, const deltawire_session_options* options,

@@ -66,7 +66,7 @@ class DELTAWIRE_API Session {
   // Fails every wait of every rank, naming this rank and the reason.
   void abort(std::string_view reason);
 
-  // Takes no more buckets, waits so long for those in flight, aborts what is left of them, on every rank,
+  // Takes no more buckets, waits up to `wait` for buckets in flight, aborts what is left of them, on every rank,
   // joins the thread and says goodbye to the other ranks. Idempotent. From `done` it waits for nothing, and
   // the goodbye is left to a later close, or to the destructor.
   void close(std::chrono::milliseconds wait = {});

@@ -110,8 +110,8 @@ class DELTAWIRE_API Transport {
   // Why an optional rank was lost; nothing for one that was not.
   virtual std::optional<Error> loss_of(int rank) const = 0;
 
-  // Loses an optional rank, on all: it has sent what its receiver has no use for. Where it is not optional,
-  // or this rank is optional itself, this is abort(error).
+  // Loses an optional rank, on all, e.g. after a malformed message. Where it is not optional, or this rank is
+  // optional itself, this is abort(error).
   virtual void lose(int rank, const Error& error) noexcept = 0;
 
   // This rank begins a bucket of this step. The others learn from it, when they ask, whether a rank that they

@@ -31,7 +31,7 @@ class Sender:
 
 
 class Channel:
-    """One direction of updates: what a step doesn't send waits in a residual of its array's name.
+    """One direction of updates: what a step doesn't send waits in a residual of its array's name::
 
         channel = deltawire.Channel("3lc:s=1.75")
         message = channel.encode({"conv": gradient})          # bytes

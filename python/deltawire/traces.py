@@ -139,7 +139,7 @@ class Trace:
 
 
 def read_trace(folder: str | os.PathLike) -> Trace:
-    """Opens a trace (docs/traces.md): checks all of trace.json, and the arrays as they are read.
+    """Opens a trace (docs/traces.md): checks all of trace.json, and the arrays as they are read::
 
         for step in deltawire.read_trace("trace/"):
             for gradient in step.gradients: ...

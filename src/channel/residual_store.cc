@@ -34,8 +34,8 @@ Result<ResidualStore::Entry*> ResidualStore::obtain(const Named& part) {
                                           std::to_string(entry->first) + " has " + std::to_string(count) +
                                           " elements, but its residual has " +
                                           std::to_string(entry->values.size()) +
-                                          "; names must keep their shapes, and states of another number of "
-                                          "ranks are loaded by load_resized");
+                                          "; names must keep their shapes, and a state of another number "
+                                          "of ranks is loaded with those of all (docs/checkpoints.md)");
   }
   return entry;
 }

@@ -58,7 +58,7 @@ std::string yes_or_with(const CodecInfo& info, bool CodecInfo::* property, const
 
 std::string loses_text(const CodecInfo& info) {
   if (info.lossless) return "nothing";
-  if (info.error_feedback) return "nothing for good: it comes later";
+  if (info.error_feedback) return "nothing permanently; the rest is sent in later steps";
   const std::string lossless = yes_or_with(info, &CodecInfo::lossless, "");
   return "what it rounds or leaves out" + (lossless.empty() ? "" : "; nothing " + lossless);
 }

@@ -134,6 +134,15 @@ TEST(FrameRules, HashesAreWhatThePageSays) {
   shaped[1].elements_of_whole = 6'000'000'000;
   shaped[1].dims_of_whole = 3;
   EXPECT_EQ(layout_hash(shaped), 0x19034996u);
+  // The page's example: a whole tensor, and its second half.
+  const std::array<std::uint64_t, 2> matrix{25, 40};
+  std::array<Named, 1> part{Named{"w", {&value, 1000, DType::kF32}, 0}};
+  part[0].tensor.dims = matrix;
+  EXPECT_EQ(layout_hash(part), 0xFDC5381Fu);
+  part[0] = Named{"w", {&value, 500, DType::kF32}, 500};
+  part[0].elements_of_whole = 1000;
+  part[0].dims_of_whole = 2;
+  EXPECT_EQ(layout_hash(part), 0x3B25429Cu);
   const std::string text = "abc";
   EXPECT_EQ(digest64(std::as_bytes(std::span(text)), 7), 0x9E755206156676D7u);
 }

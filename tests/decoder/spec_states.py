@@ -168,14 +168,15 @@ def served_hash(push: str, pull: str, layout_hash: int) -> int:
 def layout_hash(parts: list[tuple[str, int, int, tuple[int, ...]]]) -> int:
     """Section 5's, of float32 parts: name, first, count, and the tensor's shape.
 
-    A part that is not the whole tensor has one dim, its count.
+    A part that is not the whole tensor has one dim, its count, behind the number of dims of the
+    whole.
     """
     text = b""
     for name, first, count, shape in parts:
         elements = int(np.prod(shape, dtype=np.int64))
         dims = shape if count == elements else (count,)
         text += struct.pack("<I", len(name.encode())) + name.encode()
-        text += struct.pack("<QQBQB", first, count, 1, elements, len(dims or (1,)))
+        text += struct.pack("<QQBQB", first, count, 1, elements, len(shape or (1,)))
         text += struct.pack(f"<{len(dims or (1,))}Q", *(dims or (elements,)))
     return xxh64(text) & 0xFFFFFFFF
 

@@ -27,3 +27,26 @@ def test_docstrings_build():
     links = {place: LINK.findall(text) for place, text in unquoted.items() if LINK.search(text)}
     assert not links, "write these between backticks"
     assert not [place for place, text in unquoted.items() if "`" in text], "a backtick is left open"
+
+
+def test_examples_are_code():
+    """An indented example behind a line without "::" becomes prose with curly quotes."""
+    prose = [place for place, text in docstrings() if list(indented_prose(text.splitlines()))]
+    assert not prose, "end the line before the example with ::"
+
+
+def indented_prose(lines: list[str]) -> Iterator[str]:
+    in_section = False  # "Args:" and its kin have indented text
+    for number, line in enumerate(lines):
+        if line and not line.startswith(" "):
+            in_section = bool(re.fullmatch(r"\w+:", line))
+        begins = line.startswith("    ") and number > 1 and not lines[number - 1]
+        before = next((each for each in reversed(lines[:number]) if each), "")
+        if begins and not in_section and not before.startswith(" ") and not before.endswith("::"):
+            yield line
+
+
+def test_the_reference_has_every_public_module():
+    page = (PACKAGE.parents[1] / "docs" / "api" / "python.md").read_text()
+    for module in ("", ".torch", ".planner", ".rounds", ".flower", ".lightning"):
+        assert f".. automodule:: deltawire{module}\n" in page

@@ -1,6 +1,8 @@
 """What a build lacks is named, all at once; so is the extra that `deltawire.torch` lacks."""
 
+import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 
@@ -46,3 +48,45 @@ def test_without_pytorch_its_module_names_the_package():
     last = done.stderr.splitlines()[-1]
     assert last.startswith("ImportError: "), done.stderr
     assert f"pip install '{least_of('torch')}'" in last
+
+
+def test_without_a_compiler_its_package_is_named(tmp_path):
+    (tmp_path / "bin").mkdir()
+    environment = {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [shutil.which("cmake"), "-S", ROOT, "-B", tmp_path / "build"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    words = " ".join(done.stderr.split())
+    assert done.returncode != 0
+    assert "no C++ compiler was found; deltawire needs g++ 12 or clang 16" in words, words
+    assert "apt-get install g++" in words and "CMAKE_CXX_COMPILER not set" not in words
+
+
+def test_the_packages_description_stands_alone():
+    """A page that shows it has none of the repository's files."""
+    path = ROOT / "cmake" / "readme_for_index.py"
+    given = importlib.util.spec_from_file_location("readme_for_index", path)
+    module = importlib.util.module_from_spec(given)
+    given.loader.exec_module(module)
+    readme = module.dynamic_metadata({}, {})["readme"]
+    assert readme["content-type"] == "text/markdown"
+    links = re.findall(r"\]\(([^)]*)\)", readme["text"])
+    assert all(link.startswith("https://") for link in links), links
+    assert "<!--" not in readme["text"] and "\n## Try it\n" in readme["text"]
+    made = module.alone("a [b](c.md#d) [e](https://f) <!-- g\nh -->i\n![j](k.svg)\nl")
+    assert made == "a b [e](https://f) i\nl"
+    project = (ROOT / "pyproject.toml").read_text()
+    assert 'module = "readme_for_index"' in project and '"readme"]' in project
+
+
+def test_classifiers_name_the_pythons_that_wheels_were_tried_with():
+    project = (ROOT / "pyproject.toml").read_text()
+    named = set(re.findall(r'"Programming Language :: Python :: (3\.\d+)"', project))
+    tried = (ROOT / "docs" / "installing.md").read_text()
+    assert named == {"3.10", "3.11", "3.12", "3.13"}
+    assert all(re.search(rf"(Python )?{re.escape(version)} on ", tried) for version in named)

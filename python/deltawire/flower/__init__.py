@@ -1,4 +1,4 @@
-"""deltawire for Flower: two lines in an existing app.
+"""deltawire for Flower: two lines in an existing app::
 
     app = ClientApp(mods=[deltawire.flower.mod("sbc:p=1%")])               # client_app.py
     strategy = deltawire.flower.Compressed(FedAvg(...), down="3lc")        # server_app.py

@@ -87,24 +87,24 @@ class CompressedGrid(Grid):
         self._norms: dict[int, float] = {}  # of the last training's updates
 
     def set_run(self, run) -> None:
-        """The grid's."""
+        """Passes the run on to the wrapped grid."""
         self._grid.set_run(run)
 
     @property
     def run(self):
-        """The grid's."""
+        """The run of the wrapped grid."""
         return self._grid.run
 
     def create_message(self, *args, **settings):
-        """The grid's."""
+        """Makes a message of the wrapped grid, as it is."""
         return self._grid.create_message(*args, **settings)
 
     def get_node_ids(self):
-        """The grid's."""
+        """Asks the wrapped grid for the nodes' numbers."""
         return self._grid.get_node_ids()
 
     def get_nodes(self):
-        """The grid's."""
+        """Asks the wrapped grid for the nodes."""
         return self._grid.get_nodes()
 
     def push_messages(self, messages):

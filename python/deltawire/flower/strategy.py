@@ -12,7 +12,7 @@ from deltawire.rounds.seeing import Seen
 
 
 class Compressed(Strategy):
-    """A strategy whose messages travel compressed, and whose replies are checked.
+    """A strategy whose messages travel compressed, and whose replies are checked::
 
         strategy = deltawire.flower.Compressed(FedAvg(...), down="3lc")
         result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=3)
@@ -89,23 +89,23 @@ class Compressed(Strategy):
         return told
 
     def configure_train(self, *args, **settings):
-        """The strategy's."""
+        """Asks the wrapped strategy, whose messages are plain."""
         return self.strategy.configure_train(*args, **settings)
 
     def aggregate_train(self, *args, **settings):
-        """The strategy's."""
+        """Hands checked, plain replies to the wrapped strategy."""
         return self.strategy.aggregate_train(*args, **settings)
 
     def configure_evaluate(self, *args, **settings):
-        """The strategy's."""
+        """Asks the wrapped strategy, whose messages are plain."""
         return self.strategy.configure_evaluate(*args, **settings)
 
     def aggregate_evaluate(self, *args, **settings):
-        """The strategy's."""
+        """Hands checked replies to the wrapped strategy."""
         return self.strategy.aggregate_evaluate(*args, **settings)
 
     def summary(self) -> None:
-        """The strategy's."""
+        """Logs the wrapped strategy's summary."""
         self.strategy.summary()
 
     def __getattr__(self, name: str):

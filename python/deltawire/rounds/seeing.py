@@ -67,7 +67,7 @@ def live_line(seen: Seen) -> None:
 
 
 class TensorBoard:
-    """Writes each exchange's scalars to event files; the step is the round.
+    """Writes each exchange's scalars to event files; the step is the round::
 
         watch = rounds.TensorBoard("runs/federated")
 

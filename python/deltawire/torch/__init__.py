@@ -3,7 +3,7 @@ exchange compressed gradients::
 
     hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
 
-`LocalSteps` is for ranks that meet only now and then: it exchanges weight changes; `Averager` puts
+`LocalSteps` is for infrequent synchronization: it exchanges weight changes; `Averager` puts
 it where torch's post-local SGD has an averager. `ParameterServer` is for ranks that own the model
 and others that compute its gradients. `trace` records the gradients of any training run.
 """

@@ -7,7 +7,7 @@ from deltawire.torch.hook import Hook
 
 class AllRanks:
     """A hook as an object with `state_dict` and `load_state_dict` whose state is that of all ranks:
-    for trainers that write what rank 0 has (Accelerate, Lightning), as they ask all ranks for it.
+    for trainers that write what rank 0 has (Accelerate, Lightning), as they ask all ranks for it::
 
         accelerator.register_for_checkpointing(deltawire.torch.AllRanks(hook))
 

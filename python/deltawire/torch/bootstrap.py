@@ -182,7 +182,7 @@ class _Roll:
         self._store = None
         with contextlib.suppress(Exception):
             store = dist.distributed_c10d._get_default_store()
-            self._store = store.clone() if hasattr(store, "clone") else store
+            self._store = store.clone()  # of its own: a wait in the other would keep it
             self._store.set(f"{self._key}{self.rank}", "here")
 
     def missing(self) -> list[int]:

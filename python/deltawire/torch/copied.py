@@ -49,18 +49,18 @@ class CopiedSession:
         raise self.error()
 
     def traffic(self) -> tuple[int, int]:
-        """None."""
+        """Bytes sent and received: a copy has no links."""
         return 0, 0
 
     def memory(self) -> _core.Memory:
-        """None."""
+        """All zeros: a copy has no exchange."""
         return _core.Memory()
 
     def abort(self, _) -> None:
         """There is nobody to tell."""
 
     def close(self) -> None:
-        """It is."""
+        """Nothing to do: a copy is never open."""
 
 
 def forget_copied_hooks(ddp_model: DistributedDataParallel) -> None:

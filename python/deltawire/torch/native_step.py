@@ -97,7 +97,7 @@ class NativeStep:
 
     @property
     def any(self) -> bool:
-        """There is one."""
+        """Whether a native bucket belongs to the step."""
         return bool(self._buckets)
 
     @property

@@ -36,7 +36,7 @@ def trace(
     name: str | None = None,
 ) -> "Recording":
     """Records gradients of a training run, as the optimizer is about to use them: one line before
-    the first step.
+    the first step::
 
         deltawire.torch.trace(model, "trace/", optimizer=optimizer, steps=[10, 100, 1000])
 

@@ -80,11 +80,11 @@ class Weights:
 
     @property
     def fragment_count(self) -> int:
-        """At least 1."""
+        """How many fragments the layers are cut into; at least 1."""
         return len(self._fragments)
 
     def bucket_count(self, fragment: int) -> int:
-        """At least 1."""
+        """How many buckets a fragment's exchange takes; at least 1."""
         return len(self._buckets[fragment])
 
     def named_parameters(self, fragment: int) -> list[tuple[str, torch.nn.Parameter]]:

@@ -88,7 +88,7 @@ class Handshake {
   Bytes unsent() const noexcept { return Bytes(outgoing_).subspan(sent_); }
   State sent(std::size_t bytes) noexcept;
 
-  // Whether the own proof was sent: whoever hangs up then did not like it.
+  // Whether our proof was sent: a peer that closes after this rejected it.
   bool has_proved() const noexcept { return has_proved_; }
   // Whether a whole first message is there: more than silence or garbage.
   bool has_heard() const noexcept { return stage_ != Stage::kClaims; }

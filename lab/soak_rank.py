@@ -170,7 +170,6 @@ class _Training:
             self._model,
             plan.spec,
             optimizer=self._optimizer if sees else None,
-            revert="exact",
             timeout=plan.timeout,
             arrival_timeout=plan.timeout,
         )

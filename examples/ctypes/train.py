@@ -59,7 +59,7 @@ class Options(c.Structure):
         ("min_elements", c.c_uint64),
         ("seed", c.c_uint64),
         ("threads", c.c_int32),
-        ("exact_revert", c.c_int32),
+        ("fold_revert", c.c_int32),
         ("pass_not_finite", c.c_int32),
         ("reserved_flag", c.c_int32),
         ("reserved", c.c_uint64 * 8),

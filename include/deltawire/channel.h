@@ -19,28 +19,30 @@
 
 namespace deltawire {
 
-// What becomes of a step that did not reach every rank. Parts without a residual (codecs without error
-// feedback, raw parts, the key-value form) keep nothing in either: their values are the caller's to send
-// again.
+// What becomes of a step that did not reach every rank. Each is one rule for all parts of a channel, whatever
+// their codecs, raw ones included.
 enum class Revert : std::uint8_t {
-  // A part's residual becomes x = residual + input, for every part that was handed to encode in the step,
-  // also
-  // where encode failed: the step's input is sent later, and must not be given again. No memory is needed.
-  // x is rounded once, as when encoding. What was sent of it goes back to what was left: exactly where
-  // encoding
-  // was exact (3lc, int8; |sent - x| <= |sent| / 2), else to within half a unit in the last place of what was
-  // left, and half a one of x (sbc). Elements whose input is not finite, or whose sum would not be, are
-  // dropped: the residual keeps what it held.
-  kFold,
-  // The residual is what it was before the step, bit for bit; the step's input is the caller's to send again.
-  // Costs a second buffer of the residual's size.
+  // The step never happened: all residuals are what they were before it, bit for bit, and its input is the
+  // caller's to give again. Costs a second buffer of the residuals' size; nothing where a codec keeps none.
   kExact,
+  // The step's input waits and is sent later: never give it again. A part's residual becomes x = residual +
+  // input, for every part that was handed to encode in the step, also where encode failed. What a codec has
+  // sent is read from its message, so that one without error feedback loses what it always loses, and no
+  // more:
+  // nothing of a raw part. Instead of the second buffer every message stays until its step ends, and a part
+  // whose codec keeps no residual has room for one, which a step that counts empties again.
+  // x is rounded once, as when encoding. What was sent of it goes back to what was left: exactly where
+  // encoding was exact (3lc, int8; |sent - x| <= |sent| / 2), else to within half a unit in the last place of
+  // what was left, and half a one of x (sbc). Elements whose input is not finite, or whose sum would not be,
+  // are dropped: the residual keeps what it held. Tensors in key-value form can't wait, and are refused.
+  kFold,
 };
 
 struct ChannelOptions {
   Policy policy;
-  Revert revert = Revert::kFold;
-  bool error_feedback = true;  // false: no residuals; each message stands for its input alone (files)
+  Revert revert = Revert::kExact;
+  bool error_feedback = true;  // false: no residuals; each message stands for its input alone (files), so
+                               // that nothing can be folded: kInvalidArgument with Revert::kFold
   bool means = false;      // true: the parts are means of gradients that have been through clip, momentum,
                            // masking and decay already, so that rules' "with" changes nothing here
   std::uint64_t seed = 0;  // of the random numbers of codecs that draw some; no receiver needs it
@@ -114,7 +116,7 @@ class DELTAWIRE_API Channel {
   virtual bool any(bool CodecInfo::* property) const noexcept = 0;
 
   // Whether encode takes a part in key-value form: its codec has one and keeps no residual, or it is so small
-  // that it travels raw.
+  // that it travels raw; and reverts are exact.
   virtual bool takes_pairs(const Named& part, std::uint64_t step) const noexcept = 0;
 
   // Upper bound in bytes for the message that encode makes of these parts in this step (values are not read).
@@ -140,10 +142,10 @@ class DELTAWIRE_API Channel {
   // the channel itself may need them (to fold, or for mask_sent).
   virtual void release(std::span<const Bytes> pieces) noexcept = 0;
 
-  // For a message of a step that may be reverted before the message is encoded. Folding, `prepare` makes its
-  // parts' residuals, and `keep` then, which needs no memory, lets the parts join the open step as if encode
-  // had failed for them: the revert leaves their input in their residuals. With Revert::kExact neither does
-  // anything. Errors of prepare: kMismatch for a residual of another count.
+  // For a message of a step that may be reverted before the message is encoded. Folding, `prepare` takes the
+  // memory of its parts' residuals, and `keep` then, which needs none, lets the parts join the open step as
+  // if encode had failed for them: the revert leaves their input in their residuals. With Revert::kExact
+  // neither does anything. Errors of prepare: kMismatch for a residual of another count.
   virtual Status prepare(const MessageLayout& message, std::uint64_t step) = 0;
   virtual void keep(const MessageLayout& message, const MessageId& id) noexcept = 0;
 
@@ -203,9 +205,10 @@ class DELTAWIRE_API Channel {
 // A rule has a pattern of the tensor's whole name (* stands for any characters, ? for one), comparisons of
 // its elements or dims or of the step with a number (<, <=, =, >=, >), or both, with spaces between; then
 // ": " and a codec spec. The last one is "rest" and a codec spec. A tensor that is cut into parts counts
-// whole. When a part's codec changes between steps its residual stays, and leaves with what is sent next. All
-// ranks must have the same rules; Policy::min_elements comes before them.
-// Errors: those of make_codec; kInvalidArgument for a rule that is none.
+// whole. When a part's codec changes between steps its residual stays, and leaves with what is sent next; a
+// codec that keeps none of its own then discards of it what it discards of any input. All ranks must have the
+// same rules; Policy::min_elements comes before them. Errors: those of make_codec; kInvalidArgument for a
+// rule that is none, or options that contradict each other.
 DELTAWIRE_API Result<std::unique_ptr<Channel>> make_channel(std::string_view codecs,
                                                             const ChannelOptions& options = {});
 

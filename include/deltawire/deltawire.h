@@ -153,8 +153,9 @@ typedef struct deltawire_channel deltawire_channel;
 
 typedef struct deltawire_channel_options {
   uint32_t abi_version;
-  int32_t error_feedback;  /* 1: residuals; 0: each message stands for its input alone */
-  int32_t exact_revert;    /* 0: a revert folds what was sent back into the residual; 1: it undoes the step */
+  int32_t error_feedback; /* 1: residuals; 0: each message stands for its input alone */
+  int32_t fold_revert; /* 0: a reverted step never happened; give its input again. 1: its input waits and is
+                          sent later; never give it again (saves the second buffer of the residuals) */
   int32_t pass_not_finite; /* 0: NaN and infinities are an error where the codec can't carry them; 1: they
                               arrive as NaN */
   uint64_t min_elements;   /* smaller tensors travel as float32: 256 */
@@ -247,8 +248,9 @@ typedef struct deltawire_session_options {
   uint64_t min_elements;        /* smaller tensors travel as float32: 256 */
   uint64_t seed;                /* of the random numbers of codecs that draw some */
   int32_t threads;              /* that code a message; 0: those of the process */
-  int32_t exact_revert;         /* as in deltawire_channel_options */
-  int32_t pass_not_finite;      /* 1: a step with NaN or infinities arrives as NaN on all ranks */
+  int32_t fold_revert;     /* of a failed step, as in deltawire_channel_options; 1 is INVALID_ARGUMENT with
+                              `ring`, and with pass_not_finite */
+  int32_t pass_not_finite; /* 1: a step with NaN or infinities arrives as NaN on all ranks */
   int32_t reserved_flag;
   uint64_t reserved[8];
 } deltawire_session_options;

@@ -110,10 +110,12 @@ struct TensorUse {
 struct ReducerOptions {
   Policy policy;
 
-  // `ring` reverts exactly whatever stands here: what it sends are partial sums, which hold other ranks'
-  // gradients, and those ranks would fold them back as well. So does the owner's side of `direct`, and every
-  // pattern with NonFinite::kPass, which must be able to take a step back to the last bit.
-  Revert revert = Revert::kFold;
+  // What becomes of a failed step's input, on every rank that lives. By default the step never happened, and
+  // its tensors are the caller's to give again. kFold is refused (kInvalidArgument) where it can't be true:
+  // by `ring`, whose messages are partial sums with other ranks' gradients; with NonFinite::kPass, which must
+  // be able to take a step back to the last bit; and by begin, for tensors in key-value form. The owner's
+  // side of `direct` reverts exactly in either: what it sends is nobody's input.
+  Revert revert = Revert::kExact;
 
   // Threads that code a message, the calling one included: 1 to 64 of this reducer's own, or 0: those of the
   // process (Workers::of_process). The bytes are the same for any number. Parts are encoded side by side,
@@ -140,8 +142,9 @@ struct SavedRanks {
 // and names the suspect), and the tensors of buckets not yet finished are untouched. Error::standing_step is
 // the last step that counts, the same on every rank that lives; docs/commit.md has the rule and its limits. A
 // step whose finish returned its Report counts, and a failure after that is an error of the next one. The
-// reducer may go on with a new transport. With Revert::kFold the residuals then have the input of every
-// bucket that was begun, and of no other, as far as Revert says; with kExact of none.
+// reducer may go on with a new transport. With Revert::kExact the residuals then have the input of no bucket
+// of the step: give all of them again. With kFold they have that of every bucket that was begun, and of no
+// other: give none of those again.
 class DELTAWIRE_API Reducer {
  public:
   virtual ~Reducer() = default;

@@ -73,6 +73,9 @@ struct Named {
 
   std::uint64_t name_hash = 0;  // wire/hashes.h, where somebody keeps it from step to step; 0: to be computed
 
+  // It means nothing after its step, as a factor of a matrix: a folding revert drops it.
+  bool is_transient = false;
+
   std::uint64_t whole_elements() const noexcept {
     return elements_of_whole != 0 ? elements_of_whole : tensor.elements();
   }

@@ -22,6 +22,11 @@ def reducer_options(
     return _core.ReducerOptions(min_elements, str(revert), threads or 0, str(nonfinite))
 
 
+def check_reducer(spec: str, options: _core.ReducerOptions) -> None:
+    """Raises InvalidArgumentError for options that the spec's exchange can't have."""
+    _core.explain(spec, options, [], 0)
+
+
 def check_link(link: _core.LinkShape | None) -> None:
     """Raises TypeError for anything but a link's shape or None."""
     if link is not None and not isinstance(link, _core.LinkShape):

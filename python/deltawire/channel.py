@@ -55,7 +55,7 @@ class Channel:
         rank: int = 0,
         world_size: int = 1,
         min_elements: int = 256,
-        revert: str = "fold",
+        revert: str = "exact",
         error_feedback: bool = True,
         seed: int = 0,
     ) -> None:
@@ -65,9 +65,11 @@ class Channel:
                 `deltawire.policy.spec_of` takes them. No pattern: there is one sender.
             rank, world_size: of this sender, for messages and codecs that draw random numbers.
             min_elements: arrays below this many elements travel uncompressed.
-            revert: what `revert` makes of a step: "fold" (its input waits in the residuals and must
-                not be given again) or "exact" (the residuals are as before; costs memory).
-            error_feedback: False: no residuals; each message stands for itself.
+            revert: what `revert` makes of a step, of all its arrays alike: "exact" (it never
+                happened: give its input again; costs a second buffer of the residuals' size) or
+                "fold" (its input waits and is sent later: never give it again; messages stay until
+                their step ends).
+            error_feedback: False: no residuals, so nothing to fold; each message stands for itself.
             seed: of the codecs that draw random numbers.
 
         Raises:

@@ -39,7 +39,7 @@ class Session(Door):
         connect_timeout: float = 60.0,
         arrival_timeout: float = 60.0,
         min_elements: int = 256,
-        revert: str = "fold",
+        revert: str = "exact",
         threads: int | None = None,
         nonfinite: str = "error",
         link: _core.LinkShape | None = None,
@@ -61,8 +61,11 @@ class Session(Door):
             arrival_timeout: seconds that a rank may come later to a step than another, while it
                 answers; `timeout` where that is longer.
             min_elements: arrays below this many elements travel uncompressed.
-            revert: what becomes of a failed step's input: "fold" (it waits in the residuals, and
-                must not be given again) or "exact" (it is the caller's, and costs memory).
+            revert: what becomes of the step that fails, of all its arrays alike: "exact" (it never
+                happened: give its input again; costs a second buffer of the residuals' size) or
+                "fold" (its input waits, and is sent later: never give it again; messages stay until
+                their step ends, docs/memory.md). `save` has what waits. "fold" is refused with
+                `ring` and nonfinite="pass".
             threads: that code a message; None: the process's.
             nonfinite: "error", or "pass": a step with NaN or infinities comes out as NaN on all
                 ranks and leaves no trace.
@@ -77,6 +80,7 @@ class Session(Door):
         place = _place(rank, world_size)
         text = spec_of(spec)
         options = arguments.reducer_options(min_elements, revert, threads, nonfinite)
+        arguments.check_reducer(text, options)
         arguments.check_link(link)
         self._timeout_ms = arguments.timeout_in_ms(timeout)
         connect_ms = arguments.timeout_in_ms(connect_timeout, "connect_timeout")
@@ -123,7 +127,8 @@ class Session(Door):
                 taken; nothing is sent then.
             DeltawireError: the step failed on every rank, and the arrays are untouched: "Timeout",
                 "PeerLost", "Aborted", "Mismatch" (other names or shapes on another rank),
-                "NotFinite". The session is then good for `save` and `close` alone.
+                "NotFinite". The session is then good for `save` and `close` alone, and what a new
+                one gets of the step's arrays is what `revert` says.
         """
         arrays.check_names(arrays_by_name)
         held = {name: arrays.to_write(name, array) for name, array in arrays_by_name.items()}

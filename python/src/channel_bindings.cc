@@ -49,12 +49,12 @@ struct ChannelHandle {
 
 void make(ChannelHandle* self, const std::string& codecs, std::uint64_t min_elements, std::string_view revert,
           bool error_feedback, std::uint64_t seed) {
-  if (revert != "fold" && revert != "exact") {
+  if (revert != "exact" && revert != "fold") {
     raise({ErrorCode::kInvalidArgument,
-           "revert='" + std::string(revert) + "' is unknown; use 'fold' or 'exact'"});
+           "revert='" + std::string(revert) + "' is unknown; use 'exact' or 'fold'"});
   }
   const ChannelOptions options{.policy = {min_elements},
-                               .revert = revert == "exact" ? Revert::kExact : Revert::kFold,
+                               .revert = revert == "fold" ? Revert::kFold : Revert::kExact,
                                .error_feedback = error_feedback,
                                .seed = seed};
   new (self) ChannelHandle{value_or_raise(make_channel(codecs, options))};
@@ -109,7 +109,7 @@ nb::bytes residual(const ChannelHandle& self, std::string_view name) {
 void bind_channels(nb::module_& module) {
   nb::class_<ChannelHandle>(module, "Channel", "Codecs, policy and residuals. One thread at a time.")
       .def("__init__", &make, "codecs"_a, "min_elements"_a, "revert"_a, "error_feedback"_a, "seed"_a,
-           "codecs: a codec spec or rules; revert: 'fold' or 'exact'.")
+           "codecs: a codec spec or rules; revert: 'exact' or 'fold'.")
       .def_prop_ro("spec", [](const ChannelHandle& self) { return self.channel->spec(); })
       .def("encode", &encode, "arrays"_a, "step"_a, "rank"_a, "world"_a, "scale"_a,
            "One message of the step that is open then: (name, address, shape, dtype's name) of each array. "

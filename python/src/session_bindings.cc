@@ -37,9 +37,9 @@ using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::d
 
 void make_reducer_options(ReducerOptions* self, std::uint64_t min_elements, std::string_view revert,
                           int threads, std::string_view nonfinite) {
-  if (revert != "fold" && revert != "exact") {
+  if (revert != "exact" && revert != "fold") {
     raise({ErrorCode::kInvalidArgument,
-           "revert='" + std::string(revert) + "' is unknown; use 'fold' or 'exact'"});
+           "revert='" + std::string(revert) + "' is unknown; use 'exact' or 'fold'"});
   }
   if (nonfinite != "error" && nonfinite != "pass") {
     raise({ErrorCode::kInvalidArgument,
@@ -47,7 +47,7 @@ void make_reducer_options(ReducerOptions* self, std::uint64_t min_elements, std:
   }
   const NonFinite steps = nonfinite == "pass" ? NonFinite::kPass : NonFinite::kError;
   new (self) ReducerOptions{.policy = {min_elements, steps},
-                            .revert = revert == "exact" ? Revert::kExact : Revert::kFold,
+                            .revert = revert == "fold" ? Revert::kFold : Revert::kExact,
                             .threads = threads};
 }
 
@@ -136,7 +136,7 @@ void bind_reports(nb::module_& module) {
   nb::class_<ReducerOptions>(module, "ReducerOptions", "How residuals and small tensors are treated.")
       .def("__init__", &make_reducer_options, "min_elements"_a, "revert"_a, "threads"_a = 0,
            "nonfinite"_a = "error",
-           "Tensors below min_elements travel uncompressed; revert: 'fold' or 'exact'; threads: that code a "
+           "Tensors below min_elements travel uncompressed; revert: 'exact' or 'fold'; threads: that code a "
            "message, 0: the process's; nonfinite: 'error' or 'pass', of steps with NaN or infinities.");
   nb::class_<Step>(module, "Step", "Where in training a bucket stands.")
       .def(

@@ -45,13 +45,13 @@ Result<deltawire::ChannelOptions> options_of(const deltawire_channel_options& gi
   }
   const auto feedback = flag(given.error_feedback, "error_feedback");
   if (!feedback) return forward_error(feedback);
-  const auto exact = flag(given.exact_revert, "exact_revert");
-  if (!exact) return forward_error(exact);
+  const auto fold = flag(given.fold_revert, "fold_revert");
+  if (!fold) return forward_error(fold);
   const auto pass = flag(given.pass_not_finite, "pass_not_finite");
   if (!pass) return forward_error(pass);
   deltawire::ChannelOptions options;
   options.policy = {given.min_elements, *pass ? deltawire::NonFinite::kPass : deltawire::NonFinite::kError};
-  options.revert = *exact ? deltawire::Revert::kExact : deltawire::Revert::kFold;
+  options.revert = *fold ? deltawire::Revert::kFold : deltawire::Revert::kExact;
   options.error_feedback = *feedback;
   options.seed = given.seed;
   return options;

@@ -43,12 +43,12 @@ Status check_place(const deltawire_session_options& given) {
 }
 
 Result<ReducerOptions> reducer_options(const deltawire_session_options& given) {
-  const auto exact = flag(given.exact_revert, "exact_revert");
-  if (!exact) return forward_error(exact);
+  const auto fold = flag(given.fold_revert, "fold_revert");
+  if (!fold) return forward_error(fold);
   const auto pass = flag(given.pass_not_finite, "pass_not_finite");
   if (!pass) return forward_error(pass);
   return ReducerOptions{.policy = {given.min_elements, *pass ? NonFinite::kPass : NonFinite::kError},
-                        .revert = *exact ? Revert::kExact : Revert::kFold,
+                        .revert = *fold ? Revert::kFold : Revert::kExact,
                         .threads = given.threads,
                         .seed = given.seed};
 }

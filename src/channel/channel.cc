@@ -80,7 +80,8 @@ class ChannelImpl final : public Channel {
 
  private:
   PartCodecs codecs() const noexcept {
-    return {rules_, *raw_, options_.policy, options_.error_feedback, workers_.get()};
+    return {rules_,        *raw_, options_.policy, options_.error_feedback, options_.revert == Revert::kFold,
+            workers_.get()};
   }
   Sizes sizes_of(const Named& part, std::uint64_t step) const noexcept {
     return codec_of(part, step).sizes(encoder_.as_encoded(part));
@@ -187,11 +188,9 @@ void ChannelImpl::lay_out(std::span<const Named> parts, std::uint64_t step, cons
 
 // What a revert folds, or mask_sent decodes.
 bool ChannelImpl::may_need(std::span<const Named> parts, std::uint64_t step) const {
-  const bool folds = options_.error_feedback && options_.revert == Revert::kFold;
+  const bool folds = options_.revert == Revert::kFold;
   return std::ranges::any_of(parts, [&](const Named& part) {
-    const CodecInfo& codec = codec_of(part, step).info();
-    return codec.sparse || (folds && (codec.error_feedback || residuals_.find(part) != nullptr ||
-                                      encoder_.feedback_of(part, step).changes_input()));
+    return codec_of(part, step).info().sparse || (folds && !part.is_transient);
   });
 }
 
@@ -288,6 +287,7 @@ void ChannelImpl::commit() noexcept {
   for (const SentPart& part : step_parts_) {
     PartEncoder::mask(part, memory_.scratch);
     last_step_.push_back(PartEncoder::use_of(part));
+    PartEncoder::discharge(part);
   }
   if (rules_.any(&CodecInfo::sparse)) {
     committed_messages_.swap(messages_);
@@ -344,6 +344,11 @@ std::uint32_t MessageLayout::hash_of(std::span<const Named> parts) {
 
 Result<std::unique_ptr<Channel>> make_metered_channel(std::string_view codecs, const ChannelOptions& options,
                                                       ChannelResources resources) {
+  if (options.revert == Revert::kFold && !options.error_feedback) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a channel without error feedback keeps nothing, so that a revert can fold nothing; take the "
+                "exact revert, or error feedback");
+  }
   Result<CodecRules> rules = CodecRules::parse(codecs);
   if (!rules) return forward_error(rules);
   Result<std::unique_ptr<const Codec>> raw = make_codec("fp32");

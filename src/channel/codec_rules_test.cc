@@ -240,9 +240,10 @@ TEST(ChannelRules, AResidualLeavesWithTheCodecThatComesNext) {
       ASSERT_TRUE(both->decode(*pieces, std::span(&to, 1), step_id(step), Into::kAccumulate, 1.0F));
       both->commit();
       for (std::size_t i = 0; i < in.size(); ++i) given[i] += in[i];
-      const Values left = copy(both->residual("w", 0));
+      Values left = copy(both->residual("w", 0));
+      EXPECT_EQ(left.empty(), step >= 2);
+      left.resize(in.size());
       for (std::size_t i = 0; i < in.size(); ++i) ASSERT_EQ(sent[i] + left[i], given[i]) << step << " " << i;
-      EXPECT_EQ(left == Values(1000, 0.0F), step >= 2);
     }
     EXPECT_EQ(sent, given);
   }

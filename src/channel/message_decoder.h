@@ -26,6 +26,7 @@ struct PartCodecs {
   const Codec& raw;
   Policy policy;
   bool error_feedback = true;  // as ChannelOptions
+  bool folds = false;          // Revert::kFold
   Workers* workers = nullptr;
 
   bool is_raw(const Named& part) const noexcept { return part.tensor.elements() < policy.min_elements; }
@@ -35,6 +36,7 @@ struct PartCodecs {
 
   // As Channel::takes_pairs: the form has no residual.
   bool take_pairs(const Named& part, std::uint64_t step) const noexcept {
+    if (folds) return false;
     if (is_raw(part)) return true;
     const CodecInfo& codec = rules.of(part, step).info();
     const bool keeps_residual = codec.error_feedback || rules.feedback_of(part, step).changes_input();

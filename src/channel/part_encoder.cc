@@ -80,20 +80,30 @@ PartPlan PartEncoder::plan(const Named& part, std::uint64_t step) const {
   return plan;
 }
 
-// The part's residual, or nullptr. What an earlier step's codec left waits for no other: it leaves with the
-// next values, whatever their codec is.
+// Whether a revert leaves the part's input in its residual.
+bool PartEncoder::folds(const Named& part) const noexcept {
+  return options_.revert == Revert::kFold && !part.is_transient;
+}
+
+// The part's residual, or nullptr. What an earlier step's codec left, or a folding revert, waits for no
+// other: it leaves with the next values, whatever their codec is. Folding, each part has room for one, so
+// that a revert needs no memory.
 Result<ResidualStore::Entry*> PartEncoder::residual_for(const Named& part, const Codec& codec,
                                                         const Feedback& feedback) {
   if (!codecs_.error_feedback) return nullptr;
-  if (!codec.info().error_feedback && !feedback.changes_input() && residuals_.find(part) == nullptr) {
-    return nullptr;
+  const bool keeps = codec.info().error_feedback || feedback.changes_input();
+  if (!keeps && !folds(part)) {
+    const ResidualStore::Entry* waiting = residuals_.find(part);
+    if (waiting == nullptr || waiting->values.empty()) return nullptr;
   }
   if (part.tensor.has_keys()) {
+    const std::string advice = keeps ? "turn the codec's residual off" : "take the exact revert";
     return fail(ErrorCode::kInvalidArgument, "part '" + std::string(part.name) +
-                                                 "' is in key-value form, which has no residual; turn " +
-                                                 "the codec's residual off");
+                                                 "' is in key-value form, which has no residual; " + advice);
   }
-  return residuals_.obtain(part);
+  const Result<ResidualStore::Entry*> entry = residuals_.obtain(part);
+  if (entry && keeps) (*entry)->fill();
+  return entry;
 }
 
 bool PartEncoder::passes(const Named& part, const SentPart& sent, const Error& error) const {
@@ -196,6 +206,7 @@ void PartEncoder::keep(const Named& part, const MessageId& id) {
   if (!entry || *entry == nullptr) return;
   Residual residual((*entry)->values);
   if (!ResidualStore::rescale(**entry, id.scale, 1.0F, residual)) return;
+  (*entry)->fill();
   if (feedback.changes_input() && !has_only_zeros(tensor)) {
     Velocity& velocity = (*entry)->velocity;
     velocity.prepare(tensor.count);
@@ -216,6 +227,7 @@ void PartEncoder::keep(const Named& part, const MessageId& id) {
 void PartEncoder::fold(const SentPart& sent, MutBytes scratch) noexcept {
   ResidualStore::Entry* entry = sent.residual;
   if (sent.state != SegmentState::kCoded || entry == nullptr) return;
+  entry->fill();
   const Exec exec{.scratch = scratch};
   const std::unique_ptr<float[]> values(new (std::nothrow) float[sent.count]);
   if (values == nullptr) {
@@ -225,6 +237,13 @@ void PartEncoder::fold(const SentPart& sent, MutBytes scratch) noexcept {
   const TensorSlot slot{values.get(), sent.count, DType::kF32};
   if (!sent.codec->decode(sent.encoded, slot, Into::kOverwrite, 1.0F, exec)) return;
   ResidualStore::add(*entry, {values.get(), sent.count});
+}
+
+void PartEncoder::discharge(const SentPart& sent) noexcept {
+  ResidualStore::Entry* entry = sent.residual;
+  if (sent.state != SegmentState::kCoded || entry == nullptr) return;
+  const bool keeps = sent.codec->info().error_feedback || sent.feedback.changes_input();
+  if (!keeps && entry->velocity.bytes() == 0) entry->values.clear();
 }
 
 PartUse PartEncoder::use_of(const SentPart& sent) noexcept {

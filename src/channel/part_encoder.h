@@ -45,6 +45,10 @@ class PartEncoder {
   // what the part was encoded with.
   static void fold(const SentPart& sent, MutBytes scratch) noexcept;
 
+  // The part's step counts. A codec that keeps no residual has sent what waited, or discarded it for good as
+  // it does with any input.
+  static void discharge(const SentPart& sent) noexcept;
+
   // What became of a part that was coded.
   static PartUse use_of(const SentPart& sent) noexcept;
 
@@ -56,6 +60,7 @@ class PartEncoder {
 
  private:
   bool passes(const Named& part, const SentPart& sent, const Error& error) const;
+  bool folds(const Named& part) const noexcept;
   Result<ResidualStore::Entry*> residual_for(const Named& part, const Codec& codec, const Feedback& feedback);
   Status advance(const Named& part, const MessageId& id, const SentPart& sent) const;
   static void fold_in_place(ResidualStore::Entry& entry, const SentPart& sent, const Exec& exec) noexcept;

@@ -151,47 +151,133 @@ TEST(ResidualRules, ZerosWithoutAResidualAreSent) {
   EXPECT_EQ(message.size(), kHeaderOfStep0 + 5 + 5 + 80);
 }
 
-TEST(ResidualRules, WithoutErrorFeedbackARevertLeavesNothing) {
+// A step that is folded waits whole, but for what its codec loses of any input; then all of it leaves with
+// the next step, and the channel is as one that has had a single step with both inputs.
+TEST(ResidualRules, WithoutErrorFeedbackAFoldWaitsForTheNextStep) {
   for (const std::string& spec : kWithout) {
-    for (const Revert revert : {Revert::kFold, Revert::kExact}) {
-      const auto sender = channel(spec, revert);
-      const auto fresh = channel(spec, revert);
+    for (const bool is_encoded : {true, false}) {
+      const auto sender = channel(spec);
+      const auto other = channel(spec);
+      const auto empty = *sender->save();
       Values first = numbers(3000, 1);
       Values second = numbers(3000, 2);
       const Named failed = named("w", first);
       const Named next = named("w", second);
-      ASSERT_TRUE(sender->encode(std::span(&failed, 1), step_id(0))) << spec;
+      Values sent(3000);
+      const Named slot = named("w", sent);
+      const auto once = join(*other->encode(std::span(&failed, 1), step_id(0)));
+      ASSERT_TRUE(other->decode(once, std::span(&slot, 1), step_id(0), Into::kOverwrite, 1.0F));
+      other->commit();
+      ASSERT_TRUE(sender->prepare(std::span(&failed, 1), 0));
+      if (is_encoded) {
+        ASSERT_TRUE(sender->encode(std::span(&failed, 1), step_id(0))) << spec;
+      } else {
+        sender->keep(std::span(&failed, 1), step_id(0));
+      }
       sender->revert();
-      EXPECT_TRUE(sender->residual("w", 0).empty()) << spec;
-      EXPECT_EQ(*sender->save(), *fresh->save()) << spec;
-      EXPECT_EQ(join(*sender->encode(std::span(&next, 1), step_id(1))),
-                join(*fresh->encode(std::span(&next, 1), step_id(1))))
-          << spec;
+      EXPECT_EQ(copy(sender->residual("w", 0)), is_encoded ? sent : first) << spec;
+
+      Values both(3000);
+      for (std::size_t i = 0; i < both.size(); ++i) both[i] = second[i] + sender->residual("w", 0)[i];
+      const auto saved = channel(spec);
+      ASSERT_TRUE(saved->load(*sender->save())) << spec;
+      const Named whole = named("w", both);
+      const auto wanted = join(*other->encode(std::span(&whole, 1), step_id(1)));
+      for (Channel* each : {sender.get(), saved.get()}) {
+        EXPECT_EQ(join(*each->encode(std::span(&next, 1), step_id(1))), wanted) << spec;
+        each->commit();
+        EXPECT_TRUE(each->residual("w", 0).empty()) << spec;
+        EXPECT_EQ(*each->save(), empty) << spec;
+      }
     }
   }
 }
 
-TEST(ResidualRules, RawPartsAreNotKept) {
-  const auto sender = channel("3lc", Revert::kFold, 256);
-  Values few(255, 1.0F);
-  const Named part = named("bias", few);
-  ASSERT_TRUE(sender->encode(std::span(&part, 1), step_id(0)));
-  sender->revert();
-  EXPECT_TRUE(sender->residual("bias", 0).empty());
-}
-
-TEST(ResidualRules, KeyValuePartsAreTheCallersToSendAgain) {
-  for (const std::string spec : {"fastsgd", "fastsgd:tau=64"}) {
-    const auto sender = channel(spec);
-    Values values{1.0F, -2.0F, 3.0F};
-    std::vector<std::uint32_t> keys{5, 300, 70000};
-    const Named part{"w", {values.data(), 3, DType::kF32, keys.data(), 100000}, 0};
+TEST(ResidualRules, WithoutErrorFeedbackAnExactRevertLeavesNothing) {
+  for (const std::string& spec : kWithout) {
+    const auto sender = channel(spec, Revert::kExact);
     const auto before = *sender->save();
-    ASSERT_TRUE(sender->encode(std::span(&part, 1), step_id(0)));
+    Values values = numbers(3000, 1);
+    const Named part = named("w", values);
+    ASSERT_TRUE(sender->encode(std::span(&part, 1), step_id(0))) << spec;
     sender->revert();
     EXPECT_TRUE(sender->residual("w", 0).empty()) << spec;
     EXPECT_EQ(*sender->save(), before) << spec;
   }
+}
+
+// Several failures in a row, and one that hits a step which brings earlier ones along.
+TEST(ResidualRules, RawPartsAreFoldedLikeAllOthers) {
+  const auto sender = channel("3lc", Revert::kFold, 256);
+  Values few(255, 1.0F);
+  Named part = named("bias", few);
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    ASSERT_TRUE(sender->encode(std::span(&part, 1), step_id(step)));
+    sender->revert();
+    EXPECT_EQ(copy(sender->residual("bias", 0)), Values(255, static_cast<float>(step + 1)));
+  }
+  const auto message = join(*sender->encode(std::span(&part, 1), step_id(3)));
+  sender->commit();
+  EXPECT_TRUE(sender->residual("bias", 0).empty());
+  Values slot(255);
+  part = named("bias", slot);
+  ASSERT_TRUE(sender->decode(message, std::span(&part, 1), step_id(3), Into::kOverwrite, 1.0F));
+  EXPECT_EQ(slot, Values(255, 4.0F));
+}
+
+TEST(ResidualRules, AFoldIsOfAStepsScale) {
+  const auto sender = channel("fp32");
+  Values values{1.0F, -2.0F};
+  const Named part = named("w", values);
+  ASSERT_TRUE(sender->encode(std::span(&part, 1), {.step = 0, .scale = 4.0F}));
+  sender->revert();
+  const MessageId next{.step = 1, .scale = 1.0F};
+  const auto message = join(*sender->encode(std::span(&part, 1), next));
+  Values slot(2);
+  const Named out = named("w", slot);
+  ASSERT_TRUE(sender->decode(message, std::span(&out, 1), next, Into::kOverwrite, 1.0F));
+  EXPECT_EQ(slot, (Values{1.25F, -2.5F}));
+}
+
+TEST(ResidualRules, WhatMeansNothingLaterIsNotFolded) {
+  const auto sender = channel("fp32");
+  Values values(300, 1.0F);
+  Named part = named("w/P", values);
+  part.is_transient = true;
+  const auto before = *sender->save();
+  ASSERT_TRUE(sender->prepare(std::span(&part, 1), 0));
+  ASSERT_TRUE(sender->encode(std::span(&part, 1), step_id(0)));
+  sender->keep(std::span(&part, 1), step_id(0));
+  sender->revert();
+  EXPECT_EQ(*sender->save(), before);
+}
+
+TEST(ResidualRules, KeyValuePartsAreTheCallersToSendAgain) {
+  for (const std::string spec : {"fastsgd", "fastsgd:tau=64"}) {
+    Values values{1.0F, -2.0F, 3.0F};
+    std::vector<std::uint32_t> keys{5, 300, 70000};
+    const Named part{"w", {values.data(), 3, DType::kF32, keys.data(), 100000}, 0};
+    const auto sender = channel(spec, Revert::kExact);
+    const auto before = *sender->save();
+    EXPECT_TRUE(sender->takes_pairs(part, 0));
+    ASSERT_TRUE(sender->encode(std::span(&part, 1), step_id(0)));
+    sender->revert();
+    EXPECT_TRUE(sender->residual("w", 0).empty()) << spec;
+    EXPECT_EQ(*sender->save(), before) << spec;
+
+    const auto folding = channel(spec);
+    EXPECT_FALSE(folding->takes_pairs(part, 0));
+    const auto refused = folding->encode(std::span(&part, 1), step_id(0));
+    ASSERT_FALSE(refused) << spec;
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(refused.error().message.find("take the exact revert"), std::string::npos);
+  }
+}
+
+TEST(ResidualRules, WithoutResidualsNothingCanBeFolded) {
+  const auto refused = make_channel("3lc", {.policy = {}, .revert = Revert::kFold, .error_feedback = false});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
 }
 
 // Whether the residual is what waited before plus what was put in, as exactly as the comment of Revert says.

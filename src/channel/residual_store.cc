@@ -23,17 +23,18 @@ Result<ResidualStore::Entry*> ResidualStore::obtain(const Named& part) {
     auto made = std::make_unique<Entry>();
     made->name = part.name;
     made->first = part.first;
-    made->values.assign(count, 0.0F);
+    made->elements = count;
+    made->values.reserve(count);
     made->held = MeteredBytes(meter_, MemoryMeter::Use::kResiduals);
     made->count();
     entry = made.get();
     entries_.emplace(Key{name_hash(part), part.first, made->name}, std::move(made));
   }
-  if (entry->values.size() != count) {
+  if (entry->elements != count) {
     return fail(ErrorCode::kMismatch, "part '" + entry->name + "' at element " +
                                           std::to_string(entry->first) + " has " + std::to_string(count) +
                                           " elements, but its residual has " +
-                                          std::to_string(entry->values.size()) +
+                                          std::to_string(entry->elements) +
                                           "; names must keep their shapes, and a state of another number "
                                           "of ranks is loaded with those of all (docs/checkpoints.md)");
   }
@@ -116,7 +117,9 @@ void ResidualStore::forget_step() noexcept {
 std::vector<const ResidualStore::Entry*> ResidualStore::sorted() const {
   std::vector<const Entry*> all;
   all.reserve(entries_.size());
-  for (const auto& [key, entry] : entries_) all.push_back(entry.get());
+  for (const auto& [key, entry] : entries_) {
+    if (entry->values.size() == entry->elements) all.push_back(entry.get());
+  }
   std::sort(all.begin(), all.end(), [](const Entry* a, const Entry* b) {
     return std::tie(a->name, a->first) < std::tie(b->name, b->first);
   });

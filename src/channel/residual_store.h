@@ -23,17 +23,21 @@ class ResidualStore {
   struct Entry {
     std::string name;
     std::uint64_t first = 0;
-    std::vector<float> values;
-    float scale = 1.0F;        // `values` are so many times what they mean (MessageId::scale)
-    std::vector<float> saved;  // `values` before the open step; empty if all were 0; for exact reverts only
-    float saved_scale = 1.0F;  // and their scale
-    bool in_step = false;      // `saved` holds the state to go back to
-    Velocity velocity;         // of parts with momentum before compression
+    std::uint64_t elements = 0;
+    std::vector<float> values;  // empty: nothing waits; there is room for them all the same
+    float scale = 1.0F;         // `values` are so many times what they mean (MessageId::scale)
+    std::vector<float> saved;   // `values` before the open step; empty if all were 0; for exact reverts only
+    float saved_scale = 1.0F;   // and their scale
+    bool in_step = false;       // `saved` holds the state to go back to
+    Velocity velocity;          // of parts with momentum before compression
     MeteredBytes held;
 
     void count() noexcept {
       held.set(sizeof(float) * (values.capacity() + saved.capacity()) + velocity.bytes());
     }
+
+    // Makes the values, zeros, unless they are there. Takes no memory.
+    void fill() noexcept { values.resize(elements, 0.0F); }
   };
 
   // Counts what it holds in `meter`, if there is one.
@@ -42,7 +46,7 @@ class ResidualStore {
   // The part's residual or nullptr. Pointers stay valid until the store is gone.
   Entry* find(const Named& part) const;
 
-  // The part's residual, made as zeros if there is none. kMismatch if it has another element count.
+  // The part's residual, made without values if there is none. kMismatch if it has another element count.
   Result<Entry*> obtain(const Named& part);
 
   // Keeps the entry's values for restore_step(), once a step, and says what to encode with: the kept values,
@@ -64,7 +68,7 @@ class ResidualStore {
   void restore_step() noexcept;
   void forget_step() noexcept;
 
-  // In the order of (name, first), so that saved states are equal byte for byte.
+  // Those that have something, in the order of (name, first), so that saved states are equal byte for byte.
   std::vector<const Entry*> sorted() const;
 
  private:

@@ -184,8 +184,8 @@ INSTANTIATE_TEST_SUITE_P(
     Specs, AllocationFailure,
     ::testing::Values(Case{"direct(3lc)", Revert::kFold}, Case{"direct(3lc)", Revert::kExact},
                       Case{"direct(fp32)", Revert::kFold}, Case{"ring(onebit)", Revert::kExact},
-                      Case{"gather(sbc)", Revert::kFold}, Case{"gather(fastsgd)", Revert::kFold},
-                      Case{"direct(fastsgd)", Revert::kFold}, Case{"direct(3lc)", Revert::kFold, 3},
+                      Case{"gather(sbc)", Revert::kFold}, Case{"gather(fastsgd)", Revert::kExact},
+                      Case{"direct(fastsgd)", Revert::kExact}, Case{"direct(3lc)", Revert::kFold, 3},
                       Case{"gather(sbc)", Revert::kExact, 10}, Case{"powersgd:rank=2", Revert::kFold},
                       Case{"powersgd:rank=2", Revert::kExact, 3}),
     [](const auto& chosen) {

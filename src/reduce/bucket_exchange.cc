@@ -21,6 +21,7 @@ Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void
   part.elements_of_whole = whole.whole_elements();
   part.dims_of_whole = static_cast<std::uint32_t>(whole.whole_dims());
   part.name_hash = whole.name_hash;
+  part.is_transient = whole.is_transient;
   return part;
 }
 

@@ -95,6 +95,10 @@ class BucketExchange {
   void open(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline,
             std::uint16_t round = 0);
 
+  // What may fail before anything is encoded; after it keep_unsent() keeps the bucket whole. start() does it,
+  // unless it is done.
+  virtual Status prepare() { return {}; }
+
   // Encodes and posts what needs nobody else.
   virtual Status start() = 0;
 

@@ -164,7 +164,7 @@ TEST_P(InEveryPattern, TheCallersFloatingPointModeChangesNothing) {
 TEST_P(InEveryPattern, AFoldedStepComesOnce) {
   run_ranks(1, {}, [](int, Transport& transport) {
     if (std::string(GetParam()) == "ring") return;  // which is never folded
-    const auto reducer = reducer_of(spec("onebit"));
+    const auto reducer = reducer_of(spec("onebit"), folding());
     std::vector<float> values(300, 4.0F);
     const Named one = tensor("w", values);
     const Status begun = reducer->begin(std::span(&one, 1), {0, 0, true}, transport, in_seconds(20));

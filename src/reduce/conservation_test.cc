@@ -318,8 +318,8 @@ TEST(FoldedStep, IsKeptWholeOnTheRankThatFailed) {
       const auto prepare = [&](int rank, std::uint64_t step, Outcome& own) {
         own.large = whole(rank, step, kCount);  // alone: the second bucket may not have been begun
       };
-      Reducers failing = reducers_of(spec);
-      Reducers smooth = reducers_of(spec);
+      Reducers failing = reducers_of(spec, folding());
+      Reducers smooth = reducers_of(spec, folding());
       for (Reducers* reducers : {&failing, &smooth}) {
         one_step(*reducers, 0, [&](int rank, Outcome& own) { prepare(rank, 0, own); });
       }

@@ -67,6 +67,11 @@ Status PatternReducer::check_tensors(const Bucket& bucket, const Step& step, boo
     }
     if (!tensor.tensor.has_keys()) continue;
     ++key_value_tensors;
+    if (info_.key_value && folds_) {
+      return fail(ErrorCode::kInvalidArgument,
+                  named() + " is in key-value form, which can't wait for a later step as a folding revert " +
+                      "promises; take the exact revert, which leaves a failed step's input to you");
+    }
     if (!takes_pairs(tensor, step.number)) {
       return fail(ErrorCode::kInvalidArgument, named() + " is in key-value form, which " + spec() +
                                                    " does not take; " + codecs_for_pairs());
@@ -239,6 +244,11 @@ void PatternReducer::revert() noexcept {
   digest_ = 0;
 }
 
+// The transport has failed: so the bucket is encoded, and taken back.
+void PatternReducer::keep(const Bucket& bucket, const Step& step, Transport& transport) noexcept {
+  if (folds_ && begin(bucket, step, transport, Clock::now())) (void)finish();
+}
+
 Result<std::vector<std::byte>> PatternReducer::save() const {
   return or_no_memory("saving the residuals", [&] { return save_all(); });
 }
@@ -353,13 +363,16 @@ Result<Channels> make_channels(std::string_view codecs, const ReducerOptions& op
   const auto workers = options.threads == 0  ? Workers::of_process()
                        : options.threads > 1 ? std::make_shared<Workers>(options.threads)
                                              : nullptr;
-  const bool exact = options.policy.nonfinite == NonFinite::kPass;
+  if (options.revert == Revert::kFold && options.policy.nonfinite == NonFinite::kPass) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "a folding revert can't take back a step that is not finite, as nonfinite=pass promises; take "
+        "the exact revert, or let such steps be errors");
+  }
   for (const Revert revert : reverts) {
     const std::uint64_t seed = channel_seed(options.seed, channels.all.size());
-    const ChannelOptions channel{.policy = options.policy,
-                                 .revert = exact ? Revert::kExact : revert,
-                                 .means = !channels.all.empty(),
-                                 .seed = seed};
+    const ChannelOptions channel{
+        .policy = options.policy, .revert = revert, .means = !channels.all.empty(), .seed = seed};
     auto made = make_metered_channel(codecs, channel, {channels.meter, workers});
     if (!made) return forward_error(made);
     channels.all.push_back(std::move(*made));

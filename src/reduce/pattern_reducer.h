@@ -39,6 +39,7 @@ class PatternReducer : public WakeableReducer {
   Status begin(const Bucket& bucket, const Step& step, Transport& transport, Deadline deadline) override;
   Result<bool> advance() override;
   Result<Report> finish() override;
+  void keep(const Bucket& bucket, const Step& step, Transport& transport) noexcept override;
   std::vector<TensorUse> explain(std::span<const Named> tensors, std::uint64_t step) const override;
   Memory memory() const noexcept override;
   Result<std::vector<std::byte>> save() const override;
@@ -49,6 +50,7 @@ class PatternReducer : public WakeableReducer {
   PatternReducer(PatternInfo info, Channels channels, const ReducerOptions& options)
       : info_(info),
         passes_nonfinite_(options.policy.nonfinite == NonFinite::kPass),
+        folds_(options.revert == Revert::kFold),
         meter_(std::move(channels.meter)),
         channels_(std::move(channels.all)),
         pool_(meter_, MemoryMeter::Use::kStaging) {}
@@ -99,6 +101,7 @@ class PatternReducer : public WakeableReducer {
 
   PatternInfo info_;
   bool passes_nonfinite_;
+  bool folds_;
   std::shared_ptr<MemoryMeter> meter_;
   std::vector<std::unique_ptr<Channel>> channels_;
   BufferPool pool_;                                        // before the buckets, which use it

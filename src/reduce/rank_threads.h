@@ -37,4 +37,11 @@ inline std::unique_ptr<WakeableReducer> reducer_of(std::string_view spec,
   return std::move(*made);
 }
 
+// A failed step's input waits.
+inline ReducerOptions folding() {
+  ReducerOptions options;
+  options.revert = Revert::kFold;
+  return options;
+}
+
 }  // namespace deltawire

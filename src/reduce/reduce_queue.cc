@@ -75,7 +75,7 @@ bool ReduceQueue::accept(Job& job) {
     taken_ = 0;
   }
   waiting_.push_back(std::move(job));
-  if (!error_) ++in_flight_;
+  ++in_flight_;
   changed_.notify_one();
   // The thread may be waiting for a bucket in flight: this one can begin meanwhile.
   transport_.wake();
@@ -139,6 +139,7 @@ void ReduceQueue::work() {
 
 void ReduceQueue::begin(Job job) {
   if (error_) {
+    end_unbegun(job);
     job.done(failure());
     return;
   }
@@ -147,6 +148,15 @@ void ReduceQueue::begin(Job job) {
   Status begun =
       reducer_.begin({own.tensors.all(), own.pair_means}, own.step, transport_, Clock::now() + own.timeout);
   if (!begun) fail_all(std::move(begun.error()));
+}
+
+// After an error. Nobody saves meanwhile.
+void ReduceQueue::end_unbegun(const Job& job) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (job.step.number == failed_step_) {
+    reducer_.keep({job.tensors.all(), job.pair_means}, job.step, transport_);
+  }
+  if (--in_flight_ == 0) idle_.notify_all();
 }
 
 void ReduceQueue::finish() {
@@ -175,8 +185,9 @@ void ReduceQueue::fail_all(Error error) {
   {
     const std::lock_guard lock(mutex_);
     error_ = std::move(error);
-    in_flight_ = 0;
-    idle_.notify_all();
+    failed_step_ = begun_.front().step.number;
+    in_flight_ -= begun_.size();
+    if (in_flight_ == 0) idle_.notify_all();
   }
   while (!begun_.empty()) take_oldest().done(failure());
 }

@@ -33,10 +33,12 @@ class ReduceQueue {
   void submit(const Bucket& bucket, const Step& step, std::chrono::milliseconds timeout, Session::Done done);
 
   // What `call` returns, a Result or a Status; until then the thread leaves the reducer alone. kState while
-  // buckets are in flight: submitted, and neither finished nor failed.
+  // buckets are in flight: submitted, and neither finished nor failed. After an error they all fail at once,
+  // which is waited for, so that a folding reducer has kept them; not from `done`.
   template <class Call>
   auto while_idle(Call call) -> decltype(call()) {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    if (error_ && !on_own_thread()) idle_.wait(lock, [&] { return in_flight_ == 0; });
     if (in_flight_ > 0) {
       return fail(ErrorCode::kState, "buckets are in flight; save, load, mask and explain between steps");
     }
@@ -72,6 +74,7 @@ class ReduceQueue {
   void work();
   void begin(Job job);
   void finish();
+  void end_unbegun(const Job& job) noexcept;
   Job take_oldest() noexcept;
   void fail_all(Error error);
   Result<Report> failure() const noexcept;
@@ -84,12 +87,13 @@ class ReduceQueue {
   std::condition_variable idle_;
   std::vector<Job> waiting_;       // guarded by mutex_; empty when all of them are taken
   std::size_t taken_ = 0;          // guarded by mutex_; of the waiting, the first so many
-  std::size_t in_flight_ = 0;      // guarded by mutex_; 0 after the first error
+  std::size_t in_flight_ = 0;      // guarded by mutex_
   bool stopping_ = false;          // guarded by mutex_
   std::vector<OwnTensors> lists_;  // guarded by mutex_; of earlier buckets, to copy no name twice
   std::size_t lists_made_ = 0;     // guarded by mutex_; lists_ has room for so many
   std::vector<Job> begun_;         // the thread's own
   std::optional<Error> error_;     // the first; written by the thread, with mutex_
+  std::uint64_t failed_step_ = 0;  // that it ended; the thread's own
   std::thread thread_;             // it uses all of the above
   std::thread::id own_id_;         // which outlives the join
 };

@@ -4,6 +4,7 @@
 #include <memory>
 #include <semaphore>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -113,14 +114,17 @@ class SteadyPatterns : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(SteadyPatterns, TakeNoMemory) {
   const bool in_rounds = GetParam() == "powersgd";
-  std::vector<std::string> codecs;
+  std::vector<std::pair<std::string, ReducerOptions>> codecs;
   for (const CodecInfo* codec : registered_codecs()) {
-    if (make_reducer(GetParam() + "(" + std::string(codec->name) + ")")) codecs.emplace_back(codec->name);
+    if (make_reducer(GetParam() + "(" + std::string(codec->name) + ")")) {
+      codecs.emplace_back(codec->name, ReducerOptions{});
+    }
   }
   if (GetParam() == "direct" || GetParam() == "gather") {
-    codecs.emplace_back("sbc with clip=1,momentum=0.9,masking=on,decay=0.9");
+    codecs.emplace_back("sbc with clip=1,momentum=0.9,masking=on,decay=0.9", ReducerOptions{});
+    codecs.emplace_back("conv*: 3lc, fc.weight: bf16, rest fp32", folding());
   }
-  for (const std::string& codec : codecs) {
+  for (const auto& [codec, options] : codecs) {
     const std::string spec = GetParam() + "(" + codec + ")";
     auto mesh = connect_inproc(kWorld, {});
     ASSERT_TRUE(mesh) << mesh.error().message;
@@ -128,10 +132,10 @@ TEST_P(SteadyPatterns, TakeNoMemory) {
     std::int64_t allocations = 0;
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kWorld; ++rank) {
-      threads.emplace_back([&, rank] {
+      threads.emplace_back([&, rank, given = options] {
         auto transport =
             std::make_unique<Together>(std::move((*mesh)[static_cast<std::size_t>(rank)]), all, in_rounds);
-        auto session = Session::open(spec, {}, std::move(transport));
+        auto session = Session::open(spec, given, std::move(transport));
         ASSERT_TRUE(session) << session.error().message;
         Model model(rank);
         for (std::uint64_t step = 0; step < kLastCounted + 2; ++step) {

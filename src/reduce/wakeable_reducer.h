@@ -16,6 +16,12 @@ class WakeableReducer : public Reducer {
   // else happened meanwhile: a wait has ended, or somebody called Transport::wake; call it again. finish()
   // does all this by itself. Errors: those of finish.
   virtual Result<bool> advance() = 0;
+
+  // Of a step that has failed, with its transport: a bucket that was not begun before. A folding reducer
+  // keeps its input as that of the step's other buckets. REQUIRES: the transport has failed.
+  virtual void keep(const Bucket& bucket, const Step& step, Transport& transport) noexcept {
+    (void)bucket, (void)step, (void)transport;
+  }
 };
 
 // As make_reducer.

@@ -9,7 +9,10 @@ namespace deltawire {
 Status Server::prepare(std::span<const Named> model) {
   auto push = make_channel(options_.push, {.policy = options_.policy});
   if (!push) return forward_error(push);
-  auto pull = make_channel(options_.pull, {.policy = options_.policy, .means = true, .seed = options_.seed});
+  auto pull = make_channel(options_.pull, {.policy = options_.policy,
+                                           .revert = Revert::kFold,  // as Worker::push_channel
+                                           .means = true,
+                                           .seed = options_.seed});
   if (!pull) return forward_error(pull);
   push_ = std::move(*push);
   pull_ = std::move(*pull);

@@ -219,7 +219,7 @@ Status Worker::load(Bytes state) {
     std::vector<float> late = take_floats(rest, *held);
     const Result<Bytes> residual = next(rest, *bytes);
     if (!residual) return forward_error(residual);
-    auto channel = make_channel(options_.push, {.policy = options_.policy, .seed = options_.seed});
+    auto channel = push_channel();
     if (!channel) return forward_error(channel);
     if (Status had = (*channel)->load(*residual); !had) return had;
     loaded.emplace_back(std::move(*channel), std::move(late));

@@ -15,7 +15,7 @@ Status Worker::prepare(std::span<const Named> model) {
   for (std::size_t tensor = 0; tensor < model.size(); ++tensor) {
     first_part_.push_back(number);
     for (; number < model_.parts().size() && model_.parts()[number].tensor == tensor; ++number) {
-      auto channel = make_channel(options_.push, {.policy = options_.policy, .seed = options_.seed});
+      auto channel = push_channel();
       if (!channel) return forward_error(channel);
       parts_.push_back({.number = number, .part = model_.parts()[number], .channel = std::move(*channel)});
       input_.resize(std::max<std::size_t>(input_.size(), parts_.back().part.count));

@@ -94,6 +94,11 @@ class Worker final : public ParameterWorker {
   std::span<WorkerPart> parts_of(std::size_t tensor) noexcept {
     return std::span(parts_).subspan(first_part_[tensor], first_part_[tensor + 1] - first_part_[tensor]);
   }
+  // For the pushes of one part. After a revert the worker has ended, so that no second buffer is needed.
+  Result<std::unique_ptr<Channel>> push_channel() const {
+    return make_channel(options_.push,
+                        {.policy = options_.policy, .revert = Revert::kFold, .seed = options_.seed});
+  }
   Status fetch(Deadline deadline);
   void post(WorkerPart& part);
   Status push_part(WorkerPart& part, std::span<const float> gradient);

@@ -22,15 +22,15 @@ static void test_options(void) {
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "options is NULL", error,
                deltawire_channel_options_init(NULL, DELTAWIRE_ABI_VERSION, &error));
   EXPECT_OK(error, deltawire_channel_options_init(&options, DELTAWIRE_ABI_VERSION, &error));
-  EXPECT(options.min_elements == 256 && options.error_feedback == 1);
+  EXPECT(options.min_elements == 256 && options.error_feedback == 1 && options.fold_revert == 0);
   options.abi_version = DELTAWIRE_ABI_VERSION + 1;
   EXPECT_ERROR(DELTAWIRE_UNSUPPORTED_VERSION, "version 2", error,
                deltawire_channel_open("3lc", &options, &channel, &error));
   options.abi_version = DELTAWIRE_ABI_VERSION;
-  options.exact_revert = 2;
-  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "exact_revert is 2", error,
+  options.fold_revert = 2;
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "fold_revert is 2", error,
                deltawire_channel_open("3lc", &options, &channel, &error));
-  options.exact_revert = 1;
+  options.fold_revert = 1;
   options.reserved[0] = 1;
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "reserved", error,
                deltawire_channel_open("3lc", &options, &channel, &error));
@@ -149,7 +149,7 @@ static void test_loading(const deltawire_bytes* saved) {
 }
 
 /* What of one NaN and of a step that is taken back each choice makes. */
-static void test_choices(int32_t feedback, int32_t exact, int32_t pass) {
+static void test_choices(int32_t feedback, int32_t fold, int32_t pass) {
   unsigned char bytes[kRoom];
   float values[kCount], decoded[kCount] = {0};
   const float* residual = NULL;
@@ -160,14 +160,14 @@ static void test_choices(int32_t feedback, int32_t exact, int32_t pass) {
   fill(values, kCount);
   EXPECT_OK(error, deltawire_channel_options_init(&options, DELTAWIRE_ABI_VERSION, &error));
   options.error_feedback = feedback;
-  options.exact_revert = exact;
+  options.fold_revert = fold;
   options.pass_not_finite = pass;
   EXPECT_OK(error, deltawire_channel_open("3lc", &options, &channel, &error));
   EXPECT_OK(error, deltawire_channel_encode(channel, &tensor, 1, &kFirst, bytes, kRoom, &size, &error));
   EXPECT_OK(error, deltawire_channel_revert(channel, &error));
   EXPECT_OK(error, deltawire_channel_residual(channel, "w", &residual, &count, &error));
   /* Folding keeps the step's input; an exact revert leaves nothing, as before the step. */
-  EXPECT((count == kCount && fabsf(residual[299] - values[299]) < 1e-5F) == (feedback == 1 && exact == 0));
+  EXPECT((count == kCount && fabsf(residual[299] - values[299]) < 1e-5F) == (fold == 1));
   values[7] = NAN;
   if (pass == 1) {
     EXPECT_OK(error, deltawire_channel_encode(channel, &tensor, 1, &kFirst, bytes, kRoom, &size, &error));

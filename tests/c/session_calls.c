@@ -55,7 +55,7 @@ static void test_options(const deltawire_session_options* good) {
   bad = *good, bad.connect_timeout_ms = 0, refuse(&bad, "connect_timeout_ms is 0");
   bad = *good, bad.arrival_timeout_ms = -1, refuse(&bad, "arrival_timeout_ms");
   bad = *good, bad.pass_not_finite = 9, refuse(&bad, "pass_not_finite is 9");
-  bad = *good, bad.exact_revert = -1, refuse(&bad, "exact_revert is -1");
+  bad = *good, bad.fold_revert = -1, refuse(&bad, "fold_revert is -1");
   bad = *good, bad.reserved[7] = 1, refuse(&bad, "reserved");
   bad = *good, bad.threads = -1, refuse(&bad, "threads");
   for (i = 0; i < sizeof wrong / sizeof *wrong; ++i) {

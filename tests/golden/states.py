@@ -101,7 +101,7 @@ def reducer_states(
 
     With `loaded`, states of both ranks: these are loaded in the place of the steps.
     """
-    options = _core.ReducerOptions(8, "fold", 1, "error")
+    options = _core.ReducerOptions(8, "exact", 1, "error")
 
     def life(rank: int, listener: "_core.Listener", mesh: "_core.Mesh") -> tuple:
         session = _core.Session(listener, mesh, spec, options)

@@ -67,18 +67,19 @@ def test_rules_and_small_arrays() -> None:
     assert np.array_equal(out["fc"], arrays["fc"]) and np.array_equal(out["conv2"], arrays["conv2"])
 
 
-@pytest.mark.parametrize("revert", ["fold", "exact"])
-def test_a_step_that_did_not_arrive(revert: str) -> None:
-    channel = deltawire.Channel("3lc:s=1.9", revert=revert)
+@pytest.mark.parametrize("revert", ["fold", "exact", None])
+def test_a_step_that_did_not_arrive(revert: str | None) -> None:
+    channel = deltawire.Channel("3lc:s=1.9", **({"revert": revert} if revert else {}))
     channel.encode({"w": gradient(0)})
     before = channel.residual("w")
-    channel.encode({"w": gradient(1)}, commit=False)
+    channel.encode({"w": gradient(1), "small": np.ones(3, np.float32)}, commit=False)
     with pytest.raises(deltawire.DeltawireError) as error:
         channel.save()
     assert code(error) == "State"
     channel.revert()
     expected = before + gradient(1).reshape(-1) if revert == "fold" else before
     assert np.allclose(channel.residual("w"), expected, atol=1e-6)
+    assert channel.residual("small").tolist() == (3 * [1.0] if revert == "fold" else [])
     assert channel.step == 2
     channel.revert()  # none is open
     assert channel.step == 2

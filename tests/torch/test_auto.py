@@ -294,6 +294,7 @@ def refuse(rank, world_size, report):
     sgd = torch.optim.SGD(net.parameters(), 0.1)
     tried(lambda: register(net, optimizer=sgd))
     tried(lambda: register(net, link=deltawire.LinkShape(1e6)))
+    tried(lambda: register(net, revert="fold"))
     tried(lambda: register(net, tier="lossles"))
     tried(lambda: register(net, "3lc", tier="lossy"))
     tried(lambda: register(net, tier=TIERS[rank]))
@@ -325,6 +326,7 @@ def test_what_it_refuses_says_what_to_do():
     words = [
         ("optimizer=", 'name "gcomp"'),
         ("link=", "leave it out"),
+        ('revert="fold"', "leave it out"),
         ("tier='lossles' is unknown", "'near-lossless'"),
         ("tier=", "leave it out"),
         ("tier=lossless", "tier=near-lossless"),

@@ -19,7 +19,7 @@ def connected(rank, world_size, spec):
     dist.all_gather(ports, torch.tensor([listener.endpoint[1]]))
     endpoints = [("127.0.0.1", int(port)) for port in ports]
     mesh = _core.Mesh(rank, endpoints, b"\x07" * 32, "")
-    return _core.Session(listener, mesh, spec, _core.ReducerOptions(256, "fold"))
+    return _core.Session(listener, mesh, spec, _core.ReducerOptions(256, "exact"))
 
 
 def fail_with_a_long_name(rank, world_size, report, name):

@@ -291,6 +291,7 @@ def register_with(rank, world_size, report, settings):
         ("3lc", {"native_below": 1e6}, "native_below=1000000.0 is not a number of bytes"),
         ("topk:k=1% with momentum=0.9", {"native_below": 9}, "what stands before the codec"),
         ("3lc", {"native_below": 9, "link": 1e6}, "link= would slow"),
+        ("3lc", {"native_below": 9, "revert": "fold"}, "keeps nothing of a failed step"),
         ("auto", {"native_below": 9}, '"auto" chooses'),
     ],
 )

@@ -38,12 +38,10 @@ def hangs(real):
     return torch.futures.Future()
 
 
-def train_until_it_fails(rank, world_size, report, fault, timeout, at_bucket, revert="exact"):
+def train_until_it_fails(rank, world_size, report, fault, timeout, at_bucket):
     """Until `fault` happens to the victim's bucket of the bad step."""
     model = parted(Sizes(native_end=True))
-    hook = deltawire.torch.register(
-        model, "3lc", native_below=BELOW, timeout=timeout, revert=revert
-    )
+    hook = deltawire.torch.register(model, "3lc", native_below=BELOW, timeout=timeout)
     real, step = native.all_reduce, 0
 
     def faulty(group, bucket, limit=None):
@@ -75,7 +73,7 @@ def train_until_it_fails(rank, world_size, report, fault, timeout, at_bucket, re
     return str(error), str(last), last.code, last.suspect, after["steps"], kept, took
 
 
-def check(outcomes, says, suspect, within, reverts=True):
+def check(outcomes, says, suspect, within):
     for rank, outcome in sorted(outcomes.items()):
         assert outcome.raised is None, outcome
         shown, last, code, named, steps, kept, closing = outcome.value
@@ -83,7 +81,7 @@ def check(outcomes, says, suspect, within, reverts=True):
         assert last == shown and "\n" not in last, "the training loop sees another message"
         assert says in shown and (named == suspect or suspect is None)
         assert steps == BAD_STEP, "a step that failed counts"
-        assert kept == reverts, "of the step that failed there is a trace, or none to fold in"
+        assert kept, "of the step that failed there is a trace"
         assert outcome.after < within and closing < AT_ONCE
 
 
@@ -103,12 +101,11 @@ def test_a_rank_that_freezes_in_a_native_bucket_is_named_at_the_deadline(at_buck
     check(outcomes, f"rank {VICTIM}", VICTIM, AT_ONCE + 4)
 
 
-@pytest.mark.parametrize("revert", ["exact", "fold"])
-def test_an_all_reduce_that_fails_on_one_rank_ends_the_step_on_all(revert):
-    with started(train_until_it_fails, 3, "fails", LONG, 0, revert) as ranks:
+def test_an_all_reduce_that_fails_on_one_rank_ends_the_step_on_all():
+    with started(train_until_it_fails, 3, "fails", LONG, 0) as ranks:
         wait_for_training(ranks)
         outcomes = ranks.outcomes()
-    check(outcomes, "the network card is on fire", None, AT_ONCE, revert == "exact")
+    check(outcomes, "the network card is on fire", None, AT_ONCE)
 
 
 def test_an_all_reduce_that_never_ends_is_an_error_by_the_deadline():

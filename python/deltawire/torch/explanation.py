@@ -191,7 +191,7 @@ def explain(
         )
     module = model.module if isinstance(model, DistributedDataParallel) else model
     arguments.check_count("step", step)
-    options = arguments.reducer_options(min_elements, "fold", 1)
+    options = arguments.reducer_options(min_elements, "exact", 1)
     names = Slots(module).names()
     tensors = []
     for parameter in module.parameters():

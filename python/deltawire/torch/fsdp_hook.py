@@ -257,7 +257,8 @@ class ShardedHook(Participant):
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must keep of this rank; every rank saves its own. Call between steps,
-        or after a failure: then it is as after the last step that counts, where revert="exact".
+        or after a failure: then it is as after the last step that counts, and with revert="fold"
+        has the failed step's gradients besides.
 
         The hook is a `Stateful` of torch.distributed.checkpoint: save({"model": ..., "hook": hook})
         keeps what all ranks have. By global rank, `residuals` has a uint8 tensor, and `ranges` of

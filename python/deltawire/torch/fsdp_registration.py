@@ -65,6 +65,7 @@ class _Registration:
             self._options = arguments.reducer_options(
                 given.min_elements, given.revert, given.threads, self._scale.nonfinite
             )
+            arguments.check_reducer(self._spec, self._options)
             arguments.check_link(given.link)
             self._terms = self._agreed_on()
             self._arrival_ms = arguments.arrival_timeout_in_ms(given.arrival_timeout, replicas)
@@ -96,7 +97,7 @@ class _Registration:
     def _agreement(self) -> Agreement | None:
         if self.shard_group is None:
             return None
-        options = arguments.reducer_options(0, "fold", 1)
+        options = arguments.reducer_options(0, "exact", 1)
         session = self._shards.connect(Agreement.SPEC, options, None, self._arrival_ms)
         ranks = dist.get_process_group_ranks(self.shard_group)
         return Agreement(session, ranks, self._timeout_ms)

@@ -270,11 +270,13 @@ class Hook(Participant):
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must keep of this rank; every rank saves its own. Call between steps,
-        or after a failure: then it is as after the last step that counts, where revert="exact".
+        or after a failure: then it is as after the last step that counts, and with revert="fold"
+        has the failed step's gradients besides.
 
         The hook is a `Stateful` of torch.distributed.checkpoint: save({"hook": hook}) keeps what
         all ranks have. `residuals` has a uint8 tensor by rank; the rest says where it belongs.
         """
+        self._staging.settle()  # after a failure DDP raises before it has looked at all buckets
         state = self._state(steps=self._steps_that_count())
         state["residuals"] = kept_by(state.pop("rank"), state["residuals"])
         if self._natives is not None:

@@ -26,7 +26,7 @@ class LossScale:
     Attributes:
         nonfinite: "pass": a step with NaN or infinities on a rank comes out as NaN (in parameters
             that aren't compressed as it is) on every rank and leaves no trace in residuals, which
-            are reverted exactly whatever revert= says; a GradScaler skips it by itself. "error": it
+            are reverted exactly; a GradScaler skips it by itself. "error": it
             ends the exchange, with codecs that carry finite values only. Equal on all ranks.
         setting: what must be equal of the scaler: "given" or "none".
     """

@@ -29,6 +29,7 @@ def natives_of(
         raise make_error(
             "InvalidArgument", f"native_below={below!r} is not a number of bytes, from 1, or None"
         )
+    given.check_no_fold("native_below=, the process group's own all-reduce")
     if " with " in _core.canonical_spec(spec):
         raise _refused(
             'a native bucket would miss what stands before the codec ("with ..."): leave it to '

@@ -36,7 +36,7 @@ def register(
     port: int | str | None = None,
     token: str | bytes | None = None,
     link: _core.LinkShape | None = None,
-    revert: str = "fold",
+    revert: str = "exact",
     threads: int | None = None,
     scaler: Scaler | None = None,
     nonfinite: str | None = None,
@@ -78,8 +78,11 @@ def register(
             environment, else random bytes of rank 0, sent through the process group.
         link: a token bucket on this rank's traffic: the rate of a thin line, so that no packet is
             lost in its queue (docs/ceilings.md), or a lower one, to see how that would do.
-        revert: of a step that fails, "fold" (its gradient stays in the residual) or "exact" (the
-            residual goes back to what it was; costs a second buffer).
+        revert: of a step that fails, all gradients alike: "exact" (it never happened: compute its
+            gradients again; costs a second buffer of the residuals' size) or "fold" (its gradients
+            wait in the residuals, which `state_dict` has, and are sent later: go on with the next
+            batch). "fold" is refused where it can't hold: `ring`, nonfinite="pass", sparse
+            gradients, native_below= and "auto".
         threads: that code this rank's messages, 1 to 64: several tensors at a time; "gcomp" also
             shares out a large one. Default: those that the process has for all who ask, as many as
             OMP_NUM_THREADS says, else its processors by LOCAL_WORLD_SIZE, at most 8.
@@ -155,6 +158,8 @@ def _connected(
         arguments.check_summary_every(given.summary_every)
         spec = spec_of(spec)
         exchanged = Exchanged(ddp_model)
+        if exchanged.sparse:
+            given.check_no_fold(f"the sparse gradients of '{exchanged.sparse[0][0]}'")
         timeout_ms = arguments.timeout_in_ms(given.timeout)
         scale = LossScale(given.scaler, spec, given.nonfinite)
         arrival_ms = arguments.arrival_timeout_in_ms(given.arrival_timeout, group)
@@ -164,6 +169,7 @@ def _connected(
         if natives is not None:
             least = max(least, native_buckets.LEAST_ELEMENTS)
         options = arguments.reducer_options(least, given.revert, given.threads, scale.nonfinite)
+        arguments.check_reducer(spec, options)
         check_sparse(spec, options, exchanged.sparse)
         arguments.warn_of_rules_without_tensor(spec, exchanged.names.values(), meeting.place[0])
         source = source_for(given.optimizer, spec, exchanged.names)

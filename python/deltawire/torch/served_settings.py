@@ -91,4 +91,4 @@ def snapshot_text(lasting: dict[str, object], model: torch.nn.Module) -> str:
 def codecs_of(policy: Policy) -> str:
     """Of one direction, canonical; raises InvalidArgumentError."""
     text = spec_of(arguments.named(policy, "ParameterServer"))
-    return _core.Channel(text, 0, "fold", True, 0).spec
+    return _core.Channel(text, 0, "exact", True, 0).spec

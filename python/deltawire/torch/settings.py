@@ -39,6 +39,16 @@ class Settings:
                 f"codec; {where}: leave it out",
             )
 
+    def check_no_fold(self, what: str) -> None:
+        """Raises InvalidArgumentError where a failed step's gradients are to wait, but `what` is
+        in the exchange, which can't keep them."""
+        if self.revert == "fold":
+            raise make_error(
+                "InvalidArgument",
+                f'revert="fold" does not go with {what}, which keeps nothing of a failed step; '
+                'leave it out: with "exact", the default, such a step never happened',
+            )
+
     def check_no_tier(self) -> None:
         """Raises InvalidArgumentError where a tier was given, but a codec is named."""
         if self.tier is not None:

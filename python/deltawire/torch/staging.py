@@ -80,6 +80,13 @@ class Staging:
         else:
             self._jobs.put((None, ready, failed))
 
+    def settle(self) -> None:
+        """Waits until all that was loaded has been handed on, or has failed."""
+        if self._thread is not None:
+            settled = threading.Event()
+            self.in_turn(settled.set, lambda cause: None)
+            settled.wait(self._timeout + _JOIN_SECONDS)
+
     def returning(self, buffer: torch.Tensor) -> contextlib.AbstractContextManager:
         """Of the stream on which means go back to a buffer: a Future that is completed within lets
         DDP wait for them."""

@@ -33,6 +33,7 @@ class DirectExchange final : public PartExchange {
   DirectExchange(const DirectExchange&) = delete;
   DirectExchange& operator=(const DirectExchange&) = delete;
 
+  Status prepare() override;
   Status start() override;
   Result<Progress> move() override;
   void more_awaited(std::vector<Handle>& handles) const override;
@@ -48,7 +49,6 @@ class DirectExchange final : public PartExchange {
   KeyDeal deal_of(const Named& tensor) const override {
     return deltawire::deal_of(tensor.tensor.elements(), world());
   }
-  Status prepare();
   std::uint64_t room_of(const Channel& channel, const PartMessage& message) const;
   bool may_open() const noexcept;
   void open_round();
@@ -77,7 +77,7 @@ class DirectExchange final : public PartExchange {
   std::shared_ptr<PieceWindow> window_;
   std::vector<std::size_t> pieces_;         // by owner
   std::vector<std::uint64_t> round_bytes_;  // by round: bound of its longest push
-  bool is_begun_ = false;                   // what a folding revert keeps
+  bool is_prepared_ = false;                // so that a folding revert keeps it
   bool take_turns_ = false;                 // the rounds: the window does not take all of them at once
   std::uint64_t push_room_ = 0;             // of the longest dense message
   std::uint64_t pull_room_ = 0;
@@ -106,7 +106,7 @@ void DirectExchange::plan(bool cut_already) {
   count_raw_bytes(raw_bytes() - owned + static_cast<std::uint64_t>(world() - 1) * owned);
   round_bytes_.assign(rounds, 0);
   expect_sends(sends);
-  is_begun_ = false;
+  is_prepared_ = false;
   opened_ = 0;
   pushed_ = 0;
   closed_ = 0;
@@ -115,7 +115,6 @@ void DirectExchange::plan(bool cut_already) {
   own_push_.assign(pieces_[self()], {});
 }
 
-// What may fail before anything is encoded.
 Status DirectExchange::prepare() {
   if (Status legal = check_bounds(push_); !legal) return legal;
   push_room_ = 0;
@@ -134,6 +133,7 @@ Status DirectExchange::prepare() {
   }
   take_turns_ =
       std::accumulate(round_bytes_.begin(), round_bytes_.end(), std::uint64_t{0}) > window_->most_bytes();
+  is_prepared_ = true;
   return {};
 }
 
@@ -144,8 +144,9 @@ std::uint64_t DirectExchange::room_of(const Channel& channel, const PartMessage&
 }
 
 Status DirectExchange::start() {
-  if (Status prepared = prepare(); !prepared) return prepared;
-  is_begun_ = true;
+  if (!is_prepared_) {
+    if (Status prepared = prepare(); !prepared) return prepared;
+  }
   while (may_open()) {
     open_round();
     while (is_pushing()) {
@@ -196,7 +197,7 @@ Status DirectExchange::push_next() {
 }
 
 void DirectExchange::keep_unsent() noexcept {
-  if (!is_begun_) return;
+  if (!is_prepared_) return;
   const std::size_t whole_rounds = is_pushing() ? opened_ - 1 : opened_;
   for (std::size_t piece = whole_rounds; piece < round_bytes_.size(); ++piece) {
     for (std::size_t place = piece < opened_ ? pushed_ : 0; place < ranks(); ++place) {

@@ -207,14 +207,14 @@ TEST(Pieces, OfManyBucketsShareOneWindow) {
 // A rank ends the step at its n-th message, for each n: what was encoded is folded, and what was not is kept
 // as if it had been, so that nothing is lost or comes twice.
 class FailedPieces : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Codecs, FailedPieces, ::testing::Values("3lc", "3lc:s=1.5", "sbc", "int8"),
+INSTANTIATE_TEST_SUITE_P(Codecs, FailedPieces, ::testing::Values("3lc", "3lc:s=1.5", "sbc", "int8", "fp32"),
                          [](const auto& codec) {
                            return codec.param.substr(0, 4) == "3lc:" ? "sparse3lc" : codec.param;
                          });
 
 using Reducers = std::vector<std::unique_ptr<WakeableReducer>>;
 
-Reducers reducers_of(const std::string& codec, const ReducerOptions& options = {}) {
+Reducers reducers_of(const std::string& codec, const ReducerOptions& options = folding()) {
   Reducers reducers;
   // So small that the window takes a part of a strongly compressed bucket, too.
   for (int rank = 0; rank < kWorld; ++rank) reducers.push_back(small_pieces(codec, options, 320));

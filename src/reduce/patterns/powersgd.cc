@@ -28,7 +28,7 @@ class PowerSgdReducer final : public PatternReducer {
   PowerSgdReducer(Channels channels, const ReducerOptions& options, const PowerSgdSettings& settings)
       : PatternReducer({"powersgd", "DWPOWSGD", false}, std::move(channels), options),
         settings_(settings),
-        revert_(settings.passes_nonfinite ? Revert::kExact : options.revert),
+        revert_(options.revert),
         store_(settings.rank, revert_, meter()) {}
 
   std::string spec() const override {

@@ -46,6 +46,7 @@ class PowerSgdExchange final : public BucketExchange {
   Status start() override;
   Result<Progress> move() override;
   void more_awaited(std::vector<Handle>& handles) const override;
+  void keep_unsent() noexcept override;
   void give_back() noexcept override;
   void drain() noexcept override;
   void restart_clock() noexcept override;
@@ -91,12 +92,14 @@ class PowerSgdExchange final : public BucketExchange {
   std::vector<std::size_t> uncompressed_;  // tensors of the bucket
   std::uint64_t raw_bytes_sent_ = 0;       // by `direct`, uncompressed
   Phase phase_ = Phase::kFirst;
-  std::size_t next_ = 0;  // of compressed_, in a phase that goes through them
+  std::size_t next_ = 0;      // of compressed_, in a phase that goes through them
+  bool is_prepared_ = false;  // the first round, which has what travels as it is
 };
 
 void PowerSgdExchange::plan(bool cut_already) {
   phase_ = Phase::kFirst;
   next_ = 0;
+  is_prepared_ = false;
   if (!cut_already) cut();
   for (std::size_t i = 0; i < uncompressed_.size(); ++i) {
     first_tensors_[compressed_.size() + i] = tensors_.all()[uncompressed_[i]];
@@ -138,6 +141,7 @@ void PowerSgdExchange::cut() {
       named.name = names_[at];
       named.tensor.count = settings_.rank * length;
       named.tensor.dims = dims_[at];
+      named.is_transient = true;
     };
     add(first_tensors_, 2 * i, kFactorNames[0], compressed_[i].shape.rows);
     add(second_tensors_, 2 * i + 1, kFactorNames[1], compressed_[i].shape.columns);
@@ -155,6 +159,13 @@ Status PowerSgdExchange::start() {
     if (!matrix) return forward_error(matrix);
     compressed.matrix = *matrix;
   }
+  for (std::size_t i = 0; i < compressed_.size(); ++i) {
+    first_tensors_[i].tensor.values = compressed_[i].matrix->step.p.data();
+    second_tensors_[i].tensor.values = compressed_[i].matrix->step.q.data();
+  }
+  open(*first_, first_tensors_, kFirstRound);
+  if (Status prepared = first_->prepare(); !prepared) return prepared;
+  is_prepared_ = true;
   Status taken;
   {
     const Stopwatch timer(report(), Stopwatch::Phase::kEncode);
@@ -164,13 +175,7 @@ Status PowerSgdExchange::start() {
       if (!own && taken) taken = std::move(own);
     }
   }
-  if (!taken) return taken;
-  for (std::size_t i = 0; i < compressed_.size(); ++i) {
-    first_tensors_[i].tensor.values = compressed_[i].matrix->step.p.data();
-    second_tensors_[i].tensor.values = compressed_[i].matrix->step.q.data();
-  }
-  open(*first_, first_tensors_, kFirstRound);
-  return first_->start();
+  return taken ? first_->start() : taken;
 }
 
 // Input that is all zeros is no part of the step, as with a residual's channel: a framework drops the mean of
@@ -335,6 +340,10 @@ void PowerSgdExchange::collect_reports() {
 
 void PowerSgdExchange::more_awaited(std::vector<Handle>& handles) const {
   (phase_ == Phase::kFirst ? first_ : second_)->more_awaited(handles);
+}
+
+void PowerSgdExchange::keep_unsent() noexcept {
+  if (is_prepared_) first_->keep_unsent();
 }
 
 void PowerSgdExchange::give_back() noexcept {

@@ -139,12 +139,19 @@ Values PowerSgdModel::mean_of_matrix(const std::vector<Values>& inputs, std::siz
   return mean;
 }
 
+void PowerSgdModel::add(const std::vector<Values>& shares, std::vector<Values>& sums) {
+  for (std::size_t r = 0; r < shares.size(); ++r) {
+    for (std::size_t i = 0; i < shares[r].size(); ++i) sums[r][i] += shares[r][i];
+  }
+}
+
 Tensors PowerSgdModel::mean(const std::vector<Tensors>& inputs, std::uint64_t step) {
   Tensors means;
   for (std::size_t t = 0; t < shaped_tensors().size(); ++t) {
     std::vector<Values> shares;
     for (const Tensors& input : inputs) shares.push_back(input[t]);
     const ShapedTensor& shaped = shaped_tensors()[t];
+    if (const auto waiting = waiting_.extract(t)) add(waiting.mapped(), shares);
     if (shaped.is_compressed) {
       means.push_back(mean_of_matrix(shares, t, step));
     } else {
@@ -156,10 +163,12 @@ Tensors PowerSgdModel::mean(const std::vector<Tensors>& inputs, std::uint64_t st
 
 void PowerSgdModel::fold(const std::vector<Tensors>& inputs) {
   for (std::size_t t = 0; t < shaped_tensors().size(); ++t) {
-    if (!shaped_tensors()[t].is_compressed) continue;
-    Matrix& matrix = matrix_of(t);
-    for (std::size_t r = 0; r < inputs.size(); ++r) {
-      for (std::size_t i = 0; i < inputs[r][t].size(); ++i) matrix.residuals[r][i] += inputs[r][t][i];
+    std::vector<Values> shares;
+    for (const Tensors& input : inputs) shares.push_back(input[t]);
+    if (shaped_tensors()[t].is_compressed) {
+      add(shares, matrix_of(t).residuals);
+    } else if (const auto [waiting, is_new] = waiting_.try_emplace(t, shares); !is_new) {
+      add(shares, waiting->second);
     }
   }
 }

@@ -27,7 +27,7 @@ const std::vector<ShapedTensor>& shaped_tensors();
 std::vector<Named> named_shaped(Tensors& tensors);
 Tensors shaped_gradients(int rank, std::uint64_t step);
 
-// With rank 4, the default policy and Revert::kFold.
+// With rank 4 and the default policy.
 class PowerSgdModel {
  public:
   PowerSgdModel(std::string codec, int world) : codec_(std::move(codec)), world_(world) {}
@@ -35,7 +35,7 @@ class PowerSgdModel {
   // The means of a step that counts; residuals and Qs go on.
   Tensors mean(const std::vector<Tensors>& inputs, std::uint64_t step);
 
-  // A step that is folded back.
+  // A step that is folded back: its input comes with the next step's.
   void fold(const std::vector<Tensors>& inputs);
 
   // Of a compressed tensor; empty before its first step.
@@ -48,6 +48,7 @@ class PowerSgdModel {
   };
 
   Matrix& matrix_of(std::size_t tensor);
+  static void add(const std::vector<std::vector<float>>& shares, std::vector<std::vector<float>>& sums);
   std::vector<float> mean_of_matrix(const std::vector<std::vector<float>>& inputs, std::size_t tensor,
                                     std::uint64_t step);
   std::vector<float> exchange(const std::string& name, const std::vector<std::vector<float>>& shares,
@@ -56,6 +57,8 @@ class PowerSgdModel {
   std::string codec_;
   int world_;
   std::map<std::size_t, Matrix> matrices_;
+  std::map<std::size_t, std::vector<std::vector<float>>>
+      waiting_;  // of tensors that aren't compressed, by rank
 };
 
 // The residuals in a saved reducer, by name (docs/format.md, "Channel state").

@@ -272,6 +272,12 @@ Result<std::unique_ptr<WakeableReducer>> make_ring_reducer(std::string_view code
                                                            const ReducerOptions& options) {
   const auto rules = CodecRules::parse(codecs);
   if (!rules) return forward_error(rules);
+  if (options.revert == Revert::kFold) {
+    return fail(ErrorCode::kInvalidArgument,
+                "ring(" + std::string(codecs) +
+                    ") sends partial sums, which hold other ranks' gradients, so that a revert can't fold a "
+                    "rank's own; take the exact revert, or gather or direct");
+  }
   if (rules->have_feedback()) {
     return fail(ErrorCode::kInvalidArgument,
                 "ring(" + std::string(codecs) +

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,8 +64,13 @@ class DELTAWIRE_API Session {
   Status load(Bytes state);
   Status load_resized(const SavedRanks& saved);
 
-  // Fails every wait of every rank, naming this rank and the reason.
-  void abort(std::string_view reason);
+  // Fails every wait of every rank, naming this rank and the reason. `suspect` is the rank to blame, where
+  // this rank fails only because of another; kNoSuspect: this one. A program that ends because of an
+  // exception calls this before close(): else the others read that this rank left in good order.
+  void abort(std::string_view reason, int suspect = kNoSuspect);
+
+  // Transport::failure; of a closed session at once, what it was then. standing_step is set.
+  std::optional<Error> failure(std::chrono::milliseconds wait = {}) const;
 
   // Takes no more buckets, waits up to `wait` for buckets in flight, aborts what is left of them, on every rank,
   // joins the thread and says goodbye to the other ranks. Idempotent. From `done` it waits for nothing, and

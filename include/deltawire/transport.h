@@ -133,6 +133,11 @@ class DELTAWIRE_API Transport {
   // The first call (here or on another rank) wins; later ones change nothing.
   virtual void abort(const Error& error) noexcept = 0;
 
+  // Why no wait can succeed any more: the error that has ended the transport. Where none has, but a rank has
+  // left in good order: kPeerLost, with that rank for the suspect. Waits up to `wait` for either; nothing:
+  // all ranks are still there. For a rank whose other connections fail, and that looks for the cause.
+  virtual std::optional<Error> failure(std::chrono::milliseconds wait) const = 0;
+
   virtual Traffic traffic() const noexcept = 0;
 };
 

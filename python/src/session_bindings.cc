@@ -116,6 +116,13 @@ std::pair<std::uint64_t, std::uint64_t> traffic(const Session& session) {
   return {traffic.bytes_sent, traffic.bytes_received};
 }
 
+// The exception, or None.
+nb::object failure(const Session& session, std::int64_t wait_ms) {
+  const std::optional<Error> error =
+      without_gil([&] { return session.failure(std::chrono::milliseconds(wait_ms)); });
+  return error ? make_exception(*error) : nb::object(nb::none());
+}
+
 // What Python holds: a session whose destructor lets go of the GIL.
 class SessionHandle {
  public:
@@ -191,11 +198,33 @@ void bind_state(nb::class_<SessionHandle>& session) {
           "exchanges `tensors`, as explain takes them; place: (rank, world size).");
 }
 
+// How a session ends, and why it has.
+void bind_ends(nb::class_<SessionHandle>& session) {
+  session
+      .def(
+          "abort",
+          [](SessionHandle& self, const std::string& reason, std::optional<int> suspect) {
+            without_gil([&] { self->abort(reason, suspect.value_or(kNoSuspect)); });
+          },
+          "reason"_a, "suspect"_a = nb::none(),
+          "Fails every wait on every rank, naming this rank, or the suspect because of whom it fails.")
+      .def(
+          "failure", [](const SessionHandle& self, std::int64_t wait_ms) { return failure(*self, wait_ms); },
+          "wait_ms"_a = 0, nb::sig("def failure(self, wait_ms: int = 0) -> Exception | None"),
+          "Why no bucket can succeed any more: the error that ended the session, PeerLost where a rank has "
+          "left in good order, or None while all ranks are there. Waits up to wait_ms for either.")
+      .def(
+          "close", [](SessionHandle& self) { without_gil([&] { self->close(); }); },
+          "Joins the communication thread and says goodbye; idempotent. Buckets in flight are aborted.")
+      .def_prop_ro("closed", [](const SessionHandle& self) { return self->closed(); });
+}
+
 }  // namespace
 
 void bind_sessions(nb::module_& module) {
   bind_reports(module);
   nb::class_<SessionHandle> session(module, "Session", "A connected rank. Any thread may call any member.");
+  bind_ends(session);
   session
       .def(
           "__init__",
@@ -213,14 +242,6 @@ void bind_sessions(nb::module_& module) {
           "ranks, and optionally its dtype's name (float32 without) and the address of its significance: as "
           "many float32, 0 for none; or a PairsAt, whose `mean` is then there. The memory must stay until "
           "callback(error or None, report or None) has run, on the communication thread.")
-      .def(
-          "abort",
-          [](SessionHandle& self, const std::string& reason) { without_gil([&] { self->abort(reason); }); },
-          "reason"_a, "Fails every wait on every rank, naming this rank.")
-      .def(
-          "close", [](SessionHandle& self) { without_gil([&] { self->close(); }); },
-          "Joins the communication thread and says goodbye; idempotent. Buckets in flight are aborted.")
-      .def_prop_ro("closed", [](const SessionHandle& self) { return self->closed(); })
       .def(
           "traffic", [](const SessionHandle& self) { return traffic(*self); },
           "Bytes (sent, received) by the links, headers and control messages included.")

@@ -42,6 +42,7 @@ class ForwardingTransport : public Transport {
   }
   Standing standing() const override { return inner_.standing(); }
   void abort(const Error& error) noexcept override { inner_.abort(error); }
+  std::optional<Error> failure(std::chrono::milliseconds wait) const override { return inner_.failure(wait); }
   Traffic traffic() const noexcept override { return inner_.traffic(); }
 
  private:

@@ -29,24 +29,25 @@ struct Session::Parts {
         queue(*reducer, *transport) {}
 
   bool forked() const noexcept { return home != fork_generation(); }
-  void abort(std::string reason);
+  void abort(std::string reason, int suspect);
   void close(std::chrono::milliseconds wait);
 
   const std::uint64_t home = fork_generation();
   std::atomic<bool> closed = false;
   std::unique_ptr<WakeableReducer> reducer;
   std::mutex closing;  // held while the thread is joined
-  std::mutex mutex;    // guards the three below
-  std::unique_ptr<Transport> transport;
+  std::mutex mutex;    // guards the four below
+  std::shared_ptr<Transport> transport;
   Traffic last_traffic;
   Standing last_standing;
+  std::optional<Error> last_failure;
   const int rank;
   ReduceQueue queue;  // last: it uses reducer and transport
 };
 
-void Session::Parts::abort(std::string reason) {
+void Session::Parts::abort(std::string reason, int suspect) {
   const std::lock_guard lock(mutex);
-  if (transport) transport->abort(Error{ErrorCode::kAborted, std::move(reason), rank});
+  if (transport) transport->abort(Error{ErrorCode::kAborted, std::move(reason), suspect});
 }
 
 void Session::Parts::close(std::chrono::milliseconds wait) {
@@ -56,16 +57,18 @@ void Session::Parts::close(std::chrono::milliseconds wait) {
   const Deadline deadline = Clock::now() + (from_done ? std::chrono::milliseconds{} : wait);
   if (const std::size_t left = queue.wait_idle(deadline); left > 0) {
     abort("rank " + std::to_string(rank) + " closed its session with " + std::to_string(left) +
-          " buckets in flight");
+              " buckets in flight",
+          rank);
   }
   if (from_done) return;
   const std::lock_guard one_at_a_time(closing);
   queue.stop();
-  std::unique_ptr<Transport> ended;  // after the lock: its goodbye takes a while
+  std::shared_ptr<Transport> ended;  // after the lock: its goodbye takes a while
   const std::lock_guard lock(mutex);
   if (!transport) return;
   last_traffic = transport->traffic();
   last_standing = transport->standing();
+  last_failure = transport->failure({});
   ended = std::move(transport);
 }
 
@@ -154,8 +157,19 @@ Status Session::load_resized(const SavedRanks& saved) {
   return parts_->queue.while_idle([&] { return parts_->reducer->load_resized(saved); });
 }
 
-void Session::abort(std::string_view reason) {
-  if (!parts_->forked()) parts_->abort(std::string(reason));
+void Session::abort(std::string_view reason, int suspect) {
+  if (!parts_->forked()) parts_->abort(std::string(reason), suspect);
+}
+
+std::optional<Error> Session::failure(std::chrono::milliseconds wait) const {
+  if (parts_->forked()) return refused_in_child().value();
+  std::shared_ptr<Transport> transport;  // waited for without the lock: others may abort or close
+  {
+    const std::lock_guard lock(parts_->mutex);
+    if (!parts_->transport) return parts_->last_failure;
+    transport = parts_->transport;
+  }
+  return transport->failure(wait);
 }
 
 void Session::close(std::chrono::milliseconds wait) {

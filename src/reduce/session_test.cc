@@ -306,6 +306,43 @@ TEST(Session, AfterAnErrorItSavesAndDoesNoMore) {
   });
 }
 
+// A rank that fails because of another names that one.
+TEST(Session, AnAbortBlamesWhomItIsTold) {
+  const Sessions sessions = open_sessions("3lc", 3);
+  Owned tensor(4.0F);
+  sessions[1]->abort("rank 1 gave up: rank 2 closed a connection", 2);
+  for (const int rank : {0, 1}) {
+    const auto failed = reduce(*sessions[static_cast<std::size_t>(rank)], tensor, 0);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, ErrorCode::kAborted);
+    EXPECT_EQ(failed.error().suspect, 2);
+    EXPECT_TRUE(failed.error().message.starts_with("rank 1 gave up: rank 2 closed a connection"))
+        << failed.error().message;
+  }
+}
+
+// Nobody has to be in an exchange to learn why there will be none, or that a rank has gone.
+TEST(Session, TellsWhyItHasEndedWithoutABucket) {
+  for (const bool aborts : {true, false}) {
+    const Sessions sessions = open_sessions("3lc", 3);
+    EXPECT_FALSE(sessions[0]->failure());
+    std::thread other([&] {
+      if (aborts) sessions[1]->abort("rank 1 gave up: ValueError: a bug");
+      sessions[1]->close();
+    });
+    const std::optional<Error> failure = sessions[0]->failure(seconds(20));
+    other.join();
+    ASSERT_TRUE(failure);
+    EXPECT_EQ(failure->code, aborts ? ErrorCode::kAborted : ErrorCode::kPeerLost);
+    EXPECT_EQ(failure->suspect, 1);
+    const char* why = aborts ? "rank 1 gave up: ValueError: a bug" : "rank 1 left in good order";
+    EXPECT_EQ(failure->message, why);
+    sessions[0]->close();
+    ASSERT_TRUE(sessions[0]->failure(seconds(20)));
+    EXPECT_EQ(sessions[0]->failure()->message, why);
+  }
+}
+
 TEST(Session, ManyThreadsMayCallIt) {
   const Sessions sessions = open_sessions("fp32", 1);
   Session& session = *sessions[0];
@@ -339,7 +376,8 @@ TEST(Session, AForkedChildIsRefused) {
     Session& session = *sessions[0];
     const auto refused = reduce(session, tensor, 1);
     const bool right = !refused && refused.error().code == ErrorCode::kState && !session.save() &&
-                       !session.load({}) && !session.mask_sent({}) && session.standing().step == kNoStep;
+                       !session.load({}) && !session.mask_sent({}) &&
+                       session.failure()->code == ErrorCode::kState && session.standing().step == kNoStep;
     session.abort("not from here");
     session.close();
     sessions.clear();

@@ -69,6 +69,7 @@ class ScriptedTransport final : public Transport {
   }
   Standing standing() const override { return {}; }
   void abort(const Error&) noexcept override {}
+  std::optional<Error> failure(std::chrono::milliseconds) const override { return std::nullopt; }
   Traffic traffic() const noexcept override { return {}; }
 
  private:

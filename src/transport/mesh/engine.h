@@ -67,6 +67,7 @@ class Engine final : public Transport {
   Result<std::span<const Ballot>> vote(const Ballot& ballot, Deadline deadline) override;
   Standing standing() const override;
   void abort(const Error& error) noexcept override;
+  std::optional<Error> failure(std::chrono::milliseconds wait) const override;
   Traffic traffic() const noexcept override;
 
  private:
@@ -215,7 +216,8 @@ class Engine final : public Transport {
   std::uint64_t step_blocks_ = 0;    // of them, since the vote before
   std::vector<std::unique_ptr<Peer>> peers_;
 
-  mutable std::mutex mutex_;  // guards all below, and the peers
+  mutable std::mutex mutex_;               // guards all below, and the peers
+  mutable std::condition_variable ended_;  // the mesh, or a peer has left: for failure()
   OperationTable operations_;
   std::vector<Waiter*> waiters_;  // the longest-waiting first
   bool wake_due_ = false;         // wake() was called; the next wait_any takes it

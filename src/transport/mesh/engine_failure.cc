@@ -183,6 +183,19 @@ void Engine::fail_left(Peer& peer) {
                peer.rank});
 }
 
+std::optional<Error> Engine::failure(std::chrono::milliseconds wait) const {
+  if (in_forked_child()) return forked().value();
+  Lock lock(mutex_);
+  const auto left = [this] {
+    return std::ranges::find_if(peers_, [](const auto& peer) { return peer && peer->said_goodbye; });
+  };
+  ended_.wait_for(lock, wait, [&] { return failure_ || left() != peers_.end(); });
+  if (failure_) return told_failure();
+  if (left() == peers_.end()) return std::nullopt;
+  const int rank = (*left())->rank;
+  return Error{ErrorCode::kPeerLost, rank_name(rank) + " left in good order", rank, standing_step_};
+}
+
 bool Engine::answers(const Peer& peer, const Waiter& waiter) const noexcept {
   return waiter.asked_at != kNever && peer.heard_at >= waiter.asked_at;
 }
@@ -260,6 +273,7 @@ void Engine::announce_all_waits() {
 }
 
 void Engine::notify_waiters() noexcept {
+  ended_.notify_all();
   for (Waiter* waiter : waiters_) waiter->changed.notify_all();
   if (driver_ != nullptr) wake_polling();
 }

@@ -9,10 +9,17 @@ from deltawire import _core, arguments, arrays, offers, rendezvous, terms
 from deltawire.door import Door
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
+from deltawire.leaving import (
+    ClosesAtEnd,
+    exception_under_way,
+    forget,
+    gave_up,
+    leave_at_exit,
+)
 from deltawire.policy import Policy, spec_of
 
 
-class Session(Door):
+class Session(ClosesAtEnd, Door):
     """A rank's place in a job: `all_reduce` replaces arrays by their mean over all ranks.
 
     Every rank makes one and calls the same members in the same order with the same names and
@@ -108,7 +115,9 @@ class Session(Door):
         super().__init__(_core.Session(listener, mesh, text, options), place, history)
         self._steps = 0
         self._lock = threading.Lock()
-        self._end = weakref.finalize(self, self._session.close)  # at exit, too
+        self._end = weakref.finalize(self, self._session.close)
+        self._end.atexit = False  # `leave` is called then
+        leave_at_exit(self)
 
     def all_reduce(self, arrays_by_name: Mapping[str, Any], *, scale: float = 1.0) -> _core.Report:
         """One step: each array becomes its mean over all ranks, bit-equal on all of them.
@@ -177,16 +186,20 @@ class Session(Door):
         return self._steps
 
     def close(self) -> None:
-        """Says goodbye to the other ranks; idempotent. Done at exit in any case."""
-        self._end()
+        """Says goodbye to the other ranks; idempotent. Done at exit in any case. Called while an
+        exception is on its way (in a `finally`, or by the end of a `with`), or at the end of a
+        program because of one, it tells the other ranks of that one."""
+        self._leave(exception_under_way())
 
-    def __enter__(self) -> "Session":
-        return self
+    def leave(self) -> None:
+        """At exit: `close`."""
+        self._leave(exception_under_way(at_exit=True))
 
-    def __exit__(self, kind, cause, traceback) -> None:
+    def _leave(self, cause: BaseException | None) -> None:
         if cause is not None and not self.closed:
-            self._session.abort(f"rank {self.rank} gave up: {kind.__name__}: {cause}")
-        self.close()
+            self._session.abort(gave_up(f"rank {self.rank}", cause))
+        forget(self)
+        self._end()
 
 
 class _Waiting:

@@ -5,6 +5,7 @@ can't see.
 """
 
 import concurrent.futures
+import re
 
 import torch
 
@@ -46,12 +47,39 @@ class Agreement:
         """Tells the others."""
         self._session.abort(reason)
 
+    def failure(self) -> DeltawireError | None:
+        """Why one of them has left or failed; waits a moment for the news."""
+        error = self._session.failure(_NEWS_MS)
+        return None if error is None else among(self._ranks, error)
+
     def close(self) -> None:
         """Idempotent."""
         self._session.close()
 
 
+_NEWS_MS = 1000  # a rank's end is on its way on several connections
+_NUMBERS = re.compile(r"(?<!global )\b(ranks? )(\d+(?:(?:, | and )\d+)*)")
+_REPORTED = re.compile(r"(?:global rank \d+ reports: )*global rank (\d+)\b")
+
+
 def among(ranks: list[int], error: DeltawireError) -> DeltawireError:
-    """The same error, saying which global ranks the numbers in it count."""
-    text = f"among global ranks {ranks}: {error}"
-    return type(error)(text, error.code, error.suspect, error.standing_step)
+    """The same error of a session of these ranks, with the ranks' global numbers. Where one of them
+    reports another's end, that one is the suspect."""
+    text = _globally(str(error), ranks)
+    suspect = None if error.suspect is None else ranks[error.suspect]
+    if found := _REPORTED.match(text):
+        suspect = int(found[1])
+    return type(error)(text, error.code, suspect, error.standing_step)
+
+
+def _globally(text: str, ranks: list[int]) -> str:
+    own, said, quoted = text.partition(" gave up: ")  # what an exception says is its own
+
+    def number(found: re.Match) -> str:
+        local = int(found[0])
+        return str(ranks[local]) if local < len(ranks) else found[0]
+
+    def numbers(found: re.Match) -> str:
+        return f"global {found[1]}{re.sub(r'[0-9]+', number, found[2])}"
+
+    return _NUMBERS.sub(numbers, own) + said + quoted

@@ -14,6 +14,7 @@ from deltawire import _core
 from deltawire.door import STATE_VERSION
 from deltawire.errors import DeltawireError, check_state_given, make_error
 from deltawire.history import History, metrics_of
+from deltawire.leaving import ClosesAtEnd, gave_up
 from deltawire.torch import auto_decision, interrupt, native
 from deltawire.torch import scalars as flat
 from deltawire.torch.auto_decision import Decision
@@ -35,7 +36,7 @@ MOST_WATCHED = 800  # the distance doubles as long as nothing changes
 LAST_STEP = 1 << 40  # of an exchange that is left: see `Connector.hook`
 
 
-class AutoHook:
+class AutoHook(ClosesAtEnd):
     """A rank's exchange that chooses itself: the native all-reduce while it measures, and then the
     codec that rank 0's plan names, or the native all-reduce for good; made by `register`.
 
@@ -214,8 +215,7 @@ class AutoHook:
     def _give_up(self, cause: Exception) -> None:
         error = cause if isinstance(cause, DeltawireError) else None
         if error is None:
-            what = f"{type(cause).__name__}: {cause}".rstrip(": ")
-            error = make_error("Aborted", f"rank {self.rank} gave up: {what}", self.rank)
+            error = make_error("Aborted", gave_up(f"rank {self.rank}", cause), self.rank)
         self._history.fail(error)
         if self._hook is not None:
             self._hook._give_up(error)
@@ -331,7 +331,9 @@ class AutoHook:
         interrupt.unwatch(self)
 
     def leave(self) -> None:
-        """At exit: `close`."""
+        """At exit: `close`, as `Hook.leave`."""
+        if self._hook is not None:
+            self._hook.leave()
         self.close()
 
     def interrupted(self) -> None:

@@ -2,14 +2,12 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import TypeVar
 
 from deltawire.errors import DeltawireError, make_error
+from deltawire.leaving import ClosesAtEnd
 
-_Itself = TypeVar("_Itself", bound="EndsOnAll")
 
-
-class EndsOnAll:
+class EndsOnAll(ClosesAtEnd):
     """Of a class that has connections: where its user's code fails, the other ranks are told, who
     would wait for this one. The class has `closed`, `close`, `last_error` and `_give_up`."""
 
@@ -40,12 +38,3 @@ class EndsOnAll:
         raise TypeError(
             f"a {self._door} can't be copied or pickled: it owns connections; {self._kept}"
         )
-
-    def __enter__(self: _Itself) -> _Itself:
-        return self
-
-    def __exit__(self, kind, cause, traceback) -> None:
-        """Closes; an exception on its way out is told to the other ranks, who'd wait for this."""
-        if cause is not None and not self.closed:
-            self._give_up(cause)
-        self.close()

@@ -10,6 +10,8 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, check_state_given, make_error
+from deltawire.history import History
+from deltawire.leaving import gave_up
 from deltawire.torch import arguments
 from deltawire.torch.agreement import Agreement, among
 from deltawire.torch.backward_end import after_backward
@@ -58,8 +60,9 @@ class ShardedHook(Participant):
     rank, where the model trains parameters by now that fully_shard has not cut.
 
     Attributes:
-        rank, world_size: among the ranks that have the same rows, as in all messages and `suspect`.
-        replicas: their global ranks.
+        rank, world_size: among the ranks that have the same rows. In messages, and as `suspect`,
+            ranks have their global numbers.
+        replicas: the global ranks of those that have the same rows.
 
     It can't be copied or pickled (TypeError), as little as the model: keep its `state_dict`.
 
@@ -86,13 +89,13 @@ class ShardedHook(Participant):
         replicas = groups[0].replicas
         self._agreement = agreement  # None: this rank has all rows
         place = dist.get_rank(replicas), dist.get_world_size(replicas)
-        super().__init__(session, place, group=replicas, summary_every=summary_every)
+        history = History(dist.get_rank(), self._nonfinite_advice)
+        super().__init__(session, place, history, group=replicas, summary_every=summary_every)
         self._groups = groups
         self.replicas = dist.get_process_group_ranks(replicas)
         self._rules = rules
         self._scale = 1.0  # of the step under way
         self._step = 0
-        self._global_rank = dist.get_rank()  # whose rows these are
         self._pending: list[concurrent.futures.Future] = []  # of the step under way
         self._is_open = False
 
@@ -156,7 +159,7 @@ class ShardedHook(Participant):
                 "UnsupportedDType",
                 f"a gradient is reduced as {gradient.dtype} on {gradient.device}; deltawire "
                 "exchanges float32, bfloat16 and float16 on the CPU",
-                self.rank,
+                self._number,
             )
         tensors, source = group.tensors_in(gradient), self._rules.source
         if source is None:
@@ -236,7 +239,23 @@ class ShardedHook(Participant):
         """Ends the exchange on every rank because of Ctrl-C here."""
         super().interrupted()
         if self._agreement is not None:
-            self._agreement.abort(f"interrupted on rank {self.rank}")
+            self._agreement.abort(f"interrupted on {self._who}")
+
+    @property
+    def _who(self) -> str:
+        return f"global rank {self._number}"
+
+    def _tell(self, cause: BaseException) -> None:
+        """So that one that dies of another's end, in a collective of torch's own, says of whose."""
+        if self._agreement is None:
+            super()._tell(cause)
+            return
+        first = self._agreement.failure() if self.last_error is None else None
+        if first is not None:
+            self._history.fail(first)
+        reason = gave_up(self._who, first or cause)
+        self._session.abort(reason)
+        self._agreement.abort(reason)
 
     def close(self) -> None:
         """Joins the communication threads and says goodbye to the other ranks; idempotent. Done at
@@ -266,8 +285,8 @@ class ShardedHook(Participant):
         """
         state = self._state(steps=self._steps_that_count())
         del state["rank"]  # among the replicas: others have the same
-        state["residuals"] = kept_by(self._global_rank, state["residuals"])
-        state["ranges"] = kept_by(self._global_rank, self._ranges())
+        state["residuals"] = kept_by(self._number, state["residuals"])
+        state["ranges"] = kept_by(self._number, self._ranges())
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -282,7 +301,7 @@ class ShardedHook(Participant):
         own = {**state, "rank": self.rank}
         for key in ("residuals", "ranges"):
             if key in state:
-                own[key] = kept_of(state, self._global_rank, key)
+                own[key] = kept_of(state, self._number, key)
         self._check_state(own, ("steps",), ("ranges",))
         self._check_ranges(own["ranges"])
         self._load_residuals(own)

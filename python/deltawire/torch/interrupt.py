@@ -1,4 +1,4 @@
-"""Ctrl-C while a backward pass waits, and the end of the process.
+"""Ctrl-C while a backward pass waits.
 
 Python runs a signal's handler only when the main thread is back in Python code, and a backward
 pass that waits for other ranks isn't. But the C-level handler writes the signal's number to the
@@ -6,14 +6,14 @@ wakeup descriptor at once: a thread that reads it ends the exchange, the wait fa
 KeyboardInterrupt follows.
 """
 
-import atexit
 import contextlib
 import logging
-import multiprocessing.util
 import os
 import signal
 import threading
 import weakref
+
+from deltawire.leaving import forget, leave_at_exit
 
 logger = logging.getLogger("deltawire")
 
@@ -30,15 +30,10 @@ class _Watcher:
     def _forget(self) -> None:
         self._read_end = self._write_end = self._previous = -1
         self._thread = None
-        self._closes_at_exit = False
 
     def add(self, hook) -> None:
         with self._lock:
             self._hooks.add(hook)
-        if not self._closes_at_exit:
-            # For children of multiprocessing: those that were forked leave without atexit.
-            multiprocessing.util.Finalize(None, _close_all, exitpriority=100)
-            self._closes_at_exit = True
         if self._thread is not None:
             return
         if threading.current_thread() is threading.main_thread():
@@ -118,16 +113,11 @@ os.register_at_fork(after_in_child=_watcher.after_fork_in_child)
 
 def watch(hook) -> None:
     """Calls hook.interrupted() on Ctrl-C, from another thread, and hook.leave() at exit."""
+    leave_at_exit(hook)
     _watcher.add(hook)
 
 
 def unwatch(hook) -> None:
     """Ends what `watch` began."""
+    forget(hook)
     _watcher.remove(hook)
-
-
-@atexit.register
-def _close_all() -> None:
-    """The communication threads must be gone before the interpreter is: they call it."""
-    for hook in _watcher.hooks():
-        hook.leave()

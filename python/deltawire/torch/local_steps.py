@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire import _core
+from deltawire.leaving import exception_under_way
 from deltawire.policy import Policy, spec_of
 from deltawire.terms import Terms, exchange_settings
 from deltawire.torch import arguments, bootstrap, local_state, momentum_advice, wrappers
@@ -260,7 +261,10 @@ class LocalSteps(EndsOnAll, Participant):
     def close(self) -> None:
         """As for every exchange; but one that is under way (delay=1) may end first, and is applied:
         all ranks close, and the last round counts. It raises what that one ended with, if nobody
-        was told. At exit nothing waits, and such an exchange is aborted on every rank."""
+        was told. At exit nothing waits, and such an exchange is aborted on every rank; so it is
+        while an exception is on its way, which the other ranks hear of."""
+        if not self._session.closed and (cause := exception_under_way()) is not None:
+            self._give_up(cause)
         if not self._session.closed:
             with self._all_end_on_error():
                 self._exchange.finish()

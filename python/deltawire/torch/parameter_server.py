@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import make_error
+from deltawire.leaving import exception_under_way
 from deltawire.policy import Policy
 from deltawire.terms import Terms
 from deltawire.torch import arguments, bootstrap, served_optimizer
@@ -363,23 +364,25 @@ class ParameterServer(ServedRank):
 
     def close(self) -> None:
         """A worker says that it has no more steps: servers end when too few are left. Then this
-        rank says goodbye; idempotent. After an error, or before a server has served, it aborts
-        what is left of the exchange on every rank. Raises what a worker's goodbye ended with."""
+        rank says goodbye; idempotent. After an error, while an exception is on its way, or before a
+        server has served, it aborts what is left of the exchange on every rank. Raises what a
+        worker's goodbye ended with."""
+        if not self.closed and (cause := exception_under_way()) is not None:
+            self._give_up(cause)
         try:
             if self._worker is not None and self.last_error is None:
                 with self._all_end_on_error():
                     self._worker.close()
         finally:
-            self.leave()
+            self._part()
 
-    def leave(self) -> None:
-        """At exit: `close` without a goodbye to wait for."""
+    def _part(self) -> None:
         self.metrics()
         if self._worker is not None:
             self._worker.detach()
             self._step_guard.remove()
         self._server = self._worker = None  # aborts what is left
-        super().leave()
+        super()._part()
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[ServedWorker]:

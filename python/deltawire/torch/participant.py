@@ -10,6 +10,7 @@ from deltawire import _core
 from deltawire.door import Door
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
+from deltawire.leaving import ClosesAtEnd, exception_under_way, gave_up
 from deltawire.torch import interrupt
 from deltawire.torch import scalars as flat
 from deltawire.torch.copied import CopiedSession
@@ -18,7 +19,7 @@ from deltawire.torch.explanation import Explanation, NativeTensors, explanation
 logger = logging.getLogger("deltawire")
 
 
-class Participant(Door):
+class Participant(ClosesAtEnd, Door):
     """A rank's part in an exchange.
 
     Attributes:
@@ -44,24 +45,41 @@ class Participant(Door):
     ) -> None:
         """`history`: of an exchange before, which this one goes on with."""
         super().__init__(session, place, history or History(place[0], self._nonfinite_advice))
+        self._number = self._history.rank  # of this rank in messages
         self.group = group
         self.summary_every = summary_every
         self._steps_before = -self._history.steps  # of the history's first
         if not session.closed:
             interrupt.watch(self)
 
+    @property
+    def _who(self) -> str:
+        """This rank, for the others."""
+        return f"rank {self._number}"
+
     def close(self) -> None:
         """Joins the communication thread and says goodbye to the other ranks; idempotent.
 
         Done at exit in any case. Buckets still in flight are aborted on every rank; local steps
-        since the last round (`LocalSteps`) are not exchanged.
+        since the last round (`LocalSteps`) are not exchanged. Called while an exception is on its
+        way (in a `finally`, or by the end of `with register(...) as hook:`) it tells the other
+        ranks of that one, which wait for this rank.
         """
+        if not self._session.closed and (cause := exception_under_way()) is not None:
+            self._tell(cause)
         self._session.close()
         interrupt.unwatch(self)
 
     def leave(self) -> None:
-        """At exit: `close`, and no exchange is waited for: an exception may be why all ends."""
+        """At exit: `close`, and no exchange is waited for. An exception that has ended the program
+        is told to the other ranks."""
+        if not self._session.closed and (cause := exception_under_way(at_exit=True)) is not None:
+            self._tell(cause)
         Participant.close(self)
+
+    def _tell(self, cause: BaseException) -> None:
+        """The other ranks, why this one leaves."""
+        self._session.abort(gave_up(self._who, cause))
 
     def explain(self) -> Explanation:
         """What each tensor gets in the next step, and what it took in the last."""
@@ -114,8 +132,7 @@ class Participant(Door):
     def _give_up(self, cause: BaseException) -> None:
         """Ends the exchange on every rank because of an exception here."""
         if not isinstance(cause, DeltawireError):
-            what = f"{type(cause).__name__}: {cause}".rstrip(": ")
-            cause = make_error("Aborted", f"rank {self.rank} gave up: {what}", self.rank)
+            cause = make_error("Aborted", gave_up(self._who, cause), self._number)
         self._history.fail(cause)
         self._session.abort(str(cause))
 
@@ -159,4 +176,4 @@ class Participant(Door):
     def interrupted(self) -> None:
         """Ends the exchange on every rank because of Ctrl-C here."""
         if not self._session.closed:
-            self._session.abort(f"interrupted on rank {self.rank}")
+            self._session.abort(f"interrupted on {self._who}")

@@ -4,6 +4,7 @@ import logging
 
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
+from deltawire.leaving import exception_under_way, gave_up
 from deltawire.torch import interrupt
 from deltawire.torch.ending import EndsOnAll
 
@@ -29,10 +30,16 @@ class ServedRank(EndsOnAll):
 
     def close(self) -> None:
         """Ends this rank's part."""
-        self.leave()
+        self._part()
 
     def leave(self) -> None:
-        """At exit: `close` without a goodbye to wait for."""
+        """At exit: `close` without a goodbye to wait for. An exception that has ended the program
+        is told to the other ranks."""
+        if not self.closed and (cause := exception_under_way(at_exit=True)) is not None:
+            self._give_up(cause)
+        self._part()
+
+    def _part(self) -> None:
         self._link.close()
         interrupt.unwatch(self)
 
@@ -53,8 +60,7 @@ class ServedRank(EndsOnAll):
         if self.last_error is not None:
             return
         if not isinstance(cause, DeltawireError):
-            what = f"{type(cause).__name__}: {cause}".rstrip(": ")
-            cause = make_error("Aborted", f"rank {self.rank} gave up: {what}", self.rank)
+            cause = make_error("Aborted", gave_up(f"rank {self.rank}", cause), self.rank)
         self.last_error = cause
         logger.error("rank %d: %s", self.rank, cause)
         self._link.abort(str(cause))

@@ -1,0 +1,86 @@
+"""How a rank leaves: at the end of its program at the latest, and an exception that ends its
+training is told to the ranks that wait for it."""
+
+import atexit
+import multiprocessing.util
+import os
+import sys
+import weakref
+
+from deltawire.errors import DeltawireError
+from deltawire.offers import problem_of
+
+_ENDS_OF_LOOPS = (GeneratorExit, StopIteration, StopAsyncIteration)
+
+
+def exception_under_way(at_exit: bool = False) -> BaseException | None:
+    """The exception because of which the caller closes an exchange: one that is on its way, as in
+    a `finally`, an `except` or the end of a `with`; None where all is well.
+
+    Args:
+        at_exit: the interpreter ends; one that has ended the program counts, too.
+    """
+    cause = sys.exc_info()[1]
+    if cause is None and at_exit and not hasattr(sys, "ps1"):  # a prompt keeps old ones
+        # Python sets it before it calls sys.excepthook, whosever that is. 3.12 has a new name.
+        cause = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if isinstance(cause, SystemExit):
+        if not cause.code:
+            return None
+        # sys.exit(1) in an `except` block, as torch.multiprocessing.spawn has it.
+        return cause.__context__ or cause
+    return None if isinstance(cause, _ENDS_OF_LOOPS) else cause
+
+
+def gave_up(who: str, cause: BaseException) -> str:
+    """One line for the other ranks; that of an error of ours is its own.
+
+    Args:
+        who: "rank 3".
+    """
+    text = problem_of(cause).rstrip(": ")
+    return text if isinstance(cause, DeltawireError) else f"{who} gave up: {text}"
+
+
+class ClosesAtEnd:
+    """Of a class with `close`: `with ... as door:` closes it. Where that ends by an exception,
+    `close` finds it under way, and tells the other ranks."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, cause, traceback) -> None:
+        self.close()
+
+
+class _Doors:
+    """All that are open in this process. A forked child has no part in its parent's."""
+
+    def __init__(self) -> None:
+        self.open = weakref.WeakSet()
+        self.closes_at_exit = False
+
+
+_doors = _Doors()
+os.register_at_fork(after_in_child=_doors.__init__)
+
+
+def leave_at_exit(door) -> None:
+    """Calls door.leave() at the end of the process, unless it is forgotten before."""
+    _doors.open.add(door)
+    if not _doors.closes_at_exit:
+        # For children of multiprocessing: those that were forked leave without atexit.
+        multiprocessing.util.Finalize(None, _leave_all, exitpriority=100)
+        _doors.closes_at_exit = True
+
+
+def forget(door) -> None:
+    """It has closed."""
+    _doors.open.discard(door)
+
+
+@atexit.register
+def _leave_all() -> None:
+    """The communication threads must be gone before the interpreter is: they call it."""
+    for door in list(_doors.open):
+        door.leave()

@@ -9,7 +9,7 @@ import torch
 from deltawire.errors import DeltawireError
 from deltawire.torch import arguments
 from deltawire.torch.staging import Staging
-from models import Net, fingerprint, train_step, wrapped
+from models import Net, batch, fingerprint, train_step, wrapped
 from ranks import results
 
 STEPS = 3
@@ -123,6 +123,71 @@ def test_buckets_stay_in_order_and_keep_their_memory(forced):
         seen[-1].fill_(3)
         staging.store(1, other)
         assert other.tolist() == [3] * 6
+
+
+def test_all_buckets_share_one_block_also_when_they_are_cut_anew(forced):
+    """Each kept memory of its own, and after DDP had cut them anew of another size again: pinned
+    memory that torch keeps for ever, up to 3.3 times the gradients."""
+    staging, seen = Staging(20, 4 * 5000), []
+    for cut in ((1000, 4000), (4000, 1000), (2000, 2000, 1000)):
+        for index, count in enumerate(cut):
+            staging.load(index, torch.full((count,), 1.0 + index), seen.append, pytest.fail)
+    staging.close()
+    blocks = {each.untyped_storage().data_ptr() for each in seen}
+    assert len(blocks) == 1
+    assert seen[0].untyped_storage().nbytes() < 4 * 5000 + 20_000
+    last = seen[-3:]  # of one step: none lies over another
+    assert [each.unique().tolist() for each in last] == [[1.0], [2.0], [3.0]]
+    staging.load(0, torch.zeros(6000), seen.append, pytest.fail)  # more than was said
+    staging.close()
+    assert seen[-1].shape == (6000,)
+
+
+def scaled(rank, world_size, report):
+    """When the scale is asked for, of a model whose buckets are staged."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DELTAWIRE_FORCE_STAGING", "1")
+        model, when = wrapped(Net()), []
+        hook = deltawire.torch.register(
+            model, "3lc", scaler=lambda: when.append(where[0]) or 2.0 ** len(when)
+        )
+    where = ["forward"]
+    for step in range(STEPS):
+        with model.no_sync():
+            loss_of(model, rank, step, where)
+        loss_of(model, rank, step, where)
+    hook.close()
+    return when, hook.last_error
+
+
+def loss_of(model, rank, step, where):
+    where[0] = "forward"
+    x, y = batch(rank, step)
+    loss = (model(x) - y).square().mean()
+    where[0] = "backward"
+    loss.backward()
+
+
+def test_a_staged_models_scale_is_asked_for_before_the_forward_pass():
+    """A GradScaler's lies on the GPU: asked for in backward, it waits for all of it."""
+    assert results(scaled, 2) == [(["forward"] * STEPS, None)] * 2
+
+
+class OfGpus:
+    """A process group of GPUs alone."""
+
+    _device_types = (torch.device("cuda"),)
+
+    def __init__(self, bound=None):
+        self.bound_device_id = bound
+
+
+def test_a_group_of_gpus_gathers_from_the_models_own():
+    """torch's current device is 0 on every rank that never said otherwise."""
+    second = torch.device("cuda", 1)
+    assert arguments.device_of(OfGpus(), second) == second
+    assert arguments.device_of(OfGpus(second), torch.device("cpu")) == second
+    assert arguments.device_of(OfGpus(second)) == second
 
 
 def test_only_tensors_of_known_devices_are_taken():

@@ -85,11 +85,16 @@ def warn_of_rules_without_tensor(spec: str, names: Iterable[str], rank: int) -> 
         )
 
 
-def device_of(group: dist.ProcessGroup) -> torch.device:
-    """Of tensors that the group's collectives take: the CPU, but for groups of GPUs alone."""
+def device_of(group: dist.ProcessGroup, near: torch.device | None = None) -> torch.device:
+    """Of tensors that the group's collectives take: the CPU, but for groups of GPUs alone. Then
+    `near`, the model's device, if that is a GPU; else the one that the group was made with, or
+    torch's current one."""
     if any(device.type == "cpu" for device in group._device_types):
         return torch.device("cpu")
-    return torch.device("cuda", torch.cuda.current_device())
+    if near is not None and near.type == "cuda":
+        return near
+    bound = getattr(group, "bound_device_id", None)
+    return bound or torch.device("cuda", torch.cuda.current_device())
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -57,9 +57,11 @@ class Meeting:
         place: (rank, world size) in the group.
     """
 
-    def __init__(self, group) -> None:
+    def __init__(self, group, near: torch.device | None = None) -> None:
+        """`near`: the model's device, for a group of GPUs alone."""
         self.place = dist.get_rank(group), dist.get_world_size(group)
         self._group = group
+        self._near = near
         self._terms: Terms | None = None
         self._text = ""
         self._listener: _core.Listener | None = None
@@ -97,7 +99,7 @@ class Meeting:
                 offer.proof = proof(self._secret, offer.token)
         if cause is not None:
             offer.problem = problem_of(cause)
-        self._offers = swap(offer, self._group)
+        self._offers = swap(offer, self._group, self._near)
         if any(each.problem is not None for each in self._offers):
             if cause is None:
                 check_alike(self._offers)
@@ -108,7 +110,7 @@ class Meeting:
             check_secret(self._offers, self.place[0], self._secret)
 
     def _whole_of(self, rank: int, name: str) -> Whole:
-        return told_by(rank, self._terms.whole(name), self._group)
+        return told_by(rank, self._terms.whole(name), self._group, self._near)
 
     def connect(
         self,
@@ -143,12 +145,12 @@ def listen(interface: str | None, ports: tuple[int, int]) -> _core.Listener:
     return _core.Listener(interface, *ports)
 
 
-def swap(offer: Offer, group) -> list[Offer]:
+def swap(offer: Offer, group, near: torch.device | None = None) -> list[Offer]:
     """Every rank's offer, in rank order; one collective on `group`, under the group's own
-    timeout. "Corrupt", alike on every rank: one that is no offer. Who waits longer logs for
-    whom, and says so where the group gives up ("Timeout")."""
+    timeout. `near` as for `Meeting`. "Corrupt", alike on every rank: one that is no offer. Who
+    waits longer logs for whom, and says so where the group gives up ("Timeout")."""
     own = torch.frombuffer(bytearray(slot_of(offer)), dtype=torch.uint8)
-    own = own.to(arguments.device_of(group))
+    own = own.to(arguments.device_of(group, near))
     slots = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     roll = _Roll(group)
     with roll.news():

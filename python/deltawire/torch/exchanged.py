@@ -59,6 +59,11 @@ class Exchanged:
         ]
         self._first_trained: list[bool] | None = None
 
+    @property
+    def gradient_bytes(self) -> int:
+        """Of all of them."""
+        return sum(each.numel() * each.element_size() for each in self._parameters)
+
     def lines(self) -> list[str]:
         """Of each tensor what must be equal on all ranks, in one order on all."""
         sparse = {name for name, *_ in self.sparse}

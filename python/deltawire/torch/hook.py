@@ -84,7 +84,7 @@ class Hook(Participant):
         self._step = 0
         self._next_bucket = 0
         self._timeout_ms = timeout_ms
-        self._staging = Staging(timeout_ms / 1e3)
+        self._staging = Staging(timeout_ms / 1e3, exchanged.gradient_bytes if exchanged else 0)
         self._end = BackwardEnd()
         # Not for torch.compile, which would trace it parameter by parameter, for seconds. A
         # function, because a bound method would keep the hook of a dropped model alive.
@@ -99,6 +99,8 @@ class Hook(Participant):
         """A forward pre-hook of the DDP model: raises `last_error` after a failure, on every
         rank."""
         self._check_failed(self, ddp_model)
+        if self._staging.stages(ddp_model) and _exchanges(ddp_model):
+            self._loss_scale.look_ahead()
 
     def after_forward(self, ddp_model: DistributedDataParallel, _, __) -> None:
         """A forward hook of the DDP model: where its gradients would not be exchanged, or in part

@@ -38,9 +38,12 @@ def agreed(own: dict, decide: Callable[[list[dict]], dict], group: dist.ProcessG
     return answer
 
 
-def told_by(rank: int, own: object, group: dist.ProcessGroup) -> object:
-    """What this rank of the group has for `own`, on all of them. Collectives, as `agreed`."""
-    device, source = arguments.device_of(group), dist.get_global_rank(group, rank)
+def told_by(
+    rank: int, own: object, group: dist.ProcessGroup, near: torch.device | None = None
+) -> object:
+    """What this rank of the group has for `own`, on all of them. Collectives, as `agreed`; `near`
+    as for `arguments.device_of`."""
+    device, source = arguments.device_of(group, near), dist.get_global_rank(group, rank)
     text = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
     count = torch.tensor([text.numel()], device=device)
     dist.broadcast(count, source, group=group)

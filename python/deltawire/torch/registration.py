@@ -153,7 +153,7 @@ def _connected(
     ddp_model: DistributedDataParallel, group: dist.ProcessGroup, spec: Policy, given: Settings
 ) -> Hook:
     """The hook, once the ranks have met."""
-    with bootstrap.Meeting(group) as meeting:
+    with bootstrap.Meeting(group, next(ddp_model.parameters()).device) as meeting:
         given.check_no_tier()
         arguments.check_summary_every(given.summary_every)
         spec = spec_of(spec)

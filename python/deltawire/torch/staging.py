@@ -15,6 +15,8 @@ from deltawire.errors import make_error
 
 _POLL_SECONDS = 1e-4
 _JOIN_SECONDS = 10.0
+_GAP = 64  # bytes; buckets begin at multiples
+_BUCKETS = 256  # that room is left for between them
 
 
 class Staging:
@@ -22,8 +24,9 @@ class Staging:
 
     A bucket on a GPU is copied to pinned memory on a stream of its own, once its gradients are
     there, while backward goes on. A thread waits for the copy and hands the bucket to the core; the
-    means are copied back on the same stream, which DDP's Future waits for. Each bucket keeps its
-    memory on the host: as many bytes as its gradients have.
+    means are copied back on the same stream, which DDP's Future waits for. The buckets of a step
+    share one block of pinned memory, one behind the other, also when DDP has cut them anew: as many
+    bytes as the gradients have, which torch rounds up to a power of two.
 
     `DELTAWIRE_FORCE_STAGING=1` in the environment makes CPU tensors take the same way, for tests.
 
@@ -32,15 +35,23 @@ class Staging:
 
     Args:
         timeout: seconds that a copy may take.
+        host_bytes: of all gradients of a step.
     """
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, host_bytes: int = 0) -> None:
         self._timeout = timeout
+        self._host_bytes = host_bytes
+        self._block: torch.Tensor | None = None
+        self._latest, self._next = -1, 0  # bucket's index, and where the next one's part begins
         self._forced = os.environ.get("DELTAWIRE_FORCE_STAGING", "0") not in ("", "0")
         self._hosts: dict[int, torch.Tensor] = {}  # by bucket
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._jobs: queue.SimpleQueue = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+
+    def stages(self, model: torch.nn.Module) -> bool:
+        """Whether a model's buckets go through this memory."""
+        return self._forced or next(model.parameters()).device.type != "cpu"
 
     def future(self, buffer: torch.Tensor) -> torch.futures.Future:
         """One that may hold a tensor on the buffer's device."""
@@ -112,10 +123,21 @@ class Staging:
         return self._forced or buffer.device.type != "cpu"
 
     def _host(self, index: int, buffer: torch.Tensor) -> torch.Tensor:
-        host = self._hosts.get(index)
-        if host is None or host.numel() != buffer.numel() or host.dtype != buffer.dtype:
+        """The bucket's part of the block. Means of the step before may still be on their way from
+        there: on the stream of the same device, which the next copy comes after."""
+        first = self._next if index > self._latest else 0
+        end = first + buffer.numel() * buffer.element_size()
+        if self._block is None or end > self._block.numel():  # sparse gradients weren't counted
+            size = max(end, self._host_bytes + _GAP * (index + _BUCKETS))
             pinned = buffer.device.type == "cuda"
-            host = torch.empty(buffer.numel(), dtype=buffer.dtype, pin_memory=pinned)
+            self._block = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+        self._latest, self._next = index, -(-end // _GAP) * _GAP
+        host = self._block[first:end].view(buffer.dtype)
+        before = self._hosts.get(index)
+        if before is None or before.data_ptr() != host.data_ptr() or before.shape != host.shape:
+            if len(self._streams) > 1:  # DDP has cut its buckets anew: it may be another device's
+                for stream in self._streams.values():
+                    stream.synchronize()
             self._hosts[index] = host
         return host
 

@@ -44,6 +44,7 @@ def of_group(ddp):
         "_device_types": group,
         "_get_backend": group,
         "_timeout": backend.options,
+        "bound_device_id": group,
     }
 
 
@@ -55,6 +56,7 @@ def of_tensors(ddp):
     return {
         "_execution_engine": torch.autograd.Variable,
         "_call_end_callbacks_on_future": torch.profiler.record_function,
+        "_C": torch,
         "_current_graph_task_id": torch._C,
         "_forward_hooks": ddp,
         "_forward_pre_hooks": ddp,

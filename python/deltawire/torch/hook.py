@@ -26,6 +26,7 @@ from deltawire.torch.scalars import profiled_until
 from deltawire.torch.significance import SignificanceSource
 from deltawire.torch.sparse_gradient import SparseGradient
 from deltawire.torch.staging import Staging
+from deltawire.torch.under_way import UnderWay
 
 _AFTER_CLOSE = (
     "DDP keeps its hook, so wrap the module in a new DistributedDataParallel to go on, and "
@@ -115,7 +116,7 @@ class Hook(Participant):
 
         Never raises and never returns None, whatever happens: DDP survives neither.
         """
-        under_way = _UnderWay(self._staging, bucket)
+        under_way = UnderWay(self._staging, bucket)
         self._end.add(bucket, under_way)
         with profiled_until(under_way.exchanged, f"deltawire::exchange bucket {bucket.index()}"):
             try:
@@ -125,7 +126,7 @@ class Hook(Participant):
                 self._fail(cause, under_way)
         return under_way.exchanged.then(under_way.mean)
 
-    def _fail(self, cause: Exception, under_way: "_UnderWay") -> None:
+    def _fail(self, cause: Exception, under_way: UnderWay) -> None:
         self._give_up(cause)
         under_way.end(self.last_error)
 
@@ -141,7 +142,7 @@ class Hook(Participant):
             why = f"interrupted on rank {self.rank}"
             self._natives.fail(make_error("Aborted", why, self.rank))
 
-    def _submit(self, bucket, under_way: "_UnderWay") -> None:
+    def _submit(self, bucket, under_way: UnderWay) -> None:
         """Hands the bucket to the communication thread, or to the process group, which end it."""
         buffer = under_way.buffer
         arguments.check_tensor("a bucket of gradients", buffer)
@@ -178,7 +179,7 @@ class Hook(Participant):
         if natives is not None and last:
             natives.issued(covered)
 
-    def _submit_coded(self, bucket, under_way: "_UnderWay", names: tuple, number: int) -> None:
+    def _submit_coded(self, bucket, under_way: UnderWay, names: tuple, number: int) -> None:
         """Of the step with that number."""
         buffer, natives = under_way.buffer, self._natives
         mixed = natives is not None and natives.step.any
@@ -325,51 +326,6 @@ class Hook(Participant):
         self._check_state(flat, ("steps",))
         native_buckets.check_state(self._natives, flat)
         return flat
-
-
-class _UnderWay:
-    """A bucket between DDP's call and its Future's end.
-
-    Attributes:
-        buffer: DDP's memory, kept until the exchange is over.
-        exchanged: a Future that gets a tensor, whatever has happened: the mean, where it went well.
-        sparse: the gradient, where it is sparse.
-        error: why there is no mean.
-        raises: the Future that DDP has tells of it; see `BackwardEnd`.
-    """
-
-    def __init__(self, staging: Staging, bucket: dist.GradBucket) -> None:
-        self.buffer = bucket.buffer()
-        self.exchanged = staging.future(self.buffer)
-        self.sparse: SparseGradient | None = None
-        self._index = bucket.index()
-        self._staging = staging
-        self._mean = self.buffer
-        self.error: BaseException | None = None
-        self.raises = True
-
-    def store(self) -> None:
-        """Brings the mean, which the core has formed, to where DDP expects it."""
-        with self._staging.returning(self.buffer):
-            if self.sparse is not None:
-                self._mean = self.sparse.mean()
-            else:
-                self._staging.store(self._index, self.buffer)
-
-    def end(self, error: BaseException | None) -> None:
-        """Completes the Future, after `store` or with the error; once."""
-        if self.exchanged.done():
-            return
-        self.error = error
-        with self._staging.returning(self.buffer):
-            self.exchanged.set_result(self._mean)
-
-    def mean(self, exchanged: torch.futures.Future) -> torch.Tensor:
-        """Of the Future, for DDP; where that has to tell of the error, raises it. Otherwise a
-        bucket that has failed is what it was."""
-        if self.error is not None and self.raises:
-            raise self.error
-        return exchanged.value()
 
 
 def _moved(tensors: list[tuple], buffer: torch.Tensor, host: torch.Tensor) -> list[tuple]:

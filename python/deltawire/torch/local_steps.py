@@ -169,16 +169,10 @@ class LocalSteps(EndsOnAll, Participant):
             masked = masked.wanted(spec, mask_momentum, delay)
             timeout_ms = arguments.timeout_in_ms(timeout)
             self._exchange = LocalExchange(self._weights, masked, delay, timeout_ms)
-            meeting.agree_on(
-                Terms(
-                    "LocalSteps",
-                    layout(model),
-                    **exchange_settings(spec, min_elements, "exact"),
-                    steps="scheduled" if callable(steps) else steps,
-                    **self._exchange.settings(),
-                    bucket_bytes=bucket_bytes,
-                )
-            )
+            settings = exchange_settings(spec, min_elements, "exact")
+            settings |= {"steps": "scheduled" if callable(steps) else steps}
+            settings |= {**self._exchange.settings(), "bucket_bytes": bucket_bytes}
+            meeting.agree_on(Terms("LocalSteps", layout(model), **settings))
             arrival_ms = arguments.arrival_timeout_in_ms(arrival_timeout, self.group)
             meeting.listen(interface, port, connect_timeout, token)
         self.round = self.local_steps = 0

@@ -1,0 +1,52 @@
+"""A bucket of gradients on its way, and the Future that DDP has of it."""
+
+import torch
+import torch.distributed as dist
+
+from deltawire.torch.sparse_gradient import SparseGradient
+from deltawire.torch.staging import Staging
+
+
+class UnderWay:
+    """A bucket between DDP's call and its Future's end.
+
+    Attributes:
+        buffer: DDP's memory, kept until the exchange is over.
+        exchanged: a Future that gets a tensor, whatever has happened: the mean, where it went well.
+        sparse: the gradient, where it is sparse.
+        error: why there is no mean.
+        raises: the Future that DDP has tells of it; see `BackwardEnd`.
+    """
+
+    def __init__(self, staging: Staging, bucket: dist.GradBucket) -> None:
+        self.buffer = bucket.buffer()
+        self.exchanged = staging.future(self.buffer)
+        self.sparse: SparseGradient | None = None
+        self._index = bucket.index()
+        self._staging = staging
+        self._mean = self.buffer
+        self.error: BaseException | None = None
+        self.raises = True
+
+    def store(self) -> None:
+        """Brings the mean, which the core has formed, to where DDP expects it."""
+        with self._staging.returning(self.buffer):
+            if self.sparse is not None:
+                self._mean = self.sparse.mean()
+            else:
+                self._staging.store(self._index, self.buffer)
+
+    def end(self, error: BaseException | None) -> None:
+        """Completes the Future, after `store` or with the error; once."""
+        if self.exchanged.done():
+            return
+        self.error = error
+        with self._staging.returning(self.buffer):
+            self.exchanged.set_result(self._mean)
+
+    def mean(self, exchanged: torch.futures.Future) -> torch.Tensor:
+        """Of the Future, for DDP; where that has to tell of the error, raises it. Otherwise a
+        bucket that has failed is what it was."""
+        if self.error is not None and self.raises:
+            raise self.error
+        return exchanged.value()

@@ -31,8 +31,9 @@ struct SnapshotPlace {
 
 // Writes a state beside its place, flushes it to the disk, moves it there and flushes the folder: after this,
 // and after a crash at any moment of it, the folder has this snapshot whole, or those before. Then removes
-// the oldest beyond `kept`, and what a crash had left of an unfinished one. Errors: kIo, kLimit (settings),
-// kInvalidArgument.
+// the oldest beyond `kept`, and what a crash had left of an unfinished one. Errors: kIo, with the file and
+// the cause (a full disk: nothing is left of it, those before stay, and whoever trains may go on and try
+// again later), kLimit (settings), kInvalidArgument.
 DELTAWIRE_API Status write_snapshot(const SnapshotPlace& place, std::uint64_t step, Bytes state);
 
 // The steps of this rank's snapshots that are whole, ascending; their checksums are compared, so it reads

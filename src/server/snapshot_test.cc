@@ -1,6 +1,7 @@
 // A snapshot is there whole, or those before it are: wherever its writer stops.
 #include "deltawire/snapshot.h"
 
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -185,6 +187,30 @@ TEST_F(Snapshots, StoppedAtAnyFlushLeaveTheOneBefore) {
     }
   }
   EXPECT_GE(flush, 4) << "of the file, of the folder, of the folder without the oldest";
+}
+
+// As on a full disk, a file can be begun and not ended.
+TEST_F(Snapshots, ThatDoNotFitOnTheDiskLeaveThoseBefore) {
+  write(10, first_);
+  write(20, second_);
+  const State large(100000, std::byte{3});
+  const pid_t writer = fork();
+  if (writer == 0) {
+    const rlimit least{4096, 4096};
+    (void)::signal(SIGXFSZ, SIG_IGN);
+    if (setrlimit(RLIMIT_FSIZE, &least) != 0) _exit(2);
+    const Status written = write_snapshot(place_, 30, large);
+    const bool names_file = !written && written.error().message.find(path(30)) != std::string::npos;
+    const bool names_cause = !written && written.error().message.find("too large") != std::string::npos;
+    _exit(names_file && names_cause && written.error().code == ErrorCode::kIo ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(writer, &status, 0), writer);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(found(), (Steps{10, 20}));
+  EXPECT_EQ(file_count(), 2U) << "nothing is left of it";
+  write(30, large);
+  EXPECT_EQ(found(), (Steps{20, 30}));
 }
 
 TEST_F(Snapshots, TidyUpWhatACrashHasLeft) {

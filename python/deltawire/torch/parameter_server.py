@@ -325,12 +325,15 @@ class ParameterServer(ServedRank):
           left or leave later; skipped_steps: that the servers made meanwhile;
         - push_ms, wait_ms: a worker's time in compressing gradients, and in waiting for parameters
           and taking them in;
-        - traffic_bytes_sent, traffic_bytes_received: by the links, transport headers included.
+        - traffic_bytes_sent, traffic_bytes_received: by the links, transport headers included;
+        - snapshot_error, with `snapshot`: why the newest could not be written; None: it could.
         """
         if self._server is not None:
             self._last = of_server(self._server, self._drops, self._link)
         elif self._worker is not None:
             self._last = of_worker(self._worker, self._model.elements, self._link)
+        if self._snapshots is not None:
+            self._last["snapshot_error"] = self._snapshots.error
         return dict(self._last)
 
     def state_dict(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from deltawire import _core
-from deltawire.errors import check_state_given, make_error
+from deltawire.errors import DeltawireError, check_state_given, make_error
 from deltawire.torch import bootstrap
 from deltawire.torch.arguments import check_positive
 
@@ -72,6 +72,9 @@ class Snapshots:
         place: (rank, how many serve).
         settings: what must be the same when training goes on.
         buffers: of the module; a worker's are its own.
+
+    Attributes:
+        error: why the newest could not be written; None where it could.
     """
 
     def __init__(
@@ -87,6 +90,8 @@ class Snapshots:
         self._every = every
         self._rank, self._servers = place
         self._buffers = buffers
+        self._newest: int | None = None
+        self.error: str | None = None
         self._files = _core.SnapshotPlace(self._folder, self._rank, settings)
 
     def go_on(self, core: Core, group) -> int:
@@ -106,6 +111,7 @@ class Snapshots:
         offers = bootstrap.swap(offer, group)
         step = _common_step(offers, self._servers)
         if step in own:
+            self._newest = step
             state = self._files.read(step)
             self._load(core, np.frombuffer(state, dtype=np.uint8))
         elif step:
@@ -122,18 +128,33 @@ class Snapshots:
 
     def take(self, core: Core, timeout_ms: int) -> None:
         """Writes one where one is due after this step; of a worker once it has the changes of all
-        its steps."""
-        if steps_of(core) % self._every == 0:
-            catch_up(core, timeout_ms)
+        its steps. A disk that is full is no reason to end training: the snapshots before stay."""
+        if steps_of(core) % self._every != 0:
+            return
+        catch_up(core, timeout_ms)
+        try:
             self.write(core)
+        except DeltawireError as error:
+            if error.code != "Io":
+                raise
+            self.error = str(error)
+            logger.warning(
+                "rank %d goes on without a snapshot of step %d: %s; its newest one is of step %s. "
+                "Make room: after a second one is lost, there may be none that all servers have",
+                self._rank,
+                steps_of(core),
+                error,
+                self._newest,
+            )
 
     def write(self, core: Core) -> None:
-        """On the disk when it returns."""
+        """On the disk when it returns. Raises DeltawireError ("Io") where it can't be written."""
         state = core.save()
         if self._rank >= self._servers:
             buffers = b"".join(_bytes_of(each).numpy().tobytes() for each in self._buffers)
             state = _LENGTH.pack(len(state)) + state + buffers
         self._files.write(steps_of(core), state)
+        self._newest, self.error = steps_of(core), None
 
     def _load(self, core: Core, state: np.ndarray) -> None:
         if self._rank < self._servers:

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kPauseMax{500};
 
-enum class Connected : std::uint8_t { kNotYet, kYes, kRefused, kFailed };
+using Connected = Dialer::Connected;
 
 Connected connection_state(int fd) noexcept {
   int error = 0;
@@ -44,8 +44,8 @@ bool Dialer::advance(Deadline now, const Token& token, const Hello& own) {
     case Exchange::kDone: return true;
     case Exchange::kMore: return false;
     case Exchange::kStranger:
-    case Exchange::kBroken: turned_away_ = true; break;
-    case Exchange::kClosed: turned_away_ = handshake_->has_proved(); break;
+    case Exchange::kBroken: met_stranger_ = true; break;
+    case Exchange::kClosed: hang_ups_ += handshake_->has_proved() ? 1 : 0; break;
   }
   pause(now);
   return false;
@@ -59,11 +59,10 @@ void Dialer::dial(Deadline now) {
     pause(now);
     return;
   }
-  refused_ = false;
   configure_connection(socket_.get(), stream_);
   if (::connect(socket_.get(), address_.get(), address_.length()) != 0 && errno != EINPROGRESS &&
       errno != EINTR) {
-    refused_ = errno == ECONNREFUSED;
+    end_dialing(errno == ECONNREFUSED ? Connected::kRefused : Connected::kFailed);
     pause(now);
     return;
   }
@@ -71,11 +70,12 @@ void Dialer::dial(Deadline now) {
 }
 
 void Dialer::greet(Deadline now, const Token& token, const Hello& own) {
-  switch (connection_state(socket_.get())) {
-    case Connected::kNotYet: return;
-    case Connected::kRefused: refused_ = true; [[fallthrough]];
-    case Connected::kFailed: pause(now); return;
-    case Connected::kYes: break;
+  const Connected connected = connection_state(socket_.get());
+  if (connected == Connected::kNotYet) return;
+  end_dialing(connected);
+  if (connected != Connected::kYes) {
+    pause(now);
+    return;
   }
   const auto nonce = random_nonce();
   if (!nonce) {
@@ -87,6 +87,21 @@ void Dialer::greet(Deadline now, const Token& token, const Hello& own) {
   hello.peer = static_cast<std::uint32_t>(rank_);
   handshake_.emplace(token, hello, *nonce);
   phase_ = Phase::kTalking;
+}
+
+void Dialer::end_dialing(Connected connected) noexcept {
+  connected_ = connected;
+  was_there_ = was_there_ || connected == Connected::kYes;
+}
+
+// One that dies in the midst of a handshake hangs up, too, but only once, and nobody listens there
+// afterwards.
+bool Dialer::was_turned_away() const noexcept {
+  return met_stranger_ || hang_ups_ > 1 || (hang_ups_ == 1 && connected_ == Connected::kYes);
+}
+
+bool Dialer::was_left() const noexcept {
+  return was_there_ && connected_ != Connected::kYes && !was_turned_away();
 }
 
 void Dialer::pause(Deadline now) noexcept {

@@ -30,9 +30,11 @@ class Dialer {
   Endpoint endpoint() const { return address_.endpoint(); }
   // Whether somebody listened there at last who did not like this rank's proof, or had none of its own: most
   // likely another token.
-  bool was_turned_away() const noexcept { return turned_away_; }
+  bool was_turned_away() const noexcept;
+  // Whether somebody listened there before, but not at last: a rank that has ended.
+  bool was_left() const noexcept;
   // Whether nobody listened there at last.
-  bool was_refused() const noexcept { return refused_; }
+  bool was_refused() const noexcept { return connected_ == Connected::kRefused; }
   // Why the last call for a socket failed; 0 where it didn't.
   int socket_error() const noexcept { return socket_error_; }
 
@@ -40,11 +42,15 @@ class Dialer {
   const Hello& hello() const noexcept { return handshake_->peer(); }
   GuardedFd take_socket() noexcept { return std::move(socket_); }
 
+  // What came of a call to the other rank's port.
+  enum class Connected : std::uint8_t { kNotYet, kYes, kRefused, kFailed };
+
  private:
   enum class Phase : std::uint8_t { kPause, kConnecting, kTalking };
 
   void dial(Deadline now);
   void greet(Deadline now, const Token& token, const Hello& own);
+  void end_dialing(Connected connected) noexcept;
   void pause(Deadline now) noexcept;
 
   int rank_;
@@ -55,8 +61,10 @@ class Dialer {
   std::chrono::milliseconds pause_{10};
   GuardedFd socket_;
   std::optional<Handshake> handshake_;
-  bool turned_away_ = false;
-  bool refused_ = false;
+  Connected connected_ = Connected::kNotYet;  // at last
+  bool was_there_ = false;                    // ever
+  bool met_stranger_ = false;
+  int hang_ups_ = 0;  // after this rank's proof
   int socket_error_ = 0;
 };
 

@@ -237,6 +237,15 @@ Error Meeting::too_late() const {
                 "'s own log. Not connected: " + describe_missing(),
             gone_rank_};
   }
+  const auto left = std::ranges::find_if(dialers_, &Dialer::was_left);
+  if (left != dialers_.end()) {
+    const std::string name = "rank " + std::to_string(left->rank());
+    return {ErrorCode::kPeerLost,
+            name + " at " + to_string(left->endpoint()) + " ended while " + self +
+                " was still connecting to it (killed or crashed?); see " + name +
+                "'s own log. Not connected: " + describe_missing(),
+            left->rank()};
+  }
   if (seeks_rank_0()) {
     return {ErrorCode::kTimeout,
             self + " found nobody in " + time + " ms at " + to_string(endpoints_.front()) +

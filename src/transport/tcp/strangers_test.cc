@@ -248,6 +248,33 @@ TEST(Strangers, AnImpostorLearnsNothingAndIsNotBelieved) {
   rank1.join();
 }
 
+// As whoever has another token, it hangs up after this rank's proof.
+TEST(Strangers, ARankThatDiesInTheHandshakeIsLostAndNoStranger) {
+  for (const bool has_read : {false, true}) {
+    Listeners all = listen_all(2);
+    std::optional<Impostor> dying(std::in_place);
+    std::thread rank1([&, endpoints = std::vector{dying->endpoint, all.endpoints[1]}] {
+      MeshOptions options = mesh_options(1, endpoints);
+      options.connect_timeout = 3s;
+      const auto result = connect_tcp(std::move(all.listeners[1]), options);
+      ASSERT_FALSE(result.has_value());
+      EXPECT_EQ(result.error().code, ErrorCode::kPeerLost) << result.error().message;
+      EXPECT_EQ(result.error().suspect, 0);
+    });
+    {
+      std::optional<Stranger> connection(std::in_place, dying->fd);
+      EXPECT_EQ(connection->hear(kClaimsBytes + sizeof(Nonce)).size(), kClaimsBytes + sizeof(Nonce));
+      connection->say(pattern(sizeof(Nonce), 1));
+      std::vector<char> proof(sizeof(Proof));
+      const int flags = MSG_WAITALL | (has_read ? 0 : MSG_PEEK);
+      EXPECT_EQ(::recv(connection->fd(), proof.data(), proof.size(), flags),
+                static_cast<ssize_t>(proof.size()));
+      dying.reset();
+    }
+    rank1.join();
+  }
+}
+
 TEST(Strangers, AnImpostorOnlyDelaysUntilTheRankIsThere) {
   Listeners all = listen_all(2);
   const Endpoint endpoint = all.endpoints[0];

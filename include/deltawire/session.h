@@ -81,7 +81,7 @@ class DELTAWIRE_API Session {
   std::string spec() const;        // canonical, e.g. "direct(3lc:s=1.75,mode=auto,runs=on)"
   Memory memory() const noexcept;  // the reducer's
   Traffic traffic() const;         // the transport's, of a closed session its last
-  Standing standing() const;       // so, too
+  Standing standing() const;       // so, too; Transport::standing
 
  private:
   struct DELTAWIRE_HIDDEN Parts;

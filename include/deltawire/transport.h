@@ -38,7 +38,7 @@ struct Ballot {
 // Which step counts (docs/commit.md).
 struct Standing {
   std::uint64_t step = kNoStep;  // the last one that every rank voted for alike; kNoStep before the first
-  std::vector<int> unheard;      // after a failure: ranks that could not be asked where they stand
+  std::vector<int> unheard;      // after a failure: ranks that have not said that they stand there, too
 };
 
 // Bytes that crossed this rank's links since the start, message headers and control messages included.
@@ -126,7 +126,9 @@ class DELTAWIRE_API Transport {
   // wait(); settling may take 3 s more. std::bad_alloc: the step does not count.
   virtual Result<std::span<const Ballot>> vote(const Ballot& ballot, Deadline deadline) = 0;
 
-  // Final after a failure, unless a vote of this rank is still waiting.
+  // After a failure it waits until the ranks that live have said where they stand, which takes them
+  // milliseconds, and up to 3 s for those that answer nothing. It is then final, unless a vote of this rank
+  // is still waiting, but for `unheard`, from which ranks may vanish that answer later.
   virtual Standing standing() const = 0;
 
   // Fails every wait of every rank with `error`; error.suspect kNoSuspect means this rank itself.

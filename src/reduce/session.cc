@@ -31,12 +31,17 @@ struct Session::Parts {
   bool forked() const noexcept { return home != fork_generation(); }
   void abort(std::string reason, int suspect);
   void close(std::chrono::milliseconds wait);
+  // Nothing: it is closed. For calls that may wait: without the lock, others may abort or close meanwhile.
+  std::shared_ptr<Transport> open_transport() {
+    const std::lock_guard lock(mutex);
+    return transport;
+  }
 
   const std::uint64_t home = fork_generation();
   std::atomic<bool> closed = false;
   std::unique_ptr<WakeableReducer> reducer;
   std::mutex closing;  // held while the thread is joined
-  std::mutex mutex;    // guards the four below
+  std::mutex mutex;    // guards the transport; what is kept of it is written once, before it goes
   std::shared_ptr<Transport> transport;
   Traffic last_traffic;
   Standing last_standing;
@@ -63,13 +68,14 @@ void Session::Parts::close(std::chrono::milliseconds wait) {
   if (from_done) return;
   const std::lock_guard one_at_a_time(closing);
   queue.stop();
-  std::shared_ptr<Transport> ended;  // after the lock: its goodbye takes a while
+  std::shared_ptr<Transport> ended = open_transport();  // outlives the lock: its goodbye takes a while
+  if (!ended) return;
+  const Standing standing = ended->standing();
   const std::lock_guard lock(mutex);
-  if (!transport) return;
-  last_traffic = transport->traffic();
-  last_standing = transport->standing();
-  last_failure = transport->failure({});
-  ended = std::move(transport);
+  last_traffic = ended->traffic();
+  last_standing = standing;
+  last_failure = ended->failure({});
+  transport.reset();
 }
 
 Session::Session(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -163,13 +169,8 @@ void Session::abort(std::string_view reason, int suspect) {
 
 std::optional<Error> Session::failure(std::chrono::milliseconds wait) const {
   if (parts_->forked()) return refused_in_child().value();
-  std::shared_ptr<Transport> transport;  // waited for without the lock: others may abort or close
-  {
-    const std::lock_guard lock(parts_->mutex);
-    if (!parts_->transport) return parts_->last_failure;
-    transport = parts_->transport;
-  }
-  return transport->failure(wait);
+  if (const auto transport = parts_->open_transport()) return transport->failure(wait);
+  return parts_->last_failure;
 }
 
 void Session::close(std::chrono::milliseconds wait) {
@@ -196,8 +197,8 @@ Traffic Session::traffic() const {
 
 Standing Session::standing() const {
   if (parts_->forked()) return {};
-  const std::lock_guard lock(parts_->mutex);
-  return parts_->transport ? parts_->transport->standing() : parts_->last_standing;
+  if (const auto transport = parts_->open_transport()) return transport->standing();
+  return parts_->last_standing;
 }
 
 }  // namespace deltawire

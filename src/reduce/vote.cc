@@ -71,7 +71,7 @@ void say_which_step_stands(Error& error, const Transport& transport) {
                        ? "; no step of this session counts"
                        : "; step " + std::to_string(standing.step) + " counts on every rank that lives";
   if (!standing.unheard.empty()) {
-    error.message += " (" + list(standing.unheard) + " could not be asked, and may stand elsewhere)";
+    error.message += ", but perhaps not on " + list(standing.unheard) + ", which could not be asked";
   }
 }
 

@@ -286,5 +286,45 @@ TEST(ControlMessages, AnAbortWithoutWordsGetsSome) {
   }
 }
 
+// A failed mesh's rank claims nobody that has not said where it stands, however the rank has come to know
+// where it stands itself.
+TEST(ControlMessages, WhoHasNotSaidWhereItStandsIsUnheard) {
+  const Abort abort{ErrorCode::kAborted, 1, 1, "enough"};
+  const RankSet nobody(2);
+  const std::vector<std::vector<ControlMessage>> silent_or_elsewhere{
+      {abort}, {abort, Verdict{1, nobody}}, {Goodbye{1}, abort}};
+  const std::vector<std::vector<ControlMessage>> heard{{abort, Verdict{0, nobody}}, {Goodbye{0}, abort}};
+  const auto unheard_after = [](const std::vector<ControlMessage>& messages) {
+    BarePeer peer;
+    std::vector<std::byte> bytes;
+    for (const ControlMessage& message : messages) append_control_message(message, bytes);
+    EXPECT_TRUE(peer.say(bytes));
+    std::vector<std::byte> got(1);
+    EXPECT_FALSE(peer.rank->wait(peer.rank->post_recv(1, 1, got), soon()));
+    return peer.rank->standing().unheard;
+  };
+  for (const auto& messages : silent_or_elsewhere) EXPECT_EQ(unheard_after(messages), std::vector<int>{1});
+  for (const auto& messages : heard) EXPECT_EQ(unheard_after(messages), std::vector<int>{});
+}
+
+// As in a mesh of which one rank alone knows that ranks are optional.
+TEST(ControlMessages, ALossWhereNobodyIsOptionalIsItsSendersFault) {
+  for (const int lost : {0, 1}) {
+    BarePeer peer;
+    std::vector<std::byte> bytes;
+    append_control_message(Lost{lost, ErrorCode::kPeerLost, "it was killed"}, bytes);
+    ASSERT_TRUE(peer.say(bytes));
+    std::vector<std::byte> got(1);
+    const auto result = peer.rank->wait(peer.rank->post_recv(1, 1, got), soon());
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().code, ErrorCode::kMismatch);
+    EXPECT_EQ(result.error().suspect, 1);
+    const std::string name = "rank " + std::to_string(lost);
+    EXPECT_TRUE(has(result.error(), "rank 1 has dropped " + name + ", which is not optional on rank 0"))
+        << result.error().message;
+    EXPECT_TRUE(has(result.error(), "it was killed")) << result.error().message;
+  }
+}
+
 }  // namespace
 }  // namespace deltawire::test::vote_test

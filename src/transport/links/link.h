@@ -77,6 +77,9 @@ class Link {
 
   // Whether closing now can't lose bytes that were sent.
   virtual bool delivered() noexcept = 0;
+
+  // Of the bytes sent, how many the peer's machine has not acknowledged. 0 where nobody can tell.
+  virtual std::size_t unacknowledged() noexcept { return 0; }
 };
 
 // A link that passes everything on to the one it wraps; decorators override what they change.
@@ -90,6 +93,7 @@ class LinkDecorator : public Link {
   IoResult recv(MutBytes into) noexcept override { return inner_->recv(into); }
   Deadline pump() noexcept override { return inner_->pump(); }
   bool delivered() noexcept override { return inner_->delivered(); }
+  std::size_t unacknowledged() noexcept override { return inner_->unacknowledged(); }
 
  protected:
   Link& inner() noexcept { return *inner_; }

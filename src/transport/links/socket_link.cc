@@ -41,12 +41,16 @@ IoResult SocketLink::recv(MutBytes into) noexcept {
 // on its way to the peer. Without unread bytes the kernel delivers the rest after the close.
 bool SocketLink::delivered() noexcept {
   int unread = 0;
-  if (::ioctl(fd(), SIOCINQ, &unread) != 0 || unread == 0) return true;
+  return ::ioctl(fd(), SIOCINQ, &unread) != 0 || unread == 0 || unacknowledged() == 0;
+}
+
+// Of sockets within a machine the kernel counts what the peer has not read, which says nothing of a network.
+std::size_t SocketLink::unacknowledged() noexcept {
   int domain = 0;
   socklen_t length = sizeof domain;
-  if (::getsockopt(fd(), SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain == AF_UNIX) return true;
-  int unacknowledged = 0;
-  return ::ioctl(fd(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
+  if (::getsockopt(fd(), SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain == AF_UNIX) return 0;
+  int bytes = 0;
+  return ::ioctl(fd(), SIOCOUTQ, &bytes) != 0 ? 0 : static_cast<std::size_t>(bytes);
 }
 
 }  // namespace deltawire

@@ -16,6 +16,7 @@ class SocketLink final : public Link {
   IoResult recv(MutBytes into) noexcept override;
   bool stands_alone() const noexcept override { return true; }
   bool delivered() noexcept override;
+  std::size_t unacknowledged() noexcept override;
 
  private:
   GuardedFd socket_;

@@ -39,22 +39,29 @@ Agreement::Agreement(int rank, int world_size)
       world_size_(world_size),
       votes_(static_cast<std::size_t>(world_size)),
       absent_(world_size),
-      farewells_(static_cast<std::size_t>(world_size)),
+      stands_(static_cast<std::size_t>(world_size)),
       rounds_(static_cast<std::size_t>(world_size)) {}
 
 RankSet Agreement::unheard() const {
   RankSet unheard(world_size_);
   for (int rank = 0; rank < world_size_; ++rank) {
-    if (absent_.has(rank) && farewells_[static_cast<std::size_t>(rank)] != decided_) unheard.add(rank);
+    if (rank != rank_ && stands_[static_cast<std::size_t>(rank)] != decided_) unheard.add(rank);
   }
   return unheard;
+}
+
+bool Agreement::concluded() const noexcept {
+  if (!settled_) return false;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (rank != rank_ && !absent_.has(rank) && !stands_[static_cast<std::size_t>(rank)]) return false;
+  }
+  return true;
 }
 
 void Agreement::cast(const Ballot& ballot) {
   outcome_ = Outcome::kOpen;
   vote_of(rank_) = ballot;
   outbox_.emplace_back(Vote{decided_, ballot});
-  count_votes();
 }
 
 int Agreement::first_missing() const noexcept {
@@ -74,12 +81,10 @@ bool Agreement::on_vote(int peer, const Vote& vote) {
   if (pending() && vote.number == decided_ + 1) close_ballot(Outcome::kUnanimous);
   if (vote.number != decided_ || vote_of(peer)) return false;
   vote_of(peer) = vote.ballot;
-  count_votes();
   return true;
 }
 
-void Agreement::count_votes() {
-  if (outcome_ != Outcome::kOpen || first_missing() >= 0) return;
+void Agreement::count() {
   const Ballot own = *vote_of(rank_);
   const bool alike = std::ranges::all_of(votes_, [&own](const auto& vote) { return *vote == own; });
   if (alike) {
@@ -175,6 +180,8 @@ void Agreement::end_rounds() {
 }
 
 bool Agreement::on_verdict(int peer, const Verdict& verdict) {
+  stands_[static_cast<std::size_t>(peer)] = verdict.decided;
+  if (settled_) give_up_on(verdict.absent);
   if (settled_ || !takes_from(peer)) return true;
   const bool was_pending = pending();
   if (verdict.decided != decided_ && !(was_pending && verdict.decided == decided_ + 1)) {
@@ -183,16 +190,20 @@ bool Agreement::on_verdict(int peer, const Verdict& verdict) {
     return true;
   }
   failed_ = true;
-  // They may stand elsewhere, for this rank too: all the same whom it counted on itself.
-  for (int rank = 0; rank < world_size_; ++rank) {
-    if (rank != rank_ && verdict.unheard.has(rank)) absent_.add(rank);
-  }
+  give_up_on(verdict.absent);
   settle(verdict.decided);
   return true;
 }
 
+// Another rank did: nobody needs to wait for them again.
+void Agreement::give_up_on(const RankSet& ranks) {
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (rank != rank_ && ranks.has(rank)) absent_.add(rank);
+  }
+}
+
 void Agreement::on_left(int peer, std::uint64_t decided) {
-  farewells_[static_cast<std::size_t>(peer)] = decided;
+  stands_[static_cast<std::size_t>(peer)] = decided;
   if (absent_.has(peer)) return;
   absent_.add(peer);
   if (pending() && decided == decided_ + 1) {
@@ -219,11 +230,12 @@ void Agreement::go_on_without_the_absent() {
 }
 
 bool Agreement::give_up_waiting() {
-  if (!failed_ || settled_) return false;
+  if (!failed_ || concluded()) return false;
   for (int peer = 0; peer < world_size_; ++peer) {
     if (peer == rank_) continue;
-    if (cut_off_ || !has_answered(peer)) absent_.add(peer);
+    if (cut_off_ || settled_ || !has_answered(peer)) absent_.add(peer);
   }
+  if (settled_) return true;
   if (cut_off_) {
     settle(known_.verdict(world_size_));
   } else {
@@ -235,7 +247,7 @@ bool Agreement::give_up_waiting() {
 void Agreement::settle(std::uint64_t decided) {
   settled_ = true;
   if (pending()) close_ballot(decided > decided_ ? Outcome::kUnanimous : Outcome::kReverted);
-  outbox_.emplace_back(Verdict{decided, unheard()});
+  outbox_.emplace_back(Verdict{decided, absent_});
 }
 
 }  // namespace deltawire

@@ -4,7 +4,8 @@
 // a Vote needs no memory.
 //
 // As long as nothing fails, a ballot counts when every rank has cast it alike. When the mesh fails, the ranks
-// that live settle whether the ballot that was open counts: alike, or for none of them.
+// that live settle whether the ballot that was open counts: alike, or for none of them. Then each says where
+// it stands, and only whoever has said so is known to stand there.
 #pragma once
 
 #include <cstdint>
@@ -48,10 +49,10 @@ struct SettleRound {
   bool operator==(const SettleRound&) const = default;
 };
 
-// The sender has settled: so many ballots count, for all but those whom it could not ask.
+// The sender has settled: for it, so many ballots count for good. It no longer counts on the absent.
 struct Verdict {
   std::uint64_t decided = 0;
-  RankSet unheard;
+  RankSet absent;
 
   bool operator==(const Verdict&) const = default;
 };
@@ -76,11 +77,19 @@ class Agreement {
   bool failed() const noexcept { return failed_; }
   // Whether decided() is final. REQUIRES: failed().
   bool settled() const noexcept { return settled_; }
-  // Ranks that could not be asked, without those that left in good order.
+  // Whether this rank knows where all others stand, but for those that it no longer counts on.
+  bool concluded() const noexcept;
+  // Ranks that have not said that they stand where this one does: in a verdict, or when they left in good
+  // order. REQUIRES: failed().
   RankSet unheard() const;
 
   // This rank votes. REQUIRES: !failed() and no ballot of its own is open.
   void cast(const Ballot& ballot);
+  // All have voted on the open ballot.
+  bool may_count() const noexcept { return !failed_ && outcome_ == Outcome::kOpen && first_missing() < 0; }
+  // Decides it. A rank that was frozen may have been given up before the others had its vote: so the caller
+  // looks for news after its vote is sent, and before this. REQUIRES: may_count().
+  void count();
   // The rank's ballot. REQUIRES: kSplit.
   const Ballot& ballot_of(int rank) const noexcept { return *votes_[static_cast<std::size_t>(rank)]; }
   // Whether the rank has voted on the ballot that is open, or due.
@@ -113,7 +122,6 @@ class Agreement {
   bool on_vote(int peer, const Vote& vote);
   bool on_round(int peer, const SettleRound& round);
   bool on_verdict(int peer, const Verdict& verdict);
-  void count_votes();
   void close_ballot(Outcome outcome);
   Knowledge knowledge() const;
   void begin_round();
@@ -121,6 +129,7 @@ class Agreement {
   bool has_answered(int peer);
   bool round_is_complete();
   void go_on_without_the_absent();
+  void give_up_on(const RankSet& ranks);
   void settle(std::uint64_t decided);
 
   int rank_;
@@ -132,7 +141,7 @@ class Agreement {
   bool settled_ = false;
   bool cut_off_ = false;  // somebody no longer counts on this rank: it can only listen
   RankSet absent_;        // whom this rank no longer counts on
-  std::vector<std::optional<std::uint64_t>> farewells_;  // by rank: where those stand that left in good order
+  std::vector<std::optional<std::uint64_t>> stands_;  // by rank: where it has said that it stands for good
 
   std::uint32_t round_ = 0;
   Knowledge known_;

@@ -66,7 +66,7 @@ class ContentWriter {
   }
   void operator()(const Verdict& verdict) {
     number(verdict.decided);
-    bytes(verdict.unheard.bytes());
+    bytes(verdict.absent.bytes());
   }
   void operator()(const Lost& lost) {
     code(lost.code);

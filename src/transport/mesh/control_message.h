@@ -17,7 +17,7 @@
 //   5 start    u64 step
 //   6 vote     u64 number, ballot: u64 step, u64 digest
 //   7 round    u32 number, u64 decided, ballot, set of voters, set of the absent
-//   8 verdict  u64 ballots that count, set of those that could not be asked
+//   8 verdict  u64 ballots that count, set of the absent
 //   9 lost     u16 error code, u16 0, rank, text of at most 512 bytes
 #pragma once
 

@@ -47,6 +47,19 @@ void ControlStream::flush() noexcept {
   }
 }
 
+void ControlStream::watch(Deadline now) noexcept {
+  if (unacknowledged_for(now) > Clock::duration{0}) return;
+  watched_bytes_ = traffic_.bytes_sent + unsent_.size();
+  watched_since_ = now;
+}
+
+Clock::duration ControlStream::unacknowledged_for(Deadline now) noexcept {
+  if (watched_since_ == kNever) return {};
+  if (traffic_.bytes_sent < watched_bytes_ + link_->unacknowledged()) return now - watched_since_;
+  watched_since_ = kNever;
+  return {};
+}
+
 void ControlStream::begin_reading() noexcept {
   may_read_ = kReadBytesMax;
   read_at_ = kNever;

@@ -35,6 +35,13 @@ class ControlStream {
   void flush() noexcept;
   bool has_unsent() const noexcept { return !unsent_.empty() && end_ == End::kOpen; }
 
+  // Watches whether the peer's machine acknowledges all that was said until now, unless it still owes an
+  // earlier watch() that.
+  void watch(Deadline now) noexcept;
+  // For how long it has acknowledged nothing of what is watched; 0 once it has acknowledged it all, or where
+  // nobody can tell.
+  Clock::duration unacknowledged_for(Deadline now) noexcept;
+
   // From here on front() reads what has arrived, up to a limit.
   void begin_reading() noexcept;
   // The next message; nullptr when there is none now, and end() tells whether there can be more. It stays
@@ -60,6 +67,8 @@ class ControlStream {
   Deadline read_at_ = kNever;
   End end_ = End::kOpen;
   bool send_broken_ = false;
+  std::uint64_t watched_bytes_ = 0;  // of all that was sent: to be acknowledged
+  Deadline watched_since_ = kNever;
 };
 
 }  // namespace deltawire

@@ -266,12 +266,13 @@ void Engine::ask(Waiter& waiter) {
   waiter.asked_at = Clock::now();
   announced_ = WaitGraph::kNobody;  // said again, even if it is the same
   update_announcement();
+  each_peer([&waiter](Peer& peer) { peer.control.watch(waiter.asked_at); });
 }
 
 // The deadline has passed: whether the wait may go on, because the rank that everybody waits for answers, and
 // is only late.
 bool Engine::extend(Waiter& waiter) {
-  each_peer([this](Peer& peer) { read_control(peer); });
+  read_all_control();
   if (failure_ || has_ended(waiter)) return true;
   const Deadline now = Clock::now();
   if (arrival_timeout_.count() == 0) return false;

@@ -76,6 +76,9 @@ class Engine final : public Transport {
   static constexpr std::chrono::microseconds kComeback{500};
   // In which a rank that lives answers, on however busy a machine.
   static constexpr std::chrono::milliseconds kAnswerTime{1000};
+  // How long a rank may take to say where it stands when the mesh has failed. A living one takes
+  // milliseconds; this is what an interrupt (Ctrl-C) waits for a frozen one.
+  static constexpr std::chrono::milliseconds kSettleTime{3000};
   // Before memory that could not be had is asked for again.
   static constexpr std::chrono::milliseconds kMemoryPause{1};
 
@@ -166,12 +169,16 @@ class Engine final : public Transport {
   }
   void adopt_next(const ControlMessage* first);
   void heed_agreement() noexcept;
-  void settle_on(Lock& lock, Waiter& waiter);
+  void count_ballots();
+  void settle_on(Lock& lock, Waiter& waiter) noexcept;
+  bool has_concluded() const noexcept { return agreement_.failed() && agreement_.concluded(); }
+  void give_up_waiting();
   void note_step_blocks() noexcept;
   Error told_failure() const;
 
   // engine_failure.cc: what can go wrong, and who is to blame
   void read_control(Peer& peer);
+  void read_all_control();
   void on_control_end(Peer& peer);
   void on_control(Peer& peer, const ControlMessage& message);
   void on_goodbye(Peer& peer, const Goodbye& goodbye);
@@ -186,6 +193,8 @@ class Engine final : public Transport {
   void fail_lost(Peer& peer, int error);
   void fail_left(Peer& peer);
   void fail_timeout(Waiter& waiter);
+  std::string what_is_known(const Waiter& waiter, const WaitGraph::Verdict& verdict);
+  static std::chrono::milliseconds deaf_for(Peer& peer) noexcept;
   bool answers(const Peer& peer, const Waiter& waiter) const noexcept;
   std::string what_is_due(const Operation& operation) const;
   void broadcast(const ControlMessage& message);
@@ -232,6 +241,7 @@ class Engine final : public Transport {
   Agreement agreement_;
   Agreement next_agreement_;     // where it is made; with the next, it keeps its memory between votes
   std::vector<std::byte> said_;  // the messages about it
+  Deadline settle_by_{};         // after a failure: the I/O thread waits so long for what others have to say
   Operation* vote_ = nullptr;    // the open one
   Ballot ballot_;                // of this rank, cast last
   std::vector<Ballot> ballots_;  // everybody's, by rank, in the last vote

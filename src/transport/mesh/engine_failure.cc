@@ -11,6 +11,9 @@ namespace {
 // both at once, so this passes only if one connection alone was cut.
 constexpr std::chrono::milliseconds kExplanationTime{200};
 
+// Longer than an acknowledgement takes around the world.
+constexpr std::chrono::milliseconds kDeafTime{200};
+
 }  // namespace
 
 std::string rank_name(int rank) {
@@ -41,6 +44,11 @@ void Engine::read_control(Peer& peer) {
     wake_driver();
     throw;
   }
+}
+
+void Engine::read_all_control() {
+  each_peer([this](Peer& peer) { read_control(peer); });
+  count_ballots();
 }
 
 void Engine::on_control_end(Peer& peer) {
@@ -129,6 +137,7 @@ void Engine::fail_for_memory() noexcept {
 // everything ends all the same: posted memory would be used after its owner has gone.
 void Engine::fail_without_text(ErrorCode code) noexcept {
   if (!failure_) failure_.emplace(Error{code, {}, rank_});
+  settle_by_ = Clock::now() + kSettleTime;
   each_peer([](Peer& peer) {
     peer.sender.clear();
     peer.receiver.clear();
@@ -150,6 +159,7 @@ void Engine::on_data_lost(Peer& peer, int error) {
   if (error != 0) peer.stream_error = error;
   // The peer's last words come first: one that aborted and left is not to blame.
   read_control(peer);
+  count_ballots();
   if (failure_ || peer.loss) return;
   if (peer.said_goodbye) {
     notify_waiters();
@@ -218,33 +228,55 @@ std::string Engine::waited(const Waiter& waiter, const Operation& operation) con
 
 void Engine::fail_timeout(Waiter& waiter) {
   // This rank itself may have been the frozen one: the verdict of the others is then here already.
-  each_peer([this](Peer& peer) { read_control(peer); });
+  read_all_control();
   if (failure_ || has_ended(waiter) || awaits_answers(waiter)) return;
-  const Operation& operation = *waiter.operation;
   const WaitGraph::Verdict verdict = verdict_on(waiter);
   Peer& suspect = peer(verdict.suspect);
-  std::string message = waited(waiter, operation);
+  Error error{ErrorCode::kTimeout, waited(waiter, *waiter.operation) + what_is_known(waiter, verdict),
+              verdict.suspect};
+  if (outlives(waiter, suspect, error)) return;
+  const bool silent = waiter.asked_at != kNever && !answers(suspect, waiter);
+  fail(std::move(error), rank_, silent ? verdict.suspect : kNoSuspect);
+}
+
+// Why a wait was too long.
+std::string Engine::what_is_known(const Waiter& waiter, const WaitGraph::Verdict& verdict) {
+  Peer& suspect = peer(verdict.suspect);
+  const std::string name = rank_name(verdict.suspect);
+  const std::string chain = verdict.chain.empty() ? "" : verdict.chain + "; ";
   const bool silent = waiter.asked_at != kNever && !answers(suspect, waiter);
   if (verdict.cycle) {
-    message +=
-        verdict.chain + ": the ranks wait for each other in a circle, so do they all run the same steps?";
-  } else {
-    if (!verdict.chain.empty()) message += verdict.chain + "; ";
-    message += rank_name(verdict.suspect) + " waits for nobody: ";
-    if (silent) {
-      message += "it answers nothing, so it is frozen or cut off;";
-    } else if (suspect.place < place_) {
-      message +=
-          "it answers, but has not arrived at this step; if that may take so long, allow it more time "
-          "(arrival_timeout), else";
-    } else {
-      message += "frozen, stuck or busy, or the time (timeout) is too short for the link;";
-    }
-    message += " see its own log";
+    return verdict.chain + ": the ranks wait for each other in a circle, so do they all run the same steps?";
   }
-  Error error{ErrorCode::kTimeout, std::move(message), verdict.suspect};
-  if (outlives(waiter, suspect, error)) return;
-  fail(std::move(error), rank_, silent ? verdict.suspect : kNoSuspect);
+  if (const auto time = deaf_for(suspect); time.count() > 0) {
+    const std::string nothing = "its machine has acknowledged nothing that " + rank_name(rank_) +
+                                " has sent for " + std::to_string(time.count()) + " ms: ";
+    if (silent) {
+      return chain + name + " answers nothing, and " + nothing +
+             "the network between them is cut, in one direction or both, or that machine is down; check both";
+    }
+    return chain + name + " is heard, but " + nothing +
+           "it does not arrive; check the network in this direction";
+  }
+  std::string text = chain + name + " waits for nobody: ";
+  if (silent) {
+    text += "it answers nothing, so it is frozen or cut off;";
+  } else if (suspect.place < place_) {
+    text +=
+        "it answers, but has not arrived at this step; if that may take so long, allow it more time "
+        "(arrival_timeout), else";
+  } else {
+    text += "frozen, stuck or busy, or the time (timeout) is too short for the link;";
+  }
+  return text + " see its own log";
+}
+
+// For how long the peer's machine has acknowledged nothing of what it was asked: 0 where it has, or where the
+// acknowledgement may be on its way.
+std::chrono::milliseconds Engine::deaf_for(Peer& peer) noexcept {
+  const Clock::duration time = peer.control.unacknowledged_for(Clock::now());
+  return time < kDeafTime ? std::chrono::milliseconds{}
+                          : std::chrono::duration_cast<std::chrono::milliseconds>(time);
 }
 
 void Engine::broadcast(const ControlMessage& message) {

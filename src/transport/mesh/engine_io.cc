@@ -89,6 +89,7 @@ Deadline Engine::prepare_poll(Poller& poller) {
   poller.entries[0] = {wake_.get(), POLLIN, 0};
   Deadline wake_at = leaving_ ? std::min(leave_by_, Clock::now() + kFlushCheck) : kNever;
   if (is_untold()) wake_at = std::min(wake_at, Clock::now() + kMemoryPause);
+  if (failure_ && !has_concluded()) wake_at = std::min(wake_at, settle_by_);
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     std::ranges::fill(polls_of(poller, i), pollfd{-1, 0, 0});
     if (peers_[i]) wake_at = std::min(wake_at, prepare_peer(*peers_[i], polls_of(poller, i)));
@@ -165,6 +166,8 @@ void Engine::serve_all(Lock& lock, Poller& poller) {
     const std::size_t i = (first_served_ + k) % peers_.size();
     if (peers_[i]) serve(lock, *peers_[i], polls_of(poller, i));
   }
+  count_ballots();
+  give_up_waiting();
 }
 
 void Engine::serve(Lock& lock, Peer& peer, PeerPolls polls) {

@@ -66,6 +66,16 @@ void Engine::lose(Peer& peer, Error error) {
 
 void Engine::on_lost(const Peer& from, const Lost& lost) {
   if (failure_ || from.is_optional) return;
+  const bool may_be_lost = lost.rank == rank_ ? is_optional_ : peer(lost.rank).is_optional;
+  if (!may_be_lost) {
+    return fail({ErrorCode::kMismatch,
+                 rank_name(from.rank) + " has dropped " + rank_name(lost.rank) +
+                     ", which is not optional on " + rank_name(rank_) +
+                     "; name the same optional ranks on all, before the first operation (it says of " +
+                     rank_name(lost.rank) + ": " + lost.text + ")",
+                 from.rank},
+                rank_);
+  }
   if (lost.rank == rank_) {
     fail({lost.code,
           rank_name(from.rank) + " has dropped " + rank_name(rank_) +
@@ -119,11 +129,14 @@ bool Engine::awaits_answers(Waiter& waiter) {
   return may_answer;
 }
 
-// There, one that answers nothing is to blame itself, whomever it said it waits for.
+// There, one that answers nothing is to blame itself, whomever it said it waits for. And anywhere one that is
+// out of reach: it may wait for what was sent to it and has not arrived.
 WaitGraph::Verdict Engine::verdict_on(const Waiter& waiter) {
   const int awaited = waiter.operation->peer;
-  if (has_optional_ && !answers(peer(awaited), waiter))
+  const bool silent = has_optional_ && !answers(peer(awaited), waiter);
+  if (silent || deaf_for(peer(awaited)).count() > 0) {
     return {.suspect = awaited, .cycle = false, .chain = {}};
+  }
   return waits_.follow(rank_, awaited);
 }
 

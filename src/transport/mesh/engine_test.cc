@@ -2,6 +2,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <future>
 #include <thread>
@@ -28,6 +29,7 @@ class ScriptedLink final : public Link {
   IoResult recv(MutBytes into) noexcept override { return on_recv(into); }
   bool stands_alone() const noexcept override { return true; }
   bool delivered() noexcept override { return true; }
+  std::size_t unacknowledged() noexcept override { return on_unacknowledged(); }
 
   void make_readable() const {
     const std::uint64_t one = 1;
@@ -42,6 +44,7 @@ class ScriptedLink final : public Link {
     return IoResult::moved(total_bytes(pieces));
   };
   std::function<IoResult(MutBytes)> on_recv = [](MutBytes) { return IoResult::would_block(); };
+  std::function<std::size_t()> on_unacknowledged = [] { return std::size_t{0}; };
 
  private:
   GuardedFd ready_;
@@ -189,6 +192,65 @@ TEST_F(Engine, WhoDrivesHearsOfAVoteThatAnotherThreadHasRead) {
   voter.join();
   EXPECT_LT(Clock::now() - told, 25s) << "by itself it looks at half of its time";
   self_.reset();  // before what its links use
+}
+
+// The peer's vote is here already when this rank freezes, about to send its own. Meanwhile the peer gives it
+// up, and reverts the step.
+TEST_F(Engine, ARankThatWasFrozenBeforeItsVoteHearsTheOthersBeforeItCounts) {
+  std::deque<ControlMessage> due{Vote{0, kBallot}};
+  bool voted = false;
+  links_.control->on_recv = [&](MutBytes into) {
+    if (due.empty()) return IoResult::would_block();
+    const ControlMessage message = due.front();
+    due.pop_front();
+    if (due.empty() && voted) links_.control->make_unreadable();
+    return give(message, into);
+  };
+  links_.control->on_send = [&](std::span<const iovec> pieces) {
+    if (!std::exchange(voted, true)) {
+      RankSet frozen(2);
+      frozen.add(0);
+      due = {Abort{ErrorCode::kTimeout, 0, 1, "rank 0 answers nothing"}, Verdict{0, frozen}};
+      links_.control->make_readable();
+    }
+    return IoResult::moved(total_bytes(pieces));
+  };
+  self_ = links_.connect();
+  const auto ballots = self_->vote(kBallot, in(120s));
+  ASSERT_FALSE(ballots) << "it counts what the other one has reverted";
+  EXPECT_EQ(ballots.error().suspect, 0);
+  EXPECT_EQ(self_->standing().step, kNoStep);
+  EXPECT_EQ(self_->standing().unheard, std::vector<int>{}) << "the other one has said where it stands";
+  self_.reset();  // before what its links use
+}
+
+// What goes to the peer is lost, and what comes from it is not, or is lost as well.
+TEST_F(Engine, APeerThatIsOutOfReachIsToldFromOneThatRunsOtherSteps) {
+  for (const bool heard : {true, false}) {
+    const Alone links;
+    std::atomic<std::size_t> sent{0};
+    links.control->on_send = [&](std::span<const iovec> pieces) {
+      sent += total_bytes(pieces);
+      return IoResult::moved(total_bytes(pieces));
+    };
+    links.control->on_unacknowledged = [&] { return sent.load(); };
+    std::atomic<bool> is_asked{false};
+    links.control->on_recv = [&](MutBytes into) {
+      if (!heard || sent == 0 || is_asked.exchange(true)) return IoResult::would_block();
+      return give(Waiting{0, 0}, into);
+    };
+    auto self = links.connect();
+    const auto late = self->wait(self->post_recv(1, 1, got_), in(2s));
+    ASSERT_FALSE(late);
+    EXPECT_EQ(late.error().suspect, 1);
+    const std::string& message = late.error().message;
+    EXPECT_NE(message.find("its machine has acknowledged nothing that rank 0 has sent for 1"),
+              std::string::npos)
+        << message;
+    EXPECT_NE(message.find(heard ? "rank 1 is heard, but" : "rank 1 answers nothing, and"), std::string::npos)
+        << message;
+    self.reset();  // before what its links use
+  }
 }
 
 // The peer waits too, so that it is asked at once; but the deadline passes before its answer is here. It is

@@ -6,13 +6,6 @@
 #include "transport/mesh/engine.h"
 
 namespace deltawire {
-namespace {
-
-// How long a rank may take to say what it knows when the mesh has failed. A living one takes milliseconds;
-// this is what an interrupt (Ctrl-C) waits for a frozen one.
-constexpr std::chrono::milliseconds kSettleTime{3000};
-
-}  // namespace
 
 void Engine::set_arrival_timeout(std::chrono::milliseconds timeout) {
   if (in_forked_child()) return;
@@ -62,7 +55,7 @@ Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline dead
   if (in_forked_child()) return forked();
   Lock lock(mutex_);
   // A rank that was frozen may find that the others have gone on without it: their words come first.
-  each_peer([this](Peer& peer) { read_control(peer); });
+  read_all_control();
   if (failure_) return failed(lock);
   if (has_optional_) {
     return deltawire::fail(ErrorCode::kState, "vote: ranks of this transport are optional, and have no vote");
@@ -81,11 +74,12 @@ Result<std::span<const Ballot>> Engine::vote(const Ballot& ballot, Deadline dead
   heed_agreement();
   Waiter waiter{.operation = &operation, .deadline = deadline};
   try {
+    count_ballots();
     block(lock, waiter);
   } catch (const std::bad_alloc&) {
     fail_without_text(ErrorCode::kNoMemory);
   }
-  if (!operation.done) settle_on(lock, waiter);
+  settle_on(lock, waiter);
   vote_ = nullptr;
   switch (agreement_.outcome()) {
     case Agreement::Outcome::kUnanimous: std::ranges::fill(ballots_, ballot); return ballots_;
@@ -110,24 +104,33 @@ void Engine::note_step_blocks() noexcept {
   blocks_before_ = blocks;
 }
 
-// The mesh has failed while this rank's vote was open: until the ranks that live agree whether it counts.
-void Engine::settle_on(Lock& lock, Waiter& waiter) {
-  Deadline settle_by = Clock::now() + kSettleTime;
+// All have voted. But a rank that was frozen may be about to send its vote, or to read the last one, long
+// after the others have gone on without it. So its vote goes out, it hears what all have said by now, and
+// only then it counts. Whoever gives it up from here on has its vote.
+void Engine::count_ballots() {
+  if (!agreement_.may_count()) return;
+  each_peer([this](Peer& peer) { read_control(peer); });
+  if (agreement_.may_count()) agreement_.count();
+  heed_agreement();
+}
+
+// Where the mesh has failed while this rank's vote was open: until the ranks that live agree whether it
+// counts.
+void Engine::settle_on(Lock& lock, Waiter& waiter) noexcept {
   waiter.operation->waiter = &waiter.changed;
-  while (!waiter.operation->done) {
-    try {
-      if (Clock::now() < settle_by) {
-        waiter.changed.wait_until(lock, settle_by);
-      } else {
-        agree([](Agreement& next) { (void)next.give_up_waiting(); });
-        settle_by = Clock::now() + kSettleTime;
-      }
-    } catch (const std::bad_alloc&) {
-      // Memory that others give back may do for the rest.
-      waiter.changed.wait_for(lock, kMemoryPause);
-    }
-  }
+  waiter.changed.wait(lock, [&waiter] { return waiter.operation->done; });
   waiter.operation->waiter = nullptr;
+}
+
+// Of the I/O thread, which alone is sure to run: time is up for those that have not said what they know, or
+// where they stand.
+void Engine::give_up_waiting() {
+  if (!failure_ || has_concluded() || Clock::now() < settle_by_) return;
+  // This rank itself may have been the frozen one.
+  each_peer([this](Peer& peer) { read_control(peer); });
+  settle_by_ = Clock::now() + kMemoryPause;
+  agree([](Agreement& next) { (void)next.give_up_waiting(); });
+  settle_by_ = Clock::now() + kSettleTime;
 }
 
 void Engine::on_agreement(Peer& peer, const AgreementMessage& message) {
@@ -157,6 +160,8 @@ void Engine::adopt_next(const ControlMessage* first) {
   for (const AgreementMessage& message : next_agreement_.outbox()) {
     append_control_message(std::visit([](const auto& each) { return ControlMessage(each); }, message), said_);
   }
+  // What is new to the others gives them time to answer.
+  if (!next_agreement_.outbox().empty()) settle_by_ = Clock::now() + kSettleTime;
   next_agreement_.outbox().clear();
   each_peer([this](Peer& peer) { peer.control.reserve(said_.size()); });
   // From here on nothing needs memory.
@@ -164,6 +169,7 @@ void Engine::adopt_next(const ControlMessage* first) {
   each_peer([this](Peer& peer) { peer.control.send_encoded(said_); });
   std::swap(agreement_, next_agreement_);
   heed_agreement();
+  if (has_concluded()) ended_.notify_all();
 }
 
 // Ends the vote when it is decided.
@@ -181,9 +187,11 @@ void Engine::heed_agreement() noexcept {
 
 Standing Engine::standing() const {
   if (in_forked_child()) return {};
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
+  if (!failure_) return {standing_step_, {}};
+  // The I/O thread sees to it that this comes, but where it has no memory to.
+  ended_.wait_for(lock, 2 * kSettleTime, [this] { return has_concluded(); });
   Standing standing{standing_step_, {}};
-  if (!failure_) return standing;
   const RankSet unheard = agreement_.unheard();
   for (int rank = 0; rank < world_size(); ++rank) {
     if (unheard.has(rank)) standing.unheard.push_back(rank);

@@ -19,7 +19,7 @@ def canonical(spec):
 
 
 def trained(rank, world_size, report, spec, momentum):
-    """What three steps warn of, (text, where from), and how many hooks on optimizers are left."""
+    """What three steps warn of, (text, where from), and how many models are watched then."""
     ddp = wrapped(Net())
     other = torch.nn.Linear(2, 2)
     with warnings.catch_warnings(record=True) as caught:
@@ -33,7 +33,8 @@ def trained(rank, world_size, report, spec, momentum):
                 others.step()  # of another model's
                 optimizer.step()
     told = [(str(w.message), w.filename) for w in caught if w.category is MomentumWarning]
-    return told, len(torch_optimizers._global_optimizer_post_hooks)
+    assert len(torch_optimizers._global_optimizer_post_hooks) == (rank == 0)
+    return told, len(momentum_advice._watches)
 
 
 def test_register_says_once_on_rank_0_what_to_do():
@@ -48,6 +49,27 @@ def test_register_says_once_on_rank_0_what_to_do():
 
 def test_without_momentum_nothing_is_said_and_nothing_is_left():
     assert results(trained, 2, "topk:k=1%", 0.0) == [([], 0)] * 2
+
+
+def several(rank, world_size, report):
+    """Two models that are watched, and a hook of the user's behind ours."""
+    models = [wrapped(Net()) for _ in range(3)]
+    hooks = [deltawire.torch.register(model, "topk:k=1%") for model in models]
+    optimizers = [SGD(model.parameters(), lr=0.01, momentum=0.9) for model in models]
+    seen = []
+    torch_optimizers.register_optimizer_step_post_hook(lambda *_: seen.append(1))
+    for model, optimizer in zip(models, optimizers, strict=True):
+        train_step(model, rank, 0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            optimizer.step()
+    for hook in hooks:
+        hook.close()
+    return len(seen), len(momentum_advice._watches)
+
+
+def test_to_have_looked_ends_no_step():
+    assert results(several, 2) == [(3, 0)] * 2
 
 
 def local(rank, world_size, report, steps):
@@ -89,7 +111,7 @@ def test_which_codecs_do_not_go_with_momentum(spec, momentum, words):
         momentum_advice.watch(canonical(spec), model.parameters(), 0)
         optimizer.step()
         optimizer.step()
-    assert not torch_optimizers._global_optimizer_post_hooks
+    assert not momentum_advice._watches
     if words is None:
         assert not caught
     else:
@@ -97,13 +119,13 @@ def test_which_codecs_do_not_go_with_momentum(spec, momentum, words):
         assert told.category is MomentumWarning and words in str(told.message)
 
 
-def test_a_model_that_is_gone_leaves_no_hook():
+def test_a_model_that_is_gone_is_watched_no_longer():
     model = torch.nn.Linear(3, 3)
     momentum_advice.watch(canonical("topk"), model.parameters(), 0)
     assert len(torch_optimizers._global_optimizer_post_hooks) == 1
     del model
     SGD(torch.nn.Linear(3, 3).parameters(), lr=0.1, momentum=0.9).step()
-    assert not torch_optimizers._global_optimizer_post_hooks
+    assert not momentum_advice._watches
 
 
 def test_the_warning_can_be_filtered():

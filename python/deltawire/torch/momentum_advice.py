@@ -17,33 +17,47 @@ class MomentumWarning(UserWarning):
 
 def watch(canonical_spec: str, parameters: Iterable[torch.nn.Parameter], rank: int) -> None:
     """Looks at the optimizer that steps these parameters, when it does so for the first time, and
-    warns on rank 0 where its momentum doesn't go with the spec. Nothing is left afterwards."""
+    warns on rank 0 where its momentum doesn't go with the spec."""
     if rank == 0 and (late_rules(canonical_spec) or rules_with_momentum(canonical_spec)):
-        _Watch(canonical_spec, parameters)
+        _watches.append(_Watch(canonical_spec, parameters))
+        if len(_handles) == 0:
+            _handles.append(register_optimizer_step_post_hook(_look))
+
+
+def _look(optimizer: torch.optim.Optimizer, _args, _kwargs) -> None:
+    # One hook for all, which stays: torch calls hooks while it walks over the dict that has them,
+    # and a hook that takes itself out there ends the user's step() with a RuntimeError.
+    for each in list(_watches):
+        if each.is_over(optimizer):
+            _watches.remove(each)
 
 
 class _Watch:
-    """A hook on the steps of all optimizers, until one steps a parameter of the model."""
+    """A look at the steps of all optimizers, until one steps a parameter of the model."""
 
     def __init__(self, spec: str, parameters: Iterable[torch.nn.Parameter]) -> None:
         self._spec = spec
         self._parameters = {id(each): weakref.ref(each) for each in parameters}
-        self._handle = register_optimizer_step_post_hook(self._look)
 
-    def _look(self, optimizer: torch.optim.Optimizer, _args, _kwargs) -> None:
+    def is_over(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether it was the optimizer of the model, of which it has warned then, or the model is
+        gone."""
         if all(kept() is None for kept in self._parameters.values()):
-            self._handle.remove()  # the model is gone
-            return
+            return True
         groups = [group for group in optimizer.param_groups if self._steps_ours(group)]
         if groups:
-            self._handle.remove()
-            warn(self._spec, type(optimizer).__name__, groups, stacklevel=4)
+            warn(self._spec, type(optimizer).__name__, groups, stacklevel=5)
+        return bool(groups)
 
     def _steps_ours(self, group: dict) -> bool:
         return any(
             id(each) in self._parameters and self._parameters[id(each)]() is each
             for each in group["params"]
         )
+
+
+_watches: list[_Watch] = []
+_handles: list = []  # of the hook, once there is one
 
 
 def warn(canonical_spec: str, optimizer: str, groups: list[dict], *, stacklevel: int) -> None:

@@ -60,7 +60,7 @@ class CompressedGrid(Grid):
 
     def __init__(
         self,
-        grid: Grid | None,
+        grid: "Grid | None",
         *,
         down: Policy | None,
         up: Policy | None = None,

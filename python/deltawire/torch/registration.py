@@ -50,11 +50,11 @@ def register(
 
     Args:
         ddp_model: the parameters that it exchanges are float32, bfloat16 or float16, as they come,
-            on the CPU or on CUDA devices (see `Staging`). The set is fixed when DDP is
-            constructed and may include frozen parameters. Gradients may be sparse,
-            nn.Embedding(sparse=True), where the policy's codec takes pairs. Register before
-            training, and before or after torch.compile. A sharded model: all of it, whose gradients
-            are reduced as one of these dtypes on the CPU; every rank listens on two ports where it is cut.
+            on the CPU or on CUDA devices (see `Staging`). The set is fixed when DDP is constructed
+            and may include frozen parameters. Gradients may be sparse, nn.Embedding(sparse=True),
+            where the policy's codec takes pairs. Register before training, and before or after
+            torch.compile. A sharded model: all of it, whose gradients are reduced as one of these
+            dtypes on the CPU; every rank listens on two ports where it is cut.
         spec: codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)", or a policy, which
             says what each tensor gets: rules, a dict, a list, Path("policy.toml") (see
             `deltawire.policy.spec_of`); equal on all ranks. "auto": the native all-reduce while it

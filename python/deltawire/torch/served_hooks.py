@@ -15,18 +15,24 @@ class _Call:
     def __init__(self, method: Callable | None, *first) -> None:
         self._method = weakref.WeakMethod(method) if method is not None else None
         self._first = first
+        # Here, not around the method: that imports torch._dynamo, for seconds, which whoever
+        # imports this module may never need.
+        self._call = torch.compiler.disable(_call)
 
-    @torch.compiler.disable
     def __call__(self, *_arguments, **_options) -> None:
-        method = self._method() if self._method is not None else None
-        if method is not None:
-            method(*self._first)
+        self._call(self._method, self._first)
 
     def __deepcopy__(self, memo) -> "_Call":
         return _Call(None)
 
     def __reduce__(self):
         return _Call, (None,)
+
+
+def _call(held: weakref.WeakMethod | None, first: tuple) -> None:
+    method = held() if held is not None else None
+    if method is not None:
+        method(*first)
 
 
 def attach(

@@ -1,4 +1,4 @@
-"""What a rank's buckets cost, and what went wrong: written by the communication thread."""
+"""What a rank's buckets cost, and what went wrong: written when buckets end."""
 
 import collections
 import dataclasses
@@ -45,8 +45,7 @@ class BucketRecord:
 class History:
     """Counters of one rank, and its first error. Thread rule: any thread may call any member.
 
-    It holds no session, so that the communication thread, which fills it, never owns its own
-    session.
+    It holds no session, so that the session's thread that fills it never owns its own session.
     """
 
     def __init__(self, rank: int, nonfinite_advice: str = "") -> None:

@@ -81,6 +81,6 @@ def forget(door) -> None:
 
 @atexit.register
 def _leave_all() -> None:
-    """The communication threads must be gone before the interpreter is: they call it."""
+    """The sessions' threads must be gone before the interpreter is: they call it."""
     for door in list(_doors.open):
         door.leave()

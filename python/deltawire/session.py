@@ -203,7 +203,7 @@ class Session(ClosesAtEnd, Door):
 
 
 class _Waiting:
-    """For one bucket's end. Holds no session: the communication thread must not own its own."""
+    """For one bucket's end. Holds no session: the thread that calls `end` must not own its own."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()

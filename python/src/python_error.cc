@@ -33,17 +33,4 @@ void raise(const Error& error) {
   throw nb::python_error();
 }
 
-Callback::~Callback() {
-  if (!interpreter_is_up()) {
-    function_.release();
-    return;
-  }
-  const nb::gil_scoped_acquire gil;
-  function_.reset();
-}
-
-bool Callback::interpreter_is_up() noexcept {
-  return Py_IsInitialized() != 0 && nb::is_alive();
-}
-
 }  // namespace deltawire::python

@@ -4,6 +4,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -21,6 +22,7 @@
 
 #include "bindings.h"
 #include "bucket_bindings.h"
+#include "completions.h"
 #include "deltawire/reducer.h"
 #include "deltawire/session.h"
 #include "explain_bindings.h"
@@ -56,18 +58,6 @@ std::unique_ptr<Session> open_session(OpenListener& listener, const MeshOptions&
   raise_if_failed(make_reducer(spec, options).map([](auto&&) {}));  // before anybody is met
   std::unique_ptr<Transport> transport = connected(listener, mesh);
   return value_or_raise(without_gil([&] { return Session::open(spec, options, std::move(transport)); }));
-}
-
-void submit(Session& session, const Submitted& tensors, const Step& step, std::int64_t timeout_ms,
-            nb::callable callback) {
-  auto bucket = std::make_shared<SubmittedBucket>(tensors);
-  auto done = std::make_shared<const Callback>(std::move(callback));
-  const nb::gil_scoped_release no_gil;
-  session.submit(bucket->bucket(), step, std::chrono::milliseconds(timeout_ms),
-                 [bucket, done = std::move(done)](const Result<Report>& report) {
-                   if (report) bucket->hand_over_means();
-                   (*done)(report);
-                 });
 }
 
 std::vector<std::tuple<std::string, std::int64_t, std::int64_t>> spans_of(const Report& report) {
@@ -128,16 +118,52 @@ class SessionHandle {
  public:
   explicit SessionHandle(std::unique_ptr<Session> session) : session_(std::move(session)) {}
   ~SessionHandle() {
-    without_gil([&] { session_.reset(); });  // joins a thread that may need the GIL for its last callbacks
+    without_gil([&] {
+      session_.reset();
+      completions_.stop();
+    });
   }
   SessionHandle(const SessionHandle&) = delete;
   SessionHandle& operator=(const SessionHandle&) = delete;
   Session& operator*() const { return *session_; }
   Session* operator->() const { return session_.get(); }
 
+  void submit(const Submitted& tensors, const Step& step, std::int64_t timeout_ms, nb::callable callback);
+  // All callables have returned then; on their own thread it waits for none.
+  void close() {
+    session_->close();
+    completions_.stop();
+  }
+
  private:
+  Completions completions_;  // first: the session adds to it until it is gone
   std::unique_ptr<Session> session_;
 };
+
+// Keeps the GIL: nothing here waits for long, and to get it back may take longer than all of it.
+void SessionHandle::submit(const Submitted& tensors, const Step& step, std::int64_t timeout_ms,
+                           nb::callable callback) {
+  auto bucket = std::make_shared<SubmittedBucket>(tensors);
+  auto completion = std::make_shared<Completions::One>();
+  completion->emplace_back(std::move(callback));
+  const auto done = [this, bucket, completion,
+                     caller = std::this_thread::get_id()](const Result<Report>& report) noexcept {
+    if (report) bucket->hand_over_means();
+    Completion& own = completion->front();
+    try {
+      own.outcome = report;
+    } catch (const std::bad_alloc&) {
+      own.outcome = fail(ErrorCode::kNoMemory, {});
+    }
+    if (std::this_thread::get_id() != caller) {
+      completions_.add(*completion);
+    } else {  // it could not be queued
+      own.call();
+      completion->clear();
+    }
+  };
+  session_->submit(bucket->bucket(), step, std::chrono::milliseconds(timeout_ms), done);
+}
 
 void bind_reports(nb::module_& module) {
   nb::class_<ReducerOptions>(module, "ReducerOptions", "How residuals and small tensors are treated.")
@@ -214,8 +240,8 @@ void bind_ends(nb::class_<SessionHandle>& session) {
           "Why no bucket can succeed any more: the error that ended the session, PeerLost where a rank has "
           "left in good order, or None while all ranks are there. Waits up to wait_ms for either.")
       .def(
-          "close", [](SessionHandle& self) { without_gil([&] { self->close(); }); },
-          "Joins the communication thread and says goodbye; idempotent. Buckets in flight are aborted.")
+          "close", [](SessionHandle& self) { without_gil([&] { self.close(); }); },
+          "Joins the session's threads and says goodbye; idempotent. Buckets in flight are aborted.")
       .def_prop_ro("closed", [](const SessionHandle& self) { return self->closed(); });
 }
 
@@ -236,12 +262,13 @@ void bind_sessions(nb::module_& module) {
       .def(
           "submit",
           [](SessionHandle& self, const Submitted& tensors, const Step& step, std::int64_t timeout_ms,
-             nb::callable callback) { submit(*self, tensors, step, timeout_ms, std::move(callback)); },
+             nb::callable callback) { self.submit(tensors, step, timeout_ms, std::move(callback)); },
           "tensors"_a, "step"_a, "timeout_ms"_a, "callback"_a,
           "Queues one bucket: (name, address, shape) of each tensor, row-major, which becomes the mean over "
           "ranks, and optionally its dtype's name (float32 without) and the address of its significance: as "
           "many float32, 0 for none; or a PairsAt, whose `mean` is then there. The memory must stay until "
-          "callback(error or None, report or None) has run, on the communication thread.")
+          "callback(error or None, report or None) has run, in the order of buckets, on a thread of the "
+          "session's that does nothing else.")
       .def(
           "traffic", [](const SessionHandle& self) { return traffic(*self); },
           "Bytes (sent, received) by the links, headers and control messages included.")

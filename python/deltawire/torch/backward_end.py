@@ -3,14 +3,16 @@
 What fails in DDP's Future comes from backward() as torch's own RuntimeError, whose text is a
 Python traceback: C++ keeps no more of it. What a callback of autograd raises comes as it is. So
 the Futures of a step that is exchanged in a backward pass end well, and a callback after DDP's own
-raises.
+raises. Until then Python's lock changes hands quickly.
 """
 
 from collections.abc import Callable
 
 import torch
-import torch.distributed as dist
 from torch.autograd import Variable
+
+from deltawire.torch.quick_turns import QuickTurns
+from deltawire.torch.under_way import UnderWay
 
 
 def after_backward(call: Callable[[], None]) -> None:
@@ -18,10 +20,15 @@ def after_backward(call: Callable[[], None]) -> None:
     Variable._execution_engine.queue_callback(call)
 
 
+def in_backward() -> bool:
+    """Whether this thread is in one; DDP's join() calls hooks outside."""
+    return torch._C._current_graph_task_id() != -1
+
+
 class BackwardEnd:
     """The buckets of a DDP model's step, until its backward pass is over.
 
-    Thread rule: the thread of backward.
+    Thread rule: the thread of backward; `close` any.
 
     Attributes:
         looks_first: DDP ends a pass with a collective of its own, which a failed rank may never
@@ -31,29 +38,43 @@ class BackwardEnd:
 
     def __init__(self) -> None:
         self.looks_first = True
-        self._buckets: list = []
+        self._buckets: list[UnderWay] = []
+        self._turns = QuickTurns()
 
-    def add(self, bucket: dist.GradBucket, under_way) -> None:
-        """Before the bucket's exchange begins; `under_way` has `exchanged` and `error`, and its
-        `raises` is set: whether its Future has to tell of a failure, because nobody else can."""
-        in_backward = torch._C._current_graph_task_id() != -1  # join() calls hooks outside
-        under_way.raises = self.looks_first or not in_backward
-        if bucket.index() == 0:
+    def add(self, bucket: UnderWay) -> None:
+        """Before its exchange begins. Sets `raises`: whether its Future has to tell of a failure,
+        because nobody else can."""
+        within = in_backward()
+        bucket.raises = self.looks_first or not within
+        if bucket.index == 0:
             self._buckets = []
-        self._buckets.append(under_way)
-        if in_backward and bucket.is_last():
+        self._buckets.append(bucket)
+        self._turns.begin()
+        if bucket.last and within:
             after_backward(self._before_ddp)
+        elif bucket.last:
+            self._turns.end()
 
     def _before_ddp(self) -> None:
+        after_backward(self._after_ddp)
         if self.looks_first:
             self._raise_failed()
-        else:
-            after_backward(self._raise_failed)
+
+    def _after_ddp(self) -> None:
+        self._turns.end()
+        if not self.looks_first:
+            self._raise_failed()
 
     def _raise_failed(self) -> None:
         buckets, self._buckets = self._buckets, []
-        for each in buckets:
-            each.exchanged.wait()  # it ends by the exchange's deadline, and never raises
+        for each in reversed(buckets):  # with the last one the others are mostly over
+            if not each.exchanged.done():
+                each.exchanged.wait()  # it ends by the exchange's deadline, and never raises
         for each in buckets:
             if each.error is not None:
+                self._turns.end()  # no later callback is called
                 raise each.error
+
+    def close(self) -> None:
+        """After the last step; idempotent."""
+        self._turns.end()

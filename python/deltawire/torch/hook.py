@@ -22,7 +22,7 @@ from deltawire.torch.loss_scale import LossScale
 from deltawire.torch.native_buckets import NativeBuckets
 from deltawire.torch.native_step import NAME, Ways
 from deltawire.torch.participant import Participant
-from deltawire.torch.scalars import profiled_until
+from deltawire.torch.scalars import profiled, profiled_until
 from deltawire.torch.significance import SignificanceSource
 from deltawire.torch.sparse_gradient import SparseGradient
 from deltawire.torch.staging import Staging
@@ -87,6 +87,7 @@ class Hook(Participant):
         self._timeout_ms = timeout_ms
         self._staging = Staging(timeout_ms / 1e3, exchanged.gradient_bytes if exchanged else 0)
         self._end = BackwardEnd()
+        self._layouts: dict[int, tuple] = {}  # by bucket: see `_dense`
         # Not for torch.compile, which would trace it parameter by parameter, for seconds. A
         # function, because a bound method would keep the hook of a dropped model alive.
         self._check_forward = torch.compiler.disable(_check_forward)
@@ -117,10 +118,10 @@ class Hook(Participant):
         Never raises and never returns None, whatever happens: DDP survives neither.
         """
         under_way = UnderWay(self._staging, bucket)
-        self._end.add(bucket, under_way)
-        with profiled_until(under_way.exchanged, f"deltawire::exchange bucket {bucket.index()}"):
+        self._end.add(under_way)
+        with profiled_until(under_way.exchanged, f"deltawire::exchange bucket {under_way.index}"):
             try:
-                with torch.profiler.record_function("deltawire::submit"):
+                with profiled("deltawire::submit"):
                     self._submit(bucket, under_way)
             except Exception as cause:
                 self._fail(cause, under_way)
@@ -142,14 +143,14 @@ class Hook(Participant):
             why = f"interrupted on rank {self.rank}"
             self._natives.fail(make_error("Aborted", why, self.rank))
 
-    def _submit(self, bucket, under_way: UnderWay) -> None:
+    def _submit(self, bucket: dist.GradBucket, under_way: UnderWay) -> None:
         """Hands the bucket to the communication thread, or to the process group, which end it."""
-        buffer = under_way.buffer
-        arguments.check_tensor("a bucket of gradients", buffer)
-        if bucket.index() != self._next_bucket:
+        arguments.check_tensor("a bucket of gradients", under_way.buffer)
+        index, last = under_way.index, under_way.last
+        if index != self._next_bucket:
             raise make_error(
                 "State",
-                f"bucket {bucket.index()} came where {self._next_bucket} was due: a backward pass "
+                f"bucket {index} came where {self._next_bucket} was due: a backward pass "
                 "was cut short; register a new DDP model",
                 self.rank,
             )
@@ -157,17 +158,16 @@ class Hook(Participant):
             raise self._session.error()
         if self._session.closed:
             raise make_error("State", f"the hook is closed; {_AFTER_CLOSE}", self.rank)
-        last = bucket.is_last()
-        if bucket.index() == 0:
+        if index == 0:
             self._scale = self._loss_scale.now()
             self._log_summary()
             if self._natives is not None:
                 self._natives.open_step((self._step, self._scale), self._ways())
         step = self._step
-        self._next_bucket = 0 if last else bucket.index() + 1
+        self._next_bucket = 0 if last else index + 1
         self._step += last
         natives = self._natives
-        names = tuple(self._exchanged.name_of(each) for each in bucket.parameters())
+        names = tuple(map(self._exchanged.name_of, under_way.parameters))
         if natives is not None and natives.takes(bucket, names):
             if self.last_error is not None:
                 raise self.last_error
@@ -179,20 +179,22 @@ class Hook(Participant):
         if natives is not None and last:
             natives.issued(covered)
 
-    def _submit_coded(self, bucket, under_way: UnderWay, names: tuple, number: int) -> None:
+    def _submit_coded(
+        self, bucket: dist.GradBucket, under_way: UnderWay, names: tuple[str, ...], number: int
+    ) -> None:
         """Of the step with that number."""
-        buffer, natives = under_way.buffer, self._natives
+        buffer, index, natives = under_way.buffer, under_way.index, self._natives
         mixed = natives is not None and natives.step.any
-        beside = natives.step if mixed and bucket.is_last() else None
-        last = bucket.is_last() and not mixed
-        step = _core.Step(number, bucket.index(), last, self._scale, timed=True)
-        source, index, memory = self._source, bucket.index(), None
+        beside = natives.step if mixed and under_way.last else None
+        last = under_way.last and not mixed
+        step = _core.Step(number, index, last, self._scale, timed=True)
+        source, memory = self._source, None
         if buffer.is_sparse:
             under_way.sparse = SparseGradient(names[0], buffer)
             source = None  # pairs have no significance
-        tensors = [] if buffer.is_sparse else self._dense(bucket)
+        tensors = [] if buffer.is_sparse else self._dense(bucket, under_way, names)
         if source is not None:
-            whole = list(zip(names, bucket.parameters(), strict=True))
+            whole = list(zip(names, under_way.parameters, strict=True))
             memory, addresses = source.of_tensors(index, whole)
             tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
         history = self._history
@@ -216,7 +218,7 @@ class Hook(Participant):
                 under_way.end(error)
 
         def submit(host):
-            at = [under_way.sparse.at] if under_way.sparse else _moved(tensors, buffer, host)
+            at = [under_way.sparse.at] if under_way.sparse else _at(host.data_ptr(), tensors)
             self._session.submit(at, step, self._timeout_ms, complete)
 
         failed = functools.partial(self._fail, under_way=under_way)
@@ -238,14 +240,22 @@ class Hook(Participant):
 
         self._staging.in_turn(submit, self._give_up)
 
-    def _dense(self, bucket) -> list[tuple]:
-        """(name, address, shape, dtype) of each of the bucket's gradients. DDP lays a gradient out
-        as its parameter is, whatever the view in the bucket claims."""
-        dtype = arguments.dtype_name(bucket.buffer().dtype)
-        return [
-            (self._exchanged.name_of(each), gradient.data_ptr(), row_major_shape(each), dtype)
-            for each, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
-        ]
+    def _dense(
+        self, bucket: dist.GradBucket, under_way: UnderWay, names: tuple[str, ...]
+    ) -> list[tuple]:
+        """(name, where in the buffer, shape, dtype) of each of the bucket's gradients. DDP lays a
+        gradient out as its parameter is, whatever the view in the bucket claims. What is in a
+        bucket changes when DDP rebuilds its buckets, where things are in it never does."""
+        found = self._layouts.get(under_way.index)
+        if found is None or found[0] != names:
+            first, dtype = under_way.buffer.data_ptr(), arguments.dtype_name(under_way.buffer.dtype)
+            whole = zip(names, under_way.parameters, bucket.gradients(), strict=True)
+            laid_out = [
+                (name, gradient.data_ptr() - first, row_major_shape(parameter), dtype)
+                for name, parameter, gradient in whole
+            ]
+            self._layouts[under_way.index] = found = (names, laid_out)
+        return found[1]
 
     def close(self) -> None:
         """Joins the communication thread and says goodbye to the other ranks; idempotent.
@@ -253,6 +263,7 @@ class Hook(Participant):
         Done at exit in any case. Buckets still in flight are aborted on every rank.
         """
         super().close()
+        self._end.close()
         self._staging.close()
         if self._natives is not None:
             self._natives.close()
@@ -328,10 +339,9 @@ class Hook(Participant):
         return flat
 
 
-def _moved(tensors: list[tuple], buffer: torch.Tensor, host: torch.Tensor) -> list[tuple]:
-    """The same tensors, where the bucket's memory on the host is."""
-    by = host.data_ptr() - buffer.data_ptr()
-    return [(name, address + by, *rest) for name, address, *rest in tensors]
+def _at(address: int, tensors: list[tuple]) -> list[tuple]:
+    """Tensors of a bucket whose memory begins at this address."""
+    return [(name, address + offset, *rest) for name, offset, *rest in tensors]
 
 
 def _exchanges(ddp_model: DistributedDataParallel) -> bool:

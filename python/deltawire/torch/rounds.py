@@ -12,7 +12,7 @@ from deltawire.torch.weights import Weights
 class Round:
     """An exchange under way: of all weights, or of one fragment of them.
 
-    `complete` runs on the communication thread and keeps the weights' memory until it is over,
+    `complete` runs on a thread of the session's and keeps the weights' memory until it is over,
     whoever has stopped waiting meanwhile; the rest belongs to the training loop.
 
     Args:

@@ -70,6 +70,13 @@ def summary(steps: int, records: Sequence[dict], rows: Sequence[TensorRow]) -> s
     )
 
 
+def profiled(name: str) -> contextlib.AbstractContextManager:
+    """A range of torch's profiler, where one is on."""
+    if not torch.autograd.profiler._is_profiler_enabled:
+        return contextlib.nullcontext()
+    return torch.profiler.record_function(name)
+
+
 @contextlib.contextmanager
 def profiled_until(end: torch.futures.Future, name: str) -> Iterator[None]:
     """A range of torch's profiler from here until the Future is completed, on whichever thread."""

@@ -30,8 +30,8 @@ class Staging:
 
     `DELTAWIRE_FORCE_STAGING=1` in the environment makes CPU tensors take the same way, for tests.
 
-    Thread rule: `load` belongs to the thread of backward, `store` to the communication thread,
-    after the bucket's `load`; `close` to any.
+    Thread rule: `load` belongs to the thread of backward, `store` to the session's thread that
+    hears of buckets' ends, after the bucket's `load`; `close` to any.
 
     Args:
         timeout: seconds that a copy may take.

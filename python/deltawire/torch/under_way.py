@@ -8,9 +8,12 @@ from deltawire.torch.staging import Staging
 
 
 class UnderWay:
-    """A bucket between DDP's call and its Future's end.
+    """A bucket between DDP's call and its Future's end. DDP's bucket is asked once for each of
+    these: every answer lets go of Python's lock.
 
     Attributes:
+        index, last: its place in the step.
+        parameters: whose gradients it has.
         buffer: DDP's memory, kept until the exchange is over.
         exchanged: a Future that gets a tensor, whatever has happened: the mean, where it went well.
         sparse: the gradient, where it is sparse.
@@ -19,10 +22,10 @@ class UnderWay:
     """
 
     def __init__(self, staging: Staging, bucket: dist.GradBucket) -> None:
-        self.buffer = bucket.buffer()
+        self.index, self.last = bucket.index(), bucket.is_last()
+        self.parameters, self.buffer = bucket.parameters(), bucket.buffer()
         self.exchanged = staging.future(self.buffer)
         self.sparse: SparseGradient | None = None
-        self._index = bucket.index()
         self._staging = staging
         self._mean = self.buffer
         self.error: BaseException | None = None
@@ -34,7 +37,7 @@ class UnderWay:
             if self.sparse is not None:
                 self._mean = self.sparse.mean()
             else:
-                self._staging.store(self._index, self.buffer)
+                self._staging.store(self.index, self.buffer)
 
     def end(self, error: BaseException | None) -> None:
         """Completes the Future, after `store` or with the error; once."""

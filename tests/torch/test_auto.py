@@ -21,9 +21,19 @@ from ranks import attempted, results
 from test_dtypes import Mixed, bits
 from test_dtypes import train as train_of_any_dtype
 
-MEASURE = auto_hook.WARM_UP + auto_hook.MEASURED  # steps
-DECIDED = MEASURE + auto_hook.WARM_UP + 2 * auto_hook.MEASURED
 TIERS = ("lossless", "near-lossless", "lossy")
+TRIED = auto_hook.WARM_UP + 2 * auto_hook.MEASURED  # steps
+
+
+def measured(tier="near-lossless", dtype="float32"):
+    """Steps before the one that begins with a plan: each piece of what is measured takes one."""
+    specs = ["fp32", *codec_figures.candidates(tier, {dtype})]
+    pieces = 1 + LinkProbe.PIECES + codec_figures.Trials(specs, {}, 0).rounds
+    return auto_hook.WARM_UP + auto_hook.MEASURED + pieces - 1
+
+
+MEASURE = measured("lossy")
+DECIDED = MEASURE + TRIED
 
 
 class GivenTimes(StepClock):
@@ -44,22 +54,23 @@ class GivenTimes(StepClock):
 
 def slow_link(model, tier, watched=20, clock=GivenTimes):
     """A registered hook on a link of a megabit, as it believes."""
-    LinkProbe.measure = lambda self, machine: (1.25e5, 1e-3)
+    LinkProbe.result = lambda self, machine: (1.25e5, 1e-3)
     auto_hook.StepClock = clock
     auto_hook.WATCHED = watched
     return deltawire.torch.register(model, "auto", tier=tier)
 
 
 def on_loopback(rank, world_size, report):
-    LinkProbe.measure = lambda self, machine: (1e10, 1e-5)  # on busy cores it may look slow
+    LinkProbe.result = lambda self, machine: (1e10, 1e-5)  # on busy cores it may look slow
     model, plain = wrapped(Net()), wrapped(Net())
     hook = deltawire.torch.register(model, "auto", tier="lossless")
     before = str(hook.explain()), hook.metrics()
     equal = True
-    for step in range(MEASURE + 3):
+    for step in range(measured("lossless") + 3):
         train_step(model, rank, step)
         train_step(plain, rank, step)
         equal = equal and fingerprint(model) == fingerprint(plain)
+    assert not hook._is_timed, "native steps cost no call of Python more than torch's own hook"
     metrics, explained = hook.metrics(), str(hook.explain())
     state = hook.state_dict()
     hook.load_state_dict(state)
@@ -124,7 +135,7 @@ def test_on_a_measured_loopback_it_does_what_its_figures_say():
     coded = auto_decision.steps_of(said)
     native = auto_decision.steps_of([each["native"] for each in said])
     noise = 2 * (coded.error**2 + native.error**2) ** 0.5
-    assert (choice != "native") == (coded.end <= native.end + noise)
+    assert (choice != "native") == (coded.end + noise < native.end)
 
 
 class Wide(torch.nn.Module):
@@ -149,7 +160,7 @@ def choose(rank, world_size, report, tier, dtype):
     logging.getLogger("deltawire").setLevel(logging.INFO)
     hook = slow_link(model := wrapped(Wide().to(dtype)), tier)
     specs = []
-    for step in range(DECIDED + 3):
+    for step in range(measured(tier, str(dtype).removeprefix("torch.")) + TRIED + 3):
         train_of_any_dtype(model, rank, step, 0.05)
         specs.append(hook.spec)
         if step == 1:
@@ -175,7 +186,8 @@ def test_a_slow_link_is_compressed_within_the_tier(tier, dtype):
     assert len({tuple(specs) for specs, *_ in ranks}) == 1
     assert len({mark for *_, mark in ranks}) == 1
     specs, metrics, text, table, lines, _ = ranks[0]
-    assert set(specs[:MEASURE]) == {"native"} and specs[MEASURE] == specs[-1] != "native"
+    begins = measured(tier, str(dtype).removeprefix("torch."))
+    assert set(specs[:begins]) == {"native"} and specs[begins] == specs[-1] != "native"
     rows = {row["codec"]: row for row in table["decision"]["rows"]}
     assert TIERS.index(rows[specs[-1]]["tier"]) <= TIERS.index(tier)
     if dtype == torch.bfloat16:
@@ -229,7 +241,7 @@ def link_changes(rank, world_size, report):
         if step == DECIDED + 2:
             GivenTimes.coded = 0.01
             GivenTimes.native = 0.01
-            LinkProbe.measure = lambda self, machine: (1.25e9, 1e-5)
+            LinkProbe.result = lambda self, machine: (1.25e9, 1e-5)
         train_step(model, rank, step)
         phases.append(hook.metrics()["phase"])
     metrics = hook.metrics()
@@ -347,34 +359,13 @@ def test_what_it_refuses_says_what_to_do():
             assert all(word in caught[1] for word in expected), (caught, expected)
 
 
-def fail_to_measure(rank, world_size, report):
-    if rank == 1:
-
-        def broken(*_):
-            raise ArithmeticError("planted")
-
-        codec_figures.measure = broken
-    hook = deltawire.torch.register(model := wrapped(Net()), "auto")
-    for step in range(MEASURE):
-        train_step(model, rank, step)
-    with pytest.raises(deltawire.DeltawireError) as caught:
-        train_step(model, rank, MEASURE)
-    hook.close()
-    return str(caught.value), str(hook.last_error)
-
-
-def test_what_fails_on_one_rank_all_hear_of():
-    for raised, kept in results(fail_to_measure, 2):
-        assert raised == kept and "rank 1" in raised and "planted" in raised
-
-
 def in_other_ways(rank, world_size, report):
     """Micro-batches, and parameters that a step may leave out; both with an evaluation between."""
     ends = []
     for options, sometimes in (({}, False), ({"find_unused_parameters": True}, True)):
         GivenTimes.native = 3.0
         hook = slow_link(model := wrapped(Net(sometimes), **options), "near-lossless")
-        for step in range(DECIDED + 4):
+        for step in range(measured() + TRIED + 4):
             if not sometimes:
                 with model.no_sync():
                     model(batch(rank, step)[0]).sum().backward()

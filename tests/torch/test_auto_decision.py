@@ -248,8 +248,10 @@ def test_ranks_of_one_machine_share_its_cores():
     assert cores_of([{"host": "a", "processors": 6}] * 4 + [alone]) == 1.5
 
 
-@pytest.mark.parametrize(("ms", "stays"), [(60, True), (100, True), (102, True), (105, False)])
-def test_a_choice_stays_unless_it_is_slower_beyond_noise(ms, stays):
+@pytest.mark.parametrize(
+    ("ms", "stays"), [(60, True), (95, True), (98, False), (100, False), (105, False)]
+)
+def test_a_choice_stays_where_it_is_faster_beyond_noise(ms, stays):
     off = (-3, -2, -1, 0, 0, 1, 2, 3)
     coded, native = ([1e-3 * (middle + each) for each in off] for middle in (ms, 100))
     after = judge(CODED, [said(coded) | {"native": said(native, 0.03)}] * 2)
@@ -258,6 +260,12 @@ def test_a_choice_stays_unless_it_is_slower_beyond_noise(ms, stays):
     assert after.exchange_ms == pytest.approx(20 if stays else 30)
     if not stays:
         assert "back to the native" in after.reason and after.predicted_ms == after.plain_ms
+        assert "no gain beyond the noise of 2.79 ms" in after.reason
+
+
+def test_a_choice_as_fast_as_native_goes_even_without_noise():
+    same = said([0.1] * 4, 0.03)
+    assert judge(CODED, [same | {"native": same}] * 2).spec is None
 
 
 @pytest.mark.parametrize(

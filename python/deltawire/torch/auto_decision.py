@@ -9,13 +9,16 @@ bucket was ready), `ends` (of each step), and for a plan `buckets` ([[(name, ele
 """
 
 import dataclasses
+import json
 import statistics
 from collections import Counter
 from collections.abc import Callable
 
+from deltawire.errors import make_error
 from deltawire.planner import CodecFigures, Link, Machine, Plan, Workload, make_plan
 from deltawire.torch import auto_mix
 
+PHASES = ("measuring", "trying", "compressing", "native", "leaving")
 LEAST_GAIN = 0.03  # share of the native step that must be saved: docs/planner.md
 DEPARTS = 2.0  # so many times longer or shorter, and the exchange is another
 _NOTICED = 0.1  # share of a step: changes of the exchange below it change nothing
@@ -79,6 +82,25 @@ def decision_of(said: dict) -> Decision:
         raise ValueError("its spec is no text, or its times are no numbers")
     listed = ("link", "rows", "refused", "by_bucket")
     return dataclasses.replace(made, **{name: tuple(getattr(made, name)) for name in listed})
+
+
+def choice_of(state: dict) -> tuple[str, Decision | None]:
+    """(phase, decision) of a hook's state; InvalidArgumentError where it has none."""
+    text = state.get("auto") if isinstance(state, dict) else None
+    if not isinstance(text, str):
+        raise make_error(
+            "InvalidArgument",
+            'the state has no choice of "auto": it was saved by register with a codec; register '
+            "the model with that one, or start without the state",
+        )
+    try:
+        said = json.loads(text)
+        phase, decision = said["phase"], said["decision"]
+        if phase not in PHASES:
+            raise ValueError(f"phase {phase!r} is unknown")
+        return phase, None if decision is None else decision_of(decision)
+    except (ValueError, KeyError, TypeError) as cause:
+        raise make_error("InvalidArgument", f"the state's choice is damaged: {cause}") from cause
 
 
 @dataclasses.dataclass(frozen=True)
@@ -303,17 +325,19 @@ def _row(row) -> dict:
 
 def judge(decision: Decision, said: list[dict]) -> Decision | None:
     """After steps with the choice and native ones (`native`, a measurement of their own) by turns:
-    the choice with what steps and exchanges really take, or native where the choice is slower
+    the choice with what steps and exchanges really take, or native where the choice is not faster
     beyond noise. None where the steps are too few to say."""
     coded, plain = steps_of(said), steps_of([each["native"] for each in said])
     if coded is None or plain is None:
         return None
     took, native = 1e3 * coded.end, 1e3 * plain.end
-    if took <= native + _SURE * 1e3 * (coded.error**2 + plain.error**2) ** 0.5:
+    noise = _SURE * 1e3 * (coded.error**2 + plain.error**2) ** 0.5
+    if took + noise < native:
         return dataclasses.replace(decision, native_ms=native, exchange_ms=1e3 * coded.exchange)
     reason = (
         f"back to the native all-reduce: with {decision.label} a step took {took:.2f} ms instead "
-        f"of {native:.2f} ms; {decision.predicted_ms:.2f} ms were predicted"
+        f"of {native:.2f} ms: no gain beyond the noise of {noise:.2f} ms; "
+        f"{decision.predicted_ms:.2f} ms were predicted"
     )
     return dataclasses.replace(
         decision,

@@ -60,12 +60,15 @@ class AutoHook(ClosesAtEnd):
         self._session: CopiedSession | None = None  # of a copy: it has none
         self._history = History(self.rank, Hook._nonfinite_advice)
         self._clock = StepClock()
-        self._measuring = Measuring(connector, exchanged, probe)
+        self._measuring = Measuring(connector, exchanged, tier, probe)
         self._hook: Hook | None = None  # that compresses
         self._decision: Decision | None = None
         self._plans = 0
         self._closed = False
         self._watched = WATCHED
+        self._all_reduce = native.AllReduce(self.group)
+        self._phase = "measuring"
+        self._measured_ms: float | None = None  # of steps before the last look at them
         self._enter("measuring")
         self._check_forward = torch.compiler.disable(_after_forward)
         self._begin = torch.compiler.disable(_before_forward)
@@ -95,15 +98,22 @@ class AutoHook(ClosesAtEnd):
         last = bucket.is_last()
         # By turns with native steps, which see the same load; residuals wait for the next turn.
         coded = self._hook is not None and not (self._phase == "trying" and self._steps % 2)
-        self._clock.ready(last, coded)
+        timed = self._is_timed
+        if timed:
+            self._clock.ready(last, coded)
         if coded:
             exchanged = self._hook.deltawire_hook(state, bucket)
         else:
             if self._phase == "measuring" and self._steps == WARM_UP - 1:
                 self._measuring.sample(bucket)
-            exchanged = native.all_reduce(self.group, bucket)
+            exchanged = self._all_reduce(bucket, last)
         self._steps += last
-        return exchanged.then(self._over)
+        return exchanged.then(self._over) if timed else exchanged
+
+    @property
+    def _is_timed(self) -> bool:
+        """Native steps only before a look at what they take: it is a call of Python a bucket."""
+        return self._phase != "native" or self._steps >= self._due - MEASURED
 
     def _over(self, exchanged: torch.futures.Future) -> torch.Tensor:
         self._clock.over()
@@ -113,10 +123,11 @@ class AutoHook(ClosesAtEnd):
 
     def _enter(self, phase: str) -> None:
         """measuring, trying, compressing, native, leaving."""
+        self._measured_ms = self._median_ms() if self._phase == phase else None
         self._phase = phase
         self._steps = 0  # begun since then
         self._due = {
-            "measuring": WARM_UP + MEASURED,
+            "measuring": WARM_UP + MEASURED,  # and then a step for each piece
             "trying": WARM_UP + 2 * MEASURED,
             "leaving": 1,
         }.get(phase, self._watched)
@@ -130,32 +141,33 @@ class AutoHook(ClosesAtEnd):
         if self._phase == "leaving":
             self._leave()
         elif self._phase == "measuring":
-            self._plan()
+            if self._measuring.advance(self._said_of(False)):
+                self._plan()
         elif self._phase == "trying":
             self._judge()
         else:
             self._watch()
 
-    def _agreed(self, own: dict, decide) -> dict:
-        own |= self._said_of(self._hook is not None)
-        return agreed(own, decide, self.group)
-
     def _said_of(self, coded: bool) -> dict:
         times = [each for each in self._clock.times() if each.coded == coded]
         return {"ready": [each.ready for each in times], "ends": [each.end for each in times]}
 
+    def _decided(self, own: dict, decide) -> Decision | None:
+        """What rank 0 decides from what all ranks say."""
+        answer = agreed(own, lambda said: _answer(decide(said)), self.group)
+        return auto_decision.decision_of(answer) if answer else None
+
     def _plan(self) -> None:
-        tier = self._tier
-        own = self._measuring.figures(tier)
-        answer = self._agreed(own, lambda said: _answer(auto_decision.choose(said, tier)))
-        if not answer:  # too few whole steps, or gradients that are not finite
+        tier, own = self._tier, self._measuring.figures()
+        decision = self._decided(own, lambda said: auto_decision.choose(said, tier))
+        if decision is None:  # too few whole steps, or gradients that are not finite
             self._enter("measuring")
             return
         self._plans += 1
         self._watched = WATCHED
         self._measuring.end()
-        self._install(auto_decision.decision_of(answer))
-        self._say(logging.INFO, f"{self._decision.reason} (tier {tier})")
+        self._install(decision)
+        self._say(logging.INFO, f"{decision.reason} (tier {tier})")
 
     def _install(self, decision: Decision) -> None:
         self._decision = decision
@@ -166,27 +178,26 @@ class AutoHook(ClosesAtEnd):
         self._enter("trying")
 
     def _judge(self) -> None:
-        native = {"native": self._said_of(False)}
-        decision = self._decision
-        answer = self._agreed(native, lambda said: _answer(auto_decision.judge(decision, said)))
-        if not answer:
+        tried, own = self._decision, self._said_of(True) | {"native": self._said_of(False)}
+        decision = self._decided(own, lambda said: auto_decision.judge(tried, said))
+        if decision is None:
             self._enter("trying")
             return
-        self._decision = auto_decision.decision_of(answer)
-        if self._decision.spec is not None:
+        self._decision = decision
+        if decision.spec is not None:
             self._enter("compressing")
             return
-        self._say(logging.WARNING, self._decision.reason)
+        self._say(logging.WARNING, decision.reason)
         self._begin_leaving()
 
     def _watch(self) -> None:
-        decision = self._decision
-        answer = self._agreed({}, lambda said: {"why": auto_decision.departs(decision, said)})
-        if answer["why"] is None:
+        decision, own = self._decision, self._said_of(self._hook is not None)
+        why = agreed(own, lambda said: {"why": auto_decision.departs(decision, said)}, self.group)
+        if why["why"] is None:
             self._watched = min(2 * self._watched, MOST_WATCHED)
             self._enter(self._phase)
             return
-        self._say(logging.INFO, answer["why"])
+        self._say(logging.INFO, why["why"])
         self._decision = None
         self._begin_leaving()
 
@@ -256,17 +267,20 @@ class AutoHook(ClosesAtEnd):
         - plans: that were made.
         """
         session = self._hook._session if self._hook is not None else CopiedSession(NATIVE)
-        decision, coded = self._decision, self._hook is not None
-        times = [each for each in self._clock.times() if each.coded == coded]
+        decision = self._decision
         return {
             **metrics_of(self._history, session),
             "choice": self.spec,
             "phase": self._phase,
             "native_ms": decision.native_ms if decision else None,
             "predicted_ms": decision.predicted_ms if decision else None,
-            "measured_ms": 1e3 * statistics.median(t.end for t in times) if times else None,
+            "measured_ms": self._median_ms(),
             "plans": self._plans,
         }
+
+    def _median_ms(self) -> float | None:
+        ends = self._said_of(self._hook is not None)["ends"]
+        return 1e3 * statistics.median(ends) if ends else self._measured_ms
 
     def explain(self) -> AutoExplanation:
         """The plan's table, and while a codec is in use what each tensor gets. Between steps."""
@@ -302,7 +316,7 @@ class AutoHook(ClosesAtEnd):
         self._check_own()
         check_state_given(state, several=True)
         first = state if isinstance(state, dict) else next(iter(state), {})
-        phase, decision = _choice_of(first)
+        phase, decision = auto_decision.choice_of(first)
         hook = None
         if decision is not None and decision.spec is not None or phase == "leaving":
             hook = self._connector.hook_of(first["spec"], self._exchanged, self._history)
@@ -325,6 +339,7 @@ class AutoHook(ClosesAtEnd):
         """Says goodbye to the other ranks; idempotent. Done at exit in any case. A native
         all-reduce goes on as DDP's own would; with a codec in use the next step is an error."""
         self._closed = True
+        self._all_reduce.close()
         if self._hook is not None:
             self._hook.close()
         self._measuring.end()
@@ -345,29 +360,11 @@ def _answer(decision: Decision | None) -> dict:
     return {} if decision is None else decision.as_dict()
 
 
-def _choice_of(state: dict) -> tuple[str, Decision | None]:
-    """(phase, decision) of a state; InvalidArgumentError where it has none."""
-    text = state.get("auto") if isinstance(state, dict) else None
-    if not isinstance(text, str):
-        raise make_error(
-            "InvalidArgument",
-            'the state has no choice of "auto": it was saved by register with a codec; register '
-            "the model with that one, or start without the state",
-        )
-    try:
-        said = json.loads(text)
-        phase, decision = said["phase"], said["decision"]
-        if phase not in ("measuring", "trying", "compressing", "native", "leaving"):
-            raise ValueError(f"phase {phase!r} is unknown")
-        return phase, None if decision is None else auto_decision.decision_of(decision)
-    except (ValueError, KeyError, TypeError) as cause:
-        raise make_error("InvalidArgument", f"the state's choice is damaged: {cause}") from cause
-
-
 def _before_forward(hook: AutoHook, ddp_model: DistributedDataParallel) -> None:
     if torch.is_grad_enabled() and hook._session is None:
         check_failed(hook, ddp_model)
-        hook._clock.begin()
+        if hook._is_timed:
+            hook._clock.begin()
 
 
 def _after_forward(hook: AutoHook, ddp_model: DistributedDataParallel, inputs, outputs) -> None:
@@ -396,5 +393,6 @@ def _copied_auto_hook(rank: int, world_size: int) -> AutoHook:
     hook._history = History(rank)
     hook._hook = hook._decision = None
     hook._clock, hook._phase, hook._plans, hook._closed = StepClock(), "native", 0, True
+    hook._measured_ms = None
     hook._check_forward, hook._begin = _after_forward, _before_forward
     return hook

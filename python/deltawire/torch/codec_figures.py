@@ -62,45 +62,101 @@ def measure(
         parts: float32, flat, as an exchange cuts them.
         min_elements: as for `register`.
     """
-    figures, refused = [], []
-    # What a call through Python costs an exchange does not pay.
-    overhead = _small_seconds("fp32", parts)
-    for spec in specs:
+    trials = Trials(specs, parts, min_elements)
+    for _ in range(trials.rounds):
+        trials.advance()
+    return trials.results()
+
+
+class Trials:
+    """`measure`, a round at a time: some milliseconds each.
+
+    Args:
+        specs, parts, min_elements: as for `measure`; without parts rounds do nothing.
+
+    Attributes:
+        rounds: how many there are, whatever the parts.
+    """
+
+    def __init__(self, specs: list[str], parts: dict[str, np.ndarray], min_elements: int) -> None:
+        self.specs = specs
+        self._parts = parts
+        self._trials = [_Trial(spec, parts, min_elements) for spec in specs]
+        self._left = [each for each in self._trials for _ in range(each.rounds)][::-1]
+        self.rounds = len(self._left)
+        self._overhead: tuple[float, float] | None = None
+
+    def advance(self) -> None:
+        """The next round."""
+        trial = self._left.pop()
+        if self._parts and self._overhead is None:
+            # What a call through Python costs an exchange does not pay.
+            self._overhead = _small_seconds("fp32", self._parts)
+        if self._parts and trial.refused is None:
+            trial.advance()
+
+    def results(self) -> tuple[list[dict], list[str]]:
+        """As `measure`, after all rounds."""
+        if not self._parts:
+            return [], []
+        refused = [each.refused for each in self._trials if each.refused is not None]
+        taken = [each for each in self._trials if each.refused is None]
+        return [each.figures(self._overhead) for each in taken], refused
+
+
+class _Trial:
+    """Of one codec. `refused`: why it takes no such values, in a line."""
+
+    def __init__(self, spec: str, parts: dict[str, np.ndarray], min_elements: int) -> None:
+        self.refused: str | None = None
+        self.rounds = _ROUNDS if _core.keeps_residual(spec) else _ALIKE
+        self._spec = spec
+        self._canonical = _core.canonical_spec(spec)
+        self._pattern, self._codec = pattern_and_codec(self._canonical)
+        self._parts = parts
+        self._min_elements = min_elements
+        self._channel: Channel | None = None
+        self._times: list[tuple[float, float]] = []
+        self._sizes: list[int] = []
+        self._small = 0.0, 0.0
+        self._error = 0.0
+
+    def advance(self) -> None:
         try:
-            figures.append(_figures(spec, parts, min_elements, overhead))
+            self._advance()
         except DeltawireError as cause:
-            refused.append(f"{spec}: {cause}")
-    return figures, refused
+            self.refused = f"{self._spec}: {cause}"
 
+    def _advance(self) -> None:
+        first = self._channel is None
+        if first:
+            self._channel = Channel(self._codec, min_elements=self._min_elements)
+            self._small = _small_seconds(self._codec, self._parts)
+        encoding, message = _timed(lambda: self._channel.encode(self._parts))
+        out = {name: np.zeros_like(part) for name, part in self._parts.items()}
+        decoding, _ = _timed(lambda: self._channel.decode(message, out))
+        if first:  # no residual yet
+            self._error = _relative_l2(self._parts, out)
+        self._times.append((encoding, decoding))
+        self._sizes.append(len(message))
 
-def _figures(spec: str, parts: dict, min_elements: int, overhead: tuple[float, float]) -> dict:
-    canonical = _core.canonical_spec(spec)
-    pattern, codec = pattern_and_codec(canonical)
-    channel = Channel(codec, min_elements=min_elements)
-    values = sum(part.size for part in parts.values())
-    times, sizes, error = [], [], 0.0
-    rounds = _ROUNDS if _core.keeps_residual(spec) else _ALIKE
-    for turn in range(rounds):
-        encoding, message = _timed(lambda: channel.encode(parts))
-        out = {name: np.zeros_like(part) for name, part in parts.items()}
-        decoding, _ = _timed(lambda out=out, message=message: channel.decode(message, out))
-        if turn == 0:  # no residual yet
-            error = _relative_l2(parts, out)
-        times.append((encoding, decoding))
-        sizes.append(len(message))
-    small = _small_seconds(codec, parts)
-    long = [min(each) for each in zip(*times[1:], strict=True)]
-    few = min(_SMALL, values)
-    coding = [_line(small[i] - overhead[i], few, long[i] - overhead[i], values) for i in range(2)]
-    return {
-        "spec": canonical,
-        "pattern": pattern,
-        "tier": tier_of(_core.is_lossless(codec), error),
-        "bits_per_value": 8 * statistics.mean(sizes[rounds // 2 :]) / values,
-        "encode": coding[0],
-        "decode": coding[1],
-        "shares_parts": codec.startswith("gcomp"),
-    }
+    def figures(self, overhead: tuple[float, float]) -> dict:
+        values = sum(part.size for part in self._parts.values())
+        long = [min(each) for each in zip(*self._times[1:], strict=True)]
+        few = min(_SMALL, values)
+        coding = [
+            _line(small - call, few, whole - call, values)
+            for small, call, whole in zip(self._small, overhead, long, strict=True)
+        ]
+        return {
+            "spec": self._canonical,
+            "pattern": self._pattern,
+            "tier": tier_of(_core.is_lossless(self._codec), self._error),
+            "bits_per_value": 8 * statistics.mean(self._sizes[self.rounds // 2 :]) / values,
+            "encode": coding[0],
+            "decode": coding[1],
+            "shares_parts": self._codec.startswith("gcomp"),
+        }
 
 
 def _small_seconds(codec: str, parts: dict[str, np.ndarray]) -> tuple[float, float]:

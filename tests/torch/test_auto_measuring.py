@@ -1,0 +1,73 @@
+"""What `auto` measures before a plan: a piece a step, on all ranks at once."""
+
+import deltawire
+import deltawire.torch
+import numpy as np
+import pytest
+from deltawire.torch import codec_figures
+from deltawire.torch.auto_measuring import Measuring
+from models import Net, train_step, wrapped
+from ranks import results
+from test_auto import measured
+
+
+def count_pieces(rank, world_size, report):
+    """In each step's forward pass, how many rounds of codecs and messages of size there were."""
+    pieces, advance = [], Measuring.advance
+
+    def counted(measuring, steps):
+        pieces[-1] += 1
+        return advance(measuring, steps)
+
+    Measuring.advance = counted
+    hook = deltawire.torch.register(model := wrapped(Net()), "auto")
+    plans = []
+    for step in range(measured() + 2):
+        pieces.append(0)
+        train_step(model, rank, step)
+        plans.append(hook.metrics()["plans"])
+    hook.close()
+    return pieces, plans
+
+
+def test_no_step_waits_for_more_than_a_piece():
+    for pieces, plans in results(count_pieces, 2):
+        assert max(pieces) == 1 and sum(pieces) > 20
+        assert plans[measured() - 1] == 0 and plans[measured()] == 1
+
+
+def test_rounds_give_what_all_at_once_gives():
+    drawn = np.random.default_rng(1).standard_normal(5000, np.float32)
+    specs = ["3lc", "bf16", "gather(zstd)"]
+    trials = codec_figures.Trials(specs, {"a": drawn}, 256)
+    for _ in range(trials.rounds):
+        trials.advance()
+    whole = codec_figures.measure(specs, {"a": drawn}, 256)
+    for one, other in zip(trials.results()[0], whole[0], strict=True):
+        for key in ("spec", "pattern", "tier", "bits_per_value", "shares_parts"):
+            assert one[key] == other[key]
+    assert codec_figures.Trials(specs, {}, 256).rounds == trials.rounds
+    bad = np.full(5000, np.inf, np.float32)
+    figures, refused = codec_figures.measure(specs, {"a": bad}, 256)
+    assert len(figures) + len(refused) == 3 and refused[0].startswith("3lc: ")
+
+
+def fail_to_measure(rank, world_size, report):
+    if rank == 1:
+
+        def broken(*_):
+            raise ArithmeticError("planted")
+
+        codec_figures.Trials.advance = broken
+    hook = deltawire.torch.register(model := wrapped(Net()), "auto")
+    for step in range(measured()):
+        train_step(model, rank, step)
+    with pytest.raises(deltawire.DeltawireError) as caught:
+        train_step(model, rank, measured())
+    hook.close()
+    return str(caught.value), str(hook.last_error)
+
+
+def test_what_fails_on_one_rank_all_hear_of():
+    for raised, kept in results(fail_to_measure, 2):
+        assert raised == kept and "rank 1" in raised and "planted" in raised

@@ -26,17 +26,11 @@ int main(int argc, char** argv) {
   dw::MeshOptions mesh;
   mesh.rank = std::atoi(argv[1]);
   mesh.world_size = argc - 2;
-  for (int i = 2; i < argc; ++i) {
-    const std::string text = argv[i];
-    const std::size_t colon = text.rfind(':');
-    mesh.endpoints.push_back(
-        {text.substr(0, colon), static_cast<std::uint16_t>(std::stoi(text.substr(colon + 1)))});
-  }
+  for (int i = 2; i < argc; ++i) mesh.endpoints.push_back(must(dw::parse_endpoint(argv[i])));
   if (mesh.rank < 0 || mesh.rank >= mesh.world_size) return std::fprintf(stderr, "no such rank\n"), 2;
   mesh.settings = "examples/cpp";  // whatever must be the same everywhere; mesh.token: a secret of your own
   const dw::Endpoint& own = mesh.endpoints[static_cast<std::size_t>(mesh.rank)];
-  auto transport = must(dw::connect_tcp(must(dw::listen_tcp(own.host, own.port)), mesh));
-  auto session = must(dw::Session::open("3lc", {}, std::move(transport)));
+  auto session = must(dw::Session::connect("3lc", {}, must(dw::listen_tcp(own.host, own.port)), mesh));
 
   std::mt19937 draw(static_cast<unsigned>(mesh.rank));
   std::normal_distribution<float> normal;

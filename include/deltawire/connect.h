@@ -5,14 +5,17 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "deltawire/export.h"
 #include "deltawire/result.h"
+#include "deltawire/tensor.h"
 #include "deltawire/transport.h"
 
 namespace deltawire {
@@ -46,10 +49,19 @@ struct LinkOptions {
 
 using Token = std::array<std::byte, 32>;
 
+// The token of a secret that is text or bytes of any length, the same in every language: 32 bytes are the
+// token, of others it is a hash. kInvalidArgument: fewer than 16 bytes.
+DELTAWIRE_API Result<Token> token_of(Bytes secret);
+
 struct Endpoint {
-  std::string host;  // numeric address, IPv4 or IPv6
+  std::string host;  // numeric address, IPv4 or IPv6; of a rendezvous also a name
   std::uint16_t port = 0;
 };
+
+// Of "10.0.0.1:29600", "node1:29600" or "[fd00::1]:29600". kInvalidArgument: anything else, port 0 too.
+DELTAWIRE_API Result<Endpoint> parse_endpoint(std::string_view text);
+// As parse_endpoint reads it.
+DELTAWIRE_API std::string to_string(const Endpoint& endpoint);
 
 // A bound, listening socket: made first, so that its endpoint can be told to the other ranks.
 // Thread rule: use it from one thread.
@@ -81,33 +93,42 @@ DELTAWIRE_API Status check_descriptors(int rank, int world_size);
 // The local address that packets to `host` leave from: the sane default for listen_tcp.
 DELTAWIRE_API Result<std::string> local_address_towards(const std::string& host);
 
-// The listener of a rank whose mesh has a rendezvous: rank 0's is there, another's on the address towards it
-// and the first port of `ports` that is free. Errors: those of both.
+// The listener of a rank whose mesh has a rendezvous. Rank 0's is there; another's on the address towards it
+// and the first port of `ports` that is free. `interface`, an address, name or network interface of this
+// machine, takes the place of that address and, on rank 0, of the rendezvous' host, but not of its port.
+// Errors: those of both.
 DELTAWIRE_API Result<std::unique_ptr<Listener>> listen_for(const Endpoint& rendezvous, int rank,
-                                                           PortRange ports = {});
+                                                           PortRange ports = {},
+                                                           const std::string& interface = {});
 
 struct MeshOptions {
   int rank = 0;
   int world_size = 1;
   std::vector<Endpoint> endpoints;  // of every rank, own included; TCP only
   // In the place of `endpoints`: where rank 0 listens, whose host may be a name. The others tell rank 0 where
-  // they listen, and it tells all. local_address_towards(rendezvous->host) is what they listen on.
+  // they listen, and it tells all. listen_for makes their listeners. Until all are there, a rank that dies
+  // may be started again, as another process.
   std::optional<Endpoint> rendezvous;
-  Token token{};            // equal on all ranks, never sent; who can't prove to know it is a
-                            // stranger; TCP only. docs/security.md says what it is good for
-  std::string settings;     // <= 1024 bytes, e.g. the reducer spec; another rank's other settings are
-                            // kMismatch on both sides, naming the rank and both texts
+  Token token{};  // equal on all ranks, never sent; who can't prove to know it is a
+                  // stranger; TCP only. docs/security.md says what it is good for
+  // <= 1024 bytes: what all ranks must have alike, e.g. agreed_settings (deltawire/reducer.h). Compared once
+  // all have come: kMismatch on every rank, with the words that differ; it names a rank of the fewest who
+  // have other settings than most, of two as large groups not the one with the lowest rank.
+  std::string settings;
   std::uint32_t epoch = 0;  // Transport::epoch; another rank's other epoch is kMismatch likewise
   std::chrono::milliseconds connect_timeout{60000};  // 1 ms to 24 h
   std::chrono::milliseconds arrival_timeout{0};      // Transport::set_arrival_timeout: in all, not beyond
+  // Asked a few times a second while the ranks meet, on the calling thread; true ends it with kAborted.
+  std::function<bool()> interrupted;
   LinkOptions link;
 };
 
-// Connects a full mesh; every rank calls it once. Strangers (wrong token, silence, garbage) are refused
-// and do not disturb the others. Sockets are closed in forked children, so that a child cannot hide the
-// death of its parent. A rank that can't connect tells the others why, and takes up to 2 s longer for it.
-// Errors: kTimeout (names the missing ranks), kMismatch, kUnauthorized, kPeerLost, kInvalidArgument, kSystem
-// (no descriptors left, for one), each also where another rank found it.
+// Connects a full mesh; every rank calls it once, and it returns once all ranks have met all. Strangers
+// (wrong token, silence, garbage) are refused and do not disturb the others. Sockets are closed in forked
+// children, so that a child cannot hide the death of its parent. A rank that can't connect tells the others
+// why, and takes up to 2 s longer for it. Errors: kTimeout (names the missing ranks), kMismatch,
+// kUnauthorized, kPeerLost, kInvalidArgument, kSystem (no descriptors left, for one), kAborted (interrupted),
+// each also where another rank found it.
 DELTAWIRE_API Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listener,
                                                              const MeshOptions& options);
 

@@ -242,7 +242,7 @@ typedef struct deltawire_session_options {
   uint32_t epoch;               /* of the job's members, equal on all ranks: 0 */
   const char* const* endpoints; /* of every rank, in order, as _listener_endpoint writes them */
   const uint8_t* token;         /* 32 bytes, equal on all ranks, secret: who doesn't know it is turned away */
-  const char* settings;         /* text that must be equal on all ranks beside the spec; NULL: none */
+  const char* settings;         /* more that must be equal on all ranks than spec and options; NULL: none */
   int64_t connect_timeout_ms;   /* 60,000 */
   int64_t arrival_timeout_ms;   /* for a rank that answers and has not arrived; at least a step's time: 0 */
   uint64_t min_elements;        /* smaller tensors travel as float32: 256 */
@@ -259,19 +259,26 @@ typedef struct deltawire_session_options {
 DELTAWIRE_API int32_t deltawire_session_options_init(deltawire_session_options* options, uint32_t abi_version,
                                                      deltawire_error* error);
 
+/* The token, 32 bytes, of a secret of 16 bytes or more: of DELTAWIRE_TOKEN, as Python's ranks have it. A
+ * secret of 32 bytes is the token itself. */
+DELTAWIRE_API int32_t deltawire_token_of(const void* secret, uint64_t secret_bytes, uint8_t* token,
+                                         deltawire_error* error);
+
 typedef struct deltawire_session deltawire_session;
 
 /* Meets all other ranks; every rank calls it once, with the same spec: "3lc", "ring(bf16)",
- * "direct(conv*: 3lc, rest fp32)". `listener` may be NULL: listens on this rank's endpoint. Else it is used up,
- * whatever comes of it, and only _listener_close may still be called with it. What the options point to is
- * copied. */
+ * "direct(conv*: 3lc, rest fp32)". Ranks with another spec, min_elements, fold_revert, pass_not_finite or
+ * settings: MISMATCH on all, with the words that differ. `listener` may be NULL: listens on this rank's
+ * endpoint. Else it is used up, whatever comes of it, and only _listener_close may still be called with it.
+ * What the options point to is copied. */
 DELTAWIRE_API int32_t deltawire_session_open(const char* spec, const deltawire_session_options* options,
                                              deltawire_listener* listener, deltawire_session** session,
                                              deltawire_error* error);
 
 /* The same where only rank 0's address is known beforehand: options->endpoints is NULL, and `rendezvous`
  * where rank 0 listens, "10.0.0.1:7171" or "host:7171", the same on all ranks. The others tell it where they
- * listen: without a `listener` on the address towards it and any free port. */
+ * listen: without a `listener` on the address towards it and any free port. C++'s and Python's ranks meet
+ * there, too. Until all are there, a rank that dies may be started again. */
 DELTAWIRE_API int32_t deltawire_session_meet(const char* spec, const deltawire_session_options* options,
                                              const char* rendezvous, deltawire_listener* listener,
                                              deltawire_session** session, deltawire_error* error);

@@ -216,4 +216,8 @@ class DELTAWIRE_API Reducer {
 DELTAWIRE_API Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec,
                                                             const ReducerOptions& options = {});
 
+// What all ranks must give alike, as a text for MeshOptions::settings: the canonical spec and the options but
+// for threads and seed. Errors: those of make_reducer.
+DELTAWIRE_API Result<std::string> agreed_settings(std::string_view spec, const ReducerOptions& options = {});
+
 }  // namespace deltawire

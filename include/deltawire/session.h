@@ -1,7 +1,7 @@
 // Sessions: a rank's place in a job, and what most programs embed. A session owns a transport, a reducer and
 // the one communication thread that joins them:
 //
-//   auto session = Session::open("3lc", {}, std::move(transport));
+//   auto session = Session::connect("3lc", {}, std::move(listener), mesh);
 //   (*session)->submit(tensors, {.number = 0, .bucket = 0, .last = false}, timeout, done);
 //   auto report = (*session)->all_reduce(others, {.number = 0, .bucket = 1, .last = true}, timeout);
 #pragma once
@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "deltawire/connect.h"
 #include "deltawire/export.h"
 #include "deltawire/reducer.h"
 #include "deltawire/result.h"
@@ -39,7 +40,14 @@ class DELTAWIRE_API Session {
   // where the bucket could not be queued. It must not throw. It may call all but all_reduce.
   using Done = std::function<void(const Result<Report>&)>;
 
-  // Errors: those of make_reducer; the transport is gone then, too.
+  // Meets the other ranks over TCP, as connect_tcp, and opens. What all must have alike is agreed_settings
+  // and, behind it, mesh.settings; of more than 1024 bytes the front and a digest of all. Errors: those of
+  // make_reducer, before anybody is met, and of connect_tcp.
+  static Result<std::unique_ptr<Session>> connect(std::string_view spec, const ReducerOptions& options,
+                                                  std::unique_ptr<Listener> listener, MeshOptions mesh);
+
+  // Over a transport of any kind, whose ranks have compared what they must have alike, or not. Errors: those
+  // of make_reducer; the transport is gone then, too.
   static Result<std::unique_ptr<Session>> open(std::string_view spec, const ReducerOptions& options,
                                                std::unique_ptr<Transport> transport);
   ~Session();  // close()

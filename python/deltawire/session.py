@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from deltawire import _core, arguments, arrays, offers, rendezvous, terms
+from deltawire import _core, arguments, arrays
 from deltawire.door import Door
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
@@ -60,11 +60,15 @@ class Session(ClosesAtEnd, Door):
             address: rank 0's host and a free port of it, "10.0.0.1:29600"; needed by two ranks and
                 more.
             token: what the ranks of a job know and nobody else: 16 bytes or more, hard to guess.
-                None: the environment's DELTAWIRE_TOKEN. It never travels (docs/security.md).
-            interface: address, name or interface to listen on; None: where packets to rank 0 leave.
-            port: one, or a range "29600-29699"; None: DELTAWIRE_PORT, or any free one.
+                None: the environment's DELTAWIRE_TOKEN. It never travels (docs/security.md). Ranks
+                in C and C++ get theirs of it by `deltawire_token_of`, `token_of`.
+            interface: address, name or interface to listen on; None: where packets to rank 0
+                leave, and on rank 0 the host in `address`.
+            port: where ranks but rank 0 listen: one, or a range "29600-29699"; None:
+                DELTAWIRE_PORT, or any free one.
             timeout: seconds that a step may take, once it is begun.
-            connect_timeout: seconds that all ranks have to come, and again to connect.
+            connect_timeout: seconds that all ranks have to come and connect. Until all are there, a
+                rank that dies may be started again.
             arrival_timeout: seconds that a rank may come later to a step than another, while it
                 answers; `timeout` where that is longer.
             min_elements: arrays below this many elements travel uncompressed.
@@ -81,8 +85,9 @@ class Session(ClosesAtEnd, Door):
         Raises:
             InvalidArgumentError (a ValueError): an argument that can't be meant, no token.
             DeltawireError: "Timeout" (names who is missing), "Unauthorized" (another token),
-                "Mismatch" (other settings on another rank), "AddressInUse", "Aborted" (another
-                rank could not come, and why), "System".
+                "Mismatch" (a rank with another spec or other options, a rank twice), "PeerLost" (a
+                rank that came and died), "AddressInUse", "System"; each also where another rank
+                found it.
         """
         place = _place(rank, world_size)
         text = spec_of(spec)
@@ -94,20 +99,8 @@ class Session(ClosesAtEnd, Door):
         arrival_ms = arguments.timeout_in_ms(arrival_timeout, "arrival_timeout")
         secret = _secret(arguments.secret(token), world_size)
         where = _where(address, world_size)
-        _core.check_descriptors(*place)
-        listener = _core.Listener(
-            interface or rendezvous.local_address(where), *arguments.ports(port)
-        )
-        record = terms.Terms(
-            "Session", **terms.exchange_settings(text, min_elements, revert, nonfinite)
-        )
-        offer = offers.Offer(settings=record.text, endpoint=listener.endpoint)
-        offer.proof = offers.proof(secret, offer.token)
-        found = rendezvous.meet(offer, place, where, secret, connect_ms / 1e3)
-        offers.check_alike(found)
-        offers.check_endpoints(found)
-        offers.check_secret(found, rank, secret)
-        mesh = offers.mesh_of(found, rank, secret)
+        mesh = _core.Mesh.at(where, *place, _core.token_of(secret))
+        listener = _core.listen_for(where, rank, interface or "", *arguments.ports(port))
         mesh.shape = link
         mesh.connect_timeout_ms = connect_ms
         mesh.arrival_timeout_ms = arrival_ms
@@ -236,4 +229,4 @@ def _secret(token: bytes | None, world_size: int) -> bytes:
 def _where(address: str | None, world_size: int) -> tuple[str, int]:
     if address is None and world_size > 1:
         raise make_error("InvalidArgument", 'no address: pass rank 0\'s, address="10.0.0.1:29600"')
-    return ("127.0.0.1", 1) if address is None else rendezvous.address_of(address)
+    return ("127.0.0.1", 0) if address is None else _core.parse_endpoint(str(address), "address")

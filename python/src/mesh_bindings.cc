@@ -11,6 +11,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
@@ -24,13 +25,17 @@ namespace {
 
 using Address = std::pair<std::string, std::uint16_t>;
 
+OpenListener opened(Result<std::unique_ptr<Listener>> made) {
+  std::unique_ptr<Listener> listener = value_or_raise(std::move(made));
+  Endpoint endpoint = listener->endpoint();
+  return {std::move(listener), std::move(endpoint)};
+}
+
 void make_listener(OpenListener* self, const std::string& host, std::uint16_t port,
                    std::optional<std::uint16_t> last_port) {
   // A host name may take a while to resolve.
   const PortRange ports{port, last_port.value_or(port)};
-  std::unique_ptr<Listener> listener = value_or_raise(without_gil([&] { return listen_tcp(host, ports); }));
-  Endpoint endpoint = listener->endpoint();
-  new (self) OpenListener{std::move(listener), std::move(endpoint)};
+  new (self) OpenListener(opened(without_gil([&] { return listen_tcp(host, ports); })));
 }
 
 void make_shape(LinkShape* self, double bytes_per_second, std::uint64_t burst_bytes) {
@@ -43,15 +48,23 @@ void make_shape(LinkShape* self, double bytes_per_second, std::uint64_t burst_by
   new (self) LinkShape{bytes_per_second, burst_bytes};
 }
 
+Bytes bytes_of(const nb::bytes& bytes) {
+  return {static_cast<const std::byte*>(bytes.data()), bytes.size()};
+}
+
+Token token_in(const nb::bytes& given) {
+  Token token;
+  if (given.size() != token.size()) {
+    raise({ErrorCode::kInvalidArgument, "the token must have " + std::to_string(token.size()) + " bytes"});
+  }
+  std::ranges::copy(bytes_of(given), token.begin());
+  return token;
+}
+
 void make_mesh(MeshOptions* self, int rank, const std::vector<Address>& endpoints, const nb::bytes& token,
                std::string settings) {
   MeshOptions mesh;
-  if (token.size() != mesh.token.size()) {
-    raise(
-        {ErrorCode::kInvalidArgument, "the token must have " + std::to_string(mesh.token.size()) + " bytes"});
-  }
-  const auto* bytes = static_cast<const std::byte*>(token.data());
-  std::copy(bytes, bytes + token.size(), mesh.token.begin());
+  mesh.token = token_in(token);
   mesh.rank = rank;
   mesh.world_size = static_cast<int>(endpoints.size());
   for (const auto& [host, port] : endpoints) mesh.endpoints.push_back(Endpoint{host, port});
@@ -61,20 +74,46 @@ void make_mesh(MeshOptions* self, int rank, const std::vector<Address>& endpoint
 
 }  // namespace
 
-std::unique_ptr<Transport> connected(OpenListener& listener, const MeshOptions& mesh) {
-  if (!listener.listener) {
-    raise({ErrorCode::kState, "this listener was used by another session; listen again"});
-  }
-  return value_or_raise(without_gil([&] { return connect_tcp(std::move(listener.listener), mesh); }));
+void raise_if_used(const OpenListener& listener) {
+  if (listener.listener) return;
+  raise({ErrorCode::kState, "this listener was used by another session; listen again"});
 }
 
-void bind_meshes(nb::module_& module) {
+Interruptions::Interruptions(MeshOptions& mesh)
+    : raised_(std::make_shared<std::optional<nb::python_error>>()) {
+  mesh.interrupted = [raised = raised_] {
+    const nb::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() == 0) return false;
+    raised->emplace();
+    return true;
+  };
+}
+
+void Interruptions::raise_any() {
+  if (*raised_) throw nb::python_error(std::move(**raised_));
+}
+
+namespace {
+
+void bind_listeners(nb::module_& module) {
   nb::class_<OpenListener>(module, "Listener", "A listening socket, until a Session takes it.")
       .def("__init__", &make_listener, "host"_a, "port"_a = 0, "last_port"_a = nb::none(),
            "Listens on an address, name or interface of this machine, at the first free port from port to "
            "last_port; port 0 takes any free one.")
       .def_prop_ro("endpoint",
                    [](const OpenListener& self) { return Address{self.endpoint.host, self.endpoint.port}; });
+  module.def(
+      "listen_for",
+      [](const Address& rendezvous, int rank, const std::string& interface, std::uint16_t port,
+         std::uint16_t last_port) {
+        const Endpoint at{rendezvous.first, rendezvous.second};
+        return opened(
+            without_gil([&] { return listen_for(at, rank, PortRange{port, last_port}, interface); }));
+      },
+      "rendezvous"_a, "rank"_a, "interface"_a = "", "port"_a = 0, "last_port"_a = 0,
+      "The listener of a rank of a mesh that meets at a rendezvous. Rank 0's is there, on `interface` where "
+      "one is given, at the rendezvous' port; another's as Listener's, without interface on the address "
+      "towards the rendezvous.");
   module.def(
       "local_address_towards",
       [](const std::string& host) {
@@ -92,6 +131,28 @@ void bind_meshes(nb::module_& module) {
       },
       "text"_a, "max_bytes"_a,
       "Text from outside as it may stand in a message: one line of printable UTF-8.");
+}
+
+void bind_texts(nb::module_& module) {
+  module.def(
+      "parse_endpoint",
+      [](std::string_view text, const std::string& name) {
+        const auto endpoint = parse_endpoint(text);
+        if (!endpoint) raise({endpoint.error().code, name + ": " + endpoint.error().message});
+        return Address{endpoint->host, endpoint->port};
+      },
+      "text"_a, "name"_a,
+      "(host, port) of the argument `name`, \"10.0.0.1:29600\", \"node1:29600\" or \"[fd00::1]:29600\".");
+  module.def(
+      "token_of",
+      [](const nb::bytes& secret) {
+        const Token token = value_or_raise(token_of(bytes_of(secret)));
+        return nb::bytes(token.data(), token.size());
+      },
+      "secret"_a, "The token, 32 bytes, of a secret of 16 bytes or more; one of 32 bytes is the token.");
+}
+
+void bind_shapes(nb::module_& module) {
   nb::class_<LinkShape>(module, "LinkShape",
                         "A token bucket on everything that this rank sends, and one on what it receives, "
                         "shared by its peers like a network card.")
@@ -99,9 +160,29 @@ void bind_meshes(nb::module_& module) {
            "bytes_per_second > 0; burst_bytes 1 ... 16384.")
       .def_ro("bytes_per_second", &LinkShape::bytes_per_second)
       .def_ro("burst_bytes", &LinkShape::burst_bytes);
+}
+
+}  // namespace
+
+void bind_meshes(nb::module_& module) {
+  bind_listeners(module);
+  bind_texts(module);
+  bind_shapes(module);
   nb::class_<MeshOptions>(module, "Mesh", "Who is in the job, and how to reach them.")
       .def("__init__", &make_mesh, "rank"_a, "endpoints"_a, "token"_a, "settings"_a,
            "endpoints: (host, port) of every rank, own included; token: 32 bytes, equal on all ranks.")
+      .def_static(
+          "at",
+          [](const Address& rendezvous, int rank, int world_size, const nb::bytes& token) {
+            MeshOptions mesh;
+            mesh.rank = rank;
+            mesh.world_size = world_size;
+            mesh.rendezvous = Endpoint{rendezvous.first, rendezvous.second};
+            mesh.token = token_in(token);
+            return mesh;
+          },
+          "rendezvous"_a, "rank"_a, "world_size"_a, "token"_a,
+          "Of ranks that know where rank 0 listens, (host, port), and no more.")
       .def_prop_rw(
           "arrival_timeout_ms", [](const MeshOptions& self) { return self.arrival_timeout.count(); },
           [](MeshOptions& self, std::int64_t ms) { self.arrival_timeout = std::chrono::milliseconds(ms); },

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include <nanobind/nanobind.h>
 
 #include "deltawire/connect.h"
+#include "python_error.h"
 
 namespace deltawire::python {
 
@@ -16,13 +19,33 @@ auto without_gil(Call call) {
   return call();
 }
 
+// Lets Ctrl-C end a meeting.
+class Interruptions {
+ public:
+  explicit Interruptions(MeshOptions& mesh);
+  // The exception of a signal's handler that has run meanwhile.
+  void raise_any();
+
+ private:
+  std::shared_ptr<std::optional<nanobind::python_error>> raised_;
+};
+
 // Owns a listener until a session or a link takes it.
 struct OpenListener {
   std::unique_ptr<Listener> listener;
   Endpoint endpoint;
 };
+void raise_if_used(const OpenListener& listener);
 
-// The mesh's transport; the listener is used up. Raises; lets go of the GIL meanwhile.
-std::unique_ptr<Transport> connected(OpenListener& listener, const MeshOptions& mesh);
+// What `connect(listener, mesh)` makes of them; the listener is used up. Raises, on Ctrl-C, too; lets go of
+// the GIL meanwhile.
+template <class Connect>
+auto connected(OpenListener& listener, MeshOptions mesh, Connect connect) {
+  raise_if_used(listener);
+  Interruptions interruptions(mesh);
+  auto made = without_gil([&] { return connect(std::move(listener.listener), mesh); });
+  interruptions.raise_any();
+  return value_or_raise(std::move(made));
+}
 
 }  // namespace deltawire::python

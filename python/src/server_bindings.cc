@@ -324,7 +324,7 @@ void bind_servers(nb::module_& module) {
       .def(
           "__init__",
           [](Connection* self, OpenListener& listener, const MeshOptions& mesh) {
-            new (self) Connection(connected(listener, mesh));
+            new (self) Connection(connected(listener, mesh, &connect_tcp));
           },
           "listener"_a, "mesh"_a, "Connects; blocks up to mesh.connect_timeout_ms.")
       .def("abort", &Connection::abort, "reason"_a,

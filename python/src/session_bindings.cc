@@ -55,9 +55,9 @@ void make_reducer_options(ReducerOptions* self, std::uint64_t min_elements, std:
 
 std::unique_ptr<Session> open_session(OpenListener& listener, const MeshOptions& mesh,
                                       const std::string& spec, const ReducerOptions& options) {
-  raise_if_failed(make_reducer(spec, options).map([](auto&&) {}));  // before anybody is met
-  std::unique_ptr<Transport> transport = connected(listener, mesh);
-  return value_or_raise(without_gil([&] { return Session::open(spec, options, std::move(transport)); }));
+  return connected(listener, mesh, [&](std::unique_ptr<Listener> taken, const MeshOptions& options_of_mesh) {
+    return Session::connect(spec, options, std::move(taken), options_of_mesh);
+  });
 }
 
 std::vector<std::tuple<std::string, std::int64_t, std::int64_t>> spans_of(const Report& report) {
@@ -209,6 +209,17 @@ void bind_reports(nb::module_& module) {
       .def_ro("peak_bytes", &Memory::peak_bytes, "The most of all three together, ever.");
 }
 
+void bind_settings(nb::module_& module) {
+  module.def(
+      "agreed_settings",
+      [](const std::string& spec, const ReducerOptions& options) {
+        return value_or_raise(agreed_settings(spec, options));
+      },
+      "spec"_a, "options"_a,
+      "What all ranks of a session must give alike, as one line: the canonical spec and the options but for "
+      "threads. Session compares it when the ranks meet.");
+}
+
 void bind_state(nb::class_<SessionHandle>& session) {
   session.def(
              "save", [](SessionHandle& self) { return save(*self); }, "The residuals, between steps.")
@@ -249,6 +260,7 @@ void bind_ends(nb::class_<SessionHandle>& session) {
 
 void bind_sessions(nb::module_& module) {
   bind_reports(module);
+  bind_settings(module);
   nb::class_<SessionHandle> session(module, "Session", "A connected rank. Any thread may call any member.");
   bind_ends(session);
   session

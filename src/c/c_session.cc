@@ -1,5 +1,6 @@
 // Sessions over TCP through the C interface.
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -54,14 +55,11 @@ Result<std::unique_ptr<Session>> open(const std::string& spec, const deltawire_s
   auto options = session_options(given);
   if (!options) return forward_error(options);
   if (Status found = find(options->mesh); !found) return forward_error(found);
-  const auto reducer = deltawire::make_reducer(spec, options->reducer);  // refused before anybody is met
-  if (!reducer) return forward_error(reducer);
-  options->mesh.settings = (*reducer)->spec() + " " + options->mesh.settings;
+  const auto settings = deltawire::agreed_settings(spec, options->reducer);
+  if (!settings) return forward_error(settings);  // before a port is taken
   auto taken = take_listener(listener, options->mesh);
   if (!taken) return forward_error(taken);
-  auto transport = deltawire::connect_tcp(std::move(*taken), options->mesh);
-  if (!transport) return forward_error(transport);
-  return Session::open(spec, options->reducer, std::move(*transport));
+  return Session::connect(spec, options->reducer, std::move(*taken), options->mesh);
 }
 
 template <typename Find>
@@ -114,7 +112,7 @@ std::int32_t deltawire_listener_open(const char* host, std::uint16_t first_port,
     if (host == nullptr) return null_argument("host");
     auto opened = deltawire::listen_tcp(host, deltawire::PortRange{first_port, last_port});
     if (!opened) return forward_error(opened);
-    std::string endpoint = endpoint_text((*opened)->endpoint());
+    std::string endpoint = deltawire::to_string((*opened)->endpoint());
     *listener = new deltawire_listener{std::move(*opened), std::move(endpoint)};
     return {};
   });
@@ -157,6 +155,19 @@ std::int32_t deltawire_session_meet(const char* spec, const deltawire_session_op
                                     deltawire_session** session, deltawire_error* error) {
   const auto find = [&](deltawire::MeshOptions& mesh) { return add_rendezvous(*options, rendezvous, mesh); };
   return call(error, [&] { return open_into(session, spec, options, find, listener); });
+}
+
+std::int32_t deltawire_token_of(const void* secret, std::uint64_t secret_bytes, std::uint8_t* token,
+                                deltawire_error* error) {
+  return call(error, [&]() -> Status {
+    const auto bytes = bytes_at(secret, secret_bytes, "secret");
+    if (!bytes) return forward_error(bytes);
+    if (token == nullptr) return null_argument("token");
+    const auto made = deltawire::token_of(*bytes);
+    if (!made) return forward_error(made);
+    std::memcpy(token, made->data(), made->size());
+    return {};
+  });
 }
 
 void deltawire_session_close(deltawire_session* session) {

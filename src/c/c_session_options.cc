@@ -1,10 +1,8 @@
 #include "c_session_options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <span>
-#include <string_view>
 
 #include "call.h"
 
@@ -16,17 +14,8 @@ constexpr int kWorldMax = 65'535;          // a larger number is no world size; 
 
 Result<Endpoint> endpoint_of(const char* given, const std::string& place) {
   if (given == nullptr) return forward_error(null_argument(place));
-  const std::string_view text = given;
-  const std::size_t colon = text.rfind(':');
-  const std::string_view port = colon == std::string_view::npos ? "" : text.substr(colon + 1);
-  std::string_view host = text.substr(0, std::min(colon, text.size()));
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  Endpoint endpoint{std::string(host), 0};
-  const auto [end, problem] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
-  if (problem != std::errc() || end != port.data() + port.size() || endpoint.port == 0 || host.empty()) {
-    return fail(ErrorCode::kInvalidArgument,
-                place + " is \"" + printable_line(text) + "\"; write it as 10.0.0.1:4000 or [fe80::1]:4000");
-  }
+  auto endpoint = parse_endpoint(given);
+  if (!endpoint) return fail(endpoint.error().code, place + ": " + endpoint.error().message);
   return endpoint;
 }
 
@@ -86,9 +75,7 @@ Result<SessionOptions> session_options(const deltawire_session_options& given) {
   options.mesh.rank = given.rank;
   options.mesh.world_size = given.world_size;
   std::memcpy(options.mesh.token.data(), given.token, options.mesh.token.size());
-  options.mesh.settings = "min_elements=" + std::to_string(given.min_elements) +
-                          " pass_not_finite=" + std::to_string(given.pass_not_finite);
-  if (given.settings != nullptr) options.mesh.settings += std::string(" ") + given.settings;
+  if (given.settings != nullptr) options.mesh.settings = given.settings;
   options.mesh.epoch = given.epoch;
   options.mesh.connect_timeout = *connect;
   options.mesh.arrival_timeout = std::chrono::milliseconds(given.arrival_timeout_ms);
@@ -114,11 +101,6 @@ Status add_rendezvous(const deltawire_session_options& given, const char* rendez
   if (!endpoint) return forward_error(endpoint);
   mesh.rendezvous = *std::move(endpoint);
   return {};
-}
-
-std::string endpoint_text(const Endpoint& endpoint) {
-  const bool is_ipv6 = endpoint.host.find(':') != std::string::npos;
-  return (is_ipv6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
 }
 
 Result<std::chrono::milliseconds> milliseconds_of(std::int64_t count, std::string_view name) {

@@ -15,16 +15,12 @@ struct SessionOptions {
   ReducerOptions reducer;
 };
 
-// kInvalidArgument, kUnsupportedVersion: says which option. How ranks find each other is not in it yet, and
-// the settings that they compare lack the spec.
+// kInvalidArgument, kUnsupportedVersion: says which option. How ranks find each other is not in it yet.
 Result<SessionOptions> session_options(const deltawire_session_options& given);
 
 // How they do: by the endpoints of all, or where rank 0 listens. kInvalidArgument.
 Status add_endpoints(const deltawire_session_options& given, MeshOptions& mesh);
 Status add_rendezvous(const deltawire_session_options& given, const char* rendezvous, MeshOptions& mesh);
-
-// "127.0.0.1:4000", "[::1]:4000".
-std::string endpoint_text(const Endpoint& endpoint);
 
 // 1 ms to 24 h. kInvalidArgument otherwise.
 Result<std::chrono::milliseconds> milliseconds_of(std::int64_t count, std::string_view name);

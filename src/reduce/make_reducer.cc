@@ -104,4 +104,12 @@ Result<std::unique_ptr<Reducer>> make_reducer(std::string_view spec, const Reduc
   return make_wakeable_reducer(spec, options);
 }
 
+Result<std::string> agreed_settings(std::string_view spec, const ReducerOptions& options) {
+  const auto reducer = make_wakeable_reducer(spec, options);
+  if (!reducer) return forward_error(reducer);
+  return (*reducer)->spec() + " min_elements=" + std::to_string(options.policy.min_elements) +
+         " revert=" + (options.revert == Revert::kExact ? "exact" : "fold") +
+         " nonfinite=" + (options.policy.nonfinite == NonFinite::kPass ? "pass" : "error");
+}
+
 }  // namespace deltawire

@@ -10,6 +10,7 @@
 #include "base/no_memory.h"
 #include "reduce/reduce_queue.h"
 #include "reduce/wakeable_reducer.h"
+#include "transport/mesh/settings.h"
 #include "transport/process/fork_guard.h"
 
 namespace deltawire {
@@ -86,6 +87,16 @@ Result<std::unique_ptr<Session>> Session::open(std::string_view spec, const Redu
   if (!reducer) return forward_error(reducer);
   auto parts = std::make_unique<Parts>(std::move(*reducer), std::move(transport));
   return std::unique_ptr<Session>(new Session(std::move(parts)));
+}
+
+Result<std::unique_ptr<Session>> Session::connect(std::string_view spec, const ReducerOptions& options,
+                                                  std::unique_ptr<Listener> listener, MeshOptions mesh) {
+  auto settings = agreed_settings(spec, options);
+  if (!settings) return forward_error(settings);
+  mesh.settings = fitted_settings(mesh.settings.empty() ? *settings : *settings + " " + mesh.settings);
+  auto transport = connect_tcp(std::move(listener), mesh);
+  if (!transport) return forward_error(transport);
+  return open(spec, options, *std::move(transport));
 }
 
 Session::~Session() {

@@ -30,6 +30,23 @@ static void refuse(const deltawire_session_options* options, const char* words) 
   EXPECT(session == NULL);
 }
 
+static void test_tokens(void) {
+  uint8_t token[32], again[32];
+  const char* secret = "a secret of the tests, long enough to be one";
+  memset(again, 7, sizeof again);
+  EXPECT_OK(error, deltawire_token_of(again, sizeof again, token, &error));
+  EXPECT(memcmp(token, again, sizeof token) == 0);
+  EXPECT_OK(error, deltawire_token_of(secret, strlen(secret), token, &error));
+  EXPECT_OK(error, deltawire_token_of(secret, strlen(secret) - 1, again, &error));
+  EXPECT(memcmp(token, again, sizeof token) != 0);
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "16 or more", error,
+               deltawire_token_of(secret, 15, token, &error));
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "secret is NULL", error,
+               deltawire_token_of(NULL, 16, token, &error));
+  EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "token is NULL", error,
+               deltawire_token_of(secret, 16, NULL, &error));
+}
+
 static void test_options(const deltawire_session_options* good) {
   static const char* const wrong[] = {
       "", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", ":4000", "127.0.0.1:4000x", NULL};
@@ -62,7 +79,7 @@ static void test_options(const deltawire_session_options* good) {
     bad = *good;
     endpoints[0] = wrong[i];
     bad.endpoints = endpoints;
-    refuse(&bad, "endpoints[0] is");
+    refuse(&bad, wrong[i] ? "endpoints[0]: \"" : "endpoints[0] is NULL");
   }
   EXPECT_ERROR(DELTAWIRE_INVALID_ARGUMENT, "spec is NULL", error,
                deltawire_session_open(NULL, good, NULL, &session, &error));
@@ -87,7 +104,7 @@ static void test_rendezvous(const deltawire_session_options* with_endpoints) {
   refuse_meeting(&options, "127.0.0.1:4000", "endpoints and a rendezvous");
   options.endpoints = NULL;
   refuse_meeting(&options, NULL, "rendezvous");
-  refuse_meeting(&options, "127.0.0.1", "rendezvous is \"127.0.0.1\"");
+  refuse_meeting(&options, "127.0.0.1", "rendezvous: \"127.0.0.1\" is no HOST:PORT");
   refuse_meeting(NULL, "127.0.0.1:4000", "options is NULL");
   EXPECT_OK(error, deltawire_listener_open("127.0.0.1", 0, 0, &listener, &error));
   EXPECT_OK(error, deltawire_session_meet("bf16", &options, deltawire_listener_endpoint(listener), listener,
@@ -164,6 +181,7 @@ void test_sessions(void) {
   deltawire_session *session = NULL, *second = NULL;
   deltawire_session_options options;
   test_listeners();
+  test_tokens();
   EXPECT_OK(error, deltawire_listener_open("127.0.0.1", 0, 0, &listener, &error));
   EXPECT_OK(error, deltawire_session_options_init(&options, DELTAWIRE_ABI_VERSION, &error));
   EXPECT(options.min_elements == 256 && options.connect_timeout_ms == 60000);

@@ -1,6 +1,5 @@
 #include "cli/train/ranks.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <utility>
@@ -22,21 +21,6 @@ std::optional<std::uint16_t> port_in(std::string_view text) {
   return port;
 }
 
-Outcome<Endpoint> parse_rendezvous(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
-  const bool split = colon != std::string::npos;
-  std::string host = text.substr(0, split ? colon : 0);
-  const bool brackets = host.starts_with("[") && host.ends_with("]");
-  if (brackets) host = host.substr(1, host.size() - 2);
-  const auto port = split ? port_in(std::string_view(text).substr(colon + 1)) : std::nullopt;
-  const bool bare_colons = !brackets && host.find(':') != std::string::npos;
-  if (host.empty() || !port || bare_colons) {
-    return misused("--rendezvous: \"" + text +
-                   "\" is no HOST:PORT of rank 0, as in 10.0.0.1:7171, node1:7171 or [fd00::1]:7171");
-  }
-  return Endpoint{host, *port};
-}
-
 Outcome<PortRange> parse_ports(const std::string& text) {
   if (text.empty()) return PortRange{};
   const std::size_t dash = text.find('-');
@@ -56,12 +40,11 @@ Outcome<Token> read_token(const std::string& path) {
   }
   const auto bytes = read_input(path);
   if (!bytes) return tl::unexpected<Failure>(bytes.error());
-  Token token{};
-  if (bytes->size() < token.size()) {
+  const auto token = token_of(*bytes);
+  if (!token || bytes->size() < token->size()) {
     return failed(path + ": has fewer than 32 bytes; make it with 'head -c 32 /dev/urandom'");
   }
-  std::copy_n(bytes->begin(), token.size(), token.begin());
-  return token;
+  return *token;
 }
 
 std::string described(const Launched& launched) {
@@ -148,8 +131,8 @@ Outcome<void> Ranks::place_at_rendezvous() {
     return misused("--rank " + std::to_string(mesh_.rank) + " is not in a world of " +
                    std::to_string(mesh_.world_size) + "; ranks count from 0");
   }
-  auto endpoint = parse_rendezvous(options_.rendezvous);
-  if (!endpoint) return tl::unexpected<Failure>(endpoint.error());
+  auto endpoint = parse_endpoint(options_.rendezvous);
+  if (!endpoint) return misused("--rendezvous: " + endpoint.error().message);
   mesh_.rendezvous = *std::move(endpoint);
   const auto ports = parse_ports(options_.ports);
   if (!ports) return tl::unexpected<Failure>(ports.error());
@@ -170,9 +153,7 @@ Outcome<std::unique_ptr<Transport>> Ranks::meet(const std::string& settings) con
   MeshOptions mesh = mesh_;
   mesh.settings = settings;
   mesh.connect_timeout = options_.timeout();
-  const PortRange ports = mesh.rank == 0 ? PortRange{mesh.rendezvous->port, mesh.rendezvous->port} : ports_;
-  auto listener = options_.listen.empty() ? listen_for(*mesh.rendezvous, mesh.rank, ports)
-                                          : listen_tcp(options_.listen, ports);
+  auto listener = listen_for(*mesh.rendezvous, mesh.rank, ports_, options_.listen);
   if (!listener) {
     const bool taken = listener.error().code == ErrorCode::kAddressInUse && mesh.rank == 0;
     return failed("rank " + std::to_string(mesh.rank) + " cannot listen: " + listener.error().message +

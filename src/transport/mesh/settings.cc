@@ -1,10 +1,30 @@
 #include "transport/mesh/settings.h"
 
+#include <algorithm>
+#include <string_view>
+
+#include "transport/tcp/proof.h"
+
 namespace deltawire {
 namespace {
 
-std::string quoted(const std::string& text) {
+std::string quoted(std::string_view text) {
   return "\"" + printable_line(text) + "\"";
+}
+
+// Takes off what two texts have alike in front and at the end, whole words of it.
+void keep_differing_words(std::string_view& one, std::string_view& other) {
+  const std::size_t shorter = std::min(one.size(), other.size());
+  std::size_t front = 0;
+  while (front < shorter && one[front] == other[front]) ++front;
+  while (front > 0 && one[front - 1] != ' ') --front;
+  one.remove_prefix(front);
+  other.remove_prefix(front);
+  std::size_t back = 0;
+  while (back < shorter - front && one[one.size() - 1 - back] == other[other.size() - 1 - back]) ++back;
+  while (back > 0 && one[one.size() - back] != ' ') --back;
+  one.remove_suffix(back);
+  other.remove_suffix(back);
 }
 
 }  // namespace
@@ -16,11 +36,30 @@ Status check_settings(const std::string& caller, const std::string& settings) {
                                                " can be compared");
 }
 
-Error settings_mismatch(int other, const std::string& others, int self, const std::string& own) {
+std::string fitted_settings(std::string settings) {
+  if (settings.size() <= kSettingsMax) return settings;
+  std::string digest = " ... SHA-256: ";
+  for (const std::byte byte : digest_of(settings)) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    digest += kDigits[std::to_integer<std::size_t>(byte >> 4)];
+    digest += kDigits[std::to_integer<std::size_t>(byte & std::byte{15})];
+  }
+  settings.resize(kSettingsMax - digest.size());
+  return settings + digest;
+}
+
+Error settings_mismatch(int odd, const std::string& odd_text, int reference, const std::string& text,
+                        std::size_t others) {
+  std::string_view odd_words = odd_text;
+  std::string_view words = text;
+  keep_differing_words(odd_words, words);
+  const std::string more = others == 0   ? " has "
+                           : others == 1 ? " and another have "
+                                         : " and " + std::to_string(others) + " others have ";
   return {ErrorCode::kMismatch,
-          "rank " + std::to_string(other) + " has the settings " + quoted(others) + ", rank " +
-              std::to_string(self) + " has " + quoted(own) + "; start all ranks with the same settings",
-          other};
+          "rank " + std::to_string(odd) + " has the settings " + quoted(odd_words) + ", rank " +
+              std::to_string(reference) + more + quoted(words) + "; start all ranks with the same settings",
+          odd};
 }
 
 Error epoch_mismatch(int other, std::uint32_t others, int self, std::uint32_t own) {

@@ -1,7 +1,9 @@
 #include "transport/tcp/address.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <memory>
 
@@ -115,6 +117,14 @@ bool SocketAddress::is_unspecified() const noexcept {
          IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(get())->sin6_addr) != 0;
 }
 
+bool SocketAddress::is_loopback() const noexcept {
+  if (family() == AF_INET) {
+    return ntohl(reinterpret_cast<const sockaddr_in*>(get())->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+  }
+  return family() == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(get())->sin6_addr) != 0;
+}
+
 Endpoint SocketAddress::endpoint() const {
   std::array<char, NI_MAXHOST> host{};
   std::array<char, NI_MAXSERV> service{};
@@ -122,6 +132,26 @@ Endpoint SocketAddress::endpoint() const {
                                   NI_NUMERICHOST | NI_NUMERICSERV);
   if (error != 0) return {};
   return {host.data(), static_cast<std::uint16_t>(std::stoi(service.data()))};
+}
+
+Result<Endpoint> parse_endpoint(std::string_view text) {
+  const std::size_t colon = text.rfind(':');
+  const std::string_view port = colon == std::string_view::npos ? "" : text.substr(colon + 1);
+  std::string_view host = text.substr(0, std::min(colon, text.size()));
+  const bool has_brackets = host.size() >= 2 && host.starts_with('[') && host.ends_with(']');
+  if (has_brackets) host = host.substr(1, host.size() - 2);
+  const bool has_odd_host = std::ranges::any_of(host, [&](char letter) {
+    return letter == '[' || letter == ']' || letter == '\0' || (letter == ':' && !has_brackets);
+  });
+  Endpoint endpoint{std::string(host), 0};
+  const auto [end, problem] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
+  const bool has_port = problem == std::errc() && end == port.data() + port.size() && endpoint.port != 0;
+  if (host.empty() || has_odd_host || !has_port) {
+    return fail(ErrorCode::kInvalidArgument,
+                "\"" + printable_line(text) +
+                    "\" is no HOST:PORT; write it as 10.0.0.1:29600, node1:29600 or [fd00::1]:29600");
+  }
+  return endpoint;
 }
 
 std::string to_string(const Endpoint& endpoint) {

@@ -34,6 +34,10 @@ class SocketAddress {
   bool has_host_of(const SocketAddress& other) const noexcept;
   // "0.0.0.0" or "::": to listen on all addresses, and none to connect to.
   bool is_unspecified() const noexcept;
+  // 127.0.0.0/8 or ::1.
+  bool is_loopback() const noexcept;
+  // Of IPv4 or IPv6.
+  bool is_internet() const noexcept { return family() == AF_INET || family() == AF_INET6; }
 
  private:
   static Result<SocketAddress> resolve(const std::string& host, std::uint16_t port, int flags);
@@ -43,8 +47,5 @@ class SocketAddress {
   sockaddr_storage storage_{};
   socklen_t length_ = 0;
 };
-
-// "127.0.0.1:4000", "[::1]:4000".
-std::string to_string(const Endpoint& endpoint);
 
 }  // namespace deltawire

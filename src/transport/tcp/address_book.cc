@@ -52,11 +52,15 @@ AddressBook::AddressBook(int rank, int world_size, const AddressSlot& own)
       own_(own),
       talks_(static_cast<std::size_t>(rank == 0 ? world_size : 1)),
       endpoints_(static_cast<std::size_t>(world_size)),
+      is_out_(world_size == 1),
       complete_(world_size == 1) {}
 
-void AddressBook::restart(Talk& talk, int fd) const {
-  talk = Talk{.fd = fd, .heard = {}};
+// Who came a second time, as after a broken connection, begins anew.
+void AddressBook::restart(Talk& talk, std::uint32_t stream) {
+  talk = Talk{.stream = stream, .heard = {}};
   talk.heard.resize(rank_ == 0 ? kAddressBytes : kAddressBytes * endpoints_.size());
+  answer_.clear();
+  complete_ = false;
 }
 
 void AddressBook::hear(Talk& talk) {
@@ -83,16 +87,59 @@ Status AddressBook::learn(int rank, Bytes slot) {
                     " an address that can't be read: " + endpoint.error().message,
                 sender);
   }
-  endpoints_[static_cast<std::size_t>(rank)] = *endpoint;
+  Endpoint& known = endpoints_[static_cast<std::size_t>(rank)];
+  if (is_out_ && (known.host != endpoint->host || known.port != endpoint->port)) {
+    return fail(ErrorCode::kPeerLost,
+                "rank " + std::to_string(rank) + " was started again, at " + to_string(*endpoint) +
+                    ", when the others had been told that it listens at " + to_string(known) +
+                    "; start all ranks again",
+                rank);
+  }
+  known = *endpoint;
   return {};
 }
 
-Status AddressBook::advance(const std::vector<PeerSockets>& sockets) {
-  if (complete_) return {};
-  for (std::size_t i = 0; i < talks_.size(); ++i) {
-    // Who came a second time, as after a broken connection, begins anew.
-    if (const int fd = sockets[i].data.get(); fd >= 0 && fd != talks_[i].fd) restart(talks_[i], fd);
+// Of what the ranks have told rank 0.
+Status AddressBook::learn_all() {
+  answer_.assign(kAddressBytes, std::byte{0});
+  for (std::size_t rank = 1; rank < talks_.size(); ++rank) {
+    if (Status learned = learn(static_cast<int>(rank), talks_[rank].heard); !learned) return learned;
+    answer_.insert(answer_.end(), talks_[rank].heard.begin(), talks_[rank].heard.end());
   }
+  return check_reachable();
+}
+
+// A rank that listens on loopback is there for ranks of its own machine alone.
+Status AddressBook::check_reachable() const {
+  std::optional<SocketAddress> far;
+  std::size_t far_rank = 0;
+  for (std::size_t rank = 1; rank < talks_.size() && !far; ++rank) {
+    const Result<SocketAddress> own = SocketAddress::of_socket(talks_[rank].fd);
+    const Result<SocketAddress> other = SocketAddress::of_peer(talks_[rank].fd);
+    if (!own || !other || !other->is_internet() || other->is_loopback() || own->has_host_of(*other)) continue;
+    far = *other;
+    far_rank = rank;
+  }
+  for (std::size_t rank = 1; rank < talks_.size() && far; ++rank) {
+    const Endpoint& endpoint = endpoints_[rank];
+    const auto address = SocketAddress::from_numeric(endpoint.host, endpoint.port);
+    if (!address || !address->is_loopback()) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                "rank " + std::to_string(rank) + " listens on " + endpoint.host + ", which rank " +
+                    std::to_string(far_rank) + " at " + far->endpoint().host +
+                    " can't reach; let it listen on an address of its machine that the others can dial",
+                static_cast<int>(rank));
+  }
+  return {};
+}
+
+Status AddressBook::advance(const std::vector<PeerSockets>& sockets,
+                            const std::vector<std::uint32_t>& streams) {
+  for (std::size_t i = 0; i < talks_.size(); ++i) {
+    if (streams[i] != talks_[i].stream) restart(talks_[i], streams[i]);
+    talks_[i].fd = sockets[i].data.get();
+  }
+  if (complete_) return {};
   return rank_ == 0 ? advance_host() : advance_member();
 }
 
@@ -112,12 +159,9 @@ Status AddressBook::advance_host() {
   }
   if (!all_heard) return {};
   if (answer_.empty()) {
-    answer_.resize(kAddressBytes);
-    for (std::size_t rank = 1; rank < talks_.size(); ++rank) {
-      if (Status learned = learn(static_cast<int>(rank), talks_[rank].heard); !learned) return learned;
-      answer_.insert(answer_.end(), talks_[rank].heard.begin(), talks_[rank].heard.end());
-    }
+    if (Status learned = learn_all(); !learned) return learned;
   }
+  is_out_ = true;
   complete_ = true;
   for (std::size_t rank = 1; rank < talks_.size(); ++rank) {
     say(talks_[rank], answer_);
@@ -136,6 +180,7 @@ Status AddressBook::advance_member() {
     const Bytes slot = Bytes(talk.heard).subspan(kAddressBytes * rank, kAddressBytes);
     if (Status learned = learn(static_cast<int>(rank), slot); !learned) return learned;
   }
+  is_out_ = true;
   complete_ = true;
   return {};
 }

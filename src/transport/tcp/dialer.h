@@ -15,8 +15,9 @@ namespace deltawire {
 
 class Dialer {
  public:
-  Dialer(int rank, Hello::Stream stream, const SocketAddress& address) noexcept
-      : rank_(rank), stream_(stream), address_(address) {}
+  // Dials from `start` on.
+  Dialer(int rank, Hello::Stream stream, const SocketAddress& address, Deadline start = {}) noexcept
+      : rank_(rank), stream_(stream), address_(address), retry_at_(start) {}
 
   // Does what can be done now; true once the other rank has answered. `own` is what this rank says of itself.
   bool advance(Deadline now, const Token& token, const Hello& own);
@@ -57,7 +58,7 @@ class Dialer {
   Hello::Stream stream_;
   SocketAddress address_;
   Phase phase_ = Phase::kPause;
-  Deadline retry_at_{};
+  Deadline retry_at_;
   std::chrono::milliseconds pause_{10};
   GuardedFd socket_;
   std::optional<Handshake> handshake_;

@@ -61,14 +61,16 @@ void talk(Bytes data) {
   sockets[hosts ? 1 : 0].data = GuardedFd::open([&] { return ::dup(lines[0].ends[0].get()); });
   if (hosts) {
     sockets[2].data = GuardedFd::open([&] { return ::dup(lines[1].ends[0].get()); });
-    lines[0].say(*encode_address({"::1", 1}));
+    lines[0].say(*encode_address({"fd00::1", 1}));
   }
   const Line& line = lines[hosts ? 1 : 0];
+  std::vector<std::uint32_t> streams(kWorld);
+  for (std::size_t rank = 0; rank < sockets.size(); ++rank) streams[rank] = sockets[rank].data ? 1 : 0;
   AddressBook book(hosts ? 0 : 1, kWorld, *encode_address({"10.0.0.2", 1}));
   Status status;
   for (Bytes rest(said); !rest.empty() && status; rest = rest.subspan(std::min(piece, rest.size()))) {
     line.say(rest.first(std::min(piece, rest.size())));
-    status = book.advance(sockets);
+    status = book.advance(sockets, streams);
   }
   if (status) {
     expect(book.is_complete() && line.holds_more());

@@ -45,7 +45,7 @@ Nonce nonce_in(Bytes bytes) {
 void repair(Claims& claims, Bytes text) {
   const std::string_view view(reinterpret_cast<const char*>(text.data()), text.size());
   store_le(claims.data() + 20, static_cast<std::uint16_t>(text.size()));
-  std::ranges::copy(digest_of(view), claims.begin() + 28);
+  std::ranges::copy(Bytes(digest_of(view)).first(24), claims.begin() + 36);
 }
 
 // Both roles say claims, nonce and proof; the listener of them in another order.
@@ -97,6 +97,11 @@ void shake_hands(Bytes data) {
   if (const Status judged = roster.check(peer); !judged) {
     expect(printable_line(judged.error().message) == judged.error().message);
     expect(judged.error().suspect < 3);
+    return;
+  }
+  if (const Status compared = roster.compare_settings(); !compared) {
+    expect(compared.error().code == ErrorCode::kMismatch && compared.error().suspect >= 0);
+    expect(printable_line(compared.error().message) == compared.error().message);
   }
 }
 

@@ -9,9 +9,10 @@ namespace deltawire {
 namespace {
 
 constexpr std::size_t kStrangersMax = 64;
+// Of a stranger between one whole message and the next.
 constexpr std::chrono::seconds kSilenceMax{5};
 constexpr std::chrono::milliseconds kAcceptPause{50};
-// What a guest who has said hello gets for the rest, however many others knock.
+// What a stranger who has said hello gets for the rest, however many others knock.
 constexpr std::chrono::milliseconds kFairTime{20};
 
 }  // namespace
@@ -19,22 +20,45 @@ constexpr std::chrono::milliseconds kFairTime{20};
 // All other ranks may knock at once, on both streams, and strangers with them.
 Guests::Guests(std::unique_ptr<TcpListener> listener, int world_size) noexcept
     : listener_(std::move(listener)),
-      guests_max_(
+      strangers_max_(
           descriptors_for_strangers(world_size, kStrangersMax + 2 * static_cast<std::size_t>(world_size))) {}
 
 Status Guests::advance(Deadline now, Roster& roster) {
   if (Status status = accept_all(now, roster); !status) return status;
-  for (auto guest = guests_.begin(); guest != guests_.end();) {
-    const Exchange state = exchange_hellos(guest->handshake, guest->socket.get());
-    if (state == Exchange::kMore && now < guest->came_at + kSilenceMax) {
-      ++guest;
+  hear_strangers(now);
+  return hear_ranks(roster);
+}
+
+void Guests::hear_strangers(Deadline now) {
+  for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
+    Handshake& handshake = stranger->handshake;
+    const bool had_heard = handshake.has_heard();
+    const Exchange state = exchange_hellos(handshake, stranger->socket.get());
+    if (handshake.has_heard() != had_heard) stranger->heard_at = now;
+    const bool goes_on = state == Exchange::kMore || state == Exchange::kDone;
+    if (goes_on && handshake.is_trusted()) {
+      configure_connection(stranger->socket.get(), handshake.peer().stream);
+      ranks_.push_back(std::move(*stranger));
+    } else if (state == Exchange::kMore && now < stranger->heard_at + kSilenceMax) {
+      ++stranger;
       continue;
     }
-    if (state == Exchange::kStranger) ++strangers_;
-    if (state == Exchange::kDone) {
-      if (Status status = welcome(*guest, roster); !status) return status;
+    if (state == Exchange::kStranger) ++refused_;
+    stranger = strangers_.erase(stranger);
+  }
+}
+
+Status Guests::hear_ranks(Roster& roster) {
+  for (auto rank = ranks_.begin(); rank != ranks_.end();) {
+    const Exchange state = exchange_hellos(rank->handshake, rank->socket.get());
+    if (state == Exchange::kMore) {
+      ++rank;
+      continue;
     }
-    guest = guests_.erase(guest);
+    if (state == Exchange::kDone) {
+      if (Status status = welcome(*rank, roster); !status) return status;
+    }
+    rank = ranks_.erase(rank);
   }
   return {};
 }
@@ -43,7 +67,7 @@ Status Guests::accept_all(Deadline now, const Roster& roster) {
   if (now < accept_at_) return {};
   accept_at_ = Deadline{};
   while (true) {
-    if (guests_.size() == guests_max_ && !make_room(now)) {
+    if (strangers_.size() == strangers_max_ && !make_room(now)) {
       accept_at_ = now + kFairTime;
       return {};
     }
@@ -60,47 +84,48 @@ Status Guests::accept_all(Deadline now, const Roster& roster) {
       (void)make_room(now);
       return shortage_.note(now, roster.rank(), roster.world_size(), error);
     }
-    guests_.push_back({std::move(socket),
-                       Handshake(roster.token(), roster.own_hello(Hello::Role::kListener), *nonce), now});
+    strangers_.push_back({std::move(socket),
+                          Handshake(roster.token(), roster.own_hello(Hello::Role::kListener), *nonce), now});
     // Read at once, or a burst of strangers could push out a rank that came with them.
-    if (guests_.size() == guests_max_) return {};
+    if (strangers_.size() == strangers_max_) return {};
   }
 }
 
 // A real rank says hello at once, so among many it is never the oldest that still says nothing.
 bool Guests::make_room(Deadline now) {
   auto leaves =
-      std::ranges::find_if(guests_, [](const Guest& guest) { return !guest.handshake.has_heard(); });
-  if (leaves == guests_.end()) leaves = guests_.begin();
-  if (leaves == guests_.end() || (leaves->handshake.has_heard() && now - leaves->came_at < kFairTime))
+      std::ranges::find_if(strangers_, [](const Guest& guest) { return !guest.handshake.has_heard(); });
+  if (leaves == strangers_.end()) leaves = strangers_.begin();
+  if (leaves == strangers_.end() || (leaves->handshake.has_heard() && now - leaves->heard_at < kFairTime))
     return false;
-  guests_.erase(leaves);
+  strangers_.erase(leaves);
   return true;
 }
 
-Status Guests::welcome(Guest& guest, Roster& roster) const {
+Status Guests::welcome(Guest& guest, Roster& roster) {
   const Hello& hello = guest.handshake.peer();
   if (roster.has_given_up()) {
     roster.note_told(hello.rank);
     return {};
   }
   if (Status status = roster.check(hello); !status) return status;
-  configure_connection(guest.socket.get(), hello.stream);
   return roster.add(hello, std::move(guest.socket));
 }
 
 void Guests::add_interests(Deadline now, std::vector<pollfd>& polls) const {
   if (now >= accept_at_) polls.push_back({listener_->fd(), POLLIN, 0});
-  for (const Guest& guest : guests_) {
-    const bool sends = !guest.handshake.unsent().empty();
-    polls.push_back({guest.socket.get(), static_cast<short>(sends ? POLLOUT : POLLIN), 0});
+  for (const std::deque<Guest>* guests : {&strangers_, &ranks_}) {
+    for (const Guest& guest : *guests) {
+      const bool sends = !guest.handshake.unsent().empty();
+      polls.push_back({guest.socket.get(), static_cast<short>(sends ? POLLOUT : POLLIN), 0});
+    }
   }
 }
 
 Deadline Guests::wake_at() const noexcept {
-  Deadline at = kNever;
-  if (!guests_.empty()) at = guests_.front().came_at + kSilenceMax;
-  return accept_at_ == Deadline{} ? at : std::min(at, accept_at_);
+  Deadline at = accept_at_ == Deadline{} ? kNever : accept_at_;
+  for (const Guest& stranger : strangers_) at = std::min(at, stranger.heard_at + kSilenceMax);
+  return at;
 }
 
 }  // namespace deltawire

@@ -1,4 +1,6 @@
-// The incoming connections of a mesh: whoever knocks, until he has proved that he knows the token.
+// The incoming connections of a mesh until their handshakes are through. Whoever knocks is a stranger with
+// little time and little room, until he has proved that he knows the token; from then on he is a rank, and
+// only the mesh's time to connect ends his.
 #pragma once
 
 #include <deque>
@@ -23,32 +25,38 @@ class Guests {
   Status advance(Deadline now, Roster& roster);
 
   void add_interests(Deadline now, std::vector<pollfd>& polls) const;
-  // When a silent guest is to be turned away, or accepting is to be tried again.
+  // When a silent stranger is to be turned away, or accepting is to be tried again.
   Deadline wake_at() const noexcept;
 
   // Hangs up on all that are not through: they will knock again.
-  void send_away() noexcept { guests_.clear(); }
+  void send_away() noexcept {
+    strangers_.clear();
+    ranks_.clear();
+  }
 
   // How many came with another token.
-  int strangers() const noexcept { return strangers_; }
+  int refused() const noexcept { return refused_; }
 
  private:
   struct Guest {
     GuardedFd socket;
     Handshake handshake;
-    Deadline came_at;
+    Deadline heard_at;  // came, or said something whole
   };
 
   Status accept_all(Deadline now, const Roster& roster);
   bool make_room(Deadline now);
-  Status welcome(Guest& guest, Roster& roster) const;
+  void hear_strangers(Deadline now);
+  Status hear_ranks(Roster& roster);
+  static Status welcome(Guest& guest, Roster& roster);
 
   std::unique_ptr<TcpListener> listener_;
-  std::size_t guests_max_;
-  std::deque<Guest> guests_;  // the oldest first
+  std::size_t strangers_max_;
+  std::deque<Guest> strangers_;  // the oldest first
+  std::deque<Guest> ranks_;      // whose proofs are good; they still have to say the rest
   Deadline accept_at_{};
   DescriptorShortage shortage_;
-  int strangers_ = 0;
+  int refused_ = 0;
 };
 
 }  // namespace deltawire

@@ -12,7 +12,9 @@ namespace deltawire {
 namespace {
 
 constexpr std::uint32_t kHelloMagic = 0x48445744;  // "DWDH" on the wire
-constexpr std::size_t kDigestAt = 28;
+constexpr std::size_t kLifeAt = 28;
+constexpr std::size_t kDigestAt = 36;
+constexpr std::size_t kDigestBytes = kClaimsBytes - kDigestAt;
 constexpr std::size_t kNonceBytes = std::tuple_size_v<Nonce>;
 
 constexpr std::string_view kDialerLabel = "deltawire dialer";
@@ -39,8 +41,9 @@ Claims encode_claims(const Hello& hello) {
   store_le(at + 22, hello.problem);
   store_le(at + 24, hello.world_size);
   store_le(at + 26, hello.suspect);
+  store_le(at + kLifeAt, hello.life);
   const TextDigest digest = digest_of(hello.text);
-  std::ranges::copy(digest, at + kDigestAt);
+  std::ranges::copy(Bytes(digest).first(kDigestBytes), at + kDigestAt);
   return claims;
 }
 
@@ -157,7 +160,9 @@ Handshake::State Handshake::begin_text() {
 
 Handshake::State Handshake::end_text(std::string text) {
   const TextDigest digest = digest_of(text);
-  if (!std::ranges::equal(digest, Bytes(peer_claims_).subspan(kDigestAt))) return State::kBroken;
+  if (!std::ranges::equal(Bytes(digest).first(kDigestBytes), Bytes(peer_claims_).subspan(kDigestAt))) {
+    return State::kBroken;
+  }
   peer_.text = std::move(text);
   expect(Stage::kEnd, 0);
   return state();
@@ -193,12 +198,13 @@ bool Handshake::parse_claims() {
   peer_.problem = load_le<std::uint16_t>(at + 22);
   peer_.world_size = load_le<std::uint16_t>(at + 24);
   peer_.suspect = load_le<std::uint16_t>(at + 26);
+  peer_.life = load_le<std::uint64_t>(at + kLifeAt);
   return load_le<std::uint16_t>(at + 20) <= kSettingsMax;
 }
 
 Exchange exchange_hellos(Handshake& handshake, int fd) {
   const auto must_wait = [] { return errno == EAGAIN || errno == EWOULDBLOCK; };
-  auto state = Handshake::State::kMore;
+  auto state = handshake.sent(0);
   while (state == Handshake::State::kMore) {
     if (const Bytes unsent = handshake.unsent(); !unsent.empty()) {
       const ssize_t sent = ::send(fd, unsent.data(), unsent.size(), MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -19,13 +19,15 @@
 //   22  u16  0: the text is its settings. Else the number of an error code: why it can't take part
 //   24  u16  its world size
 //   26  u16  the rank to blame for the problem; 0xFFFF: nobody
-//   28       SHA-256 of its text
+//   28  u64  its life: random, drawn when it began to connect
+//   36       the first 24 bytes of the SHA-256 of its text
 //
 // A proof is the HMAC-SHA256, keyed with the token, of the prover's role as a label of 16 bytes, the dialer's
 // nonce, the listener's nonce, the dialer's claims and, in the listener's proof, the listener's claims. So a
 // proof is good for one connection only (the nonces), for one direction (the label) and for one pair of ranks
-// and one stream (the claims); a text is good through its digest. In a later version all this may change
-// behind the first 16 bytes of the claims; what a proof covers, and the lengths above, stay.
+// and one stream (the claims); a text is good through its digest. The life tells a rank that comes again from
+// a second process of the same rank. In a later version all this may change behind the first 16 bytes of the
+// claims; what a proof covers, and the lengths above, stay.
 //
 // Until a proof was found good, nothing but the magic is looked at, and 124 bytes are held at most.
 #pragma once
@@ -48,7 +50,7 @@ using Claims = std::array<std::byte, kClaimsBytes>;
 struct Hello {
   enum class Stream : std::uint8_t { kData = 1, kControl = 2 };
   enum class Role : std::uint8_t { kDialer = 1, kListener = 2 };
-  static constexpr std::uint16_t kVersion = 4;
+  static constexpr std::uint16_t kVersion = 5;
   static constexpr std::uint16_t kNobody = 0xFFFF;
 
   std::uint16_t version = kVersion;
@@ -60,6 +62,7 @@ struct Hello {
   std::uint16_t world_size = 0;
   std::uint16_t problem = 0;  // an ErrorCode's number
   std::uint16_t suspect = kNobody;
+  std::uint64_t life = 0;
   std::string text;  // settings, or the problem's message
 };
 
@@ -92,6 +95,8 @@ class Handshake {
   bool has_proved() const noexcept { return has_proved_; }
   // Whether a whole first message is there: more than silence or garbage.
   bool has_heard() const noexcept { return stage_ != Stage::kClaims; }
+  // Whether the other end has proved that it knows the token.
+  bool is_trusted() const noexcept { return stage_ == Stage::kText || stage_ == Stage::kEnd; }
   // Who is at the other end. REQUIRES: kDone. With another version than the own, only rank and peer count.
   const Hello& peer() const noexcept { return peer_; }
 

@@ -73,8 +73,10 @@ Result<std::string> local_address_towards(const std::string& host) {
   return local->endpoint().host;
 }
 
-Result<std::unique_ptr<Listener>> listen_for(const Endpoint& rendezvous, int rank, PortRange ports) {
-  if (rank == 0) return listen_tcp(rendezvous.host, rendezvous.port);
+Result<std::unique_ptr<Listener>> listen_for(const Endpoint& rendezvous, int rank, PortRange ports,
+                                             const std::string& interface) {
+  if (rank == 0) return listen_tcp(interface.empty() ? rendezvous.host : interface, rendezvous.port);
+  if (!interface.empty()) return listen_tcp(interface, ports);
   const Result<std::string> own = local_address_towards(rendezvous.host);
   if (!own) return forward_error(own);
   return listen_tcp(*own, ports);

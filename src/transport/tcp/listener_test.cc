@@ -82,5 +82,48 @@ TEST(ListenTcp, LocalAddressTowardsLoopbackIsLoopback) {
   EXPECT_FALSE(local_address_towards("").has_value());
 }
 
+TEST(ListenFor, AnInterfaceTakesThePlaceOfTheAddressAndOfNoPort) {
+  const auto first = listen_for({"no-such-host.invalid", 0}, 0, {}, "lo");
+  ASSERT_TRUE(first.has_value()) << first.error().message;
+  EXPECT_EQ((*first)->endpoint().host, "127.0.0.1");
+  EXPECT_EQ(listen_for((*first)->endpoint(), 0).error().code, ErrorCode::kAddressInUse);
+  const auto other = listen_for({"no-such-host.invalid", 1}, 1, {}, "lo");
+  ASSERT_TRUE(other.has_value()) << other.error().message;
+  EXPECT_NE((*other)->endpoint().port, 1);
+  EXPECT_EQ((*listen_for((*first)->endpoint(), 1))->endpoint().host, "127.0.0.1");
+}
+
+TEST(Endpoint, IsReadAsItIsWritten) {
+  for (const std::string_view text : {"10.0.0.1:29600", "node1:1", "[fd00::1]:65535", "[fe80::1%eth0]:7"}) {
+    const auto endpoint = parse_endpoint(text);
+    ASSERT_TRUE(endpoint.has_value()) << endpoint.error().message;
+    EXPECT_EQ(to_string(*endpoint), text);
+  }
+  EXPECT_EQ(parse_endpoint("[fd00::1]:2")->host, "fd00::1");
+}
+
+TEST(Endpoint, NothingElseIsRead) {
+  for (const std::string_view text : {"", ":", "host", "host:", ":1", "host:0", "host:65536", "host:1x",
+                                      "host:-1", "host: 1", "::1:80", "[]:1", "[:1", "a:b:1"}) {
+    const auto endpoint = parse_endpoint(text);
+    ASSERT_FALSE(endpoint.has_value()) << text;
+    EXPECT_EQ(endpoint.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_TRUE(has(endpoint.error(), "is no HOST:PORT")) << endpoint.error().message;
+  }
+}
+
+TEST(Token, IsTheSecretItselfOrAHashOfIt) {
+  const auto of = [](const std::string& secret) {
+    return deltawire::token_of(std::as_bytes(std::span(secret)));  // not the tests' own
+  };
+  const std::string whole(32, 't');
+  EXPECT_TRUE(std::ranges::equal(of(whole).value(), std::as_bytes(std::span(whole))));
+  // printf 'deltawire token sixteen bytes ok' | sha256sum
+  const Token hashed = of("sixteen bytes ok").value();
+  EXPECT_EQ(std::to_integer<int>(hashed[0]), 0xc7);
+  EXPECT_EQ(std::to_integer<int>(hashed[31]), 0xbc);
+  EXPECT_EQ(of("fifteen bytes!!").error().code, ErrorCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace deltawire::test::listener_test

@@ -7,11 +7,12 @@
 namespace deltawire {
 namespace {
 
-// A rank that has gone again may have finished early or may have found a mismatch. If it was a mismatch,
-// this rank finds it too within this time, and then says what it was.
+// A rank that hung up may have lost a connection, and comes again. Or it gave up before it could say why, and
+// says so to those that knock again. One that does neither in this time is gone.
 constexpr std::chrono::milliseconds kGoneGrace{2000};
-// How often, in that time, this rank looks for the last words of those that went.
-constexpr std::chrono::milliseconds kGoneCheck{50};
+// Before a rank that hung up is dialed again.
+constexpr std::chrono::milliseconds kRedialPause{10};
+constexpr std::chrono::milliseconds kAskPause{100};
 // How long a rank that gives up tells those that it has not met yet.
 constexpr std::chrono::milliseconds kTellTime{2000};
 
@@ -22,8 +23,10 @@ Meeting::Meeting(std::unique_ptr<TcpListener> listener, const MeshOptions& optio
       own_(listener->endpoint()),
       endpoints_(options.endpoints),
       roster_(options),
+      roll_call_(options.rank, options.world_size),
       guests_(std::move(listener), options.world_size),
-      end_(Clock::now() + options.connect_timeout) {}
+      end_(Clock::now() + options.connect_timeout),
+      finished_(static_cast<std::size_t>(options.world_size)) {}
 
 Result<std::vector<PeerSockets>> Meeting::run() {
   Result<std::vector<PeerSockets>> met = meet();
@@ -39,10 +42,10 @@ Result<std::vector<PeerSockets>> Meeting::meet() {
   while (true) {
     const Deadline now = Clock::now();
     if (Status status = advance(now); !status) return forward_error(status);
-    if (roster_.is_complete() && (!book_ || book_->is_complete())) return roster_.take_sockets();
-    if (Status status = watch_met_ranks(now); !status) return forward_error(status);
-    if (now >= end_ || now >= gone_until_) return tl::unexpected<Error>(too_late());
-    wait_for_news(now, std::min(end_, gone_until_));
+    if (has_met_all() && roll_call_.is_complete()) return roster_.take_sockets();
+    if (Status status = look_for_news(now); !status) return forward_error(status);
+    if (now >= end_of_patience()) return tl::unexpected<Error>(too_late());
+    wait_for_news(now, end_of_patience());
   }
 }
 
@@ -83,13 +86,24 @@ Status Meeting::prepare_dialers(int first) {
 Status Meeting::advance(Deadline now) {
   if (Status status = guests_.advance(now, roster_); !status) return status;
   if (Status status = advance_dialers(now); !status) return status;
-  return book_ && !roster_.has_given_up() ? advance_book() : Status{};
+  if (roster_.has_given_up()) return {};
+  if (roster_.is_complete()) {
+    if (Status status = roster_.compare_settings(); !status) return status;
+  }
+  if (book_) {
+    if (Status status = advance_book(); !status) return status;
+  }
+  return has_met_all() ? roll_call_.advance(roster_.sockets(), roster_.data_streams()) : Status{};
+}
+
+bool Meeting::has_met_all() const noexcept {
+  return roster_.is_complete() && (!book_ || book_->is_complete());
 }
 
 Status Meeting::advance_book() {
-  const bool knew = book_->is_complete();
-  if (Status status = book_->advance(roster_.sockets()); !status) return status;
-  if (knew || !book_->is_complete() || options_.rank == 0) return {};
+  const bool knew = book_->is_out();
+  Status status = book_->advance(roster_.sockets(), roster_.data_streams());
+  if (!status || knew || !book_->is_out() || options_.rank == 0) return status;
   std::ranges::copy(book_->endpoints().begin() + 1, book_->endpoints().end(), endpoints_.begin() + 1);
   return prepare_dialers(1);
 }
@@ -123,33 +137,58 @@ Status Meeting::advance_dialers(Deadline now) {
   return shortage == 0 ? Status{} : shortage_.note(now, options_.rank, options_.world_size, shortage);
 }
 
+Status Meeting::look_for_news(Deadline now) {
+  if (options_.interrupted && now >= ask_at_) {
+    ask_at_ = now + kAskPause;
+    if (options_.interrupted()) {
+      return fail(ErrorCode::kAborted,
+                  "rank " + std::to_string(options_.rank) + " was interrupted while it was still connecting",
+                  options_.rank);
+    }
+  }
+  return watch_met_ranks(now);
+}
+
+// For their ends; control and data of each rank, in the order of ranks. Those that have finished have ended.
+void Meeting::add_met_ranks() {
+  for (std::size_t rank = 0; rank < finished_.size(); ++rank) {
+    const PeerSockets& sockets = roster_.sockets()[rank];
+    polls_.push_back({finished_[rank] ? -1 : sockets.control.get(), POLLRDHUP, 0});
+    polls_.push_back({finished_[rank] ? -1 : sockets.data.get(), POLLRDHUP, 0});
+  }
+}
+
 Status Meeting::watch_met_ranks(Deadline now) {
-  for (std::size_t i = 0; i < roster_.sockets().size(); ++i) {
-    const PeerSockets& sockets = roster_.sockets()[i];
-    const int rank = static_cast<int>(i);
-    for (const int fd : {sockets.control.get(), sockets.data.get()}) {
-      pollfd entry{fd, POLLRDHUP, 0};
-      if (fd < 0 || ::poll(&entry, 1, 0) <= 0 || entry.revents == 0) continue;
+  polls_.clear();
+  add_met_ranks();
+  if (::poll(polls_.data(), polls_.size(), 0) > 0) {
+    for (std::size_t i = 0; i < polls_.size(); ++i) {
+      if (polls_[i].revents == 0) continue;
+      const int rank = static_cast<int>(i / 2);
       if (auto last_words = roster_.last_words_of(rank)) {
         roster_.note_told(static_cast<std::uint32_t>(rank));
         return tl::unexpected<Error>(*std::move(last_words));
       }
-      if (gone_rank_ != kNoSuspect) continue;
-      gone_rank_ = rank;
-      gone_until_ = now + kGoneGrace;
-      ask_again(rank);
+      finished_[i / 2] = finished_[i / 2] || roster_.has_finished(rank);
+      if (finished_[i / 2]) continue;
+      miss(rank, i % 2 == 0 ? Hello::Stream::kControl : Hello::Stream::kData, now);
     }
   }
+  std::erase_if(gone_, [this](const Gone& gone) { return !is_missing(gone.rank); });
   return {};
 }
 
-// A rank that gave up may have hung up on this one before it could say why, as on the second of two processes
-// of one rank. It still answers those that knock.
-void Meeting::ask_again(int rank) {
+// That rank has hung up. As long as nobody has been told where the others listen, it may be started again at
+// leisure; afterwards only the same process can come again, and that does so at once.
+void Meeting::miss(int rank, Hello::Stream stream, Deadline now) {
+  roster_.drop(rank, stream);
+  if (!has_gone(rank)) {
+    gone_.push_back({rank, book_ && !book_->is_out() ? end_ : now + kGoneGrace});
+  }
   if (rank > options_.rank) return;
   const Endpoint& endpoint = endpoints_[static_cast<std::size_t>(rank)];
   const Result<SocketAddress> address = SocketAddress::from_numeric(endpoint.host, endpoint.port);
-  if (address) dialers_.emplace_back(rank, Hello::Stream::kControl, *address);
+  if (address) dialers_.emplace_back(rank, stream, *address, now + kRedialPause);
 }
 
 void Meeting::wait_for_news(Deadline now, Deadline until) {
@@ -161,17 +200,27 @@ void Meeting::wait_for_news(Deadline now, Deadline until) {
     wake_at = std::min(wake_at, dialer.retry_at());
   }
   if (book_) book_->add_interests(roster_.sockets(), polls_);
-  if (gone_rank_ == kNoSuspect) {
-    for (const PeerSockets& sockets : roster_.sockets()) {
-      polls_.push_back({sockets.data.get(), POLLRDHUP, 0});
-      polls_.push_back({sockets.control.get(), POLLRDHUP, 0});
-    }
-  } else {
-    wake_at = std::min(wake_at, now + kGoneCheck);  // polling ended connections would return at once
-  }
+  if (has_met_all()) roll_call_.add_interests(roster_.sockets(), polls_);
+  add_met_ranks();
+  if (options_.interrupted) wake_at = std::min(wake_at, now + kAskPause);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake_at - now).count();
   const int timeout = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000));
   (void)::poll(polls_.data(), polls_.size(), timeout);
+}
+
+// Whether it is one of those that were met and have gone.
+bool Meeting::has_gone(int rank) const {
+  return std::ranges::any_of(gone_, [rank](const Gone& gone) { return gone.rank == rank; });
+}
+
+bool Meeting::is_missing(int rank) const {
+  return std::ranges::binary_search(roster_.missing(), rank);
+}
+
+Deadline Meeting::end_of_patience() const {
+  Deadline end = end_;
+  for (const Gone& gone : gone_) end = std::min(end, gone.until);
+  return end;
 }
 
 void Meeting::tell_others(const Error& error) {
@@ -186,7 +235,7 @@ void Meeting::tell_others(const Error& error) {
     const Deadline now = Clock::now();
     // Who is told needs no connection any more; where nobody listens, nobody waits.
     std::erase_if(dialers_, [this](const Dialer& dialer) {
-      return dialer.was_refused() || !std::ranges::count(roster_.missing(), dialer.rank());
+      return dialer.was_refused() || !is_missing(dialer.rank());
     });
     const bool all_higher_know =
         roster_.is_complete() || roster_.missing().back() < options_.rank || is_hidden();
@@ -216,7 +265,7 @@ Error Meeting::refused_by(const Dialer& dialer) const {
 
 // Whether nobody has been told yet where this rank listens, so that nobody will dial it.
 bool Meeting::is_hidden() const {
-  return options_.rendezvous && options_.rank > 0 && !(book_ && book_->is_complete());
+  return options_.rendezvous && options_.rank > 0 && !(book_ && book_->is_out());
 }
 
 // Whether all that this rank knows of is rank 0's address, where it has not been met.
@@ -225,17 +274,19 @@ bool Meeting::seeks_rank_0() const {
 }
 
 Error Meeting::too_late() const {
+  if (Status compared = roster_.compare_settings(); !compared) return compared.error();
   const std::string self = "rank " + std::to_string(options_.rank);
   const std::string time = std::to_string(options_.connect_timeout.count());
   for (const Dialer& dialer : dialers_) {
-    if (dialer.was_turned_away() && dialer.rank() != gone_rank_) return refused_by(dialer);
+    if (dialer.was_turned_away() && !has_gone(dialer.rank())) return refused_by(dialer);
   }
-  if (gone_rank_ != kNoSuspect) {
-    const std::string gone = "rank " + std::to_string(gone_rank_);
+  if (!gone_.empty()) {
+    const int rank = gone_.front().rank;
+    const std::string gone = "rank " + std::to_string(rank);
     return {ErrorCode::kPeerLost,
             gone + " left while " + self + " was still connecting; see " + gone +
                 "'s own log. Not connected: " + describe_missing(),
-            gone_rank_};
+            rank};
   }
   const auto left = std::ranges::find_if(dialers_, &Dialer::was_left);
   if (left != dialers_.end()) {
@@ -252,6 +303,13 @@ Error Meeting::too_late() const {
                 ", where rank 0 should listen; is it started, and may this machine reach that port?",
             0};
   }
+  if (has_met_all()) {
+    const int silent = roll_call_.silent_rank();
+    return {ErrorCode::kTimeout,
+            self + " has met all ranks, but rank " + std::to_string(silent) + " has not in " + time +
+                " ms; see its own log",
+            silent};
+  }
   if (roster_.is_complete()) {
     const int silent = book_->silent_rank();
     return {ErrorCode::kTimeout,
@@ -263,8 +321,8 @@ Error Meeting::too_late() const {
   message += options_.rendezvous ? "; are they started, with the rendezvous at " +
                                        to_string(options_.rank == 0 ? own_ : endpoints_.front()) + "?"
                                  : "; are they started, with the same endpoints?";
-  if (guests_.strangers() > 0) {
-    message += " " + std::to_string(guests_.strangers()) +
+  if (guests_.refused() > 0) {
+    message += " " + std::to_string(guests_.refused()) +
                " connections came with another token: same job? same token?";
   }
   const bool one = roster_.missing().size() == 1;

@@ -1,5 +1,6 @@
 // A mesh comes together: every rank dials all lower ones, once for each stream, and is dialed by all higher
-// ones. With a rendezvous it dials rank 0 first, and the others once it knows where they are.
+// ones. With a rendezvous it dials rank 0 first, and the others once it knows where they are. It is over when
+// all ranks have met all.
 #pragma once
 
 #include <memory>
@@ -12,6 +13,7 @@
 #include "transport/tcp/address_book.h"
 #include "transport/tcp/dialer.h"
 #include "transport/tcp/guests.h"
+#include "transport/tcp/roll_call.h"
 #include "transport/tcp/roster.h"
 
 namespace deltawire {
@@ -31,13 +33,19 @@ class Meeting {
   Status advance(Deadline now);
   Status advance_dialers(Deadline now);
   Status advance_book();
+  bool has_met_all() const noexcept;
   void wait_for_news(Deadline now, Deadline until);
+  Status look_for_news(Deadline now);
+  void add_met_ranks();
   Status watch_met_ranks(Deadline now);
-  void ask_again(int rank);
+  void miss(int rank, Hello::Stream stream, Deadline now);
   void tell_others(const Error& error);
   Error refused_by(const Dialer& dialer) const;
   Error too_late() const;
+  Deadline end_of_patience() const;
   std::string describe_missing() const;
+  bool has_gone(int rank) const;
+  bool is_missing(int rank) const;
   bool is_hidden() const;
   bool seeks_rank_0() const;
 
@@ -46,12 +54,18 @@ class Meeting {
   std::vector<Endpoint> endpoints_;  // by rank, as far as they are known; else port 0
   std::optional<AddressBook> book_;  // with a rendezvous
   Roster roster_;
+  RollCall roll_call_;
   Guests guests_;
   std::vector<Dialer> dialers_;  // those still dialing
   Deadline end_;
   std::vector<pollfd> polls_;
-  int gone_rank_ = kNoSuspect;  // a rank that was met and hung up
-  Deadline gone_until_ = kNever;
+  std::vector<bool> finished_;  // by rank: was met and has said goodbye
+  struct Gone {
+    int rank;
+    Deadline until;  // it may come again
+  };
+  std::vector<Gone> gone_;  // that were met and hung up, in this order
+  Deadline ask_at_{};       // whether the caller still wants it
   DescriptorShortage shortage_;
 };
 

@@ -1,6 +1,8 @@
 #include "transport/tcp/proof.h"
 
+#include <algorithm>
 #include <cstring>
+#include <string>
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -10,6 +12,8 @@
 
 namespace deltawire {
 namespace {
+
+constexpr std::size_t kSecretMin = 16;
 
 unsigned char* raw(std::byte* bytes) noexcept {
   return reinterpret_cast<unsigned char*>(bytes);
@@ -43,6 +47,23 @@ std::optional<Proof> prove(const Token& token, std::span<const Bytes> pieces) no
 
 bool equal_in_constant_time(const Proof& a, const Proof& b) noexcept {
   return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+Result<Token> token_of(Bytes secret) {
+  constexpr std::string_view kLabel = "deltawire token ";
+  if (secret.size() < kSecretMin) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a secret of " + std::to_string(secret.size()) +
+                    " bytes can be guessed; take 16 or more, e.g. from \"openssl rand -hex 32\"");
+  }
+  Token token;
+  if (secret.size() == token.size()) {
+    std::ranges::copy(secret, token.begin());
+    return token;
+  }
+  std::string labelled(kLabel);
+  labelled.append(reinterpret_cast<const char*>(secret.data()), secret.size());
+  return digest_of(labelled);
 }
 
 TextDigest digest_of(std::string_view text) noexcept {

@@ -233,6 +233,26 @@ TEST(Rendezvous, WhatIsNoAddressIsCorruptAndNamesTheRank) {
   for (const int fd : streams) ::close(fd);
 }
 
+TEST(Rendezvous, NobodyLeavesBeforeAllHaveMetAll) {
+  // Rank 1 has told rank 0 where it listens, and goes on connecting for longer than rank 0 waits.
+  auto listener = listen_tcp("127.0.0.1");
+  const Endpoint rendezvous = (*listener)->endpoint();
+  std::thread host([&] {
+    const Process first{.rank = 0, .world_size = 2, .settings = {}, .timeout = 3s};
+    const auto outcome = connect_tcp(std::move(*listener), options_of(first, rendezvous));
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_EQ(outcome.error().code, ErrorCode::kTimeout);
+    EXPECT_EQ(outcome.error().suspect, 1);
+    EXPECT_TRUE(has(outcome.error(), "rank 0 has met all ranks, but rank 1 has not in 3000 ms"))
+        << outcome.error().message;
+  });
+  const std::array<int, 2> streams = come_by_hand(1, 2, rendezvous);
+  const AddressSlot own = *encode_address({"127.0.0.1", 9});
+  EXPECT_EQ(::send(streams[1], own.data(), own.size(), MSG_NOSIGNAL), static_cast<ssize_t>(own.size()));
+  host.join();
+  for (const int fd : streams) ::close(fd);
+}
+
 TEST(Rendezvous, WhoComesAndDoesNotSayWhereItListensIsNamed) {
   auto listener = listen_tcp("127.0.0.1");
   const Endpoint rendezvous = (*listener)->endpoint();
@@ -249,37 +269,94 @@ TEST(Rendezvous, WhoComesAndDoesNotSayWhereItListensIsNamed) {
   for (const int fd : streams) ::close(fd);
 }
 
-TEST(AddressSlot, IsReadAsItWasWritten) {
-  for (const Endpoint& endpoint : {Endpoint{"10.0.0.1", 1}, Endpoint{"::1", 65535},
-                                   Endpoint{"fd00:1234:5678:9abc:def0:1234:5678:9abc", 7171}}) {
-    const auto slot = encode_address(endpoint);
-    ASSERT_TRUE(slot.has_value()) << slot.error().message;
-    const auto again = decode_address(*slot);
-    ASSERT_TRUE(again.has_value()) << again.error().message;
-    EXPECT_EQ(again->host, endpoint.host);
-    EXPECT_EQ(again->port, endpoint.port);
+// Longer than what a rank that hung up gets where nobody can be started again.
+constexpr auto kRestartTime = 2500ms;
+
+TEST(Rendezvous, ARankThatDiesWhileOthersWaitMayBeStartedAgain) {
+  auto listener = listen_tcp("127.0.0.1");
+  const Endpoint rendezvous = (*listener)->endpoint();
+  std::vector<Process> processes = job(3);
+  std::thread host([&] {
+    const auto outcome = connect_tcp(std::move(*listener), options_of(processes[0], rendezvous));
+    ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
+    exchange_once(**outcome);
+  });
+  for (int death = 0; death < 2; ++death) {
+    const std::array<int, 2> streams = come_by_hand(1, 3, rendezvous);
+    if (death == 1) {
+      const AddressSlot old = *encode_address({"127.0.0.1", 9});
+      EXPECT_EQ(::send(streams[1], old.data(), old.size(), MSG_NOSIGNAL), static_cast<ssize_t>(old.size()));
+    }
+    for (const int fd : streams) ::close(fd);
   }
+  std::this_thread::sleep_for(kRestartTime);
+  run_ranks(2, [&](int other) {
+    const auto outcome = connect_tcp(*listen_tcp("127.0.0.1"),
+                                     options_of(processes[1 + static_cast<std::size_t>(other)], rendezvous));
+    ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
+    exchange_once(**outcome);
+  });
+  host.join();
 }
 
-TEST(AddressSlot, NothingElseIsRead) {
-  const AddressSlot good = *encode_address({"10.0.0.1", 7171});
-  const auto refused = [&](std::size_t at, int value) {
-    AddressSlot slot = good;
-    slot[at] = static_cast<std::byte>(value);
-    const auto outcome = decode_address(slot);
-    return !outcome && outcome.error().code == ErrorCode::kCorrupt;
-  };
-  EXPECT_TRUE(refused(2, 0));
-  EXPECT_TRUE(refused(2, 7)) << "a digit behind the host";
-  EXPECT_TRUE(refused(2, 9)) << "a zero within the host";
-  EXPECT_TRUE(refused(2, 255));
-  EXPECT_TRUE(refused(3, 'x'));
-  EXPECT_TRUE(refused(63, 1));
-  AddressSlot portless = good;
-  portless[0] = portless[1] = std::byte{0};
-  EXPECT_FALSE(decode_address(portless).has_value());
-  EXPECT_FALSE(encode_address({"localhost", 1}).has_value());
-  EXPECT_FALSE(encode_address({"::", 1}).has_value());
+// One stream of rank 1's, as rank 0 answers it.
+int answer_by_hand(int listening_fd) {
+  const int fd = ::accept(listening_fd, nullptr, nullptr);
+  EXPECT_GE(fd, 0);
+  Hello hello;
+  hello.role = Hello::Role::kListener;
+  hello.world_size = 2;
+  Handshake handshake(token_of(7), hello, *random_nonce());
+  Exchange state = Exchange::kMore;
+  const Deadline end = soon();
+  while (state == Exchange::kMore && Clock::now() < end) state = exchange_hellos(handshake, fd);
+  EXPECT_EQ(state, Exchange::kDone);
+  return fd;
+}
+
+TEST(Rendezvous, Rank0MayDieAndBeStartedAgainWhileOthersWait) {
+  const int first = ::socket(AF_INET, SOCK_STREAM, 0);
+  const int on = 1;  // a rank shall listen here afterwards
+  (void)::setsockopt(first, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::bind(first, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(first, 10), 0);
+  socklen_t length = sizeof address;
+  ::getsockname(first, reinterpret_cast<sockaddr*>(&address), &length);
+  const Endpoint rendezvous{"127.0.0.1", ntohs(address.sin_port)};
+  const std::vector<Process> processes = job(2);
+  std::thread member([&] {
+    const auto outcome = connect_tcp(*listen_tcp("127.0.0.1"), options_of(processes[1], rendezvous));
+    ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
+    exchange_once(**outcome);
+  });
+  const std::array<int, 3> dying{answer_by_hand(first), answer_by_hand(first), first};
+  for (const int fd : dying) ::close(fd);
+  std::this_thread::sleep_for(kRestartTime);
+  auto listener = listen_tcp("127.0.0.1", rendezvous.port);
+  EXPECT_TRUE(listener.has_value()) << listener.error().message;
+  const auto outcome = connect_tcp(std::move(*listener), options_of(processes[0], rendezvous));
+  EXPECT_TRUE(outcome.has_value()) << outcome.error().message;
+  if (outcome) exchange_once(**outcome);
+  member.join();
+}
+
+TEST(Rendezvous, WhoDiesAndIsNotStartedAgainIsNamed) {
+  auto listener = listen_tcp("127.0.0.1");
+  const Endpoint rendezvous = (*listener)->endpoint();
+  std::thread host([&] {
+    const Process first{.rank = 0, .world_size = 3, .settings = {}, .timeout = 3s};
+    const auto outcome = connect_tcp(std::move(*listener), options_of(first, rendezvous));
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_EQ(outcome.error().code, ErrorCode::kPeerLost) << outcome.error().message;
+    EXPECT_EQ(outcome.error().suspect, 1);
+    EXPECT_TRUE(has(outcome.error(), "rank 1 left while rank 0 was still connecting"))
+        << outcome.error().message;
+  });
+  for (const int fd : come_by_hand(1, 3, rendezvous)) ::close(fd);
+  host.join();
 }
 
 }  // namespace

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <string_view>
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
-#include "transport/mesh/control_message.h"
+#include "base/little_endian.h"
 #include "transport/tcp/address.h"
 
 namespace deltawire {
@@ -47,12 +50,17 @@ void fit_buffers(int fd, Hello::Stream stream) noexcept {
   set_option(fd, SOL_SOCKET, SO_SNDBUF, kLocalSendBytes);
 }
 
-bool has_ended(int fd) noexcept {
-  char peeked = 0;
-  return ::recv(fd, &peeked, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+std::uint64_t draw_life() noexcept {
+  const Nonce nonce = random_nonce().value_or(Nonce{});
+  return load_le<std::uint64_t>(nonce.data());
 }
 
 }  // namespace
+
+bool has_ended(int fd) noexcept {
+  pollfd entry{fd, POLLRDHUP, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
 
 void configure_connection(int fd, Hello::Stream stream) noexcept {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -70,11 +78,16 @@ void configure_connection(int fd, Hello::Stream stream) noexcept {
 Roster::Roster(const MeshOptions& options)
     : token_(options.token),
       sockets_(static_cast<std::size_t>(options.world_size)),
+      data_streams_(static_cast<std::size_t>(options.world_size)),
+      lives_(static_cast<std::size_t>(options.world_size)),
+      settings_(static_cast<std::size_t>(options.world_size)),
       is_told_(static_cast<std::size_t>(options.world_size)) {
   own_.rank = static_cast<std::uint32_t>(options.rank);
   own_.world_size = static_cast<std::uint16_t>(options.world_size);
   own_.epoch = options.epoch;
   own_.text = options.settings;
+  own_.life = draw_life();
+  settings_[own_.rank] = options.settings;
   for (int rank = 0; rank < options.world_size; ++rank) {
     if (rank != options.rank) missing_.push_back(rank);
   }
@@ -88,7 +101,11 @@ Hello Roster::own_hello(Hello::Role role) const {
 
 Status Roster::check(const Hello& hello) {
   Status judged = judge(hello);
-  if (!judged) note_told(hello.rank);  // by its own verdict on what this rank says
+  if (judged) {
+    settings_[hello.rank] = hello.text;
+  } else {
+    note_told(hello.rank);  // by its own verdict on what this rank says
+  }
   return judged;
 }
 
@@ -126,11 +143,25 @@ Status Roster::judge(const Hello& hello) const {
     return tl::unexpected<Error>(
         epoch_mismatch(suspect, hello.epoch, static_cast<int>(own_.rank), own_.epoch));
   }
-  if (hello.text != own_.text) {
-    return tl::unexpected<Error>(
-        settings_mismatch(suspect, hello.text, static_cast<int>(own_.rank), own_.text));
-  }
   return {};
+}
+
+Status Roster::compare_settings() const {
+  std::map<std::string_view, std::vector<int>> ranks_by_text;
+  for (int rank = 0; rank < world_size(); ++rank) {
+    const std::optional<std::string>& text = settings_[static_cast<std::size_t>(rank)];
+    if (text) ranks_by_text[*text].push_back(rank);
+  }
+  if (ranks_by_text.size() <= 1) return {};
+  const auto has_fewer = [](const auto& one, const auto& other) {
+    const auto [ones, others] = std::pair(one.second.size(), other.second.size());
+    return ones != others ? ones < others : one.second.front() > other.second.front();
+  };
+  const auto right = std::ranges::max_element(ranks_by_text, has_fewer);
+  const auto odd = std::ranges::min_element(ranks_by_text, has_fewer);
+  return tl::unexpected<Error>(settings_mismatch(odd->second.front(), std::string(odd->first),
+                                                 right->second.front(), std::string(right->first),
+                                                 right->second.size() - 1));
 }
 
 void Roster::note_told(std::uint32_t rank) {
@@ -150,30 +181,58 @@ Error Roster::problem_of(const Hello& hello, int sender) const {
   return {known ? code : ErrorCode::kAborted, reporter + text, suspect};
 }
 
+// Of a rank that is connected. One that died before has hung up by now, and its place is free.
+bool Roster::is_another_process(const Hello& hello) const noexcept {
+  const PeerSockets& sockets = sockets_[hello.rank];
+  return hello.life != lives_[hello.rank] && ((sockets.data && !has_ended(sockets.data.get())) ||
+                                              (sockets.control && !has_ended(sockets.control.get())));
+}
+
 Status Roster::add(const Hello& hello, GuardedFd socket) {
   const int rank = static_cast<int>(hello.rank);
   PeerSockets& sockets = sockets_[hello.rank];
-  GuardedFd& place = socket_of(sockets, hello.stream);
-  if (place && !has_ended(place.get())) {
+  if (is_another_process(hello)) {
     twice_ = rank;
     return fail(ErrorCode::kMismatch,
                 "two processes call themselves rank " + std::to_string(rank) + "; give each its own rank",
                 rank);
   }
+  if (hello.life != lives_[hello.rank]) {
+    lives_[hello.rank] = hello.life;
+    drop(rank, Hello::Stream::kControl);
+    drop(rank, Hello::Stream::kData);
+  }
   fit_buffers(socket.get(), hello.stream);
-  place = std::move(socket);
+  socket_of(sockets, hello.stream) = std::move(socket);
+  if (hello.stream == Hello::Stream::kData) ++data_streams_[hello.rank];
   if (sockets.data && sockets.control) std::erase(missing_, rank);
   return {};
 }
 
-std::optional<Error> Roster::last_words_of(int rank) const {
+void Roster::drop(int rank, Hello::Stream stream) {
+  socket_of(sockets_[static_cast<std::size_t>(rank)], stream).reset();
+  const auto place = std::ranges::lower_bound(missing_, rank);
+  if (place == missing_.end() || *place != rank) missing_.insert(place, rank);
+}
+
+std::vector<ControlMessage> Roster::heard_from(int rank) const {
   const int fd = sockets_[static_cast<std::size_t>(rank)].control.get();
   std::array<std::byte, kLastWordsMax> bytes;
   const ssize_t got = fd < 0 ? -1 : ::recv(fd, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
-  if (got <= 0) return std::nullopt;
   std::vector<ControlMessage> messages;
+  if (got <= 0) return messages;
   (void)ControlParser(world_size()).feed(Bytes(bytes).first(static_cast<std::size_t>(got)), messages);
-  for (const ControlMessage& message : messages) {
+  return messages;
+}
+
+bool Roster::has_finished(int rank) const {
+  return std::ranges::any_of(heard_from(rank), [](const ControlMessage& message) {
+    return std::holds_alternative<Goodbye>(message);
+  });
+}
+
+std::optional<Error> Roster::last_words_of(int rank) const {
+  for (const ControlMessage& message : heard_from(rank)) {
     const auto* abort = std::get_if<Abort>(&message);
     if (abort == nullptr) continue;
     const int origin = abort->origin < 0 ? rank : abort->origin;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "deltawire/connect.h"
+#include "transport/mesh/control_message.h"
 #include "transport/mesh/make_mesh.h"
 #include "transport/tcp/hello.h"
 
@@ -23,12 +24,20 @@ class Roster {
   Hello own_hello(Hello::Role role) const;
 
   // Whether the sender of `hello` belongs to this mesh: kMismatch names it, and what both sides say. A rank
-  // that has given up: its error.
+  // that has given up: its error. Its settings are kept for compare_settings().
   Status check(const Hello& hello);
 
+  // Whether all ranks that were heard have the same settings. kMismatch names one of the fewest who have
+  // theirs; of as many on both sides, not the lowest rank's. So all ranks that have heard all say the same.
+  Status compare_settings() const;
+
   // Keeps the connection to the sender of `hello`, which check() has passed, and fits its buffers to the way.
-  // kMismatch: the rank has such a connection already; both processes will be told.
+  // It takes the place of one that has ended, and of one of the same process, which may have seen it end
+  // first. kMismatch: another process of that rank is connected; both will be told.
   Status add(const Hello& hello, GuardedFd socket);
+
+  // That connection has ended; the rank is missing until it comes again.
+  void drop(int rank, Hello::Stream stream);
 
   bool is_complete() const noexcept { return missing_.empty(); }
   // Ranks not yet met on both streams, ascending.
@@ -36,10 +45,14 @@ class Roster {
 
   // All connections, by rank.
   const std::vector<PeerSockets>& sockets() const noexcept { return sockets_; }
+  // How many data streams each rank has had, by rank: another number, another stream.
+  const std::vector<std::uint32_t>& data_streams() const noexcept { return data_streams_; }
   std::vector<PeerSockets> take_sockets() { return std::move(sockets_); }
 
   // The last words of a rank that was met: why it gave up, if it said so before it hung up.
   std::optional<Error> last_words_of(int rank) const;
+  // Whether a rank that was met has said goodbye: it has met all, has done its work and misses nothing.
+  bool has_finished(int rank) const;
 
   // Tells the ranks that were met why this one gives up, and hangs up on them. From now on missing() are
   // the others that have not been told.
@@ -50,15 +63,23 @@ class Roster {
 
  private:
   Status judge(const Hello& hello) const;
+  std::vector<ControlMessage> heard_from(int rank) const;
   Error problem_of(const Hello& hello, int sender) const;
+  bool is_another_process(const Hello& hello) const noexcept;
 
   Hello own_;
   Token token_;
   std::vector<PeerSockets> sockets_;
+  std::vector<std::uint32_t> data_streams_;
+  std::vector<std::uint64_t> lives_;                  // by rank: of the process that is connected
+  std::vector<std::optional<std::string>> settings_;  // by rank, own included; as far as they were heard
   std::vector<int> missing_;
   std::vector<bool> is_told_;  // by rank: of this rank's failure
   std::optional<int> twice_;   // a rank that came as two processes
 };
+
+// Whether the other end has hung up, or nobody is there any more.
+bool has_ended(int fd) noexcept;
 
 // Sets what every connection of a mesh needs: no Nagle delay, and dead machines are noticed.
 void configure_connection(int fd, Hello::Stream stream) noexcept;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include "transport/mesh/settings.h"
 #include "transport/tcp/address.h"
 
 namespace deltawire::roster_test {
@@ -48,14 +49,13 @@ TEST(Roster, EachFieldIsCompared) {
   EXPECT_TRUE(roster.check(right_hello()).has_value());
   for (const auto& [change, says] : std::vector<std::pair<void (*)(Hello&), const char*>>{
            {[](Hello& h) { h.version = 1; }, "speaks handshake version 1"},
-           {[](Hello& h) { h.version = Hello::kVersion + 1; }, "speaks handshake version 5"},
+           {[](Hello& h) { h.version = Hello::kVersion + 1; }, "speaks handshake version 6"},
            {[](Hello& h) { h.world_size = 3; }, "a world of 3 ranks"},
            {[](Hello& h) { h.world_size = 5; }, "a world of 5 ranks"},
            {[](Hello& h) { h.peer = 0; }, "for that of rank 0"},
            {[](Hello& h) { h.peer = 2; }, "for that of rank 2"},
            {[](Hello& h) { h.epoch = 6; }, "rank 2 belongs to membership epoch 6, rank 1 to epoch 7"},
            {[](Hello& h) { h.epoch = 7 + (1u << 31); }, "membership epoch 2147483655"},
-           {[](Hello& h) { h.text = "codec=4lc"; }, "codec=4lc"},
        }) {
     const Error error = verdict_on(change);
     EXPECT_EQ(error.code, ErrorCode::kMismatch) << says;
@@ -69,6 +69,98 @@ TEST(Roster, EachFieldIsCompared) {
     EXPECT_EQ(error.suspect, kNoSuspect);
     EXPECT_TRUE(has(error, "rank " + std::to_string(rank) + " in the world of 4")) << error.message;
   }
+}
+
+// What rank 1 says once it has heard all: the settings of the four, by rank.
+Error verdict_on_settings(const std::vector<std::string>& settings) {
+  MeshOptions options = options_of(1);
+  options.settings = settings[1];
+  Roster roster(options);
+  for (const std::uint32_t rank : {0u, 2u, 3u}) {
+    Hello hello = right_hello();
+    hello.rank = rank;
+    hello.text = settings[rank];
+    EXPECT_TRUE(roster.check(hello).has_value()) << "it may not be the odd one";
+  }
+  const Status compared = roster.compare_settings();
+  return compared ? Error{} : compared.error();
+}
+
+TEST(Roster, TheFewestWithOtherSettingsAreNamedByTheWordsThatDiffer) {
+  EXPECT_EQ(verdict_on_settings({"a b", "a b", "a b", "a b"}).message, "");
+  Error error = verdict_on_settings(
+      {"direct(3lc) n=1 x", "direct(3lc) n=2 x", "direct(3lc) n=2 x", "direct(3lc) n=2 x"});
+  EXPECT_EQ(error.code, ErrorCode::kMismatch);
+  EXPECT_EQ(error.suspect, 0);
+  EXPECT_EQ(error.message,
+            R"(rank 0 has the settings "n=1", rank 1 and 2 others have "n=2"; start all ranks )"
+            "with the same settings");
+  error = verdict_on_settings({"a", "b", "b", "a"});
+  EXPECT_EQ(error.suspect, 1) << "not the lowest rank's";
+  EXPECT_TRUE(has(error, R"("b", rank 0 and another have "a")")) << error.message;
+  EXPECT_EQ(verdict_on_settings({"a", "a", "b", "c"}).suspect, 3);
+  EXPECT_TRUE(has(verdict_on_settings({"n=1", "n=1", "n=1", "n=1 more"}), R"("n=1 more", rank 0)"));
+  EXPECT_TRUE(has(verdict_on_settings({"n=1", "n=1", "n=1", ""}), R"("", rank 0 and 2 others have "n=1")"));
+}
+
+TEST(Roster, SettingsOfAnyLengthAreCompared) {
+  const std::string text(3000, 'x');
+  std::string other = text;
+  other.back() = 'y';
+  EXPECT_EQ(fitted_settings("short"), "short");
+  EXPECT_EQ(fitted_settings(text).size(), kSettingsMax);
+  EXPECT_NE(fitted_settings(text), fitted_settings(other));
+  const Error error = settings_mismatch(1, fitted_settings(text), 0, fitted_settings(other));
+  EXPECT_FALSE(has(error, "xxx")) << "the digests say it: " << error.message;
+}
+
+// A connection of rank 2 on that stream, and its other end.
+struct Line {
+  std::array<GuardedFd, 2> ends = GuardedFd::open_socket_pair();
+
+  Status join(Roster& roster, Hello::Stream stream, std::uint64_t life) {
+    Hello hello = right_hello();
+    hello.stream = stream;
+    hello.life = life;
+    return roster.add(hello, std::move(ends[0]));
+  }
+};
+
+TEST(Roster, ARankThatComesAgainTakesItsPlace) {
+  Roster roster(options_of(1));
+  std::array<Line, 4> lines;
+  ASSERT_TRUE(lines[0].join(roster, Hello::Stream::kData, 5));
+  ASSERT_TRUE(lines[1].join(roster, Hello::Stream::kControl, 5));
+  EXPECT_EQ(roster.missing(), (std::vector<int>{0, 3}));
+  EXPECT_EQ(roster.data_streams()[2], 1u);
+  // The same process, which saw its connection end before this rank did.
+  const int before = roster.sockets()[2].data.get();
+  ASSERT_TRUE(lines[2].join(roster, Hello::Stream::kData, 5));
+  EXPECT_NE(roster.sockets()[2].data.get(), before);
+  EXPECT_EQ(roster.data_streams()[2], 2u);
+  roster.drop(2, Hello::Stream::kData);
+  EXPECT_EQ(roster.missing(), (std::vector<int>{0, 2, 3}));
+  ASSERT_TRUE(lines[3].join(roster, Hello::Stream::kData, 5));
+  EXPECT_EQ(roster.missing(), (std::vector<int>{0, 3}));
+}
+
+TEST(Roster, AnotherProcessTakesAPlaceOnlyAfterADeath) {
+  Roster roster(options_of(1));
+  std::array<Line, 5> lines;
+  ASSERT_TRUE(lines[0].join(roster, Hello::Stream::kData, 5));
+  ASSERT_TRUE(lines[1].join(roster, Hello::Stream::kControl, 5));
+  const Status twice = lines[2].join(roster, Hello::Stream::kData, 6);
+  ASSERT_FALSE(twice.has_value());
+  EXPECT_EQ(twice.error().code, ErrorCode::kMismatch);
+  EXPECT_EQ(twice.error().suspect, 2);
+  EXPECT_TRUE(has(twice.error(), "two processes call themselves rank 2")) << twice.error().message;
+  lines[0].ends[1].reset();
+  lines[1].ends[1].reset();
+  ASSERT_TRUE(lines[3].join(roster, Hello::Stream::kControl, 6));
+  EXPECT_FALSE(roster.sockets()[2].data) << "it was the dead one's";
+  EXPECT_EQ(roster.missing(), (std::vector<int>{0, 2, 3}));
+  ASSERT_TRUE(lines[4].join(roster, Hello::Stream::kData, 6));
+  EXPECT_EQ(roster.missing(), (std::vector<int>{0, 3}));
 }
 
 TEST(Roster, AProblemComesWithItsCodeAndItsSuspect) {
@@ -172,7 +264,7 @@ TEST(Roster, DataWithinAMachineIsSentFromLittleMemory) {
 TEST(Roster, WhoseClaimsAreRefusedNeedsNoTelling) {
   Roster roster(options_of(1));
   Hello hello = right_hello();
-  hello.text = "codec=sbc";
+  hello.epoch = 8;
   const Status refused = roster.check(hello);
   ASSERT_FALSE(refused.has_value());
   roster.give_up(refused.error());

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "transport/tcp/hello.h"
+#include "transport/tcp/hello_testing.h"
 #include "transport/test_mesh.h"
 
 namespace deltawire::test::strangers_test {
@@ -114,20 +114,43 @@ TEST(Strangers, GiveWayToRanksWhenThereAreMany) {
   }
 }
 
-TEST(Strangers, WhoSayNothingAreTurnedAway) {
+TEST(Strangers, WhoSayNothingAreTurnedAwayButNotARankThatIsSlow) {
   Listeners all = listen_all(2);
   const Stranger silent(all.endpoints[0]);
   const Stranger slow(all.endpoints[0]);
   slow.say(first_message(hello_of(1, 0, 2)));
   std::thread rank0([&] {
-    const auto result = connect_tcp(std::move(all.listeners[0]), mesh_options(0, all.endpoints));
+    MeshOptions options = mesh_options(0, all.endpoints);
+    options.settings = "codec=3lc";
+    const auto result = connect_tcp(std::move(all.listeners[0]), options);
     EXPECT_TRUE(result.has_value()) << result.error().message;
   });
+  // Rank 1 has proved that it knows the token, and the rest, its settings, is long on its way.
+  Hello hello = hello_of(1, 0, 2);
+  hello.text = "codec=3lc";
+  Handshake handshake(token_of(7), hello, *random_nonce());
+  const Stranger rank1(all.endpoints[0]);
+  while (!handshake.is_trusted()) {
+    rank1.say(handshake.unsent());
+    handshake.sent(handshake.unsent().size());
+    const auto heard = rank1.hear(handshake.room().size());
+    if (heard.empty()) break;
+    give(handshake, heard);
+  }
   EXPECT_TRUE(silent.was_hung_up_on());
   EXPECT_EQ(slow.hear(1000).size(), sizeof(Nonce));
   // Rank 0 still waits: it was not its end that ended them.
-  const auto result = connect_tcp(std::move(all.listeners[1]), mesh_options(1, all.endpoints));
-  EXPECT_TRUE(result.has_value()) << result.error().message;
+  const Deadline end = soon();
+  Exchange state = Exchange::kMore;
+  while (state == Exchange::kMore && Clock::now() < end) state = exchange_hellos(handshake, rank1.fd());
+  EXPECT_EQ(state, Exchange::kDone);
+  hello.stream = Hello::Stream::kControl;
+  const Stranger control(all.endpoints[0]);
+  Handshake second(token_of(7), hello, *random_nonce());
+  state = Exchange::kMore;
+  while (state == Exchange::kMore && Clock::now() < end) state = exchange_hellos(second, control.fd());
+  EXPECT_EQ(state, Exchange::kDone);
+  rank1.say(std::array{std::byte{'H'}});  // it has met all: RollCall
   rank0.join();
 }
 

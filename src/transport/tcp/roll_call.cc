@@ -1,0 +1,51 @@
+#include "transport/tcp/roll_call.h"
+
+#include <string>
+
+#include <sys/socket.h>
+
+namespace deltawire {
+namespace {
+
+constexpr std::byte kHere{0x48};
+
+}  // namespace
+
+RollCall::RollCall(int rank, int world_size)
+    : own_(rank), silent_rank_(world_size == 1 ? rank : -1), calls_(static_cast<std::size_t>(world_size)) {}
+
+Status RollCall::advance(const std::vector<PeerSockets>& sockets, const std::vector<std::uint32_t>& streams) {
+  silent_rank_ = own_;
+  for (std::size_t rank = 0; rank < calls_.size(); ++rank) {
+    if (static_cast<int>(rank) == own_) continue;
+    Call& call = calls_[rank];
+    // Who came a second time, as after a broken connection, begins anew.
+    if (call.stream != streams[rank]) call = Call{.stream = streams[rank]};
+    const int fd = sockets[rank].data.get();
+    if (!call.said) call.said = ::send(fd, &kHere, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+    std::byte got{};
+    if (!call.heard && ::recv(fd, &got, 1, MSG_DONTWAIT) == 1) {
+      if (got != kHere) {
+        return fail(ErrorCode::kCorrupt,
+                    "rank " + std::to_string(rank) +
+                        " sent something else than that it has met all ranks; do all run the same deltawire, "
+                        "and were all started with the rendezvous, or none?",
+                    static_cast<int>(rank));
+      }
+      call.heard = true;
+    }
+    if ((!call.said || !call.heard) && silent_rank_ == own_) silent_rank_ = static_cast<int>(rank);
+  }
+  return {};
+}
+
+void RollCall::add_interests(const std::vector<PeerSockets>& sockets, std::vector<pollfd>& polls) const {
+  for (std::size_t rank = 0; rank < calls_.size(); ++rank) {
+    const Call& call = calls_[rank];
+    const int fd = sockets[rank].data.get();
+    if (fd < 0 || (call.said && call.heard)) continue;
+    polls.push_back({fd, static_cast<short>((call.said ? 0 : POLLOUT) | (call.heard ? 0 : POLLIN)), 0});
+  }
+}
+
+}  // namespace deltawire

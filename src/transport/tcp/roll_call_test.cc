@@ -1,0 +1,88 @@
+// The end of a meeting: who leaves when, and who is waited for.
+#include "transport/tcp/roll_call.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+namespace deltawire::roll_call_test {
+namespace {
+
+// Rank 0 of three, and the other ends of its data streams.
+struct Rank {
+  std::vector<PeerSockets> sockets = std::vector<PeerSockets>(3);
+  std::vector<std::uint32_t> streams = std::vector<std::uint32_t>(3);
+  std::array<GuardedFd, 3> others;
+  RollCall call{0, 3};
+
+  Rank() {
+    meet(1);
+    meet(2);
+  }
+  void meet(std::size_t rank) {
+    auto ends = GuardedFd::open_socket_pair();
+    sockets[rank].data = std::move(ends[0]);
+    others[rank] = std::move(ends[1]);
+    ++streams[rank];
+  }
+  void hear(std::size_t rank, std::string_view bytes) const {
+    EXPECT_EQ(::send(others[rank].get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+  }
+  std::string said_to(std::size_t rank) const {
+    std::array<char, 10> bytes;
+    const ssize_t got = ::recv(others[rank].get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    return {bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0))};
+  }
+};
+
+TEST(RollCall, ItLeavesWhenAllHaveMetAll) {
+  Rank rank;
+  EXPECT_FALSE(rank.call.is_complete());
+  ASSERT_TRUE(rank.call.advance(rank.sockets, rank.streams));
+  EXPECT_EQ(rank.call.silent_rank(), 1);
+  EXPECT_EQ(rank.said_to(1), "H");
+  EXPECT_EQ(rank.said_to(2), "H");
+  rank.hear(1, "Hmesh");
+  ASSERT_TRUE(rank.call.advance(rank.sockets, rank.streams));
+  EXPECT_EQ(rank.call.silent_rank(), 2);
+  std::vector<pollfd> polls;
+  rank.call.add_interests(rank.sockets, polls);
+  ASSERT_EQ(polls.size(), 1u);
+  EXPECT_EQ(polls[0].fd, rank.sockets[2].data.get());
+  EXPECT_EQ(polls[0].events, POLLIN);
+  rank.hear(2, "H");
+  ASSERT_TRUE(rank.call.advance(rank.sockets, rank.streams));
+  EXPECT_TRUE(rank.call.is_complete());
+  std::array<char, 10> rest;
+  EXPECT_EQ(::recv(rank.sockets[1].data.get(), rest.data(), rest.size(), MSG_DONTWAIT), 4) << "the mesh's";
+}
+
+TEST(RollCall, WhoComesAgainSaysAndHearsItAgain) {
+  Rank rank;
+  rank.hear(1, "H");
+  ASSERT_TRUE(rank.call.advance(rank.sockets, rank.streams));
+  rank.meet(1);
+  rank.hear(2, "H");
+  ASSERT_TRUE(rank.call.advance(rank.sockets, rank.streams));
+  EXPECT_EQ(rank.call.silent_rank(), 1);
+  EXPECT_EQ(rank.said_to(1), "H");
+}
+
+TEST(RollCall, AnythingElseIsCorruptAndNamesTheRank) {
+  Rank rank;
+  rank.hear(2, "x");
+  const Status status = rank.call.advance(rank.sockets, rank.streams);
+  ASSERT_FALSE(status.has_value());
+  EXPECT_EQ(status.error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(status.error().suspect, 2);
+}
+
+TEST(RollCall, OneRankAloneNeedsNobody) {
+  EXPECT_TRUE(RollCall(0, 1).is_complete());
+}
+
+}  // namespace
+}  // namespace deltawire::roll_call_test

@@ -1,0 +1,164 @@
+"""How ranks meet at rank 0's address: those of C, C++ and Python, and those who come again."""
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import deltawire
+import numpy as np
+import pytest
+from forked import Forked
+from ports import kept_port
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("DELTAWIRE_BUILD", ROOT / "build" / "release"))
+PROGRAM = BUILD / "tests" / "multiproc" / "deltawire_session_rank"
+SECRET = "a secret of the tests, of no special length"
+LANGUAGES = ("c", "c++", "python")
+LIMIT = 90  # seconds, of a rank on a busy machine
+RANK = """
+import sys, deltawire, numpy as np
+rank, world_size, address, spec, least = sys.argv[1:]
+values = np.full(1000, rank, np.float32)
+try:
+    with deltawire.Session(
+        spec, rank=int(rank), world_size=int(world_size), address=address,
+        min_elements=int(least), connect_timeout=20.0, timeout=20.0,
+    ) as session:
+        session.all_reduce({"x": values})
+        print(f"mean {values[0]:g}")
+except deltawire.DeltawireError as error:
+    print(f"{error.code}: {error}")
+"""
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with kept_port() as port:
+        yield f"127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def rank_of(language: str, *place: object) -> Iterator[subprocess.Popen]:
+    """A process that is a rank; place: rank, world size, address, spec, min_elements."""
+    program = [sys.executable, "-c", RANK] if language == "python" else [str(PROGRAM), language]
+    with subprocess.Popen(
+        [*program, *map(str, place)],
+        env=os.environ | {"DELTAWIRE_TOKEN": SECRET, "OPENBLAS_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def said(*ranks: subprocess.Popen) -> list[str]:
+    return [rank.communicate(timeout=LIMIT)[0] for rank in ranks]
+
+
+@pytest.mark.parametrize("languages", list(itertools.product(LANGUAGES, repeat=2)), ids="-".join)
+def test_ranks_of_all_languages_meet(address: str, languages: tuple[str, str]) -> None:
+    place = (2, address, "3lc", 256)
+    with rank_of(languages[0], 0, *place) as first, rank_of(languages[1], 1, *place) as other:
+        assert said(first, other) == 2 * ["mean 0.5\n"]
+
+
+@pytest.mark.parametrize(
+    "spec,least,words",
+    [
+        (
+            "bf16",
+            256,
+            'rank 2 has the settings "direct(bf16)", rank 0 and another have "direct(3lc:',
+        ),
+        ("3lc", 7, '"min_elements=7", rank 0 and another have "min_elements=256"'),
+    ],
+)
+def test_the_odd_one_of_three_languages_is_named_by_all(
+    address: str, spec: str, least: int, words: str
+) -> None:
+    place = (3, address)
+    with (
+        rank_of("c", 0, *place, "3lc", 256) as first,
+        rank_of("c++", 1, *place, "3lc", 256) as second,
+        rank_of("python", 2, *place, spec, least) as odd,
+    ):
+        for text in said(first, second, odd):
+            assert text.startswith("Mismatch: ") and words in text
+
+
+def session(rank, world_size, address, **more) -> deltawire.Session:
+    more = {"token": SECRET, "timeout": 20.0, "connect_timeout": 40.0} | more
+    return deltawire.Session("fp32", rank=rank, world_size=world_size, address=address, **more)
+
+
+def average(rank, world_size, address) -> float:
+    with session(rank, world_size, address) as door:
+        values = np.full(300, rank, np.float32)
+        door.all_reduce({"x": values})
+        return float(values[0])
+
+
+def dial(address: str) -> socket.socket:
+    """To rank 0, once it listens."""
+    host, port = address.rsplit(":", 1)
+    end = time.monotonic() + LIMIT
+    while True:
+        try:
+            return socket.create_connection((host, int(port)), timeout=LIMIT)
+        except OSError:
+            assert time.monotonic() < end, "rank 0 never listened"
+            time.sleep(0.02)
+
+
+def test_silent_connections_take_no_rank_s_place(address: str) -> None:
+    strangers_are_there = multiprocessing.Event()
+    with contextlib.ExitStack() as held:
+        ranks = Forked(average_behind_strangers, 2, address, strangers_are_there)
+        for _ in range(150):
+            held.enter_context(dial(address))
+        strangers_are_there.set()
+        assert ranks.values() == [0.5, 0.5]
+
+
+def average_behind_strangers(rank, world_size, address, strangers_are_there) -> float:
+    assert rank == 0 or strangers_are_there.wait(LIMIT)
+    return average(rank, world_size, address)
+
+
+def connections_to(address: str) -> int:
+    """Established ones of this machine, as those see them who dialed."""
+    there = f":{int(address.rsplit(':', 1)[1]):04X}"
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[2].endswith(there) and row[3] == "01" for row in rows)
+
+
+def test_a_rank_that_dies_while_others_wait_may_be_started_again(address: str) -> None:
+    place = (3, address, "3lc", 256)
+    with rank_of("python", 0, *place) as first, rank_of("c++", 1, *place) as dies:
+        end = time.monotonic() + LIMIT
+        while connections_to(address) < 2:
+            assert time.monotonic() < end, "rank 1 never came"
+            time.sleep(0.02)
+        dies.kill()
+        dies.wait(LIMIT)
+        with rank_of("python", 1, *place) as second, rank_of("c", 2, *place) as third:
+            assert said(first, second, third) == 3 * ["mean 1\n"]
+
+
+def test_ctrl_c_ends_the_wait_for_others(address: str) -> None:
+    with rank_of("python", 0, 2, address, "3lc", 256) as alone:
+        dial(address).close()
+        alone.send_signal(signal.SIGINT)
+        assert said(alone) == [""]
+        assert alone.returncode == -signal.SIGINT

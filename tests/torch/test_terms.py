@@ -100,7 +100,7 @@ def register_cut(net, **options):
 # How a rank comes in; the setting that differs, on rank 0 and on rank 1.
 DOORS = {
     "register": (functools.partial(register, "3lc"), "revert", ("fold", "exact")),
-    "auto": (functools.partial(register, "auto"), "revert", ("fold", "exact")),
+    "auto": (functools.partial(register, "auto"), "tier", ("lossless", "lossy")),
     "fully_shard": (register_cut, "revert", ("fold", "exact")),
     "LocalSteps": (local_steps, "bucket_bytes", (1000, 2000)),
     "ParameterServer": (parameter_server, "staleness", (0, 1)),

@@ -1,5 +1,6 @@
 #include "linear/number_scan.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
@@ -55,6 +56,24 @@ std::ptrdiff_t take_digits(const char*& at, const char* end, std::uint64_t& numb
   return at - first;
 }
 
+// Whether a number that no float32 holds is too near to 0, and not too large: by the place of its first digit
+// and its exponent. REQUIRES: from_chars takes [at, end), without a sign, for a number.
+bool is_small(const char* at, const char* end) noexcept {
+  const char* const mantissa_end = std::find_if(at, end, [](char c) { return c == 'e' || c == 'E'; });
+  const char* const point = std::find(at, mantissa_end, '.');
+  const char* const first = std::find_if(at, mantissa_end, [](char c) { return c >= '1' && c <= '9'; });
+  std::int64_t exponent = 0;
+  if (mantissa_end < end) {
+    const char* digits = mantissa_end + 1;
+    const bool negative = *digits == '-';
+    if (*digits == '-' || *digits == '+') ++digits;
+    constexpr std::int64_t kHuge = std::int64_t{1} << 62;  // beyond what a row's length can make up for
+    if (std::from_chars(digits, end, exponent).ec != std::errc()) exponent = kHuge;
+    if (negative) exponent = -exponent;
+  }
+  return exponent + (first < point ? point - first : point - first + 1) <= 0;
+}
+
 // Any number, by the standard library.
 Scan scan_slowly(const char*& at, const char* end, float& value) noexcept {
   const char* first = at;
@@ -65,11 +84,7 @@ Scan scan_slowly(const char*& at, const char* end, float& value) noexcept {
   const auto result = std::from_chars(first, end, parsed);
   if (result.ec == std::errc::invalid_argument) return Scan::kNoNumber;
   if (result.ec == std::errc::result_out_of_range) {
-    // Too large or too small: float64 reaches far enough to tell, for any number that anybody writes.
-    double wide = 0;
-    const auto again = std::from_chars(first, end, wide);
-    const bool small = again.ec == std::errc() ? std::fabs(wide) < 1 : false;
-    if (!small) return Scan::kNotFinite;
+    if (!is_small(first + (*first == '-' ? 1 : 0), result.ptr)) return Scan::kNotFinite;
     parsed = 0;
   }
   if (!std::isfinite(parsed)) return Scan::kNotFinite;

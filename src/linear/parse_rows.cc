@@ -10,8 +10,15 @@
 namespace deltawire::linear {
 namespace {
 
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
 bool is_blank(char c) noexcept {
   return c == ' ' || c == '\t';
+}
+
+// Where a word ends: at a blank, at a comment, or with the line.
+bool is_behind_word(const char* at, const char* end) noexcept {
+  return at == end || is_blank(*at) || *at == '#';
 }
 
 void skip_blanks(const char*& at, const char* end) noexcept {
@@ -43,6 +50,11 @@ tl::unexpected<Error> RowParser::wrong(const char* at, const std::string& what) 
 Status RowParser::parse(std::string_view text, Place& place, RowSink& sink) {
   const char* at = text.data();
   const char* const end = at + text.size();
+  // Editors on Windows put a byte order mark in front of UTF-8.
+  if (place.offset == 0 && text.starts_with(kByteOrderMark)) {
+    at += kByteOrderMark.size();
+    place.offset = kByteOrderMark.size();
+  }
   while (at < end) {
     const auto* feed = static_cast<const char*>(std::memchr(at, '\n', static_cast<std::size_t>(end - at)));
     const char* const next = feed != nullptr ? feed + 1 : end;
@@ -75,7 +87,7 @@ Status RowParser::parse_line(const char* at, const char* end) {
   const char* const label = at;
   const Scan scan = scan_float(at, end, label_);
   if (scan == Scan::kNotFinite) return wrong(label, "label " + word_at(label, end) + " is not finite");
-  if (scan == Scan::kNoNumber || (at < end && !is_blank(*at))) {
+  if (scan == Scan::kNoNumber || !is_behind_word(at, end)) {
     return wrong(label, "label " + word_at(label, end) + " is no number; a row is LABEL INDEX:VALUE ...");
   }
   if (options_.positive) label_ = label_ == *options_.positive ? 1.0F : -1.0F;
@@ -84,7 +96,7 @@ Status RowParser::parse_line(const char* at, const char* end) {
     const char* const word = at;
     std::uint64_t query = 0;
     at += 4;
-    if (scan_index(at, end, query) != Scan::kNumber || (at < end && !is_blank(*at))) {
+    if (scan_index(at, end, query) != Scan::kNumber || !is_behind_word(at, end)) {
       return wrong(word, word_at(word, end) + " is no query number");
     }
     skip_blanks(at, end);
@@ -111,7 +123,7 @@ bool RowParser::take_usual_feature(const char*& at, const char* end) {
   if (scan_index(here, end, index) != Scan::kNumber || here == end || *here != ':') return false;
   ++here;
   float value = 0;
-  if (scan_float(here, end, value) != Scan::kNumber || (here < end && !is_blank(*here))) return false;
+  if (scan_float(here, end, value) != Scan::kNumber || !is_behind_word(here, end)) return false;
   if (options_.hash_bits != 0 || index > kKeysMax) return false;
   const auto key = static_cast<std::uint32_t>(index);
   if (count_ > 0 && key <= keys_[count_ - 1]) return false;
@@ -133,7 +145,7 @@ Status RowParser::parse_feature(const char*& at, const char* end) {
   float value = 0;
   const Scan scanned = scan_float(at, end, value);
   if (scanned == Scan::kNotFinite) return wrong(number, "value " + word_at(number, end) + " is not finite");
-  if (scanned == Scan::kNoNumber || (at < end && !is_blank(*at))) {
+  if (scanned == Scan::kNoNumber || !is_behind_word(at, end)) {
     return wrong(number, "value " + word_at(number, end) + " is no number");
   }
   if (options_.hash_bits == 0 && index > kKeysMax) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -71,6 +72,23 @@ TEST(ParseRows, NamesTheLineAndColumnOfWhatIsWrong) {
   }
   EXPECT_EQ(error_of("1 3:1 2:1\n"),
             "1:7: index 2 is below the one before; sort the row's features, or give --merge-duplicates");
+}
+
+TEST(ParseRows, CommentsMayFollowAWordWithoutABlank) {
+  const Parsed parsed = parse("1#c\n1 qid:2#c\n1 1:2#c 3:4\n1 1:2 3:4.5#\n");
+  ASSERT_TRUE(parsed.status) << parsed.status.error().message;
+  EXPECT_EQ(parsed.sink.training.ends, (std::vector<std::uint32_t>{0, 0, 1, 3}));
+  EXPECT_EQ(parsed.sink.training.values, (std::vector<float>{2, 2, 4.5F}));
+}
+
+TEST(ParseRows, AByteOrderMarkInFrontIsNoText) {
+  const Parsed parsed = parse("\xEF\xBB\xBF-1 1:2\n1 x\n");
+  ASSERT_FALSE(parsed.status);
+  EXPECT_EQ(parsed.status.error().message.substr(0, 4), "2:3:");
+  EXPECT_EQ(parsed.sink.training.labels, (std::vector<float>{-1}));
+  EXPECT_EQ(error_of("\xEF\xBB\xBFx\n").substr(0, 4), "1:1:");
+  EXPECT_FALSE(parse("1 1:2\n\xEF\xBB\xBF-1 1:2\n").status);
+  EXPECT_TRUE(parse("\xEF\xBB\xBF").status);
 }
 
 TEST(ParseRows, MergesUnsortedAndRepeatedIndicesWhenAsked) {
@@ -156,6 +174,31 @@ TEST(ScanFloat, RoundsAsTheStandardLibrary) {
     ASSERT_EQ(found, expected) << text;
     ASSERT_EQ(std::signbit(found), std::signbit(expected)) << text;
     ASSERT_EQ(at, end) << text;
+  }
+}
+
+TEST(ScanFloat, ANumberTooNearToZeroIsZeroAndOneTooLargeIsRefused) {
+  const std::string zeros(400, '0');
+  const std::vector<std::string> small{"1e-46",
+                                       "1e-400",
+                                       "-9.9E-1000",
+                                       "0." + zeros + "1",
+                                       "0." + zeros + "1e20",
+                                       "1e-99999999999999999999",
+                                       zeros + "12" + zeros + "e-900"};
+  for (const std::string& text : small) {
+    const char* at = text.data();
+    float value = 1;
+    EXPECT_EQ(scan_float(at, text.data() + text.size(), value), Scan::kNumber) << text;
+    EXPECT_EQ(value, 0) << text;
+    EXPECT_EQ(at, text.data() + text.size());
+  }
+  const std::vector<std::string> large{
+      "1e39", "-1e400", "0.001e400", "1" + zeros, "0." + zeros + "1e900", "1e99999999999999999999"};
+  for (const std::string& text : large) {
+    const char* at = text.data();
+    float value = 1;
+    EXPECT_EQ(scan_float(at, text.data() + text.size(), value), Scan::kNotFinite) << text;
   }
 }
 

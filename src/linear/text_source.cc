@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <new>
 #include <string_view>
 #include <utility>
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <sys/stat.h>
@@ -16,17 +13,10 @@
 
 #include "base/disk_file.h"
 #include "base/os_error.h"
+#include "linear/packed_text.h"
 
 namespace deltawire::linear {
 namespace {
-
-using namespace std::string_view_literals;
-
-constexpr std::size_t kArchiveBlockBytes = std::size_t{1} << 18;
-constexpr std::array kPackedMagics{"\x1F\x8B"sv,
-                                   "\xFD"
-                                   "7zXZ\0"sv,
-                                   "BZh"sv, "\x28\xB5\x2F\xFD"sv};
 
 Result<Descriptor> open_file(const std::string& path) {
   Descriptor file(path == "-" ? dup(STDIN_FILENO) : open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -50,56 +40,6 @@ class PlainText final : public TextSource {
  private:
   Descriptor file_;
   std::uint64_t at_;
-};
-
-class PackedText final : public TextSource {
- public:
-  explicit PackedText(Descriptor file) : file_(std::move(file)), archive_(archive_read_new()) {}
-
-  Status open() {
-    archive* const packed = archive_.get();
-    if (packed == nullptr) throw std::bad_alloc();
-    archive_read_support_filter_gzip(packed);
-    archive_read_support_filter_xz(packed);
-    archive_read_support_filter_bzip2(packed);
-    archive_read_support_filter_zstd(packed);
-    archive_read_support_format_raw(packed);
-    archive_read_support_format_empty(packed);
-    if (archive_read_open_fd(packed, file_.get(), kArchiveBlockBytes) != ARCHIVE_OK) return broken();
-    archive_entry* entry = nullptr;
-    const int status = archive_read_next_header(packed, &entry);
-    if (status == ARCHIVE_EOF) {
-      ended_ = true;
-      return {};
-    }
-    return status == ARCHIVE_OK ? Status() : broken();
-  }
-
-  Result<std::size_t> read(std::span<char> out) override {
-    std::size_t used = 0;
-    while (!ended_ && used < out.size()) {
-      const la_ssize_t got = archive_read_data(archive_.get(), out.data() + used, out.size() - used);
-      if (got < 0) return forward_error(broken());
-      ended_ = got == 0;
-      used += static_cast<std::size_t>(got);
-    }
-    return used;
-  }
-
- private:
-  struct Free {
-    void operator()(archive* reader) const noexcept { archive_read_free(reader); }
-  };
-
-  Status broken() const {
-    const char* reason = archive_error_string(archive_.get());
-    return fail(ErrorCode::kIo, std::string("cannot be unpacked: ") +
-                                    (reason != nullptr ? reason : "unknown error") + "; copy the file again");
-  }
-
-  Descriptor file_;
-  std::unique_ptr<archive, Free> archive_;
-  bool ended_ = false;
 };
 
 Result<DataFile> inspect(const std::string& path) {
@@ -176,9 +116,7 @@ Result<std::unique_ptr<TextSource>> open_text(const DataFile& file, std::uint64_
   Result<Descriptor> opened = open_file(file.path);
   if (!opened) return forward_error(opened);
   if (file.plain) return std::make_unique<PlainText>(*std::move(opened), offset);
-  auto packed = std::make_unique<PackedText>(*std::move(opened));
-  if (Status begun = packed->open(); !begun) return forward_error(begun);
-  return packed;
+  return open_packed(*std::move(opened));
 }
 
 }  // namespace deltawire::linear

@@ -1,4 +1,4 @@
-// The text of a data file: plain, or as gzip, xz, bzip2 and zstd pack it (by libarchive).
+// The text of a data file: plain, or as gzip, xz, bzip2 and zstd pack it.
 #pragma once
 
 #include <cstddef>

@@ -6,7 +6,8 @@
 Rows are drawn in the shape of KDD12 (`deltawire generate kdd12`). Every worker is a process of
 `deltawire train linear` in a network namespace of its own, behind a link of the given rate in both
 directions (`tbf`; needs root). Adam, L2, minibatches of 10 % of the rows, 70 % of which train, as
-in the paper's section 4.1. "plain" sends pairs of key and value as they are. What has been measured
+in the paper's section 4.1. "plain" sends pairs of key and value as they are; convergence is also
+measured of weights at owners, without loss. What has been measured
 is kept in OUT/trainings.json, and not measured again; OUT/report.md has the tables, beside the
 paper's figures, OUT/*.svg the figures. All workers share this machine's cores.
 """
@@ -60,6 +61,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.error("--rows is at least 1000, --features 11, --workers and --epochs 1")
     if not any(name_of(spec) == "FastSGD" for spec in given.codecs):
         parser.error("--codecs lacks fastsgd, which all others are compared with")
+    if "plain" not in given.codecs:
+        parser.error("--codecs lacks plain, whose loss all others are to reach")
     return given
 
 

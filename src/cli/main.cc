@@ -21,7 +21,7 @@ constexpr const char* kAbout =
 constexpr const char* kFooter =
     "Examples:\n"
     "  deltawire codecs                                      which codecs there are\n"
-    "  deltawire encode 3lc:s=1.75 gradient.npy gradient.dw  compress an array\n"
+    "  deltawire encode int8 gradient.npy gradient.dw        compress an array\n"
     "  deltawire inspect gradient.dw                         see where the bits went\n"
     "  deltawire decode gradient.dw restored.npy             get it back\n"
     "  deltawire diff gradient.npy restored.npy              how far the two are apart\n"

@@ -52,9 +52,11 @@ Outcome<void> predict(const PredictOptions& options) {
   parse.merge_duplicates = options.merge_duplicates;
   parse.hash_bits = model->hash_bits;
   std::uint64_t unseen = 0;
+  std::uint64_t values = 0;
   const auto read = linear::read_rows(*files, {}, parse, [&](linear::RowSink& sink, bool) -> Status {
     print_rows(sink.training, *model, options.margins);
     unseen += unseen_features(sink.training, model->weights.size());
+    values += sink.training.keys.size();
     sink.training.clear();
     if (!std::cout)
       return fail(ErrorCode::kIo, "standard output cannot be written; check the disk or the pipe");
@@ -62,10 +64,14 @@ Outcome<void> predict(const PredictOptions& options) {
   });
   if (!read) return failed(read.error().message);
   std::cout.flush();
-  if (unseen > 0) {
-    std::cerr << grouped(unseen) << " values have an index beyond the model's "
-              << grouped(model->weights.size()) << " weights, and count nothing\n";
+  if (unseen == 0) return {};
+  const std::string said = grouped(unseen) + " of " + grouped(values) +
+                           " values have an index beyond the model's " + grouped(model->weights.size()) +
+                           " weights";
+  if (unseen > values / 2) {
+    return failed(said + ": these are not predictions; is this the model of another data set?");
   }
+  std::cerr << said << ", and count nothing\n";
   return {};
 }
 

@@ -38,12 +38,13 @@ struct TrainCommandOptions {
   std::string alike;  // what must be so on all ranks; MeshOptions::settings
   CheckpointOptions checkpoint;
   std::string loss = "logistic";
-  std::string optimizer = "adam";
-  bool average = false;
-  double average_power = 3;
+  std::string optimizer = "adagrad";
+  bool average = true;
+  std::optional<double> average_power;
   std::string codec = "fastsgd";
   ExchangeOption exchange;
-  double learning_rate = 0.01;
+  std::optional<double> learning_rate;  // these two by the optimizer
+  std::optional<double> rate_decay;
   double l2 = 1e-4;
   double held_out = 30;
   double stop = 1;
@@ -62,7 +63,7 @@ struct TrainCommandOptions {
     all["feedback"] = exchange.feedback;
     all["optimizer"] = optimizer_spec(train.optimizer);
     all["rate_decay"] = train.rate_decay;
-    if (average) all["average_power"] = average_power;
+    if (train.average_power) all["average_power"] = *train.average_power;
     all["l2"] = l2;
     all["batch"] = train.batch;
     all["epochs"] = train.epochs;
@@ -83,11 +84,15 @@ Outcome<void> complete(TrainCommandOptions& options) {
   options.train.loss = *linear::find_loss(options.loss);
   auto optimizer = parse_optimizer(options.optimizer);
   if (!optimizer) return misused("--optimizer: " + optimizer.error().message);
-  optimizer->learning_rate = options.learning_rate;
+  const linear::Rates rates = linear::default_rates(optimizer->kind);
+  optimizer->learning_rate = options.learning_rate.value_or(rates.learning_rate);
+  options.train.rate_decay = options.rate_decay.value_or(rates.decay);
   optimizer->weight_decay = options.l2;
   if (auto made = linear::LazyOptimizer::make(*optimizer, 0); !made) return misused(made.error().message);
   options.train.optimizer = *optimizer;
-  if (options.average) options.train.average_power = options.average_power;
+  if (options.average_power && !options.average) return misused("--average-power: --no-average keeps none");
+  if (options.average_power) options.train.average_power = options.average_power;
+  if (!options.average) options.train.average_power.reset();
   if (const Status usable = linear::Exchange::check_spec(options.codec); !usable)
     return misused("--codec: " + usable.error().message);
   if (auto fits = check_exchange(options.exchange, options.codec); !fits) return fits;
@@ -140,12 +145,15 @@ Outcome<linear::TrainedModel> fit(TrainCommandOptions& options, linear::Exchange
   auto model = trainer.run({.epoch =
                                 [&](const linear::EpochReport& report) {
                                   if (!tells) return;
-                                  std::cout << epoch_line(report, options.train.epochs) << std::endl;
-                                  if (report.epoch > 1 || exchange.world() == 1) return;
+                                  std::cout << epoch_line(report, options.train) << std::endl;
+                                  if (report.epoch > 1) return;
                                   std::cout << exchange_line(options.exchange, exchange.world()) << std::endl;
+                                  if (!options.model.empty()) return;
+                                  std::cout << "no model will be written; --model FILE keeps it" << std::endl;
                                 },
                             .interrupted = interrupted,
                             .checkpoints = checkpoints ? &*checkpoints : nullptr});
+  if (model && tells) std::cout << ending_lines(options.train, *model) << std::flush;
   if (model) return *std::move(model);
   exchange.abort(model.error().message);
   return failed(with_way_on(model.error(), options.checkpoint));
@@ -166,10 +174,10 @@ Outcome<void> keep(const TrainCommandOptions& options, linear::TrainedModel& tra
     if (auto written = write_model(options.model, model, options.force); !written) return written;
   }
   if (!options.report.empty()) {
-    const std::string page = train_page(settings, trained);
+    const std::string page = train_page(settings, options.train, trained);
     if (auto written = write_output(options.report, page, options.force); !written) return written;
   }
-  return write_output(options.json, train_json(settings, trained), options.force);
+  return write_output(options.json, train_json(settings, options.train, trained), options.force);
 }
 
 Outcome<void> train_as(TrainCommandOptions& options, Ranks& ranks) {
@@ -214,7 +222,9 @@ std::string train_footer() {
          "minimizes the mean loss of a row plus L2 / 2 times the sum of squares of the weights, in "
          "minibatches, "
          "and\n"
-         "ends when the held-out loss hardly changes. Without --test 30 % of the rows are held out.\n\n"
+         "ends when that is within --stop percent of its minimum; how far it is, it says in any case. "
+         "Without\n"
+         "--test 30 % of the rows are held out.\n\n"
          "LOSS is logistic, squared (linear regression), hinge (SVM) or squared-hinge. Labels are 0 and 1, "
          "or -1\n"
          "and 1; any number for squared; with --positive LABEL that label against the rest.\n"
@@ -227,7 +237,9 @@ std::string train_footer() {
          "CODEC is any of 'deltawire codecs': what gradients travel by. Those for pairs of key and value "
          "(fastsgd,\n"
          "logquant, sketchml) send what a batch touches, others the whole gradient.\n"
-         "direct(fp32) compresses nothing, and plain is no codec: pairs of 8 bytes, as they are, to all.\n"
+         "direct(fp32) compresses nothing, and plain is no codec: pairs of 8 bytes, as they are, to all. "
+         "One\n"
+         "worker sends nothing, and takes its gradient as it is.\n"
          "--exchange gather sends a rank's pairs to all others; direct deals keys to owners, which send the "
          "mean\n"
          "of all ranks back, compressed once: fewer bytes where ranks are many and share keys. auto counts "
@@ -248,7 +260,7 @@ std::string train_footer() {
          "url.json\n"
          "  deltawire train linear --data rows --checkpoint kept --every 100 --resume --model m.npz --report "
          "m.html\n"
-         "  deltawire train linear --data train.gz --test test.gz --loss hinge --optimizer adagrad --lr 0.1\n"
+         "  deltawire train linear --data train.gz --test test.gz --loss hinge --optimizer adam --lr 0.02\n"
          "  deltawire train linear --data 'part-*' --rendezvous node1:7171 --rank 1 --world 4 --token-file "
          "job\n"
          "  mpirun -n 8 deltawire train linear --data 'part-*' --model url.npz\n"
@@ -287,27 +299,26 @@ void add_training(CLI::App* command, TrainCommandOptions& options) {
   command->add_option("--optimizer", options.optimizer, "sgd, adagrad or adam; adam:beta2=0.99")
       ->type_name("SPEC")
       ->capture_default_str();
-  command->add_option("--lr", options.learning_rate, "Learning rate")
+  command
+      ->add_option("--lr", options.learning_rate, "Learning rate; else adagrad has 0.7, adam 0.05, sgd 0.1")
       ->check(CLI::Range(0.0, 1e9).description(""))
-      ->type_name("X")
-      ->capture_default_str();
-  command->add_option("--decay", options.train.rate_decay, "Data epoch e, from 0, has lr / (1 + e X)")
+      ->type_name("X");
+  command
+      ->add_option("--decay", options.rate_decay,
+                   "Data epoch e, from 0, has lr / (1 + e X); else adagrad has 0.1, adam 0.2, sgd 0.01")
       ->check(CLI::NonNegativeNumber.description(""))
-      ->type_name("X")
-      ->capture_default_str();
+      ->type_name("X");
   add_grid_options(command, options.grid);
   command->add_option("--l2", options.l2, "Factor of L2")
       ->check(CLI::NonNegativeNumber.description(""))
       ->type_name("X")
       ->capture_default_str();
-  CLI::Option* average = command->add_flag("--average", options.average,
-                                           "Judge, and write, the average of each weight over all steps");
-  command->add_option("--average-power", options.average_power, "Step t counts t^P in the average")
+  command->add_flag("--average,!--no-average", options.average,
+                    "Judge, and write, the average of each weight over all steps, or the last weights");
+  command->add_option("--average-power", options.average_power, "Step t counts t^P in the average; else t^3")
       ->check(CLI::Range(0.0, 16.0).description(""))
-      ->needs(average)
-      ->type_name("P")
-      ->capture_default_str();
-  command->add_flag("--bias", options.train.bias, "A weight that every row has");
+      ->type_name("P");
+  command->add_flag("--bias,!--no-bias", options.train.bias, "A weight that every row has, or none");
   command->add_option("--batch", options.train.batch, "Rows a step, of all workers; up to 1: a share of them")
       ->check(CLI::PositiveNumber.description(""))
       ->type_name("N")
@@ -318,7 +329,7 @@ void add_training(CLI::App* command, TrainCommandOptions& options) {
       ->capture_default_str();
   command
       ->add_option("--stop", options.stop,
-                   "End when the held-out loss changes by less than P percent; 0: never")
+                   "End when the objective is within P percent of its minimum; 0: after --epochs")
       ->check(CLI::Range(0.0, 100.0).description(""))
       ->type_name("P")
       ->capture_default_str();

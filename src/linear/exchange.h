@@ -58,7 +58,8 @@ class Exchange {
   static Status check_spec(const std::string& spec);
 
   // Puts the mean over ranks in the gradient's place, as pairs of key and value where the codec takes such,
-  // else by way of a dense tensor. Keys grow strictly, before and after. Errors: those of
+  // else by way of a dense tensor. One rank's gradient stays as it is: nothing is sent, and no codec cuts it.
+  // Keys grow strictly, before and after. Errors: those of
   // Session::all_reduce; kRange, on all ranks, where one is refused (refuse_large).
   Result<Report> average(Pairs& gradient);
   bool takes_pairs(std::uint64_t dimension);

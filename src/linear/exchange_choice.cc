@@ -120,6 +120,8 @@ Result<ExchangeChoice> choose_exchange(std::string_view codec, const TrainSettin
   ExchangeChoice choice{.spec = std::string(codec), .reason = {}, .measured = false, .overlap = {}};
   if (!takes_pairs(codec, totals->dimension)) {
     choice.reason = "the codec's own pattern, since it takes no pairs of key and value";
+  } else if (exchange.world() == 1) {
+    choice.reason = "one worker sends nothing";
   } else if (exchange.world() < 3) {
     choice.reason = "fewer than 3 ranks have nothing to gain by owners";
   } else if (totals->dimension < kWholeTensorElements) {

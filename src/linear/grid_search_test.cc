@@ -48,6 +48,7 @@ TrainSettings settings_for(int epochs = 3) {
   train.optimizer = *parse_optimizer("adam");
   train.optimizer.weight_decay = 1e-4;
   train.epochs = epochs;
+  train.batch = 0.1;
   return train;
 }
 

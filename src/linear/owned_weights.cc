@@ -231,6 +231,13 @@ void OwnedWeights::step(OwnedCost& cost) {
   cost.update_seconds += seconds_since(updating);
 }
 
+void OwnedWeights::add_results(double factor, std::span<double> sums) const {
+  const auto hand = static_cast<std::uint32_t>(rank());
+  for (std::uint32_t at = 0; at < weights_.size(); ++at) {
+    sums[deal_.key_at({hand, at})] += factor * static_cast<double>(optimizer_.result(at, weights_));
+  }
+}
+
 Status OwnedWeights::save(CheckpointWriter& out) const {
   const Status done = out.values(std::span<const float>(weights_));
   return done ? optimizer_.save(out) : done;

@@ -64,6 +64,10 @@ class OwnedWeights {
   // The sum of squares of the results owned here.
   double squares_of_results() { return optimizer_.squares_of_results(weights_); }
 
+  // Adds `factor` times each result owned here to `sums`, by key. After squares_of_results(), with no step
+  // since.
+  void add_results(double factor, std::span<double> sums) const;
+
   // Of weights and optimizer, owned here; without the lists that are kept.
   std::uint64_t state_bytes() const noexcept { return 4 * weights_.size() + optimizer_.state_bytes(); }
 

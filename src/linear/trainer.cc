@@ -18,6 +18,14 @@ constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 
+Rates default_rates(OptimizerKind kind) noexcept {
+  switch (kind) {
+    case OptimizerKind::kAdaGrad: return {0.7, 0.1};
+    case OptimizerKind::kAdam: return {0.05, 0.2};
+    default: return {0.1, 0.01};
+  }
+}
+
 double margin(const RowBlock& block, std::size_t row, std::span<const float> weights) {
   double sum = 0;
   for (std::size_t i = block.first_of(row); i < block.ends[row]; ++i) {
@@ -56,21 +64,20 @@ Status Trainer::agree() {
       std::vector<double>{static_cast<double>(own.rows[0]), static_cast<double>(own.rows[1]),
                           static_cast<double>(own.keys_end), static_cast<double>(own.labels)});
   if (!all) return forward_error(all);
-  double rows = 0;
   std::uint32_t labels = 0;
   for (std::size_t i = 0; i < all->size(); i += 4) {
-    rows += (*all)[i];
+    rows_ += (*all)[i];
     rows_of_rank_.push_back(static_cast<std::uint64_t>((*all)[i]));
     dimension_ = std::max(dimension_, static_cast<std::uint64_t>((*all)[i + 2]));
     labels |= static_cast<std::uint32_t>((*all)[i + 3]);
   }
-  if (rows == 0)
+  if (rows_ == 0)
     return fail(ErrorCode::kInvalidArgument, "the data have no rows to train on; check the files");
   if (Status fits = check_labels(labels); !fits) return fits;
   if (settings_.bias) ++dimension_;
   dimension_ = std::max<std::uint64_t>(dimension_, 1);
-  const double batch = settings_.batch <= 1 ? settings_.batch * rows : settings_.batch;
-  batches_ = static_cast<std::uint64_t>(std::ceil(rows / std::clamp(batch, 1.0, rows) - 1e-9));
+  const double batch = settings_.batch <= 1 ? settings_.batch * rows_ : settings_.batch;
+  batches_ = static_cast<std::uint64_t>(std::ceil(rows_ / std::clamp(batch, 1.0, rows_) - 1e-9));
   return {};
 }
 
@@ -125,10 +132,7 @@ Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
       return fail(ErrorCode::kRange, "the loss is not finite after data epoch " +
                                          std::to_string(report.epoch) + "; lower the learning rate (--lr)");
     }
-    if (!epochs.empty() && settings_.stop > 0) {
-      const double before = epochs.back().test_loss;
-      model.converged = std::fabs(report.test_loss - before) < settings_.stop * std::fabs(before);
-    }
+    model.converged = settings_.stop > 0 && report.gap <= settings_.stop;
     epochs.push_back(report);
     hooks.epoch(report);
     progress_ = {.epoch = progress_.epoch + 1, .report = {}, .epochs = std::move(epochs)};
@@ -292,12 +296,16 @@ void Trainer::add_gradient(const RowBlock& block, std::span<const std::uint32_t>
   for (const std::uint32_t row : rows) {
     const double slope = scale * slope_of(settings_.loss, margin_of(weights_, block, row),
                                           target_of(settings_.loss, block.labels[row]));
-    if (slope == 0) continue;
-    for (std::size_t i = block.first_of(row); i < block.ends[row]; ++i) {
-      sums_[block.keys[i]] += slope * static_cast<double>(block.values[i]);
-    }
-    if (settings_.bias) sums_[dimension_ - 1] += slope;
+    if (slope != 0) add_slope(block, row, slope);
   }
+}
+
+// A row's share of a gradient, by the slope of its loss.
+void Trainer::add_slope(const RowBlock& block, std::size_t row, double slope) {
+  for (std::size_t i = block.first_of(row); i < block.ends[row]; ++i) {
+    sums_[block.keys[i]] += slope * static_cast<double>(block.values[i]);
+  }
+  if (settings_.bias) sums_[dimension_ - 1] += slope;
 }
 
 // The sums in the order of keys; and nothing is left behind in them.
@@ -313,47 +321,6 @@ void Trainer::collect_gradient() {
       gradient_.values.push_back(static_cast<float>(sum));
     }
   }
-}
-
-// Has what an evaluation is of in weights_, or in averages_ where this rank keeps such; the sum of squares of
-// all of it.
-Result<double> Trainer::ready_judged(EpochReport& report) {
-  if (owned_) return pull_evaluated(report);
-  const double squares = optimizer_->squares_of_results(weights_);
-  if (settings_.average_power) averages_.resize(weights_.size());
-  for (std::size_t i = 0; i < averages_.size(); ++i) {
-    averages_[i] = optimizer_->result(static_cast<std::uint32_t>(i), weights_);
-  }
-  return squares;
-}
-
-Status Trainer::evaluate(EpochReport& report) {
-  const auto squares = ready_judged(report);
-  if (!squares) return forward_error(squares);
-  const std::span<const float> judged = averages_.empty() ? weights_ : averages_;
-  double loss[2] = {0, 0};
-  double right = 0;
-  for (std::size_t i = 0; i < data_.entries().size(); ++i) {
-    const auto block = data_.load(i);
-    if (!block) return forward_error(block);
-    const std::uint32_t part = data_.entries()[i].held_out;
-    for (std::size_t row = 0; row < (*block)->rows(); ++row) {
-      const double target = target_of(settings_.loss, (*block)->labels[row]);
-      const double at = margin_of(judged, **block, row);
-      loss[part] += loss_of(settings_.loss, at, target);
-      if (part == 1) right += (at > 0) == (target > 0) ? 1 : 0;
-    }
-  }
-  const StoreTotals& totals = data_.totals();
-  const auto sums = exchange_.sums(std::vector<double>{
-      loss[0], loss[1], right, static_cast<double>(totals.rows[0]), static_cast<double>(totals.rows[1])});
-  if (!sums) return forward_error(sums);
-  report.train_loss = (*sums)[0] / (*sums)[3];
-  report.objective = report.train_loss + 0.5 * settings_.optimizer.weight_decay * *squares;
-  const bool held_out = (*sums)[4] > 0;
-  report.test_loss = held_out ? (*sums)[1] / (*sums)[4] : kNotKnown;
-  report.accuracy = held_out && classifies(settings_.loss) ? (*sums)[2] / (*sums)[4] : kNotKnown;
-  return {};
 }
 
 }  // namespace deltawire::linear

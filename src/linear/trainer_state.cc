@@ -10,14 +10,25 @@
 namespace deltawire::linear {
 namespace {
 
-constexpr std::array kFigures{&EpochReport::train_loss,        &EpochReport::objective,
-                              &EpochReport::test_loss,         &EpochReport::accuracy,
-                              &EpochReport::seconds,           &EpochReport::rows_per_second,
-                              &EpochReport::bytes_per_step,    &EpochReport::weights_bytes_per_step,
-                              &EpochReport::evaluation_bytes,  &EpochReport::bytes_sent,
-                              &EpochReport::plain_ratio,       &EpochReport::compute_seconds,
-                              &EpochReport::encode_seconds,    &EpochReport::exchange_seconds,
-                              &EpochReport::decode_seconds,    &EpochReport::update_seconds,
+constexpr std::array kFigures{&EpochReport::train_loss,
+                              &EpochReport::objective,
+                              &EpochReport::test_loss,
+                              &EpochReport::accuracy,
+                              &EpochReport::constant_loss,
+                              &EpochReport::constant_accuracy,
+                              &EpochReport::gap,
+                              &EpochReport::seconds,
+                              &EpochReport::rows_per_second,
+                              &EpochReport::bytes_per_step,
+                              &EpochReport::weights_bytes_per_step,
+                              &EpochReport::evaluation_bytes,
+                              &EpochReport::bytes_sent,
+                              &EpochReport::plain_ratio,
+                              &EpochReport::compute_seconds,
+                              &EpochReport::encode_seconds,
+                              &EpochReport::exchange_seconds,
+                              &EpochReport::decode_seconds,
+                              &EpochReport::update_seconds,
                               &EpochReport::checkpoint_seconds};
 
 void add_figures(std::vector<double>& figures, const EpochReport& report) {

@@ -64,7 +64,7 @@ def test_training_finds_the_planted_weights(tmp_path: Path) -> None:
     labels = np.array([float(line.split(" ", 1)[0]) for line in text])
     planted = np.mean((margins > 0) == (labels > 0))
     assert planted == pytest.approx(1 - 2 * 0.05 * 0.33 * 0.67, abs=0.005)
-    training = ("--lr", 0.05, "--l2", 1e-5, "--batch", 0.02, "--bias", "--stop", 0)
+    training = ("--l2", 1e-5, "--epochs", 20, "--stop", 0)
     report = json.loads(must_run("train", "linear", "--data", data, *training, "--json", "-"))
     assert planted - 0.05 < report["final"]["accuracy"] < planted + 0.02
 

@@ -1,4 +1,4 @@
-"""`deltawire train linear --average`: judged and written is the average of weights over steps."""
+"""`deltawire train linear` judges and writes the average of weights over steps."""
 
 import json
 from pathlib import Path
@@ -45,9 +45,9 @@ def test_the_model_is_the_average_over_steps(exchange: str, data: Path, tmp_path
     rate, steps, model = 0.2, 12, tmp_path / "model.npz"
     report = train(
         *("--data", data, "--held-out", 0, "--loss", "squared", "--optimizer", "sgd"),
-        *("--lr", rate, "--l2", L2, "--batch", 1, "--epochs", steps, "--workers", 3),
-        *("--codec", "fp32", "--exchange", exchange, "--average", "--average-power", POWER),
-        *("--model", model),
+        *("--no-bias", "--decay", 0, "--lr", rate, "--l2", L2, "--batch", 1, "--epochs", steps),
+        *("--codec", "fp32", "--exchange", exchange, "--workers", 3),
+        *("--average-power", POWER, "--model", model),
     )
     rows, labels = dense(data)
     step = np.zeros(FEATURES + 1)
@@ -73,7 +73,7 @@ def test_the_model_is_the_average_over_steps(exchange: str, data: Path, tmp_path
 def test_what_is_held_out_and_predicted_is_of_the_average(data: Path, tmp_path: Path) -> None:
     model, test = tmp_path / "model.npz", tmp_path / "test.libsvm"
     test.write_text(text_of(300, seed=2))
-    settings = ("--data", data, "--test", test, "--loss", "hinge", "--model", model, "--average")
+    settings = ("--data", data, "--test", test, "--loss", "hinge", "--model", model, "--no-bias")
     report = train(*settings, "--epochs", 4, "--l2", 0.01)
     rows, labels = dense(test)
     losses = np.maximum(0, 1 - labels * (rows @ weights(model)))
@@ -84,9 +84,11 @@ def test_what_is_held_out_and_predicted_is_of_the_average(data: Path, tmp_path: 
 
 def test_a_kink_is_less_far_off(data: Path) -> None:
     settings = ("--data", data, "--held-out", 0, "--loss", "hinge", "--l2", 0.01, "--batch", 0.02)
-    settings += ("--optimizer", "sgd", "--lr", 2, "--epochs", 20)
-    last, average = (train(*settings, *more)["final"] for more in ([], ["--average"]))
-    best = train(*settings[:-4], "--lr", 1, "--decay", 1, "--epochs", 300)["final"]["objective"]
+    settings += ("--optimizer", "sgd", "--no-bias")
+    rate = ("--lr", 2, "--decay", 0, "--epochs", 20)
+    last, average = (train(*settings, *rate, *more)["final"] for more in (["--no-average"], []))
+    slowing = ("--lr", 1, "--decay", 1, "--epochs", 300, "--no-average")
+    best = train(*settings, *slowing)["final"]["objective"]
     assert abs(average["objective"] - best) < abs(last["objective"] - best) / 5
 
 
@@ -95,7 +97,7 @@ def test_owners_keep_the_average_that_every_rank_would(
     optimizer: str, data: Path, tmp_path: Path
 ) -> None:
     settings = ("--data", data, "--workers", 3, "--optimizer", optimizer, "--codec", "fp32")
-    settings += ("--bias", "--epochs", 4, "--average")
+    settings += ("--epochs", 4)
     gather, owners = tmp_path / "gather.npz", tmp_path / "owners.npz"
     state = [
         train(*settings, "--exchange", "gather", "--model", gather)["state_bytes_of_a_rank"],
@@ -116,18 +118,18 @@ def test_averages_are_in_checkpoints(exchange: str, data: Path, tmp_path: Path) 
     through, resumed, folder = (tmp_path / name for name in ("through.npz", "resumed.npz", "kept"))
     settings = ("train", "linear", "--data", data, "--workers", 2, "--stop", 0, "--loss", "hinge")
     settings += ("--optimizer", "sgd", "--exchange", exchange)
-    must_run(*settings, "--average", "--epochs", 4, "--model", through)
-    must_run(*settings, "--average", "--epochs", 2, "--checkpoint", folder)
+    must_run(*settings, "--epochs", 4, "--model", through)
+    must_run(*settings, "--epochs", 2, "--checkpoint", folder)
     go_on = (*settings, "--checkpoint", folder, "--resume", "--epochs", 4)
     words = ["average_power 3.0, and here it is nothing"]
-    assert_refused(FAILURE, words, *go_on)
+    assert_refused(FAILURE, words, *go_on, "--no-average")
     words = ["average_power 3.0, and here it is 1.0"]
-    assert_refused(FAILURE, words, *go_on, "--average", "--average-power", 1)
-    must_run(*go_on, "--average", "--model", resumed)
+    assert_refused(FAILURE, words, *go_on, "--average-power", 1)
+    must_run(*go_on, "--model", resumed)
     assert resumed.read_bytes() == through.read_bytes()
 
 
 def test_a_power_without_averages_is_refused(data: Path) -> None:
     command = ("train", "linear", "--data", data, "--average-power")
-    assert_refused(USAGE, ["--average"], *command, 2)
-    assert_refused(USAGE, ["--average-power"], *command, -1, "--average")
+    assert_refused(USAGE, ["--no-average"], *command, 2, "--no-average")
+    assert_refused(USAGE, ["--average-power"], *command, -1)

@@ -74,7 +74,7 @@ def test_it_is_said_in_words_once(shared: Path) -> None:
     said = must_run("train", "linear", *settings, "--exchange", "direct").decode()
     assert "exchange by direct(fastsgd" in said and "as asked" in said
     alone = must_run("train", "linear", "--data", shared, "--epochs", 1).decode()
-    assert "exchange by" not in alone
+    assert "exchange by" not in alone and "one worker: nothing is sent" in alone
 
 
 def test_a_pattern_twice_is_refused(shared: Path) -> None:
@@ -93,7 +93,7 @@ def weights(path: Path) -> np.ndarray:
 def test_owners_train_the_model_that_every_rank_would(
     optimizer: str, workers: int, shared: Path, tmp_path: Path
 ) -> None:
-    settings = ("--workers", workers, "--optimizer", optimizer, "--codec", "fp32", "--bias")
+    settings = ("--workers", workers, "--optimizer", optimizer, "--codec", "fp32")
     gather, owners = tmp_path / "gather.npz", tmp_path / "owners.npz"
     expected = train(shared, *settings, "--exchange", "gather", "--model", gather)
     found = train(shared, *settings, "--exchange", "owners", "--model", owners)
@@ -126,7 +126,7 @@ def test_owners_are_told_once_what_a_rank_is_judged_by(apart: Path, tmp_path: Pa
     told = [epoch["evaluation_bytes"] for epoch in expected]
     # Values take 4 bytes a key, which zstd hardly makes fewer, and gaps about one.
     assert 0.7 < told[1] / told[0] < 0.9
-    assert told[1:] == pytest.approx([told[1]] * 3, rel=0.02)
+    assert told[1:] == pytest.approx([told[1]] * 3, rel=0.05)
     epochs(2, "--checkpoint", folder)
     found = epochs(4, "--checkpoint", folder, "--resume", "--model", resumed)
     assert resumed.read_bytes() == through.read_bytes()

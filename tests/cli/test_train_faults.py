@@ -145,5 +145,5 @@ def test_a_model_that_memory_cannot_hold_is_one_line(workers: int, tmp_path: Pat
     )
     assert done.returncode == FAILURE
     said = done.stderr.decode()
-    assert said.count("\n") == 1 and "no memory to train 4294967291 weights" in said
+    assert said.count("\n") == 1 and "no memory to train 4294967292 weights" in said
     assert "--hash-bits" in said

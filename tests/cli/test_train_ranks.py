@@ -87,7 +87,8 @@ def losses(report: dict) -> list[float]:
 def test_ranks_meet_at_rank_0_and_train_as_workers_do(
     data: Path, token: Path, port: int, tmp_path: Path
 ) -> None:
-    meeting = ("--data", data, "--rendezvous", f"localhost:{port}", "--token-file", token)
+    settings = ("--data", data, "--epochs", 10)
+    meeting = (*settings, "--rendezvous", f"localhost:{port}", "--token-file", token)
     out, model = tmp_path / "out.json", tmp_path / "model.npz"
     # Rank 0 is the last to come.
     ranks = [started(*meeting, "--world", 3, "--rank", rank) for rank in (2, 1)]
@@ -95,11 +96,12 @@ def test_ranks_meet_at_rank_0_and_train_as_workers_do(
     assert ended(ranks) == [(0, "")] * 3
     report = json.loads(out.read_text())
     assert report["settings"]["workers"] == 3 and model.is_file()
-    assert losses(report) == losses(report_of("--data", data, "--workers", 3))
+    assert losses(report) == losses(report_of(*settings, "--workers", 3))
 
 
 def test_srun_says_rank_and_world(data: Path, token: Path, port: int) -> None:
     meeting = ("--data", data, "--rendezvous", f"127.0.0.1:{port}", "--token-file", token)
+    meeting += ("--epochs", 10)
     ranks = [
         started(*meeting, SLURM_PROCID=str(rank), SLURM_STEP_NUM_TASKS="2") for rank in range(2)
     ]
@@ -113,13 +115,14 @@ def test_machines_meet_at_the_first(data: Path, token: Path, tmp_path: Path) -> 
     except NamespaceError as cause:
         pytest.skip(f"three hosts: {cause}")
     out = tmp_path / "out.json"
+    settings = ("--data", data, "--epochs", 10)
     meeting = ("--rendezvous", f"{namespaces.address(0)}:7171", "--token-file", token)
     try:
         ranks = [
             subprocess.Popen(
                 [
                     *namespaces.command_prefix(rank),
-                    *map(str, (BINARY, "train", "linear", "--data", data, *meeting)),
+                    *map(str, (BINARY, "train", "linear", *settings, *meeting)),
                     *("--world", "3", "--rank", str(rank), *(("--json", out) if rank == 0 else ())),
                 ],
                 stdout=subprocess.DEVNULL,
@@ -133,7 +136,7 @@ def test_machines_meet_at_the_first(data: Path, token: Path, tmp_path: Path) -> 
     finally:
         namespaces.remove()
     report = json.loads(out.read_text())
-    assert losses(report) == losses(report_of("--data", data, "--workers", 3))
+    assert losses(report) == losses(report_of(*settings, "--workers", 3))
 
 
 def test_ports_and_listen_are_kept_to(data: Path, token: Path, port: int) -> None:
@@ -151,7 +154,7 @@ def test_ports_and_listen_are_kept_to(data: Path, token: Path, port: int) -> Non
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        (["--rank", "1", "--lr", "0.5"], '"optimizer":"adam:lr=0.5'),
+        (["--rank", "1", "--lr", "0.25"], '"optimizer":"adagrad:lr=0.25'),
         (["--rank", "1", "--world", "3"], "start all ranks with the same world size"),
         (["--rank", "1", "--rank-again"], "two processes call themselves rank 1"),
     ],
@@ -278,19 +281,23 @@ def under_mpirun(program: Path, count: int, *arguments: object) -> subprocess.Co
 @needs_mpi
 def test_mpirun_says_rank_and_world(data: Path, tmp_path: Path) -> None:
     out, model = tmp_path / "out.json", tmp_path / "model.npz"
-    done = under_mpirun(MPI_BINARY, 3, "--data", data, "--json", out, "--model", model)
+    done = under_mpirun(
+        MPI_BINARY, 3, "--data", data, "--epochs", 10, "--json", out, "--model", model
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("epoch 1/") == 1, "rank 0 alone says how it goes"
     report = json.loads(out.read_text())
     assert report["settings"]["workers"] == 3 and model.is_file()
-    assert losses(report) == losses(report_of("--data", data, "--workers", 3))
+    assert losses(report) == losses(report_of("--data", data, "--epochs", 10, "--workers", 3))
 
 
 @needs_mpi
 def test_a_bad_row_ends_all_of_mpirun(data: Path, tmp_path: Path) -> None:
     model = tmp_path / "model.npz"
     data.write_text(data.read_text() + "1 x:1\n")
-    done = under_mpirun(MPI_BINARY, 2, "--data", data, "--model", model, "--timeout", 10)
+    done = under_mpirun(
+        MPI_BINARY, 2, "--data", data, "--epochs", 10, "--model", model, "--timeout", 10
+    )
     assert done.returncode == FAILURE
     assert "rows.libsvm:801:" in done.stderr, done.stderr
     assert not model.exists()
@@ -324,7 +331,7 @@ def test_a_launcher_that_mpi_does_not_know_is_named(data: Path) -> None:
 @needs_mpirun
 def test_without_mpi_mpirun_is_refused(data: Path, tmp_path: Path) -> None:
     model = tmp_path / "model.npz"
-    done = under_mpirun(BINARY, 2, "--data", data, "--model", model)
+    done = under_mpirun(BINARY, 2, "--data", data, "--epochs", 10, "--model", model)
     assert done.returncode == USAGE
     assert "of 2, and this deltawire was built without MPI" in done.stderr, done.stderr
     assert not model.exists()

@@ -19,7 +19,7 @@ def test_the_page_shows_losses_and_where_the_time_went(workers: int, tmp_path: P
     report = json.loads(
         must_run(
             *("train", "linear", "--data", data, "--workers", workers, "--epochs", 4, "--stop", 0),
-            *("--hash-bits", 10, "--checkpoint", kept),
+            *("--batch", 0.1, "--hash-bits", 10, "--checkpoint", kept),
             *("--report", page, "--json", "-"),
         )
     )

@@ -39,7 +39,7 @@ def test_killed_at_any_moment_and_resumed_gives_the_same_model(
 ) -> None:
     # Hashed to 2^10 features: gradients of fewer than 256 values travel raw.
     common = ["train", "linear", "--data", data, "--workers", workers, "--codec", codec]
-    common += ["--optimizer", optimizer, "--lr", 0.05, "--hash-bits", 10, "--bias"]
+    common += ["--optimizer", optimizer, "--lr", 0.05, "--batch", 0.1, "--hash-bits", 10]
     through, resumed, folder = (tmp_path / name for name in ("through.npz", "resumed.npz", "kept"))
     kept = [*common, "--model", resumed, "--checkpoint", folder, "--every", 1]
     draw = random.Random(f"{workers} {codec}")
@@ -80,7 +80,7 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_is_taken(
 ) -> None:
     folder, model = tmp_path / "kept", tmp_path / "model.npz"
     common = ["train", "linear", "--data", data, "--workers", 2, "--epochs", 2, "--stop", 0]
-    common += ["--model", model, "--checkpoint", folder, "--every", 5]
+    common += ["--batch", 0.1, "--model", model, "--checkpoint", folder, "--every", 5]
     must_run(*common)
     through = model.read_bytes()
     newest = folder / "step-000000000020.rank-1-of-2.checkpoint"

@@ -24,9 +24,13 @@ def test_every_part_over_a_link(namespaces, tmp_path: Path, capsys):
     by_codec = {
         each["training"]["codec"]: each["report"]["final"]
         for each in trainings
-        if each["training"]["stop"] == 1 and each["training"]["workers"] == 2
+        if each["training"]["epochs"] == 3 and each["training"]["workers"] == 2
     }
-    assert set(by_codec) == set(codecs)
+    exact = {"owners(fp32 back fp32)", "owners(zstd back zstd)"}
+    assert set(by_codec) == {*codecs, *exact}
+    for codec in exact:
+        loss = by_codec["plain"]["test_loss"]
+        assert by_codec[codec]["test_loss"] == pytest.approx(loss, rel=1e-5)
     assert by_codec["plain"]["times_smaller_than_plain_pairs"] == 1
     assert by_codec["fastsgd:tau=77"]["times_smaller_than_plain_pairs"] > 2
     figures = {path.name for path in tmp_path.glob("*.svg")}
@@ -46,12 +50,37 @@ def test_every_part_over_a_link(namespaces, tmp_path: Path, capsys):
         ("--rows 10", "--rows is at least 1000"),
         ("--link fast", "--link"),
         ("--codecs plain", "--codecs lacks fastsgd"),
+        ("--codecs fastsgd", "--codecs lacks plain"),
     ],
 )
 def test_refusals(words: str, message: str, capsys):
     with pytest.raises(SystemExit, match="2"):
         fastsgd.main(words.split())
     assert message in capsys.readouterr().err
+
+
+def test_convergence_is_compared_at_equal_losses():
+    """Plain pairs end at 0.50 after 40 s, the threshold at 0.52 after 8: what both reach is 0.52,
+    and plain's own loss, give or take 1 %, the other never does."""
+
+    def report(losses: list[float], seconds: float) -> dict:
+        epochs = [
+            {"test_loss": loss, "seconds": seconds * (i + 1), "bytes_sent": 1e6 * (i + 1)}
+            for i, loss in enumerate(losses)
+        ]
+        return {"final": epochs[-1], "epochs": epochs}
+
+    def result(training: object) -> dict:
+        if training.codec == "fastsgd":
+            return report([0.6, 0.54, 0.52, 0.52], 2)
+        return report([0.6, 0.52, 0.504, 0.5], 10 if training.codec == "plain" else 3)
+
+    given = fastsgd.parse(["--codecs", "plain", "fastsgd", "--losses", "logistic"])
+    found = parts.convergence(parts.Study(given, None, "1gbit", result))
+    plain, own, owners, _ = [line.strip("| ").split(" | ")[2:9] for line in found.lines[2:]]
+    assert plain == ["0.5000", "20.0", "2.00", "3.3", "30.0", "3.00", "-"]
+    assert own == ["0.5200", "6.0", "3.00", "1.0", "-", "-", "-"]
+    assert owners == ["0.5000", "6.0", "2.00", "1.0", "9.0", "3.00", "-"]
 
 
 def test_tables_stand_beside_the_papers_figures():

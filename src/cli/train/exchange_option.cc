@@ -84,6 +84,7 @@ Status settle_exchange(ExchangeOption& option, const std::string& codec,
 }
 
 std::string exchange_line(const ExchangeOption& option, int world) {
+  if (world == 1) return "one worker: nothing is sent, and no codec is used";
   const linear::ExchangeChoice& choice = option.choice;
   const std::string line = "exchange by " + choice.spec + ": ";
   if (!choice.measured) return line + choice.reason;

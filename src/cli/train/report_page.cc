@@ -8,6 +8,7 @@
 
 #include "cli/number_text.h"
 #include "cli/svg.h"
+#include "cli/train/train_report.h"
 
 namespace deltawire::cli {
 namespace {
@@ -159,7 +160,8 @@ std::array<TimePart, 6> time_parts(const linear::TrainedModel& model) {
   return parts;
 }
 
-std::string train_page(const nlohmann::ordered_json& settings, const linear::TrainedModel& model) {
+std::string train_page(const nlohmann::ordered_json& settings, const linear::TrainSettings& train,
+                       const linear::TrainedModel& model) {
   const EpochReport& last = model.epochs.back();
   const bool judged = std::isfinite(last.test_loss);
   std::string lead = std::to_string(last.epoch) + " data epochs in " + rounded(last.seconds) + " seconds";
@@ -167,8 +169,14 @@ std::string train_page(const nlohmann::ordered_json& settings, const linear::Tra
     lead += "; a worker sent " + rounded(last.bytes_sent / 1e6) + " MB, " + rounded(last.plain_ratio) +
             " times less than plain pairs of key and value in the last data epoch";
   }
-  lead += model.converged ? ". It ended because the held-out loss hardly changed any more."
-                          : ". It ended with the last data epoch that was allowed.";
+  lead += "; " + ending_line(train, model) + ".";
+  if (judged) {
+    lead += " One guess for all rows has a held-out loss of " + rounded(last.constant_loss);
+    if (std::isfinite(last.constant_accuracy)) {
+      lead += " and is right in " + rounded(100 * last.constant_accuracy) + " % of them";
+    }
+    lead += ".";
+  }
   const std::string headline =
       (judged ? "Held-out loss " + rounded(last.test_loss) : "Loss " + rounded(last.train_loss)) +
       (std::isfinite(last.accuracy) ? ", accuracy " + rounded(100 * last.accuracy) + " %" : "");

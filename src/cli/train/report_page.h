@@ -23,6 +23,7 @@ struct TimePart {
 std::array<TimePart, 6> time_parts(const linear::TrainedModel& model);
 
 // REQUIRES: a data epoch.
-std::string train_page(const nlohmann::ordered_json& settings, const linear::TrainedModel& model);
+std::string train_page(const nlohmann::ordered_json& settings, const linear::TrainSettings& train,
+                       const linear::TrainedModel& model);
 
 }  // namespace deltawire::cli

@@ -1,4 +1,4 @@
-// What a training tells: a line for each data epoch, and all figures as JSON.
+// What a training tells: a line for each data epoch, what ended it, and all figures as JSON.
 #pragma once
 
 #include <string>
@@ -9,11 +9,19 @@
 
 namespace deltawire::cli {
 
-// One line; `epochs` is the most there can be.
-std::string epoch_line(const linear::EpochReport& report, int epochs);
+// One line.
+std::string epoch_line(const linear::EpochReport& report, const linear::TrainSettings& settings);
 
-// {"settings": ..., "converged": ..., "final": {...}, "time_split": {...}, "epochs": [{...}]}. What is not
-// known is null.
-std::string train_json(const nlohmann::ordered_json& settings, const linear::TrainedModel& model);
+// Why training ended, and how far from the minimum; without a line's end. REQUIRES: a data epoch, here and
+// below.
+std::string ending_line(const linear::TrainSettings& settings, const linear::TrainedModel& model);
+
+// That line, and one more where the model is no better than one guess for all rows.
+std::string ending_lines(const linear::TrainSettings& settings, const linear::TrainedModel& model);
+
+// {"settings": ..., "converged": ..., "gap_is_bound": ..., "final": {...}, "time_split": {...},
+// "epochs": [{...}]}. What is not known is null.
+std::string train_json(const nlohmann::ordered_json& settings, const linear::TrainSettings& train,
+                       const linear::TrainedModel& model);
 
 }  // namespace deltawire::cli

@@ -244,7 +244,8 @@ TEST_F(Engine, APeerThatIsOutOfReachIsToldFromOneThatRunsOtherSteps) {
     ASSERT_FALSE(late);
     EXPECT_EQ(late.error().suspect, 1);
     const std::string& message = late.error().message;
-    EXPECT_NE(message.find("its machine has acknowledged nothing that rank 0 has sent for "), std::string::npos)
+    EXPECT_NE(message.find("its machine has acknowledged nothing that rank 0 has sent for "),
+              std::string::npos)
         << message;
     EXPECT_NE(message.find(heard ? "rank 1 is heard, but" : "rank 1 answers nothing, and"), std::string::npos)
         << message;

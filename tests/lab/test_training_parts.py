@@ -62,7 +62,7 @@ def test_a_step_larger_than_the_training_set_is_refused(image_folder: Path):
 def test_points_are_few_and_include_the_last_step():
     for steps in (1, 6, 7, 220, 1000):
         settings = Settings(
-            "lenet5", 2, steps, 4, 1, 1, 0.06, 0.9, 1.0, "none", None, False, "", 10.0
+            "lenet5", 2, steps, 4, 1, 1, 0.06, 0.9, False, 1.0, "none", None, False, "", 10.0
         )
         points = [step for step in range(1, steps + 1) if settings.is_point(step - 1, step)]
         assert points[-1] == steps

@@ -7,11 +7,9 @@ import sys
 import threading
 
 import deltawire.torch
-import pytest
 import torch
 from deltawire import _core
-from deltawire.torch.quick_turns import INTERVAL, QuickTurns
-from models import Net, backward, train_step, wrapped
+from models import Net, wrapped
 from ranks import AT_ONCE, results
 
 BUCKETS = 3
@@ -47,83 +45,6 @@ def test_a_step_ends_on_all_ranks_while_one_of_them_has_no_turn_in_python(tmp_pa
     fifo = tmp_path / "line"
     os.mkfifo(fifo)
     assert results(keeps_the_lock, 2, str(fifo)) == [([100] * BUCKETS, [0.5])] * 2
-
-
-def intervals_seen(rank, world_size, report, options):
-    """The switch interval in a step's buckets, and after steps."""
-    before = sys.getswitchinterval()
-    model = wrapped(Net(), **options)
-    hook = deltawire.torch.register(model, "3lc")
-    inside, submit = [], hook._submit
-
-    def spy(*given):
-        inside.append(sys.getswitchinterval())
-        submit(*given)
-
-    hook._submit = spy
-    after = []
-    for step in range(3):
-        backward(model, rank, step)
-        after.append(sys.getswitchinterval())
-    sys.setswitchinterval(2e-3)
-    backward(model, rank, 3)
-    after.append(sys.getswitchinterval())
-    sys.setswitchinterval(before)
-    with model.join(throw_on_early_termination=False):
-        for step in range(1 + 2 * rank):  # rank 0 only mirrors the last two
-            train_step(model, rank, step)
-    after.append(sys.getswitchinterval())
-    hook.close()
-    return before, inside, after
-
-
-@pytest.mark.parametrize("options", [{}, {"static_graph": True}])
-def test_turns_are_quick_while_buckets_are_in_flight_and_then_as_the_program_wants(options):
-    for before, inside, after in results(intervals_seen, 2, options):
-        assert len(inside) > 10 and inside == [pytest.approx(INTERVAL)] * len(inside)
-        assert after == pytest.approx([before, before, before, 2e-3, before])
-
-
-def raises(rank, world_size, report):
-    """A step that fails."""
-    before = sys.getswitchinterval()
-    model = wrapped(Net())
-    hook = deltawire.torch.register(model, "3lc")
-    backward(model, rank, 0)
-    with pytest.raises(RuntimeError):
-        (model(torch.ones(1, 64)).sum() * float("nan")).backward()
-    hook.close()
-    return before, sys.getswitchinterval()
-
-
-def test_the_interval_is_the_programs_again_after_an_error():
-    for before, after in results(raises, 2):
-        assert after == pytest.approx(before)
-
-
-def test_hooks_share_the_interval():
-    before = sys.getswitchinterval()
-    one, other = QuickTurns(), QuickTurns()
-    try:
-        one.begin()
-        one.begin()  # the step before was cut short
-        other.begin()
-        one.end()
-        assert sys.getswitchinterval() == pytest.approx(INTERVAL)
-        one.end()
-        other.end()
-        assert sys.getswitchinterval() == pytest.approx(before)
-        one.begin()
-        sys.setswitchinterval(3e-3)
-        one.end()
-        assert sys.getswitchinterval() == pytest.approx(3e-3), "the program's own wish stays"
-        sys.setswitchinterval(INTERVAL / 2)
-        one.begin()
-        assert sys.getswitchinterval() == pytest.approx(INTERVAL / 2)
-        one.end()
-        assert sys.getswitchinterval() == pytest.approx(INTERVAL / 2)
-    finally:
-        sys.setswitchinterval(before)
 
 
 def test_the_import_leaves_the_compiler_out():

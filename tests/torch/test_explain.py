@@ -29,7 +29,7 @@ def test_before_a_model_is_registered():
         {
             "rest": "bf16",
             "rules": [
-                {"name": "layers.0*", "codec": "3lc"},
+                {"name": "layers.0*", "codec": "onebit"},
                 {"dims": 2, "step": "<8", "codec": "int8"},
             ],
             "pattern": "ring",
@@ -41,7 +41,9 @@ def test_before_a_model_is_registered():
         name for name, parameter in network.named_parameters() if parameter.requires_grad
     ]
     first, bias, second = table.rows[:3]
-    assert first.codec == canonical("3lc") and first.changes_at is None and first.next_codec is None
+    assert (
+        first.codec == canonical("onebit") and first.changes_at is None and first.next_codec is None
+    )
     assert (
         bias.raw and bias.codec == "fp32" and bias.most_bytes == 4 * 64 and bias.times_smaller == 1
     )

@@ -2,7 +2,6 @@
 
 import logging
 import resource
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -161,26 +160,6 @@ def test_a_damaged_snapshot_leaves_the_one_before(tmp_path):
     assert results(damaged, 4, str(tmp_path)) == [9] * 4
     steps = {int(path.name.split("-")[2].split(".")[0]) for path in tmp_path.iterdir()}
     assert steps == {9}, "the later ones are of a past that is no more"
-
-
-def without_folder(rank, world_size, report, folder):
-    model = Normed()
-    server = deltawire.torch.ParameterServer(
-        model, adam(model), snapshot=folder, every=1, timeout=SOON
-    )
-    if server.serves:
-        server.serve(after_step=lambda: shutil.rmtree(folder, ignore_errors=True))
-    while True:
-        backward(model, rank, server.steps)
-        server.step()
-
-
-def test_a_snapshot_that_cant_be_written_ends_training_on_all(tmp_path):
-    with started(without_folder, 2, str(tmp_path / "here")) as ranks:
-        outcomes = ranks.outcomes()
-    for outcome in outcomes.values():
-        assert outcome.raised == "DeltawireError" and outcome.after < 60
-        assert "its folder" in outcome.text or "cannot be" in outcome.text, outcome
 
 
 def by_hand(rank, world_size, report):

@@ -66,7 +66,6 @@ class AutoHook(ClosesAtEnd):
         self._plans = 0
         self._closed = False
         self._watched = WATCHED
-        self._all_reduce = native.AllReduce(self.group)
         self._phase = "measuring"
         self._measured_ms: float | None = None  # of steps before the last look at them
         self._enter("measuring")
@@ -106,7 +105,7 @@ class AutoHook(ClosesAtEnd):
         else:
             if self._phase == "measuring" and self._steps == WARM_UP - 1:
                 self._measuring.sample(bucket)
-            exchanged = self._all_reduce(bucket, last)
+            exchanged = native.all_reduce(self.group, bucket)
         self._steps += last
         return exchanged.then(self._over) if timed else exchanged
 
@@ -339,7 +338,6 @@ class AutoHook(ClosesAtEnd):
         """Says goodbye to the other ranks; idempotent. Done at exit in any case. A native
         all-reduce goes on as DDP's own would; with a codec in use the next step is an error."""
         self._closed = True
-        self._all_reduce.close()
         if self._hook is not None:
             self._hook.close()
         self._measuring.end()

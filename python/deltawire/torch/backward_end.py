@@ -3,7 +3,7 @@
 What fails in DDP's Future comes from backward() as torch's own RuntimeError, whose text is a
 Python traceback: C++ keeps no more of it. What a callback of autograd raises comes as it is. So
 the Futures of a step that is exchanged in a backward pass end well, and a callback after DDP's own
-raises. Until then Python's lock changes hands quickly.
+raises.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,6 @@ from collections.abc import Callable
 import torch
 from torch.autograd import Variable
 
-from deltawire.torch.quick_turns import QuickTurns
 from deltawire.torch.under_way import UnderWay
 
 
@@ -28,7 +27,7 @@ def in_backward() -> bool:
 class BackwardEnd:
     """The buckets of a DDP model's step, until its backward pass is over.
 
-    Thread rule: the thread of backward; `close` any.
+    Thread rule: the thread of backward.
 
     Attributes:
         looks_first: DDP ends a pass with a collective of its own, which a failed rank may never
@@ -39,7 +38,6 @@ class BackwardEnd:
     def __init__(self) -> None:
         self.looks_first = True
         self._buckets: list[UnderWay] = []
-        self._turns = QuickTurns()
 
     def add(self, bucket: UnderWay) -> None:
         """Before its exchange begins. Sets `raises`: whether its Future has to tell of a failure,
@@ -49,21 +47,14 @@ class BackwardEnd:
         if bucket.index == 0:
             self._buckets = []
         self._buckets.append(bucket)
-        self._turns.begin()
         if bucket.last and within:
             after_backward(self._before_ddp)
-        elif bucket.last:
-            self._turns.end()
 
     def _before_ddp(self) -> None:
-        after_backward(self._after_ddp)
         if self.looks_first:
             self._raise_failed()
-
-    def _after_ddp(self) -> None:
-        self._turns.end()
-        if not self.looks_first:
-            self._raise_failed()
+        else:
+            after_backward(self._raise_failed)
 
     def _raise_failed(self) -> None:
         buckets, self._buckets = self._buckets, []
@@ -72,9 +63,4 @@ class BackwardEnd:
                 each.exchanged.wait()  # it ends by the exchange's deadline, and never raises
         for each in buckets:
             if each.error is not None:
-                self._turns.end()  # no later callback is called
                 raise each.error
-
-    def close(self) -> None:
-        """After the last step; idempotent."""
-        self._turns.end()

@@ -263,7 +263,6 @@ class Hook(Participant):
         Done at exit in any case. Buckets still in flight are aborted on every rank.
         """
         super().close()
-        self._end.close()
         self._staging.close()
         if self._natives is not None:
             self._natives.close()

@@ -8,9 +8,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 from deltawire.torch import codec_figures
-from deltawire.torch.backward_end import after_backward, in_backward
 from deltawire.torch.exchanged import Exchanged
-from deltawire.torch.quick_turns import QuickTurns
 
 
 def all_reduce(
@@ -29,29 +27,6 @@ def all_reduce(
         failed = torch.futures.Future()
         failed.set_exception(cause)
         return failed
-
-
-class AllReduce:
-    """The same of all buckets of a model, step by step. Thread rule: the thread of backward."""
-
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self._group = group
-        self._turns = QuickTurns()
-
-    def __call__(self, bucket: dist.GradBucket, last: bool) -> torch.futures.Future:
-        """Of one bucket, the step's `last` perhaps."""
-        self._turns.begin()
-        exchanged = all_reduce(self._group, bucket)
-        if last and in_backward():
-            # What is asked for now comes before DDP's last work, what is asked for then after it.
-            after_backward(lambda: after_backward(self._turns.end))
-        elif last:
-            self._turns.end()
-        return exchanged
-
-    def close(self) -> None:
-        """After the last step; idempotent."""
-        self._turns.end()
 
 
 class Sample:

@@ -1,5 +1,6 @@
 """What a rank of a parameter server saves, and where snapshots of all of them stand."""
 
+import errno
 import logging
 import os
 import struct
@@ -18,6 +19,8 @@ logger = logging.getLogger("deltawire")
 
 _VERSION = 1
 _LENGTH = struct.Struct("<Q")
+# As the core's errors end: the disk, a quota or a limit is full, which somebody can mend meanwhile.
+_NO_ROOM = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
 
 Core = _core.ParameterServer | _core.ParameterWorker
 
@@ -128,14 +131,15 @@ class Snapshots:
 
     def take(self, core: Core, timeout_ms: int) -> None:
         """Writes one where one is due after this step; of a worker once it has the changes of all
-        its steps. A disk that is full is no reason to end training: the snapshots before stay."""
+        its steps. A disk that is full is no reason to end training: the snapshots before stay.
+        Raises DeltawireError ("Io") where it can't be written for another reason."""
         if steps_of(core) % self._every != 0:
             return
         catch_up(core, timeout_ms)
         try:
             self.write(core)
         except DeltawireError as error:
-            if error.code != "Io":
+            if error.code != "Io" or not str(error).endswith(_NO_ROOM):
                 raise
             self.error = str(error)
             logger.warning(

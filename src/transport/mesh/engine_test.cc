@@ -72,10 +72,12 @@ IoResult give_vote(MutBytes into) {
 struct Alone {
   ScriptedLink* data = new ScriptedLink;
   ScriptedLink* control = new ScriptedLink;
+  std::unique_ptr<Link> own_data{data};  // until there is a transport
+  std::unique_ptr<Link> own_control{control};
 
-  std::unique_ptr<Transport> connect() const {
+  std::unique_ptr<Transport> connect() {
     std::vector<PeerLinks> links(2);
-    links[1] = {std::unique_ptr<Link>(data), std::unique_ptr<Link>(control)};
+    links[1] = {std::move(own_data), std::move(own_control)};
     auto self = make_mesh({0, 0}, std::move(links), LinkOptions{}, nullptr);
     EXPECT_TRUE(self.has_value());
     return std::move(*self);
@@ -227,7 +229,7 @@ TEST_F(Engine, ARankThatWasFrozenBeforeItsVoteHearsTheOthersBeforeItCounts) {
 // What goes to the peer is lost, and what comes from it is not, or is lost as well.
 TEST_F(Engine, APeerThatIsOutOfReachIsToldFromOneThatRunsOtherSteps) {
   for (const bool heard : {true, false}) {
-    const Alone links;
+    Alone links;
     std::atomic<std::size_t> sent{0};
     links.control->on_send = [&](std::span<const iovec> pieces) {
       sent += total_bytes(pieces);

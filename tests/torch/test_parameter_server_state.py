@@ -1,5 +1,7 @@
 """Snapshots and states: training goes on as if nothing had been."""
 
+import logging
+import resource
 import shutil
 import signal
 import time
@@ -242,3 +244,43 @@ def test_states_of_other_places_change_nothing():
         assert "rank" in places[0] and "lacks" in places[1]
         assert "Corrupt" in places[2] or "checksum" in places[2] or "can't load" in places[2]
         assert "step" in places[3]
+
+
+def train_on_a_full_disk(rank, world_size, report, folder):
+    """The server's disk is full when the snapshot of step 4 is due; then there is room again."""
+    said, errors = [], []
+    logger = logging.getLogger("deltawire")
+    logger.addHandler(type("Keeps", (logging.Handler,), {"emit": lambda _, it: said.append(it)})())
+    model = Net()
+    server = deltawire.torch.ParameterServer(
+        model, sgd(model), "3lc", snapshot=folder, every=2, timeout=SOON
+    )
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def after_step():
+        steps = server.metrics()["step"]
+        errors.append(server.metrics()["snapshot_error"])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64 if steps == 4 else soft, hard))
+
+    if server.serves:
+        server.serve(after_step)
+    else:
+        while server.steps < 6:
+            backward(model, rank, server.steps)
+            server.step()
+    server.close()
+    warnings = [it.getMessage() for it in said if it.levelno == logging.WARNING]
+    return warnings, errors, server.metrics()["snapshot_error"]
+
+
+def test_a_full_disk_at_a_snapshot_is_warned_of_and_training_goes_on(tmp_path):
+    of_server, of_worker = results(train_on_a_full_disk, 2, str(tmp_path))
+    (warning,), errors, error = of_server
+    file = str(tmp_path / "rank-0.step-4.snapshot")
+    for part in ("rank 0", "step 4", file, "File too large", "its newest one is of step 2"):
+        assert part in warning, warning
+    assert [each is not None for each in errors] == [False] * 4 + [True, True], "after step 5 and 6"
+    assert file in errors[4] and error is None, "the one of step 6 was written"
+    assert of_worker[0] == [] and of_worker[2] is None
+    left = sorted(path.name for path in tmp_path.glob("rank-0.*"))
+    assert left == ["rank-0.step-2.snapshot", "rank-0.step-6.snapshot"]

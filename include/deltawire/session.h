@@ -80,9 +80,9 @@ class DELTAWIRE_API Session {
   // Transport::failure; of a closed session at once, what it was then. standing_step is set.
   std::optional<Error> failure(std::chrono::milliseconds wait = {}) const;
 
-  // Takes no more buckets, waits up to `wait` for buckets in flight, aborts what is left of them, on every rank,
-  // joins the thread and says goodbye to the other ranks. Idempotent. From `done` it waits for nothing, and
-  // the goodbye is left to a later close, or to the destructor.
+  // Takes no more buckets, waits up to `wait` for buckets in flight, aborts what is left of them, on every
+  // rank, joins the thread and says goodbye to the other ranks. Idempotent. From `done` it waits for nothing,
+  // and the goodbye is left to a later close, or to the destructor.
   void close(std::chrono::milliseconds wait = {});
   bool closed() const noexcept;
 

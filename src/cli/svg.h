@@ -57,9 +57,9 @@ struct Axis {
 // All values, with a little air at both ends, and at least half a decade. REQUIRES: a value, all above 0.
 Axis axis_round(const std::vector<double>& values, const Pixels& pixels);
 
-// A line and a name for each power of ten, where there are fewer than three for its doubles and fives, too: of
-// a horizontal axis, lines in the span `y` and names' feet at `name_y`;
-// of a vertical one, lines in the span `x` and names to their left.
+// A line and a name for each power of ten, where there are fewer than three for its doubles and fives, too:
+// of a horizontal axis, lines in the span `y` and names' feet at `name_y`; of a vertical one, lines in the
+// span `x` and names to their left.
 void draw_decades_across(std::string& svg, const Axis& axis, const Pixels& y, double name_y);
 void draw_decades_up(std::string& svg, const Axis& axis, const Pixels& x);
 

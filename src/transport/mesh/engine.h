@@ -72,7 +72,8 @@ class Engine final : public Transport {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  // A thread that has just waited may well wait again at once: for this long the I/O thread lets the waiter keep driving.
+  // A thread that has just waited may well wait again at once: for this long the I/O thread lets the waiter
+  // keep driving.
   static constexpr std::chrono::microseconds kComeback{500};
   // In which a rank that lives answers, on however busy a machine.
   static constexpr std::chrono::milliseconds kAnswerTime{1000};

@@ -17,16 +17,15 @@ import argparse
 import contextlib
 import hashlib
 import json
-import multiprocessing
 import os
 import statistics
-import tempfile
 import threading
 import time
 
 import deltawire.torch
 import torch
 import torch.distributed as dist
+from spawned_ranks import result_of_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -124,23 +123,7 @@ def main() -> None:
     if min(options.ranks - 1, options.batch, options.steps, options.rounds, options.width) < 1:
         parser.error("needs at least 2 ranks, and 1 of everything else")
 
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    with tempfile.TemporaryDirectory() as folder:
-        store = os.path.join(folder, "store")
-        processes = [
-            context.Process(target=run_rank, args=(rank, options, store, theirs))
-            for rank in range(options.ranks)
-        ]
-        for process in processes:
-            process.start()
-        theirs.close()
-        try:
-            times, specs = ours.recv()
-        except EOFError:
-            raise SystemExit("a rank failed; its message is above") from None
-        for process in processes:
-            process.join()
+    times, specs = result_of_ranks(run_rank, options)
     report(options, times, specs)
 
 

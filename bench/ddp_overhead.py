@@ -12,15 +12,14 @@ Prints one line of JSON as its last line. Takes about a minute.
 
 import argparse
 import json
-import multiprocessing
 import os
 import statistics
-import tempfile
 import time
 
 import deltawire.torch
 import torch
 import torch.distributed as dist
+from spawned_ranks import result_of_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -108,23 +107,7 @@ def main() -> None:
     if min(options.ranks - 1, options.batch, options.steps, options.rounds - 1) < 1:
         parser.error("needs at least 2 ranks, 2 rounds, 1 step and a batch of 1")
 
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    with tempfile.TemporaryDirectory() as folder:
-        store = os.path.join(folder, "store")
-        processes = [
-            context.Process(target=run_rank, args=(rank, options, store, theirs))
-            for rank in range(options.ranks)
-        ]
-        for process in processes:
-            process.start()
-        theirs.close()
-        try:
-            blocks, metrics = ours.recv()
-        except EOFError:
-            raise SystemExit("a rank failed; its message is above") from None
-        for process in processes:
-            process.join()
+    blocks, metrics = result_of_ranks(run_rank, options)
     report(options, blocks, metrics)
 
 

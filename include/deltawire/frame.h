@@ -18,7 +18,9 @@
 namespace deltawire {
 
 inline constexpr std::uint32_t kFrameMagic = 0x46575744;  // bytes "DWWF"
-inline constexpr std::uint8_t kFrameVersion = 1;          // frozen: docs/format.md says what that means
+// Frozen, both: docs/format.md says what that means. A frame has the oldest that can say what it says.
+inline constexpr std::uint8_t kFrameVersion = 1;
+inline constexpr std::uint8_t kNewestFrameVersion = 2;  // runs of whole parts, values in 16 bits
 inline constexpr std::uint64_t kMaxFrameBytes = std::uint64_t{256} << 20;
 
 // Upper bounds in bytes: of a header, of a segment without its chunks, and of a chunk's entry.
@@ -63,6 +65,7 @@ struct Segment {
   std::uint16_t codec = 0;  // CodecInfo::id; 0 unless coded
   std::uint32_t scalar = 0;
   std::uint32_t scalar2 = 0;
+  std::uint32_t parts = 1;  // whole ones, from `part` on, that it holds as if they were one; version 2
 };
 
 struct SegmentView {
@@ -89,6 +92,7 @@ class DELTAWIRE_API FrameReader {
   static Result<FrameReader> open(Bytes head, Bytes payload);
 
   const FrameHeader& header() const noexcept { return header_; }
+  std::uint8_t version() const noexcept { return version_; }
   std::uint64_t frame_bytes() const noexcept { return frame_bytes_; }
   std::uint64_t header_bytes() const noexcept { return header_bytes_; }  // before the first segment
   std::uint64_t head_bytes() const noexcept { return head_.size(); }     // before the payload
@@ -114,6 +118,7 @@ class DELTAWIRE_API FrameReader {
 
   Bytes head_;
   FrameHeader header_;
+  std::uint8_t version_ = kFrameVersion;
   std::uint64_t frame_bytes_ = 0;
   std::uint64_t header_bytes_ = 0;
   std::uint32_t segment_count_ = 0;

@@ -73,9 +73,13 @@ struct Named {
 
   std::uint64_t name_hash = 0;  // wire/hashes.h, where somebody keeps it from step to step; 0: to be computed
 
+  // The tensor's own dtype, 16 bits wide, where `tensor` is a float32 sum or mean of such values.
+  DType summed_dtype = DType::kF32;
+
   // It means nothing after its step, as a factor of a matrix: a folding revert drops it.
   bool is_transient = false;
 
+  DType own_dtype() const noexcept { return summed_dtype != DType::kF32 ? summed_dtype : tensor.dtype; }
   std::uint64_t whole_elements() const noexcept {
     return elements_of_whole != 0 ? elements_of_whole : tensor.elements();
   }

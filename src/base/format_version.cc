@@ -4,12 +4,14 @@
 
 namespace deltawire {
 
-Status check_format_version(std::string_view what, std::uint64_t found, std::uint64_t read) {
-  if (found == read) return {};
+Status check_format_version(std::string_view what, std::uint64_t found, FormatVersions read) {
+  if (found >= read.oldest && found <= read.newest) return {};
   std::string message = std::string(what) + ": format " + std::to_string(found) +
-                        ", but this build reads format " + std::to_string(read) + "; ";
-  message += found > read ? "use a newer deltawire"
-                          : "take the deltawire that wrote it, or write it again with this one";
+                        ", but this build reads format " + std::to_string(read.oldest);
+  if (read.newest > read.oldest) message += " to " + std::to_string(read.newest);
+  message += "; ";
+  message += found > read.newest ? "use a newer deltawire"
+                                 : "take the deltawire that wrote it, or write it again with this one";
   return fail(ErrorCode::kUnsupportedVersion, std::move(message));
 }
 

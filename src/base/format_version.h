@@ -9,8 +9,17 @@
 
 namespace deltawire {
 
-// kUnsupportedVersion unless `found`, which stands in the bytes of `what`, is `read`, the version that this
-// build reads. The message names both, and says which deltawire reads these bytes.
-Status check_format_version(std::string_view what, std::uint64_t found, std::uint64_t read);
+// The versions of a format that this build reads: all from the oldest to the newest.
+struct FormatVersions {
+  FormatVersions(std::uint64_t only) noexcept : oldest(only), newest(only) {}  // NOLINT: most have one
+  FormatVersions(std::uint64_t from, std::uint64_t to) noexcept : oldest(from), newest(to) {}
+
+  std::uint64_t oldest;
+  std::uint64_t newest;
+};
+
+// kUnsupportedVersion unless `found`, which stands in the bytes of `what`, is one of `read`. The message
+// names all of them, and says which deltawire reads these bytes.
+Status check_format_version(std::string_view what, std::uint64_t found, FormatVersions read);
 
 }  // namespace deltawire

@@ -9,6 +9,7 @@
 #include "base/no_memory.h"
 #include "channel/channel_state.h"
 #include "channel/codec_rules.h"
+#include "channel/half_codecs.h"
 #include "channel/message_decoder.h"
 #include "channel/message_encoder.h"
 #include "channel/metered_channel.h"
@@ -30,10 +31,11 @@ constexpr std::uint32_t low_half(std::uint64_t hash) noexcept {
 
 class ChannelImpl final : public Channel {
  public:
-  ChannelImpl(CodecRules rules, std::unique_ptr<const Codec> raw, const ChannelOptions& options,
-              ChannelResources resources)
+  ChannelImpl(CodecRules rules, std::unique_ptr<const Codec> raw, HalfCodecs halves,
+              const ChannelOptions& options, ChannelResources resources)
       : rules_(std::move(rules)),
         raw_(std::move(raw)),
+        halves_(std::move(halves)),
         options_(options),
         params_hash_(deltawire::params_hash(rules_.spec(), options.policy)),
         state_hash_(deltawire::params_hash(rules_.spec(), Policy{options.policy.min_elements})),
@@ -80,12 +82,15 @@ class ChannelImpl final : public Channel {
 
  private:
   PartCodecs codecs() const noexcept {
-    return {rules_,        *raw_, options_.policy, options_.error_feedback, options_.revert == Revert::kFold,
+    return {rules_,
+            *raw_,
+            halves_,
+            options_.policy,
+            options_.error_feedback,
+            options_.revert == Revert::kFold,
             workers_.get()};
   }
-  Sizes sizes_of(const Named& part, std::uint64_t step) const noexcept {
-    return codec_of(part, step).sizes(encoder_.as_encoded(part));
-  }
+  Sizes sizes_of(const Named& part, std::uint64_t step) const noexcept { return encoder_.sizes(part, step); }
   MessageBounds bounds_of(std::span<const Named> parts, std::uint64_t step) const;
   Status check_encode(std::span<const Named> parts, const MessageId& id) const;
   bool may_need(std::span<const Named> parts, std::uint64_t step) const;
@@ -106,6 +111,7 @@ class ChannelImpl final : public Channel {
 
   CodecRules rules_;
   std::unique_ptr<const Codec> raw_;
+  HalfCodecs halves_;
   ChannelOptions options_;
   std::uint64_t params_hash_;
   std::uint64_t state_hash_;  // without Policy::nonfinite, which says nothing about residuals
@@ -353,7 +359,10 @@ Result<std::unique_ptr<Channel>> make_metered_channel(std::string_view codecs, c
   if (!rules) return forward_error(rules);
   Result<std::unique_ptr<const Codec>> raw = make_codec("fp32");
   if (!raw) return forward_error(raw);
-  return std::make_unique<ChannelImpl>(std::move(*rules), std::move(*raw), options, std::move(resources));
+  Result<HalfCodecs> halves = HalfCodecs::make();
+  if (!halves) return forward_error(halves);
+  return std::make_unique<ChannelImpl>(std::move(*rules), std::move(*raw), std::move(*halves), options,
+                                       std::move(resources));
 }
 
 Result<std::unique_ptr<Channel>> make_channel(std::string_view codecs, const ChannelOptions& options) {

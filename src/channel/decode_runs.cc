@@ -59,6 +59,18 @@ void DecodeRuns::add(const UncheckedSegment& segment, const Codec& codec, const 
   }
 }
 
+void DecodeRuns::add_checked(Bytes chunk, const Codec& codec, const Place& place) {
+  Run& run = runs_.emplace_back();
+  run.codec = &codec;
+  run.payload = chunk;
+  run.first_entry = ends_.size();
+  run.chunks = 1;
+  run.is_checked = true;
+  run.place = place;
+  ends_.push_back(static_cast<std::uint32_t>(chunk.size()));
+  sums_.push_back(0);
+}
+
 TensorSlot DecodeRuns::slot_of(const Run& run, const Call& call) noexcept {
   const TensorSlot& tensor = call.parts[run.place.part].tensor;
   auto* const at = static_cast<std::byte*>(tensor.values) + run.place.begin * dtype_bytes(tensor.dtype);
@@ -68,8 +80,10 @@ TensorSlot DecodeRuns::slot_of(const Run& run, const Call& call) noexcept {
 Status DecodeRuns::decode_run(const Run& run, const Call& call, const Exec& exec) const {
   const std::span<const std::uint32_t> ends = std::span(ends_).subspan(run.first_entry, run.chunks);
   const std::span<const std::uint32_t> sums = std::span(sums_).subspan(run.first_entry, run.chunks);
-  Status whole = FrameReader::check_chunks(run.payload, ends, sums, run.first_chunk, exec.workers);
-  if (!whole) return whole;
+  if (!run.is_checked) {
+    Status whole = FrameReader::check_chunks(run.payload, ends, sums, run.first_chunk, exec.workers);
+    if (!whole) return whole;
+  }
   const PartView in{run.payload, ends, run.scalar, run.scalar2};
   const Status decoded = run.codec->decode(in, slot_of(run, call), call.target.into, call.target.scale, exec);
   if (decoded) return decoded;

@@ -35,8 +35,19 @@ class DecodeRuns {
   std::vector<std::uint32_t>& ends() noexcept { return ends_; }
   std::vector<std::uint32_t>& sums() noexcept { return sums_; }
 
+  // Of the chunks that were read last.
+  std::span<const std::uint32_t> last_ends(std::size_t chunks) const noexcept {
+    return std::span(ends_).last(chunks);
+  }
+  std::span<const std::uint32_t> last_sums(std::size_t chunks) const noexcept {
+    return std::span(sums_).last(chunks);
+  }
+
   // Adds the segment that was read last. REQUIRES: coded; `codec` lives until decode().
   void add(const UncheckedSegment& segment, const Codec& codec, const Place& place);
+
+  // Adds bytes that are a part's only chunk, its checksum verified. REQUIRES: `codec` lives until decode().
+  void add_checked(Bytes chunk, const Codec& codec, const Place& place);
 
   // Decodes all into the parts' own memory. Values, and the error if there is one, are the same for any
   // number of threads. `scratch` grows as it must.
@@ -52,6 +63,7 @@ class DecodeRuns {
     std::uint32_t scalar = 0;
     std::uint32_t scalar2 = 0;
     bool continues = false;  // the segment of the run before it
+    bool is_checked = false;
     Place place;
     Status decoded;
   };

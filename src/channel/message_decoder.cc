@@ -9,6 +9,7 @@
 #include "base/float16.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
+#include "channel/message_encoder.h"
 #include "codecs/spec_string.h"
 #include "wire/frame_layout.h"
 
@@ -51,6 +52,11 @@ struct DenseSink {
 
   Status take(const Codec& codec, const UncheckedSegment& segment, const Place& place) {
     memory.runs.add(segment, codec, place);
+    return {};
+  }
+
+  Status take_checked(const Codec& codec, Bytes chunk, const Place& place) {
+    memory.runs.add_checked(chunk, codec, place);
     return {};
   }
 
@@ -101,6 +107,11 @@ struct PairsSink {
     }
   }
 
+  Status take_checked(const Codec& codec, Bytes chunk, const Place& place) {
+    const auto end = static_cast<std::uint32_t>(chunk.size());
+    return take_dense(codec, {chunk, std::span(&end, 1)}, place, means[place.part]);
+  }
+
   static Status finish() { return {}; }
 
   std::span<Pairs> means;
@@ -142,6 +153,7 @@ class Decoder {
   Status frame(FrameReader& reader) {
     if (Status header = check_header(reader.header()); !header) return header;
     ++frames_;
+    version_ = reader.version();
     while (reader.segments_left() > 0) {
       UncheckedSegment next;
       if (Status read = sink_.read(reader, next); !read) return read;
@@ -202,10 +214,11 @@ class Decoder {
     if (part_ == expected_.layout.parts.size()) {
       return fail(ErrorCode::kCorrupt, "the message has segments beyond the last part");
     }
+    if (segment.parts > 1) return packed(view);
     const Named& part = current();
     const auto where = [&] { return "part '" + std::string(part.name) + "': "; };
     const std::uint64_t left = part.tensor.elements() - covered_;
-    const Codec& codec = codecs_.of(part, expected_.id.step);
+    const Codec& codec = codec_due(part, segment.codec);
     const std::uint64_t step = codec.info().chunk_elements;
     const bool bare = segment.state != SegmentState::kCoded;
     if (segment.part != part_ || segment.begin != covered_ || segment.count > left ||
@@ -219,12 +232,53 @@ class Decoder {
       return fail(decoded.error().code, where() + decoded.error().message);
     }
     covered_ += segment.count;
-    if (covered_ == part.tensor.elements()) {
-      covered_ = 0;
-      ++part_;
-      skip_empty_parts();
-    }
+    if (covered_ == part.tensor.elements()) next_part();
     return {};
+  }
+
+  void next_part() {
+    covered_ = 0;
+    ++part_;
+    skip_empty_parts();
+  }
+
+  // The part's codec, or, where version 2 names it instead, the one of its tensor's 16 bits.
+  const Codec& codec_due(const Named& part, std::uint16_t id) const noexcept {
+    const Codec* half = version_ > kFrameVersion ? codecs_.halves.of(part) : nullptr;
+    return half != nullptr && half->info().id == id ? *half : codecs_.of(part, expected_.id.step);
+  }
+
+  // Whole raw parts in one chunk, one after another.
+  Status packed(const UncheckedSegment& view) {
+    const Segment& segment = view.segment;
+    const DecodeRuns& runs = sink_.memory.runs;
+    Status whole = FrameReader::check_chunks(view.payload, runs.last_ends(view.chunks),
+                                             runs.last_sums(view.chunks), view.first_chunk);
+    if (!whole) return whole;
+    const Codec& codec = codec_due(current(), segment.codec);
+    const std::uint64_t width = &codec == &codecs_.raw ? sizeof(float) : HalfCodecs::kValueBytes;
+    Bytes values = view.payload;
+    bool fits = segment.part == part_ && covered_ == 0 && codec.info().id == segment.codec &&
+                view.chunks == 1 && segment.count <= kPackElements && values.size() == width * segment.count;
+    for (std::uint32_t i = 0; i < segment.parts; ++i) {
+      fits =
+          fits && !complete() && codecs_.is_raw(current()) && &codec_due(current(), segment.codec) == &codec;
+      if (!fits || width * current().tensor.elements() > values.size()) return not_due();
+      const std::uint64_t bytes = width * current().tensor.elements();
+      const Status taken =
+          sink_.take_checked(codec, values.first(bytes), {part_, 0, current().tensor.elements()});
+      if (!taken) {
+        return fail(taken.error().code,
+                    "part '" + std::string(current().name) + "': " + taken.error().message);
+      }
+      values = values.subspan(bytes);
+      next_part();
+    }
+    return values.empty() ? Status() : not_due();
+  }
+
+  static Status not_due() {
+    return fail(ErrorCode::kCorrupt, "a segment of several parts is not the one that is due here");
   }
 
   const ExpectedMessage& expected_;
@@ -233,6 +287,7 @@ class Decoder {
   std::size_t part_ = 0;
   std::uint64_t covered_ = 0;
   std::uint32_t frames_ = 0;
+  std::uint8_t version_ = kFrameVersion;
 };
 
 // What the frame at the beginning of `bytes` says of its length; 0 where there is no whole header.

@@ -8,6 +8,7 @@
 
 #include "channel/codec_rules.h"
 #include "channel/decode_runs.h"
+#include "channel/half_codecs.h"
 #include "deltawire/channel.h"
 #include "deltawire/frame.h"
 
@@ -24,6 +25,7 @@ struct ExpectedMessage {
 struct PartCodecs {
   const CodecRules& rules;
   const Codec& raw;
+  const HalfCodecs& halves;
   Policy policy;
   bool error_feedback = true;  // as ChannelOptions
   bool folds = false;          // Revert::kFold

@@ -12,6 +12,21 @@ namespace {
 
 constexpr std::uint32_t kMaxSegments = 65535;
 
+bool can_be_packed(const SentPart& part) noexcept {
+  return part.is_raw && part.state == SegmentState::kCoded && part.encoded.chunk_ends.size() == 1;
+}
+
+// As many parts from the first on as one segment holds: raw ones, coded alike.
+std::span<const SentPart> run_of(std::span<const SentPart> parts) noexcept {
+  std::uint64_t elements = 0;
+  std::size_t count = 0;
+  while (count < parts.size() && can_be_packed(parts[count]) && parts[count].codec == parts[0].codec &&
+         elements + parts[count].count <= kPackElements) {
+    elements += parts[count++].count;
+  }
+  return parts.first(std::max<std::size_t>(count, 1));
+}
+
 std::uint32_t start_of(std::span<const std::uint32_t> ends, std::size_t chunk) {
   return chunk == 0 ? 0 : ends[chunk - 1];
 }
@@ -23,6 +38,22 @@ class Framer {
 
   void add(const SentPart& part) { part.state == SegmentState::kCoded ? add_coded(part) : add_bare(part); }
   void finish() { builder_.finish(); }
+
+  // Parts whose bytes follow each other, as one segment with one chunk.
+  void add_packed(std::span<const SentPart> run) {
+    std::uint32_t count = 0;
+    std::uint32_t bytes = 0;
+    for (const SentPart& part : run) {
+      count += static_cast<std::uint32_t>(part.count);
+      bytes += static_cast<std::uint32_t>(part.encoded.payload.size());
+    }
+    make_room(bytes);
+    builder_.add_segment({.part = run.front().index,
+                          .count = count,
+                          .codec = run.front().codec->info().id,
+                          .parts = static_cast<std::uint32_t>(run.size())},
+                         Bytes(run.front().encoded.payload.data(), bytes), std::span(&bytes, 1));
+  }
 
  private:
   void add_bare(const SentPart& part) {
@@ -44,14 +75,17 @@ class Framer {
     }
   }
 
+  void make_room(std::uint64_t bytes) {
+    const bool is_full =
+        builder_.segment_count() == kMaxSegments || builder_.payload_bytes() + bytes > kFramePayloadTarget;
+    if (builder_.segment_count() > 0 && is_full) next_frame();
+  }
+
   // The end of the run of chunks from `begin` that the open frame takes: at least one chunk.
   std::size_t chunks_that_fit(const SentPart& part, std::size_t begin) {
     const auto ends = part.encoded.chunk_ends;
     const std::uint32_t start = start_of(ends, begin);
-    if (builder_.segment_count() > 0 &&
-        builder_.payload_bytes() + (ends[begin] - start) > kFramePayloadTarget) {
-      next_frame();
-    }
+    make_room(ends[begin] - start);
     std::size_t end = begin + 1;
     while (end < ends.size() && builder_.payload_bytes() + (ends[end] - start) <= kFramePayloadTarget) ++end;
     return end;
@@ -69,6 +103,7 @@ class Framer {
                           .codec = part.codec->info().id,
                           .scalar = part.encoded.scalar,
                           .scalar2 = part.encoded.scalar2};
+    if (part.is_in_halves) builder_.need_version_2();
     builder_.add_segment(segment, part.encoded.payload.subspan(start, ends[end - 1] - start),
                          ends.subspan(begin, end - begin), start,
                          part.sums.empty() ? part.sums : part.sums.subspan(begin, end - begin));
@@ -158,7 +193,11 @@ void frame_message(std::span<const SentPart> parts, FrameHeader header, Message&
   if (parts.empty()) return;
   header.seq = 0;
   Framer framer(header, message.heads);
-  for (const SentPart& part : parts) framer.add(part);
+  while (!parts.empty()) {
+    const std::span<const SentPart> run = run_of(parts);
+    run.size() > 1 ? framer.add_packed(run) : framer.add(run.front());
+    parts = parts.subspan(run.size());
+  }
   framer.finish();
   list_pieces(message);
 }

@@ -19,6 +19,9 @@ namespace deltawire {
 // elements into one frame, fp32 a quarter of a million.
 inline constexpr std::uint64_t kFramePayloadTarget = std::uint64_t{1} << 20;
 
+// Elements of the raw parts that one segment holds, at most: those of a chunk of theirs.
+inline constexpr std::uint64_t kPackElements = 65536;
+
 // One part as a codec left it. The spans point into the message.
 struct SentPart {
   std::uint64_t name_hash = 0;
@@ -26,6 +29,8 @@ struct SentPart {
   std::uint64_t count = 0;
   std::uint32_t index = 0;  // in the message's list of parts
   const Codec* codec = nullptr;
+  bool is_raw = false;        // below the policy's min_elements
+  bool is_in_halves = false;  // `codec` is the one of the tensor's own 16 bits, not the one of the rules
   Feedback feedback;
   SegmentState state = SegmentState::kCoded;
   PartView encoded;                          // empty unless coded
@@ -92,7 +97,8 @@ class StepMessages {
   std::size_t first_unreleased_ = 0;  // those before it are
 };
 
-// Builds heads and pieces from the parts, whose payloads follow each other in message.payload.
+// Builds heads and pieces from the parts, raw ones in runs, whose payloads follow each other in
+// message.payload.
 void frame_message(std::span<const SentPart> parts, FrameHeader header, Message& message);
 
 }  // namespace deltawire

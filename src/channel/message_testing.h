@@ -21,7 +21,9 @@ inline constexpr MessageId kId{5, 2, 4, 6, 1};
 inline constexpr Policy kPolicy{16};
 
 inline constexpr std::uint16_t kFp32 = 1;
+inline constexpr std::uint16_t kBf16 = 2;
 inline constexpr std::uint16_t kInt8 = 7;
+inline constexpr std::uint16_t kFp16 = 17;
 
 // One segment of a message to be made.
 struct Piece {
@@ -33,6 +35,7 @@ struct Piece {
   std::uint32_t scalar = 0;
   std::uint32_t scalar2 = 0;
   bool new_frame = false;
+  std::uint32_t parts = 1;
 };
 
 inline Piece in_new_frame(Piece piece) {
@@ -67,14 +70,17 @@ inline FrameHeader header_of(std::span<const Named> parts, const MessageId& id =
 using Spoil = std::function<void(FrameHeader&)>;
 
 // The message of these segments, its frames' headers spoilt before their checksums are made. Coded ones have
-// chunks of up to 65,536 elements, of 4 bytes where they are of fp32, else of 1, as int8's.
+// chunks of up to 65,536 elements, of 4 bytes where they are of fp32, 2 of bf16 and fp16, else of 1, as
+// int8's.
 inline std::vector<std::byte> message_of(
-    FrameHeader header, const std::vector<Piece>& pieces, const Spoil& spoil = [](FrameHeader&) {}) {
+    FrameHeader header, const std::vector<Piece>& pieces, const Spoil& spoil = [](FrameHeader&) {},
+    std::uint8_t version = kFrameVersion) {
   std::vector<std::byte> message;
   std::vector<std::byte> payload;
   FrameHeader own = header;
   spoil(own);
   FrameBuilder builder(own, message);
+  if (version > kFrameVersion) builder.need_version_2();
   const auto close = [&](bool last) {
     builder.finish();
     message.insert(message.end(), payload.begin(), payload.end());
@@ -82,7 +88,9 @@ inline std::vector<std::byte> message_of(
     ++header.seq;
     own = header;
     spoil(own);
-    if (!last) builder = FrameBuilder(own, message);
+    if (last) return;
+    builder = FrameBuilder(own, message);
+    if (version > kFrameVersion) builder.need_version_2();
   };
   for (const Piece& piece : pieces) {
     if (piece.new_frame) close(false);
@@ -96,10 +104,12 @@ inline std::vector<std::byte> message_of(
                           .count = piece.count,
                           .codec = piece.codec,
                           .scalar = piece.scalar,
-                          .scalar2 = piece.scalar2};
-    const bool is_float = piece.codec == kFp32;
-    const std::uint32_t bytes = is_float ? 4 : 1;
-    const std::vector<std::byte> values(bytes * std::size_t{piece.count}, std::byte(is_float ? 0x40 : 0));
+                          .scalar2 = piece.scalar2,
+                          .parts = piece.parts};
+    const std::uint32_t bytes = piece.codec == kFp32                           ? 4
+                                : piece.codec == kBf16 || piece.codec == kFp16 ? 2
+                                                                               : 1;
+    const std::vector<std::byte> values(bytes * std::size_t{piece.count}, std::byte(bytes > 1 ? 0x40 : 0));
     std::vector<std::uint32_t> ends;
     for (std::uint32_t at = 65536; at < piece.count; at += 65536) ends.push_back(bytes * at);
     ends.push_back(bytes * piece.count);

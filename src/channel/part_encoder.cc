@@ -64,6 +64,11 @@ TensorView PartEncoder::as_encoded(const Named& part) const {
   return as_view(part.tensor);
 }
 
+Sizes PartEncoder::sizes(const Named& part, std::uint64_t step) const noexcept {
+  const TensorView view = as_encoded(part);
+  return codecs_.halves.with_room(part, view, codecs_.of(part, step).sizes(view));
+}
+
 PartPlan PartEncoder::plan(const Named& part, std::uint64_t step) const {
   const auto codec_at = [&](std::uint64_t at) {
     return codecs_.of(part, at).spec() + feedback_of(part, at).text();
@@ -116,6 +121,7 @@ Status PartEncoder::open(const Named& part, std::uint64_t step, SentPart& sent) 
   sent.first = part.first;
   sent.count = part.tensor.elements();
   sent.codec = &codecs_.of(part, step);
+  sent.is_raw = codecs_.is_raw(part);
   sent.state = SegmentState::kNothing;  // of which nothing need be taken back
   sent.feedback = feedback_of(part, step);
   const Result<ResidualStore::Entry*> entry = residual_for(part, *sent.codec, sent.feedback);
@@ -153,6 +159,18 @@ Status PartEncoder::advance(const Named& part, const MessageId& id, const SentPa
                                          " is not finite, and momentum would keep it for ever");
 }
 
+// The codec of the tensor's own 16 bits, where the part's codec took more than these; null otherwise. Sums
+// and means are rounded by it. With a residual they are not, since it would not know; nor where a sparse
+// codec left values out.
+const Codec* PartEncoder::half_codec(const Named& part, const TensorView& view, const SentPart& sent,
+                                     const EncodedPart& encoded) const {
+  const Codec* half = codecs_.halves.of(part);
+  const bool is_longer = encoded.payload_bytes > HalfCodecs::kValueBytes * view.count;
+  if (half == nullptr || !is_longer || view.has_keys() || sent.codec->info().sparse) return nullptr;
+  const bool has_residual = sent.residual != nullptr && !sent.residual->values.empty();
+  return !has_residual && HalfCodecs::carries(part.own_dtype(), view) ? half : nullptr;
+}
+
 Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffer& buffer, Exec exec,
                          SentPart& sent) const {
   Residual residual;
@@ -183,7 +201,12 @@ Status PartEncoder::code(const Named& part, const MessageId& id, const PartBuffe
     view.dtype = DType::kF32;
   }
   exec.stream = stream_of(options_.seed, id, part);
-  const Result<EncodedPart> encoded = sent.codec->encode(view, residual, buffer, exec);
+  Result<EncodedPart> encoded = sent.codec->encode(view, residual, buffer, exec);
+  if (const Codec* half = encoded ? half_codec(part, view, sent, *encoded) : nullptr; half != nullptr) {
+    encoded = half->encode(view, {}, buffer, exec);
+    sent.codec = half;
+    sent.is_in_halves = true;
+  }
   if (!encoded) {
     ResidualStore::stay(residual);
     if (sent.residual != nullptr) sent.residual->velocity.drop();

@@ -20,6 +20,9 @@ class PartEncoder {
   // filled in.
   TensorView as_encoded(const Named& part) const;
 
+  // Bounds of a part's bytes in this step.
+  Sizes sizes(const Named& part, std::uint64_t step) const noexcept;
+
   // What stands behind the part's codec in the rules, where it holds here.
   Feedback feedback_of(const Named& part, std::uint64_t step) const noexcept;
 
@@ -62,6 +65,8 @@ class PartEncoder {
   bool passes(const Named& part, const SentPart& sent, const Error& error) const;
   bool folds(const Named& part) const noexcept;
   Result<ResidualStore::Entry*> residual_for(const Named& part, const Codec& codec, const Feedback& feedback);
+  const Codec* half_codec(const Named& part, const TensorView& view, const SentPart& sent,
+                          const EncodedPart& encoded) const;
   Status advance(const Named& part, const MessageId& id, const SentPart& sent) const;
   static void fold_in_place(ResidualStore::Entry& entry, const SentPart& sent, const Exec& exec) noexcept;
 

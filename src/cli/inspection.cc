@@ -7,7 +7,24 @@
 namespace deltawire::cli {
 namespace {
 
-constexpr std::string_view kRawCodec = "fp32";  // what codes the segments that a policy leaves alone
+// Codecs that the file header doesn't name: of raw segments, and, in frames of version 2, of those that hold
+// the values of a 16-bit tensor in its own dtype.
+struct OtherCodecs {
+  std::unique_ptr<const Codec> raw;
+  std::unique_ptr<const Codec> half;  // null in files of float32
+};
+
+Result<OtherCodecs> other_codecs(DType dtype) {
+  OtherCodecs others;
+  auto raw = make_codec("fp32");
+  if (!raw) return forward_error(raw);
+  others.raw = *std::move(raw);
+  if (dtype_bytes(dtype) != 2) return others;
+  auto half = make_codec(dtype == DType::kBF16 ? "bf16" : "fp16");
+  if (!half) return forward_error(half);
+  others.half = *std::move(half);
+  return others;
+}
 
 void add_bits(std::vector<Section>& sections, std::string_view name, std::uint64_t bits) {
   const auto same_name = [&](const Section& section) { return section.name == name; };
@@ -25,8 +42,8 @@ std::string at_byte(std::uint64_t at) {
 
 class Inspector {
  public:
-  Inspector(Inspection& result, const Codec& codec, const Codec& raw_codec)
-      : result_(result), codec_(codec), raw_codec_(raw_codec) {}
+  Inspector(Inspection& result, const Codec& codec, const OtherCodecs& others)
+      : result_(result), codec_(codec), others_(others) {}
 
   Status read_frames(const ReadBytes& read) {
     std::uint64_t at = result_.file_header.header_bytes;
@@ -53,6 +70,13 @@ class Inspector {
     return part == 0 ? left : std::min(left, part);
   }
 
+  // The codec that a segment of a part must have.
+  const Codec& codec_due(bool raw, std::uint16_t id, std::uint8_t version) const {
+    const Codec* half = version > kFrameVersion ? others_.half.get() : nullptr;
+    if (half != nullptr && half->info().id == id) return *half;
+    return raw ? *others_.raw : codec_;
+  }
+
   Status add_frame(std::uint64_t at) {
     if (first_ == result_.size.count) {
       return fail(ErrorCode::kCorrupt, "bytes follow after the last value");
@@ -68,16 +92,17 @@ class Inspector {
     while (reader->segments_left() > 0) {
       const auto segment = reader->next();
       if (!segment) return forward_error(segment);
-      if (Status added = add_segment(*segment, frame); !added) return added;
+      if (Status added = add_segment(*segment, frame, reader->version()); !added) return added;
     }
     result_.frames.push_back(std::move(frame));
     return {};
   }
 
-  Status add_segment(const SegmentView& view, FrameFacts& frame) {
+  Status add_segment(const SegmentView& view, FrameFacts& frame, std::uint8_t version) {
     const Segment& segment = view.segment;
     const std::uint64_t due = part_count();
-    if (segment.part != 0 || segment.begin != covered_ || segment.count > due - covered_) {
+    if (segment.part != 0 || segment.parts != 1 || segment.begin != covered_ ||
+        segment.count > due - covered_) {
       return fail(ErrorCode::kCorrupt,
                   "its segments do not continue the tensor at value " + grouped(first_ + covered_));
     }
@@ -85,7 +110,7 @@ class Inspector {
       return fail(ErrorCode::kCorrupt, "it has a segment without values, which no file may have");
     }
     const bool raw = due < result_.file_header.policy.min_elements;
-    const Codec& codec = raw ? raw_codec_ : codec_;
+    const Codec& codec = codec_due(raw, segment.codec, version);
     if (segment.codec != codec.info().id) {
       return fail(ErrorCode::kCorrupt, "a segment's codec is " + codec_name(segment.codec) + ", but " +
                                            codec_name(codec.info().id) + " is due by the file header");
@@ -112,7 +137,7 @@ class Inspector {
 
   Inspection& result_;
   const Codec& codec_;
-  const Codec& raw_codec_;
+  const OtherCodecs& others_;
   std::vector<std::byte> bytes_;  // of the frame
   std::uint64_t first_ = 0;       // values in the parts that are complete
   std::uint64_t covered_ = 0;     // values of the part that isn't
@@ -125,14 +150,14 @@ Outcome<Inspection> inspect_file(const ReadBytes& read, std::string_view path) {
   if (!header) return failed_reading(path, header.error());
   const auto codec = make_codec(header->codec_spec);
   if (!codec) return failed_reading(path, codec.error());
-  const auto raw_codec = make_codec(kRawCodec);
-  if (!raw_codec) return failed(raw_codec.error().message);
+  const Result<OtherCodecs> others = other_codecs(header->dtype);
+  if (!others) return failed(others.error().message);
   Inspection result;
   result.canonical_spec = (*codec)->spec();
   const std::uint64_t count = header->count();
   result.size = FileSize{count, count * dtype_bytes(header->dtype), 0};
   result.file_header = std::move(*header);
-  Inspector inspector(result, **codec, **raw_codec);
+  Inspector inspector(result, **codec, *others);
   if (const Status done = inspector.read_frames(read); !done) return failed_reading(path, done.error());
   return result;
 }

@@ -26,6 +26,7 @@ Named part_of(const Named& whole, std::uint64_t first, std::uint64_t count, void
 }
 
 Named staged_part(Named part) noexcept {
+  part.summed_dtype = part.own_dtype();
   part.tensor.dtype = DType::kF32;
   return part;
 }

@@ -27,8 +27,10 @@ unsigned scalars_of(const Segment& segment) noexcept {
 void append_segment(const Segment& segment, std::vector<std::byte>& out) {
   unsigned tag = static_cast<unsigned>(segment.state) | scalars_of(segment) << kScalarsShift;
   if (segment.begin != 0) tag |= kBeginBit;
+  if (segment.parts > 1) tag |= kPartsBit;
   out.push_back(static_cast<std::byte>(tag));
   append_varint(out, segment.part);
+  if (segment.parts > 1) append_varint(out, segment.parts);
   if (segment.begin != 0) append_varint(out, segment.begin);
   append_varint(out, segment.count);
 }
@@ -42,7 +44,6 @@ FrameBuilder::FrameBuilder(const FrameHeader& header, std::vector<std::byte>& ou
   out.resize(begin_ + kFixedBytes);
   std::byte* at = out.data() + begin_;
   store_le<std::uint32_t>(at + kMagicAt, kFrameMagic);
-  at[kVersionAt] = static_cast<std::byte>(kFrameVersion);
   at[kFlagsAt] = static_cast<std::byte>(scaled ? kScaleFlag : 0);
   store_le<std::uint32_t>(at + kParamsHashAt, header.params_hash);
   store_le<std::uint32_t>(at + kLayoutHashAt, header.layout_hash);
@@ -58,6 +59,7 @@ FrameBuilder::FrameBuilder(const FrameHeader& header, std::vector<std::byte>& ou
 void FrameBuilder::add_segment(const Segment& segment, Bytes payload, std::span<const std::uint32_t> ends,
                                std::uint32_t start, std::span<const std::uint32_t> sums) {
   std::vector<std::byte>& out = *out_;
+  if (segment.parts > 1) need_version_2();
   append_segment(segment, out);
   append_varint(out, segment.codec);
   const unsigned scalars = scalars_of(segment);
@@ -86,6 +88,7 @@ void FrameBuilder::add_bare(const Segment& segment) {
 std::uint64_t FrameBuilder::finish() noexcept {
   const Bytes head = Bytes(*out_).subspan(begin_);
   std::byte* at = out_->data() + begin_;
+  at[kVersionAt] = static_cast<std::byte>(version_);
   store_le<std::uint16_t>(at + kSegmentsAt, static_cast<std::uint16_t>(segment_count_));
   store_le<std::uint32_t>(at + kHeadBytesAt, static_cast<std::uint32_t>(head.size()));
   store_le<std::uint32_t>(at + kFrameBytesAt, static_cast<std::uint32_t>(head.size() + payload_bytes_));

@@ -26,6 +26,9 @@ class FrameBuilder {
   // and scalars are 0.
   void add_bare(const Segment& segment);
 
+  // What the frame says takes version 2.
+  void need_version_2() noexcept { version_ = kNewestFrameVersion; }
+
   std::uint32_t segment_count() const noexcept { return segment_count_; }
   std::uint64_t payload_bytes() const noexcept { return payload_bytes_; }
 
@@ -38,6 +41,7 @@ class FrameBuilder {
   std::uint32_t segment_count_ = 0;
   std::uint32_t chunk_count_ = 0;
   std::uint64_t payload_bytes_ = 0;
+  std::uint8_t version_ = kFrameVersion;
 };
 
 }  // namespace deltawire

@@ -24,5 +24,6 @@ inline constexpr unsigned kStateBits = 3;
 inline constexpr unsigned kScalarsShift = 2;
 inline constexpr unsigned kScalarsBits = 3;
 inline constexpr unsigned kBeginBit = 16;
+inline constexpr unsigned kPartsBit = 32;  // version 2
 
 }  // namespace deltawire::frame_layout

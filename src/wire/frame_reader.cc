@@ -30,7 +30,8 @@ Status check_start(Bytes bytes) {
     return fail(ErrorCode::kCorrupt, "frame: wrong magic number; these bytes are no deltawire frame");
   }
   const auto version = std::to_integer<std::uint8_t>(bytes[kVersionAt]);
-  if (Status known = check_format_version("frame", version, kFrameVersion); !known) return known;
+  if (Status known = check_format_version("frame", version, {kFrameVersion, kNewestFrameVersion}); !known)
+    return known;
   const std::uint64_t head_bytes = load_le<std::uint32_t>(bytes.data() + kHeadBytesAt);
   if (head_bytes < kFixedBytes) return fail(ErrorCode::kCorrupt, "frame: its head has no legal length");
   if (head_bytes > bytes.size()) return fail(ErrorCode::kTruncated, "frame: ends within its head");
@@ -77,22 +78,27 @@ struct SegmentFields {
 };
 
 // A segment, up to its chunks.
-SegmentFields read_segment(Fields& fields) noexcept {
+SegmentFields read_segment(Fields& fields, unsigned version) noexcept {
   SegmentFields read;
   Segment& segment = read.segment;
   const unsigned tag = fields.fixed<std::uint8_t>();
   const unsigned state = tag & kStateBits;
   const unsigned scalars = (tag >> kScalarsShift) & kScalarsBits;
+  const bool has_parts = version > kFrameVersion && (tag & kPartsBit) != 0;
   fields.require(state <= static_cast<unsigned>(SegmentState::kNotFinite) && scalars <= 2 &&
-                 tag < 2 * kBeginBit && (state == 0 || tag == state));
+                 (tag < 2 * kBeginBit || (has_parts && tag == kPartsBit)) && (state == 0 || tag == state));
   segment.state = static_cast<SegmentState>(state);
   segment.part = fields.number<std::uint32_t>();
+  if (has_parts) {
+    segment.parts = fields.number<std::uint32_t>();
+    fields.require(segment.parts > 1);
+  }
   if ((tag & kBeginBit) != 0) {
     segment.begin = fields.number<std::uint32_t>();
     fields.require(segment.begin > 0);
   }
   segment.count = fields.number<std::uint32_t>();
-  fields.require(segment.count > 0 && segment.count <= UINT32_MAX - segment.begin);
+  fields.require(segment.count >= segment.parts && segment.count <= UINT32_MAX - segment.begin);
   if (segment.state != SegmentState::kCoded) return read;
   segment.codec = fields.number<std::uint16_t>();
   if (scalars > 0) segment.scalar = fields.fixed<std::uint32_t>();
@@ -149,7 +155,7 @@ Status FrameReader::check_segments(std::uint64_t payload_bytes) const {
   Fields fields(segments_);
   std::uint64_t chunk_bytes = 0;  // no wrap: fewer than 2^30 chunks, each of 32 bits
   for (std::uint32_t i = 0; i < segment_count_; ++i) {
-    const std::uint32_t chunks = read_segment(fields).chunks;
+    const std::uint32_t chunks = read_segment(fields, version_).chunks;
     for (std::uint32_t k = 0; k < chunks && fields.ok(); ++k) chunk_bytes += read_chunk(fields).bytes;
     if (!fields.ok()) {
       return fail(ErrorCode::kCorrupt,
@@ -165,6 +171,7 @@ Status FrameReader::check_segments(std::uint64_t payload_bytes) const {
 Status FrameReader::read_head(Bytes bytes, std::uint64_t bytes_there) {
   if (Status start = check_start(bytes); !start) return start;
   const std::byte* at = bytes.data();
+  version_ = std::to_integer<std::uint8_t>(at[kVersionAt]);
   const auto flags = std::to_integer<unsigned>(at[kFlagsAt]);
   if (flags != 0 && flags != kScaleFlag) return fail(ErrorCode::kCorrupt, "frame: unknown flags are set");
   segment_count_ = segments_left_ = load_le<std::uint16_t>(at + kSegmentsAt);
@@ -206,7 +213,7 @@ Result<FrameReader> FrameReader::open(Bytes head, Bytes payload) {
 UncheckedSegment FrameReader::next_unchecked(std::vector<std::uint32_t>& ends,
                                              std::vector<std::uint32_t>& sums) {
   Fields fields(segments_);
-  const SegmentFields read = read_segment(fields);
+  const SegmentFields read = read_segment(fields, version_);
   UncheckedSegment next{
       .segment = read.segment, .payload = {}, .first_chunk = next_chunk_, .chunks = read.chunks};
   --segments_left_;

@@ -89,7 +89,7 @@ std::vector<Rule> start_rules() {
       {"magic above", u8(3, 0x47), ErrorCode::kCorrupt},
       {"magic below", u8(3, 0x45), ErrorCode::kCorrupt},
       {"version 0", u8(kVersionAt, 0), ErrorCode::kUnsupportedVersion},
-      {"version 2", u8(kVersionAt, 2), ErrorCode::kUnsupportedVersion},
+      {"version 3", u8(kVersionAt, 3), ErrorCode::kUnsupportedVersion},
       {"version 255", u8(kVersionAt, 255), ErrorCode::kUnsupportedVersion},
       {"head_bytes 1 less", u32(kHeadBytesAt, kHead - 1), ErrorCode::kCorrupt},
       {"head_bytes 1 more", u32(kHeadBytesAt, kHead + 1), ErrorCode::kCorrupt},
@@ -132,8 +132,8 @@ std::vector<Rule> order_rules() {
   const Change limit = frame_of(kMaxFrameBytes + 1);
   const Change no_count = u8(kHeader + 5, 0);
   return {
-      {"magic before version", both(u8(0, 0), u8(kVersionAt, 2)), ErrorCode::kCorrupt},
-      {"version before head_bytes", both(u8(kVersionAt, 2), u32(kHeadBytesAt, 0)),
+      {"magic before version", both(u8(0, 0), u8(kVersionAt, 3)), ErrorCode::kCorrupt},
+      {"version before head_bytes", both(u8(kVersionAt, 3), u32(kHeadBytesAt, 0)),
        ErrorCode::kUnsupportedVersion},
       {"head_bytes before its end", both(u32(kHeadBytesAt, 27), cut_to(28)), ErrorCode::kCorrupt},
       {"head's end before checksum", nothing(), ErrorCode::kTruncated,
@@ -335,10 +335,32 @@ std::vector<SegmentRow> chunk_rows() {
   };
 }
 
-void expect_segments(const std::vector<SegmentRow>& rows) {
+// Of version 2: bit 5 of the first byte, and then the number of parts behind the first part's.
+std::vector<SegmentRow> runs_of_parts() {
+  return {
+      {"as in version 1", {0, 0, 1, 3, 1, 5, kCrc}, true},
+      {"2 parts", {32, 0, 2, 2, 1, 1, 5, kCrc}, true},
+      {"2^32 - 1 parts", between({32, 0}, between(kMost, kMost, {1, 1, 5, kCrc}), {}), true},
+      {"2^32 parts", between({32, 0, 0x80, 0x80, 0x80, 0x80, 16}, kMost, {1, 1, 5, kCrc})},
+      {"parts in a longer form", {32, 0, 0x82, 0, 2, 1, 1, 5, kCrc}},
+      {"1 part", {32, 0, 1, 1, 1, 1, 5, kCrc}},
+      {"no parts", {32, 0, 0, 1, 1, 1, 5, kCrc}},
+      {"an element less than parts", {32, 0, 3, 2, 1, 1, 5, kCrc}},
+      {"parts that are not there", {32, 0, 2, 1, 1, 5, kCrc}},
+      {"with a scalar", {36, 0, 2, 2, 1, 1, 0, 0, 0, 1, 5, kCrc}},
+      {"with a begin", {48, 0, 2, 1, 2, 1, 1, 5, kCrc}},
+      {"nothing", {33, 0, 2, 2}, false, {}},
+      {"not finite", {34, 0, 2, 2}, false, {}},
+      {"bit 6", {64, 0, 1, 3, 1, 5, kCrc}},
+      {"bits 5 and 6", {96, 0, 2, 2, 1, 1, 5, kCrc}},
+      {"bit 7", {128, 0, 1, 3, 1, 5, kCrc}},
+  };
+}
+
+void expect_segments(const std::vector<SegmentRow>& rows, unsigned version = 1) {
   for (const SegmentRow& row : rows) {
     SCOPED_TRACE(row.name);
-    HandMade made{.segment = row.segment};
+    HandMade made{.version = version, .segment = row.segment};
     for (const std::uint32_t bytes : row.chunks) made.payload += bytes;
     expect_code(testing::read_all(made.frame(row.chunks)),
                 row.good ? std::nullopt : std::optional(ErrorCode::kCorrupt));
@@ -351,6 +373,14 @@ TEST(FrameRules, FirstBytesOfSegments) {
 
 TEST(FrameRules, NumbersOfSegments) {
   expect_segments(numbers());
+}
+
+TEST(FrameRules, RunsOfParts) {
+  expect_segments(runs_of_parts(), 2);
+}
+
+TEST(FrameRules, Version1HasNoRunsOfParts) {
+  expect_segments({{"2 parts", {32, 0, 2, 2, 1, 1, 5, kCrc}}, {"bit 5", {32, 0, 1, 3, 1, 5, kCrc}}});
 }
 
 TEST(FrameRules, ChunksOfSegments) {

@@ -81,6 +81,38 @@ TEST(Frame, CodecsAndScalarsBelongToTheSegment) {
   }
 }
 
+TEST(Frame, SaysTheLowestVersionThatHasWhatItSays) {
+  const Frame payload(4, std::byte{9});
+  const std::array<std::uint32_t, 1> ends{4};
+  const auto made = [&](const Segment& segment, bool needs_version_2) {
+    Frame frame;
+    FrameBuilder builder(testing::some_header(), frame);
+    if (needs_version_2) builder.need_version_2();
+    builder.add_segment(segment, payload, ends);
+    builder.finish();
+    frame.insert(frame.end(), payload.begin(), payload.end());
+    return frame;
+  };
+  struct Row {
+    Segment segment;
+    bool needs_version_2;
+    std::uint8_t version;
+  };
+  for (const Row& row :
+       {Row{{.part = 4, .count = 9, .codec = 1}, false, 1}, Row{{.part = 4, .count = 9, .codec = 1}, true, 2},
+        Row{{.part = 4, .count = 9, .codec = 1, .parts = 3}, false, 2}}) {
+    const Frame frame = made(row.segment, row.needs_version_2);
+    auto reader = FrameReader::open(frame);
+    ASSERT_TRUE(reader) << reader.error().message;
+    EXPECT_EQ(reader->version(), row.version);
+    const auto read = reader->next();
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(read->segment.part, 4U);
+    EXPECT_EQ(read->segment.parts, row.segment.parts);
+    EXPECT_EQ(read->segment.count, 9U);
+  }
+}
+
 TEST(Frame, BareSegmentsHaveNoChunks) {
   constexpr std::size_t kHeader = 34;
   constexpr std::size_t kBare = 2 + 3 + 2 + 5;
@@ -192,11 +224,12 @@ TEST(Frame, SwappedEqualChunksAreDetected) {
 
 TEST(Frame, AnotherVersionIsNamed) {
   Frame frame = small_frame();
-  frame[frame_layout::kVersionAt] = std::byte{2};
+  frame[frame_layout::kVersionAt] = std::byte{3};
   const auto newer = FrameReader::open(frame);
   ASSERT_FALSE(newer);
   EXPECT_EQ(newer.error().code, ErrorCode::kUnsupportedVersion);
-  EXPECT_EQ(newer.error().message, "frame: format 2, but this build reads format 1; use a newer deltawire");
+  EXPECT_EQ(newer.error().message,
+            "frame: format 3, but this build reads format 1 to 2; use a newer deltawire");
   frame[frame_layout::kVersionAt] = std::byte{0};
   const auto draft = FrameReader::open(frame);
   ASSERT_FALSE(draft);

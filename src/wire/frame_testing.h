@@ -80,6 +80,7 @@ inline void repair_crc(Frame& frame) {
 // As docs/format.md draws it, without the library's builder: the bytes behind offset 28 as they stand here,
 // and a payload of so many zeros, one chunk after another.
 struct HandMade {
+  unsigned version = 1;
   unsigned flags = 0;
   std::vector<unsigned> fields{7, 9, 2, 1, 3, 4};  // step, bucket, stage, seq, rank, world
   unsigned segments = 1;
@@ -105,7 +106,7 @@ struct HandMade {
     }
     std::byte* at = out.data();
     store_le<std::uint32_t>(at, 0x46575744);
-    at[kVersionAt] = std::byte{1};
+    at[kVersionAt] = static_cast<std::byte>(version);
     at[kFlagsAt] = static_cast<std::byte>(flags);
     store_le<std::uint16_t>(at + kSegmentsAt, static_cast<std::uint16_t>(segments));
     store_le<std::uint32_t>(at + kHeadBytesAt, static_cast<std::uint32_t>(out.size()));

@@ -12,18 +12,20 @@ from spec_hashes import DecodeError, crc32c, require, xxh64
 __all__ = ["DecodeError", "decode_file"]
 
 FILE_MAGIC = b"DWFILE\r\n"
-VERSION = 1
+FILE_VERSION = 1
+FRAME_VERSIONS = (1, 2)
 FILE_FIXED = 32
 FRAME_MAGIC = 0x46575744
 FRAME_FIXED = 28
 FRAME_LIMIT = 1 << 28
 FLOAT32, BFLOAT16 = 1, 2
 DTYPES = (1, 2, 3)
+HALF_CODECS = {2: "bf16", 3: "fp16"}  # of tensors of 16 bits, in frames of version 2
 SCALE_FLAG = 2
 ONE = 0x3F800000
 INFINITY = 0x7F800000
 CODED, NOT_FINITE = 0, 2
-BEGIN_BIT = 16
+BEGIN_BIT, PARTS_BIT = 16, 32
 U16, U32, U64 = (1 << 16) - 1, (1 << 32) - 1, (1 << 64) - 1
 
 
@@ -56,7 +58,10 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of whole chunks of one part; a bare one has no chunks and no codec."""
+    """A run of whole chunks of one part, or of several raw parts as if they were one.
+
+    A bare one has no chunks and no codec.
+    """
 
     state: int
     part: int
@@ -65,6 +70,7 @@ class Segment:
     codec_id: int
     scalars: tuple[int, int]
     chunks: list[Chunk]
+    parts: int = 1
 
     @property
     def bare(self) -> bool:
@@ -80,6 +86,7 @@ class Frame:
     segments: list[Segment]
     payload: bytes
     frame_bytes: int
+    version: int
 
 
 class Head:
@@ -117,7 +124,7 @@ def parse_file_header(data: bytes) -> FileHeader:
     version, dtype, dimensions, header_bytes, min_elements, spec_bytes, cut = struct.unpack_from(
         "<HBBIQII", data, 8
     )
-    require(version == VERSION, "UnsupportedVersion", f"file version {version}")
+    require(version == FILE_VERSION, "UnsupportedVersion", f"file version {version}")
     require(dimensions <= 8, "Limit", f"{dimensions} dimensions")
     require(spec_bytes <= 1024, "Limit", f"{spec_bytes} bytes of spec")
     computed = FILE_FIXED + 8 * dimensions + spec_bytes + 4
@@ -149,17 +156,21 @@ def parse_chunks(head: Head, number: int, begin: int) -> list[Chunk]:
     return chunks
 
 
-def parse_segment(head: Head, number: int, position: int) -> Segment:
+def parse_segment(head: Head, number: int, position: int, version: int) -> Segment:
     """Check and read a segment whose first chunk has this number and begins at position."""
     tag = head.fixed(1)
     state, scalars = tag & 3, tag >> 2 & 3
-    require(state <= NOT_FINITE and scalars <= 2 and tag < 32, "Corrupt", "a segment's first byte")
+    packed = version > 1 and tag == PARTS_BIT
+    legal = state <= NOT_FINITE and scalars <= 2 and (tag < PARTS_BIT or packed)
+    require(legal, "Corrupt", "a segment's first byte")
     require(state == CODED or tag == state, "Corrupt", "a bare segment with more than a state")
     part = head.number(U32)
+    parts = head.number(U32) if packed else 1
+    require(not packed or parts >= 2, "Corrupt", "a run of fewer than two parts")
     begin = head.number(U32) if tag & BEGIN_BIT else 0
     require(begin >= 1 or not tag & BEGIN_BIT, "Corrupt", "a begin of 0 that is written")
     count = head.number(U32)
-    require(count >= 1, "Corrupt", "a segment without elements")
+    require(count >= parts, "Corrupt", "a segment with too few elements")
     require(begin + count <= U32, "Corrupt", "a segment beyond 2^32 - 1")
     if state != CODED:
         return Segment(state, part, begin, count, 0, (0, 0), [])
@@ -169,7 +180,7 @@ def parse_segment(head: Head, number: int, position: int) -> Segment:
     require(not values or values[-1] != 0, "Corrupt", "a last scalar of 0 that is written")
     first, second = (*values, 0, 0)[:2]
     chunks = parse_chunks(head, number, position)
-    return Segment(state, part, begin, count, codec_id, (first, second), chunks)
+    return Segment(state, part, begin, count, codec_id, (first, second), chunks, parts)
 
 
 def parse_identity(head: Head, flags: int) -> dict[str, int]:
@@ -191,7 +202,7 @@ def parse_frame(data: bytes) -> Frame:
         struct.unpack_from("<IBBHIIIII", data)
     )
     require(magic == FRAME_MAGIC, "Corrupt", "frame magic")
-    require(version == VERSION, "UnsupportedVersion", f"frame version {version}")
+    require(version in FRAME_VERSIONS, "UnsupportedVersion", f"frame version {version}")
     require(head_bytes >= FRAME_FIXED, "Corrupt", "frame head_bytes")
     require(head_bytes <= len(data), "Truncated", "frame head")
     require(crc == crc32c(data[20:head_bytes], crc32c(data[:16])), "Corrupt", "frame head CRC")
@@ -203,7 +214,7 @@ def parse_frame(data: bytes) -> Frame:
     segments: list[Segment] = []
     chunks, position = 0, 0
     for _ in range(count):
-        segments.append(parse_segment(head, chunks, position))
+        segments.append(parse_segment(head, chunks, position, version))
         chunks += len(segments[-1].chunks)
         if segments[-1].chunks:
             position = segments[-1].chunks[-1].end
@@ -211,7 +222,7 @@ def parse_frame(data: bytes) -> Frame:
     require(position == frame_bytes - head_bytes, "Corrupt", "chunks that do not fill the payload")
     require(frame_bytes <= len(data), "Truncated", "frame payload")
     identity |= {"params_hash": params_hash, "layout_hash": layout_hash}
-    return Frame(identity, segments, data[head_bytes:frame_bytes], frame_bytes)
+    return Frame(identity, segments, data[head_bytes:frame_bytes], frame_bytes, version)
 
 
 @dataclass(frozen=True)
@@ -257,8 +268,17 @@ def check_identity(frame: Frame, expected: dict[str, int]) -> None:
         require(frame.identity[field] == value, "Mismatch", f"another {field}")
 
 
+def codec_due(due: Codec, dtype: int, segment: Segment, version: int) -> Codec:
+    """Give the codec that a segment must have: the part's, or the one of its tensor's 16 bits."""
+    if version > 1 and dtype in HALF_CODECS:
+        half = CODECS[HALF_CODECS[dtype]]
+        return half if segment.codec_id == half.codec_id else due
+    return due
+
+
 def check_place(segment: Segment, position: int, count: int, codec: Codec) -> None:
     """Check that a segment continues the part at position, and may end where it does."""
+    require(segment.parts == 1, "Corrupt", "a run of parts in a file")
     require(segment.part == 0, "Corrupt", "a part that the message does not have")
     require(segment.begin == position, "Corrupt", "a gap or overlap between segments")
     end = segment.begin + segment.count
@@ -294,8 +314,9 @@ def decode_frames(
             frame = parse_frame(data[at:])
             check_identity(frame, expected | {"seq": seq})
             for segment in frame.segments:
-                check_place(segment, position, part.count, part_codec)
-                values.append(decode_segment(segment, frame.payload, part_codec, given))
+                due = codec_due(part_codec, header.dtype, segment, frame.version)
+                check_place(segment, position, part.count, due)
+                values.append(decode_segment(segment, frame.payload, due, given))
                 position += segment.count
             at += frame.frame_bytes
             seq += 1

@@ -27,7 +27,10 @@ inline void repair_chunks(std::byte* frame, Bytes segments, Bytes payload) {
   while (!segments.empty()) {
     const auto tag = std::to_integer<unsigned>(segments.front());
     segments = segments.subspan(1);
-    if (!number() || ((tag & 16) != 0 && !number()) || !number()) return;  // part, begin, count
+    if (!number()) return;                     // part
+    if ((tag & 32) != 0 && !number()) return;  // parts
+    if ((tag & 16) != 0 && !number()) return;  // begin
+    if (!number()) return;                     // count
     if ((tag & 3) != 0) continue;
     const std::size_t scalars = 4 * (tag >> 2 & 3);
     if (!number() || segments.size() < scalars) return;

@@ -56,6 +56,20 @@ struct Tensors {
   }
 };
 
+// And what frames of version 2 are for: raw ones that follow each other, sums of 16-bit tensors.
+struct ManyTensors : Tensors {
+  std::vector<float> second = std::vector<float>(3, 0.5F);
+  std::vector<float> halves = std::vector<float>(90, 0.3F);
+
+  std::vector<Named> named() {
+    std::vector<Named> all = Tensors::named();
+    all.push_back({"c", {second.data(), second.size(), DType::kF32}, 0});
+    all.push_back(
+        {.name = "h", .tensor = {halves.data(), halves.size(), DType::kF32}, .summed_dtype = DType::kBF16});
+    return all;
+  }
+};
+
 inline constexpr std::uint64_t kMinElements = 8;
 // Of messages: those that say nothing but "not finite" are among them.
 inline constexpr Policy kMessagePolicy{kMinElements, NonFinite::kPass};

@@ -38,7 +38,7 @@ Receiver make_receiver(std::string_view spec) {
   auto made = make_channel(spec, ChannelOptions{fuzz::kMessagePolicy, Revert::kFold});
   if (!made) std::abort();
   Receiver receiver{std::move(*made), {}};
-  fuzz::Tensors tensors;
+  fuzz::ManyTensors tensors;
   const auto pieces = receiver.channel->encode(tensors.named(), MessageId{});
   if (!pieces) std::abort();
   for (const Bytes piece : *pieces) {
@@ -61,7 +61,7 @@ void decode(std::uint8_t selector, Bytes data) {
   Receiver& receiver = receivers()[fuzz::choice(selector, receivers())];
   Message message(data.begin(), data.end());
   repair(message, receiver.wanted);
-  fuzz::Tensors tensors;
+  fuzz::ManyTensors tensors;
   const auto parts = tensors.named();
   const Status dense = receiver.channel->decode(message, parts, MessageId{}, Into::kAccumulate, 1.0F);
   std::vector<Pairs> means(parts.size());

@@ -67,7 +67,7 @@ void fill(std::vector<float>& values, std::uint64_t seed, double zeros) {
   }
 }
 
-void make_message(std::size_t codec, const std::string& kind, fuzz::Tensors tensors) {
+void make_message(std::size_t codec, const std::string& kind, fuzz::ManyTensors tensors) {
   const auto channel = sure(make_channel(specs[codec], {fuzz::kMessagePolicy, Revert::kFold}));
   Seed seed{static_cast<std::byte>(codec)};
   for (const Bytes piece : sure(channel->encode(tensors.named(), {}))) append(seed, piece);
@@ -76,9 +76,10 @@ void make_message(std::size_t codec, const std::string& kind, fuzz::Tensors tens
 
 void make_messages() {
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    fuzz::Tensors tensors;
+    fuzz::ManyTensors tensors;
     for (const double zeros : {0.0, 0.9}) {
       fill(tensors.large, i, zeros);
+      fill(tensors.halves, i, zeros);
       fill(tensors.small, i + 100, zeros);
       make_message(i, zeros > 0 ? "sparse" : "dense", tensors);
     }

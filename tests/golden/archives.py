@@ -24,21 +24,26 @@ class Archive:
 
     spec: str
     part_elements: int = 0
+    frames: int = 1  # the latest version among them
+    superseded: bool = False  # read as ever, but encoders write frames of a later version now
 
     @property
     def path(self) -> Path:
         """The .dwz; the values that it stands for lie beside it in a .npz."""
         spec = self.spec.replace(":", "_").replace(",", "_").replace("=", "-")
         cut = f".parts{self.part_elements}" if self.part_elements else ""
-        return FOLDER / f"{spec}{cut}.dwz"
+        frames = f".frames{self.frames}" if self.frames > 1 else ""
+        return FOLDER / f"{spec}{cut}{frames}.dwz"
 
 
 ARCHIVES = (
     Archive("3lc:s=1.75"),
     Archive("3lc:s=1.75", part_elements=30_000),
-    Archive("gcomp"),
+    Archive("gcomp", superseded=True),
+    Archive("gcomp", frames=2),
     Archive("sbc:p=0.1"),
-    Archive("bf16", part_elements=300),
+    Archive("bf16", part_elements=300, superseded=True),
+    Archive("bf16", part_elements=300, frames=2),
 )
 
 

@@ -106,6 +106,10 @@ INPUTS = {
 
 NOT_FINITE = ("not_finite", "blocks", "tiny_among_normal")
 OF_16_BITS = ("halves", "brains")
+WIDE = (
+    "fp32",
+    "gcomp",
+)  # codecs that took more than 16 bits of such a value, in frames of version 1
 OF_EXAMPLES = ("paper", "bell", "sparse", "edge", "not_finite", "tiny_among_normal")
 
 
@@ -118,13 +122,16 @@ class Case:
     min_elements: int = 0
     follows_library: bool = False  # the bytes are those of a library's version: only values count
     part_elements: int = 0  # cut into parts of so many
+    frames: int = 1  # their version
+    superseded: bool = False  # read as ever, but encoders write frames of a later version now
 
     @property
     def stem(self) -> str:
         """The name of its files."""
         spec = self.spec.replace(":", "_").replace(",", "_").replace("=", "-")
         cut = f".parts{self.part_elements}" if self.part_elements else ""
-        return f"{spec}.{self.input}.min{self.min_elements}{cut}"
+        frames = f".frames{self.frames}" if self.frames > 1 else ""
+        return f"{spec}.{self.input}.min{self.min_elements}{cut}{frames}"
 
 
 def cases(binary: str) -> Iterator[Case]:
@@ -133,7 +140,11 @@ def cases(binary: str) -> Iterator[Case]:
     for codec in json.loads(listed)["codecs"]:
         follows = codec["bytes_follow_library"]
         taken = [name for name in INPUTS if name not in NOT_FINITE or not codec["finite_only"]]
-        yield from (Case(codec["name"], name, 0, follows) for name in taken)
+        for name in taken:
+            wide = name in OF_16_BITS and codec["name"] in WIDE
+            yield Case(codec["name"], name, 0, follows, superseded=wide)
+            if wide:
+                yield Case(codec["name"], name, 0, follows, frames=2)
         yield Case(codec["name"], "paper", 256, follows)
         yield Case(codec["name"], "bell", 256, follows, part_elements=300)  # the last part is raw
         for spec in codec["examples"]:

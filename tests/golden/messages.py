@@ -30,11 +30,19 @@ class Sent:
 
     spec: str
     follows_library: bool = False  # the bytes are those of a library's version: only values count
+    kind: str = "plain"  # of arrays: see `arrays_of`
 
     @property
     def stem(self) -> str:
         """The beginning of its files' names."""
+        if self.kind != "plain":
+            return self.kind
         return "rules" if " " in self.spec else self.spec
+
+    @property
+    def decodes_here(self) -> bool:
+        """Whether `deltawire.Channel` decodes it: into arrays of float32 alone."""
+        return self.kind != "halves"
 
     def channel(self) -> "deltawire.Channel":
         """Make a new one."""
@@ -45,10 +53,26 @@ class Sent:
         return FOLDER / f"{self.stem}.{ending}"
 
 
-def arrays_of(step: int) -> dict[str, np.ndarray]:
-    """What is sent in a step: a matrix, a tensor that travels raw, an empty one, a vector."""
+def arrays_of(step: int, kind: str = "plain") -> dict[str, np.ndarray]:
+    """What is sent in a step: a matrix, a tensor that travels raw, an empty one, a vector.
+
+    Of kind "runs" several raw ones follow each other; of kind "halves" some of these and the matrix
+    are of float16.
+    """
     first = step == STEPS[0]
     values = bell(2000)
+    if kind != "plain":
+        begin = 0 if first else 1000
+        half = np.float16 if kind == "halves" else np.float32
+        return {
+            "a": values[begin : begin + 5].copy(),
+            "none": np.zeros((0, 3), np.float32),
+            "b": values[begin + 5 : begin + 11].reshape(2, 3),
+            "c": values[begin + 11 : begin + 14].astype(half),
+            "w": values[begin + 100 : begin + 500].astype(half).reshape(20, 20),
+            "d": values[begin + 14 : begin + 21].astype(half),
+            "e": values[begin + 21].reshape(()).astype(half),
+        }
     return {
         "w": values[:1000].reshape(10, 100) * np.float32(first),
         "b": values[1000:1005].copy(),
@@ -58,25 +82,29 @@ def arrays_of(step: int) -> dict[str, np.ndarray]:
 
 
 def sent(binary: str) -> Iterator[Sent]:
-    """Every codec for all tensors, and rules."""
+    """Every codec for all tensors, and rules; frames of version 2: runs of raw tensors, float16."""
     listed = subprocess.run([binary, "codecs", "--json"], check=True, capture_output=True).stdout
     for codec in json.loads(listed)["codecs"]:
         yield Sent(codec["name"], codec["bytes_follow_library"])
     yield Sent(RULES)
+    yield Sent("int8", kind="runs")
+    yield Sent("fp32", kind="halves")
 
 
-def encode(channel: "deltawire.Channel") -> dict[str, bytes]:
+def encode(channel: "deltawire.Channel", kind: str = "plain") -> dict[str, bytes]:
     """What goes out in the steps, and what is kept then, by the ending of the file's name."""
     made = {
-        f"{step}.message": channel.encode(arrays_of(step), scale=SCALES[step], step=step)
+        f"{step}.message": channel.encode(arrays_of(step, kind), scale=SCALES[step], step=step)
         for step in STEPS
     }
     return made | {"state": channel.save()}
 
 
-def decode(channel: "deltawire.Channel", message: bytes, step: int) -> dict[str, np.ndarray]:
+def decode(
+    channel: "deltawire.Channel", message: bytes, step: int, kind: str = "plain"
+) -> dict[str, np.ndarray]:
     """The values in a message."""
-    into = {name: np.full_like(array, 7) for name, array in arrays_of(step).items()}
+    into = {name: np.full_like(array, 7) for name, array in arrays_of(step, kind).items()}
     channel.decode(message, into, accumulate=False, step=step, rank=RANK)
     return into
 
@@ -102,12 +130,16 @@ def missing(binary: str) -> dict[Path, bytes]:
     for case in sent(binary):
         if case.path("npz").exists():
             continue
-        made = encode(case.channel())
+        made = encode(case.channel(), case.kind)
         added |= {case.path(ending): data for ending, data in made.items()}
         values = {
             f"{name}.{step}": array
             for step in STEPS
-            for name, array in decode(case.channel(), made[f"{step}.message"], step).items()
+            for name, array in (
+                decode(case.channel(), made[f"{step}.message"], step, case.kind)
+                if case.decodes_here
+                else arrays_of(step, case.kind)  # without loss
+            ).items()
         }
         added[case.path("npz")] = packed(**values)
     for kind in OPTIMIZERS:

@@ -35,7 +35,7 @@ def test_bytes_and_values(case: Case) -> None:
     if case.follows_library:
         assert decode(BINARY, again).tobytes() == decoded.tobytes()
     else:
-        assert again == golden
+        assert (again == golden) is not case.superseded
     expected = np.load(FOLDER / f"{case.stem}.npz")["values"]
     values = INPUTS[case.input]()
     assert decoded.dtype == expected.dtype == values.dtype
@@ -49,12 +49,15 @@ def test_archives(archive: Archive, tmp_path: Path) -> None:
     again = tmp_path / archive.path.name
     again.write_bytes(archives.encode(BINARY, archive))
     golden = archives.members(archive.path)
-    assert list(archives.members(again).items()) == list(golden.items())
+    written = archives.members(again)
+    assert list(written) == list(golden)
+    changed = {name for name in golden if written[name] != golden[name]}
+    assert changed == ({"half.dw"} if archive.superseded else set())
     inputs = archives.arrays_of(archive)
     assert list(golden) == [f"{name}.dw" for name in inputs]
     with np.load(archive.path.with_suffix(".npz")) as file:
         expected = dict(file)
-    for path in (archive.path, again):
+    for path in (archive.path,) if archive.superseded else (archive.path, again):
         decoded = archives.decode(BINARY, path)
         assert list(decoded) == list(expected) == list(inputs)
         for name, values in decoded.items():
@@ -66,13 +69,15 @@ def test_archives(archive: Archive, tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", SENT, ids=[case.stem for case in SENT])
 def test_messages_and_residuals(case: Sent) -> None:
     channel = case.channel()
-    again = messages.encode(channel)
+    again = messages.encode(channel, case.kind)
     expected = np.load(case.path("npz"))
     for step in messages.STEPS:
         golden = case.path(f"{step}.message").read_bytes()
         assert case.follows_library or again[f"{step}.message"] == golden
+        if not case.decodes_here:
+            continue
         for message in (golden, again[f"{step}.message"]):
-            for name, values in messages.decode(case.channel(), message, step).items():
+            for name, values in messages.decode(case.channel(), message, step, case.kind).items():
                 assert values.tobytes() == expected[f"{name}.{step}"].tobytes(), (name, step)
     state = case.path("state").read_bytes()
     assert again["state"] == state

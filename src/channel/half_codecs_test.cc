@@ -1,0 +1,202 @@
+// docs/format.md, section 10: no codec takes more than the 16 bits of a tensor's own values.
+#include "channel/half_codecs.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/float16.h"
+#include "base/float_environment.h"
+#include "base/random.h"
+#include "channel/channel_testing.h"
+#include "channel/message_testing.h"
+#include "deltawire/channel.h"
+
+namespace deltawire::half_codecs_test {
+namespace {
+
+using namespace testing;
+using Halves = std::vector<std::uint16_t>;
+
+constexpr std::uint64_t kCount = 5000;
+constexpr std::uint64_t kHeads = 200;  // bytes of frames, beside the values
+
+Values drawn(std::uint64_t count) {
+  CounterRng rng(17);
+  Values values(count);
+  for (float& value : values) value = static_cast<float>(rng.next_uniform() - 0.5);
+  return values;
+}
+
+Halves halves_of(const Values& values, DType dtype) {
+  const FloatEnvironment environment;
+  Halves halves(values.size());
+  narrow(values.data(), values.size(), dtype, halves.data());
+  return halves;
+}
+
+Values widened(const Halves& halves, DType dtype) {
+  const FloatEnvironment environment;
+  Values values(halves.size());
+  widen(halves.data(), dtype, halves.size(), values.data());
+  return values;
+}
+
+std::vector<std::byte> encoded(Channel& channel, const Named& part) {
+  const auto pieces = channel.encode(std::span(&part, 1), kId);
+  EXPECT_TRUE(pieces) << pieces.error().message;
+  std::vector<std::byte> message;
+  if (!pieces) return message;
+  for (const Bytes piece : *pieces) message.insert(message.end(), piece.begin(), piece.end());
+  return message;
+}
+
+struct Case {
+  std::string spec;
+  DType dtype = DType::kBF16;
+};
+
+std::vector<Case> cases(bool lossless_only) {
+  std::vector<Case> all;
+  for (const CodecInfo* info : registered_codecs()) {
+    std::vector<std::string_view> specs(info->examples.begin(), info->examples.end());
+    specs.insert(specs.begin(), info->name);
+    for (const std::string_view spec : specs) {
+      const bool is_lossless = spec == "fp32" || spec == "zstd" || spec == "zlib" || spec == "gcomp:cut=0";
+      if (info->sparse || (lossless_only && !is_lossless)) continue;
+      for (const DType dtype : {DType::kBF16, DType::kF16}) all.push_back({std::string(spec), dtype});
+    }
+  }
+  return all;
+}
+
+class HalfTensors : public ::testing::TestWithParam<DType> {};
+
+INSTANTIATE_TEST_SUITE_P(DTypes, HalfTensors, ::testing::Values(DType::kBF16, DType::kF16));
+
+TEST(HalfTensorsOfAllCodecs, TakeNoMoreThanTheirBytes) {
+  const auto all = cases(false);
+  EXPECT_GT(all.size(), 30U);
+  for (const Case& each : all) {
+    SCOPED_TRACE(each.spec + " of " + std::string(dtype_name(each.dtype)));
+    Halves halves = halves_of(drawn(kCount), each.dtype);
+    const Named part{"w", {halves.data(), kCount, each.dtype}, 0};
+    EXPECT_LE(encoded(*channel(each.spec, Revert::kExact), part).size(), 2 * kCount + kHeads);
+  }
+}
+
+TEST(HalfTensorsOfAllCodecs, ArriveAsTheyWereThroughLosslessCodecs) {
+  for (const Case& each : cases(true)) {
+    SCOPED_TRACE(each.spec + " of " + std::string(dtype_name(each.dtype)));
+    Values values = drawn(kCount);
+    values[3] = -0.0F;
+    values[4] = 0x1p-24F;  // a subnormal of float16
+    const Halves sent = halves_of(values, each.dtype);
+    Halves halves = sent;
+    const Named part{"w", {halves.data(), kCount, each.dtype}, 0};
+    const auto message = encoded(*channel(each.spec, Revert::kExact), part);
+    halves.assign(kCount, 0x1234);
+    const auto receiver = channel(each.spec, Revert::kExact);
+    Status decoded = receiver->decode(message, std::span(&part, 1), kId, Into::kOverwrite, 1.0F);
+    ASSERT_TRUE(decoded) << decoded.error().message;
+    EXPECT_EQ(halves, sent);
+  }
+}
+
+// Such parts are among the raw ones, too.
+TEST_P(HalfTensors, GoRawIn16Bits) {
+  Halves halves = halves_of(drawn(100), GetParam());
+  const Halves sent = halves;
+  const Named part{"w", {halves.data(), 100, GetParam()}, 0};
+  const auto sender = channel("3lc", Revert::kExact, 256);
+  const auto message = encoded(*sender, part);
+  EXPECT_LE(message.size(), 200 + 60U);
+  halves.assign(100, 0);
+  ASSERT_TRUE(sender->decode(message, std::span(&part, 1), kId, Into::kOverwrite, 1.0F));
+  EXPECT_EQ(halves, sent);
+}
+
+// What the codec fp16 refuses, and NaN's sign; NaN travels as the quiet one.
+TEST_P(HalfTensors, CarryWhatIsNotFinite) {
+  Values values = drawn(kCount);
+  values[1] = std::numeric_limits<float>::infinity();
+  values[2] = -std::numeric_limits<float>::infinity();
+  values[3] = -std::numeric_limits<float>::quiet_NaN();
+  Halves halves = halves_of(values, GetParam());
+  const Halves sent = halves;
+  const Named part{"w", {halves.data(), kCount, GetParam()}, 0};
+  const auto sender = channel("fp32", Revert::kExact);
+  const auto message = encoded(*sender, part);
+  EXPECT_EQ(message.size() > 4 * kCount, GetParam() == DType::kF16);
+  halves.assign(kCount, 0);
+  ASSERT_TRUE(sender->decode(message, std::span(&part, 1), kId, Into::kOverwrite, 1.0F));
+  EXPECT_EQ(halves, sent);
+}
+
+// float32 sums of 16-bit values: rounded once, where the codec would take more than 16 bits.
+TEST_P(HalfTensors, SumsAreRoundedToTheirDType) {
+  Values sums = drawn(kCount);
+  const Named part{.name = "w", .tensor = {sums.data(), kCount, DType::kF32}, .summed_dtype = GetParam()};
+  for (const std::string spec : {"fp32", "gcomp:cut=0", "zstd"}) {
+    SCOPED_TRACE(spec);
+    const auto sender = channel(spec, Revert::kExact);
+    const auto message = encoded(*sender, part);
+    EXPECT_LE(message.size(), 2 * kCount + kHeads);
+    Values slot(kCount, 7.0F);
+    const Named into{.name = "w", .tensor = {slot.data(), kCount, DType::kF32}, .summed_dtype = GetParam()};
+    ASSERT_TRUE(sender->decode(message, std::span(&into, 1), kId, Into::kOverwrite, 1.0F));
+    EXPECT_TRUE(same_bits(slot, widened(halves_of(sums, GetParam()), GetParam())));
+  }
+}
+
+TEST_P(HalfTensors, SumsBeyondTheirDTypeStayFloat32) {
+  Values sums = drawn(kCount);
+  sums[kCount - 1] = GetParam() == DType::kF16 ? 65520.0F : std::numeric_limits<float>::max();
+  const Values expected = sums;
+  const Named part{.name = "w", .tensor = {sums.data(), kCount, DType::kF32}, .summed_dtype = GetParam()};
+  const auto sender = channel("fp32", Revert::kExact);
+  const auto message = encoded(*sender, part);
+  sums.assign(kCount, 0.0F);
+  ASSERT_TRUE(sender->decode(message, std::span(&part, 1), kId, Into::kOverwrite, 1.0F));
+  EXPECT_TRUE(same_bits(sums, expected));
+}
+
+// What a folded step left is no sum of 16-bit values, and would be lost if it was rounded.
+TEST_P(HalfTensors, WhatWaitsIsNotRounded) {
+  const Values values = drawn(kCount);
+  Halves halves = halves_of(values, GetParam());
+  const Named part{"w", {halves.data(), kCount, GetParam()}, 0};
+  const auto sender = channel("fp32", Revert::kFold);
+  encoded(*sender, part);
+  sender->revert();
+  const Values waiting = widened(halves, GetParam());
+  std::ranges::copy(halves_of(Values(kCount, 100.0F), GetParam()), halves.begin());
+  const auto message = encoded(*sender, part);
+  Values sums(kCount);
+  const Named into{.name = "w", .tensor = {sums.data(), kCount, DType::kF32}, .summed_dtype = GetParam()};
+  const MessageLayout layout(std::span(&into, 1), MessageLayout::hash_of(std::span(&part, 1)));
+  ASSERT_TRUE(sender->decode(message, layout, kId, Into::kOverwrite, 1.0F));
+  for (std::uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(sums[i], 100.0F + waiting[i]);
+}
+
+TEST_P(HalfTensors, KeepTheirCodecWhereItTakesLess) {
+  Halves halves(kCount, 0x3C00);
+  const Named part{"w", {halves.data(), kCount, GetParam()}, 0};
+  const auto message = encoded(*channel("zstd", Revert::kExact), part);
+  EXPECT_LT(message.size(), kCount);
+  EXPECT_EQ(FrameReader::open(message)->version(), kFrameVersion);
+}
+
+TEST(HalfTensorsOfAllCodecs, AreNoFloat32Tensors) {
+  Values values(kCount, 0.5F);  // which 16 bits would hold
+  const Named part{"w", {values.data(), kCount, DType::kF32}, 0};
+  const auto message = encoded(*channel("fp32", Revert::kExact), part);
+  EXPECT_GT(message.size(), 4 * kCount);
+  EXPECT_EQ(FrameReader::open(message)->version(), kFrameVersion);
+}
+
+}  // namespace
+}  // namespace deltawire::half_codecs_test

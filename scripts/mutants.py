@@ -28,66 +28,23 @@ examples:
 
 import argparse
 import fcntl
-import hashlib
 import json
 import os
-import queue
 import random
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import layer_tests
 from mutant_rules import Fault, faults
-from tree_copy import Shell, Stopped, git, refresh, tail
+from mutant_trial import Failed, Mutant, Result, Trial
+from tree_copy import Shell, Stopped, git
 
-BUILD_SECONDS = 3600
-FIRST_RUN_SECONDS = 1800  # of the tests without a mutant
 HUNK = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
-
-
-class Failed(Exception):
-    """Nothing can be judged; the message says why."""
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A fault and where it is planted."""
-
-    layer: str
-    path: str
-    fault: Fault
-
-    def diff(self) -> str:
-        """What it changes, as a reader wants it."""
-        old, new = self.fault.old.strip(), self.fault.new.strip()
-        return f"{self.path}:{self.fault.line}: {self.fault.rule}\n    - {old}\n    + {new}"
-
-
-@dataclass
-class Result:
-    """What became of a mutant: an entry of the results file."""
-
-    layer: str
-    path: str
-    line: int
-    rule: str
-    old: str
-    new: str
-    verdict: str
-    seconds: float
-    equivalent: str = ""
-
-    def key(self) -> tuple[str, str, str, int]:
-        """What it is known by from run to run."""
-        return self.path, self.old, self.new, self.line
 
 
 def changed_lines(root: Path, commit: str) -> dict[str, set[int]]:
@@ -149,88 +106,6 @@ def choose(mutants: list[Mutant], count: int | None, seed: int) -> list[Mutant]:
             line.remove(taken)
             chosen.append(taken)
     return chosen[:count]
-
-
-class Trial:
-    """Judges the mutants of a layer, in as many copies of the tree as there are jobs."""
-
-    def __init__(self, root: Path, layer: str, shell: Shell, jobs: int):
-        self._root, self._layer, self._shell, self._jobs = root, layer, shell, jobs
-        self._tests = layer_tests.tests_of(layer, max(1, (os.cpu_count() or 1) // jobs))
-        self._copies: queue.Queue[Path] = queue.Queue()
-        self._unspoilt: dict[Path, str] = {}  # by copy: what its programs are without a mutant
-        self._limit = 0.0
-
-    def prepare(self) -> float:
-        """Makes the copies, and builds and runs their tests; the seconds that the tests take."""
-        slowest = 0.0
-        for number in range(self._jobs):
-            copy = self._root / "build" / "mutants" / f"copy-{number}"
-            refresh(self._root, copy)
-            self._must_pass(copy, self._tests.prepare, BUILD_SECONDS)
-            self._must_pass(copy, self._tests.build, BUILD_SECONDS)
-            start = time.monotonic()
-            self._must_pass(copy, self._tests.run, FIRST_RUN_SECONDS)
-            slowest = max(slowest, time.monotonic() - start)
-            self._unspoilt[copy] = self._programs(copy)
-            self._copies.put(copy)
-        self._limit = self._tests.grace + 5 * slowest
-        return slowest
-
-    def judge(self, mutants: list[Mutant]) -> Iterator[Result]:
-        """The results as they come. After Ctrl-C nothing of it runs any more."""
-        with ThreadPoolExecutor(self._jobs) as pool:
-            waiting = [pool.submit(self._try_one, mutant) for mutant in mutants]
-            try:
-                for future in as_completed(waiting):
-                    yield future.result()
-            except BaseException:
-                self._shell.stop()
-                pool.shutdown(cancel_futures=True)
-                raise
-
-    def _must_pass(self, copy: Path, command: str, seconds: float) -> None:
-        status, output = self._shell.run(command, copy, seconds)
-        if status != 0:
-            raise Failed(f"{self._layer}: `{command}` failed without any mutant:\n{tail(output)}")
-
-    def _programs(self, copy: Path) -> str:
-        total = hashlib.sha256()
-        for program in sorted((copy / self._tests.folder).rglob("deltawire_*_test")):
-            if program.is_file():
-                total.update(program.read_bytes())
-        return total.hexdigest()
-
-    def _try_one(self, mutant: Mutant) -> Result:
-        """Plants a mutant, builds, tests, and takes it out again whatever happens."""
-        copy = self._copies.get()
-        start = time.monotonic()
-        file = copy / mutant.path
-        original = file.read_bytes()
-        lines = original.decode().split("\n")
-        lines[mutant.fault.line - 1] = mutant.fault.new
-        try:
-            file.write_text("\n".join(lines), encoding="utf-8")
-            verdict = self._verdict(copy, mutant.path)
-        finally:
-            file.write_bytes(original)
-            self._copies.put(copy)
-        fault = asdict(mutant.fault)
-        seconds = round(time.monotonic() - start, 1)
-        return Result(mutant.layer, mutant.path, **fault, verdict=verdict, seconds=seconds)
-
-    def _verdict(self, copy: Path, path: str) -> str:
-        status, _ = self._shell.run(self._tests.build, copy, BUILD_SECONDS)
-        if status != 0:
-            return "refused"
-        if not path.endswith(".py") and self._programs(copy) == self._unspoilt[copy]:
-            return "same"
-        near = layer_tests.nearest(self._layer, path, copy, self._tests.run)
-        for command in filter(None, (near, self._tests.run)):
-            status, _ = self._shell.run(command, copy, self._limit)
-            if status != 0:
-                return "killed"
-        return "lived"
 
 
 class Results:

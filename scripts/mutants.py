@@ -266,5 +266,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     os.nice(10)  # hours of it, while others work
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs ignore SIGINT
+        signal.signal(number, signal.default_int_handler)
     sys.exit(main())

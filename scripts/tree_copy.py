@@ -55,6 +55,9 @@ class Shell:
             timed_out = True
             _kill(process)
             output, _ = process.communicate()
+        except BaseException:  # Ctrl-C
+            _kill(process)
+            raise
         finally:
             with self._lock:
                 self._running.discard(process)

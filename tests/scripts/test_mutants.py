@@ -300,6 +300,29 @@ def test_an_interrupt_keeps_what_is_known(tree: Path) -> None:
     assert planted.read_text() == toy.read_text()
 
 
+def test_an_interrupt_ends_the_first_run_too(tree: Path) -> None:
+    """Ctrl-C while tests without a mutant hang: nothing of them is left."""
+    sleep = f"sleep {100_000 + os.getpid()}"
+    test = tree / "src" / "toy" / "toy_test.cc"
+    test.write_text(f'#include <cstdlib>\nint main() {{ return std::system("exec {sleep}"); }}\n')
+    command = [sys.executable, SCRIPTS / "mutants.py", "--root", tree, "--layer", "toy"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def sleeps() -> bool:
+        found = subprocess.run(["pgrep", "-f", f"^{sleep}$"], capture_output=True, check=False)
+        return found.returncode == 0
+
+    until = time.monotonic() + 60
+    while not sleeps() and time.monotonic() < until:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert "stopped" in err and process.returncode == 2
+    while sleeps() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not sleeps()
+
+
 def test_wrong_usage(tree: Path, capsys: pytest.CaptureFixture) -> None:
     root = ["--root", str(tree)]
     assert mutants.main([*root, "--layer", "none"]) == 2

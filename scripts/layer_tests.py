@@ -64,9 +64,10 @@ class Layers:
             return None
         if target in self._emulated:
             return target
-        inside = [folder for folder in self._folders if path.startswith(folder + "/")]
         if path in self._headers:
-            return self._headers[path]
+            home = self._headers[path]
+            return home if home in self.names else None
+        inside = [folder for folder in self._folders if path.startswith(folder + "/")]
         return self._folders[max(inside, key=len)] if inside else None
 
 

@@ -36,6 +36,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -68,19 +69,17 @@ def changed_lines(root: Path, commit: str) -> dict[str, set[int]]:
 
 
 def generate(
-    root: Path, layers: layer_tests.Layers, changed: dict[str, set[int]] | None
+    root: Path,
+    layers: layer_tests.Layers,
+    wanted: Iterable[str],
+    changed: dict[str, set[int]] | None = None,
 ) -> dict[str, list[Mutant]]:
-    """All mutants by layer: of all files, or of the changed lines."""
+    """The mutants of the wanted layers: of all their lines, or of those that changed."""
     found: dict[str, list[Mutant]] = defaultdict(list)
-    for path in sorted(
-        filter(None, git(root, "ls-files", "-z", "-co", "--exclude-standard").split("\0"))
-    ):
+    names = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
+    for path in sorted(names if changed is None else changed.keys() & names):
         layer = layers.of(path)
-        if (
-            layer is None
-            or not (root / path).is_file()
-            or (changed is not None and path not in changed)
-        ):
+        if layer not in wanted or not (root / path).is_file():
             continue
         for fault in faults(path, (root / path).read_text(encoding="utf-8")):
             if changed is None or fault.line in changed[path]:
@@ -211,12 +210,8 @@ def chosen_mutants(root: Path, chosen: argparse.Namespace) -> dict[str, list[Mut
     if unknown := sorted(set(wanted) - set(layers.names)):
         raise Failed(f"no layer {', '.join(unknown)}; there are: {', '.join(layers.names)}")
     changed = None if chosen.layer else changed_lines(root, chosen.changed or "main")
-    mutants = generate(root, layers, changed)
-    return {
-        name: choose(found, chosen.sample, chosen.seed)
-        for name, found in mutants.items()
-        if name in wanted
-    }
+    mutants = generate(root, layers, wanted, changed)
+    return {name: choose(found, chosen.sample, chosen.seed) for name, found in mutants.items()}
 
 
 def run(root: Path, chosen: argparse.Namespace, mutants: dict[str, list[Mutant]]) -> list[Result]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -323,6 +324,15 @@ def test_an_interrupt_ends_the_first_run_too(tree: Path) -> None:
     assert not sleeps()
 
 
+@pytest.mark.skipif(platform.machine() == "aarch64", reason="kernels for NEON run without qemu")
+def test_a_layer_that_the_machine_lacks_something_for(
+    tree: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tree / "src" / "toy" / "toy_neon.cc").write_text("int x = 1;\n")
+    assert mutants.main(["--root", str(tree), "--layer", "neon"]) == 2, "nothing ran"
+    assert "neon: SKIPPED, 1 mutants: no build/aarch64-sysroot" in capsys.readouterr().out
+
+
 def test_wrong_usage(tree: Path, capsys: pytest.CaptureFixture) -> None:
     root = ["--root", str(tree)]
     assert mutants.main([*root, "--layer", "none"]) == 2
@@ -340,6 +350,7 @@ def test_wrong_usage(tree: Path, capsys: pytest.CaptureFixture) -> None:
     [
         ("src/wire/frame_reader.cc", "wire"),
         ("include/deltawire/frame.h", "wire"),
+        ("include/deltawire/deltawire.hpp", None),
         ("python/deltawire/errors.py", "python"),
         ("python/deltawire/torch/hook.py", "torch"),
         ("python/src/module.cc", "python"),
@@ -369,7 +380,7 @@ def test_the_nearest_tests() -> None:
 
 def test_every_layer_of_this_tree_has_mutants() -> None:
     layers = layer_tests.Layers(ROOT)
-    found = mutants.generate(ROOT, layers, None)
+    found = mutants.generate(ROOT, layers, layers.names)
     assert set(found) == set(layers.names)
     assert all(len(of_layer) > 100 for of_layer in found.values())
 

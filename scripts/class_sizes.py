@@ -71,9 +71,8 @@ class ClassSizes:
     def __init__(self) -> None:
         self._cpp: list[tuple[str, cpp_source.Class]] = []
         self._python: list[ClassSize] = []
-        self._definers: dict[str, set[str]] = defaultdict(
-            set
-        )  # files that define methods, by class
+        # Files that define methods, by class.
+        self._definers: dict[str, set[str]] = defaultdict(set)
         self._included: dict[str, set[str]] = {}
 
     def add_cpp(self, path: str, text: str, source: cpp_source.Source) -> None:

@@ -78,7 +78,7 @@ class Tests:
     prepare: str  # once
     build: str  # after each change
     run: str
-    folder: str  # of what is built
+    programs: str  # a pattern for what is built
     grace: float = 20  # seconds, and five times what they take: then they hang
 
 
@@ -88,9 +88,8 @@ def tests_of(layer: str, cores: int) -> Tests:
         folder = "build/release"
         prepare = f"cmake --preset release -DDELTAWIRE_BENCH=OFF -DDELTAWIRE_TESTS=OFF {WITHOUT}"
         build = f"cmake --build {folder} -j {cores} --target deltawire_python deltawire"
-        return Tests(
-            prepare, build, f"{PYTEST} -n {2 * cores} {' '.join(PYTHON[layer][1])}", folder
-        )
+        run = f"{PYTEST} -n {2 * cores} {' '.join(PYTHON[layer][1])}"
+        return Tests(prepare, build, run, f"{folder}/python/deltawire/_core*.so")
     folder, options, limit, grace = "build/mutants", "", f"ulimit -d {MEMORY_KB}; ", 20
     programs = f"^deltawire_{'codecs' if layer == NEON else layer}(_memory)?_test"
     if layer in SANITIZED:
@@ -110,7 +109,7 @@ def tests_of(layer: str, cores: int) -> Tests:
         f"{limit}GTEST_FAIL_FAST=1 ctest --test-dir {folder} -R '{programs}([.]|$)' -j {8 * cores} "
         "--stop-on-failure --no-tests=error --output-on-failure"
     )
-    return Tests(prepare, build, run, folder, grace)
+    return Tests(prepare, build, run, f"{folder}/**/deltawire_*_test", grace)
 
 
 def lack(layer: str, root: Path) -> str:

@@ -99,7 +99,7 @@ class Trial:
 
     def _programs(self, copy: Path) -> str:
         total = hashlib.sha256()
-        for program in sorted((copy / self._tests.folder).rglob("deltawire_*_test")):
+        for program in sorted(copy.glob(self._tests.programs)):
             if program.is_file():
                 total.update(program.read_bytes())
         return total.hexdigest()

@@ -1,29 +1,29 @@
 #!/usr/bin/env python3
-"""Tests of the tests: plants small faults, one at a time, and asks whether tests see them.
+"""Tests the tests: plants small faults in the code, one at a time, and checks that a test fails.
 
 A mutant is a line with one fault: < becomes <=, + becomes -, a constant is off by one, a condition
 is negated, a statement is dropped, min becomes max, && becomes ||, true becomes false. Mutants are
-made of the lines that you changed since you left main (default, or --changed COMMIT), or of all
+made from the lines that you changed since you left main (or COMMIT: --changed COMMIT), or from all
 lines of a layer (--layer). Each is planted in a copy of your working tree (build/mutants/copy-*;
-your own files are only read); the tests of its layer are built and run, those nearest to it first:
+your own files are only read). Then the layer's tests are built and run, the nearest ones first:
 
-  killed    a test failed, or the tests hung (five times what they take, and 20 s more)
-  lived     all tests passed: a test is missing, or nobody can tell the mutant from the original
-  refused   the compiler refused it; it counts as nothing
-  same      it compiles to the same program; it counts as nothing
+  killed    a test failed, or the tests hung: they took 20 s more than five times their usual time
+  lived     all tests passed: a test is missing, or no test can tell the mutant from the original
+  refused   the compiler rejected it; not counted
+  same      it compiles to the same program; not counted
 
-Which mutants are taken follows from --seed and the files. Results are kept in build/mutants/
-results.json; --resume goes on with them. Of a mutant that lived and that no test could kill, write
-`"equivalent": "why"` in its entry there, and it counts no more.
+The same --seed and files give the same mutants. Results are written to build/mutants/results.json;
+--resume continues from there. If no test could kill a mutant that lived, write `"equivalent":
+"why"` in its entry, and it is not counted either.
 
-Exit status: 0 all were killed, 1 some lived, 2 nothing could be judged. Ctrl-C ends it at any time
-and keeps what is known.
+Exit status: 0 all were killed, 1 some lived, 2 nothing could be judged. Ctrl-C stops it at any time
+and keeps the results so far.
 
 examples:
-  scripts/mutants.py                                  all mutants of what you changed
-  scripts/mutants.py --sample 30                      thirty of them in each layer
-  scripts/mutants.py --layer wire --sample 40         forty of src/wire
-  scripts/mutants.py --layer wire --sample 40 --list  only shows them
+  scripts/mutants.py                                  all mutants of the lines you changed
+  scripts/mutants.py --sample 30                      at most thirty of them in each layer
+  scripts/mutants.py --layer wire --sample 40         forty from src/wire
+  scripts/mutants.py --layer wire --sample 40 --list  only list them
 """
 
 import argparse
@@ -148,7 +148,7 @@ def print_summary(done: list[Result]) -> None:
         fault = Fault(result.line, result.rule, result.old, result.new)
         print(f"\nlived: {Mutant(result.layer, result.path, fault).diff()}")
     columns = ("killed", "lived", "equivalent", "refused", "same")
-    print(f"\n{'layer':12}" + "".join(f"{name:>11}" for name in columns) + f"{'of 100':>9}")
+    print(f"\n{'layer':12}" + "".join(f"{name:>11}" for name in columns) + f"{'killed %':>10}")
     names = sorted({result.layer for result in done})
     for name in [*names, "all"] if len(names) > 1 else names:
         counts = Counter(
@@ -157,7 +157,7 @@ def print_summary(done: list[Result]) -> None:
             if name in (result.layer, "all")
         )
         judged = counts["killed"] + counts["lived"]
-        share = f"{100 * counts['killed'] / judged:9.1f}" if judged else f"{'-':>9}"
+        share = f"{100 * counts['killed'] / judged:10.1f}" if judged else f"{'-':>10}"
         print(f"{name:12}" + "".join(f"{counts[each]:11}" for each in columns) + share)
 
 
@@ -169,25 +169,27 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--changed", metavar="COMMIT", help="of lines changed since the merge base with it (main)"
+        "--changed",
+        metavar="COMMIT",
+        help="lines changed since the merge base with it (default: main)",
     )
     parser.add_argument(
         "--layer",
         action="append",
         metavar="NAME",
-        help="of all lines of a layer; may be given again; `all`: every layer",
+        help="all lines of a layer; may be repeated; `all`: every layer",
     )
     parser.add_argument(
         "--sample", type=int, metavar="N", help="at most N mutants of each layer (default: all)"
     )
     parser.add_argument("--seed", type=int, default=1, help="which N (default 1)")
-    parser.add_argument("--list", action="store_true", help="show the mutants and plant none")
+    parser.add_argument("--list", action="store_true", help="list the mutants and plant none")
     parser.add_argument(
         "--results", type=Path, metavar="FILE", help="default: build/mutants/results.json"
     )
-    parser.add_argument("--resume", action="store_true", help="leave out what the results file has")
+    parser.add_argument("--resume", action="store_true", help="skip what the results file has")
     parser.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="copies at work at once (default 1)"
+        "--jobs", type=int, default=1, metavar="N", help="copies in use at once (default 1)"
     )
     parser.add_argument(
         "--root",

@@ -240,7 +240,7 @@ def test_a_sample_follows_from_its_seed(tree: Path, capsys: pytest.CaptureFixtur
 
 def as_shell(monkeypatch: pytest.MonkeyPatch, run: str, grace: float = 60) -> None:
     """Has the tests of any layer be a shell command."""
-    made = layer_tests.Tests("true", "true", run, "build/none", grace)
+    made = layer_tests.Tests("true", "true", run, "none", grace)
     monkeypatch.setattr(layer_tests, "tests_of", lambda layer, cores: made)
     monkeypatch.setattr(layer_tests, "nearest", lambda layer, path, root, run: "")
 

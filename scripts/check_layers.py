@@ -1,22 +1,28 @@
 #!/usr/bin/env python3
 """Checks the rules of the house that a compiler does not: which layer may include which, how long
-files and functions may be, what kernels may lean on, and names that say nothing.
+files and functions may be, how large classes, what kernels may lean on, and names that say nothing.
 
-The rules of the layers stand in docs/architecture.md, in the table between the `layers` markers.
+The rules of the layers stand in docs/architecture.md, in the table between the `layers` markers. A
+file of more than 400 lines is a question, which is printed; one of more than 800 is wrong.
 
-usage: scripts/check_layers.py [ROOT]     exit status 1 if anything is wrong
+usage: scripts/check_layers.py [ROOT] [--figures]     exit status 1 if anything is wrong
+       --figures: the largest classes, and files and lines by folder
 """
 
+import argparse
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import cpp_source
+from class_sizes import ClassSizes
 
-MAX_FILE_LINES = 400
+LONG_FILE_LINES = 400
+MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 60
 FOLDERS = ("src", "include", "tests", "bench", "examples", "python", "lab", "scripts")
 CPP = {".h", ".hpp", ".c", ".cc", ".cu"}
@@ -97,11 +103,19 @@ class Checker:
             header: layer.name for layer in self.layers.values() for header in layer.headers
         }
         self.violations: list[str] = []
+        self.questions: list[str] = []
+        self.classes = ClassSizes()
+        self.lines: dict[str, int] = {}  # by file
 
     def run(self) -> list[str]:
         """Checks every file; returns the violations."""
         for path in self._files():
             self._check_file(path)
+        for size in self.classes.all():
+            if problem := size.problem():
+                self._report(self.root / size.path, size.line, problem)
+        if (self.root / "CMakeLists.txt").is_file():  # a whole tree
+            self.questions += self.classes.stale_exceptions()
         self._check_headers_have_a_home()
         return self.violations
 
@@ -118,6 +132,10 @@ class Checker:
     def _check_file(self, path: Path) -> None:
         text = path.read_text(encoding="utf-8")
         lines = text.count("\n") + (not text.endswith("\n") and text != "")
+        name = path.relative_to(self.root).as_posix()
+        self.lines[name] = lines
+        if LONG_FILE_LINES < lines <= MAX_FILE_LINES:
+            self.questions.append(f"{name} has {lines} lines: is it one idea?")
         if lines > MAX_FILE_LINES:
             self._report(
                 path,
@@ -129,9 +147,12 @@ class Checker:
         for word in sorted(words & EMPTY_NAMES):
             self._report(path, 1, f"'{word}' in a file name says nothing; name what the file holds")
         if path.suffix in CPP:
+            source = cpp_source.read(text)
             self._check_includes(path, text)
-            self._check_functions(path, cpp_source.functions(text))
+            self._check_functions(path, source.functions)
+            self.classes.add_cpp(name, text, source)
         elif path.suffix == ".py":
+            self.classes.add_python(name, text)
             self._check_functions(path, python_functions(text))
 
     def _check_functions(self, path: Path, functions: list[cpp_source.Function]) -> None:
@@ -258,19 +279,64 @@ def _doc_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (doc.end_lineno or doc.lineno) - doc.lineno + 1
 
 
+def print_figures(checker: Checker) -> None:
+    """The largest classes, and how many files and lines each folder has."""
+    print(f"{'members':>8}{'methods':>9}{'fields':>8}{'files':>7}  class")
+    sizes = checker.classes.all()
+    many = [size for size in sizes if len(size.files) > 2]
+    for size in [*sizes[:20], *(size for size in many if size not in sizes[:20])]:
+        counts = f"{size.members:8}{size.methods:9}{size.fields:8}{len(size.files):7}"
+        print(f"{counts}  {size.name}  {size.path}")
+    print_folders("sources", checker.lines)
+    pages = [path for place in ("docs", "src") for path in (checker.root / place).rglob("*.md")]
+    print_folders(
+        "pages",
+        {
+            path.relative_to(checker.root).as_posix(): path.read_text().count("\n")
+            for path in (*checker.root.glob("*.md"), *pages)
+        },
+    )
+
+
+def print_folders(what: str, counts: dict[str, int]) -> None:
+    """How many files and lines each folder has, down to the third."""
+    files: Counter[str] = Counter()
+    lines: Counter[str] = Counter()
+    for name, count in counts.items():
+        folders = name.split("/")[:-1]
+        for depth in range(1, min(3, len(folders)) + 1):
+            files["/".join(folders[:depth])] += 1
+            lines["/".join(folders[:depth])] += count
+    print(f"\n{what:>8}{'lines':>9}  folder")
+    for folder in sorted(files):
+        print(f"{files[folder]:8}{lines[folder]:9}  {folder}")
+    print(f"{len(counts):8}{sum(counts.values()):9}  all")
+
+
 def main(arguments: list[str]) -> int:
     """Prints one line for each violation."""
-    root = Path(arguments[0]) if arguments else Path(__file__).parents[1]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).parents[1])
+    parser.add_argument("--figures", action="store_true")
+    chosen = parser.parse_args(arguments)
     try:
-        violations = Checker(root.resolve()).run()
+        checker = Checker(chosen.root.resolve())
+        violations = checker.run()
     except TableError as error:
         print(error)
         return 1
+    if chosen.figures:
+        print_figures(checker)
+        return 0
+    for question in checker.questions:
+        print(f"question: {question}")
     print(*violations, sep="\n", end="\n" if violations else "")
     if violations:
         print(f"{len(violations)} violations of the rules in docs/architecture.md")
         return 1
-    print("layers, lengths and names: all as docs/architecture.md says")
+    print("layers, lengths, classes and names: all as docs/architecture.md says")
     return 0
 
 

@@ -1,11 +1,11 @@
-"""Reads C++ just well enough to find includes and the lengths of functions.
+"""Reads C++ just well enough to find includes, the lengths of functions and the members of classes.
 
 Not a compiler: it blanks comments and literals, then matches braces.
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
 
@@ -20,6 +20,17 @@ SCOPE = re.compile(r"^(?:inline\s+)?namespace\b|^extern\s*$|^export\b")
 TEMPLATE = re.compile(r"^template\s*<[^{}]*?>\s*(?=class\b|struct\b|union\b)")
 TYPE = re.compile(
     r"^(?:typedef\s+)?(?:class|struct|union|enum)\b(?![^{]*\)\s*(?:const|noexcept)?\s*$)"
+)
+ACCESS = re.compile(r"^(?:(?:public|private|protected)\s*:(?!:)\s*)+")
+CLASS = re.compile(r"^(?:typedef\s+)?(?:class|struct|union)\b")
+ATTRIBUTE = re.compile(r"\[\[[^\]]*\]\]|\b(?:alignas|decltype|noexcept|explicit)\s*\([^()]*\)")
+# No members: types, friends, and what the compiler makes by itself or refuses. A constant is no
+# state, and none either.
+NO_MEMBER = re.compile(
+    r"^(?:using|typedef|friend|enum|class|struct|union|static_assert)\b"
+    r"|^static constexpr\b[^(]*(?:=|$)"
+    r"|=\s*(?:delete|default)$|^template\s*<.*>\s*(?:friend|using|class|struct)\b",
+    re.DOTALL,
 )
 # `Foo(int x) : a_` before a brace: a member is initialized here, the body comes later.
 MEMBER_INITIALIZER = re.compile(r"\).*(?<!:):(?!:).*[\w>]\s*$", re.DOTALL)
@@ -46,6 +57,30 @@ class Function:
     def lines(self) -> int:
         """How many lines it takes, signature and closing brace included."""
         return self.last - self.first + 1
+
+
+@dataclass
+class Class:
+    """A class, struct or union with a body: its name within its file, its line, and its methods and
+    fields, one for each declaration."""
+
+    name: str
+    line: int
+    methods: int = 0
+    fields: int = 0
+
+    @property
+    def members(self) -> int:
+        """Methods and fields."""
+        return self.methods + self.fields
+
+
+@dataclass
+class Source:
+    """What was found in a file."""
+
+    functions: list[Function] = field(default_factory=list)
+    classes: list[Class] = field(default_factory=list)
 
 
 def _blank(match: re.Match) -> str:
@@ -76,10 +111,11 @@ class _Scanner:
         self.head_line = 1
         self.parens = 0
         self.open: list[str] = []  # "scope", "value" or "function", one for each open brace
+        self.around: list[Class | None] = []  # the class that each of them opens
         self.inside = 0  # braces open since the current function's own
-        self.found: list[Function] = []
+        self.found = Source()
 
-    def run(self) -> list[Function]:
+    def run(self) -> Source:
         for character in self.code:
             if self.inside:
                 self._in_function(character)
@@ -95,7 +131,9 @@ class _Scanner:
         elif character == "}":
             self.inside -= 1
             if self.inside == 0:
-                self.found.append(Function(_name(self.head), self.head_line, self.line))
+                self.found.functions.append(Function(_name(self.head), self.head_line, self.line))
+                if self.around and self.around[-1] and not NO_MEMBER.search(_bare(self.head)):
+                    self.around[-1].methods += 1
                 self.head = ""
 
     def _outside(self, character: str) -> None:
@@ -103,8 +141,12 @@ class _Scanner:
             self._open_brace()
         elif character == "}":
             kind = self.open.pop() if self.open else "scope"
+            if self.around:
+                self.around.pop()
             self.head = self.head + "}" if kind == "value" else ""
         elif character == ";" and self.parens == 0:
+            if self.around and self.around[-1]:
+                _count(self.head, self.around[-1])
             self.head = ""
         else:
             self.parens += {"(": 1, ")": -1}.get(character, 0)
@@ -114,7 +156,7 @@ class _Scanner:
                 self.head += character
 
     def _open_brace(self) -> None:
-        head = re.sub(r"^(?:public|private|protected)\s*:(?!:)\s*", "", self.head.strip())
+        head = ACCESS.sub("", self.head.strip())
         kind = _kind(head, self.parens)
         if kind == "function":
             skipped = self.head.strip().removesuffix(head).count("\n") if head else 0
@@ -123,7 +165,41 @@ class _Scanner:
             self.inside = 1
             return
         self.open.append(kind)
+        self.around.append(self._class(head) if kind == "scope" else None)
         self.head = self.head + "{" if kind == "value" else ""
+
+    def _class(self, head: str) -> Class | None:
+        bare = _bare(TEMPLATE.sub("", head))
+        if not CLASS.match(bare):
+            return None
+        named = re.split(r"(?<!:):(?!:)", bare)[0]
+        words = [word for word in named.split()[1:] if word != "final"]
+        outer = next((each.name + "::" for each in reversed(self.around) if each), "")
+        name = outer + (words[-1] if words else "(unnamed)")
+        self.found.classes.append(Class(name, self.line))
+        return self.found.classes[-1]
+
+
+def _bare(declaration: str) -> str:
+    """A declaration without access, attributes and the arguments of templates."""
+    text = ATTRIBUTE.sub("", ACCESS.sub("", declaration.strip()))
+    text = re.sub(r"\boperator\s*[^\s\w(]+", "operator_", text)
+    while (less := re.sub(r"(?<=\w)<[^<>;{}]*>", "", text)) != text:
+        text = less
+    return text.strip()
+
+
+def _count(declaration: str, into: Class) -> None:
+    """Counts a declaration that ended with a semicolon in a class's body."""
+    bare = _bare(declaration)
+    if not bare or NO_MEMBER.search(bare):
+        return
+    declared = re.split(r"=|\{", bare)[0]
+    if "(" in declared:
+        into.methods += 1
+        return
+    values = re.sub(r"\{[^{}]*\}|\([^()]*\)", "", bare)
+    into.fields += 1 + len(re.findall(r",\s*\w+\s*(?=,|=|\[|$)", values))
 
 
 def _kind(head: str, parens: int) -> str:
@@ -146,8 +222,9 @@ def _name(head: str) -> str:
     return match.group(1) if match else "a function"
 
 
-def functions(text: str) -> list[Function]:
-    """All functions with a body: members, tests (TEST macros) and lambdas at namespace scope too.
+def read(text: str) -> Source:
+    """All functions with a body, and all classes with one. Members, tests (TEST macros) and lambdas
+    at namespace scope are functions, too.
 
     Other lambdas and local classes belong to the function that they stand in.
     """

@@ -1,194 +1,136 @@
-"""One mutant at a time in a copy of the working tree: planted, built, tested, taken out again."""
+"""One mutant at a time in a copy of the tree: planted, built, tested, taken out again."""
 
-import contextlib
-import filecmp
+import hashlib
 import os
 import queue
-import shutil
-import signal
-import subprocess
-import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mutant_list import Layer, Mutant, StaleError
+import layer_tests
+from mutant_rules import Fault
+from tree_copy import Shell, refresh, tail
 
-BUILD_SECONDS = 1800
-FIRST_RUN_SECONDS = 900  # of the tests without a mutant
-TAIL_LINES = 30
-
-
-class Stopped(Exception):
-    """Ctrl-C in the middle of a command."""
+BUILD_SECONDS = 3600
+FIRST_RUN_SECONDS = 1800  # of the tests without a mutant
 
 
-class Shell:
-    """Runs commands, each in a process group of its own, so that all can be ended at once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: set[subprocess.Popen] = set()
-        self.stopping = False
-
-    def run(self, command: str, folder: Path, seconds: float) -> tuple[int | None, str]:
-        """Exit status (None: the time limit) and output."""
-        environment = os.environ | {
-            "CCACHE_BASEDIR": str(folder),
-            "CCACHE_NOHASHDIR": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-        if shutil.which("ccache"):
-            environment |= {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache"}
-        with self._lock:
-            if self.stopping:
-                raise Stopped
-            process = subprocess.Popen(
-                ["bash", "-c", command],
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            self._running.add(process)
-        timed_out = False
-        try:
-            output, _ = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            timed_out = True
-            _kill(process)
-            output, _ = process.communicate()
-        finally:
-            with self._lock:
-                self._running.discard(process)
-        if self.stopping:
-            raise Stopped
-        return None if timed_out else process.returncode, output.decode(errors="replace")
-
-    def stop(self) -> None:
-        """Ends every command; later ones raise Stopped."""
-        with self._lock:
-            self.stopping = True
-            for process in self._running:
-                _kill(process)
+class Failed(Exception):
+    """Nothing can be judged; the message says why."""
 
 
-def _kill(process: subprocess.Popen) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+@dataclass(frozen=True)
+class Mutant:
+    """A fault and where it is planted."""
 
+    layer: str
+    path: str
+    fault: Fault
 
-def refresh(root: Path, copy: Path) -> None:
-    """Makes `copy` hold what git knows of the working tree `root`, changed or not. Files that are
-    equal keep their times, so that a second build is short."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=root,
-        check=True,
-        capture_output=True,
-    ).stdout.decode()
-    wanted = {name for name in listed.split("\0") if name and (root / name).is_file()}
-    manifest = copy / ".copied"
-    before = set(manifest.read_text().split("\0")) if manifest.is_file() else set()
-    for name in before - wanted:
-        (copy / name).unlink(missing_ok=True)
-    for name in wanted:
-        source, target = root / name, copy / name
-        if target.is_file() and filecmp.cmp(source, target, shallow=False):
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, target)
-    manifest.write_text("\0".join(sorted(wanted)))
-    environment = copy / ".venv"
-    if (root / ".venv").exists() and not environment.exists():
-        environment.symlink_to((root / ".venv").resolve())
+    def diff(self) -> str:
+        """What it changes, as a reader wants it."""
+        old, new = self.fault.old.strip(), self.fault.new.strip()
+        return f"{self.path}:{self.fault.line}: {self.fault.rule}\n    - {old}\n    + {new}"
 
 
 @dataclass
-class Outcome:
-    """What became of one mutant."""
+class Result:
+    """What became of a mutant: an entry of the results file."""
 
-    mutant: Mutant
+    layer: str
+    path: str
+    line: int
+    rule: str
+    old: str
+    new: str
     verdict: str
     seconds: float
-    output: str
+    equivalent: str = ""
+
+    def key(self) -> tuple[str, str, str, int]:
+        """What it is known by from run to run."""
+        return self.path, self.old, self.new, self.line
 
 
-@dataclass
-class Laboratory:
-    """The copies and what is known of the layers in them."""
+class Trial:
+    """Judges the mutants of a layer, in as many copies of the tree as there are jobs."""
 
-    root: Path
-    shell: Shell
-    jobs: int
-    copies: queue.Queue = field(default_factory=queue.Queue)
+    def __init__(self, root: Path, layer: str, shell: Shell, jobs: int):
+        self._root, self._layer, self._shell, self._jobs = root, layer, shell, jobs
+        self._tests = layer_tests.tests_of(layer, max(1, (os.cpu_count() or 1) // jobs))
+        self._copies: queue.Queue[Path] = queue.Queue()
+        self._unspoilt: dict[Path, str] = {}  # by copy: what its programs are without a mutant
+        self._limit = 0.0
 
-    def lack(self, layer: Layer) -> str | None:
-        """What the machine lacks for a layer, in its list's words; None where it has all."""
-        for command in layer.needs:
-            status, output = self.shell.run(command, self.root, FIRST_RUN_SECONDS)
-            if status != 0:
-                return " ".join(output.split()) or f"`{command}` failed"
-        return None
-
-    def prepare(self, layer: Layer) -> float | str:
-        """Copies, built; seconds of the tests without a mutant, or what is wrong with them."""
-        while not self.copies.empty():
-            self.copies.get()
+    def prepare(self) -> float:
+        """Makes the copies, and builds and runs their tests; the seconds that the tests take."""
         slowest = 0.0
-        for number in range(self.jobs):
-            copy = self.root / "build" / "mutants" / f"copy-{number}"
-            copy.mkdir(parents=True, exist_ok=True)
-            refresh(self.root, copy)
-            for command in layer.prepare + layer.build:
-                status, output = self.shell.run(command, copy, BUILD_SECONDS)
-                if status != 0:
-                    return f"`{command}` failed without any mutant:\n{tail(output)}"
+        for number in range(self._jobs):
+            copy = self._root / "build" / "mutants" / f"copy-{number}"
+            refresh(self._root, copy)
+            self._must_pass(copy, self._tests.prepare, BUILD_SECONDS)
+            self._must_pass(copy, self._tests.build, BUILD_SECONDS)
             start = time.monotonic()
-            for command in layer.run:
-                status, output = self.shell.run(command, copy, FIRST_RUN_SECONDS)
-                if status != 0:
-                    return f"`{command}` failed without any mutant:\n{tail(output)}"
+            self._must_pass(copy, self._tests.run, FIRST_RUN_SECONDS)
             slowest = max(slowest, time.monotonic() - start)
-            self.copies.put(copy)
+            self._unspoilt[copy] = self._programs(copy)
+            self._copies.put(copy)
+        self._limit = self._tests.grace + 5 * slowest
         return slowest
 
-    def try_one(self, layer: Layer, mutant: Mutant, limit: float) -> Outcome:
-        """Plants one mutant, builds, tests, and takes it out again whatever happens."""
-        copy = self.copies.get()
+    def judge(self, mutants: list[Mutant]) -> Iterator[Result]:
+        """The results as they come. After Ctrl-C nothing of it runs any more."""
+        with ThreadPoolExecutor(self._jobs) as pool:
+            waiting = [pool.submit(self._try_one, mutant) for mutant in mutants]
+            try:
+                for future in as_completed(waiting):
+                    yield future.result()
+            except BaseException:
+                self._shell.stop()
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _must_pass(self, copy: Path, command: str, seconds: float) -> None:
+        status, output = self._shell.run(command, copy, seconds)
+        if status != 0:
+            raise Failed(f"{self._layer}: `{command}` failed without any mutant:\n{tail(output)}")
+
+    def _programs(self, copy: Path) -> str:
+        total = hashlib.sha256()
+        for program in sorted(copy.glob(self._tests.programs)):
+            if program.is_file():
+                total.update(program.read_bytes())
+        return total.hexdigest()
+
+    def _try_one(self, mutant: Mutant) -> Result:
+        """Plants a mutant, builds, tests, and takes it out again whatever happens."""
+        copy = self._copies.get()
         start = time.monotonic()
         file = copy / mutant.path
-        original = file.read_bytes() if file.is_file() else None
+        original = file.read_bytes()
+        lines = original.decode().split("\n")
+        lines[mutant.fault.line - 1] = mutant.fault.new
         try:
-            if original is None:
-                raise StaleError(f"there is no file {mutant.path}")
-            file.write_bytes(mutant.applied(original.decode()).encode())
-            verdict, output = self._judge(layer, copy, limit)
-        except StaleError as error:
-            verdict, output = "stale", str(error)
+            file.write_text("\n".join(lines), encoding="utf-8")
+            verdict = self._verdict(copy, mutant.path)
         finally:
-            if original is not None:
-                file.write_bytes(original)
-            self.copies.put(copy)
-        return Outcome(mutant, verdict, time.monotonic() - start, output)
+            file.write_bytes(original)
+            self._copies.put(copy)
+        fault = asdict(mutant.fault)
+        seconds = round(time.monotonic() - start, 1)
+        return Result(mutant.layer, mutant.path, **fault, verdict=verdict, seconds=seconds)
 
-    def _judge(self, layer: Layer, copy: Path, limit: float) -> tuple[str, str]:
-        output = ""
-        for command in layer.build:
-            status, output = self.shell.run(command, copy, BUILD_SECONDS)
+    def _verdict(self, copy: Path, path: str) -> str:
+        status, _ = self._shell.run(self._tests.build, copy, BUILD_SECONDS)
+        if status != 0:
+            return "refused"
+        if not path.endswith(".py") and self._programs(copy) == self._unspoilt[copy]:
+            return "same"
+        near = layer_tests.nearest(self._layer, path, copy, self._tests.run)
+        for command in filter(None, (near, self._tests.run)):
+            status, _ = self._shell.run(command, copy, self._limit)
             if status != 0:
-                return "no-build", output
-        for command in layer.run:
-            status, output = self.shell.run(command, copy, limit)
-            if status is None:
-                return "time", output
-            if status != 0:
-                return "killed", output
-        return "lived", output
-
-
-def tail(output: str) -> str:
-    """The last lines of a command's output, indented."""
-    return "\n".join("    " + line for line in output.splitlines()[-TAIL_LINES:])
+                return "killed"
+        return "lived"

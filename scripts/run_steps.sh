@@ -89,6 +89,11 @@ spelling() {
   scripts/build_docs.sh tools && build/docs/venv/bin/codespell
 }
 
+# A mutant that lives (status 1) is a question to whoever wrote the lines, and no failure: some change nothing.
+mutants_of_changes() {
+  .venv/bin/python scripts/mutants.py --changed "${MUTANTS_SINCE:-main}" --sample 20 || [[ $? -eq 1 ]]
+}
+
 test_steps() {
   step "layers, file and function lengths" .venv/bin/python scripts/check_layers.py
   step "Python style (ruff)" python_style
@@ -106,6 +111,7 @@ check_steps() {
   step "the site, strictly" scripts/build_docs.sh
   step "the C interface is as it was released (abidiff)" .venv/bin/python scripts/check_abi.py
   step "the trainers' recipes, under their packages" scripts/check_trainers.sh
+  step "mutants of the lines changed since ${MUTANTS_SINCE:-main}" mutants_of_changes
   step "as a part of another project, compiled whole" whole_package
   step "Flower's environment" scripts/make_flower_venv.sh
   step "tests with Flower" build/flower-venv/bin/python -m pytest -q -n "$jobs" tests/flower

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "check_layers.py"
 sys.path.insert(0, str(SCRIPT.parent))
 import check_layers  # noqa: E402
+import class_sizes  # noqa: E402
 import cpp_source  # noqa: E402
 
 
@@ -59,18 +60,86 @@ def test_this_tree_is_clean() -> None:
 @pytest.mark.parametrize("planted", [False, True])
 def test_the_program_says_what_it_found(house: Path, planted: bool) -> None:
     if planted:
-        plant(house, "src/base/long.cc", "int x();\n" * 401)
+        plant(house, "src/base/long.cc", "int x();\n" * 801)
     done = subprocess.run(
         [sys.executable, SCRIPT, house], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (int(planted), check(house).stdout)
 
 
-def test_a_file_of_401_lines(house: Path) -> None:
+def test_a_long_file_is_a_question_and_a_longer_one_is_wrong(house: Path) -> None:
     plant(house, "src/base/long.cc", "int x();\n" * 400)
+    assert "question" not in check(house).stdout
+    for lines in (401, 800):
+        plant(house, "src/base/long.cc", "int x();\n" * lines)
+        result = check(house)
+        assert result.returncode == 0
+        assert f"question: src/base/long.cc has {lines} lines" in result.stdout
+    plant(house, "src/base/long.cc", "int x();\n" * 801)
+    expect_one(house, "src/base/long.cc:801:", "801 lines", "800")
+
+
+def test_a_class_of_41_members(house: Path) -> None:
+    fields = "".join(f"  int field{i}_ = {{}};\n" for i in range(20))
+    methods = "".join(f"  int method{i}(int a, int b) const;\n" for i in range(19))
+    begin = "\nclass Large : Base {\n public:\n  using Base::Base;\n"
+    plant(house, "src/base/a.h", f"{begin}{methods}  int f() {{ return 1; }}\n{fields}}};\n")
     assert check(house).returncode == 0
-    plant(house, "src/base/long.cc", "int x();\n" * 401)
-    expect_one(house, "src/base/long.cc:401:", "401 lines", "400")
+    plant(house, "src/base/a.h", f"{begin}{methods}  int f(), g();\n  int x;\n{fields}}};\n")
+    expect_one(house, "src/base/a.h:2:", "Large has 41 members (20 methods, 21 fields)", "40")
+
+
+def test_a_python_class_of_41_members(house: Path) -> None:
+    methods = "".join(f"    def method{i}(self): pass\n" for i in range(30))
+    fields = "".join(f"        self.field{i} = self.field0 = 1\n" for i in range(10))
+    plant(house, "lab/a.py", f"class Large:\n{methods}    def __init__(self):\n{fields}")
+    expect_one(house, "lab/a.py:1:", "Large has 41 members (31 methods, 10 fields)", "40")
+
+
+def test_a_class_in_three_files(house: Path) -> None:
+    plant(house, "src/base/a.h", "class A {\n  void f();\n  void g();\n  void h();\n};\n")
+    plant(house, "src/base/a.cc", '#include "base/a.h"\nvoid A::f() {\n}\n')
+    plant(house, "src/base/a_test.cc", '#include "base/a.h"\nTEST(A, F) {\n  A::f();\n}\n')
+    plant(house, "src/wire/a.cc", "class A {};\nvoid A::f() {\n}\n")  # another one
+    assert check(house).returncode == 0
+    plant(
+        house, "src/base/a_rest.cc", '#include "a.h"\nnamespace deltawire {\nint A::g() {\n}\n}\n'
+    )
+    expect_one(house, "src/base/a.h:1:", "A lives in 3 files", "src/base/a_rest.cc")
+
+
+def test_a_class_that_was_larger_before_may_only_shrink(
+    house: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(house, "CMakeLists.txt", "\n")
+    body = "".join(f"  int field{i}_;\n" for i in range(45))
+    plant(house, "src/base/a.h", f"struct Large {{\n{body}}};\n")
+    monkeypatch.setattr(class_sizes, "EXCEPTIONS", {"Large": (45, 1)})
+    result = check(house)
+    assert result.returncode == 0 and "question" not in result.stdout
+    monkeypatch.setattr(class_sizes, "EXCEPTIONS", {"Large": (46, 1)})
+    result = check(house)
+    assert result.returncode == 0
+    assert "question: Large has shrunk to (45, 1)" in result.stdout
+    monkeypatch.setattr(class_sizes, "EXCEPTIONS", {"Large": (44, 1), "Gone": (50, 4)})
+    result = check(house)
+    assert result.returncode == 1
+    assert (
+        "src/base/a.h:1: Large has 45 members (0 methods, 45 fields), the limit is 44"
+        in result.stdout
+    )
+    assert "question: Gone needs no exception any more" in result.stdout
+
+
+def test_figures(house: Path) -> None:
+    plant(house, "src/base/a.h", "struct Large {\n  int a;\n};\n")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert check_layers.main([str(house), "--figures"]) == 0
+    rows = [row.split() for row in out.getvalue().splitlines()]
+    assert ["1", "0", "1", "1", "Large", "src/base/a.h"] in rows
+    assert ["2", "4", "src/base"] in rows
+    assert ["4", "7", "all"] in rows
 
 
 def test_a_cpp_function_of_61_lines(house: Path) -> None:
@@ -234,7 +303,7 @@ struct Point make_point() { return {}; }
 
 
 def test_functions_are_found_whole() -> None:
-    found = [(f.name, f.lines) for f in cpp_source.functions(SOURCE)]
+    found = [(f.name, f.lines) for f in cpp_source.read(SOURCE).functions]
     assert found == [
         ("twice", 1),
         ("Box", 4),
@@ -244,6 +313,57 @@ def test_functions_are_found_whole() -> None:
         ("TEST(Box, Holds)", 3),
         ("c_door", 1),
         ("make_point", 1),
+    ]
+
+
+CLASSES = r"""
+template <class T, int N>
+class DELTAWIRE_API [[nodiscard]] Box final : public Base<T>, private Other {
+ public:
+  explicit Box(T t) : value_{t}, big_(1'000) {}
+  Box(const Box&) = delete;
+  Box& operator=(const Box&) = default;
+  ~Box();
+  bool operator==(const Box& other) const { return value_ == other.value_; }
+  template <class U>
+  std::vector<U> all(const std::map<int, U>& map = {}) const noexcept(true);
+  virtual void run() = 0;
+  using Pair = std::pair<int, int>;
+  friend class Friend;
+  enum class Kind : int { kOne, kTwo };
+  static constexpr int kSize = 3;
+  static constexpr int kSizes[] = {1, 2};
+  static constexpr int twice(int x) { return 2 * x; }
+  struct Inner {
+    int a, b = 2, c[3];
+    std::function<void(int, int)> call;
+  };
+  class Later;
+
+ private:
+  T value_{};
+  std::map<int, std::vector<int>> map_ = made(1, 2);
+  int big_;
+};
+struct Empty {};
+class Forward;
+template <>
+struct Of<Box<int>> { int a; };
+struct { int a; } unnamed;
+void f() {
+  struct Local { int a; };
+}
+"""
+
+
+def test_members_of_classes_are_counted() -> None:
+    found = cpp_source.read(CLASSES).classes
+    assert [(each.name, each.line, each.methods, each.fields) for each in found] == [
+        ("Box", 3, 6, 3),
+        ("Box::Inner", 19, 0, 4),
+        ("Empty", 30, 0, 0),
+        ("Of", 33, 0, 1),
+        ("(unnamed)", 34, 0, 1),
     ]
 
 

@@ -1,0 +1,149 @@
+"""How large classes are: their members, and the files that they live in.
+
+A member is a method or a field, one for each declaration; what is defaulted, deleted, a type or a
+constant is none. In Python the attributes that methods give to `self` are fields. A class of C++
+lives in the file that defines it and in those that include that file and define methods of it.
+"""
+
+import ast
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+import cpp_source
+
+MAX_MEMBERS = 40
+MAX_FILES = 2
+# Classes that were larger before there was a rule: (members, files). These numbers may only fall.
+EXCEPTIONS: dict[str, tuple[int, int]] = {
+    "Engine": (151, 6),
+    "BucketExchange": (63, 2),
+    "Server": (62, 6),
+    "AutoHook": (55, 1),
+    "Worker": (52, 4),
+    "PatternReducer": (51, 2),
+    "Agreement": (51, 2),
+    "ChannelImpl": (51, 1),
+    "Trainer": (49, 5),
+    "DirectExchange": (44, 1),
+    "Exchange": (43, 2),
+    "PacketPort": (33, 3),
+    "FactorStore": (20, 3),
+    "Optimizer": (15, 3),
+}
+
+
+@dataclass(frozen=True)
+class ClassSize:
+    """A class: where it is defined, what it has, and all files that it lives in."""
+
+    name: str
+    path: str
+    line: int
+    methods: int
+    fields: int
+    files: tuple[str, ...]
+
+    @property
+    def members(self) -> int:
+        """Methods and fields."""
+        return self.methods + self.fields
+
+    def problem(self) -> str:
+        """What is wrong with it; "" where nothing is."""
+        members, files = map(max, (MAX_MEMBERS, MAX_FILES), EXCEPTIONS.get(self.name, (0, 0)))
+        if self.members > members:
+            return (
+                f"{self.name} has {self.members} members ({self.methods} methods, {self.fields} "
+                f"fields), the limit is {members}; which classes wait inside it?"
+            )
+        if len(self.files) > files:
+            return (
+                f"{self.name} lives in {len(self.files)} files, the limit is {files}: "
+                f"{', '.join(self.files)}"
+            )
+        return ""
+
+
+class ClassSizes:
+    """Collects the classes of a tree, file by file."""
+
+    def __init__(self) -> None:
+        self._cpp: list[tuple[str, cpp_source.Class]] = []
+        self._python: list[ClassSize] = []
+        # Files that define methods, by class.
+        self._definers: dict[str, set[str]] = defaultdict(set)
+        self._included: dict[str, set[str]] = {}
+
+    def add_cpp(self, path: str, text: str, source: cpp_source.Source) -> None:
+        """A file of C++, read before."""
+        self._cpp += [(path, each) for each in source.classes]
+        for function in source.functions:
+            scopes = function.name.split("::")[:-1]
+            for begin in range(len(scopes)):  # a::Outer::Inner::f counts for both
+                self._definers["::".join(scopes[begin:])].add(path)
+                self._definers[scopes[begin]].add(path)
+        self._included[path] = {include.target for include in cpp_source.includes(text)}
+
+    def add_python(self, path: str, text: str) -> None:
+        """A file of Python."""
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef):
+                self._python.append(_python_class(path, node))
+
+    def all(self) -> list[ClassSize]:
+        """All classes, the largest first."""
+        sizes = self._python + [self._whole(path, found) for path, found in self._cpp]
+        return sorted(
+            sizes, key=lambda size: (-size.members, -len(size.files), size.path, size.line)
+        )
+
+    def stale_exceptions(self) -> list[str]:
+        """What the list of exceptions allows and no class needs any more."""
+        sizes = self.all()
+        found = []
+        for name, (members, files) in EXCEPTIONS.items():
+            named = [size for size in sizes if size.name == name]
+            most = max((size.members for size in named), default=0)
+            longest = max((len(size.files) for size in named), default=0)
+            if most <= MAX_MEMBERS and longest <= MAX_FILES:
+                found.append(f"{name} needs no exception any more: scripts/class_sizes.py")
+            elif most < members or longest < files:
+                found.append(
+                    f"{name} has shrunk to {most, longest}, its exception in "
+                    f"scripts/class_sizes.py allows {members, files}: lower it"
+                )
+        return found
+
+    def _whole(self, path: str, found: cpp_source.Class) -> ClassSize:
+        header = re.sub(r"^(src|apps|include|tests)/", "", path)
+        local = path.rpartition("/")[2]
+        files = {path}
+        for definer in self._definers.get(found.name, ()):
+            included = self._included[definer]
+            beside = definer.rpartition("/")[0] == path.rpartition("/")[0]
+            if header in included or (beside and local in included):
+                files.add(definer)
+        return ClassSize(
+            found.name, path, found.line, found.methods, found.fields, tuple(sorted(files))
+        )
+
+
+def _python_class(path: str, node: ast.ClassDef) -> ClassSize:
+    methods = {
+        each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    fields = set()
+    for each in node.body:
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            fields.add(each.target.id)
+    for inside in ast.walk(node):
+        if (
+            isinstance(inside, ast.Attribute)
+            and isinstance(inside.ctx, ast.Store)
+            and isinstance(inside.value, ast.Name)
+            and inside.value.id == "self"
+        ):
+            fields.add(inside.attr)
+    fields -= methods  # what a property's setter is given
+    return ClassSize(node.name, path, node.lineno, len(methods), len(fields), (path,))

@@ -1,0 +1,268 @@
+"""The mutants of a source file: every single-line fault that the rules below make of its text.
+
+The rules know the language only as far as they must. C++ is read as text whose comments, literals
+and preprocessor lines are blanked, in the layout of clang-format, where binary operators stand
+between spaces; the compiler refuses what makes no sense. Python is read through its syntax tree.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import cpp_source
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One line of a file, counted from 1, and what it becomes."""
+
+    line: int
+    rule: str
+    old: str
+    new: str
+
+
+# What operators become, by rule.
+BECOMES = {
+    "relation": "< <=, <= <, > >=, >= >, == !=, != ==",
+    "arithmetic": "+ -, - +, * /, / *, % /, << >>, >> <<, & |, | &, ^ |, "
+    "+= -=, -= +=, *= +=, |= &=, &= |=, ^= |=, <<= >>=, >>= <<=",
+    "logic": "&& ||, || &&",
+}
+SWAPS = {
+    pair.split()[0]: (rule, pair.split()[1])
+    for rule, pairs in BECOMES.items()
+    for pair in pairs.split(", ")
+}
+OPERATOR = re.compile(
+    r"(?<!\S)(" + "|".join(map(re.escape, sorted(SWAPS, key=len, reverse=True))) + r")(?!\S)"
+)
+NUMBER = re.compile(r"(?<![\w.'])(0[xX][0-9a-fA-F']+|\d[\d']*)")
+WORDS = {"true": "false", "false": "true", "min": "max", "max": "min"}
+WORD = re.compile(r"\b(true|false|(?:min|max)(?=[(<](?!\))))\b")
+STEP = re.compile(r"^\s*(?:(\+\+|--)[\w.>\[\]-]+|[\w.>\[\]-]+(\+\+|--));\s*$")
+CONDITION = re.compile(r"\b(?:if|while)(?: constexpr)? ?\(")
+EARLY_RETURN = re.compile(r"\) (return\b[^;]*);\s*$")
+STATEMENT = re.compile(
+    r"^\s*(?:return\b[^{}]*|break|continue"
+    r"|[\w.>:*()-]+(?:\[[^;=]*\][\w.>-]*)* (?:[-+*/|&^]|<<|>>)?= [^{};]*"  # an assignment
+    r"|[\w.>:-]+\([^{};]*\));\s*$"  # a call
+)
+# Lines that hold no behaviour, or none that a test is to see.
+NO_BEHAVIOUR = re.compile(
+    r"^\s*(?:using|namespace|template|friend|extern|typedef|class|struct|enum)\b"
+    r"|\b(?:reserve|shrink_to_fit|prefetch|__builtin_prefetch|unreachable)\("
+)
+STATIC_ASSERT = re.compile(r"\bstatic_assert\s*\([^;]*;")
+
+
+def faults(path: str, text: str) -> list[Fault]:
+    """All faults of a file, in the order of its lines."""
+    found = _python(text) if path.endswith(".py") else _cpp(text)
+    lines = text.split("\n")
+    made = {
+        Fault(number, rule, lines[number - 1], new)
+        for number, rule, new in found
+        if new != lines[number - 1]
+    }
+    return sorted(made, key=lambda fault: (fault.line, fault.rule, fault.new))
+
+
+def _put(line: str, begin: int, end: int, new: str) -> str:
+    return line[:begin] + new + line[end:]
+
+
+def _blank(match: re.Match) -> str:
+    return re.sub(r"[^\n]", " ", match.group())
+
+
+def _cpp(text: str) -> Iterator[tuple[int, str, str]]:
+    code = STATIC_ASSERT.sub(_blank, cpp_source.code_only(text)).split("\n")
+    before = ";"  # how the code before this line ends
+    for number, (shown, line) in enumerate(zip(code, text.split("\n"), strict=True), 1):
+        if NO_BEHAVIOUR.search(shown):
+            continue
+        for rule, new in _in_line(shown, line):
+            yield number, rule, new
+        match = EARLY_RETURN.search(shown)
+        if match and CONDITION.search(shown):
+            yield number, "dropped statement", _put(line, match.start(1), match.end(1), "")
+        if before in ";{}:" and STATEMENT.match(shown):
+            indent = len(shown) - len(shown.lstrip())
+            yield number, "dropped statement", line[:indent] + ";"
+        before = shown.rstrip()[-1:] or before
+
+
+def _in_line(shown: str, line: str) -> Iterator[tuple[str, str]]:
+    """What one line of C++ may become; `shown` is the line without comments and literals."""
+    for match in OPERATOR.finditer(shown):
+        beside = line[: match.start()].rstrip()[-1:] + line[match.end() :].lstrip()[:1]
+        if match[1] != "+" or '"' not in beside:  # no text is subtracted
+            rule, new = SWAPS[match[1]]
+            yield rule, _put(line, *match.span(), new)
+    for match in NUMBER.finditer(shown):
+        digits = match[1].replace("'", "")
+        if digits.lower().startswith("0x"):
+            new = hex(int(digits, 16) ^ 1)
+        else:
+            new = str(int(digits) + 1)
+            if int(digits) > 1:
+                yield "constant", _put(line, *match.span(), str(int(digits) - 1))
+        yield "constant", _put(line, *match.span(), new)
+    for match in WORD.finditer(shown):
+        rule = "minimum" if match[1] in ("min", "max") else "truth"
+        yield rule, _put(line, *match.span(), WORDS[match[1]])
+    if step := STEP.match(shown):
+        group = 1 if step[1] else 2
+        yield "arithmetic", _put(line, *step.span(group), "--" if step[group] == "++" else "++")
+    for match in CONDITION.finditer(shown):
+        end = _closing(shown, match.end())
+        begin = max(match.end(), shown.rfind("; ", match.end(), end or 0) + 2)
+        if end and "=" not in re.sub(r"[=!<>]=", "", shown[begin:end]):  # no declaration
+            yield "condition", _put(line, begin, end, f"!({line[begin:end]})")
+
+
+def _closing(code: str, begin: int) -> int | None:
+    """Where the parenthesis closes that was opened just before `begin`; None: on a later line."""
+    depth = 1
+    for at in range(begin, len(code)):
+        depth += {"(": 1, ")": -1}.get(code[at], 0)
+        if depth == 0:
+            return at
+    return None
+
+
+PYTHON_OPERATORS: dict[type, tuple[str, str, str]] = {
+    ast.Lt: ("relation", "<", "<="),
+    ast.LtE: ("relation", "<=", "<"),
+    ast.Gt: ("relation", ">", ">="),
+    ast.GtE: ("relation", ">=", ">"),
+    ast.Eq: ("relation", "==", "!="),
+    ast.NotEq: ("relation", "!=", "=="),
+    ast.Is: ("relation", "is", "is not"),
+    ast.IsNot: ("relation", "is not", "is"),
+    ast.In: ("relation", "in", "not in"),
+    ast.NotIn: ("relation", "not in", "in"),
+    ast.Add: ("arithmetic", "+", "-"),
+    ast.Sub: ("arithmetic", "-", "+"),
+    ast.Mult: ("arithmetic", "*", "/"),
+    ast.Div: ("arithmetic", "/", "*"),
+    ast.FloorDiv: ("arithmetic", "//", "*"),
+    ast.Mod: ("arithmetic", "%", "//"),
+    ast.BitAnd: ("arithmetic", "&", "|"),
+    ast.BitOr: ("arithmetic", "|", "&"),
+    ast.And: ("logic", "and", "or"),
+    ast.Or: ("logic", "or", "and"),
+}
+DROPPED = (ast.AugAssign, ast.Return, ast.Break, ast.Continue, ast.Raise)
+
+
+class _Python(ast.NodeVisitor):
+    """Collects (line, rule, new line). Places in the tree are bytes of UTF-8, so lines are too."""
+
+    def __init__(self, text: str):
+        self.lines = [line.encode() for line in text.split("\n")]
+        self.found: list[tuple[int, str, str]] = []
+        self.inside = ""  # the function around, "" outside of all
+
+    def replace(self, rule: str, line: int, begin: int, end: int, new: bytes) -> None:
+        old = self.lines[line - 1]
+        self.found.append((line, rule, (old[:begin] + new + old[end:]).decode()))
+
+    def replace_node(self, rule: str, node: ast.expr | ast.stmt, new: str) -> None:
+        if node.lineno == node.end_lineno:
+            self.replace(rule, node.lineno, node.col_offset, node.end_col_offset, new.encode())
+
+    def swap(self, kind: type, left: ast.expr, right: ast.expr) -> None:
+        """Swaps the operator between two expressions of one line."""
+        if kind not in PYTHON_OPERATORS or left.end_lineno != right.lineno:
+            return
+        rule, old, new = PYTHON_OPERATORS[kind]
+        line = left.end_lineno
+        between = self.lines[line - 1][left.end_col_offset : right.col_offset]
+        if (at := between.find(old.encode())) >= 0:
+            begin = left.end_col_offset + at
+            self.replace(rule, line, begin, begin + len(old), new.encode())
+
+    def negate(self, test: ast.expr) -> None:
+        if test.lineno == test.end_lineno:
+            text = self.lines[test.lineno - 1][test.col_offset : test.end_col_offset].decode()
+            self.replace_node("condition", test, f"(not ({text}))")
+
+    def may_drop(self, node: ast.AST) -> bool:
+        """Names that are bound for the first time are kept: any test sees that they are missing."""
+        if isinstance(node, ast.Expr):
+            return isinstance(node.value, ast.Call | ast.Await)
+        if isinstance(node, ast.Assign):
+            bound = any(isinstance(target, ast.Name | ast.Tuple) for target in node.targets)
+            return not bound and self.inside != "__init__"
+        return isinstance(node, DROPPED)
+
+    def visit(self, node: ast.AST) -> None:
+        if self.inside and self.may_drop(node):
+            self.replace_node("dropped statement", node, "pass")
+        if isinstance(node, ast.If | ast.While | ast.IfExp):
+            self.negate(node.test)
+        super().visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        for default in (*node.args.defaults, *node.args.kw_defaults):
+            if default is not None:
+                self.visit(default)
+        around, self.inside = self.inside, node.name
+        for statement in node.body:
+            self.visit(statement)
+        self.inside = around
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:  # annotations have no behaviour
+            self.visit(node.value)
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        """Not to be seen from outside."""
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        operands = [node.left, *node.comparators]
+        for left, operator, right in zip(operands, node.ops, operands[1:], strict=False):
+            self.swap(type(operator), left, right)
+        self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        for left, right in zip(node.values, node.values[1:], strict=False):
+            self.swap(type(node.op), left, right)
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        sides = (node.left, node.right)
+        text = any(isinstance(side, ast.JoinedStr) for side in sides) or any(
+            isinstance(side, ast.Constant) and isinstance(side.value, str | bytes) for side in sides
+        )
+        if not text:
+            self.swap(type(node.op), *sides)
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, bool):
+            self.replace_node("truth", node, str(not node.value))
+        elif isinstance(node.value, int):
+            for new in {node.value + 1, max(0, node.value - 1)} - {node.value}:
+                self.replace_node("constant", node, str(new))
+        elif isinstance(node.value, float):
+            self.replace_node("constant", node, repr(node.value + 1))
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
+            self.replace_node("minimum", node.func, WORDS[node.func.id])
+        self.generic_visit(node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        """Places inside a text are wrong before Python 3.12."""
+
+
+def _python(text: str) -> Iterable[tuple[int, str, str]]:
+    visitor = _Python(text)
+    visitor.visit(ast.parse(text))
+    return visitor.found

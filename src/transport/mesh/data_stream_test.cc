@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 #include <list>
-#include <set>
 
 #include <gtest/gtest.h>
 
@@ -199,36 +198,6 @@ TEST(EarlyStore, AMessageThatComesInTwoHalvesIsWhole) {
     EXPECT_TRUE(receive.done && got == sent) << half;
   }
   EXPECT_EQ(blocks.spare(), 3u);
-}
-
-TEST(OperationTable, AHandleIsNeverGivenTwiceThoughItsPlaceIs) {
-  OperationTable table;
-  const std::vector<std::byte> byte(1);
-  const std::vector<Bytes> pieces(7, Bytes(byte));
-  std::set<std::uint64_t> given;
-  std::set<const Operation*> places;
-  for (int round = 0; round < 100; ++round) {
-    Operation& send = table.add(pieces);
-    Operation& receive = table.add();
-    EXPECT_TRUE(send.pieces.size() == 7 && receive.pieces.empty());
-    for (Operation* each : {&send, &receive}) {
-      EXPECT_FALSE(each->done) << round;
-      EXPECT_EQ(each->length, 0u) << round;
-      EXPECT_TRUE(given.insert(each->handle).second) << round;
-      places.insert(each);
-    }
-    const std::array handles{Handle{send.handle}, Handle{receive.handle}};
-    EXPECT_EQ(table.find(handles[0]), &send);
-    send.finish(7);
-    table.remove(send);
-    EXPECT_EQ(table.find(handles[0]), nullptr);
-    EXPECT_EQ(table.find(handles[1]), &receive);
-    table.remove(receive);
-    EXPECT_EQ(table.find(handles[1]), nullptr);
-  }
-  EXPECT_EQ(places.size(), 2u);
-  EXPECT_EQ(table.find(Handle::kNone), nullptr);
-  EXPECT_EQ(table.find(Handle{3}), nullptr);  // a place that there has never been
 }
 
 TEST(OperationList, GivesTheFirstOfItsTagFromAnywhere) {

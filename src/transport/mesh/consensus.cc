@@ -123,7 +123,8 @@ void Consensus::heed_agreement() noexcept {
 void Consensus::receive(const Peer& peer, const AgreementMessage& message) {
   const auto* vote = std::get_if<Vote>(&message);
   if (!failure_ && vote == nullptr) {
-    fail({ErrorCode::kAborted, rank_name(peer.rank) + " settles a failure that it has told nobody", peer.rank},
+    fail({ErrorCode::kAborted, rank_name(peer.rank) + " settles a failure that it has told nobody",
+          peer.rank},
          peers_.self());
   }
   bool proper = false;
@@ -169,7 +170,8 @@ std::optional<Error> Consensus::await_end(Lock& lock, std::chrono::milliseconds 
   if (failure_) return failure();
   const Peer* gone = left();
   if (gone == nullptr) return std::nullopt;
-  return Error{ErrorCode::kPeerLost, rank_name(gone->rank) + " left in good order", gone->rank, standing_step_};
+  return Error{ErrorCode::kPeerLost, rank_name(gone->rank) + " left in good order", gone->rank,
+               standing_step_};
 }
 
 Standing Consensus::await_standing(Lock& lock) const {

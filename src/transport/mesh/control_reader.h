@@ -24,8 +24,8 @@ class ControlReader {
   // From all, and counts the ballots.
   void read_all();
   // Counts them if all have voted. But a rank that was frozen may be about to send its vote, or to read the
-  // last one, long after the others have gone on without it. So its vote goes out, it hears what all have said
-  // by now, and only then it counts. Whoever gives it up from here on has its vote.
+  // last one, long after the others have gone on without it. So its vote goes out, it reads what all have
+  // said by now, and only then it counts. A rank that gives it up from here on has its vote.
   void count_ballots();
   // Of the I/O thread, which alone is sure to run: where time is up for those that have not said what they
   // know, or where they stand, goes on without them.

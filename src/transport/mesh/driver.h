@@ -1,7 +1,7 @@
 // Who drives the streams: polls for all of them, and does what can be done.
 //
-// A thread that waits for an operation drives, as it has nothing better to do, and nobody then has to wake it;
-// while none waits, the I/O thread does. A driver sleeps in ppoll and never spins.
+// A thread that waits for an operation drives, as it has nothing better to do, and nobody then has to wake
+// it; while none waits, the I/O thread does. A driver sleeps in ppoll and never spins.
 //
 // Thread rule: every member is called under the mesh's lock.
 #pragma once

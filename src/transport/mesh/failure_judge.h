@@ -24,9 +24,9 @@ class FailureJudge {
   // Transport::set_arrival_timeout.
   void set_arrival_timeout(std::chrono::milliseconds timeout) noexcept { arrival_timeout_ = timeout; }
 
-  // The peer of an operation that can't be done any more, since the peer has left; nullptr: there is none. Of
-  // several operations the first counts, as in a wait that is too long; but an optional peer's is no reason to
-  // wait for the deadline.
+  // The peer of an operation that can't be done any more, since the peer has left; nullptr: there is none.
+  // If there are several operations, the first counts, as in a wait that is too long; but an optional peer's
+  // is no reason to wait for the deadline.
   Peer* hopeless(const Waiter& waiter) noexcept;
   // It left in good order while it was waited for.
   void blame_left(Peer& peer);

@@ -19,9 +19,9 @@ class WaitAnnouncer {
   void ask(Waiter& waiter, Deadline now);
   // Tells them whom the longest of the waits worth announcing is for, if that has changed.
   void update();
-  // Asks for every wait that was not announced yet. Deadlines differ, so that the first to pass half of its
-  // own may be the first to end: whoever waits answers a peer that waits at once, or he would be taken for the
-  // one that everybody waits for.
+  // Asks for every wait that was not announced yet. Deadlines differ, so that the first rank to pass half of
+  // its own may be the first whose wait ends: a rank that waits answers a waiting peer at once, or it would
+  // be taken for the one that everybody waits for.
   void announce_all(Deadline now);
 
   // What the peer announces; answers it.

@@ -5,9 +5,9 @@
 #include <chrono>
 
 #include "transport/links/link.h"
-#include "transport/mesh/early_store.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/operation.h"
+#include "transport/mesh/unexpected_messages.h"
 #include "transport/mesh/unlocker.h"
 
 namespace deltawire {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "transport/mesh/early_store.h"
 #include "transport/mesh/peer.h"
+#include "transport/mesh/unexpected_messages.h"
 
 namespace deltawire {
 

@@ -2,7 +2,7 @@
 
 #include "deltawire/connect.h"
 #include "transport/mesh/control_message.h"
-#include "transport/tcp/meeting.h"
+#include "transport/tcp/bootstrap.h"
 
 namespace deltawire {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <sys/socket.h>
 
-#include "transport/tcp/roster.h"
+#include "transport/tcp/peer_table.h"
 
 namespace deltawire {
 namespace {

@@ -9,7 +9,7 @@
 #include "transport/links/link.h"
 #include "transport/process/fork_guard.h"
 #include "transport/tcp/address.h"
-#include "transport/tcp/hello.h"
+#include "transport/tcp/handshake.h"
 
 namespace deltawire {
 

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "transport/tcp/hello.h"
+#include "transport/tcp/handshake.h"
 #include "transport/test_mesh.h"
 
 namespace deltawire::test::processes_test {

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "transport/tcp/address_book.h"
-#include "transport/tcp/hello.h"
+#include "transport/tcp/handshake.h"
 #include "transport/test_mesh.h"
 
 namespace deltawire::test::rendezvous_test {

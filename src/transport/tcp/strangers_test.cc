@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "transport/tcp/hello_testing.h"
+#include "transport/tcp/handshake_testing.h"
 #include "transport/test_mesh.h"
 
 namespace deltawire::test::strangers_test {

@@ -1,4 +1,4 @@
-#include "transport/tcp/guests.h"
+#include "transport/tcp/pending_connections.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -4,8 +4,8 @@
 
 #include "base/little_endian.h"
 #include "transport/mesh/fuzz_program.h"
-#include "transport/tcp/hello_testing.h"
-#include "transport/tcp/roster.h"
+#include "transport/tcp/handshake_testing.h"
+#include "transport/tcp/peer_table.h"
 
 namespace deltawire {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/tcp/meeting.h"
+#include "transport/tcp/bootstrap.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "transport/tcp/roster.h"
+#include "transport/tcp/peer_table.h"
 
 #include <algorithm>
 #include <array>

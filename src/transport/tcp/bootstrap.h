@@ -12,9 +12,9 @@
 #include "deltawire/connect.h"
 #include "transport/tcp/address_book.h"
 #include "transport/tcp/dialer.h"
-#include "transport/tcp/guests.h"
+#include "transport/tcp/peer_table.h"
+#include "transport/tcp/pending_connections.h"
 #include "transport/tcp/roll_call.h"
-#include "transport/tcp/roster.h"
 
 namespace deltawire {
 

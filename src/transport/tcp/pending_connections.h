@@ -12,7 +12,7 @@
 #include "transport/links/link.h"
 #include "transport/tcp/descriptors.h"
 #include "transport/tcp/listener.h"
-#include "transport/tcp/roster.h"
+#include "transport/tcp/peer_table.h"
 
 namespace deltawire {
 

@@ -1,4 +1,4 @@
-#include "transport/tcp/hello.h"
+#include "transport/tcp/handshake.h"
 
 #include <algorithm>
 #include <cerrno>

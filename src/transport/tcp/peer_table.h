@@ -8,7 +8,7 @@
 #include "deltawire/connect.h"
 #include "transport/mesh/control_message.h"
 #include "transport/mesh/make_mesh.h"
-#include "transport/tcp/hello.h"
+#include "transport/tcp/handshake.h"
 
 namespace deltawire {
 

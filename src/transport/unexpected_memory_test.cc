@@ -1,7 +1,7 @@
 // Memory that fails while a message without a receive comes.
 #include "base/counted_new.h"
-#include "transport/mesh/early_store.h"
 #include "transport/mesh/message_header.h"
+#include "transport/mesh/unexpected_messages.h"
 #include "transport/test_mesh.h"
 
 namespace deltawire::test::early_memory_test {

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/tcp/hello_testing.h"
+#include "transport/tcp/handshake_testing.h"
 
 namespace deltawire::hello_test {
 namespace {

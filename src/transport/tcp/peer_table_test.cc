@@ -1,5 +1,5 @@
 // Who belongs to a mesh by what he says, and how a rank that gives up says why.
-#include "transport/tcp/roster.h"
+#include "transport/tcp/peer_table.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -107,6 +107,8 @@ TEST_F(StreamsAlone, APausedStreamIsNotPolledUntilAReceiveIsPosted) {
   EXPECT_EQ(polled(1, Streams::kDataIn), -1);
   EXPECT_TRUE(post_receive(1, 5, got_).done);
   EXPECT_FALSE(peers[1].receive_paused);
+  // There was room for the one that had to wait, at once.
+  for (std::size_t i = 0; i < EarlyStore::kMessagesMax; ++i) EXPECT_TRUE(post_receive(1, 5, got_).done) << i;
 }
 
 TEST_F(StreamsAlone, AfterAFailureNewsAloneIsPolledFor) {
@@ -150,7 +152,10 @@ TEST_F(StreamsAlone, WhoseDataEndsHasTimeToExplainItself) {
 TEST_F(StreamsAlone, WhoseLastWordsAreHereIsHeardFirst) {
   links.data(1).ended = true;
   links.say(1, Goodbye{0});
-  serve();
+  (void)prepare();
+  pollfd& data_in = entries_[Streams::entries_for(1) + Streams::kDataIn];
+  data_in.revents = data_in.events;
+  streams.serve(lock_, entries_);
   EXPECT_TRUE(peers[1].said_goodbye);
   EXPECT_EQ(peers[1].verdict_at, kNever);
   EXPECT_FALSE(consensus.failed());

@@ -123,9 +123,9 @@ void Consensus::heed_agreement() noexcept {
 void Consensus::receive(const Peer& peer, const AgreementMessage& message) {
   const auto* vote = std::get_if<Vote>(&message);
   if (!failure_ && vote == nullptr) {
-    fail({ErrorCode::kAborted, rank_name(peer.rank) + " settles a failure that it has told nobody",
-          peer.rank},
-         peers_.self());
+    fail(
+        {ErrorCode::kAborted, rank_name(peer.rank) + " settles a failure that it has told nobody", peer.rank},
+        peers_.self());
   }
   bool proper = false;
   if (vote != nullptr) {
@@ -145,7 +145,7 @@ void Consensus::on_left(int rank, std::uint64_t decided) {
 }
 
 void Consensus::on_gone(int rank, const ControlMessage* news) {
-  agree([rank](Agreement& next) { next.on_lost(rank); }, news);
+  agree([rank](Agreement& next) { next.on_gone(rank); }, news);
 }
 
 Deadline Consensus::settle_by() const noexcept {

@@ -9,18 +9,18 @@
 namespace deltawire {
 
 void ControlReader::read(Peer& peer) {
-  if (peer.is_lost) return;
+  if (peer.is_gone) return;
   peer.control.begin_reading();
   try {
     while (const ControlMessage* message = peer.control.front()) {
       peer.heard_at = Clock::now();
       on_message(peer, *message);
       peer.control.pop();
-      if (peer.is_lost) return;
+      if (peer.is_gone) return;
     }
     if (peer.control.end() == ControlStream::End::kOpen) return;
     on_end(peer);
-    peer.is_lost = true;
+    peer.is_gone = true;
   } catch (const std::bad_alloc&) {
     peer.control.postpone();
     driver_.wake();
@@ -55,7 +55,7 @@ void ControlReader::on_message(Peer& peer, const ControlMessage& message) {
   if (const auto* waiting = std::get_if<Waiting>(&message)) return on_waiting(peer, *waiting);
   if (const auto* start = std::get_if<Start>(&message)) return on_start(peer, *start);
   if (const auto* goodbye = std::get_if<Goodbye>(&message)) return on_goodbye(peer, *goodbye);
-  if (const auto* dropped = std::get_if<Lost>(&message)) return membership_.on_dropped(peer, *dropped);
+  if (const auto* dropped = std::get_if<Dropped>(&message)) return membership_.on_dropped(peer, *dropped);
   peer.place = std::get<Here>(message).place;
 }
 

@@ -63,14 +63,14 @@ TEST_F(Control, AnAbortOfAnOptionalRankEndsThatRankAlone) {
   membership.set_optional(std::array{1});
   hear(1, Abort{ErrorCode::kNotFinite, 2, 2, "NaN"});
   EXPECT_FALSE(consensus.failed());
-  ASSERT_TRUE(peers[1].loss);
-  EXPECT_EQ(peers[1].loss->message, "rank 1 reports: NaN");
+  ASSERT_TRUE(peers[1].departure);
+  EXPECT_EQ(peers[1].departure->message, "rank 1 reports: NaN");
 }
 
 TEST_F(Control, ADepartureIsHeeded) {
   membership.set_optional(std::array{2});
-  hear(1, Lost{2, ErrorCode::kTimeout, "late"});
-  EXPECT_TRUE(peers[2].loss);
+  hear(1, Dropped{2, ErrorCode::kTimeout, "late"});
+  EXPECT_TRUE(peers[2].departure);
 }
 
 TEST_F(Control, StepsThatGoOnElsewhereEndTheMesh) {
@@ -102,14 +102,14 @@ TEST_F(Control, AnEndWithoutAFarewellIsBlamed) {
   ASSERT_TRUE(consensus.failed());
   EXPECT_EQ(consensus.failure().code, ErrorCode::kPeerLost);
   EXPECT_TRUE(says(consensus.failure(), "rank 1 closed its connection without a farewell"));
-  EXPECT_TRUE(peers[1].is_lost);
+  EXPECT_TRUE(peers[1].is_gone);
 }
 
 TEST_F(Control, AnEndWithAFarewellIsNot) {
   links.control(1).ended = true;
   hear(1, Goodbye{0});
   control.read(peers[1]);
-  EXPECT_TRUE(peers[1].is_lost);
+  EXPECT_TRUE(peers[1].is_gone);
   EXPECT_FALSE(consensus.failed());
 }
 

@@ -61,7 +61,7 @@ bool Engine::refuses(int peer) {
 
 bool Engine::ends_at_once(Operation& posted) noexcept {
   if (parts_.consensus.failed()) return true;
-  if (!parts_.peers[posted.peer].loss) return false;
+  if (!parts_.peers[posted.peer].departure) return false;
   posted.fail();
   return true;
 }
@@ -121,7 +121,7 @@ Result<std::uint64_t> Engine::wait(Handle handle, Deadline deadline) {
   parts_.operations.remove(*operation);
   if (parts_.consensus.failed() || departed != nullptr) parts_.streams.await_calls(lock);
   if (parts_.consensus.failed()) return failed(lock);
-  if (departed != nullptr) return tl::unexpected<Error>(*departed->loss);
+  if (departed != nullptr) return tl::unexpected<Error>(*departed->departure);
   return length;
 }
 
@@ -183,7 +183,7 @@ void Engine::set_optional(std::span<const int> ranks) {
 std::optional<Error> Engine::loss_of(int rank) const {
   if (in_forked_child() || rank == parts_.peers.self()) return std::nullopt;
   const Lock lock(mutex_);
-  return parts_.peers[rank].loss;
+  return parts_.peers[rank].departure;
 }
 
 void Engine::lose(int rank, const Error& error) noexcept {

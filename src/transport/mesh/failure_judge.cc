@@ -143,7 +143,7 @@ WaitGraph::Verdict FailureJudge::verdict_on(const Waiter& waiter, Deadline now) 
 // answers, that one is given the time to.
 bool FailureJudge::outlives(Waiter& waiter, Peer& suspect, const Error& error, Deadline now) {
   if (!suspect.is_optional) return false;
-  if (membership_.is_optional() || suspect.loss) {
+  if (membership_.is_optional() || suspect.departure) {
     if (waiter.renewals == peers_.world_size()) return false;
     ++waiter.renewals;
     waiters_.renew(waiter, now);

@@ -81,8 +81,9 @@ TEST_F(Judged, AMachineThatAcknowledgesNothingIsOutOfReach) {
   announcer.ask(wait_, kStart + 5s);
   const Error error = time_out_after(10s);
   EXPECT_EQ(error.suspect, 1) << "it may wait for what does not arrive";
-  EXPECT_TRUE(says(error, "rank 1 answers nothing, and its machine has acknowledged nothing that rank 0 has "
-                          "sent for 5000 ms"))
+  EXPECT_TRUE(says(error,
+                   "rank 1 answers nothing, and its machine has acknowledged nothing that rank 0 has "
+                   "sent for 5000 ms"))
       << error.message;
 }
 
@@ -179,10 +180,10 @@ TEST_F(Judged, AnOptionalRankIsAskedBeforeItDeparts) {
   judge.time_out(wait_, kStart + 10s);
   EXPECT_EQ(wait_.asked_at, kStart + 10s);
   EXPECT_EQ(wait_.deadline, kStart + 11s);
-  EXPECT_FALSE(peers[1].loss);
+  EXPECT_FALSE(peers[1].departure);
   judge.time_out(wait_, kStart + 11s);
-  ASSERT_TRUE(peers[1].loss);
-  EXPECT_TRUE(says(*peers[1].loss, "it answers nothing, so it is frozen or cut off"));
+  ASSERT_TRUE(peers[1].departure);
+  EXPECT_TRUE(says(*peers[1].departure, "it answers nothing, so it is frozen or cut off"));
   EXPECT_FALSE(consensus.failed());
   EXPECT_TRUE(receive_.failed);
 }
@@ -200,9 +201,9 @@ TEST_F(Judged, WithTheRankThatIsBlamedDepartAllThatAnswerNothing) {
   rank.announcer.ask(listed.waiter, kStart + 5s);
   rank.peers[3].heard_at = kStart + 6s;
   rank.judge.time_out(listed.waiter, kStart + 10s);
-  EXPECT_TRUE(rank.peers[1].loss && rank.peers[2].loss);
-  EXPECT_FALSE(rank.peers[3].loss) << "it answers";
-  EXPECT_FALSE(rank.peers[4].loss) << "it is required";
+  EXPECT_TRUE(rank.peers[1].departure && rank.peers[2].departure);
+  EXPECT_FALSE(rank.peers[3].departure) << "it answers";
+  EXPECT_FALSE(rank.peers[4].departure) << "it is required";
   EXPECT_FALSE(rank.consensus.failed());
   listed.waiter.others = {};
 }
@@ -217,7 +218,7 @@ TEST_F(Judged, AnOptionalRankWaitsForOthersToDecide) {
     rank.announcer.ask(listed.waiter, now - 5s);
     rank.peers[1].heard_at = now;
     rank.judge.time_out(listed.waiter, now);
-    EXPECT_FALSE(rank.consensus.failed() || rank.peers[1].loss) << again;
+    EXPECT_FALSE(rank.consensus.failed() || rank.peers[1].departure) << again;
     EXPECT_EQ(listed.waiter.deadline, now + 10s);
     now += 10s;
   }

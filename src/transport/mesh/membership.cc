@@ -27,11 +27,11 @@ void Membership::blame(Peer& peer, Error error) {
 }
 
 void Membership::drop(Peer& peer, Error error) {
-  if (consensus_.failed() || peer.loss) return;
-  const ControlMessage news = Lost{peer.rank, error.code, error.message};
+  if (consensus_.failed() || peer.departure) return;
+  const ControlMessage news = Dropped{peer.rank, error.code, error.message};
   // Nobody would heed an optional rank.
   consensus_.on_gone(peer.rank, is_optional_ ? nullptr : &news);
-  peer.lose(std::move(error));
+  peer.depart(std::move(error));
   announcer_.on_gone(peer.rank);
   operations_.fail_all(peer.rank);
   // Where a departed rank blames a required one, that is what others wait for too: they will find the same.
@@ -41,7 +41,7 @@ void Membership::drop(Peer& peer, Error error) {
   announcer_.update();
 }
 
-void Membership::on_dropped(const Peer& from, const Lost& dropped) {
+void Membership::on_dropped(const Peer& from, const Dropped& dropped) {
   if (consensus_.failed() || from.is_optional) return;
   const int self = peers_.self();
   const bool may_depart = dropped.rank == self ? is_optional_ : peers_[dropped.rank].is_optional;
@@ -65,12 +65,12 @@ void Membership::on_dropped(const Peer& from, const Lost& dropped) {
   }
   Peer& gone = peers_[dropped.rank];
   // It was blamed, but lives.
-  if (gone.loss && gone.loss->suspect == from.rank) waiters_.renew_all(Clock::now());
+  if (gone.departure && gone.departure->suspect == from.rank) waiters_.renew_all(Clock::now());
   blame(gone, {dropped.code, reported(from.rank, dropped.text), dropped.rank});
 }
 
 bool Membership::blames_required(const Peer& dropped) const noexcept {
-  const int suspect = dropped.loss->suspect;
+  const int suspect = dropped.departure->suspect;
   return peers_.has(suspect) && !peers_[suspect].is_optional;
 }
 

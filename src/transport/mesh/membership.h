@@ -36,7 +36,7 @@ class Membership {
   // The peer departs: everywhere, itself included, if this rank is a required one.
   void drop(Peer& peer, Error error);
   // Another rank has dropped one.
-  void on_dropped(const Peer& from, const Lost& dropped);
+  void on_dropped(const Peer& from, const Dropped& dropped);
 
  private:
   bool blames_required(const Peer& dropped) const noexcept;

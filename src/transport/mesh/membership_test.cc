@@ -45,19 +45,19 @@ TEST(Membership, BlameMakesAnOptionalRankDepartEverywhere) {
   EXPECT_FALSE(rank.consensus.failed());
   EXPECT_TRUE(from_it.done && from_it.failed);
   EXPECT_FALSE(from_another.done);
-  ASSERT_TRUE(rank.peers[3].loss);
-  EXPECT_EQ(rank.peers[3].loss->message, "nonsense");
+  ASSERT_TRUE(rank.peers[3].departure);
+  EXPECT_EQ(rank.peers[3].departure->message, "nonsense");
   for (const int other : {1, 2, 3}) {
-    EXPECT_EQ(rank.links.said_to(other), Said{(Lost{3, ErrorCode::kCorrupt, "nonsense"})}) << other;
+    EXPECT_EQ(rank.links.said_to(other), Said{(Dropped{3, ErrorCode::kCorrupt, "nonsense"})}) << other;
   }
   rank.membership.drop(rank.peers[3], {ErrorCode::kTimeout, "late", 3});
-  EXPECT_EQ(rank.peers[3].loss->message, "nonsense") << "it departs once";
+  EXPECT_EQ(rank.peers[3].departure->message, "nonsense") << "it departs once";
 }
 
 TEST(Membership, AnOptionalRankTellsNobody) {
   OneOfFour rank(2);
   rank.membership.blame(rank.peers[3], {ErrorCode::kPeerLost, "gone", 3});
-  EXPECT_TRUE(rank.peers[3].loss);
+  EXPECT_TRUE(rank.peers[3].departure);
   EXPECT_EQ(rank.links.said_to(0), Said{});
 }
 
@@ -73,17 +73,17 @@ TEST(Membership, ADepartureGivesWaitsTheirTimeAgainUnlessARequiredRankIsBlamed) 
 
 TEST(Membership, WhatARequiredRankDropsIsDroppedHere) {
   OneOfFour rank;
-  rank.membership.on_dropped(rank.peers[2], Lost{3, ErrorCode::kTimeout, "late"});
-  EXPECT_FALSE(rank.peers[3].loss) << "an optional rank decides nothing";
-  rank.membership.on_dropped(rank.peers[1], Lost{3, ErrorCode::kTimeout, "late"});
-  ASSERT_TRUE(rank.peers[3].loss);
-  EXPECT_EQ(rank.peers[3].loss->message, "rank 1 reports: late");
+  rank.membership.on_dropped(rank.peers[2], Dropped{3, ErrorCode::kTimeout, "late"});
+  EXPECT_FALSE(rank.peers[3].departure) << "an optional rank decides nothing";
+  rank.membership.on_dropped(rank.peers[1], Dropped{3, ErrorCode::kTimeout, "late"});
+  ASSERT_TRUE(rank.peers[3].departure);
+  EXPECT_EQ(rank.peers[3].departure->message, "rank 1 reports: late");
   EXPECT_FALSE(rank.consensus.failed());
 }
 
 TEST(Membership, WhoIsDroppedItselfHasFailed) {
   OneOfFour rank(3);
-  rank.membership.on_dropped(rank.peers[1], Lost{3, ErrorCode::kTimeout, "late"});
+  rank.membership.on_dropped(rank.peers[1], Dropped{3, ErrorCode::kTimeout, "late"});
   ASSERT_TRUE(rank.consensus.failed());
   EXPECT_EQ(rank.consensus.failure().code, ErrorCode::kTimeout);
   EXPECT_EQ(rank.consensus.failure().suspect, 3);
@@ -92,7 +92,7 @@ TEST(Membership, WhoIsDroppedItselfHasFailed) {
 
 TEST(Membership, WhoDropsARequiredRankIsToBlame) {
   OneOfFour rank;
-  rank.membership.on_dropped(rank.peers[1], Lost{0, ErrorCode::kTimeout, "late"});
+  rank.membership.on_dropped(rank.peers[1], Dropped{0, ErrorCode::kTimeout, "late"});
   ASSERT_TRUE(rank.consensus.failed());
   EXPECT_EQ(rank.consensus.failure().code, ErrorCode::kMismatch);
   EXPECT_EQ(rank.consensus.failure().suspect, 1);
@@ -106,7 +106,7 @@ TEST(Membership, WhoWasBlamedAndLivesGivesWaitsTheirTimeAgain) {
   const ListedWaiter waits(rank.waiters, rank.post(2), began - 5s, began + 5s);
   rank.membership.drop(rank.peers[3], {ErrorCode::kPeerLost, "gone", 1});
   EXPECT_EQ(waits.waiter.deadline, began + 5s);
-  rank.membership.on_dropped(rank.peers[1], Lost{3, ErrorCode::kTimeout, "late"});
+  rank.membership.on_dropped(rank.peers[1], Dropped{3, ErrorCode::kTimeout, "late"});
   EXPECT_GE(waits.waiter.deadline, began + 10s);
 }
 

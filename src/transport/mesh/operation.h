@@ -20,7 +20,7 @@ struct Operation {
   MutBytes capacity;          // kReceive
   std::uint64_t length = 0;   // of the message: known from the start (kSend), when done (kReceive)
   bool done = false;
-  bool failed = false;                        // alone: its peer was lost, and the mesh was not
+  bool failed = false;                        // alone: its peer has departed, and the mesh has not failed
   std::condition_variable* waiter = nullptr;  // of the thread that waits for it
   Operation* next = nullptr;                  // in the one list that it stands in
   std::uint64_t handle = 0;                   // its number in the table

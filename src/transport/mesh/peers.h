@@ -1,4 +1,4 @@
-// All other ranks of a mesh, and the memory that early messages of theirs take.
+// All other ranks of a mesh, and the memory that unexpected messages of theirs take.
 #pragma once
 
 #include <cstddef>
@@ -63,19 +63,19 @@ class Peers {
   // All messages of a step have come. Those of the next may come early, however few did in this one.
   void note_step() noexcept {
     std::uint64_t blocks = 0;
-    each([&blocks](const Peer& peer) { blocks += peer.receiver.early_blocks(); });
+    each([&blocks](const Peer& peer) { blocks += peer.receiver.unexpected_blocks(); });
     step_blocks_ = blocks - blocks_before_;
     blocks_before_ = blocks;
   }
   // Sees to it that there is memory for them.
-  void reserve_early() { blocks_.reserve(step_blocks_); }
+  void reserve_unexpected() { blocks_.reserve(step_blocks_); }
 
  private:
   static std::size_t at(int rank) noexcept { return static_cast<std::size_t>(rank); }
 
   const int self_;
-  EarlyBlocks blocks_;                // before the peers, which use it
-  std::uint64_t blocks_before_ = 0;  // DataReceiver::early_blocks of all peers, at the last step's end
+  UnexpectedBlocks blocks_;          // before the peers, which use it
+  std::uint64_t blocks_before_ = 0;  // DataReceiver::unexpected_blocks of all peers, at the last step's end
   std::uint64_t step_blocks_ = 0;    // of them, in the last step
   std::vector<std::unique_ptr<Peer>> peers_;
 };

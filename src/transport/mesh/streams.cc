@@ -65,7 +65,7 @@ Deadline Streams::prepare(std::span<pollfd> entries) noexcept {
 
 // An entry that waits for nothing is left out: a hang-up would make the poll return for ever.
 Deadline Streams::prepare_peer(Peer& peer, std::span<pollfd> entries) {
-  if (peer.loss) {
+  if (peer.departure) {
     if (peer.control.has_unsent()) entries[kControlOut] = {peer.control.link().send_fd(), POLLOUT, 0};
     return kNever;
   }
@@ -118,21 +118,20 @@ void Streams::serve(Lock& lock, std::span<const pollfd> entries) noexcept {
     }
     control_.count_ballots();
     control_.give_up_waiting();
-    peers_.reserve_early();
+    peers_.reserve_unexpected();
   });
 }
 
 void Streams::serve_peer(Lock& lock, Peer& peer, std::span<const pollfd> entries) {
   if (is_ready(entries[kControlIn]) || peer.control.read_at() <= Clock::now()) control_.read(peer);
   if (is_ready(entries[kControlOut])) peer.control.flush();
-  if (consensus_.failed() || peer.loss) return;
+  if (consensus_.failed() || peer.departure) return;
   const Deadline now = Clock::now();
   if (peer.receive_paused && peer.receive_at <= now) {
     peer.receive_paused = false;
     peer.receive_again = true;
   }
-  if (peer.wants_receive() &&
-      (peer.receive_again || is_ready(entries[kDataIn]) || peer.receive_at <= now)) {
+  if (peer.wants_receive() && (peer.receive_again || is_ready(entries[kDataIn]) || peer.receive_at <= now)) {
     receive(lock, peer);
   }
   if (!consensus_.failed() && peer.pump_at <= now) peer.pump_at = peer.data->pump();
@@ -149,7 +148,7 @@ void Streams::send(Lock& lock, Peer& peer) {
   peer.sending = false;
   poll_again(peer);
   driver_.tell();
-  if (consensus_.failed() || peer.loss) return;
+  if (consensus_.failed() || peer.departure) return;
   peer.send_at = step.retry_at;
   peer.pump_at = peer.data->pump();
   if (step.kind == StreamStep::Kind::kClosed) {
@@ -165,7 +164,7 @@ void Streams::receive(Lock& lock, Peer& peer) {
   peer.receiving = false;
   poll_again(peer);
   driver_.tell();
-  if (consensus_.failed() || peer.loss) return;
+  if (consensus_.failed() || peer.departure) return;
   peer.receive_at = step.retry_at;
   peer.receive_again = false;
   switch (step.kind) {
@@ -190,7 +189,7 @@ void Streams::on_data_ended(Peer& peer, int error) {
   // The peer's last words come first: one that aborted and left is not to blame.
   control_.read(peer);
   control_.count_ballots();
-  if (consensus_.failed() || peer.loss) return;
+  if (consensus_.failed() || peer.departure) return;
   if (peer.said_goodbye) {
     consensus_.notify_waiters();
   } else if (peer.verdict_at == kNever) {
@@ -203,9 +202,8 @@ bool Streams::may_end() {
   if (!is_leaving_) return false;
   const bool overdue = Clock::now() >= leave_by_;
   if (!farewell_said_) {
-    const bool sending = peers_.find([](const Peer& peer) {
-      return peer.wants_send() && !peer.said_goodbye;
-    }) != nullptr;
+    const bool sending =
+        peers_.find([](const Peer& peer) { return peer.wants_send() && !peer.said_goodbye; }) != nullptr;
     if (sending && !consensus_.failed() && !overdue) return false;
     if (!consensus_.failed()) peers_.broadcast(Goodbye{consensus_.decided()});
     farewell_said_ = true;
@@ -216,7 +214,7 @@ bool Streams::may_end() {
 bool Streams::all_flushed() {
   bool flushed = true;
   peers_.each([&](Peer& peer) {
-    if (peer.control.end() != ControlStream::End::kOpen || peer.loss) return;
+    if (peer.control.end() != ControlStream::End::kOpen || peer.departure) return;
     if (peer.control.has_unsent() || !peer.control.link().delivered()) flushed = false;
     if (consensus_.failed() || peer.said_goodbye || peer.send_ended) return;
     if (peer.pump_at != kNever || !peer.data->delivered()) flushed = false;

@@ -99,7 +99,7 @@ TEST_F(StreamsAlone, WhatCanBeSentGoesAtOnceAndTheRestWhenTheLinkIsReady) {
 }
 
 TEST_F(StreamsAlone, APausedStreamIsNotPolledUntilAReceiveIsPosted) {
-  for (std::size_t i = 0; i < EarlyStore::kMessagesMax + 1; ++i) send_from(1, 5, {});
+  for (std::size_t i = 0; i < UnexpectedMessages::kMessagesMax + 1; ++i) send_from(1, 5, {});
   links.data(1).at_once = 1 << 20;
   serve();
   EXPECT_TRUE(peers[1].receive_paused);
@@ -108,7 +108,9 @@ TEST_F(StreamsAlone, APausedStreamIsNotPolledUntilAReceiveIsPosted) {
   EXPECT_TRUE(post_receive(1, 5, got_).done);
   EXPECT_FALSE(peers[1].receive_paused);
   // There was room for the one that had to wait, at once.
-  for (std::size_t i = 0; i < EarlyStore::kMessagesMax; ++i) EXPECT_TRUE(post_receive(1, 5, got_).done) << i;
+  for (std::size_t i = 0; i < UnexpectedMessages::kMessagesMax; ++i) {
+    EXPECT_TRUE(post_receive(1, 5, got_).done) << i;
+  }
 }
 
 TEST_F(StreamsAlone, AfterAFailureNewsAloneIsPolledFor) {

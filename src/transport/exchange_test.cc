@@ -1,4 +1,4 @@
-// Messages that arrive: sizes, tags, orders, early ones, many at once.
+// Messages that arrive: sizes, tags, orders, unexpected ones, many at once.
 #include <algorithm>
 #include <random>
 
@@ -43,7 +43,7 @@ TEST_P(Exchange, PiecesBecomeOneMessage) {
   EXPECT_TRUE(got == whole);
 }
 
-TEST_P(Exchange, EarlyMessagesWaitForTheirReceives) {
+TEST_P(Exchange, UnexpectedMessagesWaitForTheirReceives) {
   Ranks ranks = connect_ranks(GetParam(), 2);
   constexpr std::uint64_t kMessages = 50;
   std::vector<std::vector<std::byte>> sent;
@@ -61,7 +61,7 @@ TEST_P(Exchange, EarlyMessagesWaitForTheirReceives) {
   }
 }
 
-TEST_P(Exchange, BeyondTheEarlyStoreTheSenderIsHeldBackButNothingIsLost) {
+TEST_P(Exchange, BeyondTheirRoomTheSenderIsHeldBackButNothingIsLost) {
   Ranks ranks = connect_ranks(GetParam(), 2);
   constexpr std::uint64_t kMessages = 300;
   const std::vector<std::byte> bytes = pattern(100000, 3);

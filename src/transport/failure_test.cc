@@ -93,7 +93,8 @@ TEST_P(Failure, AnEndedWaitIsNoLongerHeldAgainstAnyone) {
 
 TEST_P(Failure, ASendThatNobodyTakesTimesOut) {
   Ranks ranks = connect_ranks(GetParam(), 2);
-  const std::vector<std::byte> bytes(std::size_t{100} << 20);  // more than sockets and early store hold
+  // More than sockets and unexpected messages hold.
+  const std::vector<std::byte> bytes(std::size_t{100} << 20);
   const auto result = ranks[0]->wait(send_bytes(*ranks[0], 1, 1, bytes), in(2s));
   ASSERT_FALSE(result.has_value());
   EXPECT_EQ(result.error().code, ErrorCode::kTimeout);

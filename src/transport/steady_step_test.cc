@@ -87,7 +87,7 @@ class SteadyStep : public ::testing::TestWithParam<MeshKind> {};
 INSTANTIATE_TEST_SUITE_P(Meshes, SteadyStep, ::testing::Values(MeshKind::kInproc, MeshKind::kTcp),
                          mesh_kind_name);
 
-// After ten steps without an early message, all messages are early in every other step.
+// After ten steps without an unexpected message, all messages are early in every other step.
 TEST_P(SteadyStep, TakesNoMemory) {
   constexpr std::uint64_t kSteps = 30;
   Ranks ranks = connect_ranks(GetParam(), kWorld);

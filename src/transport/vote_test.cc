@@ -308,18 +308,18 @@ TEST(ControlMessages, WhoHasNotSaidWhereItStandsIsUnheard) {
 }
 
 // As in a mesh of which one rank alone knows that ranks are optional.
-TEST(ControlMessages, ALossWhereNobodyIsOptionalIsItsSendersFault) {
-  for (const int lost : {0, 1}) {
+TEST(ControlMessages, ADepartureWhereNobodyIsOptionalIsItsSendersFault) {
+  for (const int dropped : {0, 1}) {
     BarePeer peer;
     std::vector<std::byte> bytes;
-    append_control_message(Lost{lost, ErrorCode::kPeerLost, "it was killed"}, bytes);
+    append_control_message(Dropped{dropped, ErrorCode::kPeerLost, "it was killed"}, bytes);
     ASSERT_TRUE(peer.say(bytes));
     std::vector<std::byte> got(1);
     const auto result = peer.rank->wait(peer.rank->post_recv(1, 1, got), soon());
     ASSERT_FALSE(result.has_value());
     EXPECT_EQ(result.error().code, ErrorCode::kMismatch);
     EXPECT_EQ(result.error().suspect, 1);
-    const std::string name = "rank " + std::to_string(lost);
+    const std::string name = "rank " + std::to_string(dropped);
     EXPECT_TRUE(has(result.error(), "rank 1 has dropped " + name + ", which is not optional on rank 0"))
         << result.error().message;
     EXPECT_TRUE(has(result.error(), "it was killed")) << result.error().message;

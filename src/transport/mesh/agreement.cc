@@ -218,7 +218,7 @@ void Agreement::on_left(int peer, std::uint64_t decided) {
   }
 }
 
-void Agreement::on_lost(int peer) {
+void Agreement::on_gone(int peer) {
   absent_.add(peer);
   if (failed_ && !settled_) go_on_without_the_absent();
 }

@@ -102,7 +102,7 @@ class Agreement {
   // `peer` left in good order, with so many ballots that count.
   void on_left(int peer, std::uint64_t decided);
   // `peer` is gone, or nobody can tell any more.
-  void on_lost(int peer);
+  void on_gone(int peer);
   // The mesh has failed; those in `silent` answer nobody. REQUIRES: not this rank.
   void fail(const RankSet& silent);
   // Time is up: goes on without those who have not answered. True if there was anybody to give up on.

@@ -100,12 +100,12 @@ TEST(Agreement, WhoSaidFarewellWhereThisRankStandsIsNotAmongTheUnheard) {
     if (farewell_first) own.on_left(2, 0);
     EXPECT_TRUE(own.receive(1, SettleRound{1, Knowledge{0, RankSet(4)}, left}));
     if (!farewell_first) own.on_left(2, 0);
-    own.on_lost(3);
+    own.on_gone(3);
     EXPECT_FALSE(own.unheard().has(2));
     EXPECT_TRUE(own.unheard().has(3));
   }
   Agreement ahead(0, 4);
-  ahead.on_lost(1);
+  ahead.on_gone(1);
   ahead.on_left(1, 5);
   EXPECT_TRUE(ahead.unheard().has(1)) << "it stands elsewhere";
 }

@@ -136,7 +136,7 @@ class Explorer {
       letters.clear();
       if (!world.crashed[World::at(from)] || are_apart(world, from, r)) return;
       world.noticed[World::between(r, from)] = true;
-      state.on_lost(from);
+      state.on_gone(from);
     });
     EXPECT_TRUE(state.outbox().empty());
     world.rank[World::at(r)] = number(state, r);
@@ -227,7 +227,7 @@ class Explorer {
         next.noticed[World::between(to, from)] = true;
         if (to == 0) next.due[World::at(from)] = 0;
         push(after(std::move(next), to, [&](Agreement& state) {
-          state.on_lost(from);
+          state.on_gone(from);
           state.fail(RankSet(limits_.world));
         }));
       }

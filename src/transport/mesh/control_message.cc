@@ -68,10 +68,10 @@ class ContentWriter {
     number(verdict.decided);
     bytes(verdict.absent.bytes());
   }
-  void operator()(const Lost& lost) {
-    code(lost.code);
-    rank(lost.rank);
-    text(lost.text);
+  void operator()(const Dropped& dropped) {
+    code(dropped.code);
+    rank(dropped.rank);
+    text(dropped.text);
   }
 
  private:
@@ -148,13 +148,13 @@ Abort read_abort(ContentReader& reader) {
   return abort;
 }
 
-Lost read_lost(ContentReader& reader) {
-  Lost lost;
-  lost.code = reader.code();
-  lost.rank = reader.rank();
-  reader.refuse_if(lost.rank < 0);
-  lost.text = reader.text();
-  return lost;
+Dropped read_dropped(ContentReader& reader) {
+  Dropped dropped;
+  dropped.code = reader.code();
+  dropped.rank = reader.rank();
+  reader.refuse_if(dropped.rank < 0);
+  dropped.text = reader.text();
+  return dropped;
 }
 
 SettleRound read_round(ContentReader& reader) {
@@ -187,7 +187,7 @@ std::optional<ControlMessage> read_content(std::uint8_t kind, ContentReader& rea
       const auto decided = reader.number<std::uint64_t>();
       return Verdict{decided, reader.ranks()};
     }
-    case 9: return read_lost(reader);
+    case 9: return read_dropped(reader);
     default: return std::nullopt;
   }
 }

@@ -18,7 +18,7 @@
 //   6 vote     u64 number, ballot: u64 step, u64 digest
 //   7 round    u32 number, u64 decided, ballot, set of voters, set of the absent
 //   8 verdict  u64 ballots that count, set of the absent
-//   9 lost     u16 error code, u16 0, rank, text of at most 512 bytes
+//   9 dropped  u16 error code, u16 0, rank, text of at most 512 bytes
 #pragma once
 
 #include <array>
@@ -75,15 +75,16 @@ struct Start {
 };
 
 // The sender goes on without an optional rank, and all others are to.
-struct Lost {
+struct Dropped {
   int rank = 0;
   ErrorCode code = ErrorCode::kPeerLost;
   std::string text;
 
-  bool operator==(const Lost&) const = default;
+  bool operator==(const Dropped&) const = default;
 };
 
-using ControlMessage = std::variant<Abort, Waiting, Goodbye, Here, Start, Vote, SettleRound, Verdict, Lost>;
+using ControlMessage =
+    std::variant<Abort, Waiting, Goodbye, Here, Start, Vote, SettleRound, Verdict, Dropped>;
 
 inline constexpr std::size_t kControlHeaderBytes = 12;
 inline constexpr std::size_t kControlContentMax = 4096;

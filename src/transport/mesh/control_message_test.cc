@@ -37,7 +37,7 @@ std::vector<ControlMessage> all_kinds() {
           Vote{17, {16, 0xFEDCBA9876543210}},
           round,
           Verdict{18, round.absent},
-          Lost{10, ErrorCode::kTimeout, "too late"}};
+          Dropped{10, ErrorCode::kTimeout, "too late"}};
 }
 
 std::vector<std::byte> bytes_of(const std::vector<ControlMessage>& messages) {
@@ -113,8 +113,8 @@ TEST(ControlMessage, RanksOutsideTheWorldAreRefused) {
   std::vector<ControlMessage> messages;
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Abort{ErrorCode::kLimit, 2, 0, ""}}), messages));
   EXPECT_FALSE(ControlParser(2).feed(bytes_of({Waiting{2, 0}}), messages));
-  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Lost{2, ErrorCode::kPeerLost, ""}}), messages));
-  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Lost{-1, ErrorCode::kPeerLost, ""}}), messages));
+  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{2, ErrorCode::kPeerLost, ""}}), messages));
+  EXPECT_FALSE(ControlParser(2).feed(bytes_of({Dropped{-1, ErrorCode::kPeerLost, ""}}), messages));
 }
 
 TEST(ControlMessage, TextsAreOneLineAndLongOnesAreCut) {

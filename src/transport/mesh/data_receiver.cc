@@ -26,19 +26,20 @@ StreamStep from_link(const IoResult& result) {
 
 StreamStep DataReceiver::post(Operation& operation) {
   held_until_ = {};
-  if (EarlyStore::Message* message = early_.find(operation.tag)) return adopt(operation, *message);
+  auto* message = unexpected_.find(operation.tag);
+  if (message != nullptr) return adopt(operation, *message);
   posted_.push_back(operation);
   return {};
 }
 
-// Gives an early message, perhaps still on its way, to the receive that was posted for it.
-StreamStep DataReceiver::adopt(Operation& operation, EarlyStore::Message& message) {
-  const bool arriving = target_ == Target::kEarly && &message == &early_.newest();
+// Gives an unexpected message, perhaps still on its way, to the receive that was posted for it.
+StreamStep DataReceiver::adopt(Operation& operation, UnexpectedMessages::Message& message) {
+  const bool arriving = target_ == Target::kUnexpected && &message == &unexpected_.newest();
   StreamStep step = claim(operation, message.length);
   if (step.kind == StreamStep::Kind::kFailed) return step;
-  EarlyStore::copy(message, operation.capacity);
+  UnexpectedMessages::copy(message, operation.capacity);
   const std::uint64_t length = message.length;
-  early_.remove(message);
+  unexpected_.remove(message);
   if (arriving) {
     target_ = Target::kPosted;
     posted_target_ = &operation;
@@ -108,14 +109,14 @@ StreamStep DataReceiver::begin_message() {
   if (const Deadline until = hold_until(); until > Clock::now()) {
     return {StreamStep::Kind::kPaused, until, 0, {}};
   }
-  if (!early_.has_room(header_.length)) return {StreamStep::Kind::kPaused, kNever, 0, {}};
-  early_.add(header_.tag, header_.length);
-  target_ = Target::kEarly;
+  if (!unexpected_.has_room(header_.length)) return {StreamStep::Kind::kPaused, kNever, 0, {}};
+  unexpected_.add(header_.tag, header_.length);
+  target_ = Target::kUnexpected;
   return {};
 }
 
-// When a message without a receive becomes an early one. If any receive is posted, what it is for may come
-// behind this message.
+// When a message without a receive becomes an unexpected one. If any receive is posted, what it is for may
+// come behind this message.
 Deadline DataReceiver::hold_until() {
   if (header_.length < kLongBytes || !posted_.empty()) return {};
   if (held_until_ == Deadline{}) held_until_ = Clock::now() + patience_;
@@ -124,7 +125,7 @@ Deadline DataReceiver::hold_until() {
 
 // Where the next missing bytes go, or the first of them.
 MutBytes DataReceiver::room() {
-  if (target_ == Target::kEarly) return early_.room();
+  if (target_ == Target::kUnexpected) return unexpected_.room();
   return posted_target_->capacity.subspan(static_cast<std::size_t>(got_),
                                           static_cast<std::size_t>(missing()));
 }
@@ -141,12 +142,12 @@ void DataReceiver::take(Bytes bytes) {
 
 void DataReceiver::advance(std::size_t bytes) noexcept {
   got_ += bytes;
-  if (target_ == Target::kEarly) early_.newest().arrived = got_;
+  if (target_ == Target::kUnexpected) unexpected_.newest().arrived = got_;
 }
 
 void DataReceiver::end_message_if_whole() {
   if (missing() > 0) return;
-  early_blocks_ += EarlyBlock::count_for(header_.length);
+  unexpected_blocks_ += UnexpectedBlock::count_for(header_.length);
   if (target_ == Target::kPosted) posted_target_->finish(header_.length);
   target_ = Target::kNoMessage;
   posted_target_ = nullptr;
@@ -172,8 +173,8 @@ StreamStep DataReceiver::read_big(Unlocker unlocker) {
   for (std::size_t budget = kStepBytes; budget > 0 && missing() > 0;) {
     MutBytes into = room();
     into = into.first(std::min(into.size(), budget));
-    // An early message may be claimed, and its memory with it, as soon as the lock is free.
-    static_assert(EarlyBlock::kBytes < Unlocker::kMuch, "what is not much is received under the lock");
+    // An unexpected message may be claimed, and its memory with it, as soon as the lock is free.
+    static_assert(UnexpectedBlock::kBytes < Unlocker::kMuch, "what is not much is received under the lock");
     const std::uint64_t clears = clears_;
     const IoResult result = unlocker.run(into.size(), [&] { return link_->recv(into); });
     if (clears != clears_) return {StreamStep::Kind::kIdle, kNever, 0, {}};

@@ -5,9 +5,9 @@
 #include <chrono>
 
 #include "transport/links/link.h"
-#include "transport/mesh/early_store.h"
 #include "transport/mesh/message_header.h"
 #include "transport/mesh/operation.h"
+#include "transport/mesh/unexpected_messages.h"
 #include "transport/mesh/unlocker.h"
 
 namespace deltawire {
@@ -17,10 +17,10 @@ class DataReceiver {
   // Shorter messages don't wait for their receives: a copy of them costs less.
   static constexpr std::size_t kLongBytes = std::size_t{64} << 10;
 
-  // `blocks`, for early messages, outlive it. A long message waits in its stream for `patience` at most, for
-  // a receive that it stands in nobody's way of.
-  DataReceiver(int peer, Link& link, EarlyBlocks& blocks, std::chrono::milliseconds patience)
-      : peer_(peer), link_(&link), patience_(patience), early_(blocks) {}
+  // `blocks`, for unexpected messages, outlive it. A long message waits in its stream for `patience` at most,
+  // for a receive that it stands in nobody's way of.
+  DataReceiver(int peer, Link& link, UnexpectedBlocks& blocks, std::chrono::milliseconds patience)
+      : peer_(peer), link_(&link), patience_(patience), unexpected_(blocks) {}
 
   // Takes a message that is there already or registers `operation`, which then stays where it is until it
   // is done or clear() was called. After a pause there is something to step again. Kind is kMoved or
@@ -28,12 +28,12 @@ class DataReceiver {
   StreamStep post(Operation& operation);
 
   std::uint64_t bytes_received() const noexcept { return received_; }
-  // Blocks that its whole messages would have taken, had they all come early.
-  std::uint64_t early_blocks() const noexcept { return early_blocks_; }
+  // Blocks that its whole messages would have taken, had they all been unexpected.
+  std::uint64_t unexpected_blocks() const noexcept { return unexpected_blocks_; }
 
   // Whether the rest of a long message is on its way.
   bool is_midway() const noexcept {
-    return (target_ == Target::kPosted || target_ == Target::kEarly) && missing() >= stage_.size();
+    return (target_ == Target::kPosted || target_ == Target::kUnexpected) && missing() >= stage_.size();
   }
 
   // Receives at most about kStepBytes. While `unlocker` has let go of the lock, others may post and clear().
@@ -45,16 +45,16 @@ class DataReceiver {
 
  private:
   enum class Target : std::uint8_t {
-    kNoMessage,  // between messages
-    kUnclaimed,  // the header is here; no receive and no room for the rest
-    kPosted,     // the message goes into a posted receive
-    kEarly,      // the message goes into the early store, as its newest
+    kNoMessage,   // between messages
+    kUnclaimed,   // the header is here; no receive and no room for the rest
+    kPosted,      // the message goes into a posted receive
+    kUnexpected,  // the message is the newest of the unexpected ones
   };
 
   StreamStep consume_staged();
   StreamStep begin_message();
   StreamStep claim(Operation& operation, std::uint64_t length);
-  StreamStep adopt(Operation& operation, EarlyStore::Message& message);
+  StreamStep adopt(Operation& operation, UnexpectedMessages::Message& message);
   StreamStep read_staged();
   StreamStep read_big(Unlocker unlocker);
   Deadline hold_until();
@@ -71,7 +71,7 @@ class DataReceiver {
   Deadline held_until_{};  // the patience with the message at hand; {}: it has not begun
   std::uint64_t clears_ = 0;
   std::uint64_t received_ = 0;  // bytes of all messages
-  std::uint64_t early_blocks_ = 0;
+  std::uint64_t unexpected_blocks_ = 0;
   // Small messages come out of one read together with their headers; the rest of a big one goes straight
   // to its destination.
   std::array<std::byte, std::size_t{16} << 10> stage_{};
@@ -82,7 +82,7 @@ class DataReceiver {
   MessageHeader header_;
   std::uint64_t got_ = 0;
   Operation* posted_target_ = nullptr;
-  EarlyStore early_;
+  UnexpectedMessages unexpected_;
   OperationList posted_;
 };
 

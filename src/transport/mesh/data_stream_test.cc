@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 #include <list>
-#include <set>
 
 #include <gtest/gtest.h>
 
@@ -92,10 +91,10 @@ StreamStep drain(DataReceiver& receiver, const PlaybackLink& link) {
   return step;
 }
 
-TEST(DataReceiver, PausesWhenTheEarlyStoreIsFullAndGoesOn) {
+TEST(DataReceiver, PausesWhenUnexpectedMessagesHaveNoRoomAndGoesOn) {
   PlaybackLink link;
   for (Tag tag = 0; tag < 200; ++tag) add_message(link, tag, 100, 100);
-  EarlyBlocks blocks;
+  UnexpectedBlocks blocks;
   DataReceiver receiver(1, link, blocks, kNoPatience);
   EXPECT_EQ(drain(receiver, link).kind, StreamStep::Kind::kPaused);
   EXPECT_GT(link.left(), 0u);
@@ -115,25 +114,25 @@ TEST(DataReceiver, PausesWhenTheEarlyStoreIsFullAndGoesOn) {
 
 TEST(DataReceiver, AHugeClaimAllocatesNothingMuch) {
   PlaybackLink link;
-  add_message(link, 1, EarlyStore::kBytesMax, 10);
-  EarlyBlocks blocks;
+  add_message(link, 1, UnexpectedMessages::kBytesMax, 10);
+  UnexpectedBlocks blocks;
   DataReceiver receiver(1, link, blocks, kNoPatience);
   EXPECT_EQ(drain(receiver, link).kind, StreamStep::Kind::kIdle);
   EXPECT_LE(link.longest_read, kStepBytes);  // and no more memory was taken for it
   // The store is spoken for, so the next peer-sized claim has to wait; but no memory was taken for it.
-  EarlyStore store(blocks);
-  store.add(1, EarlyStore::kBytesMax);
+  UnexpectedMessages store(blocks);
+  store.add(1, UnexpectedMessages::kBytesMax);
   EXPECT_FALSE(store.has_room(1));
   EXPECT_TRUE(store.newest().blocks.empty());
   store.remove(store.newest());
-  EXPECT_TRUE(store.has_room(EarlyStore::kBytesMax));
-  EXPECT_FALSE(store.has_room(EarlyStore::kBytesMax + 1));
+  EXPECT_TRUE(store.has_room(UnexpectedMessages::kBytesMax));
+  EXPECT_FALSE(store.has_room(UnexpectedMessages::kBytesMax + 1));
 }
 
-TEST(EarlyStore, HoldsSoManyMessagesAndNotOneMore) {
-  EarlyBlocks blocks;
-  EarlyStore store(blocks);
-  for (std::size_t i = 0; i < EarlyStore::kMessagesMax; ++i) {
+TEST(UnexpectedMessages, HoldsSoManyMessagesAndNotOneMore) {
+  UnexpectedBlocks blocks;
+  UnexpectedMessages store(blocks);
+  for (std::size_t i = 0; i < UnexpectedMessages::kMessagesMax; ++i) {
     ASSERT_TRUE(store.has_room(0)) << i;
     store.add(i, 0);
   }
@@ -143,25 +142,25 @@ TEST(EarlyStore, HoldsSoManyMessagesAndNotOneMore) {
 }
 
 // What is kept from one message to the next has its bound; what is beyond it goes back.
-TEST(EarlyStore, KeepsSoMuchMemoryAndNoMore) {
-  EarlyBlocks blocks;
-  EarlyStore store(blocks);
+TEST(UnexpectedMessages, KeepsSoMuchMemoryAndNoMore) {
+  UnexpectedBlocks blocks;
+  UnexpectedMessages store(blocks);
   const auto fill = [&store](std::uint64_t length) {
     store.add(1, length);
     while (store.newest().arrived < length) store.newest().arrived += store.room().size();
     store.remove(*store.find(1));
   };
-  fill(3 * EarlyBlock::kBytes + 1);
+  fill(3 * UnexpectedBlock::kBytes + 1);
   EXPECT_EQ(blocks.spare(), 4u);
-  fill(2 * EarlyBlock::kBytes);
+  fill(2 * UnexpectedBlock::kBytes);
   EXPECT_EQ(blocks.spare(), 4u);  // the same ones
-  fill(EarlyStore::kBytesMax);
-  EXPECT_EQ(blocks.spare(), EarlyBlocks::kSpareMax);
+  fill(UnexpectedMessages::kBytesMax);
+  EXPECT_EQ(blocks.spare(), UnexpectedBlocks::kSpareMax);
 }
 
-TEST(EarlyStore, BlocksAreReservedWithThoseInUse) {
-  EarlyBlocks blocks;
-  std::list<EarlyBlock> used;
+TEST(UnexpectedMessages, BlocksAreReservedWithThoseInUse) {
+  UnexpectedBlocks blocks;
+  std::list<UnexpectedBlock> used;
   blocks.append_to(used);
   blocks.append_to(used);
   blocks.reserve(8);
@@ -172,17 +171,18 @@ TEST(EarlyStore, BlocksAreReservedWithThoseInUse) {
   blocks.reserve(10);
   blocks.take_back(used);
   EXPECT_EQ(blocks.spare(), 10u);
-  blocks.reserve(10 * EarlyBlocks::kSpareMax);
-  EXPECT_EQ(blocks.spare(), EarlyBlocks::kSpareMax);
+  blocks.reserve(10 * UnexpectedBlocks::kSpareMax);
+  EXPECT_EQ(blocks.spare(), UnexpectedBlocks::kSpareMax);
 }
 
 // Its bytes stop for a while anywhere, at the edge of a block too.
-TEST(EarlyStore, AMessageThatComesInTwoHalvesIsWhole) {
-  std::vector<std::byte> sent(2 * EarlyBlock::kBytes + 7);
+TEST(UnexpectedMessages, AMessageThatComesInTwoHalvesIsWhole) {
+  std::vector<std::byte> sent(2 * UnexpectedBlock::kBytes + 7);
   for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<std::byte>(i % 251);
-  EarlyBlocks blocks;
-  for (const std::size_t half : {std::size_t{0}, std::size_t{1}, EarlyBlock::kBytes - 1, EarlyBlock::kBytes,
-                                 EarlyBlock::kBytes + 1, 2 * EarlyBlock::kBytes}) {
+  UnexpectedBlocks blocks;
+  constexpr std::size_t kBlock = UnexpectedBlock::kBytes;
+  for (const std::size_t half : {std::size_t{0}, std::size_t{1}, kBlock - 1, kBlock,
+                                 UnexpectedBlock::kBytes + 1, 2 * UnexpectedBlock::kBytes}) {
     PlaybackLink link;
     link.at_once = ~std::size_t{0};
     DataReceiver receiver(1, link, blocks, kNoPatience);
@@ -199,36 +199,6 @@ TEST(EarlyStore, AMessageThatComesInTwoHalvesIsWhole) {
     EXPECT_TRUE(receive.done && got == sent) << half;
   }
   EXPECT_EQ(blocks.spare(), 3u);
-}
-
-TEST(OperationTable, AHandleIsNeverGivenTwiceThoughItsPlaceIs) {
-  OperationTable table;
-  const std::vector<std::byte> byte(1);
-  const std::vector<Bytes> pieces(7, Bytes(byte));
-  std::set<std::uint64_t> given;
-  std::set<const Operation*> places;
-  for (int round = 0; round < 100; ++round) {
-    Operation& send = table.add(pieces);
-    Operation& receive = table.add();
-    EXPECT_TRUE(send.pieces.size() == 7 && receive.pieces.empty());
-    for (Operation* each : {&send, &receive}) {
-      EXPECT_FALSE(each->done) << round;
-      EXPECT_EQ(each->length, 0u) << round;
-      EXPECT_TRUE(given.insert(each->handle).second) << round;
-      places.insert(each);
-    }
-    const std::array handles{Handle{send.handle}, Handle{receive.handle}};
-    EXPECT_EQ(table.find(handles[0]), &send);
-    send.finish(7);
-    table.remove(send);
-    EXPECT_EQ(table.find(handles[0]), nullptr);
-    EXPECT_EQ(table.find(handles[1]), &receive);
-    table.remove(receive);
-    EXPECT_EQ(table.find(handles[1]), nullptr);
-  }
-  EXPECT_EQ(places.size(), 2u);
-  EXPECT_EQ(table.find(Handle::kNone), nullptr);
-  EXPECT_EQ(table.find(Handle{3}), nullptr);  // a place that there has never been
 }
 
 TEST(OperationList, GivesTheFirstOfItsTagFromAnywhere) {
@@ -287,7 +257,7 @@ TEST(DataReceiver, AMessageLongerThanItsReceiveIsAnErrorAndNothingIsWritten) {
   for (const std::size_t there : {std::size_t{0}, kCapacity / 2, kCapacity, kCapacity + 1}) {
     for (const std::size_t length : {kCapacity, kCapacity + 1}) {
       PlaybackLink link;
-      EarlyBlocks blocks;
+      UnexpectedBlocks blocks;
       DataReceiver receiver(2, link, blocks, kNoPatience);
       std::vector<std::byte> memory(kCapacity + 8, std::byte{0xEE});
       Operation receive;
@@ -322,7 +292,7 @@ TEST(DataReceiver, SmallMessagesComeOutOfFewReads) {
   constexpr std::size_t kLength = 300;
   PlaybackLink link;
   link.at_once = ~std::size_t{0};
-  EarlyBlocks blocks;
+  UnexpectedBlocks blocks;
   DataReceiver receiver(1, link, blocks, kNoPatience);
   std::vector<std::byte> memory(kMessages * kLength);
   std::vector<Operation> receives(kMessages);
@@ -339,14 +309,14 @@ TEST(DataReceiver, SmallMessagesComeOutOfFewReads) {
   EXPECT_LE(link.reads, bytes / ((std::size_t{16} << 10) - kMessageHeaderBytes) + 2);
 }
 
-// Into a receive, and into the early store: the other peers get their turn.
+// Into a receive, and into the unexpected messages: the other peers get their turn.
 TEST(DataReceiver, AStepTakesSoMuchAndNoMore) {
   constexpr std::size_t kLength = 3 * kStepBytes;
   for (const bool posted : {true, false}) {
     PlaybackLink link;
     link.at_once = ~std::size_t{0};
     add_message(link, 1, kLength, kLength);
-    EarlyBlocks blocks;
+    UnexpectedBlocks blocks;
     DataReceiver receiver(1, link, blocks, kNoPatience);
     std::vector<std::byte> memory(kLength);
     Operation receive;
@@ -366,7 +336,7 @@ TEST(DataReceiver, AStepTakesSoMuchAndNoMore) {
 TEST(DataReceiver, GarbageIsCorruptAtItsFirstHeader) {
   PlaybackLink link;
   link.add(5000, std::byte{0x5A});
-  EarlyBlocks blocks;
+  UnexpectedBlocks blocks;
   DataReceiver receiver(2, link, blocks, kNoPatience);
   const StreamStep step = drain(receiver, link);
   ASSERT_EQ(step.kind, StreamStep::Kind::kFailed);

@@ -280,10 +280,11 @@ TEST_F(Engine, WhoIsAskedJustBeforeTheDeadlineHasTimeToAnswer) {
   links_.control->make_readable();
   while (heard == 0) std::this_thread::sleep_for(1ms);
   waits = true;
-  const auto lost = self_->wait(self_->post_recv(1, 1, got_), in(30ms));
-  ASSERT_FALSE(lost);
+  const auto dropped = self_->wait(self_->post_recv(1, 1, got_), in(30ms));
+  ASSERT_FALSE(dropped);
   EXPECT_EQ(heard, 2);
-  EXPECT_NE(lost.error().message.find("wait for each other"), std::string::npos) << lost.error().message;
+  EXPECT_NE(dropped.error().message.find("wait for each other"), std::string::npos)
+      << dropped.error().message;
   self_.reset();  // before what its links use
 }
 

@@ -56,8 +56,8 @@ void check(std::uint8_t selector, Bytes data) {
       for (const int rank : {abort->suspect, abort->origin}) expect(rank >= -1 && rank < kWorld);
       expect(abort->text.size() <= kControlTextMax && printable_line(abort->text) == abort->text);
     }
-    if (const auto* lost = std::get_if<Lost>(&message)) {
-      expect(lost->rank >= 0 && lost->rank < kWorld && lost->text.size() <= kControlTextMax);
+    if (const auto* dropped = std::get_if<Dropped>(&message)) {
+      expect(dropped->rank >= 0 && dropped->rank < kWorld && dropped->text.size() <= kControlTextMax);
     }
     if (const auto* waiting = std::get_if<Waiting>(&message)) {
       expect(waiting->rank >= -1 && waiting->rank < kWorld);

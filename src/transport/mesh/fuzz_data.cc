@@ -1,6 +1,7 @@
 // A data stream from a peer that keeps no rule, on its way through a DataReceiver. The input is a program:
 // bytes arrive, well formed or not, receives are posted, and the receiver steps. What is received is what was
-// sent, no memory outside the receives is written, and nothing is kept beyond the early store's bounds.
+// sent, no memory outside the receives is written, and no more is kept than the bounds of
+// unexpected messages allow.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -122,7 +123,7 @@ class Session {
 
   FuzzProgram program_;
   PlaybackLink link_;
-  EarlyBlocks blocks_;
+  UnexpectedBlocks blocks_;
   DataReceiver receiver_{kPeer, link_, blocks_, std::chrono::milliseconds{0}};
   std::deque<Receive> receives_;
   bool regular_ = true;

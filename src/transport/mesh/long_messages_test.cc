@@ -46,7 +46,7 @@ StreamStep step_while_it_moves(DataReceiver& receiver) {
 
 TEST(Patience, ALongMessageWaitsInItsStreamForItsReceive) {
   PlaybackLink link;
-  EarlyBlocks blocks;
+  UnexpectedBlocks blocks;
   DataReceiver receiver(1, link, blocks, kForEver);
   add_message(link, 1, kLong);
   for (int i = 0; i < 3; ++i) {
@@ -60,12 +60,12 @@ TEST(Patience, ALongMessageWaitsInItsStreamForItsReceive) {
   EXPECT_EQ(receiver.post(receive.operation).kind, Kind::kMoved);
   EXPECT_EQ(step_while_it_moves(receiver).kind, Kind::kIdle);
   EXPECT_TRUE(receive.is_whole(std::byte{1}));
-  EXPECT_EQ(blocks.spare(), 0u) << "it never was an early one";
+  EXPECT_EQ(blocks.spare(), 0u) << "it never was an unexpected one";
 }
 
 TEST(Patience, EndsAndBeginsAnewWithTheNextReceive) {
   PlaybackLink link;
-  EarlyBlocks blocks;
+  UnexpectedBlocks blocks;
   DataReceiver receiver(1, link, blocks, std::chrono::milliseconds(20));
   for (const Tag tag : {Tag{1}, Tag{2}}) {
     add_message(link, tag, kLong);
@@ -84,7 +84,7 @@ TEST(Patience, EndsAndBeginsAnewWithTheNextReceive) {
 // Neither where it costs more than it saves, nor where what somebody waits for may come behind.
 TEST(Patience, IsForLongMessagesThatStandInNobodysWay) {
   PlaybackLink link;
-  EarlyBlocks blocks;
+  UnexpectedBlocks blocks;
   DataReceiver receiver(1, link, blocks, kForEver);
   add_message(link, 1, DataReceiver::kLongBytes - 1);
   EXPECT_EQ(step_while_it_moves(receiver).kind, Kind::kIdle);
@@ -104,7 +104,7 @@ TEST(Patience, IsForStreamsThatTheKernelReceives) {
     bool stands_alone() const noexcept override { return true; }
   };
   const auto other = [] { return std::make_unique<PlaybackLink>(); };
-  EarlyBlocks blocks;
+  UnexpectedBlocks blocks;
   auto kernels = std::make_unique<KernelsLink>();
   add_message(*kernels, 1, kLong);
   Peer patient(1, {std::move(kernels), other()}, 2, blocks);
@@ -164,7 +164,7 @@ struct Unlocking {
   std::unique_lock<std::mutex> lock{mutex};
   CallsInKernel calls;
   ProbingLink link{mutex};
-  EarlyBlocks blocks;
+  UnexpectedBlocks blocks;
 
   Unlocker unlocker() { return {lock, calls}; }
 };

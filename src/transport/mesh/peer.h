@@ -28,10 +28,11 @@ struct PeerLinks {
 
 struct Peer {
   // How long a long message waits in its stream for a receive, which then takes it without a copy, before it
-  // becomes an early one. The kernel goes on receiving meanwhile; of other links, reading may be the line.
+  // becomes an unexpected one. The kernel goes on receiving meanwhile; on other links, reading may be the
+  // line.
   static constexpr std::chrono::milliseconds kPatience{2};
 
-  Peer(int peer_rank, PeerLinks links, int world_size, EarlyBlocks& blocks)
+  Peer(int peer_rank, PeerLinks links, int world_size, UnexpectedBlocks& blocks)
       : rank(peer_rank),
         data(std::move(links.data)),
         stands_alone(data->stands_alone()),
@@ -60,9 +61,10 @@ struct Peer {
   bool receive_ended = false;
   bool send_ended = false;
   bool said_goodbye = false;
-  bool is_optional = false;      // Transport::set_optional
-  std::optional<Error> loss;     // of an optional one: why nothing that comes from it is heeded
-  bool is_lost = false;          // its control stream has ended, and this rank has drawn its conclusions
+  bool is_optional = false;  // Transport::set_optional
+  // Of an optional one: why nothing that comes from it is heeded.
+  std::optional<Error> departure;
+  bool is_gone = false;          // its control stream has ended, and this rank has drawn its conclusions
   Deadline heard_at{};           // when its control stream last brought something
   std::uint64_t place = 0;       // buckets that it had begun by then
   bool was_late = false;         // when it was last asked, it had not begun what this rank waits for
@@ -82,9 +84,9 @@ struct Peer {
     return {news.bytes_sent + sender.bytes_sent(), news.bytes_received + receiver.bytes_received()};
   }
   // Neither stream is read or written any more, but for what the control stream has yet to say.
-  void lose(Error why) noexcept {
-    loss = std::move(why);
-    is_lost = receive_ended = send_ended = true;
+  void depart(Error why) noexcept {
+    departure = std::move(why);
+    is_gone = receive_ended = send_ended = true;
     receive_paused = receive_again = false;
     send_at = receive_at = pump_at = verdict_at = kNever;
     sender.clear();

@@ -67,7 +67,7 @@ void AddressBook::hear(Talk& talk) {
   const MutBytes room = MutBytes(talk.heard).subspan(talk.heard_bytes);
   if (room.empty()) return;
   const ssize_t got = ::recv(talk.fd, room.data(), room.size(), MSG_DONTWAIT);
-  // A connection that has ended is the meeting's business.
+  // A connection that has ended is the bootstrap's business.
   if (got > 0) talk.heard_bytes += static_cast<std::size_t>(got);
 }
 

@@ -39,8 +39,8 @@ class AddressBook {
   AddressBook(int rank, int world_size, const AddressSlot& own);
 
   // Moves what the data streams, which may be absent still, take and give now, and no byte more. `streams`:
-  // Roster::data_streams. Errors: kCorrupt, naming the rank that sent it; kPeerLost: a rank that came again
-  // listens elsewhere than the others have been told.
+  // PeerTable::data_streams. Errors: kCorrupt, naming the rank that sent it; kPeerLost: a rank that came
+  // again listens elsewhere than the others have been told.
   Status advance(const std::vector<PeerSockets>& sockets, const std::vector<std::uint32_t>& streams);
 
   // Whether this rank has done its part: has been told all, or has told all.
@@ -62,7 +62,7 @@ class AddressBook {
   // One data stream: what is said on it and what is heard.
   struct Talk {
     int fd = -1;
-    std::uint32_t stream = 0;      // its number in Roster::data_streams
+    std::uint32_t stream = 0;      // its number in PeerTable::data_streams
     std::vector<std::byte> heard;  // as long as it is to become
     std::size_t heard_bytes = 0;
     std::size_t said_bytes = 0;

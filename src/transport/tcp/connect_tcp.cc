@@ -2,7 +2,7 @@
 
 #include "deltawire/connect.h"
 #include "transport/mesh/control_message.h"
-#include "transport/tcp/meeting.h"
+#include "transport/tcp/bootstrap.h"
 
 namespace deltawire {
 namespace {
@@ -45,7 +45,7 @@ Result<std::unique_ptr<Transport>> connect_tcp(std::unique_ptr<Listener> listene
     return fail(ErrorCode::kInvalidArgument, "connect_tcp: needs the listener that listen_tcp made");
   }
   std::unique_ptr<TcpListener> tcp(static_cast<TcpListener*>(listener.release()));
-  Result<std::vector<PeerSockets>> sockets = Meeting(std::move(tcp), options).run();
+  Result<std::vector<PeerSockets>> sockets = Bootstrap(std::move(tcp), options).run();
   if (!sockets) return forward_error(sockets);
   auto mesh = make_mesh({options.rank, options.epoch}, std::move(*sockets), options.link);
   if (mesh) (*mesh)->set_arrival_timeout(options.arrival_timeout);

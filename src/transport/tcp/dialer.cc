@@ -6,7 +6,7 @@
 
 #include <sys/socket.h>
 
-#include "transport/tcp/roster.h"
+#include "transport/tcp/peer_table.h"
 
 namespace deltawire {
 namespace {
@@ -36,11 +36,11 @@ Connected connection_state(int fd) noexcept {
 
 }  // namespace
 
-bool Dialer::advance(Deadline now, const Token& token, const Hello& own) {
+bool Dialer::advance(Deadline now, const Token& token, const Claims& own) {
   if (phase_ == Phase::kPause && now >= retry_at_) dial(now);
   if (phase_ == Phase::kConnecting) greet(now, token, own);
   if (phase_ != Phase::kTalking) return false;
-  switch (exchange_hellos(*handshake_, socket_.get())) {
+  switch (advance_handshake(*handshake_, socket_.get())) {
     case Exchange::kDone: return true;
     case Exchange::kMore: return false;
     case Exchange::kStranger:
@@ -69,7 +69,7 @@ void Dialer::dial(Deadline now) {
   phase_ = Phase::kConnecting;
 }
 
-void Dialer::greet(Deadline now, const Token& token, const Hello& own) {
+void Dialer::greet(Deadline now, const Token& token, const Claims& own) {
   const Connected connected = connection_state(socket_.get());
   if (connected == Connected::kNotYet) return;
   end_dialing(connected);
@@ -82,10 +82,10 @@ void Dialer::greet(Deadline now, const Token& token, const Hello& own) {
     pause(now);
     return;
   }
-  Hello hello = own;
-  hello.stream = stream_;
-  hello.peer = static_cast<std::uint32_t>(rank_);
-  handshake_.emplace(token, hello, *nonce);
+  Claims claims = own;
+  claims.stream = stream_;
+  claims.peer = static_cast<std::uint32_t>(rank_);
+  handshake_.emplace(token, claims, *nonce);
   phase_ = Phase::kTalking;
 }
 

@@ -9,25 +9,25 @@
 #include "transport/links/link.h"
 #include "transport/process/fork_guard.h"
 #include "transport/tcp/address.h"
-#include "transport/tcp/hello.h"
+#include "transport/tcp/handshake.h"
 
 namespace deltawire {
 
 class Dialer {
  public:
   // Dials from `start` on.
-  Dialer(int rank, Hello::Stream stream, const SocketAddress& address, Deadline start = {}) noexcept
+  Dialer(int rank, Claims::Stream stream, const SocketAddress& address, Deadline start = {}) noexcept
       : rank_(rank), stream_(stream), address_(address), retry_at_(start) {}
 
   // Does what can be done now; true once the other rank has answered. `own` is what this rank says of itself.
-  bool advance(Deadline now, const Token& token, const Hello& own);
+  bool advance(Deadline now, const Token& token, const Claims& own);
 
   // What to poll for; an fd of -1 while it pauses until retry_at().
   pollfd interest() const noexcept;
   Deadline retry_at() const noexcept { return phase_ == Phase::kPause ? retry_at_ : kNever; }
 
   int rank() const noexcept { return rank_; }
-  Hello::Stream stream() const noexcept { return stream_; }
+  Claims::Stream stream() const noexcept { return stream_; }
   Endpoint endpoint() const { return address_.endpoint(); }
   // Whether somebody listened there at last who did not like this rank's proof, or had none of its own: most
   // likely another token.
@@ -40,7 +40,7 @@ class Dialer {
   int socket_error() const noexcept { return socket_error_; }
 
   // The answer, and the connection it came on. REQUIRES: advance() returned true.
-  const Hello& hello() const noexcept { return handshake_->peer(); }
+  const Claims& claims() const noexcept { return handshake_->peer(); }
   GuardedFd take_socket() noexcept { return std::move(socket_); }
 
   // What came of a call to the other rank's port.
@@ -50,12 +50,12 @@ class Dialer {
   enum class Phase : std::uint8_t { kPause, kConnecting, kTalking };
 
   void dial(Deadline now);
-  void greet(Deadline now, const Token& token, const Hello& own);
+  void greet(Deadline now, const Token& token, const Claims& own);
   void end_dialing(Connected connected) noexcept;
   void pause(Deadline now) noexcept;
 
   int rank_;
-  Hello::Stream stream_;
+  Claims::Stream stream_;
   SocketAddress address_;
   Phase phase_ = Phase::kPause;
   Deadline retry_at_;

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "transport/tcp/hello.h"
+#include "transport/tcp/handshake.h"
 #include "transport/test_mesh.h"
 
 namespace deltawire::test::processes_test {
@@ -57,7 +57,7 @@ class Processes : public ::testing::Test {
   }
 
   // Forks one process for each rank, which connects and, when all have, does `work`; the result goes on the
-  // board. One that ended before would be missing in the others' meeting.
+  // board. One that ended before would be missing in the others' bootstrap.
   void start(const std::function<Status(Transport&)>& work) {
     start_connecting([this, work](Transport& self) -> Status {
       if (!all_connect()) return fail(ErrorCode::kState, "not all ranks have connected");
@@ -299,7 +299,7 @@ void wait_until_it_connects(const Endpoint& endpoint) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int caller = ::socket(AF_INET, SOCK_STREAM, 0);
   (void)::connect(caller, reinterpret_cast<sockaddr*>(&address), sizeof address);
-  const Handshake handshake(token_of(8), Hello{}, Nonce{});
+  const Handshake handshake(token_of(8), Claims{}, Nonce{});
   (void)::send(caller, handshake.unsent().data(), handshake.unsent().size(), 0);
   Nonce answer;
   (void)::recv(caller, answer.data(), answer.size(), MSG_WAITALL);

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "transport/tcp/address_book.h"
-#include "transport/tcp/hello.h"
+#include "transport/tcp/handshake.h"
 #include "transport/test_mesh.h"
 
 namespace deltawire::test::rendezvous_test {
@@ -26,20 +26,20 @@ int dial(const Endpoint& endpoint) {
   return fd;
 }
 
-// Both streams of a rank that knows the token, and has said no more than its hello: control, data.
+// Both streams of a rank that knows the token, and has said no more than its claims: control, data.
 std::array<int, 2> come_by_hand(int rank, int world_size, const Endpoint& rendezvous) {
   std::array<int, 2> streams{};
-  for (const auto stream : {Hello::Stream::kControl, Hello::Stream::kData}) {
-    Hello hello;
-    hello.rank = static_cast<std::uint32_t>(rank);
-    hello.world_size = static_cast<std::uint16_t>(world_size);
-    hello.stream = stream;
-    Handshake handshake(token_of(7), hello, *random_nonce());
+  for (const auto stream : {Claims::Stream::kControl, Claims::Stream::kData}) {
+    Claims claims;
+    claims.rank = static_cast<std::uint32_t>(rank);
+    claims.world_size = static_cast<std::uint16_t>(world_size);
+    claims.stream = stream;
+    Handshake handshake(token_of(7), claims, *random_nonce());
     const int fd = dial(rendezvous);
-    streams[stream == Hello::Stream::kData ? 1 : 0] = fd;
+    streams[stream == Claims::Stream::kData ? 1 : 0] = fd;
     Exchange state = Exchange::kMore;
     const Deadline end = soon();
-    while (state == Exchange::kMore && Clock::now() < end) state = exchange_hellos(handshake, fd);
+    while (state == Exchange::kMore && Clock::now() < end) state = advance_handshake(handshake, fd);
     EXPECT_EQ(state, Exchange::kDone);
   }
   return streams;
@@ -209,7 +209,7 @@ TEST(Rendezvous, IsNotGivenBesideEndpoints) {
 }
 
 TEST(Rendezvous, WhatIsNoAddressIsCorruptAndNamesTheRank) {
-  // Rank 1 knows the token and was started with everybody's endpoints: the mesh's bytes follow its hello.
+  // Rank 1 knows the token and was started with everybody's endpoints: the mesh's bytes follow its handshake.
   auto listener = listen_tcp("127.0.0.1");
   const Endpoint rendezvous = (*listener)->endpoint();
   std::thread host([&] {
@@ -303,13 +303,13 @@ TEST(Rendezvous, ARankThatDiesWhileOthersWaitMayBeStartedAgain) {
 int answer_by_hand(int listening_fd) {
   const int fd = ::accept(listening_fd, nullptr, nullptr);
   EXPECT_GE(fd, 0);
-  Hello hello;
-  hello.role = Hello::Role::kListener;
-  hello.world_size = 2;
-  Handshake handshake(token_of(7), hello, *random_nonce());
+  Claims claims;
+  claims.role = Claims::Role::kListener;
+  claims.world_size = 2;
+  Handshake handshake(token_of(7), claims, *random_nonce());
   Exchange state = Exchange::kMore;
   const Deadline end = soon();
-  while (state == Exchange::kMore && Clock::now() < end) state = exchange_hellos(handshake, fd);
+  while (state == Exchange::kMore && Clock::now() < end) state = advance_handshake(handshake, fd);
   EXPECT_EQ(state, Exchange::kDone);
   return fd;
 }

@@ -1,4 +1,4 @@
-// How a meeting ends: a rank that has met all others says so to each of them, one byte on the data stream,
+// How a bootstrap ends: a rank that has met all others says so to each of them, one byte on the data stream,
 // and leaves when it has heard it from all. So nobody begins to work, with deadlines, while others still
 // connect. Messages of the mesh follow on the same stream.
 #pragma once
@@ -19,7 +19,7 @@ class RollCall {
   RollCall(int rank, int world_size);
 
   // Says and hears what the data streams take and give now, and no byte more. `streams`:
-  // Roster::data_streams. REQUIRES: this rank has met all. Errors: kCorrupt, naming the rank that said
+  // PeerTable::data_streams. REQUIRES: this rank has met all. Errors: kCorrupt, naming the rank that said
   // anything else.
   Status advance(const std::vector<PeerSockets>& sockets, const std::vector<std::uint32_t>& streams);
 
@@ -31,7 +31,7 @@ class RollCall {
 
  private:
   struct Call {
-    std::uint32_t stream = 0;  // its number in Roster::data_streams
+    std::uint32_t stream = 0;  // its number in PeerTable::data_streams
     bool said = false;
     bool heard = false;
   };

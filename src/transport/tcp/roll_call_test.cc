@@ -1,4 +1,4 @@
-// The end of a meeting: who leaves when, and who is waited for.
+// The end of a bootstrap: who leaves when, and who is waited for.
 #include "transport/tcp/roll_call.h"
 
 #include <algorithm>

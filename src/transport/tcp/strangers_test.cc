@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "transport/tcp/hello_testing.h"
+#include "transport/tcp/handshake_testing.h"
 #include "transport/test_mesh.h"
 
 namespace deltawire::test::strangers_test {
@@ -53,33 +53,34 @@ class Stranger {
   int fd_;
 };
 
-Hello hello_of(int rank, int peer, int world_size) {
-  Hello hello;
-  hello.rank = static_cast<std::uint32_t>(rank);
-  hello.peer = static_cast<std::uint32_t>(peer);
-  hello.world_size = static_cast<std::uint16_t>(world_size);
-  return hello;
+Claims claims_of(int rank, int peer, int world_size) {
+  Claims claims;
+  claims.rank = static_cast<std::uint32_t>(rank);
+  claims.peer = static_cast<std::uint32_t>(peer);
+  claims.world_size = static_cast<std::uint16_t>(world_size);
+  return claims;
 }
 
 // The first message of one who knows the protocol; the token makes no difference to it.
-std::vector<std::byte> first_message(const Hello& hello) {
-  const Handshake handshake(token_of(8), hello, *random_nonce());
+std::vector<std::byte> first_message(const Claims& claims) {
+  const Handshake handshake(token_of(8), claims, *random_nonce());
   return {handshake.unsent().begin(), handshake.unsent().end()};
 }
 
 TEST(Strangers, DoNotDisturb) {
   Listeners all = listen_all(3);
   std::vector<Stranger> strangers;
-  const std::vector<std::byte> hello = first_message(hello_of(1, 0, 3));
+  const std::vector<std::byte> claims = first_message(claims_of(1, 0, 3));
   const std::vector<std::byte> garbage = pattern(1000000, 4);
   for (int i = 0; i < 100; ++i) {
-    for (const Endpoint& endpoint : all.endpoints) strangers.emplace_back(endpoint);       // silent
-    strangers.back().say(Bytes(hello).first(static_cast<std::size_t>(i) % hello.size()));  // half a hello
+    for (const Endpoint& endpoint : all.endpoints) strangers.emplace_back(endpoint);  // silent
+    // Half of its claims.
+    strangers.back().say(Bytes(claims).first(static_cast<std::size_t>(i) % claims.size()));
   }
   for (const Endpoint& endpoint : all.endpoints) {
     strangers.emplace_back(endpoint).say(garbage);
-    strangers.emplace_back(endpoint).say(hello);  // then silent
-    strangers.emplace_back(endpoint).say(hello);
+    strangers.emplace_back(endpoint).say(claims);  // then silent
+    strangers.emplace_back(endpoint).say(claims);
     strangers.back().say(garbage);  // in the place of a proof
   }
   Ranks ranks(3);
@@ -97,12 +98,12 @@ TEST(Strangers, DoNotDisturb) {
 TEST(Strangers, GiveWayToRanksWhenThereAreMany) {
   // More than are let in at once, and they stay. Ranks are through before the first of them is turned away
   // for having said nothing to the point in 5 s.
-  for (const bool say_hello : {false, true}) {
+  for (const bool say_claims : {false, true}) {
     Listeners all = listen_all(2);
     std::vector<Stranger> strangers;
     for (int i = 0; i < 100; ++i) {
       strangers.emplace_back(all.endpoints[0]);
-      if (say_hello) strangers.back().say(first_message(hello_of(1, 0, 2)));
+      if (say_claims) strangers.back().say(first_message(claims_of(1, 0, 2)));
     }
     run_ranks(2, [&](int rank) {
       const auto at = static_cast<std::size_t>(rank);
@@ -118,7 +119,7 @@ TEST(Strangers, WhoSayNothingAreTurnedAwayButNotARankThatIsSlow) {
   Listeners all = listen_all(2);
   const Stranger silent(all.endpoints[0]);
   const Stranger slow(all.endpoints[0]);
-  slow.say(first_message(hello_of(1, 0, 2)));
+  slow.say(first_message(claims_of(1, 0, 2)));
   std::thread rank0([&] {
     MeshOptions options = mesh_options(0, all.endpoints);
     options.settings = "codec=3lc";
@@ -126,9 +127,9 @@ TEST(Strangers, WhoSayNothingAreTurnedAwayButNotARankThatIsSlow) {
     EXPECT_TRUE(result.has_value()) << result.error().message;
   });
   // Rank 1 has proved that it knows the token, and the rest, its settings, is long on its way.
-  Hello hello = hello_of(1, 0, 2);
-  hello.text = "codec=3lc";
-  Handshake handshake(token_of(7), hello, *random_nonce());
+  Claims claims = claims_of(1, 0, 2);
+  claims.text = "codec=3lc";
+  Handshake handshake(token_of(7), claims, *random_nonce());
   const Stranger rank1(all.endpoints[0]);
   while (!handshake.is_trusted()) {
     rank1.say(handshake.unsent());
@@ -142,13 +143,13 @@ TEST(Strangers, WhoSayNothingAreTurnedAwayButNotARankThatIsSlow) {
   // Rank 0 still waits: it was not its end that ended them.
   const Deadline end = soon();
   Exchange state = Exchange::kMore;
-  while (state == Exchange::kMore && Clock::now() < end) state = exchange_hellos(handshake, rank1.fd());
+  while (state == Exchange::kMore && Clock::now() < end) state = advance_handshake(handshake, rank1.fd());
   EXPECT_EQ(state, Exchange::kDone);
-  hello.stream = Hello::Stream::kControl;
+  claims.stream = Claims::Stream::kControl;
   const Stranger control(all.endpoints[0]);
-  Handshake second(token_of(7), hello, *random_nonce());
+  Handshake second(token_of(7), claims, *random_nonce());
   state = Exchange::kMore;
-  while (state == Exchange::kMore && Clock::now() < end) state = exchange_hellos(second, control.fd());
+  while (state == Exchange::kMore && Clock::now() < end) state = advance_handshake(second, control.fd());
   EXPECT_EQ(state, Exchange::kDone);
   rank1.say(std::array{std::byte{'H'}});  // it has met all: RollCall
   rank0.join();
@@ -177,7 +178,7 @@ TEST(Strangers, FindNobodyOnceTheRanksHaveMet) {
 
 TEST(Strangers, TenThousandDoNotDisturb) {
   Listeners all = listen_all(2);
-  const std::vector<std::byte> hello = first_message(hello_of(1, 0, 2));
+  const std::vector<std::byte> claims = first_message(claims_of(1, 0, 2));
   std::thread rank0([&] {
     const auto result = connect_tcp(std::move(all.listeners[0]), mesh_options(0, all.endpoints));
     EXPECT_TRUE(result.has_value()) << result.error().message;
@@ -185,8 +186,8 @@ TEST(Strangers, TenThousandDoNotDisturb) {
   std::deque<Stranger> open;
   for (int i = 0; i < 10000; ++i) {
     const Stranger& stranger = open.emplace_back(all.endpoints[0]);
-    if (i % 4 == 1) stranger.say(hello);
-    if (i % 4 == 2) stranger.say(Bytes(hello).first(91));
+    if (i % 4 == 1) stranger.say(claims);
+    if (i % 4 == 2) stranger.say(Bytes(claims).first(91));
     if (i % 4 == 3) stranger.say(pattern(200, static_cast<std::uint64_t>(i)));
     if (open.size() > 200) open.pop_front();
   }
@@ -200,7 +201,7 @@ TEST(Strangers, LearnNothing) {
   const Stranger garbler(all.endpoints[0]);
   garbler.say(pattern(1000, 1));
   const Stranger knower(all.endpoints[0]);
-  knower.say(first_message(hello_of(1, 0, 2)));
+  knower.say(first_message(claims_of(1, 0, 2)));
   std::thread rank0([&] {
     MeshOptions options = mesh_options(0, all.endpoints);
     options.connect_timeout = 6s;
@@ -350,7 +351,7 @@ TEST(Strangers, AProofPassedOnToAnotherRankIsRefused) {
   }
 }
 
-TEST(Strangers, ARankThatVanishesAfterItsHelloIsNamed) {
+TEST(Strangers, ARankThatVanishesAfterItsHandshakeIsNamed) {
   // Rank 1 meets rank 0 on both streams and goes without a word; rank 2 never comes.
   Listeners all = listen_all(3);
   const Deadline start = Clock::now();
@@ -365,14 +366,14 @@ TEST(Strangers, ARankThatVanishesAfterItsHelloIsNamed) {
     EXPECT_LT(Clock::now() - start, 30s) << "half of the time to connect: it did not wait for it";
   });
   std::vector<Stranger> streams;
-  for (const auto stream : {Hello::Stream::kData, Hello::Stream::kControl}) {
-    Hello hello = hello_of(1, 0, 3);
-    hello.stream = stream;
-    Handshake handshake(token_of(7), hello, *random_nonce());
+  for (const auto stream : {Claims::Stream::kData, Claims::Stream::kControl}) {
+    Claims claims = claims_of(1, 0, 3);
+    claims.stream = stream;
+    Handshake handshake(token_of(7), claims, *random_nonce());
     const Stranger& rank1 = streams.emplace_back(all.endpoints[0]);
     Exchange state = Exchange::kMore;
     while (state == Exchange::kMore && Clock::now() < start + 30s)
-      state = exchange_hellos(handshake, rank1.fd());
+      state = advance_handshake(handshake, rank1.fd());
     EXPECT_EQ(state, Exchange::kDone);
   }
   streams.clear();

@@ -3,13 +3,13 @@
 
 #include "transport/test_mesh.h"
 
-namespace deltawire::test::loss_test {
+namespace deltawire::test::departure_test {
 namespace {
 
 constexpr int kOptional[] = {2, 3};
 
-class Loss : public ::testing::TestWithParam<MeshKind> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, Loss, ::testing::ValuesIn(tested_meshes()), mesh_kind_name);
+class Departures : public ::testing::TestWithParam<MeshKind> {};
+INSTANTIATE_TEST_SUITE_P(Meshes, Departures, ::testing::ValuesIn(tested_meshes()), mesh_kind_name);
 
 // Ranks 0 and 1 are required, 2 and 3 optional.
 Ranks connect(MeshKind kind) {
@@ -27,18 +27,18 @@ bool says(const Error& error, const std::string& part) {
   return error.message.find(part) != std::string::npos;
 }
 
-void expect_lost(Ranks& ranks, std::initializer_list<int> on, int lost, const std::string& why) {
+void expect_departed(Ranks& ranks, std::initializer_list<int> on, int departed, const std::string& why) {
   for (const int rank : on) {
     Transport& self = *ranks[static_cast<std::size_t>(rank)];
     for (int again = 0; again < 2; ++again) {
-      const auto got = receive(self, lost);
+      const auto got = receive(self, departed);
       ASSERT_FALSE(got) << rank;
       EXPECT_TRUE(says(got.error(), why)) << rank << ": " << got.error().message;
     }
     const std::vector<std::byte> bytes(10);
-    EXPECT_FALSE(self.wait(send_bytes(self, lost, 1, bytes), soon()));
-    ASSERT_TRUE(self.loss_of(lost));
-    EXPECT_TRUE(says(*self.loss_of(lost), why));
+    EXPECT_FALSE(self.wait(send_bytes(self, departed, 1, bytes), soon()));
+    ASSERT_TRUE(self.loss_of(departed));
+    EXPECT_TRUE(says(*self.loss_of(departed), why));
   }
 }
 
@@ -63,17 +63,17 @@ void expect_dropped(Transport& self, const std::string& why) {
   EXPECT_EQ(failed.error().suspect, 3);
 }
 
-TEST_P(Loss, AnAbortOfAnOptionalRankEndsThatRankAlone) {
+TEST_P(Departures, AnAbortOfAnOptionalRankEndsThatRankAlone) {
   Ranks ranks = connect(GetParam());
   ranks[3]->abort({ErrorCode::kNotFinite, "a gradient is NaN", kNoSuspect});
-  expect_lost(ranks, {0, 1, 2}, 3, "a gradient is NaN");
+  expect_departed(ranks, {0, 1, 2}, 3, "a gradient is NaN");
   EXPECT_EQ(ranks[0]->loss_of(3)->suspect, 3);
   EXPECT_FALSE(ranks[0]->loss_of(2));
   expect_to_go_on(ranks, {0, 1, 2});
   EXPECT_EQ(receive(*ranks[3], 0).error().code, ErrorCode::kNotFinite);
 }
 
-TEST_P(Loss, ARequiredRankEndsAll) {
+TEST_P(Departures, ARequiredRankEndsAll) {
   Ranks ranks = connect(GetParam());
   ranks[1]->abort({ErrorCode::kAborted, "enough", kNoSuspect});
   for (const std::size_t rank : {0U, 2U, 3U}) {
@@ -84,23 +84,23 @@ TEST_P(Loss, ARequiredRankEndsAll) {
   }
 }
 
-TEST_P(Loss, WhomARequiredRankLosesIsLostOnAllAndIsTold) {
+TEST_P(Departures, WhomARequiredRankDropsDepartsEverywhereAndIsTold) {
   Ranks ranks = connect(GetParam());
   ranks[0]->lose(3, {ErrorCode::kCorrupt, "its bytes make no sense", 3});
-  expect_lost(ranks, {0, 1, 2}, 3, "its bytes make no sense");
+  expect_departed(ranks, {0, 1, 2}, 3, "its bytes make no sense");
   expect_dropped(*ranks[3], "its bytes make no sense");
   expect_to_go_on(ranks, {0, 1, 2});
 }
 
-TEST_P(Loss, AnOptionalRankLosesNobodyButItself) {
+TEST_P(Departures, AnOptionalRankDropsNobodyButItself) {
   Ranks ranks = connect(GetParam());
   ranks[2]->lose(3, {ErrorCode::kCorrupt, "I say so", 3});
-  expect_lost(ranks, {0, 1, 3}, 2, "I say so");
+  expect_departed(ranks, {0, 1, 3}, 2, "I say so");
   expect_to_go_on(ranks, {0, 1, 3});
 }
 
 // Rank 0 waits for rank 3, and rank 2 for rank 0: its own deadline passes, and is no reason to fail.
-TEST_P(Loss, ADeadlineLosesWhomItBlamesAndGivesOthersTheirTimeAgain) {
+TEST_P(Departures, ADeadlineDropsWhomItBlamesAndGivesOthersTheirTimeAgain) {
   Ranks ranks = connect(GetParam());
   std::thread other([&] {
     const auto got = receive(*ranks[2], 0, in(2500ms));
@@ -117,7 +117,7 @@ TEST_P(Loss, ADeadlineLosesWhomItBlamesAndGivesOthersTheirTimeAgain) {
   expect_to_go_on(ranks, {0, 1, 2});
 }
 
-TEST_P(Loss, WhoLeavesWhileItIsWaitedForIsLost) {
+TEST_P(Departures, WhoLeavesWhileItIsWaitedForDeparts) {
   Ranks ranks = connect(GetParam());
   std::vector<std::byte> one(10);
   std::vector<std::byte> two(10);
@@ -134,7 +134,7 @@ TEST_P(Loss, WhoLeavesWhileItIsWaitedForIsLost) {
   expect_to_go_on(ranks, {0, 1, 2});
 }
 
-TEST_P(Loss, BytesThatBreakTheRulesLoseTheirSender) {
+TEST_P(Departures, BytesThatBreakTheRulesDropTheirSender) {
   Ranks ranks = connect(GetParam());
   std::vector<std::byte> small(10);
   const Handle receive_small = ranks[0]->post_recv(3, 1, small);
@@ -146,7 +146,7 @@ TEST_P(Loss, BytesThatBreakTheRulesLoseTheirSender) {
   expect_to_go_on(ranks, {0, 1, 2});
 }
 
-TEST_P(Loss, ThereAreNoVotes) {
+TEST_P(Departures, ThereAreNoVotes) {
   Ranks ranks = connect(GetParam());
   EXPECT_EQ(ranks[0]->vote({}, soon()).error().code, ErrorCode::kState);
   expect_to_go_on(ranks, {0, 1, 2, 3});
@@ -158,7 +158,7 @@ double cpu_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-TEST_P(Loss, NothingSpinsAfterIt) {
+TEST_P(Departures, NothingSpinsAfterIt) {
   Ranks ranks = connect(GetParam());
   send_and_forget(*ranks[3], 0, 1, std::vector<std::byte>(std::size_t{70} << 20));  // unclaimed
   ranks[0]->lose(3, {ErrorCode::kCorrupt, "enough", 3});
@@ -169,4 +169,4 @@ TEST_P(Loss, NothingSpinsAfterIt) {
 }
 
 }  // namespace
-}  // namespace deltawire::test::loss_test
+}  // namespace deltawire::test::departure_test

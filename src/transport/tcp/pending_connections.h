@@ -12,17 +12,17 @@
 #include "transport/links/link.h"
 #include "transport/tcp/descriptors.h"
 #include "transport/tcp/listener.h"
-#include "transport/tcp/roster.h"
+#include "transport/tcp/peer_table.h"
 
 namespace deltawire {
 
-class Guests {
+class PendingConnections {
  public:
-  Guests(std::unique_ptr<TcpListener> listener, int world_size) noexcept;
+  PendingConnections(std::unique_ptr<TcpListener> listener, int world_size) noexcept;
 
-  // Accepts, reads, and enters ranks of this mesh in `roster`; strangers are turned away in silence. An
+  // Accepts, reads, and enters ranks of this mesh in `peer_table`; strangers are turned away in silence. An
   // error is a rank with the right token that doesn't fit, or descriptors that have run out.
-  Status advance(Deadline now, Roster& roster);
+  Status advance(Deadline now, PeerTable& peer_table);
 
   void add_interests(Deadline now, std::vector<pollfd>& polls) const;
   // When a silent stranger is to be turned away, or accepting is to be tried again.
@@ -38,22 +38,22 @@ class Guests {
   int refused() const noexcept { return refused_; }
 
  private:
-  struct Guest {
+  struct PendingConnection {
     GuardedFd socket;
     Handshake handshake;
     Deadline heard_at;  // came, or said something whole
   };
 
-  Status accept_all(Deadline now, const Roster& roster);
+  Status accept_all(Deadline now, const PeerTable& peer_table);
   bool make_room(Deadline now);
   void hear_strangers(Deadline now);
-  Status hear_ranks(Roster& roster);
-  static Status welcome(Guest& guest, Roster& roster);
+  Status hear_ranks(PeerTable& peer_table);
+  static Status welcome(PendingConnection& connection, PeerTable& peer_table);
 
   std::unique_ptr<TcpListener> listener_;
   std::size_t strangers_max_;
-  std::deque<Guest> strangers_;  // the oldest first
-  std::deque<Guest> ranks_;      // whose proofs are good; they still have to say the rest
+  std::deque<PendingConnection> strangers_;  // the oldest first
+  std::deque<PendingConnection> ranks_;      // whose proofs are good; they still have to say the rest
   Deadline accept_at_{};
   DescriptorShortage shortage_;
   int refused_ = 0;

@@ -1,4 +1,4 @@
-#include "transport/tcp/guests.h"
+#include "transport/tcp/pending_connections.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -12,28 +12,28 @@ constexpr std::size_t kStrangersMax = 64;
 // Of a stranger between one whole message and the next.
 constexpr std::chrono::seconds kSilenceMax{5};
 constexpr std::chrono::milliseconds kAcceptPause{50};
-// What a stranger who has said hello gets for the rest, however many others knock.
+// What a stranger that has said its claims gets for the rest, however many others knock.
 constexpr std::chrono::milliseconds kFairTime{20};
 
 }  // namespace
 
 // All other ranks may knock at once, on both streams, and strangers with them.
-Guests::Guests(std::unique_ptr<TcpListener> listener, int world_size) noexcept
+PendingConnections::PendingConnections(std::unique_ptr<TcpListener> listener, int world_size) noexcept
     : listener_(std::move(listener)),
       strangers_max_(
           descriptors_for_strangers(world_size, kStrangersMax + 2 * static_cast<std::size_t>(world_size))) {}
 
-Status Guests::advance(Deadline now, Roster& roster) {
-  if (Status status = accept_all(now, roster); !status) return status;
+Status PendingConnections::advance(Deadline now, PeerTable& peer_table) {
+  if (Status status = accept_all(now, peer_table); !status) return status;
   hear_strangers(now);
-  return hear_ranks(roster);
+  return hear_ranks(peer_table);
 }
 
-void Guests::hear_strangers(Deadline now) {
+void PendingConnections::hear_strangers(Deadline now) {
   for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
     Handshake& handshake = stranger->handshake;
     const bool had_heard = handshake.has_heard();
-    const Exchange state = exchange_hellos(handshake, stranger->socket.get());
+    const Exchange state = advance_handshake(handshake, stranger->socket.get());
     if (handshake.has_heard() != had_heard) stranger->heard_at = now;
     const bool goes_on = state == Exchange::kMore || state == Exchange::kDone;
     if (goes_on && handshake.is_trusted()) {
@@ -48,22 +48,22 @@ void Guests::hear_strangers(Deadline now) {
   }
 }
 
-Status Guests::hear_ranks(Roster& roster) {
+Status PendingConnections::hear_ranks(PeerTable& peer_table) {
   for (auto rank = ranks_.begin(); rank != ranks_.end();) {
-    const Exchange state = exchange_hellos(rank->handshake, rank->socket.get());
+    const Exchange state = advance_handshake(rank->handshake, rank->socket.get());
     if (state == Exchange::kMore) {
       ++rank;
       continue;
     }
     if (state == Exchange::kDone) {
-      if (Status status = welcome(*rank, roster); !status) return status;
+      if (Status status = welcome(*rank, peer_table); !status) return status;
     }
     rank = ranks_.erase(rank);
   }
   return {};
 }
 
-Status Guests::accept_all(Deadline now, const Roster& roster) {
+Status PendingConnections::accept_all(Deadline now, const PeerTable& peer_table) {
   if (now < accept_at_) return {};
   accept_at_ = Deadline{};
   while (true) {
@@ -82,19 +82,19 @@ Status Guests::accept_all(Deadline now, const Roster& roster) {
       accept_at_ = now + kAcceptPause;
       if (!is_descriptor_shortage(error)) return {};
       (void)make_room(now);
-      return shortage_.note(now, roster.rank(), roster.world_size(), error);
+      return shortage_.note(now, peer_table.rank(), peer_table.world_size(), error);
     }
-    strangers_.push_back({std::move(socket),
-                          Handshake(roster.token(), roster.own_hello(Hello::Role::kListener), *nonce), now});
+    const Claims own = peer_table.own_claims(Claims::Role::kListener);
+    strangers_.push_back({std::move(socket), Handshake(peer_table.token(), own, *nonce), now});
     // Read at once, or a burst of strangers could push out a rank that came with them.
     if (strangers_.size() == strangers_max_) return {};
   }
 }
 
-// A real rank says hello at once, so among many it is never the oldest that still says nothing.
-bool Guests::make_room(Deadline now) {
-  auto leaves =
-      std::ranges::find_if(strangers_, [](const Guest& guest) { return !guest.handshake.has_heard(); });
+// A real rank says its claims at once, so among many it is never the oldest that still says nothing.
+bool PendingConnections::make_room(Deadline now) {
+  auto leaves = std::ranges::find_if(
+      strangers_, [](const PendingConnection& stranger) { return !stranger.handshake.has_heard(); });
   if (leaves == strangers_.end()) leaves = strangers_.begin();
   if (leaves == strangers_.end() || (leaves->handshake.has_heard() && now - leaves->heard_at < kFairTime))
     return false;
@@ -102,29 +102,29 @@ bool Guests::make_room(Deadline now) {
   return true;
 }
 
-Status Guests::welcome(Guest& guest, Roster& roster) {
-  const Hello& hello = guest.handshake.peer();
-  if (roster.has_given_up()) {
-    roster.note_told(hello.rank);
+Status PendingConnections::welcome(PendingConnection& connection, PeerTable& peer_table) {
+  const Claims& claims = connection.handshake.peer();
+  if (peer_table.has_given_up()) {
+    peer_table.note_told(claims.rank);
     return {};
   }
-  if (Status status = roster.check(hello); !status) return status;
-  return roster.add(hello, std::move(guest.socket));
+  if (Status status = peer_table.check(claims); !status) return status;
+  return peer_table.add(claims, std::move(connection.socket));
 }
 
-void Guests::add_interests(Deadline now, std::vector<pollfd>& polls) const {
+void PendingConnections::add_interests(Deadline now, std::vector<pollfd>& polls) const {
   if (now >= accept_at_) polls.push_back({listener_->fd(), POLLIN, 0});
-  for (const std::deque<Guest>* guests : {&strangers_, &ranks_}) {
-    for (const Guest& guest : *guests) {
-      const bool sends = !guest.handshake.unsent().empty();
-      polls.push_back({guest.socket.get(), static_cast<short>(sends ? POLLOUT : POLLIN), 0});
+  for (const std::deque<PendingConnection>* connections : {&strangers_, &ranks_}) {
+    for (const PendingConnection& connection : *connections) {
+      const bool sends = !connection.handshake.unsent().empty();
+      polls.push_back({connection.socket.get(), static_cast<short>(sends ? POLLOUT : POLLIN), 0});
     }
   }
 }
 
-Deadline Guests::wake_at() const noexcept {
+Deadline PendingConnections::wake_at() const noexcept {
   Deadline at = accept_at_ == Deadline{} ? kNever : accept_at_;
-  for (const Guest& stranger : strangers_) at = std::min(at, stranger.heard_at + kSilenceMax);
+  for (const PendingConnection& stranger : strangers_) at = std::min(at, stranger.heard_at + kSilenceMax);
   return at;
 }
 

@@ -1,4 +1,4 @@
-#include "transport/tcp/roster.h"
+#include "transport/tcp/peer_table.h"
 
 #include <algorithm>
 #include <array>
@@ -32,8 +32,8 @@ void set_option(int fd, int level, int name, int value) noexcept {
   (void)::setsockopt(fd, level, name, &value, sizeof value);
 }
 
-GuardedFd& socket_of(PeerSockets& sockets, Hello::Stream stream) noexcept {
-  return stream == Hello::Stream::kData ? sockets.data : sockets.control;
+GuardedFd& socket_of(PeerSockets& sockets, Claims::Stream stream) noexcept {
+  return stream == Claims::Stream::kData ? sockets.data : sockets.control;
 }
 
 // Both ends of the connection have the same address.
@@ -45,8 +45,8 @@ bool stays_on_this_machine(int fd) noexcept {
 
 // A data stream within a machine has no distance to fill: it sends from little memory, which stays in the
 // cache. To other machines the kernel finds the sizes.
-void fit_buffers(int fd, Hello::Stream stream) noexcept {
-  if (stream != Hello::Stream::kData || !stays_on_this_machine(fd)) return;
+void fit_buffers(int fd, Claims::Stream stream) noexcept {
+  if (stream != Claims::Stream::kData || !stays_on_this_machine(fd)) return;
   set_option(fd, SOL_SOCKET, SO_SNDBUF, kLocalSendBytes);
 }
 
@@ -62,7 +62,7 @@ bool has_ended(int fd) noexcept {
   return ::poll(&entry, 1, 0) > 0;
 }
 
-void configure_connection(int fd, Hello::Stream stream) noexcept {
+void configure_connection(int fd, Claims::Stream stream) noexcept {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleSeconds);
@@ -70,12 +70,12 @@ void configure_connection(int fd, Hello::Stream stream) noexcept {
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepProbes);
   // Not on data streams: there a peer may rightly leave its window closed for as long as it computes, and
   // the kernel counts that as unacknowledged too. Control streams are always read.
-  if (stream == Hello::Stream::kControl) {
+  if (stream == Claims::Stream::kControl) {
     (void)::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnacknowledgedMs, sizeof kUnacknowledgedMs);
   }
 }
 
-Roster::Roster(const MeshOptions& options)
+PeerTable::PeerTable(const MeshOptions& options)
     : token_(options.token),
       sockets_(static_cast<std::size_t>(options.world_size)),
       data_streams_(static_cast<std::size_t>(options.world_size)),
@@ -93,60 +93,60 @@ Roster::Roster(const MeshOptions& options)
   }
 }
 
-Hello Roster::own_hello(Hello::Role role) const {
-  Hello hello = own_;
-  hello.role = role;
-  return hello;
+Claims PeerTable::own_claims(Claims::Role role) const {
+  Claims claims = own_;
+  claims.role = role;
+  return claims;
 }
 
-Status Roster::check(const Hello& hello) {
-  Status judged = judge(hello);
+Status PeerTable::check(const Claims& claims) {
+  Status judged = judge(claims);
   if (judged) {
-    settings_[hello.rank] = hello.text;
+    settings_[claims.rank] = claims.text;
   } else {
-    note_told(hello.rank);  // by its own verdict on what this rank says
+    note_told(claims.rank);  // by its own verdict on what this rank says
   }
   return judged;
 }
 
-Status Roster::judge(const Hello& hello) const {
-  const std::string other = "rank " + std::to_string(hello.rank);
+Status PeerTable::judge(const Claims& claims) const {
+  const std::string other = "rank " + std::to_string(claims.rank);
   const std::string self = "rank " + std::to_string(own_.rank);
-  const int suspect = hello.rank < own_.world_size ? static_cast<int>(hello.rank) : kNoSuspect;
-  if (hello.version != own_.version) {
+  const int suspect = claims.rank < own_.world_size ? static_cast<int>(claims.rank) : kNoSuspect;
+  if (claims.version != own_.version) {
     return fail(ErrorCode::kMismatch,
-                other + " speaks handshake version " + std::to_string(hello.version) + ", " + self +
+                other + " speaks handshake version " + std::to_string(claims.version) + ", " + self +
                     " version " + std::to_string(own_.version) + "; install the same deltawire everywhere",
                 suspect);
   }
-  if (hello.problem != 0) return tl::unexpected<Error>(problem_of(hello, suspect));
-  if (hello.world_size != own_.world_size) {
+  if (claims.problem != 0) return tl::unexpected<Error>(problem_of(claims, suspect));
+  if (claims.world_size != own_.world_size) {
     return fail(ErrorCode::kMismatch,
-                other + " was started for a world of " + std::to_string(hello.world_size) + " ranks, " +
+                other + " was started for a world of " + std::to_string(claims.world_size) + " ranks, " +
                     self + " for " + std::to_string(own_.world_size) +
                     "; start all ranks with the same world size",
                 suspect);
   }
-  if (hello.rank == own_.rank || hello.rank >= own_.world_size) {
+  if (claims.rank == own_.rank || claims.rank >= own_.world_size) {
     return fail(ErrorCode::kMismatch,
                 "another process calls itself " + other + " in the world of " +
                     std::to_string(own_.world_size) + " that " + self + " connects; give each its own rank",
                 suspect);
   }
-  if (hello.peer != own_.rank) {
+  if (claims.peer != own_.rank) {
     return fail(ErrorCode::kMismatch,
-                other + " takes the endpoint of " + self + " for that of rank " + std::to_string(hello.peer) +
-                    "; give all ranks the same endpoints in the same order",
+                other + " takes the endpoint of " + self + " for that of rank " +
+                    std::to_string(claims.peer) + "; give all ranks the same endpoints in the same order",
                 suspect);
   }
-  if (hello.epoch != own_.epoch) {
+  if (claims.epoch != own_.epoch) {
     return tl::unexpected<Error>(
-        epoch_mismatch(suspect, hello.epoch, static_cast<int>(own_.rank), own_.epoch));
+        epoch_mismatch(suspect, claims.epoch, static_cast<int>(own_.rank), own_.epoch));
   }
   return {};
 }
 
-Status Roster::compare_settings() const {
+Status PeerTable::compare_settings() const {
   std::map<std::string_view, std::vector<int>> ranks_by_text;
   for (int rank = 0; rank < world_size(); ++rank) {
     const std::optional<std::string>& text = settings_[static_cast<std::size_t>(rank)];
@@ -164,58 +164,58 @@ Status Roster::compare_settings() const {
                                                  right->second.size() - 1));
 }
 
-void Roster::note_told(std::uint32_t rank) {
+void PeerTable::note_told(std::uint32_t rank) {
   if (rank >= own_.world_size) return;
   is_told_[rank] = true;
   if (has_given_up()) std::erase(missing_, static_cast<int>(rank));
 }
 
-Error Roster::problem_of(const Hello& hello, int sender) const {
-  const auto code = static_cast<ErrorCode>(hello.problem);
+Error PeerTable::problem_of(const Claims& claims, int sender) const {
+  const auto code = static_cast<ErrorCode>(claims.problem);
   const bool known = error_code_name(code) != "Unknown";
-  const int suspect = hello.suspect < own_.world_size ? static_cast<int>(hello.suspect) : sender;
-  const std::string text = printable_line(hello.text);
+  const int suspect = claims.suspect < own_.world_size ? static_cast<int>(claims.suspect) : sender;
+  const std::string text = printable_line(claims.text);
   // Who passes on what another one found names that one already.
   const std::string reporter =
-      text.starts_with("rank ") ? "" : "rank " + std::to_string(hello.rank) + " reports: ";
+      text.starts_with("rank ") ? "" : "rank " + std::to_string(claims.rank) + " reports: ";
   return {known ? code : ErrorCode::kAborted, reporter + text, suspect};
 }
 
 // Of a rank that is connected. One that died before has hung up by now, and its place is free.
-bool Roster::is_another_process(const Hello& hello) const noexcept {
-  const PeerSockets& sockets = sockets_[hello.rank];
-  return hello.life != lives_[hello.rank] && ((sockets.data && !has_ended(sockets.data.get())) ||
-                                              (sockets.control && !has_ended(sockets.control.get())));
+bool PeerTable::is_another_process(const Claims& claims) const noexcept {
+  const PeerSockets& sockets = sockets_[claims.rank];
+  return claims.life != lives_[claims.rank] && ((sockets.data && !has_ended(sockets.data.get())) ||
+                                                (sockets.control && !has_ended(sockets.control.get())));
 }
 
-Status Roster::add(const Hello& hello, GuardedFd socket) {
-  const int rank = static_cast<int>(hello.rank);
-  PeerSockets& sockets = sockets_[hello.rank];
-  if (is_another_process(hello)) {
+Status PeerTable::add(const Claims& claims, GuardedFd socket) {
+  const int rank = static_cast<int>(claims.rank);
+  PeerSockets& sockets = sockets_[claims.rank];
+  if (is_another_process(claims)) {
     twice_ = rank;
     return fail(ErrorCode::kMismatch,
                 "two processes call themselves rank " + std::to_string(rank) + "; give each its own rank",
                 rank);
   }
-  if (hello.life != lives_[hello.rank]) {
-    lives_[hello.rank] = hello.life;
-    drop(rank, Hello::Stream::kControl);
-    drop(rank, Hello::Stream::kData);
+  if (claims.life != lives_[claims.rank]) {
+    lives_[claims.rank] = claims.life;
+    drop(rank, Claims::Stream::kControl);
+    drop(rank, Claims::Stream::kData);
   }
-  fit_buffers(socket.get(), hello.stream);
-  socket_of(sockets, hello.stream) = std::move(socket);
-  if (hello.stream == Hello::Stream::kData) ++data_streams_[hello.rank];
+  fit_buffers(socket.get(), claims.stream);
+  socket_of(sockets, claims.stream) = std::move(socket);
+  if (claims.stream == Claims::Stream::kData) ++data_streams_[claims.rank];
   if (sockets.data && sockets.control) std::erase(missing_, rank);
   return {};
 }
 
-void Roster::drop(int rank, Hello::Stream stream) {
+void PeerTable::drop(int rank, Claims::Stream stream) {
   socket_of(sockets_[static_cast<std::size_t>(rank)], stream).reset();
   const auto place = std::ranges::lower_bound(missing_, rank);
   if (place == missing_.end() || *place != rank) missing_.insert(place, rank);
 }
 
-std::vector<ControlMessage> Roster::heard_from(int rank) const {
+std::vector<ControlMessage> PeerTable::heard_from(int rank) const {
   const int fd = sockets_[static_cast<std::size_t>(rank)].control.get();
   std::array<std::byte, kLastWordsMax> bytes;
   const ssize_t got = fd < 0 ? -1 : ::recv(fd, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
@@ -225,13 +225,13 @@ std::vector<ControlMessage> Roster::heard_from(int rank) const {
   return messages;
 }
 
-bool Roster::has_finished(int rank) const {
+bool PeerTable::has_finished(int rank) const {
   return std::ranges::any_of(heard_from(rank), [](const ControlMessage& message) {
     return std::holds_alternative<Goodbye>(message);
   });
 }
 
-std::optional<Error> Roster::last_words_of(int rank) const {
+std::optional<Error> PeerTable::last_words_of(int rank) const {
   for (const ControlMessage& message : heard_from(rank)) {
     const auto* abort = std::get_if<Abort>(&message);
     if (abort == nullptr) continue;
@@ -243,9 +243,9 @@ std::optional<Error> Roster::last_words_of(int rank) const {
   return std::nullopt;
 }
 
-void Roster::give_up(const Error& error) {
+void PeerTable::give_up(const Error& error) {
   own_.problem = static_cast<std::uint16_t>(error.code);
-  own_.suspect = error.suspect < 0 ? Hello::kNobody : static_cast<std::uint16_t>(error.suspect);
+  own_.suspect = error.suspect < 0 ? Claims::kNobody : static_cast<std::uint16_t>(error.suspect);
   own_.text = printable_line(error.message, kSettingsMax);
   std::vector<std::byte> bytes;
   append_control_message(Abort{error.code, error.suspect, rank(), error.message}, bytes);

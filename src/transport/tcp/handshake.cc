@@ -1,4 +1,4 @@
-#include "transport/tcp/hello.h"
+#include "transport/tcp/handshake.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -11,7 +11,7 @@
 namespace deltawire {
 namespace {
 
-constexpr std::uint32_t kHelloMagic = 0x48445744;  // "DWDH" on the wire
+constexpr std::uint32_t kHandshakeMagic = 0x48445744;  // "DWDH" on the wire
 constexpr std::size_t kLifeAt = 28;
 constexpr std::size_t kDigestAt = 36;
 constexpr std::size_t kDigestBytes = kClaimsBytes - kDigestAt;
@@ -27,27 +27,27 @@ Bytes bytes_of(std::string_view text) noexcept {
 
 }  // namespace
 
-Claims encode_claims(const Hello& hello) {
-  Claims claims{};
-  std::byte* at = claims.data();
-  store_le(at, kHelloMagic);
-  store_le(at + 4, hello.version);
-  at[6] = static_cast<std::byte>(hello.stream);
-  at[7] = static_cast<std::byte>(hello.role);
-  store_le(at + 8, hello.rank);
-  store_le(at + 12, hello.peer);
-  store_le(at + 16, hello.epoch);
-  store_le(at + 20, static_cast<std::uint16_t>(hello.text.size()));
-  store_le(at + 22, hello.problem);
-  store_le(at + 24, hello.world_size);
-  store_le(at + 26, hello.suspect);
-  store_le(at + kLifeAt, hello.life);
-  const TextDigest digest = digest_of(hello.text);
+ClaimsBytes encode_claims(const Claims& claims) {
+  ClaimsBytes bytes{};
+  std::byte* at = bytes.data();
+  store_le(at, kHandshakeMagic);
+  store_le(at + 4, claims.version);
+  at[6] = static_cast<std::byte>(claims.stream);
+  at[7] = static_cast<std::byte>(claims.role);
+  store_le(at + 8, claims.rank);
+  store_le(at + 12, claims.peer);
+  store_le(at + 16, claims.epoch);
+  store_le(at + 20, static_cast<std::uint16_t>(claims.text.size()));
+  store_le(at + 22, claims.problem);
+  store_le(at + 24, claims.world_size);
+  store_le(at + 26, claims.suspect);
+  store_le(at + kLifeAt, claims.life);
+  const TextDigest digest = digest_of(claims.text);
   std::ranges::copy(Bytes(digest).first(kDigestBytes), at + kDigestAt);
-  return claims;
+  return bytes;
 }
 
-Handshake::Handshake(const Token& token, const Hello& own, const Nonce& nonce)
+Handshake::Handshake(const Token& token, const Claims& own, const Nonce& nonce)
     : token_(token), own_(own), own_nonce_(nonce) {
   if (is_dialer()) {
     own_claims_ = encode_claims(own_);
@@ -99,7 +99,7 @@ Handshake::State Handshake::end_of_stage() {
 }
 
 Handshake::State Handshake::after_claims() {
-  if (load_le<std::uint32_t>(held_.data()) != kHelloMagic) return State::kStranger;
+  if (load_le<std::uint32_t>(held_.data()) != kHandshakeMagic) return State::kStranger;
   std::memcpy(peer_claims_.data(), held_.data(), kClaimsBytes);
   std::memcpy(peer_nonce_.data(), held_.data() + kClaimsBytes, kNonceBytes);
   send(own_nonce_);
@@ -109,7 +109,7 @@ Handshake::State Handshake::after_claims() {
 
 Handshake::State Handshake::after_nonce() {
   std::memcpy(peer_nonce_.data(), held_.data(), kNonceBytes);
-  const auto proof = proof_of(Hello::Role::kDialer);
+  const auto proof = proof_of(Claims::Role::kDialer);
   if (!proof) return State::kBroken;
   send(*proof);
   has_proved_ = true;
@@ -120,13 +120,13 @@ Handshake::State Handshake::after_nonce() {
 Handshake::State Handshake::after_proof() {
   Proof shown;
   std::memcpy(shown.data(), held_.data(), kProofBytes);
-  const auto wanted = proof_of(Hello::Role::kDialer);
+  const auto wanted = proof_of(Claims::Role::kDialer);
   if (!wanted || !equal_in_constant_time(shown, *wanted)) return State::kStranger;
   if (!parse_claims()) return State::kBroken;
   own_.stream = peer_.stream;
   own_.peer = peer_.rank;
   own_claims_ = encode_claims(own_);
-  const auto proof = proof_of(Hello::Role::kListener);
+  const auto proof = proof_of(Claims::Role::kListener);
   if (!proof) return State::kBroken;
   send(own_claims_);
   send(*proof);
@@ -139,7 +139,7 @@ Handshake::State Handshake::after_answer() {
   std::memcpy(peer_claims_.data(), held_.data(), kClaimsBytes);
   Proof shown;
   std::memcpy(shown.data(), held_.data() + kClaimsBytes, kProofBytes);
-  const auto wanted = proof_of(Hello::Role::kListener);
+  const auto wanted = proof_of(Claims::Role::kListener);
   if (!wanted || !equal_in_constant_time(shown, *wanted)) return State::kStranger;
   if (!parse_claims()) return State::kBroken;
   send(bytes_of(own_.text));
@@ -168,12 +168,12 @@ Handshake::State Handshake::end_text(std::string text) {
   return state();
 }
 
-std::optional<Proof> Handshake::proof_of(Hello::Role role) const noexcept {
+std::optional<Proof> Handshake::proof_of(Claims::Role role) const noexcept {
   const Nonce& dialer_nonce = is_dialer() ? own_nonce_ : peer_nonce_;
   const Nonce& listener_nonce = is_dialer() ? peer_nonce_ : own_nonce_;
-  const Claims& dialer_claims = is_dialer() ? own_claims_ : peer_claims_;
-  const Claims& listener_claims = is_dialer() ? peer_claims_ : own_claims_;
-  const bool of_dialer = role == Hello::Role::kDialer;
+  const ClaimsBytes& dialer_claims = is_dialer() ? own_claims_ : peer_claims_;
+  const ClaimsBytes& listener_claims = is_dialer() ? peer_claims_ : own_claims_;
+  const bool of_dialer = role == Claims::Role::kDialer;
   const std::array<Bytes, 5> pieces{bytes_of(of_dialer ? kDialerLabel : kListenerLabel), dialer_nonce,
                                     listener_nonce, dialer_claims,
                                     of_dialer ? Bytes() : Bytes(listener_claims)};
@@ -182,17 +182,17 @@ std::optional<Proof> Handshake::proof_of(Hello::Role role) const noexcept {
 
 bool Handshake::parse_claims() {
   const std::byte* at = peer_claims_.data();
-  if (load_le<std::uint32_t>(at) != kHelloMagic) return false;
+  if (load_le<std::uint32_t>(at) != kHandshakeMagic) return false;
   peer_.version = load_le<std::uint16_t>(at + 4);
   peer_.rank = load_le<std::uint32_t>(at + 8);
   peer_.peer = load_le<std::uint32_t>(at + 12);
   if (peer_.version != own_.version) return true;
   const auto stream = static_cast<std::uint8_t>(at[6]);
-  const bool has_stream = stream == static_cast<std::uint8_t>(Hello::Stream::kData) ||
-                          stream == static_cast<std::uint8_t>(Hello::Stream::kControl);
-  const auto role = is_dialer() ? Hello::Role::kListener : Hello::Role::kDialer;
+  const bool has_stream = stream == static_cast<std::uint8_t>(Claims::Stream::kData) ||
+                          stream == static_cast<std::uint8_t>(Claims::Stream::kControl);
+  const auto role = is_dialer() ? Claims::Role::kListener : Claims::Role::kDialer;
   if (!has_stream || at[7] != static_cast<std::byte>(role)) return false;
-  peer_.stream = static_cast<Hello::Stream>(stream);
+  peer_.stream = static_cast<Claims::Stream>(stream);
   peer_.role = role;
   peer_.epoch = load_le<std::uint32_t>(at + 16);
   peer_.problem = load_le<std::uint16_t>(at + 22);
@@ -202,7 +202,7 @@ bool Handshake::parse_claims() {
   return load_le<std::uint16_t>(at + 20) <= kSettingsMax;
 }
 
-Exchange exchange_hellos(Handshake& handshake, int fd) {
+Exchange advance_handshake(Handshake& handshake, int fd) {
   const auto must_wait = [] { return errno == EAGAIN || errno == EWOULDBLOCK; };
   auto state = handshake.sent(0);
   while (state == Handshake::State::kMore) {

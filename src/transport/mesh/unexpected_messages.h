@@ -14,10 +14,10 @@
 
 namespace deltawire {
 
-struct EarlyBlock {
+struct UnexpectedBlock {
   static constexpr std::size_t kBytes = std::size_t{16} << 10;
 
-  EarlyBlock() noexcept {}  // uninitialized
+  UnexpectedBlock() noexcept {}  // uninitialized
   std::array<std::byte, kBytes> bytes;
 
   // How many a message takes.
@@ -26,8 +26,8 @@ struct EarlyBlock {
   }
 };
 
-// Blocks for the early messages of all peers, kept from one message to the next.
-class EarlyBlocks {
+// Blocks for the unexpected messages of all peers, kept from one message to the next.
+class UnexpectedBlocks {
  public:
   // What is kept at most, 16 MiB: a peer that was once far ahead takes no more for good.
   static constexpr std::size_t kSpareMax = std::size_t{1} << 10;
@@ -44,7 +44,7 @@ class EarlyBlocks {
     }
   }
   // Puts one at the end of `blocks`.
-  void append_to(std::list<EarlyBlock>& blocks) {
+  void append_to(std::list<UnexpectedBlock>& blocks) {
     if (spare_.empty()) {
       blocks.emplace_back();
       ++made_;
@@ -53,40 +53,42 @@ class EarlyBlocks {
     }
   }
   // Takes all of them back.
-  void take_back(std::list<EarlyBlock>& blocks) noexcept {
+  void take_back(std::list<UnexpectedBlock>& blocks) noexcept {
     spare_.splice(spare_.begin(), blocks);
     while (spare_.size() > kSpareMax) spare_.pop_back();
   }
 
  private:
-  std::list<EarlyBlock> spare_;
+  std::list<UnexpectedBlock> spare_;
   std::size_t made_ = 0;  // ever: with those in use there are so many, or enough to be kept
 };
 
-class EarlyStore {
+class UnexpectedMessages {
  public:
   static constexpr std::size_t kMessagesMax = 64;
   static constexpr std::uint64_t kBytesMax = std::uint64_t{64} << 20;
-  static constexpr std::uint64_t kBlocksMax = EarlyBlock::count_for(kBytesMax);
+  static constexpr std::uint64_t kBlocksMax = UnexpectedBlock::count_for(kBytesMax);
 
   struct Message {
     Tag tag = 0;
-    std::uint64_t length = 0;      // as its header says
-    std::uint64_t arrived = 0;     // of it
-    std::list<EarlyBlock> blocks;  // with what has arrived
+    std::uint64_t length = 0;           // as its header says
+    std::uint64_t arrived = 0;          // of it
+    std::list<UnexpectedBlock> blocks;  // with what has arrived
   };
 
   // `blocks` outlives the store.
-  explicit EarlyStore(EarlyBlocks& blocks) : blocks_(&blocks) { messages_.reserve(kMessagesMax); }
+  explicit UnexpectedMessages(UnexpectedBlocks& blocks) : blocks_(&blocks) {
+    messages_.reserve(kMessagesMax);
+  }
 
   bool has_room(std::uint64_t length) const noexcept {
-    return messages_.size() < kMessagesMax && EarlyBlock::count_for(length) <= kBlocksMax - reserved_;
+    return messages_.size() < kMessagesMax && UnexpectedBlock::count_for(length) <= kBlocksMax - reserved_;
   }
 
   // Opens a message of which nothing has arrived: the newest. REQUIRES: has_room(length).
   void add(Tag tag, std::uint64_t length) noexcept {
     messages_.push_back({tag, length, 0, {}});
-    reserved_ += EarlyBlock::count_for(length);
+    reserved_ += UnexpectedBlock::count_for(length);
   }
   // REQUIRES: there is one.
   Message& newest() noexcept { return messages_.back(); }
@@ -95,8 +97,10 @@ class EarlyStore {
   // in a header alone never makes this rank allocate much. REQUIRES: bytes are missing.
   MutBytes room() {
     Message& message = newest();
-    if (message.arrived == message.blocks.size() * EarlyBlock::kBytes) blocks_->append_to(message.blocks);
-    const std::uint64_t left = message.blocks.size() * EarlyBlock::kBytes - message.arrived;
+    if (message.arrived == message.blocks.size() * UnexpectedBlock::kBytes) {
+      blocks_->append_to(message.blocks);
+    }
+    const std::uint64_t left = message.blocks.size() * UnexpectedBlock::kBytes - message.arrived;
     return MutBytes(message.blocks.back().bytes)
         .last(static_cast<std::size_t>(left))
         .first(static_cast<std::size_t>(std::min(left, message.length - message.arrived)));
@@ -111,8 +115,8 @@ class EarlyStore {
   // Copies what has arrived. REQUIRES: it fits.
   static void copy(const Message& message, MutBytes into) noexcept {
     auto left = static_cast<std::size_t>(message.arrived);
-    for (const EarlyBlock& block : message.blocks) {
-      const std::size_t count = std::min(left, EarlyBlock::kBytes);
+    for (const UnexpectedBlock& block : message.blocks) {
+      const std::size_t count = std::min(left, UnexpectedBlock::kBytes);
       std::memcpy(into.data(), block.bytes.data(), count);
       into = into.subspan(count);
       left -= count;
@@ -120,13 +124,13 @@ class EarlyStore {
   }
 
   void remove(Message& message) noexcept {
-    reserved_ -= EarlyBlock::count_for(message.length);
+    reserved_ -= UnexpectedBlock::count_for(message.length);
     blocks_->take_back(message.blocks);
     messages_.erase(messages_.begin() + std::distance(messages_.data(), &message));
   }
 
  private:
-  EarlyBlocks* blocks_;
+  UnexpectedBlocks* blocks_;
   std::vector<Message> messages_;  // the oldest first
   std::uint64_t reserved_ = 0;     // blocks
 };

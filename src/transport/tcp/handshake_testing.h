@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "transport/tcp/hello.h"
+#include "transport/tcp/handshake.h"
 
 namespace deltawire {
 

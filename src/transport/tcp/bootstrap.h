@@ -12,15 +12,15 @@
 #include "deltawire/connect.h"
 #include "transport/tcp/address_book.h"
 #include "transport/tcp/dialer.h"
-#include "transport/tcp/guests.h"
+#include "transport/tcp/peer_table.h"
+#include "transport/tcp/pending_connections.h"
 #include "transport/tcp/roll_call.h"
-#include "transport/tcp/roster.h"
 
 namespace deltawire {
 
-class Meeting {
+class Bootstrap {
  public:
-  Meeting(std::unique_ptr<TcpListener> listener, const MeshOptions& options);
+  Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& options);
 
   // The connections with all other ranks. An error is told to the others, as far as they can be reached in
   // short time, before it is returned.
@@ -38,7 +38,7 @@ class Meeting {
   Status look_for_news(Deadline now);
   void add_met_ranks();
   Status watch_met_ranks(Deadline now);
-  void miss(int rank, Hello::Stream stream, Deadline now);
+  void miss(int rank, Claims::Stream stream, Deadline now);
   void tell_others(const Error& error);
   Error refused_by(const Dialer& dialer) const;
   Error too_late() const;
@@ -53,9 +53,9 @@ class Meeting {
   Endpoint own_;
   std::vector<Endpoint> endpoints_;  // by rank, as far as they are known; else port 0
   std::optional<AddressBook> book_;  // with a rendezvous
-  Roster roster_;
+  PeerTable peer_table_;
   RollCall roll_call_;
-  Guests guests_;
+  PendingConnections pending_connections_;
   std::vector<Dialer> dialers_;  // those still dialing
   Deadline end_;
   std::vector<pollfd> polls_;

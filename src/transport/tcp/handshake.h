@@ -45,9 +45,9 @@
 namespace deltawire {
 
 inline constexpr std::size_t kClaimsBytes = 60;
-using Claims = std::array<std::byte, kClaimsBytes>;
+using ClaimsBytes = std::array<std::byte, kClaimsBytes>;
 
-struct Hello {
+struct Claims {
   enum class Stream : std::uint8_t { kData = 1, kControl = 2 };
   enum class Role : std::uint8_t { kDialer = 1, kListener = 2 };
   static constexpr std::uint16_t kVersion = 5;
@@ -67,7 +67,7 @@ struct Hello {
 };
 
 // REQUIRES: a text of at most kSettingsMax bytes.
-Claims encode_claims(const Hello& hello);
+ClaimsBytes encode_claims(const Claims& claims);
 
 // One end of the exchange above, from the first byte to the last, and never a byte past it. It knows nothing
 // of sockets: bytes go in through room() and received(), and come out through unsent() and sent().
@@ -81,7 +81,7 @@ class Handshake {
   };
 
   // `own.role` says which end this is. The listener takes stream and peer from what the dialer claims.
-  Handshake(const Token& token, const Hello& own, const Nonce& nonce);
+  Handshake(const Token& token, const Claims& own, const Nonce& nonce);
 
   // Where the next bytes belong, as many as may be read now; empty once all have come.
   MutBytes room() noexcept;
@@ -98,7 +98,7 @@ class Handshake {
   // Whether the other end has proved that it knows the token.
   bool is_trusted() const noexcept { return stage_ == Stage::kText || stage_ == Stage::kEnd; }
   // Who is at the other end. REQUIRES: kDone. With another version than the own, only rank and peer count.
-  const Hello& peer() const noexcept { return peer_; }
+  const Claims& peer() const noexcept { return peer_; }
 
  private:
   enum class Stage : std::uint8_t {
@@ -110,7 +110,7 @@ class Handshake {
     kEnd,
   };
 
-  bool is_dialer() const noexcept { return own_.role == Hello::Role::kDialer; }
+  bool is_dialer() const noexcept { return own_.role == Claims::Role::kDialer; }
   State state() const noexcept;
   State end_of_stage();
   State after_claims();
@@ -119,16 +119,16 @@ class Handshake {
   State after_answer();
   State begin_text();
   State end_text(std::string text);
-  std::optional<Proof> proof_of(Hello::Role role) const noexcept;
+  std::optional<Proof> proof_of(Claims::Role role) const noexcept;
   bool parse_claims();
   void send(Bytes bytes) { outgoing_.insert(outgoing_.end(), bytes.begin(), bytes.end()); }
   void expect(Stage stage, std::size_t bytes) noexcept;
 
   Token token_;
-  Hello own_;
-  Hello peer_;
-  Claims own_claims_{};
-  Claims peer_claims_{};
+  Claims own_;
+  Claims peer_;
+  ClaimsBytes own_claims_{};
+  ClaimsBytes peer_claims_{};
   Nonce own_nonce_{};
   Nonce peer_nonce_{};
   Stage stage_ = Stage::kClaims;
@@ -144,6 +144,6 @@ class Handshake {
 
 // Moves what the socket takes and gives now, which must not block. kClosed: the connection ended first.
 enum class Exchange : std::uint8_t { kMore, kDone, kStranger, kBroken, kClosed };
-Exchange exchange_hellos(Handshake& handshake, int fd);
+Exchange advance_handshake(Handshake& handshake, int fd);
 
 }  // namespace deltawire

@@ -4,8 +4,8 @@
 
 #include "base/little_endian.h"
 #include "transport/mesh/fuzz_program.h"
-#include "transport/tcp/hello_testing.h"
-#include "transport/tcp/roster.h"
+#include "transport/tcp/handshake_testing.h"
+#include "transport/tcp/peer_table.h"
 
 namespace deltawire {
 namespace {
@@ -42,22 +42,22 @@ Nonce nonce_in(Bytes bytes) {
   return nonce;
 }
 
-void repair(Claims& claims, Bytes text) {
+void repair(ClaimsBytes& bytes, Bytes text) {
   const std::string_view view(reinterpret_cast<const char*>(text.data()), text.size());
-  store_le(claims.data() + 20, static_cast<std::uint16_t>(text.size()));
-  std::ranges::copy(Bytes(digest_of(view)).first(24), claims.begin() + 36);
+  store_le(bytes.data() + 20, static_cast<std::uint16_t>(text.size()));
+  std::ranges::copy(Bytes(digest_of(view)).first(24), bytes.begin() + 36);
 }
 
 // Both roles say claims, nonce and proof; the listener of them in another order.
-State converse(Handshake& end, const Plan& plan, FuzzProgram& source, const Claims& own_claims) {
-  Claims claims = source.take_block<Claims>();
+State converse(Handshake& end, const Plan& plan, FuzzProgram& source, const ClaimsBytes& own_bytes) {
+  ClaimsBytes bytes = source.take_block<ClaimsBytes>();
   const Nonce nonce = source.take_block<Nonce>();
   Proof proof = source.take_block<Proof>();
-  if (plan.repairs_text) repair(claims, source.rest());
+  if (plan.repairs_text) repair(bytes, source.rest());
   std::size_t held = end.room().size();
   State state = State::kMore;
   if (plan.of_listener) {
-    state = give(end, claims, plan.piece);
+    state = give(end, bytes, plan.piece);
     if (state == State::kMore) state = give(end, nonce, plan.piece);
   } else {
     state = give(end, nonce, plan.piece);
@@ -70,11 +70,11 @@ State converse(Handshake& end, const Plan& plan, FuzzProgram& source, const Clai
     const Nonce own = plan.of_listener ? nonce_in(end.unsent()) : Nonce{};
     const Bytes name(reinterpret_cast<const std::byte*>(label.data()), label.size());
     const std::array<Bytes, 5> pieces{name, plan.of_listener ? nonce : own, plan.of_listener ? own : nonce,
-                                      plan.of_listener ? claims : own_claims,
-                                      plan.of_listener ? Bytes() : Bytes(claims)};
+                                      plan.of_listener ? bytes : own_bytes,
+                                      plan.of_listener ? Bytes() : Bytes(bytes)};
     proof = *prove(options().token, pieces);
   }
-  if (!plan.of_listener) state = give(end, claims, plan.piece);
+  if (!plan.of_listener) state = give(end, bytes, plan.piece);
   if (state == State::kMore) state = give(end, proof, plan.piece);
   if (!plan.knows_token) expect(state == State::kStranger);
   return state == State::kMore ? give(end, source.rest(), plan.piece) : state;
@@ -84,22 +84,22 @@ void shake_hands(Bytes data) {
   if (data.empty()) return;
   const Plan plan(data[0]);
   FuzzProgram source(data.subspan(1, std::min<std::size_t>(data.size() - 1, 2000)));
-  Roster roster(options());
-  Hello own = roster.own_hello(plan.of_listener ? Hello::Role::kListener : Hello::Role::kDialer);
+  PeerTable peer_table(options());
+  Claims own = peer_table.own_claims(plan.of_listener ? Claims::Role::kListener : Claims::Role::kDialer);
   own.peer = 0;
   Handshake end(options().token, own, Nonce{});
   State state = converse(end, plan, source, encode_claims(own));
   if (state == State::kMore) state = end.sent(end.unsent().size());
   if (state != State::kDone) return;
   expect(plan.knows_token && end.room().empty());
-  const Hello& peer = end.peer();
+  const Claims& peer = end.peer();
   expect(peer.text.size() <= kSettingsMax);
-  if (const Status judged = roster.check(peer); !judged) {
+  if (const Status judged = peer_table.check(peer); !judged) {
     expect(printable_line(judged.error().message) == judged.error().message);
     expect(judged.error().suspect < 3);
     return;
   }
-  if (const Status compared = roster.compare_settings(); !compared) {
+  if (const Status compared = peer_table.compare_settings(); !compared) {
     expect(compared.error().code == ErrorCode::kMismatch && compared.error().suspect >= 0);
     expect(printable_line(compared.error().message) == compared.error().message);
   }

@@ -1,4 +1,4 @@
-#include "transport/tcp/meeting.h"
+#include "transport/tcp/bootstrap.h"
 
 #include <algorithm>
 
@@ -18,23 +18,23 @@ constexpr std::chrono::milliseconds kTellTime{2000};
 
 }  // namespace
 
-Meeting::Meeting(std::unique_ptr<TcpListener> listener, const MeshOptions& options)
+Bootstrap::Bootstrap(std::unique_ptr<TcpListener> listener, const MeshOptions& options)
     : options_(options),
       own_(listener->endpoint()),
       endpoints_(options.endpoints),
-      roster_(options),
+      peer_table_(options),
       roll_call_(options.rank, options.world_size),
-      guests_(std::move(listener), options.world_size),
+      pending_connections_(std::move(listener), options.world_size),
       end_(Clock::now() + options.connect_timeout),
       finished_(static_cast<std::size_t>(options.world_size)) {}
 
-Result<std::vector<PeerSockets>> Meeting::run() {
+Result<std::vector<PeerSockets>> Bootstrap::run() {
   Result<std::vector<PeerSockets>> met = meet();
   if (!met) tell_others(met.error());
   return met;
 }
 
-Result<std::vector<PeerSockets>> Meeting::meet() {
+Result<std::vector<PeerSockets>> Bootstrap::meet() {
   if (Status status = prepare_endpoints(); !status) return forward_error(status);
   if (Status status = prepare_dialers(); !status) return forward_error(status);
   if (Status status = check_descriptors(options_.rank, options_.world_size); !status)
@@ -42,7 +42,7 @@ Result<std::vector<PeerSockets>> Meeting::meet() {
   while (true) {
     const Deadline now = Clock::now();
     if (Status status = advance(now); !status) return forward_error(status);
-    if (has_met_all() && roll_call_.is_complete()) return roster_.take_sockets();
+    if (has_met_all() && roll_call_.is_complete()) return peer_table_.take_sockets();
     if (Status status = look_for_news(now); !status) return forward_error(status);
     if (now >= end_of_patience()) return tl::unexpected<Error>(too_late());
     wait_for_news(now, end_of_patience());
@@ -50,7 +50,7 @@ Result<std::vector<PeerSockets>> Meeting::meet() {
 }
 
 // With a rendezvous: rank 0's address, which may be a name, and the book of those to come.
-Status Meeting::prepare_endpoints() {
+Status Bootstrap::prepare_endpoints() {
   if (!options_.rendezvous) return {};
   endpoints_.assign(static_cast<std::size_t>(options_.world_size), Endpoint{});
   AddressSlot own{};
@@ -67,7 +67,7 @@ Status Meeting::prepare_endpoints() {
 }
 
 // To those of the lower ranks, from `first` on, whose addresses are known.
-Status Meeting::prepare_dialers(int first) {
+Status Bootstrap::prepare_dialers(int first) {
   for (int rank = first; rank < options_.rank; ++rank) {
     const Endpoint& endpoint = endpoints_[static_cast<std::size_t>(rank)];
     if (options_.rendezvous && endpoint.port == 0) continue;
@@ -77,39 +77,39 @@ Status Meeting::prepare_dialers(int first) {
                   "connect_tcp: endpoint of rank " + std::to_string(rank) + ": " + address.error().message,
                   rank);
     }
-    dialers_.emplace_back(rank, Hello::Stream::kData, *address);
-    dialers_.emplace_back(rank, Hello::Stream::kControl, *address);
+    dialers_.emplace_back(rank, Claims::Stream::kData, *address);
+    dialers_.emplace_back(rank, Claims::Stream::kControl, *address);
   }
   return {};
 }
 
-Status Meeting::advance(Deadline now) {
-  if (Status status = guests_.advance(now, roster_); !status) return status;
+Status Bootstrap::advance(Deadline now) {
+  if (Status status = pending_connections_.advance(now, peer_table_); !status) return status;
   if (Status status = advance_dialers(now); !status) return status;
-  if (roster_.has_given_up()) return {};
-  if (roster_.is_complete()) {
-    if (Status status = roster_.compare_settings(); !status) return status;
+  if (peer_table_.has_given_up()) return {};
+  if (peer_table_.is_complete()) {
+    if (Status status = peer_table_.compare_settings(); !status) return status;
   }
   if (book_) {
     if (Status status = advance_book(); !status) return status;
   }
-  return has_met_all() ? roll_call_.advance(roster_.sockets(), roster_.data_streams()) : Status{};
+  return has_met_all() ? roll_call_.advance(peer_table_.sockets(), peer_table_.data_streams()) : Status{};
 }
 
-bool Meeting::has_met_all() const noexcept {
-  return roster_.is_complete() && (!book_ || book_->is_complete());
+bool Bootstrap::has_met_all() const noexcept {
+  return peer_table_.is_complete() && (!book_ || book_->is_complete());
 }
 
-Status Meeting::advance_book() {
+Status Bootstrap::advance_book() {
   const bool knew = book_->is_out();
-  Status status = book_->advance(roster_.sockets(), roster_.data_streams());
+  Status status = book_->advance(peer_table_.sockets(), peer_table_.data_streams());
   if (!status || knew || !book_->is_out() || options_.rank == 0) return status;
   std::ranges::copy(book_->endpoints().begin() + 1, book_->endpoints().end(), endpoints_.begin() + 1);
   return prepare_dialers(1);
 }
 
-Status Meeting::advance_dialers(Deadline now) {
-  const Hello own = roster_.own_hello(Hello::Role::kDialer);
+Status Bootstrap::advance_dialers(Deadline now) {
+  const Claims own = peer_table_.own_claims(Claims::Role::kDialer);
   int shortage = 0;
   for (auto dialer = dialers_.begin(); dialer != dialers_.end();) {
     if (!dialer->advance(now, options_.token, own)) {
@@ -117,27 +117,27 @@ Status Meeting::advance_dialers(Deadline now) {
       ++dialer;
       continue;
     }
-    const Hello& hello = dialer->hello();
-    if (roster_.has_given_up()) {
-      roster_.note_told(hello.rank);
+    const Claims& claims = dialer->claims();
+    if (peer_table_.has_given_up()) {
+      peer_table_.note_told(claims.rank);
       dialer = dialers_.erase(dialer);
       continue;
     }
-    if (Status status = roster_.check(hello); !status) return status;
-    if (static_cast<int>(hello.rank) != dialer->rank() || hello.stream != dialer->stream()) {
+    if (Status status = peer_table_.check(claims); !status) return status;
+    if (static_cast<int>(claims.rank) != dialer->rank() || claims.stream != dialer->stream()) {
       return fail(ErrorCode::kMismatch,
-                  "at " + to_string(dialer->endpoint()) + " answers rank " + std::to_string(hello.rank) +
+                  "at " + to_string(dialer->endpoint()) + " answers rank " + std::to_string(claims.rank) +
                       ", not rank " + std::to_string(dialer->rank()) +
                       "; give all ranks the same endpoints in the same order",
-                  static_cast<int>(hello.rank));
+                  static_cast<int>(claims.rank));
     }
-    if (Status status = roster_.add(hello, dialer->take_socket()); !status) return status;
+    if (Status status = peer_table_.add(claims, dialer->take_socket()); !status) return status;
     dialer = dialers_.erase(dialer);
   }
   return shortage == 0 ? Status{} : shortage_.note(now, options_.rank, options_.world_size, shortage);
 }
 
-Status Meeting::look_for_news(Deadline now) {
+Status Bootstrap::look_for_news(Deadline now) {
   if (options_.interrupted && now >= ask_at_) {
     ask_at_ = now + kAskPause;
     if (options_.interrupted()) {
@@ -150,28 +150,28 @@ Status Meeting::look_for_news(Deadline now) {
 }
 
 // For their ends; control and data of each rank, in the order of ranks. Those that have finished have ended.
-void Meeting::add_met_ranks() {
+void Bootstrap::add_met_ranks() {
   for (std::size_t rank = 0; rank < finished_.size(); ++rank) {
-    const PeerSockets& sockets = roster_.sockets()[rank];
+    const PeerSockets& sockets = peer_table_.sockets()[rank];
     polls_.push_back({finished_[rank] ? -1 : sockets.control.get(), POLLRDHUP, 0});
     polls_.push_back({finished_[rank] ? -1 : sockets.data.get(), POLLRDHUP, 0});
   }
 }
 
-Status Meeting::watch_met_ranks(Deadline now) {
+Status Bootstrap::watch_met_ranks(Deadline now) {
   polls_.clear();
   add_met_ranks();
   if (::poll(polls_.data(), polls_.size(), 0) > 0) {
     for (std::size_t i = 0; i < polls_.size(); ++i) {
       if (polls_[i].revents == 0) continue;
       const int rank = static_cast<int>(i / 2);
-      if (auto last_words = roster_.last_words_of(rank)) {
-        roster_.note_told(static_cast<std::uint32_t>(rank));
+      if (auto last_words = peer_table_.last_words_of(rank)) {
+        peer_table_.note_told(static_cast<std::uint32_t>(rank));
         return tl::unexpected<Error>(*std::move(last_words));
       }
-      finished_[i / 2] = finished_[i / 2] || roster_.has_finished(rank);
+      finished_[i / 2] = finished_[i / 2] || peer_table_.has_finished(rank);
       if (finished_[i / 2]) continue;
-      miss(rank, i % 2 == 0 ? Hello::Stream::kControl : Hello::Stream::kData, now);
+      miss(rank, i % 2 == 0 ? Claims::Stream::kControl : Claims::Stream::kData, now);
     }
   }
   std::erase_if(gone_, [this](const Gone& gone) { return !is_missing(gone.rank); });
@@ -180,8 +180,8 @@ Status Meeting::watch_met_ranks(Deadline now) {
 
 // That rank has hung up. As long as nobody has been told where the others listen, it may be started again at
 // leisure; afterwards only the same process can come again, and that does so at once.
-void Meeting::miss(int rank, Hello::Stream stream, Deadline now) {
-  roster_.drop(rank, stream);
+void Bootstrap::miss(int rank, Claims::Stream stream, Deadline now) {
+  peer_table_.drop(rank, stream);
   if (!has_gone(rank)) {
     gone_.push_back({rank, book_ && !book_->is_out() ? end_ : now + kGoneGrace});
   }
@@ -191,16 +191,16 @@ void Meeting::miss(int rank, Hello::Stream stream, Deadline now) {
   if (address) dialers_.emplace_back(rank, stream, *address, now + kRedialPause);
 }
 
-void Meeting::wait_for_news(Deadline now, Deadline until) {
+void Bootstrap::wait_for_news(Deadline now, Deadline until) {
   polls_.clear();
-  guests_.add_interests(now, polls_);
-  Deadline wake_at = std::min(until, guests_.wake_at());
+  pending_connections_.add_interests(now, polls_);
+  Deadline wake_at = std::min(until, pending_connections_.wake_at());
   for (const Dialer& dialer : dialers_) {
     polls_.push_back(dialer.interest());
     wake_at = std::min(wake_at, dialer.retry_at());
   }
-  if (book_) book_->add_interests(roster_.sockets(), polls_);
-  if (has_met_all()) roll_call_.add_interests(roster_.sockets(), polls_);
+  if (book_) book_->add_interests(peer_table_.sockets(), polls_);
+  if (has_met_all()) roll_call_.add_interests(peer_table_.sockets(), polls_);
   add_met_ranks();
   if (options_.interrupted) wake_at = std::min(wake_at, now + kAskPause);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake_at - now).count();
@@ -209,28 +209,28 @@ void Meeting::wait_for_news(Deadline now, Deadline until) {
 }
 
 // Whether it is one of those that were met and have gone.
-bool Meeting::has_gone(int rank) const {
+bool Bootstrap::has_gone(int rank) const {
   return std::ranges::any_of(gone_, [rank](const Gone& gone) { return gone.rank == rank; });
 }
 
-bool Meeting::is_missing(int rank) const {
-  return std::ranges::binary_search(roster_.missing(), rank);
+bool Bootstrap::is_missing(int rank) const {
+  return std::ranges::binary_search(peer_table_.missing(), rank);
 }
 
-Deadline Meeting::end_of_patience() const {
+Deadline Bootstrap::end_of_patience() const {
   Deadline end = end_;
   for (const Gone& gone : gone_) end = std::min(end, gone.until);
   return end;
 }
 
-void Meeting::tell_others(const Error& error) {
+void Bootstrap::tell_others(const Error& error) {
   const Deadline until = std::min(end_, Clock::now() + kTellTime);
-  roster_.give_up(error);
-  guests_.send_away();
+  peer_table_.give_up(error);
+  pending_connections_.send_away();
   dialers_.clear();
   (void)prepare_dialers();  // an endpoint that is no address may be what is wrong; higher ranks dial this one
   // One connection is enough to say it, and descriptors may be what is missing.
-  std::erase_if(dialers_, [](const Dialer& dialer) { return dialer.stream() == Hello::Stream::kData; });
+  std::erase_if(dialers_, [](const Dialer& dialer) { return dialer.stream() == Claims::Stream::kData; });
   while (true) {
     const Deadline now = Clock::now();
     // Who is told needs no connection any more; where nobody listens, nobody waits.
@@ -238,15 +238,15 @@ void Meeting::tell_others(const Error& error) {
       return dialer.was_refused() || !is_missing(dialer.rank());
     });
     const bool all_higher_know =
-        roster_.is_complete() || roster_.missing().back() < options_.rank || is_hidden();
+        peer_table_.is_complete() || peer_table_.missing().back() < options_.rank || is_hidden();
     if (now >= until || (dialers_.empty() && all_higher_know) || !advance(now)) return;
     wait_for_news(now, until);
   }
 }
 
-std::string Meeting::describe_missing() const {
+std::string Bootstrap::describe_missing() const {
   std::string text;
-  for (const int rank : roster_.missing()) {
+  for (const int rank : peer_table_.missing()) {
     if (!text.empty()) text += ", ";
     text += "rank " + std::to_string(rank);
     const Endpoint& endpoint = endpoints_[static_cast<std::size_t>(rank)];
@@ -255,7 +255,7 @@ std::string Meeting::describe_missing() const {
   return text;
 }
 
-Error Meeting::refused_by(const Dialer& dialer) const {
+Error Bootstrap::refused_by(const Dialer& dialer) const {
   return {ErrorCode::kUnauthorized,
           "whoever listens as rank " + std::to_string(dialer.rank()) + " at " + to_string(dialer.endpoint()) +
               " refuses rank " + std::to_string(options_.rank) +
@@ -264,17 +264,18 @@ Error Meeting::refused_by(const Dialer& dialer) const {
 }
 
 // Whether nobody has been told yet where this rank listens, so that nobody will dial it.
-bool Meeting::is_hidden() const {
+bool Bootstrap::is_hidden() const {
   return options_.rendezvous && options_.rank > 0 && !(book_ && book_->is_out());
 }
 
 // Whether all that this rank knows of is rank 0's address, where it has not been met.
-bool Meeting::seeks_rank_0() const {
-  return options_.rendezvous && options_.rank > 0 && !roster_.is_complete() && roster_.missing().front() == 0;
+bool Bootstrap::seeks_rank_0() const {
+  return options_.rendezvous && options_.rank > 0 && !peer_table_.is_complete() &&
+         peer_table_.missing().front() == 0;
 }
 
-Error Meeting::too_late() const {
-  if (Status compared = roster_.compare_settings(); !compared) return compared.error();
+Error Bootstrap::too_late() const {
+  if (Status compared = peer_table_.compare_settings(); !compared) return compared.error();
   const std::string self = "rank " + std::to_string(options_.rank);
   const std::string time = std::to_string(options_.connect_timeout.count());
   for (const Dialer& dialer : dialers_) {
@@ -310,7 +311,7 @@ Error Meeting::too_late() const {
                 " ms; see its own log",
             silent};
   }
-  if (roster_.is_complete()) {
+  if (peer_table_.is_complete()) {
     const int silent = book_->silent_rank();
     return {ErrorCode::kTimeout,
             self + " was not told in " + time + " ms by rank " + std::to_string(silent) +
@@ -321,12 +322,12 @@ Error Meeting::too_late() const {
   message += options_.rendezvous ? "; are they started, with the rendezvous at " +
                                        to_string(options_.rank == 0 ? own_ : endpoints_.front()) + "?"
                                  : "; are they started, with the same endpoints?";
-  if (guests_.refused() > 0) {
-    message += " " + std::to_string(guests_.refused()) +
+  if (pending_connections_.refused() > 0) {
+    message += " " + std::to_string(pending_connections_.refused()) +
                " connections came with another token: same job? same token?";
   }
-  const bool one = roster_.missing().size() == 1;
-  return {ErrorCode::kTimeout, std::move(message), one ? roster_.missing().front() : kNoSuspect};
+  const bool one = peer_table_.missing().size() == 1;
+  return {ErrorCode::kTimeout, std::move(message), one ? peer_table_.missing().front() : kNoSuspect};
 }
 
 }  // namespace deltawire

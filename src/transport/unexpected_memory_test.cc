@@ -1,28 +1,28 @@
 // Memory that fails while a message without a receive comes.
 #include "base/counted_new.h"
-#include "transport/mesh/early_store.h"
 #include "transport/mesh/message_header.h"
+#include "transport/mesh/unexpected_messages.h"
 #include "transport/test_mesh.h"
 
-namespace deltawire::test::early_memory_test {
+namespace deltawire::test::unexpected_memory_test {
 namespace {
 
-class EarlyMemory : public ::testing::TestWithParam<MeshKind> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, EarlyMemory, ::testing::Values(MeshKind::kInproc, MeshKind::kTcp),
+class UnexpectedMemory : public ::testing::TestWithParam<MeshKind> {};
+INSTANTIATE_TEST_SUITE_P(Meshes, UnexpectedMemory, ::testing::Values(MeshKind::kInproc, MeshKind::kTcp),
                          mesh_kind_name);
 
 // The store is full of empty messages. The receive of one makes room, and the message behind them, which is
 // too short to wait for its own receive, needs memory at once. Who posted has a handle all the same: what he
 // posted may be written to.
-TEST_P(EarlyMemory, ThatFailsWhileSomebodyPostsFailsTheMeshAndNotThePost) {
+TEST_P(UnexpectedMemory, ThatFailsWhileSomebodyPostsFailsTheMeshAndNotThePost) {
   constexpr std::size_t kShort = 40000;
   Ranks ranks = connect_ranks(GetParam(), 2);
   std::vector<std::byte> got(10);
   send_and_forget(*ranks[1], 0, 9, got);
   ASSERT_TRUE(ranks[0]->wait(ranks[0]->post_recv(1, 9, got), soon()));  // leaves the record of an operation
-  for (std::size_t i = 0; i < EarlyStore::kMessagesMax; ++i) send_and_forget(*ranks[1], 0, 1, {});
+  for (std::size_t i = 0; i < UnexpectedMessages::kMessagesMax; ++i) send_and_forget(*ranks[1], 0, 1, {});
   send_and_forget(*ranks[1], 0, 2, pattern(kShort, 2));
-  const std::uint64_t headers = EarlyStore::kMessagesMax + 3;
+  const std::uint64_t headers = UnexpectedMessages::kMessagesMax + 3;
   while (ranks[0]->traffic().bytes_received < headers * kMessageHeaderBytes) std::this_thread::sleep_for(1ms);
   std::this_thread::sleep_for(20ms);
   Handle first = Handle::kNone;
@@ -36,4 +36,4 @@ TEST_P(EarlyMemory, ThatFailsWhileSomebodyPostsFailsTheMeshAndNotThePost) {
 }
 
 }  // namespace
-}  // namespace deltawire::test::early_memory_test
+}  // namespace deltawire::test::unexpected_memory_test

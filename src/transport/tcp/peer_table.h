@@ -8,36 +8,36 @@
 #include "deltawire/connect.h"
 #include "transport/mesh/control_message.h"
 #include "transport/mesh/make_mesh.h"
-#include "transport/tcp/hello.h"
+#include "transport/tcp/handshake.h"
 
 namespace deltawire {
 
-class Roster {
+class PeerTable {
  public:
-  explicit Roster(const MeshOptions& options);
+  explicit PeerTable(const MeshOptions& options);
 
   int rank() const noexcept { return static_cast<int>(own_.rank); }
   int world_size() const noexcept { return static_cast<int>(own_.world_size); }
   const Token& token() const noexcept { return token_; }
 
   // What this rank says of itself: its settings or, once it has given up, why.
-  Hello own_hello(Hello::Role role) const;
+  Claims own_claims(Claims::Role role) const;
 
-  // Whether the sender of `hello` belongs to this mesh: kMismatch names it, and what both sides say. A rank
+  // Whether the sender of `claims` belongs to this mesh: kMismatch names it, and what both sides say. A rank
   // that has given up: its error. Its settings are kept for compare_settings().
-  Status check(const Hello& hello);
+  Status check(const Claims& claims);
 
   // Whether all ranks that were heard have the same settings. kMismatch names one of the fewest who have
   // theirs; of as many on both sides, not the lowest rank's. So all ranks that have heard all say the same.
   Status compare_settings() const;
 
-  // Keeps the connection to the sender of `hello`, which check() has passed, and fits its buffers to the way.
-  // It takes the place of one that has ended, and of one of the same process, which may have seen it end
+  // Keeps the connection to the sender of `claims`, which check() has passed, and fits its buffers to the
+  // way. It takes the place of one that has ended, and of one of the same process, which may have seen it end
   // first. kMismatch: another process of that rank is connected; both will be told.
-  Status add(const Hello& hello, GuardedFd socket);
+  Status add(const Claims& claims, GuardedFd socket);
 
   // That connection has ended; the rank is missing until it comes again.
-  void drop(int rank, Hello::Stream stream);
+  void drop(int rank, Claims::Stream stream);
 
   bool is_complete() const noexcept { return missing_.empty(); }
   // Ranks not yet met on both streams, ascending.
@@ -62,12 +62,12 @@ class Roster {
   void note_told(std::uint32_t rank);
 
  private:
-  Status judge(const Hello& hello) const;
+  Status judge(const Claims& claims) const;
   std::vector<ControlMessage> heard_from(int rank) const;
-  Error problem_of(const Hello& hello, int sender) const;
-  bool is_another_process(const Hello& hello) const noexcept;
+  Error problem_of(const Claims& claims, int sender) const;
+  bool is_another_process(const Claims& claims) const noexcept;
 
-  Hello own_;
+  Claims own_;
   Token token_;
   std::vector<PeerSockets> sockets_;
   std::vector<std::uint32_t> data_streams_;
@@ -82,6 +82,6 @@ class Roster {
 bool has_ended(int fd) noexcept;
 
 // Sets what every connection of a mesh needs: no Nagle delay, and dead machines are noticed.
-void configure_connection(int fd, Hello::Stream stream) noexcept;
+void configure_connection(int fd, Claims::Stream stream) noexcept;
 
 }  // namespace deltawire

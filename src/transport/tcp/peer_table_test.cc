@@ -1,5 +1,5 @@
 // Who belongs to a mesh by what he says, and how a rank that gives up says why.
-#include "transport/tcp/roster.h"
+#include "transport/tcp/peer_table.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -7,7 +7,7 @@
 #include "transport/mesh/settings.h"
 #include "transport/tcp/address.h"
 
-namespace deltawire::roster_test {
+namespace deltawire::peer_table_test {
 namespace {
 
 MeshOptions options_of(int rank) {
@@ -20,22 +20,22 @@ MeshOptions options_of(int rank) {
 }
 
 // What rank 2 says to rank 1.
-Hello right_hello() {
-  Hello hello;
-  hello.rank = 2;
-  hello.peer = 1;
-  hello.world_size = 4;
-  hello.epoch = 7;
-  hello.text = "codec=3lc";
-  return hello;
+Claims right_claims() {
+  Claims claims;
+  claims.rank = 2;
+  claims.peer = 1;
+  claims.world_size = 4;
+  claims.epoch = 7;
+  claims.text = "codec=3lc";
+  return claims;
 }
 
 template <class Change>
 Error verdict_on(Change change) {
-  Hello hello = right_hello();
-  change(hello);
-  Roster roster(options_of(1));
-  const Status status = roster.check(hello);
+  Claims claims = right_claims();
+  change(claims);
+  PeerTable peer_table(options_of(1));
+  const Status status = peer_table.check(claims);
   EXPECT_FALSE(status.has_value());
   return status ? Error{} : status.error();
 }
@@ -44,27 +44,27 @@ bool has(const Error& error, const std::string& part) {
   return error.message.find(part) != std::string::npos;
 }
 
-TEST(Roster, EachFieldIsCompared) {
-  Roster roster(options_of(1));
-  EXPECT_TRUE(roster.check(right_hello()).has_value());
-  for (const auto& [change, says] : std::vector<std::pair<void (*)(Hello&), const char*>>{
-           {[](Hello& h) { h.version = 1; }, "speaks handshake version 1"},
-           {[](Hello& h) { h.version = Hello::kVersion + 1; }, "speaks handshake version 6"},
-           {[](Hello& h) { h.world_size = 3; }, "a world of 3 ranks"},
-           {[](Hello& h) { h.world_size = 5; }, "a world of 5 ranks"},
-           {[](Hello& h) { h.peer = 0; }, "for that of rank 0"},
-           {[](Hello& h) { h.peer = 2; }, "for that of rank 2"},
-           {[](Hello& h) { h.epoch = 6; }, "rank 2 belongs to membership epoch 6, rank 1 to epoch 7"},
-           {[](Hello& h) { h.epoch = 7 + (1u << 31); }, "membership epoch 2147483655"},
+TEST(PeerTable, EachFieldIsCompared) {
+  PeerTable peer_table(options_of(1));
+  EXPECT_TRUE(peer_table.check(right_claims()).has_value());
+  for (const auto& [change, says] : std::vector<std::pair<void (*)(Claims&), const char*>>{
+           {[](Claims& h) { h.version = 1; }, "speaks handshake version 1"},
+           {[](Claims& h) { h.version = Claims::kVersion + 1; }, "speaks handshake version 6"},
+           {[](Claims& h) { h.world_size = 3; }, "a world of 3 ranks"},
+           {[](Claims& h) { h.world_size = 5; }, "a world of 5 ranks"},
+           {[](Claims& h) { h.peer = 0; }, "for that of rank 0"},
+           {[](Claims& h) { h.peer = 2; }, "for that of rank 2"},
+           {[](Claims& h) { h.epoch = 6; }, "rank 2 belongs to membership epoch 6, rank 1 to epoch 7"},
+           {[](Claims& h) { h.epoch = 7 + (1u << 31); }, "membership epoch 2147483655"},
        }) {
     const Error error = verdict_on(change);
     EXPECT_EQ(error.code, ErrorCode::kMismatch) << says;
     EXPECT_EQ(error.suspect, 2) << says;
     EXPECT_TRUE(has(error, says)) << error.message;
   }
-  EXPECT_EQ(verdict_on([](Hello& h) { h.rank = 1; }).suspect, 1);
+  EXPECT_EQ(verdict_on([](Claims& h) { h.rank = 1; }).suspect, 1);
   for (const std::uint32_t rank : {4u, 0x80000000u, 0xFFFFFFFFu}) {
-    const Error error = verdict_on([rank](Hello& h) { h.rank = rank; });
+    const Error error = verdict_on([rank](Claims& h) { h.rank = rank; });
     EXPECT_EQ(error.code, ErrorCode::kMismatch);
     EXPECT_EQ(error.suspect, kNoSuspect);
     EXPECT_TRUE(has(error, "rank " + std::to_string(rank) + " in the world of 4")) << error.message;
@@ -75,18 +75,18 @@ TEST(Roster, EachFieldIsCompared) {
 Error verdict_on_settings(const std::vector<std::string>& settings) {
   MeshOptions options = options_of(1);
   options.settings = settings[1];
-  Roster roster(options);
+  PeerTable peer_table(options);
   for (const std::uint32_t rank : {0u, 2u, 3u}) {
-    Hello hello = right_hello();
-    hello.rank = rank;
-    hello.text = settings[rank];
-    EXPECT_TRUE(roster.check(hello).has_value()) << "it may not be the odd one";
+    Claims claims = right_claims();
+    claims.rank = rank;
+    claims.text = settings[rank];
+    EXPECT_TRUE(peer_table.check(claims).has_value()) << "it may not be the odd one";
   }
-  const Status compared = roster.compare_settings();
+  const Status compared = peer_table.compare_settings();
   return compared ? Error{} : compared.error();
 }
 
-TEST(Roster, TheFewestWithOtherSettingsAreNamedByTheWordsThatDiffer) {
+TEST(PeerTable, TheFewestWithOtherSettingsAreNamedByTheWordsThatDiffer) {
   EXPECT_EQ(verdict_on_settings({"a b", "a b", "a b", "a b"}).message, "");
   Error error = verdict_on_settings(
       {"direct(3lc) n=1 x", "direct(3lc) n=2 x", "direct(3lc) n=2 x", "direct(3lc) n=2 x"});
@@ -103,7 +103,7 @@ TEST(Roster, TheFewestWithOtherSettingsAreNamedByTheWordsThatDiffer) {
   EXPECT_TRUE(has(verdict_on_settings({"n=1", "n=1", "n=1", ""}), R"("", rank 0 and 2 others have "n=1")"));
 }
 
-TEST(Roster, SettingsOfAnyLengthAreCompared) {
+TEST(PeerTable, SettingsOfAnyLengthAreCompared) {
   const std::string text(3000, 'x');
   std::string other = text;
   other.back() = 'y';
@@ -118,54 +118,54 @@ TEST(Roster, SettingsOfAnyLengthAreCompared) {
 struct Line {
   std::array<GuardedFd, 2> ends = GuardedFd::open_socket_pair();
 
-  Status join(Roster& roster, Hello::Stream stream, std::uint64_t life) {
-    Hello hello = right_hello();
-    hello.stream = stream;
-    hello.life = life;
-    return roster.add(hello, std::move(ends[0]));
+  Status join(PeerTable& peer_table, Claims::Stream stream, std::uint64_t life) {
+    Claims claims = right_claims();
+    claims.stream = stream;
+    claims.life = life;
+    return peer_table.add(claims, std::move(ends[0]));
   }
 };
 
-TEST(Roster, ARankThatComesAgainTakesItsPlace) {
-  Roster roster(options_of(1));
+TEST(PeerTable, ARankThatComesAgainTakesItsPlace) {
+  PeerTable peer_table(options_of(1));
   std::array<Line, 4> lines;
-  ASSERT_TRUE(lines[0].join(roster, Hello::Stream::kData, 5));
-  ASSERT_TRUE(lines[1].join(roster, Hello::Stream::kControl, 5));
-  EXPECT_EQ(roster.missing(), (std::vector<int>{0, 3}));
-  EXPECT_EQ(roster.data_streams()[2], 1u);
+  ASSERT_TRUE(lines[0].join(peer_table, Claims::Stream::kData, 5));
+  ASSERT_TRUE(lines[1].join(peer_table, Claims::Stream::kControl, 5));
+  EXPECT_EQ(peer_table.missing(), (std::vector<int>{0, 3}));
+  EXPECT_EQ(peer_table.data_streams()[2], 1u);
   // The same process, which saw its connection end before this rank did.
-  const int before = roster.sockets()[2].data.get();
-  ASSERT_TRUE(lines[2].join(roster, Hello::Stream::kData, 5));
-  EXPECT_NE(roster.sockets()[2].data.get(), before);
-  EXPECT_EQ(roster.data_streams()[2], 2u);
-  roster.drop(2, Hello::Stream::kData);
-  EXPECT_EQ(roster.missing(), (std::vector<int>{0, 2, 3}));
-  ASSERT_TRUE(lines[3].join(roster, Hello::Stream::kData, 5));
-  EXPECT_EQ(roster.missing(), (std::vector<int>{0, 3}));
+  const int before = peer_table.sockets()[2].data.get();
+  ASSERT_TRUE(lines[2].join(peer_table, Claims::Stream::kData, 5));
+  EXPECT_NE(peer_table.sockets()[2].data.get(), before);
+  EXPECT_EQ(peer_table.data_streams()[2], 2u);
+  peer_table.drop(2, Claims::Stream::kData);
+  EXPECT_EQ(peer_table.missing(), (std::vector<int>{0, 2, 3}));
+  ASSERT_TRUE(lines[3].join(peer_table, Claims::Stream::kData, 5));
+  EXPECT_EQ(peer_table.missing(), (std::vector<int>{0, 3}));
 }
 
-TEST(Roster, AnotherProcessTakesAPlaceOnlyAfterADeath) {
-  Roster roster(options_of(1));
+TEST(PeerTable, AnotherProcessTakesAPlaceOnlyAfterADeath) {
+  PeerTable peer_table(options_of(1));
   std::array<Line, 5> lines;
-  ASSERT_TRUE(lines[0].join(roster, Hello::Stream::kData, 5));
-  ASSERT_TRUE(lines[1].join(roster, Hello::Stream::kControl, 5));
-  const Status twice = lines[2].join(roster, Hello::Stream::kData, 6);
+  ASSERT_TRUE(lines[0].join(peer_table, Claims::Stream::kData, 5));
+  ASSERT_TRUE(lines[1].join(peer_table, Claims::Stream::kControl, 5));
+  const Status twice = lines[2].join(peer_table, Claims::Stream::kData, 6);
   ASSERT_FALSE(twice.has_value());
   EXPECT_EQ(twice.error().code, ErrorCode::kMismatch);
   EXPECT_EQ(twice.error().suspect, 2);
   EXPECT_TRUE(has(twice.error(), "two processes call themselves rank 2")) << twice.error().message;
   lines[0].ends[1].reset();
   lines[1].ends[1].reset();
-  ASSERT_TRUE(lines[3].join(roster, Hello::Stream::kControl, 6));
-  EXPECT_FALSE(roster.sockets()[2].data) << "it was the dead one's";
-  EXPECT_EQ(roster.missing(), (std::vector<int>{0, 2, 3}));
-  ASSERT_TRUE(lines[4].join(roster, Hello::Stream::kData, 6));
-  EXPECT_EQ(roster.missing(), (std::vector<int>{0, 3}));
+  ASSERT_TRUE(lines[3].join(peer_table, Claims::Stream::kControl, 6));
+  EXPECT_FALSE(peer_table.sockets()[2].data) << "it was the dead one's";
+  EXPECT_EQ(peer_table.missing(), (std::vector<int>{0, 2, 3}));
+  ASSERT_TRUE(lines[4].join(peer_table, Claims::Stream::kData, 6));
+  EXPECT_EQ(peer_table.missing(), (std::vector<int>{0, 3}));
 }
 
-TEST(Roster, AProblemComesWithItsCodeAndItsSuspect) {
+TEST(PeerTable, AProblemComesWithItsCodeAndItsSuspect) {
   const auto problem = [](std::uint16_t code, std::uint16_t suspect, std::string text) {
-    return verdict_on([&](Hello& h) {
+    return verdict_on([&](Claims& h) {
       h.problem = code;
       h.suspect = suspect;
       h.text = std::move(text);
@@ -175,24 +175,24 @@ TEST(Roster, AProblemComesWithItsCodeAndItsSuspect) {
   EXPECT_EQ(error.code, ErrorCode::kSystem);
   EXPECT_EQ(error.suspect, 3);
   EXPECT_EQ(error.message, "rank 2 reports: out of paper");
-  error = problem(999, Hello::kNobody, "rank 0 is odd");
+  error = problem(999, Claims::kNobody, "rank 0 is odd");
   EXPECT_EQ(error.code, ErrorCode::kAborted);
   EXPECT_EQ(error.suspect, 2);
   EXPECT_EQ(error.message, "rank 0 is odd");
   EXPECT_EQ(problem(1, 4, "").suspect, 2);
 }
 
-TEST(Roster, WhoGivesUpTellsTheMetAndListsTheOthers) {
-  Roster one(options_of(1));
-  Roster two(options_of(2));
-  for (const auto stream : {Hello::Stream::kData, Hello::Stream::kControl}) {
+TEST(PeerTable, WhoGivesUpTellsTheMetAndListsTheOthers) {
+  PeerTable one(options_of(1));
+  PeerTable two(options_of(2));
+  for (const auto stream : {Claims::Stream::kData, Claims::Stream::kControl}) {
     auto ends = GuardedFd::open_socket_pair();
     ASSERT_TRUE(ends[0] && ends[1]);
-    Hello hello = right_hello();
-    hello.stream = stream;
-    ASSERT_TRUE(one.add(hello, std::move(ends[0])));
-    hello.rank = 1;
-    ASSERT_TRUE(two.add(hello, std::move(ends[1])));
+    Claims claims = right_claims();
+    claims.stream = stream;
+    ASSERT_TRUE(one.add(claims, std::move(ends[0])));
+    claims.rank = 1;
+    ASSERT_TRUE(two.add(claims, std::move(ends[1])));
   }
   EXPECT_EQ(one.missing(), (std::vector<int>{0, 3}));
   EXPECT_FALSE(two.last_words_of(1).has_value()) << "nothing was said";
@@ -207,7 +207,7 @@ TEST(Roster, WhoGivesUpTellsTheMetAndListsTheOthers) {
   EXPECT_EQ(heard->code, ErrorCode::kSystem);
   EXPECT_EQ(heard->suspect, 3);
   EXPECT_TRUE(heard->message.starts_with("rank 1 reports: xxx")) << heard->message;
-  const Hello own = one.own_hello(Hello::Role::kListener);
+  const Claims own = one.own_claims(Claims::Role::kListener);
   EXPECT_EQ(own.problem, 17u);
   EXPECT_EQ(own.suspect, 3u);
   EXPECT_EQ(own.text, reason.substr(0, kSettingsMax));
@@ -234,20 +234,20 @@ int send_bytes_of(int fd) {
 }
 
 // Data streams alone, and not those that have no hosts. The kernel doubles the number.
-TEST(Roster, DataWithinAMachineIsSentFromLittleMemory) {
+TEST(PeerTable, DataWithinAMachineIsSentFromLittleMemory) {
   const auto listener = listen_tcp("127.0.0.1");
   ASSERT_TRUE(listener.has_value());
   const auto address = SocketAddress::from_numeric("127.0.0.1", (*listener)->endpoint().port);
-  Roster roster(options_of(1));
-  Hello hello = right_hello();
-  for (const auto stream : {Hello::Stream::kData, Hello::Stream::kControl}) {
-    hello.stream = stream;
+  PeerTable peer_table(options_of(1));
+  Claims claims = right_claims();
+  for (const auto stream : {Claims::Stream::kData, Claims::Stream::kControl}) {
+    claims.stream = stream;
     GuardedFd socket = GuardedFd::open([] { return ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); });
     ASSERT_EQ(::connect(socket.get(), address->get(), address->length()), 0);
     const int before = send_bytes_of(socket.get());
-    ASSERT_TRUE(roster.add(hello, std::move(socket)));
-    const PeerSockets& kept = roster.sockets()[2];
-    if (stream == Hello::Stream::kData) {
+    ASSERT_TRUE(peer_table.add(claims, std::move(socket)));
+    const PeerSockets& kept = peer_table.sockets()[2];
+    if (stream == Claims::Stream::kData) {
       EXPECT_EQ(send_bytes_of(kept.data.get()), 768 << 10);
     } else {
       EXPECT_EQ(send_bytes_of(kept.control.get()), before);
@@ -255,21 +255,21 @@ TEST(Roster, DataWithinAMachineIsSentFromLittleMemory) {
   }
   auto ends = GuardedFd::open_socket_pair();
   const int before = send_bytes_of(ends[0].get());
-  hello.rank = 3;
-  hello.stream = Hello::Stream::kData;
-  ASSERT_TRUE(roster.add(hello, std::move(ends[0])));
-  EXPECT_EQ(send_bytes_of(roster.sockets()[3].data.get()), before);
+  claims.rank = 3;
+  claims.stream = Claims::Stream::kData;
+  ASSERT_TRUE(peer_table.add(claims, std::move(ends[0])));
+  EXPECT_EQ(send_bytes_of(peer_table.sockets()[3].data.get()), before);
 }
 
-TEST(Roster, WhoseClaimsAreRefusedNeedsNoTelling) {
-  Roster roster(options_of(1));
-  Hello hello = right_hello();
-  hello.epoch = 8;
-  const Status refused = roster.check(hello);
+TEST(PeerTable, WhoseClaimsAreRefusedNeedsNoTelling) {
+  PeerTable peer_table(options_of(1));
+  Claims claims = right_claims();
+  claims.epoch = 8;
+  const Status refused = peer_table.check(claims);
   ASSERT_FALSE(refused.has_value());
-  roster.give_up(refused.error());
-  EXPECT_EQ(roster.missing(), (std::vector<int>{0, 3}));
+  peer_table.give_up(refused.error());
+  EXPECT_EQ(peer_table.missing(), (std::vector<int>{0, 3}));
 }
 
 }  // namespace
-}  // namespace deltawire::roster_test
+}  // namespace deltawire::peer_table_test

@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/tcp/hello_testing.h"
+#include "transport/tcp/handshake_testing.h"
 
-namespace deltawire::hello_test {
+namespace deltawire::handshake_test {
 namespace {
 
 using State = Handshake::State;
@@ -25,27 +25,27 @@ Nonce nonce_of(unsigned char fill) {
   return nonce;
 }
 
-Hello dialer_hello() {
-  Hello hello;
-  hello.stream = Hello::Stream::kControl;
-  hello.role = Hello::Role::kDialer;
-  hello.rank = 2;
-  hello.peer = 1;
-  hello.world_size = 300;
-  hello.epoch = 0x01020304;
-  hello.life = 0x1122334455667788;
-  hello.text = "codec=3lc";
-  return hello;
+Claims dialer_claims() {
+  Claims claims;
+  claims.stream = Claims::Stream::kControl;
+  claims.role = Claims::Role::kDialer;
+  claims.rank = 2;
+  claims.peer = 1;
+  claims.world_size = 300;
+  claims.epoch = 0x01020304;
+  claims.life = 0x1122334455667788;
+  claims.text = "codec=3lc";
+  return claims;
 }
 
-Hello listener_hello() {
-  Hello hello = dialer_hello();
-  hello.stream = Hello::Stream::kData;  // the dialer says which
-  hello.role = Hello::Role::kListener;
-  hello.rank = 1;
-  hello.peer = 77;  // the dialer says that too
-  hello.text = "codec=sbc";
-  return hello;
+Claims listener_claims() {
+  Claims claims = dialer_claims();
+  claims.stream = Claims::Stream::kData;  // the dialer says which
+  claims.role = Claims::Role::kListener;
+  claims.rank = 1;
+  claims.peer = 77;  // the dialer says that too
+  claims.text = "codec=sbc";
+  return claims;
 }
 
 // What one end has said so far, beyond `from`.
@@ -61,7 +61,7 @@ struct Ends {
   State dialer_state = State::kMore;
   State listener_state = State::kMore;
 
-  Ends(const Hello& dials, const Hello& listens, const Token& dialers = token_of(7),
+  Ends(const Claims& dials, const Claims& listens, const Token& dialers = token_of(7),
        const Token& listeners = token_of(7))
       : dialer(dialers, dials, nonce_of(1)), listener(listeners, listens, nonce_of(2)) {}
 
@@ -113,27 +113,27 @@ TEST(Proof, NoncesDiffer) {
   EXPECT_NE(*first, Nonce{});
 }
 
-TEST(Hello, BothEndsLearnTheOtherHoweverBytesAreCut) {
+TEST(Handshake, BothEndsLearnTheOtherHoweverBytesAreCut) {
   for (const std::size_t piece : {1ul, 3ul, 31ul, 32ul, 33ul, 91ul, 92ul, 1000000ul}) {
-    Ends ends(dialer_hello(), listener_hello());
+    Ends ends(dialer_claims(), listener_claims());
     ends.run({}, piece);
     ASSERT_EQ(ends.dialer_state, State::kDone);
     ASSERT_EQ(ends.listener_state, State::kDone);
-    const Hello& dialer = ends.listener.peer();
-    EXPECT_EQ(dialer.version, Hello::kVersion);
-    EXPECT_EQ(dialer.stream, Hello::Stream::kControl);
-    EXPECT_EQ(dialer.role, Hello::Role::kDialer);
+    const Claims& dialer = ends.listener.peer();
+    EXPECT_EQ(dialer.version, Claims::kVersion);
+    EXPECT_EQ(dialer.stream, Claims::Stream::kControl);
+    EXPECT_EQ(dialer.role, Claims::Role::kDialer);
     EXPECT_EQ(dialer.rank, 2u);
     EXPECT_EQ(dialer.peer, 1u);
     EXPECT_EQ(dialer.world_size, 300u);
     EXPECT_EQ(dialer.epoch, 0x01020304u);
     EXPECT_EQ(dialer.life, 0x1122334455667788u);
     EXPECT_EQ(dialer.problem, 0u);
-    EXPECT_EQ(dialer.suspect, Hello::kNobody);
+    EXPECT_EQ(dialer.suspect, Claims::kNobody);
     EXPECT_EQ(dialer.text, "codec=3lc");
-    const Hello& listener = ends.dialer.peer();
-    EXPECT_EQ(listener.stream, Hello::Stream::kControl);
-    EXPECT_EQ(listener.role, Hello::Role::kListener);
+    const Claims& listener = ends.dialer.peer();
+    EXPECT_EQ(listener.stream, Claims::Stream::kControl);
+    EXPECT_EQ(listener.role, Claims::Role::kListener);
     EXPECT_EQ(listener.rank, 1u);
     EXPECT_EQ(listener.peer, 2u);
     EXPECT_EQ(listener.text, "codec=sbc");
@@ -142,8 +142,8 @@ TEST(Hello, BothEndsLearnTheOtherHoweverBytesAreCut) {
   }
 }
 
-TEST(Hello, IsDoneOnceAllIsSent) {
-  Ends ends(dialer_hello(), listener_hello());
+TEST(Handshake, IsDoneOnceAllIsSent) {
+  Ends ends(dialer_claims(), listener_claims());
   give(ends.listener, take_unsent(ends.dialer));
   give(ends.dialer, take_unsent(ends.listener));
   give(ends.listener, take_unsent(ends.dialer));
@@ -155,9 +155,9 @@ TEST(Hello, IsDoneOnceAllIsSent) {
   EXPECT_EQ(give(ends.listener, text), State::kDone);
 }
 
-TEST(Hello, TheListenersProofIsAsDescribed) {
+TEST(Handshake, TheListenersProofIsAsDescribed) {
   std::vector<Bytestring> said;
-  Ends ends(dialer_hello(), listener_hello());
+  Ends ends(dialer_claims(), listener_claims());
   ends.run([&](int, Bytestring& bytes) { said.push_back(bytes); });
   const std::string label = "deltawire listen";
   const Bytes first(said[0]);
@@ -167,11 +167,11 @@ TEST(Hello, TheListenersProofIsAsDescribed) {
   EXPECT_TRUE(std::ranges::equal(*prove(token_of(7), pieces), answer.subspan(kClaimsBytes, kProofBytes)));
 }
 
-TEST(Hello, TextsMayBeEmptyOrLong) {
+TEST(Handshake, TextsMayBeEmptyOrLong) {
   for (const std::size_t dials : {0ul, 1ul, 1024ul}) {
     for (const std::size_t listens : {0ul, 1ul, 1024ul}) {
-      Hello dialer = dialer_hello();
-      Hello listener = listener_hello();
+      Claims dialer = dialer_claims();
+      Claims listener = listener_claims();
       dialer.text.assign(dials, 'd');
       listener.text.assign(listens, 'l');
       Ends ends(dialer, listener);
@@ -184,12 +184,12 @@ TEST(Hello, TextsMayBeEmptyOrLong) {
   }
 }
 
-TEST(Hello, AProblemTravelsInThePlaceOfSettings) {
-  Hello listener = listener_hello();
+TEST(Handshake, AProblemTravelsInThePlaceOfSettings) {
+  Claims listener = listener_claims();
   listener.problem = 17;
   listener.suspect = 258;
   listener.text = "rank 1 is out of paper";
-  Ends ends(dialer_hello(), listener);
+  Ends ends(dialer_claims(), listener);
   ends.run();
   ASSERT_EQ(ends.dialer_state, State::kDone);
   EXPECT_EQ(ends.dialer.peer().problem, 17u);
@@ -197,8 +197,8 @@ TEST(Hello, AProblemTravelsInThePlaceOfSettings) {
   EXPECT_EQ(ends.dialer.peer().text, "rank 1 is out of paper");
 }
 
-TEST(Hello, TheTokenNeverTravels) {
-  Ends ends(dialer_hello(), listener_hello());
+TEST(Handshake, TheTokenNeverTravels) {
+  Ends ends(dialer_claims(), listener_claims());
   Bytestring all;
   ends.run([&](int, Bytestring& bytes) { all.insert(all.end(), bytes.begin(), bytes.end()); });
   ASSERT_EQ(ends.dialer_state, State::kDone);
@@ -208,8 +208,8 @@ TEST(Hello, TheTokenNeverTravels) {
   }
 }
 
-TEST(Hello, AnotherTokenIsAStrangerAtBothEnds) {
-  Ends ends(dialer_hello(), listener_hello(), token_of(7), token_of(8));
+TEST(Handshake, AnotherTokenIsAStrangerAtBothEnds) {
+  Ends ends(dialer_claims(), listener_claims(), token_of(7), token_of(8));
   ends.run();
   EXPECT_EQ(ends.listener_state, State::kStranger);
   EXPECT_EQ(ends.dialer_state, State::kMore) << "it gets no answer";
@@ -217,11 +217,11 @@ TEST(Hello, AnotherTokenIsAStrangerAtBothEnds) {
   EXPECT_FALSE(ends.listener.has_proved());
 }
 
-TEST(Hello, AListenerWithoutTheTokenIsAStranger) {
+TEST(Handshake, AListenerWithoutTheTokenIsAStranger) {
   // The impostor takes any proof: only its own is missing.
-  Handshake dialer(token_of(7), dialer_hello(), nonce_of(1));
-  Handshake impostor(token_of(8), listener_hello(), nonce_of(2));
-  Handshake helper(token_of(8), dialer_hello(), nonce_of(1));  // who proves to the impostor what it expects
+  Handshake dialer(token_of(7), dialer_claims(), nonce_of(1));
+  Handshake impostor(token_of(8), listener_claims(), nonce_of(2));
+  Handshake helper(token_of(8), dialer_claims(), nonce_of(1));  // who proves to the impostor what it expects
   (void)take_unsent(dialer);
   give(impostor, take_unsent(helper));
   const Bytestring nonce = take_unsent(impostor);
@@ -231,12 +231,12 @@ TEST(Hello, AListenerWithoutTheTokenIsAStranger) {
   EXPECT_EQ(give(dialer, take_unsent(impostor)), State::kStranger);
 }
 
-TEST(Hello, EveryFlippedBitIsRefused) {
+TEST(Handshake, EveryFlippedBitIsRefused) {
   Bytestring lengths;
   for (int message = 0; message < 5; ++message) {
     std::size_t length = 1;
     for (std::size_t bit = 0; bit < 8 * length; ++bit) {
-      Ends ends(dialer_hello(), listener_hello());
+      Ends ends(dialer_claims(), listener_claims());
       ends.run([&](int number, Bytestring& bytes) {
         if (number != message) return;
         length = bytes.size();
@@ -256,22 +256,22 @@ TEST(Hello, EveryFlippedBitIsRefused) {
   }
 }
 
-TEST(Hello, AReplayIsRefused) {
+TEST(Handshake, AReplayIsRefused) {
   std::vector<Bytestring> said;
-  Ends ends(dialer_hello(), listener_hello());
+  Ends ends(dialer_claims(), listener_claims());
   ends.run([&](int, Bytestring& bytes) { said.push_back(bytes); });
   ASSERT_EQ(said.size(), 5u);
-  Handshake listener(token_of(7), listener_hello(), nonce_of(3));
+  Handshake listener(token_of(7), listener_claims(), nonce_of(3));
   give(listener, said[0]);
   EXPECT_EQ(give(listener, said[2]), State::kStranger);
-  Handshake dialer(token_of(7), dialer_hello(), nonce_of(4));
+  Handshake dialer(token_of(7), dialer_claims(), nonce_of(4));
   give(dialer, said[1]);
   EXPECT_EQ(give(dialer, said[3]), State::kStranger);
 }
 
-TEST(Hello, AReflectionIsRefused) {
+TEST(Handshake, AReflectionIsRefused) {
   // A dialer meets itself: nonce and proof come back, and its own claims with them.
-  Handshake dialer(token_of(7), dialer_hello(), nonce_of(1));
+  Handshake dialer(token_of(7), dialer_claims(), nonce_of(1));
   const Bytestring first = take_unsent(dialer);
   give(dialer, Bytes(first).subspan(kClaimsBytes));
   const Bytestring proof = take_unsent(dialer);
@@ -280,15 +280,15 @@ TEST(Hello, AReflectionIsRefused) {
   EXPECT_EQ(give(dialer, answer), State::kStranger);
   // A listener's proof is no dialer's, over the very same nonces.
   std::vector<Bytestring> said;
-  Ends ends(dialer_hello(), listener_hello());
+  Ends ends(dialer_claims(), listener_claims());
   ends.run([&](int, Bytestring& bytes) { said.push_back(bytes); });
-  Handshake listener(token_of(7), listener_hello(), nonce_of(2));
+  Handshake listener(token_of(7), listener_claims(), nonce_of(2));
   give(listener, said[0]);
   EXPECT_EQ(give(listener, Bytes(said[3]).subspan(kClaimsBytes, kProofBytes)), State::kStranger);
 }
 
-TEST(Hello, StrangersAreHeldToALittle) {
-  Handshake listener(token_of(7), listener_hello(), nonce_of(2));
+TEST(Handshake, StrangersAreHeldToALittle) {
+  Handshake listener(token_of(7), listener_claims(), nonce_of(2));
   EXPECT_TRUE(listener.unsent().empty()) << "silence is answered by silence";
   const Bytestring garbage(100000, std::byte{0x44});
   std::size_t taken = 0;
@@ -302,64 +302,64 @@ TEST(Hello, StrangersAreHeldToALittle) {
   EXPECT_TRUE(listener.unsent().empty());
   EXPECT_FALSE(listener.has_heard());
   // With the right magic: the nonce, and nothing more.
-  Handshake again(token_of(7), listener_hello(), nonce_of(2));
-  Handshake other(token_of(8), dialer_hello(), nonce_of(1));
-  const Bytestring hello = take_unsent(other);
-  EXPECT_EQ(give(again, hello), State::kMore);
+  Handshake again(token_of(7), listener_claims(), nonce_of(2));
+  Handshake other(token_of(8), dialer_claims(), nonce_of(1));
+  const Bytestring claims = take_unsent(other);
+  EXPECT_EQ(give(again, claims), State::kMore);
   EXPECT_TRUE(again.has_heard());
   EXPECT_FALSE(again.is_trusted());
   const Bytestring answer = take_unsent(again);
   EXPECT_TRUE(std::ranges::equal(answer, nonce_of(2)));
-  EXPECT_LE(hello.size() + again.room().size(), 128u);
+  EXPECT_LE(claims.size() + again.room().size(), 128u);
   EXPECT_EQ(give(again, garbage), State::kStranger);
   EXPECT_TRUE(again.unsent().empty());
 }
 
-TEST(Hello, NonsenseBehindTheTokenIsBroken) {
-  const auto listener_on = [](const std::function<void(Hello&)>& change) {
-    Hello hello = dialer_hello();
-    change(hello);
-    Ends ends(hello, listener_hello());
+TEST(Handshake, NonsenseBehindTheTokenIsBroken) {
+  const auto listener_on = [](const std::function<void(Claims&)>& change) {
+    Claims claims = dialer_claims();
+    change(claims);
+    Ends ends(claims, listener_claims());
     ends.run();
     return ends.listener_state;
   };
-  EXPECT_EQ(listener_on([](Hello& h) { h.stream = Hello::Stream{0}; }), State::kBroken);
-  EXPECT_EQ(listener_on([](Hello& h) { h.stream = Hello::Stream{3}; }), State::kBroken);
-  EXPECT_EQ(listener_on([](Hello& h) { h.text.assign(1025, 'x'); }), State::kBroken);
-  EXPECT_EQ(listener_on([](Hello& h) { h.stream = Hello::Stream::kData; }), State::kDone);
-  const auto dialer_on = [](const std::function<void(Hello&)>& change) {
-    Hello hello = listener_hello();
-    change(hello);
-    Ends ends(dialer_hello(), hello);
+  EXPECT_EQ(listener_on([](Claims& h) { h.stream = Claims::Stream{0}; }), State::kBroken);
+  EXPECT_EQ(listener_on([](Claims& h) { h.stream = Claims::Stream{3}; }), State::kBroken);
+  EXPECT_EQ(listener_on([](Claims& h) { h.text.assign(1025, 'x'); }), State::kBroken);
+  EXPECT_EQ(listener_on([](Claims& h) { h.stream = Claims::Stream::kData; }), State::kDone);
+  const auto dialer_on = [](const std::function<void(Claims&)>& change) {
+    Claims claims = listener_claims();
+    change(claims);
+    Ends ends(dialer_claims(), claims);
     ends.run();
     return ends.dialer_state;
   };
-  EXPECT_EQ(dialer_on([](Hello& h) { h.text.assign(1025, 'x'); }), State::kBroken);
-  EXPECT_EQ(dialer_on([](Hello&) {}), State::kDone);
+  EXPECT_EQ(dialer_on([](Claims& h) { h.text.assign(1025, 'x'); }), State::kBroken);
+  EXPECT_EQ(dialer_on([](Claims&) {}), State::kDone);
 }
 
 // A dialer that knows the token and claims what it likes; computes its proof by the description alone.
-State claiming(const Claims& claims, const std::string& text = "codec=3lc") {
+State claiming(const ClaimsBytes& claimed, const std::string& text = "codec=3lc") {
   const Nonce dialers = nonce_of(1);
   const Nonce listeners = nonce_of(2);
   const std::string label = "deltawire dialer";
-  const std::array<Bytes, 4> pieces{std::as_bytes(std::span(label)), dialers, listeners, claims};
+  const std::array<Bytes, 4> pieces{std::as_bytes(std::span(label)), dialers, listeners, claimed};
   const Proof proof = *prove(token_of(7), pieces);
-  Handshake listener(token_of(7), listener_hello(), listeners);
+  Handshake listener(token_of(7), listener_claims(), listeners);
   State state = State::kMore;
-  for (const Bytes bytes : {Bytes(claims), Bytes(dialers), Bytes(proof), std::as_bytes(std::span(text))}) {
+  for (const Bytes bytes : {Bytes(claimed), Bytes(dialers), Bytes(proof), std::as_bytes(std::span(text))}) {
     if (state == State::kMore) state = give(listener, bytes);
     (void)take_unsent(listener);
   }
   return state == State::kMore ? listener.sent(0) : state;
 }
 
-TEST(Hello, EveryClaimIsChecked) {
-  const Claims right = encode_claims(dialer_hello());
+TEST(Handshake, EveryClaimIsChecked) {
+  const ClaimsBytes right = encode_claims(dialer_claims());
   const auto with = [&](std::size_t at, int value) {
-    Claims claims = right;
-    claims[at] = static_cast<std::byte>(value);
-    return claiming(claims);
+    ClaimsBytes bytes = right;
+    bytes[at] = static_cast<std::byte>(value);
+    return claiming(bytes);
   };
   EXPECT_EQ(claiming(right), State::kDone);
   for (std::size_t at = 0; at < 4; ++at) EXPECT_EQ(with(at, 0), State::kStranger) << "magic";
@@ -375,19 +375,19 @@ TEST(Hello, EveryClaimIsChecked) {
   EXPECT_EQ(claiming(right, "codec=4lc"), State::kBroken) << "another text than the proof covers";
 }
 
-TEST(Hello, AnotherVersionIsNamedAndNothingBehindItIsRead) {
-  Hello newer = dialer_hello();
-  newer.version = Hello::kVersion + 1;
-  newer.stream = Hello::Stream{9};
-  Ends ends(newer, listener_hello());
+TEST(Handshake, AnotherVersionIsNamedAndNothingBehindItIsRead) {
+  Claims newer = dialer_claims();
+  newer.version = Claims::kVersion + 1;
+  newer.stream = Claims::Stream{9};
+  Ends ends(newer, listener_claims());
   ends.run();
   EXPECT_EQ(ends.listener_state, State::kDone);
   EXPECT_EQ(ends.listener.peer().version, newer.version);
   EXPECT_EQ(ends.listener.peer().rank, 2u);
   EXPECT_EQ(ends.listener.peer().text, "");
   EXPECT_EQ(ends.dialer_state, State::kDone);
-  EXPECT_EQ(ends.dialer.peer().version, Hello::kVersion);
+  EXPECT_EQ(ends.dialer.peer().version, Claims::kVersion);
 }
 
 }  // namespace
-}  // namespace deltawire::hello_test
+}  // namespace deltawire::handshake_test

@@ -1,0 +1,35 @@
+#include "transport/mesh/agreement_protocol.h"
+
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace deltawire {
+
+void AgreementProtocol::begin_to_settle() noexcept {
+  settle_by_ = Clock::now() + kSettleTime;
+}
+
+void AgreementProtocol::give_up_waiting() {
+  settle_by_ = Clock::now() + kMemoryPause;
+  change([](Agreement& next) { (void)next.give_up_waiting(); });
+  begin_to_settle();
+}
+
+void AgreementProtocol::adopt_next(const ControlMessage* first) {
+  said_.clear();
+  if (first != nullptr) append_control_message(*first, said_);
+  for (const AgreementMessage& message : next_.outbox()) {
+    append_control_message(std::visit([](const auto& each) { return ControlMessage(each); }, message), said_);
+  }
+  // What is new to the others gives them time to answer.
+  if (!next_.outbox().empty()) begin_to_settle();
+  next_.outbox().clear();
+  peers_.each([this](Peer& peer) { peer.control.reserve(said_.size()); });
+  // From here on nothing needs memory.
+  static_assert(std::is_nothrow_swappable_v<Agreement>);
+  peers_.each([this](Peer& peer) { peer.control.send_encoded(said_); });
+  std::swap(state_, next_);
+}
+
+}  // namespace deltawire

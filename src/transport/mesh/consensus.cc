@@ -1,0 +1,189 @@
+#include "transport/mesh/consensus.h"
+
+#include <algorithm>
+#include <new>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "transport/mesh/rank_name.h"
+
+namespace deltawire {
+
+Consensus::Consensus(Peers& peers, Waiters& waiters, Driver& driver)
+    : peers_(peers),
+      waiters_(waiters),
+      driver_(driver),
+      protocol_(peers),
+      ballots_(static_cast<std::size_t>(peers.world_size())) {}
+
+Error Consensus::failure() const {
+  Error told = *failure_;
+  told.standing_step = standing_step_;
+  return told;
+}
+
+void Consensus::fail(Error error, int origin, int silent) {
+  if (failure_) return;
+  const ControlMessage news = Abort{error.code, error.suspect, origin, error.message};
+  if (origin != peers_.self()) error.message = reported(origin, error.message);
+  RankSet absent(peers_.world_size());
+  if (silent != kNoSuspect) absent.add(silent);
+  agree([&absent](Agreement& next) { next.fail(absent); }, &news);
+  // From here on nothing needs memory.
+  failure_ = std::move(error);
+  end_all();
+}
+
+void Consensus::fail_for_memory() noexcept {
+  try {
+    fail({ErrorCode::kNoMemory, rank_name(peers_.self()) + " is out of memory", peers_.self()},
+         peers_.self());
+  } catch (const std::exception&) {
+    fail_without_text(ErrorCode::kNoMemory);
+  }
+}
+
+// Here everything ends all the same: posted memory would be used after its owner has gone.
+void Consensus::fail_without_text(ErrorCode code) noexcept {
+  if (!failure_) failure_.emplace(Error{code, {}, peers_.self()});
+  protocol_.begin_to_settle();
+  end_all();
+}
+
+void Consensus::end_all() noexcept {
+  peers_.each([](Peer& peer) {
+    peer.sender.clear();
+    peer.receiver.clear();
+  });
+  notify_waiters();
+  driver_.wake();
+}
+
+void Consensus::tell_late() noexcept {
+  try {
+    const ControlMessage news = Abort{failure_->code, failure_->suspect, peers_.self(), {}};
+    agree([this](Agreement& next) { next.fail(RankSet(peers_.world_size())); }, &news);
+    // NOLINTNEXTLINE(bugprone-empty-catch): it is still untold, and so comes again.
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+void Consensus::cast(const Ballot& ballot, Operation& vote) {
+  agree([&ballot](Agreement& next) { next.cast(ballot); });
+  // The vote is on its way: from here on, whether it counts is settled like after any other failure.
+  vote_ = &vote;
+  ballot_ = ballot;
+  heed_agreement();
+}
+
+bool Consensus::misses_vote_of(int rank) const noexcept {
+  return vote_ != nullptr && !vote_->done && !protocol_.state().has_voted(rank);
+}
+
+void Consensus::count() {
+  if (may_count()) protocol_.count();
+  heed_agreement();
+}
+
+std::optional<std::span<const Ballot>> Consensus::close(Lock& lock, Waiter& waiter) noexcept {
+  waiter.operation->waiter = &waiter.changed;
+  waiter.changed.wait(lock, [&waiter] { return waiter.operation->done; });
+  waiter.operation->waiter = nullptr;
+  vote_ = nullptr;
+  const Agreement& agreement = protocol_.state();
+  switch (agreement.outcome()) {
+    case Agreement::Outcome::kUnanimous: std::ranges::fill(ballots_, ballot_); return ballots_;
+    case Agreement::Outcome::kSplit:
+      for (std::size_t i = 0; i < ballots_.size(); ++i) {
+        ballots_[i] = agreement.ballot_of(static_cast<int>(i));
+      }
+      return ballots_;
+    case Agreement::Outcome::kNone:
+    case Agreement::Outcome::kOpen:
+    case Agreement::Outcome::kReverted: break;
+  }
+  return std::nullopt;
+}
+
+// Ends the vote when it is decided.
+void Consensus::heed_agreement() noexcept {
+  if (vote_ == nullptr || vote_->done) return;
+  const Agreement& agreement = protocol_.state();
+  if (agreement.outcome() == Agreement::Outcome::kOpen) {
+    const int missing = agreement.first_missing();
+    if (missing >= 0) vote_->peer = missing;
+    return;
+  }
+  if (agreement.outcome() == Agreement::Outcome::kUnanimous) standing_step_ = ballot_.step;
+  vote_->finish(0);
+  driver_.tell();
+}
+
+void Consensus::receive(const Peer& peer, const AgreementMessage& message) {
+  const auto* vote = std::get_if<Vote>(&message);
+  if (!failure_ && vote == nullptr) {
+    fail(
+        {ErrorCode::kAborted, rank_name(peer.rank) + " settles a failure that it has told nobody", peer.rank},
+        peers_.self());
+  }
+  bool proper = false;
+  if (vote != nullptr) {
+    proper = protocol_.receive_vote(peer.rank, *vote);
+    heed_agreement();
+  } else {
+    agree([&](Agreement& next) { proper = next.receive(peer.rank, message); });
+  }
+  if (proper) return;
+  fail({ErrorCode::kCorrupt, rank_name(peer.rank) + " votes out of turn; do all ranks run the same steps?",
+        peer.rank},
+       peers_.self());
+}
+
+void Consensus::on_left(int rank, std::uint64_t decided) {
+  agree([&](Agreement& next) { next.on_left(rank, decided); });
+}
+
+void Consensus::on_gone(int rank, const ControlMessage* news) {
+  agree([rank](Agreement& next) { next.on_gone(rank); }, news);
+}
+
+Deadline Consensus::settle_by() const noexcept {
+  return failure_ && !protocol_.has_concluded() ? protocol_.settle_by() : kNever;
+}
+
+void Consensus::give_up_waiting() {
+  protocol_.give_up_waiting();
+  heed_agreement();
+  if (protocol_.has_concluded()) ended_.notify_all();
+}
+
+void Consensus::notify_waiters() noexcept {
+  ended_.notify_all();
+  waiters_.notify_all();
+  driver_.tell_all();
+}
+
+std::optional<Error> Consensus::await_end(Lock& lock, std::chrono::milliseconds time) const {
+  const auto left = [this] { return peers_.find([](const Peer& peer) { return peer.said_goodbye; }); };
+  ended_.wait_for(lock, time, [&] { return failure_ || left() != nullptr; });
+  if (failure_) return failure();
+  const Peer* gone = left();
+  if (gone == nullptr) return std::nullopt;
+  return Error{ErrorCode::kPeerLost, rank_name(gone->rank) + " left in good order", gone->rank,
+               standing_step_};
+}
+
+Standing Consensus::await_standing(Lock& lock) const {
+  if (!failure_) return {standing_step_, {}};
+  // The I/O thread sees to it that this comes, but where it has no memory to.
+  ended_.wait_for(lock, 2 * AgreementProtocol::kSettleTime, [this] { return protocol_.has_concluded(); });
+  Standing standing{standing_step_, {}};
+  const RankSet unheard = protocol_.state().unheard();
+  for (int rank = 0; rank < peers_.world_size(); ++rank) {
+    if (unheard.has(rank)) standing.unheard.push_back(rank);
+  }
+  return standing;
+}
+
+}  // namespace deltawire

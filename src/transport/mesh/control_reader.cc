@@ -1,0 +1,105 @@
+#include "transport/mesh/control_reader.h"
+
+#include <new>
+#include <utility>
+#include <variant>
+
+#include "transport/mesh/rank_name.h"
+
+namespace deltawire {
+
+void ControlReader::read(Peer& peer) {
+  if (peer.is_gone) return;
+  peer.control.begin_reading();
+  try {
+    while (const ControlMessage* message = peer.control.front()) {
+      peer.heard_at = Clock::now();
+      on_message(peer, *message);
+      peer.control.pop();
+      if (peer.is_gone) return;
+    }
+    if (peer.control.end() == ControlStream::End::kOpen) return;
+    on_end(peer);
+    peer.is_gone = true;
+  } catch (const std::bad_alloc&) {
+    peer.control.postpone();
+    driver_.wake();
+    throw;
+  }
+}
+
+void ControlReader::read_all() {
+  peers_.each([this](Peer& peer) { read(peer); });
+  count_ballots();
+}
+
+void ControlReader::count_ballots() {
+  if (!consensus_.may_count()) return;
+  peers_.each([this](Peer& peer) { read(peer); });
+  consensus_.count();
+}
+
+void ControlReader::give_up_waiting() {
+  const Deadline settle_by = consensus_.settle_by();
+  if (settle_by == kNever || Clock::now() < settle_by) return;
+  // This rank itself may have been the frozen one.
+  peers_.each([this](Peer& peer) { read(peer); });
+  consensus_.give_up_waiting();
+}
+
+void ControlReader::on_message(Peer& peer, const ControlMessage& message) {
+  if (const auto* vote = std::get_if<Vote>(&message)) return consensus_.receive(peer, *vote);
+  if (const auto* round = std::get_if<SettleRound>(&message)) return consensus_.receive(peer, *round);
+  if (const auto* verdict = std::get_if<Verdict>(&message)) return consensus_.receive(peer, *verdict);
+  if (const auto* abort = std::get_if<Abort>(&message)) return on_abort(peer, *abort);
+  if (const auto* waiting = std::get_if<Waiting>(&message)) return on_waiting(peer, *waiting);
+  if (const auto* start = std::get_if<Start>(&message)) return on_start(peer, *start);
+  if (const auto* goodbye = std::get_if<Goodbye>(&message)) return on_goodbye(peer, *goodbye);
+  if (const auto* dropped = std::get_if<Dropped>(&message)) return membership_.on_dropped(peer, *dropped);
+  peer.place = std::get<Here>(message).place;
+}
+
+void ControlReader::on_end(Peer& peer) {
+  consensus_.on_gone(peer.rank);
+  if (consensus_.failed()) return;
+  if (peer.control.end() == ControlStream::End::kDamaged) {
+    membership_.blame(peer, {ErrorCode::kCorrupt,
+                             "control stream from " + rank_name(peer.rank) +
+                                 " is damaged; check the network and its machine",
+                             peer.rank});
+  } else if (!peer.said_goodbye) {
+    judge_.blame_broken(peer, peer.stream_error);
+  }
+}
+
+void ControlReader::on_waiting(Peer& peer, const Waiting& waiting) {
+  announcer_.on_waiting(peer, waiting);
+  if (waiting.rank != WaitGraph::kNobody && !consensus_.failed()) announcer_.announce_all(Clock::now());
+}
+
+void ControlReader::on_start(Peer& peer, const Start& start) {
+  auto mismatch = steps_.on_start(peer, start, consensus_.misses_vote_of(peer.rank));
+  if (mismatch) consensus_.fail(std::move(*mismatch), peers_.self());
+}
+
+void ControlReader::on_goodbye(Peer& peer, const Goodbye& goodbye) {
+  peer.said_goodbye = true;
+  peer.verdict_at = kNever;
+  announcer_.on_gone(peer.rank);
+  consensus_.on_left(peer.rank, goodbye.decided);
+  consensus_.notify_waiters();
+}
+
+void ControlReader::on_abort(Peer& peer, const Abort& abort) {
+  if (consensus_.failed()) return;
+  // This rank knows what it has done itself, and tells it to others, not they to it.
+  const int origin = abort.origin < 0 || abort.origin == peers_.self() ? peer.rank : abort.origin;
+  const int suspect = abort.suspect < 0 ? origin : abort.suspect;
+  Error error{abort.code, abort.text.empty() ? "a failure, and gives no reason" : abort.text, suspect};
+  if (!peer.is_optional) return consensus_.fail(std::move(error), origin);
+  // Whatever it has heard: those who decide hear it themselves.
+  error.message = reported(peer.rank, error.message);
+  membership_.drop(peer, std::move(error));
+}
+
+}  // namespace deltawire

@@ -1,0 +1,122 @@
+#include "transport/mesh/driver.h"
+
+#include <algorithm>
+#include <ctime>
+
+#include <unistd.h>
+
+namespace deltawire {
+namespace {
+
+// A thread that has just waited may well wait again at once: for this long the I/O thread lets the waiter
+// keep driving.
+constexpr std::chrono::microseconds kComeback{500};
+// After so long a wait the I/O thread no longer looks whether the driver is still there.
+constexpr std::chrono::milliseconds kLongDrive{4};
+
+void poll_until(std::span<pollfd> entries, Deadline wake_at) {
+  timespec timeout{};
+  if (wake_at != kNever) {
+    const auto left = std::max(wake_at - Clock::now(), Clock::duration{0});
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+    timeout.tv_sec = static_cast<time_t>(seconds.count());
+    timeout.tv_nsec = static_cast<long>(std::chrono::nanoseconds(left - seconds).count());
+  }
+  // An interrupted or failed poll reads as "nothing ready"; the loop comes back to it.
+  if (::ppoll(entries.data(), entries.size(), wake_at == kNever ? nullptr : &timeout, nullptr) < 0) {
+    for (pollfd& entry : entries) entry.revents = 0;
+  }
+}
+
+}  // namespace
+
+Driver::Driver(GuardedFd wake, std::size_t entries, const Waiters& waiters)
+    : wake_(std::move(wake)), waiters_(waiters) {
+  io_poller_.entries.resize(1 + entries, pollfd{-1, 0, 0});
+  waiter_poller_.entries = io_poller_.entries;
+}
+
+void Driver::run(Lock& lock, Work& work) noexcept {
+  while (!work.may_end()) {
+    if (driver_ != nullptr || Clock::now() < rests_until_) {
+      rest(lock);
+    } else {
+      round(lock, work, io_poller_, kNever);
+    }
+  }
+}
+
+// Waking this thread costs the driver more than this thread's looking now and then; but not for ever.
+void Driver::rest(Lock& lock) {
+  const Deadline now = Clock::now();
+  if (driver_ == nullptr) {
+    io_turn_.wait_until(lock, rests_until_);
+  } else if (now < drives_since_ + kLongDrive) {
+    io_turn_.wait_until(lock, now + kComeback);
+  } else {
+    rests_deeply_ = true;
+    io_turn_.wait(lock);
+    rests_deeply_ = false;
+  }
+}
+
+void Driver::take_over(Waiter& waiter) noexcept {
+  if (driver_ != nullptr) return;
+  driver_ = &waiter;
+  drives_since_ = Clock::now();
+}
+
+void Driver::hand_back(bool at_once) noexcept {
+  driver_ = nullptr;
+  rests_until_ = at_once ? Deadline{} : Clock::now() + kComeback;
+  // If it polls, then for what was to be done before this waiter took over.
+  if (at_once || io_poller_.polling) {
+    wake();
+  } else if (rests_deeply_) {
+    io_turn_.notify_one();
+  }
+}
+
+void Driver::round(Lock& lock, Work& work, Poller& poller, Deadline until) noexcept {
+  const std::span<pollfd> entries = std::span(poller.entries).subspan(1);
+  poller.entries[0] = {wake_.get(), POLLIN, 0};
+  const Deadline wake_at = std::min(until, work.prepare(entries));
+  poller.polling = true;
+  lock.unlock();
+  poll_until(poller.entries, wake_at);
+  lock.lock();
+  poller.polling = false;
+  // A waiter may have taken over meanwhile.
+  if (driver_ != nullptr && &poller == &io_poller_) return;
+  if (poller.entries[0].revents != 0) {
+    std::uint64_t count = 0;
+    (void)!::read(wake_.get(), &count, sizeof count);
+  }
+  woken_ = false;
+  work.serve(lock, entries);
+}
+
+void Driver::wake() noexcept {
+  if (wake_polling() || driver_ != nullptr) return;
+  rests_until_ = {};
+  io_turn_.notify_one();
+}
+
+bool Driver::wake_polling() noexcept {
+  const Poller& poller = driver_ != nullptr ? waiter_poller_ : io_poller_;
+  if (!poller.polling || woken_) return poller.polling;
+  woken_ = true;
+  const std::uint64_t one = 1;
+  (void)!::write(wake_.get(), &one, sizeof one);
+  return true;
+}
+
+void Driver::tell() noexcept {
+  if (driver_ != nullptr && waiters_.has_ended(*driver_)) wake_polling();
+}
+
+void Driver::tell_all() noexcept {
+  if (driver_ != nullptr) wake_polling();
+}
+
+}  // namespace deltawire

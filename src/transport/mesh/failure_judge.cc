@@ -1,0 +1,205 @@
+#include "transport/mesh/failure_judge.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "transport/mesh/rank_name.h"
+
+namespace deltawire {
+namespace {
+
+// In which a rank that lives answers, on however busy a machine.
+constexpr std::chrono::milliseconds kAnswerTime{1000};
+// Longer than an acknowledgement takes around the world.
+constexpr std::chrono::milliseconds kDeafTime{200};
+
+// For how long the peer's machine has acknowledged nothing of what it was asked: 0 where it has, or where the
+// acknowledgement may be on its way.
+std::chrono::milliseconds deaf_for(Peer& peer, Deadline now) noexcept {
+  const Clock::duration time = peer.control.unacknowledged_for(now);
+  return time < kDeafTime ? std::chrono::milliseconds{}
+                          : std::chrono::duration_cast<std::chrono::milliseconds>(time);
+}
+
+std::string what_is_due(const Operation& operation) {
+  const std::string name = rank_name(operation.peer);
+  switch (operation.kind) {
+    case Operation::Kind::kSend: return name + " to take a message";
+    case Operation::Kind::kReceive: return "a message of " + name;
+    case Operation::Kind::kVote: break;
+  }
+  return "the vote of " + name;
+}
+
+}  // namespace
+
+Peer* FailureJudge::hopeless(const Waiter& waiter) noexcept {
+  Peer& awaited = peers_[waiter.operation->peer];
+  if (awaited.is_hopeless(*waiter.operation)) return &awaited;
+  if (!membership_.has_optional()) return nullptr;
+  Peer* found = nullptr;
+  waiters_.each_other(waiter, [&](const Operation& operation) {
+    Peer& gone = peers_[operation.peer];
+    if (found == nullptr && gone.is_optional && gone.is_hopeless(operation)) found = &gone;
+  });
+  return found;
+}
+
+void FailureJudge::blame_left(Peer& peer) {
+  const std::string name = rank_name(peer.rank);
+  membership_.blame(peer, {ErrorCode::kPeerLost,
+                           name + " left in good order while " + rank_name(peers_.self()) +
+                               " still waits for it; do all ranks run the same number of steps?",
+                           peer.rank});
+}
+
+void FailureJudge::blame_broken(Peer& peer, int error) {
+  const std::string name = rank_name(peer.rank);
+  std::string message;
+  if (error != 0) {
+    message = "the connection to " + name + " broke (" + std::generic_category().message(error) +
+              "); check the network and " + name + "'s machine";
+  } else if (peer.control.end() == ControlStream::End::kOpen) {
+    message = "the data connection to " + name +
+              " was cut while its control connection still stands; check the network between";
+  } else {
+    message =
+        name + " closed its connection without a farewell (killed or crashed?); see " + name + "'s own log";
+  }
+  membership_.blame(peer, {ErrorCode::kPeerLost, std::move(message), peer.rank});
+}
+
+bool FailureJudge::extend(Waiter& waiter, Deadline now) {
+  if (arrival_timeout_.count() == 0) return false;
+  const WaitGraph::Verdict verdict = announcer_.follow(waiter.operation->peer);
+  if (verdict.cycle) return false;
+  Peer& suspect = peers_[verdict.suspect];
+  if (waiter.asked_at == kNever) announcer_.ask(waiter, now);
+  if (!answers(suspect, waiter)) {
+    // Asked so late that the answer may still be on its way.
+    if (now - waiter.asked_at >= kAnswerTime) return false;
+    waiter.deadline = waiter.asked_at + kAnswerTime;
+    return true;
+  }
+  const bool is_late = suspect.place < steps_.place();
+  if (is_late && now - waiter.began_at >= arrival_timeout_) return false;
+  // Where it has arrived since it was asked last, its messages get the time that they have otherwise.
+  if (!is_late && !suspect.was_late) return false;
+  suspect.was_late = is_late;
+  waiter.deadline = now + std::max<Clock::duration>(waiter.span, kAnswerTime);
+  if (is_late) waiter.deadline = std::min(waiter.deadline, waiter.began_at + arrival_timeout_);
+  announcer_.ask(waiter, now);
+  return true;
+}
+
+void FailureJudge::time_out(Waiter& waiter, Deadline now) {
+  if (awaits_answers(waiter, now)) return;
+  const WaitGraph::Verdict verdict = verdict_on(waiter, now);
+  Peer& suspect = peers_[verdict.suspect];
+  Error error{ErrorCode::kTimeout,
+              waited(waiter, *waiter.operation, now) + what_is_known(waiter, verdict, now), verdict.suspect};
+  if (outlives(waiter, suspect, error, now)) return;
+  const bool silent = waiter.asked_at != kNever && !answers(suspect, waiter);
+  consensus_.fail(std::move(error), peers_.self(), silent ? verdict.suspect : kNoSuspect);
+}
+
+bool FailureJudge::answers(const Peer& peer, const Waiter& waiter) noexcept {
+  return waiter.asked_at != kNever && peer.heard_at >= waiter.asked_at;
+}
+
+// Where ranks may depart, silence is to blame: those who were asked only just now still get time to answer.
+// True: the wait goes on for so long.
+bool FailureJudge::awaits_answers(Waiter& waiter, Deadline now) {
+  if (!membership_.has_optional()) return false;
+  // Otherwise this rank itself has not run meanwhile.
+  if (waiter.asked_at == kNever) announcer_.ask(waiter, now);
+  const Deadline answered_by = waiter.asked_at + kAnswerTime;
+  if (now >= answered_by) return false;
+  bool may_answer = false;
+  const auto look_at = [&](const Operation& operation) {
+    may_answer = may_answer || (!operation.done && !answers(peers_[operation.peer], waiter));
+  };
+  look_at(*waiter.operation);
+  waiters_.each_other(waiter, look_at);
+  if (may_answer) waiter.deadline = answered_by;
+  return may_answer;
+}
+
+// There, one that answers nothing is to blame itself, whomever it said it waits for. And anywhere one that is
+// out of reach: it may wait for what was sent to it and has not arrived.
+WaitGraph::Verdict FailureJudge::verdict_on(const Waiter& waiter, Deadline now) {
+  const int awaited = waiter.operation->peer;
+  const bool silent = membership_.has_optional() && !answers(peers_[awaited], waiter);
+  if (silent || deaf_for(peers_[awaited], now).count() > 0) {
+    return {.suspect = awaited, .cycle = false, .chain = {}};
+  }
+  return announcer_.follow(awaited);
+}
+
+// A deadline that blames an optional rank drops it, and with it all that are waited for and answer nothing.
+// False: it is for the mesh to end. An optional rank decides nothing: while the rank that it waits for
+// answers, that one is given the time to.
+bool FailureJudge::outlives(Waiter& waiter, Peer& suspect, const Error& error, Deadline now) {
+  if (!suspect.is_optional) return false;
+  if (membership_.is_optional() || suspect.departure) {
+    if (waiter.renewals == peers_.world_size()) return false;
+    ++waiter.renewals;
+    waiters_.renew(waiter, now);
+    return true;
+  }
+  std::vector<std::pair<Peer*, Error>> dropped;
+  dropped.emplace_back(&suspect, error);
+  waiters_.each_other(waiter, [&](const Operation& operation) {
+    Peer& silent = peers_[operation.peer];
+    if (operation.done || !silent.is_optional || answers(silent, waiter)) return;
+    dropped.emplace_back(&silent, Error{ErrorCode::kTimeout,
+                                        waited(waiter, operation, now) +
+                                            "it answers nothing, so it is frozen or cut off; see its own log",
+                                        silent.rank});
+  });
+  for (auto& [peer, why] : dropped) membership_.drop(*peer, std::move(why));
+  return true;
+}
+
+std::string FailureJudge::waited(const Waiter& waiter, const Operation& operation, Deadline now) const {
+  const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(now - waiter.began_at);
+  return rank_name(peers_.self()) + " waited " + std::to_string(time.count()) + " ms for " +
+         what_is_due(operation) + "; ";
+}
+
+// Why a wait was too long.
+std::string FailureJudge::what_is_known(const Waiter& waiter, const WaitGraph::Verdict& verdict,
+                                        Deadline now) {
+  Peer& suspect = peers_[verdict.suspect];
+  const std::string name = rank_name(verdict.suspect);
+  const std::string chain = verdict.chain.empty() ? "" : verdict.chain + "; ";
+  const bool silent = waiter.asked_at != kNever && !answers(suspect, waiter);
+  if (verdict.cycle) {
+    return verdict.chain + ": the ranks wait for each other in a circle, so do they all run the same steps?";
+  }
+  if (const auto time = deaf_for(suspect, now); time.count() > 0) {
+    const std::string nothing = "its machine has acknowledged nothing that " + rank_name(peers_.self()) +
+                                " has sent for " + std::to_string(time.count()) + " ms: ";
+    if (silent) {
+      return chain + name + " answers nothing, and " + nothing +
+             "the network between them is cut, in one direction or both, or that machine is down; check both";
+    }
+    return chain + name + " is heard, but " + nothing +
+           "it does not arrive; check the network in this direction";
+  }
+  std::string text = chain + name + " waits for nobody: ";
+  if (silent) {
+    text += "it answers nothing, so it is frozen or cut off;";
+  } else if (suspect.place < steps_.place()) {
+    text +=
+        "it answers, but has not arrived at this step; if that may take so long, allow it more time "
+        "(arrival_timeout), else";
+  } else {
+    text += "frozen, stuck or busy, or the time (timeout) is too short for the link;";
+  }
+  return text + " see its own log";
+}
+
+}  // namespace deltawire

@@ -1,0 +1,232 @@
+// Judgement by itself, with a clock of the test's own: who is to blame for a wait that is too long.
+#include "transport/mesh/failure_judge.h"
+
+#include <array>
+
+#include "transport/mesh/mesh_parts_testing.h"
+
+namespace deltawire::test::failure_judge_test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Deadline kStart{1h};
+
+// Rank 0 of three waits for rank 1, from kStart on, for ten seconds.
+class Judged : public ::testing::Test, protected MeshParts {
+ protected:
+  // What it says when this much time has passed.
+  Error time_out_after(Clock::duration time) {
+    judge.time_out(wait_, kStart + time);
+    EXPECT_TRUE(consensus.failed());
+    return consensus.failed() ? consensus.failure() : Error{};
+  }
+  void hear(int rank, Clock::duration time) { peers[rank].heard_at = kStart + time; }
+
+  Operation& receive_ = post(1);
+  ListedWaiter listed_{waiters, receive_, kStart, kStart + 10s};
+  Waiter& wait_ = listed_.waiter;
+};
+
+TEST_F(Judged, WhoWaitsForNobodyIsToBlame) {
+  const Error error = time_out_after(10s);
+  EXPECT_EQ(error.code, ErrorCode::kTimeout);
+  EXPECT_EQ(error.suspect, 1);
+  EXPECT_EQ(error.message,
+            "rank 0 waited 10000 ms for a message of rank 1; rank 1 waits for nobody: frozen, stuck or busy, "
+            "or the time (timeout) is too short for the link; see its own log");
+}
+
+TEST_F(Judged, TheChainOfWaitsIsFollowed) {
+  announcer.on_waiting(peers[1], Waiting{2, 0});
+  const Error error = time_out_after(10s);
+  EXPECT_EQ(error.suspect, 2);
+  EXPECT_TRUE(says(error, "; rank 1 waits for rank 2; rank 2 waits for nobody: ")) << error.message;
+}
+
+TEST_F(Judged, ACircleIsSaid) {
+  announcer.on_waiting(peers[1], Waiting{0, 0});
+  EXPECT_TRUE(says(time_out_after(10s), "the ranks wait for each other in a circle"));
+}
+
+TEST_F(Judged, SilenceIsSaidAndTheOthersDoNotWaitForIt) {
+  announcer.ask(wait_, kStart + 5s);
+  (void)links.said_to(2);
+  const Error error = time_out_after(10s);
+  EXPECT_TRUE(says(error, "rank 1 waits for nobody: it answers nothing, so it is frozen or cut off; see"))
+      << error.message;
+  RankSet silent(3);
+  silent.add(1);
+  EXPECT_EQ(links.said_to(2).back(), ControlMessage(Verdict{0, silent}));
+}
+
+TEST_F(Judged, WhoAnswersIsNotSilent) {
+  announcer.ask(wait_, kStart + 5s);
+  (void)links.said_to(2);
+  hear(1, 6s);
+  EXPECT_TRUE(says(time_out_after(10s), "frozen, stuck or busy"));
+  EXPECT_EQ(links.said_to(2).back(), ControlMessage(Verdict{0, RankSet(3)}));
+}
+
+TEST_F(Judged, WhoAnswersAndHasNotArrivedIsLate) {
+  (void)steps.arrive(1);
+  announcer.ask(wait_, kStart + 5s);
+  hear(1, 6s);
+  EXPECT_TRUE(says(time_out_after(10s), "it answers, but has not arrived at this step"));
+}
+
+TEST_F(Judged, AMachineThatAcknowledgesNothingIsOutOfReach) {
+  links.control(1).unacknowledged_bytes = 1;
+  announcer.on_waiting(peers[1], Waiting{2, 0});
+  announcer.ask(wait_, kStart + 5s);
+  const Error error = time_out_after(10s);
+  EXPECT_EQ(error.suspect, 1) << "it may wait for what does not arrive";
+  EXPECT_TRUE(says(error,
+                   "rank 1 answers nothing, and its machine has acknowledged nothing that rank 0 has "
+                   "sent for 5000 ms"))
+      << error.message;
+}
+
+TEST_F(Judged, WhatIsWaitedForIsNamed) {
+  receive_.kind = Operation::Kind::kSend;
+  EXPECT_TRUE(says(time_out_after(10s), "for rank 1 to take a message; "));
+}
+
+TEST_F(Judged, NoTimeIsAddedWithoutAnArrivalTimeout) {
+  EXPECT_FALSE(judge.extend(wait_, kStart + 10s));
+}
+
+TEST_F(Judged, ALateRankHasTimeAsLongAsItAnswers) {
+  judge.set_arrival_timeout(60s);
+  (void)steps.arrive(1);
+  // It is asked only now, and has a second to answer.
+  EXPECT_TRUE(judge.extend(wait_, kStart + 10s));
+  EXPECT_EQ(wait_.deadline, kStart + 11s);
+  hear(1, 10500ms);
+  EXPECT_TRUE(judge.extend(wait_, kStart + 11s));
+  EXPECT_EQ(wait_.deadline, kStart + 21s);
+  EXPECT_EQ(wait_.asked_at, kStart + 11s) << "it is asked again";
+  hear(1, 20s);
+  // It has arrived since: its messages get their time, once.
+  peers[1].place = 1;
+  EXPECT_TRUE(judge.extend(wait_, kStart + 21s));
+  EXPECT_EQ(wait_.deadline, kStart + 31s);
+  hear(1, 30s);
+  EXPECT_FALSE(judge.extend(wait_, kStart + 31s));
+}
+
+TEST_F(Judged, ALateRankThatDoesNotAnswerHasNoMoreTime) {
+  judge.set_arrival_timeout(60s);
+  (void)steps.arrive(1);
+  EXPECT_TRUE(judge.extend(wait_, kStart + 10s));
+  EXPECT_FALSE(judge.extend(wait_, kStart + 11s));
+}
+
+TEST_F(Judged, TheArrivalTimeoutIsTheWholeWait) {
+  judge.set_arrival_timeout(15s);
+  (void)steps.arrive(1);
+  announcer.ask(wait_, kStart + 5s);
+  hear(1, 6s);
+  EXPECT_TRUE(judge.extend(wait_, kStart + 10s));
+  EXPECT_EQ(wait_.deadline, kStart + 15s);
+  hear(1, 14s);
+  EXPECT_FALSE(judge.extend(wait_, kStart + 15s));
+}
+
+TEST_F(Judged, NobodyHasTimeInACircle) {
+  judge.set_arrival_timeout(60s);
+  announcer.on_waiting(peers[1], Waiting{0, 0});
+  EXPECT_FALSE(judge.extend(wait_, kStart + 10s));
+}
+
+TEST_F(Judged, AWaitForOneThatHasLeftIsHopeless) {
+  EXPECT_EQ(judge.hopeless(wait_), nullptr);
+  peers[1].said_goodbye = true;
+  EXPECT_EQ(judge.hopeless(wait_), nullptr) << "what it sent may still come";
+  peers[1].receive_ended = true;
+  EXPECT_EQ(judge.hopeless(wait_), &peers[1]);
+  judge.blame_left(peers[1]);
+  EXPECT_TRUE(says(consensus.failure(), "rank 1 left in good order while rank 0 still waits for it"));
+}
+
+// Of several the first counts; but nobody waits for the deadline where an optional rank has left.
+TEST_F(Judged, AnOptionalRankThatHasLeftIsHopelessWhereverItStands) {
+  Operation& other = post(2);
+  const std::array handles{Handle{receive_.handle}, Handle{other.handle}};
+  wait_.others = handles;
+  peers[2].said_goodbye = peers[2].receive_ended = true;
+  EXPECT_EQ(judge.hopeless(wait_), nullptr);
+  membership.set_optional(std::array{2});
+  EXPECT_EQ(judge.hopeless(wait_), &peers[2]);
+  wait_.others = {};
+}
+
+TEST_F(Judged, StreamsThatEndAreExplained) {
+  judge.blame_broken(peers[1], ECONNRESET);
+  EXPECT_TRUE(says(consensus.failure(), "the connection to rank 1 broke (")) << consensus.failure().message;
+  MeshParts cut;
+  cut.judge.blame_broken(cut.peers[1], 0);
+  EXPECT_TRUE(says(cut.consensus.failure(), "was cut while its control connection still stands"));
+  MeshParts killed;
+  killed.links.control(1).ended = true;
+  killed.peers[1].control.begin_reading();
+  EXPECT_EQ(killed.peers[1].control.front(), nullptr);
+  killed.judge.blame_broken(killed.peers[1], 0);
+  EXPECT_TRUE(says(killed.consensus.failure(), "rank 1 closed its connection without a farewell"));
+}
+
+TEST_F(Judged, AnOptionalRankIsAskedBeforeItDeparts) {
+  membership.set_optional(std::array{1});
+  judge.time_out(wait_, kStart + 10s);
+  EXPECT_EQ(wait_.asked_at, kStart + 10s);
+  EXPECT_EQ(wait_.deadline, kStart + 11s);
+  EXPECT_FALSE(peers[1].departure);
+  judge.time_out(wait_, kStart + 11s);
+  ASSERT_TRUE(peers[1].departure);
+  EXPECT_TRUE(says(*peers[1].departure, "it answers nothing, so it is frozen or cut off"));
+  EXPECT_FALSE(consensus.failed());
+  EXPECT_TRUE(receive_.failed);
+}
+
+// All silent ones depart at once, and those that answer stay.
+TEST_F(Judged, WithTheRankThatIsBlamedDepartAllThatAnswerNothing) {
+  MeshParts rank(0, 5);
+  rank.membership.set_optional(std::array{1, 2, 3});
+  std::array<Handle, 4> handles{};
+  for (std::size_t i = 0; i < handles.size(); ++i) {
+    handles[i] = Handle{rank.post(static_cast<int>(i) + 1).handle};
+  }
+  ListedWaiter listed(rank.waiters, *rank.operations.find(handles[0]), kStart, kStart + 10s);
+  listed.waiter.others = handles;
+  rank.announcer.ask(listed.waiter, kStart + 5s);
+  rank.peers[3].heard_at = kStart + 6s;
+  rank.judge.time_out(listed.waiter, kStart + 10s);
+  EXPECT_TRUE(rank.peers[1].departure && rank.peers[2].departure);
+  EXPECT_FALSE(rank.peers[3].departure) << "it answers";
+  EXPECT_FALSE(rank.peers[4].departure) << "it is required";
+  EXPECT_FALSE(rank.consensus.failed());
+  listed.waiter.others = {};
+}
+
+// It decides nothing: it waits on, but not for ever.
+TEST_F(Judged, AnOptionalRankWaitsForOthersToDecide) {
+  MeshParts rank(2, 3);
+  rank.membership.set_optional(std::array{1, 2});
+  ListedWaiter listed(rank.waiters, rank.post(1), kStart, kStart + 10s);
+  Deadline now = kStart + 10s;
+  for (int again = 0; again < 3; ++again) {
+    rank.announcer.ask(listed.waiter, now - 5s);
+    rank.peers[1].heard_at = now;
+    rank.judge.time_out(listed.waiter, now);
+    EXPECT_FALSE(rank.consensus.failed() || rank.peers[1].departure) << again;
+    EXPECT_EQ(listed.waiter.deadline, now + 10s);
+    now += 10s;
+  }
+  rank.announcer.ask(listed.waiter, now - 5s);
+  rank.peers[1].heard_at = now;
+  rank.judge.time_out(listed.waiter, now);
+  EXPECT_TRUE(rank.consensus.failed());
+}
+
+}  // namespace
+}  // namespace deltawire::test::failure_judge_test

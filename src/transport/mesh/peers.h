@@ -1,0 +1,83 @@
+// All other ranks of a mesh, and the memory that unexpected messages of theirs take.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "transport/mesh/peer.h"
+#include "transport/mesh/unexpected_messages.h"
+
+namespace deltawire {
+
+class Peers {
+ public:
+  // `links` by rank; the entry of `self` is empty.
+  Peers(int self, std::vector<PeerLinks> links) : self_(self), peers_(links.size()) {
+    for (int rank = 0; rank < world_size(); ++rank) {
+      if (rank == self) continue;
+      peers_[at(rank)] = std::make_unique<Peer>(rank, std::move(links[at(rank)]), world_size(), blocks_);
+    }
+  }
+
+  // This rank.
+  int self() const noexcept { return self_; }
+  int world_size() const noexcept { return static_cast<int>(peers_.size()); }
+  // Whether it is another rank of this mesh.
+  bool has(int rank) const noexcept { return rank >= 0 && rank < world_size() && rank != self_; }
+
+  // REQUIRES: has(rank).
+  Peer& operator[](int rank) noexcept { return *peers_[at(rank)]; }
+  const Peer& operator[](int rank) const noexcept { return *peers_[at(rank)]; }
+
+  template <class Visit>
+  void each(Visit visit) {
+    for (const auto& peer : peers_) {
+      if (peer) visit(*peer);
+    }
+  }
+  // The first one of which `holds` is true; nullptr: there is none.
+  template <class Holds>
+  const Peer* find(Holds holds) const {
+    for (const auto& peer : peers_) {
+      if (peer && holds(std::as_const(*peer))) return peer.get();
+    }
+    return nullptr;
+  }
+
+  void broadcast(const ControlMessage& message) {
+    each([&message](Peer& peer) { peer.control.send(message); });
+  }
+  Traffic traffic() const noexcept {
+    Traffic all;
+    for (const auto& peer : peers_) {
+      const Traffic one = peer ? peer->traffic() : Traffic{};
+      all.bytes_sent += one.bytes_sent;
+      all.bytes_received += one.bytes_received;
+    }
+    return all;
+  }
+
+  // All messages of a step have come. Those of the next may come early, however few did in this one.
+  void note_step() noexcept {
+    std::uint64_t blocks = 0;
+    each([&blocks](const Peer& peer) { blocks += peer.receiver.unexpected_blocks(); });
+    step_blocks_ = blocks - blocks_before_;
+    blocks_before_ = blocks;
+  }
+  // Sees to it that there is memory for them.
+  void reserve_unexpected() { blocks_.reserve(step_blocks_); }
+
+ private:
+  static std::size_t at(int rank) noexcept { return static_cast<std::size_t>(rank); }
+
+  const int self_;
+  UnexpectedBlocks blocks_;          // before the peers, which use it
+  std::uint64_t blocks_before_ = 0;  // DataReceiver::unexpected_blocks of all peers, at the last step's end
+  std::uint64_t step_blocks_ = 0;    // of them, in the last step
+  std::vector<std::unique_ptr<Peer>> peers_;
+};
+
+}  // namespace deltawire

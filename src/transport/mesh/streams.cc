@@ -1,0 +1,225 @@
+#include "transport/mesh/streams.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace deltawire {
+namespace {
+
+// How often a leaving rank looks whether all is flushed.
+constexpr std::chrono::milliseconds kFlushCheck{1};
+// How long a peer whose data stream broke may take to explain itself on its control stream. A crash ends
+// both at once, so this passes only if one connection alone was cut.
+constexpr std::chrono::milliseconds kExplanationTime{200};
+
+// Hang-ups and errors count: only reading or writing tells which it is.
+bool is_ready(const pollfd& entry) noexcept {
+  return entry.fd >= 0 && entry.revents != 0;
+}
+
+}  // namespace
+
+void Streams::post_send(Lock& lock, Peer& peer, Operation& message) {
+  const bool idle = peer.sender.empty();
+  peer.sender.post(message);
+  // Nothing is ahead of it: sending from here saves the way through the other thread.
+  if (idle && peer.wants_send()) {
+    consensus_.or_fail([&] { send(lock, peer); });
+  }
+  if ((peer.wants_send() && !peer.sending) || peer.pump_at != kNever) driver_.wake();
+}
+
+void Streams::post_receive(Lock& lock, Peer& peer, Operation& message) {
+  StreamStep step = peer.receiver.post(message);
+  if (step.kind == StreamStep::Kind::kFailed) {
+    membership_.blame(peer, std::move(step.failure));
+  } else if (peer.receive_paused) {
+    // What waits in the stream may be what was posted for: taking it from here saves waking the driver.
+    peer.receive_paused = false;
+    if (peer.wants_receive()) consensus_.or_fail([&] { receive(lock, peer); });
+    driver_.wake_polling();
+  }
+}
+
+bool Streams::is_midway() const {
+  return peers_.find([](const Peer& peer) {
+    return peer.wants_send() || peer.receiver.is_midway() || peer.control.has_unsent();
+  }) != nullptr;
+}
+
+void Streams::leave(Deadline by) noexcept {
+  is_leaving_ = true;
+  leave_by_ = by;
+}
+
+Deadline Streams::prepare(std::span<pollfd> entries) noexcept {
+  std::ranges::fill(entries, pollfd{-1, 0, 0});
+  Deadline wake_at = is_leaving_ ? std::min(leave_by_, Clock::now() + kFlushCheck) : kNever;
+  if (consensus_.is_untold()) wake_at = std::min(wake_at, Clock::now() + AgreementProtocol::kMemoryPause);
+  wake_at = std::min(wake_at, consensus_.settle_by());
+  peers_.each([&](Peer& peer) {
+    wake_at = std::min(wake_at, prepare_peer(peer, entries.subspan(entries_for(peer.rank), kPollEntries)));
+  });
+  return wake_at;
+}
+
+// An entry that waits for nothing is left out: a hang-up would make the poll return for ever.
+Deadline Streams::prepare_peer(Peer& peer, std::span<pollfd> entries) {
+  if (peer.departure) {
+    if (peer.control.has_unsent()) entries[kControlOut] = {peer.control.link().send_fd(), POLLOUT, 0};
+    return kNever;
+  }
+  if (peer.control.end() == ControlStream::End::kOpen) {
+    if (peer.control.read_at() == kNever) entries[kControlIn] = {peer.control.link().fd(), POLLIN, 0};
+    if (peer.control.has_unsent()) entries[kControlOut] = {peer.control.link().send_fd(), POLLOUT, 0};
+  }
+  if (consensus_.failed()) return peer.control.read_at();
+  return std::min(peer.control.read_at(), prepare_data(peer, entries));
+}
+
+Deadline Streams::prepare_data(Peer& peer, std::span<pollfd> entries) {
+  Deadline wake_at = std::min(peer.pump_at, peer.verdict_at);
+  if (peer.receive_paused) {
+    wake_at = std::min(wake_at, peer.receive_at);
+  } else if (peer.wants_receive()) {
+    if (peer.receiving) {
+      peer.is_left_out = true;
+    } else if (peer.receive_again) {
+      return Deadline{};
+    } else if (peer.receive_at == kNever) {
+      entries[kDataIn] = {peer.data->fd(), POLLIN, 0};
+    } else {
+      wake_at = std::min(wake_at, peer.receive_at);
+    }
+  }
+  if (peer.wants_send()) {
+    if (peer.sending) {
+      peer.is_left_out = true;
+    } else if (peer.send_at == kNever) {
+      entries[kDataOut] = {peer.data->send_fd(), POLLOUT, 0};
+    } else {
+      wake_at = std::min(wake_at, peer.send_at);
+    }
+  }
+  return wake_at;
+}
+
+void Streams::serve(Lock& lock, std::span<const pollfd> entries) noexcept {
+  consensus_.or_fail([&] {
+    if (consensus_.is_untold()) consensus_.tell_late();
+    // Links that share a token bucket would starve behind the first one without the rotation.
+    const int world_size = peers_.world_size();
+    first_served_ = (first_served_ + 1) % world_size;
+    for (int k = 0; k < world_size; ++k) {
+      const int rank = (first_served_ + k) % world_size;
+      if (peers_.has(rank)) {
+        serve_peer(lock, peers_[rank], entries.subspan(entries_for(rank), kPollEntries));
+      }
+    }
+    control_.count_ballots();
+    control_.give_up_waiting();
+    peers_.reserve_unexpected();
+  });
+}
+
+void Streams::serve_peer(Lock& lock, Peer& peer, std::span<const pollfd> entries) {
+  if (is_ready(entries[kControlIn]) || peer.control.read_at() <= Clock::now()) control_.read(peer);
+  if (is_ready(entries[kControlOut])) peer.control.flush();
+  if (consensus_.failed() || peer.departure) return;
+  const Deadline now = Clock::now();
+  if (peer.receive_paused && peer.receive_at <= now) {
+    peer.receive_paused = false;
+    peer.receive_again = true;
+  }
+  if (peer.wants_receive() && (peer.receive_again || is_ready(entries[kDataIn]) || peer.receive_at <= now)) {
+    receive(lock, peer);
+  }
+  if (!consensus_.failed() && peer.pump_at <= now) peer.pump_at = peer.data->pump();
+  if (!consensus_.failed() && peer.wants_send() && (is_ready(entries[kDataOut]) || peer.send_at <= now)) {
+    send(lock, peer);
+  }
+  if (!consensus_.failed() && peer.verdict_at <= now) judge_.blame_broken(peer, peer.stream_error);
+}
+
+void Streams::send(Lock& lock, Peer& peer) {
+  if (peer.sending) return;  // and goes on with what others post
+  peer.sending = true;
+  const StreamStep step = peer.sender.step(peer.unlocker(lock, calls_in_kernel_));
+  peer.sending = false;
+  poll_again(peer);
+  driver_.tell();
+  if (consensus_.failed() || peer.departure) return;
+  peer.send_at = step.retry_at;
+  peer.pump_at = peer.data->pump();
+  if (step.kind == StreamStep::Kind::kClosed) {
+    peer.send_ended = true;
+    on_data_ended(peer, step.error);
+  }
+}
+
+void Streams::receive(Lock& lock, Peer& peer) {
+  if (peer.receiving) return;
+  peer.receiving = true;
+  StreamStep step = peer.receiver.step(peer.unlocker(lock, calls_in_kernel_));
+  peer.receiving = false;
+  poll_again(peer);
+  driver_.tell();
+  if (consensus_.failed() || peer.departure) return;
+  peer.receive_at = step.retry_at;
+  peer.receive_again = false;
+  switch (step.kind) {
+    case StreamStep::Kind::kMoved:
+    case StreamStep::Kind::kIdle: return;
+    case StreamStep::Kind::kPaused: peer.receive_paused = true; return;
+    case StreamStep::Kind::kClosed:
+      peer.receive_ended = true;
+      on_data_ended(peer, step.error);
+      return;
+    case StreamStep::Kind::kFailed: membership_.blame(peer, std::move(step.failure)); return;
+  }
+}
+
+// While one thread sends or receives, the driver doesn't poll for the same.
+void Streams::poll_again(Peer& peer) noexcept {
+  if (std::exchange(peer.is_left_out, false)) driver_.wake_polling();
+}
+
+void Streams::on_data_ended(Peer& peer, int error) {
+  if (error != 0) peer.stream_error = error;
+  // The peer's last words come first: one that aborted and left is not to blame.
+  control_.read(peer);
+  control_.count_ballots();
+  if (consensus_.failed() || peer.departure) return;
+  if (peer.said_goodbye) {
+    consensus_.notify_waiters();
+  } else if (peer.verdict_at == kNever) {
+    peer.verdict_at = Clock::now() + kExplanationTime;
+    driver_.wake();
+  }
+}
+
+bool Streams::may_end() {
+  if (!is_leaving_) return false;
+  const bool overdue = Clock::now() >= leave_by_;
+  if (!farewell_said_) {
+    const bool sending =
+        peers_.find([](const Peer& peer) { return peer.wants_send() && !peer.said_goodbye; }) != nullptr;
+    if (sending && !consensus_.failed() && !overdue) return false;
+    if (!consensus_.failed()) peers_.broadcast(Goodbye{consensus_.decided()});
+    farewell_said_ = true;
+  }
+  return overdue || (!consensus_.is_untold() && all_flushed());
+}
+
+bool Streams::all_flushed() {
+  bool flushed = true;
+  peers_.each([&](Peer& peer) {
+    if (peer.control.end() != ControlStream::End::kOpen || peer.departure) return;
+    if (peer.control.has_unsent() || !peer.control.link().delivered()) flushed = false;
+    if (consensus_.failed() || peer.said_goodbye || peer.send_ended) return;
+    if (peer.pump_at != kNever || !peer.data->delivered()) flushed = false;
+  });
+  return flushed;
+}
+
+}  // namespace deltawire

@@ -1,4 +1,4 @@
-#include "cli/train/train_report.h"
+#include "linear/commands/train_report.h"
 
 #include <cmath>
 #include <cstdio>
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/number_text.h"
-#include "cli/train/report_page.h"
+#include "linear/commands/report_page.h"
 
 namespace deltawire::cli {
 namespace {

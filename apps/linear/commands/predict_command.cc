@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/commands.h"
 #include "cli/number_text.h"
-#include "cli/train/model_file.h"
+#include "linear/commands/commands.h"
+#include "linear/commands/model_file.h"
 #include "linear/read_rows.h"
 #include "linear/trainer.h"
 

@@ -8,10 +8,10 @@
 #include <string>
 
 #include "cli/outcome.h"
-#include "cli/train/launcher.h"
-#include "cli/train/worker_processes.h"
 #include "deltawire/connect.h"
 #include "deltawire/transport.h"
+#include "linear/commands/worker_processes.h"
+#include "linear/launcher.h"
 
 namespace CLI {
 class App;

@@ -15,7 +15,6 @@ using Command = std::function<Outcome<void>()>;
 void add_codecs_command(CLI::App& app, Command& chosen);
 void add_encode_command(CLI::App& app, Command& chosen);
 void add_decode_command(CLI::App& app, Command& chosen);
-void add_generate_command(CLI::App& app, Command& chosen);
 void add_inspect_command(CLI::App& app, Command& chosen);
 void add_diff_command(CLI::App& app, Command& chosen);
 void add_completion_command(CLI::App& app, Command& chosen);
@@ -23,7 +22,5 @@ void add_manual_command(CLI::App& app, Command& chosen);
 void add_compare_command(CLI::App& app, Command& chosen);
 void add_plan_command(CLI::App& app, Command& chosen);
 void add_trace_command(CLI::App& app, Command& chosen);
-void add_train_command(CLI::App& app, Command& chosen);
-void add_predict_command(CLI::App& app, Command& chosen);
 
 }  // namespace deltawire::cli

@@ -1,4 +1,4 @@
-#include "cli/packed_output.h"
+#include "linear/commands/packed_output.h"
 
 #include <array>
 #include <new>

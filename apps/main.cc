@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/outcome.h"
+#include "linear/commands/commands.h"
 
 namespace deltawire::cli {
 namespace {

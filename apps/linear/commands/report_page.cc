@@ -1,4 +1,4 @@
-#include "cli/train/report_page.h"
+#include "linear/commands/report_page.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include "cli/number_text.h"
 #include "cli/svg.h"
-#include "cli/train/train_report.h"
+#include "linear/commands/train_report.h"
 
 namespace deltawire::cli {
 namespace {

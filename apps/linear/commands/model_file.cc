@@ -1,4 +1,4 @@
-#include "cli/train/model_file.h"
+#include "linear/commands/model_file.h"
 
 #include <cmath>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "cli/train/checkpoint_options.h"
+#include "linear/commands/checkpoint_options.h"
 
 #include <iostream>
 #include <utility>

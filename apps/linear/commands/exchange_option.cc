@@ -1,4 +1,4 @@
-#include "cli/train/exchange_option.h"
+#include "linear/commands/exchange_option.h"
 
 #include <cstdint>
 

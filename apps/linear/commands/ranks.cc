@@ -1,4 +1,4 @@
-#include "cli/train/ranks.h"
+#include "linear/commands/ranks.h"
 
 #include <charconv>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "cli/train/grid.h"
+#include "linear/commands/grid.h"
 
 #include <cmath>
 #include <cstdio>

@@ -10,18 +10,18 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/number_text.h"
 #include "cli/output_file.h"
-#include "cli/train/checkpoint_options.h"
-#include "cli/train/exchange_option.h"
-#include "cli/train/grid.h"
-#include "cli/train/model_file.h"
-#include "cli/train/ranks.h"
-#include "cli/train/report_page.h"
-#include "cli/train/train_report.h"
 #include "deltawire/reducer.h"
+#include "linear/commands/checkpoint_options.h"
+#include "linear/commands/commands.h"
+#include "linear/commands/exchange_option.h"
+#include "linear/commands/grid.h"
+#include "linear/commands/model_file.h"
+#include "linear/commands/ranks.h"
+#include "linear/commands/report_page.h"
+#include "linear/commands/train_report.h"
 #include "linear/load_data.h"
 #include "linear/trainer.h"
 

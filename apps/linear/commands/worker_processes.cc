@@ -1,4 +1,4 @@
-#include "cli/train/worker_processes.h"
+#include "linear/commands/worker_processes.h"
 
 #include <algorithm>
 #include <array>

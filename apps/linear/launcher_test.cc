@@ -1,4 +1,4 @@
-#include "cli/train/launcher.h"
+#include "linear/launcher.h"
 
 #include <map>
 

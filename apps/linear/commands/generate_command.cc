@@ -12,12 +12,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/commands.h"
 #include "cli/number_text.h"
 #include "cli/output_file.h"
-#include "cli/packed_output.h"
 #include "cli/progress.h"
-#include "cli/train/model_file.h"
+#include "linear/commands/commands.h"
+#include "linear/commands/model_file.h"
+#include "linear/commands/packed_output.h"
 #include "linear/generate_rows.h"
 #include "linear/parse_rows.h"
 

@@ -8,10 +8,8 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/interrupt.h"
-#include "cli/measure/rate_plot.h"
+#include "cli/measure/input.h"
 #include "cli/measure/rows.h"
-#include "cli/measure/synthetic.h"
 #include "cli/output_file.h"
 #include "cli/progress.h"
 

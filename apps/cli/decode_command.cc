@@ -7,7 +7,6 @@
 #include <string>
 
 #include "cli/arrays/array_file.h"
-#include "cli/arrays/array_output.h"
 #include "cli/commands.h"
 #include "cli/number_text.h"
 #include "cli/output_file.h"

@@ -13,7 +13,7 @@
 
 #include "cli/arrays/array_file.h"
 #include "cli/commands.h"
-#include "cli/measure/difference.h"
+#include "cli/measure/errors.h"
 #include "cli/number_text.h"
 #include "cli/progress.h"
 

@@ -12,9 +12,8 @@
 #include <vector>
 
 #include "cli/arrays/array_file.h"
-#include "cli/arrays/array_output.h"
 #include "cli/commands.h"
-#include "cli/measure/difference.h"
+#include "cli/measure/errors.h"
 #include "cli/number_text.h"
 #include "cli/output_file.h"
 #include "cli/progress.h"

@@ -8,13 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "cli/arrays/byte_source.h"
 #include "cli/commands.h"
-#include "cli/input_file.h"
-#include "cli/interrupt.h"
-#include "cli/measure/synthetic.h"
+#include "cli/measure/input.h"
 #include "cli/output_file.h"
 #include "cli/plan/figures.h"
-#include "cli/plan/plan_plot.h"
 #include "cli/plan/report.h"
 #include "cli/plan/sites.h"
 #include "cli/progress.h"

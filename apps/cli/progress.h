@@ -1,4 +1,4 @@
-// A line on standard error that says what is under way.
+// Long-running commands: a progress line on standard error, and Ctrl-C, which keeps the results so far.
 #pragma once
 
 #include <string>
@@ -8,16 +8,23 @@ namespace deltawire::cli {
 class Progress {
  public:
   Progress();
-  ~Progress();  // the line is gone
+  ~Progress();  // clears the line
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void show(const std::string& text);  // on a terminal alone
-  // A stage that others follow. Where no terminal is, it has a line of its own, which stays.
+  void show(const std::string& text);  // only on a terminal
+  // A stage of several. Without a terminal it is printed as a line of its own.
   void show_stage(const std::string& text);
 
  private:
   bool terminal_;
 };
+
+inline constexpr int kExitInterrupted = 130;  // 128 + SIGINT, as shells have it
+
+// From now on the first SIGINT or SIGTERM only sets interrupted(); the second ends the program.
+void catch_interrupts();
+
+bool interrupted() noexcept;
 
 }  // namespace deltawire::cli

@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/interrupt.h"
 #include "cli/measure/replay.h"
 #include "cli/number_text.h"
-#include "cli/trace/trace_facts.h"
+#include "cli/progress.h"
+#include "cli/trace/trace.h"
 
 namespace deltawire::cli {
 namespace {

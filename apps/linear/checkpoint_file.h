@@ -1,9 +1,9 @@
-// A rank's checkpoint as a file: what it is of, then arrays one after another, then a checksum of all.
-// docs/sparse-linear.md has its form. Numbers lie as in the memory of the machine that wrote them; one of
-// another byte order takes the file for another's.
+// The file of a rank's checkpoint: a head, arrays one after another, and a checksum of all.
+// docs/sparse-linear.md describes the format. Numbers are in the machine's byte order; a machine with the
+// other one does not recognize the file.
 //
-// Errors, of all: kIo; kCorrupt for a file that is none, or was cut or changed; kUnsupportedVersion. Messages
-// have the path. Thread rule: one thread at a time.
+// Errors of all members: kIo; kCorrupt for a file that is no checkpoint, or was truncated or changed;
+// kUnsupportedVersion. Messages have the path. Thread rule: one thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -20,14 +20,14 @@
 namespace deltawire::linear {
 
 struct CheckpointHead {
-  std::uint64_t step = 0;  // steps that are done
+  std::uint64_t step = 0;  // steps done
   std::uint32_t rank = 0;
   std::uint32_t world = 1;
   std::uint32_t data = 0;  // BlockStore::checksum of the rank's rows
-  std::string settings;    // that the training is made with
+  std::string settings;    // of the training
 };
 
-// Writes beside `path`; finish() puts the file in its place, flushed to the disk.
+// Writes next to `path`; finish() flushes the file to disk and moves it to `path`.
 class CheckpointWriter {
  public:
   static Result<CheckpointWriter> create(const std::string& path, const CheckpointHead& head);
@@ -51,13 +51,13 @@ class CheckpointWriter {
 
 class CheckpointReader {
  public:
-  // Reads the whole file once, for its checksum.
+  // Reads the whole file once to verify its checksum.
   static Result<CheckpointReader> open(const std::string& path);
 
   const CheckpointHead& head() const noexcept { return head_; }
   const std::string& path() const noexcept { return path_; }
 
-  // The next array; memory is taken for values that are there, not for claimed ones.
+  // Reads the next array. Allocates only as much as the file has.
   template <class T>
   Status values(std::vector<T>& out) {
     std::uint64_t count = 0;
@@ -66,7 +66,7 @@ class CheckpointReader {
     out.resize(count);
     return take(std::as_writable_bytes(std::span(out)));
   }
-  // As many values as there is room for; another number is damage.
+  // The same for exactly as many values as `out` has; another number is an error.
   template <class T>
   Status values_into(std::span<T> out) {
     std::vector<T> found;
@@ -75,7 +75,7 @@ class CheckpointReader {
     std::copy(found.begin(), found.end(), out.begin());
     return {};
   }
-  Status end() const;  // kCorrupt where bytes are left
+  Status end() const;  // kCorrupt if bytes are left
   tl::unexpected<Error> damaged(const std::string& what) const;
 
  private:
@@ -88,7 +88,7 @@ class CheckpointReader {
   Descriptor file_;
   CheckpointHead head_;
   std::uint64_t at_ = 0;
-  std::uint64_t end_ = 0;  // of arrays
+  std::uint64_t end_ = 0;  // of the arrays
 };
 
 }  // namespace deltawire::linear

@@ -1,5 +1,5 @@
-// A training's checkpoints: a folder in which each rank keeps its last two. They may lie on one disk for all
-// ranks, or on each rank's own.
+// The checkpoints of a training: a folder in which each rank keeps its last two, on a disk that all ranks
+// share or on each rank's own.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 namespace deltawire::linear {
 
 struct CheckpointSettings {
-  std::string folder;       // made where it is missing; the folder that it lies in is there
-  std::uint64_t every = 0;  // steps from one to the next; 0: a data epoch's
+  std::string folder;       // created if missing; its parent must exist
+  std::uint64_t every = 0;  // steps between checkpoints; 0: one per data epoch
   bool resume = false;
-  bool force = false;    // those of an earlier training are removed
-  std::string training;  // what must stay alike when it is resumed
+  bool force = false;    // removes checkpoints of an earlier training
+  std::string training;  // the settings that must not change when it is resumed
 
-  // In words what `saved`, the `training` of a checkpoint, has otherwise; empty where nothing matters.
+  // Describes how `saved`, the `training` of a checkpoint, differs; empty if it does not matter.
   std::function<std::string(const std::string& saved)> difference;
-  std::function<void(const std::string&)> tell;  // a line for whoever looks on
+  std::function<void(const std::string&)> tell;  // prints a line
 };
 
 // Thread rule: one thread at a time.
@@ -30,21 +30,21 @@ class Checkpoints {
   Checkpoints(CheckpointSettings settings, int rank, int world)
       : settings_(std::move(settings)), rank_(rank), world_(world) {}
 
-  // Before there is anything to lose: the folder takes files, a training that begins has none of its own in
-  // it, one that resumes has some. Removes what a killed process left unfinished, and with `force` what was
-  // there. Errors: kIo; kState for checkpoints in the way, or none to resume from.
+  // Checks before the training that the folder is writable, has no checkpoints if the training is new, and
+  // has some if it resumes. Removes unfinished files of a killed process, and with `force` old checkpoints.
+  // Errors: kIo; kState for checkpoints of an earlier training, or none to resume from.
   Status prepare();
 
   bool resumes() const noexcept { return settings_.resume; }
   std::uint64_t every() const noexcept { return settings_.every; }
 
-  // The newest checkpoint that every rank has whole; all ranks call it. `data` is BlockStore::checksum. A
-  // damaged one is told of and passed over. Errors: kMismatch for one of other settings, data or ranks;
-  // kUnsupportedVersion; kCorrupt where no step is left; kIo; those of Exchange::gather.
+  // Collective: the newest checkpoint that every rank has undamaged. `data` is BlockStore::checksum. Reports
+  // damaged ones and skips them. Errors: kMismatch for other settings, data or ranks; kUnsupportedVersion;
+  // kCorrupt if none is left; kIo; those of Exchange::gather.
   Result<CheckpointReader> newest(Exchange& exchange, std::uint32_t data);
 
   Result<CheckpointWriter> begin(std::uint64_t step, std::uint32_t data) const;
-  Status keep(CheckpointWriter& writer, std::uint64_t step);  // in its place; all but the last two go
+  Status keep(CheckpointWriter& writer, std::uint64_t step);  // finishes it, and removes all but the last two
 
  private:
   struct Found {
@@ -63,7 +63,7 @@ class Checkpoints {
   CheckpointSettings settings_;
   int rank_;
   int world_;
-  std::uint64_t previous_ = ~std::uint64_t{0};  // the step saved or resumed last
+  std::uint64_t previous_ = ~std::uint64_t{0};  // the step last saved or resumed
 };
 
 }  // namespace deltawire::linear

@@ -1,4 +1,4 @@
-// The order in which a data epoch takes the training rows: blocks shuffled, and the rows within each.
+// The order of training rows in a data epoch: shuffled blocks, and shuffled rows within each block.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class EpochRows {
     shuffle(blocks_, seed_, stream_);
   }
 
-  // As if `count` rows had been taken. Loads the block in which they end, no other. Errors: those of load.
+  // Skips `count` rows. Loads only the block in which they end. Errors: those of load.
   Status skip(std::uint64_t count) {
     while (at_ == rows_.size() && next_ < blocks_.size() && store_.entries()[blocks_[next_]].rows <= count) {
       count -= store_.entries()[blocks_[next_++]].rows;
@@ -40,8 +40,8 @@ class EpochRows {
     return taken ? Status() : forward_error(taken);
   }
 
-  // Up to `count` of the rows that come next, all of one block, as visit(block, row numbers); how many they
-  // were, 0 at the end. Errors: those of BlockStore::load.
+  // Calls visit(block, row numbers) with up to `count` of the next rows, all of one block. Returns how many,
+  // 0 at the end. Errors: those of BlockStore::load.
   template <class Visit>
   Result<std::uint64_t> take(std::uint64_t count, const Visit& visit) {
     if (at_ == rows_.size()) {

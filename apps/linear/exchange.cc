@@ -7,6 +7,7 @@
 
 #include "base/byte_writer.h"
 #include "base/float_environment.h"
+#include "deltawire/channel.h"
 #include "deltawire/reducer.h"
 #include "linear/plain_pairs.h"
 #include "reduce/pattern_reducer.h"
@@ -14,19 +15,19 @@
 namespace deltawire::linear {
 namespace {
 
-constexpr float kLarge = 1e18F;  // what no training comes to that ends well; its square is a float still
-// No reducer's: theirs count up from the step (docs/format.md).
-constexpr Tag kParcelsTag = Tag{0xDE17A} << 44;
+constexpr float kLarge = 1e18F;  // beyond any training that converges; its square is still a float
+// Apart from the tags of reducers, which count up from the step (docs/format.md).
+constexpr Tag kAllToAllTag = Tag{0xDE17A} << 44;
 constexpr Tag kPairsTag = Tag{0xDE17B} << 44;
 
-// Plain pairs and owners need a session for what ends it alone.
+// Plain pairs and owners use the session only to fail and to close together.
 std::string session_spec(const std::string& spec) {
   return spec == kPlainPairs || names_owners(spec) ? "gather(fp32)" : spec;
 }
 
 constexpr std::string_view kGather = "gather(";
 
-// The codec, or rules, by which `gather` sends pairs, canonical; empty for another pattern.
+// The canonical codec or rules of a `gather`; empty for another pattern.
 Result<std::string> gathered_codec(const std::string& spec) {
   const auto reducer = make_reducer(spec);
   if (!reducer) return forward_error(reducer);
@@ -41,6 +42,18 @@ ChannelOptions without_residual(std::uint64_t seed) {
   options.revert = Revert::kExact;
   options.seed = seed;
   return options;
+}
+
+constexpr std::string_view kBegin = "owners(";
+constexpr std::string_view kBack = " back ";
+
+Result<std::string> canonical(std::string_view codec, bool CodecInfo::* refused, const char* why) {
+  const auto channel = make_channel(codec);
+  if (!channel) return forward_error(channel);
+  if ((*channel)->any(refused)) {
+    return fail(ErrorCode::kInvalidArgument, "codec " + (*channel)->spec() + " " + why);
+  }
+  return (*channel)->spec();
 }
 
 }  // namespace
@@ -93,7 +106,7 @@ Result<std::unique_ptr<Exchange>> Exchange::open(const std::string& spec,
   exchange->world_ = transport->world_size();
   exchange->timeout_ = timeout;
   exchange->seed_ = seed;
-  exchange->waiting_ = std::move(transport);
+  exchange->unopened_ = std::move(transport);
   if (spec.empty()) return exchange;
   if (Status started = exchange->start(spec); !started) return forward_error(started);
   return exchange;
@@ -109,7 +122,7 @@ Status Exchange::start(const std::string& spec) {
     if (!owners) return forward_error(owners);
     owners_ = *std::move(owners);
   }
-  auto session = Session::open(session_spec(spec), options, std::move(waiting_));
+  auto session = Session::open(session_spec(spec), options, std::move(unopened_));
   if (!session) return forward_error(session);
   session_ = *std::move(session);
   return {};
@@ -122,7 +135,7 @@ std::string Exchange::spec() const {
 
 void Exchange::abort(std::string_view reason) {
   if (session_) return session_->abort(reason);
-  if (waiting_) waiting_->abort(Error{ErrorCode::kAborted, std::string(reason), rank_});
+  if (unopened_) unopened_->abort(Error{ErrorCode::kAborted, std::string(reason), rank_});
 }
 
 bool Exchange::takes_pairs(std::uint64_t dimension) {
@@ -132,7 +145,7 @@ bool Exchange::takes_pairs(std::uint64_t dimension) {
   return uses && !uses->empty() && uses->front().takes_pairs;
 }
 
-// A rank that fails alone would end the exchange for all.
+// All ranks refuse together: one that failed alone would end the exchange for all.
 Status Exchange::check_size(const Pairs& gradient) {
   if (!refuses_large_) return {};
   const bool fits =
@@ -194,8 +207,8 @@ Result<Report> Exchange::average_pairs(Pairs& gradient, const Step& step) {
   return report;
 }
 
-// What the others will not find in this rank's message waits. `gather` sends a list as one part: coded here
-// as in the session, it has the same bytes.
+// Keeps what this rank's message leaves out. `gather` sends a list as one part, so that encoding it here
+// gives the same bytes as in the session.
 Status Exchange::note_losses(const Named& sent, std::uint64_t step) {
   const MessageId id{.step = step,
                      .rank = static_cast<std::uint16_t>(rank_),
@@ -226,13 +239,13 @@ Result<std::vector<double>> Exchange::gather(std::span<const double> numbers) {
   };
   ByteWriter writer(slot(rank_).data());
   for (const double number : numbers) writer.number(std::bit_cast<std::uint64_t>(number));
-  Parcels parcels(world_);
+  PeerMessages messages(world_);
   for (int peer = 0; peer < world_; ++peer) {
     if (peer == rank_) continue;
-    parcels.to[static_cast<std::size_t>(peer)] = {Bytes(slot(rank_))};
-    parcels.from[static_cast<std::size_t>(peer)] = slot(peer);
+    messages.send[static_cast<std::size_t>(peer)] = {Bytes(slot(rank_))};
+    messages.receive[static_cast<std::size_t>(peer)] = slot(peer);
   }
-  const auto got = trade(parcels);
+  const auto got = all_to_all(messages);
   if (!got) return forward_error(got);
   for (int peer = 0; peer < world_; ++peer) {
     if (peer != rank_ && (*got)[static_cast<std::size_t>(peer)] != bytes) {
@@ -246,8 +259,8 @@ Result<std::vector<double>> Exchange::gather(std::span<const double> numbers) {
   return values;
 }
 
-Result<std::vector<std::uint64_t>> Exchange::trade(const Parcels& parcels) {
-  return linear::trade(*transport_, kParcelsTag + traded_++, Clock::now() + timeout_, parcels);
+Result<std::vector<std::uint64_t>> Exchange::all_to_all(const PeerMessages& messages) {
+  return linear::all_to_all(*transport_, kAllToAllTag + next_tag_++, Clock::now() + timeout_, messages);
 }
 
 Result<std::vector<double>> Exchange::sums(std::span<const double> numbers) {
@@ -256,6 +269,32 @@ Result<std::vector<double>> Exchange::sums(std::span<const double> numbers) {
   std::vector<double> sums(numbers.size());
   for (std::size_t i = 0; i < all->size(); ++i) sums[i % sums.size()] += (*all)[i];
   return sums;
+}
+
+std::string OwnerSpec::text() const {
+  return std::string(kBegin) + gradients + std::string(kBack) + weights + ")";
+}
+
+bool names_owners(std::string_view spec) noexcept {
+  return spec.starts_with(kBegin) && spec.ends_with(")");
+}
+
+Result<OwnerSpec> parse_owner_spec(std::string_view spec) {
+  spec.remove_prefix(kBegin.size());
+  spec.remove_suffix(1);
+  const std::size_t back = spec.find(kBack);
+  auto gradients = canonical(
+      spec.substr(0, back), &CodecInfo::error_feedback,
+      "keeps for later what it leaves out, and an owner is sent other keys in each step; take fastsgd, "
+      "logquant, sketchml, bf16 or fp32 with --exchange owners");
+  if (!gradients) return forward_error(gradients);
+  OwnerSpec parsed{.gradients = *std::move(gradients)};
+  if (back == std::string_view::npos) return parsed;
+  auto weights = canonical(spec.substr(back + kBack.size()), &CodecInfo::sparse,
+                           "leaves weights out; take fp32, zstd, bf16 or fp16 for them");
+  if (!weights) return forward_error(weights);
+  parsed.weights = *std::move(weights);
+  return parsed;
 }
 
 }  // namespace deltawire::linear

@@ -1,4 +1,4 @@
-// What ranks tell each other while they train: gradients, compressed, and a few numbers, exact.
+// What ranks send each other during training: compressed gradients, and a few exact numbers.
 #pragma once
 
 #include <chrono>
@@ -11,39 +11,54 @@
 #include <vector>
 
 #include "deltawire/channel.h"
+#include "deltawire/result.h"
 #include "deltawire/session.h"
 #include "deltawire/tensor.h"
 #include "deltawire/transport.h"
-#include "linear/owner_spec.h"
+#include "linear/all_to_all.h"
 #include "linear/pair_residual.h"
-#include "linear/trade.h"
 
 namespace deltawire::linear {
 
-// The tensor that gradients are, for codecs' rules.
+// The spec of an exchange in which weights live at owners: "owners(fastsgd)", "owners(fastsgd back bf16)".
+struct OwnerSpec {
+  std::string gradients;         // the codec of gradients sent to owners
+  std::string weights = "fp32";  // the codec of weights sent back
+
+  std::string text() const;
+};
+
+bool names_owners(std::string_view spec) noexcept;
+
+// Makes the codecs canonical. REQUIRES: names_owners(spec). Errors: kInvalidArgument for unknown codecs, for
+// gradient codecs with error feedback, since every step has other keys, and for sparse weight codecs.
+Result<OwnerSpec> parse_owner_spec(std::string_view spec);
+
+// The name of the gradient tensor, for the rules of codecs.
 inline constexpr std::string_view kGradientName = "weights";
 
 class Exchange {
  public:
-  // `spec` is a reducer's, kPlainPairs, or an OwnerSpec's. `timeout` is of each wait for other ranks. With an
-  // empty spec start() must come before all that has to do with gradients. Errors: those of Session::open.
+  // `spec` is that of a reducer, kPlainPairs, or an OwnerSpec's text. `timeout` limits each wait for other
+  // ranks. With an empty spec, call start() before anything that involves gradients. Errors: those of
+  // Session::open.
   static Result<std::unique_ptr<Exchange>> open(const std::string& spec, std::unique_ptr<Transport> transport,
                                                 std::uint64_t seed, std::chrono::milliseconds timeout);
 
   // `spec` as in open(). Once. Errors: those of Session::open.
   Status start(const std::string& spec);
 
-  // From now on what the codec leaves out of this rank's gradient waits, as pairs, and goes with the next
-  // values at the same keys. After start(). Errors:
-  // kInvalidArgument for what check_feedback refuses.
+  // Turns on error feedback for pairs: what the codec leaves out of this rank's gradient is kept, and added
+  // to the next values at the same keys. After start(). Errors: kInvalidArgument for what check_feedback
+  // refuses.
   Status keep_losses();
 
-  // For a spec of open(), not empty. kInvalidArgument for one that leaves nothing out, takes no pairs, keeps
-  // itself what it leaves out, or codes the mean of pairs once more (`direct`), of which no rank keeps a
-  // part.
+  // Whether keep_losses() works with a spec, which is not empty. kInvalidArgument for one that is lossless,
+  // takes no pairs, has error feedback itself, or encodes the mean of pairs again (`direct`), which leaves
+  // errors that no rank owns.
   static Status check_feedback(const std::string& spec);
 
-  // What waits here; null without keep_losses().
+  // The residual of this rank; null without keep_losses().
   PairResidual* residual() noexcept { return keeps_losses_ ? &residual_ : nullptr; }
 
   int rank() const noexcept { return rank_; }
@@ -51,40 +66,40 @@ class Exchange {
   std::string spec() const;
   std::uint64_t seed() const noexcept { return seed_; }
 
-  // Where weights live at owners (OwnedWeights): average() is then not to be called.
+  // Set if weights live at owners (OwnedWeights). average() must not be called then.
   const std::optional<OwnerSpec>& owners() const noexcept { return owners_; }
 
-  // kInvalidArgument for what open() would refuse as a spec.
+  // kInvalidArgument for specs that open() would refuse.
   static Status check_spec(const std::string& spec);
 
-  // Puts the mean over ranks in the gradient's place, as pairs of key and value where the codec takes such,
-  // else by way of a dense tensor. One rank's gradient stays as it is: nothing is sent, and no codec cuts it.
-  // Keys grow strictly, before and after. Errors: those of
-  // Session::all_reduce; kRange, on all ranks, where one is refused (refuse_large).
+  // Replaces the gradient with the mean over ranks, sent as pairs of key and value if the codec takes them,
+  // else as a dense tensor. With one rank nothing is sent or encoded. Keys grow strictly, before and after.
+  // Errors: those of Session::all_reduce; kRange, on all ranks, if one gradient is refused (refuse_large).
   Result<Report> average(Pairs& gradient);
   bool takes_pairs(std::uint64_t dimension);
 
-  // From now on average(), or who asks for it, asks all ranks first, in a message more to each, whether their
-  // gradients are finite and below 1e18, and refuses the step on all of them where one isn't: training has
-  // left the numbers, and the exchange, which such values would end, goes on. Alike on all ranks.
+  // If set, average() and check_size() first ask all ranks, with one more message to each, whether their
+  // gradients are finite and below 1e18, and refuse the step on all ranks if one is not. So a training that
+  // diverges ends without ending the exchange. The same on all ranks.
   void refuse_large(bool refuses) noexcept { refuses_large_ = refuses; }
   Status check_size(const Pairs& gradient);
 
-  // All ranks' numbers, in rank order; every rank gives as many. Between steps. Errors: those of
+  // The numbers of all ranks, in rank order; every rank passes as many. Between steps. Errors: those of
   // Transport::wait.
   Result<std::vector<double>> gather(std::span<const double> numbers);
 
-  // Sums of the numbers over all ranks, in rank order.
+  // The sums of the numbers over all ranks, added in rank order.
   Result<std::vector<double>> sums(std::span<const double> numbers);
 
   // Messages of any kind, between steps. Errors: those of Transport::wait.
-  Result<std::vector<std::uint64_t>> trade(const Parcels& parcels);
+  Result<std::vector<std::uint64_t>> all_to_all(const PeerMessages& messages);
 
-  // A step that was made without average().
+  // Counts a step that was made without average().
   void count_step() noexcept { ++step_; }
 
-  // What the session keeps from step to step (Session::save), and back with the number of steps that it is
-  // after; residual() is apart from that, and empty then. Between steps. Errors: those of Session's.
+  // Saves what the session keeps from step to step (Session::save), and restores it with the number of steps
+  // made so far. residual() is saved apart, and empty after load(). Between steps. Errors: those of
+  // Session's.
   Result<std::vector<std::byte>> save() { return session_->save(); }
   Status load(Bytes state, std::uint64_t steps) {
     step_ = steps;
@@ -104,9 +119,9 @@ class Exchange {
   Result<Report> average_pairs(Pairs& gradient, const Step& step);
   Status note_losses(const Named& sent, std::uint64_t step);
 
-  std::unique_ptr<Transport> waiting_;  // until there is a session
+  std::unique_ptr<Transport> unopened_;  // until start() gives it to the session
   std::unique_ptr<Session> session_;
-  Transport* transport_ = nullptr;  // the session's, or the one that waits
+  Transport* transport_ = nullptr;  // the session's, or unopened_
   int rank_ = 0;
   int world_ = 1;
   bool plain_ = false;
@@ -115,11 +130,11 @@ class Exchange {
   std::uint64_t seed_ = 0;
   std::uint64_t step_ = 0;
   bool refuses_large_ = false;
-  std::uint64_t traded_ = 0;
+  std::uint64_t next_tag_ = 0;  // of all_to_all()
   std::vector<float> dense_;
   bool keeps_losses_ = false;
   PairResidual residual_;
-  std::unique_ptr<Channel> coder_;  // makes the bytes of a message once more, to see what is not in it
+  std::unique_ptr<Channel> coder_;  // encodes messages a second time, to find what they leave out
   Pairs sent_;
 };
 

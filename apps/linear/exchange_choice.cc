@@ -24,7 +24,7 @@ std::uint64_t mix(std::uint64_t key) noexcept {
   return key ^ (key >> 32);
 }
 
-// All rows and features of all ranks.
+// Of all ranks.
 struct Totals {
   double rows = 0;
   std::uint64_t dimension = 0;
@@ -87,7 +87,7 @@ double direct_to_gather(const Overlap& overlap, int world) noexcept {
 Result<Overlap> measure_overlap(std::span<const std::uint32_t> keys, Exchange& exchange) {
   const auto counts = exchange.sums(std::vector<double>{static_cast<double>(keys.size())});
   if (!counts) return forward_error(counts);
-  // One key of 2^skip, so that there are about as many as bits.
+  // Samples one key of 2^skip, about as many as there are bits.
   unsigned skip = 0;
   while (std::ldexp((*counts)[0], -static_cast<int>(skip)) > static_cast<double>(kBits)) ++skip;
   std::vector<double> own(kBits / kBitsOfNumber, 0);

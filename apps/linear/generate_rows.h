@@ -1,29 +1,66 @@
-// Rows drawn in the shape of a published data set, with labels that planted weights gave them.
+// Generates rows in the shape of published data sets, with labels from planted weights.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "linear/data_shape.h"
-
 namespace deltawire::linear {
 
+// Published data sets of sparse rows, as far as a generator needs to know them.
+//
+// Rows and features are those of FastSGD's table 2 (Yang et al., 2021), which LIBSVM's page of data sets has
+// as well. Non-zeros per row follow from published totals: URL 277,058,644 (Ma et al., ICML 2009), KDD10
+// (bridge to algebra) 566,345,888 and WebSpam (trigrams) 1,304,697,446 (Yu, Hsieh, Chang, Lin: "Large Linear
+// Classification When Data Cannot Fit in Memory", KDD 2010), KDD12 11 in every row. KDD12's fields are the
+// columns of the contest's track 2; their distinct values add up to its features.
+//
+// Popularity of features: Zipf's law with exponent 0.9. With popular features in front, rows of URL and KDD10
+// then take about as many bytes as the sizes in table 2 imply, and so do WebSpam's with values of 4 digits
+// (KDD12's rows are a fifth shorter here, where all values are 1). KDD12's fields and WebSpam's trigrams are
+// in no order. The spread of row lengths, and the proportions of positive labels except KDD12's, are
+// approximations, not published figures.
+inline constexpr double kSkew = 0.9;  // the exponent of Zipf's law
+
+// Features of one kind, of which each row has one.
+struct Field {
+  std::string_view name;
+  std::uint64_t features;
+};
+
+struct DataShape {
+  std::string_view name;
+  std::uint64_t rows;
+  std::uint64_t features;
+  double features_a_row;          // the mean
+  double spread;                  // of the logarithm of a row's number of features; 0: all the same
+  bool popular_first;             // features are numbered by popularity
+  bool unit_length;               // values are counts, scaled to rows of length 1; else all are 1
+  double positives;               // the proportion of labels that are 1
+  std::span<const Field> fields;  // empty: features are all of one kind
+};
+
+std::optional<DataShape> find_shape(std::string_view name) noexcept;
+std::span<const DataShape> all_shapes() noexcept;
+
 struct GenerateSettings {
-  std::uint64_t features = 0;  // of all rows together; indices are 1 to `features`
-  double noise = 0.1;          // the share of rows whose label is drawn by lot
+  std::uint64_t features = 0;  // indices are 1 to `features`
+  double noise = 0.1;          // the proportion of rows with a random label
   std::uint64_t seed = 1;
 };
 
-// Row i is a function of shape, settings and i: rows can be drawn in any order, and nothing is kept of them.
-// Logarithms and powers are the C library's: other libraries may draw other rows now and then.
+// Row i is a function of shape, settings and i alone, so rows can be generated in any order. Logarithms and
+// powers are the C library's: another library may give other rows now and then.
 //
-// A row's label is 1 where w.x is above the threshold, else -1; but with the chance `noise` it is 1 with the
-// shape's share of positives, whatever w.x. So the planted weights are right in a share of
-// 1 - 2 noise positives (1 - positives) of the rows, and no model can expect to do better. The threshold is
-// such that of a sample of rows (of 1e6 features, 256 rows at least; none that is written) the share above it
-// is the shape's. A row has an eighth of all features at most.
+// The label is 1 if w.x is above the threshold, else -1. With probability `noise` it is random instead, and 1
+// with the shape's proportion of positives. So the planted weights are right for a proportion of 1 - 2 noise
+// positives (1 - positives) of the rows, and no model can be expected to do better. The threshold is chosen
+// so that a sample (1e6 features, at least 256 rows, none of which is written) has the shape's proportion
+// above it. A row has at most an eighth of all features.
 class RowGenerator {
  public:
   // REQUIRES: at least as many features as the shape has fields, and below 2^32 - 1.
@@ -32,7 +69,7 @@ class RowGenerator {
   // Appends "<label> <index>:<value> ...\n"; indices grow.
   void append(std::uint64_t row, std::string& text);
 
-  // The planted model: w of `index`, from a standard normal, and minus the threshold as its bias.
+  // The planted model: weights from a standard normal distribution, and minus the threshold as its bias.
   float weight_of(std::uint64_t index) const noexcept;
   double threshold() const noexcept { return threshold_; }
 

@@ -7,8 +7,8 @@
 #include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "base/varint.h"
+#include "linear/all_to_all.h"
 #include "linear/seconds_since.h"
-#include "linear/trade.h"
 #include "reduce/patterns/owners.h"
 
 namespace deltawire::linear {
@@ -16,9 +16,9 @@ namespace {
 
 constexpr std::size_t kChecksumBytes = 4;
 constexpr std::size_t kGapBytesMax = 5;  // a varint of 32 bits
-constexpr double kAsBefore = -1;         // in the place of a request's bytes
+constexpr double kUnchanged = -1;        // instead of the size of a request
 
-// Gaps from place to place, the first from 0, each a varint; then their CRC-32C. Nothing for no places.
+// The gaps between positions, the first from 0, as varints, and their CRC-32C. Empty without positions.
 std::vector<std::byte> request_of(std::span<const std::uint32_t> places) {
   std::vector<std::byte> bytes;
   if (places.empty()) return bytes;
@@ -33,7 +33,7 @@ std::vector<std::byte> request_of(std::span<const std::uint32_t> places) {
   return bytes;
 }
 
-// False for what request_of doesn't make of `count` places below `end`.
+// False unless request_of makes these bytes of `count` positions below `end`.
 bool read_request(Bytes bytes, std::uint64_t count, std::uint64_t end, std::vector<std::uint32_t>& places) {
   places.clear();
   if (count == 0) return bytes.empty();
@@ -52,7 +52,7 @@ bool read_request(Bytes bytes, std::uint64_t count, std::uint64_t end, std::vect
   return gaps.empty();
 }
 
-tl::unexpected<Error> no_request(std::size_t rank) {
+tl::unexpected<Error> bad_request(std::size_t rank) {
   return fail(ErrorCode::kCorrupt, "rank " + std::to_string(rank) +
                                        " asked for weights that its owner doesn't have; start all ranks from "
                                        "one program");
@@ -60,10 +60,10 @@ tl::unexpected<Error> no_request(std::size_t rank) {
 
 }  // namespace
 
-KeyRequests::KeyRequests(const KeyDeal& deal, Exchange& exchange)
-    : deal_(deal), exchange_(exchange), asked_of_(world()), asked_by_(world()) {
-  const auto hand = static_cast<std::uint32_t>(rank());
-  places_ = deal_.first(hand + 1) - deal_.first(hand);
+KeyRequests::KeyRequests(const KeyDeal& partition, Exchange& exchange)
+    : partition_(partition), exchange_(exchange), asked_of_(world()), asked_by_(world()) {
+  const auto owner = static_cast<std::uint32_t>(rank());
+  places_ = partition_.first(owner + 1) - partition_.first(owner);
 }
 
 KeyRequests::Mark KeyRequests::mark_of(const Request& request) {
@@ -76,14 +76,14 @@ Status KeyRequests::ask(std::span<const std::uint32_t> keys, std::optional<std::
   const auto begin = Clock::now();
   for (Places& places : asked_of_) places.clear();
   for (const std::uint32_t key : keys) {
-    const KeyDeal::Place place = deal_.place_of(key);
+    const KeyDeal::Place place = partition_.place_of(key);
     asked_of_[place.hand].push_back(place.at);
   }
   if (list && *list >= lists_.size()) {
     lists_.resize(*list + 1, {std::vector<Mark>(world()), std::vector<Request>(world())});
   }
   std::vector<Request> requests(world());
-  std::vector<double> numbers;  // by owner: keys, and the bytes that they take
+  std::vector<double> numbers;  // by owner: the number of keys, and the size of the request
   for (std::size_t owner = 0; owner < world(); ++owner) {
     if (asked_of_[owner].size() > kMostElements) {
       return fail(ErrorCode::kLimit, "a batch has more than " + std::to_string(kMostElements) +
@@ -95,7 +95,7 @@ Status KeyRequests::ask(std::span<const std::uint32_t> keys, std::optional<std::
     numbers.push_back(static_cast<double>(request.size()));
     const Mark mark = mark_of(request);
     if (list && std::exchange(lists_[*list].sent[owner], mark) == mark && !request.empty()) {
-      numbers.back() = kAsBefore;
+      numbers.back() = kUnchanged;
       request.clear();
     }
     cost.bytes_sent += request.size();
@@ -105,38 +105,38 @@ Status KeyRequests::ask(std::span<const std::uint32_t> keys, std::optional<std::
   const auto sending = Clock::now();
   const auto all = exchange_.gather(numbers);
   if (!all) return forward_error(all);
-  if (Status traded = trade_requests(*all, requests, list ? &lists_[*list] : nullptr); !traded) return traded;
+  if (Status done = exchange_requests(*all, requests, list ? &lists_[*list] : nullptr); !done) return done;
   cost.exchange_seconds += seconds_since(sending);
   return {};
 }
 
-Status KeyRequests::trade_requests(std::span<const double> counts, const std::vector<Request>& requests,
-                                   List* list) {
-  Parcels parcels(exchange_.world());
+Status KeyRequests::exchange_requests(std::span<const double> counts, const std::vector<Request>& requests,
+                                      List* list) {
+  PeerMessages messages(exchange_.world());
   std::vector<Request> arrived(world());
   std::vector<std::uint64_t> count_of(world());
   for (std::size_t peer = 0; peer < world(); ++peer) {
     if (peer == rank()) continue;
     const double count = counts[2 * (peer * world() + rank())];
     const double bytes = counts[2 * (peer * world() + rank()) + 1];
-    if (!(count >= 0 && count <= static_cast<double>(places_))) return no_request(peer);
+    if (!(count >= 0 && count <= static_cast<double>(places_))) return bad_request(peer);
     count_of[peer] = static_cast<std::uint64_t>(count);
-    parcels.to[peer] = {Bytes(requests[peer])};
-    if (list != nullptr && bytes == kAsBefore) {
+    messages.send[peer] = {Bytes(requests[peer])};
+    if (list != nullptr && bytes == kUnchanged) {
       arrived[peer] = std::move(list->kept[peer]);
       continue;
     }
-    if (!(bytes >= 0 && bytes <= kGapBytesMax * count + kChecksumBytes)) return no_request(peer);
+    if (!(bytes >= 0 && bytes <= kGapBytesMax * count + kChecksumBytes)) return bad_request(peer);
     arrived[peer].resize(static_cast<std::size_t>(bytes));
-    parcels.from[peer] = arrived[peer];
+    messages.receive[peer] = arrived[peer];
   }
-  const auto bytes = exchange_.trade(parcels);
+  const auto bytes = exchange_.all_to_all(messages);
   if (!bytes) return forward_error(bytes);
   for (std::size_t peer = 0; peer < world(); ++peer) {
     if (peer == rank()) continue;
-    if ((*bytes)[peer] != parcels.from[peer].size() ||
+    if ((*bytes)[peer] != messages.receive[peer].size() ||
         !read_request(arrived[peer], count_of[peer], places_, asked_by_[peer])) {
-      return no_request(peer);
+      return bad_request(peer);
     }
     if (list != nullptr) list->kept[peer] = std::move(arrived[peer]);
   }

@@ -30,7 +30,7 @@ void on_ranks(int world, const std::function<void(Exchange&)>& work) {
   }
 }
 
-KeyDeal deal_for(const Exchange& exchange) {
+KeyDeal partition_for(const Exchange& exchange) {
   return {kDimension, static_cast<std::uint32_t>(exchange.world())};
 }
 
@@ -52,7 +52,7 @@ std::uint64_t told_bytes(const Exchange& exchange, const OwnedCost& cost) {
 // Asks, and looks at what this rank is asked for as an owner; the bytes of the request.
 std::uint64_t ask(KeyRequests& requests, Exchange& exchange, std::uint32_t first,
                   std::optional<std::uint32_t> list) {
-  const KeyDeal deal = deal_for(exchange);
+  const KeyDeal partition = partition_for(exchange);
   OwnedCost cost;
   const auto own = static_cast<std::size_t>(exchange.rank());
   const Status asked = requests.ask(keys_of(own, first), list, cost);
@@ -60,7 +60,7 @@ std::uint64_t ask(KeyRequests& requests, Exchange& exchange, std::uint32_t first
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(exchange.world()); ++rank) {
     KeyRequests::Places expected;
     for (const std::uint32_t key : keys_of(rank, first)) {
-      const KeyDeal::Place place = deal.place_of(key);
+      const KeyDeal::Place place = partition.place_of(key);
       if (place.hand == own) expected.push_back(place.at);
     }
     EXPECT_EQ(requests.asked_by(rank), expected) << "rank " << rank;
@@ -70,7 +70,7 @@ std::uint64_t ask(KeyRequests& requests, Exchange& exchange, std::uint32_t first
 
 TEST(KeyRequests, AListThatHasNotChangedIsNotSentAgain) {
   on_ranks(3, [](Exchange& exchange) {
-    KeyRequests requests(deal_for(exchange), exchange);
+    KeyRequests requests(partition_for(exchange), exchange);
     const std::uint64_t once = ask(requests, exchange, 0, 0);
     EXPECT_GT(once, 500U);
     EXPECT_EQ(ask(requests, exchange, 0, 0), 0U);
@@ -85,7 +85,7 @@ TEST(KeyRequests, AListThatHasNotChangedIsNotSentAgain) {
 
 TEST(KeyRequests, AListThatHasChangedIsSentAnew) {
   on_ranks(2, [](Exchange& exchange) {
-    KeyRequests requests(deal_for(exchange), exchange);
+    KeyRequests requests(partition_for(exchange), exchange);
     const std::uint64_t once = ask(requests, exchange, 0, 0);
     EXPECT_GT(ask(requests, exchange, 1, 0), 500U);
     EXPECT_EQ(ask(requests, exchange, 0, 0), once);
@@ -97,16 +97,17 @@ TEST(KeyRequests, AListThatHasChangedIsSentAnew) {
 }
 
 TEST(KeyRequests, WhatWasNeverSentCannotBeAsBefore) {
-  // Rank 1 speaks by hand: 3 keys as before, of a list of which there was none, or of no list at all.
+  // Rank 1 writes its own messages: 3 keys as before, of a list of which there was none, or of no list at
+  // all.
   for (const std::optional<std::uint32_t> list :
        {std::optional<std::uint32_t>(0), std::optional<std::uint32_t>()}) {
     on_ranks(2, [&](Exchange& exchange) {
       if (exchange.rank() == 1) {
         ASSERT_TRUE(exchange.gather(std::vector<double>{3, -1, 0, 0}));
-        (void)exchange.trade(Parcels(2));
+        (void)exchange.all_to_all(PeerMessages(2));
         return;
       }
-      KeyRequests requests(deal_for(exchange), exchange);
+      KeyRequests requests(partition_for(exchange), exchange);
       OwnedCost cost;
       const Status asked = requests.ask({}, list, cost);
       ASSERT_FALSE(asked);
@@ -117,7 +118,7 @@ TEST(KeyRequests, WhatWasNeverSentCannotBeAsBefore) {
 }
 
 TEST(KeyRequests, AListThatIsKeptHasAsManyKeysAsBefore) {
-  // Rank 1 speaks by hand: a list of its owner's places 0 and 1, then another number of keys.
+  // Rank 1 writes its own messages: a list of its owner's places 0 and 1, then another number of keys.
   for (const double count : {-1.0, 1.0, 3.0, 1e9}) {
     on_ranks(2, [&](Exchange& exchange) {
       std::vector<std::byte> request{std::byte{0}, std::byte{0}};
@@ -126,14 +127,14 @@ TEST(KeyRequests, AListThatIsKeptHasAsManyKeysAsBefore) {
       store_le(request.data() + 2, checksum);
       if (exchange.rank() == 1) {
         ASSERT_TRUE(exchange.gather(std::vector<double>{2, 6, 0, 0}));
-        Parcels parcels(2);
-        parcels.to[0] = {Bytes(request)};
-        ASSERT_TRUE(exchange.trade(parcels));
+        PeerMessages messages(2);
+        messages.send[0] = {Bytes(request)};
+        ASSERT_TRUE(exchange.all_to_all(messages));
         ASSERT_TRUE(exchange.gather(std::vector<double>{count, -1, 0, 0}));
-        (void)exchange.trade(Parcels(2));
+        (void)exchange.all_to_all(PeerMessages(2));
         return;
       }
-      KeyRequests requests(deal_for(exchange), exchange);
+      KeyRequests requests(partition_for(exchange), exchange);
       OwnedCost cost;
       ASSERT_TRUE(requests.ask({}, 0, cost));
       EXPECT_EQ(requests.asked_by(1), (KeyRequests::Places{0, 1}));

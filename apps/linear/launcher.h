@@ -1,4 +1,4 @@
-// What a launcher of parallel programs (mpirun, srun) says in the environment of each process that it starts.
+// Rank and world size from the environment of a parallel launcher (mpirun, srun).
 #pragma once
 
 #include <functional>
@@ -15,10 +15,9 @@ struct Launched {
 
 using Environment = std::function<const char*(const char*)>;  // as std::getenv
 
-// Open MPI's mpirun, launchers that speak PMI (MPICH, Intel MPI), and srun, in this order: within a job of
-// Slurm the variables of mpirun are the nearer ones. None where no launcher's variables are there, or what
-// they say makes no rank and world. A batch script of Slurm is no task of srun: of its variables only those
-// count that srun alone sets.
+// Knows Open MPI's mpirun, launchers that speak PMI (MPICH, Intel MPI), and srun, in this order, since mpirun
+// may run inside a Slurm job. None if there are no such variables or their values are not valid. Uses only
+// variables that srun sets itself: a batch script of Slurm is not a task of srun.
 std::optional<Launched> find_launcher(const Environment& environment);
 
 }  // namespace deltawire::cli

@@ -89,7 +89,7 @@ void LazyOptimizer::bring_up(std::span<const std::uint32_t> keys, std::span<floa
         behind_.push_back(key);
         continue;
       }
-      if (average_) average_->add(key, average_->share_since(done, shrinks_[done]), weights[key]);
+      if (average_) average_->add(key, average_->weight_since(done, shrinks_[done]), weights[key]);
       const double factor = std::exp(shrinks_[now] - shrinks_[done]);
       weights[key] = static_cast<float>(factor * static_cast<double>(weights[key]));
     }
@@ -118,8 +118,8 @@ void LazyOptimizer::replay(std::span<float> weights) {
 void LazyOptimizer::add_to_average(std::uint64_t t, std::span<const std::uint32_t> keys,
                                    std::span<const float> weights) {
   if (!average_) return;
-  const double share = average_->share(t);
-  for (const std::uint32_t key : keys) average_->add(key, share, weights[key]);
+  const double weight = average_->weight(t);
+  for (const std::uint32_t key : keys) average_->add(key, weight, weights[key]);
 }
 
 void LazyOptimizer::bring_up_all(std::span<float> weights) {

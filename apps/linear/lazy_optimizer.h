@@ -1,14 +1,13 @@
-// Optimizer steps with L2 on all weights, paid for only where a gradient has a key.
+// Lazy optimizer steps: L2 acts on all weights, but a step costs time only at the keys of its gradient.
 //
-// L2 pulls every weight in every step, and Adam's moments decay in every step, but a batch of sparse rows has
-// few keys. So a weight rests until it is read or stepped, and then makes up for the steps that it has
-// missed: all of them, in order, with the gradient 0 and their own learning rates. The result is that of
-// Optimizer::step with dense gradients: AdaGrad and Adam take the same float32 operations, bit for bit. For
-// SGD what was missed is one factor, the product of all (1 - rate l2), kept as a sum of logarithms in
+// L2 shrinks every weight in every step, and Adam's moments decay in every step, but a batch of sparse rows
+// has few keys. So a weight is left alone until it is read or stepped, and then catches up: it takes all
+// missed steps in order, with gradient 0 and the learning rates of those steps. The result is that of
+// Optimizer::step with dense gradients: AdaGrad and Adam make the same float32 operations, bit for bit. For
+// SGD the missed steps are one factor, the product of all (1 - rate l2), kept as a sum of logarithms in
 // float64.
 //
-// The same holds for averages of weights over steps (StepAverage), if they are kept: a weight that rests has
-// its share of the average by then added when it makes up.
+// Averages of weights over steps (StepAverage), if enabled, catch up in the same way.
 #pragma once
 
 #include <cstddef>
@@ -25,41 +24,41 @@
 
 namespace deltawire::linear {
 
-// Memory: of a weight, 4 bytes for each moment, and 4 where weights rest; with averages 12 in the place of
-// those 4. Thread rule: one thread at a time.
+// Memory per weight: 4 bytes for each moment, and 4 if steps can be missed, or 12 instead with averages.
+// Thread rule: one thread at a time.
 class LazyOptimizer {
  public:
   // `settings.weight_decay` is the factor of L2. Errors: kInvalidArgument for settings out of range, kinds
   // other than kSgd, kAdaGrad and kAdam, and for SGD where rate times weight decay is 1 or more.
   static Result<LazyOptimizer> make(const OptimizerSettings& settings, std::size_t count);
 
-  // From now on averages over steps are kept, step t counting t^power. Before the first step.
+  // Keeps averages over steps from now on, with weight t^power for step t. Before the first step.
   void keep_average(double power);
 
-  // Of the steps to come. Errors: as above.
+  // For the steps that follow. Errors: as above.
   Status set_learning_rate(double rate);
 
-  // The weights of these keys are as if every step so far had been dense.
+  // Brings the weights of these keys up to date, as if every step so far had been dense.
   void bring_up(std::span<const std::uint32_t> keys, std::span<float> weights);
   void bring_up_all(std::span<float> weights);
 
-  // What training has come to at a key: the average where such are kept, else the weight. REQUIRES: this
-  // weight has been brought up.
+  // The result of training at a key: the average if averages are kept, else the weight. REQUIRES: the weight
+  // is up to date.
   float result(std::uint32_t key, std::span<const float> weights) const noexcept {
     return average_ ? average_->of(key) : weights[key];
   }
-  // The sum of squares of all results. Brings up all weights.
+  // The sum of squares of all results. Brings all weights up to date.
   double squares_of_results(std::span<float> weights);
 
-  // One step, in which a weight without a key has the gradient 0. Keys grow strictly and are below the count.
+  // One step; weights without a key have the gradient 0. Keys grow strictly and are below the count.
   void step(const Pairs& gradient, std::span<float> weights);
 
-  // Moments, and what each weight has missed: with the weights as they rest, what the next step needs. load
-  // takes the state of an optimizer of as many weights and the same kind. Errors: those of CheckpointReader.
+  // The moments, and which steps each weight has taken. Together with the weights this is the whole state.
+  // load() requires as many weights and the same kind. Errors: those of CheckpointReader.
   Status save(CheckpointWriter& out) const;
   Status load(CheckpointReader& in);
 
-  // Of moments, averages and what is known of missed steps, in memory; weights are the caller's.
+  // Memory of moments, averages and step counts, without the weights, which are the caller's.
   std::uint64_t state_bytes() const noexcept {
     return 4 * (first_.size() + second_.size() + done_.size()) + (average_ ? average_->state_bytes() : 0);
   }
@@ -77,12 +76,12 @@ class LazyOptimizer {
 
   OptimizerSettings settings_;
   std::size_t count_;
-  bool replays_ = false;  // a missed step changes something, and has to be taken by itself
+  bool replays_ = false;  // missed steps must be taken one by one
   std::vector<float> first_;
   std::vector<float> second_;
-  std::vector<std::uint32_t> done_;  // by weight: the steps that it has taken; none where it can miss nothing
+  std::vector<std::uint32_t> done_;  // by weight: the steps that it has taken; empty if no step can be missed
   std::vector<double> rates_;        // by step, from 0
-  std::vector<double> shrinks_;      // by number of steps, the sum of log(1 - rate l2); for SGD
+  std::vector<double> shrinks_;      // SGD: by number of steps, the sum of log(1 - rate l2)
   std::optional<StepAverage> average_;
   std::vector<std::uint32_t> behind_;
   std::vector<float> zeros_;

@@ -8,11 +8,11 @@
 namespace deltawire::linear {
 namespace {
 
-// Rows are kept in blocks of about so many bytes: long enough to read at the disk's speed, short enough that
-// shuffled blocks are a shuffle.
+// The size of a block: long enough to read at the disk's speed, short enough that shuffling blocks, and rows
+// within them, shuffles the data.
 constexpr std::size_t kBlockBytes = std::size_t{1} << 22;
 
-// What tells that a cache is of these files, read in this way.
+// A hash of the files and of how they are read, which identifies a cache.
 class Key {
  public:
   void add(std::uint64_t number) { key_ = CounterRng(key_).at(number); }
@@ -43,10 +43,10 @@ class Key {
 };
 
 Status check_standard_input(const std::vector<DataFile>& files, const DataSettings& settings,
-                            const Share& share) {
+                            const RowPartition& partition) {
   for (const DataFile& file : files) {
     if (file.path != "-") continue;
-    if (share.world > 1) {
+    if (partition.world > 1) {
       return fail(ErrorCode::kInvalidArgument, "standard input feeds one worker; name files for several");
     }
     if (!settings.cache.empty()) {
@@ -57,7 +57,7 @@ Status check_standard_input(const std::vector<DataFile>& files, const DataSettin
   return {};
 }
 
-Status parse_into(BlockStore& store, const std::vector<DataFile>& files, const Share& share,
+Status parse_into(BlockStore& store, const std::vector<DataFile>& files, const RowPartition& partition,
                   const ParseOptions& options, const std::function<bool()>& interrupted) {
   const TakeRows take = [&](RowSink& sink, bool all) -> Status {
     if (interrupted()) return fail(ErrorCode::kAborted, "interrupted while reading the data");
@@ -68,42 +68,45 @@ Status parse_into(BlockStore& store, const std::vector<DataFile>& files, const S
     }
     return {};
   };
-  return read_rows(files, share, options, take);
+  return read_rows(files, partition, options, take);
 }
 
 }  // namespace
 
-Result<BlockStore> load_data(const DataSettings& settings, const Share& share,
+Result<BlockStore> load_data(const DataSettings& settings, const RowPartition& partition,
                              const std::function<bool()>& interrupted) {
   const auto data = find_data_files(settings.data);
   if (!data) return forward_error(data);
   const auto tests = find_data_files(settings.tests);
   if (!tests) return forward_error(tests);
   for (const auto* files : {&*data, &*tests}) {
-    if (Status usable = check_standard_input(*files, settings, share); !usable) return forward_error(usable);
+    if (Status usable = check_standard_input(*files, settings, partition); !usable)
+      return forward_error(usable);
   }
   ParseOptions parse = settings.parse;
   if (!tests->empty()) parse.held_out = 0;
   std::string path = settings.cache;
-  if (!path.empty() && share.world > 1) {
-    path += "." + std::to_string(share.rank) + "-of-" + std::to_string(share.world);
+  if (!path.empty() && partition.world > 1) {
+    path += "." + std::to_string(partition.rank) + "-of-" + std::to_string(partition.world);
   }
   Key key;
   key.add(*data);
   key.add(*tests);
   key.add(parse);
-  key.add(static_cast<std::uint64_t>(share.rank));
-  key.add(static_cast<std::uint64_t>(share.world));
+  key.add(static_cast<std::uint64_t>(partition.rank));
+  key.add(static_cast<std::uint64_t>(partition.world));
   if (!path.empty()) {
     auto cached = BlockStore::open(settings.memory_bytes, path, key.value());
     if (!cached) return forward_error(cached);
     if (*cached) return **std::move(cached);
   }
   BlockStore store(settings.memory_bytes, path);
-  if (Status read = parse_into(store, *data, share, parse, interrupted); !read) return forward_error(read);
+  if (Status read = parse_into(store, *data, partition, parse, interrupted); !read)
+    return forward_error(read);
   if (!tests->empty()) {
-    parse.held_out = 1;  // a draw is below it, always
-    if (Status read = parse_into(store, *tests, share, parse, interrupted); !read) return forward_error(read);
+    parse.held_out = 1;  // every draw is below it
+    if (Status read = parse_into(store, *tests, partition, parse, interrupted); !read)
+      return forward_error(read);
   }
   if (Status done = store.finish(key.value()); !done) return forward_error(done);
   return store;

@@ -1,4 +1,4 @@
-// A rank's rows, parsed or out of its cache.
+// Loads a rank's rows, from its files or from its cache.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 namespace deltawire::linear {
 
 struct DataSettings {
-  std::vector<std::string> data;   // files and patterns (find_data_files)
-  std::vector<std::string> tests;  // all of whose rows are held out; none of the data's are then
-  ParseOptions parse;              // `held_out` is the share where there are no tests
-  std::uint64_t memory_bytes = std::uint64_t{2} << 30;  // of a rank; more rows go to a file
-  std::string cache;  // "": none. With several ranks each has its own: "<cache>.<rank>-of-<world>"
+  std::vector<std::string> data;                        // files and patterns (find_data_files)
+  std::vector<std::string> tests;                       // their rows are held out, instead of rows of `data`
+  ParseOptions parse;                                   // `held_out` counts only without tests
+  std::uint64_t memory_bytes = std::uint64_t{2} << 30;  // per rank; more rows go to a file
+  std::string cache;  // empty: none. With several ranks each has its own: "<cache>.<rank>-of-<world>"
 };
 
-// Errors: those of find_data_files, read_rows and BlockStore; kInvalidArgument for standard input beside a
+// Errors: those of find_data_files, read_rows and BlockStore; kInvalidArgument for standard input with a
 // cache or with several ranks; kAborted once interrupted() is true.
-Result<BlockStore> load_data(const DataSettings& settings, const Share& share,
+Result<BlockStore> load_data(const DataSettings& settings, const RowPartition& partition,
                              const std::function<bool()>& interrupted);
 
 }  // namespace deltawire::linear

@@ -1,4 +1,4 @@
-// Numbers out of text, at the speed of reading it.
+// Fast parsing of numbers.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@ namespace deltawire::linear {
 
 enum class Scan : std::uint8_t { kNumber, kNoNumber, kNotFinite };
 
-// Reads a decimal number, with a sign, a fraction and an exponent where it has them, off [at, end), and moves
-// `at` behind it. `value` is the float32 nearest to the number, ties to even; 0 for one too small, kNotFinite
-// for one too large and for the words nan, inf and infinity. `at` stays where it is unless it is kNumber.
+// Parses a decimal number, with optional sign, fraction and exponent, at the front of [at, end), and moves
+// `at` behind it. `value` is the nearest float32, ties to even, and 0 if the number is too small. kNotFinite:
+// too large, or one of the words nan, inf and infinity. `at` moves only for kNumber.
 Scan scan_float(const char*& at, const char* end, float& value) noexcept;
 
-// Digits alone. kNotFinite: beyond 2^63.
+// Parses digits only. kNotFinite: beyond 2^63.
 Scan scan_index(const char*& at, const char* end, std::uint64_t& value) noexcept;
 
 }  // namespace deltawire::linear

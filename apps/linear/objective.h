@@ -1,12 +1,12 @@
-// The three models of FastSGD's table 3, as losses of a row's margin z = w.x and its label y:
+// The losses of FastSGD's table 3, as functions of a row's margin z = w.x and its label y:
 //
-//   logistic       log(1 + exp(-y z)), y = -1 or +1            (labels 0 are taken for -1)
+//   logistic       log(1 + exp(-y z)), y = -1 or +1            (label 0 means -1)
 //   squared        (z - y)^2 / 2, y any number
 //   hinge          max(0, 1 - y z), y = -1 or +1               (SVM)
 //   squared-hinge  max(0, 1 - y z)^2 / 2
 //
 // Training minimizes the mean over all rows, plus l2 / 2 times the sum of squares of all weights. The paper
-// writes sums; the mean makes learning rates mean the same for any number of rows. Its table's gradient of
+// writes sums; with the mean, learning rates do not depend on the number of rows. The paper's gradient of
 // linear regression is that of half the square.
 //
 // Source: K. Yang et al., "FastSGD: A Fast Compressed SGD Framework for Distributed Machine Learning",
@@ -27,7 +27,7 @@ inline bool classifies(Loss loss) noexcept {
   return loss != Loss::kSquared;
 }
 
-// The label that the loss means by what the data say.
+// The label as the loss uses it.
 inline double target_of(Loss loss, float label) noexcept {
   return classifies(loss) && label == 0 ? -1.0 : static_cast<double>(label);
 }

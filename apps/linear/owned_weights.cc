@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/float_environment.h"
+#include "linear/all_to_all.h"
 #include "linear/seconds_since.h"
-#include "linear/trade.h"
 #include "reduce/patterns/owners.h"
 
 namespace deltawire::linear {
@@ -19,7 +19,7 @@ Named named(std::vector<float>& values) {
   return {.name = kGradientName, .tensor = {.values = values.data(), .count = values.size()}};
 }
 
-// A weight and its gradient stand for themselves: what is left out does not come later.
+// No error feedback: a codec with a residual would need the same keys in every step.
 Result<std::unique_ptr<Channel>> open_channel(std::string_view codec, std::uint64_t seed) {
   ChannelOptions options;
   options.error_feedback = false;
@@ -32,11 +32,11 @@ Result<std::unique_ptr<Channel>> open_channel(std::string_view codec, std::uint6
 
 Result<std::unique_ptr<OwnedWeights>> OwnedWeights::make(const OptimizerSettings& settings,
                                                          std::uint64_t dimension, Exchange& exchange) {
-  const KeyDeal deal(dimension, static_cast<std::uint32_t>(exchange.world()));
-  const auto hand = static_cast<std::uint32_t>(exchange.rank());
-  auto optimizer = LazyOptimizer::make(settings, deal.first(hand + 1) - deal.first(hand));
+  const KeyDeal partition(dimension, static_cast<std::uint32_t>(exchange.world()));
+  const auto owner = static_cast<std::uint32_t>(exchange.rank());
+  auto optimizer = LazyOptimizer::make(settings, partition.first(owner + 1) - partition.first(owner));
   if (!optimizer) return forward_error(optimizer);
-  std::unique_ptr<OwnedWeights> owned(new OwnedWeights(*std::move(optimizer), deal, exchange));
+  std::unique_ptr<OwnedWeights> owned(new OwnedWeights(*std::move(optimizer), partition, exchange));
   const auto open = [&](const std::string& codec, std::unique_ptr<Channel>& channel) -> Status {
     auto opened = open_channel(codec, exchange.seed());
     if (!opened) return forward_error(opened);
@@ -50,17 +50,17 @@ Result<std::unique_ptr<OwnedWeights>> OwnedWeights::make(const OptimizerSettings
   return owned;
 }
 
-OwnedWeights::OwnedWeights(LazyOptimizer optimizer, KeyDeal deal, Exchange& exchange)
+OwnedWeights::OwnedWeights(LazyOptimizer optimizer, KeyDeal partition, Exchange& exchange)
     : optimizer_(std::move(optimizer)),
-      deal_(deal),
+      partition_(partition),
       exchange_(exchange),
-      requests_(deal, exchange),
+      requests_(partition, exchange),
       out_(world()),
       in_(world()),
       left_(world()),
       lists_(world()) {
-  const auto hand = static_cast<std::uint32_t>(rank());
-  weights_.resize(deal_.first(hand + 1) - deal_.first(hand));
+  const auto owner = static_cast<std::uint32_t>(rank());
+  weights_.resize(partition_.first(owner + 1) - partition_.first(owner));
 }
 
 Result<OwnedCost> OwnedWeights::pull(std::span<const std::uint32_t> keys, std::span<float> view) {
@@ -74,41 +74,41 @@ Result<OwnedCost> OwnedWeights::pull_results(std::span<const std::uint32_t> keys
 }
 
 Result<OwnedCost> OwnedWeights::pull_values(std::span<const std::uint32_t> keys, std::span<float> view,
-                                            const Pulled& pulled) {
+                                            const Pull& pull) {
   OwnedCost cost;
-  Status done = requests_.ask(keys, pulled.list, cost);
-  if (done) done = answer(pulled, cost);
+  Status done = requests_.ask(keys, pull.list, cost);
+  if (done) done = answer(pull, cost);
   if (!done) return forward_error(done);
   const auto scattering = Clock::now();
-  std::vector<std::size_t> taken(world(), 0);
+  std::vector<std::size_t> next(world(), 0);
   for (const std::uint32_t key : keys) {
-    const KeyDeal::Place place = deal_.place_of(key);
-    view[key] = place.hand == rank() ? value_at(place.at, pulled) : in_[place.hand][taken[place.hand]++];
+    const KeyDeal::Place place = partition_.place_of(key);
+    view[key] = place.hand == rank() ? value_at(place.at, pull) : in_[place.hand][next[place.hand]++];
   }
   cost.decode_seconds += seconds_since(scattering);
   return cost;
 }
 
-// Each rank gets what it has asked for: in_, by owner.
-Status OwnedWeights::answer(const Pulled& pulled, OwnedCost& cost) {
+// Sends each rank the values that it has requested, and receives this rank's into in_, by owner.
+Status OwnedWeights::answer(const Pull& pull, OwnedCost& cost) {
   const auto updating = Clock::now();
   for (std::size_t peer = 0; peer < world(); ++peer) {
     optimizer_.bring_up(requests_.asked_by(peer), weights_);
     out_[peer].clear();
     in_[peer].clear();
     if (peer == rank()) continue;
-    for (const std::uint32_t place : requests_.asked_by(peer)) out_[peer].push_back(value_at(place, pulled));
+    for (const std::uint32_t place : requests_.asked_by(peer)) out_[peer].push_back(value_at(place, pull));
     in_[peer].resize(requests_.asked_of(peer).size());
   }
   cost.update_seconds += seconds_since(updating);
   const std::uint64_t before = cost.bytes_sent;
-  const Status traded = trade_values(pulled.channel, kWeightsStage, 1.0F, cost);
+  const Status done = exchange_values(pull.channel, kWeightsStage, 1.0F, cost);
   cost.weights_bytes += cost.bytes_sent - before;
-  return traded;
+  return done;
 }
 
-// out_ to all, each coded for itself, and in_ from all, times `scale`. Empty ones don't travel.
-Status OwnedWeights::trade_values(Channel& channel, std::uint16_t stage, float scale, OwnedCost& cost) {
+// Encodes and sends out_, receives and decodes in_, times `scale`. Empty lists are not sent.
+Status OwnedWeights::exchange_values(Channel& channel, std::uint16_t stage, float scale, OwnedCost& cost) {
   const auto encoding = Clock::now();
   const std::uint64_t step = exchange_.steps();
   const auto id_of = [&](std::size_t sender) {
@@ -117,13 +117,13 @@ Status OwnedWeights::trade_values(Channel& channel, std::uint16_t stage, float s
                      .world = static_cast<std::uint16_t>(world()),
                      .stage = stage};
   };
-  Parcels parcels(exchange_.world());
+  PeerMessages messages(exchange_.world());
   std::vector<std::vector<std::byte>> arrived(world());
   for (std::size_t peer = 0; peer < world(); ++peer) {
     if (peer == rank()) continue;
     if (const Named part = named(in_[peer]); part.tensor.count > 0) {
       arrived[peer].resize(channel.message_bound(std::span(&part, 1), step));
-      parcels.from[peer] = arrived[peer];
+      messages.receive[peer] = arrived[peer];
     }
     const Named part = named(out_[peer]);
     if (part.tensor.count == 0) continue;
@@ -132,12 +132,12 @@ Status OwnedWeights::trade_values(Channel& channel, std::uint16_t stage, float s
     if (stage == kGradientsStage && exchange_.residual() != nullptr) {
       if (Status noted = note_losses(peer, *pieces, id_of(rank())); !noted) return noted;
     }
-    parcels.to[peer].assign(pieces->begin(), pieces->end());
+    messages.send[peer].assign(pieces->begin(), pieces->end());
     for (const Bytes piece : *pieces) cost.bytes_sent += piece.size();
   }
   cost.encode_seconds += seconds_since(encoding);
   const auto sending = Clock::now();
-  const auto bytes = exchange_.trade(parcels);
+  const auto bytes = exchange_.all_to_all(messages);
   channel.commit();
   if (!bytes) return forward_error(bytes);
   cost.exchange_seconds += seconds_since(sending);
@@ -168,15 +168,15 @@ Result<OwnedCost> OwnedWeights::push(const Pairs& gradient) {
   }
   if (exchange_.residual() != nullptr) exchange_.residual()->add_at(keys_, values);
   for (std::size_t i = 0; i < keys_.size(); ++i) {
-    out_[deal_.place_of(keys_[i]).hand].push_back(values[i]);
+    out_[partition_.place_of(keys_[i]).hand].push_back(values[i]);
   }
-  // The mean of ranks as `gather` makes it: each one's share, then their sum.
+  // The mean as `gather` computes it: scale each rank's values, then add them.
   const float scale = 1.0F / static_cast<float>(world());
   in_[rank()] = std::exchange(out_[rank()], {});
   for (float& value : in_[rank()]) value *= scale;
   cost.encode_seconds += seconds_since(begin);
-  if (Status traded = trade_values(*gradients_, kGradientsStage, scale, cost); !traded) {
-    return forward_error(traded);
+  if (Status done = exchange_values(*gradients_, kGradientsStage, scale, cost); !done) {
+    return forward_error(done);
   }
   if (exchange_.residual() != nullptr) keep_losses();
   step(cost);
@@ -184,7 +184,7 @@ Result<OwnedCost> OwnedWeights::push(const Pairs& gradient) {
   return cost;
 }
 
-// What the owner will not find in the message that the pieces are of.
+// Computes what the message in `pieces` leaves out.
 Status OwnedWeights::note_losses(std::size_t peer, std::span<const Bytes> pieces, const MessageId& id) {
   sent_.resize(out_[peer].size());
   const Named part = named(sent_);
@@ -196,14 +196,14 @@ Status OwnedWeights::note_losses(std::size_t peer, std::span<const Bytes> pieces
   return {};
 }
 
-// All that was left out waits. An owner takes its own gradient as it is.
+// Puts what was left out into the residual. An owner takes its own gradient without loss.
 void OwnedWeights::keep_losses() {
-  std::vector<std::size_t> taken(world(), 0);
+  std::vector<std::size_t> next(world(), 0);
   std::vector<float> left;
   left.reserve(keys_.size());
   for (const std::uint32_t key : keys_) {
-    const std::size_t hand = deal_.place_of(key).hand;
-    left.push_back(hand == rank() ? 0.0F : left_[hand][taken[hand]++]);
+    const std::size_t owner = partition_.place_of(key).hand;
+    left.push_back(owner == rank() ? 0.0F : left_[owner][next[owner]++]);
   }
   exchange_.residual()->put(keys_, left);
 }
@@ -232,9 +232,9 @@ void OwnedWeights::step(OwnedCost& cost) {
 }
 
 void OwnedWeights::add_results(double factor, std::span<double> sums) const {
-  const auto hand = static_cast<std::uint32_t>(rank());
+  const auto owner = static_cast<std::uint32_t>(rank());
   for (std::uint32_t at = 0; at < weights_.size(); ++at) {
-    sums[deal_.key_at({hand, at})] += factor * static_cast<double>(optimizer_.result(at, weights_));
+    sums[partition_.key_at({owner, at})] += factor * static_cast<double>(optimizer_.result(at, weights_));
   }
 }
 

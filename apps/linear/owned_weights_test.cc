@@ -241,7 +241,7 @@ TEST(OwnedWeights, ARankThatEndsIsNamed) {
 }
 
 TEST(OwnedWeights, RequestsThatMakeNoSenseAreRefused) {
-  // Rank 1 speaks by hand: what it says of its request, and the request.
+  // Rank 1 writes its own messages: the size of its request, and the request.
   struct Case {
     double count;
     std::vector<std::byte> bytes;
@@ -256,9 +256,9 @@ TEST(OwnedWeights, RequestsThatMakeNoSenseAreRefused) {
       if (exchange.rank() == 1) {
         std::vector<double> numbers{bad.count, static_cast<double>(bad.bytes.size()), 0, 0};
         const auto told = exchange.gather(numbers);
-        Parcels parcels(2);
-        parcels.to[0] = {Bytes(bad.bytes)};
-        (void)exchange.trade(parcels);
+        PeerMessages messages(2);
+        messages.send[0] = {Bytes(bad.bytes)};
+        (void)exchange.all_to_all(messages);
         return;
       }
       auto owned = OwnedWeights::make(settings_of({"sgd"}), kDimension, exchange);

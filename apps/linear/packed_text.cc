@@ -1,5 +1,3 @@
-#include "linear/packed_text.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <new>
@@ -13,6 +11,7 @@
 #include <zlib.h>
 
 #include "base/os_error.h"
+#include "linear/text_source.h"
 
 namespace deltawire::linear {
 namespace {

@@ -1,5 +1,3 @@
-#include "linear/packed_text.h"
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +12,7 @@
 
 #include "base/temporary_folder_testing.h"
 #include "linear/read_rows.h"
+#include "linear/text_source.h"
 
 namespace deltawire::linear::packed_text_test {
 namespace {

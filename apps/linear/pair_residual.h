@@ -1,11 +1,13 @@
-// Error feedback of pairs: what a codec left out of a rank's gradient waits here, and goes with a later one.
+// Error feedback for pairs: keeps what a codec left out of a rank's gradient, and adds it to a later
+// gradient.
 //
-// Kept as pairs in the order of keys, so that it takes 8 bytes for each key at which something waits, and as
-// many again while it changes, however many keys there are. Those are keys of the rank's own rows, and of
-// them the ones whose last value was cut or dropped.
+// The residual is a list of pairs in the order of keys. It takes 8 bytes for each key with a residual, and as
+// many again while it changes, however large the dimension. Such keys belong to the rank's own rows, and
+// their last value was rounded or dropped.
 //
-// What waits at a key goes with the next value there. If all of it joined each message, FastSGD's threshold,
-// a share of the sum, would rise with what waits: beyond b^tau keys of like values none would ever be sent.
+// The residual of a key is sent with the next value at that key. If all residuals joined each message,
+// FastSGD's threshold, which is proportional to the sum, would rise with them: beyond b^tau keys with similar
+// values none would ever be sent.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -20,24 +22,24 @@ namespace deltawire::linear {
 
 class PairResidual {
  public:
-  // values[i] += what waits at keys[i], one rounding each. Keys grow strictly, here and below.
+  // values[i] += the residual of keys[i], rounded once. Keys grow strictly, here and below.
   void add_at(std::span<const std::uint32_t> keys, std::span<float> values) const;
 
-  // From now on left[i] waits at keys[i], and nothing where it is 0. What waits at other keys stays.
+  // Sets the residual of keys[i] to left[i]; 0 removes it. Other keys keep theirs.
   void put(std::span<const std::uint32_t> keys, std::span<const float> left);
 
   const Pairs& waiting() const noexcept { return waiting_; }
   void clear() noexcept;
 
-  // As arrays of a checkpoint. Errors of load, which changes nothing then: those of CheckpointReader;
-  // kCorrupt for keys that don't grow strictly or aren't below `dimension`, and for values that aren't finite
-  // or are 0.
+  // As arrays of a checkpoint. load changes nothing if it fails. Its errors: those of CheckpointReader;
+  // kCorrupt for keys that don't grow strictly or aren't below `dimension`, and for values that are 0 or not
+  // finite.
   Status save(CheckpointWriter& out) const;
   Status load(CheckpointReader& in, std::uint64_t dimension);
 
  private:
   Pairs waiting_;
-  Pairs next_;  // its memory
+  Pairs next_;  // scratch
 };
 
 }  // namespace deltawire::linear

@@ -1,8 +1,8 @@
-// Text of libsvm's form to rows:
+// Parses libsvm text:
 //
 //   <label> [qid:<number>] <index>:<value> <index>:<value> ... [# comment]
 //
-// Source of the form: C.-C. Chang, C.-J. Lin, "LIBSVM: a library for support vector machines", its README.
+// Source: C.-C. Chang, C.-J. Lin, "LIBSVM: a library for support vector machines", its README.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,23 @@
 
 namespace deltawire::linear {
 
-// An index is below this one, or is hashed: keys are 32 bits wide, and so is what says how many there are.
+// Larger indices must be hashed: keys, and their number, are 32 bits wide.
 inline constexpr std::uint64_t kKeysMax = 0xFFFFFFFE;
 
 struct ParseOptions {
   bool merge_duplicates = false;  // sort a row's features and add up those with one index; else an error
-  int hash_bits = 0;              // 1 to 31: a feature's key is a hash of its index of so many bits
-  std::optional<float> positive;  // labels become +1 where they are equal to it, else -1
-  std::uint64_t seed = 1;         // of the split
-  double held_out = 0;            // the share of rows that go to RowSink::held_out, 0 to 1
+  int hash_bits = 0;              // 1 to 31: keys are hashes of the indices with this many bits
+  std::optional<float> positive;  // if set, labels equal to it become +1, others -1
+  std::uint64_t seed = 1;         // of the split into training and held-out rows
+  double held_out = 0;            // the proportion of rows that go to RowSink::held_out, 0 to 1
 };
 
-// Where a text lies, for errors and for the split: a row's half follows from `seed` and its place alone.
+// The position of a text, for errors and for the split: whether a row is held out depends on `seed` and its
+// position.
 struct Place {
-  std::uint64_t line = 1;    // of the text's first row, counted from 1
-  std::uint64_t offset = 0;  // of the text's first byte
-  std::uint64_t file = 0;    // its number among the data's files
+  std::uint64_t line = 1;    // of its first row, counted from 1
+  std::uint64_t offset = 0;  // of its first byte
+  std::uint64_t file = 0;    // the number of its file
 };
 
 struct RowSink {
@@ -43,9 +44,9 @@ struct RowSink {
 // The key of a hashed index: the high bits of a product (Dietzfelbinger et al.), after a mix.
 std::uint32_t hashed_key(std::uint64_t index, int bits) noexcept;
 
-// Appends whole lines (the last may lack its line feed) to `sink`; blank lines and comments are no rows.
-// Moves `place` behind the text. Error messages begin with "<line>:<column>: ", and the sink then holds the
-// rows before.
+// Parses whole lines (the last may lack its line feed), appends their rows to `sink`, and moves `place`
+// behind the text. Skips blank lines and comments. Error messages begin with "<line>:<column>: "; the sink
+// then holds the rows before.
 class RowParser {
  public:
   explicit RowParser(const ParseOptions& options) : options_(options) {}
@@ -63,10 +64,10 @@ class RowParser {
   ParseOptions options_;
   float label_ = 0;
   bool sorted_ = true;
-  std::vector<std::uint32_t> keys_;  // of the row; room for more
+  std::vector<std::uint32_t> keys_;  // of the row; may be longer
   std::vector<float> values_;
   std::size_t count_ = 0;  // of the row's features
-  // Key, place in the row, value: equal keys stay in the order of the text, in which they are added up.
+  // Key, position in the row, value: equal keys keep the order of the text, in which they are added.
   std::vector<std::tuple<std::uint32_t, std::size_t, float>> disordered_;
   const char* line_begin_ = nullptr;
   std::uint64_t line_ = 0;

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "linear/all_to_all.h"
 #include "linear/seconds_since.h"
-#include "linear/trade.h"
 
 namespace deltawire::linear {
 namespace {
@@ -22,7 +22,6 @@ Status check_keys(const Pairs& pairs, std::uint64_t dimension, std::size_t rank)
                                        "one program");
 }
 
-// The sum of two lists.
 Pairs merged(const Pairs& a, const Pairs& b) {
   Pairs sum{.keys = {}, .values = {}, .dimension = a.dimension};
   sum.keys.reserve(a.keys.size() + b.keys.size());
@@ -40,19 +39,19 @@ Pairs merged(const Pairs& a, const Pairs& b) {
   return sum;
 }
 
-// All lists, each rank's its own; the caller's is in its place already.
-Status trade_lists(Transport& transport, Tag tag, Deadline deadline, std::vector<Pairs>& lists) {
+// Sends this rank's list to all others and receives theirs into `lists`, which have their sizes already.
+Status exchange_lists(Transport& transport, Tag tag, Deadline deadline, std::vector<Pairs>& lists) {
   const auto own_rank = static_cast<std::size_t>(transport.rank());
   std::vector<std::vector<std::uint32_t>> words(lists.size());
-  Parcels parcels(transport.world_size());
+  PeerMessages messages(transport.world_size());
   for (std::size_t peer = 0; peer < lists.size(); ++peer) {
     if (peer == own_rank) continue;
     words[peer].resize(2 * lists[peer].keys.size());
-    parcels.from[peer] = std::as_writable_bytes(std::span(words[peer]));
-    parcels.to[peer] = {std::as_bytes(std::span(lists[own_rank].keys)),
-                        std::as_bytes(std::span(lists[own_rank].values))};
+    messages.receive[peer] = std::as_writable_bytes(std::span(words[peer]));
+    messages.send[peer] = {std::as_bytes(std::span(lists[own_rank].keys)),
+                           std::as_bytes(std::span(lists[own_rank].values))};
   }
-  if (const auto traded = trade(transport, tag, deadline, parcels); !traded) return forward_error(traded);
+  if (const auto done = all_to_all(transport, tag, deadline, messages); !done) return forward_error(done);
   for (std::size_t peer = 0; peer < lists.size(); ++peer) {
     if (peer == own_rank) continue;
     const auto middle = words[peer].begin() + static_cast<std::ptrdiff_t>(lists[peer].keys.size());
@@ -87,7 +86,7 @@ Result<Report> average_plain_pairs(Transport& transport, std::span<const double>
   report.raw_bytes = report.bytes_sent / 2;
   lists[own] = std::move(gradient);
   const std::uint64_t dimension = lists[own].dimension;
-  if (Status traded = trade_lists(transport, tag, deadline, lists); !traded) return forward_error(traded);
+  if (Status done = exchange_lists(transport, tag, deadline, lists); !done) return forward_error(done);
   report.exchange_seconds = seconds_since(begin);
   Pairs sum{.keys = {}, .values = {}, .dimension = dimension};
   for (const Pairs& list : lists) sum = merged(sum, list);

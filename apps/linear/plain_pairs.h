@@ -1,4 +1,5 @@
-// The yardstick of compressed exchanges: every rank's pairs of key and value, as they are, to all others.
+// The baseline of compressed exchanges: every rank sends its pairs of key and value to all others,
+// uncompressed.
 #pragma once
 
 #include <span>
@@ -10,13 +11,13 @@
 
 namespace deltawire::linear {
 
-// What the place of a codec names it by.
+// Its name, where others name a codec.
 inline constexpr std::string_view kPlainPairs = "plain";
 
-// Puts the mean over ranks in the gradient's place: sums in rank order, in float32, as `gather` makes them.
-// `counts` are the ranks' numbers of pairs. A message is the keys (u32), then the values (f32), as they lie
-// in memory: 8 bytes a pair. Errors: those of Transport::wait; kCorrupt for keys that don't grow, or lie
-// beyond the dimension.
+// Replaces the gradient with the mean over ranks, summed in rank order in float32, as `gather` does.
+// `counts`: the number of pairs of each rank. A message is the keys (u32), then the values (f32), in the
+// machine's byte order: 8 bytes per pair. Errors: those of Transport::wait; kCorrupt for keys that don't grow
+// or are beyond the dimension.
 Result<Report> average_plain_pairs(Transport& transport, std::span<const double> counts, Tag tag,
                                    Deadline deadline, Pairs& gradient);
 

@@ -14,8 +14,7 @@ namespace {
 constexpr std::uint64_t kSliceBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kEverything = std::numeric_limits<std::uint64_t>::max();
 
-// What of a file is this rank's: the lines that begin in [begin, end), and of those the ones that begin in a
-// slice of this rank's turn.
+// This rank's lines of a file: those that begin in [begin, end), and in a slice of this rank's turn.
 struct Cut {
   std::uint64_t begin = 0;
   std::uint64_t end = kEverything;
@@ -38,7 +37,7 @@ class FileReader {
       : file_(file), cut_(cut), parser_(options), take_(take), sink_(sink), place_{.file = number} {}
 
   Status run() {
-    // The byte before tells whether a line begins at the range's first.
+    // Starts one byte early, to see whether a line begins at the start of the range.
     place_.offset = cut_.begin == 0 ? 0 : cut_.begin - 1;
     first_offset_ = place_.offset;
     looking_for_line_ = cut_.begin != 0;
@@ -85,7 +84,7 @@ class FileReader {
     return {};
   }
 
-  // Takes off the text's front the lines that begin in one slice.
+  // Removes the lines that begin in one slice from the front of the text, and parses those of this rank.
   Status take_slice(std::string_view& text) {
     const std::uint64_t slice = place_.offset / kSliceBytes;
     const std::uint64_t end = std::min((slice + 1) * kSliceBytes, cut_.end);
@@ -105,7 +104,7 @@ class FileReader {
     return take_(sink_, false);
   }
 
-  // A range's lines were counted from its own front. Those before are counted now that it matters.
+  // Lines were counted from the start of the range: add those before it, which only messages need.
   Status parsing_failed(const Error& error) {
     const std::size_t colon = error.message.find(':');
     const std::uint64_t line = std::stoull(error.message.substr(0, colon));
@@ -159,10 +158,10 @@ class FileReader {
 
 }  // namespace
 
-Status read_rows(std::span<const DataFile> files, const Share& share, const ParseOptions& options,
+Status read_rows(std::span<const DataFile> files, const RowPartition& partition, const ParseOptions& options,
                  const TakeRows& take) {
-  const auto world = static_cast<std::uint64_t>(share.world);
-  const auto rank = static_cast<std::uint64_t>(share.rank);
+  const auto world = static_cast<std::uint64_t>(partition.world);
+  const auto rank = static_cast<std::uint64_t>(partition.rank);
   RowSink sink;
   for (std::uint64_t i = 0; i < files.size(); ++i) {
     Cut cut;
@@ -176,8 +175,8 @@ Status read_rows(std::span<const DataFile> files, const Share& share, const Pars
       cut.begin = border(rank);
       if (rank + 1 < world) cut.end = border(rank + 1);
     } else {
-      cut.turn = share.rank;
-      cut.turns = share.world;
+      cut.turn = partition.rank;
+      cut.turns = partition.world;
     }
     if (Status done = FileReader(files[i], i, cut, options, take, sink).run(); !done) return done;
   }

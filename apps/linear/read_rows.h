@@ -1,4 +1,4 @@
-// Reading data: a rank's share of the rows of all files, each byte of plain files read by one rank alone.
+// Reads a rank's part of the rows of all files. Each byte of a plain file is read by one rank only.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace deltawire::linear {
 
-// With at least as many files as ranks, file i is rank i modulo world's. With fewer, each file is cut: a
-// plain one into `world` ranges of bytes, of which a rank reads its own; another, which can be read from its
-// front alone, is unpacked by every rank, who parses every world-th MiB of text.
-struct Share {
+// How ranks divide the rows. With at least as many files as ranks, rank i modulo world reads file i. With
+// fewer, each file is divided: a plain one into `world` byte ranges, one per rank; a packed one, which can
+// only be read from its front, is unpacked by every rank, which parses every world-th MiB of text.
+struct RowPartition {
   int rank = 0;
   int world = 1;
 };
 
 inline constexpr std::uint64_t kRowBytesMax = std::uint64_t{1} << 26;
 
-// Called with what has been parsed and not yet been taken (cleared), after each MiB of text or so, and at the
-// end, when all is to be taken.
+// Called with the rows parsed since they were last cleared: after each MiB of text or so, and at the end,
+// when it must take all of them.
 using TakeRows = std::function<Status(RowSink&, bool ended)>;
 
-// Errors: kIo; kCorrupt, "<file>:<line>:<column>: ...", for a row that is none; kLimit for a row of more than
+// Errors: kIo; kCorrupt, "<file>:<line>:<column>: ...", for an invalid row; kLimit for a row of more than
 // kRowBytesMax bytes; those of `take`.
-Status read_rows(std::span<const DataFile> files, const Share& share, const ParseOptions& options,
+Status read_rows(std::span<const DataFile> files, const RowPartition& partition, const ParseOptions& options,
                  const TakeRows& take);
 
 }  // namespace deltawire::linear

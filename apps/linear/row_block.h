@@ -1,4 +1,4 @@
-// Rows of a sparse data set, as training holds them.
+// A block of sparse rows in memory.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace deltawire::linear {
 
-// Row i has label labels[i] and the features keys[j], values[j] for ends[i - 1] <= j < ends[i]; the keys of a
-// row grow strictly. A block has at most 2^32 - 1 features.
+// Compressed sparse rows: row i has labels[i] and the features keys[j], values[j] for ends[i - 1] <= j <
+// ends[i]. The keys of a row grow strictly. A block has at most 2^32 - 1 features.
 struct RowBlock {
   std::vector<float> labels;
   std::vector<std::uint32_t> ends;

@@ -1,4 +1,4 @@
-// How long something took.
+// Elapsed wall-clock time.
 #pragma once
 
 #include "deltawire/transport.h"

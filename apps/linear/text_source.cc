@@ -13,7 +13,6 @@
 
 #include "base/disk_file.h"
 #include "base/os_error.h"
-#include "linear/packed_text.h"
 
 namespace deltawire::linear {
 namespace {

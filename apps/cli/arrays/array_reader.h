@@ -45,6 +45,8 @@ class ArrayReader {
 // The array of a .npy file: little or big endian, in C or Fortran order. `name` is for messages.
 Outcome<std::unique_ptr<ArrayReader>> open_npy(std::unique_ptr<ByteSource> bytes, const std::string& name);
 
+inline constexpr std::string_view kDwMagic = "DWFILE";  // of every .dw file
+
 // The array of a .dw file.
 Outcome<std::unique_ptr<ArrayReader>> open_dw(std::unique_ptr<ByteSource> bytes, const std::string& name);
 

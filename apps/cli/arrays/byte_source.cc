@@ -14,6 +14,8 @@
 namespace deltawire::cli {
 namespace {
 
+constexpr std::size_t kFirstRead = std::size_t{1} << 16;  // of a pipe
+
 // A regular file from an offset on.
 class FileSource final : public ByteSource {
  public:
@@ -131,6 +133,24 @@ Outcome<void> InputFile::settle() {
 std::unique_ptr<ByteSource> InputFile::read() {
   if (regular_) return std::make_unique<FileSource>(descriptor_, begin_, end_);
   return std::make_unique<PipeSource>(descriptor_, std::exchange(peeked_, {}));
+}
+
+Outcome<std::vector<std::byte>> read_input(const std::string& path) {
+  auto input = InputFile::open(path);
+  if (!input) return tl::unexpected<Failure>(input.error());
+  const std::unique_ptr<ByteSource> source = input->read();
+  // One more than a regular file has, so that its end is seen without another read.
+  std::vector<std::byte> bytes(source->bytes_left().value_or(kFirstRead) + 1);
+  std::size_t used = 0;
+  while (true) {
+    const Result<std::size_t> got = source->read(MutBytes(bytes).subspan(used));
+    if (!got) return failed(input->name() + ": " + got.error().message);
+    used += *got;
+    if (used < bytes.size()) break;
+    bytes.resize(bytes.size() * 2);
+  }
+  bytes.resize(used);
+  return bytes;
 }
 
 }  // namespace deltawire::cli

@@ -86,4 +86,7 @@ class InputFile {
   std::vector<std::byte> peeked_;
 };
 
+// Reads a whole file, or standard input for "-".
+Outcome<std::vector<std::byte>> read_input(const std::string& path);
+
 }  // namespace deltawire::cli

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "cli/arrays/array_reader.h"
-#include "cli/npy.h"
+#include "cli/arrays/npy.h"
 #include "cli/number_text.h"
 
 namespace deltawire::cli {

@@ -8,11 +8,10 @@
 #include <span>
 #include <utility>
 
-#include "cli/interrupt.h"
-#include "cli/measure/error_sums.h"
-#include "cli/measure/parts.h"
+#include "cli/measure/errors.h"
+#include "cli/measure/input.h"
 #include "cli/measure/replay.h"
-#include "cli/measure/timing.h"
+#include "cli/progress.h"
 #include "deltawire/channel.h"
 #include "deltawire/codec.h"
 

@@ -1,4 +1,4 @@
-// One method on one input: all that `deltawire compare` says of it.
+// Measures one method on one input: the figures of `deltawire compare`.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,12 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/measure/input.h"
 #include "cli/outcome.h"
+#include "deltawire/channel.h"
 #include "deltawire/policy.h"
 
 namespace deltawire::cli {
@@ -24,15 +26,15 @@ struct Method {
 
 struct MeasureOptions {
   Policy policy;
-  double seconds = 0.3;  // of timing, for each method and input
-  int streams = 8;       // of random numbers, for methods that draw some
+  double seconds = 0.3;  // spent on timing, for each method and input
+  int streams = 8;       // of random numbers, for stochastic methods
 };
 
-// What was not measured is kUnknown, because of `failed`. The figures are defined in docs/compare.md.
+// docs/compare.md defines the figures. After a failure those not yet measured are kUnknown.
 struct Row {
   std::string input;
   Method method;
-  std::string failed;  // empty: nothing did
+  std::string failed;  // the error message; empty without one
   bool error_feedback = false;
   int streams = 1;
   double bits_per_value = kUnknown;
@@ -51,12 +53,28 @@ struct Row {
   double decode_to_copy = kUnknown;
 };
 
-// The methods that the texts name: codec specs, rules, or "all" for every registered codec and its examples;
-// each once, whatever it is called. Failures (exit status 2) name the text.
+// Parses codec specs and rules; "all" stands for every registered codec and its examples. Two specs of one
+// method count once. Failures (exit status 2) name the text.
 Outcome<std::vector<Method>> methods_of(const std::vector<std::string>& texts);
 
-// Measures; `stage` is told what is under way. Nothing when interrupted.
+// Calls `stage` with the name of each stage as it begins. Nothing if interrupted.
 std::optional<Row> measure_method(const Method& method, const Input& input, const MeasureOptions& options,
                                   const std::function<void(const char* stage)>& stage);
+
+// Medians. GB/s are 10^9 bytes of float32 values per second of the thread's processor time. The ratios
+// compare with copies of the same values, made in turn with the coding.
+struct Speed {
+  double encode_gb_s = 0;
+  double decode_gb_s = 0;
+  double copy_gb_s = 0;
+  double encode_to_copy = 0;
+  double decode_to_copy = 0;
+};
+
+// Encodes and decodes the step repeatedly, as training does, with residuals, frames and checksums, on one
+// thread, for about `seconds` and at least three times (or until interrupted). Errors: those of
+// Channel::encode and decode.
+Result<Speed> measure_speed(std::string_view codecs, const Policy& policy, const InputStep& step,
+                            double seconds);
 
 }  // namespace deltawire::cli

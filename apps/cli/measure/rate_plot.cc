@@ -1,5 +1,3 @@
-#include "cli/measure/rate_plot.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -7,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/measure/rows.h"
 #include "cli/svg.h"
 
 namespace deltawire::cli {

@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "cli/measure/parts.h"
+#include "cli/measure/input.h"
 
 namespace deltawire::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/measure/error_sums.h"
+#include "cli/measure/errors.h"
 #include "cli/measure/input.h"
 #include "deltawire/channel.h"
 

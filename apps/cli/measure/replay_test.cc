@@ -5,9 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "cli/measure/input.h"
 #include "cli/measure/method.h"
-#include "cli/measure/parts.h"
-#include "cli/measure/synthetic.h"
 
 namespace deltawire::cli::replay_test {
 namespace {

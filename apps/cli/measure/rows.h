@@ -1,4 +1,4 @@
-// Rows as people, spreadsheets and programs read them.
+// The rows of `deltawire compare` as a table, CSV, JSON and a plot.
 #pragma once
 
 #include <span>
@@ -12,23 +12,23 @@ namespace deltawire::cli {
 
 enum class Best : std::uint8_t { kLow, kHigh, kNearZero };
 
-// A figure of a row. One list of them makes the table, the files and what --sort takes.
+// A figure of a row. The table, the files and the choices of --sort come from one list of columns.
 struct Column {
   std::string_view key;      // in JSON and CSV
-  std::string_view heading;  // of the table; empty: not in it
+  std::string_view heading;  // in the table; empty if not shown there
   double Row::* value;
   Best best;
 };
 std::span<const Column> columns();
 
-// The best first; rows without the figure last, in the order they have. REQUIRES: `key` is a column's.
+// Best first; rows without the figure last, in their order. REQUIRES: `key` is a column's.
 void sort_rows(std::vector<Row>& rows, std::string_view key);
 
-// What an input is, on a line, and a table of its rows.
+// One line about the input, and a table of its rows.
 std::string text_table(const Input& input, std::span<const Row> rows);
 std::string markdown_table(const Input& input, std::span<const Row> rows);
 
-// What the table's words mean.
+// Explains the table's headings.
 std::string table_legend();
 
 // RFC 4180, a header line first; unknown figures are empty.
@@ -43,5 +43,10 @@ struct Report {
 
 // UTF-8 with a line break at its end; unknown and infinite figures are null.
 std::string json_of(const Report& report);
+
+// SVG, one panel per input: relative L2 over bits per value, both on log axes, with a separate line at the
+// bottom for lossless methods. The methods of a codec share a colour. Rows without these figures are left
+// out. The same rows give the same bytes.
+std::string rate_plot(std::span<const Row> rows);
 
 }  // namespace deltawire::cli

@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/measure/rate_plot.h"
-
 namespace deltawire::cli {
 namespace {
 

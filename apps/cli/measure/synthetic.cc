@@ -1,5 +1,3 @@
-#include "cli/measure/synthetic.h"
-
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -8,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/measure/input.h"
 #include "cli/number_text.h"
 
 namespace deltawire::cli {

@@ -1,5 +1,3 @@
-#include "cli/measure/timing.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -9,8 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "cli/interrupt.h"
-#include "cli/measure/parts.h"
+#include "cli/measure/input.h"
+#include "cli/measure/method.h"
+#include "cli/progress.h"
 
 namespace deltawire::cli {
 namespace {

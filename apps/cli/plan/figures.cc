@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/measure/timing.h"
+#include "cli/measure/method.h"
 #include "deltawire/channel.h"
 #include "deltawire/codec.h"
 #include "deltawire/reducer.h"

@@ -1,11 +1,10 @@
-#include "cli/plan/plan_plot.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
+#include "cli/plan/report.h"
 #include "cli/plan/sites.h"
 #include "cli/svg.h"
 

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/plan/figures.h"
-#include "cli/plan/plan_plot.h"
 #include "cli/svg.h"
 
 namespace deltawire::cli {

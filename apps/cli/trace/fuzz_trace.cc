@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/trace/trace_reader.h"
+#include "cli/trace/trace.h"
 
 namespace deltawire::cli {
 namespace {

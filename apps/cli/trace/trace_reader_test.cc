@@ -1,11 +1,9 @@
-#include "cli/trace/trace_reader.h"
-
 #include <cmath>
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "cli/trace/trace_facts.h"
+#include "cli/trace/trace.h"
 #include "cli/trace/trace_testing.h"
 #include "deltawire/file.h"
 

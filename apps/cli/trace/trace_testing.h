@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/temporary_folder_testing.h"
-#include "cli/npy.h"
+#include "cli/arrays/npy.h"
 
 namespace deltawire::cli::testing {
 

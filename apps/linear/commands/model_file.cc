@@ -9,8 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/arrays/archive.h"
-#include "cli/npy.h"
-#include "cli/npy_header.h"
+#include "cli/arrays/npy.h"
 #include "cli/output_file.h"
 
 namespace deltawire::cli {

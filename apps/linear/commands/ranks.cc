@@ -6,7 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "cli/input_file.h"
+#include "cli/arrays/byte_source.h"
 #include "deltawire/connect_mpi.h"
 
 namespace deltawire::cli {

@@ -1,5 +1,3 @@
-#include "linear/commands/report_page.h"
-
 #include <algorithm>
 #include <cmath>
 #include <vector>

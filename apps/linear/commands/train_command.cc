@@ -10,17 +10,14 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "cli/interrupt.h"
 #include "cli/number_text.h"
 #include "cli/output_file.h"
+#include "cli/progress.h"
 #include "deltawire/reducer.h"
-#include "linear/commands/checkpoint_options.h"
 #include "linear/commands/commands.h"
-#include "linear/commands/exchange_option.h"
-#include "linear/commands/grid.h"
 #include "linear/commands/model_file.h"
 #include "linear/commands/ranks.h"
-#include "linear/commands/report_page.h"
+#include "linear/commands/train_options.h"
 #include "linear/commands/train_report.h"
 #include "linear/load_data.h"
 #include "linear/trainer.h"
@@ -156,7 +153,7 @@ Outcome<linear::TrainedModel> fit(TrainCommandOptions& options, linear::Exchange
   if (model && tells) std::cout << ending_lines(options.train, *model) << std::flush;
   if (model) return *std::move(model);
   exchange.abort(model.error().message);
-  return failed(with_way_on(model.error(), options.checkpoint));
+  return failed(with_resume_hint(model.error(), options.checkpoint));
 }
 
 Outcome<void> keep(const TrainCommandOptions& options, linear::TrainedModel& trained) {
@@ -196,7 +193,7 @@ Outcome<void> train_as(TrainCommandOptions& options, Ranks& ranks) {
   if (!trained) return tl::unexpected<Failure>(trained.error());
   if (!writes) return {};
   auto kept = keep(options, *trained);
-  if (!kept) kept.error().message += after_lost_model(options.checkpoint);
+  if (!kept) kept.error().message += lost_model_hint(options.checkpoint);
   return kept;
 }
 

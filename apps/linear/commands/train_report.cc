@@ -6,14 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/number_text.h"
-#include "linear/commands/report_page.h"
 
 namespace deltawire::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json number(double value) {
+Json json_number(double value) {
   return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
 
@@ -29,20 +28,20 @@ std::string stop_text(const linear::TrainSettings& settings) {
 
 Json epoch_json(const linear::EpochReport& report) {
   return {{"epoch", report.epoch},
-          {"train_loss", number(report.train_loss)},
-          {"objective", number(report.objective)},
-          {"test_loss", number(report.test_loss)},
-          {"accuracy", number(report.accuracy)},
-          {"constant_loss", number(report.constant_loss)},
-          {"constant_accuracy", number(report.constant_accuracy)},
-          {"gap", number(report.gap)},
+          {"train_loss", json_number(report.train_loss)},
+          {"objective", json_number(report.objective)},
+          {"test_loss", json_number(report.test_loss)},
+          {"accuracy", json_number(report.accuracy)},
+          {"constant_loss", json_number(report.constant_loss)},
+          {"constant_accuracy", json_number(report.constant_accuracy)},
+          {"gap", json_number(report.gap)},
           {"seconds", report.seconds},
           {"rows_per_second", report.rows_per_second},
           {"bytes_per_step", report.bytes_per_step},
           {"weights_bytes_per_step", report.weights_bytes_per_step},
           {"bytes_sent", report.bytes_sent},
           {"evaluation_bytes", report.evaluation_bytes},
-          {"times_smaller_than_plain_pairs", number(report.plain_ratio)},
+          {"times_smaller_than_plain_pairs", json_number(report.plain_ratio)},
           {"compute_seconds", report.compute_seconds},
           {"encode_seconds", report.encode_seconds},
           {"exchange_seconds", report.exchange_seconds},

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/arrays/array_reader.h"
-#include "cli/npy.h"
+#include "cli/arrays/npy.h"
 
 namespace deltawire::cli {
 namespace {

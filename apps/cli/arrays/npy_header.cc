@@ -1,6 +1,6 @@
-#include "cli/npy_header.h"
-
 #include <limits>
+
+#include "cli/arrays/npy.h"
 
 namespace deltawire::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "linear/trade.h"
+#include "linear/all_to_all.h"
 
 namespace deltawire::linear {
 namespace {
@@ -11,20 +11,21 @@ bool has_bytes(std::span<const Bytes> pieces) {
 
 }  // namespace
 
-Result<std::vector<std::uint64_t>> trade(Transport& transport, Tag tag, Deadline deadline,
-                                         const Parcels& parcels) {
+Result<std::vector<std::uint64_t>> all_to_all(Transport& transport, Tag tag, Deadline deadline,
+                                              const PeerMessages& messages) {
   const auto own = static_cast<std::size_t>(transport.rank());
-  std::vector<Handle> received(parcels.from.size(), Handle::kNone);
-  std::vector<Handle> sent(parcels.to.size(), Handle::kNone);
+  std::vector<Handle> received(messages.receive.size(), Handle::kNone);
+  std::vector<Handle> sent(messages.send.size(), Handle::kNone);
   for (std::size_t peer = 0; peer < sent.size(); ++peer) {
     if (peer == own) continue;
     const int number = static_cast<int>(peer);
-    if (!parcels.from[peer].empty()) received[peer] = transport.post_recv(number, tag, parcels.from[peer]);
-    if (has_bytes(parcels.to[peer])) sent[peer] = transport.post_send(number, tag, parcels.to[peer]);
+    if (!messages.receive[peer].empty())
+      received[peer] = transport.post_recv(number, tag, messages.receive[peer]);
+    if (has_bytes(messages.send[peer])) sent[peer] = transport.post_send(number, tag, messages.send[peer]);
   }
   std::vector<std::uint64_t> bytes(sent.size(), 0);
   Status done;
-  // All are waited for, whatever the first says: their memory ends here.
+  // Wait for all of them even after an error: their buffers are the caller's.
   for (std::size_t peer = 0; peer < sent.size(); ++peer) {
     for (const Handle handle : {received[peer], sent[peer]}) {
       if (handle == Handle::kNone) continue;

@@ -1,9 +1,13 @@
-// Completion for bash, zsh and fish, made of the commands' own descriptions.
+// deltawire completion SHELL: completion for bash, zsh and fish, generated from the parser's description of
+// the commands.
 #include <algorithm>
+#include <iostream>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/command_facts.h"
+#include "cli/commands.h"
 #include "deltawire/codec.h"
 
 namespace deltawire::cli {
@@ -214,11 +218,31 @@ std::string fish_script(const CommandFacts& program) {
   return text;
 }
 
-}  // namespace
-
 std::string completion_script(const CommandFacts& program, const std::string& shell) {
   if (shell == "zsh") return zsh_script(program);
   return shell == "fish" ? fish_script(program) : bash_script(program);
+}
+
+}  // namespace
+
+void add_completion_command(CLI::App& app, Command& chosen) {
+  CLI::App* command =
+      app.add_subcommand("completion", "Print a shell's completion of this program's commands");
+  const auto shell = std::make_shared<std::string>();
+  command->add_option("SHELL", *shell, "The shell to complete in")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  command->footer(
+      "Examples:\n"
+      "  source <(deltawire completion bash)\n"
+      "  deltawire completion zsh > ~/.zfunc/_deltawire\n"
+      "  deltawire completion fish > ~/.config/fish/completions/deltawire.fish\n");
+  command->callback([&app, &chosen, shell] {
+    chosen = [&app, shell]() -> Outcome<void> {
+      std::cout << completion_script(facts_of(app), *shell);
+      return {};
+    };
+  });
 }
 
 }  // namespace deltawire::cli

@@ -1,8 +1,10 @@
-// The manual page, made of the commands' own descriptions.
+// deltawire manual: the manual page, generated from the parser's description of the commands.
+#include <iostream>
 #include <string>
 #include <string_view>
 
 #include "cli/command_facts.h"
+#include "cli/commands.h"
 
 namespace deltawire::cli {
 namespace {
@@ -64,8 +66,6 @@ void add_command(const CommandFacts& command, std::string& page) {
   for (const CommandFacts& below : command.commands) add_command(below, page);
 }
 
-}  // namespace
-
 std::string manual_page(const CommandFacts& program, const std::string& version) {
   const std::size_t colon = program.about.find(": ");
   const std::size_t line = program.about.find('\n');
@@ -78,6 +78,22 @@ std::string manual_page(const CommandFacts& program, const std::string& version)
   page += ".SH COMMANDS\n";
   for (const CommandFacts& command : program.commands) add_command(command, page);
   return page + ".SH NOTES\n.nf\n" + text_of(program.footer) + "\n.fi\n";
+}
+
+}  // namespace
+
+void add_manual_command(CLI::App& app, Command& chosen) {
+  CLI::App* command = app.add_subcommand("manual", "Print the manual page, for man(1)");
+  command->footer(
+      "Examples:\n"
+      "  deltawire manual | man -l -\n"
+      "  deltawire manual > /usr/local/share/man/man1/deltawire.1\n");
+  command->callback([&app, &chosen] {
+    chosen = [&app]() -> Outcome<void> {
+      std::cout << manual_page(facts_of(app), DELTAWIRE_VERSION);
+      return {};
+    };
+  });
 }
 
 }  // namespace deltawire::cli

@@ -1,4 +1,4 @@
-#include "cli/npy.h"
+#include "cli/arrays/npy.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,6 @@
 #include <string_view>
 #include <utility>
 
-#include "cli/npy_header.h"
 #include "cli/number_text.h"
 
 namespace deltawire::cli {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <vector>
 
-#include "base/checked.h"
 #include "deltawire/reducer.h"
 #include "linear/epoch_rows.h"
+#include "linear/key_set.h"
 #include "reduce/patterns/owners.h"
 
 namespace deltawire::linear {
@@ -49,25 +49,19 @@ Result<std::vector<std::uint32_t>> first_keys(const TrainSettings& settings, dou
                                               int rank) {
   EpochRows rows(data, settings.seed + 0x10001 * static_cast<std::uint64_t>(rank), 0);
   auto left = static_cast<std::uint64_t>(std::ceil(share * static_cast<double>(data.totals().rows[0])));
-  std::vector<std::uint64_t> seen(ceil_div(data.totals().keys_end, 64), 0);
+  KeySet seen(data.totals().keys_end);
+  std::vector<std::uint32_t> fresh;
   while (left > 0) {
     const auto taken = rows.take(left, [&](const RowBlock& block, std::span<const std::uint32_t> numbers) {
-      for (const std::uint32_t row : numbers) {
-        for (std::size_t i = block.first_of(row); i < block.ends[row]; ++i) {
-          seen[block.keys[i] / 64] |= std::uint64_t{1} << (block.keys[i] % 64);
-        }
-      }
+      fresh.clear();
+      seen.add_rows(block, numbers, fresh);
     });
     if (!taken) return forward_error(taken);
     if (*taken == 0) break;
     left -= *taken;
   }
   std::vector<std::uint32_t> keys;
-  for (std::size_t word = 0; word < seen.size(); ++word) {
-    for (std::uint64_t bits = seen[word]; bits != 0; bits &= bits - 1) {
-      keys.push_back(static_cast<std::uint32_t>(64 * word + static_cast<unsigned>(std::countr_zero(bits))));
-    }
-  }
+  seen.visit([&](std::uint32_t key) { keys.push_back(key); });
   return keys;
 }
 

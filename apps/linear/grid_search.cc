@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/random.h"
+#include "linear/lazy_optimizer.h"
 
 namespace deltawire::linear {
 namespace {

@@ -72,7 +72,7 @@ KeyRequests::Mark KeyRequests::mark_of(const Request& request) {
 }
 
 Status KeyRequests::ask(std::span<const std::uint32_t> keys, std::optional<std::uint32_t> list,
-                        OwnedCost& cost) {
+                        StepCost& cost) {
   const auto begin = Clock::now();
   for (Places& places : asked_of_) places.clear();
   for (const std::uint32_t key : keys) {

@@ -16,14 +16,24 @@
 
 namespace deltawire::linear {
 
-// What a call of OwnedWeights cost this rank.
-struct OwnedCost {
+// What a step, or a part of one, cost this rank.
+struct StepCost {
   double encode_seconds = 0;
   double exchange_seconds = 0;
   double decode_seconds = 0;
   double update_seconds = 0;        // updating weights and state
   std::uint64_t bytes_sent = 0;     // in total
   std::uint64_t weights_bytes = 0;  // of these: weights, as an owner
+
+  StepCost& operator+=(const StepCost& other) noexcept {
+    encode_seconds += other.encode_seconds;
+    exchange_seconds += other.exchange_seconds;
+    decode_seconds += other.decode_seconds;
+    update_seconds += other.update_seconds;
+    bytes_sent += other.bytes_sent;
+    weights_bytes += other.weights_bytes;
+    return *this;
+  }
 };
 
 // Memory: as an owner, the requests of numbered lists. Thread rule: one thread at a time.
@@ -37,7 +47,7 @@ class KeyRequests {
   // Collective: tells owners which keys each rank wants. Keys grow strictly. `list`: the small number of a
   // list that owners keep, the same on all ranks. Errors: those of the exchange; kCorrupt for an invalid
   // request; kLimit for more than kMostElements keys of one owner.
-  Status ask(std::span<const std::uint32_t> keys, std::optional<std::uint32_t> list, OwnedCost& cost);
+  Status ask(std::span<const std::uint32_t> keys, std::optional<std::uint32_t> list, StepCost& cost);
 
   // Of the last ask(): what this rank requested from an owner, and what a rank requested from this one.
   const Places& asked_of(std::size_t owner) const noexcept { return asked_of_[owner]; }

@@ -44,7 +44,7 @@ std::vector<std::uint32_t> keys_of(std::size_t rank, std::uint32_t first) {
 }
 
 // What a rank's request costs: the bytes of it, without the numbers that all tell all.
-std::uint64_t told_bytes(const Exchange& exchange, const OwnedCost& cost) {
+std::uint64_t told_bytes(const Exchange& exchange, const StepCost& cost) {
   const auto world = static_cast<std::uint64_t>(exchange.world());
   return cost.bytes_sent - 16 * world * (world - 1);
 }
@@ -53,7 +53,7 @@ std::uint64_t told_bytes(const Exchange& exchange, const OwnedCost& cost) {
 std::uint64_t ask(KeyRequests& requests, Exchange& exchange, std::uint32_t first,
                   std::optional<std::uint32_t> list) {
   const KeyDeal partition = partition_for(exchange);
-  OwnedCost cost;
+  StepCost cost;
   const auto own = static_cast<std::size_t>(exchange.rank());
   const Status asked = requests.ask(keys_of(own, first), list, cost);
   EXPECT_TRUE(asked) << asked.error().message;
@@ -108,7 +108,7 @@ TEST(KeyRequests, WhatWasNeverSentCannotBeAsBefore) {
         return;
       }
       KeyRequests requests(partition_for(exchange), exchange);
-      OwnedCost cost;
+      StepCost cost;
       const Status asked = requests.ask({}, list, cost);
       ASSERT_FALSE(asked);
       EXPECT_EQ(asked.error().code, ErrorCode::kCorrupt);
@@ -135,7 +135,7 @@ TEST(KeyRequests, AListThatIsKeptHasAsManyKeysAsBefore) {
         return;
       }
       KeyRequests requests(partition_for(exchange), exchange);
-      OwnedCost cost;
+      StepCost cost;
       ASSERT_TRUE(requests.ask({}, 0, cost));
       EXPECT_EQ(requests.asked_by(1), (KeyRequests::Places{0, 1}));
       const Status asked = requests.ask({}, 0, cost);

@@ -63,19 +63,19 @@ OwnedWeights::OwnedWeights(LazyOptimizer optimizer, KeyDeal partition, Exchange&
   weights_.resize(partition_.first(owner + 1) - partition_.first(owner));
 }
 
-Result<OwnedCost> OwnedWeights::pull(std::span<const std::uint32_t> keys, std::span<float> view) {
+Result<StepCost> OwnedWeights::pull(std::span<const std::uint32_t> keys, std::span<float> view) {
   keys_.assign(keys.begin(), keys.end());
   return pull_values(keys, view, {.channel = *coded_, .results = false, .list = {}});
 }
 
-Result<OwnedCost> OwnedWeights::pull_results(std::span<const std::uint32_t> keys, std::span<float> view,
-                                             std::optional<std::uint32_t> list) {
+Result<StepCost> OwnedWeights::pull_results(std::span<const std::uint32_t> keys, std::span<float> view,
+                                            std::optional<std::uint32_t> list) {
   return pull_values(keys, view, {.channel = *exact_, .results = true, .list = list});
 }
 
-Result<OwnedCost> OwnedWeights::pull_values(std::span<const std::uint32_t> keys, std::span<float> view,
-                                            const Pull& pull) {
-  OwnedCost cost;
+Result<StepCost> OwnedWeights::pull_values(std::span<const std::uint32_t> keys, std::span<float> view,
+                                           const Pull& pull) {
+  StepCost cost;
   Status done = requests_.ask(keys, pull.list, cost);
   if (done) done = answer(pull, cost);
   if (!done) return forward_error(done);
@@ -90,7 +90,7 @@ Result<OwnedCost> OwnedWeights::pull_values(std::span<const std::uint32_t> keys,
 }
 
 // Sends each rank the values that it has requested, and receives this rank's into in_, by owner.
-Status OwnedWeights::answer(const Pull& pull, OwnedCost& cost) {
+Status OwnedWeights::answer(const Pull& pull, StepCost& cost) {
   const auto updating = Clock::now();
   for (std::size_t peer = 0; peer < world(); ++peer) {
     optimizer_.bring_up(requests_.asked_by(peer), weights_);
@@ -108,7 +108,7 @@ Status OwnedWeights::answer(const Pull& pull, OwnedCost& cost) {
 }
 
 // Encodes and sends out_, receives and decodes in_, times `scale`. Empty lists are not sent.
-Status OwnedWeights::exchange_values(Channel& channel, std::uint16_t stage, float scale, OwnedCost& cost) {
+Status OwnedWeights::exchange_values(Channel& channel, std::uint16_t stage, float scale, StepCost& cost) {
   const auto encoding = Clock::now();
   const std::uint64_t step = exchange_.steps();
   const auto id_of = [&](std::size_t sender) {
@@ -153,8 +153,8 @@ Status OwnedWeights::exchange_values(Channel& channel, std::uint16_t stage, floa
   return {};
 }
 
-Result<OwnedCost> OwnedWeights::push(const Pairs& gradient) {
-  OwnedCost cost;
+Result<StepCost> OwnedWeights::push(const Pairs& gradient) {
+  StepCost cost;
   if (Status fits = exchange_.check_size(gradient); !fits) return forward_error(fits);
   const auto begin = Clock::now();
   for (std::size_t peer = 0; peer < world(); ++peer) {
@@ -208,7 +208,7 @@ void OwnedWeights::keep_losses() {
   exchange_.residual()->put(keys_, left);
 }
 
-void OwnedWeights::step(OwnedCost& cost) {
+void OwnedWeights::step(StepCost& cost) {
   const auto begin = Clock::now();
   const FloatEnvironment environment;
   std::vector<PairStream> streams;

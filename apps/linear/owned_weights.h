@@ -50,16 +50,16 @@ class OwnedWeights {
   // Collective: sets view[key] to the current weight of each of `keys`, as the codec for weights transmits
   // it. Keys grow strictly. Weights that this rank owns are exact. Errors: those of the exchange, of Channel
   // and of KeyRequests::ask.
-  Result<OwnedCost> pull(std::span<const std::uint32_t> keys, std::span<float> view);
+  Result<StepCost> pull(std::span<const std::uint32_t> keys, std::span<float> view);
 
   // Collective: the same for the results of training (LazyOptimizer::result), without loss. `list`: the
   // number of a list that is pulled repeatedly, as in KeyRequests::ask. Errors: as of pull.
-  Result<OwnedCost> pull_results(std::span<const std::uint32_t> keys, std::span<float> view,
-                                 std::optional<std::uint32_t> list);
+  Result<StepCost> pull_results(std::span<const std::uint32_t> keys, std::span<float> view,
+                                std::optional<std::uint32_t> list);
 
   // Collective: one step with the mean of all ranks' gradients, whose keys are among those of the last
   // pull(). Errors: as of pull, and kRange if one is refused (Exchange::refuse_large).
-  Result<OwnedCost> push(const Pairs& gradient);
+  Result<StepCost> push(const Pairs& gradient);
 
   // The sum of squares of the results owned here.
   double squares_of_results() { return optimizer_.squares_of_results(weights_); }
@@ -86,12 +86,12 @@ class OwnedWeights {
   float value_at(std::uint32_t place, const Pull& pull) const noexcept {
     return pull.results ? optimizer_.result(place, weights_) : weights_[place];
   }
-  Result<OwnedCost> pull_values(std::span<const std::uint32_t> keys, std::span<float> view, const Pull& pull);
-  Status answer(const Pull& pull, OwnedCost& cost);
-  Status exchange_values(Channel& channel, std::uint16_t stage, float scale, OwnedCost& cost);
+  Result<StepCost> pull_values(std::span<const std::uint32_t> keys, std::span<float> view, const Pull& pull);
+  Status answer(const Pull& pull, StepCost& cost);
+  Status exchange_values(Channel& channel, std::uint16_t stage, float scale, StepCost& cost);
   Status note_losses(std::size_t peer, std::span<const Bytes> pieces, const MessageId& id);
   void keep_losses();
-  void step(OwnedCost& cost);
+  void step(StepCost& cost);
   std::size_t world() const noexcept { return static_cast<std::size_t>(exchange_.world()); }
   std::size_t rank() const noexcept { return static_cast<std::size_t>(exchange_.rank()); }
 

@@ -1,12 +1,11 @@
 // The average of each weight over all steps, where step t, from 1, has the weight t^power.
 //
 // Near the optimum of a loss with kinks, slopes do not get smaller and the weights oscillate; their average
-// converges. Power 0 is the mean of all steps (Polyak, Juditsky,
-// "Acceleration of Stochastic Approximation by Averaging", 1992). With larger powers the early steps, which
-// are far off, count less: power 1 is Lacoste-Julien, Schmidt, Bach, "A simpler approach to obtaining an
-// O(1/t) convergence rate for the projected stochastic subgradient method" (2012); the form for any power is
-// like the polynomial-decay averaging of Shamir, Zhang, "Stochastic Gradient Descent for Non-smooth
-// Optimization" (ICML 2013).
+// converges. Power 0 is the mean of all steps (Polyak, Juditsky, "Acceleration of Stochastic Approximation by
+// Averaging", 1992). With larger powers the early steps, which are far off, count less: power 1 is
+// Lacoste-Julien, Schmidt, Bach, "A simpler approach to obtaining an O(1/t) convergence rate for the
+// projected stochastic subgradient method" (2012); the form for any power is like the polynomial-decay
+// averaging of Shamir, Zhang, "Stochastic Gradient Descent for Non-smooth Optimization" (ICML 2013).
 //
 // A weight's steps are added one by one, or, if it only shrank by L2 under SGD, all at once.
 #pragma once

@@ -7,7 +7,6 @@
 #include <limits>
 #include <utility>
 
-#include "base/checked.h"
 #include "base/no_memory.h"
 #include "linear/seconds_since.h"
 
@@ -15,6 +14,28 @@ namespace deltawire::linear {
 namespace {
 
 constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
+
+Status check_labels(Loss kind, std::uint32_t labels) {
+  if (!classifies(kind)) return {};
+  const std::string loss(loss_name(kind));
+  if ((labels & kOtherLabel) != 0 || (labels & (kMinusOne | kZero)) == (kMinusOne | kZero)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "loss " + loss +
+                    " takes labels 0 and 1, or -1 and 1, and the data have others; name the positive "
+                    "one (--positive LABEL), or take --loss squared");
+  }
+  if (std::popcount(labels) < 2) {
+    return fail(ErrorCode::kInvalidArgument,
+                "all rows have one label, and " + loss + " needs two; check the data");
+  }
+  return {};
+}
+
+// How many of a rank's `rows` are in the batches before number `batch`. Whole quotients first, as a product
+// could wrap.
+std::uint64_t rows_before(std::uint64_t rows, std::uint64_t batch, std::uint64_t batches) {
+  return rows / batches * batch + rows % batches * batch / batches;
+}
 
 }  // namespace
 
@@ -36,28 +57,12 @@ double margin(const RowBlock& block, std::size_t row, std::span<const float> wei
   return sum;
 }
 
-double Trainer::margin_of(std::span<const float> weights, const RowBlock& block, std::size_t row) const {
-  const double own = margin(block, row, settings_.bias ? weights.first(weights.size() - 1) : weights);
-  return settings_.bias ? own + static_cast<double>(weights.back()) : own;
+double margin(const RowBlock& block, std::size_t row, std::span<const float> weights, bool bias) {
+  if (!bias) return margin(block, row, weights);
+  return margin(block, row, weights.first(weights.size() - 1)) + static_cast<double>(weights.back());
 }
 
-Status Trainer::check_labels(std::uint32_t labels) const {
-  if (!classifies(settings_.loss)) return {};
-  const std::string loss(loss_name(settings_.loss));
-  if ((labels & kOtherLabel) != 0 || (labels & (kMinusOne | kZero)) == (kMinusOne | kZero)) {
-    return fail(ErrorCode::kInvalidArgument,
-                "loss " + loss +
-                    " takes labels 0 and 1, or -1 and 1, and the data have others; name the positive "
-                    "one (--positive LABEL), or take --loss squared");
-  }
-  if (std::popcount(labels) < 2) {
-    return fail(ErrorCode::kInvalidArgument,
-                "all rows have one label, and " + loss + " needs two; check the data");
-  }
-  return {};
-}
-
-// What all ranks must know of all rows.
+// Agrees on the dimension, the number of rows and the batches of all ranks.
 Status Trainer::agree() {
   const StoreTotals& own = data_.totals();
   const auto all = exchange_.gather(
@@ -73,7 +78,7 @@ Status Trainer::agree() {
   }
   if (rows_ == 0)
     return fail(ErrorCode::kInvalidArgument, "the data have no rows to train on; check the files");
-  if (Status fits = check_labels(labels); !fits) return fits;
+  if (Status fits = check_labels(settings_.loss, labels); !fits) return fits;
   if (settings_.bias) ++dimension_;
   dimension_ = std::max<std::uint64_t>(dimension_, 1);
   const double batch = settings_.batch <= 1 ? settings_.batch * rows_ : settings_.batch;
@@ -89,35 +94,29 @@ Result<TrainedModel> Trainer::run(const TrainHooks& hooks) {
                                         " bytes each; --hash-bits makes them fewer");
 }
 
-Status Trainer::make_optimizer() {
-  if (exchange_.owners()) {
-    auto owned = OwnedWeights::make(settings_.optimizer, dimension_, exchange_);
-    if (!owned) return forward_error(owned);
-    owned_ = *std::move(owned);
-    if (settings_.average_power) owned_->keep_average(*settings_.average_power);
-    return {};
-  }
-  auto optimizer = LazyOptimizer::make(settings_.optimizer, dimension_);
-  if (!optimizer) return forward_error(optimizer);
-  optimizer_ = *std::move(optimizer);
-  if (settings_.average_power) optimizer_->keep_average(*settings_.average_power);
+Status Trainer::make_weights() {
+  auto weights = TrainedWeights::make({.optimizer = settings_.optimizer,
+                                       .average_power = settings_.average_power,
+                                       .dimension = dimension_,
+                                       .bias = settings_.bias},
+                                      exchange_);
+  if (!weights) return forward_error(weights);
+  weights_ = *std::move(weights);
   return {};
 }
 
-// What the rank with the largest share keeps to step weights.
+// The memory of the rank with the most.
 Result<double> Trainer::state_bytes() {
-  const std::uint64_t own = owned_ ? owned_->state_bytes() : 4 * weights_.size() + optimizer_->state_bytes();
-  const auto all = exchange_.gather(std::vector<double>{static_cast<double>(own)});
+  const auto all = exchange_.gather(std::vector<double>{static_cast<double>(weights_->state_bytes())});
   if (!all) return forward_error(all);
   return std::ranges::max(*all);
 }
 
 Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
   if (Status agreed = agree(); !agreed) return forward_error(agreed);
-  if (Status made = make_optimizer(); !made) return forward_error(made);
-  weights_.assign(dimension_, 0.0F);
+  if (Status made = make_weights(); !made) return forward_error(made);
   sums_.assign(dimension_, 0.0);
-  seen_.assign(ceil_div(dimension_, 64), 0);
+  keys_ = KeySet(dimension_);
   gradient_.dimension = dimension_;
   if (hooks.checkpoints != nullptr && hooks.checkpoints->resumes()) {
     if (Status resumed = resume(*hooks.checkpoints); !resumed) return forward_error(resumed);
@@ -140,11 +139,10 @@ Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
   const auto state = state_bytes();
   if (!state) return forward_error(state);
   model.state_bytes = *state;
-  if (owned_) {
-    if (Status pulled = pull_model(); !pulled) return forward_error(pulled);
-  }
+  auto weights = weights_->take_model();
+  if (!weights) return forward_error(weights);
+  model.weights = *std::move(weights);
   model.epochs = std::move(epochs);
-  model.weights = std::move(averages_.empty() ? weights_ : averages_);
   return model;
 }
 
@@ -153,12 +151,11 @@ Status Trainer::run_epoch(const TrainHooks& hooks) {
   report.epoch = static_cast<int>(progress_.epoch) + 1;
   const double rate =
       settings_.optimizer.learning_rate / (1 + static_cast<double>(progress_.epoch) * settings_.rate_decay);
-  if (Status set = owned_ ? owned_->set_learning_rate(rate) : optimizer_->set_learning_rate(rate); !set) {
-    return set;
-  }
+  if (Status set = weights_->set_learning_rate(rate); !set) return set;
   const auto rank = static_cast<std::size_t>(exchange_.rank());
   EpochRows rows(data_, settings_.seed + 0x10001 * rank, progress_.epoch);
-  if (Status there = rows.skip(rows_before(rows_of_rank_[rank], progress_.batch)); !there) return there;
+  if (Status there = rows.skip(rows_before(rows_of_rank_[rank], progress_.batch, batches_)); !there)
+    return there;
   Order order{rows, rows};
   while (progress_.batch < batches_) {
     if (hooks.interrupted()) return fail(ErrorCode::kAborted, "interrupted: no model is written");
@@ -175,14 +172,9 @@ Status Trainer::run_epoch(const TrainHooks& hooks) {
   return sum_up();
 }
 
-// Of a rank's `rows`, those of the batches before this one. Whole quotients first, as a product could wrap.
-std::uint64_t Trainer::rows_before(std::uint64_t rows, std::uint64_t batch) const {
-  return rows / batches_ * batch + rows % batches_ * batch / batches_;
-}
-
 Status Trainer::step(Order& order) {
   const auto rows_of = [&](std::uint64_t rows) {
-    return rows_before(rows, progress_.batch + 1) - rows_before(rows, progress_.batch);
+    return rows_before(rows, progress_.batch + 1, batches_) - rows_before(rows, progress_.batch, batches_);
   };
   std::uint64_t of_all = 0;
   for (const std::uint64_t rows : rows_of_rank_) of_all += rows_of(rows);
@@ -191,34 +183,44 @@ Status Trainer::step(Order& order) {
       static_cast<double>(exchange_.world()) / static_cast<double>(std::max<std::uint64_t>(1, of_all));
   EpochReport& report = progress_.report;
   const std::uint64_t own = rows_of(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())]);
-  if (owned_) {
+  if (weights_->needs_pull()) {
     if (Status pulled = pull_batch(order.keys, own); !pulled) return pulled;
   }
   const auto begin = Clock::now();
   const double updates = report.update_seconds;
-  if (Status taken = take_rows(order.gradients, own, scale); !taken) return taken;
+  if (Status added = add_rows(order.gradients, own, scale); !added) return added;
   report.compute_seconds += seconds_since(begin) - (report.update_seconds - updates);
   progress_.plain += 8 * gradient_.keys.size() * static_cast<std::uint64_t>(exchange_.world() - 1);
-  if (Status stepped = owned_ ? push_gradient() : average_and_step(); !stepped) return stepped;
+  StepCost cost;
+  if (Status stepped = weights_->step(gradient_, cost); !stepped) return stepped;
+  progress_.add(cost);
   ++progress_.batch;
   return {};
 }
 
-Status Trainer::average_and_step() {
-  EpochReport& report = progress_.report;
-  const auto cost = exchange_.average(gradient_);
-  if (!cost) return forward_error(cost);
-  const auto updating = Clock::now();
-  optimizer_->step(gradient_, weights_);
-  report.update_seconds += seconds_since(updating);
-  report.encode_seconds += cost->encode_seconds;
-  report.exchange_seconds += cost->exchange_seconds;
-  report.decode_seconds += cost->decode_seconds;
-  progress_.bytes += cost->bytes_sent;
-  return {};
+// Pulls the weights of the next `count` rows. Their keys stay in keys_, for the gradient.
+Status Trainer::pull_batch(EpochRows& order, std::uint64_t count) {
+  const auto begin = Clock::now();
+  if (settings_.bias && count > 0) keys_.add(bias_key());
+  while (count > 0) {
+    const auto taken = order.take(count, [&](const RowBlock& block, std::span<const std::uint32_t> rows) {
+      fresh_.clear();
+      keys_.add_rows(block, rows, fresh_);
+    });
+    if (!taken) return forward_error(taken);
+    if (*taken == 0) break;
+    count -= *taken;
+  }
+  fresh_.clear();
+  keys_.visit([&](std::uint32_t key) { fresh_.push_back(key); });
+  progress_.report.compute_seconds += seconds_since(begin);
+  StepCost cost;
+  const Status pulled = weights_->pull(fresh_, cost);
+  progress_.add(cost);
+  return pulled;
 }
 
-// From what this rank has counted in the data epoch to what all have.
+// Combines this rank's figures of the data epoch with those of all ranks.
 Status Trainer::sum_up() {
   EpochReport& report = progress_.report;
   const std::array parts{&EpochReport::compute_seconds,  &EpochReport::encode_seconds,
@@ -245,16 +247,24 @@ Status Trainer::sum_up() {
   return {};
 }
 
-// The gradient of the next `count` rows' loss, times `scale`, in gradient_.
-Status Trainer::take_rows(EpochRows& order, std::uint64_t count, double scale) {
+// Puts the gradient of the next `count` rows' loss, times `scale`, into gradient_.
+Status Trainer::add_rows(EpochRows& order, std::uint64_t count, double scale) {
+  double& update_seconds = progress_.report.update_seconds;
+  const auto bring_up = [&] {
+    const auto begin = Clock::now();
+    weights_->bring_up(fresh_);
+    update_seconds += seconds_since(begin);
+  };
   if (settings_.bias && count > 0) {
-    const std::uint32_t key = mark_bias();
-    bring_up(std::span(&key, 1));
+    keys_.add(bias_key());
+    fresh_.assign(1, bias_key());
+    bring_up();
   }
   while (count > 0) {
     const auto taken = order.take(count, [&](const RowBlock& block, std::span<const std::uint32_t> rows) {
-      mark_keys(block, rows);
-      bring_up(fresh_);
+      fresh_.clear();
+      keys_.add_rows(block, rows, fresh_);
+      bring_up();
       add_gradient(block, rows, scale);
     });
     if (!taken) return forward_error(taken);
@@ -265,62 +275,68 @@ Status Trainer::take_rows(EpochRows& order, std::uint64_t count, double scale) {
   return {};
 }
 
-std::uint32_t Trainer::mark_bias() {
-  const auto key = static_cast<std::uint32_t>(dimension_ - 1);
-  seen_[key / 64] |= std::uint64_t{1} << (key % 64);
-  return key;
-}
-
-// A view has been brought up by its owners.
-void Trainer::bring_up(std::span<const std::uint32_t> keys) {
-  if (owned_) return;
-  const auto begin = Clock::now();
-  optimizer_->bring_up(keys, weights_);
-  progress_.report.update_seconds += seconds_since(begin);
-}
-
-void Trainer::mark_keys(const RowBlock& block, std::span<const std::uint32_t> rows) {
-  fresh_.clear();
-  for (const std::uint32_t row : rows) {
-    for (std::size_t i = block.first_of(row); i < block.ends[row]; ++i) {
-      const std::uint32_t key = block.keys[i];
-      const std::uint64_t bit = std::uint64_t{1} << (key % 64);
-      if ((seen_[key / 64] & bit) != 0) continue;
-      seen_[key / 64] |= bit;
-      fresh_.push_back(key);
-    }
-  }
-}
-
 void Trainer::add_gradient(const RowBlock& block, std::span<const std::uint32_t> rows, double scale) {
   for (const std::uint32_t row : rows) {
-    const double slope = scale * slope_of(settings_.loss, margin_of(weights_, block, row),
-                                          target_of(settings_.loss, block.labels[row]));
+    const double slope =
+        scale * slope_of(settings_.loss, margin(block, row, weights_->weights(), settings_.bias),
+                         target_of(settings_.loss, block.labels[row]));
     if (slope != 0) add_slope(block, row, slope);
   }
 }
 
-// A row's share of a gradient, by the slope of its loss.
+// Adds a row's part of a gradient, with the slope of its loss.
 void Trainer::add_slope(const RowBlock& block, std::size_t row, double slope) {
   for (std::size_t i = block.first_of(row); i < block.ends[row]; ++i) {
     sums_[block.keys[i]] += slope * static_cast<double>(block.values[i]);
   }
-  if (settings_.bias) sums_[dimension_ - 1] += slope;
+  if (settings_.bias) sums_[bias_key()] += slope;
 }
 
-// The sums in the order of keys; and nothing is left behind in them.
+// Moves the sums at the batch's keys into gradient_, in the order of keys.
 void Trainer::collect_gradient() {
   gradient_.keys.clear();
   gradient_.values.clear();
-  for (std::size_t word = 0; word < seen_.size(); ++word) {
-    for (std::uint64_t bits = std::exchange(seen_[word], 0); bits != 0; bits &= bits - 1) {
-      const auto key = static_cast<std::uint32_t>(64 * word + static_cast<unsigned>(std::countr_zero(bits)));
-      const double sum = std::exchange(sums_[key], 0.0);
-      if (sum == 0) continue;
-      gradient_.keys.push_back(key);
-      gradient_.values.push_back(static_cast<float>(sum));
-    }
+  keys_.remove_all([&](std::uint32_t key) {
+    const double sum = std::exchange(sums_[key], 0.0);
+    if (sum == 0) return;
+    gradient_.keys.push_back(key);
+    gradient_.values.push_back(static_cast<float>(sum));
+  });
+}
+
+// A checkpoint has, in this order: the progress, the weights and the optimizer (with owners, those owned
+// here), the session's state, and the residual if there is one (Exchange::keep_losses).
+Status Trainer::save(Checkpoints& checkpoints) {
+  auto out = checkpoints.begin(exchange_.steps(), data_.checksum());
+  if (!out) return forward_error(out);
+  const auto session = exchange_.save();
+  if (!session) return forward_error(session);
+  Status done = progress_.save(*out);
+  if (done) done = weights_->save(*out);
+  if (done) done = out->values(std::span<const std::byte>(*session));
+  if (done && exchange_.residual() != nullptr) done = exchange_.residual()->save(*out);
+  return done ? checkpoints.keep(*out, exchange_.steps()) : done;
+}
+
+Status Trainer::resume(Checkpoints& checkpoints) {
+  auto in = checkpoints.newest(exchange_, data_.checksum());
+  if (!in) return forward_error(in);
+  std::vector<std::byte> session;
+  Status done = progress_.load(*in, batches_);
+  if (done) done = weights_->load(*in);
+  if (done) done = in->values(session);
+  PairResidual residual;
+  if (done && exchange_.residual() != nullptr) done = residual.load(*in, dimension_);
+  if (done) done = in->end();
+  if (!done) return done;
+  if (progress_.epoch >= static_cast<std::uint64_t>(settings_.epochs)) {
+    return fail(ErrorCode::kMismatch, in->path() + ": is of data epoch " +
+                                          std::to_string(progress_.epoch + 1) +
+                                          "; resume with at least as many --epochs");
   }
+  const Status loaded = exchange_.load(session, in->head().step);
+  if (loaded && exchange_.residual() != nullptr) *exchange_.residual() = std::move(residual);
+  return loaded ? loaded : fail(loaded.error().code, in->path() + ": " + loaded.error().message);
 }
 
 }  // namespace deltawire::linear

@@ -19,6 +19,7 @@
 #include "linear/commands/ranks.h"
 #include "linear/commands/train_options.h"
 #include "linear/commands/train_report.h"
+#include "linear/lazy_optimizer.h"
 #include "linear/load_data.h"
 #include "linear/trainer.h"
 
@@ -31,8 +32,8 @@ struct TrainCommandOptions {
   RankOptions ranks;
   GridOptions grid;
   std::optional<linear::GridReport> grid_report;
-  int world = 1;      // once the ranks have met
-  std::string alike;  // what must be so on all ranks; MeshOptions::settings
+  int world = 1;      // once the ranks are connected
+  std::string alike;  // must be the same on all ranks; MeshOptions::settings
   CheckpointOptions checkpoint;
   std::string loss = "logistic";
   std::string optimizer = "adagrad";
@@ -40,13 +41,14 @@ struct TrainCommandOptions {
   std::optional<double> average_power;
   std::string codec = "fastsgd";
   ExchangeOption exchange;
-  std::optional<double> learning_rate;  // these two by the optimizer
+  std::optional<double> learning_rate;  // defaults depend on the optimizer, here and below
   std::optional<double> rate_decay;
   double l2 = 1e-4;
   double held_out = 30;
   double stop = 1;
   double memory_mb = 2048;
-  std::string training;  // what its steps follow from, as JSON: the same on all ranks, and when it is resumed
+  std::string
+      training;  // the settings that determine the steps, as JSON: the same on all ranks, and on resuming
   std::string model;
   std::string json;
   std::string report;
@@ -97,7 +99,7 @@ Outcome<void> complete(TrainCommandOptions& options) {
   options.data.parse.held_out = options.held_out / 100;
   options.data.parse.seed = options.train.seed;
   options.data.memory_bytes = static_cast<std::uint64_t>(options.memory_mb * 1048576);
-  // Where the data lie may differ from machine to machine; what is made of them may not.
+  // Paths of the data may differ from machine to machine; settings of the training may not.
   nlohmann::ordered_json alike = options.settings();
   alike.erase("data");
   alike.erase("test");
@@ -123,7 +125,7 @@ Outcome<linear::TrainedModel> fit(TrainCommandOptions& options, linear::Exchange
     exchange.abort(store.error().message);
     return failed(store.error().message);
   }
-  const bool tells = exchange.rank() == 0 && options.json != "-";
+  const bool prints = exchange.rank() == 0 && options.json != "-";
   const Status settled = settle_exchange(options.exchange, options.codec, options.train, *store, exchange);
   if (!settled) {
     exchange.abort(settled.error().message);
@@ -131,7 +133,7 @@ Outcome<linear::TrainedModel> fit(TrainCommandOptions& options, linear::Exchange
   }
   if (options.grid.wanted) {
     auto chosen =
-        choose_by_grid(options.grid, tells, options.data.memory_bytes, options.train, *store, exchange);
+        choose_by_grid(options.grid, prints, options.data.memory_bytes, options.train, *store, exchange);
     if (!chosen) {
       exchange.abort(chosen.error().message);
       return failed(chosen.error().message);
@@ -141,7 +143,7 @@ Outcome<linear::TrainedModel> fit(TrainCommandOptions& options, linear::Exchange
   linear::Trainer trainer(options.train, *store, exchange);
   auto model = trainer.run({.epoch =
                                 [&](const linear::EpochReport& report) {
-                                  if (!tells) return;
+                                  if (!prints) return;
                                   std::cout << epoch_line(report, options.train) << std::endl;
                                   if (report.epoch > 1) return;
                                   std::cout << exchange_line(options.exchange, exchange.world()) << std::endl;
@@ -150,7 +152,7 @@ Outcome<linear::TrainedModel> fit(TrainCommandOptions& options, linear::Exchange
                                 },
                             .interrupted = interrupted,
                             .checkpoints = checkpoints ? &*checkpoints : nullptr});
-  if (model && tells) std::cout << ending_lines(options.train, *model) << std::flush;
+  if (model && prints) std::cout << ending_lines(options.train, *model) << std::flush;
   if (model) return *std::move(model);
   exchange.abort(model.error().message);
   return failed(with_resume_hint(model.error(), options.checkpoint));
@@ -199,7 +201,7 @@ Outcome<void> train_as(TrainCommandOptions& options, Ranks& ranks) {
 
 Outcome<void> train(TrainCommandOptions& options) {
   if (auto completed = complete(options); !completed) return completed;
-  // Before there are processes: a file that isn't there is said once, and at once.
+  // Before there are processes, so that a missing file is reported once.
   for (const auto* files : {&options.data.data, &options.data.tests}) {
     if (const auto found = linear::find_data_files(*files); !found) return failed(found.error().message);
   }
@@ -207,7 +209,7 @@ Outcome<void> train(TrainCommandOptions& options) {
   auto ranks = Ranks::start(options.ranks);
   if (!ranks) return tl::unexpected<Failure>(ranks.error());
   Outcome<void> done = train_as(options, *ranks);
-  // What a worker started here has to say, the others know, and rank 0 says it.
+  // A forked worker stays silent: rank 0 reports its errors.
   if (ranks->is_silent()) _exit(done ? 0 : done.error().exit_status);
   return done;
 }

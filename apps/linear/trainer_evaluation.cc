@@ -1,5 +1,5 @@
-// What training has come to after a data epoch: losses, beside those of a model that guesses the same for
-// every row, and how far the objective is from its minimum.
+// The evaluation after a data epoch: losses, compared with those of a constant model, and the distance of the
+// objective from its minimum.
 #include <algorithm>
 #include <limits>
 #include <span>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
 
-// Of the rows of one part, trained on or held out; summed over ranks number by number.
+// Sums over training or held-out rows.
 struct PartSums {
   LabelSums labels;
   double loss = 0;
@@ -30,22 +30,11 @@ struct PartSums {
 
 }  // namespace
 
-// Has what an evaluation is of in weights_, or in averages_ where this rank keeps such; the sum of squares of
-// all of it.
-Result<double> Trainer::ready_judged(EpochReport& report) {
-  if (owned_) return pull_evaluated(report);
-  const double squares = optimizer_->squares_of_results(weights_);
-  if (settings_.average_power) averages_.resize(weights_.size());
-  for (std::size_t i = 0; i < averages_.size(); ++i) {
-    averages_[i] = optimizer_->result(static_cast<std::uint32_t>(i), weights_);
-  }
-  return squares;
-}
-
 Status Trainer::evaluate(EpochReport& report) {
-  const auto squares = ready_judged(report);
-  if (!squares) return forward_error(squares);
-  const std::span<const float> judged = averages_.empty() ? weights_ : averages_;
+  const auto updated = weights_->update_results(data_);
+  if (!updated) return forward_error(updated);
+  report.evaluation_bytes = updated->bytes;
+  const std::span<const float> results = weights_->results();
   const bool last = report.epoch == settings_.epochs;
   const bool needs_gradient = settings_.gap_is_bound() && (settings_.stop > 0 || last);
   PartSums parts[2];
@@ -56,7 +45,7 @@ Status Trainer::evaluate(EpochReport& report) {
     PartSums& part = parts[held_out ? 1 : 0];
     for (std::size_t row = 0; row < (*block)->rows(); ++row) {
       const double target = target_of(settings_.loss, (*block)->labels[row]);
-      const double at = margin_of(judged, **block, row);
+      const double at = margin(**block, row, results, settings_.bias);
       part.labels.add(target);
       part.loss += loss_of(settings_.loss, at, target);
       part.right += (at > 0) == (target > 0) ? 1 : 0;
@@ -70,7 +59,7 @@ Status Trainer::evaluate(EpochReport& report) {
   const PartSums training = PartSums::from(*sums);
   const PartSums test = PartSums::from(std::span(*sums).subspan(PartSums::kNumbers));
   report.train_loss = training.loss / training.labels.rows;
-  report.objective = report.train_loss + 0.5 * settings_.optimizer.weight_decay * *squares;
+  report.objective = report.train_loss + 0.5 * settings_.optimizer.weight_decay * updated->squares;
   const double constant = best_constant(settings_.loss, training.labels);
   report.constant_loss = loss_of_constant(settings_.loss, constant, test.labels);
   const bool counts_right = test.labels.rows > 0 && classifies(settings_.loss);
@@ -80,32 +69,24 @@ Status Trainer::evaluate(EpochReport& report) {
   report.accuracy = counts_right ? test.right / test.labels.rows : kNoFigure;
   report.gap = kNoFigure;
   if (needs_gradient) return find_bound(report);
-  if (!settings_.gap_is_bound()) estimate_gap(report);
+  if (settings_.gap_is_bound()) return {};
+  std::vector<double> objectives;
+  for (const EpochReport& epoch : progress_.epochs) objectives.push_back(epoch.objective);
+  objectives.push_back(report.objective);
+  report.gap = gap_estimate(objectives);
   return {};
 }
 
-// By the gradient of the loss, which is in sums_, each rank's share on itself; nothing is left behind in
-// them.
+// Bounds the gap by the gradient. Its part from the loss is in sums_, each rank's own, and removed from
+// there.
 Status Trainer::find_bound(EpochReport& report) {
   const double l2 = settings_.optimizer.weight_decay;
-  if (owned_) {
-    owned_->add_results(l2, sums_);
-  } else if (exchange_.rank() == 0) {
-    const std::span<const float> judged = averages_.empty() ? weights_ : averages_;
-    for (std::size_t key = 0; key < sums_.size(); ++key) sums_[key] += l2 * static_cast<double>(judged[key]);
-  }
+  weights_->add_results(l2, sums_);
   const auto squares = squared_norm_of_sum(sums_, exchange_);
   std::ranges::fill(sums_, 0.0);
   if (!squares) return forward_error(squares);
   report.gap = gap_bound(report.objective, *squares, l2);
   return {};
-}
-
-void Trainer::estimate_gap(EpochReport& report) const {
-  std::vector<double> objectives;
-  for (const EpochReport& epoch : progress_.epochs) objectives.push_back(epoch.objective);
-  objectives.push_back(report.objective);
-  report.gap = gap_estimate(objectives);
 }
 
 }  // namespace deltawire::linear

@@ -1,4 +1,4 @@
-# How the folders of src/ become libraries, and tests become programs.
+# How the folders of src/ and apps/ become libraries, and tests become programs.
 #
 # DELTAWIRE_SANITIZED_TWIN compiles every library a second time, under sanitizers, and links each test program twice:
 # with the libraries that users get, and with the sanitized ones. The tests' own code, which is more than half
@@ -19,6 +19,8 @@ set(twin_environment ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_
 # How many of CTest's slots a test takes: run_steps.sh has eight a core, since most tests wait. A folder whose tests
 # compute all the time sets more: they begin first, and those that wait fill what is left.
 set(test_slots 1)
+# Where a layer's includes are looked for; apps/ adds itself, so that nothing in src/ can see it.
+set(include_folders ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 # Seconds after which a test program hangs. Many cases in one, on a machine that is busy: they take ten times as long.
 set(time_limit 1200)
 
@@ -58,7 +60,7 @@ function(deltawire_layer name)
   add_library(deltawire::${name} ALIAS deltawire_${name})
   list(TRANSFORM ARG_DEPENDS PREPEND deltawire:: OUTPUT_VARIABLE depends)
   foreach(target IN ITEMS deltawire_${name} ${unsanitized})
-    target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+    target_include_directories(${target} PUBLIC ${include_folders})
     target_compile_options(${target} PRIVATE ${ARG_OPTIONS})
     set_target_properties(${target} PROPERTIES UNITY_BUILD ${DELTAWIRE_SHORT_BUILD})
     target_link_libraries(${target} PUBLIC tl::expected Threads::Threads ${depends} PRIVATE ${ARG_LIBRARIES})

@@ -24,7 +24,7 @@ from class_sizes import ClassSizes
 LONG_FILE_LINES = 400
 MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 60
-FOLDERS = ("src", "include", "tests", "bench", "examples", "python", "lab", "scripts")
+FOLDERS = ("src", "apps", "include", "tests", "bench", "examples", "python", "lab", "scripts")
 CPP = {".h", ".hpp", ".c", ".cc", ".cu"}
 CHECKED = CPP | {".py", ".sh"}
 SHARED_WITH_TESTS = "_testing.h"  # what a layer's own tests are helped by
@@ -53,6 +53,7 @@ KERNEL_MAY_INCLUDE = {
 SHARED_BY_CODECS = {"kernels", "planes", "sparse"}
 TABLE = re.compile(r"<!-- layers -->\n(.*?)<!-- /layers -->", re.DOTALL)
 PUBLIC = "deltawire/"
+APPLICATIONS = "apps"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,16 @@ class Layer:
     headers: frozenset[str]  # its public headers
     layers: frozenset[str]  # whose inside and public headers it may include
     contracts: frozenset[str]  # single public headers beyond these
+
+    @property
+    def whole_row(self) -> bool:
+        """Its row names all that it may include, public headers too."""
+        return self.folder.startswith("src/") or self.of_applications
+
+    @property
+    def of_applications(self) -> bool:
+        """It is built on the library, which must not know it."""
+        return f"{self.folder}/".startswith(f"{APPLICATIONS}/")
 
 
 class TableError(Exception):
@@ -90,6 +101,12 @@ def read_layers(root: Path) -> dict[str, Layer]:
     for layer in layers.values():
         for other in sorted(layer.layers - layers.keys()):
             raise TableError(f"{page}: layer {layer.name} may use {other}, which has no row")
+        above = {other for other in layer.layers if layers[other].of_applications}
+        if above and layer.folder.startswith("src/"):
+            raise TableError(
+                f"{page}: layer {layer.name} may use {_names(above)}: nothing in src/ may see "
+                f"{APPLICATIONS}/"
+            )
     return layers
 
 
@@ -182,10 +199,8 @@ class Checker:
         relative = path.relative_to(self.root).as_posix()
         if relative.startswith("include/"):
             return self.layers.get(self.home_of_header.get(path.name, ""))
-        for layer in self.layers.values():
-            if relative.startswith(layer.folder + "/"):
-                return layer
-        return None
+        homes = [each for each in self.layers.values() if relative.startswith(each.folder + "/")]
+        return max(homes, key=lambda layer: len(layer.folder), default=None)
 
     def _layer_problem(self, path: Path, layer: Layer | None, target: str) -> str | None:
         if layer is None:
@@ -198,7 +213,7 @@ class Checker:
         if not rest:
             beside = (path.parent / target).is_file()
             return None if beside else "no such file in this folder; write the path from src/"
-        if layer.folder.startswith("src/") or owner in layer.layers:
+        if layer.whole_row or owner in layer.layers:
             allowed = layer.layers | {layer.name}
             if owner not in allowed:
                 return f"{layer.name} may use only {_names(allowed)} (docs/architecture.md)"
@@ -214,7 +229,7 @@ class Checker:
         home = self.home_of_header.get(header)
         if home is None:
             return "this header has no layer; add it to the table in docs/architecture.md"
-        sees_all = not layer.folder.startswith("src/") or "public" in layer.contracts
+        sees_all = not layer.whole_row or "public" in layer.contracts
         if sees_all or home in layer.layers | {layer.name} or header in layer.contracts:
             return None
         return (

@@ -43,14 +43,14 @@ run_tests() {
 python_style() { .venv/bin/ruff check . && .venv/bin/ruff format --check .; }
 
 cpp_files() {
-  find src include tests bench examples python -name '*.h' -o -name '*.hpp' -o -name '*.c' -o -name '*.cc' | sort
+  find src apps include tests bench examples python -name '*.h' -o -name '*.hpp' -o -name '*.c' -o -name '*.cc' | sort
 }
 
 cpp_style() { cpp_files | xargs clang-format-19 --dry-run --Werror; }
 
 # Tests are left out: the macros of the test libraries trip checks that are meant for our code.
 clang_tidy() {
-  find src -name '*.cc' -not -name '*_test.cc' -not -name '*_testing.cc' | sort |
+  find src apps -name '*.cc' -not -name '*_test.cc' -not -name '*_testing.cc' | sort |
     xargs -P "$jobs" -n 4 clang-tidy-19 --quiet -p build/clang19
 }
 
@@ -68,7 +68,7 @@ types() { .venv/bin/mypy && .venv/bin/pyright; }
 
 fuzz_targets() {
   local source
-  for source in tests/fuzz/fuzz_*.cc $(find src -name 'fuzz_*.cc' | sort); do basename "$source" .cc; done
+  for source in tests/fuzz/fuzz_*.cc $(find src apps -name 'fuzz_*.cc' | sort); do basename "$source" .cc; done
 }
 
 fuzz_one() {

@@ -43,7 +43,7 @@ def test_the_reference_has_every_header():
     assert set(re.findall(r"doxygenfile:: (\S+)", page)) == headers - {"export.h"}
 
 
-def shown_texts(folders=("src", "python", "cmake")) -> str:
+def shown_texts(folders=("src", "apps", "python", "cmake")) -> str:
     """The sources, with literals that stand one behind the other joined."""
     sources = [
         path

@@ -1,0 +1,156 @@
+#include "cli/arrays/byte_source.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/os_error.h"
+
+namespace deltawire::cli {
+namespace {
+
+constexpr std::size_t kFirstRead = std::size_t{1} << 16;  // of a pipe
+
+// A regular file from an offset on.
+class FileSource final : public ByteSource {
+ public:
+  FileSource(int descriptor, std::uint64_t at, std::uint64_t end)
+      : descriptor_(descriptor), at_(at), end_(std::max(at, end)) {}
+
+  Result<std::size_t> read(MutBytes out) override {
+    Result<std::size_t> got = read_at(descriptor_, out, at_);
+    if (got) at_ += *got;
+    return got;
+  }
+
+  std::optional<std::uint64_t> bytes_left() const override { return end_ - std::min(at_, end_); }
+  Result<Place> settle() override { return Place{descriptor_, at_}; }
+
+ private:
+  int descriptor_;
+  std::uint64_t at_;
+  std::uint64_t end_;
+};
+
+// A pipe, after the bytes that were taken off its front.
+class PipeSource final : public ByteSource {
+ public:
+  PipeSource(int descriptor, std::vector<std::byte> front)
+      : descriptor_(descriptor), front_(std::move(front)) {}
+
+  Result<std::size_t> read(MutBytes out) override {
+    std::size_t used = std::min(out.size(), front_.size() - taken_);
+    if (used > 0) std::memcpy(out.data(), front_.data() + taken_, used);
+    taken_ += used;
+    while (used < out.size()) {
+      const ssize_t got = ::read(descriptor_, out.data() + used, out.size() - used);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return io_error("cannot be read");
+      if (got == 0) break;
+      used += static_cast<std::size_t>(got);
+    }
+    return used;
+  }
+
+ private:
+  int descriptor_;
+  std::vector<std::byte> front_;
+  std::size_t taken_ = 0;
+};
+
+Result<Descriptor> copy_to_unnamed_file(ByteSource& source) {
+  Result<Descriptor> file = make_unnamed_file();
+  if (!file) return file;
+  std::vector<std::byte> block(kCopyBlockBytes);
+  while (true) {
+    const Result<std::size_t> got = source.read(block);
+    if (!got) return forward_error(got);
+    if (Status written = write_all(file->get(), Bytes(block).first(*got)); !written) {
+      return forward_error(written);
+    }
+    if (*got < block.size()) return file;
+  }
+}
+
+}  // namespace
+
+Result<ByteSource::Place> ByteSource::settle() {
+  Result<Descriptor> file = copy_to_unnamed_file(*this);
+  if (!file) return forward_error(file);
+  settled_ = *std::move(file);
+  return Place{settled_.get(), 0};
+}
+
+Outcome<InputFile> InputFile::open(const std::string& path) {
+  InputFile input(input_name(path));
+  if (path == "-") {
+    input.descriptor_ = STDIN_FILENO;
+  } else {
+    input.owned_ = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    input.descriptor_ = input.owned_.get();
+  }
+  if (input.descriptor_ < 0) {
+    if (errno == ENOENT) return failed(input.name_ + ": no such file; check the path");
+    return failed_system_call(input.name_, "cannot be opened", errno);
+  }
+  struct stat info{};
+  if (fstat(input.descriptor_, &info) != 0) return failed_system_call(input.name_, "cannot be read", errno);
+  input.regular_ = S_ISREG(info.st_mode);
+  if (input.regular_) {
+    input.begin_ = static_cast<std::uint64_t>(std::max<off_t>(0, lseek(input.descriptor_, 0, SEEK_CUR)));
+    input.end_ = static_cast<std::uint64_t>(info.st_size);
+  }
+  return input;
+}
+
+Outcome<Bytes> InputFile::peek(std::size_t bytes) {
+  if (peeked_.size() >= bytes) return Bytes(peeked_);
+  const std::unique_ptr<ByteSource> source = read();
+  peeked_.resize(bytes);
+  const Result<std::size_t> got = source->read(peeked_);
+  if (!got) return failed(name_ + ": " + got.error().message);
+  peeked_.resize(*got);
+  return Bytes(peeked_);
+}
+
+Outcome<void> InputFile::settle() {
+  if (regular_) return {};
+  Result<Descriptor> file = copy_to_unnamed_file(*read());
+  if (!file) return failed(name_ + ": " + file.error().message);
+  owned_ = *std::move(file);
+  descriptor_ = owned_.get();
+  begin_ = 0;
+  end_ = static_cast<std::uint64_t>(std::max<off_t>(0, lseek(descriptor_, 0, SEEK_END)));
+  regular_ = true;
+  return {};
+}
+
+std::unique_ptr<ByteSource> InputFile::read() {
+  if (regular_) return std::make_unique<FileSource>(descriptor_, begin_, end_);
+  return std::make_unique<PipeSource>(descriptor_, std::exchange(peeked_, {}));
+}
+
+Outcome<std::vector<std::byte>> read_input(const std::string& path) {
+  auto input = InputFile::open(path);
+  if (!input) return tl::unexpected<Failure>(input.error());
+  const std::unique_ptr<ByteSource> source = input->read();
+  // One more than a regular file has, so that its end is seen without another read.
+  std::vector<std::byte> bytes(source->bytes_left().value_or(kFirstRead) + 1);
+  std::size_t used = 0;
+  while (true) {
+    const Result<std::size_t> got = source->read(MutBytes(bytes).subspan(used));
+    if (!got) return failed(input->name() + ": " + got.error().message);
+    used += *got;
+    if (used < bytes.size()) break;
+    bytes.resize(bytes.size() * 2);
+  }
+  bytes.resize(used);
+  return bytes;
+}
+
+}  // namespace deltawire::cli

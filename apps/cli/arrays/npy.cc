@@ -1,0 +1,269 @@
+#include "cli/arrays/npy.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "cli/number_text.h"
+
+namespace deltawire::cli {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, ".npy values are read and written in place");
+
+constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::uint64_t kMaxDimensions = 8;                      // of a .dw file
+constexpr std::uint64_t kMostElements = std::uint64_t{1} << 32;  // a tensor has fewer
+constexpr std::uint64_t kHeaderMultiple = 64;  // numpy.save pads so that the values are aligned
+
+// What the values of an array have to be, in NumPy's words.
+struct TraceType {
+  const char* descr;
+  const char* big_endian;
+  const char* name;
+  std::uint64_t bytes;
+  const char* use;  // what deltawire does with them
+};
+constexpr TraceType kFloat32{"<f4", ">f4", "float32", 4, "encodes"};
+constexpr TraceType kInt64{"<i8", ">i8", "int64", 8, "reads keys as"};
+
+std::uint64_t little_endian(const std::byte* at, std::uint64_t bytes) {
+  std::uint64_t number = 0;
+  for (std::uint64_t i = 0; i < bytes; ++i) number |= std::to_integer<std::uint64_t>(at[i]) << (8 * i);
+  return number;
+}
+
+// Reads a header off the front of files; members fail with a message that lacks the file's name.
+class HeaderSource {
+ public:
+  explicit HeaderSource(ByteSource& source) : source_(source) {}
+
+  Outcome<NpyHeader> read() {
+    constexpr std::uint64_t kVersionEnd = 8;
+    const auto start = take(kVersionEnd);
+    if (!start) return tl::unexpected<Failure>(start.error());
+    if (start->size() < kMagic.size() || std::memcmp(start->data(), kMagic.data(), kMagic.size()) != 0) {
+      return failed("is no .npy file; make one in Python with numpy.save");
+    }
+    if (start->size() < kVersionEnd) return ends();
+    const auto version = std::to_integer<unsigned>((*start)[kMagic.size()]);
+    if (version < 1 || version > 3) {
+      return failed(".npy version " + std::to_string(version) +
+                    " is none that deltawire reads (1 to 3); save the array again with numpy.save");
+    }
+    const std::uint64_t length_bytes = version == 1 ? 2 : 4;
+    const auto length_field = take(length_bytes);
+    if (!length_field) return tl::unexpected<Failure>(length_field.error());
+    if (length_field->size() < length_bytes) return ends();
+    const std::uint64_t length = little_endian(length_field->data(), length_bytes);
+    const auto text = take(length);
+    if (!text) return tl::unexpected<Failure>(text.error());
+    if (text->size() < length) {
+      return failed("ends within the .npy header: expected " + grouped(length) + " bytes, found " +
+                    grouped(text->size()) + "; copy the file again");
+    }
+    return parse_npy_header({reinterpret_cast<const char*>(text->data()), text->size()});
+  }
+
+ private:
+  static tl::unexpected<Failure> ends() { return failed("ends within the .npy header; copy the file again"); }
+
+  // So many bytes, or fewer at the end. A length is only a claim: memory grows as bytes come.
+  Outcome<std::vector<std::byte>> take(std::uint64_t wanted) {
+    constexpr std::uint64_t kStepBytes = std::uint64_t{1} << 16;
+    std::vector<std::byte> bytes;
+    while (bytes.size() < wanted) {
+      const std::uint64_t before = bytes.size();
+      bytes.resize(before + std::min(wanted - before, kStepBytes));
+      const Result<std::size_t> got = source_.read(MutBytes(bytes).subspan(before));
+      if (!got) return failed(got.error().message);
+      if (before + *got == bytes.size()) continue;
+      bytes.resize(before + *got);
+      break;
+    }
+    return bytes;
+  }
+
+  ByteSource& source_;
+};
+
+// "float64" for "<f8"; what stands there where NumPy's name isn't so regular.
+std::string numpy_name(const std::string& descr) {
+  if (descr.empty()) return "a structured dtype";
+  std::string quoted = "'" + descr + "'";
+  if (descr == "|b1") return "bool (" + quoted + ")";
+  if (descr.size() < 3 || descr.find_first_not_of("0123456789", 2) != std::string::npos || descr.size() > 4) {
+    return quoted;
+  }
+  const std::string bits = std::to_string(8 * std::stoul(descr.substr(2)));
+  switch (descr[1]) {
+    case 'f': return "float" + bits + " (" + quoted + ")";
+    case 'i': return "int" + bits + " (" + quoted + ")";
+    case 'u': return "uint" + bits + " (" + quoted + ")";
+    case 'c': return "complex" + bits + " (" + quoted + ")";
+    default: return quoted;
+  }
+}
+
+tl::unexpected<Failure> too_many_dimensions(const NpyHeader& header) {
+  return failed("the array has " + std::to_string(header.shape.size()) +
+                " dimensions, a .dw file at most 8; reshape it");
+}
+
+tl::unexpected<Failure> too_many_elements(std::span<const std::uint64_t> shape) {
+  return failed("the shape " + shape_text(shape) + " has 2^32 elements or more; split the array");
+}
+
+// The failure's message lacks the file's name.
+Outcome<void> check_layout(const NpyHeader& header, const TraceType& type) {
+  if (header.descr == type.big_endian) {
+    return failed("dtype '" + header.descr +
+                  "' is big-endian, deltawire reads little-endian; convert it in Python with array.astype('" +
+                  type.descr + "')");
+  }
+  if (header.descr != type.descr) {
+    return failed("dtype " + numpy_name(header.descr) + ", but deltawire " + type.use + " " + type.name +
+                  "; convert it in Python with array.astype('" + type.name + "')");
+  }
+  if (header.fortran_order) {
+    return failed(
+        "the array is in Fortran order, deltawire reads C order; convert it in Python with "
+        "numpy.ascontiguousarray(array)");
+  }
+  if (header.shape.size() > kMaxDimensions) {
+    return too_many_dimensions(header);
+  }
+  return {};
+}
+
+// Nothing where the type isn't one that streams read.
+std::optional<NpyInfo> info_of_type(const std::string& descr) {
+  struct Known {
+    const char* descr;
+    ValueType type;
+    bool big_endian;
+  };
+  // ml_dtypes' bfloat16 is saved as '<V2'; bytes without a meaning are '|V2'.
+  constexpr Known kTypes[] = {{"<f4", ValueType::kF32, false}, {">f4", ValueType::kF32, true},
+                              {"<f8", ValueType::kF64, false}, {">f8", ValueType::kF64, true},
+                              {"<f2", ValueType::kF16, false}, {">f2", ValueType::kF16, true},
+                              {"<V2", ValueType::kBF16, false}};
+  for (const Known& known : kTypes) {
+    if (descr == known.descr) return NpyInfo{{}, known.type, known.big_endian};
+  }
+  return std::nullopt;
+}
+
+tl::unexpected<Failure> unknown_type(const NpyHeader& header) {
+  if (header.descr == "|V2") {
+    return failed(
+        "dtype '|V2' is two bytes without a meaning; if they are bfloat16, save "
+        "array.view(ml_dtypes.bfloat16)");
+  }
+  return failed("dtype " + numpy_name(header.descr) +
+                ", but deltawire takes float32, float64, float16 and bfloat16; convert it in Python with "
+                "array.astype('float32')");
+}
+
+// Elements of the shape; nothing for 2^32 or more.
+std::optional<std::uint64_t> element_count(std::span<const std::uint64_t> shape) {
+  std::uint64_t count = 1;
+  for (const std::uint64_t extent : shape) {
+    // Both factors are below 2^32, so the product does not wrap.
+    if (extent >= kMostElements) return std::nullopt;
+    count *= extent;
+    if (count >= kMostElements) return std::nullopt;
+  }
+  return count;
+}
+
+struct ValuesPlace {
+  std::vector<std::uint64_t> shape;
+  const std::byte* values = nullptr;
+  std::uint64_t count = 0;
+};
+
+// Where an array of this type lies in the file; its values are moved where they are not aligned.
+Outcome<ValuesPlace> find_values(std::vector<std::byte>& file, const std::string& name,
+                                 const TraceType& type) {
+  MemorySource source{Bytes(file)};
+  auto header = HeaderSource(source).read();
+  if (!header) return failed(name + ": " + header.error().message);
+  if (auto layout = check_layout(*header, type); !layout) return failed(name + ": " + layout.error().message);
+  const auto count = element_count(header->shape);
+  if (!count) return failed(name + ": " + too_many_elements(header->shape).value().message);
+  const std::uint64_t data_at = file.size() - source.rest().size();
+  const std::uint64_t expected = *count * type.bytes;
+  const std::uint64_t found = file.size() - data_at;
+  if (found != expected) {
+    return failed(name + ": the shape " + shape_text(header->shape) + " needs " + grouped(expected) +
+                  " bytes of values, found " + grouped(found) +
+                  (found < expected ? "; the file is incomplete, copy it again"
+                                    : "; save one array a file with numpy.save"));
+  }
+  std::byte* values = file.data() + data_at;
+  if (data_at % type.bytes != 0) {  // old writers align to 16 bytes, foreign ones may not at all
+    std::memmove(file.data(), values, expected);
+    values = file.data();
+  }
+  return ValuesPlace{std::move(header->shape), values, *count};
+}
+
+}  // namespace
+
+Outcome<NpyArray> parse_npy(std::vector<std::byte>& file, const std::string& name) {
+  auto place = find_values(file, name, kFloat32);
+  if (!place) return tl::unexpected<Failure>(place.error());
+  return NpyArray{std::move(place->shape), TensorView{place->values, place->count, DType::kF32}};
+}
+
+Outcome<NpyKeys> parse_npy_keys(std::vector<std::byte>& file, const std::string& name) {
+  auto place = find_values(file, name, kInt64);
+  if (!place) return tl::unexpected<Failure>(place.error());
+  return NpyKeys{std::move(place->shape),
+                 {reinterpret_cast<const std::int64_t*>(place->values), place->count}};
+}
+
+Outcome<NpyInfo> read_npy_info(ByteSource& source, const std::string& name) {
+  auto header = HeaderSource(source).read();
+  if (!header) return failed(name + ": " + header.error().message);
+  const auto refuse = [&](const tl::unexpected<Failure>& failure) {
+    return failed(name + ": " + failure.value().message);
+  };
+  auto info = info_of_type(header->descr);
+  if (!info) return refuse(unknown_type(*header));
+  if (header->shape.size() > kMaxDimensions) return refuse(too_many_dimensions(*header));
+  const auto count = element_count(header->shape);
+  if (!count) return refuse(too_many_elements(header->shape));
+  info->fortran_order = header->fortran_order;
+  info->shape = std::move(header->shape);
+  info->count = *count;
+  return *std::move(info);
+}
+
+std::string npy_header(const ArrayInfo& info) {
+  const auto descr = [&] {
+    switch (info.type) {
+      case ValueType::kF64: return "<f8";
+      case ValueType::kF16: return "<f2";
+      case ValueType::kBF16: return "<V2";
+      default: return "<f4";
+    }
+  };
+  std::string text = "{'descr': '" + std::string(descr()) +
+                     "', 'fortran_order': False, 'shape': " + shape_text(info.shape) + ", }";
+  constexpr std::size_t kPrefixBytes = 10;
+  while ((kPrefixBytes + text.size() + 1) % kHeaderMultiple != 0) text += ' ';
+  text += '\n';
+  std::string header(kMagic);
+  header += '\x01';
+  header += '\x00';
+  header += static_cast<char>(text.size() & 0xFF);
+  header += static_cast<char>(text.size() >> 8);
+  return header + text;
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,128 @@
+#include <limits>
+
+#include "cli/arrays/npy.h"
+
+namespace deltawire::cli {
+namespace {
+
+constexpr std::string_view kSpaces = " \t\r\n\f\v";
+
+// Reads literals one after another; every member returns false, without a guess, where the text is another
+// one.
+class Reader {
+ public:
+  explicit Reader(std::string_view text) : rest_(text) {}
+
+  bool take(char wanted) {
+    skip_spaces();
+    if (rest_.empty() || rest_.front() != wanted) return false;
+    rest_.remove_prefix(1);
+    return true;
+  }
+
+  bool take_word(std::string_view word) {
+    skip_spaces();
+    if (!rest_.starts_with(word)) return false;
+    rest_.remove_prefix(word.size());
+    return true;
+  }
+
+  bool take_string(std::string& out) {
+    skip_spaces();
+    if (rest_.empty() || (rest_.front() != '\'' && rest_.front() != '"')) return false;
+    const std::size_t end = rest_.find(rest_.front(), 1);
+    if (end == std::string_view::npos) return false;
+    out = rest_.substr(1, end - 1);
+    rest_.remove_prefix(end + 1);
+    return true;
+  }
+
+  bool take_number(std::uint64_t& out) {
+    skip_spaces();
+    constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+    std::size_t digits = 0;
+    out = 0;
+    for (; digits < rest_.size() && rest_[digits] >= '0' && rest_[digits] <= '9'; ++digits) {
+      const auto digit = static_cast<std::uint64_t>(rest_[digits] - '0');
+      if (out > (kMost - digit) / 10) return false;
+      out = out * 10 + digit;
+    }
+    rest_.remove_prefix(digits);
+    if (digits > 0 && !rest_.empty() && rest_.front() == 'L') rest_.remove_prefix(1);  // by Python 2
+    return digits > 0;
+  }
+
+  bool at_end() {
+    skip_spaces();
+    return rest_.empty();
+  }
+
+  bool next_is(char wanted) {
+    skip_spaces();
+    return !rest_.empty() && rest_.front() == wanted;
+  }
+
+ private:
+  void skip_spaces() {
+    const std::size_t spaces = rest_.find_first_not_of(kSpaces);
+    rest_.remove_prefix(spaces == std::string_view::npos ? rest_.size() : spaces);
+  }
+
+  std::string_view rest_;
+};
+
+bool take_shape(Reader& reader, std::vector<std::uint64_t>& shape) {
+  if (!reader.take('(')) return false;
+  while (!reader.take(')')) {
+    std::uint64_t extent = 0;
+    if (!reader.take_number(extent)) return false;
+    shape.push_back(extent);
+    if (!reader.take(',') && !reader.next_is(')')) return false;
+  }
+  return true;
+}
+
+bool take_truth(Reader& reader, bool& truth) {
+  truth = reader.take_word("True");
+  return truth || reader.take_word("False");
+}
+
+tl::unexpected<Failure> unreadable(std::string_view what) {
+  return failed("the .npy header has " + std::string(what) + "; save the array again with numpy.save");
+}
+
+}  // namespace
+
+Outcome<NpyHeader> parse_npy_header(std::string_view text) {
+  Reader reader(text);
+  NpyHeader header;
+  bool has_descr = false;
+  bool has_order = false;
+  bool has_shape = false;
+  if (!reader.take('{')) return unreadable("no dictionary");
+  while (!reader.take('}')) {
+    std::string key;
+    if (!reader.take_string(key) || !reader.take(':')) return unreadable("a broken dictionary");
+    if (key == "descr" && !has_descr) {
+      // A list is a structured dtype: no use to read on.
+      if (reader.next_is('[')) return NpyHeader{};
+      if (!reader.take_string(header.descr)) return unreadable("no readable 'descr'");
+      has_descr = true;
+    } else if (key == "fortran_order" && !has_order) {
+      if (!take_truth(reader, header.fortran_order)) return unreadable("no readable 'fortran_order'");
+      has_order = true;
+    } else if (key == "shape" && !has_shape) {
+      if (!take_shape(reader, header.shape)) return unreadable("no readable 'shape'");
+      has_shape = true;
+    } else {
+      return unreadable("an unexpected key");
+    }
+    if (!reader.take(',') && !reader.next_is('}')) return unreadable("a broken dictionary");
+  }
+  if (!has_descr || !has_order || !has_shape)
+    return unreadable("not all of 'descr', 'fortran_order', 'shape'");
+  if (!reader.at_end()) return unreadable("text after the dictionary");
+  return header;
+}
+
+}  // namespace deltawire::cli

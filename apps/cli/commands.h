@@ -1,0 +1,26 @@
+// The sub-commands: each adds itself to the parser and, when the user chose it, leaves in `chosen` what to
+// run.
+#pragma once
+
+#include <functional>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/outcome.h"
+
+namespace deltawire::cli {
+
+using Command = std::function<Outcome<void>()>;
+
+void add_codecs_command(CLI::App& app, Command& chosen);
+void add_encode_command(CLI::App& app, Command& chosen);
+void add_decode_command(CLI::App& app, Command& chosen);
+void add_inspect_command(CLI::App& app, Command& chosen);
+void add_diff_command(CLI::App& app, Command& chosen);
+void add_completion_command(CLI::App& app, Command& chosen);
+void add_manual_command(CLI::App& app, Command& chosen);
+void add_compare_command(CLI::App& app, Command& chosen);
+void add_plan_command(CLI::App& app, Command& chosen);
+void add_trace_command(CLI::App& app, Command& chosen);
+
+}  // namespace deltawire::cli

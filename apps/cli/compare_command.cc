@@ -1,0 +1,176 @@
+// deltawire compare: every method on the same input.
+#include <cstddef>
+#include <iostream>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/measure/input.h"
+#include "cli/measure/rows.h"
+#include "cli/output_file.h"
+#include "cli/progress.h"
+
+namespace deltawire::cli {
+namespace {
+
+struct CompareOptions {
+  std::vector<std::string> inputs;
+  std::vector<std::string> codecs{"all"};
+  std::string sort;
+  std::string json;
+  std::string csv;
+  std::string plot;
+  double seconds = 0.3;
+  std::uint64_t min_elements = Policy{}.min_elements;
+  bool quick = false;
+  bool markdown = false;
+  bool force = false;
+
+  std::vector<std::string> files() const {
+    std::vector<std::string> named;
+    for (const std::string& path : {json, csv, plot}) {
+      if (!path.empty()) named.push_back(path);
+    }
+    return named;
+  }
+};
+
+MeasureOptions measure_options(const CompareOptions& options) {
+  MeasureOptions measure;
+  measure.policy.min_elements = options.min_elements;
+  measure.seconds = options.quick ? 0.02 : options.seconds;
+  if (options.quick) measure.streams = 2;
+  return measure;
+}
+
+void measure_all(const std::vector<Method>& methods, Report& report) {
+  Progress progress;
+  const std::size_t due = methods.size() * report.inputs.size();
+  for (const Input& input : report.inputs) {
+    for (const Method& method : methods) {
+      const std::string place = "[" + std::to_string(report.rows.size() + 1) + "/" + std::to_string(due) +
+                                "] " + method.spec + ": ";
+      auto row = measure_method(method, input, report.options,
+                                [&](const char* stage) { progress.show(place + stage); });
+      if (!row) {
+        report.interrupted = true;
+        return;
+      }
+      report.rows.push_back(std::move(*row));
+    }
+  }
+}
+
+void print_tables(const Report& report, bool markdown) {
+  for (const Input& input : report.inputs) {
+    std::vector<Row> rows;
+    for (const Row& row : report.rows) {
+      if (row.input == input.name) rows.push_back(row);
+    }
+    if (rows.empty()) continue;
+    std::cout << (markdown ? markdown_table(input, rows) : text_table(input, rows)) << "\n";
+  }
+  if (!markdown && !report.rows.empty()) std::cout << table_legend();
+}
+
+Outcome<void> compare(const CompareOptions& options) {
+  const auto methods = methods_of(options.codecs);
+  if (!methods) return tl::unexpected<Failure>(methods.error());
+  if (auto checked = check_outputs(options.files(), options.force); !checked) return checked;
+  Report report;
+  report.options = measure_options(options);
+  std::set<std::string> loaded;
+  for (const std::string& text : options.inputs) {
+    if (!loaded.insert(text).second) continue;
+    auto input = load_input(text, options.quick);
+    if (!input) return tl::unexpected<Failure>(input.error());
+    report.inputs.push_back(std::move(*input));
+  }
+  catch_interrupts();
+  measure_all(*methods, report);
+  if (!options.sort.empty()) sort_rows(report.rows, options.sort);
+  if (options.json != "-" && options.csv != "-" && options.plot != "-")
+    print_tables(report, options.markdown);
+  const std::pair<const std::string&, std::string> files[] = {{options.json, json_of(report)},
+                                                              {options.csv, csv_of(report.rows)},
+                                                              {options.plot, rate_plot(report.rows)}};
+  for (const auto& [path, text] : files) {
+    if (auto written = write_output(path, text, options.force); !written) return written;
+  }
+  if (!report.interrupted) return {};
+  return tl::unexpected<Failure>(
+      Failure{kExitInterrupted, "interrupted: " + std::to_string(report.rows.size()) + " of " +
+                                    std::to_string(methods->size() * report.inputs.size()) +
+                                    " rows were measured, and are kept"});
+}
+
+std::string compare_footer() {
+  return "INPUT is a trace's folder (docs/traces.md), a .npy file of float32, a .dw file, - for a .npy on\n"
+         "standard input, or synthetic:NAME, of 2^20 values from a fixed seed "
+         "(synthetic:NAME:n=65536,seed=7\n"
+         "for others), where NAME is one of\n" +
+         synthetic_names() +
+         "\nCODECS are specs, rules as one word in quotes, or all: every codec and its examples.\n\n"
+         "bits/value   of the whole message as it would travel: frames, checksums, the codec's numbers\n"
+         "x smaller    than float32; tensors recorded as pairs count with all their elements\n"
+         "rel. L2      ||decoded - input|| / ||input|| of one message, without error feedback\n"
+         "cosine       of the angle between decoded and input; max error: the largest |decoded - input|\n"
+         "bias         mean(decoded - input) / mean|input|; of methods that draw lots the mean of 8 streams\n"
+         "after 20     relative L2 of the sum of what came out of 20 steps, against the sum of what went "
+         "in,\n"
+         "             through a channel with error feedback: what it brings back. The input 20 times, or a\n"
+         "             trace's steps in turn\n"
+         "GB/s         of float32 values by processor time, one thread, frames and checksums included; xC:\n"
+         "             the ratio to copies of the same values in turn with it. Of the first step; medians\n\n"
+         "Rows that a method refuses say why. Ctrl-C keeps what is done.\n\n"
+         "Examples:\n"
+         "  deltawire compare --input synthetic:heavy-tail --sort relative_l2\n"
+         "  deltawire compare --input trace/ --codecs 3lc:s=1.75 sbc:p=1% 'conv*: 3lc, rest bf16'\n"
+         "  deltawire compare --input a.npy --input b.npy --plot rate.svg --csv rows.csv\n"
+         "  deltawire compare --input gradient.npy --json - | jq '.rows[] | {method, bits_per_value}'\n";
+}
+
+}  // namespace
+
+void add_compare_command(CLI::App& app, Command& chosen) {
+  CLI::App* command =
+      app.add_subcommand("compare", "Compare methods: bytes, errors and speed on your gradients");
+  const auto options = std::make_shared<CompareOptions>();
+  command->add_option("--input", options->inputs, "What to encode; may be given several times")
+      ->required()
+      ->type_name("INPUT")
+      ->expected(1)
+      ->take_all();
+  command->add_option("--codecs", options->codecs, "The methods: all, or specs with spaces between")
+      ->type_name("CODECS")
+      ->capture_default_str();
+  std::vector<std::string> keys;
+  for (const Column& column : columns()) keys.emplace_back(column.key);
+  command
+      ->add_option("--sort", options->sort, "Best first by a figure, named as in JSON: bits_per_value, ...")
+      ->check(CLI::IsMember(keys).description(""))
+      ->type_name("FIGURE");
+  command->add_option("--seconds", options->seconds, "Of timing, for each method and input")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->type_name("S")
+      ->capture_default_str();
+  command->add_flag("--quick", options->quick, "Rough times, 2 streams, and 2^16 synthetic values");
+  command
+      ->add_option("--min-elements", options->min_elements,
+                   "Tensors of fewer values travel as float32, as in training")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_flag("--markdown", options->markdown, "Print the table as Markdown");
+  command->add_option("--json", options->json, "Write all figures to FILE; - prints them")->type_name("FILE");
+  command->add_option("--csv", options->csv, "The same as a table with commas")->type_name("FILE");
+  command->add_option("--plot", options->plot, "Draw bits against error: an SVG file")->type_name("FILE");
+  command->add_flag("--force", options->force, "Replace files that exist");
+  command->footer(compare_footer());
+  command->callback([&chosen, options] { chosen = [options] { return compare(*options); }; });
+}
+
+}  // namespace deltawire::cli

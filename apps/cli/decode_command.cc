@@ -1,0 +1,106 @@
+// deltawire decode IN OUT
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "cli/arrays/array_file.h"
+#include "cli/commands.h"
+#include "cli/number_text.h"
+#include "cli/output_file.h"
+#include "cli/progress.h"
+#include "deltawire/file.h"
+
+namespace deltawire::cli {
+namespace {
+
+struct DecodeOptions {
+  std::string input;
+  std::string output;
+  bool force = false;
+};
+
+// Counts the encoded bytes that are read.
+class CountedSource final : public ByteSource {
+ public:
+  CountedSource(std::unique_ptr<ByteSource> source, std::uint64_t& bytes)
+      : source_(std::move(source)), bytes_(bytes) {}
+
+  Result<std::size_t> read(MutBytes out) override {
+    Result<std::size_t> got = source_->read(out);
+    bytes_ += got.value_or(0);
+    return got;
+  }
+
+ private:
+  std::unique_ptr<ByteSource> source_;
+  std::uint64_t& bytes_;
+};
+
+Outcome<void> decode_array(ArrayReader& array, const ArrayFile::Member& member, ArrayOutput& output) {
+  const ArrayInfo& info = array.info();
+  const std::string header = npy_header(info);
+  if (auto opened = output.open(member.name + ".npy", header.size() + info.bytes()); !opened) return opened;
+  if (auto written = output.write(std::as_bytes(std::span(header))); !written) return written;
+  Progress progress;
+  // A header's count is only a claim: memory that is left untouched takes no room.
+  const std::uint64_t most = std::min(info.count, kFilePartElements);
+  const std::uint64_t each = value_bytes(info.type);
+  const auto values = std::make_unique_for_overwrite<std::byte[]>(most * each);
+  for (std::uint64_t first = 0; first < info.count;) {
+    const std::uint64_t count = std::min(most, info.count - first);
+    if (first > 0) progress.show(grouped(first) + " of " + grouped(info.count) + " values: " + member.shown);
+    if (auto read = array.read(values.get(), count); !read) return read;
+    if (auto written = output.write(Bytes(values.get(), count * each)); !written) return written;
+    first += count;
+  }
+  return output.close();
+}
+
+Outcome<void> decode(const DecodeOptions& options) {
+  auto file = OutputFile::create(options.output, options.force, {options.input});
+  if (!file) return tl::unexpected<Failure>(file.error());
+  auto input = ArrayFile::open(options.input);
+  if (!input) return tl::unexpected<Failure>(input.error());
+  if (auto right = require_kind(*input, FileKind::kDw); !right) return right;
+  auto output = ArrayOutput::begin(*file, input->is_archive());
+  if (!output) return tl::unexpected<Failure>(output.error());
+  FileSize size;
+  for (const ArrayFile::Member& member : input->members()) {
+    auto bytes = input->bytes_of(member);
+    if (!bytes) return tl::unexpected<Failure>(bytes.error());
+    auto array = open_dw(std::make_unique<CountedSource>(*std::move(bytes), size.file_bytes), member.shown);
+    if (!array) return tl::unexpected<Failure>(array.error());
+    if (auto decoded = decode_array(**array, member, *output); !decoded) return decoded;
+    size.count += (*array)->info().count;
+    size.tensor_bytes += (*array)->info().bytes();
+  }
+  if (auto finished = output->finish(); !finished) return finished;
+  if (auto committed = file->commit(); !committed) return committed;
+  report_coded(*input, FileKind::kDw, options.output, size);
+  return {};
+}
+
+}  // namespace
+
+void add_decode_command(CLI::App& app, Command& chosen) {
+  CLI::App* command = app.add_subcommand("decode", "Decode a .dw file to a .npy file, or a .dwz to a .npz");
+  const auto options = std::make_shared<DecodeOptions>();
+  command->add_option("IN", options->input, "What 'deltawire encode' wrote; - for standard input")
+      ->required();
+  command->add_option("OUT", options->output, "The file to write; - for standard output")->required();
+  command->add_flag("--force", options->force, "Replace OUT if it exists");
+  command->footer(
+      "Verifies every checksum; writes OUT whole or not at all, of the type that was\n"
+      "encoded: float32, float16, or bfloat16 as ml_dtypes saves it (dtype '<V2', to be\n"
+      "read with array.view(ml_dtypes.bfloat16)).\n\n"
+      "Examples:\n"
+      "  deltawire decode gradient.dw gradient.npy\n"
+      "  deltawire decode model.dwz model.npz\n"
+      "  ssh host 'cat update.dw' | deltawire decode - update.npy --force\n");
+  command->callback([&chosen, options] { chosen = [options] { return decode(*options); }; });
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,266 @@
+// deltawire encode SPEC IN OUT
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/arrays/array_file.h"
+#include "cli/commands.h"
+#include "cli/measure/errors.h"
+#include "cli/number_text.h"
+#include "cli/output_file.h"
+#include "cli/progress.h"
+#include "deltawire/codec.h"
+#include "deltawire/file.h"
+
+namespace deltawire::cli {
+namespace {
+
+constexpr double kMuchLost = 0.1;  // relative L2 error; int8's is about 0.01, 8-bit floats' 0.03
+
+struct EncodeOptions {
+  std::string spec;
+  std::string input;
+  std::string output;
+  Policy policy;
+  std::uint64_t part_elements = kFilePartElements;
+  bool force = false;
+};
+
+// What codecs take: 16 bits stay 16, float64 must be float32 in truth.
+DType coded_type(ValueType type) {
+  if (type == ValueType::kF16) return DType::kF16;
+  return type == ValueType::kBF16 ? DType::kBF16 : DType::kF32;
+}
+
+ValueType value_type(DType type) {
+  if (type == DType::kF16) return ValueType::kF16;
+  return type == DType::kBF16 ? ValueType::kBF16 : ValueType::kF32;
+}
+
+// The next `count` values, the first of which is number `first` of the array, as codecs take them.
+Outcome<void> read_values(ArrayReader& array, const std::string& name, std::uint64_t first,
+                          std::uint64_t count, std::byte* out) {
+  if (array.info().type != ValueType::kF64) return array.read(out, count);
+  constexpr std::uint64_t kBlock = std::uint64_t{1} << 16;
+  const auto block = std::make_unique_for_overwrite<double[]>(std::min(count, kBlock));
+  for (std::uint64_t done = 0; done < count;) {
+    const std::uint64_t now = std::min(kBlock, count - done);
+    if (auto read = array.read(block.get(), now); !read) return read;
+    const std::uint64_t fits = narrow_values(block.get(), now, reinterpret_cast<float*>(out) + done);
+    if (fits < now) {
+      char value[32];
+      std::snprintf(value, sizeof value, "%.17g", block[fits]);
+      return failed(name + ": element " + std::to_string(first + done + fits) + " is " + value +
+                    ", which is no float32; round them all in Python with array.astype('float32')");
+    }
+    done += now;
+  }
+  return {};
+}
+
+// The values of an array as the file has them, decoded again part by part, beside those that went in.
+class Echo {
+ public:
+  // What was written of the array so far is its header. `name` is the array's, for errors.
+  static Outcome<std::unique_ptr<Echo>> open(Bytes header, const std::string& name) {
+    std::unique_ptr<Echo> echo(new Echo(name));
+    echo->written_ = {header};
+    auto reader = FileReader::open([self = echo.get()](MutBytes out) { return self->take(out); });
+    if (!reader) return failed(name + ": " + reader.error().message);
+    echo->reader_.emplace(*std::move(reader));
+    return echo;
+  }
+
+  // Of the part that was encoded last.
+  Outcome<void> add(std::span<const Bytes> pieces, const TensorView& part, Difference& difference) {
+    written_.assign(pieces.begin(), pieces.end());
+    const std::size_t each = dtype_bytes(part.dtype);
+    decoded_.resize(part.count * each);
+    if (Status read = reader_->read(TensorSlot{decoded_.data(), part.count, part.dtype}); !read) {
+      return failed(name_ + ": what was encoded cannot be decoded: " + read.error().message);
+    }
+    const ValueType type = value_type(part.dtype);
+    constexpr std::uint64_t kBlock = std::uint64_t{1} << 16;
+    before_.resize(std::min(kBlock, part.count));
+    after_.resize(before_.size());
+    const auto* values = static_cast<const std::byte*>(part.values);
+    for (std::uint64_t done = 0; done < part.count; done += before_.size()) {
+      const std::uint64_t now = std::min<std::uint64_t>(before_.size(), part.count - done);
+      widen_values(values + done * each, type, now, before_.data());
+      widen_values(decoded_.data() + done * each, type, now, after_.data());
+      difference.add(before_.data(), after_.data(), now);
+    }
+    return {};
+  }
+
+ private:
+  explicit Echo(std::string name) : name_(std::move(name)) {}
+
+  std::size_t take(MutBytes out) {
+    std::size_t used = 0;
+    while (used < out.size() && !written_.empty()) {
+      Bytes& front = written_.front();
+      const std::size_t now = std::min(front.size(), out.size() - used);
+      std::ranges::copy(front.first(now), out.begin() + static_cast<std::ptrdiff_t>(used));
+      used += now;
+      front = front.subspan(now);
+      if (front.empty()) written_.pop_front();
+    }
+    return used;
+  }
+
+  std::string name_;
+  std::deque<Bytes> written_;  // and not read yet
+  std::optional<FileReader> reader_;
+  std::vector<std::byte> decoded_;
+  std::vector<double> before_;
+  std::vector<double> after_;
+};
+
+class Encoding {
+ public:
+  // `lossy`: what the codec loses is measured.
+  Encoding(const EncodeOptions& options, bool lossy, ArrayOutput& output)
+      : options_(options), lossy_(lossy), output_(output) {}
+
+  Outcome<void> add(ArrayReader& array, const ArrayFile::Member& member) {
+    const ArrayInfo& info = array.info();
+    const DType dtype = coded_type(info.type);
+    auto encoder =
+        FileEncoder::make({options_.spec, options_.policy, dtype, info.shape, options_.part_elements});
+    if (!encoder) return failed(member.shown + ": " + encoder.error().message);
+    if (auto opened = output_.open(member.name + ".dw", std::nullopt); !opened) return opened;
+    if (auto written = output_.write(encoder->header()); !written) return written;
+    std::unique_ptr<Echo> echo;
+    if (lossy_) {
+      auto opened = Echo::open(encoder->header(), member.shown);
+      if (!opened) return tl::unexpected<Failure>(opened.error());
+      echo = *std::move(opened);
+    }
+    const auto values = std::make_unique_for_overwrite<std::byte[]>(encoder->due() * dtype_bytes(dtype));
+    for (std::uint64_t first = 0; encoder->due() > 0;) {
+      const std::uint64_t count = encoder->due();
+      if (first > 0)
+        progress_.show(grouped(first) + " of " + grouped(info.count) + " values: " + member.shown);
+      if (auto read = read_values(array, member.shown, first, count, values.get()); !read) return read;
+      const TensorView part{values.get(), count, dtype};
+      const auto pieces = encoder->encode(part);
+      if (!pieces) return failed(member.shown + ": " + pieces.error().message);
+      if (echo) {
+        if (auto added = echo->add(*pieces, part, difference_); !added) return added;
+      }
+      for (const Bytes piece : *pieces) {
+        if (auto written = output_.write(piece); !written) return written;
+      }
+      first += count;
+    }
+    size_.count += info.count;
+    size_.tensor_bytes += info.count * dtype_bytes(dtype);
+    return output_.close();
+  }
+
+  FileSize size() const noexcept { return {size_.count, size_.tensor_bytes, output_.bytes()}; }
+  const Difference& difference() const noexcept { return difference_; }
+
+ private:
+  const EncodeOptions& options_;
+  bool lossy_;
+  Difference difference_;
+  ArrayOutput& output_;
+  Progress progress_;
+  FileSize size_;
+};
+
+// What the file's values have lost. A relative error that no series of messages makes up for is most of a
+// model: a warning on standard error, so that it is seen where standard output is a file.
+void report_loss(const std::string& spec, const std::string& output_path, const Difference& difference) {
+  if (difference.count() == 0) return;
+  const double relative = difference.relative_l2();
+  report_stream(output_path) << "relative error " << rounded(relative) << " (L2), cosine "
+                             << rounded(difference.equal() ? 1 : difference.cosine()) << "\n";
+  if (!(relative > kMuchLost)) return;
+  std::cerr << "warning: " << rounded(100 * relative) << " % of the values' size is lost: " << spec
+            << " is made for training, where later messages make up for what one leaves out, and a file is "
+               "one message; take zstd, bf16 or int8\n";
+}
+
+Outcome<void> encode(const EncodeOptions& options) {
+  const auto codec = make_codec(options.spec);
+  if (!codec) {
+    return misused("SPEC \"" + options.spec + "\": " + codec.error().message +
+                   "; 'deltawire codecs' lists them all");
+  }
+  auto file = OutputFile::create(options.output, options.force, {options.input});
+  if (!file) return tl::unexpected<Failure>(file.error());
+  auto input = ArrayFile::open(options.input);
+  if (!input) return tl::unexpected<Failure>(input.error());
+  if (auto right = require_kind(*input, FileKind::kNpy); !right) return right;
+  auto output = ArrayOutput::begin(*file, input->is_archive());
+  if (!output) return tl::unexpected<Failure>(output.error());
+  const bool lossy = !(*codec)->info().lossless;
+  FileSize size;
+  Difference difference;
+  {
+    Encoding encoding(options, lossy, *output);
+    for (const ArrayFile::Member& member : input->members()) {
+      auto array = input->array(member);
+      if (!array) return tl::unexpected<Failure>(array.error());
+      if (auto added = encoding.add(**array, member); !added) return added;
+    }
+    size = encoding.size();
+    difference = encoding.difference();
+  }
+  if (auto finished = output->finish(); !finished) return finished;
+  if (auto committed = file->commit(); !committed) return committed;
+  report_coded(*input, FileKind::kNpy, options.output, size);
+  if (lossy) report_loss(options.spec, options.output, difference);
+  return {};
+}
+
+}  // namespace
+
+void add_encode_command(CLI::App& app, Command& chosen) {
+  CLI::App* command = app.add_subcommand("encode", "Encode a .npy file as a .dw file, or a .npz as a .dwz");
+  const auto options = std::make_shared<EncodeOptions>();
+  command->add_option("SPEC", options->spec, "Codec and parameters, e.g. bf16 or zstd:level=9")->required();
+  command->add_option("IN", options->input, "A .npy or .npz file; - for standard input")->required();
+  command->add_option("OUT", options->output, "The file to write; - for standard output")->required();
+  command
+      ->add_option("--min-elements", options->policy.min_elements,
+                   "Arrays (and last parts) of fewer values are kept as they are; 0 encodes all")
+      ->check(CLI::NonNegativeNumber)  // CLI11 2.1 would take -1 for 2^64 - 1
+      ->capture_default_str()
+      ->type_name("N");
+  command
+      ->add_option("--part-elements", options->part_elements,
+                   "Longer arrays are cut into parts of so many values, each coded alone")
+      ->check(CLI::Range(std::uint64_t{1}, (std::uint64_t{1} << 32) - 1))
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_flag("--force", options->force, "Replace OUT if it exists");
+  command->footer(
+      "Takes float32, float16 and bfloat16, and float64 where every value is a float32;\n"
+      "either byte order, C or Fortran order. Memory is that of a part, however long the\n"
+      "array. Writes OUT whole or not at all, and prints how much smaller it is.\n"
+      "A file is one message: what codecs for training leave out of it (3lc, topk, onebit, ...),\n"
+      "no later one brings. zstd loses nothing, bf16 and int8 little. What a lossy codec lost is\n"
+      "printed: ||decoded - values|| / ||values||, and the cosine between both.\n"
+      "A .npz becomes a .dwz: a zip archive with a .dw file for each array.\n\n"
+      "Examples:\n"
+      "  deltawire encode int8 gradient.npy gradient.dw\n"
+      "  deltawire encode bf16 weights.npy weights.dw --force\n"
+      "  deltawire encode int8 bias.npy bias.dw --min-elements 0\n"
+      "  deltawire encode zstd model.npz model.dwz\n"
+      "  python make_array.py | deltawire encode bf16 - - | ssh host 'cat > update.dw'\n");
+  command->callback([&chosen, options] { chosen = [options] { return encode(*options); }; });
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,235 @@
+#include "cli/measure/method.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "cli/measure/errors.h"
+#include "cli/measure/input.h"
+#include "cli/measure/replay.h"
+#include "cli/progress.h"
+#include "deltawire/channel.h"
+#include "deltawire/codec.h"
+
+namespace deltawire::cli {
+namespace {
+
+constexpr double kMostLost = 1e-3;  // rounding of twenty steps is far below
+
+using Values = std::vector<std::vector<float>>;
+
+bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+}
+
+// Messages that each stand for their input alone.
+class Alone {
+ public:
+  static Result<Alone> make(const Method& method, const MeasureOptions& options) {
+    auto channel =
+        make_channel(method.canonical, ChannelOptions{.policy = options.policy, .error_feedback = false});
+    if (!channel) return forward_error(channel);
+    return Alone(std::move(*channel), options.streams);
+  }
+
+  // Encodes a step with every stream, and adds what became of it.
+  Status add(const InputStep& step) {
+    Parts parts(step, *channel_, step.step);
+    if (Status coded = code(parts, step, 0); !coded) return coded;
+    Values first = decoded_of(parts, step);
+    if (Status exact = check_lossless(parts, step); !exact) return exact;
+    int streams = 1;
+    if (streams_wanted_ > 1) {
+      if (Status coded = code(parts, step, 1); !coded) return coded;
+      if (!same_as(first, parts)) streams = streams_wanted_;
+    }
+    // What draws nothing is encoded alike by everybody: the two messages were a check, and count once.
+    ErrorSums sums;
+    double bytes = 0;
+    for (int stream = 0; stream < streams; ++stream) {
+      if (Status coded = code(parts, step, stream); !coded) return coded;
+      if (stream == 0 && !same_as(first, parts)) {
+        return fail(ErrorCode::kMismatch, "the same input gave other values when it was encoded again");
+      }
+      for (std::size_t i = 0; i < step.tensors.size(); ++i) {
+        sums.add(parts.decoded(i), step.tensors[i].values);
+      }
+      bytes += static_cast<double>(last_bytes_);
+    }
+    errors_.add(sums, 1.0 / streams);
+    bytes_ += bytes / streams;
+    values_ += static_cast<double>(step.values());
+    streams_ = std::max(streams_, streams);
+    return {};
+  }
+
+  void fill(Row& row) const {
+    row.streams = streams_;
+    row.bits_per_value = 8 * bytes_ / values_;
+    row.times_smaller = 4 * values_ / bytes_;
+    row.relative_l2 = errors_.relative_l2();
+    row.cosine = errors_.cosine();
+    row.max_error = errors_.max_error();
+    row.bias = errors_.bias();
+    row.gain = errors_.gain();
+  }
+
+ private:
+  Alone(std::unique_ptr<Channel> channel, int streams)
+      : channel_(std::move(channel)), streams_wanted_(streams) {}
+
+  // A rank's random numbers are another's for nobody: its number makes the stream.
+  Status code(Parts& parts, const InputStep& step, int rank) {
+    const MessageId id{.step = step.step,
+                       .rank = static_cast<std::uint16_t>(rank),
+                       .world = static_cast<std::uint16_t>(streams_wanted_)};
+    const auto pieces = channel_->encode(parts.sent(), id);
+    if (!pieces) {
+      channel_->revert();
+      return forward_error(pieces);
+    }
+    last_bytes_ = bytes_of(*pieces);
+    Status decoded = channel_->decode(*pieces, parts.slots(), id, Into::kOverwrite, 1.0F);
+    channel_->commit();
+    return decoded;
+  }
+
+  Status check_lossless(const Parts& parts, const InputStep& step) const {
+    for (std::size_t i = 0; i < step.tensors.size(); ++i) {
+      const Named& sent = parts.sent().parts[i];
+      if (sent.tensor.has_keys() || !channel_->codec_of(sent, step.step).info().lossless) continue;
+      if (!same_bits(parts.decoded(i), step.tensors[i].values)) {
+        return fail(ErrorCode::kMismatch,
+                    "is lossless, but \"" + step.tensors[i].name + "\" came back changed");
+      }
+    }
+    return {};
+  }
+
+  static Values decoded_of(const Parts& parts, const InputStep& step) {
+    Values values;
+    for (std::size_t i = 0; i < step.tensors.size(); ++i) {
+      values.emplace_back(parts.decoded(i).begin(), parts.decoded(i).end());
+    }
+    return values;
+  }
+
+  static bool same_as(const Values& values, const Parts& parts) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (!same_bits(values[i], parts.decoded(i))) return false;
+    }
+    return true;
+  }
+
+  std::unique_ptr<Channel> channel_;
+  int streams_wanted_;
+  std::uint64_t last_bytes_ = 0;
+  ErrorSums errors_;
+  double bytes_ = 0;
+  double values_ = 0;
+  int streams_ = 1;
+};
+
+Status measure_alone(const Method& method, const Input& input, const MeasureOptions& options, Row& row) {
+  auto alone = Alone::make(method, options);
+  if (!alone) return forward_error(alone);
+  for (const InputStep& step : input.steps) {
+    if (interrupted()) return {};
+    if (Status added = alone->add(step); !added) return added;
+  }
+  alone->fill(row);
+  return {};
+}
+
+// The input's steps in turn, and again from the first, until there were twenty.
+Status measure_feedback(const Method& method, const Input& input, const MeasureOptions& options, Row& row) {
+  auto replay = Replay::make(method.canonical, options.policy, 1);
+  if (!replay) return forward_error(replay);
+  double bytes = 0;
+  double values = 0;
+  for (int i = 0; i < kFeedbackSteps; ++i) {
+    if (interrupted()) return {};
+    const std::size_t turn = static_cast<std::size_t>(i) / input.steps.size();
+    const InputStep& step = input.steps[static_cast<std::size_t>(i) % input.steps.size()];
+    // No number comes twice, and so no random number.
+    const auto taken = replay->take(step, step.step + turn * input.steps.back().step);
+    if (!taken) {
+      return fail(taken.error().code, "in step " + std::to_string(i + 1) + " of " +
+                                          std::to_string(kFeedbackSteps) + ": " + taken.error().message);
+    }
+    bytes += static_cast<double>(taken->bytes);
+    values += static_cast<double>(taken->values);
+    row.feedback_relative_l2 = taken->so_far;
+  }
+  row.feedback_bits_per_value = 8 * bytes / values;
+  row.error_feedback = replay->channel().any(&CodecInfo::error_feedback);
+  if (replay->lost_share() > kMostLost) {
+    return fail(ErrorCode::kMismatch, "what was received and what waits in the residual are not the input");
+  }
+  return {};
+}
+
+Status measure_timed(const Method& method, const Input& input, const MeasureOptions& options, Row& row) {
+  const auto speed = measure_speed(method.canonical, options.policy, input.steps.front(), options.seconds);
+  if (!speed) return forward_error(speed);
+  row.encode_gb_s = speed->encode_gb_s;
+  row.decode_gb_s = speed->decode_gb_s;
+  row.copy_gb_s = speed->copy_gb_s;
+  row.encode_to_copy = speed->encode_to_copy;
+  row.decode_to_copy = speed->decode_to_copy;
+  return {};
+}
+
+}  // namespace
+
+Outcome<std::vector<Method>> methods_of(const std::vector<std::string>& texts) {
+  std::vector<std::string> specs;
+  for (const std::string& text : texts) {
+    if (text != "all") {
+      specs.push_back(text);
+      continue;
+    }
+    for (const CodecInfo* info : registered_codecs()) {
+      specs.emplace_back(info->name);
+      specs.insert(specs.end(), info->examples.begin(), info->examples.end());
+    }
+  }
+  std::vector<Method> methods;
+  std::set<std::string> seen;
+  for (std::string& spec : specs) {
+    const auto channel = make_channel(spec);
+    if (!channel) {
+      return misused("--codecs \"" + spec + "\": " + channel.error().message +
+                     "; 'deltawire codecs' lists them all");
+    }
+    if (!seen.insert((*channel)->spec()).second) continue;
+    methods.push_back(Method{std::move(spec), (*channel)->spec()});
+  }
+  return methods;
+}
+
+std::optional<Row> measure_method(const Method& method, const Input& input, const MeasureOptions& options,
+                                  const std::function<void(const char* stage)>& stage) {
+  using Measure = Status (*)(const Method&, const Input&, const MeasureOptions&, Row&);
+  constexpr std::pair<const char*, Measure> kStages[] = {
+      {"alone", measure_alone}, {"with error feedback", measure_feedback}, {"timing", measure_timed}};
+  Row row;
+  row.input = input.name;
+  row.method = method;
+  for (const auto& [name, measure] : kStages) {
+    stage(name);
+    const Status done = measure(method, input, options, row);
+    if (interrupted()) return std::nullopt;
+    if (!done) {
+      row.failed = done.error().message;
+      break;
+    }
+  }
+  return row;
+}
+
+}  // namespace deltawire::cli

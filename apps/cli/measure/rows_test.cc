@@ -1,0 +1,82 @@
+#include "cli/measure/rows.h"
+
+#include <limits>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace deltawire::cli {
+namespace {
+
+Row row_of(const char* method, double bits, double bias) {
+  Row row;
+  row.input = "in";
+  row.method = {method, method};
+  row.bits_per_value = bits;
+  row.bias = bias;
+  row.times_smaller = 32 / bits;
+  row.relative_l2 = 0.5;
+  return row;
+}
+
+std::string order_by(std::string_view key) {
+  Row failed;
+  failed.method.spec = "f";
+  failed.failed = "refused, \"NaN\"";
+  std::vector<Row> rows{failed, row_of("a", 8, -0.1), row_of("b", 2, 0.2), row_of("c", 8, 0)};
+  sort_rows(rows, key);
+  std::string order;
+  for (const Row& row : rows) order += row.method.spec;
+  return order;
+}
+
+TEST(Rows, AreSortedBestFirst) {
+  EXPECT_EQ(order_by("bits_per_value"), "bacf");
+  EXPECT_EQ(order_by("times_smaller"), "bacf");
+  EXPECT_EQ(order_by("bias"), "cabf");
+  EXPECT_EQ(order_by("relative_l2"), "abcf");
+  EXPECT_EQ(order_by("cosine"), "fabc");  // nobody has it
+}
+
+TEST(Rows, AsCsvAreQuoted) {
+  Row row = row_of("dims>=2: 3lc, rest fp32", 8, std::numeric_limits<double>::infinity());
+  row.failed = "says \"no\"";
+  const std::string csv = csv_of(std::vector{row});
+  EXPECT_TRUE(
+      csv.starts_with("input,method,spec,failed,error_feedback,streams,bits_per_value,times_smaller,"));
+  EXPECT_NE(csv.find("\r\nin,\"dims>=2: 3lc, rest fp32\",\"dims>=2: 3lc, rest fp32\",\"says "
+                     "\"\"no\"\"\",no,1,8,4,0.5,,,,"),
+            std::string::npos)
+      << csv;
+}
+
+TEST(Rows, AsJsonHaveNullWhereNothingIsKnown) {
+  Report report;
+  report.rows = {row_of("a", 8, std::numeric_limits<double>::infinity())};
+  report.interrupted = true;
+  const auto json = nlohmann::json::parse(json_of(report));
+  const auto& row = json["rows"][0];
+  EXPECT_EQ(json["interrupted"], true);
+  EXPECT_EQ(row["bits_per_value"], 8);
+  EXPECT_TRUE(row["bias"].is_null() && row["cosine"].is_null() && row["failed"].is_null());
+  for (const Column& column : columns()) EXPECT_TRUE(row.contains(column.key)) << column.key;
+}
+
+TEST(RatePlot, LeavesOutWhatHasNoPlace) {
+  Row failed;
+  failed.input = "in <&>";
+  failed.method.spec = "failed";
+  Row lossless = row_of("lossless", 32, 0);
+  lossless.relative_l2 = 0;
+  Row infinite = row_of("infinite", 1, 0);
+  infinite.relative_l2 = std::numeric_limits<double>::infinity();
+  const std::string svg = rate_plot(std::vector{failed, lossless, infinite});
+  EXPECT_EQ(svg.find("failed"), std::string::npos);
+  EXPECT_EQ(svg.find("infinite"), std::string::npos);
+  EXPECT_NE(svg.find("lossless"), std::string::npos);
+  EXPECT_NE(svg.find("in &lt;&amp;&gt;"), std::string::npos);
+  EXPECT_NE(rate_plot({}).find("</svg>"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace deltawire::cli

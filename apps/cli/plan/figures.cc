@@ -1,0 +1,309 @@
+#include "cli/plan/figures.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/measure/method.h"
+#include "deltawire/channel.h"
+#include "deltawire/codec.h"
+#include "deltawire/reducer.h"
+
+namespace deltawire::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kMostPart = 81920;     // of `direct`: docs/format.md, "Parts"
+constexpr std::size_t kSmallMessage = 1024;  // values; what it takes is mostly what any message takes
+
+Outcome<Candidate> candidate_of(const std::string& text) {
+  const auto reducer = make_reducer(text);
+  if (!reducer) return misused("--codecs \"" + text + "\": " + reducer.error().message);
+  const std::string canonical = (*reducer)->spec();
+  const std::size_t open = canonical.find('(');
+  const auto pattern = find_pattern(canonical.substr(0, open));
+  if (!pattern) {
+    return misused("--codecs \"" + text + "\": the planner has no model of the pattern \"" +
+                   canonical.substr(0, canonical.find_first_of(":(")) +
+                   "\"; it knows direct, ring and gather");
+  }
+  const std::string codecs = canonical.substr(open + 1, canonical.size() - open - 2);
+  return Candidate{text, *pattern, {codecs, codecs}};
+}
+
+InputStep small_step(const InputStep& step) {
+  const InputTensor& longest = *std::ranges::max_element(
+      step.tensors, {}, [](const InputTensor& tensor) { return tensor.values.size(); });
+  InputTensor small;
+  small.name = "small";
+  const std::size_t count = std::min(kSmallMessage, longest.values.size());
+  small.values.assign(longest.values.begin(), longest.values.begin() + static_cast<std::ptrdiff_t>(count));
+  small.shape = {count};
+  InputStep made;
+  made.step = step.step;
+  made.tensors.push_back(std::move(small));
+  return made;
+}
+
+// Seconds of a whole step at so many GB/s of float32.
+double seconds_at(double gb_s, const InputStep& step) {
+  return 4e-9 * static_cast<double>(step.values()) / gb_s;
+}
+
+// The line through a small and a large message.
+CodingTime time_through(double small_seconds, double small_values, double seconds, double values) {
+  CodingTime time;
+  if (values > small_values && seconds > small_seconds) {
+    time.value_seconds = (seconds - small_seconds) / (values - small_values);
+    time.message_seconds = std::max(0.0, small_seconds - time.value_seconds * small_values);
+  } else {
+    time.value_seconds = seconds / values;
+  }
+  return time;
+}
+
+// A whole model is one message here, and many in an exchange.
+Status add_times(const Candidate& candidate, const InputStep& step, const Row& row, CodecFigures& figures) {
+  const InputStep small = small_step(step);
+  const auto speed = measure_speed(candidate.codecs.canonical, {.min_elements = 0}, small, 0.01);
+  if (!speed) return forward_error(speed);
+  const auto small_values = static_cast<double>(small.values());
+  const auto values = static_cast<double>(step.values());
+  figures.encode = time_through(seconds_at(speed->encode_gb_s, small), small_values,
+                                seconds_at(row.encode_gb_s, step), values);
+  figures.decode = time_through(seconds_at(speed->decode_gb_s, small), small_values,
+                                seconds_at(row.decode_gb_s, step), values);
+  return {};
+}
+
+// What the codecs promise, and else what they did.
+Status add_tier(const Candidate& candidate, const InputStep& step, const Row& row, CodecFigures& figures) {
+  const auto channel = make_channel(candidate.codecs.canonical);
+  if (!channel) return forward_error(channel);
+  bool lossless = true;
+  bool shares_parts = true;
+  for (const InputTensor& tensor : step.tensors) {
+    Named part{tensor.name, TensorSlot{const_cast<float*>(tensor.values.data()), tensor.values.size()}};
+    part.tensor.dims = tensor.shape;
+    const CodecInfo& info = (*channel)->codec_of(part, step.step).info();
+    lossless = lossless && info.lossless;
+    shares_parts = shares_parts && info.name == "gcomp";
+  }
+  // What it cuts the optimizer can't see: near-lossless, whatever the values' own error.
+  const bool unseen =
+      (*channel)->any(&CodecInfo::significance) && candidate.codecs.canonical.starts_with("gcomp:cut=auto");
+  figures.tier = tier_of(lossless, unseen ? std::min(row.relative_l2, kNearLosslessError) : row.relative_l2);
+  figures.shares_parts = shares_parts;
+  return {};
+}
+
+// A field of a figures file, found or refused by name.
+class Fields {
+ public:
+  Fields(const Json& object, std::string place) : object_(object), place_(std::move(place)) {}
+
+  Outcome<double> number(const char* key, double least) const {
+    const auto found = object_.find(key);
+    if (found == object_.end()) return failed(place_ + "." + key + " is missing; it is a number");
+    if (!found->is_number()) return failed(place_ + "." + key + " is no number");
+    const auto value = found->get<double>();
+    if (!std::isfinite(value) || value < least) {
+      return failed(place_ + "." + key + " is " + found->dump() + "; it must be " +
+                    (least > 0 ? "above 0" : "0 or more"));
+    }
+    return value;
+  }
+  Outcome<std::string> word(const char* key) const {
+    const auto found = object_.find(key);
+    if (found == object_.end() || !found->is_string()) {
+      return failed(place_ + "." + key + " is missing; it is a text");
+    }
+    return found->get<std::string>();
+  }
+  const std::string& place() const noexcept { return place_; }
+
+ private:
+  const Json& object_;
+  std::string place_;
+};
+
+// What the library knows and refuses can't be planned with; names that it doesn't know may be anybody's.
+Outcome<void> check_pair(const CodecFigures& figures, const std::string& place) {
+  const std::size_t open = figures.spec.find('(');
+  const bool has_pattern = open != std::string::npos && figures.spec.ends_with(')');
+  const std::string codecs =
+      has_pattern ? figures.spec.substr(open + 1, figures.spec.size() - open - 2) : figures.spec;
+  if (!make_channel(codecs)) return {};
+  const std::string pattern =
+      has_pattern ? figures.spec.substr(0, open) : std::string(pattern_name(figures.pattern));
+  const auto reducer = make_reducer(pattern + "(" + codecs + ")");
+  if (!reducer) return failed(place + ".codec: " + reducer.error().message);
+  return {};
+}
+
+Outcome<CodecFigures> parse_codec(const Json& json, const std::string& place) {
+  if (!json.is_object()) return failed(place + " is no object");
+  const Fields fields(json, place);
+  CodecFigures figures;
+  const auto spec = fields.word("codec");
+  const auto pattern = fields.word("pattern");
+  const auto tier = fields.word("tier");
+  for (const auto* word : {&spec, &pattern, &tier}) {
+    if (!*word) return tl::unexpected<Failure>(word->error());
+  }
+  figures.spec = *spec;
+  const auto known_pattern = find_pattern(*pattern);
+  if (!known_pattern) return failed(place + ".pattern is \"" + *pattern + "\"; it is direct, ring or gather");
+  figures.pattern = *known_pattern;
+  const auto known_tier = find_tier(*tier);
+  if (!known_tier)
+    return failed(place + ".tier is \"" + *tier + "\"; it is lossless, near-lossless or lossy");
+  figures.tier = *known_tier;
+  const struct {
+    const char* key;
+    double least;
+    double unit;
+    double* to;
+  } numbers[] = {{"bits_per_value", 1e-9, 1, &figures.bits_per_value},
+                 {"encode_us_per_message", 0, 1e-6, &figures.encode.message_seconds},
+                 {"encode_ns_per_value", 0, 1e-9, &figures.encode.value_seconds},
+                 {"decode_us_per_message", 0, 1e-6, &figures.decode.message_seconds},
+                 {"decode_ns_per_value", 0, 1e-9, &figures.decode.value_seconds}};
+  for (const auto& [key, least, unit, to] : numbers) {
+    const auto number = fields.number(key, least);
+    if (!number) return tl::unexpected<Failure>(number.error());
+    *to = *number * unit;
+  }
+  figures.shares_parts = json.value("shares_parts", Json(false)) == Json(true);
+  if (auto taken = check_pair(figures, place); !taken) return tl::unexpected<Failure>(taken.error());
+  return figures;
+}
+
+Outcome<PlanTensor> parse_tensor(const Json& json, const std::string& place) {
+  if (!json.is_object()) return failed(place + " is no object");
+  const auto name = Fields(json, place).word("name");
+  if (!name) return tl::unexpected<Failure>(name.error());
+  const auto elements = json.find("elements");
+  if (elements == json.end() || !elements->is_number_unsigned() ||
+      elements->get<std::uint64_t>() > (std::uint64_t{1} << 40)) {
+    return failed(place + ".elements is missing; it is a whole number, up to 2^40");
+  }
+  return PlanTensor{*name, elements->get<std::uint64_t>()};
+}
+
+template <class Item, class Parse>
+Outcome<std::vector<Item>> parse_list(const Json& json, const std::string& place, const Parse& parse) {
+  if (!json.is_array()) return failed(place + " is no list");
+  std::vector<Item> items;
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    auto item = parse(json[i], place + "[" + std::to_string(i) + "]");
+    if (!item) return tl::unexpected<Failure>(item.error());
+    items.push_back(std::move(*item));
+  }
+  return items;
+}
+
+}  // namespace
+
+Outcome<std::vector<Candidate>> candidates_of(const std::vector<std::string>& texts) {
+  std::vector<std::string> specs;
+  for (const std::string& text : texts) {
+    if (text != "all") {
+      specs.push_back(text);
+      continue;
+    }
+    const auto every = methods_of({text});
+    if (!every) return tl::unexpected<Failure>(every.error());
+    for (const Method& method : *every) specs.push_back(method.spec);
+  }
+  std::vector<Candidate> candidates;
+  std::set<std::pair<Pattern, std::string>> seen;
+  for (const std::string& spec : specs) {
+    auto candidate = candidate_of(spec);
+    if (!candidate) return tl::unexpected<Failure>(candidate.error());
+    if (!seen.insert({candidate->pattern, candidate->codecs.canonical}).second) continue;
+    candidates.push_back(std::move(*candidate));
+  }
+  return candidates;
+}
+
+std::vector<PlanTensor> tensors_of(const Input& input) {
+  const InputStep& widest = *std::ranges::max_element(input.steps, {}, &InputStep::values);
+  std::vector<PlanTensor> tensors;
+  for (const InputTensor& tensor : widest.tensors) {
+    if (!tensor.values.empty()) tensors.push_back({tensor.name, tensor.values.size()});
+  }
+  return tensors;
+}
+
+Input cut_for_exchange(const Input& input) {
+  Input cut{input.name, input.about, {}};
+  for (const InputStep& step : input.steps) {
+    InputStep& made = cut.steps.emplace_back();
+    made.step = step.step;
+    for (const InputTensor& tensor : step.tensors) {
+      if (tensor.values.size() <= kMostPart && !tensor.pairs) {
+        made.tensors.push_back(tensor);
+        continue;
+      }
+      // Pairs travel in dense form in DDP's buckets, which is what is planned.
+      for (std::size_t at = 0; at < tensor.values.size(); at += kMostPart) {
+        const std::size_t count = std::min(kMostPart, tensor.values.size() - at);
+        const auto part = [&](const std::vector<float>& all) {
+          if (all.empty()) return std::vector<float>();
+          const auto begin = all.begin() + static_cast<std::ptrdiff_t>(at);
+          return std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(count));
+        };
+        InputTensor& piece = made.tensors.emplace_back();
+        piece.name = tensor.name + "@" + std::to_string(at);
+        piece.shape = {count};
+        piece.values = part(tensor.values);
+        piece.significance = part(tensor.significance);
+      }
+    }
+  }
+  return cut;
+}
+
+std::optional<Outcome<CodecFigures>> measure_figures(const Candidate& candidate, const Input& input,
+                                                     const MeasureOptions& options,
+                                                     const std::function<void(const char*)>& stage) {
+  const auto row = measure_method(candidate.codecs, input, options, stage);
+  if (!row) return std::nullopt;
+  if (!row->failed.empty()) return failed(candidate.text + ": " + row->failed);
+  CodecFigures figures;
+  figures.spec = candidate.text;
+  figures.pattern = candidate.pattern;
+  // In the long run: a gradient whose small values wait in the residual takes fewer bits alone.
+  figures.bits_per_value =
+      std::isnan(row->feedback_bits_per_value) ? row->bits_per_value : row->feedback_bits_per_value;
+  const InputStep& first = input.steps.front();
+  if (Status added = add_times(candidate, first, *row, figures); !added) return failed(added.error().message);
+  if (Status added = add_tier(candidate, first, *row, figures); !added) return failed(added.error().message);
+  return figures;
+}
+
+Outcome<FiguresFile> parse_figures(const std::string& text, const std::string& name) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) return failed(name + ": is no JSON; 'deltawire plan --json' writes such files");
+  const auto codecs = json.is_object() ? json.find("figures") : json.end();
+  if (!json.is_object() || codecs == json.end()) {
+    return failed(name + ": has no \"figures\"; 'deltawire plan --json' writes such files");
+  }
+  FiguresFile file;
+  auto figures = parse_list<CodecFigures>(*codecs, name + ": figures", parse_codec);
+  if (!figures) return tl::unexpected<Failure>(figures.error());
+  file.codecs = std::move(*figures);
+  if (const auto tensors = json.find("tensors"); tensors != json.end()) {
+    auto list = parse_list<PlanTensor>(*tensors, name + ": tensors", parse_tensor);
+    if (!list) return tl::unexpected<Failure>(list.error());
+    file.tensors = std::move(*list);
+  }
+  return file;
+}
+
+}  // namespace deltawire::cli

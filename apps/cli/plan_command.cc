@@ -1,0 +1,366 @@
+// deltawire plan: which codec, how much faster, or that none is worth it.
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/arrays/byte_source.h"
+#include "cli/commands.h"
+#include "cli/measure/input.h"
+#include "cli/output_file.h"
+#include "cli/plan/figures.h"
+#include "cli/plan/report.h"
+#include "cli/plan/sites.h"
+#include "cli/progress.h"
+
+namespace deltawire::cli {
+namespace {
+
+struct PlanCommandOptions {
+  std::string input;
+  std::string figures;
+  std::uint64_t parameters = 0;
+  // What trained as well as float32 in docs/compare.md, "What trains": who asks for others names them.
+  std::vector<std::string> codecs{
+      "gcomp:lossless=on", "zstd", "gcomp", "bf16", "int8", "fp8", "qsgd", "3lc", "terngrad", "natural"};
+  std::string ranks = "4";
+  std::string link;
+  std::string tier{tier_name(PlanOptions{}.tier)};
+  double compute_ms = 0;
+  std::vector<double> ready_ms;
+  double bucket_mb = 25;
+  double cores = 0;
+  int threads = 1;
+  double least_gain = 3;
+  double seconds = 0.1;
+  std::uint64_t min_elements = Policy{}.min_elements;
+  bool quick = false;
+  std::string json;
+  std::string plot;
+  bool force = false;
+
+  std::vector<std::string> files() const {
+    std::vector<std::string> named;
+    for (const std::string& path : {json, plot}) {
+      if (!path.empty()) named.push_back(path);
+    }
+    return named;
+  }
+};
+
+// A model of which only the size is known: tensors of 2^20 values at most, as layers are.
+std::vector<PlanTensor> model_of_size(std::uint64_t parameters) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 20;
+  std::vector<PlanTensor> tensors;
+  for (std::uint64_t at = 0; at < parameters; at += kMost) {
+    tensors.push_back({"layer" + std::to_string(tensors.size()), std::min(kMost, parameters - at)});
+  }
+  return tensors;
+}
+
+// The tensors and the figures that the report is of.
+struct Material {
+  std::vector<PlanTensor> tensors;
+  std::vector<CodecFigures> codecs;
+};
+
+Outcome<void> read_figures(const PlanCommandOptions& options, Material& material) {
+  const auto bytes = read_input(options.figures);
+  if (!bytes) return tl::unexpected<Failure>(bytes.error());
+  const std::string text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+  auto file = parse_figures(text, input_name(options.figures));
+  if (!file) return tl::unexpected<Failure>(file.error());
+  material.codecs = std::move(file->codecs);
+  if (material.tensors.empty()) material.tensors = std::move(file->tensors);
+  if (material.tensors.empty()) {
+    return misused("--figures " + options.figures + ": names no tensors; give --input as well");
+  }
+  return {};
+}
+
+Outcome<void> measure_codecs(const PlanCommandOptions& options, const std::vector<Candidate>& candidates,
+                             const Input& input, Material& material, PlanReport& report) {
+  const Input cut = cut_for_exchange(input);
+  MeasureOptions measure;
+  measure.policy.min_elements = options.min_elements;
+  measure.seconds = options.quick ? 0.02 : options.seconds;
+  measure.streams = 1;
+  Progress progress;
+  catch_interrupts();
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const std::string place =
+        "[" + std::to_string(i + 1) + "/" + std::to_string(candidates.size()) + "] " + candidates[i].text;
+    progress.show_stage(place);
+    auto figures = measure_figures(candidates[i], cut, measure,
+                                   [&](const char* stage) { progress.show(place + ": " + stage); });
+    if (!figures) {
+      return tl::unexpected<Failure>(Failure{kExitInterrupted, "interrupted: nothing is planned"});
+    }
+    if (!*figures) {
+      report.refused.push_back(figures->error().message);
+    } else {
+      material.codecs.push_back(std::move(**figures));
+    }
+  }
+  if (!material.codecs.empty()) return {};
+  return failed("no codec takes these values: " + report.refused.front());
+}
+
+Outcome<Material> gather_material(const PlanCommandOptions& options, PlanReport& report) {
+  const auto candidates = candidates_of(options.codecs);
+  if (!candidates) return tl::unexpected<Failure>(candidates.error());
+  Material material;
+  report.figures = "measured on this machine, on these values";
+  report.input = input_name(options.input.empty() ? options.figures : options.input);
+  if (options.parameters > 0) {
+    material.tensors = model_of_size(options.parameters);
+    report.input = "a model of that size";
+    report.figures = "measured on this machine, on " + input_name(options.input);
+  }
+  if (options.input.empty()) {
+    if (auto read = read_figures(options, material); !read) return tl::unexpected<Failure>(read.error());
+    report.figures = "from " + input_name(options.figures);
+    return material;
+  }
+  const auto input = load_input(options.input, options.quick);
+  if (!input) return tl::unexpected<Failure>(input.error());
+  if (material.tensors.empty()) material.tensors = tensors_of(*input);
+  if (!options.figures.empty()) {
+    if (auto read = read_figures(options, material); !read) return tl::unexpected<Failure>(read.error());
+    report.figures = "from " + input_name(options.figures);
+    return material;
+  }
+  auto measured = measure_codecs(options, *candidates, *input, material, report);
+  if (!measured) return tl::unexpected<Failure>(measured.error());
+  return material;
+}
+
+Outcome<Workload> workload_of(const PlanCommandOptions& options, const std::vector<PlanTensor>& tensors) {
+  const auto bucket_bytes = static_cast<std::uint64_t>(options.bucket_mb * 1048576);
+  Workload workload = ddp_workload(tensors, 1e-3 * options.compute_ms, bucket_bytes);
+  if (options.ready_ms.empty()) return workload;
+  if (options.ready_ms.size() != workload.buckets.size()) {
+    return misused("--ready-ms names " + std::to_string(options.ready_ms.size()) + " buckets; there are " +
+                   std::to_string(workload.buckets.size()));
+  }
+  for (std::size_t i = 0; i < options.ready_ms.size(); ++i) {
+    workload.buckets[i].ready_seconds = 1e-3 * options.ready_ms[i];
+  }
+  return workload;
+}
+
+Outcome<SitePlan> plan_at(const PlanReport& report, const std::vector<CodecFigures>& codecs,
+                          const Site& site) {
+  auto plan = make_plan(report.workload, site, codecs, report.options);
+  if (!plan) return misused(plan.error().message);
+  return SitePlan{site, std::move(*plan)};
+}
+
+// The figure's plans: those of the report where they go along one axis, or else a sweep of the link.
+Outcome<std::string> draw(const PlanReport& report, const std::vector<CodecFigures>& codecs) {
+  const std::vector<SitePlan>& plans = report.plans;
+  const auto same = [&](auto member) {
+    return std::ranges::all_of(plans,
+                               [&](const SitePlan& at) { return member(at) == member(plans.front()); });
+  };
+  const bool same_ranks = same([](const SitePlan& at) { return at.site.ranks; });
+  const bool same_link = same([](const SitePlan& at) { return at.site.link.up_bytes_per_second; });
+  if (!same_ranks && !same_link) {
+    return misused("--plot: give a range of --ranks or of --link, not of both; a figure has one axis");
+  }
+  if (!same_ranks) return plan_plot(plans, PlotAxis::kRanks);
+  if (!same_link) return plan_plot(plans, PlotAxis::kLink);
+  std::vector<SitePlan> sweep;
+  const Site& site = plans.front().site;
+  for (double factor = 0.01; factor < 150; factor *= 1.7782794100389228) {  // four a decade
+    Site other = site;
+    other.link.up_bytes_per_second *= factor;
+    other.link.down_bytes_per_second *= factor;
+    auto plan = plan_at(report, codecs, other);
+    if (!plan) return tl::unexpected<Failure>(plan.error());
+    sweep.push_back(std::move(*plan));
+  }
+  return plan_plot(sweep, PlotAxis::kLink);
+}
+
+Outcome<void> make_plans(const PlanCommandOptions& options, const std::vector<CodecFigures>& codecs,
+                         PlanReport& report) {
+  const auto ranks = parse_ranks(options.ranks);
+  if (!ranks) return tl::unexpected<Failure>(ranks.error());
+  const auto links = parse_links(options.link);
+  if (!links) return tl::unexpected<Failure>(links.error());
+  for (const int count : *ranks) {
+    for (const Link& link : *links) {
+      Site site{count, link, {}};
+      site.machine.cores =
+          options.cores > 0 ? options.cores : std::max(1U, std::thread::hardware_concurrency());
+      site.machine.coding_threads = options.threads;
+      auto plan = plan_at(report, codecs, site);
+      if (!plan) return tl::unexpected<Failure>(plan.error());
+      report.plans.push_back(std::move(*plan));
+    }
+  }
+  return {};
+}
+
+// What can be found wrong without measuring anything.
+Outcome<void> check_request(const PlanCommandOptions& options) {
+  if (options.input.empty() && options.figures.empty()) {
+    return misused(
+        "plan: give --input, a model's gradients, --parameters, its size, or --figures, an earlier plan's; "
+        "see 'deltawire plan --help'");
+  }
+  if (const auto ranks = parse_ranks(options.ranks); !ranks) return tl::unexpected<Failure>(ranks.error());
+  if (const auto links = parse_links(options.link); !links) return tl::unexpected<Failure>(links.error());
+  return check_outputs(options.files(), options.force);
+}
+
+Outcome<void> plan(PlanCommandOptions options) {
+  if (options.parameters > 0 && options.input.empty() && options.figures.empty()) {
+    options.input = "synthetic:normal";
+  }
+  if (auto checked = check_request(options); !checked) return checked;
+  PlanReport report;
+  report.options = {*find_tier(options.tier), options.least_gain / 100};
+  const auto material = gather_material(options, report);
+  if (!material) return tl::unexpected<Failure>(material.error());
+  auto workload = workload_of(options, material->tensors);
+  if (!workload) return tl::unexpected<Failure>(workload.error());
+  report.workload = std::move(*workload);
+  if (auto made = make_plans(options, material->codecs, report); !made) return made;
+  std::string svg;
+  if (!options.plot.empty()) {
+    auto drawn = draw(report, material->codecs);
+    if (!drawn) return tl::unexpected<Failure>(drawn.error());
+    svg = std::move(*drawn);
+  }
+  if (options.json != "-" && options.plot != "-") {
+    std::cout << plan_text(report) << "\n" << assumptions_text(report);
+  }
+  if (auto written = write_output(options.json, plan_json(report), options.force); !written) return written;
+  return write_output(options.plot, svg, options.force);
+}
+
+std::string plan_footer() {
+  return "Answers before any training: which codec, how much faster, or not to compress. It measures codecs "
+         "on\n"
+         "your gradients, on this machine, and replays the exchange on the link that you name. Nothing is "
+         "sent.\n\n"
+         "INPUT is a trace's folder (docs/traces.md), a .npy file of float32, a .dw file, - for a .npy on\n"
+         "standard input, or synthetic:NAME; 'deltawire compare --help' lists the names. Without it, "
+         "--parameters\n"
+         "takes normal values, so that nothing has to be recorded; 10m is 10,000,000. How many bits your "
+         "gradients\n"
+         "take only they can tell: 3lc sends fewer than normal values say, gcomp too.\n"
+         "CODECS are specs, rules as one word in quotes, either in a pattern, or all; if you name none, "
+         "some\n"
+         "that trained as well as float32 in docs/compare.md. How much training bears no plan can say: name\n"
+         "what you would accept. Standard error names each as its turn comes.\n"
+         "LINK is a rate, and the latency one way: 100mbit, 100mbit,20ms; down/up: 100mbit/20mbit; a range:\n"
+         "10mbit..10gbit,1ms.\n\n"
+         "loses        lossless: nothing. near-lossless: a relative L2 error of 1/256 at most, or what\n"
+         "             gcomp cuts because the optimizer can't see it. lossy: more; error feedback sends it "
+         "later\n"
+         "enc, dec ns  nanoseconds a value, one thread, frames and checksums included\n"
+         "ms a step    predicted; at least --compute-ms. wire ms: the busier direction of the link.\n"
+         "             coding ms: of a rank's processor\n"
+         "x plain      plain's step by this one's; plain is the native ring all-reduce of float32\n"
+         "pays below   the bandwidth from which on the codec saves less than --least-gain; never: it does so "
+         "on\n"
+         "             slow links, too; always: on none\n"
+         "*            what is chosen: the shortest step that --tier allows; of steps within 5 % the one "
+         "that\n"
+         "             loses least, then the one of fewest bytes. Where it saves less than --least-gain: "
+         "plain\n\n"
+         "Examples:\n"
+         "  deltawire plan --input trace/ --ranks 4 --link 100mbit --compute-ms 28\n"
+         "  deltawire plan --parameters 10m --ranks 8 --link 50mbit,1ms --compute-ms 300\n"
+         "  deltawire plan --input gradient.npy --link 1gbit,0.5ms --tier lossy --json plan.json\n"
+         "  deltawire plan --figures plan.json --ranks 4..1024 --link 10gbit --plot ranks.svg\n"
+         "  deltawire plan --figures plan.json --link 10mbit..100gbit\n";
+}
+
+void add_place(CLI::App* command, PlanCommandOptions& options) {
+  command->add_option("--ranks", options.ranks, "4; 4,8,64; or 4..1024, doubling")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--link", options.link, "Each rank's: 100mbit, 100mbit,20ms, 10mbit..10gbit")
+      ->required()
+      ->type_name("LINK");
+  command
+      ->add_option("--compute-ms", options.compute_ms,
+                   "Forward and backward, which hide what they overlap with")
+      ->check(CLI::Range(0.0, 1e9).description(""))
+      ->type_name("MS")
+      ->capture_default_str();
+  command
+      ->add_option("--ready-ms", options.ready_ms,
+                   "When each of DDP's buckets is ready, from the step's start: 12,26")
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 1e9).description(""))
+      ->type_name("MS,MS");
+  command->add_option("--bucket-mb", options.bucket_mb, "DDP's bucket_cap_mb; the first bucket is of 1")
+      ->check(CLI::Range(0.001, 1e6).description(""))
+      ->type_name("MB")
+      ->capture_default_str();
+  command->add_option("--cores", options.cores, "That a rank has for itself; default: all of this machine's")
+      ->check(CLI::Range(0.01, 4096.0).description(""))
+      ->type_name("N");
+  command->add_option("--threads", options.threads, "That code")
+      ->check(CLI::Range(1, 64).description(""))
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+void add_outputs(CLI::App* command, PlanCommandOptions& options) {
+  command->add_option("--json", options.json, "Write all figures to FILE; - prints them")->type_name("FILE");
+  command->add_option("--plot", options.plot, "Draw the step against ranks or bandwidth: an SVG file")
+      ->type_name("FILE");
+  command->add_flag("--force", options.force, "Replace files that exist");
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& app, Command& chosen) {
+  CLI::App* command = app.add_subcommand("plan", "Plan: which codec for a link and ranks, or none");
+  const auto options = std::make_shared<PlanCommandOptions>();
+  command->add_option("--input", options->input, "The model's gradients")->type_name("INPUT");
+  command->add_option("--parameters", options->parameters, "The model's size; --input is then only like it")
+      ->transform(CLI::AsSizeValue(true).description(""))
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40).description(""))
+      ->type_name("N");
+  command->add_option("--figures", options->figures, "Figures of an earlier plan's --json, not measured anew")
+      ->type_name("FILE");
+  command->add_option("--codecs", options->codecs, "What to choose from: all, or specs with spaces between")
+      ->type_name("CODECS")
+      ->capture_default_str();
+  command->add_option("--tier", options->tier, "What may be lost")
+      ->check(CLI::IsMember({"lossless", "near-lossless", "lossy"}))
+      ->type_name("")
+      ->capture_default_str();
+  command->add_option("--least-gain", options->least_gain, "Percent of a step that must be saved")
+      ->check(CLI::Range(0.0, 99.0).description(""))
+      ->type_name("P")
+      ->capture_default_str();
+  add_place(command, *options);
+  command->add_option("--seconds", options->seconds, "Of timing, for each codec")
+      ->check(CLI::Range(0.0, 3600.0).description(""))
+      ->type_name("S")
+      ->capture_default_str();
+  command->add_flag("--quick", options->quick, "Rough times, and 2^16 synthetic values");
+  command
+      ->add_option("--min-elements", options->min_elements,
+                   "Tensors of fewer values travel as float32, as in training")
+      ->check(CLI::NonNegativeNumber.description(""))
+      ->type_name("N")
+      ->capture_default_str();
+  add_outputs(command, *options);
+  command->footer(plan_footer());
+  command->callback([&chosen, options] { chosen = [options] { return plan(*options); }; });
+}
+
+}  // namespace deltawire::cli

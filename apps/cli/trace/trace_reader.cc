@@ -1,0 +1,232 @@
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "cli/arrays/byte_source.h"
+#include "cli/arrays/npy.h"
+#include "cli/number_text.h"
+#include "cli/trace/trace.h"
+#include "deltawire/codec.h"
+#include "deltawire/file.h"
+
+namespace deltawire::cli {
+namespace {
+
+constexpr const char* kContents = "trace.json";
+
+// The bytes of a file below the folder: links lead out of it neither, and only regular files are read, since
+// others may never end.
+Outcome<std::vector<std::byte>> read_below(const std::string& folder, const std::string& path) {
+  const std::filesystem::path whole = std::filesystem::path(folder) / path;
+  std::error_code error;
+  const std::filesystem::path home = std::filesystem::canonical(folder, error);
+  if (error) return failed_system_call(folder, "cannot be opened", error.value());
+  const std::filesystem::path real = std::filesystem::canonical(whole, error);
+  if (error) {
+    if (error == std::errc::no_such_file_or_directory) {
+      return failed(whole.string() + ": no such file; the trace is not whole, copy or record it again");
+    }
+    return failed_system_call(whole.string(), "cannot be opened", error.value());
+  }
+  if (std::mismatch(home.begin(), home.end(), real.begin(), real.end()).first != home.end()) {
+    return failed(whole.string() + ": a link leads out of the trace's folder; copy the file into it");
+  }
+  if (!std::filesystem::is_regular_file(real, error)) {
+    return failed(whole.string() + ": is not a regular file; record the trace again");
+  }
+  return read_input(whole.string());
+}
+
+Outcome<std::vector<float>> parse_npy_values(std::vector<std::byte>& file, const std::string& name,
+                                             const std::vector<std::uint64_t>& shape) {
+  const auto array = parse_npy(file, name);
+  if (!array) return tl::unexpected<Failure>(array.error());
+  if (array->shape != shape) {
+    return failed(name + ": has the shape " + shape_text(array->shape) + ", but by trace.json it is " +
+                  shape_text(shape));
+  }
+  const auto* values = static_cast<const float*>(array->tensor.values);
+  return std::vector<float>(values, values + array->tensor.count);
+}
+
+Outcome<std::vector<float>> parse_dw_values(Bytes file, const std::string& name,
+                                            const std::vector<std::uint64_t>& shape) {
+  const auto header = read_file_header(file);
+  if (!header) return failed_reading(name, header.error());
+  if (header->dtype != DType::kF32) {
+    return failed(name + ": holds " + std::string(dtype_name(header->dtype)) + ", and traces hold float32");
+  }
+  if (header->shape != shape) {
+    return failed(name + ": has the shape " + shape_text(header->shape) + ", but by trace.json it is " +
+                  shape_text(shape));
+  }
+  const auto codec = make_codec(header->codec_spec);
+  if (!codec) return failed_reading(name, codec.error());
+  if (!(*codec)->info().lossless) {
+    return failed(name + ": was encoded by " + header->codec_spec +
+                  ", which loses something; traces hold gradients as they were");
+  }
+  // Left untouched until the decoder has values to put there: the count is only a claim.
+  const std::uint64_t count = header->count();
+  const auto values = std::make_unique_for_overwrite<float[]>(count);
+  if (const auto decoded = decode_file(file, TensorSlot{values.get(), count, DType::kF32}); !decoded) {
+    return failed_reading(name, decoded.error());
+  }
+  return std::vector<float>(values.get(), values.get() + count);
+}
+
+Outcome<std::vector<float>> read_values(const Trace& trace, const std::string& path,
+                                        const std::vector<std::uint64_t>& shape) {
+  auto file = read_below(trace.folder, path);
+  if (!file) return tl::unexpected<Failure>(file.error());
+  return parse_values(*file, trace.folder + "/" + path, shape);
+}
+
+Outcome<Gradient> read_gradient(const Trace& trace, const TraceTensor& tensor, const TraceFiles& files) {
+  Gradient gradient;
+  std::vector<std::uint64_t> shape = tensor.shape;
+  if (tensor.pairs) {
+    auto file = read_below(trace.folder, files.keys);
+    if (!file) return tl::unexpected<Failure>(file.error());
+    auto keys = parse_keys(*file, trace.folder + "/" + files.keys, tensor.elements);
+    if (!keys) return tl::unexpected<Failure>(keys.error());
+    gradient.keys = std::move(*keys);
+    shape = {gradient.keys.size()};
+  }
+  auto values = read_values(trace, files.values, shape);
+  if (!values) return tl::unexpected<Failure>(values.error());
+  gradient.values = std::move(*values);
+  if (files.significance.empty()) return gradient;
+  auto significance = read_values(trace, files.significance, shape);
+  if (!significance) return tl::unexpected<Failure>(significance.error());
+  gradient.significance = std::move(*significance);
+  return gradient;
+}
+
+}  // namespace
+
+Outcome<Trace> open_trace(const std::string& folder) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) {
+    return failed(folder + ": is no folder; a trace is one, with a trace.json in it (docs/traces.md)");
+  }
+  if (!std::filesystem::exists(std::filesystem::path(folder) / kContents, error)) {
+    return failed(folder + ": has no trace.json; it is no trace, or its recording was broken off");
+  }
+  const auto file = read_below(folder, kContents);
+  if (!file) return tl::unexpected<Failure>(file.error());
+  const std::string_view text(reinterpret_cast<const char*>(file->data()), file->size());
+  auto trace = parse_trace(text, (std::filesystem::path(folder) / kContents).string());
+  if (trace) trace->folder = folder;
+  return trace;
+}
+
+Outcome<StepGradients> read_step(const Trace& trace, std::size_t index) {
+  const TraceStep& step = trace.steps[index];
+  StepGradients gradients(trace.tensors.size());
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!step.tensors[i]) continue;
+    auto gradient = read_gradient(trace, trace.tensors[i], *step.tensors[i]);
+    if (!gradient) return tl::unexpected<Failure>(gradient.error());
+    gradients[i] = std::move(*gradient);
+  }
+  return gradients;
+}
+
+Outcome<std::vector<float>> parse_values(std::vector<std::byte>& file, const std::string& name,
+                                         const std::vector<std::uint64_t>& shape) {
+  if (name.ends_with(".npy")) return parse_npy_values(file, name, shape);
+  if (name.ends_with(".dw")) return parse_dw_values(file, name, shape);
+  return failed(name + ": a trace's files end in .npy or .dw");
+}
+
+Outcome<std::vector<std::uint32_t>> parse_keys(std::vector<std::byte>& file, const std::string& name,
+                                               std::uint64_t elements) {
+  const auto array = parse_npy_keys(file, name);
+  if (!array) return tl::unexpected<Failure>(array.error());
+  if (array->shape.size() != 1) {
+    return failed(name + ": has the shape " + shape_text(array->shape) + ", and keys have one dimension");
+  }
+  std::vector<std::uint32_t> keys;
+  keys.reserve(array->keys.size());
+  std::int64_t before = -1;
+  for (const std::int64_t key : array->keys) {
+    if (key <= before || static_cast<std::uint64_t>(key) >= elements) {
+      return failed(name + ": key " + std::to_string(key) + " at " + std::to_string(keys.size()) +
+                    " does not grow from " + std::to_string(before) + ", or is not below the tensor's " +
+                    grouped(elements) + " elements");
+    }
+    keys.push_back(static_cast<std::uint32_t>(key));
+    before = key;
+  }
+  return keys;
+}
+
+double GradientFacts::norm() const {
+  return std::sqrt(squares);
+}
+
+double GradientFacts::zero_share() const {
+  return values == 0 ? 0 : static_cast<double>(zeros) / static_cast<double>(values);
+}
+
+void GradientFacts::add(const GradientFacts& other) {
+  gradients += other.gradients;
+  values += other.values;
+  zeros += other.zeros;
+  not_finite += other.not_finite;
+  pairs += other.pairs;
+  with_significance += other.with_significance;
+  largest = std::max(largest, other.largest);
+  squares += other.squares;
+}
+
+GradientFacts facts_of(const TraceTensor& tensor, const Gradient& gradient) {
+  GradientFacts facts;
+  facts.gradients = 1;
+  facts.values = tensor.elements;
+  facts.pairs = tensor.pairs ? gradient.values.size() : 0;
+  facts.with_significance = gradient.significance.empty() ? 0 : 1;
+  facts.zeros = tensor.elements - gradient.values.size();  // elements without a key
+  for (const double value : gradient.values) {
+    if (!std::isfinite(value)) {
+      ++facts.not_finite;
+      continue;
+    }
+    facts.zeros += value == 0 ? 1 : 0;
+    facts.largest = std::max(facts.largest, std::abs(value));
+    facts.squares += value * value;
+  }
+  return facts;
+}
+
+GradientFacts TraceFacts::of_step(std::size_t step) const {
+  GradientFacts sum;
+  for (const GradientFacts& facts : of[step]) sum.add(facts);
+  return sum;
+}
+
+GradientFacts TraceFacts::of_tensor(std::size_t tensor) const {
+  GradientFacts sum;
+  for (const std::vector<GradientFacts>& step : of) sum.add(step[tensor]);
+  return sum;
+}
+
+Outcome<TraceFacts> facts_of(const Trace& trace) {
+  TraceFacts facts;
+  for (std::size_t i = 0; i < trace.steps.size(); ++i) {
+    const auto gradients = read_step(trace, i);
+    if (!gradients) return tl::unexpected<Failure>(gradients.error());
+    std::vector<GradientFacts>& step = facts.of.emplace_back(trace.tensors.size());
+    for (std::size_t k = 0; k < step.size(); ++k) {
+      if ((*gradients)[k]) step[k] = facts_of(trace.tensors[k], *(*gradients)[k]);
+    }
+  }
+  return facts;
+}
+
+}  // namespace deltawire::cli

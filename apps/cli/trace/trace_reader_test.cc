@@ -1,0 +1,177 @@
+#include <cmath>
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "cli/trace/trace.h"
+#include "cli/trace/trace_testing.h"
+#include "deltawire/file.h"
+
+namespace deltawire::cli {
+namespace {
+
+using testing::changed;
+using testing::kTraceJson;
+using testing::npy_of;
+using testing::npy_of_keys;
+using testing::TraceFolder;
+
+using Values = std::vector<float>;
+
+std::vector<std::byte> dw_of(const Values& values, std::vector<std::uint64_t> shape, const char* spec) {
+  return *encode_file(TensorView{values.data(), values.size()}, shape, spec, Policy{0});
+}
+
+// What is wrong with the folder: in trace.json, or in the files of its steps.
+std::string fault_of(const TraceFolder& folder) {
+  const auto trace = open_trace(folder.path());
+  if (!trace) return trace.error().message;
+  for (std::size_t i = 0; i < trace->steps.size(); ++i) {
+    if (const auto step = read_step(*trace, i); !step) return step.error().message;
+  }
+  return "";
+}
+
+void expect_fault(const TraceFolder& folder, const std::vector<std::string>& words) {
+  const std::string said = fault_of(folder);
+  for (const std::string& word : words) EXPECT_NE(said.find(word), std::string::npos) << word << ": " << said;
+}
+
+TEST(TraceReader, ReadsEveryGradient) {
+  const TraceFolder folder;
+  folder.fill();
+  const auto trace = open_trace(folder.path());
+  ASSERT_TRUE(trace) << trace.error().message;
+  const auto first = read_step(*trace, 0);
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_EQ((*first)[0]->values, (Values{1, -2, 0, 4, 0, 6}));
+  EXPECT_EQ((*first)[0]->significance, (Values{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ((*first)[1]->values, (Values{-7}));
+  EXPECT_TRUE((*first)[1]->significance.empty());
+  EXPECT_EQ((*first)[2]->values, (Values{0.5F, 1.5F}));
+  EXPECT_EQ((*first)[2]->keys, (std::vector<std::uint32_t>{0, 9}));
+  const auto second = read_step(*trace, 1);
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_FALSE((*second)[0]);
+  EXPECT_TRUE((*second)[2]->values.empty());
+}
+
+TEST(TraceReader, TakesFilesOfCodecsThatLoseNothing) {
+  const TraceFolder folder;
+  folder.fill();
+  folder.write("trace.json", changed(kTraceJson, "10/w.npy", "10/w.dw"));
+  const Values values{1, 2, 3, 4, 5, 6.5F};
+  folder.write("10/w.dw", dw_of(values, {2, 3}, "fp32"));
+  const auto trace = open_trace(folder.path());
+  const auto step = read_step(*trace, 0);
+  ASSERT_TRUE(step) << step.error().message;
+  EXPECT_EQ((*step)[0]->values, values);
+  folder.write("10/w.dw", dw_of(values, {2, 3}, "bf16"));
+  expect_fault(folder, {"10/w.dw", "bf16", "loses"});
+  folder.write("10/w.dw", dw_of(values, {3, 2}, "fp32"));
+  expect_fault(folder, {"10/w.dw", "(3, 2)", "(2, 3)"});
+  auto cut = dw_of(values, {2, 3}, "fp32");
+  cut.pop_back();
+  folder.write("10/w.dw", cut);
+  expect_fault(folder, {"10/w.dw", "incomplete"});
+}
+
+TEST(TraceReader, NamesTheFileThatIsWrong) {
+  const TraceFolder folder;
+  folder.fill();
+  EXPECT_EQ(fault_of(folder), "");
+  folder.write("10/w.npy", npy_of({1, 2, 3, 4, 5, 6}, {3, 2}));
+  expect_fault(folder, {"10/w.npy", "(3, 2)", "(2, 3)"});
+  folder.fill();
+  folder.write("10/w.significance.npy", npy_of({1}, {1}));
+  expect_fault(folder, {"10/w.significance.npy", "(1,)"});
+  folder.fill();
+  folder.write("10/e.npy", npy_of({1, 2, 3}, {3}));
+  expect_fault(folder, {"10/e.npy", "(3,)", "(2,)"});
+  folder.fill();
+  folder.write("10/s.npy", npy_of_keys({1}));
+  expect_fault(folder, {"10/s.npy", "int64"});
+  folder.fill();
+  folder.write("trace.json", changed(kTraceJson, "10/s.npy", "10/s.txt"));
+  folder.write("10/s.txt", "-7");
+  expect_fault(folder, {"10/s.txt", ".npy or .dw"});
+}
+
+TEST(TraceReader, RefusesKeysThatDoNotGrowBelowTheElements) {
+  const TraceFolder folder;
+  folder.fill();
+  const std::vector<std::vector<std::int64_t>> bad{
+      {3, 3}, {4, 3}, {-1, 3}, {3, 10}, {3, std::int64_t{1} << 32}};
+  for (const auto& keys : bad) {
+    folder.write("10/e.keys.npy", npy_of_keys(keys));
+    expect_fault(folder, {"10/e.keys.npy", "key ", "10 elements"});
+  }
+  folder.write("10/e.keys.npy", npy_of({1, 2}, {2}));
+  expect_fault(folder, {"10/e.keys.npy", "float32", "int64"});
+}
+
+TEST(TraceReader, RefusesKeysInTwoDimensions) {
+  std::vector<std::byte> file = npy_of_keys({1, 2});
+  const std::string two = "(1, 2), }";
+  std::string text(reinterpret_cast<const char*>(file.data()), file.size());
+  text.replace(text.find("(2,), }  "), two.size(), two);
+  std::memcpy(file.data(), text.data(), text.size());
+  const auto keys = parse_keys(file, "k.npy", 10);
+  ASSERT_FALSE(keys);
+  EXPECT_NE(keys.error().message.find("one dimension"), std::string::npos) << keys.error().message;
+}
+
+TEST(TraceReader, StaysInTheFolder) {
+  const TraceFolder elsewhere;
+  elsewhere.write("s.npy", npy_of({-7}, {}));
+  const TraceFolder folder;
+  folder.fill();
+  const std::filesystem::path scalar = std::filesystem::path(folder.path()) / "10" / "s.npy";
+  std::filesystem::remove(scalar);
+  expect_fault(folder, {"10/s.npy", "no such file"});
+  std::filesystem::create_symlink(elsewhere.path() + "/s.npy", scalar);
+  expect_fault(folder, {"10/s.npy", "leads out"});
+  std::filesystem::remove(scalar);
+  folder.write("10/real.npy", npy_of({-7}, {}));
+  std::filesystem::create_symlink("real.npy", scalar);
+  EXPECT_EQ(fault_of(folder), "");
+  std::filesystem::remove(scalar);
+  ASSERT_EQ(mkfifo(scalar.c_str(), 0600), 0);
+  expect_fault(folder, {"10/s.npy", "not a regular file"});
+}
+
+TEST(TraceReader, RefusesWhatIsNoTrace) {
+  const TraceFolder folder;
+  expect_fault(folder, {folder.path(), "no trace.json"});
+  EXPECT_NE(open_trace("/no/such").error().message.find("/no/such: is no folder"), std::string::npos);
+  folder.write("trace.json", "");
+  expect_fault(folder, {"trace.json", "no JSON"});
+}
+
+TEST(TraceFacts, CountWhatIsThere) {
+  const TraceFolder folder;
+  folder.fill();
+  const auto trace = open_trace(folder.path());
+  const auto facts = facts_of(*trace);
+  ASSERT_TRUE(facts) << facts.error().message;
+  const GradientFacts dense = facts->of_tensor(0);
+  EXPECT_EQ(dense.gradients, 1U);
+  EXPECT_EQ(dense.values, 6U);
+  EXPECT_EQ(dense.zeros, 2U);
+  EXPECT_EQ(dense.largest, 6);
+  EXPECT_DOUBLE_EQ(dense.squares, 1 + 4 + 16 + 36);
+  EXPECT_EQ(dense.with_significance, 1U);
+  const GradientFacts pairs = facts->of_tensor(2);
+  EXPECT_EQ(pairs.gradients, 2U);
+  EXPECT_EQ(pairs.values, 20U);
+  EXPECT_EQ(pairs.zeros, 18U);
+  EXPECT_EQ(pairs.pairs, 2U);
+  EXPECT_DOUBLE_EQ(pairs.norm(), std::sqrt(2.5));
+  const GradientFacts step = facts->of_step(0);
+  EXPECT_EQ(step.values, 17U);
+  EXPECT_EQ(step.largest, 7);
+  EXPECT_DOUBLE_EQ(step.zero_share(), 10.0 / 17);
+}
+
+}  // namespace
+}  // namespace deltawire::cli

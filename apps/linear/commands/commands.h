@@ -1,0 +1,14 @@
+// The sub-commands for sparse linear models, as in cli/commands.h.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+
+namespace deltawire::cli {
+
+void add_train_command(CLI::App& app, Command& chosen);
+void add_predict_command(CLI::App& app, Command& chosen);
+void add_generate_command(CLI::App& app, Command& chosen);
+
+}  // namespace deltawire::cli

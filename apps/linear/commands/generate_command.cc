@@ -1,0 +1,180 @@
+// deltawire generate: data in the shape of published sets, at any scale, with a right answer.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/number_text.h"
+#include "cli/output_file.h"
+#include "cli/progress.h"
+#include "linear/commands/commands.h"
+#include "linear/commands/model_file.h"
+#include "linear/commands/packed_output.h"
+#include "linear/generate_rows.h"
+#include "linear/parse_rows.h"
+
+namespace deltawire::cli {
+namespace {
+
+constexpr std::size_t kTextBytes = std::size_t{1} << 18;
+
+struct GenerateOptions {
+  std::string name;
+  std::string output;
+  double scale = 0.01;
+  std::uint64_t rows = 0;
+  linear::GenerateSettings settings;
+  std::string weights;
+  bool force = false;
+};
+
+Outcome<linear::DataShape> complete(GenerateOptions& options) {
+  const auto shape = linear::find_shape(options.name);
+  const auto scaled = [&](std::uint64_t whole) {
+    return static_cast<std::uint64_t>(std::ceil(options.scale * static_cast<double>(whole)));
+  };
+  if (options.rows == 0) options.rows = scaled(shape->rows);
+  std::uint64_t& features = options.settings.features;
+  if (features == 0) features = scaled(shape->features);
+  const std::uint64_t least = std::max<std::uint64_t>(2, shape->fields.size());
+  if (features < least) {
+    return misused(options.name + " needs " + std::to_string(least) +
+                   " features or more; raise --scale, or name them: --features");
+  }
+  if (features >= linear::kKeysMax) {
+    return misused("2^32 - 2 features are more than training takes; lower --scale or --features");
+  }
+  if (options.rows > std::uint64_t{1} << 48) {
+    return misused("2^48 rows are the most; lower --scale or --rows");
+  }
+  std::vector<std::string> outputs{options.output};
+  if (!options.weights.empty()) outputs.push_back(options.weights);
+  if (auto writable = check_outputs(outputs, options.force); !writable) {
+    return tl::unexpected<Failure>(writable.error());
+  }
+  return *shape;
+}
+
+Outcome<void> write_rows(const GenerateOptions& options, linear::RowGenerator& generator) {
+  auto output = PackedOutput::create(options.output, options.force);
+  if (!output) return tl::unexpected<Failure>(output.error());
+  Progress progress;
+  std::string text;
+  std::uint64_t bytes = 0;
+  for (std::uint64_t row = 0; row < options.rows; ++row) {
+    generator.append(row, text);
+    if (text.size() < kTextBytes && row + 1 < options.rows) continue;
+    if (auto written = (*output)->write(text); !written) return written;
+    bytes += text.size();
+    text.clear();
+    progress.show("generate: " + std::to_string(100 * (row + 1) / options.rows) + " % of " +
+                  grouped(options.rows) + " rows");
+  }
+  if (auto done = (*output)->commit(); !done) return done;
+  report_stream(options.output) << output_name(options.output) << ": " << grouped(options.rows) << " rows, "
+                                << grouped(options.settings.features) << " features, " << grouped(bytes)
+                                << " bytes of text\n";
+  return {};
+}
+
+// The planted model, as 'predict' reads it.
+Outcome<void> write_weights(const GenerateOptions& options, const linear::RowGenerator& generator) {
+  LinearModel model;
+  model.weights.resize(options.settings.features + 1);  // there is no index 0
+  for (std::size_t index = 1; index < model.weights.size(); ++index) {
+    model.weights[index] = generator.weight_of(index);
+  }
+  model.bias = static_cast<float>(-generator.threshold());
+  model.settings = nlohmann::ordered_json{{"planted", options.name},
+                                          {"loss", "logistic"},
+                                          {"hash_bits", 0},
+                                          {"rows", options.rows},
+                                          {"features", options.settings.features},
+                                          {"noise", options.settings.noise},
+                                          {"seed", options.settings.seed}}
+                       .dump();
+  return write_model(options.weights, model, options.force);
+}
+
+Outcome<void> generate(GenerateOptions& options) {
+  const auto shape = complete(options);
+  if (!shape) return tl::unexpected<Failure>(shape.error());
+  linear::RowGenerator generator(*shape, options.settings);
+  if (auto written = write_rows(options, generator); !written) return written;
+  if (options.weights.empty()) return {};
+  auto written = write_weights(options, generator);
+  std::error_code gone;
+  if (!written && options.output != "-") std::filesystem::remove(options.output, gone);
+  return written;
+}
+
+std::string generate_footer() {
+  std::string text = "NAME             rows     features   non-zeros a row\n";
+  std::array<char, 80> line{};
+  for (const linear::DataShape& shape : linear::all_shapes()) {
+    std::snprintf(line.data(), line.size(), "%-8s %12s %12s %17s\n", std::string(shape.name).c_str(),
+                  grouped(shape.rows).c_str(), grouped(shape.features).c_str(),
+                  rounded(shape.features_a_row).c_str());
+    text += line.data();
+  }
+  return text +
+         "\n"
+         "Rows have the form that 'train linear' reads. How often a feature is met follows Zipf's law. "
+         "Labels "
+         "are\n"
+         "1 and -1, by weights drawn from a normal distribution: --weights keeps them, as a model that "
+         "'predict'\n"
+         "reads. OUT is packed as its ending says (.gz .xz .bz2 .zst); - is standard output. The same "
+         "arguments\n"
+         "give the same rows.\n\n"
+         "Examples:\n"
+         "  deltawire generate kdd12 --scale 0.01 clicks.libsvm.zst\n"
+         "  deltawire generate url --rows 100000 --features 20000 rows.libsvm --weights planted.npz\n"
+         "  deltawire predict --model planted.npz --data rows.libsvm --margins > right-answers.txt\n";
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app, Command& chosen) {
+  CLI::App* command = app.add_subcommand("generate", "Draw data shaped like published sets of sparse rows");
+  const auto options = std::make_shared<GenerateOptions>();
+  std::vector<std::string> names;
+  for (const linear::DataShape& shape : linear::all_shapes()) names.emplace_back(shape.name);
+  command->add_option("NAME", options->name, "The set")
+      ->required()
+      ->check(CLI::IsMember(names))
+      ->type_name("NAME");
+  command->add_option("OUT", options->output, "Where the rows go")->required()->type_name("FILE");
+  command->add_option("--scale", options->scale, "Share of the set's rows, and of its features")
+      ->check(CLI::Range(1e-9, 100.0).description(""))
+      ->type_name("S")
+      ->capture_default_str();
+  command->add_option("--rows", options->rows, "So many rows, whatever the scale")
+      ->check(CLI::PositiveNumber.description(""))
+      ->type_name("N");
+  command->add_option("--features", options->settings.features, "So many features, whatever the scale")
+      ->check(CLI::PositiveNumber.description(""))
+      ->type_name("N");
+  command->add_option("--noise", options->settings.noise, "Share of the labels that are drawn by lot")
+      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->type_name("P")
+      ->capture_default_str();
+  command->add_option("--seed", options->settings.seed, "Of rows, labels and weights")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--weights", options->weights, "Write the planted weights: an .npz, as a model")
+      ->type_name("FILE");
+  command->add_flag("--force", options->force, "Replace files that exist");
+  command->footer(generate_footer());
+  command->callback([&chosen, options] { chosen = [options] { return generate(*options); }; });
+}
+
+}  // namespace deltawire::cli

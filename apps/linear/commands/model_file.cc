@@ -1,0 +1,123 @@
+#include "linear/commands/model_file.h"
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <span>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/arrays/archive.h"
+#include "cli/arrays/npy.h"
+#include "cli/output_file.h"
+
+namespace deltawire::cli {
+namespace {
+
+using Members = std::map<std::string, std::vector<std::byte>>;
+
+// The front of a version 1.0 file, padded so that the values begin at a multiple of 64 bytes.
+std::string npy_front(const std::string& descr, const std::string& shape) {
+  std::string text = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
+  text.append(63 - (10 + text.size()) % 64, ' ');
+  text += '\n';
+  std::string front = std::string("\x93NUMPY\x01", 7) + '\0';
+  front += static_cast<char>(text.size() & 0xFF);
+  front += static_cast<char>(text.size() >> 8);
+  return front + text;
+}
+
+Outcome<void> add_member(ArchiveWriter& archive, const std::string& name, const std::string& front,
+                         Bytes values) {
+  if (auto added = archive.add(name + ".npy", front.size() + values.size()); !added) return added;
+  if (auto written = archive.write(std::as_bytes(std::span(front))); !written) return written;
+  return archive.write(values);
+}
+
+Outcome<Members> read_members(const std::string& path) {
+  auto input = InputFile::open(path);
+  if (!input) return tl::unexpected<Failure>(input.error());
+  auto archive = ArchiveReader::open(*input);
+  if (!archive) return tl::unexpected<Failure>(archive.error());
+  Members members;
+  while (true) {
+    auto name = (*archive)->next();
+    if (!name) return tl::unexpected<Failure>(name.error());
+    if (!*name) return members;
+    std::vector<std::byte>& bytes = members[**name];
+    while (true) {
+      const std::size_t had = bytes.size();
+      bytes.resize(had + kCopyBlockBytes);
+      const auto got = (*archive)->read(std::span(bytes).subspan(had));
+      if (!got) return failed(input->name() + ": " + got.error().message);
+      bytes.resize(had + *got);
+      if (*got < kCopyBlockBytes) break;
+    }
+  }
+}
+
+// The text behind the header of an array of one byte string.
+std::string text_in(const std::vector<std::byte>& npy) {
+  const std::string_view all(reinterpret_cast<const char*>(npy.data()), npy.size());
+  const std::size_t line = all.find('\n', 10);
+  if (all.size() < 10 || line == std::string_view::npos) return {};
+  std::string text(all.substr(line + 1));
+  text.resize(std::strlen(text.c_str()));
+  return text;
+}
+
+tl::unexpected<Failure> no_model(const std::string& path) {
+  return failed(input_name(path) + ": is no model of 'deltawire train linear'; train it again");
+}
+
+}  // namespace
+
+Outcome<void> write_model(const std::string& path, const LinearModel& model, bool force) {
+  auto file = OutputFile::create(path, force);
+  if (!file) return tl::unexpected<Failure>(file.error());
+  auto archive = ArchiveWriter::begin([&](Bytes bytes) { return file->write(bytes); });
+  if (!archive) return tl::unexpected<Failure>(archive.error());
+  const std::string shape = "(" + std::to_string(model.weights.size()) + ",)";
+  Outcome<void> done =
+      add_member(*archive, "weights", npy_front("<f4", shape), std::as_bytes(std::span(model.weights)));
+  if (done)
+    done = add_member(*archive, "bias", npy_front("<f4", "()"), std::as_bytes(std::span(&model.bias, 1)));
+  if (done) {
+    done = add_member(*archive, "settings", npy_front("|S" + std::to_string(model.settings.size()), "()"),
+                      std::as_bytes(std::span(model.settings)));
+  }
+  if (done) done = archive->finish();
+  if (done) done = file->flush();
+  return done ? file->commit() : done;
+}
+
+Outcome<LinearModel> read_model(const std::string& path) {
+  auto members = read_members(path);
+  if (!members) return tl::unexpected<Failure>(members.error());
+  for (const char* name : {"weights.npy", "bias.npy", "settings.npy"}) {
+    if (!members->contains(name)) return no_model(path);
+  }
+  LinearModel model;
+  const auto weights = parse_npy((*members)["weights.npy"], path);
+  if (!weights) return tl::unexpected<Failure>(weights.error());
+  const auto bias = parse_npy((*members)["bias.npy"], path);
+  if (!bias) return tl::unexpected<Failure>(bias.error());
+  if (bias->tensor.count != 1 || weights->shape.size() != 1) return no_model(path);
+  const auto* values = static_cast<const float*>(weights->tensor.values);
+  model.weights.assign(values, values + weights->tensor.count);
+  model.bias = *static_cast<const float*>(bias->tensor.values);
+  model.settings = text_in((*members)["settings.npy"]);
+  const auto settings = nlohmann::json::parse(model.settings, nullptr, false);
+  if (!settings.is_object() || !settings.contains("loss") || !settings["loss"].is_string() ||
+      !settings.contains("hash_bits") || !settings["hash_bits"].is_number_integer()) {
+    return no_model(path);
+  }
+  const auto loss = linear::find_loss(settings["loss"].get<std::string>());
+  model.hash_bits = settings["hash_bits"].get<int>();
+  if (!loss || model.hash_bits < 0 || model.hash_bits > 31) return no_model(path);
+  model.loss = *loss;
+  return model;
+}
+
+}  // namespace deltawire::cli

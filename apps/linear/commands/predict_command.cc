@@ -1,0 +1,104 @@
+// deltawire predict: a model of `train linear` on rows.
+#include <array>
+#include <charconv>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/number_text.h"
+#include "linear/commands/commands.h"
+#include "linear/commands/model_file.h"
+#include "linear/read_rows.h"
+#include "linear/trainer.h"
+
+namespace deltawire::cli {
+namespace {
+
+struct PredictOptions {
+  std::string model;
+  std::vector<std::string> data;
+  bool merge_duplicates = false;
+  bool margins = false;
+};
+
+// Features that the model has no weight for.
+std::uint64_t unseen_features(const linear::RowBlock& rows, std::size_t weights) {
+  std::uint64_t unseen = 0;
+  for (const std::uint32_t key : rows.keys) unseen += key >= weights ? 1 : 0;
+  return unseen;
+}
+
+void print_rows(const linear::RowBlock& rows, const LinearModel& model, bool margins) {
+  std::string text;
+  std::array<char, 32> digits{};
+  for (std::size_t row = 0; row < rows.rows(); ++row) {
+    double value = linear::margin(rows, row, model.weights) + static_cast<double>(model.bias);
+    if (model.loss == linear::Loss::kLogistic && !margins) value = linear::probability_of(value);
+    const auto end =
+        std::to_chars(digits.data(), digits.data() + digits.size(), value, std::chars_format::general, 9);
+    text.append(digits.data(), end.ptr);
+    text += '\n';
+  }
+  std::cout << text;
+}
+
+Outcome<void> predict(const PredictOptions& options) {
+  const auto model = read_model(options.model);
+  if (!model) return tl::unexpected<Failure>(model.error());
+  const auto files = linear::find_data_files(options.data);
+  if (!files) return failed(files.error().message);
+  linear::ParseOptions parse;
+  parse.merge_duplicates = options.merge_duplicates;
+  parse.hash_bits = model->hash_bits;
+  std::uint64_t unseen = 0;
+  std::uint64_t values = 0;
+  const auto read = linear::read_rows(*files, {}, parse, [&](linear::RowSink& sink, bool) -> Status {
+    print_rows(sink.training, *model, options.margins);
+    unseen += unseen_features(sink.training, model->weights.size());
+    values += sink.training.keys.size();
+    sink.training.clear();
+    if (!std::cout)
+      return fail(ErrorCode::kIo, "standard output cannot be written; check the disk or the pipe");
+    return {};
+  });
+  if (!read) return failed(read.error().message);
+  std::cout.flush();
+  if (unseen == 0) return {};
+  const std::string said = grouped(unseen) + " of " + grouped(values) +
+                           " values have an index beyond the model's " + grouped(model->weights.size()) +
+                           " weights";
+  if (unseen > values / 2) {
+    return failed(said + ": these are not predictions; is this the model of another data set?");
+  }
+  std::cerr << said << ", and count nothing\n";
+  return {};
+}
+
+}  // namespace
+
+void add_predict_command(CLI::App& app, Command& chosen) {
+  CLI::App* command =
+      app.add_subcommand("predict", "Predict with a model of 'train linear', a line for each row");
+  const auto options = std::make_shared<PredictOptions>();
+  command->add_option("--model", options->model, "What 'deltawire train linear --model' wrote")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--data", options->data, "Rows, as for 'train linear'; - is standard input")
+      ->required()
+      ->type_name("FILE");
+  command->add_flag("--merge-duplicates", options->merge_duplicates,
+                    "Sort a row's features, add up those of one index; else an error");
+  command->add_flag("--margins", options->margins, "The weighted sum, also of logistic models");
+  command->footer(
+      "Prints a number for each row, in the data's order: logistic models the probability of the positive\n"
+      "label, all others the weighted sum w.x, whose sign is an SVM's answer. A row's label is read, and "
+      "not\n"
+      "looked at.\n\n"
+      "Examples:\n"
+      "  deltawire predict --model a9a.npz --data a9a.t > probabilities.txt\n"
+      "  xz -dc test.xz | deltawire predict --model svm.npz --data - > margins.txt\n");
+  command->callback([&chosen, options] { chosen = [options] { return predict(*options); }; });
+}
+
+}  // namespace deltawire::cli

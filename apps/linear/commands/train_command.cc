@@ -1,0 +1,371 @@
+// deltawire train linear: from a file of sparse rows to a model.
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "cli/number_text.h"
+#include "cli/output_file.h"
+#include "cli/progress.h"
+#include "deltawire/reducer.h"
+#include "linear/commands/commands.h"
+#include "linear/commands/model_file.h"
+#include "linear/commands/ranks.h"
+#include "linear/commands/train_options.h"
+#include "linear/commands/train_report.h"
+#include "linear/lazy_optimizer.h"
+#include "linear/load_data.h"
+#include "linear/trainer.h"
+
+namespace deltawire::cli {
+namespace {
+
+struct TrainCommandOptions {
+  linear::DataSettings data;
+  linear::TrainSettings train;
+  RankOptions ranks;
+  GridOptions grid;
+  std::optional<linear::GridReport> grid_report;
+  int world = 1;      // once the ranks are connected
+  std::string alike;  // must be the same on all ranks; MeshOptions::settings
+  CheckpointOptions checkpoint;
+  std::string loss = "logistic";
+  std::string optimizer = "adagrad";
+  bool average = true;
+  std::optional<double> average_power;
+  std::string codec = "fastsgd";
+  ExchangeOption exchange;
+  std::optional<double> learning_rate;  // defaults depend on the optimizer, here and below
+  std::optional<double> rate_decay;
+  double l2 = 1e-4;
+  double held_out = 30;
+  double stop = 1;
+  double memory_mb = 2048;
+  std::string
+      training;  // the settings that determine the steps, as JSON: the same on all ranks, and on resuming
+  std::string model;
+  std::string json;
+  std::string report;
+  bool force = false;
+
+  nlohmann::ordered_json settings() const {
+    nlohmann::ordered_json all{{"loss", loss}, {"data", data.data}, {"test", data.tests}, {"workers", world}};
+    all["codec"] = codec;
+    all["exchange"] = exchange.pattern;
+    all["weights_codec"] = exchange.weights;
+    all["feedback"] = exchange.feedback;
+    all["optimizer"] = optimizer_spec(train.optimizer);
+    all["rate_decay"] = train.rate_decay;
+    if (train.average_power) all["average_power"] = *train.average_power;
+    all["l2"] = l2;
+    all["batch"] = train.batch;
+    all["epochs"] = train.epochs;
+    all["stop_percent"] = stop;
+    all["held_out_percent"] = data.tests.empty() ? held_out : 0;
+    all["bias"] = train.bias;
+    all["hash_bits"] = data.parse.hash_bits;
+    all["merge_duplicates"] = data.parse.merge_duplicates;
+    if (data.parse.positive) all["positive"] = *data.parse.positive;
+    all["seed"] = train.seed;
+    if (grid.wanted) all["grid"] = grid.sample_percent;
+    if (grid_report) all["grid"] = grid_json(*grid_report);
+    return all;
+  }
+};
+
+Outcome<void> complete(TrainCommandOptions& options) {
+  options.train.loss = *linear::find_loss(options.loss);
+  auto optimizer = parse_optimizer(options.optimizer);
+  if (!optimizer) return misused("--optimizer: " + optimizer.error().message);
+  const linear::Rates rates = linear::default_rates(optimizer->kind);
+  optimizer->learning_rate = options.learning_rate.value_or(rates.learning_rate);
+  options.train.rate_decay = options.rate_decay.value_or(rates.decay);
+  optimizer->weight_decay = options.l2;
+  if (auto made = linear::LazyOptimizer::make(*optimizer, 0); !made) return misused(made.error().message);
+  options.train.optimizer = *optimizer;
+  if (options.average_power && !options.average) return misused("--average-power: --no-average keeps none");
+  if (options.average_power) options.train.average_power = options.average_power;
+  if (!options.average) options.train.average_power.reset();
+  if (const Status usable = linear::Exchange::check_spec(options.codec); !usable)
+    return misused("--codec: " + usable.error().message);
+  if (auto fits = check_exchange(options.exchange, options.codec); !fits) return fits;
+  options.train.stop = options.stop / 100;
+  options.data.parse.held_out = options.held_out / 100;
+  options.data.parse.seed = options.train.seed;
+  options.data.memory_bytes = static_cast<std::uint64_t>(options.memory_mb * 1048576);
+  // Paths of the data may differ from machine to machine; settings of the training may not.
+  nlohmann::ordered_json alike = options.settings();
+  alike.erase("data");
+  alike.erase("test");
+  alike.erase("workers");
+  options.training = alike.dump();
+  options.checkpoint.add_to(alike);
+  options.alike = alike.dump();
+  std::vector<std::string> outputs;
+  for (const std::string& path : {options.model, options.json, options.report}) {
+    if (!path.empty()) outputs.push_back(path);
+  }
+  return check_outputs(outputs, options.force);
+}
+
+Outcome<linear::TrainedModel> fit(TrainCommandOptions& options, linear::Exchange& exchange) {
+  auto checkpoints = open_checkpoints(options.checkpoint, options.training, options.force, exchange);
+  if (const Status ready = checkpoints ? checkpoints->prepare() : Status(); !ready) {
+    exchange.abort(ready.error().message);
+    return failed(ready.error().message);
+  }
+  auto store = linear::load_data(options.data, {exchange.rank(), exchange.world()}, interrupted);
+  if (!store) {
+    exchange.abort(store.error().message);
+    return failed(store.error().message);
+  }
+  const bool prints = exchange.rank() == 0 && options.json != "-";
+  const Status settled = settle_exchange(options.exchange, options.codec, options.train, *store, exchange);
+  if (!settled) {
+    exchange.abort(settled.error().message);
+    return failed(settled.error().message);
+  }
+  if (options.grid.wanted) {
+    auto chosen =
+        choose_by_grid(options.grid, prints, options.data.memory_bytes, options.train, *store, exchange);
+    if (!chosen) {
+      exchange.abort(chosen.error().message);
+      return failed(chosen.error().message);
+    }
+    options.grid_report = *std::move(chosen);
+  }
+  linear::Trainer trainer(options.train, *store, exchange);
+  auto model = trainer.run({.epoch =
+                                [&](const linear::EpochReport& report) {
+                                  if (!prints) return;
+                                  std::cout << epoch_line(report, options.train) << std::endl;
+                                  if (report.epoch > 1) return;
+                                  std::cout << exchange_line(options.exchange, exchange.world()) << std::endl;
+                                  if (!options.model.empty()) return;
+                                  std::cout << "no model will be written; --model FILE keeps it" << std::endl;
+                                },
+                            .interrupted = interrupted,
+                            .checkpoints = checkpoints ? &*checkpoints : nullptr});
+  if (model && prints) std::cout << ending_lines(options.train, *model) << std::flush;
+  if (model) return *std::move(model);
+  exchange.abort(model.error().message);
+  return failed(with_resume_hint(model.error(), options.checkpoint));
+}
+
+Outcome<void> keep(const TrainCommandOptions& options, linear::TrainedModel& trained) {
+  nlohmann::ordered_json settings = options.settings();
+  settings["exchange_used"] = exchange_json(options.exchange, options.world);
+  if (!options.model.empty()) {
+    LinearModel model{.weights = trained.weights,
+                      .loss = options.train.loss,
+                      .hash_bits = options.data.parse.hash_bits,
+                      .settings = settings.dump()};
+    if (options.train.bias) {
+      model.bias = model.weights.back();
+      model.weights.pop_back();
+    }
+    if (auto written = write_model(options.model, model, options.force); !written) return written;
+  }
+  if (!options.report.empty()) {
+    const std::string page = train_page(settings, options.train, trained);
+    if (auto written = write_output(options.report, page, options.force); !written) return written;
+  }
+  return write_output(options.json, train_json(settings, options.train, trained), options.force);
+}
+
+Outcome<void> train_as(TrainCommandOptions& options, Ranks& ranks) {
+  auto transport = ranks.connect(options.alike);
+  if (!transport) return tl::unexpected<Failure>(transport.error());
+  options.world = (*transport)->world_size();
+  const bool writes = (*transport)->rank() == 0;
+  auto exchange = linear::Exchange::open(exchange_spec(options.exchange, options.codec),
+                                         *std::move(transport), options.train.seed, options.ranks.timeout());
+  if (!exchange) return failed(exchange.error().message);
+  auto trained = fit(options, **exchange);
+  (*exchange)->close();
+  if (interrupted()) {
+    return tl::unexpected<Failure>(Failure{kExitInterrupted, interrupted_line(options.checkpoint)});
+  }
+  if (!trained) return tl::unexpected<Failure>(trained.error());
+  if (!writes) return {};
+  auto kept = keep(options, *trained);
+  if (!kept) kept.error().message += lost_model_hint(options.checkpoint);
+  return kept;
+}
+
+Outcome<void> train(TrainCommandOptions& options) {
+  if (auto completed = complete(options); !completed) return completed;
+  // Before there are processes, so that a missing file is reported once.
+  for (const auto* files : {&options.data.data, &options.data.tests}) {
+    if (const auto found = linear::find_data_files(*files); !found) return failed(found.error().message);
+  }
+  catch_interrupts();
+  auto ranks = Ranks::start(options.ranks);
+  if (!ranks) return tl::unexpected<Failure>(ranks.error());
+  Outcome<void> done = train_as(options, *ranks);
+  // A forked worker stays silent: rank 0 reports its errors.
+  if (ranks->is_silent()) _exit(done ? 0 : done.error().exit_status);
+  return done;
+}
+
+std::string train_footer() {
+  return "Trains on rows of libsvm text, \"LABEL INDEX:VALUE INDEX:VALUE ...\", plain or packed (.gz .xz "
+         ".bz2 "
+         ".zst). It\n"
+         "minimizes the mean loss of a row plus L2 / 2 times the sum of squares of the weights, in "
+         "minibatches, "
+         "and\n"
+         "ends when that is within --stop percent of its minimum; how far it is, it says in any case. "
+         "Without\n"
+         "--test 30 % of the rows are held out.\n\n"
+         "LOSS is logistic, squared (linear regression), hinge (SVM) or squared-hinge. Labels are 0 and 1, "
+         "or -1\n"
+         "and 1; any number for squared; with --positive LABEL that label against the rest.\n"
+         "FILE may be a pattern: 'part-*.libsvm', part-%04d.libsvm.gz; - is standard input. With as many "
+         "files "
+         "as\n"
+         "workers each worker reads its files; fewer are cut: plain ones by bytes, packed ones are unpacked "
+         "by "
+         "all.\n"
+         "CODEC is any of 'deltawire codecs': what gradients travel by. Those for pairs of key and value "
+         "(fastsgd,\n"
+         "logquant, sketchml) send what a batch touches, others the whole gradient.\n"
+         "direct(fp32) compresses nothing, and plain is no codec: pairs of 8 bytes, as they are, to all. "
+         "One\n"
+         "worker sends nothing, and takes its gradient as it is.\n"
+         "--exchange gather sends a rank's pairs to all others; direct deals keys to owners, which send the "
+         "mean\n"
+         "of all ranks back, compressed once: fewer bytes where ranks are many and share keys. auto counts "
+         "the\n"
+         "keys of the first batch, and takes direct where it sends less than 0.8 of gather's bytes.\n"
+         "owners keeps weights and the optimizer's state once in the cluster, 1/N on each rank; a rank pulls "
+         "the\n"
+         "weights that its batch needs.\n\n"
+         "On a cluster each rank is started by srun or mpirun, which say its number, or by you. Ranks meet "
+         "at "
+         "rank 0's\n"
+         "address, --rendezvous; over MPI without one, where the program was built with it "
+         "(-DDELTAWIRE_CLI_MPI=ON).\n"
+         "--grid tries rates from 0.001 to 1 (sgd: 0.01 to 10), each with decays 0, 0.1 and 1.\n\n"
+         "Examples:\n"
+         "  deltawire train linear --data a9a --model a9a.npz\n"
+         "  deltawire train linear --data url.libsvm.xz --workers 4 --codec fastsgd --model url.npz --json "
+         "url.json\n"
+         "  deltawire train linear --data rows --checkpoint kept --every 100 --resume --model m.npz --report "
+         "m.html\n"
+         "  deltawire train linear --data train.gz --test test.gz --loss hinge --optimizer adam --lr 0.02\n"
+         "  deltawire train linear --data 'part-*' --rendezvous node1:7171 --rank 1 --world 4 --token-file "
+         "job\n"
+         "  mpirun -n 8 deltawire train linear --data 'part-*' --model url.npz\n"
+         "  deltawire train linear --data a9a --grid --model a9a.npz\n"
+         "  deltawire predict --model a9a.npz --data a9a.t > probabilities.txt\n";
+}
+
+void add_data(CLI::App* command, TrainCommandOptions& options) {
+  command->add_option("--data", options.data.data, "Rows to train on")->required()->type_name("FILE");
+  command->add_option("--test", options.data.tests, "Rows to judge by, in the place of held-out ones")
+      ->type_name("FILE");
+  command->add_option("--held-out", options.held_out, "Percent of the rows, where there is no --test")
+      ->check(CLI::Range(0.0, 99.0).description(""))
+      ->type_name("P")
+      ->capture_default_str();
+  command->add_flag("--merge-duplicates", options.data.parse.merge_duplicates,
+                    "Sort a row's features, add up those of one index; else an error");
+  command->add_option("--positive", options.data.parse.positive, "This label against all others")
+      ->type_name("LABEL");
+  command->add_option("--hash-bits", options.data.parse.hash_bits, "Hash indices to 2^B features")
+      ->check(CLI::Range(1, 31).description(""))
+      ->type_name("B");
+  command->add_option("--memory", options.memory_mb, "MiB of rows a worker keeps; more wait in a file")
+      ->check(CLI::Range(0.0, 1e9).description(""))
+      ->type_name("MB")
+      ->capture_default_str();
+  command->add_option("--cache", options.data.cache, "Keep parsed rows in FILE for the next training")
+      ->type_name("FILE");
+}
+
+void add_training(CLI::App* command, TrainCommandOptions& options) {
+  command->add_option("--loss", options.loss, "What to minimize")
+      ->check(CLI::IsMember({"logistic", "squared", "hinge", "squared-hinge"}))
+      ->type_name("")
+      ->capture_default_str();
+  command->add_option("--optimizer", options.optimizer, "sgd, adagrad or adam; adam:beta2=0.99")
+      ->type_name("SPEC")
+      ->capture_default_str();
+  command
+      ->add_option("--lr", options.learning_rate, "Learning rate; else adagrad has 0.7, adam 0.05, sgd 0.1")
+      ->check(CLI::Range(0.0, 1e9).description(""))
+      ->type_name("X");
+  command
+      ->add_option("--decay", options.rate_decay,
+                   "Data epoch e, from 0, has lr / (1 + e X); else adagrad has 0.1, adam 0.2, sgd 0.01")
+      ->check(CLI::NonNegativeNumber.description(""))
+      ->type_name("X");
+  add_grid_options(command, options.grid);
+  command->add_option("--l2", options.l2, "Factor of L2")
+      ->check(CLI::NonNegativeNumber.description(""))
+      ->type_name("X")
+      ->capture_default_str();
+  command->add_flag("--average,!--no-average", options.average,
+                    "Judge, and write, the average of each weight over all steps, or the last weights");
+  command->add_option("--average-power", options.average_power, "Step t counts t^P in the average; else t^3")
+      ->check(CLI::Range(0.0, 16.0).description(""))
+      ->type_name("P");
+  command->add_flag("--bias,!--no-bias", options.train.bias, "A weight that every row has, or none");
+  command->add_option("--batch", options.train.batch, "Rows a step, of all workers; up to 1: a share of them")
+      ->check(CLI::PositiveNumber.description(""))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--epochs", options.train.epochs, "Passes over the data, at most")
+      ->check(CLI::Range(1, 1000000).description(""))
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      ->add_option("--stop", options.stop,
+                   "End when the objective is within P percent of its minimum; 0: after --epochs")
+      ->check(CLI::Range(0.0, 100.0).description(""))
+      ->type_name("P")
+      ->capture_default_str();
+  command->add_option("--seed", options.train.seed, "Of the split and the shuffle")
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+void add_ranks(CLI::App* command, TrainCommandOptions& options) {
+  command->add_option("--codec", options.codec, "What gradients travel by")
+      ->type_name("CODEC")
+      ->capture_default_str();
+  add_exchange_option(command, options.exchange);
+  add_rank_options(command, options.ranks);
+  command->add_option("--model", options.model, "Write the model: an .npz for NumPy and 'predict'")
+      ->type_name("FILE");
+  command->add_option("--json", options.json, "Write all figures to FILE; - prints them")->type_name("FILE");
+  command->add_option("--report", options.report, "Write a page of figures, HTML")->type_name("FILE");
+  command->add_flag("--force", options.force, "Replace files that exist");
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app, Command& chosen) {
+  CLI::App* train_app = app.add_subcommand("train", "Train a linear model on sparse data, on many workers");
+  train_app->require_subcommand(1);
+  train_app->footer(
+      "Example:\n  deltawire train linear --data a9a --model a9a.npz\n\n"
+      "'deltawire train linear --help' explains it.\n");
+  CLI::App* command = train_app->add_subcommand("linear", "Logistic and linear regression, SVM; with L2");
+  const auto options = std::make_shared<TrainCommandOptions>();
+  add_data(command, *options);
+  add_training(command, *options);
+  add_checkpoint_options(command, options->checkpoint);
+  add_ranks(command, *options);
+  command->footer(train_footer());
+  command->callback([&chosen, options] { chosen = [options] { return train(*options); }; });
+}
+
+}  // namespace deltawire::cli

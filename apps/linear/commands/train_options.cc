@@ -1,0 +1,260 @@
+#include "linear/commands/train_options.h"
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <string>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/number_text.h"
+#include "cli/outcome.h"
+#include "cli/progress.h"
+#include "linear/plain_pairs.h"
+
+namespace deltawire::cli {
+namespace {
+
+constexpr const char* kAuto = "auto";
+constexpr const char* kOwners = "owners";
+
+bool names_pattern(const std::string& codec) {
+  return codec.find('(') != std::string::npos || codec.starts_with("powersgd") ||
+         codec == linear::kPlainPairs;
+}
+
+// By itself: a pattern, and a codec that it can have.
+Outcome<void> check_pattern(const ExchangeOption& option, const std::string& codec) {
+  if (option.pattern != kOwners && option.weights != ExchangeOption().weights) {
+    return misused("--weights-codec goes with --exchange owners");
+  }
+  if (option.pattern == kOwners && !names_pattern(codec)) {
+    const Status usable = linear::Exchange::check_spec(exchange_spec(option, codec));
+    return usable ? Outcome<void>() : misused("--exchange owners: " + usable.error().message);
+  }
+  if (option.pattern == kAuto || !names_pattern(codec)) return {};
+  return misused("--exchange " + option.pattern + ": --codec " + codec +
+                 " has a pattern of its own; leave one of them out");
+}
+
+std::string number(double value) {
+  char text[32];
+  (void)std::snprintf(text, sizeof text, "%.4g", value);
+  return text;
+}
+
+std::string row_of(const std::string& rate, const std::string& decay, const std::string& loss) {
+  char text[128];
+  (void)std::snprintf(text, sizeof text, "%-14s  %-6s  %s", rate.c_str(), decay.c_str(), loss.c_str());
+  return text;
+}
+
+std::string row_of(const linear::GridPoint& point) {
+  std::string loss = "no finite loss";
+  if (std::isfinite(point.loss)) {
+    loss = number(point.loss) + " after " + std::to_string(point.epochs) + " data epochs";
+  }
+  return row_of(number(point.learning_rate), number(point.rate_decay), loss);
+}
+
+std::string choice_line(const linear::GridReport& report, const linear::Grid& grid) {
+  const linear::GridPoint& best = report.tried[report.best];
+  std::string line = std::string("best by the ") + (report.judged_by_test ? "held-out loss" : "objective") +
+                     " on " + grouped(report.rows) + " rows: --lr " + number(best.learning_rate) +
+                     " --decay " + number(best.rate_decay);
+  if (best.learning_rate == grid.rates.front()) line += " (the grid's smallest rate: try smaller ones)";
+  if (best.learning_rate == grid.rates.back()) line += " (the grid's largest rate: try larger ones)";
+  return line;
+}
+
+std::string in_words(const nlohmann::json& settings, const std::string& name) {
+  return settings.contains(name) ? settings[name].dump() : "nothing";
+}
+
+// The first setting that differs, but for those that only say when training ends.
+std::string difference(const std::string& saved, const std::string& own) {
+  const auto then = nlohmann::json::parse(saved, nullptr, false);
+  const auto now = nlohmann::json::parse(own, nullptr, false);
+  if (!then.is_object()) return "settings that this deltawire does not know";
+  auto both = then;
+  both.update(now);
+  for (const auto& [name, value] : both.items()) {
+    if (name == "epochs" || name == "stop_percent" || in_words(then, name) == in_words(now, name)) continue;
+    return name + " " + in_words(then, name) + ", and here it is " + in_words(now, name);
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_exchange_option(CLI::App* command, ExchangeOption& option) {
+  command
+      ->add_option("--exchange", option.pattern,
+                   "gather: pairs go to all; direct: to owners, who send means; owners: who step and "
+                   "send weights; auto: of the first two, by the first batch")
+      ->check(CLI::IsMember({kAuto, "gather", "direct", kOwners}))
+      ->type_name("")
+      ->capture_default_str();
+  command
+      ->add_option("--weights-codec", option.weights, "What weights travel back by, with --exchange owners")
+      ->type_name("CODEC")
+      ->capture_default_str();
+  command->add_flag("--feedback", option.feedback,
+                    "Send later what the codec leaves out of pairs (not in FastSGD's paper)");
+}
+
+Outcome<void> check_exchange(const ExchangeOption& option, const std::string& codec) {
+  if (auto fits = check_pattern(option, codec); !fits || !option.feedback) return fits;
+  const Status usable = linear::Exchange::check_feedback(exchange_spec(option, codec));
+  return usable ? Outcome<void>() : misused("--feedback: " + usable.error().message);
+}
+
+std::string exchange_spec(const ExchangeOption& option, const std::string& codec) {
+  if (names_pattern(codec)) return codec;
+  if (option.pattern == kOwners) {
+    return linear::OwnerSpec{.gradients = codec, .weights = option.weights}.text();
+  }
+  if (option.pattern == kAuto) return option.feedback ? "gather(" + codec + ")" : std::string();
+  return option.pattern + "(" + codec + ")";
+}
+
+Status settle_exchange(ExchangeOption& option, const std::string& codec,
+                       const linear::TrainSettings& settings, linear::BlockStore& data,
+                       linear::Exchange& exchange) {
+  if (!exchange_spec(option, codec).empty()) {
+    option.choice.spec = exchange.spec();
+    option.choice.reason = "as asked";
+    return option.feedback ? exchange.keep_losses() : Status();
+  }
+  auto choice = linear::choose_exchange(codec, settings, data, exchange);
+  if (!choice) return forward_error(choice);
+  option.choice = *std::move(choice);
+  return {};
+}
+
+std::string exchange_line(const ExchangeOption& option, int world) {
+  if (world == 1) return "one worker: nothing is sent, and no codec is used";
+  const linear::ExchangeChoice& choice = option.choice;
+  const std::string line = "exchange by " + choice.spec + ": ";
+  if (!choice.measured) return line + choice.reason;
+  return line + "a rank has " + grouped(static_cast<std::uint64_t>(choice.overlap.own)) +
+         " keys in the first batch, all ranks together " +
+         grouped(static_cast<std::uint64_t>(choice.overlap.distinct)) + "; direct sends " +
+         rounded(linear::direct_to_gather(choice.overlap, world)) + " of gather's bytes";
+}
+
+nlohmann::ordered_json exchange_json(const ExchangeOption& option, int world) {
+  const linear::ExchangeChoice& choice = option.choice;
+  nlohmann::ordered_json all{{"reducer", choice.spec}, {"reason", choice.reason}};
+  const auto figure = [&](double number) {
+    return choice.measured ? nlohmann::ordered_json(number) : nlohmann::ordered_json(nullptr);
+  };
+  all["pairs_of_a_rank"] = figure(choice.overlap.own);
+  all["distinct_pairs"] = figure(choice.overlap.distinct);
+  all["direct_to_gather"] = figure(linear::direct_to_gather(choice.overlap, world));
+  return all;
+}
+
+void add_grid_options(CLI::App* command, GridOptions& options) {
+  CLI::Option* grid =
+      command
+          ->add_flag("--grid", options.wanted,
+                     "Try learning rates and decays on a sample of the rows, train with the best")
+          ->excludes("--lr")
+          ->excludes("--decay");
+  command->add_option("--grid-sample", options.sample_percent, "Percent of the rows, at least 1,000 of them")
+      ->check(CLI::Range(0.0, 100.0).description(""))
+      ->needs(grid)
+      ->type_name("P")
+      ->capture_default_str();
+}
+
+Result<linear::GridReport> choose_by_grid(const GridOptions& options, bool prints, std::uint64_t memory_bytes,
+                                          linear::TrainSettings& train, linear::BlockStore& data,
+                                          linear::Exchange& exchange) {
+  linear::GridSettings settings{.grid = linear::grid_for(train.optimizer.kind),
+                                .share = options.sample_percent / 100};
+  settings.memory_bytes = static_cast<std::uint64_t>(settings.share * static_cast<double>(memory_bytes));
+  settings.interrupted = interrupted;
+  if (prints) {
+    std::cout << row_of("learning rate", "decay", "loss") << std::endl;
+    settings.tried = [](const linear::GridPoint& point) { std::cout << row_of(point) << std::endl; };
+  }
+  auto report = linear::search_grid(train, settings, data, exchange);
+  if (!report) return report;
+  const linear::GridPoint& best = report->tried[report->best];
+  train.optimizer.learning_rate = best.learning_rate;
+  train.rate_decay = best.rate_decay;
+  if (prints) std::cout << choice_line(*report, settings.grid) << std::endl;
+  return report;
+}
+
+nlohmann::ordered_json grid_json(const linear::GridReport& report) {
+  nlohmann::ordered_json all{{"sample_percent", 100 * report.share},
+                             {"sample_rows", report.rows},
+                             {"judged_by", report.judged_by_test ? "test_loss" : "objective"},
+                             {"tried", nlohmann::ordered_json::array()}};
+  for (const linear::GridPoint& point : report.tried) {
+    all["tried"].push_back(
+        {{"learning_rate", point.learning_rate},
+         {"rate_decay", point.rate_decay},
+         {"loss", std::isfinite(point.loss) ? nlohmann::ordered_json(point.loss) : nlohmann::ordered_json()},
+         {"epochs", point.epochs}});
+  }
+  return all;
+}
+
+void CheckpointOptions::add_to(nlohmann::ordered_json& alike) const {
+  alike["checkpoint"] = !folder.empty();
+  alike["every"] = every;
+  alike["resume"] = resume;
+}
+
+std::string with_resume_hint(const Error& error, const CheckpointOptions& options) {
+  const bool lost_a_rank = error.code == ErrorCode::kTimeout || error.code == ErrorCode::kPeerLost ||
+                           error.code == ErrorCode::kAborted;
+  return error.message +
+         (lost_a_rank && !options.folder.empty() ? "; start all ranks with --resume to go on" : "");
+}
+
+std::string lost_model_hint(const CheckpointOptions& options) {
+  return options.folder.empty() ? "; make room, and train again" : "; make room, and go on with --resume";
+}
+
+std::string interrupted_line(const CheckpointOptions& options) {
+  return std::string("interrupted: no model is written") +
+         (options.folder.empty() ? "" : "; --resume goes on from the last checkpoint, if there is one");
+}
+
+void add_checkpoint_options(CLI::App* command, CheckpointOptions& options) {
+  CLI::Option* folder =
+      command->add_option("--checkpoint", options.folder, "Keep what is needed to go on in this folder")
+          ->type_name("DIR");
+  command->add_option("--every", options.every, "Steps from one checkpoint to the next; else a data epoch's")
+      ->check(CLI::PositiveNumber.description(""))
+      ->needs(folder)
+      ->type_name("N");
+  command->add_flag("--resume", options.resume, "Go on from the newest checkpoint that all workers have")
+      ->needs(folder);
+}
+
+std::optional<linear::Checkpoints> open_checkpoints(const CheckpointOptions& options,
+                                                    const std::string& training, bool force,
+                                                    const linear::Exchange& exchange) {
+  if (options.folder.empty()) return std::nullopt;
+  linear::CheckpointSettings settings{.folder = options.folder,
+                                      .every = options.every,
+                                      .resume = options.resume,
+                                      .force = force,
+                                      .training = training,
+                                      .difference = {},
+                                      .tell = {}};
+  settings.difference = [training](const std::string& saved) { return difference(saved, training); };
+  settings.tell = [](const std::string& line) { print_failure(line); };
+  return linear::Checkpoints(std::move(settings), exchange.rank(), exchange.world());
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,121 @@
+#include "linear/commands/train_report.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/number_text.h"
+
+namespace deltawire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json json_number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
+std::string percent(double share) {
+  return rounded(100 * share) + " %";
+}
+
+std::string stop_text(const linear::TrainSettings& settings) {
+  char text[40];
+  std::snprintf(text, sizeof text, "--stop %g", 100 * settings.stop);
+  return text;
+}
+
+Json epoch_json(const linear::EpochReport& report) {
+  return {{"epoch", report.epoch},
+          {"train_loss", json_number(report.train_loss)},
+          {"objective", json_number(report.objective)},
+          {"test_loss", json_number(report.test_loss)},
+          {"accuracy", json_number(report.accuracy)},
+          {"constant_loss", json_number(report.constant_loss)},
+          {"constant_accuracy", json_number(report.constant_accuracy)},
+          {"gap", json_number(report.gap)},
+          {"seconds", report.seconds},
+          {"rows_per_second", report.rows_per_second},
+          {"bytes_per_step", report.bytes_per_step},
+          {"weights_bytes_per_step", report.weights_bytes_per_step},
+          {"bytes_sent", report.bytes_sent},
+          {"evaluation_bytes", report.evaluation_bytes},
+          {"times_smaller_than_plain_pairs", json_number(report.plain_ratio)},
+          {"compute_seconds", report.compute_seconds},
+          {"encode_seconds", report.encode_seconds},
+          {"exchange_seconds", report.exchange_seconds},
+          {"decode_seconds", report.decode_seconds},
+          {"update_seconds", report.update_seconds},
+          {"checkpoint_seconds", report.checkpoint_seconds}};
+}
+
+}  // namespace
+
+std::string epoch_line(const linear::EpochReport& report, const linear::TrainSettings& settings) {
+  std::string line = "epoch " + std::to_string(report.epoch) + "/" + std::to_string(settings.epochs) +
+                     "  train " + rounded(report.train_loss);
+  if (std::isfinite(report.test_loss)) {
+    line += "  test " + rounded(report.test_loss) + " (a constant: " + rounded(report.constant_loss) + ")";
+  }
+  if (std::isfinite(report.accuracy)) {
+    line +=
+        "  accuracy " + percent(report.accuracy) + " (a constant: " + percent(report.constant_accuracy) + ")";
+  }
+  if (std::isfinite(report.gap)) {
+    line += std::string("  above the minimum by ") + (settings.gap_is_bound() ? "at most " : "about ") +
+            percent(report.gap);
+  }
+  line += "  " + grouped(static_cast<std::uint64_t>(report.rows_per_second)) + " rows/s";
+  if (std::isfinite(report.plain_ratio)) {
+    line += "  " + grouped(static_cast<std::uint64_t>(report.bytes_per_step)) + " bytes a step, " +
+            rounded(report.plain_ratio) + " times smaller than plain pairs";
+  }
+  const double left = report.seconds / report.epoch * (settings.epochs - report.epoch);
+  return line + "  " + rounded(report.seconds) + " s, at most " + rounded(left) + " s left";
+}
+
+std::string ending_line(const linear::TrainSettings& settings, const linear::TrainedModel& model) {
+  const linear::EpochReport& last = model.epochs.back();
+  std::string line = "the objective, " + rounded(last.objective);
+  if (std::isfinite(last.gap)) {
+    line += settings.gap_is_bound() ? ", is at most " + percent(last.gap) + " above its minimum"
+                                    : ", changed by " + percent(last.gap) +
+                                          " in the second half of the data epochs, and is about as far from "
+                                          "its minimum";
+  } else {
+    line += ", is an unknown way above its minimum";
+  }
+  if (model.converged) return "ended by " + stop_text(settings) + ": " + line;
+  line = "ended by --epochs " + std::to_string(settings.epochs) + ": " + line;
+  if (settings.stop > 0) {
+    line += ", where " + stop_text(settings) + " asks for less; give more --epochs, or --grid";
+  }
+  return line;
+}
+
+std::string ending_lines(const linear::TrainSettings& settings, const linear::TrainedModel& model) {
+  const linear::EpochReport& last = model.epochs.back();
+  std::string lines = ending_line(settings, model) + "\n";
+  if (last.test_loss >= last.constant_loss) {
+    lines += "this model is no better than a constant: its held-out loss is " + rounded(last.test_loss) +
+             ", that of one guess for all rows " + rounded(last.constant_loss) + "\n";
+  }
+  return lines;
+}
+
+std::string train_json(const Json& settings, const linear::TrainSettings& train,
+                       const linear::TrainedModel& model) {
+  Json all{{"settings", settings},
+           {"converged", model.converged},
+           {"gap_is_bound", train.gap_is_bound()},
+           {"final", epoch_json(model.epochs.back())}};
+  all["state_bytes_of_a_rank"] = model.state_bytes;
+  all["time_split"]["seconds"] = model.epochs.back().seconds;
+  for (const TimePart& part : time_parts(model)) all["time_split"][part.name] = part.seconds;
+  all["epochs"] = Json::array();
+  for (const linear::EpochReport& report : model.epochs) all["epochs"].push_back(epoch_json(report));
+  return all.dump(2) + "\n";
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,191 @@
+#include "linear/lazy_optimizer.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "base/float_environment.h"
+#include "optim/step_rules.h"
+
+namespace deltawire::linear {
+namespace {
+
+Status check(const OptimizerSettings& settings) {
+  if (Status valid = check_settings(settings); !valid) return valid;
+  constexpr std::array kKinds{OptimizerKind::kSgd, OptimizerKind::kAdaGrad, OptimizerKind::kAdam};
+  if (std::ranges::find(kKinds, settings.kind) == kKinds.end()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "linear models train with sgd, adagrad or adam, not " + optimizer_spec(settings));
+  }
+  if (settings.kind == OptimizerKind::kSgd && settings.learning_rate * settings.weight_decay >= 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                "learning rate times L2 is 1 or more, which would turn weights round; lower one of them");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<LazyOptimizer> LazyOptimizer::make(const OptimizerSettings& settings, std::size_t count) {
+  if (Status valid = check(settings); !valid) return forward_error(valid);
+  return LazyOptimizer(settings, count);
+}
+
+LazyOptimizer::LazyOptimizer(const OptimizerSettings& settings, std::size_t count)
+    : settings_(settings), count_(count) {
+  const bool rests = settings.weight_decay > 0 || settings.kind == OptimizerKind::kAdam;
+  replays_ = rests && settings.kind != OptimizerKind::kSgd;
+  if (has_first_moment(settings.kind)) first_.resize(count);
+  if (has_second_moment(settings.kind)) {
+    second_.assign(count, settings.kind == OptimizerKind::kAdaGrad
+                              ? static_cast<float>(settings.initial_accumulator)
+                              : 0.0F);
+  }
+  if (rests) done_.resize(count);
+  shrinks_.push_back(0);
+}
+
+void LazyOptimizer::keep_average(double power) {
+  average_.emplace(power, count_);
+  done_.resize(count_);
+}
+
+Status LazyOptimizer::set_learning_rate(double rate) {
+  OptimizerSettings changed = settings_;
+  changed.learning_rate = rate;
+  if (Status valid = check(changed); !valid) return valid;
+  settings_ = changed;
+  return {};
+}
+
+// Whether missed steps leave this weight as it is, whatever their number.
+bool LazyOptimizer::at_rest(std::uint32_t key, std::span<const float> weights) const noexcept {
+  return weights[key] == 0 && (first_.empty() || (first_[key] == 0 && second_[key] == 0));
+}
+
+void LazyOptimizer::apply(std::uint64_t t, std::span<const std::uint32_t> keys, const float* gradient,
+                          std::span<float> weights) {
+  OptimizerSettings now = settings_;
+  now.learning_rate = rates_[t - 1];
+  const StepArrays arrays{weights.data(), first_.data(), second_.data(), gradient, keys.data(), keys.size()};
+  switch (settings_.kind) {
+    case OptimizerKind::kAdaGrad: return step_adagrad(now, arrays, t);
+    case OptimizerKind::kAdam: return step_adam(now, arrays, t);
+    default: return step_sgd(now, arrays);
+  }
+}
+
+void LazyOptimizer::bring_up(std::span<const std::uint32_t> keys, std::span<float> weights) {
+  if (done_.empty()) return;
+  const FloatEnvironment environment;
+  const auto now = static_cast<std::uint32_t>(rates_.size());
+  behind_.clear();
+  for (const std::uint32_t key : keys) {
+    const std::uint32_t done = done_[key];
+    if (done == now) continue;
+    if (!at_rest(key, weights)) {
+      if (replays_) {
+        behind_.push_back(key);
+        continue;
+      }
+      if (average_) average_->add(key, average_->weight_since(done, shrinks_[done]), weights[key]);
+      const double factor = std::exp(shrinks_[now] - shrinks_[done]);
+      weights[key] = static_cast<float>(factor * static_cast<double>(weights[key]));
+    }
+    done_[key] = now;
+  }
+  replay(weights);
+}
+
+// The missed steps of `behind_`, one after another, each with the weights that it is missed by.
+void LazyOptimizer::replay(std::span<float> weights) {
+  if (behind_.empty()) return;
+  const auto now = static_cast<std::uint32_t>(rates_.size());
+  std::ranges::sort(behind_, {}, [&](std::uint32_t key) { return done_[key]; });
+  zeros_.resize(std::max(zeros_.size(), behind_.size()));
+  std::size_t missing = 0;
+  for (std::uint32_t step = done_[behind_.front()]; step < now; ++step) {
+    while (missing < behind_.size() && done_[behind_[missing]] <= step) ++missing;
+    const auto behind = std::span(behind_).first(missing);
+    apply(step + 1, behind, zeros_.data(), weights);
+    add_to_average(step + 1, behind, weights);
+  }
+  for (const std::uint32_t key : behind_) done_[key] = now;
+}
+
+// What step t has made of these weights.
+void LazyOptimizer::add_to_average(std::uint64_t t, std::span<const std::uint32_t> keys,
+                                   std::span<const float> weights) {
+  if (!average_) return;
+  const double weight = average_->weight(t);
+  for (const std::uint32_t key : keys) average_->add(key, weight, weights[key]);
+}
+
+void LazyOptimizer::bring_up_all(std::span<float> weights) {
+  if (done_.empty()) return;
+  // Some at a time: the list of those behind stays short.
+  constexpr std::size_t kAtOnce = 1 << 16;
+  std::vector<std::uint32_t> keys;
+  for (std::size_t begin = 0; begin < weights.size(); begin += kAtOnce) {
+    keys.resize(std::min(kAtOnce, weights.size() - begin));
+    for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = static_cast<std::uint32_t>(begin + i);
+    bring_up(keys, weights);
+  }
+}
+
+double LazyOptimizer::squares_of_results(std::span<float> weights) {
+  bring_up_all(weights);
+  double sum = 0;
+  for (std::size_t key = 0; key < weights.size(); ++key) {
+    const auto value = static_cast<double>(result(static_cast<std::uint32_t>(key), weights));
+    sum += value * value;
+  }
+  return sum;
+}
+
+void LazyOptimizer::note_rate(double rate) {
+  rates_.push_back(rate);
+  shrinks_.push_back(shrinks_.back() + std::log1p(-rate * settings_.weight_decay));
+  if (average_) average_->note_step(shrinks_.back());
+}
+
+Status LazyOptimizer::save(CheckpointWriter& out) const {
+  Status done = out.values(std::span(rates_));
+  if (done) done = out.values(std::span(first_));
+  if (done) done = out.values(std::span(second_));
+  if (done) done = out.values(std::span(done_));
+  return done && average_ ? average_->save(out) : done;
+}
+
+Status LazyOptimizer::load(CheckpointReader& in) {
+  std::vector<double> rates;
+  Status loaded = in.values(rates);
+  if (loaded) loaded = in.values_into(std::span(first_));
+  if (loaded) loaded = in.values_into(std::span(second_));
+  if (loaded) loaded = in.values_into(std::span(done_));
+  if (loaded && average_) loaded = average_->load(in);
+  if (!loaded) return loaded;
+  if (std::ranges::any_of(done_, [&](std::uint32_t done) { return done > rates.size(); }) ||
+      !std::ranges::all_of(rates, [](double rate) { return std::isfinite(rate); })) {
+    return in.damaged("makes no sense");
+  }
+  rates_.clear();
+  shrinks_.assign(1, 0);
+  if (average_) average_->forget_steps();
+  for (const double rate : rates) note_rate(rate);
+  return {};
+}
+
+void LazyOptimizer::step(const Pairs& gradient, std::span<float> weights) {
+  bring_up(gradient.keys, weights);
+  const FloatEnvironment environment;
+  note_rate(settings_.learning_rate);
+  const auto now = static_cast<std::uint32_t>(rates_.size());
+  if (!gradient.keys.empty()) apply(now, gradient.keys, gradient.values.data(), weights);
+  add_to_average(now, gradient.keys, weights);
+  if (done_.empty()) return;
+  for (const std::uint32_t key : gradient.keys) done_[key] = now;
+}
+
+}  // namespace deltawire::linear

@@ -1,0 +1,32 @@
+// Reads a rank's part of the rows of all files. Each byte of a plain file is read by one rank only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "linear/parse_rows.h"
+#include "linear/text_source.h"
+
+namespace deltawire::linear {
+
+// How ranks divide the rows. With at least as many files as ranks, rank i modulo world reads file i. With
+// fewer, each file is divided: a plain one into `world` byte ranges, one per rank; a packed one, which can
+// only be read from its front, is unpacked by every rank, which parses every world-th MiB of text.
+struct RowPartition {
+  int rank = 0;
+  int world = 1;
+};
+
+inline constexpr std::uint64_t kRowBytesMax = std::uint64_t{1} << 26;
+
+// Called with the rows parsed since they were last cleared: after each MiB of text or so, and at the end,
+// when it must take all of them.
+using TakeRows = std::function<Status(RowSink&, bool ended)>;
+
+// Errors: kIo; kCorrupt, "<file>:<line>:<column>: ...", for an invalid row; kLimit for a row of more than
+// kRowBytesMax bytes; those of `take`.
+Status read_rows(std::span<const DataFile> files, const RowPartition& partition, const ParseOptions& options,
+                 const TakeRows& take);
+
+}  // namespace deltawire::linear

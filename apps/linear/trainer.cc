@@ -1,0 +1,342 @@
+#include "linear/trainer.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/no_memory.h"
+#include "linear/seconds_since.h"
+
+namespace deltawire::linear {
+namespace {
+
+constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
+
+Status check_labels(Loss kind, std::uint32_t labels) {
+  if (!classifies(kind)) return {};
+  const std::string loss(loss_name(kind));
+  if ((labels & kOtherLabel) != 0 || (labels & (kMinusOne | kZero)) == (kMinusOne | kZero)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "loss " + loss +
+                    " takes labels 0 and 1, or -1 and 1, and the data have others; name the positive "
+                    "one (--positive LABEL), or take --loss squared");
+  }
+  if (std::popcount(labels) < 2) {
+    return fail(ErrorCode::kInvalidArgument,
+                "all rows have one label, and " + loss + " needs two; check the data");
+  }
+  return {};
+}
+
+// How many of a rank's `rows` are in the batches before number `batch`. Whole quotients first, as a product
+// could wrap.
+std::uint64_t rows_before(std::uint64_t rows, std::uint64_t batch, std::uint64_t batches) {
+  return rows / batches * batch + rows % batches * batch / batches;
+}
+
+}  // namespace
+
+Rates default_rates(OptimizerKind kind) noexcept {
+  switch (kind) {
+    case OptimizerKind::kAdaGrad: return {0.7, 0.1};
+    case OptimizerKind::kAdam: return {0.05, 0.2};
+    default: return {0.1, 0.01};
+  }
+}
+
+double margin(const RowBlock& block, std::size_t row, std::span<const float> weights) {
+  double sum = 0;
+  for (std::size_t i = block.first_of(row); i < block.ends[row]; ++i) {
+    if (block.keys[i] < weights.size()) {
+      sum += static_cast<double>(weights[block.keys[i]]) * static_cast<double>(block.values[i]);
+    }
+  }
+  return sum;
+}
+
+double margin(const RowBlock& block, std::size_t row, std::span<const float> weights, bool bias) {
+  if (!bias) return margin(block, row, weights);
+  return margin(block, row, weights.first(weights.size() - 1)) + static_cast<double>(weights.back());
+}
+
+// Agrees on the dimension, the number of rows and the batches of all ranks.
+Status Trainer::agree() {
+  const StoreTotals& own = data_.totals();
+  const auto all = exchange_.gather(
+      std::vector<double>{static_cast<double>(own.rows[0]), static_cast<double>(own.rows[1]),
+                          static_cast<double>(own.keys_end), static_cast<double>(own.labels)});
+  if (!all) return forward_error(all);
+  std::uint32_t labels = 0;
+  for (std::size_t i = 0; i < all->size(); i += 4) {
+    rows_ += (*all)[i];
+    rows_of_rank_.push_back(static_cast<std::uint64_t>((*all)[i]));
+    dimension_ = std::max(dimension_, static_cast<std::uint64_t>((*all)[i + 2]));
+    labels |= static_cast<std::uint32_t>((*all)[i + 3]);
+  }
+  if (rows_ == 0)
+    return fail(ErrorCode::kInvalidArgument, "the data have no rows to train on; check the files");
+  if (Status fits = check_labels(settings_.loss, labels); !fits) return fits;
+  if (settings_.bias) ++dimension_;
+  dimension_ = std::max<std::uint64_t>(dimension_, 1);
+  const double batch = settings_.batch <= 1 ? settings_.batch * rows_ : settings_.batch;
+  batches_ = static_cast<std::uint64_t>(std::ceil(rows_ / std::clamp(batch, 1.0, rows_) - 1e-9));
+  return {};
+}
+
+Result<TrainedModel> Trainer::run(const TrainHooks& hooks) {
+  auto model = or_no_memory("training", [&] { return run_all(hooks); });
+  if (model || model.error().code != ErrorCode::kNoMemory) return model;
+  return fail(ErrorCode::kNoMemory, "there is no memory to train " + std::to_string(dimension_) +
+                                        " weights, up to " + (settings_.average_power ? "40" : "28") +
+                                        " bytes each; --hash-bits makes them fewer");
+}
+
+Status Trainer::make_weights() {
+  auto weights = TrainedWeights::make({.optimizer = settings_.optimizer,
+                                       .average_power = settings_.average_power,
+                                       .dimension = dimension_,
+                                       .bias = settings_.bias},
+                                      exchange_);
+  if (!weights) return forward_error(weights);
+  weights_ = *std::move(weights);
+  return {};
+}
+
+// The memory of the rank with the most.
+Result<double> Trainer::state_bytes() {
+  const auto all = exchange_.gather(std::vector<double>{static_cast<double>(weights_->state_bytes())});
+  if (!all) return forward_error(all);
+  return std::ranges::max(*all);
+}
+
+Result<TrainedModel> Trainer::run_all(const TrainHooks& hooks) {
+  if (Status agreed = agree(); !agreed) return forward_error(agreed);
+  if (Status made = make_weights(); !made) return forward_error(made);
+  sums_.assign(dimension_, 0.0);
+  keys_ = KeySet(dimension_);
+  gradient_.dimension = dimension_;
+  if (hooks.checkpoints != nullptr && hooks.checkpoints->resumes()) {
+    if (Status resumed = resume(*hooks.checkpoints); !resumed) return forward_error(resumed);
+  }
+  TrainedModel model;
+  std::vector<EpochReport>& epochs = progress_.epochs;
+  while (progress_.epoch < static_cast<std::uint64_t>(settings_.epochs) && !model.converged) {
+    if (Status done = run_epoch(hooks); !done) return forward_error(done);
+    EpochReport report = progress_.report;
+    if (Status done = evaluate(report); !done) return forward_error(done);
+    if (!std::isfinite(report.objective)) {
+      return fail(ErrorCode::kRange, "the loss is not finite after data epoch " +
+                                         std::to_string(report.epoch) + "; lower the learning rate (--lr)");
+    }
+    model.converged = settings_.stop > 0 && report.gap <= settings_.stop;
+    epochs.push_back(report);
+    hooks.epoch(report);
+    progress_ = {.epoch = progress_.epoch + 1, .report = {}, .epochs = std::move(epochs)};
+  }
+  const auto state = state_bytes();
+  if (!state) return forward_error(state);
+  model.state_bytes = *state;
+  auto weights = weights_->take_model();
+  if (!weights) return forward_error(weights);
+  model.weights = *std::move(weights);
+  model.epochs = std::move(epochs);
+  return model;
+}
+
+Status Trainer::run_epoch(const TrainHooks& hooks) {
+  EpochReport& report = progress_.report;
+  report.epoch = static_cast<int>(progress_.epoch) + 1;
+  const double rate =
+      settings_.optimizer.learning_rate / (1 + static_cast<double>(progress_.epoch) * settings_.rate_decay);
+  if (Status set = weights_->set_learning_rate(rate); !set) return set;
+  const auto rank = static_cast<std::size_t>(exchange_.rank());
+  EpochRows rows(data_, settings_.seed + 0x10001 * rank, progress_.epoch);
+  if (Status there = rows.skip(rows_before(rows_of_rank_[rank], progress_.batch, batches_)); !there)
+    return there;
+  Order order{rows, rows};
+  while (progress_.batch < batches_) {
+    if (hooks.interrupted()) return fail(ErrorCode::kAborted, "interrupted: no model is written");
+    const auto begin = Clock::now();
+    if (Status stepped = step(order); !stepped) return stepped;
+    report.seconds += seconds_since(begin);
+    if (hooks.checkpoints == nullptr) continue;
+    const std::uint64_t every = hooks.checkpoints->every() > 0 ? hooks.checkpoints->every() : batches_;
+    if (exchange_.steps() % every != 0) continue;
+    const auto saving = Clock::now();
+    if (Status saved = save(*hooks.checkpoints); !saved) return saved;
+    report.checkpoint_seconds += seconds_since(saving);
+  }
+  return sum_up();
+}
+
+Status Trainer::step(Order& order) {
+  const auto rows_of = [&](std::uint64_t rows) {
+    return rows_before(rows, progress_.batch + 1, batches_) - rows_before(rows, progress_.batch, batches_);
+  };
+  std::uint64_t of_all = 0;
+  for (const std::uint64_t rows : rows_of_rank_) of_all += rows_of(rows);
+  // The exchange makes the mean over ranks, whatever number of rows each had.
+  const double scale =
+      static_cast<double>(exchange_.world()) / static_cast<double>(std::max<std::uint64_t>(1, of_all));
+  EpochReport& report = progress_.report;
+  const std::uint64_t own = rows_of(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())]);
+  if (weights_->needs_pull()) {
+    if (Status pulled = pull_batch(order.keys, own); !pulled) return pulled;
+  }
+  const auto begin = Clock::now();
+  const double updates = report.update_seconds;
+  if (Status added = add_rows(order.gradients, own, scale); !added) return added;
+  report.compute_seconds += seconds_since(begin) - (report.update_seconds - updates);
+  progress_.plain += 8 * gradient_.keys.size() * static_cast<std::uint64_t>(exchange_.world() - 1);
+  StepCost cost;
+  if (Status stepped = weights_->step(gradient_, cost); !stepped) return stepped;
+  progress_.add(cost);
+  ++progress_.batch;
+  return {};
+}
+
+// Pulls the weights of the next `count` rows. Their keys stay in keys_, for the gradient.
+Status Trainer::pull_batch(EpochRows& order, std::uint64_t count) {
+  const auto begin = Clock::now();
+  if (settings_.bias && count > 0) keys_.add(bias_key());
+  while (count > 0) {
+    const auto taken = order.take(count, [&](const RowBlock& block, std::span<const std::uint32_t> rows) {
+      fresh_.clear();
+      keys_.add_rows(block, rows, fresh_);
+    });
+    if (!taken) return forward_error(taken);
+    if (*taken == 0) break;
+    count -= *taken;
+  }
+  fresh_.clear();
+  keys_.visit([&](std::uint32_t key) { fresh_.push_back(key); });
+  progress_.report.compute_seconds += seconds_since(begin);
+  StepCost cost;
+  const Status pulled = weights_->pull(fresh_, cost);
+  progress_.add(cost);
+  return pulled;
+}
+
+// Combines this rank's figures of the data epoch with those of all ranks.
+Status Trainer::sum_up() {
+  EpochReport& report = progress_.report;
+  const std::array parts{&EpochReport::compute_seconds,  &EpochReport::encode_seconds,
+                         &EpochReport::exchange_seconds, &EpochReport::decode_seconds,
+                         &EpochReport::update_seconds,   &EpochReport::checkpoint_seconds};
+  std::vector<double> numbers{static_cast<double>(progress_.bytes), static_cast<double>(progress_.plain),
+                              static_cast<double>(rows_of_rank_[static_cast<std::size_t>(exchange_.rank())]),
+                              static_cast<double>(progress_.weights)};
+  for (double EpochReport::* part : parts) numbers.push_back(report.*part);
+  const auto sums = exchange_.sums(numbers);
+  if (!sums) return forward_error(sums);
+  const double world = exchange_.world();
+  for (std::size_t i = 0; i < parts.size(); ++i) report.*parts[i] = (*sums)[4 + i] / world;
+  report.bytes_per_step = (*sums)[0] / world / static_cast<double>(batches_);
+  report.weights_bytes_per_step = (*sums)[3] / world / static_cast<double>(batches_);
+  report.bytes_sent = (*sums)[0] / world;
+  report.plain_ratio = (*sums)[0] > 0 ? (*sums)[1] / (*sums)[0] : kNotKnown;
+  report.rows_per_second = (*sums)[2] / report.seconds;
+  report.seconds += report.checkpoint_seconds;
+  if (!progress_.epochs.empty()) {
+    report.seconds += progress_.epochs.back().seconds;
+    report.bytes_sent += progress_.epochs.back().bytes_sent;
+  }
+  return {};
+}
+
+// Puts the gradient of the next `count` rows' loss, times `scale`, into gradient_.
+Status Trainer::add_rows(EpochRows& order, std::uint64_t count, double scale) {
+  double& update_seconds = progress_.report.update_seconds;
+  const auto bring_up = [&] {
+    const auto begin = Clock::now();
+    weights_->bring_up(fresh_);
+    update_seconds += seconds_since(begin);
+  };
+  if (settings_.bias && count > 0) {
+    keys_.add(bias_key());
+    fresh_.assign(1, bias_key());
+    bring_up();
+  }
+  while (count > 0) {
+    const auto taken = order.take(count, [&](const RowBlock& block, std::span<const std::uint32_t> rows) {
+      fresh_.clear();
+      keys_.add_rows(block, rows, fresh_);
+      bring_up();
+      add_gradient(block, rows, scale);
+    });
+    if (!taken) return forward_error(taken);
+    if (*taken == 0) break;
+    count -= *taken;
+  }
+  collect_gradient();
+  return {};
+}
+
+void Trainer::add_gradient(const RowBlock& block, std::span<const std::uint32_t> rows, double scale) {
+  for (const std::uint32_t row : rows) {
+    const double slope =
+        scale * slope_of(settings_.loss, margin(block, row, weights_->weights(), settings_.bias),
+                         target_of(settings_.loss, block.labels[row]));
+    if (slope != 0) add_slope(block, row, slope);
+  }
+}
+
+// Adds a row's part of a gradient, with the slope of its loss.
+void Trainer::add_slope(const RowBlock& block, std::size_t row, double slope) {
+  for (std::size_t i = block.first_of(row); i < block.ends[row]; ++i) {
+    sums_[block.keys[i]] += slope * static_cast<double>(block.values[i]);
+  }
+  if (settings_.bias) sums_[bias_key()] += slope;
+}
+
+// Moves the sums at the batch's keys into gradient_, in the order of keys.
+void Trainer::collect_gradient() {
+  gradient_.keys.clear();
+  gradient_.values.clear();
+  keys_.remove_all([&](std::uint32_t key) {
+    const double sum = std::exchange(sums_[key], 0.0);
+    if (sum == 0) return;
+    gradient_.keys.push_back(key);
+    gradient_.values.push_back(static_cast<float>(sum));
+  });
+}
+
+// A checkpoint has, in this order: the progress, the weights and the optimizer (with owners, those owned
+// here), the session's state, and the residual if there is one (Exchange::keep_losses).
+Status Trainer::save(Checkpoints& checkpoints) {
+  auto out = checkpoints.begin(exchange_.steps(), data_.checksum());
+  if (!out) return forward_error(out);
+  const auto session = exchange_.save();
+  if (!session) return forward_error(session);
+  Status done = progress_.save(*out);
+  if (done) done = weights_->save(*out);
+  if (done) done = out->values(std::span<const std::byte>(*session));
+  if (done && exchange_.residual() != nullptr) done = exchange_.residual()->save(*out);
+  return done ? checkpoints.keep(*out, exchange_.steps()) : done;
+}
+
+Status Trainer::resume(Checkpoints& checkpoints) {
+  auto in = checkpoints.newest(exchange_, data_.checksum());
+  if (!in) return forward_error(in);
+  std::vector<std::byte> session;
+  Status done = progress_.load(*in, batches_);
+  if (done) done = weights_->load(*in);
+  if (done) done = in->values(session);
+  PairResidual residual;
+  if (done && exchange_.residual() != nullptr) done = residual.load(*in, dimension_);
+  if (done) done = in->end();
+  if (!done) return done;
+  if (progress_.epoch >= static_cast<std::uint64_t>(settings_.epochs)) {
+    return fail(ErrorCode::kMismatch, in->path() + ": is of data epoch " +
+                                          std::to_string(progress_.epoch + 1) +
+                                          "; resume with at least as many --epochs");
+  }
+  const Status loaded = exchange_.load(session, in->head().step);
+  if (loaded && exchange_.residual() != nullptr) *exchange_.residual() = std::move(residual);
+  return loaded ? loaded : fail(loaded.error().code, in->path() + ": " + loaded.error().message);
+}
+
+}  // namespace deltawire::linear

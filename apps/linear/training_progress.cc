@@ -1,0 +1,83 @@
+#include "linear/training_progress.h"
+
+#include <array>
+#include <span>
+
+namespace deltawire::linear {
+namespace {
+
+constexpr std::array kFigures{&EpochReport::train_loss,
+                              &EpochReport::objective,
+                              &EpochReport::test_loss,
+                              &EpochReport::accuracy,
+                              &EpochReport::constant_loss,
+                              &EpochReport::constant_accuracy,
+                              &EpochReport::gap,
+                              &EpochReport::seconds,
+                              &EpochReport::rows_per_second,
+                              &EpochReport::bytes_per_step,
+                              &EpochReport::weights_bytes_per_step,
+                              &EpochReport::evaluation_bytes,
+                              &EpochReport::bytes_sent,
+                              &EpochReport::plain_ratio,
+                              &EpochReport::compute_seconds,
+                              &EpochReport::encode_seconds,
+                              &EpochReport::exchange_seconds,
+                              &EpochReport::decode_seconds,
+                              &EpochReport::update_seconds,
+                              &EpochReport::checkpoint_seconds};
+
+void add_figures(std::vector<double>& figures, const EpochReport& report) {
+  for (const double EpochReport::* figure : kFigures) figures.push_back(report.*figure);
+}
+
+EpochReport report_of(std::span<const double> figures, std::size_t i) {
+  EpochReport report{.epoch = static_cast<int>(i) + 1};
+  for (std::size_t k = 0; k < kFigures.size(); ++k) report.*kFigures[k] = figures[kFigures.size() * i + k];
+  return report;
+}
+
+}  // namespace
+
+void TrainingProgress::add(const StepCost& cost) {
+  report.encode_seconds += cost.encode_seconds;
+  report.exchange_seconds += cost.exchange_seconds;
+  report.decode_seconds += cost.decode_seconds;
+  report.update_seconds += cost.update_seconds;
+  bytes += cost.bytes_sent;
+  weights += cost.weights_bytes;
+}
+
+Status TrainingProgress::save(CheckpointWriter& out) const {
+  const std::array<std::uint64_t, 5> place{epoch, batch, bytes, plain, weights};
+  std::vector<double> figures;
+  for (const EpochReport& each : epochs) add_figures(figures, each);
+  add_figures(figures, report);
+  const Status done = out.values(std::span<const std::uint64_t>(place));
+  return done ? out.values(std::span<const double>(figures)) : done;
+}
+
+Status TrainingProgress::load(CheckpointReader& in, std::uint64_t batches) {
+  std::array<std::uint64_t, 5> place{};
+  std::vector<double> figures;
+  Status done = in.values_into(std::span<std::uint64_t>(place));
+  if (done) done = in.values(figures);
+  if (!done) return done;
+  *this = {.epoch = place[0],
+           .batch = place[1],
+           .bytes = place[2],
+           .plain = place[3],
+           .weights = place[4],
+           .report = {},
+           .epochs = {}};
+  const std::uint64_t step = in.head().step;
+  if (epoch > step / batches || batch != step - epoch * batches || batch > batches ||
+      figures.size() != kFigures.size() * (epoch + 1)) {
+    return in.damaged("makes no sense");
+  }
+  for (std::size_t i = 0; i < epoch; ++i) epochs.push_back(report_of(figures, i));
+  report = report_of(figures, epoch);
+  return {};
+}
+
+}  // namespace deltawire::linear

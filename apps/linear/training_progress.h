@@ -1,0 +1,62 @@
+// How far a training has come: part of a checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "linear/checkpoint_file.h"
+#include "linear/key_requests.h"
+
+namespace deltawire::linear {
+
+// The figures of a data epoch, of all ranks together.
+struct EpochReport {
+  int epoch = 0;          // from 1
+  double train_loss = 0;  // the mean loss per row, without L2
+  double objective = 0;   // train_loss and L2's part: what training minimizes
+  double test_loss = 0;   // of held-out rows; NaN without any
+  double accuracy = 0;  // the proportion of held-out rows whose margin has the label's sign; NaN without any
+  // test_loss and accuracy of a constant model: the margin with the least loss on the training rows. NaN
+  // likewise.
+  double constant_loss = 0;
+  double constant_accuracy = 0;
+  // objective / its minimum - 1: an upper bound from the gradient of all training rows, or an estimate
+  // (convergence.h) if TrainSettings::gap_is_bound() is false. NaN if unknown: with `stop` the bound is
+  // computed after every data epoch, else after the last one.
+  double gap = 0;
+  double seconds = 0;                 // wall clock of training so far, without evaluations
+  double rows_per_second = 0;         // in this data epoch
+  double bytes_per_step = 0;          // sent by a rank, on average
+  double bytes_sent = 0;              // by a rank, on average, of training so far
+  double weights_bytes_per_step = 0;  // of bytes_per_step: weights that an owner sent back
+  double evaluation_bytes = 0;  // sent by a rank for this evaluation, on average; not in the other figures
+  double plain_ratio = 0;       // 8 bytes for each pair and peer / bytes sent; NaN with one rank
+
+  // Of this data epoch, means over ranks: the five parts of the paper's table 4, and checkpoints.
+  double compute_seconds = 0;  // gradients, and reading rows
+  double encode_seconds = 0;
+  double exchange_seconds = 0;  // sending, and waiting for others
+  double decode_seconds = 0;
+  double update_seconds = 0;  // weights and moments, with missed steps
+  double checkpoint_seconds = 0;
+};
+
+// Between steps.
+struct TrainingProgress {
+  std::uint64_t epoch = 0;    // data epochs done
+  std::uint64_t batch = 0;    // and steps of the present one
+  std::uint64_t bytes = 0;    // in the present one: sent by this rank,
+  std::uint64_t plain = 0;    // what plain pairs would have taken,
+  std::uint64_t weights = 0;  // and of `bytes`: weights that were pulled from this rank
+  EpochReport report;         // the present one's, of this rank so far
+  std::vector<EpochReport> epochs;
+
+  void add(const StepCost& cost);
+
+  // As arrays of a checkpoint. Errors of load: those of CheckpointReader; kCorrupt if the numbers do not fit
+  // the checkpoint's step, for `batches` steps per data epoch.
+  Status save(CheckpointWriter& out) const;
+  Status load(CheckpointReader& in, std::uint64_t batches);
+};
+
+}  // namespace deltawire::linear

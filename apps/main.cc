@@ -1,0 +1,109 @@
+// The program `deltawire`: parses the command line and turns every failure into one line and an exit status.
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "cli/outcome.h"
+#include "linear/commands/commands.h"
+
+namespace deltawire::cli {
+namespace {
+
+constexpr const char* kAbout =
+    "deltawire: gradients and weight updates in far fewer bytes.\n"
+    "Encodes arrays as .dw files and back, shows what is in them and how far two are apart, compares "
+    "methods\n"
+    "on your gradients, and plans which one suits a link.";
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  deltawire codecs                                      which codecs there are\n"
+    "  deltawire encode int8 gradient.npy gradient.dw        compress an array\n"
+    "  deltawire inspect gradient.dw                         see where the bits went\n"
+    "  deltawire decode gradient.dw restored.npy             get it back\n"
+    "  deltawire diff gradient.npy restored.npy              how far the two are apart\n"
+    "  deltawire compare --input gradient.npy                every method's bytes, errors and speed\n"
+    "  deltawire plan --input trace/ --link 100mbit          what is worth it on a link, or nothing\n"
+    "  deltawire trace info trace/                           what was recorded in training\n"
+    "  deltawire train linear --data a9a --model a9a.npz     a linear model of sparse rows\n"
+    "  deltawire predict --model a9a.npz --data a9a.t        what it says of others\n"
+    "  deltawire generate kdd12 --scale 0.01 clicks.zst      rows shaped like a published set\n"
+    "\n"
+    "'deltawire COMMAND --help' explains a command.\n"
+    "Exit status: 0 done, 1 failed, 2 wrong usage; then one line on standard error says why.\n"
+    "('diff' has its own: 0 equal, 1 different, 2 trouble.)\n";
+
+// What the parser found wrong, with the command whose help tells more.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  std::string path;
+  const CLI::App* command = &app;
+  for (auto below = app.get_subcommands(); !below.empty(); below = command->get_subcommands()) {
+    command = below.front();
+    path += (path.empty() ? "" : " ") + command->get_name();
+  }
+  if (command != &app) return path + ": " + error.what() + "; see 'deltawire " + path + " --help'";
+  if (argc < 2) return "no command given; see 'deltawire --help'";
+  const std::string kind = argv[1][0] == '-' ? "option" : "command";
+  return "unknown " + kind + " \"" + argv[1] + "\"; see 'deltawire --help'";
+}
+
+int parse_and_run(int argc, char** argv) {
+  Command chosen;
+  CLI::App app(kAbout, "deltawire");
+  app.footer(kFooter);
+  app.set_version_flag("--version", "deltawire " DELTAWIRE_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(26);
+  add_codecs_command(app, chosen);
+  add_encode_command(app, chosen);
+  add_decode_command(app, chosen);
+  add_inspect_command(app, chosen);
+  add_diff_command(app, chosen);
+  add_compare_command(app, chosen);
+  add_plan_command(app, chosen);
+  add_trace_command(app, chosen);
+  add_train_command(app, chosen);
+  add_predict_command(app, chosen);
+  add_generate_command(app, chosen);
+  add_completion_command(app, chosen);
+  add_manual_command(app, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
+    print_failure(usage_message(app, error, argc, argv));
+    return kExitUsage;
+  }
+  if (const Outcome<void> outcome = chosen(); !outcome) {
+    // diff's answer is an exit status, and nothing that went wrong.
+    if (!outcome.error().message.empty()) print_failure(outcome.error().message);
+    return outcome.error().exit_status;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace deltawire::cli
+
+int main(int argc, char** argv) {
+  using deltawire::cli::kExitFailure;
+  using deltawire::cli::print_failure;
+  try {
+    const int status = deltawire::cli::parse_and_run(argc, argv);
+    std::cout.flush();
+    if (status == 0 && !std::cout) {
+      print_failure("standard output cannot be written; check the disk or the pipe that it goes to");
+      return kExitFailure;
+    }
+    return status;
+  } catch (const std::bad_alloc&) {
+    print_failure("not enough memory for this tensor; split it, or use a machine with more");
+  } catch (const std::exception& error) {
+    print_failure(std::string("unexpected: ") + error.what() + "; please report it");
+  }
+  return kExitFailure;
+}

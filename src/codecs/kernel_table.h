@@ -1,5 +1,6 @@
-// DELTAWIRE_KERNELS(reference, avx2, neon): the targets that a folder has files of kernels for, from the plainest on.
-// It stands once in the folder's namespace, and defines kernels_for() there. Targets of another machine are left out.
+// DELTAWIRE_KERNELS(reference, avx2, neon): the targets that a folder has files of kernels for, from the
+// plainest on. It stands once in the folder's namespace, and defines kernels_for() there. Targets of another
+// machine are left out.
 #pragma once
 
 #include <array>

@@ -19,11 +19,11 @@ class KernelTable {
     const Kernels* kernels;
   };
 
-  // The reference is among them. A target that is not runs the kernels of the target before it.
+  // From the reference on, in the order of TargetId: a target that is left out runs the kernels of the one
+  // before.
   constexpr KernelTable(std::initializer_list<Own> own) noexcept {
-    for (const Own& each : own) kernels_[static_cast<std::size_t>(each.target)] = each.kernels;
-    for (std::size_t i = 1; i < kernels_.size(); ++i) {
-      if (kernels_[i] == nullptr) kernels_[i] = kernels_[i - 1];
+    for (const Own& each : own) {
+      for (auto i = static_cast<std::size_t>(each.target); i < kernels_.size(); ++i) kernels_[i] = each.kernels;
     }
   }
 

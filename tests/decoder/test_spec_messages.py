@@ -50,7 +50,7 @@ def expected_of(stem: str, step: int) -> Expected:
 def test_golden_messages_are_there() -> None:
     """Of each codec, of rules and of each kind of version 2, two steps: without them nothing below
     would be tested."""
-    codecs = list(ROOT.glob("src/codecs/*/spec.md"))
+    codecs = list(ROOT.glob("src/codecs/**/spec.md"))
     assert len(PATHS) == 2 * (len(codecs) + 1 + len(OF_VERSION_2))
 
 

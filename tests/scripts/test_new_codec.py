@@ -13,7 +13,7 @@ from spec_codecs import decode_coded, refusal
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
 
-HOUSE = ("CHANGELOG.md", "docs/architecture.md", "pyproject.toml")
+HOUSE = ("CHANGELOG.md", "docs/architecture.md", "pyproject.toml", "src/codecs/registry.cc")
 FILES = {"spec.md", "third.cc", "third_ops.h", "third_ref.cc", "third_test.cc", "third_decoder.py"}
 
 
@@ -33,7 +33,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert made.returncode == 0, made.stderr
     listed = {Path(line) for line in made.stdout.splitlines() if line.startswith("/")}
     folder = root / "src" / "codecs" / "third"
-    assert listed == {root / "CHANGELOG.md", *(folder / name for name in FILES)}
+    registry = root / "src" / "codecs" / "registry.cc"
+    assert listed == {root / "CHANGELOG.md", registry, *(folder / name for name in FILES)}
     return root
 
 
@@ -50,6 +51,8 @@ def test_files(tree: Path) -> None:
         includes = [line for line in lines if line.startswith('#include "')]
         assert includes == sorted(includes)
     assert "- Codec `third`" in (tree / "CHANGELOG.md").read_text()
+    rows = (tree / "src" / "codecs" / "registry.cc").read_text()
+    assert "  ROW(twobit)                 \\\n  ROW(third)\n\n" in rows
 
 
 def test_style(tree: Path) -> None:

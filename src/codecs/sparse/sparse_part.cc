@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/float_environment.h"
 #include "base/little_endian.h"
+#include "codecs/kernel_table.h"
 #include "codecs/part_checks.h"
 
 namespace deltawire::sparse {
@@ -115,6 +116,14 @@ void leave_unsent(const Kernels& kernels, const PartSource& part, const Elements
   if (part.residual == nullptr) return;
   if (part.left == part.residual) kernels.add(part.in, part.left, part.count);
   kernels.subtract_elements(part.left, sent);
+}
+
+Result<PartCoder> part_coder(std::string_view codec, const ParsedSpec& spec, TargetId target) {
+  const auto values = values_parameter(spec);
+  if (!values) return forward_error(values);
+  const auto positions = positions_parameter(spec);
+  if (!positions) return forward_error(positions);
+  return PartCoder(codec, *positions, *values, kernels_for(target));
 }
 
 std::string PartCoder::spec() const {
@@ -250,5 +259,7 @@ Status PartCoder::describe(const PartView& in, std::uint64_t count, std::vector<
   add_section(sections, "padding", all - heads - codes - values);
   return {};
 }
+
+DELTAWIRE_KERNELS(reference, avx2, avx512, neon)
 
 }  // namespace deltawire::sparse

@@ -1,5 +1,5 @@
-// Zero runs, 64 packed bytes at a time: codes are made in place of the zero bytes and what is left over is
-// squeezed out.
+// The table for AVX-512 with VBMI and VBMI2. Zero runs are coded 64 packed bytes at a time: codes are made in
+// place of the zero bytes, and what is left over is squeezed out.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -7,8 +7,9 @@
 #include <immintrin.h>
 
 #include "base/bit_functions.h"
+#include "codecs/threelc/threelc_avx512.h"
 #include "codecs/threelc/threelc_ops.h"
-#include "codecs/threelc/threelc_runs_ops.h"
+#include "codecs/threelc/threelc_vectors_ops.h"
 
 namespace deltawire::threelc::DELTAWIRE_TARGET {
 
@@ -72,5 +73,7 @@ std::uint32_t zero_runs(const std::byte* packed, std::uint32_t bytes, std::byte*
   }
   return static_cast<std::uint32_t>(write_run(to, run) - out);
 }
+
+extern constexpr Kernels kKernels = {largest, quantize, zero_runs, rice, decode_chunk};
 
 }  // namespace deltawire::threelc::DELTAWIRE_TARGET

@@ -1,12 +1,13 @@
-// Values out of numbers of up to 8 bits: 64 at a time are looked up in tables that lie in registers, one for
-// each byte of a value.
+// Decoding for AVX-512 with VBMI: as AVX2 does, but for values of numbers of up to 8 bits. Of these, 64 at a
+// time are looked up in tables that lie in registers, one for each byte of a value.
 #include <cstddef>
 #include <cstdint>
 
 #include <immintrin.h>
 
+#include "codecs/fastsgd/fastsgd_decode_avx2.h"
+#include "codecs/fastsgd/fastsgd_decode_ops.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
-#include "codecs/fastsgd/fastsgd_values_avx2.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 
@@ -15,7 +16,7 @@ namespace {
 constexpr std::uint32_t kTogether = 64;
 constexpr unsigned kMostBits = 8;        // of a number
 constexpr std::uint32_t kInPlane = 128;  // values: of numbers with 8 bits the highest is the sign
-constexpr std::uint32_t kLanes = 16;
+constexpr std::uint32_t kFloats = 16;    // in a vector
 
 struct Planes {
   __m512i low[4];
@@ -64,8 +65,8 @@ void store_values(const Planes& planes, __m512i numbers, float* out) noexcept {
   const __m512i high[2] = {_mm512_unpacklo_epi8(bytes[2], bytes[3]),
                            _mm512_unpackhi_epi8(bytes[2], bytes[3])};
   for (unsigned i = 0; i < 2; ++i) {
-    _mm512_storeu_si512(out + 2 * i * kLanes, _mm512_unpacklo_epi16(low[i], high[i]));
-    _mm512_storeu_si512(out + (2 * i + 1) * kLanes, _mm512_unpackhi_epi16(low[i], high[i]));
+    _mm512_storeu_si512(out + 2 * i * kFloats, _mm512_unpacklo_epi16(low[i], high[i]));
+    _mm512_storeu_si512(out + (2 * i + 1) * kFloats, _mm512_unpackhi_epi16(low[i], high[i]));
   }
 }
 

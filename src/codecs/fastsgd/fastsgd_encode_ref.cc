@@ -1,4 +1,4 @@
-// Reference kernel: which values are sent.
+// Reference kernels: which values are sent, their codes, and a chunk's three streams of bits.
 #include <cstddef>
 #include <cstdint>
 
@@ -56,6 +56,50 @@ Collected collect(const PairInput& input, std::uint64_t& at, std::uint32_t cut, 
   if (input.keys != nullptr) return collect_chunk<false, true>(input, at, cut, staging);
   return input.residual != nullptr ? collect_chunk<true, false>(input, at, cut, staging)
                                    : collect_chunk<false, false>(input, at, cut, staging);
+}
+
+CodeRange quantize(const PairInput& input, const Codebook& book, const Collected& pairs,
+                   std::uint16_t* codes) {
+  CodeRange range{kMaxCode, 0};
+  for (std::uint32_t i = 0; i < pairs.pairs; ++i) {
+    const auto value = bit_cast<std::uint32_t>(pairs.values[i]);
+    const std::uint32_t bits = value & kMagnitudeMask;
+    const std::uint32_t sign = value & ~kMagnitudeMask;
+    std::uint32_t code = book.starts[bits >> kStartShift];
+    code += book.values[code] > bits ? 1 : 0;  // up to b = 1.03 that is all, and no branch to guess
+    while (book.values[code] > bits) ++code;
+    codes[i] = static_cast<std::uint16_t>(code | sign >> 16);
+    range.lowest = code < range.lowest ? code : range.lowest;
+    range.highest = code > range.highest ? code : range.highest;
+    if (input.residual != nullptr) {
+      input.left[pairs.keys[i]] = bit_cast<float>(value) - bit_cast<float>(book.values[code] | sign);
+    }
+  }
+  return range;
+}
+
+std::byte* write_values(const ChunkPairs& chunk, unsigned code_bits, std::byte* out) {
+  Appender bits(out);
+  for (std::uint32_t i = 0; i < chunk.pairs; ++i) {
+    const std::uint32_t code = (chunk.codes[i] & ~std::uint32_t{kSignBit}) - chunk.range.lowest;
+    const std::uint32_t sign = (chunk.codes[i] & kSignBit) != 0 ? 1 : 0;
+    bits.put(code | sign << code_bits, code_bits + 1);
+  }
+  return bits.finish();
+}
+
+std::byte* write_gaps(const ChunkPairs& chunk, unsigned key_bits, unsigned flag_bits, std::byte* out) {
+  const GapLengths lengths(key_bits, flag_bits);
+  Appender flags(out);
+  for (std::uint32_t i = 1; i < chunk.pairs; ++i) {
+    flags.put(lengths.flag_of[bit_width(chunk.gap_at(i))], flag_bits);
+  }
+  Appender gaps(flags.finish());
+  for (std::uint32_t i = 1; i < chunk.pairs; ++i) {
+    const std::uint32_t gap = chunk.gap_at(i);
+    gaps.put(gap, lengths.of_flag[lengths.flag_of[bit_width(gap)]]);
+  }
+  return gaps.finish();
 }
 
 }  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

@@ -13,13 +13,81 @@
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 
+// Keys.
+
+// What must be readable of a stream and what is behind it: copied to where it is, with zeros behind it, if it
+// lies too near to the chunk's end.
+template <std::uint64_t kBytes>
+struct Readable {
+  std::byte copy[kBytes];
+
+  [[gnu::always_inline]] const std::byte* of(const std::byte* at, const std::byte* end,
+                                             std::uint64_t bytes) noexcept {
+    const auto left = static_cast<std::uint64_t>(end > at ? end - at : 0);
+    if (bytes <= left) return at;
+    std::memset(copy, 0, bytes);
+    if (left > 0) std::memcpy(copy, at, left);
+    return copy;
+  }
+};
+
+[[gnu::always_inline]] inline void fill_gaps(GapStream& gaps, unsigned key_bits,
+                                             unsigned flag_bits) noexcept {
+  const GapLengths of(key_bits, flag_bits);
+  gaps.flag_bits = flag_bits;
+  gaps.key_bits = key_bits;
+  for (unsigned flag = 0; flag < 1U << flag_bits; ++flag) {
+    gaps.masks[flag] = (1U << of.of_flag[flag]) - 1;
+    gaps.least[flag] = static_cast<std::uint32_t>(of.least[flag]);
+  }
+}
+
+// Keys in a row: nothing is written of gaps of 0.
+[[gnu::always_inline]] inline void follow_on(KeyRun& run) noexcept {
+  for (std::uint32_t i = 0; i < run.count; ++i) run.keys[i] = static_cast<std::uint32_t>(run.key + 1 + i);
+  run.key += run.count;
+}
+
+// What a chunk's numbers stand for, as a table.
+
+// Values of the codes from the chunk's base on, as far as they are allowed, and behind them the same with the
+// other sign: a number is a code below its sign.
+[[gnu::always_inline]] inline void fill_values(ValueStream& values, const DecodeRules& rules,
+                                               const Head& head, float scale) noexcept {
+  values.code_bits = head.code_bits;
+  const std::uint32_t all = std::uint32_t{1} << head.code_bits;
+  for (; values.allowed < all && head.base + values.allowed <= rules.last_code; ++values.allowed) {
+    const float value = code_value(rules.sum, rules.powers, head.base + values.allowed);
+    if (bit_cast<std::uint32_t>(value) == 0) break;
+    values.tables->of_number[values.allowed] = value * scale;
+  }
+  for (std::uint32_t code = values.allowed; code < all; ++code) values.tables->of_number[code] = 0;
+  for (std::uint32_t code = 0; code < all; ++code) {
+    const auto bits = bit_cast<std::uint32_t>(values.tables->of_number[code]);
+    values.tables->of_number[all + code] = bit_cast<float>(bits ^ ~kMagnitudeMask);
+  }
+}
+
+// What `count` numbers stand for, and one behind them. Two make a word: a store for each would take as long
+// as all the rest.
+[[gnu::always_inline]] inline void put_values(const ValueTables& tables, const std::uint16_t* numbers,
+                                              std::uint32_t count, float* out) noexcept {
+  for (std::uint32_t i = 0; i < count; i += 2) {
+    const std::uint64_t low = bit_cast<std::uint32_t>(tables.of_number[numbers[i]]);
+    const std::uint64_t high = bit_cast<std::uint32_t>(tables.of_number[numbers[i + 1]]);
+    const std::uint64_t both = low | high << 32;
+    std::memcpy(out + i, &both, sizeof both);
+  }
+}
+
+// Chunks of keys and values.
 namespace {
 
-constexpr std::uint32_t kLanes = 8;
+constexpr std::uint32_t kTileRoom = 8;  // numbers that a whole vector may write behind a tile
 
 // Some pairs, with room for whole vectors behind them.
 struct Tile {
-  std::uint32_t keys[1 + kTile + kLanes];
+  std::uint32_t keys[1 + kTile + kTileRoom];
   float values[kTile];
   std::uint32_t pairs = 0;
 };
@@ -144,6 +212,64 @@ Decoded decode_in_tiles(const ChunkRow& row, const DecodeRules& rules, DecodeTar
   }
   target.is_last = ends_part;
   return decoded;
+}
+
+}  // namespace
+
+// Values of keys that have been decoded before.
+namespace {
+
+template <Sink kSink>
+void put_tile(const std::uint32_t* keys, const float* values, std::uint32_t count,
+              DecodeTarget& target) noexcept {
+  if constexpr (kSink == Sink::kDense) {
+    for (std::uint32_t i = 0; i < count; ++i) target.values[keys[i]] = values[i];
+  }
+  if constexpr (kSink == Sink::kDenseAdd) {
+    for (std::uint32_t i = 0; i < count; ++i) target.values[keys[i]] += values[i];
+  }
+  if constexpr (kSink == Sink::kPairs) {
+    std::memcpy(target.keys + target.pairs, keys, count * sizeof *keys);
+    std::memcpy(target.values + target.pairs, values, count * sizeof *values);
+  }
+  target.pairs += count;
+}
+
+template <Sink kSink>
+bool place_tiles(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& target) noexcept {
+  ValueTables tables;
+  ValueStream values{};
+  values.stream = chunk.values;
+  values.tables = &tables;
+  open_values(values, rules, chunk.head, target.scale);
+  float tile[kTile];
+  for (std::uint32_t first = 0; first < chunk.head.pairs; first += kTile) {
+    const std::uint32_t left = chunk.head.pairs - first;
+    const std::uint32_t count = left < kTile ? left : kTile;
+    if constexpr (kSink == Sink::kDense || kSink == Sink::kDenseAdd) {
+      for (std::uint32_t i = 0; i < count; ++i) prefetch_far(target.values + chunk.keys[first + i]);
+    }
+    read_values(values, count, tile);
+    put_tile<kSink>(chunk.keys + first, tile, count, target);
+  }
+  return values.lowest == 0 && values.highest < values.allowed &&
+         bit_width(values.highest) == chunk.head.code_bits && values.stream.at_clean_end();
+}
+
+bool place_tiles_for(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& target) noexcept {
+  switch (target.sink) {
+    case Sink::kDense: return place_tiles<Sink::kDense>(chunk, rules, target);
+    case Sink::kDenseAdd: return place_tiles<Sink::kDenseAdd>(chunk, rules, target);
+    case Sink::kPairs: return place_tiles<Sink::kPairs>(chunk, rules, target);
+    default: return place_tiles<Sink::kNothing>(chunk, rules, target);
+  }
+}
+
+Fault place_in_tiles(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& target) {
+  const DecodeTarget before = target;
+  if (place_tiles_for(chunk, rules, target)) return Fault::kNone;
+  target = before;
+  return kernels_for(TargetId::kReference).place_values(chunk, rules, target);
 }
 
 }  // namespace

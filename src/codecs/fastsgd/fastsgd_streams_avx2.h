@@ -1,5 +1,8 @@
 // Values: eight of a width are as many bytes, so that none waits for where the one before ended. Gaps: flags
 // and masks of sixteen at a time; of four the bits are taken out by their masks at once, and appended.
+// AVX-512 writes them the same way.
+#pragma once
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -8,8 +11,8 @@
 
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
+#include "codecs/fastsgd/fastsgd_encode_ops.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
-#include "codecs/fastsgd/fastsgd_streams_ops.h"
 
 namespace deltawire::fastsgd::DELTAWIRE_TARGET {
 

@@ -6,7 +6,8 @@
 #include <arm_neon.h>
 
 #include "base/bit_functions.h"
-#include "codecs/gcomp/gcomp_stream_ops.h"
+#include "codecs/gcomp/gcomp_decode_ops.h"
+#include "codecs/gcomp/gcomp_ops.h"
 #include "codecs/gcomp/gcomp_vectors_neon.h"
 #include "codecs/kernels/byte_mask_neon.h"
 #include "codecs/kernels/gathered_neon.h"

@@ -1,11 +1,12 @@
-// Reference kernel: decoding a block of hostile bytes. Encoding is in gcomp_ref.cc.
+// Reference kernel: decoding a block of hostile bytes. Encoding is in gcomp_encode_ref.cc.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
-#include "codecs/gcomp/gcomp_stream_ops.h"
+#include "codecs/gcomp/gcomp_decode_ops.h"
+#include "codecs/gcomp/gcomp_ops.h"
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {
 

@@ -238,9 +238,8 @@ struct Kernels {
 // One target's kernels. Those of the reference are what the others are compared with.
 const Kernels& kernels_for(TargetId target) noexcept;
 
-// In files of their own.
+// Decoding, which has files of its own.
 namespace DELTAWIRE_TARGET {
-void histogram(const Values& chunk, std::uint32_t* counts);
 Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Target& target);
 void decode_stored(const std::byte* payload, const Target& target);
 }  // namespace DELTAWIRE_TARGET

@@ -1,4 +1,6 @@
 // The length limiter against a search over all codes, and what a table says about a histogram.
+#include "codecs/gcomp/gcomp_table.h"
+
 #include <algorithm>
 #include <numeric>
 
@@ -6,10 +8,8 @@
 
 #include "base/property_testing.h"
 #include "base/random.h"
-#include "codecs/gcomp/gcomp_static_tables.h"
-#include "codecs/gcomp/gcomp_table.h"
 
-namespace deltawire::gcomp::gcomp_lengths_test {
+namespace deltawire::gcomp::gcomp_table_test {
 namespace {
 
 constexpr std::uint32_t kComplete = 256;  // the sum of 2^(8 - length) of a complete code
@@ -289,4 +289,4 @@ TEST(GcompTable, AStaticTableHasTheRulesLevel) {
 }
 
 }  // namespace
-}  // namespace deltawire::gcomp::gcomp_lengths_test
+}  // namespace deltawire::gcomp::gcomp_table_test

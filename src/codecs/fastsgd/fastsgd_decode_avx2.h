@@ -216,7 +216,7 @@ void read(KeyRun& run) noexcept {
   const std::byte* from = readable_flags.of(flags.at + flags.position / 8, end,
                                             std::uint64_t{run.count} * kFlagBits / 8 + kFlagsBytes);
   look_up<kFlagBits>(stream, from, run.count, tile);
-  // Of what lies behind the last flag nothing is taken, and nothing is wrong.
+  // Behind the last flag, nothing is taken and nothing is wrong.
   std::memset(tile.masks + run.count, 0, kLanes * sizeof(Number));
   const std::uint32_t whole = (run.count + kLanes - 1) / kLanes * kLanes;
   for (std::uint32_t i = run.count; i < whole; ++i) tile.least[i] = 0;

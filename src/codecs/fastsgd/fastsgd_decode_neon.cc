@@ -24,7 +24,7 @@ constexpr std::uint64_t kPeekBytes = 8;    // of gaps
 // A shift to the left by this leaves nothing of a word.
 constexpr std::uint8_t kNothing = 0x80;
 
-// Of the gaps of a tile: their bits, and the bits of the smallest that their flags stand for, less 1.
+// For each gap of a tile: its bits, and the bits of the smallest gap that its flag stands for, less 1.
 struct Lengths {
   alignas(16) std::uint8_t of[kTile];
   alignas(16) std::uint8_t least[kTile];
@@ -76,7 +76,7 @@ template <unsigned kFlagBits>
     vst1q_u8(lengths.of + i, vqtbl1q_u8(of, flag));
     vst1q_u8(lengths.least + i, vqtbl1q_u8(least, flag));
   }
-  // Of what lies behind the last flag nothing is taken, and nothing is wrong.
+  // Behind the last flag, nothing is taken and nothing is wrong.
   const std::uint32_t whole = (count + kLanes - 1) / kLanes * kLanes;
   std::memset(lengths.of + count, 0, whole - count);
   std::memset(lengths.least + count, kNothing, whole - count);

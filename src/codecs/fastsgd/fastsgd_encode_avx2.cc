@@ -125,8 +125,8 @@ Collected collect(const PairInput& input, std::uint64_t& at, std::uint32_t cut, 
   return collect_by<Vectors>(input, at, cut, staging);
 }
 
-// A code is a logarithm, rounded up. That of a polynomial is good enough for all values but the few beside a
-// threshold, and these are compared with it.
+// A code is a logarithm, rounded up. A polynomial's is good enough for all values but the few next to a
+// threshold, which are compared with it.
 namespace {
 
 // REQUIRES: magnitudes of normal numbers.
@@ -202,7 +202,7 @@ CodeRange quantize(const PairInput& input, const Codebook& book, const Collected
     lowest = _mm256_min_epi32(lowest, _mm256_blendv_epi8(lowest, codes, inside));
     highest = _mm256_max_epi32(highest, _mm256_and_si256(codes, inside));
     const __m256i signs = _mm256_slli_epi32(_mm256_srli_epi32(bits, 31), 15);
-    // Of what lies behind the last pair any 16 bits will do.
+    // Behind the last pair any 16 bits will do.
     const __m256i numbers = _mm256_and_si256(_mm256_or_si256(codes, signs), all_of(0xFFFF));
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(numbers, numbers), 0x08);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(codes_of_pairs + i), _mm256_castsi256_si128(packed));

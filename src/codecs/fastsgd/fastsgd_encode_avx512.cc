@@ -134,8 +134,8 @@ Collected collect(const PairInput& input, std::uint64_t& at, std::uint32_t cut, 
                                    : collect_chunk<false, false>(input, at, cut, staging);
 }
 
-// A code is a logarithm, rounded up. That of a polynomial is good enough for all values but the few beside a
-// threshold, and these are compared with it.
+// A code is a logarithm, rounded up. A polynomial's is good enough for all values but the few next to a
+// threshold, which are compared with it.
 namespace {
 
 // How far a code may be off, in octaves of x and in codes. The logarithms of x, of the sum and of the last

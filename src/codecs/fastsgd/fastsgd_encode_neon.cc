@@ -164,7 +164,7 @@ struct Quantizer {
         vaddq_f32(vmulq_f32(codes_per_octave, vdupq_n_f32(kDoubtfulOctaves)), vdupq_n_f32(kDoubtfulCodes));
   }
 
-  // Of eight values.
+  // The codes of eight values.
   [[gnu::always_inline]] uint16x8_t codes_of(const uint32x4_t (&magnitudes)[2]) const noexcept {
     uint32x4_t codes[2];
     int32x4_t near[2];
@@ -276,7 +276,7 @@ constexpr std::uint32_t kGaps = 16;   // that are looked at together
   return vorrq_u16(offset, vshlq_u16(vshrq_n_u16(code, 15), to_place));
 }
 
-// Of gaps: flags, lengths by flag, and the gaps themselves.
+// Writes gaps: it holds flags by leading zeros, and lengths by flag.
 template <unsigned kFlagBits>
 class GapWriter {
  public:

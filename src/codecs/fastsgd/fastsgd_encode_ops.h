@@ -143,7 +143,7 @@ class WordAppender {
     } else {
       const std::uint64_t rest = word >> 1 >> (63 - filled_);  // behind the 64 bits that are stored, or 0
       const std::uint64_t words = all / 64;
-      pending_ = (joined & (words - 1)) | rest;  // without a branch: it would be foretold wrong
+      pending_ = (joined & (words - 1)) | rest;  // without a branch: it would be mispredicted
       out_ += 8 * words;
       filled_ = all % 64;
     }

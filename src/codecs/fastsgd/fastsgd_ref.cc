@@ -51,8 +51,8 @@ struct Unit {
   }
 };
 
-// Of magnitudes, as signed numbers, which every instruction set compares. Less one, as then 0 is none of the
-// small ones: it becomes the largest.
+// Extremes of magnitudes, as signed numbers, which every instruction set compares. The least is found less
+// one, where 0 becomes the largest number.
 struct Extremes {
   std::int32_t largest = 0;
   std::int32_t least_but_one = static_cast<std::int32_t>(kMagnitudeMask);

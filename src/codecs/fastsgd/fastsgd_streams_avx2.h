@@ -50,7 +50,7 @@ __m256i sixteen_numbers(const ChunkPairs& chunk, std::uint32_t at, unsigned code
   return _mm256_or_si256(_mm256_sub_epi16(magnitudes, lowest), signs);
 }
 
-// Of up to 8 bits: as bytes. Reads whole vectors of codes.
+// Numbers of up to 8 bits, as bytes. Reads whole vectors of codes.
 std::byte* write_narrow(const ChunkPairs& chunk, unsigned code_bits, std::uint32_t end,
                         std::byte* out) noexcept {
   constexpr std::uint32_t kTogether = 32;
@@ -74,7 +74,7 @@ std::byte* write_narrow(const ChunkPairs& chunk, unsigned code_bits, std::uint32
   return out;
 }
 
-// Of 9 to 12 bits: four at a time, whose end may lie inside a byte.
+// Numbers of 9 to 12 bits: four at a time, whose end may lie inside a byte.
 std::byte* write_wide(const ChunkPairs& chunk, unsigned code_bits, std::uint32_t end,
                       std::byte* out) noexcept {
   const std::uint64_t mask = std::uint64_t{0x0001000100010001} * ((1U << (code_bits + 1)) - 1);

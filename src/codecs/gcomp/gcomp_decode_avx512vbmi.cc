@@ -64,7 +64,7 @@ struct Lanes {
   Mantissas mantissas;
 };
 
-// Of 64 values: exponents, and lengths of codes above thirds.
+// Exponents of 64 values, and lengths of their codes above thirds.
 struct Row {
   __m512i exponents;
   __m512i lengths;
@@ -94,7 +94,7 @@ struct Row {
   return _mm512_srli_epi16(_mm512_cvtepu8_epi16(bytes), kLengthShift);
 }
 
-// Of 64 values from `first` on, those below `count`.
+// Which of 64 values from `first` on are below `count`.
 [[gnu::always_inline]] inline __mmask64 present_row(std::uint32_t count, std::uint32_t first) noexcept {
   if (count <= first) return 0;
   return count - first < 64 ? (__mmask64{1} << (count - first)) - 1 : ~__mmask64{0};
@@ -164,7 +164,7 @@ bool read_escapes(const DecodeTable& table, const Look& look, const std::byte*& 
   return legal;
 }
 
-// Of sixteen values of a row, each byte four times.
+// The places of sixteen values of a row, each byte four times.
 [[gnu::always_inline]] inline __m512i places_of(unsigned vector) noexcept {
   alignas(64) static constexpr std::uint8_t kFirst[64] = {
       0,  0,  0,  0,  1,  1,  1,  1,  2,  2,  2,  2,  3,  3,  3,  3,  4,  4,  4,  4,  5,  5,

@@ -255,7 +255,7 @@ template <Keep kKeep, bool kWhole, bool kResidual>
   return at;
 }
 
-// Of each lane two codes: of row 0, and behind it of row 1.
+// Two codes for each lane: that of row 0, and behind it that of row 1.
 [[gnu::always_inline]] inline std::byte* push_codes(const Stretch& stretch, Writer& writer,
                                                     std::byte* at) noexcept {
   const __m256i length_mask = all_words(kEntryLengthMask);

@@ -388,7 +388,7 @@ struct Writer {
   return _mm512_permutexvar_epi16(_mm512_load_si512(kPlaces), words);
 }
 
-// Of 32 lanes two codes each: of entries in row 0, and behind them in row 1.
+// Two codes for each of 32 lanes: those of entries in row 0, and behind them those of row 1.
 [[gnu::always_inline]] inline void push_codes(__m512i first, __m512i second, unsigned lanes,
                                               Writer& writer) noexcept {
   const __m512i length_mask = all_words(kEntryMask);
@@ -454,7 +454,7 @@ template <Keep kKeep, bool kResidual>
   }
 }
 
-// Of 32 values from `at` on where their significance is, if that decides.
+// Where the significance of 32 values from `at` on is, if that decides.
 template <Keep kKeep>
 struct Significance {
   [[gnu::always_inline]] Significance(const Values& values, std::uint32_t at) noexcept

@@ -177,8 +177,8 @@ void histogram(const Values& chunk, std::uint32_t* counts) {
   });
 }
 
-// Of an entry the first plane has the code's length, and above it the bits of sign and mantissa in threes;
-// the second has the code.
+// The first plane holds an entry's code length and, above it, the bits of sign and mantissa in threes; the
+// second holds the code.
 constexpr unsigned kThirdsShift = 4;
 
 [[gnu::always_inline]] inline std::uint8_t size_of(unsigned entry) noexcept {
@@ -366,7 +366,7 @@ template <bool kWhole>
   return at + chosen.count(half) * kWordBytes;
 }
 
-// Of each lane two codes: of row 0, and behind it of row 1.
+// Two codes for each lane: that of row 0, and behind it that of row 1.
 [[gnu::always_inline]] inline std::byte* push_codes(const Stretch& stretch, Writer& writer,
                                                     std::byte* at) noexcept {
   const uint8x16_t length_mask = vdupq_n_u8(kEntryLengthMask);

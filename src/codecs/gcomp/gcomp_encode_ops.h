@@ -52,7 +52,7 @@ class Classifier {
       const std::uint32_t low = ~(0xFFFFFFFFU << cut);
       // To nearest, ties to even; a carry goes into the exponent.
       const std::uint32_t rounded = (bits + (low >> 1) + (bits >> cut & low & 1)) & ~low;
-      // Without branches: zeros come in no order that a processor could foretell.
+      // Without branches: zeros come in no order that a processor could predict.
       const std::uint32_t normal = 0U - (exponent != 0 ? 1U : 0U);
       return {level & normal, rounded & normal};
     }
@@ -82,8 +82,8 @@ class Classifier {
   return bit_cast<float>(bits) - bit_cast<float>(kept);
 }
 
-// Of every 2^share lines, a group, one is sampled: which one of group `group` is sampled. A constant stride
-// would see the same columns of a matrix again and again.
+// Which line of group `group` is sampled: one of the 2^share lines that make a group. A constant stride would
+// see the same columns of a matrix again and again.
 [[gnu::always_inline]] inline std::uint32_t sampled_line(std::uint32_t group, unsigned share) noexcept {
   if (share == 0) return 0;
   std::uint32_t hash = group * 0x9E3779B1U;

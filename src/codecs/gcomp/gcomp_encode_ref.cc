@@ -112,7 +112,7 @@ void append_mantissas(const SourceStretch& stretch, Writer& writer) noexcept {
   }
 }
 
-// Of each lane the codes of a stretch, one or two: the first one lowest.
+// The codes of a stretch for each lane, one or two: the first one lowest.
 void push_codes(const SourceStretch& stretch, Writer& writer) noexcept {
   std::byte* at = writer.at;
   for (unsigned lane = 0; lane < writer.lanes && lane < stretch.count; ++lane) {

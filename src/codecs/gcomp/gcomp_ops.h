@@ -140,8 +140,8 @@ struct Values {
           values.streamed};
 }
 
-// Of each slot: bits 0-3 the length of the code that an encoder uses for it, 4-11 the code, 12-15 the bits of
-// sign and mantissa behind it, in threes. A slot without a code has that of a lower level of its exponent,
+// For each slot: bits 0-3 the length of the code that an encoder uses for it, 4-11 the code, 12-15 the bits
+// of sign and mantissa behind it, in threes. A slot without a code has that of a lower level of its exponent,
 // which cuts less, or else the escape's.
 struct EncodeTable {
   alignas(64) std::uint16_t entry[kSlots];

@@ -71,8 +71,8 @@ std::uint32_t best_base(const std::uint32_t (&exponents)[256]) noexcept {
   return best;
 }
 
-// Of `kUsed` levels alone there is anything. A constant: the loops over all would take as long as coding a
-// short part.
+// Only the first `kUsed` levels hold anything. A constant, because loops over all levels would take as long
+// as coding a short part.
 template <std::uint32_t kUsed>
 void collect(const Histogram& histogram, Seen& seen) noexcept {
   std::uint32_t exponents[256] = {};

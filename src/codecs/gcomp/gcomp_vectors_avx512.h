@@ -11,7 +11,7 @@
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
-// Of sixteen values from `first` on, those below `count`.
+// Which of sixteen values from `first` on are below `count`.
 [[gnu::always_inline]] inline __mmask16 first_lanes(std::uint32_t count, std::uint32_t first) noexcept {
   if (count <= first) return 0;
   const std::uint32_t some = count - first < 16 ? (1U << (count - first)) - 1 : 0xFFFFU;

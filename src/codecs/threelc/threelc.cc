@@ -130,8 +130,8 @@ class Threelc final : public Codec {
            ",runs=" + (parameters_.runs ? "on" : "off");
   }
 
-  // Of input up to A: what rounding leaves is m / 2 at most, so that m = s * max|x| <= s * (A + m / 2), and m
-  // is what is decoded.
+  // For input up to A: rounding leaves at most m / 2, so m = s * max|x| <= s * (A + m / 2), and no decoded
+  // value is larger than m.
   double gain() const noexcept override { return 2 * double{parameters_.s} / (2 - double{parameters_.s}); }
 
   Sizes do_sizes(const TensorView& part) const noexcept override {
@@ -314,7 +314,7 @@ class Threelc final : public Codec {
     return {maps, maps + map_bytes(count)};
   }
 
-  // Of a thread that codes chunks of up to `count` elements.
+  // Scratch of one thread that codes chunks of up to `count` elements.
   std::uint64_t lane_scratch(std::uint32_t count) const noexcept {
     if (parameters_.modes() == Modes::kBase3) return 0;
     const std::uint64_t maps = parameters_.modes() == Modes::kAuto ? 2 * map_bytes(count) : 0U;

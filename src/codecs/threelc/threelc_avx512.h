@@ -90,7 +90,7 @@ std::uint32_t largest_of(const Addends& addends) noexcept {
   return largest.value();
 }
 
-// Of 64 values: which become +1, and which -1.
+// Which of 64 values become +1, and which -1.
 struct Digits {
   __mmask64 above;
   __mmask64 below;

@@ -56,8 +56,8 @@ struct Places {
   std::uint32_t count;                      // without the first
 };
 
-// Of the elements [begin, end), at most a block. REQUIRES: begin is a multiple of 64, and from `end` on the
-// maps' words are 0.
+// Finds the places in [begin, end), at most a block. REQUIRES: begin is a multiple of 64, and from `end` on
+// the maps' words are 0.
 [[gnu::always_inline]] inline void find_few_places(const DigitMaps& maps, std::uint32_t begin,
                                                    std::uint32_t end, Places& places) noexcept {
   constexpr std::uint64_t kLast = std::uint64_t{1} << 63;  // so that there is a bit to be found
@@ -203,7 +203,7 @@ template <class Sink>
   return ends_cleanly(stream, window.bit());
 }
 
-// Sets digits of maps that are 0 from `next` on, without a branch where words end: it would be foretold wrong
+// Sets digits of maps that are 0 from `next` on, without a branch where words end: it would be mispredicted
 // too often.
 class MapSink {
  public:

@@ -13,7 +13,7 @@
 
 namespace deltawire::threelc {
 
-// Of a full row: bit j of word p belongs to element 64 p + j.
+// The digits of a full row: bit j of word p belongs to element 64 p + j.
 struct RowDigits {
   std::uint64_t positive[kDigitsPerByte];
   std::uint64_t negative[kDigitsPerByte];
@@ -269,7 +269,7 @@ template <class Block>
   return expansion.done();
 }
 
-// Of a full chunk.
+// Sizes of a full chunk.
 inline constexpr std::uint32_t kMostPackedBytes = packed_bytes(kChunkElements);
 inline constexpr std::uint32_t kMostMapBytes = map_bytes(kChunkElements);
 inline constexpr std::uint32_t kRoom = 128;  // behind these, for stores of whole vectors
@@ -289,7 +289,7 @@ enum class Into : std::uint8_t { kSlot, kPastCaches, kSum };
   return nonzeros <= count / 64;
 }
 
-// Of a row, that they are added one by one.
+// A row with at most this many bytes that aren't zero bytes has its digits added one by one.
 inline constexpr unsigned kFewBytes = 6;
 
 // Values of maps' digits from element `begin` on, one by one.

@@ -167,7 +167,7 @@ class Fastsgd final : public PairCodec<DecodeTarget> {
   }
 
  private:
-  // Of n elements with d pairs, a gap g costs l + bits(g) + ceil(M / 2^l) - 1 bits at most (M if bits(g) =
+  // With d pairs in n elements, a gap g costs l + bits(g) + ceil(M / 2^l) - 1 bits at most (M if bits(g) =
   // 0). Gaps and pairs share the n elements, and bits(g) <= g, so that all gaps together take at most n (l +
   // ceil(M / 2^l)); d (l + M) is the other bound, for few pairs.
   std::uint64_t flagged_bytes_bound(std::uint64_t pairs, std::uint64_t elements) const noexcept {

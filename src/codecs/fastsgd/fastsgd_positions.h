@@ -18,8 +18,8 @@ struct PositionKeys {
   const sparse::Kernels& positions;
 };
 
-// Bytes that the chunks of up to `pairs` pairs can take beside their values; more than there can be where
-// such a part has no form. REQUIRES: pairs <= elements, elements > 0.
+// Bytes that the chunks of up to `pairs` pairs can take in addition to their values; more than there can be
+// where such a part has no form. REQUIRES: pairs <= elements, elements > 0.
 std::uint64_t position_bytes_bound(std::uint64_t pairs, std::uint64_t elements) noexcept;
 
 // Writes a chunk; returns its bytes. REQUIRES: the room that position_bytes_bound() and the values ask for.

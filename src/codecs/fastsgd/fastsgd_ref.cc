@@ -1,8 +1,10 @@
-// Kernels that look at all values: the sum, the threshold.
+// The table of kernels, and those that every target compiles from here: the sum and the threshold, which look
+// at all values, and a chunk's head.
 #include <cstddef>
 #include <cstdint>
 
 #include "base/bit_functions.h"
+#include "base/little_endian.h"
 #include "codecs/fastsgd/fastsgd_ops.h"
 #include "codecs/kernels/magnitude.h"
 
@@ -49,8 +51,8 @@ struct Unit {
   }
 };
 
-// Of magnitudes, as signed numbers, which every instruction set compares. Less one, as then 0 is none of the
-// small ones: it becomes the largest.
+// Extremes of magnitudes, as signed numbers, which every instruction set compares. The least is found less
+// one, where 0 becomes the largest number.
 struct Extremes {
   std::int32_t largest = 0;
   std::int32_t least_but_one = static_cast<std::int32_t>(kMagnitudeMask);
@@ -166,6 +168,40 @@ Counts count_at_least(const PairInput& input, std::uint32_t low, std::uint32_t h
 }
 
 }  // namespace
+
+// A chunk's bytes: its head, then the streams.
+std::uint32_t write_chunk(const ChunkPairs& chunk, unsigned flag_bits, std::byte* out) {
+  store_le(out, static_cast<std::uint16_t>(chunk.pairs));
+  if (chunk.pairs == 0) return kEmptyHeadBytes;
+  // An or of all gaps has the bits that the longest has.
+  std::uint32_t gaps = 0;
+  for (std::uint32_t i = 1; i < chunk.pairs; ++i) gaps |= chunk.gap_at(i);
+  const auto key_bits = bit_width(gaps);
+  const auto code_bits = bit_width(chunk.range.highest - chunk.range.lowest);
+  store_le(out + 2, static_cast<std::uint16_t>(chunk.range.lowest | code_bits << kMaxCodeBits));
+  out[4] = static_cast<std::byte>(key_bits);
+  store_le(out + 5, chunk.keys[0]);
+  std::byte* end = write_values(chunk, code_bits, out + kHeadBytes);
+  if (key_bits > 0) end = write_gaps(chunk, key_bits, flag_bits, end);
+  return static_cast<std::uint32_t>(end - out);
+}
+
+Fault read_head(const ChunkBytes& chunk, bool is_first, bool is_last, Head& head) {
+  if (chunk.bytes < kEmptyHeadBytes) return Fault::kTruncated;
+  head.pairs = load_le<std::uint16_t>(chunk.at);
+  if (head.pairs > kChunkPairs || (!is_last && head.pairs != kChunkPairs)) return Fault::kPairCount;
+  if (head.pairs == 0) {
+    if (!is_first) return Fault::kPairCount;
+    return chunk.bytes > kEmptyHeadBytes ? Fault::kTrailingBytes : Fault::kNone;
+  }
+  if (chunk.bytes < kHeadBytes) return Fault::kTruncated;
+  const std::uint32_t codes = load_le<std::uint16_t>(chunk.at + 2);
+  head.base = codes & kMaxCode;
+  head.code_bits = codes >> kMaxCodeBits;
+  head.key_bits = static_cast<unsigned>(chunk.at[4]);
+  head.first_key = load_le<std::uint32_t>(chunk.at + 5);
+  return head.code_bits > kMaxCodeBits || head.key_bits > kMaxKeyBits ? Fault::kHead : Fault::kNone;
+}
 
 extern constexpr Kernels kKernels = {sum,         smallest,   count_at_least, collect,     quantize,
                                      write_chunk, decode_row, write_values,   place_values};

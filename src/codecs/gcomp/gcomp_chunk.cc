@@ -6,12 +6,113 @@
 #include "base/bit_functions.h"
 #include "base/checked.h"
 #include "base/crc32c.h"
-#include "codecs/gcomp/gcomp_chunk_layout.h"
+#include "base/little_endian.h"
+#include "codecs/part_checks.h"
 #include "codecs/streamed_copy.h"
 
 namespace deltawire::gcomp {
 
 namespace {
+
+// Where things stand in a chunk.
+
+constexpr unsigned kLevelShift = 2;  // in a chunk's first byte
+constexpr unsigned kTableShift = 5;
+constexpr std::uint32_t kIndexEntryBytes = 4;
+
+constexpr std::uint32_t block_count(std::uint32_t count) noexcept {
+  return (count + kBlockElements - 1) / kBlockElements;
+}
+
+constexpr std::uint32_t block_elements(std::uint32_t count, std::uint32_t block) noexcept {
+  const std::uint32_t left = count - block * kBlockElements;
+  return left < kBlockElements ? left : kBlockElements;
+}
+
+// The first byte of a chunk.
+struct ChunkHead {
+  ChunkMode mode = ChunkMode::kStored;
+  std::uint32_t level = 0;
+  std::uint32_t table_id = 0;
+};
+
+std::byte write_head(const ChunkHead& head) noexcept {
+  return static_cast<std::byte>(static_cast<unsigned>(head.mode) | head.level << kLevelShift |
+                                head.table_id << kTableShift);
+}
+
+// kChunkMode for bits that mean nothing: a static table has a level exactly where mantissas are cut.
+Fault read_head(std::byte first, ChunkHead& head) noexcept {
+  const auto value = std::to_integer<std::uint32_t>(first);
+  head.mode = static_cast<ChunkMode>(value & 3);
+  head.level = value >> kLevelShift & 7;
+  head.table_id = value >> kTableShift;
+  const bool coded = head.mode == ChunkMode::kWhole || head.mode == ChunkMode::kCut;
+  const bool leveled = head.mode == ChunkMode::kCut && head.table_id != 0;
+  const bool known = head.table_id <= (coded ? kStaticTables : 0U) && leveled == (head.level != 0);
+  return known ? Fault::kNone : Fault::kChunkMode;
+}
+
+TableBytes table_bytes(const ChunkHead& head, const ChunkBytes& chunk) noexcept {
+  return {chunk.at + 1, chunk.bytes - 1, head.mode == ChunkMode::kWhole, head.level, head.table_id};
+}
+
+// Index and blocks of a coded chunk, behind its table.
+struct BlockArea {
+  const std::byte* index = nullptr;
+  const std::byte* blocks = nullptr;
+  std::uint32_t count = 0;  // blocks
+  std::uint32_t bytes = 0;  // of all blocks
+};
+
+Fault open_blocks(const std::byte* at, std::uint32_t bytes, std::uint32_t count, BlockArea& area) noexcept {
+  const std::uint32_t index_bytes = (count - 1) * kIndexEntryBytes;
+  if (bytes < index_bytes) return Fault::kTruncated;
+  area = {at, at + index_bytes, count, bytes - index_bytes};
+  return Fault::kNone;
+}
+
+// A coded block begins with 3 bytes: in the low bits its mode, above them the size of its stream.
+constexpr std::uint32_t kCodedHeadBytes = 3;
+constexpr unsigned kBlockModeBits = 2;
+
+void write_coded_head(std::uint32_t stream_bytes, std::byte* out) noexcept {
+  const std::uint32_t head = static_cast<std::uint32_t>(BlockMode::kCoded) | stream_bytes << kBlockModeBits;
+  for (unsigned i = 0; i < kCodedHeadBytes; ++i) out[i] = static_cast<std::byte>(head >> 8 * i);
+}
+
+// Finds the stream of a coded block of `count` values, and that all of it and its lanes are there.
+Fault open_coded(const ChunkBytes& block, std::uint32_t count, bool whole, BlockBytes& out) noexcept {
+  if (block.bytes < kCodedHeadBytes) return Fault::kTruncated;
+  std::uint32_t head = 0;
+  for (unsigned i = 0; i < kCodedHeadBytes; ++i) head |= std::to_integer<std::uint32_t>(block.at[i]) << 8 * i;
+  out = {block.at + kCodedHeadBytes, head >> kBlockModeBits};
+  const std::uint32_t bytes = kCodedHeadBytes + out.stream_bytes + states_bytes(count, whole);
+  if (block.bytes < bytes) return Fault::kTruncated;
+  return block.bytes > bytes ? Fault::kTrailingBytes : Fault::kNone;
+}
+
+// The mode of a block; kBlockMode for bits that mean nothing.
+Fault read_block_mode(std::byte first, BlockMode& mode) noexcept {
+  const auto value = std::to_integer<std::uint32_t>(first);
+  mode = static_cast<BlockMode>(value & 3);
+  const bool known = mode == BlockMode::kCoded || value <= static_cast<std::uint32_t>(BlockMode::kZeros);
+  return known ? Fault::kNone : Fault::kBlockMode;
+}
+
+// The bytes of block `block`, its mode included. Blocks have at least one byte, so ends grow strictly.
+Fault block_bytes(const BlockArea& area, std::uint32_t block, ChunkBytes& out) noexcept {
+  const auto end_of = [&area](std::uint32_t i) {
+    return i + 1 < area.count ? load_le<std::uint32_t>(area.index + i * kIndexEntryBytes) : area.bytes;
+  };
+  const std::uint32_t begin = block > 0 ? end_of(block - 1) : 0;
+  const std::uint32_t end = end_of(block);
+  // The last end is what is there. Ends beyond it mean that the rest is missing.
+  if (end > area.bytes || (block + 1 == area.count && end <= begin)) return Fault::kTruncated;
+  if (end <= begin) return Fault::kBlockIndex;
+  out = {area.blocks + begin, end - begin};
+  return Fault::kNone;
+}
 
 constexpr std::uint32_t kMaxHeadBytes = 1 + kMaxTableBytes + (kMaxBlocks - 1) * kIndexEntryBytes;
 
@@ -278,6 +379,23 @@ Fault decode_blocks(const Kernels& kernels, const BlockArea& area, const DecodeT
   return Fault::kNone;
 }
 
+// Codes and mantissas share a block's stream, and what is what can't be told without decoding it.
+void describe_block(const ChunkBytes& block, std::uint32_t count, bool whole,
+                    std::vector<Section>& sections) {
+  add_section(sections, "heads", 8);
+  BlockMode mode = BlockMode::kStored;
+  BlockBytes coded;
+  if (read_block_mode(block.at[0], mode) != Fault::kNone) return;
+  if (mode != BlockMode::kCoded) {
+    add_section(sections, "stored values", (std::uint64_t{block.bytes} - 1) * 8);
+    return;
+  }
+  if (open_coded(block, count, whole, coded) != Fault::kNone) return;
+  add_section(sections, "heads", (kCodedHeadBytes - 1) * 8);
+  add_section(sections, "lanes", std::uint64_t{states_bytes(count, whole)} * 8);
+  add_section(sections, "codes and mantissas", std::uint64_t{coded.stream_bytes} * 8);
+}
+
 }  // namespace
 
 std::uint64_t chunk_bound(std::uint64_t count) noexcept {
@@ -327,6 +445,29 @@ Fault decode_chunk(const Kernels& kernels, const ChunkBytes& chunk, const Target
   const Fault opened = open_blocks(in.at + used, in.bytes - used, block_count(target.count), area);
   if (opened != Fault::kNone) return opened;
   return decode_blocks(kernels, area, table, target, workers);
+}
+
+void describe_chunk(const ChunkBytes& chunk, std::uint32_t count, std::vector<Section>& sections) {
+  add_section(sections, "heads", 8);
+  ChunkHead head;
+  if (read_head(chunk.at[0], head) != Fault::kNone) return;
+  if (head.mode == ChunkMode::kStored || head.mode == ChunkMode::kZeros) {
+    add_section(sections, "stored values", (std::uint64_t{chunk.bytes} - 1) * 8);
+    return;
+  }
+  const TableBytes in = table_bytes(head, chunk);
+  DecodeTable table;
+  std::uint32_t used = 0;
+  BlockArea area;
+  if (read_table(in, table, used) != Fault::kNone) return;
+  if (open_blocks(in.at + used, in.bytes - used, block_count(count), area) != Fault::kNone) return;
+  add_section(sections, "tables", std::uint64_t{used} * 8);
+  add_section(sections, "block index", (std::uint64_t{area.count} - 1) * kIndexEntryBytes * 8);
+  for (std::uint32_t i = 0; i < area.count; ++i) {
+    ChunkBytes block;
+    if (block_bytes(area, i, block) != Fault::kNone) return;
+    describe_block(block, block_elements(count, i), in.whole, sections);
+  }
 }
 
 }  // namespace deltawire::gcomp

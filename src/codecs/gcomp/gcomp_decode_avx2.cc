@@ -7,7 +7,8 @@
 
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
-#include "codecs/gcomp/gcomp_stream_ops.h"
+#include "codecs/gcomp/gcomp_decode_ops.h"
+#include "codecs/gcomp/gcomp_ops.h"
 #include "codecs/gcomp/gcomp_vectors_avx2.h"
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {

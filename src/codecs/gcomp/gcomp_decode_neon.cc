@@ -6,7 +6,8 @@
 #include <arm_neon.h>
 
 #include "base/bit_functions.h"
-#include "codecs/gcomp/gcomp_stream_ops.h"
+#include "codecs/gcomp/gcomp_decode_ops.h"
+#include "codecs/gcomp/gcomp_ops.h"
 #include "codecs/gcomp/gcomp_vectors_neon.h"
 #include "codecs/kernels/byte_mask_neon.h"
 #include "codecs/kernels/gathered_neon.h"
@@ -15,8 +16,8 @@ namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
 namespace {
 
-// Of an entry the first plane has the code's length, and above it the bits of sign and mantissa in threes;
-// the second has the row.
+// The first plane holds an entry's code length and, above it, the bits of sign and mantissa in threes; the
+// second holds the row.
 constexpr unsigned kThirdsShift = 4;
 
 [[gnu::always_inline]] inline void fill(const DecodeTable& table, Planes& planes) noexcept {
@@ -99,7 +100,7 @@ const std::byte* read_escapes(const DecodeTable& table, Stretch& stretch, const 
   return at;
 }
 
-// Of sixteen values those that take something off the stream, where it stands in their order.
+// Which of sixteen values take something off the stream, and where it stands in their order.
 struct Takers {
   uint8x16_t before;    // of each of them, how many of its half of eight stand before it
   std::uint32_t first;  // how many they are in the first half

@@ -1,18 +1,19 @@
-// Reference kernel: decoding a block of hostile bytes. Encoding is in gcomp_ref.cc.
+// Reference kernel: decoding a block of hostile bytes. Encoding is in gcomp_encode_ref.cc.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
-#include "codecs/gcomp/gcomp_stream_ops.h"
+#include "codecs/gcomp/gcomp_decode_ops.h"
+#include "codecs/gcomp/gcomp_ops.h"
 
 namespace deltawire::gcomp::DELTAWIRE_TARGET {
 
 namespace {
 
 // `value`, or `otherwise` where the decoded bits are all 0. By masks: zeros come in no order that a processor
-// could foretell.
+// could predict.
 float unless_zero(std::uint32_t bits, float value, float otherwise) noexcept {
   const std::uint32_t mask = 0U - (bits != 0 ? 1U : 0U);
   return bit_cast<float>((bit_cast<std::uint32_t>(value) & mask) |
@@ -85,7 +86,7 @@ bool read_escapes(const DecodeTable& table, Stretch& stretch, const std::byte*& 
 void refill(Lanes& lanes, const std::byte*& at) noexcept {
   const std::byte* from = at;
   for (unsigned lane = lanes.count; lane-- > 0;) {
-    // 1 if the lane needs a word. In numbers, because no processor foretells it.
+    // 1 if the lane needs a word. Arithmetic, because no processor predicts it.
     const std::uint32_t needs = (lanes.held[lane] - kWordBits) >> 31;
     from -= needs * kWordBytes;
     const std::uint32_t word = load_le<std::uint16_t>(from) & (0U - needs);

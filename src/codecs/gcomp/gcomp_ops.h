@@ -140,8 +140,8 @@ struct Values {
           values.streamed};
 }
 
-// Of each slot: bits 0-3 the length of the code that an encoder uses for it, 4-11 the code, 12-15 the bits of
-// sign and mantissa behind it, in threes. A slot without a code has that of a lower level of its exponent,
+// For each slot: bits 0-3 the length of the code that an encoder uses for it, 4-11 the code, 12-15 the bits
+// of sign and mantissa behind it, in threes. A slot without a code has that of a lower level of its exponent,
 // which cuts less, or else the escape's.
 struct EncodeTable {
   alignas(64) std::uint16_t entry[kSlots];
@@ -238,9 +238,8 @@ struct Kernels {
 // One target's kernels. Those of the reference are what the others are compared with.
 const Kernels& kernels_for(TargetId target) noexcept;
 
-// In files of their own.
+// Decoding, which has files of its own.
 namespace DELTAWIRE_TARGET {
-void histogram(const Values& chunk, std::uint32_t* counts);
 Fault decode_block(const BlockBytes& body, const DecodeTable& table, const Target& target);
 void decode_stored(const std::byte* payload, const Target& target);
 }  // namespace DELTAWIRE_TARGET

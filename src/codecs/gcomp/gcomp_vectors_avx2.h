@@ -30,7 +30,7 @@ inline constexpr std::uint32_t kVectorWords = 8;
   return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(words)));
 }
 
-// Of each mask of 8 words, the places that a permutation takes them from: to bring the chosen ones together
+// For each mask of 8 words, the places that a permutation takes them from: to bring the chosen ones together
 // at the front, and to spread what stands together to the chosen places.
 struct Places {
   alignas(8) std::uint8_t gather[256][8];

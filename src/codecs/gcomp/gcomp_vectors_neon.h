@@ -33,7 +33,7 @@ alignas(16) inline constexpr std::uint8_t kColumns[kTogether] = {0, 4, 8,  12, 1
   return vqtbl1q_u8(bytes, vld1q_u8(kColumns));
 }
 
-// Of columns, which belong to the first `count` values.
+// Which bytes in columns belong to the first `count` values.
 [[gnu::always_inline]] inline uint8x16_t first_values(std::uint32_t count) noexcept {
   const std::uint32_t most = count < kTogether ? count : kTogether;
   return vcltq_u8(vld1q_u8(kColumns), vdupq_n_u8(static_cast<std::uint8_t>(most)));

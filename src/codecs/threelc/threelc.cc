@@ -10,13 +10,14 @@
 #include <limits>
 #include <utility>
 
+#include "base/bits.h"
 #include "base/checked.h"
 #include "base/float_environment.h"
 #include "base/lanes.h"
+#include "base/little_endian.h"
 #include "codecs/kernels/streaming.h"
 #include "codecs/part_checks.h"
 #include "codecs/registration.h"
-#include "codecs/threelc/threelc_inspect.h"
 #include "codecs/threelc/threelc_ops.h"
 
 namespace deltawire::threelc {
@@ -78,6 +79,46 @@ std::string_view fault_text(Fault fault) noexcept {
   return "unknown fault";
 }
 
+void describe_zero_runs(const ChunkBytes& chunk, std::vector<Section>& sections) {
+  std::uint64_t runs = 0;
+  for (std::uint32_t i = 1; i < chunk.bytes; ++i) {
+    if (std::to_integer<std::uint32_t>(chunk.at[i]) >= kFirstRun) ++runs;
+  }
+  add_section(sections, "base-3^5", (chunk.bytes - 1 - runs) * 8);
+  add_section(sections, "zero runs", runs * 8);
+}
+
+void describe_rice(const ChunkBytes& chunk, std::vector<Section>& sections) {
+  const std::byte* in = chunk.at + 1;
+  const auto parameter = std::to_integer<unsigned>(in[0]);
+  const std::uint32_t nonzeros = load_le<std::uint16_t>(in + 1);
+  const std::uint64_t stream_bytes = chunk.bytes - 1 - kRiceHeaderBytes;
+  BitReader reader(in + kRiceHeaderBytes, stream_bytes);
+  std::uint64_t positions = 0;
+  for (std::uint32_t i = 0; i < nonzeros; ++i) {
+    const unsigned unary = reader.get_unary(kMaxUnary);
+    const bool escape = unary == kMaxUnary;
+    const unsigned low_bits = escape ? kRiceEscapeBits : parameter;
+    reader.get(low_bits);
+    reader.get(1);
+    positions += unary + (escape ? 0 : 1) + low_bits;
+  }
+  add_section(sections, "rice headers", kRiceHeaderBytes * 8);
+  add_section(sections, "rice positions", positions);
+  add_section(sections, "rice signs", nonzeros);
+  add_section(sections, "padding", stream_bytes * 8 - positions - nonzeros);
+}
+
+// Adds what the bits of a chunk that a decoder has accepted are spent on; they sum to its bits.
+void describe_chunk(const ChunkBytes& chunk, std::vector<Section>& sections) {
+  add_section(sections, "mode bytes", 8);
+  switch (static_cast<ChunkMode>(chunk.at[0])) {
+    case ChunkMode::kBase3: add_section(sections, "base-3^5", (std::uint64_t{chunk.bytes} - 1) * 8); break;
+    case ChunkMode::kZeroRuns: describe_zero_runs(chunk, sections); break;
+    case ChunkMode::kRice: describe_rice(chunk, sections); break;
+  }
+}
+
 class Threelc final : public Codec {
  public:
   Threelc(const Parameters& parameters, const Kernels& kernels) noexcept
@@ -89,8 +130,8 @@ class Threelc final : public Codec {
            ",runs=" + (parameters_.runs ? "on" : "off");
   }
 
-  // Of input up to A: what rounding leaves is m / 2 at most, so that m = s * max|x| <= s * (A + m / 2), and m
-  // is what is decoded.
+  // For input up to A: rounding leaves at most m / 2, so m = s * max|x| <= s * (A + m / 2), and no decoded
+  // value is larger than m.
   double gain() const noexcept override { return 2 * double{parameters_.s} / (2 - double{parameters_.s}); }
 
   Sizes do_sizes(const TensorView& part) const noexcept override {
@@ -273,7 +314,7 @@ class Threelc final : public Codec {
     return {maps, maps + map_bytes(count)};
   }
 
-  // Of a thread that codes chunks of up to `count` elements.
+  // Scratch of one thread that codes chunks of up to `count` elements.
   std::uint64_t lane_scratch(std::uint32_t count) const noexcept {
     if (parameters_.modes() == Modes::kBase3) return 0;
     const std::uint64_t maps = parameters_.modes() == Modes::kAuto ? 2 * map_bytes(count) : 0U;

@@ -153,7 +153,13 @@ struct Kernels {
 // One target's kernels. Those of the reference are what the others are compared with.
 const Kernels& kernels_for(TargetId target) noexcept;
 
-// The kernels of the target that a file is compiled for; they stand in several files.
+// Other targets leave to the reference what they have no vectors for.
+namespace reference {
+std::uint32_t rice(const DigitMaps& maps, std::uint32_t count, const RiceCode& code, std::byte* out,
+                   std::uint32_t limit);
+}  // namespace reference
+
+// The kernels of the target that a file is compiled for.
 namespace DELTAWIRE_TARGET {
 std::uint32_t largest(const Addends& addends);
 Quantized quantize(const QuantizeInput& input, std::byte* packed, const DigitMaps& maps);

@@ -1,12 +1,18 @@
-// Rice codes by words of 64 bits, for vector kernels.
+// Rice codes by words of 64 bits, for vector kernels. Chunks of short gaps are read to maps by whole words of
+// the stream, others code by code; it gives up where anything is wrong with a chunk: the reference's decoder
+// then says what.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "base/bit_functions.h"
 #include "base/little_endian.h"
 #include "codecs/kernels/rice.h"
+#include "codecs/kernels/rice_automaton.h"
 #include "codecs/threelc/threelc_ops.h"
+#include "codecs/threelc/threelc_vectors_ops.h"
 
 namespace deltawire::threelc {
 
@@ -50,8 +56,8 @@ struct Places {
   std::uint32_t count;                      // without the first
 };
 
-// Of the elements [begin, end), at most a block. REQUIRES: begin is a multiple of 64, and from `end` on the
-// maps' words are 0.
+// Finds the places in [begin, end), at most a block. REQUIRES: begin is a multiple of 64, and from `end` on
+// the maps' words are 0.
 [[gnu::always_inline]] inline void find_few_places(const DigitMaps& maps, std::uint32_t begin,
                                                    std::uint32_t end, Places& places) noexcept {
   constexpr std::uint64_t kLast = std::uint64_t{1} << 63;  // so that there is a bit to be found
@@ -76,6 +82,364 @@ namespace DELTAWIRE_TARGET {
 
 // The same, faster where they are many.
 void find_places(const DigitMaps& maps, std::uint32_t begin, std::uint32_t end, Places& places);
+
+inline constexpr std::uint32_t kWord = 64;
+inline constexpr unsigned kMostCodeBits = kMaxUnary + kRiceEscapeBits + 1;
+
+// REQUIRES: bits < 64.
+[[gnu::always_inline]] inline std::uint64_t low_bits(std::uint64_t value, unsigned bits) noexcept {
+  return value & ((std::uint64_t{1} << bits) - 1);
+}
+
+// A chunk's code in memory behind which zeros may be read.
+struct Stream {
+  std::byte bytes[kMostPackedBytes + kRoom];
+  std::uint32_t bits;
+  std::uint32_t nonzeros;
+  unsigned parameter;
+};
+
+// False where the header is wrong, or the code longer than what an encoder would take it for.
+[[gnu::always_inline]] inline bool open(const ChunkBytes& rice, std::uint32_t count,
+                                        Stream& stream) noexcept {
+  if (rice.bytes < kRiceHeaderBytes || rice.bytes > kMostPackedBytes) return false;
+  stream.parameter = static_cast<unsigned>(rice.at[0]);
+  stream.nonzeros = load_le<std::uint16_t>(rice.at + 1);
+  if (stream.parameter > kRiceMaxParameter || stream.nonzeros > count) return false;
+  const std::uint32_t bytes = rice.bytes - kRiceHeaderBytes;
+  stream.bits = bytes * 8;
+  if (bytes > 0) std::memcpy(stream.bytes, rice.at + kRiceHeaderBytes, bytes);
+  std::memset(stream.bytes + bytes, 0, kRoom);
+  return true;
+}
+
+// Where a reader stands.
+struct Place {
+  std::uint32_t bit = 0;     // of the stream
+  std::uint32_t next = 0;    // the position after the last one
+  std::uint32_t digits = 0;  // read so far
+};
+
+// Whether after the last code there is less than a byte, of zeros.
+[[gnu::always_inline]] inline bool ends_cleanly(const Stream& stream, std::uint32_t bit) noexcept {
+  if (bit > stream.bits || stream.bits - bit >= 8) return false;
+  return low_bits(load_le<std::uint64_t>(stream.bytes + bit / 8) >> bit % 8, stream.bits - bit) == 0;
+}
+
+// The next bits of the stream, inverted: the ones before a code's zero are then zeros to count.
+class Window {
+ public:
+  [[gnu::always_inline]] Window(const Stream& stream, std::uint32_t bit) noexcept
+      : at_(stream.bytes + bit / 8), end_(stream.bytes + stream.bits / 8 + 8), origin_(stream.bytes) {
+    fill();
+    drop(bit % 8);
+  }
+
+  // At least 56 bits are there. False, and nothing done, where the stream has ended long before.
+  [[gnu::always_inline]] bool fill() noexcept {
+    if (at_ > end_) return false;
+    bits_ |= ~load_le<std::uint64_t>(at_) << left_;
+    at_ += (63 - left_) / 8;
+    left_ |= 56;
+    return true;
+  }
+  [[gnu::always_inline]] void drop(unsigned count) noexcept {
+    bits_ >>= count;
+    left_ -= count;
+  }
+  [[gnu::always_inline]] std::uint64_t inverted() const noexcept { return bits_; }
+  [[gnu::always_inline]] bool has_code() const noexcept { return left_ >= kMostCodeBits; }
+  [[gnu::always_inline]] std::uint32_t bit() const noexcept {
+    return static_cast<std::uint32_t>(at_ - origin_) * 8 - left_;
+  }
+
+ private:
+  const std::byte* at_;
+  const std::byte* end_;
+  const std::byte* origin_;
+  std::uint64_t bits_ = 0;
+  unsigned left_ = 0;
+};
+
+struct Code {
+  std::uint32_t gap;
+  std::uint64_t negative;
+  bool valid;
+};
+
+// REQUIRES: window.has_code().
+[[gnu::always_inline]] inline Code take_code(Window& window, unsigned parameter) noexcept {
+  const unsigned unary = countr_zero(window.inverted());
+  if (unary >= kMaxUnary) {
+    const std::uint64_t raw = ~window.inverted() >> kMaxUnary;
+    const auto gap = static_cast<std::uint32_t>(low_bits(raw, kRiceEscapeBits));
+    window.drop(kMostCodeBits);
+    return {gap, raw >> kRiceEscapeBits & 1, gap >> parameter >= kMaxUnary};
+  }
+  const std::uint64_t low = ~window.inverted() >> (unary + 1);
+  window.drop(unary + parameter + 2);
+  return {unary << parameter | static_cast<std::uint32_t>(low_bits(low, parameter)), low >> parameter & 1,
+          true};
+}
+
+template <class Sink>
+[[gnu::always_inline]] inline bool take_into(Window& window, unsigned parameter, Sink& sink) noexcept {
+  const Code code = take_code(window, parameter);
+  return code.valid && sink.add(code.gap, code.negative);
+}
+
+// Gives sink.add(gap, negative) the rest of the digits. False if it does, if codes aren't valid, or don't end
+// where the stream does. Most codes are so short that two are read after one look at memory.
+template <class Sink>
+[[gnu::always_inline]] inline bool read_rest(const Stream& stream, const Place& place, Sink& sink) noexcept {
+  Window window(stream, place.bit);
+  std::uint32_t left = stream.nonzeros - place.digits;
+  for (; left >= 2; left -= 2) {
+    if (!window.fill() || !take_into(window, stream.parameter, sink)) return false;
+    if (!window.has_code() && !window.fill()) return false;
+    if (!take_into(window, stream.parameter, sink)) return false;
+  }
+  if (left > 0 && !(window.fill() && take_into(window, stream.parameter, sink))) return false;
+  return ends_cleanly(stream, window.bit());
+}
+
+// Sets digits of maps that are 0 from `next` on, without a branch where words end: it would be mispredicted
+// too often.
+class MapSink {
+ public:
+  [[gnu::always_inline]] MapSink(const DigitMaps& maps, std::uint32_t next, std::uint32_t count) noexcept
+      : maps_(maps),
+        next_(next),
+        count_(count),
+        word_(next / kWord),
+        nonzero_(load_le<std::uint64_t>(maps.nonzero + word_ * 8)),
+        negative_(load_le<std::uint64_t>(maps.negative + word_ * 8)) {}
+
+  [[gnu::always_inline]] bool add(std::uint32_t gap, std::uint64_t negative) noexcept {
+    next_ += gap;
+    if (next_ >= count_) return false;
+    const std::uint32_t word = next_ / kWord;
+    const std::uint64_t same = 0 - static_cast<std::uint64_t>(word == word_);  // all bits, or none
+    nonzero_ = (nonzero_ & same) | std::uint64_t{1} << next_ % kWord;
+    negative_ = (negative_ & same) | negative << next_ % kWord;
+    word_ = word;
+    store_le(maps_.nonzero + word * 8, nonzero_);
+    store_le(maps_.negative + word * 8, negative_);
+    ++next_;
+    return true;
+  }
+
+  [[gnu::always_inline]] std::uint32_t next() const noexcept { return next_; }
+
+ private:
+  DigitMaps maps_;
+  std::uint32_t next_;
+  std::uint32_t count_;
+  std::uint32_t word_;  // of the last one, and its bits
+  std::uint64_t nonzero_;
+  std::uint64_t negative_;
+};
+
+// Sets digits in a slot, or adds them.
+template <bool kAdds>
+class SlotSink {
+ public:
+  [[gnu::always_inline]] explicit SlotSink(const DecodeTarget& target) noexcept
+      : slot_(target.slot), left_(target.count), values_{target.value, -target.value} {}
+
+  [[gnu::always_inline]] bool add(std::uint32_t gap, std::uint64_t negative) noexcept {
+    if (gap >= left_) return false;
+    left_ -= gap + 1;
+    slot_ += gap;
+    const float value = values_[negative];
+    *slot_ = kAdds ? *slot_ + value : value;
+    ++slot_;
+    return true;
+  }
+
+ private:
+  float* slot_;
+  std::uint32_t left_;
+  float values_[2];
+};
+
+// Bits of both maps, for 64 elements.
+struct MapWord {
+  std::uint64_t nonzero = 0;
+  std::uint64_t negative = 0;
+};
+
+// Reads words of the stream by tables, a byte at a time, into digits of a byte each. Those get to the maps,
+// which are zeros from `next` on, 64 at a time: Words::of(digits) makes a MapWord.
+template <unsigned kParameter, class Words>
+class ByteReader {
+ public:
+  [[gnu::always_inline]] ByteReader(const DigitMaps& maps, std::uint32_t next) noexcept
+      : maps_(maps), word_(next / kWord), filled_(next % kWord) {
+    std::memset(digits_, 0, kWord);
+  }
+
+  // Reads 64 bits.
+  [[gnu::always_inline]] void add(std::uint64_t bits, std::uint64_t) noexcept {
+    constexpr const RiceBytes<kParameter>& kTable = kRiceBytes<kParameter>;
+    std::uint8_t* to = digits_ + filled_;
+    std::uint64_t place = place_;
+    for (unsigned at = 0; at < kWord; at += 8) {
+      const std::uint64_t byte = bits >> at & 0xFF;
+      const std::uint64_t found = byte * kMostPlaces + place / kPlaceBits % kMostPlaces;
+      std::memcpy(to, kTable.digits[found], kTable.kMostElements);
+      to += kTable.elements[found];
+      place = kTable.next[byte] >> (place & 63);
+    }
+    place_ = place;
+    filled_ = static_cast<std::uint32_t>(to - digits_);
+    if (filled_ >= kFlushed) flush();
+  }
+
+  // The position after the last element that was read.
+  [[gnu::always_inline]] std::uint32_t next() const noexcept { return word_ * kWord + filled_; }
+
+  // Writes all that was read to the maps; returns how many digits that aren't 0 there were.
+  [[gnu::always_inline]] std::uint32_t finish() noexcept {
+    flush();
+    std::memset(digits_ + filled_, 0, kWord);
+    put_word(0);
+    return nonzeros_;
+  }
+
+  // Where the last whole code ends, behind which `zeros` elements were found up to here, at bit `bit`.
+  [[gnu::always_inline]] std::uint32_t end_of_code(std::uint32_t bit, std::uint32_t zeros) const noexcept {
+    return bit - (zeros >> kParameter) - static_cast<std::uint32_t>(place_) / kPlaceBits % kMostPlaces;
+  }
+
+ private:
+  static constexpr std::uint32_t kFlushed = 1024;  // digits that stay in the first cache
+  static constexpr std::uint32_t kMostOfWord = 8 * RiceBytes<kParameter>::kMostElements;
+
+  [[gnu::always_inline]] void put_word(std::uint32_t at) noexcept {
+    const MapWord found = Words::of(digits_ + at);
+    std::byte* const nonzero = maps_.nonzero + word_ * 8;
+    std::byte* const negative = maps_.negative + word_ * 8;
+    store_le(nonzero, load_le<std::uint64_t>(nonzero) | found.nonzero);
+    store_le(negative, load_le<std::uint64_t>(negative) | found.negative);
+    nonzeros_ += popcount(found.nonzero);
+  }
+
+  // Whole words; what is left moves to the front.
+  [[gnu::always_inline]] void flush() noexcept {
+    std::uint32_t at = 0;
+    for (; at + kWord <= filled_; at += kWord, ++word_) put_word(at);
+    std::memcpy(digits_, digits_ + at, kWord);
+    filled_ -= at;
+  }
+
+  DigitMaps maps_;
+  std::uint32_t word_;    // of the maps, that of the first digit here
+  std::uint32_t filled_;  // digits here
+  std::uint32_t nonzeros_ = 0;
+  std::uint64_t place_ = 0;  // in a code; the lowest bits: see RiceBytes::next
+  alignas(64) std::uint8_t digits_[kFlushed + kMostOfWord + kWord];
+};
+
+// The position after the last digit that isn't 0 in [begin, end), or `begin`.
+[[gnu::always_inline]] inline std::uint32_t after_last(const DigitMaps& maps, std::uint32_t begin,
+                                                       std::uint32_t end) noexcept {
+  while (end > begin) {
+    const std::uint32_t word = (end - 1) / kWord;
+    const auto nonzero = load_le<std::uint64_t>(maps.nonzero + word * 8);
+    if (nonzero != 0) return word * kWord + bit_width(nonzero);
+    end = word * kWord;
+  }
+  return begin;
+}
+
+// Bits that may hold the end of the last code, where that is not sought: a word and what pads the last byte.
+inline constexpr std::uint32_t kLastBits = kWord + 8;
+
+// Reads words, up to where single codes must be looked at: an escape, or the last of all. Leaves the place
+// behind the last whole code, and in `stopped` the bit at which the next word would have begun. False if
+// there are too many elements.
+template <class Reader>
+[[gnu::always_inline]] inline bool read_words(const Stream& stream, std::uint32_t count,
+                                              const DigitMaps& maps, Place& place,
+                                              std::uint32_t& stopped) noexcept {
+  Reader reader(maps, place.next);
+  LongRuns<kMaxUnary> runs{};
+  std::uint32_t bit = place.bit;
+  for (; bit + kLastBits <= stream.bits; bit += kWord) {
+    const std::uint64_t after = static_cast<std::uint64_t>(stream.bytes[bit / 8 + 8]) >> bit % 8;
+    const std::uint64_t above = static_cast<std::uint64_t>(stream.bytes[bit / 8 + 8]) << 1;
+    const std::uint64_t bits =
+        load_le<std::uint64_t>(stream.bytes + bit / 8) >> bit % 8 | above << (kWord - 1 - bit % 8);
+    if (runs.end_in(bits)) break;
+    reader.add(bits, after & 1);
+    if (reader.next() > count) return false;
+  }
+  const std::uint32_t found = reader.next();
+  const std::uint32_t nonzeros = reader.finish();
+  const std::uint32_t next = after_last(maps, place.next, found);
+  place = {reader.end_of_code(bit, found - next), next, place.digits + nonzeros};
+  stopped = bit;
+  return true;
+}
+
+// Reads single codes up to one that ends behind bit `until`. False as above, or if there is none.
+template <class Sink>
+[[gnu::always_inline]] inline bool read_past(const Stream& stream, std::uint32_t until, Place& place,
+                                             Sink& sink) noexcept {
+  Window window(stream, place.bit);
+  while (window.bit() < until) {
+    if (place.digits == stream.nonzeros || !window.fill()) return false;
+    if (!take_into(window, stream.parameter, sink)) return false;
+    ++place.digits;
+  }
+  place.bit = window.bit();
+  place.next = sink.next();
+  return true;
+}
+
+// Not inlined, so that each reader's loop has the registers for itself.
+template <class Reader>
+[[gnu::noinline]] bool read_by(const Stream& stream, std::uint32_t count, const DigitMaps& maps) noexcept {
+  Place place{};
+  std::uint32_t stopped = 0;
+  for (;;) {
+    if (!read_words<Reader>(stream, count, maps, place, stopped)) return false;
+    if (place.digits > stream.nonzeros) return false;
+    MapSink sink(maps, place.next, count);
+    if (stopped + kLastBits > stream.bits) return read_rest(stream, place, sink);
+    if (!read_past(stream, stopped + kWord, place, sink)) return false;
+  }
+}
+
+// Kernel read_rice; ReaderOf0 reads words of parameter 0.
+template <class ReaderOf0, class Words>
+[[gnu::always_inline]] inline bool read_rice_by(const ChunkBytes& rice, std::uint32_t count,
+                                                const DigitMaps& maps) noexcept {
+  Stream stream;
+  if (!open(rice, count, stream)) return false;
+  std::memset(maps.nonzero, 0, map_bytes(count) + kWord / 8);  // a writer at the end looks at a word more
+  std::memset(maps.negative, 0, map_bytes(count) + kWord / 8);
+  if (stream.parameter == 0) return read_by<ReaderOf0>(stream, count, maps);
+  if (stream.parameter == 1) return read_by<ByteReader<1, Words>>(stream, count, maps);
+  if (stream.parameter == 2) return read_by<ByteReader<2, Words>>(stream, count, maps);
+  MapSink sink(maps, 0, count);
+  return read_rest(stream, {}, sink);
+}
+
+// Kernel scatter_rice.
+[[gnu::always_inline]] inline bool scatter_rice_into(const ChunkBytes& rice,
+                                                     const DecodeTarget& target) noexcept {
+  Stream stream;
+  if (!open(rice, target.count, stream)) return false;
+  if (target.accumulate) {
+    SlotSink<true> sink(target);
+    return read_rest(stream, {}, sink);
+  }
+  std::memset(target.slot, 0, target.count * sizeof(float));
+  SlotSink<false> sink(target);
+  return read_rest(stream, {}, sink);
+}
 
 }  // namespace DELTAWIRE_TARGET
 

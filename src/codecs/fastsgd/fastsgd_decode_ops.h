@@ -1,0 +1,277 @@
+// How vector kernels decode: pairs in tiles, without a check for each. What is odd is seen when a chunk is
+// done, and left to the reference, from the chunk's beginning: it finds what is wrong.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/bit_functions.h"
+#include "base/bits.h"
+#include "codecs/fastsgd/fastsgd_ops.h"
+#include "codecs/kernels/prefetch.h"
+
+namespace deltawire::fastsgd::DELTAWIRE_TARGET {
+
+// Keys.
+
+// What must be readable of a stream and what is behind it: copied to where it is, with zeros behind it, if it
+// lies too near to the chunk's end.
+template <std::uint64_t kBytes>
+struct Readable {
+  std::byte copy[kBytes];
+
+  [[gnu::always_inline]] const std::byte* of(const std::byte* at, const std::byte* end,
+                                             std::uint64_t bytes) noexcept {
+    const auto left = static_cast<std::uint64_t>(end > at ? end - at : 0);
+    if (bytes <= left) return at;
+    std::memset(copy, 0, bytes);
+    if (left > 0) std::memcpy(copy, at, left);
+    return copy;
+  }
+};
+
+[[gnu::always_inline]] inline void fill_gaps(GapStream& gaps, unsigned key_bits,
+                                             unsigned flag_bits) noexcept {
+  const GapLengths of(key_bits, flag_bits);
+  gaps.flag_bits = flag_bits;
+  gaps.key_bits = key_bits;
+  for (unsigned flag = 0; flag < 1U << flag_bits; ++flag) {
+    gaps.masks[flag] = (1U << of.of_flag[flag]) - 1;
+    gaps.least[flag] = static_cast<std::uint32_t>(of.least[flag]);
+  }
+}
+
+// Keys in a row: nothing is written of gaps of 0.
+[[gnu::always_inline]] inline void follow_on(KeyRun& run) noexcept {
+  for (std::uint32_t i = 0; i < run.count; ++i) run.keys[i] = static_cast<std::uint32_t>(run.key + 1 + i);
+  run.key += run.count;
+}
+
+// What a chunk's numbers stand for, as a table.
+
+// Values of the codes from the chunk's base on, as far as they are allowed, and behind them the same with the
+// other sign: a number is a code below its sign.
+[[gnu::always_inline]] inline void fill_values(ValueStream& values, const DecodeRules& rules,
+                                               const Head& head, float scale) noexcept {
+  values.code_bits = head.code_bits;
+  const std::uint32_t all = std::uint32_t{1} << head.code_bits;
+  for (; values.allowed < all && head.base + values.allowed <= rules.last_code; ++values.allowed) {
+    const float value = code_value(rules.sum, rules.powers, head.base + values.allowed);
+    if (bit_cast<std::uint32_t>(value) == 0) break;
+    values.tables->of_number[values.allowed] = value * scale;
+  }
+  for (std::uint32_t code = values.allowed; code < all; ++code) values.tables->of_number[code] = 0;
+  for (std::uint32_t code = 0; code < all; ++code) {
+    const auto bits = bit_cast<std::uint32_t>(values.tables->of_number[code]);
+    values.tables->of_number[all + code] = bit_cast<float>(bits ^ ~kMagnitudeMask);
+  }
+}
+
+// What `count` numbers stand for, and one behind them. Two make a word: a store for each would take as long
+// as all the rest.
+[[gnu::always_inline]] inline void put_values(const ValueTables& tables, const std::uint16_t* numbers,
+                                              std::uint32_t count, float* out) noexcept {
+  for (std::uint32_t i = 0; i < count; i += 2) {
+    const std::uint64_t low = bit_cast<std::uint32_t>(tables.of_number[numbers[i]]);
+    const std::uint64_t high = bit_cast<std::uint32_t>(tables.of_number[numbers[i + 1]]);
+    const std::uint64_t both = low | high << 32;
+    std::memcpy(out + i, &both, sizeof both);
+  }
+}
+
+// Chunks of keys and values.
+namespace {
+
+constexpr std::uint32_t kTileRoom = 8;  // numbers that a whole vector may write behind a tile
+
+// Some pairs, with room for whole vectors behind them.
+struct Tile {
+  std::uint32_t keys[1 + kTile + kTileRoom];
+  float values[kTile];
+  std::uint32_t pairs = 0;
+};
+
+template <Sink kSink>
+struct ChunkReader {
+  static constexpr bool kScattered = kSink == Sink::kDense || kSink == Sink::kDenseAdd;
+
+  Head head{};
+  std::uint64_t key = 0;     // the first of the next tile
+  std::uint64_t behind = 0;  // where in the target the pairs go: so many are before them
+  std::uint32_t done = 0;
+  GapStream gaps;
+  ValueStream values{};
+  ValueTables tables;
+  Tile tiles[2];  // what is decoded is added when its memory has arrived: after the next tile
+  unsigned now = 0;
+
+  ChunkReader(const ChunkBytes& chunk, const Head& head_of_chunk, const DecodeRules& rules) noexcept
+      : head(head_of_chunk), key(head.first_key), gaps{streams_of(chunk, head, rules.flag_bits)} {}
+
+  // Whether the chunk is one for vectors, and can be read.
+  bool open(const DecodeRules& rules, const DecodeTarget& target) noexcept {
+    behind = target.pairs;
+    if (gaps.streams.are_cut || key < target.least_key || key >= target.dimension) return false;
+    if (rules.flag_bits > kVectorFlagBits || head.key_bits > kVectorKeyBits) return false;
+    if (kSink == Sink::kPairs && head.pairs > target.capacity - behind) return false;
+    values.stream = gaps.streams.values;
+    values.tables = &tables;
+    open_values(values, rules, head, target.scale);
+    open_gaps(gaps, head.key_bits, rules.flag_bits);
+    return true;
+  }
+
+  // Decodes the next tile; false if a key is outside the tensor, or that is seen in the next.
+  bool next(DecodeTarget& target) noexcept {
+    Tile& tile = tiles[now];
+    const std::uint32_t left = head.pairs - done;
+    tile.pairs = left < kTile ? left : kTile;
+    // One key more than pairs are read, the first of the next tile. Where there is one they all go where they
+    // belong.
+    const bool is_direct = kSink == Sink::kPairs && left > kTile;
+    std::uint32_t* const keys = is_direct ? target.keys + behind + done : tile.keys;
+    float* const places = is_direct ? target.values + behind + done : tile.values;
+    keys[0] = static_cast<std::uint32_t>(key);
+    KeyRun run{&gaps, key, left > kTile ? kTile : left - 1, keys + 1};
+    read_keys(run);
+    key = run.key;
+    if (key >= target.dimension) return false;
+    read_values(values, tile.pairs, places);
+    if (kSink == Sink::kPairs && !is_direct) {
+      std::memcpy(target.keys + behind + done, keys, tile.pairs * sizeof(std::uint32_t));
+      std::memcpy(target.values + behind + done, places, tile.pairs * sizeof(float));
+    }
+    if constexpr (kScattered) {
+      for (std::uint32_t i = 0; i < tile.pairs; ++i) prefetch_far(target.values + keys[i]);
+      put(tiles[1 - now], target);
+      now = 1 - now;
+    }
+    done += tile.pairs;
+    return true;
+  }
+
+  static void put(Tile& tile, DecodeTarget& target) noexcept {
+    const std::uint32_t* const at = tile.keys;
+    if constexpr (kSink == Sink::kDense) {
+      for (std::uint32_t i = 0; i < tile.pairs; ++i) target.values[at[i]] = tile.values[i];
+    }
+    if constexpr (kSink == Sink::kDenseAdd) {
+      for (std::uint32_t i = 0; i < tile.pairs; ++i) target.values[at[i]] += tile.values[i];
+    }
+  }
+
+  // Whether all was as it must be.
+  bool close(DecodeTarget& target) noexcept {
+    if constexpr (kScattered) put(tiles[1 - now], target);
+    const bool good_values = values.lowest == 0 && values.highest < values.allowed &&
+                             bit_width(values.highest) == head.code_bits && values.stream.at_clean_end();
+    const bool good_gaps = !gaps.has_wrong_flag && bit_width(gaps.all_gaps) == head.key_bits &&
+                           gaps.streams.flags.at_clean_end() && !gaps.streams.gaps.exhausted() &&
+                           gaps.streams.gaps.at_clean_end();
+    target.pairs += head.pairs;
+    target.least_key = key + 1;
+    return good_values && good_gaps;
+  }
+};
+
+template <Sink kSink>
+bool decode_chunk(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target) noexcept {
+  Head head;
+  if (read_head(chunk, target.least_key == 0, target.is_last, head) != Fault::kNone) return false;
+  if (head.pairs == 0) return false;
+  ChunkReader<kSink> reader(chunk, head, rules);
+  if (!reader.open(rules, target)) return false;
+  while (reader.done < head.pairs) {
+    if (!reader.next(target)) return false;
+  }
+  return reader.close(target);
+}
+
+bool decode_chunk_for(const ChunkBytes& chunk, const DecodeRules& rules, DecodeTarget& target) noexcept {
+  switch (target.sink) {
+    case Sink::kDense: return decode_chunk<Sink::kDense>(chunk, rules, target);
+    case Sink::kDenseAdd: return decode_chunk<Sink::kDenseAdd>(chunk, rules, target);
+    case Sink::kPairs: return decode_chunk<Sink::kPairs>(chunk, rules, target);
+    default: return decode_chunk<Sink::kNothing>(chunk, rules, target);
+  }
+}
+
+Decoded decode_in_tiles(const ChunkRow& row, const DecodeRules& rules, DecodeTarget& target) {
+  const bool ends_part = target.is_last;
+  Decoded decoded{};
+  for (; decoded.chunks < row.chunks; ++decoded.chunks) {
+    target.is_last = ends_part && decoded.chunks + 1 == row.chunks;
+    const ChunkBytes& chunk = row.at[decoded.chunks];
+    const DecodeTarget before = target;
+    if (decode_chunk_for(chunk, rules, target)) continue;
+    // Something is wrong, or the chunk is none for vectors: in that case nothing has been written.
+    target = before;
+    decoded.fault = kernels_for(TargetId::kReference).decode({&chunk, 1}, rules, target).fault;
+    if (decoded.fault != Fault::kNone) break;
+  }
+  target.is_last = ends_part;
+  return decoded;
+}
+
+}  // namespace
+
+// Values of keys that have been decoded before.
+namespace {
+
+template <Sink kSink>
+void put_tile(const std::uint32_t* keys, const float* values, std::uint32_t count,
+              DecodeTarget& target) noexcept {
+  if constexpr (kSink == Sink::kDense) {
+    for (std::uint32_t i = 0; i < count; ++i) target.values[keys[i]] = values[i];
+  }
+  if constexpr (kSink == Sink::kDenseAdd) {
+    for (std::uint32_t i = 0; i < count; ++i) target.values[keys[i]] += values[i];
+  }
+  if constexpr (kSink == Sink::kPairs) {
+    std::memcpy(target.keys + target.pairs, keys, count * sizeof *keys);
+    std::memcpy(target.values + target.pairs, values, count * sizeof *values);
+  }
+  target.pairs += count;
+}
+
+template <Sink kSink>
+bool place_tiles(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& target) noexcept {
+  ValueTables tables;
+  ValueStream values{};
+  values.stream = chunk.values;
+  values.tables = &tables;
+  open_values(values, rules, chunk.head, target.scale);
+  float tile[kTile];
+  for (std::uint32_t first = 0; first < chunk.head.pairs; first += kTile) {
+    const std::uint32_t left = chunk.head.pairs - first;
+    const std::uint32_t count = left < kTile ? left : kTile;
+    if constexpr (kSink == Sink::kDense || kSink == Sink::kDenseAdd) {
+      for (std::uint32_t i = 0; i < count; ++i) prefetch_far(target.values + chunk.keys[first + i]);
+    }
+    read_values(values, count, tile);
+    put_tile<kSink>(chunk.keys + first, tile, count, target);
+  }
+  return values.lowest == 0 && values.highest < values.allowed &&
+         bit_width(values.highest) == chunk.head.code_bits && values.stream.at_clean_end();
+}
+
+bool place_tiles_for(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& target) noexcept {
+  switch (target.sink) {
+    case Sink::kDense: return place_tiles<Sink::kDense>(chunk, rules, target);
+    case Sink::kDenseAdd: return place_tiles<Sink::kDenseAdd>(chunk, rules, target);
+    case Sink::kPairs: return place_tiles<Sink::kPairs>(chunk, rules, target);
+    default: return place_tiles<Sink::kNothing>(chunk, rules, target);
+  }
+}
+
+Fault place_in_tiles(const KeyedValues& chunk, const DecodeRules& rules, DecodeTarget& target) {
+  const DecodeTarget before = target;
+  if (place_tiles_for(chunk, rules, target)) return Fault::kNone;
+  target = before;
+  return kernels_for(TargetId::kReference).place_values(chunk, rules, target);
+}
+
+}  // namespace
+
+}  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

@@ -1,0 +1,247 @@
+// Encoding for AVX-512 (F, BW, DQ, VL).
+#include <cstddef>
+#include <cstdint>
+
+#include <immintrin.h>
+
+#include "base/bit_functions.h"
+#include "codecs/fastsgd/fastsgd_encode_ops.h"
+#include "codecs/fastsgd/fastsgd_ops.h"
+#include "codecs/fastsgd/fastsgd_streams_avx2.h"
+#include "codecs/kernels/logarithm.h"
+#include "codecs/kernels/prefetch.h"
+#include "codecs/kernels/set_bits.h"
+
+namespace deltawire::fastsgd::DELTAWIRE_TARGET {
+
+// Which values are sent.
+namespace {
+
+constexpr std::uint32_t kLanes = 16;
+static_assert(kGroup == 4 * kLanes);
+
+__m512i lane_numbers() noexcept {
+  return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+
+// Whether none of a row is dropped.
+bool are_all_sent(const float* values, std::uint32_t count, std::uint32_t cut) noexcept {
+  const __m512i least = _mm512_set1_epi32(static_cast<int>(cut));
+  for (std::uint32_t i = 0; i < count; i += kGroup) {
+    std::uint32_t dropped = 0;
+    for (std::uint32_t j = i; j < i + kGroup && j < count; j += kLanes) {
+      const std::uint32_t left = count - j;
+      const auto lanes = static_cast<__mmask16>(left < kLanes ? (1U << left) - 1 : 0xFFFF);
+      const __m512i bits = _mm512_castps_si512(_mm512_maskz_loadu_ps(lanes, values + j));
+      const __m512i magnitudes = _mm512_and_si512(bits, _mm512_set1_epi32(kMagnitudeMask));
+      dropped |= _mm512_mask_cmplt_epu32_mask(lanes, magnitudes, least);
+    }
+    if (dropped != 0) return false;
+  }
+  return true;
+}
+
+template <bool kResidual, bool kKeys>
+struct Collector {
+  const PairInput input;  // copies, which no store can alias
+  const Staging staging;
+  __m512i cut;
+  std::uint32_t pairs = 0;
+
+  // The bits of x, which is left where there is a residual, and which of them are sent.
+  __m512i look_at(std::uint64_t at, __mmask16 lanes, __mmask16& chosen) const noexcept {
+    __m512 x = _mm512_maskz_loadu_ps(lanes, input.in + at);
+    if constexpr (kResidual) {
+      x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(lanes, input.residual + at));
+      _mm512_mask_storeu_ps(input.left + at, lanes, x);
+    }
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i magnitudes = _mm512_and_si512(bits, _mm512_set1_epi32(kMagnitudeMask));
+    chosen = _mm512_mask_cmpge_epu32_mask(lanes, magnitudes, cut);
+    return bits;
+  }
+
+  void take(std::uint64_t at, __m512i bits, __mmask16 lanes, __mmask16 chosen) noexcept {
+    __m512i keys = _mm512_add_epi32(lane_numbers(), _mm512_set1_epi32(static_cast<int>(at)));
+    if constexpr (kKeys) keys = _mm512_maskz_loadu_epi32(lanes, input.keys + at);
+    _mm512_storeu_si512(staging.keys + pairs, _mm512_maskz_compress_epi32(chosen, keys));
+    _mm512_storeu_si512(staging.values + pairs, _mm512_maskz_compress_epi32(chosen, bits));
+    pairs += popcount(chosen);
+  }
+
+  void take_few(std::uint64_t at, std::uint64_t chosen) noexcept {
+    const std::uint32_t end = pairs + set_bits(chosen, 0, staging.keys + pairs);
+    for (; pairs < end; ++pairs) {
+      const std::uint64_t place = at + staging.keys[pairs];
+      const float x = kResidual ? input.left[place] : input.in[place];
+      staging.values[pairs] = x;
+      staging.keys[pairs] = kKeys ? input.keys[place] : static_cast<std::uint32_t>(place);
+    }
+  }
+
+  void group(std::uint64_t at) noexcept {
+    __m512i bits[4];
+    __mmask16 chosen[4];
+    std::uint64_t all = 0;
+    for (unsigned i = 0; i < 4; ++i) {
+      bits[i] = look_at(at + i * kLanes, 0xFFFF, chosen[i]);
+      all |= std::uint64_t{chosen[i]} << i * kLanes;
+    }
+    if (all == 0) return;
+    if (popcount(all) <= kFew) return take_few(at, all);
+    for (unsigned i = 0; i < 4; ++i) take(at + i * kLanes, bits[i], 0xFFFF, chosen[i]);
+  }
+
+  void rest(std::uint64_t at, std::uint32_t count) noexcept {
+    const auto lanes = static_cast<__mmask16>((1U << count) - 1);
+    __mmask16 chosen = 0;
+    const __m512i bits = look_at(at, lanes, chosen);
+    take(at, bits, lanes, chosen);
+  }
+};
+
+template <bool kResidual, bool kKeys>
+Collected collect_chunk(const PairInput& input, std::uint64_t& at, std::uint32_t cut,
+                        const Staging& staging) noexcept {
+  Collector<kResidual, kKeys> collector{input, staging, _mm512_set1_epi32(static_cast<int>(cut))};
+  while (input.count - at >= kGroup && collector.pairs + kGroup <= kChunkPairs) {
+    collector.group(at);
+    at += kGroup;
+  }
+  while (at < input.count && collector.pairs < kChunkPairs) {
+    const std::uint64_t left = input.count - at;
+    const std::uint32_t room = kChunkPairs - collector.pairs;
+    std::uint32_t count = left < kLanes ? static_cast<std::uint32_t>(left) : kLanes;
+    count = room < count ? room : count;
+    collector.rest(at, count);
+    at += count;
+  }
+  return {staging.keys, staging.values, collector.pairs, at};
+}
+
+}  // namespace
+
+Collected collect(const PairInput& input, std::uint64_t& at, std::uint32_t cut, const Staging& staging) {
+  if (input.keys != nullptr) {
+    const std::uint64_t left = input.count - at;
+    const std::uint32_t row = left < kChunkPairs ? static_cast<std::uint32_t>(left) : kChunkPairs;
+    if (!are_all_sent(input.in + at, row, cut)) return collect_chunk<false, true>(input, at, cut, staging);
+    const Collected all{input.keys + at, input.in + at, row, at + row};
+    at += row;
+    return all;
+  }
+  return input.residual != nullptr ? collect_chunk<true, false>(input, at, cut, staging)
+                                   : collect_chunk<false, false>(input, at, cut, staging);
+}
+
+// A code is a logarithm, rounded up. A polynomial's is good enough for all values but the few next to a
+// threshold, which are compared with it.
+namespace {
+
+// How far a code may be off, in octaves of x and in codes. The logarithms of x, of the sum and of the last
+// value, and with it the scale, are off by 7e-6 each, their exponents apart, and the octaves between sum and
+// last value by 8e-6 more; the scale has a rounding of 6e-8, of up to 2,047 codes, and so has the code.
+constexpr float kDoubtfulPart = 4.5e-5F;
+constexpr float kDoubtfulWhole = 2.5e-4F;
+
+__m512 exponent_of(__m512 magnitude) noexcept {
+  return _mm512_getexp_ps(magnitude);
+}
+
+// A polynomial of the second degree in the mantissa for each 16th of its range.
+struct Pieces {
+  __m512 square = _mm512_loadu_ps(kLogarithmSquare);
+  __m512 slope = _mm512_loadu_ps(kLogarithmSlope);
+  __m512 start = _mm512_loadu_ps(kLogarithmStart);
+
+  __m512 of_mantissa(__m512 magnitude) const noexcept {
+    const __m512i piece = _mm512_srli_epi32(_mm512_castps_si512(magnitude), 19);  // its lowest 4 bits
+    const __m512 m = _mm512_getmant_ps(magnitude, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_zero);
+    const __m512 steep =
+        _mm512_fmadd_ps(_mm512_permutexvar_ps(piece, square), m, _mm512_permutexvar_ps(piece, slope));
+    return _mm512_fmadd_ps(steep, m, _mm512_permutexvar_ps(piece, start));
+  }
+};
+
+__m512 value_of(std::uint32_t bits) noexcept {
+  return _mm512_set1_ps(bit_cast<float>(bits));
+}
+
+struct Quantizer {
+  const Codebook& book;
+  Pieces codes;  // below the code of the sum, which has the same exponent; as many too few as may be doubtful
+  __m512 exponent_of_sum;
+  __m512 per_octave;
+  __m512 doubtful;  // codes
+
+  explicit Quantizer(const Codebook& codebook) noexcept : book(codebook) {
+    const __m512 sum = value_of(book.values[0]);
+    const __m512 least = value_of(book.values[book.last]);
+    exponent_of_sum = exponent_of(sum);
+    const __m512 part_of_sum = codes.of_mantissa(sum);
+    const __m512 octaves = _mm512_add_ps(_mm512_sub_ps(exponent_of_sum, exponent_of(least)),
+                                         _mm512_sub_ps(part_of_sum, codes.of_mantissa(least)));
+    const __m512 all = _mm512_set1_ps(static_cast<float>(book.last));
+    per_octave = book.last > 0 ? _mm512_div_ps(all, octaves) : _mm512_setzero_ps();
+    const __m512 off =
+        _mm512_fmadd_ps(per_octave, _mm512_set1_ps(kDoubtfulPart), _mm512_set1_ps(kDoubtfulWhole));
+    doubtful = _mm512_add_ps(off, off);
+    codes.square = _mm512_fnmadd_ps(codes.square, per_octave, _mm512_setzero_ps());
+    codes.slope = _mm512_fnmadd_ps(codes.slope, per_octave, _mm512_setzero_ps());
+    codes.start = _mm512_sub_ps(_mm512_mul_ps(_mm512_sub_ps(part_of_sum, codes.start), per_octave), off);
+  }
+
+  __m512i codes_of(__m512 magnitudes, __mmask16 lanes) const noexcept {
+    const __m512 octaves = _mm512_sub_ps(exponent_of_sum, exponent_of(magnitudes));
+    const __m512 least = _mm512_fmadd_ps(octaves, per_octave, codes.of_mantissa(magnitudes));
+    constexpr int kUp = _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC;
+    const __m512i low = _mm512_cvt_roundps_epi32(least, kUp);
+    const __m512i high = _mm512_cvt_roundps_epi32(_mm512_add_ps(least, doubtful), kUp);
+    const __mmask16 asked = _mm512_mask_cmpneq_epi32_mask(lanes, low, high);
+    if (asked == 0) return low;
+    const __m512i last = _mm512_set1_epi32(static_cast<int>(book.last));
+    const __m512i tried = _mm512_min_epu32(low, last);
+    const __m512i value = _mm512_mask_i32gather_epi32(last, asked, tried, book.values, 4);
+    const __mmask16 below = _mm512_mask_cmplt_epu32_mask(asked, _mm512_castps_si512(magnitudes), value);
+    return _mm512_mask_add_epi32(_mm512_mask_mov_epi32(low, asked, tried), below, tried,
+                                 _mm512_set1_epi32(1));
+  }
+};
+
+}  // namespace
+
+CodeRange quantize(const PairInput& input, const Codebook& book, const Collected& pairs,
+                   std::uint16_t* codes_of_pairs) {
+  if (book.values[book.last] < kSmallestNormal) {
+    return kernels_for(TargetId::kReference).quantize(input, book, pairs, codes_of_pairs);
+  }
+  const Quantizer quantizer(book);
+  __m512i lowest = _mm512_set1_epi32(kMaxCode);
+  __m512i highest = _mm512_setzero_si512();
+  const auto sixteen = [&](std::uint32_t i, __mmask16 lanes) {
+    const __m512i bits = _mm512_castps_si512(_mm512_maskz_loadu_ps(lanes, pairs.values + i));
+    const __m512i magnitudes = _mm512_and_si512(bits, _mm512_set1_epi32(kMagnitudeMask));
+    const __m512i codes = quantizer.codes_of(_mm512_castsi512_ps(magnitudes), lanes);
+    lowest = _mm512_mask_min_epi32(lowest, lanes, lowest, codes);
+    highest = _mm512_mask_max_epi32(highest, lanes, highest, codes);
+    // codes | (bits >> 16 & kSignBit)
+    const __m512i sign = _mm512_set1_epi32(fastsgd::kSignBit);
+    const __m512i numbers = _mm512_ternarylogic_epi32(codes, _mm512_srli_epi32(bits, 16), sign, 0xF8);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes_of_pairs + i), _mm512_cvtepi32_epi16(numbers));
+  };
+  const std::uint64_t ahead = input.keys != nullptr ? input.count - pairs.next : 0;
+  std::uint32_t i = 0;
+  for (; i + kLanes <= pairs.pairs; i += kLanes) {
+    sixteen(i, 0xFFFF);
+    if (i >= ahead) continue;
+    // The next chunk's pairs come while this one's are worked on.
+    prefetch_far(input.in + pairs.next + i);
+    prefetch_far(input.keys + pairs.next + i);
+  }
+  if (i < pairs.pairs) sixteen(i, static_cast<__mmask16>((1U << (pairs.pairs - i)) - 1));
+  if (input.left != nullptr) subtract(input, book, pairs, codes_of_pairs, 0, pairs.pairs);
+  return {static_cast<std::uint32_t>(_mm512_reduce_min_epi32(lowest)),
+          static_cast<std::uint32_t>(_mm512_reduce_max_epi32(highest))};
+}
+
+}  // namespace deltawire::fastsgd::DELTAWIRE_TARGET

@@ -1,0 +1,197 @@
+// What a value becomes, one at a time: the rules of spec.md, 6.1 to 6.3, as the reference has them. And how
+// encoders for 64 lanes go over a block, and how a histogram is taken, whatever a target's vectors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/bit_functions.h"
+#include "codecs/gcomp/gcomp_ops.h"
+
+namespace deltawire::gcomp::DELTAWIRE_TARGET {
+
+inline constexpr std::uint32_t kLineElements = 16;  // a cache line of float32
+
+// Exponent of a significance above `exponent`, plus 1: of an infinite one as far as can be, of NaN below all.
+[[gnu::always_inline]] inline std::int32_t distance_of(std::uint32_t exponent, float significance) noexcept {
+  const std::uint32_t magnitude = bit_cast<std::uint32_t>(significance) & kMagnitudeMask;
+  if (magnitude >= kExponentMask) return magnitude == kExponentMask ? kFarDistance : 0;
+  return static_cast<std::int32_t>(magnitude >> kMantissaBits) - static_cast<std::int32_t>(exponent) + 1;
+}
+
+// What becomes of one value.
+struct Classified {
+  std::uint32_t level = 0;
+  std::uint32_t kept = 0;  // its bits as a decoder will see them
+};
+
+// Sorts values by a rule. A copy of the rule's numbers, which no store through another pointer can change: so
+// they stay in registers.
+template <Keep kKeep>
+class Classifier {
+ public:
+  [[gnu::always_inline]] explicit Classifier(const Values& values) noexcept
+      : significance_(values.significance), level_(values.rule.level) {
+    for (std::int32_t distance = 0; distance <= kFarDistance; ++distance) {
+      levels_[distance] = static_cast<std::uint8_t>(significance_level(distance, values.rule.step));
+    }
+  }
+
+  // REQUIRES: `bits` are those of element i, with its residual.
+  [[gnu::always_inline]] Classified operator()(std::uint32_t bits, std::uint32_t i) const noexcept {
+    const std::uint32_t exponent = (bits & kMagnitudeMask) >> kMantissaBits;
+    if constexpr (kKeep == Keep::kEverything) {
+      return {exponent == 0 && bits != 0 ? 1U : 0U, bits};
+    } else {
+      if (exponent > kHighestCut) [[unlikely]]
+        return {0, bits};
+      std::uint32_t level = level_;
+      if constexpr (kKeep == Keep::kSignificance) level = level_of(exponent, significance_[i]);
+      const unsigned cut = kCutBitsPerLevel * level;
+      const std::uint32_t low = ~(0xFFFFFFFFU << cut);
+      // To nearest, ties to even; a carry goes into the exponent.
+      const std::uint32_t rounded = (bits + (low >> 1) + (bits >> cut & low & 1)) & ~low;
+      // Without branches: zeros come in no order that a processor could predict.
+      const std::uint32_t normal = 0U - (exponent != 0 ? 1U : 0U);
+      return {level & normal, rounded & normal};
+    }
+  }
+
+ private:
+  [[gnu::always_inline]] std::uint32_t level_of(std::uint32_t exponent, float significance) const noexcept {
+    const std::int32_t distance = distance_of(exponent, significance);
+    const std::int32_t above = distance < 0 ? 0 : distance;
+    return levels_[above > kFarDistance ? kFarDistance : above];
+  }
+
+  const float* significance_;
+  std::uint32_t level_;
+  std::uint8_t levels_[kFarDistance + 1];  // by distance
+};
+
+[[gnu::always_inline]] inline std::uint32_t input_bits(const Values& values, std::uint32_t i) noexcept {
+  const float in = values.in[i];
+  return bit_cast<std::uint32_t>(values.residual != nullptr ? in + values.residual[i] : in);
+}
+
+// What the cut leaves: exact, as it is at most half a step of `kept`'s last bit and a multiple of x's. NaN
+// and Inf can't be corrected later.
+[[gnu::always_inline]] inline float left_over(std::uint32_t bits, std::uint32_t kept) noexcept {
+  if ((bits & kExponentMask) == kExponentMask) return 0;
+  return bit_cast<float>(bits) - bit_cast<float>(kept);
+}
+
+// Which line of group `group` is sampled: one of the 2^share lines that make a group. A constant stride would
+// see the same columns of a matrix again and again.
+[[gnu::always_inline]] inline std::uint32_t sampled_line(std::uint32_t group, unsigned share) noexcept {
+  if (share == 0) return 0;
+  std::uint32_t hash = group * 0x9E3779B1U;
+  hash ^= hash >> 15;
+  hash *= 0x85EBCA77U;
+  return hash >> (32 - share);
+}
+
+// The first element that is sampled of group `group`.
+[[gnu::always_inline]] inline std::uint32_t sampled_element(std::uint32_t group, unsigned share) noexcept {
+  return ((group << share) + sampled_line(group, share)) * kLineElements;
+}
+
+// Sampled lines lie too far apart for the processor to see them coming.
+inline constexpr std::uint32_t kGroupsAhead = 32;
+
+[[gnu::always_inline]] inline void fetch_sampled(const Values& chunk, std::uint32_t group,
+                                                 unsigned share) noexcept {
+  const std::uint32_t ahead = sampled_element(group + kGroupsAhead, share);
+  if (ahead >= chunk.count) return;
+  // To read, and into the second cache, where the encoder finds them again.
+  __builtin_prefetch(chunk.in + ahead, 0, 2);
+  if (chunk.significance != nullptr) __builtin_prefetch(chunk.significance + ahead, 0, 2);
+  if (chunk.residual != nullptr) __builtin_prefetch(chunk.residual + ahead, 0, 2);
+}
+
+template <Keep kKeep, bool kWhole, class Call>
+[[gnu::always_inline]] inline auto for_residual(const Values& values, const Call& call) noexcept {
+  return values.residual != nullptr ? call.template operator()<kKeep, kWhole, true>()
+                                    : call.template operator()<kKeep, kWhole, false>();
+}
+
+// Calls `call` with what the values' rule asks for, Keep and whether they are whole, and with whether they
+// have a residual, as its template's arguments.
+template <class Call>
+[[gnu::always_inline]] inline auto for_values(const Values& values, const Call& call) noexcept {
+  switch (values.rule.keep) {
+    case Keep::kLevel: break;
+    case Keep::kSignificance: return for_residual<Keep::kSignificance, false>(values, call);
+    case Keep::kEverything: return for_residual<Keep::kEverything, true>(values, call);
+  }
+  return values.rule.whole() ? for_residual<Keep::kLevel, true>(values, call)
+                             : for_residual<Keep::kLevel, false>(values, call);
+}
+
+// The last stretch, which isn't full: from copies that are, so that nothing is read or written beyond its
+// end.
+template <Keep kKeep, bool kResidual, class Encoder>
+[[gnu::always_inline]] inline std::byte* push_last(const Values& block, std::uint32_t begin, Encoder& encoder,
+                                                   std::byte* at) noexcept {
+  float in[kMaxStretch] = {};
+  float residual[kMaxStretch] = {};
+  float significance[kMaxStretch] = {};
+  const std::uint32_t count = block.count - begin;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    in[i] = block.in[begin + i];
+    if constexpr (kResidual) residual[i] = block.residual[begin + i];
+    if constexpr (kKeep == Keep::kSignificance) significance[i] = block.significance[begin + i];
+  }
+  const Values last{in, kResidual ? residual : nullptr, significance, kMaxStretch, block.rule};
+  at = encoder.push(last, 0, count, at);
+  if constexpr (!kResidual) return at;
+  for (std::uint32_t i = 0; i < count; ++i) block.residual[begin + i] = residual[i];
+  return at;
+}
+
+// Codes a block from its last stretch to its first; returns where its bytes end. Encoder, a target's lanes:
+// push(values, begin, count, at) codes `count` values from `begin` on, and reads and writes all of a stretch.
+template <Keep kKeep, bool kResidual, class Encoder>
+[[gnu::always_inline]] inline std::byte* encode_by(const Values& block, Encoder& encoder,
+                                                   std::byte* at) noexcept {
+  std::uint32_t begin = block.count / kMaxStretch * kMaxStretch;
+  if (begin < block.count) at = push_last<kKeep, kResidual>(block, begin, encoder, at);
+  while (begin > 0) {
+    begin -= kMaxStretch;
+    at = encoder.push(block, begin, kMaxStretch, at);
+  }
+  return at;
+}
+
+// Counts the lines that are sampled. Indices: which of `counts` the values of a line belong to, from element
+// `begin` on.
+template <Keep kKeep, class Indices>
+[[gnu::always_inline]] inline void count_by(const Values& chunk, const Indices& indices,
+                                            std::uint32_t* counts) noexcept {
+  std::memset(counts, 0, kCounts * sizeof *counts);
+  const unsigned share = sample_share(chunk.count);
+  const std::uint32_t group_elements = kLineElements << share;
+  // Neighbours are often equal: two tables, so that one sum need not wait for the other.
+  std::uint32_t more[kCounts] = {};
+  for (std::uint32_t group = 0; group * group_elements < chunk.count; ++group) {
+    fetch_sampled(chunk, group, share);
+    const std::uint32_t begin = sampled_element(group, share);
+    if (begin + kLineElements > chunk.count) {  // the last line, if it isn't full, or there is none
+      const Classifier<kKeep> classify(chunk);
+      for (std::uint32_t i = begin; i < chunk.count; ++i) {
+        const Classified value = classify(input_bits(chunk, i), i);
+        ++counts[value.level * 256 + ((value.kept & kMagnitudeMask) >> kMantissaBits)];
+      }
+      break;
+    }
+    const auto index = indices(begin);
+    for (std::uint32_t i = 0; i < kLineElements; i += 2) {
+      ++counts[index.of[i]];
+      ++more[index.of[i + 1]];
+    }
+  }
+  for (std::uint32_t i = 0; i < kCounts; ++i) counts[i] += more[i];
+}
+
+}  // namespace deltawire::gcomp::DELTAWIRE_TARGET

@@ -88,8 +88,6 @@ class Door:
         - ratio: raw_bytes / bytes_sent, how many times smaller; None where nothing was sent (one
           rank alone). A round counts once, however many local steps it stands for;
         - digest: an int, of the step's means, equal on all ranks;
-        - native_bytes: with `native_below`, of bytes_sent those of native buckets, which are not
-          measured: 2 (N-1) / N of their values;
         - finite: False for a step that came out as NaN and left no trace (nonfinite="pass");
         - of a round local_steps, too, and the fragment of the model that was exchanged.
         """

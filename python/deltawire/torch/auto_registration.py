@@ -108,7 +108,6 @@ def _check_settings(settings: Settings) -> None:
     arguments.timeout_in_ms(settings.timeout)
     arguments.check_summary_every(settings.summary_every)
     settings.check_no_fold('"auto", which begins with the process group\'s own all-reduce')
-    settings.check_no_native('"auto" chooses between the native all-reduce and codecs itself')
     if settings.optimizer is not None:
         raise make_error(
             "InvalidArgument",

@@ -20,23 +20,6 @@ _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 _LEFT = ("tensor", "shape", "codec")  # the others are numbers
 
 
-NATIVE = "native"  # in a codec's place: the process group's own all-reduce
-
-
-@dataclasses.dataclass(frozen=True)
-class NativeTensors:
-    """Names of the tensors that the process group's own all-reduce has carried in the last step,
-    and will carry in the next, as far as that is known."""
-
-    last: frozenset[str] = frozenset()
-    next: frozenset[str] = frozenset()
-
-
-def bytes_in_all_reduce(values: int, world_size: int) -> int:
-    """That a rank sends of so many bytes of values: 2 (N-1) / N of them."""
-    return round(2 * (world_size - 1) / world_size * values)
-
-
 @dataclasses.dataclass(frozen=True)
 class TensorRow:
     """A tensor of the model, and what this rank sends of it.
@@ -45,8 +28,7 @@ class TensorRow:
         name, shape, elements: as the codec sees it, row-major; one dimension where memory is in
             another order.
         bare_bytes: of its values, 4 or 2 each.
-        codec: in the next step, canonical, with what stands before it ("with momentum=0.9");
-            "native" where its bucket is.
+        codec: in the next step, canonical, with what stands before it ("with momentum=0.9").
         raw: it is below min_elements, and so fp32 whatever the policy says.
         changes_at, next_codec: the first step with another codec, and that; None where there is
             none.
@@ -159,8 +141,6 @@ class Explanation:
         else:
             yield "bytes: of one encoding, at most; the values decide how many it will be."
             yield "smaller: how many times, than bare values, at least."
-        if any(row.codec == NATIVE for row in self.rows):
-            yield "native: the process group's own all-reduce; 2 (N-1) / N of it is taken as sent."
         if any(row.raw for row in self.rows):
             yield "raw: below min_elements; a head would cost more than a codec saves."
         if self.total.residual_bytes:
@@ -209,14 +189,11 @@ def explanation(
     uses: Sequence[_core.TensorUse],
     step: int,
     sent: tuple[int, int | None] | None = None,
-    native: NativeTensors | None = None,
 ) -> Explanation:
     """Of what the core says of `tensors`, (name, shape) each, perhaps with a dtype's name; `sent`:
-    the world size, and the bytes of the last step, heads and all, None where they aren't known;
-    `native`: of which the core says nothing."""
+    the world size, and the bytes of the last step, heads and all, None where they aren't known."""
     world_size, all_bytes = sent or (None, None)
-    native = native or NativeTensors()
-    known = all_bytes is not None and (bool(native.last) or any(use.raw_bytes for use in uses))
+    known = all_bytes is not None and any(use.raw_bytes for use in uses)
     rows = tuple(
         TensorRow(
             name=name,
@@ -236,20 +213,8 @@ def explanation(
         )
         for (name, shape, *dtype), use in zip(tensors, uses, strict=True)
     )
-    rows = tuple(_row_with(row, native, world_size) for row in rows)
     others = all_bytes - sum(row.bytes_sent for row in rows) if known else None
     return Explanation(spec, step, world_size, rows, others)
-
-
-def _row_with(row: TensorRow, native: NativeTensors, world_size: int | None) -> TensorRow:
-    """The row, where its tensor was or will be native."""
-    if row.name in native.last and row.bytes_sent is not None:
-        sent = bytes_in_all_reduce(row.bare_bytes, world_size)
-        row = dataclasses.replace(row, bytes_sent=sent, raw_bytes=sent)
-    if row.name in native.next:
-        whole = {"raw": False, "changes_at": None, "next_codec": None}
-        row = dataclasses.replace(row, codec=NATIVE, most_bytes=row.bare_bytes, **whole)
-    return row
 
 
 def _as_dict(row: TensorRow) -> dict:

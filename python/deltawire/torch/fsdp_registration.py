@@ -52,7 +52,6 @@ class _Registration:
         with bootstrap.Meeting(replicas) as self._replicas:
             self._spec = spec_of(arguments.named(spec, "a sharded model"))
             given.check_no_tier()
-            given.check_no_native("between the nodes of a sharded model all goes through deltawire")
             find_shards(self._model, self._groups)
             self._covered = Covered(self._model, self._groups)
             check_free(self._groups)

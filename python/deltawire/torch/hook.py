@@ -12,15 +12,13 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
-from deltawire.torch import arguments, native_buckets
+from deltawire.torch import arguments
 from deltawire.torch.backward_end import BackwardEnd
 from deltawire.torch.checkpoint import RESIZE_ADVICE, in_order_of_ranks, kept_by, residuals_of
 from deltawire.torch.copied import CopiedSession
 from deltawire.torch.exchanged import Exchanged, row_major_shape
 from deltawire.torch.explanation import Explanation
 from deltawire.torch.loss_scale import LossScale
-from deltawire.torch.native_buckets import NativeBuckets
-from deltawire.torch.native_step import NAME, Ways
 from deltawire.torch.participant import Participant
 from deltawire.torch.scalars import profiled, profiled_until
 from deltawire.torch.significance import SignificanceSource
@@ -71,16 +69,13 @@ class Hook(Participant):
         source: SignificanceSource | None = None,
         loss_scale: LossScale | None = None,
         history: History | None = None,
-        natives: NativeBuckets | None = None,
         **of_participant: Any,
     ) -> None:
-        """`natives`: None where no bucket may be native. `of_participant`: group and summary_every,
-        as for every participant."""
+        """`of_participant`: group and summary_every, as for every participant."""
         super().__init__(session, place, history, **of_participant)
         self._exchanged = exchanged  # names: residuals survive every rebuild of buckets
         self._source = source  # of what the optimizer can see; None: nothing may be cut by it
         self._loss_scale = loss_scale or LossScale(None, session.spec)
-        self._natives = natives
         self._scale = 1.0  # of the step under way
         self._step = 0
         self._next_bucket = 0
@@ -131,20 +126,8 @@ class Hook(Participant):
         self._give_up(cause)
         under_way.end(self.last_error)
 
-    def _give_up(self, cause: BaseException) -> None:
-        super()._give_up(cause)
-        if self._natives is not None:
-            self._natives.fail(self.last_error)
-
-    def interrupted(self) -> None:
-        """Ends the exchange on every rank because of Ctrl-C here."""
-        super().interrupted()
-        if self._natives is not None:
-            why = f"interrupted on rank {self.rank}"
-            self._natives.fail(make_error("Aborted", why, self.rank))
-
     def _submit(self, bucket: dist.GradBucket, under_way: UnderWay) -> None:
-        """Hands the bucket to the communication thread, or to the process group, which end it."""
+        """Hands the bucket to the communication thread, which ends it."""
         arguments.check_tensor("a bucket of gradients", under_way.buffer)
         index, last = under_way.index, under_way.last
         if index != self._next_bucket:
@@ -161,33 +144,14 @@ class Hook(Participant):
         if index == 0:
             self._scale = self._loss_scale.now()
             self._log_summary()
-            if self._natives is not None:
-                self._natives.open_step((self._step, self._scale), self._ways())
-        step = self._step
+        step = _core.Step(self._step, index, last, self._scale, timed=True)
         self._next_bucket = 0 if last else index + 1
         self._step += last
-        natives = self._natives
-        names = tuple(map(self._exchanged.name_of, under_way.parameters))
-        if natives is not None and natives.takes(bucket, names):
-            if self.last_error is not None:
-                raise self.last_error
-            natives.add(bucket, names, under_way)
-            covered = False
-        else:
-            self._submit_coded(bucket, under_way, names, step)
-            covered = True
-        if natives is not None and last:
-            natives.issued(covered)
+        self._exchange(bucket, under_way, step)
 
-    def _submit_coded(
-        self, bucket: dist.GradBucket, under_way: UnderWay, names: tuple[str, ...], number: int
-    ) -> None:
-        """Of the step with that number."""
-        buffer, index, natives = under_way.buffer, under_way.index, self._natives
-        mixed = natives is not None and natives.step.any
-        beside = natives.step if mixed and under_way.last else None
-        last = under_way.last and not mixed
-        step = _core.Step(number, index, last, self._scale, timed=True)
+    def _exchange(self, bucket: dist.GradBucket, under_way: UnderWay, step: _core.Step) -> None:
+        names = tuple(map(self._exchanged.name_of, under_way.parameters))
+        buffer, index, last = under_way.buffer, under_way.index, under_way.last
         source, memory = self._source, None
         if buffer.is_sparse:
             under_way.sparse = SparseGradient(names[0], buffer)
@@ -207,10 +171,6 @@ class Hook(Participant):
                 error = history.end(error, report, last)
                 if error is None:
                     under_way.store()
-                    if beside is not None:
-                        beside.begun_everywhere()
-                elif natives is not None:
-                    natives.fail(error)
             except Exception as cause:
                 self._give_up(cause)
                 error = self.last_error
@@ -223,22 +183,6 @@ class Hook(Participant):
 
         failed = functools.partial(self._fail, under_way=under_way)
         self._staging.load(index, buffer, submit, failed)
-
-    def _ways(self) -> Ways:
-        return Ways(self._exchange_beside, self._session.abort, self._give_up, self._history)
-
-    def _exchange_beside(self, step: _core.Step, number: float, done) -> None:
-        """Exchanges one number in a step, after its buckets; see `NativeStep`."""
-        tensor = torch.tensor([number])
-        at = [(NAME, tensor.data_ptr(), tuple(tensor.shape))]
-
-        def complete(error, report, _kept=tensor):
-            done(error, report)
-
-        def submit():
-            self._session.submit(at, step, self._timeout_ms, complete)
-
-        self._staging.in_turn(submit, self._give_up)
 
     def _dense(
         self, bucket: dist.GradBucket, under_way: UnderWay, names: tuple[str, ...]
@@ -264,8 +208,6 @@ class Hook(Participant):
         """
         super().close()
         self._staging.close()
-        if self._natives is not None:
-            self._natives.close()
 
     def go_to_step(self, step: int) -> None:
         """The next step has this number, on every rank alike; rules may name other codecs from it
@@ -278,8 +220,7 @@ class Hook(Participant):
         table as text. Call between steps; DeltawireError ("State") within one.
         """
         tensors = self._exchanged.tensors if self._exchanged else []  # of a copy: it has none
-        native = self._natives.tensors if self._natives is not None else None
-        return self._explain(tensors, self._step, native)
+        return self._explain(tensors, self._step)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must keep of this rank; every rank saves its own. Call between steps,
@@ -292,8 +233,6 @@ class Hook(Participant):
         self._staging.settle()  # after a failure DDP raises before it has looked at all buckets
         state = self._state(steps=self._steps_that_count())
         state["residuals"] = kept_by(state.pop("rank"), state["residuals"])
-        if self._natives is not None:
-            state["native"] = self._natives.state()
         return state
 
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
@@ -324,8 +263,6 @@ class Hook(Participant):
             # A copy has no tensors.
             self._load_resized(residuals, self._exchanged.tensors if self._exchanged else [])
         self.go_to_step(own["steps"])
-        if self._natives is not None:
-            self._natives.load(own["native"])
 
     def _checked(self, state: dict, rank: int) -> dict:
         """The state as the residuals' of one rank."""
@@ -334,7 +271,6 @@ class Hook(Participant):
         if fits:
             flat["residuals"] = residuals_of(state, rank)
         self._check_state(flat, ("steps",))
-        native_buckets.check_state(self._natives, flat)
         return flat
 
 

@@ -1,7 +1,5 @@
 """DDP's own all-reduce, and a sample of the gradients that it carries."""
 
-import datetime
-
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -11,18 +9,11 @@ from deltawire.torch import codec_figures
 from deltawire.torch.exchanged import Exchanged
 
 
-def all_reduce(
-    group: dist.ProcessGroup, bucket: dist.GradBucket, timeout: datetime.timedelta | None = None
-) -> torch.futures.Future:
+def all_reduce(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future:
     """torch's own hook: the mean in place. A Future in any case, with the error where there is one:
-    DDP survives no exception of a hook. `timeout`: in the place of the group's."""
+    DDP survives no exception of a hook."""
     try:
-        if timeout is None:
-            return default_hooks.allreduce_hook(group, bucket)
-        options = dist.AllreduceOptions()
-        options.timeout = timeout
-        sums = [bucket.buffer().div_(group.size())]  # as torch's hook: divided first
-        return group.allreduce(sums, options).get_future().then(lambda done: done.value()[0])
+        return default_hooks.allreduce_hook(group, bucket)
     except Exception as cause:
         failed = torch.futures.Future()
         failed.set_exception(cause)

@@ -14,7 +14,7 @@ from deltawire.leaving import ClosesAtEnd, exception_under_way, gave_up
 from deltawire.torch import interrupt
 from deltawire.torch import scalars as flat
 from deltawire.torch.copied import CopiedSession
-from deltawire.torch.explanation import Explanation, NativeTensors, explanation
+from deltawire.torch.explanation import Explanation, explanation
 
 logger = logging.getLogger("deltawire")
 
@@ -86,11 +86,10 @@ class Participant(ClosesAtEnd, Door):
         raise NotImplementedError
 
     def buckets(self) -> list[dict]:
-        """Of each bucket of the last step, in order: `bucket`, `tensors` (their names), `native`
-        (the process group's own all-reduce has carried it), `elements`, `encode_ms`, `exchange_ms`,
-        `decode_ms`, `in_flight_ms` (from its gradients to its means), `bytes_sent`, `raw_bytes`,
-        `ratio`, `residual_norm` (see `TensorRow`). Call between steps; DeltawireError ("State")
-        within one. It reads all residuals once."""
+        """Of each bucket of the last step, in order: `bucket`, `tensors` (their names), `elements`,
+        `encode_ms`, `exchange_ms`, `decode_ms`, `in_flight_ms` (from its gradients to its means),
+        `bytes_sent`, `raw_bytes`, `ratio`, `residual_norm` (see `TensorRow`). Call between steps;
+        DeltawireError ("State") within one. It reads all residuals once."""
         return flat.bucket_rows(self._history.buckets, self.explain().rows)
 
     def scalars(self, *, per_bucket: bool = False) -> dict[str, float]:
@@ -117,17 +116,12 @@ class Participant(ClosesAtEnd, Door):
             records = list(self._history.records)[-every:]
             logger.info("%s", flat.summary(steps, records, self.explain().rows))
 
-    def _explain(
-        self,
-        tensors: list[tuple[str, tuple[int, ...]]],
-        step: int,
-        native: NativeTensors | None = None,
-    ) -> Explanation:
+    def _explain(self, tensors: list[tuple[str, tuple[int, ...]]], step: int) -> Explanation:
         uses = self._session.explain(tensors, step)
         # A step that was not finite has left no trace.
         finite = (record for record in reversed(self._history.records) if record["finite"])
         last = next((record["bytes_sent"] for record in finite), None)
-        return explanation(self.spec, tensors, uses, step, (self.world_size, last), native)
+        return explanation(self.spec, tensors, uses, step, (self.world_size, last))
 
     def _give_up(self, cause: BaseException) -> None:
         """Ends the exchange on every rank because of an exception here."""

@@ -8,7 +8,7 @@ from deltawire import _core
 from deltawire.errors import InvalidArgumentError, make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.terms import Terms, exchange_settings
-from deltawire.torch import arguments, bootstrap, momentum_advice, native_buckets, wrappers
+from deltawire.torch import arguments, bootstrap, momentum_advice, wrappers
 from deltawire.torch.auto_hook import AutoHook
 from deltawire.torch.auto_registration import register_auto
 from deltawire.torch.copied import forget_copied_hooks
@@ -17,7 +17,6 @@ from deltawire.torch.fsdp_hook import ShardedHook
 from deltawire.torch.fsdp_registration import register_sharded
 from deltawire.torch.hook import Hook
 from deltawire.torch.loss_scale import LossScale, Scaler
-from deltawire.torch.native_registration import natives_of
 from deltawire.torch.settings import Settings
 from deltawire.torch.significance import source_for
 from deltawire.torch.sparse_gradient import check_sparse
@@ -41,7 +40,6 @@ def register(
     scaler: Scaler | None = None,
     nonfinite: str | None = None,
     tier: str | None = None,
-    native_below: int | None = None,
     summary_every: int | None = None,
 ) -> Hook | ShardedHook | AutoHook:
     """Makes a DDP model exchange its gradients through deltawire; called once on every rank. Of a
@@ -82,7 +80,7 @@ def register(
             gradients again; costs a second buffer of the residuals' size) or "fold" (its gradients
             wait in the residuals, which `state_dict` has, and are sent later: go on with the next
             batch). "fold" is refused where it can't hold: `ring`, nonfinite="pass", sparse
-            gradients, native_below= and "auto".
+            gradients and "auto".
         threads: that code this rank's messages, 1 to 64: several tensors at a time; "gcomp" also
             shares out a large one. Default: those that the process has for all who ask, as many as
             OMP_NUM_THREADS says, else its processors by LOCAL_WORLD_SIZE, at most 8.
@@ -91,11 +89,6 @@ def register(
             every rank, for you to skip ("pass", the default with scaler=): see `LossScale`.
         tier: of "auto" alone: what its codecs may lose, "lossless", "near-lossless" (the default:
             bfloat16's rounding at most) or "lossy"; equal on all ranks.
-        native_below: buckets whose gradients take fewer bytes than this go through the process
-            group's own all-reduce, exact, in the same step as the coded ones (docs/planner.md,
-            "Native buckets"); so do all of the first step where the codec keeps residuals. A model
-            on the CPU, dense gradients, nothing before the codec, no link=. Default: none. Equal on
-            all ranks.
         summary_every: steps between lines about them that rank 0 logs (logger "deltawire", INFO).
 
     Returns:
@@ -135,7 +128,6 @@ def register(
         nonfinite=nonfinite,
         summary_every=summary_every,
         tier=tier,
-        native_below=native_below,
     )
     if wrappers.has_fsdp2(ddp_model) and not isinstance(ddp_model, DistributedDataParallel):
         sharded = register_sharded(ddp_model, spec, settings)
@@ -163,12 +155,9 @@ def _connected(
         timeout_ms = arguments.timeout_in_ms(given.timeout)
         scale = LossScale(given.scaler, spec, given.nonfinite)
         arrival_ms = arguments.arrival_timeout_in_ms(given.arrival_timeout, group)
-        timeouts = 1e-3 * timeout_ms, 1e-3 * arrival_ms
-        natives = natives_of(ddp_model, spec, given, timeouts, scale.nonfinite)
-        least = given.min_elements
-        if natives is not None:
-            least = max(least, native_buckets.LEAST_ELEMENTS)
-        options = arguments.reducer_options(least, given.revert, given.threads, scale.nonfinite)
+        options = arguments.reducer_options(
+            given.min_elements, given.revert, given.threads, scale.nonfinite
+        )
         arguments.check_reducer(spec, options)
         check_sparse(spec, options, exchanged.sparse)
         arguments.warn_of_rules_without_tensor(spec, exchanged.names.values(), meeting.place[0])
@@ -181,12 +170,11 @@ def _connected(
                 **exchange_settings(spec, given.min_elements, given.revert, scale.nonfinite),
                 scaler=scale.setting,
                 optimizer=source.name if source else "none",
-                native_below=given.native_below,
             )
         )
         meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
     session = meeting.connect(spec, options, given.link, arrival_ms)
-    of_participant = {"group": group, "summary_every": given.summary_every, "natives": natives}
+    of_participant = {"group": group, "summary_every": given.summary_every}
     return Hook(session, exchanged, meeting.place, timeout_ms, source, scale, **of_participant)
 
 

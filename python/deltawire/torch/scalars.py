@@ -29,7 +29,6 @@ def bucket_rows(buckets: Sequence[BucketRecord], rows: Sequence[TensorRow]) -> l
             {
                 "bucket": index,
                 "tensors": bucket.names,
-                "native": bucket.native,
                 "elements": report.element_count,
                 "encode_ms": 1e3 * report.encode_seconds,
                 "exchange_ms": 1e3 * report.exchange_seconds,

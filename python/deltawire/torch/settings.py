@@ -28,16 +28,6 @@ class Settings:
     nonfinite: str | None
     summary_every: int | None
     tier: str | None
-    native_below: int | None
-
-    def check_no_native(self, where: str) -> None:
-        """Raises InvalidArgumentError where buckets may be native, but `where` has none."""
-        if self.native_below is not None:
-            raise make_error(
-                "InvalidArgument",
-                f"native_below={self.native_below!r} is for a DistributedDataParallel model and a "
-                f"codec; {where}: leave it out",
-            )
 
     def check_no_fold(self, what: str) -> None:
         """Raises InvalidArgumentError where a failed step's gradients are to wait, but `what` is

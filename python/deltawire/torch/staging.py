@@ -83,19 +83,11 @@ class Staging:
         self._obtain_thread()
         self._jobs.put((event, lambda: ready(host), failed))
 
-    def in_turn(self, ready: Callable[[], None], failed: Callable[[Exception], None]) -> None:
-        """Calls `ready` after all that was loaded before, as `load` does; from any thread, after
-        the last `load` of a step."""
-        if self._thread is None:
-            ready()
-        else:
-            self._jobs.put((None, ready, failed))
-
     def settle(self) -> None:
         """Waits until all that was loaded has been handed on, or has failed."""
         if self._thread is not None:
             settled = threading.Event()
-            self.in_turn(settled.set, lambda cause: None)
+            self._jobs.put((None, settled.set, lambda cause: None))
             settled.wait(self._timeout + _JOIN_SECONDS)
 
     def returning(self, buffer: torch.Tensor) -> contextlib.AbstractContextManager:

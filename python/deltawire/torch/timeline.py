@@ -82,7 +82,6 @@ def _events(rank: int, buckets: tuple[BucketRecord, ...], to_real: int) -> list[
         events.append({"name": "ready", "ph": "i", "s": "t", "ts": ready, **place})
         args = {
             "tensors": list(bucket.names),
-            "native": bucket.native,
             "elements": report.element_count,
             "bytes_sent": report.bytes_sent,
             "raw_bytes": report.raw_bytes,

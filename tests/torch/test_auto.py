@@ -13,9 +13,11 @@ import deltawire.torch
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from deltawire.torch import auto_decision, auto_hook, codec_figures
-from deltawire.torch.link_probe import LinkProbe
-from deltawire.torch.step_clock import StepClock, StepTimes
+from deltawire.torch.auto import codec_figures
+from deltawire.torch.auto import decision as auto_decision
+from deltawire.torch.auto import hook as auto_hook
+from deltawire.torch.auto.link_probe import LinkProbe
+from deltawire.torch.auto.step_clock import StepClock, StepTimes
 from models import WIDTH, Net, backward, batch, fingerprint, train_step, wrapped
 from ranks import attempted, results
 from test_dtypes import Mixed, bits

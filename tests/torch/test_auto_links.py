@@ -8,7 +8,7 @@ import deltawire.torch
 import pytest
 import torch
 import torch.distributed as dist
-from deltawire.torch import auto_hook
+from deltawire.torch.auto import hook as auto_hook
 from models import fingerprint
 from test_auto import TRIED, measured
 from torch.nn.parallel import DistributedDataParallel

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from deltawire import DeltawireError
-from deltawire.torch import arguments, bootstrap
+from deltawire.torch.core import arguments, bootstrap
 from hypothesis import given
 from hypothesis import strategies as st
 from models import Net, train_step, wrapped

@@ -8,7 +8,7 @@ import deltawire
 import deltawire.torch
 import pytest
 import torch.distributed as dist
-from deltawire.torch import arguments, bootstrap
+from deltawire.torch.core import arguments, bootstrap
 from models import Net, train_step, wrapped
 from ranks import attempted, refusals, started
 from torch.nn.parallel import DistributedDataParallel

@@ -9,22 +9,22 @@ and others that compute its gradients. `trace` records the gradients of any trai
 """
 
 from deltawire.torch import version as version  # first: it says where PyTorch is missing or too old
-from deltawire.torch.all_ranks import AllRanks
-from deltawire.torch.auto_explanation import AutoExplanation
-from deltawire.torch.auto_hook import AutoHook
-from deltawire.torch.averager import Averager
-from deltawire.torch.checkpoint import saved_states
-from deltawire.torch.explanation import Explanation, TensorRow, explain
-from deltawire.torch.fsdp_hook import ShardedHook
-from deltawire.torch.hook import Hook
-from deltawire.torch.local_steps import LocalSteps
-from deltawire.torch.momentum_advice import MomentumWarning
-from deltawire.torch.parameter_server import ParameterServer
-from deltawire.torch.recording import Recording, trace
-from deltawire.torch.registration import register
-from deltawire.torch.rendezvous import init_process_group
-from deltawire.torch.significance import SignificanceSource, significance_of
-from deltawire.torch.timeline import timeline
+from deltawire.torch.auto.explanation import AutoExplanation
+from deltawire.torch.auto.hook import AutoHook
+from deltawire.torch.core.checkpoint import saved_states
+from deltawire.torch.core.momentum_advice import MomentumWarning
+from deltawire.torch.core.process_group import init_process_group
+from deltawire.torch.core.significance import SignificanceSource, significance_of
+from deltawire.torch.ddp.all_ranks import AllRanks
+from deltawire.torch.ddp.hook import Hook
+from deltawire.torch.fsdp.hook import ShardedHook
+from deltawire.torch.local.averager import Averager
+from deltawire.torch.local.local_steps import LocalSteps
+from deltawire.torch.metrics.explanation import Explanation, TensorRow, explain
+from deltawire.torch.metrics.recording import Recording, trace
+from deltawire.torch.metrics.timeline import timeline
+from deltawire.torch.register import register
+from deltawire.torch.server.parameter_server import ParameterServer
 
 __all__ = [
     "AllRanks",

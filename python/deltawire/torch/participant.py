@@ -11,10 +11,10 @@ from deltawire.door import Door
 from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
 from deltawire.leaving import ClosesAtEnd, exception_under_way, gave_up
-from deltawire.torch import interrupt
-from deltawire.torch import scalars as flat
-from deltawire.torch.copied import CopiedSession
-from deltawire.torch.explanation import Explanation, explanation
+from deltawire.torch.core import interrupt
+from deltawire.torch.core.detached_session import CopiedSession
+from deltawire.torch.metrics import scalars as flat
+from deltawire.torch.metrics.explanation import Explanation, explanation
 
 logger = logging.getLogger("deltawire")
 

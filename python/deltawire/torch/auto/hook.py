@@ -1,0 +1,398 @@
+"""The hook of `register(model, "auto")`: it measures, lets rank 0 plan, and does what it says. (No
+`from __future__ import annotations` here: DDP refuses annotations that are strings.)"""
+
+import json
+import logging
+import statistics
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from deltawire import _core
+from deltawire.door import STATE_VERSION
+from deltawire.errors import DeltawireError, check_state_given, make_error
+from deltawire.history import History, metrics_of
+from deltawire.leaving import ClosesAtEnd, gave_up
+from deltawire.torch.auto import decision as auto_decision
+from deltawire.torch.auto import native
+from deltawire.torch.auto.decision import Decision
+from deltawire.torch.auto.explanation import AutoExplanation
+from deltawire.torch.auto.measuring import Measuring
+from deltawire.torch.auto.step_clock import StepClock
+from deltawire.torch.core import interrupt
+from deltawire.torch.core.checkpoint import kept_by
+from deltawire.torch.core.detached_session import CopiedSession
+from deltawire.torch.core.leader_decides import agreed
+from deltawire.torch.ddp.hook import Hook, check_failed
+from deltawire.torch.metrics import scalars as flat
+
+logger = logging.getLogger("deltawire")
+
+NATIVE = "native"
+WARM_UP = 2  # steps after a change: DDP cuts its buckets anew after the first, caches are cold
+MEASURED = 8  # steps that a decision is made from
+WATCHED = 50  # steps between two looks at whether exchanges take what they took
+MOST_WATCHED = 800  # the distance doubles as long as nothing changes
+LAST_STEP = 1 << 40  # of an exchange that is left: see `Connector.hook`
+
+
+class AutoHook(ClosesAtEnd):
+    """A rank's exchange that chooses itself: the native all-reduce while it measures, and then the
+    codec that rank 0's plan names, or the native all-reduce for good; made by `register`.
+
+    All ranks change at the same step, at its forward pass, in collectives on the model's process
+    group. What a codec has not sent yet leaves, exactly, in one step of float32 before another
+    exchange takes its place.
+
+    Attributes:
+        rank, world_size: in the process group.
+        group: the model's process group.
+
+    Thread rule: as `Hook`.
+    """
+
+    def __init__(self, connector, exchanged, tier: str, probe: _core.Session) -> None:
+        self.rank, self.world_size = connector.place
+        self.group = connector.group
+        self._tier = tier
+        self._connector = connector
+        self._exchanged = exchanged
+        self._session: CopiedSession | None = None  # of a copy: it has none
+        self._history = History(self.rank, Hook._nonfinite_advice)
+        self._clock = StepClock()
+        self._measuring = Measuring(connector, exchanged, tier, probe)
+        self._hook: Hook | None = None  # that compresses
+        self._decision: Decision | None = None
+        self._plans = 0
+        self._closed = False
+        self._watched = WATCHED
+        self._phase = "measuring"
+        self._measured_ms: float | None = None  # of steps before the last look at them
+        self._enter("measuring")
+        self._check_forward = torch.compiler.disable(_after_forward)
+        self._begin = torch.compiler.disable(_before_forward)
+        interrupt.watch(self)
+
+    def __reduce__(self):
+        """For copy and pickle: never two owners of one session."""
+        return _copied_auto_hook, (self.rank, self.world_size)
+
+    # What DDP calls.
+
+    def before_forward(self, ddp_model: DistributedDataParallel, _) -> None:
+        """A forward pre-hook of the DDP model: a step's time begins. Raises `last_error` after a
+        failure, on every rank."""
+        self._begin(self, ddp_model)
+
+    def after_forward(self, ddp_model: DistributedDataParallel, inputs, outputs) -> None:
+        """A forward hook of the DDP model: between two steps, where the ranks decide. Raises
+        DeltawireError, on every rank, where that fails."""
+        self._check_forward(self, ddp_model, inputs, outputs)
+
+    def deltawire_hook(
+        self, state: object, bucket: dist.GradBucket
+    ) -> torch.futures.Future[torch.Tensor]:
+        """DDP's communication hook: the mean of the bucket over all ranks, in place, as a Future.
+        Never raises and never returns None."""
+        last = bucket.is_last()
+        # By turns with native steps, which see the same load; residuals wait for the next turn.
+        coded = self._hook is not None and not (self._phase == "trying" and self._steps % 2)
+        timed = self._is_timed
+        if timed:
+            self._clock.ready(last, coded)
+        if coded:
+            exchanged = self._hook.deltawire_hook(state, bucket)
+        else:
+            if self._phase == "measuring" and self._steps == WARM_UP - 1:
+                self._measuring.sample(bucket)
+            exchanged = native.all_reduce(self.group, bucket)
+        self._steps += last
+        return exchanged.then(self._over) if timed else exchanged
+
+    @property
+    def _is_timed(self) -> bool:
+        """Native steps only before a look at what they take: it is a call of Python a bucket."""
+        return self._phase != "native" or self._steps >= self._due - MEASURED
+
+    def _over(self, exchanged: torch.futures.Future) -> torch.Tensor:
+        self._clock.over()
+        return exchanged.value()  # or raises what went wrong
+
+    # Between two steps.
+
+    def _enter(self, phase: str) -> None:
+        """measuring, trying, compressing, native, leaving."""
+        self._measured_ms = self._median_ms() if self._phase == phase else None
+        self._phase = phase
+        self._steps = 0  # begun since then
+        self._due = {
+            "measuring": WARM_UP + MEASURED,  # and then a step for each piece
+            "trying": WARM_UP + 2 * MEASURED,
+            "leaving": 1,
+        }.get(phase, self._watched)
+        self._clock.restart(WARM_UP if phase in ("measuring", "trying") else 1)
+
+    def _turn(self) -> None:
+        """The ranks talk, and change what they do together. After an error there is nobody to talk
+        to."""
+        if self.last_error is not None:
+            raise self.last_error
+        if self._phase == "leaving":
+            self._leave()
+        elif self._phase == "measuring":
+            if self._measuring.advance(self._said_of(False)):
+                self._plan()
+        elif self._phase == "trying":
+            self._judge()
+        else:
+            self._watch()
+
+    def _said_of(self, coded: bool) -> dict:
+        times = [each for each in self._clock.times() if each.coded == coded]
+        return {"ready": [each.ready for each in times], "ends": [each.end for each in times]}
+
+    def _decided(self, own: dict, decide) -> Decision | None:
+        """What rank 0 decides from what all ranks say."""
+        answer = agreed(own, lambda said: _answer(decide(said)), self.group)
+        return auto_decision.decision_of(answer) if answer else None
+
+    def _plan(self) -> None:
+        tier, own = self._tier, self._measuring.figures()
+        decision = self._decided(own, lambda said: auto_decision.choose(said, tier))
+        if decision is None:  # too few whole steps, or gradients that are not finite
+            self._enter("measuring")
+            return
+        self._plans += 1
+        self._watched = WATCHED
+        self._measuring.end()
+        self._install(decision)
+        self._say(logging.INFO, f"{decision.reason} (tier {tier})")
+
+    def _install(self, decision: Decision) -> None:
+        self._decision = decision
+        if decision.spec is None:
+            self._enter("native")
+            return
+        self._hook = self._connector.hook(decision.spec, self._exchanged, self._history)
+        self._enter("trying")
+
+    def _judge(self) -> None:
+        tried, own = self._decision, self._said_of(True) | {"native": self._said_of(False)}
+        decision = self._decided(own, lambda said: auto_decision.judge(tried, said))
+        if decision is None:
+            self._enter("trying")
+            return
+        self._decision = decision
+        if decision.spec is not None:
+            self._enter("compressing")
+            return
+        self._say(logging.WARNING, decision.reason)
+        self._begin_leaving()
+
+    def _watch(self) -> None:
+        decision, own = self._decision, self._said_of(self._hook is not None)
+        why = agreed(own, lambda said: {"why": auto_decision.departs(decision, said)}, self.group)
+        if why["why"] is None:
+            self._watched = min(2 * self._watched, MOST_WATCHED)
+            self._enter(self._phase)
+            return
+        self._say(logging.INFO, why["why"])
+        self._decision = None
+        self._begin_leaving()
+
+    def _begin_leaving(self) -> None:
+        """What waits in residuals goes first."""
+        if self._hook is not None and _core.keeps_residual(self._hook.spec):
+            self._hook.go_to_step(LAST_STEP)
+            self._enter("leaving")
+        else:
+            self._leave()
+
+    def _leave(self) -> None:
+        """The exchange that was, after its last step; a step that was not finite sent nothing."""
+        if self._phase == "leaving" and not self._history.records[-1]["finite"]:
+            self._enter("leaving")
+            return
+        if self._hook is not None:
+            self._hook.close()
+            self._hook = None
+        self._enter("native" if self._decision is not None else "measuring")
+
+    def _say(self, level: int, text: str) -> None:
+        if self.rank == 0:
+            logger.log(level, "auto: %s", text)
+
+    def _give_up(self, cause: Exception) -> None:
+        error = cause if isinstance(cause, DeltawireError) else None
+        if error is None:
+            error = make_error("Aborted", gave_up(f"rank {self.rank}", cause), self.rank)
+        self._history.fail(error)
+        if self._hook is not None:
+            self._hook._give_up(error)
+        self._measuring.end()
+
+    # What the training loop asks.
+
+    @property
+    def spec(self) -> str:
+        """Of the exchange in use, canonical; "native" for the native all-reduce."""
+        chosen = self._decision.spec if self._decision is not None and self._hook else None
+        return chosen or NATIVE
+
+    @property
+    def last_error(self) -> DeltawireError | None:
+        """The first error, typed; None while all is well."""
+        return self._history.last_error
+
+    @property
+    def closed(self) -> bool:
+        """True after `close()`."""
+        return self._closed
+
+    @property
+    def step_records(self) -> list[dict]:
+        """See `Hook.step_records`; of the steps that were compressed."""
+        return list(self._history.records)
+
+    def metrics(self) -> dict:
+        """As `Hook.metrics`, of the steps that were compressed, and
+
+        - choice: `spec`; phase: measuring, trying (steps with the codec and native ones
+          by turns), compressing, native, leaving (a last step that sends what waits);
+        - native_ms, predicted_ms: a step from its forward pass until its means are in place, as it
+          was measured with the native all-reduce, and as it is predicted with the choice; None
+          before the first plan;
+        - measured_ms: the same, the median of the latest steps on this rank; None before them;
+        - plans: that were made.
+        """
+        session = self._hook._session if self._hook is not None else CopiedSession(NATIVE)
+        decision = self._decision
+        return {
+            **metrics_of(self._history, session),
+            "choice": self.spec,
+            "phase": self._phase,
+            "native_ms": decision.native_ms if decision else None,
+            "predicted_ms": decision.predicted_ms if decision else None,
+            "measured_ms": self._median_ms(),
+            "plans": self._plans,
+        }
+
+    def _median_ms(self) -> float | None:
+        ends = self._said_of(self._hook is not None)["ends"]
+        return 1e3 * statistics.median(ends) if ends else self._measured_ms
+
+    def explain(self) -> AutoExplanation:
+        """The plan's table, and while a codec is in use what each tensor gets. Between steps."""
+        self._check_own()
+        tensors = self._hook.explain() if self._hook is not None else None
+        return AutoExplanation(self._tier, self._phase, self._decision, tensors)
+
+    def buckets(self) -> list[dict]:
+        """See `Hook.buckets`: of the last step that was compressed; none with the native
+        all-reduce."""
+        return self._hook.buckets() if self._hook is not None else []
+
+    def scalars(self, *, per_bucket: bool = False) -> dict[str, float]:
+        """See `Hook.scalars`, of `metrics()` here."""
+        rows = self._hook.explain().rows if self._hook is not None else ()
+        return flat.scalars(self.metrics(), rows, self.buckets() if per_bucket else [])
+
+    def state_dict(self) -> dict:
+        """As `Hook.state_dict`, with the choice: who loads it does not measure first."""
+        self._check_own()
+        if self._hook is not None:
+            state = self._hook.state_dict()
+        else:
+            nothing = kept_by(self.rank, torch.empty(0, dtype=torch.uint8))
+            place = {"spec": NATIVE, "world_size": self.world_size, "steps": 0}
+            state = {"version": STATE_VERSION, **place, "residuals": nothing}
+        decision = self._decision.as_dict() if self._decision else None
+        return {**state, "auto": json.dumps({"phase": self._phase, "decision": decision})}
+
+    def load_state_dict(self, state: dict | Sequence[dict]) -> None:
+        """As `Hook.load_state_dict`, of a state that "auto" has saved, and a collective: call it on
+        every rank. Goes on with its choice, and looks as usual whether it still holds here."""
+        self._check_own()
+        check_state_given(state, several=True)
+        first = state if isinstance(state, dict) else next(iter(state), {})
+        phase, decision = auto_decision.choice_of(first)
+        hook = None
+        if decision is not None and decision.spec is not None or phase == "leaving":
+            hook = self._connector.hook_of(first["spec"], self._exchanged, self._history)
+            try:
+                hook.load_state_dict(state)
+            except BaseException:
+                hook.close()
+                raise
+        if self._hook is not None:
+            self._hook.close()
+        self._hook, self._decision = hook, decision
+        self._measuring.end()
+        self._enter(phase)
+
+    def _check_own(self) -> None:
+        if self._session is not None:
+            raise self._session.error()
+
+    def close(self) -> None:
+        """Says goodbye to the other ranks; idempotent. Done at exit in any case. A native
+        all-reduce goes on as DDP's own would; with a codec in use the next step is an error."""
+        self._closed = True
+        if self._hook is not None:
+            self._hook.close()
+        self._measuring.end()
+        interrupt.unwatch(self)
+
+    def leave(self) -> None:
+        """At exit: `close`, as `Hook.leave`."""
+        if self._hook is not None:
+            self._hook.leave()
+        self.close()
+
+    def interrupted(self) -> None:
+        """Ctrl-C here: the exchange in use is told by itself."""
+        self._measuring.abort(f"interrupted on rank {self.rank}")
+
+
+def _answer(decision: Decision | None) -> dict:
+    return {} if decision is None else decision.as_dict()
+
+
+def _before_forward(hook: AutoHook, ddp_model: DistributedDataParallel) -> None:
+    if torch.is_grad_enabled() and hook._session is None:
+        check_failed(hook, ddp_model)
+        if hook._is_timed:
+            hook._clock.begin()
+
+
+def _after_forward(hook: AutoHook, ddp_model: DistributedDataParallel, inputs, outputs) -> None:
+    if not torch.is_grad_enabled():
+        return
+    hook._check_own()
+    if hook._closed or not ddp_model.require_backward_grad_sync:
+        return
+    try:
+        if hook._steps >= hook._due:
+            hook._turn()
+        if hook._hook is None:
+            hook._exchanged.check(ddp_model)
+    except Exception as cause:
+        hook._give_up(cause)
+        raise
+    if hook._hook is not None:
+        hook._hook.after_forward(ddp_model, inputs, outputs)
+
+
+def _copied_auto_hook(rank: int, world_size: int) -> AutoHook:
+    """What a copied or unpickled hook is: one that asks to be registered."""
+    hook = AutoHook.__new__(AutoHook)
+    hook.rank, hook.world_size = rank, world_size
+    hook._session = CopiedSession(NATIVE)
+    hook._history = History(rank)
+    hook._hook = hook._decision = None
+    hook._clock, hook._phase, hook._plans, hook._closed = StepClock(), "native", 0, True
+    hook._measured_ms = None
+    hook._check_forward, hook._begin = _after_forward, _before_forward
+    return hook

@@ -1,0 +1,121 @@
+"""Where a module keeps its parameters, to notice one that is trained and not exchanged."""
+
+from collections.abc import Callable, Container, Mapping
+
+import torch
+
+from deltawire.errors import make_error
+from deltawire.torch.core import wrappers
+
+
+class Slots:
+    """The places of all parameters that a module has: of the module as it is when asked, whatever
+    has become of its children since. Shared parameters have several.
+
+    Asked before every step, it walks the tree of modules only where that has changed: else it
+    compares, of each module, the list of its children with the one before.
+
+    Args:
+        module: whose.
+        door: who exchanges them, for messages.
+        ignored: names of parameters that are nobody's concern.
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, door: str = "", ignored: Container[str] = ()
+    ) -> None:
+        self._module = module
+        self._door = door
+        self._ignored = ignored
+        self._tree: list[_Node] = []
+        self._walk()
+
+    def _walk(self) -> None:
+        self._tree = [_Node(name, module) for name, module in self._module.named_modules()]
+
+    def _follow(self) -> None:
+        """After what has become of the module."""
+        for node in self._tree:
+            # Most have none, then and now.
+            if (node.children or node.ids) and list(map(id, node.children.values())) != node.ids:
+                self._walk()
+                return
+
+    def names(self) -> dict[int, str]:
+        """id(parameter) -> its name, of a shared one the first; but for the ignored."""
+        self._follow()
+        found: dict[int, str] = {}
+        for node in self._tree:
+            for key, parameter in node.parameters.items():
+                if parameter is not None and node.name_of(key) not in self._ignored:
+                    found.setdefault(id(parameter), wrappers.plain_name(node.name_of(key)))
+        return found
+
+    def left_out(self, is_exchanged: Callable[[torch.nn.Module, str], bool]) -> list[str]:
+        """The names of parameters that require gradients and for whose place, a module and the key
+        there, is_exchanged() is false."""
+        self._follow()
+        return [
+            wrappers.plain_name(node.name_of(key))
+            for node in self._tree
+            for key, parameter in node.parameters.items()
+            if not is_exchanged(node.module, key) and self._is_trained(node, key, parameter)
+        ]
+
+    def check(self, dtypes: Mapping[int, torch.dtype], advice: str) -> None:
+        """Raises DeltawireError ("State"), naming the parameter, where one that requires gradients
+        isn't exchanged, or has another dtype than when the door was made.
+
+        Args:
+            dtypes: id(parameter) -> its dtype then, of all that are exchanged.
+            advice: what to do.
+        """
+        self._follow()
+        for node in self._tree:
+            for key, parameter in node.parameters.items():
+                dtype = dtypes.get(id(parameter))
+                if dtype is not None and parameter.dtype is dtype:
+                    continue
+                if not self._is_trained(node, key, parameter):
+                    continue
+                if dtype is None:
+                    what = (
+                        f"requires gradients, but {self._door} doesn't exchange it: it was frozen, "
+                        "another tensor or not there"
+                    )
+                else:
+                    what = f"is {parameter.dtype}, but was {dtype}"
+                raise make_error(
+                    "State",
+                    f"parameter '{wrappers.plain_name(node.name_of(key))}' {what} when "
+                    f"{self._door} was made, and would differ between ranks; {advice}",
+                )
+
+    def _is_trained(self, node: "_Node", key: str, parameter: torch.Tensor | None) -> bool:
+        """And somebody's concern."""
+        if parameter is None or not parameter.requires_grad or not parameter.numel():
+            return False
+        return node.name_of(key) not in self._ignored
+
+
+class _Node:
+    """A module of the tree.
+
+    Attributes:
+        module: itself.
+        children, parameters: its own dicts, as they are when they are looked at.
+        ids: of the children when the tree was walked.
+    """
+
+    __slots__ = ("_name", "_then", "children", "ids", "module", "parameters")
+
+    def __init__(self, name: str, module: torch.nn.Module) -> None:
+        self._name = name
+        self.module = module
+        self.children, self.parameters = module._modules, module._parameters
+        self._then = list(self.children.values())  # kept, so that no id is given away
+        self.ids = list(map(id, self._then))
+
+    def name_of(self, key: str) -> str:
+        """Of one of its parameters."""
+        return f"{self._name}.{key}" if self._name else key

@@ -1,0 +1,158 @@
+"""The parameters that a DDP model exchanges: fixed when DDP was made, whatever is frozen since."""
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from deltawire.errors import DeltawireError, make_error
+from deltawire.terms import tensor_line
+from deltawire.torch.core import arguments
+from deltawire.torch.core.module_parameters import Slots
+
+
+def row_major_shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The shape that codecs may use: one dimension where the memory is in another order."""
+    return tuple(tensor.shape) if tensor.is_contiguous() else (tensor.numel(),)
+
+
+class Exchanged:
+    """Names of what a DDP model exchanges, and what it would lose or leave to differ.
+
+    Attributes:
+        names: id(parameter) -> its name, of all that DDP exchanges, frozen or not. A name doesn't
+            say whether the module is compiled, so that residuals outlive torch.compile.
+        tensors: (name, shape, dtype's name) of each, in the model's order.
+        sparse: the same of those whose gradients are sparse.
+
+    Raises:
+        DTypeError (a TypeError): a parameter that can't be exchanged.
+        InvalidArgumentError (a ValueError): DDP exchanges a tensor that isn't the module's any
+            more.
+    """
+
+    def __init__(self, ddp_model: DistributedDataParallel) -> None:
+        self._module = ddp_model.module
+        ignored = ddp_model.parameters_to_ignore
+        self._slots = Slots(self._module, "DistributedDataParallel", ignored)
+        by_id = Slots(ddp_model.module).names()  # DDP exchanges some that it was told to ignore
+        # Kept, so that no id is given away to another tensor.
+        self._parameters, sparse = _parameters_of(ddp_model)
+        self.names: dict[int, str] = {}
+        for parameter in self._parameters:
+            name = by_id.get(id(parameter))
+            if name is None:
+                raise make_error(
+                    "InvalidArgument",
+                    f"DistributedDataParallel exchanges a parameter of shape "
+                    f"{tuple(parameter.shape)} that isn't the module's any more: one was replaced "
+                    f"since it was made; {_AGAIN}",
+                )
+            arguments.check_parameter(name, parameter)
+            self.names[id(parameter)] = name
+        shapes = {id(parameter): row_major_shape(parameter) for parameter in self._parameters}
+        self._dtypes = {id(parameter): parameter.dtype for parameter in self._parameters}
+        named = {key: arguments.dtype_name(dtype) for key, dtype in self._dtypes.items()}
+        self.tensors = [
+            (name, shapes[key], named[key]) for key, name in by_id.items() if key in shapes
+        ]
+        self.sparse = [
+            (self.names[id(each)], tuple(each.shape), named[id(each)]) for each in sparse
+        ]
+        self._first_trained: list[bool] | None = None
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Of all of them."""
+        return sum(each.numel() * each.element_size() for each in self._parameters)
+
+    def lines(self) -> list[str]:
+        """Of each tensor what must be equal on all ranks, in one order on all."""
+        sparse = {name for name, *_ in self.sparse}
+        return [
+            tensor_line(name, dtype, shape, *["sparse"] * (name in sparse))
+            for name, shape, dtype in self.tensors
+        ]
+
+    def name_of(self, parameter: torch.Tensor) -> str:
+        """The parameter's name; raises DeltawireError ("State") for one that DDP has from
+        elsewhere."""
+        name = self.names.get(id(parameter))
+        if name is None:
+            raise make_error(
+                "State",
+                f"a bucket has a parameter of shape {tuple(parameter.shape)} that the model didn't "
+                f"have when it was registered; {_AGAIN}",
+            )
+        return name
+
+    def check(self, ddp_model: DistributedDataParallel) -> None:
+        """Before a backward pass whose gradients are exchanged: raises DeltawireError ("State"),
+        naming the parameter, where DDP would exchange them in part only, or others than the
+        module has by now. DDP itself lets the ranks' parameters differ, and says so one step later
+        or never."""
+        if ddp_model._join_config.enable and not ddp_model._divide_by_initial_world_size:
+            raise make_error(
+                "State",
+                "join(divide_by_initial_world_size=False) divides by the ranks that still have "
+                "data, and DDP doesn't tell a communication hook how many these are: gradients "
+                "would be divided by all; leave the argument out, and scale the loss if need be",
+            )
+        if ddp_model.module is not self._module:
+            raise make_error("State", f"DistributedDataParallel has another module now; {_AGAIN}")
+        self._slots.check(self._dtypes, f"{_AGAIN}, or freeze it")
+        if not ddp_model.find_unused_parameters:
+            self._check_frozen(ddp_model.static_graph)
+
+    def _check_frozen(self, static_graph: bool) -> None:
+        """A step without any parameter is fine: nothing is exchanged. One with a part of them lets
+        DDP wait for gradients that never come."""
+        trained = [parameter.requires_grad for parameter in self._parameters]
+        if not any(trained):
+            return
+        if not static_graph:
+            expected, then = [True] * len(trained), "when DistributedDataParallel was made"
+        else:
+            if self._first_trained is None:
+                self._first_trained = trained
+            expected, then = self._first_trained, "in the first step of a static graph"
+        for parameter, now, due in zip(self._parameters, trained, expected, strict=True):
+            if now != due:
+                raise _frozen_or_thawed(self.names[id(parameter)], now, then)
+
+
+_AGAIN = "wrap the module in a new DistributedDataParallel and register that"
+
+
+def _frozen_or_thawed(name: str, now: bool, then: str) -> DeltawireError:
+    change = "requires gradients, and did not" if now else "is frozen, and was not"
+    return make_error(
+        "State",
+        f"parameter '{name}' {change} {then}: gradients would be exchanged in part only; "
+        f"give DistributedDataParallel find_unused_parameters=True, or {_AGAIN}",
+    )
+
+
+def _parameters_of(
+    ddp_model: DistributedDataParallel,
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """What DDP exchanges, and those of it whose gradients are sparse.
+
+    Only its reducer knows what it is. The tensors of zeros that come with its answer (DDP's join()
+    needs them) are as large as the gradients and are gone at once. Of sparse gradients it can't
+    make any; then what DDP would exchange if it were made now is taken, if that is as much.
+    """
+    try:
+        buckets = ddp_model.reducer._get_zeros_like_grad_buckets()
+    except RuntimeError as cause:
+        now, is_sparse = ddp_model._build_params_for_reducer()
+        sparse = [each for each, flag in zip(now, is_sparse, strict=True) if flag]
+        count = ddp_model._get_ddp_logging_data()["num_parameter_tensors"]
+        if not sparse:
+            raise
+        if len(now) != count:
+            raise make_error(
+                "InvalidArgument",
+                f"DistributedDataParallel exchanges {count} parameters, some of them sparse, and "
+                f"{len(now)} require gradients now: freeze none before register; {_AGAIN}",
+            ) from cause
+        return now, sparse
+    return [parameter for bucket in buckets for parameter in bucket.parameters()], []

@@ -1,0 +1,345 @@
+"""The weights that rounds of local steps start from, and what has changed since."""
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Sequence
+
+import torch
+import torch.distributed as dist
+
+from deltawire.errors import make_error
+from deltawire.terms import tensor_line
+from deltawire.torch.core import arguments, wrappers
+from deltawire.torch.core.module_parameters import Slots
+from deltawire.torch.ddp.parameters import row_major_shape
+from deltawire.torch.local.outer import Outer, OuterFactory, digest_of
+
+
+class Weights:
+    """The trainable parameters of a model, in fragments of neighbouring layers, each in buckets of
+    a fixed order.
+
+    Holds two more copies of them, in float32: the reference (the common weights, those after the
+    last round, equal on all ranks) and the changes (scratch memory of a round). With an exchange
+    that waits while training goes on there is a third of one fragment: its start, where the
+    parameters were when the exchange began.
+
+    A parameter of 16 bits is the reference, rounded. So that the rounding is not taken for a change
+    it has an origin, in float32, too: what it would be if it had not been trained since. Steps too
+    small for 16 bits add up in the reference.
+
+    Args:
+        model: whose.
+        bucket_bytes: a bucket's size, about.
+        fragments: how many; a layer (the parameters of one module) is never cut.
+        outer: makes the optimizer that steps the reference. None: the mean change is added.
+
+    Attributes:
+        names: of the parameters, in the model's order, each shared one once.
+        parameters: the model's own.
+        outer: the outer optimizer, or None.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        bucket_bytes: int,
+        fragments: int = 1,
+        outer: OuterFactory | None = None,
+    ) -> None:
+        self.names: list[str] = []
+        self.parameters: list[torch.nn.Parameter] = []
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and parameter.numel():
+                self.names.append(wrappers.plain_name(name))
+                self.parameters.append(parameter)
+                arguments.check_weights(self.names[-1], parameter)
+        if not self.names:
+            raise make_error(
+                "InvalidArgument", "the model has no parameter that requires gradients"
+            )
+        sizes = [4 * parameter.numel() for parameter in self.parameters]
+        self._fragments = fragments_of(self.names, sizes, fragments)
+        self._buckets = [_cut(sizes, part, bucket_bytes) for part in self._fragments]
+        self._slots = Slots(model, "LocalSteps")
+        self._dtypes = {id(parameter): parameter.dtype for parameter in self.parameters}
+        self._changes = [torch.empty(p.shape) for p in self.parameters]
+        self._reference = [torch.empty(p.shape) for p in self.parameters]
+        self._origins = {
+            i: torch.empty(p.shape)
+            for i, p in enumerate(self.parameters)
+            if p.dtype != torch.float32
+        }
+        self._start: list[torch.Tensor] = []
+        self._compared = outer is not None
+        self.outer: Outer | None = None
+        if outer is not None:
+            self._reference = [torch.nn.Parameter(r) for r in self._reference]
+            self.outer = Outer(outer, self._reference)
+        self.start_from_here()
+
+    @property
+    def fragment_count(self) -> int:
+        """How many fragments the layers are cut into; at least 1."""
+        return len(self._fragments)
+
+    def bucket_count(self, fragment: int) -> int:
+        """How many buckets a fragment's exchange takes; at least 1."""
+        return len(self._buckets[fragment])
+
+    def named_parameters(self, fragment: int) -> list[tuple[str, torch.nn.Parameter]]:
+        """(name, parameter) of a fragment."""
+        part = self._fragments[fragment]
+        return list(zip(self.names[part], self.parameters[part], strict=True))
+
+    def check_model(self) -> None:
+        """Raises DeltawireError ("State") where the model trains other parameters by now."""
+        self._slots.check(self._dtypes, "close this LocalSteps and make a new one")
+
+    def tensors(self) -> list[tuple[str, tuple[int, ...]]]:
+        """(name, shape) of each change, as it is exchanged."""
+        shapes = [row_major_shape(change) for change in self._changes]
+        return list(zip(self.names, shapes, strict=True))
+
+    @torch.no_grad()
+    def start_from_here(self, compared: bool = False) -> None:
+        """Makes the parameters' present values the reference, which is `compared` from now on."""
+        torch._foreach_copy_(self._reference, self.parameters)
+        for i, origin in self._origins.items():
+            origin.copy_(self.parameters[i])
+        self._compared = self._compared or compared
+
+    @torch.no_grad()
+    def changes_of(self, fragment: int, bucket: int) -> list[tuple[str, int, tuple[int, ...]]]:
+        """Computes a bucket's changes since the reference: (name, address, shape) of
+        each, to be replaced by their means."""
+        part = self._buckets[fragment][bucket]
+        changes = self._changes[part]
+        torch._foreach_copy_(changes, self.parameters[part])
+        origins = [self._origins.get(i, self._reference[i]) for i in _numbers(part)]
+        torch._foreach_sub_(changes, origins)
+        return [
+            (name, change.data_ptr(), row_major_shape(change))
+            for name, change in zip(self.names[part], changes, strict=True)
+        ]
+
+    def agreed(self, fragment: int) -> int:
+        """A digest of the reference, where it could differ between ranks: an outer optimizer, which
+        runs on each by itself, has made it, or the caller says it is the same. 0 where it is sums
+        that all have had from the exchange."""
+        return digest_of(self._reference[self._fragments[fragment]]) if self._compared else 0
+
+    @torch.no_grad()
+    def mark_start(self, fragment: int) -> None:
+        """Keeps where the parameters are: what they move from here on is on top of what the
+        exchange of this fragment brings."""
+        parameters = self.parameters[self._fragments[fragment]]
+        self._start = [p.detach().to(torch.float32, copy=True) for p in parameters]
+
+    @torch.no_grad()
+    def apply_means(self, fragment: int) -> None:
+        """The reference takes the means, which stand in the changes: it becomes itself plus the
+        means, or what the outer optimizer makes of them. The parameters become the reference, plus
+        what they have moved since `mark_start`, if that was called.
+
+        Raises DeltawireError ("NotFinite") where a parameter of 16 bits can't be that large."""
+        part = self._fragments[fragment]
+        changes, parameters = self._changes[part], self.parameters[part]
+        if self.outer is not None:
+            self.outer.step(part, changes)
+        else:
+            torch._foreach_add_(changes, self._reference[part])
+            self._changes[part], self._reference[part] = self._reference[part], changes
+        values = self._reference[part]
+        moved = [p.float() - s for p, s in zip(parameters, self._start, strict=False)]
+        if self._start:
+            values = torch._foreach_add(values, moved)
+            self._start = []
+        torch._foreach_copy_(parameters, values)
+        for at, i in enumerate(_numbers(part)):
+            if (origin := self._origins.get(i)) is not None:
+                _check_range(self.names[i], self.parameters[i], values[at])
+                origin.copy_(self.parameters[i])
+                if moved:
+                    origin -= moved[at]
+
+    def state(self) -> dict:
+        """Copies of the reference, of the parameters and of the origins, by name, and the outer
+        optimizer's state."""
+        state = {
+            "reference": {n: r.detach().clone() for n, r in self._named(self._reference)},
+            "parameters": {n: p.detach().clone() for n, p in self._named(self.parameters)},
+            "origins": {self.names[i]: o.clone() for i, o in self._origins.items()},
+        }
+        return state | ({"outer": self.outer.state()} if self.outer else {})
+
+    def state_under_way(self, fragment: int) -> dict:
+        """Copies, by name, of the means that have come for a fragment and are not applied, and of
+        where the parameters were when their exchange began."""
+        part = self._fragments[fragment]
+        names = self.names[part]
+        return {
+            "means": dict(zip(names, [c.clone() for c in self._changes[part]], strict=True)),
+            "start": dict(zip(names, [s.clone() for s in self._start], strict=False)),
+        }
+
+    def check_state(self, state: dict) -> None:
+        """Raises InvalidArgumentError where `state()` of another model is in it."""
+        every, dtypes = slice(0, len(self.names)), [p.dtype for p in self.parameters]
+        self._check_tensors("reference", state["reference"], _numbers(every))
+        self._check_tensors("parameters", state["parameters"], _numbers(every), dtypes)
+        self._check_tensors("origins", state["origins"], self._origins)
+        if self.outer:
+            self.outer.check_state(state["outer"])
+
+    def check_state_under_way(self, state: dict, fragment: int) -> None:
+        """Raises InvalidArgumentError where `state_under_way()` of another model is in it."""
+        part = _numbers(self._fragments[fragment])
+        self._check_tensors("means", state["means"], part)
+        if state["start"]:  # of a rank that waited for the exchange there is none
+            self._check_tensors("start", state["start"], part)
+
+    def _check_tensors(
+        self, key: str, given: dict, part: Iterable[int], dtypes: Sequence[torch.dtype] = ()
+    ) -> None:
+        """Of these parameters, by their numbers; float32 where no dtypes are given."""
+        if list(given) != [self.names[i] for i in part]:
+            raise make_error("InvalidArgument", f"the state's {key} are of another model")
+        for i in part:
+            name, shape = self.names[i], self.parameters[i].shape
+            tensor, dtype = given[name], dtypes[i] if dtypes else torch.float32
+            if tensor.shape != shape or tensor.dtype != dtype:
+                raise make_error(
+                    "InvalidArgument",
+                    f"the state's {key} have '{name}' as {tensor.dtype} {tuple(tensor.shape)}, "
+                    f"the model as {dtype} {tuple(shape)}",
+                )
+
+    @torch.no_grad()
+    def load(self, state: dict) -> None:
+        """Puts back what `state()` gave, after `check_state`."""
+        torch._foreach_copy_(self._reference, [state["reference"][n] for n in self.names])
+        torch._foreach_copy_(self.parameters, [state["parameters"][n] for n in self.names])
+        for i, origin in self._origins.items():
+            origin.copy_(state["origins"][self.names[i]])
+        self._start = []
+        if self.outer:
+            self.outer.load(state["outer"])
+
+    @torch.no_grad()
+    def load_under_way(self, state: dict, fragment: int) -> None:
+        """Puts back what `state_under_way()` gave, after `load`."""
+        part = self._fragments[fragment]
+        names, changes = self.names[part], self._changes[part]
+        torch._foreach_copy_(changes, [state["means"][n] for n in names])
+        self._start = [state["start"][n].clone() for n in names if state["start"]]
+
+    def _named(self, tensors: list[torch.Tensor]) -> Iterable[tuple[str, torch.Tensor]]:
+        return zip(self.names, tensors, strict=True)
+
+
+def _numbers(part: slice) -> range:
+    return range(part.start, part.stop)
+
+
+def _check_range(name: str, parameter: torch.Tensor, values: torch.Tensor) -> None:
+    if bool((torch.isinf(parameter) & torch.isfinite(values)).any()):
+        raise make_error(
+            "NotFinite",
+            f"parameter '{name}' has grown beyond what {parameter.dtype} can say "
+            f"({torch.finfo(parameter.dtype).max:g}); train it as float32, or as bfloat16",
+        )
+
+
+def fragments_of(names: list[str], sizes: list[int], count: int) -> list[slice]:
+    """Cuts a model's parameters, in their order, into fragments of whole layers and of about the
+    same bytes. Raises InvalidArgumentError where there are fewer layers than fragments.
+
+    Args:
+        names: of the parameters; those of one module follow each other.
+        sizes: their bytes.
+        count: of fragments, 1 or more.
+    """
+    arguments.check_positive("fragments", count)
+    ends = [
+        i + 1
+        for i, name in enumerate(names)
+        if i + 1 == len(names) or _layer(names[i + 1]) != _layer(name)
+    ]
+    if count > len(ends):
+        raise make_error(
+            "InvalidArgument",
+            f"fragments={count}, but the model has {len(ends)} layers with parameters that are "
+            "trained",
+        )
+    upto = [0, *itertools.accumulate(sizes)]
+    fragments, start = [], 0
+    for number in range(1, count):
+        # Those that leave a layer at least for each fragment that follows.
+        possible = [end for end in ends[: len(ends) - (count - number)] if end > start]
+        wanted = upto[-1] * number / count
+        end = min(possible, key=lambda end, wanted=wanted: abs(upto[end] - wanted))
+        fragments.append(slice(start, end))
+        start = end
+    return [*fragments, slice(start, len(names))]
+
+
+def _layer(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _cut(sizes: list[int], part: slice, bucket_bytes: int) -> list[slice]:
+    """Neighbours together until a bucket is full; a tensor is never cut."""
+    slices, start, size = [], part.start, 0
+    for i in range(part.start, part.stop):
+        size += sizes[i]
+        if size >= bucket_bytes or i == part.stop - 1:
+            slices.append(slice(start, i + 1))
+            start, size = i + 1, 0
+    return slices
+
+
+def layout(model: torch.nn.Module) -> list[str]:
+    """Of all parameters and buffers, what must be equal on all ranks that share them."""
+    kinds = [
+        (model.named_parameters(), ("frozen", "trained")),
+        (model.named_buffers(), ("buffer",)),
+    ]
+    return [
+        tensor_line(
+            wrappers.plain_name(name),
+            arguments.dtype_name(tensor.dtype),
+            tensor.shape,
+            words[tensor.requires_grad],
+        )
+        for named, words in kinds
+        for name, tensor in named
+    ]
+
+
+def layout_digest(model: torch.nn.Module) -> str:
+    """Of names, shapes and dtypes of all parameters and buffers, and of what is trained."""
+    text = hashlib.sha256()
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        line = f"{name} {tuple(tensor.shape)} {tensor.dtype} {tensor.requires_grad}\n"
+        text.update(wrappers.plain_name(line).encode())
+    return text.hexdigest()[:12]
+
+
+def values_digest(tensors: dict[str, torch.Tensor]) -> str:
+    """Of every bit of every tensor."""
+    values = hashlib.sha256()
+    for tensor in tensors.values():
+        values.update(tensor.cpu().contiguous().numpy().tobytes())
+    return values.hexdigest()[:16]
+
+
+@torch.no_grad()
+def broadcast_model(model: torch.nn.Module, group) -> None:
+    """All parameters and buffers become those of the group's rank 0; one collective a tensor."""
+    source = dist.get_global_rank(group, 0)
+    for tensor in [*model.parameters(), *model.buffers()]:
+        values = tensor.detach().contiguous()
+        dist.broadcast(values, source, group=group)
+        if values.data_ptr() != tensor.data_ptr():
+            tensor.copy_(values)

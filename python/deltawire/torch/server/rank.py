@@ -1,0 +1,66 @@
+"""How a rank's part in a parameter server ends: on all ranks, and typed."""
+
+import logging
+
+from deltawire import _core
+from deltawire.errors import DeltawireError, make_error
+from deltawire.leaving import exception_under_way, gave_up
+from deltawire.torch.core import interrupt
+from deltawire.torch.core.abort_on_error import EndsOnAll
+
+logger = logging.getLogger("deltawire")
+
+
+class ServedRank(EndsOnAll):
+    """A rank that is connected to the others; their end is its own.
+
+    Attributes:
+        rank: of the process group.
+        last_error: the first error, typed; None while all is well.
+    """
+
+    _door = "ParameterServer"
+    _kept = "copy or save the model"
+
+    def __init__(self, link: _core.Connection, rank: int) -> None:
+        self.rank = rank
+        self.last_error: DeltawireError | None = None
+        self._link = link
+        interrupt.watch(self)
+
+    def close(self) -> None:
+        """Ends this rank's part."""
+        self._part()
+
+    def leave(self) -> None:
+        """At exit: `close` without a goodbye to wait for. An exception that has ended the program
+        is told to the other ranks."""
+        if not self.closed and (cause := exception_under_way(at_exit=True)) is not None:
+            self._give_up(cause)
+        self._part()
+
+    def _part(self) -> None:
+        self._link.close()
+        interrupt.unwatch(self)
+
+    def interrupted(self) -> None:
+        """Ends training on every rank because of Ctrl-C here."""
+        self._link.abort(f"interrupted on rank {self.rank}")
+
+    @property
+    def closed(self) -> bool:
+        """True after `close()`."""
+        return self._link.closed
+
+    def _check_open(self) -> None:
+        if self.closed or self.last_error is not None:
+            raise self._closed_error()
+
+    def _give_up(self, cause: BaseException) -> None:
+        if self.last_error is not None:
+            return
+        if not isinstance(cause, DeltawireError):
+            cause = make_error("Aborted", gave_up(f"rank {self.rank}", cause), self.rank)
+        self.last_error = cause
+        logger.error("rank %d: %s", self.rank, cause)
+        self._link.abort(str(cause))

@@ -16,7 +16,7 @@ import torch.distributed.checkpoint as dcp
 from deltawire.torch.auto import codec_figures
 from deltawire.torch.auto import decision as auto_decision
 from deltawire.torch.auto import hook as auto_hook
-from deltawire.torch.auto.link_probe import LinkProbe
+from deltawire.torch.auto.measuring import LinkProbe
 from deltawire.torch.auto.step_clock import StepClock, StepTimes
 from models import WIDTH, Net, backward, batch, fingerprint, train_step, wrapped
 from ranks import attempted, results

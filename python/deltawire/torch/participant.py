@@ -12,7 +12,7 @@ from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
 from deltawire.leaving import ClosesAtEnd, exception_under_way, gave_up
 from deltawire.torch.core import interrupt
-from deltawire.torch.core.detached_session import CopiedSession
+from deltawire.torch.core.detached_session import DetachedSession
 from deltawire.torch.metrics import scalars as flat
 from deltawire.torch.metrics.explanation import Explanation, explanation
 
@@ -36,7 +36,7 @@ class Participant(ClosesAtEnd, Door):
 
     def __init__(
         self,
-        session: _core.Session | CopiedSession,
+        session: _core.Session | DetachedSession,
         place: tuple[int, int],
         history: History | None = None,
         *,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
@@ -16,14 +17,13 @@ from deltawire.errors import DeltawireError, check_state_given, make_error
 from deltawire.history import History, metrics_of
 from deltawire.leaving import ClosesAtEnd, gave_up
 from deltawire.torch.auto import decision as auto_decision
-from deltawire.torch.auto import native
 from deltawire.torch.auto.decision import Decision
 from deltawire.torch.auto.explanation import AutoExplanation
 from deltawire.torch.auto.measuring import Measuring
 from deltawire.torch.auto.step_clock import StepClock
 from deltawire.torch.core import interrupt
 from deltawire.torch.core.checkpoint import kept_by
-from deltawire.torch.core.detached_session import CopiedSession
+from deltawire.torch.core.detached_session import DetachedSession
 from deltawire.torch.core.leader_decides import agreed
 from deltawire.torch.ddp.hook import Hook, check_failed
 from deltawire.torch.metrics import scalars as flat
@@ -59,7 +59,7 @@ class AutoHook(ClosesAtEnd):
         self._tier = tier
         self._connector = connector
         self._exchanged = exchanged
-        self._session: CopiedSession | None = None  # of a copy: it has none
+        self._session: DetachedSession | None = None  # of a copy: it has none
         self._history = History(self.rank, Hook._nonfinite_advice)
         self._clock = StepClock()
         self._measuring = Measuring(connector, exchanged, tier, probe)
@@ -107,7 +107,7 @@ class AutoHook(ClosesAtEnd):
         else:
             if self._phase == "measuring" and self._steps == WARM_UP - 1:
                 self._measuring.sample(bucket)
-            exchanged = native.all_reduce(self.group, bucket)
+            exchanged = all_reduce(self.group, bucket)
         self._steps += last
         return exchanged.then(self._over) if timed else exchanged
 
@@ -267,7 +267,7 @@ class AutoHook(ClosesAtEnd):
         - measured_ms: the same, the median of the latest steps on this rank; None before them;
         - plans: that were made.
         """
-        session = self._hook._session if self._hook is not None else CopiedSession(NATIVE)
+        session = self._hook._session if self._hook is not None else DetachedSession(NATIVE)
         decision = self._decision
         return {
             **metrics_of(self._history, session),
@@ -389,10 +389,21 @@ def _copied_auto_hook(rank: int, world_size: int) -> AutoHook:
     """What a copied or unpickled hook is: one that asks to be registered."""
     hook = AutoHook.__new__(AutoHook)
     hook.rank, hook.world_size = rank, world_size
-    hook._session = CopiedSession(NATIVE)
+    hook._session = DetachedSession(NATIVE)
     hook._history = History(rank)
     hook._hook = hook._decision = None
     hook._clock, hook._phase, hook._plans, hook._closed = StepClock(), "native", 0, True
     hook._measured_ms = None
     hook._check_forward, hook._begin = _after_forward, _before_forward
     return hook
+
+
+def all_reduce(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future:
+    """torch's own hook: the mean in place. A Future in any case, with the error where there is one:
+    DDP survives no exception of a hook."""
+    try:
+        return default_hooks.allreduce_hook(group, bucket)
+    except Exception as cause:
+        failed = torch.futures.Future()
+        failed.set_exception(cause)
+        return failed

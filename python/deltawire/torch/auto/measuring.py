@@ -1,20 +1,29 @@
 """What a rank measures before a plan: the link, and codecs on its own gradients."""
 
+import concurrent.futures
 import os
 import platform
+import statistics
 import sys
+import time
 
+import numpy as np
+import torch
 import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.planner import Machine
-from deltawire.torch.auto import codec_figures, link_probe
-from deltawire.torch.auto.link_probe import LinkProbe
-from deltawire.torch.auto.native import Sample
+from deltawire.torch.auto import codec_figures
 from deltawire.torch.core import arguments
-from deltawire.torch.ddp.parameters import Exchanged
+from deltawire.torch.ddp.parameters import DDPParameters
 
 _UNCODED = "fp32"
+PROBE_SPEC = "gather(fp32)"  # everybody sends everything to all: the rate is the slowest rank's
+_FEW = 64  # elements: what takes time is the latency
+_TRIES = 7
+_FIRST = 1 << 14  # elements
+_MOST = 1 << 21
+_LONG_SECONDS = 0.03  # a message that takes so long shows the rate
 
 
 class Measuring:
@@ -25,14 +34,14 @@ class Measuring:
         connector: opens sessions and knows the settings.
         exchanged: the model's tensors.
         tier: of the codecs.
-        probe: a session of `link_probe.SPEC`, for the first plan; others are opened when needed.
+        probe: a session of `PROBE_SPEC`, for the first plan; others are opened when needed.
 
     Attributes:
         pieces: how many there are, the same on all ranks.
     """
 
     def __init__(
-        self, connector, exchanged: Exchanged, tier: str, probe: _core.Session | None
+        self, connector, exchanged: DDPParameters, tier: str, probe: _core.Session | None
     ) -> None:
         self._connector = connector
         self._exchanged = exchanged
@@ -79,7 +88,7 @@ class Measuring:
     def _advance(self, piece: int) -> None:
         if piece == 0:
             if self._session is None:
-                self._session = self._connector.session(link_probe.SPEC)
+                self._session = self._connector.session(PROBE_SPEC)
             timeout_ms = arguments.timeout_in_ms(self._connector.settings.timeout)
             self._probe = LinkProbe(self._session, self._connector.place[1], timeout_ms)
         elif piece <= LinkProbe.PIECES:
@@ -135,3 +144,124 @@ def _processors() -> int:
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+class LinkProbe:
+    """Measures with a session of the spec above, on all ranks at once, a piece at a time: each
+    piece is a collective, of one message that counts.
+
+    Args:
+        session: of the ranks.
+        world_size: how many these are.
+        timeout_ms: of one exchange.
+    """
+
+    PIECES = 12  # the latency, five sizes twice, and what the last one took
+
+    def __init__(self, session: _core.Session, world_size: int, timeout_ms: int) -> None:
+        self._session = session
+        self._world_size = world_size
+        self._timeout_ms = timeout_ms
+        self._steps = 0
+        self._slowest = 0.0  # of the exchange before, in the mean over the ranks
+        self._piece = 0
+        self._elements, self._took = _FIRST, 0.0
+        self._small = 0.0
+        self._before = 0.0, _FEW  # (seconds, elements) of the size before
+        self._over = False
+
+    def advance(self) -> None:
+        """The next piece. Raises DeltawireError, on every rank, where an exchange fails."""
+        number, self._piece = self._piece, self._piece + 1
+        if self._over:
+            return
+        # Ranks begin the next exchange at once, and have the mean of what the last one took.
+        self._exchange(_FEW)
+        if number == 0:
+            self._small = statistics.median(self._exchange(_FEW) for _ in range(_TRIES))
+            self._before = self._small, _FEW
+            return
+        again = number % 2 == 0
+        if number > 1 and not again:
+            # The same number on every rank: it is a mean that they have exchanged.
+            self._over = self._slowest >= _LONG_SECONDS or self._elements >= _MOST
+            if self._over:
+                return
+            self._before = self._took, self._elements
+            self._elements *= 4
+        took = self._exchange(self._elements)
+        self._took = min(self._took, took) if again else took
+
+    def result(self, machine: Machine) -> tuple[float, float]:
+        """(bytes a second in each direction at once, seconds of latency one way), after all
+        pieces."""
+        others = self._world_size - 1
+        more = 4.0 * others * (self._elements - self._before[1])
+        rate = more / max(self._took - self._before[0], 1e-9)
+        # Messages and votes.
+        working = 4 * others * machine.message_seconds / min(1.0, machine.cores)
+        return rate, max(0.0, (self._small - working) / 2)
+
+    def _exchange(self, elements: int) -> float:
+        values = torch.zeros(elements)
+        values[0] = self._slowest
+        done = concurrent.futures.Future()
+        began = time.perf_counter()
+        self._session.submit(
+            [("probe", values.data_ptr(), (elements,))],
+            _core.Step(self._steps, 0, True),
+            self._timeout_ms,
+            lambda error, report: done.set_result((values, error)),
+        )
+        _, error = done.result()  # the step has a deadline of its own
+        took = time.perf_counter() - began
+        if error is not None:
+            raise error
+        self._steps += 1
+        self._slowest = took if elements != _FEW else float(values[0])
+        return took
+
+
+class Sample:
+    """This rank's gradients of one step, as exchanges cut them; of a large model a part of them.
+
+    Attributes:
+        buckets: of each, [(name, elements)] of its tensors.
+        value_bytes: of each bucket's values, as the all-reduce sends them.
+        parts: float32 copies.
+    """
+
+    def __init__(self, exchanged: DDPParameters) -> None:
+        self._exchanged = exchanged
+        elements = sum(parameter_elements(shape) for _, shape, _ in exchanged.tensors)
+        self._share = min(1.0, codec_figures.MOST_VALUES / max(1, elements))
+        self.buckets: list[list[tuple[str, int]]] = []
+        self.value_bytes: list[int] = []
+        self.parts: dict[str, np.ndarray] = {}
+        self._finite = True
+
+    def add(self, bucket: dist.GradBucket) -> None:
+        """Before the all-reduce, which replaces the gradients."""
+        if bucket.index() == 0:
+            self.buckets, self.value_bytes, self.parts, self._finite = [], [], {}, True
+        named = zip(bucket.parameters(), bucket.gradients(), strict=True)
+        tensors = [(self._exchanged.name_of(parameter), gradient) for parameter, gradient in named]
+        self.value_bytes.append(bucket.buffer().element_size())
+        self.buckets.append([(name, gradient.numel()) for name, gradient in tensors])
+        for name, gradient in tensors:
+            flat = gradient.detach().reshape(-1)
+            self._finite = self._finite and bool(torch.isfinite(flat).all())
+            most = int(self._share * flat.numel()) + 1
+            for first, count in codec_figures.sample_places(flat.numel(), most):
+                part = flat[first : first + count]
+                self.parts[f"{name}@{first}"] = part.to(torch.float32, copy=True).numpy()
+
+    @property
+    def usable(self) -> bool:
+        """Codecs can be measured on it: it is there, and finite."""
+        return bool(self.parts) and self._finite
+
+
+def parameter_elements(shape: tuple[int, ...]) -> int:
+    """Of a tensor of that shape."""
+    return int(np.prod(shape, dtype=np.int64))

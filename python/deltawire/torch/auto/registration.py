@@ -10,13 +10,13 @@ from deltawire.errors import make_error
 from deltawire.history import History
 from deltawire.policy import pattern_and_codec
 from deltawire.terms import Terms, exchange_settings
-from deltawire.torch.auto import link_probe
 from deltawire.torch.auto.hook import LAST_STEP, AutoHook
+from deltawire.torch.auto.measuring import PROBE_SPEC
 from deltawire.torch.core import arguments, bootstrap
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.ddp.hook import Hook
-from deltawire.torch.ddp.parameters import Exchanged
+from deltawire.torch.ddp.parameters import DDPParameters
 
 DEFAULT_TIER = "near-lossless"
 
@@ -35,14 +35,14 @@ class Connector:
         self.group = group
         self.place = dist.get_rank(group), dist.get_world_size(group)
         self.settings = settings
-        self.exchanged: Exchanged | None = None
+        self.exchanged: DDPParameters | None = None
         self._tier = tier
 
     def session(self, spec: str, check: Callable[[], None] = lambda: None) -> _core.Session:
         """Raises as `register`, alike on every rank; so it does with what `check()` raises here."""
         return self._connected(spec, check)[0]
 
-    def hook(self, spec: str, exchanged: Exchanged, history: History) -> Hook:
+    def hook(self, spec: str, exchanged: DDPParameters, history: History) -> Hook:
         """For an exchange that can be left without loss: from `LAST_STEP` on it sends float32, what
         waits in residuals with it.
 
@@ -53,7 +53,7 @@ class Connector:
         """
         return self.hook_of(_spec_to_leave(spec), exchanged, history)
 
-    def hook_of(self, spec: str, exchanged: Exchanged, history: History) -> Hook:
+    def hook_of(self, spec: str, exchanged: DDPParameters, history: History) -> Hook:
         """With the whole spec, e.g. a saved one."""
         session, scale = self._connected(spec)
         timeout_ms = arguments.timeout_in_ms(self.settings.timeout)
@@ -98,10 +98,10 @@ def register_auto(ddp_model: DistributedDataParallel, settings: Settings) -> Aut
     def check() -> None:
         _core.check_tier(tier)
         _check_settings(settings)
-        connector.exchanged = Exchanged(ddp_model)
+        connector.exchanged = DDPParameters(ddp_model)
         _check_tensors(connector.exchanged, ddp_model)
 
-    probe = connector.session(link_probe.SPEC, check)
+    probe = connector.session(PROBE_SPEC, check)
     return AutoHook(connector, connector.exchanged, tier, probe)
 
 
@@ -123,7 +123,7 @@ def _check_settings(settings: Settings) -> None:
         )
 
 
-def _check_tensors(exchanged: Exchanged, ddp_model: DistributedDataParallel) -> None:
+def _check_tensors(exchanged: DDPParameters, ddp_model: DistributedDataParallel) -> None:
     if exchanged.sparse:
         name = exchanged.sparse[0][0]
         raise make_error(

@@ -7,7 +7,7 @@ from deltawire.errors import DeltawireError, make_error
 from deltawire.leaving import ClosesAtEnd
 
 
-class EndsOnAll(ClosesAtEnd):
+class AbortsOnError(ClosesAtEnd):
     """Of a class that has connections: where its user's code fails, the other ranks are told, who
     would wait for this one. The class has `closed`, `close`, `last_error` and `_give_up`."""
 

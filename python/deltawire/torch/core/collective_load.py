@@ -9,7 +9,9 @@ from deltawire.errors import make_error
 from deltawire.torch.core import bootstrap
 
 
-def load_on_all(group: dist.ProcessGroup, session: _core.Session, load: Callable[[], str]) -> None:
+def collective_load(
+    group: dist.ProcessGroup, session: _core.Session, load: Callable[[], str]
+) -> None:
     """Calls `load` on every rank; a collective on the group.
 
     Args:

@@ -5,13 +5,11 @@ calls the hook of the copy, which exchanges plain gradients from then on. So doe
 says so instead of doing it.
 """
 
-from torch.nn.parallel import DistributedDataParallel
-
 from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 
 
-class CopiedSession:
+class DetachedSession:
     """Closed; every use is an error that says what to do."""
 
     closed = True
@@ -61,17 +59,3 @@ class CopiedSession:
 
     def close(self) -> None:
         """Nothing to do: a copy is never open."""
-
-
-def forget_copied_hooks(ddp_model: DistributedDataParallel) -> None:
-    """Takes from a copied model what its copied hooks left in it, so that it can have a new one.
-    DDP itself gave the copy's reducer none."""
-    ddp_model._comm_hooks = [entry for entry in ddp_model._comm_hooks if not _is_copied(entry[0])]
-    for hooks in (ddp_model._forward_hooks, ddp_model._forward_pre_hooks):
-        for key in [key for key, function in hooks.items() if _is_copied(function)]:
-            del hooks[key]
-
-
-def _is_copied(function) -> bool:
-    owner = getattr(function, "__self__", None)
-    return isinstance(getattr(owner, "_session", None), CopiedSession)

@@ -1,14 +1,17 @@
-"""Where a module keeps its parameters, to notice one that is trained and not exchanged."""
+"""A module's parameters: where they are, how they lie in memory, the same on all ranks."""
 
+import hashlib
 from collections.abc import Callable, Container, Mapping
 
 import torch
+import torch.distributed as dist
 
 from deltawire.errors import make_error
-from deltawire.torch.core import wrappers
+from deltawire.terms import tensor_line
+from deltawire.torch.core import arguments, wrappers
 
 
-class Slots:
+class ModuleParameters:
     """The places of all parameters that a module has: of the module as it is when asked, whatever
     has become of its children since. Shared parameters have several.
 
@@ -119,3 +122,46 @@ class _Node:
     def name_of(self, key: str) -> str:
         """Of one of its parameters."""
         return f"{self._name}.{key}" if self._name else key
+
+
+def row_major_shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The shape that codecs may use: one dimension where the memory is in another order."""
+    return tuple(tensor.shape) if tensor.is_contiguous() else (tensor.numel(),)
+
+
+def layout(model: torch.nn.Module) -> list[str]:
+    """Of all parameters and buffers, what must be equal on all ranks that share them."""
+    kinds = [
+        (model.named_parameters(), ("frozen", "trained")),
+        (model.named_buffers(), ("buffer",)),
+    ]
+    return [
+        tensor_line(
+            wrappers.plain_name(name),
+            arguments.dtype_name(tensor.dtype),
+            tensor.shape,
+            words[tensor.requires_grad],
+        )
+        for named, words in kinds
+        for name, tensor in named
+    ]
+
+
+def layout_digest(model: torch.nn.Module) -> str:
+    """Of names, shapes and dtypes of all parameters and buffers, and of what is trained."""
+    text = hashlib.sha256()
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        line = f"{name} {tuple(tensor.shape)} {tensor.dtype} {tensor.requires_grad}\n"
+        text.update(wrappers.plain_name(line).encode())
+    return text.hexdigest()[:12]
+
+
+@torch.no_grad()
+def broadcast_model(model: torch.nn.Module, group) -> None:
+    """All parameters and buffers become those of the group's rank 0; one collective a tensor."""
+    source = dist.get_global_rank(group, 0)
+    for tensor in [*model.parameters(), *model.buffers()]:
+        values = tensor.detach().contiguous()
+        dist.broadcast(values, source, group=group)
+        if values.data_ptr() != tensor.data_ptr():
+            tensor.copy_(values)

@@ -14,14 +14,14 @@ from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
 from deltawire.torch.core import arguments
 from deltawire.torch.core.checkpoint import RESIZE_ADVICE, in_order_of_ranks, kept_by, residuals_of
-from deltawire.torch.core.detached_session import CopiedSession
+from deltawire.torch.core.detached_session import DetachedSession
 from deltawire.torch.core.loss_scale import LossScale
+from deltawire.torch.core.module_parameters import row_major_shape
 from deltawire.torch.core.significance import SignificanceSource
-from deltawire.torch.ddp.backward_end import BackwardEnd
-from deltawire.torch.ddp.parameters import Exchanged, row_major_shape
+from deltawire.torch.ddp.bucket import BackwardEnd, UnderWay
+from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import SparseGradient
 from deltawire.torch.ddp.staging import Staging
-from deltawire.torch.ddp.under_way import UnderWay
 from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.metrics.scalars import profiled, profiled_until
 from deltawire.torch.participant import Participant
@@ -62,8 +62,8 @@ class Hook(Participant):
 
     def __init__(
         self,
-        session: _core.Session | CopiedSession,
-        exchanged: Exchanged | None,
+        session: _core.Session | DetachedSession,
+        exchanged: DDPParameters | None,
         place: tuple[int, int],
         timeout_ms: int,
         source: SignificanceSource | None = None,
@@ -137,7 +137,7 @@ class Hook(Participant):
                 "was cut short; register a new DDP model",
                 self.rank,
             )
-        if isinstance(self._session, CopiedSession):
+        if isinstance(self._session, DetachedSession):
             raise self._session.error()
         if self._session.closed:
             raise make_error("State", f"the hook is closed; {_AFTER_CLOSE}", self.rank)
@@ -294,7 +294,7 @@ def _check_forward(hook: Hook, ddp_model: DistributedDataParallel) -> None:
     if not _exchanges(ddp_model):
         return
     hook._end.looks_first = ddp_model.find_unused_parameters or ddp_model.static_graph
-    if isinstance(hook._session, CopiedSession):
+    if isinstance(hook._session, DetachedSession):
         raise hook._session.error()
     if hook.closed:
         return
@@ -307,4 +307,4 @@ def _check_forward(hook: Hook, ddp_model: DistributedDataParallel) -> None:
 
 def _copied_hook(spec: str, rank: int, world_size: int) -> Hook:
     """What a copied or unpickled hook is."""
-    return Hook(CopiedSession(spec), None, (rank, world_size), 0)
+    return Hook(DetachedSession(spec), None, (rank, world_size), 0)

@@ -6,15 +6,10 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire.errors import DeltawireError, make_error
 from deltawire.terms import tensor_line
 from deltawire.torch.core import arguments
-from deltawire.torch.core.module_parameters import Slots
+from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
 
 
-def row_major_shape(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The shape that codecs may use: one dimension where the memory is in another order."""
-    return tuple(tensor.shape) if tensor.is_contiguous() else (tensor.numel(),)
-
-
-class Exchanged:
+class DDPParameters:
     """Names of what a DDP model exchanges, and what it would lose or leave to differ.
 
     Attributes:
@@ -32,8 +27,9 @@ class Exchanged:
     def __init__(self, ddp_model: DistributedDataParallel) -> None:
         self._module = ddp_model.module
         ignored = ddp_model.parameters_to_ignore
-        self._slots = Slots(self._module, "DistributedDataParallel", ignored)
-        by_id = Slots(ddp_model.module).names()  # DDP exchanges some that it was told to ignore
+        self._in_module = ModuleParameters(self._module, "DistributedDataParallel", ignored)
+        # DDP exchanges some of those that it was told to ignore.
+        by_id = ModuleParameters(ddp_model.module).names()
         # Kept, so that no id is given away to another tensor.
         self._parameters, sparse = _parameters_of(ddp_model)
         self.names: dict[int, str] = {}
@@ -98,7 +94,7 @@ class Exchanged:
             )
         if ddp_model.module is not self._module:
             raise make_error("State", f"DistributedDataParallel has another module now; {_AGAIN}")
-        self._slots.check(self._dtypes, f"{_AGAIN}, or freeze it")
+        self._in_module.check(self._dtypes, f"{_AGAIN}, or freeze it")
         if not ddp_model.find_unused_parameters:
             self._check_frozen(ddp_model.static_graph)
 

@@ -3,7 +3,7 @@
 import torch
 
 from deltawire.errors import make_error
-from deltawire.torch.core.module_parameters import Slots
+from deltawire.torch.core.module_parameters import ModuleParameters
 from deltawire.torch.fsdp.groups import Group
 
 
@@ -14,7 +14,7 @@ class Covered:
     """
 
     def __init__(self, model: torch.nn.Module, groups: list[Group]) -> None:
-        self._slots = Slots(model)
+        self._in_module = ModuleParameters(model)
         self._places = {place for group in groups for place in group.places}
         if names := self._left_out():
             raise make_error(
@@ -35,7 +35,7 @@ class Covered:
 
     def _left_out(self) -> list[str]:
         places = self._places
-        return self._slots.left_out(lambda module, key: (id(module), key) in places)
+        return self._in_module.left_out(lambda module, key: (id(module), key) in places)
 
 
 def _listed(names: list[str]) -> str:

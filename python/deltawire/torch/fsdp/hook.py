@@ -13,13 +13,13 @@ from deltawire.errors import DeltawireError, check_state_given, make_error
 from deltawire.history import History
 from deltawire.leaving import gave_up
 from deltawire.torch.core import arguments
+from deltawire.torch.core.backward_pass import after_backward
 from deltawire.torch.core.checkpoint import kept_by, kept_of
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.significance import SignificanceSource
-from deltawire.torch.ddp.backward_end import after_backward
 from deltawire.torch.fsdp.covered import Covered
 from deltawire.torch.fsdp.groups import AllReduce, Group
-from deltawire.torch.fsdp.replica_agreement import Agreement, among
+from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement, among
 from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.participant import Participant
 
@@ -81,7 +81,7 @@ class ShardedHook(Participant):
         self,
         session: _core.Session,
         groups: list[Group],
-        agreement: Agreement | None,
+        agreement: ReplicaAgreement | None,
         rules: StepRules,
         *,
         summary_every: int | None,

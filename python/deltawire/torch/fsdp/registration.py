@@ -12,7 +12,7 @@ from deltawire.torch.core.significance import SignificanceSource, source_for
 from deltawire.torch.fsdp.covered import Covered
 from deltawire.torch.fsdp.groups import Group, check_free, find_shards, groups_of
 from deltawire.torch.fsdp.hook import ShardedHook, StepRules
-from deltawire.torch.fsdp.replica_agreement import Agreement
+from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement
 
 
 def register_sharded(model: torch.nn.Module, spec: Policy, settings: Settings) -> ShardedHook:
@@ -93,13 +93,13 @@ class _Registration:
         hook.attach(self._model, self._covered)
         return hook
 
-    def _agreement(self) -> Agreement | None:
+    def _agreement(self) -> ReplicaAgreement | None:
         if self.shard_group is None:
             return None
         options = arguments.reducer_options(0, "exact", 1)
-        session = self._shards.connect(Agreement.SPEC, options, None, self._arrival_ms)
+        session = self._shards.connect(ReplicaAgreement.SPEC, options, None, self._arrival_ms)
         ranks = dist.get_process_group_ranks(self.shard_group)
-        return Agreement(session, ranks, self._timeout_ms)
+        return ReplicaAgreement(session, ranks, self._timeout_ms)
 
     def _listen(self, meeting: bootstrap.Meeting) -> None:
         given = self._settings

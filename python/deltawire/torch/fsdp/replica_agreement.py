@@ -13,7 +13,7 @@ from deltawire import _core
 from deltawire.errors import DeltawireError
 
 
-class Agreement:
+class ReplicaAgreement:
     """A session between the ranks of one replica, which carries one number a step. Not copied.
 
     Thread rule: that of its session.

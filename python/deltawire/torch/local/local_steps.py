@@ -16,14 +16,15 @@ from deltawire.leaving import exception_under_way
 from deltawire.policy import Policy, spec_of
 from deltawire.terms import Terms, exchange_settings
 from deltawire.torch.core import arguments, bootstrap, momentum_advice, wrappers
-from deltawire.torch.core.abort_on_error import EndsOnAll
+from deltawire.torch.core.abort_on_error import AbortsOnError
 from deltawire.torch.core.checkpoint import RESIZE_ADVICE
-from deltawire.torch.core.collective_load import load_on_all
+from deltawire.torch.core.collective_load import collective_load
+from deltawire.torch.core.module_parameters import broadcast_model, layout
 from deltawire.torch.local import state as local_state
 from deltawire.torch.local.exchange import LocalExchange
 from deltawire.torch.local.momentum import DEFAULT_MOMENTUM, Momentum
 from deltawire.torch.local.outer import OuterFactory, factory_of
-from deltawire.torch.local.weights import Weights, broadcast_model, layout
+from deltawire.torch.local.weights import Weights
 from deltawire.torch.metrics.explanation import Explanation
 from deltawire.torch.participant import Participant
 
@@ -32,7 +33,7 @@ _BUCKET_BYTES = 25 << 20
 Steps = int | Callable[[int], int]
 
 
-class LocalSteps(EndsOnAll, Participant):
+class LocalSteps(AbortsOnError, Participant):
     """A rank's local steps and rounds; made on every rank at once::
 
         trainer = deltawire.torch.LocalSteps(model, optimizer, steps=10, reducer="sbc:p=1%")
@@ -346,7 +347,7 @@ class LocalSteps(EndsOnAll, Participant):
         with self._all_end_on_error():
             self._exchange.finish()
         own: dict = {}
-        load_on_all(self.group, self._session, lambda: self._offered(state, own))
+        collective_load(self.group, self._session, lambda: self._offered(state, own))
         self._exchange.load(own)
         self.round, self.local_steps = own["round"], own["local_steps"]
 

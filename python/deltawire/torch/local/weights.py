@@ -5,13 +5,10 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 import torch
-import torch.distributed as dist
 
 from deltawire.errors import make_error
-from deltawire.terms import tensor_line
 from deltawire.torch.core import arguments, wrappers
-from deltawire.torch.core.module_parameters import Slots
-from deltawire.torch.ddp.parameters import row_major_shape
+from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
 from deltawire.torch.local.outer import Outer, OuterFactory, digest_of
 
 
@@ -61,7 +58,7 @@ class Weights:
         sizes = [4 * parameter.numel() for parameter in self.parameters]
         self._fragments = fragments_of(self.names, sizes, fragments)
         self._buckets = [_cut(sizes, part, bucket_bytes) for part in self._fragments]
-        self._slots = Slots(model, "LocalSteps")
+        self._in_module = ModuleParameters(model, "LocalSteps")
         self._dtypes = {id(parameter): parameter.dtype for parameter in self.parameters}
         self._changes = [torch.empty(p.shape) for p in self.parameters]
         self._reference = [torch.empty(p.shape) for p in self.parameters]
@@ -94,7 +91,7 @@ class Weights:
 
     def check_model(self) -> None:
         """Raises DeltawireError ("State") where the model trains other parameters by now."""
-        self._slots.check(self._dtypes, "close this LocalSteps and make a new one")
+        self._in_module.check(self._dtypes, "close this LocalSteps and make a new one")
 
     def tensors(self) -> list[tuple[str, tuple[int, ...]]]:
         """(name, shape) of each change, as it is exchanged."""
@@ -299,47 +296,9 @@ def _cut(sizes: list[int], part: slice, bucket_bytes: int) -> list[slice]:
     return slices
 
 
-def layout(model: torch.nn.Module) -> list[str]:
-    """Of all parameters and buffers, what must be equal on all ranks that share them."""
-    kinds = [
-        (model.named_parameters(), ("frozen", "trained")),
-        (model.named_buffers(), ("buffer",)),
-    ]
-    return [
-        tensor_line(
-            wrappers.plain_name(name),
-            arguments.dtype_name(tensor.dtype),
-            tensor.shape,
-            words[tensor.requires_grad],
-        )
-        for named, words in kinds
-        for name, tensor in named
-    ]
-
-
-def layout_digest(model: torch.nn.Module) -> str:
-    """Of names, shapes and dtypes of all parameters and buffers, and of what is trained."""
-    text = hashlib.sha256()
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        line = f"{name} {tuple(tensor.shape)} {tensor.dtype} {tensor.requires_grad}\n"
-        text.update(wrappers.plain_name(line).encode())
-    return text.hexdigest()[:12]
-
-
 def values_digest(tensors: dict[str, torch.Tensor]) -> str:
     """Of every bit of every tensor."""
     values = hashlib.sha256()
     for tensor in tensors.values():
         values.update(tensor.cpu().contiguous().numpy().tobytes())
     return values.hexdigest()[:16]
-
-
-@torch.no_grad()
-def broadcast_model(model: torch.nn.Module, group) -> None:
-    """All parameters and buffers become those of the group's rank 0; one collective a tensor."""
-    source = dist.get_global_rank(group, 0)
-    for tensor in [*model.parameters(), *model.buffers()]:
-        values = tensor.detach().contiguous()
-        dist.broadcast(values, source, group=group)
-        if values.data_ptr() != tensor.data_ptr():
-            tensor.copy_(values)

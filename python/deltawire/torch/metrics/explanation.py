@@ -12,8 +12,7 @@ from deltawire import _core
 from deltawire.errors import DTypeError
 from deltawire.policy import Policy, spec_of
 from deltawire.torch.core import arguments
-from deltawire.torch.core.module_parameters import Slots
-from deltawire.torch.ddp.parameters import row_major_shape
+from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
 
 _COLUMNS = ("tensor", "shape", "elements", "bytes", "smaller", "residual", "momentum", "codec")
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -172,7 +171,7 @@ def explain(
     module = model.module if isinstance(model, DistributedDataParallel) else model
     arguments.check_count("step", step)
     options = arguments.reducer_options(min_elements, "exact", 1)
-    names = Slots(module).names()
+    names = ModuleParameters(module).names()
     tensors = []
     for parameter in module.parameters():
         if parameter.requires_grad:

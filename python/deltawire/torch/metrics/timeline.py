@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from deltawire.door import Door
 from deltawire.errors import make_error
 from deltawire.history import BucketRecord
-from deltawire.torch.participant import Participant
 
 
-def timeline(hook: Participant, path: str | os.PathLike) -> Path:
+def timeline(hook: Door, path: str | os.PathLike) -> Path:
     """Writes when each bucket of the last step was ready, encoded, exchanged and decoded on every
     rank, in the trace-event format: https://ui.perfetto.dev and chrome://tracing open it.
 

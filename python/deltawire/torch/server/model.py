@@ -4,8 +4,7 @@ import torch
 
 from deltawire.errors import make_error
 from deltawire.torch.core import arguments, wrappers
-from deltawire.torch.core.module_parameters import Slots
-from deltawire.torch.ddp.parameters import row_major_shape
+from deltawire.torch.core.module_parameters import ModuleParameters, row_major_shape
 
 
 class ServedModel:
@@ -34,7 +33,7 @@ class ServedModel:
                 "InvalidArgument", "the model has no parameter that requires gradients"
             )
         self.indices = {id(parameter): at for at, parameter in enumerate(self.parameters)}
-        self._slots = Slots(module, "ParameterServer")
+        self._in_module = ModuleParameters(module, "ParameterServer")
         self._dtypes = {id(parameter): parameter.dtype for parameter in self.parameters}
         self._addresses = [parameter.data_ptr() for parameter in self.parameters]
 
@@ -68,7 +67,7 @@ class ServedModel:
                     "(.data was set, or the model moved); load into it in place, or make a new "
                     "ParameterServer",
                 )
-        self._slots.check(self._dtypes, "close this one and make a new ParameterServer")
+        self._in_module.check(self._dtypes, "close this one and make a new ParameterServer")
 
 
 def gradient_of(name: str, parameter: torch.nn.Parameter):

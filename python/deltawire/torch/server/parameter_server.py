@@ -18,8 +18,8 @@ from deltawire.leaving import exception_under_way
 from deltawire.policy import Policy
 from deltawire.terms import Terms
 from deltawire.torch.core import arguments, bootstrap
-from deltawire.torch.core.collective_load import load_on_all
-from deltawire.torch.local.weights import broadcast_model, layout
+from deltawire.torch.core.collective_load import collective_load
+from deltawire.torch.core.module_parameters import broadcast_model, layout
 from deltawire.torch.server import optimizer as served_optimizer
 from deltawire.torch.server.drops import Drops
 from deltawire.torch.server.metrics import of_server, of_worker
@@ -356,7 +356,7 @@ class ParameterServer(ServedRank):
         or the ranks' states aren't of the same step ("Mismatch"). Then nothing is changed.
         """
         self._check_open()
-        load_on_all(self.group, self._core, lambda: load(self._core, state, self._place()))
+        collective_load(self.group, self._core, lambda: load(self._core, state, self._place()))
 
     def _place(self) -> dict[str, Any]:
         return {

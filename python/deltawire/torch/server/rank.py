@@ -6,12 +6,12 @@ from deltawire import _core
 from deltawire.errors import DeltawireError, make_error
 from deltawire.leaving import exception_under_way, gave_up
 from deltawire.torch.core import interrupt
-from deltawire.torch.core.abort_on_error import EndsOnAll
+from deltawire.torch.core.abort_on_error import AbortsOnError
 
 logger = logging.getLogger("deltawire")
 
 
-class ServedRank(EndsOnAll):
+class ServedRank(AbortsOnError):
     """A rank that is connected to the others; their end is its own.
 
     Attributes:

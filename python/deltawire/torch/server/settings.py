@@ -6,7 +6,7 @@ from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.policy import Policy, spec_of
 from deltawire.torch.core import arguments
-from deltawire.torch.local.weights import layout_digest
+from deltawire.torch.core.module_parameters import layout_digest
 
 # Of a worker's computing with what travels (`ParameterServer`).
 OVERLAPS = ("both", "push", "none")

@@ -3,6 +3,7 @@
 import torch
 import torch.distributed as dist
 
+from deltawire.torch.core.backward_pass import after_backward, in_backward
 from deltawire.torch.ddp.sparse_gradient import SparseGradient
 from deltawire.torch.ddp.staging import Staging
 
@@ -53,3 +54,45 @@ class UnderWay:
         if self.error is not None and self.raises:
             raise self.error
         return exchanged.value()
+
+
+class BackwardEnd:
+    """The buckets of a DDP model's step, until its backward pass is over.
+
+    Thread rule: the thread of backward.
+
+    Attributes:
+        looks_first: DDP ends a pass with a collective of its own, which a failed rank may never
+            join (find_unused_parameters): what has failed is raised before. It costs the overlap of
+            DDP's copies with the last exchange, and so isn't done where there is none.
+    """
+
+    def __init__(self) -> None:
+        self.looks_first = True
+        self._buckets: list[UnderWay] = []
+
+    def add(self, bucket: UnderWay) -> None:
+        """Before its exchange begins. Sets `raises`: whether its Future has to tell of a failure,
+        because nobody else can."""
+        within = in_backward()
+        bucket.raises = self.looks_first or not within
+        if bucket.index == 0:
+            self._buckets = []
+        self._buckets.append(bucket)
+        if bucket.last and within:
+            after_backward(self._before_ddp)
+
+    def _before_ddp(self) -> None:
+        if self.looks_first:
+            self._raise_failed()
+        else:
+            after_backward(self._raise_failed)
+
+    def _raise_failed(self) -> None:
+        buckets, self._buckets = self._buckets, []
+        for each in reversed(buckets):  # with the last one the others are mostly over
+            if not each.exchanged.done():
+                each.exchanged.wait()  # it ends by the exchange's deadline, and never raises
+        for each in buckets:
+            if each.error is not None:
+                raise each.error

@@ -88,3 +88,13 @@ def test_it_says_how_it_is_called_and_fails_for_a_circle(package: Path) -> None:
     assert run(str(package / "nowhere")).returncode == 2
     plant(package, "ground.py", "import house.top\n")
     assert run(str(package)).returncode == 1
+
+
+def test_torchs_wings_stand_side_by_side() -> None:
+    drawing = draw_imports.draw(ROOT / "python/deltawire/torch", ROOT)
+    assert drawing.circles == []
+    wings = {"ddp/", "fsdp/", "local/", "server/"}
+    for wing in wings:
+        assert drawing.arrows[wing] <= {"participant", "metrics/", "core/"}
+    assert drawing.arrows["auto/"] <= {"ddp/", "participant", "metrics/", "core/"}
+    assert drawing.arrows["core/"] == set()

@@ -15,8 +15,7 @@ from deltawire.torch.core.checkpoint import saved_states
 from deltawire.torch.core.momentum_advice import MomentumWarning
 from deltawire.torch.core.process_group import init_process_group
 from deltawire.torch.core.significance import SignificanceSource, significance_of
-from deltawire.torch.ddp.all_ranks import AllRanks
-from deltawire.torch.ddp.hook import Hook
+from deltawire.torch.ddp.hook import AllRanks, Hook
 from deltawire.torch.fsdp.hook import ShardedHook
 from deltawire.torch.local.averager import Averager
 from deltawire.torch.local.local_steps import LocalSteps
@@ -48,3 +47,32 @@ __all__ = [
     "timeline",
     "trace",
 ]
+
+# Modules that stood here until 0.1, and what they had for everybody.
+_ONCE_MODULES = {
+    "all_ranks": "AllRanks",
+    "auto_explanation": "AutoExplanation",
+    "auto_hook": "AutoHook",
+    "averager": "Averager",
+    "checkpoint": "saved_states",
+    "explanation": "explain",
+    "fsdp_hook": "ShardedHook",
+    "hook": "Hook",
+    "local_steps": "LocalSteps",
+    "loss_scale": "core.loss_scale",
+    "momentum_advice": "MomentumWarning",
+    "parameter_server": "ParameterServer",
+    "recording": "trace",
+    "registration": "register",
+    "rendezvous": "init_process_group",
+    "significance": "SignificanceSource",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _ONCE_MODULES:
+        raise AttributeError(
+            f"deltawire.torch.{name} is no module any more: use deltawire.torch."
+            f"{_ONCE_MODULES[name]}"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

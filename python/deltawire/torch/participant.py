@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -12,9 +13,10 @@ from deltawire.errors import DeltawireError, make_error
 from deltawire.history import History
 from deltawire.leaving import ClosesAtEnd, exception_under_way, gave_up
 from deltawire.torch.core import interrupt
+from deltawire.torch.core.abort_on_error import typed
 from deltawire.torch.core.detached_session import DetachedSession
 from deltawire.torch.metrics import scalars as flat
-from deltawire.torch.metrics.explanation import Explanation, explanation
+from deltawire.torch.metrics.explanation import Explanation, TensorRow, explanation
 
 logger = logging.getLogger("deltawire")
 
@@ -90,7 +92,7 @@ class Participant(ClosesAtEnd, Door):
         `encode_ms`, `exchange_ms`, `decode_ms`, `in_flight_ms` (from its gradients to its means),
         `bytes_sent`, `raw_bytes`, `ratio`, `residual_norm` (see `TensorRow`). Call between steps;
         DeltawireError ("State") within one. It reads all residuals once."""
-        return flat.bucket_rows(self._history.buckets, self.explain().rows)
+        return self._bucket_rows(self._rows())
 
     def scalars(self, *, per_bucket: bool = False) -> dict[str, float]:
         """`metrics()` as floats under names such as "deltawire/ratio", for TensorBoard, Weights &
@@ -102,9 +104,15 @@ class Participant(ClosesAtEnd, Door):
 
         Call between steps; DeltawireError ("State") within one. It reads all residuals once.
         """
-        rows = self.explain().rows
-        buckets = flat.bucket_rows(self._history.buckets, rows) if per_bucket else []
+        rows = self._rows()
+        buckets = self._bucket_rows(rows) if per_bucket else []
         return flat.scalars(self.metrics(), rows, buckets)
+
+    def _rows(self) -> Sequence[TensorRow]:
+        return self.explain().rows
+
+    def _bucket_rows(self, rows: Sequence[TensorRow]) -> list[dict]:
+        return flat.bucket_rows(self._history.buckets, rows)
 
     def _log_summary(self) -> None:
         """At the beginning of a step, where one is due of those before it."""
@@ -125,10 +133,9 @@ class Participant(ClosesAtEnd, Door):
 
     def _give_up(self, cause: BaseException) -> None:
         """Ends the exchange on every rank because of an exception here."""
-        if not isinstance(cause, DeltawireError):
-            cause = make_error("Aborted", gave_up(self._who, cause), self._number)
-        self._history.fail(cause)
-        self._session.abort(str(cause))
+        error = typed(cause, self._number)
+        self._history.fail(error)
+        self._session.abort(str(error))
 
     def _state(self, **more) -> dict:
         """For checkpoints: where the state belongs, what the door adds, and the residuals as a

@@ -8,37 +8,34 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire import _core
 from deltawire.door import STATE_VERSION
-from deltawire.errors import DeltawireError, check_state_given, make_error
-from deltawire.history import History, metrics_of
-from deltawire.leaving import ClosesAtEnd, gave_up
-from deltawire.torch.auto import decision as auto_decision
+from deltawire.errors import check_state_given
+from deltawire.torch.auto import decision as decisions
+from deltawire.torch.auto.connector import LAST_STEP, Connector
 from deltawire.torch.auto.decision import Decision
 from deltawire.torch.auto.explanation import AutoExplanation
 from deltawire.torch.auto.measuring import Measuring
+from deltawire.torch.auto.native import NATIVE, NativeExchange, all_reduce
 from deltawire.torch.auto.step_clock import StepClock
-from deltawire.torch.core import interrupt
 from deltawire.torch.core.checkpoint import kept_by
 from deltawire.torch.core.detached_session import DetachedSession
-from deltawire.torch.core.leader_decides import agreed
+from deltawire.torch.core.leader_decides import leader_decides
 from deltawire.torch.ddp.hook import Hook, check_failed
-from deltawire.torch.metrics import scalars as flat
+from deltawire.torch.metrics.explanation import TensorRow
+from deltawire.torch.participant import Participant
 
 logger = logging.getLogger("deltawire")
 
-NATIVE = "native"
 WARM_UP = 2  # steps after a change: DDP cuts its buckets anew after the first, caches are cold
 MEASURED = 8  # steps that a decision is made from
 WATCHED = 50  # steps between two looks at whether exchanges take what they took
 MOST_WATCHED = 800  # the distance doubles as long as nothing changes
-LAST_STEP = 1 << 40  # of an exchange that is left: see `Connector.hook`
 
 
-class AutoHook(ClosesAtEnd):
+class AutoHook(Participant):
     """A rank's exchange that chooses itself: the native all-reduce while it measures, and then the
     codec that rank 0's plan names, or the native all-reduce for good; made by `register`.
 
@@ -53,31 +50,35 @@ class AutoHook(ClosesAtEnd):
     Thread rule: as `Hook`.
     """
 
-    def __init__(self, connector, exchanged, tier: str, probe: _core.Session) -> None:
-        self.rank, self.world_size = connector.place
-        self.group = connector.group
-        self._tier = tier
-        self._connector = connector
-        self._exchanged = exchanged
-        self._session: DetachedSession | None = None  # of a copy: it has none
-        self._history = History(self.rank, Hook._nonfinite_advice)
-        self._clock = StepClock()
-        self._measuring = Measuring(connector, exchanged, tier, probe)
+    _kind = "hook"
+    _nonfinite_advice = Hook._nonfinite_advice
+
+    def __init__(
+        self,
+        place: tuple[int, int],
+        connector: Connector | None = None,
+        measuring: Measuring | None = None,
+    ) -> None:
+        """A copy has no connector and no measuring; it asks to be registered."""
+        self._native = NativeExchange(measuring) if measuring else DetachedSession(NATIVE)
         self._hook: Hook | None = None  # that compresses
         self._decision: Decision | None = None
+        group = connector.group if connector is not None else None
+        super().__init__(self._native, place, group=group)
+        self._connector = connector
+        self._measuring = measuring
+        self._clock = StepClock()
         self._plans = 0
-        self._closed = False
         self._watched = WATCHED
-        self._phase = "measuring"
+        self._phase = "native"
         self._measured_ms: float | None = None  # of steps before the last look at them
-        self._enter("measuring")
+        self._enter("measuring" if measuring is not None else "native")
         self._check_forward = torch.compiler.disable(_after_forward)
         self._begin = torch.compiler.disable(_before_forward)
-        interrupt.watch(self)
 
     def __reduce__(self):
         """For copy and pickle: never two owners of one session."""
-        return _copied_auto_hook, (self.rank, self.world_size)
+        return AutoHook, ((self.rank, self.world_size),)
 
     # What DDP calls.
 
@@ -155,12 +156,12 @@ class AutoHook(ClosesAtEnd):
 
     def _decided(self, own: dict, decide) -> Decision | None:
         """What rank 0 decides from what all ranks say."""
-        answer = agreed(own, lambda said: _answer(decide(said)), self.group)
-        return auto_decision.decision_of(answer) if answer else None
+        answer = leader_decides(own, lambda said: _answer(decide(said)), self.group)
+        return decisions.decision_of(answer) if answer else None
 
     def _plan(self) -> None:
-        tier, own = self._tier, self._measuring.figures()
-        decision = self._decided(own, lambda said: auto_decision.choose(said, tier))
+        tier, own = self._connector.tier, self._measuring.figures()
+        decision = self._decided(own, lambda said: decisions.choose(said, tier))
         if decision is None:  # too few whole steps, or gradients that are not finite
             self._enter("measuring")
             return
@@ -175,12 +176,17 @@ class AutoHook(ClosesAtEnd):
         if decision.spec is None:
             self._enter("native")
             return
-        self._hook = self._connector.hook(decision.spec, self._exchanged, self._history)
+        self._use(self._connector.hook(decision.spec, self._history))
         self._enter("trying")
+
+    def _use(self, hook: Hook | None) -> None:
+        """What exchanges from now on; None: the native all-reduce."""
+        self._hook = hook
+        self._session = self._native if hook is None else hook._session
 
     def _judge(self) -> None:
         tried, own = self._decision, self._said_of(True) | {"native": self._said_of(False)}
-        decision = self._decided(own, lambda said: auto_decision.judge(tried, said))
+        decision = self._decided(own, lambda said: decisions.judge(tried, said))
         if decision is None:
             self._enter("trying")
             return
@@ -193,7 +199,9 @@ class AutoHook(ClosesAtEnd):
 
     def _watch(self) -> None:
         decision, own = self._decision, self._said_of(self._hook is not None)
-        why = agreed(own, lambda said: {"why": auto_decision.departs(decision, said)}, self.group)
+        why = leader_decides(
+            own, lambda said: {"why": decisions.departs(decision, said)}, self.group
+        )
         if why["why"] is None:
             self._watched = min(2 * self._watched, MOST_WATCHED)
             self._enter(self._phase)
@@ -217,20 +225,15 @@ class AutoHook(ClosesAtEnd):
             return
         if self._hook is not None:
             self._hook.close()
-            self._hook = None
+            self._use(None)
         self._enter("native" if self._decision is not None else "measuring")
 
     def _say(self, level: int, text: str) -> None:
         if self.rank == 0:
             logger.log(level, "auto: %s", text)
 
-    def _give_up(self, cause: Exception) -> None:
-        error = cause if isinstance(cause, DeltawireError) else None
-        if error is None:
-            error = make_error("Aborted", gave_up(f"rank {self.rank}", cause), self.rank)
-        self._history.fail(error)
-        if self._hook is not None:
-            self._hook._give_up(error)
+    def _give_up(self, cause: BaseException) -> None:
+        super()._give_up(cause)
         self._measuring.end()
 
     # What the training loop asks.
@@ -240,21 +243,6 @@ class AutoHook(ClosesAtEnd):
         """Of the exchange in use, canonical; "native" for the native all-reduce."""
         chosen = self._decision.spec if self._decision is not None and self._hook else None
         return chosen or NATIVE
-
-    @property
-    def last_error(self) -> DeltawireError | None:
-        """The first error, typed; None while all is well."""
-        return self._history.last_error
-
-    @property
-    def closed(self) -> bool:
-        """True after `close()`."""
-        return self._closed
-
-    @property
-    def step_records(self) -> list[dict]:
-        """See `Hook.step_records`; of the steps that were compressed."""
-        return list(self._history.records)
 
     def metrics(self) -> dict:
         """As `Hook.metrics`, of the steps that were compressed, and
@@ -267,10 +255,9 @@ class AutoHook(ClosesAtEnd):
         - measured_ms: the same, the median of the latest steps on this rank; None before them;
         - plans: that were made.
         """
-        session = self._hook._session if self._hook is not None else DetachedSession(NATIVE)
         decision = self._decision
         return {
-            **metrics_of(self._history, session),
+            **super().metrics(),
             "choice": self.spec,
             "phase": self._phase,
             "native_ms": decision.native_ms if decision else None,
@@ -287,17 +274,14 @@ class AutoHook(ClosesAtEnd):
         """The plan's table, and while a codec is in use what each tensor gets. Between steps."""
         self._check_own()
         tensors = self._hook.explain() if self._hook is not None else None
-        return AutoExplanation(self._tier, self._phase, self._decision, tensors)
+        return AutoExplanation(self._connector.tier, self._phase, self._decision, tensors)
 
-    def buckets(self) -> list[dict]:
-        """See `Hook.buckets`: of the last step that was compressed; none with the native
-        all-reduce."""
-        return self._hook.buckets() if self._hook is not None else []
+    def _rows(self) -> Sequence[TensorRow]:
+        return self._hook.explain().rows if self._hook is not None else ()
 
-    def scalars(self, *, per_bucket: bool = False) -> dict[str, float]:
-        """See `Hook.scalars`, of `metrics()` here."""
-        rows = self._hook.explain().rows if self._hook is not None else ()
-        return flat.scalars(self.metrics(), rows, self.buckets() if per_bucket else [])
+    def _bucket_rows(self, rows: Sequence[TensorRow]) -> list[dict]:
+        """Of the last step that was compressed; none with the native all-reduce."""
+        return super()._bucket_rows(rows) if self._hook is not None else []
 
     def state_dict(self) -> dict:
         """As `Hook.state_dict`, with the choice: who loads it does not measure first."""
@@ -317,10 +301,10 @@ class AutoHook(ClosesAtEnd):
         self._check_own()
         check_state_given(state, several=True)
         first = state if isinstance(state, dict) else next(iter(state), {})
-        phase, decision = auto_decision.choice_of(first)
+        phase, decision = decisions.choice_of(first)
         hook = None
         if decision is not None and decision.spec is not None or phase == "leaving":
-            hook = self._connector.hook_of(first["spec"], self._exchanged, self._history)
+            hook = self._connector.hook_of(first["spec"], self._history)
             try:
                 hook.load_state_dict(state)
             except BaseException:
@@ -328,32 +312,30 @@ class AutoHook(ClosesAtEnd):
                 raise
         if self._hook is not None:
             self._hook.close()
-        self._hook, self._decision = hook, decision
+        self._use(hook)
+        self._decision = decision
         self._measuring.end()
         self._enter(phase)
 
     def _check_own(self) -> None:
-        if self._session is not None:
+        if isinstance(self._session, DetachedSession):
             raise self._session.error()
 
     def close(self) -> None:
         """Says goodbye to the other ranks; idempotent. Done at exit in any case. A native
         all-reduce goes on as DDP's own would; with a codec in use the next step is an error."""
-        self._closed = True
-        if self._hook is not None:
-            self._hook.close()
-        self._measuring.end()
-        interrupt.unwatch(self)
+        super().close()
+        self._end()
 
     def leave(self) -> None:
         """At exit: `close`, as `Hook.leave`."""
-        if self._hook is not None:
-            self._hook.leave()
-        self.close()
+        super().leave()
+        self._end()
 
-    def interrupted(self) -> None:
-        """Ctrl-C here: the exchange in use is told by itself."""
-        self._measuring.abort(f"interrupted on rank {self.rank}")
+    def _end(self) -> None:
+        if self._hook is not None:
+            self._hook.close()
+        self._native.close()
 
 
 def _answer(decision: Decision | None) -> dict:
@@ -361,7 +343,7 @@ def _answer(decision: Decision | None) -> dict:
 
 
 def _before_forward(hook: AutoHook, ddp_model: DistributedDataParallel) -> None:
-    if torch.is_grad_enabled() and hook._session is None:
+    if torch.is_grad_enabled() and not isinstance(hook._session, DetachedSession):
         check_failed(hook, ddp_model)
         if hook._is_timed:
             hook._clock.begin()
@@ -371,39 +353,15 @@ def _after_forward(hook: AutoHook, ddp_model: DistributedDataParallel, inputs, o
     if not torch.is_grad_enabled():
         return
     hook._check_own()
-    if hook._closed or not ddp_model.require_backward_grad_sync:
+    if hook.closed or not ddp_model.require_backward_grad_sync:
         return
     try:
         if hook._steps >= hook._due:
             hook._turn()
         if hook._hook is None:
-            hook._exchanged.check(ddp_model)
+            hook._connector.parameters.check(ddp_model)
     except Exception as cause:
         hook._give_up(cause)
         raise
     if hook._hook is not None:
         hook._hook.after_forward(ddp_model, inputs, outputs)
-
-
-def _copied_auto_hook(rank: int, world_size: int) -> AutoHook:
-    """What a copied or unpickled hook is: one that asks to be registered."""
-    hook = AutoHook.__new__(AutoHook)
-    hook.rank, hook.world_size = rank, world_size
-    hook._session = DetachedSession(NATIVE)
-    hook._history = History(rank)
-    hook._hook = hook._decision = None
-    hook._clock, hook._phase, hook._plans, hook._closed = StepClock(), "native", 0, True
-    hook._measured_ms = None
-    hook._check_forward, hook._begin = _after_forward, _before_forward
-    return hook
-
-
-def all_reduce(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future:
-    """torch's own hook: the mean in place. A Future in any case, with the error where there is one:
-    DDP survives no exception of a hook."""
-    try:
-        return default_hooks.allreduce_hook(group, bucket)
-    except Exception as cause:
-        failed = torch.futures.Future()
-        failed.set_exception(cause)
-        return failed

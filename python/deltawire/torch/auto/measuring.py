@@ -14,6 +14,7 @@ import torch.distributed as dist
 from deltawire import _core
 from deltawire.planner import Machine
 from deltawire.torch.auto import codec_figures
+from deltawire.torch.auto.connector import Connector
 from deltawire.torch.core import arguments
 from deltawire.torch.ddp.parameters import DDPParameters
 
@@ -31,21 +32,17 @@ class Measuring:
     wait for all of them.
 
     Args:
-        connector: opens sessions and knows the settings.
-        exchanged: the model's tensors.
-        tier: of the codecs.
+        connector: opens sessions, and knows the settings and the model's tensors.
         probe: a session of `PROBE_SPEC`, for the first plan; others are opened when needed.
 
     Attributes:
         pieces: how many there are, the same on all ranks.
     """
 
-    def __init__(
-        self, connector, exchanged: DDPParameters, tier: str, probe: _core.Session | None
-    ) -> None:
+    def __init__(self, connector: Connector, probe: _core.Session | None) -> None:
         self._connector = connector
-        self._exchanged = exchanged
-        self._specs = codec_figures.candidates(tier, {dtype for *_, dtype in exchanged.tensors})
+        dtypes = {dtype for *_, dtype in connector.parameters.tensors}
+        self._specs = codec_figures.candidates(connector.tier, dtypes)
         self._session = probe
         self._sample: Sample | None = None
         self._failed: str | None = None
@@ -60,7 +57,7 @@ class Measuring:
         raises."""
         try:
             if bucket.index() == 0:
-                self._sample = Sample(self._exchanged)
+                self._sample = Sample(self._connector.parameters)
             if self._sample is not None:
                 self._sample.add(bucket)
         except Exception as cause:
@@ -231,9 +228,9 @@ class Sample:
         parts: float32 copies.
     """
 
-    def __init__(self, exchanged: DDPParameters) -> None:
-        self._exchanged = exchanged
-        elements = sum(parameter_elements(shape) for _, shape, _ in exchanged.tensors)
+    def __init__(self, parameters: DDPParameters) -> None:
+        self._parameters = parameters
+        elements = sum(parameter_elements(shape) for _, shape, _ in parameters.tensors)
         self._share = min(1.0, codec_figures.MOST_VALUES / max(1, elements))
         self.buckets: list[list[tuple[str, int]]] = []
         self.value_bytes: list[int] = []
@@ -245,7 +242,7 @@ class Sample:
         if bucket.index() == 0:
             self.buckets, self.value_bytes, self.parts, self._finite = [], [], {}, True
         named = zip(bucket.parameters(), bucket.gradients(), strict=True)
-        tensors = [(self._exchanged.name_of(parameter), gradient) for parameter, gradient in named]
+        tensors = [(self._parameters.name_of(parameter), gradient) for parameter, gradient in named]
         self.value_bytes.append(bucket.buffer().element_size())
         self.buckets.append([(name, gradient.numel()) for name, gradient in tensors])
         for name, gradient in tensors:

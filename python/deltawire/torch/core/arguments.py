@@ -1,4 +1,4 @@
-"""Checks of the arguments that every way to exchange through deltawire takes."""
+"""Checks of the arguments that every way to train takes."""
 
 import logging
 from collections.abc import Iterable
@@ -6,7 +6,6 @@ from collections.abc import Iterable
 import torch
 import torch.distributed as dist
 
-from deltawire import _core
 from deltawire.arguments import (
     check_count,
     check_link,
@@ -60,8 +59,8 @@ def arrival_timeout_in_ms(seconds: float | None, group: dist.ProcessGroup) -> in
 
 
 def named(policy: Policy, where: str) -> Policy:
-    """The policy; raises InvalidArgumentError for "auto", which `register` of a DDP model takes
-    alone."""
+    """Returns the policy. Raises InvalidArgumentError for "auto", which only `register` takes, and
+    only for a DDP model."""
     if isinstance(policy, str) and policy == AUTO:
         raise make_error(
             "InvalidArgument",
@@ -71,11 +70,11 @@ def named(policy: Policy, where: str) -> Policy:
     return policy
 
 
-def warn_of_rules_without_tensor(spec: str, names: Iterable[str], rank: int) -> None:
-    """On rank 0, a warning in the log for each rule whose name pattern fits no tensor: a misspelt
-    one would pass in silence. No error, because one policy may serve several models."""
+def warn_of_rules_without_tensor(canonical_spec: str, names: Iterable[str], rank: int) -> None:
+    """Logs a warning, on rank 0, for each rule whose name pattern matches no tensor: a typo would
+    otherwise go unnoticed. It is no error, because one policy may serve several models."""
     known = list(names)
-    for rule in rules_without_tensor(_core.canonical_spec(spec), known) if rank == 0 else ():
+    for rule in rules_without_tensor(canonical_spec, known) if rank == 0 else ():
         logger.warning(
             "the rule '%s' fits none of the %d tensors, which are named like %s; the model's "
             "named_parameters() lists them",
@@ -86,9 +85,9 @@ def warn_of_rules_without_tensor(spec: str, names: Iterable[str], rank: int) -> 
 
 
 def device_of(group: dist.ProcessGroup, near: torch.device | None = None) -> torch.device:
-    """Of tensors that the group's collectives take: the CPU, but for groups of GPUs alone. Then
-    `near`, the model's device, if that is a GPU; else the one that the group was made with, or
-    torch's current one."""
+    """The device of tensors that the group's collectives accept: the CPU, unless the group has only
+    GPU backends. Then it is `near` (the model's device) if that is a GPU, else the device that the
+    group was made with, else torch's current one."""
     if any(device.type == "cpu" for device in group._device_types):
         return torch.device("cpu")
     if near is not None and near.type == "cuda":
@@ -98,12 +97,12 @@ def device_of(group: dist.ProcessGroup, near: torch.device | None = None) -> tor
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """As the core calls it, "bfloat16" for instance."""
+    """The core's name of the dtype, such as "bfloat16"."""
     return str(dtype).removeprefix("torch.")
 
 
 def check_tensor(what: str, tensor: torch.Tensor) -> None:
-    """Raises DTypeError for a dtype or a device whose tensors can't be exchanged."""
+    """Raises DTypeError for a dtype or device that can't be exchanged."""
     if tensor.dtype not in DTYPES:
         raise DTypeError(
             f"{what} is {tensor.dtype}; deltawire exchanges float32, bfloat16 and float16: convert "
@@ -119,7 +118,7 @@ def check_tensor(what: str, tensor: torch.Tensor) -> None:
 
 
 def check_summary_every(steps: object) -> None:
-    """Raises InvalidArgumentError for anything but None or a whole number of steps."""
+    """Raises InvalidArgumentError unless `steps` is None or a positive int."""
     if steps is not None and (type(steps) is not int or steps < 1):
         raise make_error(
             "InvalidArgument", f"summary_every={steps!r} is not a number of steps, from 1, or None"
@@ -166,7 +165,7 @@ def _check_whole(name: str, parameter: torch.Tensor) -> None:
 
 
 def check_is_optimizer(optimizer: object, door: str = "LocalSteps") -> None:
-    """Raises DTypeError where it isn't one of torch's."""
+    """Raises DTypeError for anything but a torch.optim.Optimizer."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise DTypeError(
             f"{door} takes a torch.optim.Optimizer, not {type(optimizer).__name__}",
@@ -175,7 +174,8 @@ def check_is_optimizer(optimizer: object, door: str = "LocalSteps") -> None:
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
-    """Raises where `optimizer` isn't one, or has parameters that aren't the model's."""
+    """Raises DTypeError if it is no optimizer, InvalidArgumentError if it has parameters that are
+    not the model's."""
     check_is_optimizer(optimizer)
     known = {id(parameter) for parameter in model.parameters()}
     for number, group in enumerate(optimizer.param_groups):

@@ -7,10 +7,10 @@ from torch.autograd import Variable
 
 
 def after_backward(call: Callable[[], None]) -> None:
-    """Within a backward pass: has `call` called at its end, after what was asked for before."""
+    """Calls `call` at the end of the backward pass under way, after earlier callbacks."""
     Variable._execution_engine.queue_callback(call)
 
 
 def in_backward() -> bool:
-    """Whether this thread is in one; DDP's join() calls hooks outside."""
+    """Whether this thread runs a backward pass. DDP's join() calls hooks outside of one."""
     return torch._C._current_graph_task_id() != -1

@@ -1,6 +1,6 @@
 """How the ranks of a job find each other: one gather over their process group.
 
-What each tells all others is an offer (`deltawire.offers`).
+Each rank contributes one record (`deltawire.offers`): its settings, address and problem, if any.
 """
 
 import contextlib
@@ -35,7 +35,8 @@ _NEXT_NEWS_AFTER = 60.0
 
 
 def given_or_world(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
-    """The group, or all ranks; InvalidArgumentError before init_process_group."""
+    """Returns the group, or the world where it is None. Raises InvalidArgumentError before
+    init_process_group."""
     if not dist.is_initialized():
         raise make_error(
             "InvalidArgument",
@@ -73,7 +74,7 @@ class Meeting:
         return self
 
     def agree_on(self, terms: Terms) -> None:
-        """What must be equal on all ranks."""
+        """Sets what must be equal on all ranks."""
         self._terms, self._text = terms, terms.text
 
     def listen(
@@ -83,7 +84,8 @@ class Meeting:
         connect_timeout: float = 60.0,
         token: str | bytes | None = None,
     ) -> None:
-        """Opens this rank's listener, see `listen`; the rest is for `connect`."""
+        """Opens this rank's listener (see the function `listen`). Token and timeout are kept for
+        `connect`."""
         self._connect_timeout_ms = arguments.timeout_in_ms(connect_timeout, "connect_timeout")
         self._secret = arguments.secret(token)
         self._listener = listen(interface, arguments.ports(port))
@@ -119,13 +121,13 @@ class Meeting:
         link: _core.LinkShape | None,
         arrival_timeout_ms: int,
     ) -> _core.Session:
-        """The session with all of them, after the block."""
+        """Opens the session with all ranks. Call it after the `with` block."""
         mesh = self._mesh(link)
         mesh.arrival_timeout_ms = arrival_timeout_ms
         return _core.Session(self._listener, mesh, spec, options)
 
     def join(self, link: _core.LinkShape | None) -> _core.Connection:
-        """As `connect`, but for a parameter server."""
+        """Like `connect`, for a parameter server."""
         return _core.Connection(self._listener, self._mesh(link))
 
     def _mesh(self, link: _core.LinkShape | None) -> _core.Mesh:
@@ -146,9 +148,12 @@ def listen(interface: str | None, ports: tuple[int, int]) -> _core.Listener:
 
 
 def swap(offer: Offer, group, near: torch.device | None = None) -> list[Offer]:
-    """Every rank's offer, in rank order; one collective on `group`, under the group's own
-    timeout. `near` as for `Meeting`. "Corrupt", alike on every rank: one that is no offer. Who
-    waits longer logs for whom, and says so where the group gives up ("Timeout")."""
+    """Gathers every rank's record, in rank order: one collective on `group`, under the group's own
+    timeout. `near` is as for `Meeting`.
+
+    A rank that waits long logs whom it waits for. Raises "Timeout", naming them, when the group
+    gives up, and "Corrupt", on every rank, for a record that can't be read.
+    """
     own = torch.frombuffer(bytearray(slot_of(offer)), dtype=torch.uint8)
     own = own.to(arguments.device_of(group, near))
     slots = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
@@ -170,8 +175,8 @@ def swap(offer: Offer, group, near: torch.device | None = None) -> list[Offer]:
 
 
 class _Roll:
-    """Which ranks have come to a gather, as they say in the process group's store: a gather itself
-    tells nothing until all are there. Where there is no store, nobody is named."""
+    """Which ranks have entered a gather. Each says so in the process group's store, because a
+    gather itself reveals nothing until all have arrived. Without a store nobody is named."""
 
     _gathers: dict[str, int] = {}  # by group: all of its ranks make the same calls
 
@@ -188,7 +193,7 @@ class _Roll:
             self._store.set(f"{self._key}{self.rank}", "here")
 
     def missing(self) -> list[int]:
-        """The ranks that have not come."""
+        """The ranks that have not entered the gather yet."""
         if self._store is None:
             return []
         try:
@@ -199,7 +204,7 @@ class _Roll:
 
     @contextlib.contextmanager
     def news(self) -> Iterator[None]:
-        """Within it, whoever waits for long logs for whom."""
+        """Logs, while the block takes long, whom this rank waits for."""
         over = threading.Event()
         thread = threading.Thread(target=self._tell, args=(over,), daemon=True)
         thread.start()

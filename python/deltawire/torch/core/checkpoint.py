@@ -1,12 +1,15 @@
-"""What all ranks of a job have saved: read from a checkpoint, and put in order."""
+"""States of all ranks: read from a checkpoint, put in order, loaded on every rank or on none."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import TYPE_CHECKING
 
 import torch
+import torch.distributed as dist
 
+from deltawire import _core
 from deltawire.errors import check_state_given, make_error
+from deltawire.torch.core import bootstrap
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint import StorageReader
@@ -19,20 +22,20 @@ RESIZE_ADVICE = (
 
 
 def kept_by(rank: int, residuals: object) -> dict:
-    """A rank's residuals, or what else is its own, as they stand in its state. Under a key of its
-    own, because torch.distributed.checkpoint keeps one of equal keys; in a tuple, because it can't
-    load a tensor whose size isn't known before."""
+    """Wraps what belongs to one rank (its residuals, for example) for a state. The key names the
+    rank, because torch.distributed.checkpoint keeps only one of equal keys; the value is in a
+    tuple, because it can't load a tensor whose size isn't known in advance."""
     return {f"{_RANK}{rank}": (residuals,)}
 
 
 def residuals_of(state: dict, rank: int) -> torch.Tensor:
-    """A rank's residuals in a state. InvalidArgumentError where it has none of that rank."""
+    """A rank's residuals in a state. Raises InvalidArgumentError if the state has none of it."""
     return kept_of(state, rank, "residuals", " or a list of what all ranks have")
 
 
 def kept_of(state: dict, rank: int, key: str, otherwise: str = "") -> object:
-    """What `kept_by` has kept of a rank under a key of the state. InvalidArgumentError where there
-    is nothing of that rank."""
+    """Undoes `kept_by` for one rank and key of the state. Raises InvalidArgumentError if there is
+    nothing of that rank."""
     found = _all_kept(state, key)
     if rank not in found:
         raise make_error(
@@ -44,10 +47,10 @@ def kept_of(state: dict, rank: int, key: str, otherwise: str = "") -> object:
 
 
 def in_order_of_ranks(states: Iterable[dict], apart: tuple[str, ...] = ()) -> list[dict]:
-    """States of all ranks, sorted: what `saved_states` gives, or a list of what each rank saved.
-    What stands under the keys of `apart`, and the residuals, may differ.
+    """Sorts the states of all ranks: a result of `saved_states`, or a list of what each rank saved.
+    Residuals, and values under the keys in `apart`, may differ between ranks.
 
-    InvalidArgumentError where they aren't those of all ranks of one job after one step.
+    Raises InvalidArgumentError unless they are from all ranks of one job, after the same step.
     """
     check_state_given(states, several=True)
     found = {}
@@ -80,19 +83,20 @@ def in_order_of_ranks(states: Iterable[dict], apart: tuple[str, ...] = ()) -> li
 def saved_states(
     checkpoint: "str | PathLike | StorageReader", key: str = "hook", **options
 ) -> list[dict]:
-    """What all ranks kept in a checkpoint of torch.distributed.checkpoint, whatever their number:
-    `hook.load_state_dict(saved_states("checkpoint"))`. A collective, as torch's own `load` is.
+    """Reads the states of all ranks, however many, from a checkpoint of
+    torch.distributed.checkpoint: `hook.load_state_dict(saved_states("checkpoint"))`. A collective,
+    like torch's own `load`.
 
     Args:
-        checkpoint: a folder, or a reader of whatever else it was saved to.
-        key: under which the hook was saved: `save({"model": ..., "hook": hook})`.
-        options: of torch's `load`: process_group, planner.
+        checkpoint: a folder, or a StorageReader for any other place.
+        key: the key under which the hook was saved: `save({"model": ..., "hook": hook})`.
+        options: passed to torch's `load`: process_group, planner.
 
-    Every rank reads what all ranks have saved, once the size of the model for each. Entries of a
-    checkpoint are pickles: load those only that you trust, as with torch's own `load`.
+    Every rank reads the states of all ranks, each of about the model's size. A checkpoint contains
+    pickles: load only those that you trust, as with torch's own `load`.
 
-    Raises InvalidArgumentError where the checkpoint has nothing under that key, and DeltawireError
-    ("Io") where it can't be read.
+    Raises InvalidArgumentError if the checkpoint has nothing under that key, DeltawireError ("Io")
+    if it can't be read.
     """
     import torch.distributed.checkpoint as dcp  # costs a third of what torch itself does
 
@@ -122,7 +126,7 @@ def saved_states(
 
 
 def _of_rank(rank: str, flat: dict) -> dict:
-    """Of "residuals.rank 0" and the like that of one rank, under "residuals"."""
+    """Picks one rank's entries: "residuals.rank 0" becomes "residuals"."""
     state = {}
     for name, value in flat.items():
         what, _, whose = name.rpartition(".")
@@ -155,3 +159,53 @@ def _all_kept(state: dict, key: str) -> dict[int, object]:
 
 def _kind(value) -> str:
     return str(value.dtype) if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def collective_load(
+    group: dist.ProcessGroup, session: _core.Session, load: Callable[[], str]
+) -> None:
+    """Loads a state on every rank or on none; a collective on the group.
+
+    Args:
+        group: its ranks, all of which call this.
+        session: holds the residuals that `load` replaces as its last action. They are restored if
+            any rank fails.
+        load: checks and loads this rank's state; returns a text that must be equal on all ranks.
+
+    Raises:
+        What `load` raised here; DeltawireError if another rank could not load ("Aborted"), or if
+        the ranks' states don't belong together ("Mismatch").
+    """
+    before = session.save()
+    problem, loaded = None, False
+    offer = bootstrap.Offer()
+    try:
+        offer.settings = load()
+        loaded = True
+    except Exception as cause:
+        problem, offer.problem = cause, bootstrap.problem_of(cause)
+    try:
+        offers = bootstrap.swap(offer, group)
+        if problem is None:
+            _check_states(offers)
+    except BaseException as cause:
+        problem = problem or cause
+    if problem is not None:
+        if loaded:
+            session.load(memoryview(before))
+        raise problem
+
+
+def _check_states(offers: list[bootstrap.Offer]) -> None:
+    """Raises the same error on every rank if one could not load, or if states differ."""
+    for rank, offer in enumerate(offers):
+        if offer.problem is not None:
+            raise make_error("Aborted", f"rank {rank} can't load: {offer.problem}", rank)
+    for rank, offer in enumerate(offers):
+        if offer.settings != offers[0].settings:
+            raise make_error(
+                "Mismatch",
+                f"rank {rank}'s state is of {offer.settings}, rank 0's of {offers[0].settings}; "
+                "load states that were saved between the same two rounds",
+                rank,
+            )

@@ -1,8 +1,8 @@
-"""What a copy of a hook has in place of a session: there is one owner of connections and threads.
+"""The session of a copied hook: connections and threads have one owner, the original.
 
-torch lets a DDP model be deep-copied and pickled together with its communication hook, and never
-calls the hook of the copy, which exchanges plain gradients from then on. So does `Hook`; and it
-says so instead of doing it.
+torch lets a DDP model be deep-copied and pickled together with its communication hook, but never
+calls the copy's hook: the copy would silently exchange plain gradients. A copied `Hook` raises an
+error instead.
 """
 
 from deltawire import _core
@@ -10,7 +10,7 @@ from deltawire.errors import DeltawireError, make_error
 
 
 class DetachedSession:
-    """Closed; every use is an error that says what to do."""
+    """A session that is closed from the start. Every use raises an error that says what to do."""
 
     closed = True
 
@@ -18,7 +18,7 @@ class DetachedSession:
         self.spec = spec
 
     def error(self) -> DeltawireError:
-        """Code "State"."""
+        """The "State" error that every use raises."""
         return make_error(
             "State",
             "this is a copy of a registered model or of its hook, and has no session: its "

@@ -19,7 +19,7 @@ logger = logging.getLogger("deltawire")
 
 
 class _Watcher:
-    """The process's one wakeup descriptor, shared by all hooks. It passes every byte on to the
+    """Owns the process's wakeup descriptor, shared by all hooks, and passes every byte on to the
     descriptor that was set before."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class _Watcher:
         os.close(read_end)
 
     def after_fork_in_child(self) -> None:
-        """A child shares the pipe: its signals would be taken for the parent's."""
+        """Lets go of the pipe, which the child shares: its signals would look like the parent's."""
         self._lock = threading.Lock()
         self._hooks = weakref.WeakSet()
         if self._thread is not None:
@@ -118,6 +118,6 @@ def watch(hook) -> None:
 
 
 def unwatch(hook) -> None:
-    """Ends what `watch` began."""
+    """Undoes `watch`."""
     forget(hook)
     _watcher.remove(hook)

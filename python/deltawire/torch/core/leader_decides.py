@@ -1,4 +1,4 @@
-"""What ranks say to all others, as JSON."""
+"""Rank 0 decides from what all ranks report, in JSON over the process group."""
 
 import json
 from collections.abc import Callable
@@ -12,9 +12,11 @@ from deltawire.torch.core import arguments
 _MOST_BYTES = 1 << 24
 
 
-def agreed(own: dict, decide: Callable[[list[dict]], dict], group: dist.ProcessGroup) -> dict:
-    """What rank 0 decides from what all ranks say, the same on each of them. Collectives on
-    `group`, under its own timeout.
+def leader_decides(
+    own: dict, decide: Callable[[list[dict]], dict], group: dist.ProcessGroup
+) -> dict:
+    """Returns, on every rank, what rank 0 decides from the reports of all. Collectives on `group`,
+    under its own timeout.
 
     Args:
         own: this rank's; with the key "problem", a text, it is an error on every rank.
@@ -41,8 +43,8 @@ def agreed(own: dict, decide: Callable[[list[dict]], dict], group: dist.ProcessG
 def told_by(
     rank: int, own: object, group: dist.ProcessGroup, near: torch.device | None = None
 ) -> object:
-    """What this rank of the group has for `own`, on all of them. Collectives, as `agreed`; `near`
-    as for `arguments.device_of`."""
+    """Returns, on every rank, what rank `rank` of the group passed as `own`. Collectives, like
+    `leader_decides`; `near` is as for `arguments.device_of`."""
     device, source = arguments.device_of(group, near), dist.get_global_rank(group, rank)
     text = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
     count = torch.tensor([text.numel()], device=device)

@@ -1,4 +1,4 @@
-"""The scale of a loss: how many times what they mean gradients are, which residuals follow."""
+"""The loss scale, by which gradients are multiplied and which residuals have to follow."""
 
 import contextlib
 import gc
@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import torch
 
-from deltawire import _core
 from deltawire.errors import make_error
 
 logger = logging.getLogger("deltawire")
@@ -17,23 +16,24 @@ Scaler = torch.amp.GradScaler | Callable[[], float]
 
 
 class LossScale:
-    """What a rank knows of its loss scale, asked for once a step, at its first bucket (of a model
-    on a GPU: before its forward pass). It must be equal on all ranks. What waits in residuals is
-    multiplied by new / old: powers of two, which GradScaler uses by default, lose nothing but what
-    leaves float32's range.
+    """A rank's loss scale, read once a step at its first bucket (on a GPU before the forward pass).
+    It must be equal on all ranks. When it changes, residuals are multiplied by new / old: exact for
+    powers of two, which GradScaler uses by default, unless a value leaves float32's range.
 
-    Without a scaler the scale is taken to be constant, which does no harm where it is. A hook can't
-    see what a loss was multiplied with; it warns of a GradScaler that it finds enabled, no more.
+    Without a scaler the scale is assumed to be constant. A hook can't see what a loss was
+    multiplied by; it only warns if it finds an enabled GradScaler.
 
     Attributes:
-        nonfinite: "pass": a step with NaN or infinities on a rank comes out as NaN (in parameters
-            that aren't compressed as it is) on every rank and leaves no trace in residuals, which
-            are reverted exactly; a GradScaler skips it by itself. "error": it
-            ends the exchange, with codecs that carry finite values only. Equal on all ranks.
-        setting: what must be equal of the scaler: "given" or "none".
+        nonfinite: "pass": a step with NaN or infinities on any rank comes out as NaN on every rank
+            (unchanged in parameters that aren't compressed) and leaves no trace in residuals, which
+            are reverted exactly; a GradScaler skips the step by itself. "error": it ends the
+            exchange, with codecs that carry only finite values. Equal on all ranks.
+        setting: "given" if there is a scaler, else "none"; equal on all ranks.
     """
 
-    def __init__(self, scaler: Scaler | None, spec: str, nonfinite: str | None = None) -> None:
+    def __init__(
+        self, scaler: Scaler | None, nonfinite: str | None = None, keeps_residual: bool = False
+    ) -> None:
         """Raises TypeError for anything but a scaler, a function or None."""
         read = getattr(scaler, "get_scale", scaler)
         if read is not None and not callable(read):
@@ -45,19 +45,19 @@ class LossScale:
         self.setting = "none" if read is None else "given"
         self._read = read
         self._ahead: float | None = None
-        self._unknown = read is None and _core.keeps_residual(spec)
+        self._unknown = read is None and keeps_residual
 
     def look_ahead(self) -> None:
-        """Before a forward pass of a model on a GPU: asks for the scale of the coming step. A
-        GradScaler's lies on the GPU, and whoever asks waits for all that the GPU has been given:
-        least of all here, where the scaler's step() has just waited for it. Never raises."""
+        """Reads the coming step's scale before the forward pass of a model on a GPU. A GradScaler
+        keeps it there, so that reading it waits for all queued work; the wait is shortest here,
+        right after the scaler's step() has synchronized. Never raises."""
         if self._read is not None:
             with contextlib.suppress(Exception):  # `now` asks again, where all ranks hear of it
                 self._ahead = float(self._read())
 
     def now(self) -> float:
-        """The scale of the gradients of the backward pass under way, as `look_ahead` found it, or
-        as it is; raises InvalidArgumentError for anything but a number above 0."""
+        """The scale of the gradients of the backward pass under way: what `look_ahead` read, or
+        else the present one. Raises InvalidArgumentError unless it is finite and above 0."""
         if self._read is None:
             if self._unknown:
                 self._unknown = False
@@ -73,7 +73,7 @@ class LossScale:
 
 
 def _warn_of_scalers() -> None:
-    """A hook can't see that a loss was scaled, but an enabled GradScaler is a strong hint."""
+    """Warns if the process has an enabled GradScaler: a strong hint that the loss is scaled."""
     for thing in gc.get_objects():
         if issubclass(type(thing), torch.amp.GradScaler) and thing.is_enabled():
             logger.warning(

@@ -1,12 +1,16 @@
-"""What `register` was told, for whichever kind of model it is."""
+"""The arguments of `register`: as they were given, and as an exchange is made from them."""
 
 import dataclasses
 
 import torch
+import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import make_error
-from deltawire.torch.core.loss_scale import Scaler
+from deltawire.policy import Policy, spec_of
+from deltawire.terms import exchange_settings
+from deltawire.torch.core import arguments, bootstrap
+from deltawire.torch.core.loss_scale import LossScale, Scaler
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,3 +51,55 @@ class Settings:
                 f'tier={self.tier!r} is for "auto", which chooses within it; leave it out where '
                 "you name a codec",
             )
+
+    def exchange(self, policy: Policy, group: dist.ProcessGroup) -> "ExchangeSettings":
+        """Parses and checks what an exchange between the ranks of the group is made from. Raises
+        InvalidArgumentError, and TypeError for a scaler or a link that is none."""
+        arguments.check_summary_every(self.summary_every)
+        spec = _core.canonical_spec(spec_of(policy))
+        scale = LossScale(self.scaler, self.nonfinite, _core.keeps_residual(spec))
+        made = ExchangeSettings(
+            given=self,
+            spec=spec,
+            loss_scale=scale,
+            options=arguments.reducer_options(
+                self.min_elements, self.revert, self.threads, scale.nonfinite
+            ),
+            timeout_ms=arguments.timeout_in_ms(self.timeout),
+            arrival_timeout_ms=arguments.arrival_timeout_in_ms(self.arrival_timeout, group),
+        )
+        arguments.check_reducer(spec, made.options)
+        arguments.check_link(self.link)
+        return made
+
+
+@dataclasses.dataclass(frozen=True)
+class ExchangeSettings:
+    """What an exchange is made from; made by `Settings.exchange`.
+
+    Attributes:
+        given: the arguments of `register`.
+        spec: canonical. The policy is parsed for it once, and whoever needs it gets this text.
+    """
+
+    given: Settings
+    spec: str
+    loss_scale: LossScale
+    options: _core.ReducerOptions
+    timeout_ms: int
+    arrival_timeout_ms: int
+
+    def terms(self) -> dict[str, object]:
+        """What must be equal on all ranks, by name."""
+        given, scale = self.given, self.loss_scale
+        settings = exchange_settings(self.spec, given.min_elements, given.revert, scale.nonfinite)
+        return settings | {"scaler": scale.setting}
+
+    def listen(self, meeting: bootstrap.Meeting) -> None:
+        """Opens this rank's listener, for `connect`."""
+        given = self.given
+        meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
+
+    def connect(self, meeting: bootstrap.Meeting) -> _core.Session:
+        """The session with all ranks that have met."""
+        return meeting.connect(self.spec, self.options, self.given.link, self.arrival_timeout_ms)

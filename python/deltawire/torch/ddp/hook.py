@@ -63,7 +63,7 @@ class Hook(Participant):
     def __init__(
         self,
         session: _core.Session | DetachedSession,
-        exchanged: DDPParameters | None,
+        parameters: DDPParameters | None,
         place: tuple[int, int],
         timeout_ms: int,
         source: SignificanceSource | None = None,
@@ -73,14 +73,14 @@ class Hook(Participant):
     ) -> None:
         """`of_participant`: group and summary_every, as for every participant."""
         super().__init__(session, place, history, **of_participant)
-        self._exchanged = exchanged  # names: residuals survive every rebuild of buckets
+        self._parameters = parameters  # names: residuals survive every rebuild of buckets
         self._source = source  # of what the optimizer can see; None: nothing may be cut by it
-        self._loss_scale = loss_scale or LossScale(None, session.spec)
+        self._loss_scale = loss_scale or LossScale(None)
         self._scale = 1.0  # of the step under way
         self._step = 0
         self._next_bucket = 0
         self._timeout_ms = timeout_ms
-        self._staging = Staging(timeout_ms / 1e3, exchanged.gradient_bytes if exchanged else 0)
+        self._staging = Staging(timeout_ms / 1e3, parameters.gradient_bytes if parameters else 0)
         self._end = BackwardEnd()
         self._layouts: dict[int, tuple] = {}  # by bucket: see `_dense`
         # Not for torch.compile, which would trace it parameter by parameter, for seconds. A
@@ -150,7 +150,7 @@ class Hook(Participant):
         self._exchange(bucket, under_way, step)
 
     def _exchange(self, bucket: dist.GradBucket, under_way: UnderWay, step: _core.Step) -> None:
-        names = tuple(map(self._exchanged.name_of, under_way.parameters))
+        names = tuple(map(self._parameters.name_of, under_way.parameters))
         buffer, index, last = under_way.buffer, under_way.index, under_way.last
         source, memory = self._source, None
         if buffer.is_sparse:
@@ -219,7 +219,7 @@ class Hook(Participant):
         """What each tensor of the model gets in the next step, and what it took in the last: a
         table as text. Call between steps; DeltawireError ("State") within one.
         """
-        tensors = self._exchanged.tensors if self._exchanged else []  # of a copy: it has none
+        tensors = self._parameters.tensors if self._parameters else []  # of a copy: it has none
         return self._explain(tensors, self._step)
 
     def state_dict(self) -> dict[str, Any]:
@@ -261,7 +261,7 @@ class Hook(Participant):
                 own = self._checked({**each, "world_size": self.world_size}, rank)
                 residuals.append(own["residuals"])
             # A copy has no tensors.
-            self._load_resized(residuals, self._exchanged.tensors if self._exchanged else [])
+            self._load_resized(residuals, self._parameters.tensors if self._parameters else [])
         self.go_to_step(own["steps"])
 
     def _checked(self, state: dict, rank: int) -> dict:
@@ -272,6 +272,33 @@ class Hook(Participant):
             flat["residuals"] = residuals_of(state, rank)
         self._check_state(flat, ("steps",))
         return flat
+
+
+class AllRanks:
+    """A hook as an object with `state_dict` and `load_state_dict` whose state is that of all ranks:
+    for trainers that write what rank 0 has (Accelerate, Lightning), as they ask all ranks for it::
+
+        accelerator.register_for_checkpointing(deltawire.torch.AllRanks(hook))
+
+    Every rank holds the residuals of all while the state is alive: the model's size for each. For
+    torch.distributed.checkpoint, where each rank writes its own, give it the hook itself.
+
+    Thread rule: as the hook's; both between steps.
+    """
+
+    def __init__(self, hook: Hook) -> None:
+        self._hook = hook
+
+    def state_dict(self) -> dict:
+        """`ranks`: a list of `Hook.state_dict()` by rank. A collective on `hook.group`."""
+        states: list = [None] * self._hook.world_size
+        dist.all_gather_object(states, self._hook.state_dict(), group=self._hook.group)
+        return {"ranks": states}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Puts back what `state_dict` gave, the same on every rank; of other numbers of ranks, too.
+        Raises as `Hook.load_state_dict` with a list."""
+        self._hook.load_state_dict(state["ranks"])
 
 
 def _at(address: int, tensors: list[tuple]) -> list[tuple]:
@@ -299,7 +326,7 @@ def _check_forward(hook: Hook, ddp_model: DistributedDataParallel) -> None:
     if hook.closed:
         return
     try:
-        hook._exchanged.check(ddp_model)
+        hook._parameters.check(ddp_model)
     except DeltawireError as cause:
         hook._give_up(cause)
         raise

@@ -4,11 +4,10 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire.errors import InvalidArgumentError, make_error
-from deltawire.policy import Policy, spec_of
-from deltawire.terms import Terms, exchange_settings
+from deltawire.policy import Policy
+from deltawire.terms import Terms
 from deltawire.torch.core import arguments, bootstrap, wrappers
 from deltawire.torch.core.detached_session import DetachedSession
-from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.core.significance import source_for
 from deltawire.torch.ddp.hook import Hook
@@ -23,35 +22,28 @@ def register_ddp(
     """The hook, once the ranks have met."""
     with bootstrap.Meeting(group, next(ddp_model.parameters()).device) as meeting:
         given.check_no_tier()
-        arguments.check_summary_every(given.summary_every)
-        spec = spec_of(spec)
-        exchanged = DDPParameters(ddp_model)
-        if exchanged.sparse:
-            given.check_no_fold(f"the sparse gradients of '{exchanged.sparse[0][0]}'")
-        timeout_ms = arguments.timeout_in_ms(given.timeout)
-        scale = LossScale(given.scaler, spec, given.nonfinite)
-        arrival_ms = arguments.arrival_timeout_in_ms(given.arrival_timeout, group)
-        options = arguments.reducer_options(
-            given.min_elements, given.revert, given.threads, scale.nonfinite
-        )
-        arguments.check_reducer(spec, options)
-        check_sparse(spec, options, exchanged.sparse)
-        arguments.warn_of_rules_without_tensor(spec, exchanged.names.values(), meeting.place[0])
-        source = source_for(given.optimizer, spec, exchanged.names)
-        arguments.check_link(given.link)
-        meeting.agree_on(
-            Terms(
-                "register",
-                exchanged.lines(),
-                **exchange_settings(spec, given.min_elements, given.revert, scale.nonfinite),
-                scaler=scale.setting,
-                optimizer=source.name if source else "none",
-            )
-        )
-        meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
-    session = meeting.connect(spec, options, given.link, arrival_ms)
-    of_participant = {"group": group, "summary_every": given.summary_every}
-    return Hook(session, exchanged, meeting.place, timeout_ms, source, scale, **of_participant)
+        parameters = DDPParameters(ddp_model)
+        if parameters.sparse:
+            given.check_no_fold(f"the sparse gradients of '{parameters.sparse[0][0]}'")
+        made = given.exchange(spec, group)
+        check_sparse(made.spec, made.options, parameters.sparse)
+        names = parameters.names
+        arguments.warn_of_rules_without_tensor(made.spec, names.values(), meeting.place[0])
+        source = source_for(given.optimizer, made.spec, names)
+        optimizer = source.name if source else "none"
+        terms = made.terms() | {"optimizer": optimizer}
+        meeting.agree_on(Terms("register", parameters.lines(), **terms))
+        made.listen(meeting)
+    return Hook(
+        made.connect(meeting),
+        parameters,
+        meeting.place,
+        made.timeout_ms,
+        source,
+        made.loss_scale,
+        group=group,
+        summary_every=given.summary_every,
+    )
 
 
 def attach(hook: Participant, ddp_model: DistributedDataParallel) -> Participant:

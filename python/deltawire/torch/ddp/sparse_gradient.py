@@ -101,7 +101,7 @@ def check_sparse(
 
 def _takes_none(spec: str, name: str, codec: str, step: int) -> Exception:
     known = ", ".join(info.name for info in _core.registered_codecs() if info.takes_pairs)
-    pattern = _core.canonical_spec(spec).partition("(")[0]
+    pattern = spec.partition("(")[0]
     return make_error(
         "InvalidArgument",
         f"parameter '{name}' has sparse gradients, which {pattern}({codec}), its codec in step "

@@ -16,8 +16,8 @@ from deltawire.torch.core import arguments
 from deltawire.torch.core.backward_pass import after_backward
 from deltawire.torch.core.checkpoint import kept_by, kept_of
 from deltawire.torch.core.loss_scale import LossScale
+from deltawire.torch.core.module_parameters import ModuleParameters
 from deltawire.torch.core.significance import SignificanceSource
-from deltawire.torch.fsdp.covered import Covered
 from deltawire.torch.fsdp.groups import AllReduce, Group
 from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement, among
 from deltawire.torch.metrics.explanation import Explanation
@@ -39,6 +39,43 @@ class StepRules:
     timeout_ms: int
     loss_scale: LossScale
     source: SignificanceSource | None
+
+
+class Covered:
+    """That groups have all parameters of a model that require gradients, as it is when asked.
+
+    Raises InvalidArgumentError (a ValueError), naming them, where some are in no group now.
+    """
+
+    def __init__(self, model: torch.nn.Module, groups: list[Group]) -> None:
+        self._in_module = ModuleParameters(model)
+        self._places = {place for group in groups for place in group.places}
+        if names := self._left_out():
+            raise make_error(
+                "InvalidArgument",
+                f"fully_shard has not cut {_listed(names)}, whose gradients would stay each rank's "
+                "own; call fully_shard(model, mesh=...) on the root, too, or freeze them",
+            )
+
+    def check(self) -> None:
+        """Raises DeltawireError ("State"), naming them, where some are in no group any more."""
+        if names := self._left_out():
+            raise make_error(
+                "State",
+                f"fully_shard has not cut {_listed(names)}: frozen, or not there, when the model "
+                "was registered, and would differ between ranks; close the hook, call fully_shard "
+                "on what is new, and register again",
+            )
+
+    def _left_out(self) -> list[str]:
+        places = self._places
+        return self._in_module.left_out(lambda module, key: (id(module), key) in places)
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    words = ", ".join(f"'{name}'" for name in names[:3])
+    return f"parameter{'s' * (len(names) > 1)} {words}{more}"
 
 
 class ShardedHook(Participant):

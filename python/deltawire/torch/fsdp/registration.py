@@ -3,15 +3,13 @@
 import torch
 import torch.distributed as dist
 
-from deltawire.policy import Policy, spec_of
-from deltawire.terms import Terms, exchange_settings, tensor_line
+from deltawire.policy import Policy
+from deltawire.terms import Terms, tensor_line
 from deltawire.torch.core import arguments, bootstrap
-from deltawire.torch.core.loss_scale import LossScale
-from deltawire.torch.core.settings import Settings
+from deltawire.torch.core.settings import ExchangeSettings, Settings
 from deltawire.torch.core.significance import SignificanceSource, source_for
-from deltawire.torch.fsdp.covered import Covered
 from deltawire.torch.fsdp.groups import Group, check_free, find_shards, groups_of
-from deltawire.torch.fsdp.hook import ShardedHook, StepRules
+from deltawire.torch.fsdp.hook import Covered, ShardedHook, StepRules
 from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement
 
 
@@ -42,32 +40,22 @@ class _Registration:
         self.shard_group = groups[0].shard_group if groups[0].shard_count > 1 else None
         self._model, self._groups = model, groups
         self._settings = settings
-        self._timeout_ms = 0
-        self._scale: LossScale | None = None
+        self._made: ExchangeSettings | None = None
         self._source: SignificanceSource | None = None
 
     def meet_replicas(self, spec: Policy) -> None:
         """With the ranks that have the same rows."""
         given, replicas = self._settings, self._groups[0].replicas
         with bootstrap.Meeting(replicas) as self._replicas:
-            self._spec = spec_of(arguments.named(spec, "a sharded model"))
+            made = self._made = given.exchange(arguments.named(spec, "a sharded model"), replicas)
             given.check_no_tier()
             find_shards(self._model, self._groups)
             self._covered = Covered(self._model, self._groups)
             check_free(self._groups)
             trained = {id(s.parameter): s.name for group in self._groups for s in group.shards}
-            arguments.warn_of_rules_without_tensor(self._spec, trained.values(), dist.get_rank())
-            self._source = source_for(given.optimizer, self._spec, trained)
-            arguments.check_summary_every(given.summary_every)
-            self._timeout_ms = arguments.timeout_in_ms(given.timeout)
-            self._scale = LossScale(given.scaler, self._spec, given.nonfinite)
-            self._options = arguments.reducer_options(
-                given.min_elements, given.revert, given.threads, self._scale.nonfinite
-            )
-            arguments.check_reducer(self._spec, self._options)
-            arguments.check_link(given.link)
+            arguments.warn_of_rules_without_tensor(made.spec, trained.values(), dist.get_rank())
+            self._source = source_for(given.optimizer, made.spec, trained)
             self._terms = self._agreed_on()
-            self._arrival_ms = arguments.arrival_timeout_in_ms(given.arrival_timeout, replicas)
             self._listen(self._replicas)
 
     def meet_shards(self, failed: Exception | None) -> None:
@@ -79,15 +67,14 @@ class _Registration:
 
     def hook(self) -> ShardedHook:
         """Connected, and called by the model."""
-        session = self._replicas.connect(
-            self._spec, self._options, self._settings.link, self._arrival_ms
-        )
+        made = self._made
+        session = made.connect(self._replicas)
         try:
             agreement = self._agreement()
         except BaseException:
             session.close()
             raise
-        steps = StepRules(self._timeout_ms, self._scale, self._source)
+        steps = StepRules(made.timeout_ms, made.loss_scale, self._source)
         every = self._settings.summary_every
         hook = ShardedHook(session, self._groups, agreement, steps, summary_every=every)
         hook.attach(self._model, self._covered)
@@ -97,22 +84,21 @@ class _Registration:
         if self.shard_group is None:
             return None
         options = arguments.reducer_options(0, "exact", 1)
-        session = self._shards.connect(ReplicaAgreement.SPEC, options, None, self._arrival_ms)
+        arrival_ms = self._made.arrival_timeout_ms
+        session = self._shards.connect(ReplicaAgreement.SPEC, options, None, arrival_ms)
         ranks = dist.get_process_group_ranks(self.shard_group)
-        return ReplicaAgreement(session, ranks, self._timeout_ms)
+        return ReplicaAgreement(session, ranks, self._made.timeout_ms)
 
     def _listen(self, meeting: bootstrap.Meeting) -> None:
-        given = self._settings
         meeting.agree_on(self._terms)
-        meeting.listen(given.interface, given.port, given.connect_timeout, given.token)
+        self._made.listen(meeting)
 
     def _agreed_on(self) -> Terms:
-        first, given, scale = self._groups[0], self._settings, self._scale
+        first = self._groups[0]
         return Terms(
             "register of fully_shard",
             _lines(self._groups),
-            **exchange_settings(self._spec, given.min_elements, given.revert, scale.nonfinite),
-            scaler=scale.setting,
+            **self._made.terms(),
             optimizer=self._source.name if self._source else "none",
             replicas=dist.get_world_size(first.replicas),
             shards=first.shard_count,

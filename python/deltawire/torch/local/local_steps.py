@@ -17,8 +17,7 @@ from deltawire.policy import Policy, spec_of
 from deltawire.terms import Terms, exchange_settings
 from deltawire.torch.core import arguments, bootstrap, momentum_advice, wrappers
 from deltawire.torch.core.abort_on_error import AbortsOnError
-from deltawire.torch.core.checkpoint import RESIZE_ADVICE
-from deltawire.torch.core.collective_load import collective_load
+from deltawire.torch.core.checkpoint import RESIZE_ADVICE, collective_load
 from deltawire.torch.core.module_parameters import broadcast_model, layout
 from deltawire.torch.local import state as local_state
 from deltawire.torch.local.exchange import LocalExchange
@@ -123,8 +122,8 @@ class LocalSteps(AbortsOnError, Participant):
     metrics, step_records and last_error: any.
     """
 
-    _door = "LocalSteps"
-    _kept = "copy or save the model, and keep the trainer's state_dict()"
+    _name = "LocalSteps"
+    _instead = "copy or save the model, and keep the trainer's state_dict()"
     _kind = "trainer"
     _state_version = local_state.VERSION
     _resize_advice = RESIZE_ADVICE
@@ -181,7 +180,7 @@ class LocalSteps(AbortsOnError, Participant):
         session = meeting.connect(spec, options, link, arrival_ms)
         super().__init__(session, meeting.place, group=self.group)
         self._exchange.connect(self._session, self._history)
-        with self._all_end_on_error():
+        with self._aborting_on_error():
             broadcast_model(model, self.group)
         self._weights.start_from_here()
         if steps == 1 and self.rank == 0:  # of more, the optimizer's momentum is in the changes
@@ -232,7 +231,7 @@ class LocalSteps(AbortsOnError, Participant):
         Raises as `step`.
         """
         self._check_open()
-        with self._all_end_on_error():
+        with self._aborting_on_error():
             since = self._exchange.progress.since
             moved = [number for number, steps in enumerate(since) if always or steps]
             for fragment in moved:
@@ -248,7 +247,7 @@ class LocalSteps(AbortsOnError, Participant):
         between the same two rounds; the next one compares their weights. Raises as `step`.
         """
         self._check_open()
-        with self._all_end_on_error():
+        with self._aborting_on_error():
             self._exchange.finish()
             self._weights.start_from_here(compared=True)
         self._exchange.progress.since = [0] * self._weights.fragment_count
@@ -262,7 +261,7 @@ class LocalSteps(AbortsOnError, Participant):
         if not self._session.closed and (cause := exception_under_way()) is not None:
             self._give_up(cause)
         if not self._session.closed:
-            with self._all_end_on_error():
+            with self._aborting_on_error():
                 self._exchange.finish()
         super().close()
 
@@ -270,7 +269,7 @@ class LocalSteps(AbortsOnError, Participant):
         """Local steps of this round, once all is well so far."""
         self._check_open()
         if self._exchange.failed:
-            with self._all_end_on_error():
+            with self._aborting_on_error():
                 self._exchange.finish()
         steps = self._steps
         if callable(steps):
@@ -282,7 +281,7 @@ class LocalSteps(AbortsOnError, Participant):
         progress = self._exchange.progress
         self.local_steps += 1
         progress.count_step()
-        with self._all_end_on_error():
+        with self._aborting_on_error():
             while progress.due(self.local_steps, steps):
                 self._log_summary()
                 self._exchange.begin(progress.next)
@@ -344,7 +343,7 @@ class LocalSteps(AbortsOnError, Participant):
         Then nothing is changed.
         """
         self._check_open()
-        with self._all_end_on_error():
+        with self._aborting_on_error():
             self._exchange.finish()
         own: dict = {}
         collective_load(self.group, self._session, lambda: self._offered(state, own))

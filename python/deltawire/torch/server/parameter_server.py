@@ -18,11 +18,10 @@ from deltawire.leaving import exception_under_way
 from deltawire.policy import Policy
 from deltawire.terms import Terms
 from deltawire.torch.core import arguments, bootstrap
-from deltawire.torch.core.collective_load import collective_load
+from deltawire.torch.core.checkpoint import collective_load
 from deltawire.torch.core.module_parameters import broadcast_model, layout
 from deltawire.torch.server import optimizer as served_optimizer
-from deltawire.torch.server.drops import Drops
-from deltawire.torch.server.metrics import of_server, of_worker
+from deltawire.torch.server.metrics import Drops, of_server, of_worker
 from deltawire.torch.server.model import ServedModel
 from deltawire.torch.server.rank import ServedRank
 from deltawire.torch.server.settings import (
@@ -181,7 +180,7 @@ class ParameterServer(ServedRank):
         self._server: _core.ParameterServer | None = None
         self._worker: ServedWorker | None = None
         self._last: dict[str, Any] = {}  # the metrics, once all is closed
-        with self._all_end_on_error():
+        with self._aborting_on_error():
             broadcast_model(model, self.group)
             self._take_part(overlap)
 
@@ -205,7 +204,7 @@ class ParameterServer(ServedRank):
         else:
             core = _core.ParameterWorker(self._link, tensors, self._options)
             self._worker = ServedWorker(
-                core, self._model, self._timeout_ms, overlap, self._all_end_on_error, self._snap
+                core, self._model, self._timeout_ms, overlap, self._aborting_on_error, self._snap
             )
             self._step_guard = self._optimizer.register_step_pre_hook(served_optimizer.refuse_step)
         if self._snapshots is not None:
@@ -233,7 +232,7 @@ class ParameterServer(ServedRank):
         self._check_open()
         if self._server is None:
             raise make_error("State", f"rank {self.rank} is a worker: it calls step(), not serve()")
-        with self._all_end_on_error():
+        with self._aborting_on_error():
             for _ in range(self.resumed_at if after_step is not None else 0):
                 self._follow(after_step)
             while self._make_step():
@@ -320,7 +319,7 @@ class ParameterServer(ServedRank):
           element these are, without the model at the start; None before the first step;
         - encodes, encodes_per_step: messages that a server has compressed: one for each part and
           step, however many workers take it;
-        - dropped: of a server, the workers that it has gone on without (`drops.Drops`):
+        - dropped: of a server, the workers that it has gone on without (`metrics.Drops`):
           `rank`, `step`, `time`, `code` and `why` of each;
         - late_pushes: parts of gradients that no step counted, for they came too late, and that
           left or leave later; skipped_steps: that the servers made meanwhile;
@@ -375,7 +374,7 @@ class ParameterServer(ServedRank):
             self._give_up(cause)
         try:
             if self._worker is not None and self.last_error is None:
-                with self._all_end_on_error():
+                with self._aborting_on_error():
                     self._worker.close()
         finally:
             self._part()
@@ -393,5 +392,5 @@ class ParameterServer(ServedRank):
         self._check_open()
         if self._worker is None:
             raise make_error("State", f"rank {self.rank} is a server: it calls serve() alone")
-        with self._all_end_on_error():
+        with self._aborting_on_error():
             yield self._worker

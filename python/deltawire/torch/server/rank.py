@@ -3,10 +3,10 @@
 import logging
 
 from deltawire import _core
-from deltawire.errors import DeltawireError, make_error
-from deltawire.leaving import exception_under_way, gave_up
+from deltawire.errors import DeltawireError
+from deltawire.leaving import exception_under_way
 from deltawire.torch.core import interrupt
-from deltawire.torch.core.abort_on_error import AbortsOnError
+from deltawire.torch.core.abort_on_error import AbortsOnError, typed
 
 logger = logging.getLogger("deltawire")
 
@@ -19,8 +19,8 @@ class ServedRank(AbortsOnError):
         last_error: the first error, typed; None while all is well.
     """
 
-    _door = "ParameterServer"
-    _kept = "copy or save the model"
+    _name = "ParameterServer"
+    _instead = "copy or save the model"
 
     def __init__(self, link: _core.Connection, rank: int) -> None:
         self.rank = rank
@@ -59,8 +59,6 @@ class ServedRank(AbortsOnError):
     def _give_up(self, cause: BaseException) -> None:
         if self.last_error is not None:
             return
-        if not isinstance(cause, DeltawireError):
-            cause = make_error("Aborted", gave_up(f"rank {self.rank}", cause), self.rank)
-        self.last_error = cause
-        logger.error("rank %d: %s", self.rank, cause)
-        self._link.abort(str(cause))
+        self.last_error = typed(cause, self.rank)
+        logger.error("rank %d: %s", self.rank, self.last_error)
+        self._link.abort(str(self.last_error))

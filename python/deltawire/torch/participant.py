@@ -1,4 +1,4 @@
-"""What every door to an exchange has: a session, records, the first error, a state, an end."""
+"""The base of every hook and trainer: session, records, first error, state and end."""
 
 import contextlib
 import logging
@@ -26,8 +26,8 @@ class Participant(ClosesAtEnd, Door):
 
     Attributes:
         rank, world_size: in the process group.
-        summary_every: rank 0 logs a line every so many steps (logger "deltawire", INFO), when the
-            next step begins; None: never. May be set between steps.
+        summary_every: steps between the lines that rank 0 logs (logger "deltawire", INFO); None:
+            none. May be set between steps.
         group: the process group of the ranks that take part; None: all.
 
     Thread rule: the members below that are public may be called from any thread, `close` by one.
@@ -45,7 +45,7 @@ class Participant(ClosesAtEnd, Door):
         group: dist.ProcessGroup | None = None,
         summary_every: int | None = None,
     ) -> None:
-        """`history`: of an exchange before, which this one goes on with."""
+        """`history`: that of an earlier exchange, to be continued."""
         super().__init__(session, place, history or History(place[0], self._nonfinite_advice))
         self._number = self._history.rank  # of this rank in messages
         self.group = group
@@ -56,16 +56,16 @@ class Participant(ClosesAtEnd, Door):
 
     @property
     def _who(self) -> str:
-        """This rank, for the others."""
+        """This rank's name in messages to the others."""
         return f"rank {self._number}"
 
     def close(self) -> None:
         """Joins the communication thread and says goodbye to the other ranks; idempotent.
 
-        Done at exit in any case. Buckets still in flight are aborted on every rank; local steps
-        since the last round (`LocalSteps`) are not exchanged. Called while an exception is on its
-        way (in a `finally`, or by the end of `with register(...) as hook:`) it tells the other
-        ranks of that one, which wait for this rank.
+        Happens at exit in any case. Buckets in flight are aborted on every rank; local steps since
+        the last round (`LocalSteps`) are not exchanged. If an exception is being handled (in a
+        `finally`, or at the end of `with register(...) as hook:`), the other ranks, which wait for
+        this one, get its text.
         """
         if not self._session.closed and (cause := exception_under_way()) is not None:
             self._tell(cause)
@@ -73,36 +73,36 @@ class Participant(ClosesAtEnd, Door):
         interrupt.unwatch(self)
 
     def leave(self) -> None:
-        """At exit: `close`, and no exchange is waited for. An exception that has ended the program
-        is told to the other ranks."""
+        """At exit: `close` without waiting for any exchange. If an exception has ended the program,
+        the other ranks get its text."""
         if not self._session.closed and (cause := exception_under_way(at_exit=True)) is not None:
             self._tell(cause)
         Participant.close(self)
 
     def _tell(self, cause: BaseException) -> None:
-        """The other ranks, why this one leaves."""
+        """Tells the other ranks why this one leaves."""
         self._session.abort(gave_up(self._who, cause))
 
     def explain(self) -> Explanation:
-        """What each tensor gets in the next step, and what it took in the last."""
+        """The codec of each tensor in the next step, and the bytes it took in the last."""
         raise NotImplementedError
 
     def buckets(self) -> list[dict]:
-        """Of each bucket of the last step, in order: `bucket`, `tensors` (their names), `elements`,
-        `encode_ms`, `exchange_ms`, `decode_ms`, `in_flight_ms` (from its gradients to its means),
-        `bytes_sent`, `raw_bytes`, `ratio`, `residual_norm` (see `TensorRow`). Call between steps;
-        DeltawireError ("State") within one. It reads all residuals once."""
+        """One dict for each bucket of the last step, in order: `bucket`, `tensors` (their names),
+        `elements`, `encode_ms`, `exchange_ms`, `decode_ms`, `in_flight_ms` (from gradients to
+        means), `bytes_sent`, `raw_bytes`, `ratio`, `residual_norm` (see `TensorRow`). Call between
+        steps; DeltawireError ("State") within one. Reads all residuals once."""
         return self._bucket_rows(self._rows())
 
     def scalars(self, *, per_bucket: bool = False) -> dict[str, float]:
-        """`metrics()` as floats under names such as "deltawire/ratio", for TensorBoard, Weights &
-        Biases and whatever else takes numbers, with "deltawire/residual_norm", of all tensors
-        together; what is not a quantity (`digest`) or not known is left out.
+        """`metrics()` as floats with names such as "deltawire/ratio", for TensorBoard, Weights &
+        Biases and the like, plus "deltawire/residual_norm" over all tensors. Values that are no
+        quantities (`digest`) or not known are left out.
 
         Args:
-            per_bucket: those of `buckets()`, too, as "deltawire/bucket_0/encode_ms".
+            per_bucket: include `buckets()`, as "deltawire/bucket_0/encode_ms".
 
-        Call between steps; DeltawireError ("State") within one. It reads all residuals once.
+        Call between steps; DeltawireError ("State") within one. Reads all residuals once.
         """
         rows = self._rows()
         buckets = self._bucket_rows(rows) if per_bucket else []
@@ -115,7 +115,7 @@ class Participant(ClosesAtEnd, Door):
         return flat.bucket_rows(self._history.buckets, rows)
 
     def _log_summary(self) -> None:
-        """At the beginning of a step, where one is due of those before it."""
+        """Called at the beginning of a step: logs the steps before it, if a line is due."""
         every, steps = self.summary_every, self._history.steps
         if not every or steps == 0 or steps % every or self.rank != 0:
             return
@@ -138,24 +138,24 @@ class Participant(ClosesAtEnd, Door):
         self._session.abort(str(error))
 
     def _state(self, **more) -> dict:
-        """For checkpoints: where the state belongs, what the door adds, and the residuals as a
-        uint8 tensor, which every checkpoint format can carry."""
+        """A state for checkpoints: where it belongs, what the subclass adds, and the residuals as a
+        uint8 tensor, which every checkpoint format can store."""
         residuals = torch.frombuffer(bytearray(self._session.save()), dtype=torch.uint8)
         return {**self._state_place(), **more, "residuals": residuals}
 
     def _steps_that_count(self) -> int:
-        """Since training began. After a failure the step that failed isn't one of them, however far
-        it came here: all ranks that live have the same number, so that they can go on with it."""
+        """Committed steps since training began. A failed step is not counted, however far it came
+        on this rank: all surviving ranks have the same number to go on from."""
         return self._steps_before + self._history.steps
 
     def _go_on_after(self, steps: int) -> None:
-        """So many count from now on."""
+        """Continues the count of committed steps from `steps`."""
         self._steps_before = steps - self._history.steps
 
     def _check_state(
         self, state: dict, counts: tuple[str, ...], also: tuple[str, ...] = ()
     ) -> None:
-        """As `_check_place`, and raises where the residuals are no uint8 tensor."""
+        """Like `_check_place`; also raises unless the residuals are a uint8 tensor."""
         self._check_place(state, counts, also)
         residuals = state["residuals"]
         if not isinstance(residuals, torch.Tensor) or residuals.dtype != torch.uint8:
@@ -166,15 +166,16 @@ class Participant(ClosesAtEnd, Door):
             )
 
     def _load_residuals(self, state: dict) -> None:
-        """Puts back the residuals of a state, or raises DeltawireError and changes nothing."""
+        """Restores a state's residuals, or raises DeltawireError and changes nothing."""
         self._session.load(state["residuals"].cpu().contiguous().numpy())
 
     def _load_resized(self, residuals: list[torch.Tensor], tensors: list[tuple]) -> None:
-        """So, of all ranks that have saved, whatever their number; `tensors` as for `explain`."""
+        """Restores residuals from those of all ranks, whatever their number was. `tensors` as for
+        `_explain`."""
         states = [each.cpu().contiguous().numpy() for each in residuals]
         self._session.load_resized(states, tensors, (self.rank, self.world_size))
 
     def interrupted(self) -> None:
-        """Ends the exchange on every rank because of Ctrl-C here."""
+        """Ends the exchange on every rank after Ctrl-C on this one."""
         if not self._session.closed:
             self._session.abort(f"interrupted on {self._who}")

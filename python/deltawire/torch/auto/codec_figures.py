@@ -1,4 +1,4 @@
-"""What codecs take on a rank's own gradients, for the planner: bits, and processor time."""
+"""Measures codecs on a rank's own gradients, for the planner: bits a value and processor time."""
 
 import statistics
 import time
@@ -36,7 +36,7 @@ _ALIKE = 4  # rounds without it: messages are alike
 
 
 def candidates(tier: str, dtypes: AbstractSet[str]) -> list[str]:
-    """The specs that a tier allows, of gradients of these dtypes."""
+    """The specs to try for gradients of these dtypes, within a tier."""
     by_tier = OF_16_BITS if dtypes != {"float16"} else OF_FLOAT16
     if "float32" in dtypes:
         by_tier = CANDIDATES if dtypes == {"float32"} else OF_SEVERAL
@@ -45,8 +45,8 @@ def candidates(tier: str, dtypes: AbstractSet[str]) -> list[str]:
 
 
 def sample_places(elements: int, most: int = MOST_VALUES) -> list[tuple[int, int]]:
-    """(first, count) of the parts of a tensor to measure with, spread evenly; all of them where
-    they have no more values together than `most`."""
+    """(first, count) of the parts of a tensor to measure with: evenly spread, or all of them if
+    they have at most `most` values together."""
     parts = [(at, min(_PART, elements - at)) for at in range(0, elements, _PART)]
     stride = max(1, -(-elements // max(1, most)))
     return parts[::stride]
@@ -55,10 +55,11 @@ def sample_places(elements: int, most: int = MOST_VALUES) -> list[tuple[int, int
 def measure(
     specs: list[str], parts: dict[str, np.ndarray], min_elements: int
 ) -> tuple[list[dict], list[str]]:
-    """Figures of each codec, as `CodecFigures` takes them, and why those without have none.
+    """Measures each codec. Returns figures as `CodecFigures` takes them, and a line about each
+    codec that could not be measured.
 
     Args:
-        specs: of codecs, or patterns with codecs.
+        specs: codecs, or patterns with codecs.
         parts: float32, flat, as an exchange cuts them.
         min_elements: as for `register`.
     """
@@ -69,13 +70,13 @@ def measure(
 
 
 class Trials:
-    """`measure`, a round at a time: some milliseconds each.
+    """Does the work of `measure` in rounds of some milliseconds each.
 
     Args:
         specs, parts, min_elements: as for `measure`; without parts rounds do nothing.
 
     Attributes:
-        rounds: how many there are, whatever the parts.
+        rounds: their number, which does not depend on the parts.
     """
 
     def __init__(self, specs: list[str], parts: dict[str, np.ndarray], min_elements: int) -> None:
@@ -87,7 +88,7 @@ class Trials:
         self._overhead: tuple[float, float] | None = None
 
     def advance(self) -> None:
-        """The next round."""
+        """Does the next round."""
         trial = self._left.pop()
         if self._parts and self._overhead is None:
             # What a call through Python costs an exchange does not pay.
@@ -96,7 +97,7 @@ class Trials:
             trial.advance()
 
     def results(self) -> tuple[list[dict], list[str]]:
-        """As `measure`, after all rounds."""
+        """What `measure` returns; call it after all rounds."""
         if not self._parts:
             return [], []
         refused = [each.refused for each in self._trials if each.refused is not None]
@@ -105,7 +106,7 @@ class Trials:
 
 
 class _Trial:
-    """Of one codec. `refused`: why it takes no such values, in a line."""
+    """Measures one codec. `refused`: why it can't encode the values, in a line."""
 
     def __init__(self, spec: str, parts: dict[str, np.ndarray], min_elements: int) -> None:
         self.refused: str | None = None
@@ -160,7 +161,7 @@ class _Trial:
 
 
 def _small_seconds(codec: str, parts: dict[str, np.ndarray]) -> tuple[float, float]:
-    """(to encode, to decode) a small message, the fastest of some."""
+    """Seconds (to encode, to decode) a small message: the fastest of several."""
     longest = max(parts.values(), key=lambda part: part.size)
     small = {"small": longest[:_SMALL].copy()}
     channel = Channel(codec, min_elements=0)
@@ -174,14 +175,15 @@ def _small_seconds(codec: str, parts: dict[str, np.ndarray]) -> tuple[float, flo
 
 
 def _timed(action) -> tuple[float, object]:
-    """Processor time of this thread: other ranks on the same cores don't count."""
+    """(seconds, result) of a call, in processor time of this thread, so that other ranks on the
+    same cores don't count."""
     began = time.thread_time()
     made = action()
     return time.thread_time() - began, made
 
 
 def _line(small: float, few: int, long: float, values: int) -> tuple[float, float]:
-    """(seconds a message, seconds a value) through a small and a long message."""
+    """(seconds a message, seconds a value) of the line through a small and a long message."""
     if values <= few or long <= small:
         return 0.0, max(0.0, long) / values
     each = (long - max(0.0, small)) / (values - few)

@@ -1,4 +1,4 @@
-"""What opens the exchanges of `auto`, one after the other."""
+"""Opens the exchanges of `auto`, one after another."""
 
 from collections.abc import Callable
 
@@ -17,14 +17,14 @@ LAST_STEP = 1 << 40  # of an exchange that is left: see `Connector.hook`
 
 
 class Connector:
-    """Opens exchanges between the ranks of a group, one after the other. Each call is a collective
-    on the group, and connects anew.
+    """Opens exchanges between the ranks of a group, one after another. Each call is a collective on
+    the group and opens new connections.
 
     Attributes:
-        group, place: (rank, world size) in it.
-        settings: of all exchanges.
+        group, place: the group, and (rank, world size) in it.
+        settings: those of all exchanges.
         tier: what the codecs may lose.
-        parameters: the model's, once the first `session`'s check has set them.
+        parameters: the model's; set by the check of the first `session`.
     """
 
     def __init__(self, group: dist.ProcessGroup, tier: str, settings: Settings) -> None:
@@ -35,21 +35,22 @@ class Connector:
         self.parameters: DDPParameters | None = None
 
     def session(self, spec: str, check: Callable[[], None] = lambda: None) -> _core.Session:
-        """Raises as `register`, alike on every rank; so it does with what `check()` raises here."""
+        """Opens a session. Raises like `register`, on every rank alike, also what `check()` raises
+        on this rank."""
         return self._connected(spec, check)[0]
 
     def hook(self, spec: str, history: History) -> Hook:
-        """For an exchange that can be left without loss: from `LAST_STEP` on it sends float32, what
-        waits in residuals with it.
+        """Opens an exchange that can be left without loss: from step `LAST_STEP` on it sends
+        float32, which includes all residuals.
 
         Args:
-            spec: of a pattern and a codec, canonical.
-            history: that the hook goes on with.
+            spec: pattern and codec, canonical.
+            history: the one that the hook continues.
         """
         return self.hook_of(_spec_to_leave(spec), history)
 
     def hook_of(self, spec: str, history: History) -> Hook:
-        """With the whole spec, e.g. a saved one."""
+        """Like `hook`, with the complete spec, for example one from a checkpoint."""
         session, made = self._connected(spec)
         return Hook(
             session,

@@ -1,11 +1,11 @@
-"""What `auto` decides from what all ranks have measured. Without clock or socket: rank 0 calls
-this, and tells the others.
+"""What `auto` decides from the measurements of all ranks. Pure functions, without clock or socket:
+rank 0 calls them and tells the others the result.
 
-A rank's measurement is a dict, as JSON carries it: `ready` (of each step, the seconds at which each
-bucket was ready), `ends` (of each step), and for a plan `buckets` ([[(name, elements)]]),
-`value_bytes` (of each bucket, as the native all-reduce sends its values), `figures` (of codecs, see
-`codec_figures.measure`), `uncoded` (of fp32, alike; None where there are none), `refused`, `link`
-((bytes a second, latency)), `host`, `processors` and `threads`.
+A rank's measurement is a dict that JSON can carry: `ready` (for each step the seconds at which each
+bucket was ready), `ends` (for each step), and for a plan `buckets` ([[(name, elements)]]),
+`value_bytes` (for each bucket, bytes a value in the native all-reduce), `figures` (see
+`codec_figures.measure`), `uncoded` (the same for fp32, or None), `refused`, `link` ((bytes a
+second, latency)), `host`, `processors` and `threads`.
 """
 
 import dataclasses
@@ -31,20 +31,20 @@ _TIERS = ("lossless", "near-lossless", "lossy")
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """What the ranks do from now on. All times in milliseconds a step.
+    """What the ranks do from now on. All times are milliseconds a step.
 
     Attributes:
-        spec: of the chosen exchange, canonical; None: the native all-reduce.
-        reason: in one line.
-        native_ms: of the native steps, measured: median of the slowest rank.
-        exchange_ms: what of a step comes after the computation, as it was last seen to be.
-        plain_ms, predicted_ms: predicted, of a native step, and of one with the choice.
-        link: (bytes a second, latency in seconds) as measured; the rate as `link_rate` finds it.
+        spec: the chosen exchange, canonical; None: the native all-reduce.
+        reason: one line.
+        native_ms: measured native steps: the median over steps of the slowest rank.
+        exchange_ms: the part of a step after the computation, as last measured.
+        plain_ms, predicted_ms: predictions for a native step, and for one with the choice.
+        link: (bytes a second, latency in seconds); the rate is what `link_rate` returns.
         rows: of the plan: codec, tier, bits_per_value, predicted_ms, times_faster, gains_below
             (bytes a second, None: never), allowed.
-        refused: candidates that took no such values, and why.
-        native_bits: of a value in the native all-reduce, in the mean.
-        by_bucket: the codec of each bucket, where they differ.
+        refused: candidates that could not be measured, and why.
+        native_bits: mean bits a value in the native all-reduce.
+        by_bucket: the codec of each bucket, if they differ.
     """
 
     spec: str | None
@@ -61,7 +61,7 @@ class Decision:
 
     @property
     def label(self) -> str:
-        """The choice, for people: a spec, or which codec in which buckets."""
+        """The choice in words: a spec, or which codec is used in which buckets."""
         if self.spec is not None and self.by_bucket:
             return auto_mix.label(self.spec.partition("(")[0], self.by_bucket)
         return self.spec or "native"
@@ -72,7 +72,7 @@ class Decision:
 
 
 def decision_of(said: dict) -> Decision:
-    """What `as_dict` gave. ValueError for anything else."""
+    """The inverse of `as_dict`. Raises ValueError for anything else."""
     try:
         made = Decision(**said)
     except TypeError as cause:
@@ -85,7 +85,7 @@ def decision_of(said: dict) -> Decision:
 
 
 def choice_of(state: dict) -> tuple[str, Decision | None]:
-    """(phase, decision) of a hook's state; InvalidArgumentError where it has none."""
+    """(phase, decision) of a hook's state. Raises InvalidArgumentError if it has none."""
     text = state.get("auto") if isinstance(state, dict) else None
     if not isinstance(text, str):
         raise make_error(
@@ -105,14 +105,14 @@ def choice_of(state: dict) -> tuple[str, Decision | None]:
 
 @dataclasses.dataclass(frozen=True)
 class StepsOfAll:
-    """The ranks' steps together: of each step the slowest rank, for whom the others wait; of these
-    the median.
+    """The steps of all ranks: the slowest rank of each step, which the others wait for, then the
+    median over steps.
 
     Attributes:
-        ready: of each bucket, seconds.
-        end: seconds.
-        spread: the ends' median absolute deviation.
-        count: steps.
+        ready: seconds until each bucket is ready.
+        end: seconds until the step ends.
+        spread: median absolute deviation of the ends.
+        count: number of steps.
     """
 
     ready: tuple[float, ...]
@@ -122,18 +122,19 @@ class StepsOfAll:
 
     @property
     def exchange(self) -> float:
-        """What comes after the computation, in seconds."""
+        """Seconds of a step after the computation."""
         return max(0.0, self.end - self.ready[-1])
 
     @property
     def error(self) -> float:
-        """The standard error of `end`: of a median of n values about 1.25 s / sqrt(n), where s is
-        1.48 median absolute deviations."""
+        """The standard error of `end`. That of a median of n values is about 1.25 s / sqrt(n),
+        where s is 1.48 median absolute deviations."""
         return 1.86 * self.spread / self.count**0.5
 
 
 def steps_of(said: list[dict]) -> StepsOfAll | None:
-    """None where a rank has seen no step whole, or buckets were cut anew meanwhile."""
+    """Combines the ranks' steps. None if a rank has no complete step, or if DDP has rebuilt its
+    buckets meanwhile."""
     count = min(len(each["ends"]) for each in said)
     if not count:
         return None
@@ -152,11 +153,13 @@ def steps_of(said: list[dict]) -> StepsOfAll | None:
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """Attributes:
-    plan: of one codec for all buckets.
-    link: that explains the native steps.
-    by_bucket: what is predicted to be faster than the plan's best, or None.
-    refused: why that can't be had, where something is.
+    """The planner's answers.
+
+    Attributes:
+        plan: one codec for all buckets.
+        link: the link that explains the measured native steps.
+        by_bucket: a choice for each bucket that is predicted to beat the plan's best, or None.
+        refused: why such a choice can't be made, if so.
     """
 
     plan: Plan
@@ -166,9 +169,8 @@ class Planned:
 
 
 def plan_of(said: list[dict], steps: StepsOfAll, tier: str) -> Planned:
-    """The planner's answer for what the ranks have measured: the link that explains the native
-    steps, codecs as slow as on the slowest rank, and as many cores a rank as the fullest machine
-    has for one."""
+    """Asks the planner with the ranks' measurements: the link that explains the native steps,
+    codecs as slow as on the slowest rank, and cores a rank as on the most crowded machine."""
     buckets = list(zip(said[0]["buckets"], steps.ready, strict=True))
     workload = Workload(
         [([(name, count) for name, count in tensors], ready) for tensors, ready in buckets],
@@ -197,15 +199,16 @@ def plan_of(said: list[dict], steps: StepsOfAll, tier: str) -> Planned:
 
 
 def link_rate(measured: list[float], native: float, predicted: Callable[[float], float]) -> float:
-    """The rate, in bytes a second, with which a native step is predicted to take what it took.
+    """The rate, in bytes a second, at which the predicted native step takes as long as the measured
+    one.
 
-    A probe ends on all ranks at once, and who began early has waited: the ranks measure different
-    rates of the same link, and none of what a step's own load costs it. The native steps have seen
-    that. They decide within what the ranks measured, and a quarter beyond: what else made a step
-    long is not the link's.
+    Probes alone don't suffice: they end on all ranks at once, so that a rank that began early
+    measures a lower rate, and they don't see the load of a training step. Native steps do. The
+    result stays within the range of the probes, widened by a quarter: whatever else made a step
+    slow is not the link's fault.
 
     Args:
-        measured: by each rank's probe.
+        measured: the rate of each rank's probe.
         native: seconds of a native step.
         predicted: seconds of a native step at a rate; never longer at a higher one.
     """
@@ -222,7 +225,7 @@ def link_rate(measured: list[float], native: float, predicted: Callable[[float],
 
 
 def cores_of(said: list[dict]) -> float:
-    """That a rank has for itself, where it has fewest."""
+    """Cores a rank, on the machine with the fewest for each rank."""
     ranks = Counter(each["host"] for each in said)
     return min(each["processors"] / ranks[each["host"]] for each in said)
 
@@ -237,7 +240,7 @@ def _figures(said: list[dict]) -> list[CodecFigures]:
 
 
 def _slowest_of_all(figures: list[dict]) -> dict:
-    """Of one codec: what the ranks have measured together."""
+    """Combines all ranks' figures of one codec."""
     return figures[0] | {
         "tier": max((each["tier"] for each in figures), key=_TIERS.index),
         "bits_per_value": statistics.mean(each["bits_per_value"] for each in figures),
@@ -251,8 +254,8 @@ def _slowest(figures: list[dict], key: str) -> tuple[float, float]:
 
 
 def choose(said: list[dict], tier: str) -> Decision | None:
-    """The plan's choice, or native where the plan or the measured native step is against it. None
-    where the steps are too few to say: measure on."""
+    """The plan's choice, or native if the plan or the measured native step speaks against it. None
+    if there are too few steps to decide."""
     steps = steps_of(said)
     if steps is None or any(not each["figures"] and not each["refused"] for each in said):
         return None
@@ -285,7 +288,7 @@ def choose(said: list[dict], tier: str) -> Decision | None:
 
 
 def _chosen(native: Decision, planned: Planned) -> Decision:
-    """The plan's choice: by bucket, for all, or native, where what is best gains too little."""
+    """The plan's choice: by bucket, for all buckets, or native if the best gains too little."""
     plan, mix = planned.plan, planned.by_bucket
     if mix is not None and mix.predicted_ms <= (1 - LEAST_GAIN) * native.plain_ms:
         made = dataclasses.replace(
@@ -324,9 +327,9 @@ def _row(row) -> dict:
 
 
 def judge(decision: Decision, said: list[dict]) -> Decision | None:
-    """After steps with the choice and native ones (`native`, a measurement of their own) by turns:
-    the choice with what steps and exchanges really take, or native where the choice is not faster
-    beyond noise. None where the steps are too few to say."""
+    """Compares steps with the choice and native ones, which alternated (`native` has the latter's
+    measurement): returns the choice with measured times, or native unless the choice is faster
+    beyond noise. None if there are too few steps to decide."""
     coded, plain = steps_of(said), steps_of([each["native"] for each in said])
     if coded is None or plain is None:
         return None
@@ -351,7 +354,7 @@ def judge(decision: Decision, said: list[dict]) -> Decision | None:
 
 
 def departs(decision: Decision, said: list[dict]) -> str | None:
-    """Why it is time to measure again, in a line; None while exchanges take what they took."""
+    """Why to measure again, in one line; None while exchanges take as long as they did."""
     steps = steps_of(said)
     if steps is None:
         return None

@@ -1,4 +1,4 @@
-"""What `auto` chose and why, as a table."""
+"""What `auto` chose, and why, as a table."""
 
 import dataclasses
 
@@ -10,13 +10,13 @@ _COLUMNS = ("codec", "loses", "bits", "ms a step", "x plain", "pays below")
 
 @dataclasses.dataclass(frozen=True)
 class AutoExplanation:
-    """As text: the plan's table, and what each tensor gets.
+    """str() of it is the plan's table, followed by the codec of each tensor.
 
     Attributes:
-        tier: what may be lost.
+        tier: what codecs may lose.
         phase: see `AutoHook.metrics`.
         decision: None before the first plan.
-        tensors: while a codec is in use.
+        tensors: None unless a codec is in use.
     """
 
     tier: str
@@ -61,7 +61,7 @@ class AutoExplanation:
         return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
 
     def _chosen(self) -> list[str | None]:
-        """Specs: that of all buckets, or those of some."""
+        """The chosen specs: one for all buckets, or one for each."""
         if not self.decision.by_bucket:
             return [self.decision.spec]
         pattern = self.decision.spec.partition("(")[0]

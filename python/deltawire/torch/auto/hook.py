@@ -1,4 +1,4 @@
-"""The hook of `register(model, "auto")`: it measures, lets rank 0 plan, and does what it says. (No
+"""The hook of `register(model, "auto")`: measures, lets rank 0 plan, and carries out its plan. (No
 `from __future__ import annotations` here: DDP refuses annotations that are strings.)"""
 
 import json
@@ -36,12 +36,11 @@ MOST_WATCHED = 800  # the distance doubles as long as nothing changes
 
 
 class AutoHook(Participant):
-    """A rank's exchange that chooses itself: the native all-reduce while it measures, and then the
-    codec that rank 0's plan names, or the native all-reduce for good; made by `register`.
+    """An exchange that chooses its own codec: it uses the native all-reduce while it measures, then
+    the codec of rank 0's plan or the native all-reduce; made by `register`.
 
-    All ranks change at the same step, at its forward pass, in collectives on the model's process
-    group. What a codec has not sent yet leaves, exactly, in one step of float32 before another
-    exchange takes its place.
+    All ranks switch at the same step, in its forward pass, by collectives on the model's process
+    group. Before an exchange is replaced, one step of float32 sends its residuals exactly.
 
     Attributes:
         rank, world_size: in the process group.
@@ -59,7 +58,7 @@ class AutoHook(Participant):
         connector: Connector | None = None,
         measuring: Measuring | None = None,
     ) -> None:
-        """A copy has no connector and no measuring; it asks to be registered."""
+        """Without connector and measuring it is a copy, which asks to be registered."""
         self._native = NativeExchange(measuring) if measuring else DetachedSession(NATIVE)
         self._hook: Hook | None = None  # that compresses
         self._decision: Decision | None = None
@@ -77,26 +76,26 @@ class AutoHook(Participant):
         self._begin = torch.compiler.disable(_before_forward)
 
     def __reduce__(self):
-        """For copy and pickle: never two owners of one session."""
+        """For copy and pickle: a session never has two owners."""
         return AutoHook, ((self.rank, self.world_size),)
 
     # What DDP calls.
 
     def before_forward(self, ddp_model: DistributedDataParallel, _) -> None:
-        """A forward pre-hook of the DDP model: a step's time begins. Raises `last_error` after a
-        failure, on every rank."""
+        """A forward pre-hook of the DDP model: starts the clock of a step. Raises `last_error`
+        after a failure, on every rank."""
         self._begin(self, ddp_model)
 
     def after_forward(self, ddp_model: DistributedDataParallel, inputs, outputs) -> None:
-        """A forward hook of the DDP model: between two steps, where the ranks decide. Raises
-        DeltawireError, on every rank, where that fails."""
+        """A forward hook of the DDP model, between two steps: here the ranks decide. Raises
+        DeltawireError on every rank if that fails."""
         self._check_forward(self, ddp_model, inputs, outputs)
 
     def deltawire_hook(
         self, state: object, bucket: dist.GradBucket
     ) -> torch.futures.Future[torch.Tensor]:
-        """DDP's communication hook: the mean of the bucket over all ranks, in place, as a Future.
-        Never raises and never returns None."""
+        """DDP's communication hook: a Future of the bucket's mean over all ranks, in place. Never
+        raises and never returns None."""
         last = bucket.is_last()
         # By turns with native steps, which see the same load; residuals wait for the next turn.
         coded = self._hook is not None and not (self._phase == "trying" and self._steps % 2)
@@ -114,7 +113,8 @@ class AutoHook(Participant):
 
     @property
     def _is_timed(self) -> bool:
-        """Native steps only before a look at what they take: it is a call of Python a bucket."""
+        """Native steps are timed only shortly before they are looked at, because timing costs a
+        call into Python for each bucket."""
         return self._phase != "native" or self._steps >= self._due - MEASURED
 
     def _over(self, exchanged: torch.futures.Future) -> torch.Tensor:
@@ -124,7 +124,7 @@ class AutoHook(Participant):
     # Between two steps.
 
     def _enter(self, phase: str) -> None:
-        """measuring, trying, compressing, native, leaving."""
+        """Begins a phase: measuring, trying, compressing, native or leaving."""
         self._measured_ms = self._median_ms() if self._phase == phase else None
         self._phase = phase
         self._steps = 0  # begun since then
@@ -136,8 +136,7 @@ class AutoHook(Participant):
         self._clock.restart(WARM_UP if phase in ("measuring", "trying") else 1)
 
     def _turn(self) -> None:
-        """The ranks talk, and change what they do together. After an error there is nobody to talk
-        to."""
+        """The ranks communicate, and switch together. Raises `last_error` after a failure."""
         if self.last_error is not None:
             raise self.last_error
         if self._phase == "leaving":
@@ -155,7 +154,7 @@ class AutoHook(Participant):
         return {"ready": [each.ready for each in times], "ends": [each.end for each in times]}
 
     def _decided(self, own: dict, decide) -> Decision | None:
-        """What rank 0 decides from what all ranks say."""
+        """Rank 0's decision from the reports of all ranks."""
         answer = leader_decides(own, lambda said: _answer(decide(said)), self.group)
         return decisions.decision_of(answer) if answer else None
 
@@ -180,7 +179,7 @@ class AutoHook(Participant):
         self._enter("trying")
 
     def _use(self, hook: Hook | None) -> None:
-        """What exchanges from now on; None: the native all-reduce."""
+        """Exchanges through this hook from now on; None: through the native all-reduce."""
         self._hook = hook
         self._session = self._native if hook is None else hook._session
 
@@ -211,7 +210,7 @@ class AutoHook(Participant):
         self._begin_leaving()
 
     def _begin_leaving(self) -> None:
-        """What waits in residuals goes first."""
+        """Leaves the exchange, after one more step that sends its residuals, if it has any."""
         if self._hook is not None and _core.keeps_residual(self._hook.spec):
             self._hook.go_to_step(LAST_STEP)
             self._enter("leaving")
@@ -219,7 +218,8 @@ class AutoHook(Participant):
             self._leave()
 
     def _leave(self) -> None:
-        """The exchange that was, after its last step; a step that was not finite sent nothing."""
+        """Ends the exchange after its last step. A step that was not finite sent nothing, and is
+        repeated."""
         if self._phase == "leaving" and not self._history.records[-1]["finite"]:
             self._enter("leaving")
             return
@@ -240,20 +240,20 @@ class AutoHook(Participant):
 
     @property
     def spec(self) -> str:
-        """Of the exchange in use, canonical; "native" for the native all-reduce."""
+        """The exchange in use, canonical; "native" for the native all-reduce."""
         chosen = self._decision.spec if self._decision is not None and self._hook else None
         return chosen or NATIVE
 
     def metrics(self) -> dict:
-        """As `Hook.metrics`, of the steps that were compressed, and
+        """As `Hook.metrics`, of the compressed steps, plus
 
-        - choice: `spec`; phase: measuring, trying (steps with the codec and native ones
-          by turns), compressing, native, leaving (a last step that sends what waits);
-        - native_ms, predicted_ms: a step from its forward pass until its means are in place, as it
-          was measured with the native all-reduce, and as it is predicted with the choice; None
-          before the first plan;
+        - choice: `spec`; phase: measuring, trying (compressed and native steps alternate),
+          compressing, native, leaving (a last step that sends the residuals);
+        - native_ms, predicted_ms: a step from its forward pass until its means are in place, as
+          measured with the native all-reduce and as predicted with the choice; None before the
+          first plan;
         - measured_ms: the same, the median of the latest steps on this rank; None before them;
-        - plans: that were made.
+        - plans: the number of plans made.
         """
         decision = self._decision
         return {
@@ -271,7 +271,8 @@ class AutoHook(Participant):
         return 1e3 * statistics.median(ends) if ends else self._measured_ms
 
     def explain(self) -> AutoExplanation:
-        """The plan's table, and while a codec is in use what each tensor gets. Between steps."""
+        """The plan's table and, while a codec is in use, the codec of each tensor. Call between
+        steps."""
         self._check_own()
         tensors = self._hook.explain() if self._hook is not None else None
         return AutoExplanation(self._connector.tier, self._phase, self._decision, tensors)
@@ -280,11 +281,11 @@ class AutoHook(Participant):
         return self._hook.explain().rows if self._hook is not None else ()
 
     def _bucket_rows(self, rows: Sequence[TensorRow]) -> list[dict]:
-        """Of the last step that was compressed; none with the native all-reduce."""
+        """Those of the last compressed step; none with the native all-reduce."""
         return super()._bucket_rows(rows) if self._hook is not None else []
 
     def state_dict(self) -> dict:
-        """As `Hook.state_dict`, with the choice: who loads it does not measure first."""
+        """As `Hook.state_dict`, plus the choice, so that a run that loads it needs no measuring."""
         self._check_own()
         if self._hook is not None:
             state = self._hook.state_dict()
@@ -296,8 +297,8 @@ class AutoHook(Participant):
         return {**state, "auto": json.dumps({"phase": self._phase, "decision": decision})}
 
     def load_state_dict(self, state: dict | Sequence[dict]) -> None:
-        """As `Hook.load_state_dict`, of a state that "auto" has saved, and a collective: call it on
-        every rank. Goes on with its choice, and looks as usual whether it still holds here."""
+        """As `Hook.load_state_dict`, for a state saved with "auto". A collective: call it on every
+        rank. Continues with the saved choice, and checks as usual whether it still pays."""
         self._check_own()
         check_state_given(state, several=True)
         first = state if isinstance(state, dict) else next(iter(state), {})
@@ -322,8 +323,8 @@ class AutoHook(Participant):
             raise self._session.error()
 
     def close(self) -> None:
-        """Says goodbye to the other ranks; idempotent. Done at exit in any case. A native
-        all-reduce goes on as DDP's own would; with a codec in use the next step is an error."""
+        """Says goodbye to the other ranks; idempotent. Happens at exit in any case. A native
+        all-reduce continues to work, as in plain DDP; with a codec the next step is an error."""
         super().close()
         self._end()
 

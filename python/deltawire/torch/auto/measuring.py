@@ -1,4 +1,4 @@
-"""What a rank measures before a plan: the link, and codecs on its own gradients."""
+"""Measures, before a plan, the link and the codecs on a rank's own gradients."""
 
 import concurrent.futures
 import os
@@ -28,15 +28,15 @@ _LONG_SECONDS = 0.03  # a message that takes so long shows the rate
 
 
 class Measuring:
-    """A rank's measurements for one plan after the other, a piece at a time, so that no step has to
-    wait for all of them.
+    """A rank's measurements for one plan after another, in pieces, so that no step waits for all of
+    them.
 
     Args:
-        connector: opens sessions, and knows the settings and the model's tensors.
-        probe: a session of `PROBE_SPEC`, for the first plan; others are opened when needed.
+        connector: opens sessions; knows the settings and the model's tensors.
+        probe: a session of `PROBE_SPEC` for the first plan; later ones are opened when needed.
 
     Attributes:
-        pieces: how many there are, the same on all ranks.
+        pieces: their number, the same on all ranks.
     """
 
     def __init__(self, connector: Connector, probe: _core.Session | None) -> None:
@@ -53,8 +53,7 @@ class Measuring:
         self._trials: codec_figures.Trials | None = None
 
     def sample(self, bucket: dist.GradBucket) -> None:
-        """A bucket of the step to measure with, before it is exchanged; of whole steps. Never
-        raises."""
+        """Copies a bucket, before its exchange, of the step to measure with. Never raises."""
         try:
             if bucket.index() == 0:
                 self._sample = Sample(self._connector.parameters)
@@ -64,12 +63,13 @@ class Measuring:
             self._failed = f"{type(cause).__name__}: {cause}"
 
     def advance(self, steps: dict) -> bool:
-        """The next piece, a collective; whether it was the last. Never raises: what fails is in
-        `figures`, and the other ranks go on. After the last piece it begins anew.
+        """Does the next piece, a collective; returns whether it was the last. Never raises:
+        `figures` reports a failure, and the other ranks go on. After the last piece it starts
+        again.
 
         Args:
-            steps: `ready` and `ends` of the native steps until now; those before the first piece
-                are planned with.
+            steps: `ready` and `ends` of the native steps so far. The plan uses those given with the
+                first piece.
         """
         if self._left == 0:
             self._left, self._trials, self._steps = self.pieces, None, steps
@@ -102,8 +102,8 @@ class Measuring:
         return codec_figures.Trials([_UNCODED, *self._specs], parts, least)
 
     def figures(self) -> dict:
-        """Of this rank, for `decision.choose`, after the last piece. Where something has
-        failed it has the key "problem" alone."""
+        """This rank's measurement for `decision.choose`, after the last piece. If something has
+        failed, its only key is "problem"."""
         if self._failed is not None:
             return {"problem": self._failed}
         sample, processors = self._sample, _processors()
@@ -124,7 +124,7 @@ class Measuring:
         }
 
     def end(self) -> None:
-        """Closes the session, and forgets the gradients."""
+        """Closes the session and frees the gradients."""
         self._sample, self._left = None, 0
         session, self._session = self._session, None
         if session is not None:
@@ -137,20 +137,20 @@ class Measuring:
 
 
 def _processors() -> int:
-    """That this process may run on."""
+    """The number of processors that this process may use."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class LinkProbe:
-    """Measures with a session of the spec above, on all ranks at once, a piece at a time: each
-    piece is a collective, of one message that counts.
+    """Measures the link's rate and latency with growing messages, on all ranks at once. Each piece
+    is a collective that times one message.
 
     Args:
-        session: of the ranks.
-        world_size: how many these are.
-        timeout_ms: of one exchange.
+        session: one of `PROBE_SPEC`.
+        world_size: its number of ranks.
+        timeout_ms: for one exchange.
     """
 
     PIECES = 12  # the latency, five sizes twice, and what the last one took
@@ -168,7 +168,7 @@ class LinkProbe:
         self._over = False
 
     def advance(self) -> None:
-        """The next piece. Raises DeltawireError, on every rank, where an exchange fails."""
+        """Does the next piece. Raises DeltawireError on every rank if an exchange fails."""
         number, self._piece = self._piece, self._piece + 1
         if self._over:
             return
@@ -190,7 +190,7 @@ class LinkProbe:
         self._took = min(self._took, took) if again else took
 
     def result(self, machine: Machine) -> tuple[float, float]:
-        """(bytes a second in each direction at once, seconds of latency one way), after all
+        """(bytes a second in both directions at once, one-way latency in seconds), after all
         pieces."""
         others = self._world_size - 1
         more = 4.0 * others * (self._elements - self._before[1])
@@ -220,11 +220,12 @@ class LinkProbe:
 
 
 class Sample:
-    """This rank's gradients of one step, as exchanges cut them; of a large model a part of them.
+    """This rank's gradients of one step, cut as exchanges cut them; a part of them if the model is
+    large.
 
     Attributes:
-        buckets: of each, [(name, elements)] of its tensors.
-        value_bytes: of each bucket's values, as the all-reduce sends them.
+        buckets: for each bucket, [(name, elements)] of its tensors.
+        value_bytes: for each bucket, bytes a value in the all-reduce.
         parts: float32 copies.
     """
 
@@ -238,7 +239,7 @@ class Sample:
         self._finite = True
 
     def add(self, bucket: dist.GradBucket) -> None:
-        """Before the all-reduce, which replaces the gradients."""
+        """Copies a bucket. Call it before the all-reduce, which replaces the gradients."""
         if bucket.index() == 0:
             self.buckets, self.value_bytes, self.parts, self._finite = [], [], {}, True
         named = zip(bucket.parameters(), bucket.gradients(), strict=True)
@@ -255,10 +256,10 @@ class Sample:
 
     @property
     def usable(self) -> bool:
-        """Codecs can be measured on it: it is there, and finite."""
+        """Whether codecs can be measured on it: there are gradients, and all are finite."""
         return bool(self.parts) and self._finite
 
 
 def parameter_elements(shape: tuple[int, ...]) -> int:
-    """Of a tensor of that shape."""
+    """The number of elements of a tensor with that shape."""
     return int(np.prod(shape, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""A codec for each bucket, as rules that an exchange is made from."""
+"""A codec for each bucket, expressed as rules."""
 
 import dataclasses
 from collections import Counter
@@ -16,10 +16,12 @@ _NOT_IN_NAMES = set(" ,()<>=*?")
 
 @dataclasses.dataclass(frozen=True)
 class BucketChoice:
-    """Attributes:
-    spec: the rules, canonical.
-    of_bucket: the codec of each bucket, in the order of exchange.
-    predicted_ms: of a step.
+    """A codec for each bucket.
+
+    Attributes:
+        spec: the rules, canonical.
+        of_bucket: the codec of each bucket, in the order of exchange.
+        predicted_ms: milliseconds a step.
     """
 
     spec: str
@@ -34,15 +36,15 @@ def choose(
     uncoded: dict,
     tier: str,
 ) -> tuple[BucketChoice | None, str | None]:
-    """Where a codec for each bucket is predicted to be faster than any for all: that choice, or why
-    it can't be made, in a line.
+    """Looks for codecs by bucket that are predicted to be faster than one codec for all. Returns
+    (choice, why it can't be made), of which at least one is None.
 
     Args:
-        site: of the plan: workload, ranks, link and machine.
-        buckets: of each, [(name, elements)].
-        figures: of the codecs that all ranks can use.
-        uncoded: figures of "fp32", as `codec_figures.measure` gives them. It may stand beside any.
-        tier: what may be lost.
+        site: workload, ranks, link and machine of the plan.
+        buckets: for each bucket, [(name, elements)].
+        figures: those of the codecs that all ranks can use.
+        uncoded: figures of "fp32" from `codec_figures.measure`; it may be mixed with any codec.
+        tier: what codecs may lose.
     """
     workload, ranks, link, machine = site
     # Without a codec to mix it with fp32 is no choice of buckets.
@@ -68,8 +70,8 @@ def _figures_in(pattern: str, said: dict) -> CodecFigures:
 def rules(
     pattern: str, buckets: Sequence[Sequence[tuple[str, int]]], of_bucket: Sequence[str]
 ) -> str:
-    """The canonical spec that gives each tensor its bucket's codec. InvalidArgumentError where
-    rules can't say so."""
+    """The canonical spec that gives each tensor its bucket's codec. Raises InvalidArgumentError if
+    rules can't express it."""
     tensors = Counter()
     for bucket, codec in zip(buckets, of_bucket, strict=True):
         tensors[codec] += len(bucket)
@@ -92,7 +94,7 @@ def rules(
 
 
 def label(pattern: str, of_bucket: Sequence[str]) -> str:
-    """In one line, such as "direct, by bucket: fp32 in 0-2, 5; bf16 in 3-4"."""
+    """One line, such as "direct, by bucket: fp32 in 0-2, 5; bf16 in 3-4"."""
     places: dict[str, list[list[int]]] = {}
     for index, codec in enumerate(of_bucket):
         runs = places.setdefault(codec, [])

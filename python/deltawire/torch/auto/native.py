@@ -1,4 +1,4 @@
-"""The process group's own all-reduce, in the place of an exchange."""
+"""The process group's own all-reduce instead of an exchange."""
 
 import torch
 import torch.distributed as dist
@@ -11,8 +11,8 @@ NATIVE = "native"
 
 
 class NativeExchange:
-    """Stands for a session while the process group's own all-reduce carries the gradients. Other
-    ranks are reached through the measurement, while there is one."""
+    """Takes the place of a session while the process group's own all-reduce carries the gradients.
+    It reaches other ranks only through a running measurement."""
 
     spec = NATIVE
 
@@ -39,8 +39,8 @@ class NativeExchange:
 
 
 def all_reduce(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future:
-    """torch's own hook: the mean in place. A Future in any case, with the error where there is one:
-    DDP survives no exception of a hook."""
+    """torch's own hook: the mean, in place. Always returns a Future, of the error if there is one:
+    DDP doesn't survive an exception from a hook."""
     try:
         return default_hooks.allreduce_hook(group, bucket)
     except Exception as cause:

@@ -15,9 +15,9 @@ DEFAULT_TIER = "near-lossless"
 
 
 def register_auto(ddp_model: DistributedDataParallel, settings: Settings) -> AutoHook:
-    """`register`, whose documentation says the rest, of a model that was checked.
+    """Does the work of `register` for "auto", with a model that was checked.
 
-    The ranks connect here, as they will later: who can't be reached is told of now.
+    The ranks connect once already, so that a rank that can't be reached is reported now.
     """
     tier = DEFAULT_TIER if settings.tier is None else settings.tier
     connector = Connector(ddp_model.process_group, tier, settings)

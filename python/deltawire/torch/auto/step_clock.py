@@ -1,4 +1,4 @@
-"""When a training step's buckets are ready and when its exchange is over, on this rank's clock."""
+"""Times, on this rank's clock, when a step's buckets are ready and when its exchange is over."""
 
 import dataclasses
 import threading
@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 @dataclasses.dataclass(frozen=True)
 class StepTimes:
-    """A step of one rank, in seconds from its forward pass.
+    """One rank's step, in seconds since its forward pass.
 
     Attributes:
-        ready: of each bucket in the order of exchange, when backward has made its gradients.
-        end: when the means of all buckets are in place.
-        coded: they went through deltawire.
+        ready: for each bucket, in the order of exchange, when its gradients were complete.
+        end: when the means of all buckets were in place.
+        coded: whether they went through deltawire.
     """
 
     ready: tuple[float, ...]
@@ -22,11 +22,13 @@ class StepTimes:
 
 
 class StepClock:
-    """Thread rule: `begin`, `ready`, `restart` and `times` belong to the training loop and its
+    """Collects the times of steps.
+
+    Thread rule: `begin`, `ready`, `restart` and `times` belong to the training loop and its
     backward pass, `over` to any thread.
 
     Args:
-        now: seconds that only grow.
+        now: a monotonic clock, in seconds.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
@@ -43,27 +45,27 @@ class StepClock:
         self._complete = self._coded = False
 
     def restart(self, skip: int) -> None:
-        """Forgets all steps, and leaves out the next ones: caches and connections are cold."""
+        """Forgets all steps and skips the next `skip`, while caches and connections are cold."""
         with self._lock:
             self._times.clear()
             self._skip = skip
             self._forget()
 
     def begin(self) -> None:
-        """Of a step's forward pass; of several, whose gradients are exchanged once, the first."""
+        """A forward pass begins. With gradient accumulation only the first of a step counts."""
         with self._lock:
             if self._start is None:
                 self._start = self._now()
 
     def ready(self, last: bool, coded: bool = False) -> None:
-        """Of a bucket, before it is exchanged: the step's `last`; `coded` as in `StepTimes`."""
+        """A bucket is ready for its exchange: `last` of the step; `coded` as in `StepTimes`."""
         with self._lock:
             self._ready.append(self._now())
             self._left += 1
             self._complete, self._coded = last, coded
 
     def over(self) -> None:
-        """Of a bucket's exchange."""
+        """A bucket's exchange is over."""
         with self._lock:
             self._left -= 1
             if self._left or not self._complete:
@@ -77,6 +79,6 @@ class StepClock:
                 self._times.append(StepTimes(made, end - start, coded))
 
     def times(self) -> list[StepTimes]:
-        """Of the steps since `restart`, oldest first."""
+        """The steps since `restart`, oldest first."""
         with self._lock:
             return list(self._times)

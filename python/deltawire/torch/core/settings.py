@@ -53,13 +53,15 @@ class Settings:
             )
 
     def exchange(self, policy: Policy, group: dist.ProcessGroup) -> "ExchangeSettings":
-        """Parses and checks what an exchange between the ranks of the group is made from. Raises
-        InvalidArgumentError, and TypeError for a scaler or a link that is none."""
+        """Parses and checks what an exchange between the group's ranks is made from. Raises
+        InvalidArgumentError; TypeError for what is no scaler or no link."""
         arguments.check_summary_every(self.summary_every)
-        spec = _core.canonical_spec(spec_of(policy))
+        text = spec_of(policy)
+        spec = _core.canonical_spec(text)
         scale = LossScale(self.scaler, self.nonfinite, _core.keeps_residual(spec))
         made = ExchangeSettings(
             given=self,
+            text=text,
             spec=spec,
             loss_scale=scale,
             options=arguments.reducer_options(
@@ -79,10 +81,12 @@ class ExchangeSettings:
 
     Attributes:
         given: the arguments of `register`.
-        spec: canonical. The policy is parsed for it once, and whoever needs it gets this text.
+        text: the policy as it was given, for messages.
+        spec: the same, canonical: parsed once, and handed on to whoever needs it.
     """
 
     given: Settings
+    text: str
     spec: str
     loss_scale: LossScale
     options: _core.ReducerOptions

@@ -1,4 +1,4 @@
-"""A bucket of gradients on its way, and the Future that DDP has of it."""
+"""Buckets of gradients that are being exchanged, and the Futures that DDP waits for."""
 
 import torch
 import torch.distributed as dist
@@ -8,18 +8,18 @@ from deltawire.torch.ddp.sparse_gradient import SparseGradient
 from deltawire.torch.ddp.staging import Staging
 
 
-class UnderWay:
-    """A bucket between DDP's call and its Future's end. DDP's bucket is asked once for each of
-    these: every answer lets go of Python's lock.
+class PendingBucket:
+    """A bucket from DDP's call of the hook until its Future completes. Each property of DDP's
+    bucket is read only once, because every call into it releases the GIL.
 
     Attributes:
         index, last: its place in the step.
-        parameters: whose gradients it has.
-        buffer: DDP's memory, kept until the exchange is over.
-        exchanged: a Future that gets a tensor, whatever has happened: the mean, where it went well.
-        sparse: the gradient, where it is sparse.
+        parameters: the parameters whose gradients it holds.
+        buffer: DDP's memory, kept alive until the exchange is over.
+        exchanged: a Future that always gets a tensor: the mean, if the exchange succeeds.
+        sparse: the gradient, if it is sparse.
         error: why there is no mean.
-        raises: the Future that DDP has tells of it; see `BackwardEnd`.
+        raises: whether the Future that DDP waits for raises the error; see `BackwardEnd`.
     """
 
     def __init__(self, staging: Staging, bucket: dist.GradBucket) -> None:
@@ -33,7 +33,7 @@ class UnderWay:
         self.raises = True
 
     def store(self) -> None:
-        """Brings the mean, which the core has formed, to where DDP expects it."""
+        """Moves the mean, which the core has computed, to where DDP expects it."""
         with self._staging.returning(self.buffer):
             if self.sparse is not None:
                 self._mean = self.sparse.mean()
@@ -41,7 +41,7 @@ class UnderWay:
                 self._staging.store(self.index, self.buffer)
 
     def end(self, error: BaseException | None) -> None:
-        """Completes the Future, after `store` or with the error; once."""
+        """Completes the Future, after `store` or with an error. Later calls do nothing."""
         if self.exchanged.done():
             return
         self.error = error
@@ -49,31 +49,36 @@ class UnderWay:
             self.exchanged.set_result(self._mean)
 
     def mean(self, exchanged: torch.futures.Future) -> torch.Tensor:
-        """Of the Future, for DDP; where that has to tell of the error, raises it. Otherwise a
-        bucket that has failed is what it was."""
+        """The result of the Future, for DDP. Raises the error if `raises` is set; otherwise a
+        failed bucket keeps its gradients."""
         if self.error is not None and self.raises:
             raise self.error
         return exchanged.value()
 
 
 class BackwardEnd:
-    """The buckets of a DDP model's step, until its backward pass is over.
+    """Raises the typed error of a failed bucket at the end of the backward pass.
+
+    An error in DDP's Future leaves backward() as torch's own RuntimeError, whose text is a Python
+    traceback: C++ keeps no more of it. An exception in a callback of autograd comes out as it is.
+    So Futures of a step that is exchanged in a backward pass complete without error, and a callback
+    after DDP's own raises.
 
     Thread rule: the thread of backward.
 
     Attributes:
-        looks_first: DDP ends a pass with a collective of its own, which a failed rank may never
-            join (find_unused_parameters): what has failed is raised before. It costs the overlap of
-            DDP's copies with the last exchange, and so isn't done where there is none.
+        looks_first: raise before DDP's own last collective (find_unused_parameters), which a failed
+            rank may never join. It costs the overlap of DDP's copies with the last exchange, and is
+            off where DDP has no such collective.
     """
 
     def __init__(self) -> None:
         self.looks_first = True
-        self._buckets: list[UnderWay] = []
+        self._buckets: list[PendingBucket] = []
 
-    def add(self, bucket: UnderWay) -> None:
-        """Before its exchange begins. Sets `raises`: whether its Future has to tell of a failure,
-        because nobody else can."""
+    def add(self, bucket: PendingBucket) -> None:
+        """Registers a bucket before its exchange begins, and sets its `raises`: outside a backward
+        pass only the Future can report a failure."""
         within = in_backward()
         bucket.raises = self.looks_first or not within
         if bucket.index == 0:

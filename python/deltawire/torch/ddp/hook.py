@@ -1,4 +1,4 @@
-"""The communication hook. (No `from __future__ import annotations` here: DDP inspects the hook's
+"""DDP's communication hook. (No `from __future__ import annotations` here: DDP inspects the hook's
 signature and refuses annotations that are strings.)"""
 
 import functools
@@ -18,7 +18,7 @@ from deltawire.torch.core.detached_session import DetachedSession
 from deltawire.torch.core.loss_scale import LossScale
 from deltawire.torch.core.module_parameters import row_major_shape
 from deltawire.torch.core.significance import SignificanceSource
-from deltawire.torch.ddp.bucket import BackwardEnd, UnderWay
+from deltawire.torch.ddp.bucket import BackwardEnd, PendingBucket
 from deltawire.torch.ddp.parameters import DDPParameters
 from deltawire.torch.ddp.sparse_gradient import SparseGradient
 from deltawire.torch.ddp.staging import Staging
@@ -35,18 +35,18 @@ _AFTER_CLOSE = (
 class Hook(Participant):
     """A rank's compressed exchange; made by `register`.
 
-    What fails, on whichever rank, is raised by the backward pass under way, as a DeltawireError
-    (it is a RuntimeError), which `last_error` has, too; gradients are of no use then. So does the
-    next forward pass. Where DDP calls the hook outside of a backward pass, in join(), and in the
-    first step of a static graph torch makes a plain RuntimeError of it, with a traceback in its
-    text. The hook can't be used any more: close it and go on without, or start again.
+    A failure on any rank raises a DeltawireError (a RuntimeError) from the backward pass under way,
+    on every rank, and from the next forward pass; `last_error` has it, too. The gradients are
+    useless then. Where DDP calls the hook outside of a backward pass (in join()), and in the first
+    step of a static graph, torch turns the error into a plain RuntimeError with a traceback in its
+    text. The hook can't be used any more: close it and continue without, or start again.
 
-    A forward pass whose gradients DDP would exchange in part only raises DeltawireError ("State")
-    that names the parameter, and ends the exchange on every rank: one that was thawed, replaced,
-    added or given another dtype since DDP was made, or frozen without find_unused_parameters=True.
+    A forward pass raises DeltawireError ("State"), naming the parameter, and ends the exchange on
+    every rank if DDP would exchange only some of the gradients: a parameter was unfrozen, replaced,
+    added or converted since DDP was made, or frozen without find_unused_parameters=True.
 
-    The model may be deep-copied and pickled, and the hook with it. The copy has no session, and its
-    forward pass with gradients raises ("State") until it is registered itself.
+    The model may be deep-copied and pickled together with its hook. The copy has no session: its
+    forward pass with gradients raises ("State") until the copy is registered.
 
     Thread rule: DDP calls `deltawire_hook` from the thread of backward; `state_dict`,
     `load_state_dict` and `close` belong to the training loop, between steps; everything else may
@@ -89,47 +89,48 @@ class Hook(Participant):
         self._check_failed = torch.compiler.disable(check_failed)
 
     def __reduce__(self):
-        """For copy and pickle: never two owners of one session."""
+        """For copy and pickle: a session never has two owners."""
         return _copied_hook, (self.spec, self.rank, self.world_size)
 
     def before_forward(self, ddp_model: DistributedDataParallel, _) -> None:
-        """A forward pre-hook of the DDP model: raises `last_error` after a failure, on every
+        """A forward pre-hook of the DDP model. Raises `last_error` after a failure, on every
         rank."""
         self._check_failed(self, ddp_model)
         if self._staging.stages(ddp_model) and _exchanges(ddp_model):
             self._loss_scale.look_ahead()
 
     def after_forward(self, ddp_model: DistributedDataParallel, _, __) -> None:
-        """A forward hook of the DDP model: where its gradients would not be exchanged, or in part
-        only, raises DeltawireError ("State") and tells the other ranks. Not before the forward
-        pass, in which DDP has collectives: a rank that leaves it out keeps the others waiting."""
+        """A forward hook of the DDP model. Raises DeltawireError ("State"), and tells the other
+        ranks, if gradients would be exchanged in part or not at all. It runs after the forward pass
+        because that has collectives of DDP: a rank that skipped it would keep the others waiting.
+        """
         self._check_forward(self, ddp_model)
 
     def deltawire_hook(
         self, state: object, bucket: dist.GradBucket
     ) -> torch.futures.Future[torch.Tensor]:
-        """DDP's communication hook: the mean of the bucket over all ranks, in place, as a Future.
+        """DDP's communication hook: a Future of the bucket's mean over all ranks, in place.
 
-        Never raises and never returns None, whatever happens: DDP survives neither.
+        Never raises and never returns None: DDP survives neither.
         """
-        under_way = UnderWay(self._staging, bucket)
-        self._end.add(under_way)
-        with profiled_until(under_way.exchanged, f"deltawire::exchange bucket {under_way.index}"):
+        pending = PendingBucket(self._staging, bucket)
+        self._end.add(pending)
+        with profiled_until(pending.exchanged, f"deltawire::exchange bucket {pending.index}"):
             try:
                 with profiled("deltawire::submit"):
-                    self._submit(bucket, under_way)
+                    self._submit(bucket, pending)
             except Exception as cause:
-                self._fail(cause, under_way)
-        return under_way.exchanged.then(under_way.mean)
+                self._fail(cause, pending)
+        return pending.exchanged.then(pending.mean)
 
-    def _fail(self, cause: Exception, under_way: UnderWay) -> None:
+    def _fail(self, cause: Exception, pending: PendingBucket) -> None:
         self._give_up(cause)
-        under_way.end(self.last_error)
+        pending.end(self.last_error)
 
-    def _submit(self, bucket: dist.GradBucket, under_way: UnderWay) -> None:
-        """Hands the bucket to the communication thread, which ends it."""
-        arguments.check_tensor("a bucket of gradients", under_way.buffer)
-        index, last = under_way.index, under_way.last
+    def _submit(self, bucket: dist.GradBucket, pending: PendingBucket) -> None:
+        """Hands the bucket to the communication thread, which completes it."""
+        arguments.check_tensor("a bucket of gradients", pending.buffer)
+        index, last = pending.index, pending.last
         if index != self._next_bucket:
             raise make_error(
                 "State",
@@ -147,18 +148,18 @@ class Hook(Participant):
         step = _core.Step(self._step, index, last, self._scale, timed=True)
         self._next_bucket = 0 if last else index + 1
         self._step += last
-        self._exchange(bucket, under_way, step)
+        self._exchange(bucket, pending, step)
 
-    def _exchange(self, bucket: dist.GradBucket, under_way: UnderWay, step: _core.Step) -> None:
-        names = tuple(map(self._parameters.name_of, under_way.parameters))
-        buffer, index, last = under_way.buffer, under_way.index, under_way.last
+    def _exchange(self, bucket: dist.GradBucket, pending: PendingBucket, step: _core.Step) -> None:
+        names = tuple(map(self._parameters.name_of, pending.parameters))
+        buffer, index, last = pending.buffer, pending.index, pending.last
         source, memory = self._source, None
         if buffer.is_sparse:
-            under_way.sparse = SparseGradient(names[0], buffer)
+            pending.sparse = SparseGradient(names[0], buffer)
             source = None  # pairs have no significance
-        tensors = [] if buffer.is_sparse else self._dense(bucket, under_way, names)
+        tensors = [] if buffer.is_sparse else self._dense(bucket, pending, names)
         if source is not None:
-            whole = list(zip(names, under_way.parameters, strict=True))
+            whole = list(zip(names, pending.parameters, strict=True))
             memory, addresses = source.of_tensors(index, whole)
             tensors = [(*at, address) for at, address in zip(tensors, addresses, strict=True)]
         history = self._history
@@ -170,65 +171,65 @@ class Hook(Participant):
                     source.give_back(index, memory)
                 error = history.end(error, report, last)
                 if error is None:
-                    under_way.store()
+                    pending.store()
             except Exception as cause:
                 self._give_up(cause)
                 error = self.last_error
             finally:  # a Future that nobody completes is a wait without a deadline
-                under_way.end(error)
+                pending.end(error)
 
         def submit(host):
-            at = [under_way.sparse.at] if under_way.sparse else _at(host.data_ptr(), tensors)
+            at = [pending.sparse.at] if pending.sparse else _at(host.data_ptr(), tensors)
             self._session.submit(at, step, self._timeout_ms, complete)
 
-        failed = functools.partial(self._fail, under_way=under_way)
+        failed = functools.partial(self._fail, pending=pending)
         self._staging.load(index, buffer, submit, failed)
 
     def _dense(
-        self, bucket: dist.GradBucket, under_way: UnderWay, names: tuple[str, ...]
+        self, bucket: dist.GradBucket, pending: PendingBucket, names: tuple[str, ...]
     ) -> list[tuple]:
-        """(name, where in the buffer, shape, dtype) of each of the bucket's gradients. DDP lays a
-        gradient out as its parameter is, whatever the view in the bucket claims. What is in a
-        bucket changes when DDP rebuilds its buckets, where things are in it never does."""
-        found = self._layouts.get(under_way.index)
+        """(name, offset in the buffer, shape, dtype) of each gradient of the bucket. DDP lays a
+        gradient out like its parameter, whatever the strides of the bucket's view say. The contents
+        of a bucket change when DDP rebuilds its buckets; offsets in it never do."""
+        found = self._layouts.get(pending.index)
         if found is None or found[0] != names:
-            first, dtype = under_way.buffer.data_ptr(), arguments.dtype_name(under_way.buffer.dtype)
-            whole = zip(names, under_way.parameters, bucket.gradients(), strict=True)
+            first, dtype = pending.buffer.data_ptr(), arguments.dtype_name(pending.buffer.dtype)
+            whole = zip(names, pending.parameters, bucket.gradients(), strict=True)
             laid_out = [
                 (name, gradient.data_ptr() - first, row_major_shape(parameter), dtype)
                 for name, parameter, gradient in whole
             ]
-            self._layouts[under_way.index] = found = (names, laid_out)
+            self._layouts[pending.index] = found = (names, laid_out)
         return found[1]
 
     def close(self) -> None:
         """Joins the communication thread and says goodbye to the other ranks; idempotent.
 
-        Done at exit in any case. Buckets still in flight are aborted on every rank.
+        Happens at exit in any case. Buckets in flight are aborted on every rank.
         """
         super().close()
         self._staging.close()
 
     def go_to_step(self, step: int) -> None:
-        """The next step has this number, on every rank alike; rules may name other codecs from it
-        on. Call between steps."""
+        """Sets the number of the next step, equal on every rank; rules may choose other codecs from
+        it on. Call between steps."""
         self._step = step
         self._go_on_after(step)
 
     def explain(self) -> Explanation:
-        """What each tensor of the model gets in the next step, and what it took in the last: a
-        table as text. Call between steps; DeltawireError ("State") within one.
+        """The codec of each tensor in the next step and the bytes it took in the last, as a
+        printable table. Call between steps; DeltawireError ("State") within one.
         """
         tensors = self._parameters.tensors if self._parameters else []  # of a copy: it has none
         return self._explain(tensors, self._step)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must keep of this rank; every rank saves its own. Call between steps,
-        or after a failure: then it is as after the last step that counts, and with revert="fold"
-        has the failed step's gradients besides.
+        """This rank's state for a checkpoint; every rank saves its own. Call between steps, or
+        after a failure: then it is the state after the last committed step, plus the failed step's
+        gradients with revert="fold".
 
-        The hook is a `Stateful` of torch.distributed.checkpoint: save({"hook": hook}) keeps what
-        all ranks have. `residuals` has a uint8 tensor by rank; the rest says where it belongs.
+        The hook is a `Stateful` of torch.distributed.checkpoint: save({"hook": hook}) saves the
+        states of all ranks. `residuals` has a uint8 tensor by rank; the rest identifies the job.
         """
         self._staging.settle()  # after a failure DDP raises before it has looked at all buckets
         state = self._state(steps=self._steps_that_count())
@@ -236,19 +237,18 @@ class Hook(Participant):
         return state
 
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
-        """Puts back what `state_dict` gave, on every rank or on none. Call between steps.
+        """Restores what `state_dict` returned, on every rank or on none. Call between steps.
 
         Args:
-            state: what this rank has saved, or a list of what all ranks have: the same one on every
-                rank (see `saved_states`). With a list the number of ranks may be another than
-                then. What waits to be sent keeps its sum in terms of the mean, up to one rounding
-                of float32 a value: what ranks kept of their own gradients is averaged over the
-                ranks that a new one takes the place of, what owners kept of means goes to their new
-                owners.
+            state: what this rank saved, or a list of what all ranks saved, the same list on every
+                rank (see `saved_states`). With a list the number of ranks may have changed. The
+                effect of all residuals on the mean stays the same, up to one float32 rounding a
+                value: residuals of gradients are averaged over the old ranks that a new rank
+                replaces, residuals of means go to the means' new owners.
 
-        Raises InvalidArgumentError (a ValueError) where a state is of another rank, world size,
-        spec or version, or one is missing; DeltawireError where its bytes are damaged or it is of
-        another model ("Mismatch"). Then nothing is changed.
+        Raises InvalidArgumentError (a ValueError) for a state of another rank, world size, spec or
+        version, or if one is missing; DeltawireError for damaged bytes or another model
+        ("Mismatch"). Nothing is changed then.
         """
         if isinstance(state, dict):
             own = self._checked(state, self.rank)
@@ -265,7 +265,7 @@ class Hook(Participant):
         self.go_to_step(own["steps"])
 
     def _checked(self, state: dict, rank: int) -> dict:
-        """The state as the residuals' of one rank."""
+        """One rank's state, checked, with the residuals unwrapped."""
         flat = {**state, "rank": self.rank}
         fits = "residuals" in state and state.get("world_size") == self.world_size
         if fits:
@@ -275,15 +275,15 @@ class Hook(Participant):
 
 
 class AllRanks:
-    """A hook as an object with `state_dict` and `load_state_dict` whose state is that of all ranks:
-    for trainers that write what rank 0 has (Accelerate, Lightning), as they ask all ranks for it::
+    """A hook whose `state_dict` and `load_state_dict` handle the states of all ranks: for trainers
+    that write only rank 0's state, but ask every rank for it (Accelerate, Lightning)::
 
         accelerator.register_for_checkpointing(deltawire.torch.AllRanks(hook))
 
-    Every rank holds the residuals of all while the state is alive: the model's size for each. For
-    torch.distributed.checkpoint, where each rank writes its own, give it the hook itself.
+    While the state is alive every rank holds the residuals of all, each of the model's size. For
+    torch.distributed.checkpoint, where each rank writes its own, pass the hook itself.
 
-    Thread rule: as the hook's; both between steps.
+    Thread rule: as for the hook; both calls between steps.
     """
 
     def __init__(self, hook: Hook) -> None:
@@ -296,23 +296,23 @@ class AllRanks:
         return {"ranks": states}
 
     def load_state_dict(self, state: dict) -> None:
-        """Puts back what `state_dict` gave, the same on every rank; of other numbers of ranks, too.
-        Raises as `Hook.load_state_dict` with a list."""
+        """Restores what `state_dict` returned, the same on every rank, also after a change of the
+        number of ranks. Raises like `Hook.load_state_dict` with a list."""
         self._hook.load_state_dict(state["ranks"])
 
 
 def _at(address: int, tensors: list[tuple]) -> list[tuple]:
-    """Tensors of a bucket whose memory begins at this address."""
+    """The bucket's tensors with addresses instead of offsets; its memory begins at `address`."""
     return [(name, address + offset, *rest) for name, offset, *rest in tensors]
 
 
 def _exchanges(ddp_model: DistributedDataParallel) -> bool:
-    """What DDP itself looks at before it readies its reducer."""
+    """Whether DDP exchanges the gradients of this pass: the check that it makes itself."""
     return torch.is_grad_enabled() and ddp_model.require_backward_grad_sync
 
 
 def check_failed(hook: Participant, ddp_model: DistributedDataParallel) -> None:
-    """Before a forward pass whose gradients are to be exchanged."""
+    """Raises the hook's error before a forward pass whose gradients would be exchanged."""
     if hook.last_error is not None and not hook.closed and _exchanges(ddp_model):
         raise hook.last_error
 
@@ -333,5 +333,5 @@ def _check_forward(hook: Hook, ddp_model: DistributedDataParallel) -> None:
 
 
 def _copied_hook(spec: str, rank: int, world_size: int) -> Hook:
-    """What a copied or unpickled hook is."""
+    """The hook of a copied or unpickled model."""
     return Hook(DetachedSession(spec), None, (rank, world_size), 0)

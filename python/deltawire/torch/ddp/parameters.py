@@ -1,4 +1,4 @@
-"""The parameters that a DDP model exchanges: fixed when DDP was made, whatever is frozen since."""
+"""The parameters that a DDP model exchanges: fixed when DDP was made, even if frozen since."""
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -10,18 +10,18 @@ from deltawire.torch.core.module_parameters import ModuleParameters, row_major_s
 
 
 class DDPParameters:
-    """Names of what a DDP model exchanges, and what it would lose or leave to differ.
+    """Names of the parameters that a DDP model exchanges; notices parameters that would be left
+    out.
 
     Attributes:
-        names: id(parameter) -> its name, of all that DDP exchanges, frozen or not. A name doesn't
-            say whether the module is compiled, so that residuals outlive torch.compile.
-        tensors: (name, shape, dtype's name) of each, in the model's order.
-        sparse: the same of those whose gradients are sparse.
+        names: id(parameter) -> name, of all that DDP exchanges, frozen or not. Names leave out what
+            torch.compile adds, so that residuals survive it.
+        tensors: (name, shape, name of the dtype) of each, in the model's order.
+        sparse: the same for parameters with sparse gradients.
 
     Raises:
         DTypeError (a TypeError): a parameter that can't be exchanged.
-        InvalidArgumentError (a ValueError): DDP exchanges a tensor that isn't the module's any
-            more.
+        InvalidArgumentError (a ValueError): DDP exchanges a tensor that is no longer the module's.
     """
 
     def __init__(self, ddp_model: DistributedDataParallel) -> None:
@@ -57,11 +57,11 @@ class DDPParameters:
 
     @property
     def gradient_bytes(self) -> int:
-        """Of all of them."""
+        """Size of all gradients together."""
         return sum(each.numel() * each.element_size() for each in self._parameters)
 
     def lines(self) -> list[str]:
-        """Of each tensor what must be equal on all ranks, in one order on all."""
+        """One line a tensor, with what must be equal on all ranks, in the same order on all."""
         sparse = {name for name, *_ in self.sparse}
         return [
             tensor_line(name, dtype, shape, *["sparse"] * (name in sparse))
@@ -81,10 +81,10 @@ class DDPParameters:
         return name
 
     def check(self, ddp_model: DistributedDataParallel) -> None:
-        """Before a backward pass whose gradients are exchanged: raises DeltawireError ("State"),
-        naming the parameter, where DDP would exchange them in part only, or others than the
-        module has by now. DDP itself lets the ranks' parameters differ, and says so one step later
-        or never."""
+        """Called before a backward pass whose gradients are exchanged. Raises DeltawireError
+        ("State"), naming the parameter, if DDP would exchange only some of the gradients, or those
+        of parameters that the module no longer has. DDP itself would let the replicas diverge, and
+        report it a step later or never."""
         if ddp_model._join_config.enable and not ddp_model._divide_by_initial_world_size:
             raise make_error(
                 "State",
@@ -99,8 +99,8 @@ class DDPParameters:
             self._check_frozen(ddp_model.static_graph)
 
     def _check_frozen(self, static_graph: bool) -> None:
-        """A step without any parameter is fine: nothing is exchanged. One with a part of them lets
-        DDP wait for gradients that never come."""
+        """A step in which no parameter is trained is fine: nothing is exchanged. With only some of
+        them DDP would wait for gradients that never come."""
         trained = [parameter.requires_grad for parameter in self._parameters]
         if not any(trained):
             return
@@ -130,11 +130,12 @@ def _frozen_or_thawed(name: str, now: bool, then: str) -> DeltawireError:
 def _parameters_of(
     ddp_model: DistributedDataParallel,
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """What DDP exchanges, and those of it whose gradients are sparse.
+    """The parameters that DDP exchanges, and those of them with sparse gradients.
 
-    Only its reducer knows what it is. The tensors of zeros that come with its answer (DDP's join()
-    needs them) are as large as the gradients and are gone at once. Of sparse gradients it can't
-    make any; then what DDP would exchange if it were made now is taken, if that is as much.
+    Only DDP's reducer knows them. Its answer comes with zero tensors as large as the gradients
+    (made for join()), which are freed at once. It can't make them for sparse gradients: then the
+    parameters are those that DDP would exchange if it were made now, provided the number is the
+    same.
     """
     try:
         buckets = ddp_model.reducer._get_zeros_like_grad_buckets()

@@ -19,7 +19,7 @@ from deltawire.torch.participant import Participant
 def register_ddp(
     ddp_model: DistributedDataParallel, group: dist.ProcessGroup, spec: Policy, given: Settings
 ) -> Hook:
-    """The hook, once the ranks have met."""
+    """Meets the other ranks and makes the hook, which `attach` gives to DDP."""
     with bootstrap.Meeting(group, next(ddp_model.parameters()).device) as meeting:
         given.check_no_tier()
         parameters = DDPParameters(ddp_model)
@@ -29,7 +29,7 @@ def register_ddp(
         check_sparse(made.spec, made.options, parameters.sparse)
         names = parameters.names
         arguments.warn_of_rules_without_tensor(made.spec, names.values(), meeting.place[0])
-        source = source_for(given.optimizer, made.spec, names)
+        source = source_for(given.optimizer, made.text, names)
         optimizer = source.name if source else "none"
         terms = made.terms() | {"optimizer": optimizer}
         meeting.agree_on(Terms("register", parameters.lines(), **terms))
@@ -47,7 +47,7 @@ def register_ddp(
 
 
 def attach(hook: Participant, ddp_model: DistributedDataParallel) -> Participant:
-    """Gives the hook to DDP; closes it if DDP won't have it."""
+    """Registers the hook with DDP; closes it if DDP refuses."""
     try:
         ddp_model.register_comm_hook(None, hook.deltawire_hook)
     except Exception as cause:
@@ -59,7 +59,7 @@ def attach(hook: Participant, ddp_model: DistributedDataParallel) -> Participant
 
 
 def check_model(ddp_model: DistributedDataParallel) -> dist.ProcessGroup:
-    """The model's group, after what every rank finds alike, without a word to the others."""
+    """Checks what fails alike on every rank, without communication; returns the model's group."""
     wrappers.check_ddp(ddp_model)
     if dist.get_world_size(ddp_model.process_group) < 2:
         raise InvalidArgumentError(
@@ -91,8 +91,8 @@ def check_model(ddp_model: DistributedDataParallel) -> dist.ProcessGroup:
 
 
 def forget_copied_hooks(ddp_model: DistributedDataParallel) -> None:
-    """Takes from a copied model what its copied hooks left in it, so that it can have a new one.
-    DDP itself gave the copy's reducer none."""
+    """Removes what copied hooks left in a copied model, so that it can be registered. The copy's
+    reducer has no hook."""
     ddp_model._comm_hooks = [entry for entry in ddp_model._comm_hooks if not _is_copied(entry[0])]
     for hooks in (ddp_model._forward_hooks, ddp_model._forward_pre_hooks):
         for key in [key for key, function in hooks.items() if _is_copied(function)]:

@@ -1,5 +1,5 @@
-"""A sparse gradient (of nn.Embedding(sparse=True), say) as the core takes it: pairs of a key and a
-value, an element's place in the flattened parameter and what it is.
+"""Sparse gradients (of nn.Embedding(sparse=True), for example) as the core takes them: pairs of a
+key, the element's index in the flattened parameter, and its value.
 """
 
 import math
@@ -15,16 +15,16 @@ MOST_ELEMENTS = 2**32 - 1
 
 
 class SparseGradient:
-    """One parameter's sparse gradient on its way.
+    """One parameter's sparse gradient during its exchange.
 
-    Whole rows go as runs of keys: codecs write the distances of keys, which are 1 within a row.
-    Rows that stand twice are added up first, as torch does, in the gradient's dtype.
+    Whole rows travel as runs of keys: codecs write differences of keys, which are 1 within a row.
+    Duplicate rows are added up first, in the gradient's dtype, as torch does.
 
     Attributes:
-        at: for `_core.Session.submit`, in memory that lives as long as this.
+        at: what `_core.Session.submit` takes; its memory lives as long as this object.
 
     Args:
-        name: the parameter's.
+        name: of the parameter.
         gradient: sparse COO, of any number of sparse and dense dimensions, on any device; float32,
             bfloat16 or float16.
 
@@ -61,8 +61,8 @@ class SparseGradient:
         )
 
     def mean(self) -> torch.Tensor:
-        """Over all ranks, after the exchange: coalesced, of the gradient's shape, dtype and device.
-        It has the rows of which any element came."""
+        """The mean over all ranks, after the exchange: coalesced, with the gradient's shape, dtype
+        and device. It has every row of which any rank sent an element."""
         keys, values = (np.asarray(each) for each in self.at.mean)
         rows, row_of = np.unique(keys // self._row_elements, return_inverse=True)
         filled = np.zeros((len(rows), self._row_elements), np.float32)
@@ -81,8 +81,8 @@ class SparseGradient:
 def check_sparse(
     spec: str, options: _core.ReducerOptions, tensors: list[tuple[str, tuple[int, ...], str]]
 ) -> None:
-    """Raises InvalidArgumentError where the policy, in any step, has a codec for one of these
-    tensors (name, shape, dtype) that takes no pairs, or one is too large for keys of 32 bits."""
+    """Raises InvalidArgumentError if the spec gives one of these tensors (name, shape, dtype), in
+    any step, a codec that takes no pairs, or if one is too large for 32-bit keys."""
     for name, shape, _ in tensors:
         if math.prod(shape) > MOST_ELEMENTS:
             raise make_error(

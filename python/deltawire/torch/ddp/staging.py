@@ -1,5 +1,5 @@
-"""Where a bucket lies while the core reads its gradients and writes its means: in place where that
-is the CPU's memory, in a copy on the host where it is a GPU's. The one place that knows devices.
+"""The memory in which the core reads a bucket's gradients and writes its means: the bucket itself
+on the CPU, a host copy for a GPU. Nothing else in this package knows about devices.
 """
 
 import contextlib
@@ -20,22 +20,22 @@ _BUCKETS = 256  # that room is left for between them
 
 
 class Staging:
-    """The memory of a hook's buckets, as the core sees it.
+    """Gives the core the memory of a hook's buckets.
 
-    A bucket on a GPU is copied to pinned memory on a stream of its own, once its gradients are
-    there, while backward goes on. A thread waits for the copy and hands the bucket to the core; the
-    means are copied back on the same stream, which DDP's Future waits for. The buckets of a step
-    share one block of pinned memory, one behind the other, also when DDP has cut them anew: as many
-    bytes as the gradients have, which torch rounds up to a power of two.
+    A bucket on a GPU is copied to pinned memory, on a stream of its own, as soon as its gradients
+    are complete, while backward continues. A thread waits for the copy and hands the bucket to the
+    core; the means are copied back on the same stream, for which DDP's Future waits. All buckets of
+    a step share one block of pinned memory, even after DDP has rebuilt them: as many bytes as the
+    gradients, which torch rounds up to a power of two.
 
-    `DELTAWIRE_FORCE_STAGING=1` in the environment makes CPU tensors take the same way, for tests.
+    `DELTAWIRE_FORCE_STAGING=1` in the environment sends CPU tensors the same way, for tests.
 
     Thread rule: `load` belongs to the thread of backward, `store` to the session's thread that
-    hears of buckets' ends, after the bucket's `load`; `close` to any.
+    completes buckets, after the bucket's `load`; `close` to any.
 
     Args:
         timeout: seconds that a copy may take.
-        host_bytes: of all gradients of a step.
+        host_bytes: size of all gradients of a step.
     """
 
     def __init__(self, timeout: float, host_bytes: int = 0) -> None:
@@ -84,26 +84,26 @@ class Staging:
         self._jobs.put((event, lambda: ready(host), failed))
 
     def settle(self) -> None:
-        """Waits until all that was loaded has been handed on, or has failed."""
+        """Waits until every loaded bucket has been handed on or has failed."""
         if self._thread is not None:
             settled = threading.Event()
             self._jobs.put((None, settled.set, lambda cause: None))
             settled.wait(self._timeout + _JOIN_SECONDS)
 
     def returning(self, buffer: torch.Tensor) -> contextlib.AbstractContextManager:
-        """Of the stream on which means go back to a buffer: a Future that is completed within lets
-        DDP wait for them."""
+        """The stream on which means return to the buffer, as a context: DDP waits for them if its
+        Future is completed within it."""
         if buffer.device.type == "cpu":
             return contextlib.nullcontext()
         return torch.cuda.stream(self._stream(buffer.device))
 
     def store(self, index: int, buffer: torch.Tensor) -> None:
-        """Sends a dense bucket's means back to the buffer."""
+        """Copies a dense bucket's means back to the buffer."""
         if self._is_staged(buffer):
             buffer.copy_(self._hosts[index], non_blocking=True)
 
     def close(self) -> None:
-        """Ends the thread after what it has been given; idempotent."""
+        """Ends the thread once its queue is empty; idempotent."""
         thread, self._thread = self._thread, None
         if thread is None:
             return

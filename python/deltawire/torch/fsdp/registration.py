@@ -54,7 +54,7 @@ class _Registration:
             check_free(self._groups)
             trained = {id(s.parameter): s.name for group in self._groups for s in group.shards}
             arguments.warn_of_rules_without_tensor(made.spec, trained.values(), dist.get_rank())
-            self._source = source_for(given.optimizer, made.spec, trained)
+            self._source = source_for(given.optimizer, made.text, trained)
             self._terms = self._agreed_on()
             self._listen(self._replicas)
 

@@ -1,4 +1,4 @@
-"""What a policy means for a model's tensors, and what each of them took: a table."""
+"""The codec of each tensor under a policy, and the bytes it took, as a table."""
 
 import dataclasses
 import math
@@ -21,24 +21,23 @@ _LEFT = ("tensor", "shape", "codec")  # the others are numbers
 
 @dataclasses.dataclass(frozen=True)
 class TensorRow:
-    """A tensor of the model, and what this rank sends of it.
+    """One tensor of the model, and what this rank sends of it.
 
     Attributes:
-        name, shape, elements: as the codec sees it, row-major; one dimension where memory is in
-            another order.
-        bare_bytes: of its values, 4 or 2 each.
-        codec: in the next step, canonical, with what stands before it ("with momentum=0.9").
-        raw: it is below min_elements, and so fp32 whatever the policy says.
-        changes_at, next_codec: the first step with another codec, and that; None where there is
-            none.
-        most_bytes: of one encoding of it in the next step, an upper bound, heads not counted.
-        bytes_sent: by this rank in the last step, every copy counted, heads not: None where nothing
-            was sent yet. With "ring" without others' means, which are passed on as they came.
-        raw_bytes: what the same would be as bare values; None where bytes_sent is.
-        residual_bytes, momentum_bytes: of memory, for what waits to be sent (where a step can be
-            taken back exactly its copy, too), and for momentum and clipping before the codec.
-        residual_norm: L2, of what waits here to be sent: what of this rank's values was left out
-            and of the means that it owns. With a loss scale so many times as large.
+        name, shape, elements: as the codec sees the tensor, row-major; one dimension if its memory
+            has another order.
+        bare_bytes: size of its values, 4 or 2 bytes each.
+        codec: in the next step, canonical, with its preprocessing ("with momentum=0.9").
+        raw: the tensor has fewer than min_elements elements and travels as fp32.
+        changes_at, next_codec: the first step with another codec, and that codec; else None.
+        most_bytes: upper bound of one encoding in the next step, without message headers.
+        bytes_sent: by this rank in the last step, every copy counted, without message headers; None
+            before the first step. With "ring" without the means of other ranks, which it forwards.
+        raw_bytes: the same as bare values; None before the first step.
+        residual_bytes, momentum_bytes: memory of the residual (with its copy, if steps can be
+            reverted exactly), and of momentum and clipping before the codec.
+        residual_norm: L2 norm of this rank's residuals, of its own values and of the means that it
+            owns. It grows with the loss scale.
     """
 
     name: str
@@ -58,8 +57,8 @@ class TensorRow:
 
     @property
     def times_smaller(self) -> float | None:
-        """Than the bare values: in the last step, of what was sent; before the first at least,
-        where the codec's bound says so. None for nothing at all."""
+        """The compression ratio in the last step; before the first step a lower bound. None if
+        nothing was sent."""
         if self.bytes_sent is None:
             return self.bare_bytes / self.most_bytes if self.most_bytes else None
         return self.raw_bytes / self.bytes_sent if self.bytes_sent else None
@@ -67,15 +66,15 @@ class TensorRow:
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """A model's tensors under a policy; as text a table.
+    """A model's tensors under a policy. str() of it is a table.
 
     Attributes:
         spec: canonical.
-        step: the next one, whose codecs the rows name; of `LocalSteps` the round.
-        world_size: ranks; None where no exchange was made yet.
-        rows: of all tensors that are exchanged, in the model's order.
-        other_bytes: sent in the last step beside the rows': heads of messages, and with "ring" what
-            was passed on. None where nothing was sent yet.
+        step: the next step, whose codecs the rows name; of `LocalSteps` the next round.
+        world_size: number of ranks; None without an exchange.
+        rows: one for each tensor that is exchanged, in the model's order.
+        other_bytes: bytes of the last step that belong to no row: message headers, and with "ring"
+            what was forwarded. None before the first step.
     """
 
     spec: str
@@ -91,7 +90,7 @@ class Explanation:
 
     @property
     def total(self) -> TensorRow:
-        """All rows together, under the name "together" and with no codec. `bytes_sent` is without
+        """The sums of all rows, named "together" and without a codec. `bytes_sent` leaves out
         `other_bytes`."""
         sent = any(row.bytes_sent is not None for row in self.rows)
         sums = {
@@ -106,7 +105,7 @@ class Explanation:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: the attributes, `pattern` and `total`, each row with `times_smaller`."""
+        """For JSON: the attributes, `pattern` and `total`; each row has `times_smaller`, too."""
         return {
             "spec": self.spec,
             "pattern": self.pattern,
@@ -151,14 +150,14 @@ class Explanation:
 def explain(
     model: torch.nn.Module, spec: Policy, *, min_elements: int = 256, step: int = 0
 ) -> Explanation:
-    """What a policy would mean for a model, before `register` or `LocalSteps`: which codec each
-    tensor would get, and bounds for its bytes. Nothing is exchanged, and no process group needed.
+    """Shows, before `register` or `LocalSteps`, which codec a policy gives each tensor of a model,
+    with an upper bound of its bytes. Nothing is exchanged; no process group is needed.
 
     Args:
-        model: a DistributedDataParallel model or a bare module; its parameters that require
-            gradients are looked at.
+        model: a DistributedDataParallel model or a bare module. Only parameters that require
+            gradients count.
         spec, min_elements: as for `register`.
-        step: whose codecs are named.
+        step: the step whose codecs are shown.
 
     Raises:
         InvalidArgumentError (a ValueError): a bad policy or number.
@@ -189,8 +188,14 @@ def explanation(
     step: int,
     sent: tuple[int, int | None] | None = None,
 ) -> Explanation:
-    """Of what the core says of `tensors`, (name, shape) each, perhaps with a dtype's name; `sent`:
-    the world size, and the bytes of the last step, heads and all, None where they aren't known."""
+    """Makes an Explanation from the core's answer.
+
+    Args:
+        spec, step: as its attributes.
+        tensors: (name, shape) or (name, shape, name of the dtype) of each.
+        uses: the core's answer, one for each tensor.
+        sent: (world size, bytes of the last step with headers, or None if unknown).
+    """
     world_size, all_bytes = sent or (None, None)
     known = all_bytes is not None and any(use.raw_bytes for use in uses)
     rows = tuple(
@@ -238,7 +243,7 @@ def _cells(row: TensorRow) -> list[str]:
 
 
 def _memory(count: int) -> str:
-    """In KiB or MiB; a dash for none."""
+    """The size in KiB or MiB, or a dash for 0."""
     if count == 0:
         return "-"
     return f"{count / 2**10:,.1f} KiB" if count < 2**20 else f"{count / 2**20:,.1f} MiB"

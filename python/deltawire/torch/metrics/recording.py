@@ -1,5 +1,5 @@
-"""trace(): writes the gradients of a training run to a folder, for `deltawire.read_trace` and every
-tool that takes numbers (docs/traces.md)."""
+"""trace(): records the gradients of a training run in a folder, for `deltawire.read_trace` and the
+command-line tools (docs/traces.md)."""
 
 import logging
 import math
@@ -35,47 +35,47 @@ def trace(
     spec: str | None = None,
     name: str | None = None,
 ) -> "Recording":
-    """Records gradients of a training run, as the optimizer is about to use them: one line before
-    the first step::
+    """Records the gradients of a training run as the optimizer gets them. One line before the first
+    step::
 
         deltawire.torch.trace(model, "trace/", optimizer=optimizer, steps=[10, 100, 1000])
 
-    They are read when `optimizer.step()` begins: accumulated, clipped and unscaled by whatever came
-    before. A GradScaler's scale is out of them (a fused optimizer, which divides by it itself, is
-    handed them scaled: here they are divided as well), and steps that it skips don't count. A loss
-    that was scaled by hand gives gradients that are scaled. Weight decay, which the optimizer adds
-    itself, and `maximize` are not in them. In a job of several ranks rank 0 of the model's process
-    group writes, nobody else, and under DistributedDataParallel what it writes is the mean over the
-    ranks after the communication hook: what compression left, where a codec is registered.
+    They are read when `optimizer.step()` begins, already accumulated, clipped and unscaled. A
+    GradScaler's scale is divided out (also for a fused optimizer, which would divide by it itself),
+    and steps that it skips don't count. A loss scaled by hand leaves its gradients scaled. Weight
+    decay and `maximize`, which the optimizer applies itself, are not included. With several ranks
+    only rank 0 of the model's process group writes; under DistributedDataParallel it writes the
+    mean over the ranks after the communication hook, that is after compression if a codec is
+    registered.
 
     Args:
-        model: whose parameters are recorded, under the names and in the order of
-            named_parameters(), as they are now. float32, or bfloat16 and float16, which are
-            widened; on any device.
-        folder: is made, or must be empty. It holds a whole trace after every recorded step, up to
-            that one, also where the program is killed.
-        optimizer: whose steps count; of a parameter that it doesn't step nothing is recorded.
-            Default: the one that is first seen to step some of the model's parameters.
-        steps: numbers of the steps to be recorded, counted from 1: calls of optimizer.step() since
-            this call.
-        every: in place of steps, every such step: every=10 records 10, 20, 30 ...
-        limit: steps that `every` records at most.
-        significance: whether what the optimizer can see is recorded as well (see
-            `SignificanceSource`, of the same moment: before the step). Default: where it is known,
-            with a warning where it isn't; True: an error there.
-        spec: a codec that loses nothing, "gcomp:lossless=on", for smaller files.
-        name: of the model and its data, in words. Default: the model's class.
+        model: the model whose parameters are recorded, with the names and in the order of
+            named_parameters() at this moment. float32, or bfloat16 and float16, which are widened;
+            on any device.
+        folder: is created, or must be empty. After every recorded step it holds a complete trace up
+            to that step, even if the program is killed.
+        optimizer: the optimizer whose steps count; parameters that it doesn't step are not
+            recorded. Default: the first one seen to step some of the model's parameters.
+        steps: numbers of the steps to record: calls of optimizer.step() from now on, counted from
+            1.
+        every: record every n-th step instead: every=10 records 10, 20, 30 ...
+        limit: the most steps that `every` records.
+        significance: whether to record what the optimizer can see, too (see `SignificanceSource`),
+            as of before the step. Default: where it is known, with a warning where it isn't. True:
+            an error where it isn't.
+        spec: a lossless codec, such as "gcomp:lossless=on", for smaller files.
+        name: a description of the model and its data. Default: the model's class.
 
     Returns:
-        The recording. It ends by itself after the last step; `remove()` or leaving it as a context
-        manager ends it before.
+        The recording. It ends by itself after the last step; `remove()`, or leaving it as a context
+        manager, ends it earlier.
 
     Raises:
-        InvalidArgumentError (a ValueError): a folder that isn't empty, steps that can't be meant,
-            an optimizer that holds none of the model's parameters, a spec that loses bits.
+        InvalidArgumentError (a ValueError): a folder that isn't empty, impossible steps, an
+            optimizer with none of the model's parameters, a lossy spec.
         DTypeError (a TypeError): parameters of another dtype; a model whose gradients are sharded.
-        DeltawireError ("Io"): the folder can't be made. From `optimizer.step()`: a step can't be
-            written (a full disk), which ends the recording; what was written stands.
+        DeltawireError ("Io"): the folder can't be created. From `optimizer.step()`: a step can't be
+            written (disk full), which ends the recording; what was written remains.
 
     Thread rule: the hook runs in the thread of optimizer.step().
     """
@@ -93,7 +93,7 @@ def trace(
 
 
 class Recording:
-    """A recording under way; made by `trace`.
+    """A running recording; made by `trace`.
 
     Attributes:
         steps_seen: calls of optimizer.step() so far.
@@ -128,12 +128,12 @@ class Recording:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Numbers of the steps that were written; on ranks that write nothing there are none."""
+        """Numbers of the steps written so far; empty on ranks that write nothing."""
         return () if self._writer is None else self._writer.step_numbers
 
     @property
     def bytes_written(self) -> int:
-        """Of the arrays' files."""
+        """Size of the files with arrays."""
         return 0 if self._writer is None else self._writer.bytes_written
 
     @property
@@ -177,7 +177,8 @@ class Recording:
             self.remove()
 
     def _is_meant(self, optimizer: torch.optim.Optimizer, held: set[int]) -> bool:
-        """Where no optimizer was given, the first that steps the model is; raises for a second."""
+        """Whether this optimizer's steps count: the given one's, or else those of the first that
+        steps the model. Raises for a second one."""
         if optimizer is self._optimizer:
             return True
         if not held & self._ids:
@@ -203,7 +204,7 @@ class Recording:
     def _gradients(
         self, optimizer: torch.optim.Optimizer, held: set[int]
     ) -> Iterator[TracedGradient | None]:
-        """One for each parameter: not all in memory at once."""
+        """Yields one for each parameter, so that they are not in memory all at once."""
         significance = self._significance_of(optimizer)
         # What a GradScaler gives a fused optimizer, which divides in its kernel.
         scale = getattr(optimizer, "grad_scale", None)
@@ -215,8 +216,8 @@ class Recording:
             yield _traced(name, parameter, scale, seen)
 
     def _significance_of(self, optimizer: torch.optim.Optimizer):
-        """A function of (parameter, its name) that gives None where it isn't known; None for none
-        at all."""
+        """A function from (parameter, its name) to the significance, or to None where it isn't
+        known. None if no significance is recorded."""
         if self._significance is False:
             return None
         try:
@@ -273,8 +274,8 @@ class _Wanted:
 
 
 def describe(optimizer: torch.optim.Optimizer) -> str:
-    """An optimizer in words: "SGD, lr=0.1, momentum=0.9", the settings of its first group that say
-    something."""
+    """Describes an optimizer by its first group's settings that differ from "off": "SGD, lr=0.1,
+    momentum=0.9"."""
     words = [type(optimizer).__name__]
     for name in optimizer.defaults:
         value = optimizer.param_groups[0].get(name)
@@ -332,10 +333,14 @@ def _traced(
     scale: torch.Tensor | None,
     significance: torch.Tensor | None,
 ) -> TracedGradient:
-    """The gradient that the parameter has, divided by the scale if there is one; significance of
-    the parameter's shape, of a sparse gradient's keys alone in what is returned.
+    """The parameter's gradient as a trace holds it: float32 on the CPU, sparse ones as pairs.
 
-    Raises DTypeError where float32 can't hold it, and for layouts other than strided and COO.
+    Args:
+        name, parameter: whose gradient.
+        scale: divides it; None: 1.
+        significance: of the parameter's shape; a sparse gradient keeps that of its keys only.
+
+    Raises DTypeError if float32 can't hold it, and for layouts other than strided and COO.
     """
     gradient = parameter.grad.detach()
     if gradient.dtype not in (torch.float32, torch.bfloat16, torch.float16):
@@ -360,7 +365,7 @@ def _traced(
 
 
 def _floats(values: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
-    """On the CPU, float32, contiguous."""
+    """The values divided by the scale: float32, contiguous, on the CPU."""
     values = values.to("cpu", torch.float32)
     if scale is not None:
         values = values * scale.to("cpu", torch.float64).reciprocal().to(torch.float32)
@@ -368,8 +373,7 @@ def _floats(values: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
 
 
 def _pairs(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Growing keys, counted in C order, on the CPU, and their values: an embedding's rows come
-    whole."""
+    """(ascending keys in C order, their values), on the CPU. An embedding's rows come whole."""
     gradient = gradient.coalesce()
     sparse = gradient.sparse_dim()
     row_count = math.prod(gradient.shape[sparse:])

@@ -1,4 +1,4 @@
-"""What a rank's metrics are as plain numbers: a flat dict, rows of buckets, a line of text."""
+"""A rank's metrics as plain numbers: a flat dict, rows of buckets, a line of text."""
 
 import contextlib
 import math
@@ -14,7 +14,7 @@ _NO_QUANTITIES = ("digest", "fragment")
 
 
 def norm_of(rows: Sequence[TensorRow]) -> float:
-    """The L2 norm of what waits of all of them."""
+    """The L2 norm of the residuals of all rows."""
     return math.hypot(*(row.residual_norm for row in rows))
 
 
@@ -53,7 +53,7 @@ def scalars(metrics: dict, rows: Sequence[TensorRow], buckets: Sequence[dict]) -
 
 
 def summary(steps: int, records: Sequence[dict], rows: Sequence[TensorRow]) -> str:
-    """One line about these records, the last ones of so many steps: means of a step."""
+    """One line of means over these records, the last ones of `steps` steps."""
     mean = {
         key: sum(record[key] for record in records) / len(records)
         for key in ("bytes_sent", "raw_bytes", "encode_ms", "exchange_ms", "decode_ms")
@@ -70,7 +70,7 @@ def summary(steps: int, records: Sequence[dict], rows: Sequence[TensorRow]) -> s
 
 
 def profiled(name: str) -> contextlib.AbstractContextManager:
-    """A range of torch's profiler, where one is on."""
+    """A range in torch's profiler, if that is running."""
     if not torch.autograd.profiler._is_profiler_enabled:
         return contextlib.nullcontext()
     return torch.profiler.record_function(name)
@@ -78,7 +78,7 @@ def profiled(name: str) -> contextlib.AbstractContextManager:
 
 @contextlib.contextmanager
 def profiled_until(end: torch.futures.Future, name: str) -> Iterator[None]:
-    """A range of torch's profiler from here until the Future is completed, on whichever thread."""
+    """A range in torch's profiler that lasts until the Future completes, on whichever thread."""
     if not torch.autograd.profiler._is_profiler_enabled:
         yield
         return

@@ -13,21 +13,22 @@ from deltawire.history import BucketRecord
 
 
 def timeline(hook: Door, path: str | os.PathLike) -> Path:
-    """Writes when each bucket of the last step was ready, encoded, exchanged and decoded on every
-    rank, in the trace-event format: https://ui.perfetto.dev and chrome://tracing open it.
+    """Writes a timeline of the last step: when each bucket was ready, encoded, exchanged and
+    decoded on every rank. The trace-event format opens in https://ui.perfetto.dev and
+    chrome://tracing.
 
-    A collective on the ranks of the hook (`hook.group`), under that group's timeout: call
-    it on all of them, between steps. Rank 0 writes. A process of the trace is a rank, a thread of
-    it a bucket: a slice from its gradients to its means, and in it the phases' slices. What lies
-    between them went to other buckets. A `ShardedHook` shows the ranks with the same rows: give
-    each such group a file of its own, f"step-{hook.replicas[0]}.json".
+    A collective on the ranks of the hook (`hook.group`), under that group's timeout: call it on all
+    of them, between steps. Rank 0 writes the file. Each rank is a process of the trace, each bucket
+    a thread with a slice from its gradients to its means; slices inside show its phases, gaps
+    between them are time spent on other buckets. A `ShardedHook` shows the ranks with the same
+    rows: give each such group a file of its own, f"step-{hook.replicas[0]}.json".
 
-    Times are those of the ranks' clocks (CLOCK_REALTIME): on one machine they agree, between
-    machines as well as the clocks do.
+    Times are from the ranks' clocks (CLOCK_REALTIME): equal on one machine, and between machines as
+    well synchronized as the clocks.
 
     Args:
-        hook: of `register`, or a `LocalSteps` (its last exchange).
-        path: of the file; replaced at once, when it is whole.
+        hook: from `register`, or a `LocalSteps` (shows its last exchange).
+        path: the file, which is replaced atomically.
 
     Returns:
         The path.
@@ -54,7 +55,7 @@ def timeline(hook: Door, path: str | os.PathLike) -> Path:
 
 
 def _write(path: Path, gathered: list[list[dict]]) -> str | None:
-    """What went wrong, None where nothing did."""
+    """Writes the file; returns what went wrong, or None."""
     events = [event for events in gathered for event in events]
     start = min(event["ts"] for event in events if event["ph"] != "M")
     for event in events:
@@ -70,7 +71,7 @@ def _write(path: Path, gathered: list[list[dict]]) -> str | None:
 
 
 def _events(rank: int, buckets: tuple[BucketRecord, ...], to_real: int) -> list[dict]:
-    """Trace events of one rank's step; `ts` and `dur` in microseconds."""
+    """The trace events of one rank's step; `ts` and `dur` are in microseconds."""
     if not buckets:
         return []
     events = [_name("process_name", rank, 0, f"rank {rank}")]

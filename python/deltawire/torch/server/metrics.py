@@ -1,4 +1,4 @@
-"""What a rank of a parameter server has done, as its metrics() say."""
+"""The metrics of a ParameterServer's ranks."""
 
 import logging
 from typing import Any
@@ -12,11 +12,12 @@ _BYTES_AN_ELEMENT = 4
 
 
 class Drops:
-    """Of one server, said once each (logger "deltawire", WARNING).
+    """The workers that a server has dropped. Each drop is logged once (logger "deltawire",
+    WARNING).
 
     Attributes:
-        all: `rank`, the server's `step` that went on without it, `time` (as time.time()), `code`
-            and `why` of its loss; in the order of the losses.
+        all: in order, the worker's `rank`, the server's `step` from which it is missing, `time` (as
+            from time.time()), `code` and `why`.
     """
 
     def __init__(self, core: _core.ParameterServer, rank: int, workers: int) -> None:
@@ -26,7 +27,7 @@ class Drops:
         self._workers = workers
 
     def tell(self) -> None:
-        """What is new after a step; by the thread that makes the steps."""
+        """Logs new drops after a step. For the thread that makes the steps."""
         for each in self._core.dropped[len(self.all) :]:
             names = ("rank", "step", "time", "code", "why")
             self.all.append({name: getattr(each, name) for name in names})
@@ -57,7 +58,7 @@ def of_server(
 
 
 def of_worker(worker: ServedWorker, elements: int, link: _core.Connection) -> dict[str, Any]:
-    """See `ParameterServer.metrics`; `elements`: of the model."""
+    """See `ParameterServer.metrics`; `elements` is the model's number of elements."""
     counts = worker.core.counts
     raw = _BYTES_AN_ELEMENT * elements * counts.steps
     pulled = counts.pull_bytes - worker.model_bytes

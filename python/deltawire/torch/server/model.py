@@ -1,4 +1,4 @@
-"""The parameters that a parameter server owns, in one order on all ranks."""
+"""The parameters that a parameter server owns, in the same order on all ranks."""
 
 import torch
 
@@ -11,10 +11,10 @@ class ServedModel:
     """A module's parameters that require gradients.
 
     Attributes:
-        module: whose.
-        names: of the parameters, in the model's order, each shared one once.
-        parameters: the model's own.
-        indices: id(parameter) -> its place in that order.
+        module: the model.
+        names: names of the parameters, in the model's order; a shared one appears once.
+        parameters: the model's own tensors.
+        indices: id(parameter) -> index in that order.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -39,12 +39,12 @@ class ServedModel:
 
     @property
     def names_by_id(self) -> dict[int, str]:
-        """id(parameter) -> its name."""
+        """id(parameter) -> name."""
         return dict(zip(self.indices, self.names, strict=True))
 
     @property
     def elements(self) -> int:
-        """Of all of them."""
+        """The number of elements of all parameters."""
         return sum(parameter.numel() for parameter in self.parameters)
 
     def tensors(self) -> list[tuple[str, int, tuple[int, ...]]]:
@@ -55,8 +55,8 @@ class ServedModel:
         ]
 
     def check_in_place(self) -> None:
-        """Raises DeltawireError ("State") where a parameter isn't where the core writes to, or is
-        trained and not served."""
+        """Raises DeltawireError ("State") if a parameter has left the memory that the core writes
+        to, or is trained but not served."""
         for name, parameter, address in zip(
             self.names, self.parameters, self._addresses, strict=True
         ):
@@ -72,7 +72,7 @@ class ServedModel:
 
 def gradient_of(name: str, parameter: torch.nn.Parameter):
     """A parameter's gradient in the order of the parameter's memory, as a flat NumPy array; zeros
-    where it has none. DTypeError for a sparse one."""
+    if it has none. Raises DTypeError for a sparse one."""
     gradient = parameter.grad
     if gradient is None:
         return torch.zeros(parameter.numel()).numpy()

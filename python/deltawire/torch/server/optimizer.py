@@ -1,4 +1,4 @@
-"""A torch optimizer's step as servers make it."""
+"""A torch optimizer as the spec of the servers' optimizer."""
 
 import torch
 
@@ -10,17 +10,17 @@ _REFUSED = ("maximize", "amsgrad", "centered")
 
 
 def spec_of(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> str:
-    """The optimizer of all parameters, as the core's spec, e.g. "momentum:lr=0.1,momentum=0.9".
+    """The optimizer as a spec of the core, such as "momentum:lr=0.1,momentum=0.9".
 
     Args:
-        optimizer: new, one setting for all parameters.
+        optimizer: new, with one setting for all parameters.
         names: id -> name of the parameters that servers step.
 
     Raises:
         DTypeError (a TypeError): another optimizer, or a subclass, whose step may differ.
-        InvalidArgumentError (a ValueError): settings that differ between groups, that the servers
-            don't have, or a state that they would begin without; parameters that one of the two
-            lacks.
+        InvalidArgumentError (a ValueError): settings that differ between groups or that servers
+            don't support; an optimizer that has stepped before; parameters that only the optimizer
+            or only the model has.
     """
     if type(optimizer) not in KINDS:
         raise DTypeError(
@@ -46,18 +46,18 @@ def spec_of(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> str:
 
 
 def _has_stepped(state: dict) -> bool:
-    """Adagrad's state is there before its first step."""
+    """Whether a parameter was stepped. Adagrad has a state even before its first step."""
     return bool(state) and float(state.get("step", 1)) > 0
 
 
 def settings_now(optimizer: torch.optim.Optimizer) -> list[str]:
-    """Of its groups, as specs, each once; of an optimizer that `spec_of` took: one."""
+    """The specs of its groups, without duplicates: one for an optimizer that `spec_of` accepted."""
     specs = [_spec_of_group(optimizer, group) for group in optimizer.param_groups]
     return list(dict.fromkeys(specs))
 
 
 def rate_of(optimizer: torch.optim.Optimizer) -> float:
-    """The learning rate as it is now. InvalidArgumentError where the groups' differ."""
+    """The current learning rate. Raises InvalidArgumentError if the groups differ."""
     rates = {float(group["lr"]) for group in optimizer.param_groups}
     if len(rates) > 1:
         raise make_error(
@@ -100,7 +100,7 @@ def _check_parameters(optimizer: torch.optim.Optimizer, names: dict[int, str]) -
 
 
 def refuse_step(optimizer, *_) -> None:
-    """On a worker, before each step of its optimizer."""
+    """The pre-hook of a worker's optimizer: always raises."""
     raise make_error(
         "State",
         f"{type(optimizer).__name__}.step() on a worker would move its parameters away from the "

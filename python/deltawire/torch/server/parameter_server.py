@@ -1,4 +1,4 @@
-"""Ranks that own the model and step it, and ranks that compute gradients: 3LC's parameter server.
+"""A parameter server as in 3LC: some ranks own and step the model, the others compute gradients.
 
 H. Lim, D. Andersen, M. Kaminsky, "3LC: Lightweight and Effective Traffic Compression for
 Distributed Machine Learning", MLSys 2019, sections 2 and 3.
@@ -38,7 +38,7 @@ from deltawire.torch.server.worker import ServedWorker
 
 
 class ParameterServer(ServedRank):
-    """A rank's part in training with parameter servers; made on every rank at the same time::
+    """One rank of training with parameter servers; made on every rank at the same time::
 
         server = deltawire.torch.ParameterServer(model, optimizer, "3lc:s=1.75", servers=2)
         if server.serves:  # ranks 0 and 1
@@ -47,78 +47,81 @@ class ParameterServer(ServedRank):
             for x, y in batches:
                 optimizer.zero_grad()
                 loss_of(model(x), y).backward()
-                server.step()  # in the place of optimizer.step()
+                server.step()  # instead of optimizer.step()
         server.close()
 
-    The first ranks own the model, cut and dealt out by bytes, and step it with the optimizer's
-    settings, whose state is there once. The others compute gradients: each one leaves for its
-    servers, compressed, as soon as backward() has it; the servers average them, step, and send what
-    has changed, compressed once for all workers. After `step` a worker's parameters are what the
-    servers say, bit-equal on all of them (with `staleness`, on those that have as many steps).
+    The first ranks, the servers, own the model, divided by bytes, and step it with the optimizer's
+    settings; its state exists once. The other ranks, the workers, compute gradients. Each gradient
+    is compressed and sent to its servers as soon as backward() has computed it. The servers average
+    gradients, step, and send the changes, compressed once for all workers. After `step` a worker's
+    parameters equal the servers', bit for bit on all workers (with `staleness`, on workers with as
+    many steps).
 
     Args:
-        model: the bare module; no DistributedDataParallel and nothing else that exchanges by
-            itself. Its parameters that require gradients are float32 on the CPU, and which they are
-            stays as it is now. At the start all parameters and buffers become rank 0's. From then
-            on buffers (statistics of BatchNorm) are each worker's own, as with LocalSteps; servers
-            compute nothing and have none. Frozen parameters stay what they are.
-        optimizer: new, torch.optim.SGD, Adagrad, RMSprop, Adam or AdamW, with one setting for all
-            parameters, which are those of the model that require gradients. Servers step as it
-            would; it is never stepped itself, and on workers its step() raises.
-        spec: the codec of both directions, e.g. "3lc:s=1.75", or rules (`spec_of`); equal on all
-            ranks, as all that follows up to `seed`.
-        servers: how many ranks serve: 0 ... servers - 1. At least one rank is left to work.
-        backup: workers that no step waits for: it counts the first gradients, of all workers but
-            so many. A late one is not lost: it leaves with its worker's next.
-        staleness: how many steps a worker may be ahead of the slowest: its parameters then lack the
-            last changes, at most so many. 0: all are in step.
+        model: the bare module, without DistributedDataParallel or anything else that exchanges by
+            itself. Parameters that require gradients must be float32 on the CPU, and their set must
+            not change. At the start all parameters and buffers are set to rank 0's. Afterwards
+            buffers (BatchNorm statistics) are each worker's own, as with LocalSteps; servers have
+            none. Frozen parameters keep their values.
+        optimizer: a new torch.optim.SGD, Adagrad, RMSprop, Adam or AdamW, with one setting for all
+            parameters, which are the model's that require gradients. Servers step as it would; it
+            is never stepped itself, and its step() raises on workers.
+        spec: the codec of both directions, e.g. "3lc:s=1.75", or rules (`spec_of`). Equal on all
+            ranks, like the following arguments up to `seed`.
+        servers: number of servers, ranks 0 ... servers - 1. At least one rank must remain a worker.
+        backup: number of workers that a step doesn't wait for: it uses the first gradients of all
+            workers but this many. A late gradient is not lost: it is sent with the worker's next.
+        staleness: how many steps a worker may be ahead of the slowest. Its parameters then lack the
+            changes of at most that many steps. 0: workers are synchronous.
         on_worker_loss: "end": a worker that is killed, fails, or is silent for `timeout` ends the
-            run, named. "drop": the others go on, with the mean of the gradients that are left;
-            what waited in it is lost. Where it lives, its next call raises, and says that.
-        min_workers: with "drop": where fewer are left, that ends the run.
-        push, pull: other codecs for one direction: of gradients, of what the servers change.
+            run; the error names it. "drop": training continues with the mean of the remaining
+            gradients; the worker's residuals are lost. If it is alive, its next call raises.
+        min_workers: with "drop": the run ends if fewer are left.
+        push, pull: codecs for one direction: of gradients, and of the servers' changes.
         min_elements: parameters below this many elements travel uncompressed.
-        seed: of codecs that draw by chance.
-        overlap: of a worker. "push" (the default): gradients leave while backward() goes on, and
-            `step` waits for the parameters. "both": each layer waits for its own before its forward
-            pass, so that they come while others compute. Then parameters are whole for the model's
-            layers alone: call `wait` before anything else reads them (state_dict() does). It takes
-            layers whose parameters are used by their own forward pass; where others are found in
-            the first step, `step` waits for those. Not with `backup` or `staleness`.
-            "none": gradients leave in `step`, and it waits: for gradients that are clipped after
+        seed: for codecs that draw random numbers.
+        overlap: what a worker overlaps. "push" (the default): gradients are sent during backward(),
+            and `step` waits for the parameters. "both": each layer waits for its parameters before
+            its forward pass, so that they arrive while other layers compute. Only the model's
+            layers may then read parameters: call `wait` before anything else does (state_dict()
+            calls it). Layers must use their parameters in their own forward pass; parameters for
+            which the first step shows otherwise are waited for in `step`. Not with `backup` or
+            `staleness`. "none": gradients are sent in `step`, for gradients that are clipped after
             backward().
-        snapshot: a folder, of this machine or shared: every rank writes what it needs to go on, and
-            where all servers have snapshots of a step, training goes on from the newest such one
-            (docs/parameter-server.md). It may go on with other workers, and another number of them.
-        every: steps between two snapshots, with `snapshot`.
-        timeout: seconds that a server waits for the workers' gradients, and a worker for the
-            servers, before it gives up and names whom it waits for: longer than the longest pause
-            of a worker (an evaluation). A rank whose process has ended is named at once.
+        snapshot: a folder, local or shared. Every rank writes what it needs to resume; if all
+            servers have snapshots of a step, training resumes from the newest such step
+            (docs/parameter-server.md), also with other workers or another number of them.
+        every: steps between two snapshots.
+        timeout: seconds that servers wait for workers' gradients, and workers for servers, before
+            they give up and name the rank they wait for. Make it longer than the longest pause of a
+            worker (an evaluation). A rank whose process has ended is named at once.
         connect_timeout, interface, port, token, link: as for `register`.
-        group: the process group, default: the world.
+        group: the process group. Default: the world.
 
     Raises:
         DTypeError (a TypeError): no model, no optimizer, or one that can't be served.
-        InvalidArgumentError (a ValueError): bad spec or setting, no process group, an optimizer
-            with settings that servers don't have, parameters that it or the model lacks.
+        InvalidArgumentError (a ValueError): bad spec or setting, no process group, optimizer
+            settings that servers don't support, parameters that only the optimizer or only the
+            model has.
         DeltawireError: a rank with other settings or another model ("Mismatch"), a rank that could
             not take part ("Aborted"), ranks that don't connect ("Timeout"); alike on every rank.
 
     Attributes:
         serves: whether this rank is a server.
-        rank, world_size, servers, group: the place of this rank.
-        resumed_at: the step of the snapshot that training goes on from; 0: it begins.
-        optimizer_spec: as servers step, e.g. "momentum:lr=0.1,momentum=0.9,dampening=0,...".
+        rank, world_size, servers, group: this rank's place.
+        resumed_at: the step of the snapshot from which training resumes; 0: it starts.
+        optimizer_spec: the servers' optimizer, e.g. "momentum:lr=0.1,momentum=0.9,dampening=0,...".
 
-    The first error ends training on all ranks, typed, and names the suspect: a rank that was killed
-    at once, one that is frozen by `timeout`. A worker's parameters may then be of two steps. Only
-    `close` is left to do.
+    The first error ends training on all ranks with a typed error that names the suspect: a killed
+    rank at once, a frozen one after `timeout`. A worker's parameters may then be from two steps.
+    Only `close` may be called afterwards.
 
     It can't be copied or pickled (TypeError). A copy of the model, or a saved one, is a plain
     module.
 
-    Memory: a server's parts twice, their gradient, the optimizer's state and a residual; a worker's
-    residual, the size of the model. Thread rule: one thread; metrics and last_error: any.
+    Memory: on a server its part of the model twice, the gradient, the optimizer's state and a
+    residual; on a worker a residual of the model's size. Thread rule: one thread; metrics and
+    last_error: any.
     """
 
     resumed_at = 0
@@ -219,13 +222,13 @@ class ParameterServer(ServedRank):
             self._snapshots.take(self._core, self._timeout_ms)
 
     def serve(self, after_step: Callable[[], object] | None = None) -> int:
-        """Serves until the workers have closed; on servers alone. Returns the steps made.
+        """Serves until the workers have closed. Only for servers. Returns the number of steps.
 
         Args:
-            after_step: called after every step, e.g. the step() of a torch learning-rate scheduler
-                of the optimizer: the rate that the optimizer has then is that of the next step, the
-                same on every server. Workers need no scheduler. Where training goes on from a
-                snapshot it is called for each of the steps before, first.
+            after_step: called after every step, for example the step() of a torch learning-rate
+                scheduler of the optimizer. The optimizer's rate is then that of the next step;
+                it must be the same on every server. Workers need no scheduler. When training
+                resumes from a snapshot, it is first called once for each earlier step.
 
         Raises DeltawireError as described for the class, "State" on a worker or when closed.
         """
@@ -249,27 +252,27 @@ class ParameterServer(ServedRank):
             self._drops.tell()
 
     def _follow(self, after_step: Callable[[], object]) -> None:
-        """The servers take the rate that the optimizer has after a step."""
+        """Gives the server the learning rate that the optimizer has after a step."""
         self._optimizer.step()  # without gradients: schedulers ask for it
         after_step()
         self._server.set_learning_rate(served_optimizer.rate_of(self._optimizer))
 
     def start(self) -> None:
-        """Fetches the model from the servers, on a worker; else the first forward pass does."""
+        """Fetches the model, on a worker; otherwise the first forward pass does."""
         with self._working() as worker:
             worker.open()
 
     def step(self) -> bool:
-        """Ends a step: gradients that have not left leave, parameters become the servers'. Where a
-        parameter has no gradient zeros leave. Gradients stay, as with optimizer.step().
+        """Ends a step: sends the gradients that were not sent yet (zeros for a parameter without
+        one), and sets the parameters to the servers'. Gradients are kept, as with optimizer.step().
 
         Returns:
-            False where the servers have closed without this step, because other workers have: a
-            loop may end, and further steps change nothing. With overlap="both" it is known a step
+            False if the servers have closed without this step, because other workers have: the loop
+            may end, as further steps change nothing. With overlap="both" this is known a step
             later.
 
-        Raises DeltawireError as described for the class, "State" on a server or when closed, or
-        where the optimizer's learning rate was changed here: the servers have it.
+        Raises DeltawireError as described for the class; "State" on a server, when closed, or if
+        the optimizer's learning rate was changed on this worker.
         """
         with self._working() as worker:
             if served_optimizer.settings_now(self._optimizer) != [self.optimizer_spec]:
@@ -281,15 +284,16 @@ class ParameterServer(ServedRank):
             return worker.step()
 
     def wait(self) -> None:
-        """Until a worker's parameters are whole: with overlap="both", before anything but the
-        model's layers reads them. Raises as `step`."""
+        """Waits until a worker's parameters are complete: with overlap="both", call it before
+        anything but the model's layers reads them. Raises like `step`."""
         with self._working() as worker:
             worker.wait()
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backward passes within add to gradients, which don't leave: all of a step but the last,
-        as with DistributedDataParallel. Gradients that no later pass completes leave in `step`."""
+        """Within it backward passes accumulate gradients without sending them: for all passes of a
+        step but the last, as with DistributedDataParallel. Gradients that the last pass doesn't
+        reach are sent in `step`."""
         with self._working() as worker:
             worker.sync = False
         try:
@@ -299,34 +303,34 @@ class ParameterServer(ServedRank):
 
     @property
     def steps(self) -> int:
-        """Steps that a worker's parameters have, or that a server has made."""
+        """Steps in a worker's parameters, or made by a server."""
         return self.metrics()["step"]
 
     @property
     def ended(self) -> bool:
-        """The servers have closed: what is left to do is `close`."""
+        """Whether the servers have closed, so that only `close` is left to do."""
         if self._worker is not None and not self.closed:
             return self._worker.core.has_ended
         return self.closed or self._has_served
 
     def metrics(self) -> dict[str, Any]:
-        """Of this rank since it was made; after `close` the last.
+        """Totals of this rank; after `close` the last ones.
 
-        - step: steps that the parameters have; steps: those that this rank has completed;
-        - push_bytes, pull_bytes: of messages, sent and received (worker) or received and sent
-          (server, every copy), with their headers; pull_bytes has the model at the start, too;
-        - push_ratio, pull_ratio: of a worker's steps, how many times smaller than 4 bytes an
-          element these are, without the model at the start; None before the first step;
+        - step: steps in the parameters; steps: those that this rank has completed;
+        - push_bytes, pull_bytes: messages sent and received by a worker, or received and sent by a
+          server (every copy), with their headers; pull_bytes includes the initial model;
+        - push_ratio, pull_ratio: on a worker, the compression relative to 4 bytes an element,
+          without the initial model; None before the first step;
         - encodes, encodes_per_step: messages that a server has compressed: one for each part and
-          step, however many workers take it;
-        - dropped: of a server, the workers that it has gone on without (`metrics.Drops`):
-          `rank`, `step`, `time`, `code` and `why` of each;
-        - late_pushes: parts of gradients that no step counted, for they came too late, and that
-          left or leave later; skipped_steps: that the servers made meanwhile;
-        - push_ms, wait_ms: a worker's time in compressing gradients, and in waiting for parameters
-          and taking them in;
-        - traffic_bytes_sent, traffic_bytes_received: by the links, transport headers included;
-        - snapshot_error, with `snapshot`: why the newest could not be written; None: it could.
+          step, however many workers receive it;
+        - dropped: on a server, the workers that were dropped (`metrics.Drops`): `rank`, `step`,
+          `time`, `code` and `why` of each;
+        - late_pushes: parts of gradients that came too late for their step and are sent with a
+          later one; skipped_steps: steps that the servers made meanwhile;
+        - push_ms, wait_ms: a worker's time for compressing gradients, and for waiting for
+          parameters and storing them;
+        - traffic_bytes_sent, traffic_bytes_received: on the links, with transport headers;
+        - snapshot_error, with `snapshot`: why the newest could not be written, or None.
         """
         if self._server is not None:
             self._last = of_server(self._server, self._drops, self._link)
@@ -337,9 +341,9 @@ class ParameterServer(ServedRank):
         return dict(self._last)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must keep of this rank beside the module's and a scheduler's own state,
-        on a server between steps (in `serve`'s after_step, or after it), on a worker after `step`:
-        `state`, a uint8 tensor, and where it belongs. Those of all ranks belong together."""
+        """This rank's state for a checkpoint, besides those of the module and of a scheduler. Call
+        it on a server between steps (in `serve`'s after_step, or after `serve`), on a worker after
+        `step`. The states of all ranks belong together."""
         self._check_open()
         if self._worker is not None:
             self.wait()
@@ -347,12 +351,12 @@ class ParameterServer(ServedRank):
         return state_of(self._core, self._place())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts back what `state_dict` gave, on every rank or on none, before `serve` and the first
-        step; a collective on the process group. Workers get the parameters from the servers.
+        """Restores what `state_dict` returned, on every rank or on none, before `serve` and the
+        first step; a collective on the process group. Workers get the parameters from the servers.
 
-        Raises InvalidArgumentError (a ValueError) where the state is of another rank, world size or
-        spec, DeltawireError where its bytes are damaged, another rank could not load ("Aborted"),
-        or the ranks' states aren't of the same step ("Mismatch"). Then nothing is changed.
+        Raises InvalidArgumentError (a ValueError) for a state of another rank, world size or spec;
+        DeltawireError for damaged bytes, if another rank could not load ("Aborted"), or if the
+        ranks' states are from different steps ("Mismatch"). Nothing is changed then.
         """
         self._check_open()
         collective_load(self.group, self._core, lambda: load(self._core, state, self._place()))
@@ -366,10 +370,10 @@ class ParameterServer(ServedRank):
         }
 
     def close(self) -> None:
-        """A worker says that it has no more steps: servers end when too few are left. Then this
-        rank says goodbye; idempotent. After an error, while an exception is on its way, or before a
-        server has served, it aborts what is left of the exchange on every rank. Raises what a
-        worker's goodbye ended with."""
+        """Ends this rank's part; idempotent. A worker announces that it makes no more steps; the
+        servers end when too few workers are left. After an error, during an exception, or before a
+        server has served, the exchange is aborted on every rank. Raises the error of a worker's
+        goodbye."""
         if not self.closed and (cause := exception_under_way()) is not None:
             self._give_up(cause)
         try:

@@ -1,4 +1,4 @@
-"""How a rank's part in a parameter server ends: on all ranks, and typed."""
+"""The connection of a ParameterServer's rank, and how it ends on all ranks."""
 
 import logging
 
@@ -12,11 +12,11 @@ logger = logging.getLogger("deltawire")
 
 
 class ServedRank(AbortsOnError):
-    """A rank that is connected to the others; their end is its own.
+    """A connected rank: it ends when any other rank fails.
 
     Attributes:
-        rank: of the process group.
-        last_error: the first error, typed; None while all is well.
+        rank: in the process group.
+        last_error: the first error, or None.
     """
 
     _name = "ParameterServer"
@@ -33,8 +33,8 @@ class ServedRank(AbortsOnError):
         self._part()
 
     def leave(self) -> None:
-        """At exit: `close` without a goodbye to wait for. An exception that has ended the program
-        is told to the other ranks."""
+        """At exit: `close` without waiting for a goodbye. If an exception has ended the program,
+        the other ranks get its text."""
         if not self.closed and (cause := exception_under_way(at_exit=True)) is not None:
             self._give_up(cause)
         self._part()
@@ -44,7 +44,7 @@ class ServedRank(AbortsOnError):
         interrupt.unwatch(self)
 
     def interrupted(self) -> None:
-        """Ends training on every rank because of Ctrl-C here."""
+        """Ends training on every rank after Ctrl-C on this one."""
         self._link.abort(f"interrupted on rank {self.rank}")
 
     @property

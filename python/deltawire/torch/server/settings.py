@@ -1,4 +1,4 @@
-"""Checks of what a ParameterServer is asked for."""
+"""Checks of a ParameterServer's arguments."""
 
 import torch
 
@@ -15,7 +15,7 @@ LOSSES = ("end", "drop")
 
 
 def checked_servers(servers: int, backup: int, world_size: int) -> int:
-    """How many serve; raises InvalidArgumentError."""
+    """Returns the number of servers. Raises InvalidArgumentError."""
     arguments.check_positive("servers", servers)
     arguments.check_count("backup", backup)
     if servers >= world_size:
@@ -33,13 +33,13 @@ def checked_servers(servers: int, backup: int, world_size: int) -> int:
 
 
 def check_counts(**counts: int) -> None:
-    """Raises InvalidArgumentError, by name, for what is not 0 or more."""
+    """Raises InvalidArgumentError, with the name, for a count that is not an int >= 0."""
     for name, value in counts.items():
         arguments.check_count(name, value)
 
 
 def drops_workers(on_worker_loss: str, min_workers: int, workers: int) -> bool:
-    """Whether a lost worker is dropped; raises InvalidArgumentError."""
+    """Returns whether a lost worker is dropped. Raises InvalidArgumentError."""
     if on_worker_loss not in LOSSES:
         raise make_error(
             "InvalidArgument",
@@ -55,7 +55,7 @@ def drops_workers(on_worker_loss: str, min_workers: int, workers: int) -> bool:
 
 
 def check_overlap(overlap: str, backup: int, staleness: int) -> None:
-    """Raises InvalidArgumentError for anything but one of OVERLAPS, or one that can't be."""
+    """Raises InvalidArgumentError for what is none of OVERLAPS, or can't be combined."""
     if overlap not in OVERLAPS:
         raise make_error(
             "InvalidArgument", f"overlap={overlap!r} is none of {', '.join(map(repr, OVERLAPS))}"
@@ -72,7 +72,7 @@ def check_overlap(overlap: str, backup: int, staleness: int) -> None:
 def lasting_settings(
     codecs: list[str], servers: int, min_elements: int, optimizer_spec: str
 ) -> dict[str, object]:
-    """What stays the same as long as training goes on, beside the model."""
+    """The settings that must not change when training resumes."""
     return {
         "push": codecs[0],
         "pull": codecs[1],
@@ -83,12 +83,12 @@ def lasting_settings(
 
 
 def snapshot_text(lasting: dict[str, object], model: torch.nn.Module) -> str:
-    """What a snapshot keeps of these, and of the model."""
+    """These settings, and the model's layout, as a snapshot stores them."""
     settings = lasting | {"model": layout_digest(model)}
     return " ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def codecs_of(policy: Policy) -> str:
-    """Of one direction, canonical; raises InvalidArgumentError."""
+    """The codecs of one direction, canonical. Raises InvalidArgumentError."""
     text = spec_of(arguments.named(policy, "ParameterServer"))
     return _core.Channel(text, 0, "exact", True, 0).spec

@@ -1,4 +1,4 @@
-"""What a rank of a parameter server saves, and where snapshots of all of them stand."""
+"""The state of a ParameterServer's rank, in checkpoints and snapshots."""
 
 import errno
 import logging
@@ -26,26 +26,26 @@ Core = _core.ParameterServer | _core.ParameterWorker
 
 
 def steps_of(core: Core) -> int:
-    """That its parameters have, those before a loaded state included."""
+    """Steps in its parameters, including those before a loaded state."""
     return core.steps if isinstance(core, _core.ParameterServer) else core.step
 
 
 def catch_up(core: Core, timeout_ms: int) -> None:
-    """With staleness: until none of a worker's gradients is on its way, so that what it keeps and
-    what servers have fit together."""
+    """With staleness: waits until none of a worker's gradients is in flight, so that its state and
+    the servers' belong together."""
     if isinstance(core, _core.ParameterWorker):
         core.catch_up(timeout_ms)
 
 
 def state_of(core: Core, place: dict[str, Any]) -> dict[str, Any]:
-    """For checkpoints; `place`: where the state belongs."""
+    """The state for a checkpoint; `place` says where it belongs."""
     state = torch.frombuffer(bytearray(core.save()), dtype=torch.uint8)
     return {"version": _VERSION, **place, "step": steps_of(core), "state": state}
 
 
 def load(core: Core, state: dict[str, Any], place: dict[str, Any]) -> str:
-    """Puts back what `state_of` gave, or raises and changes nothing. Returns what must be alike on
-    all ranks."""
+    """Restores what `state_of` returned, or raises and changes nothing. Returns a text that must be
+    equal on all ranks."""
     check_state_given(state)
     due = {"version": _VERSION, **place}
     missing = [key for key in (*due, "step", "state") if key not in state]
@@ -66,18 +66,18 @@ def load(core: Core, state: dict[str, Any], place: dict[str, Any]) -> str:
 
 
 class Snapshots:
-    """A rank's snapshots in a folder: of a server all that it has, of a worker what waits for its
-    next pushes, and the module's buffers.
+    """A rank's snapshots in a folder: a server's whole state; a worker's residuals and the module's
+    buffers.
 
     Args:
-        folder: made if need be; on the rank's machine, or one that ranks share.
-        every: steps between two.
-        place: (rank, how many serve).
-        settings: what must be the same when training goes on.
-        buffers: of the module; a worker's are its own.
+        folder: created if missing; local or shared.
+        every: steps between two snapshots.
+        place: (rank, number of servers).
+        settings: what must be the same when training resumes.
+        buffers: those of the module, which are each worker's own.
 
     Attributes:
-        error: why the newest could not be written; None where it could.
+        error: why the newest snapshot could not be written, or None.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class Snapshots:
         self._files = _core.SnapshotPlace(self._folder, self._rank, settings)
 
     def go_on(self, core: Core, group) -> int:
-        """Loads the newest step that all servers have; a collective on the group. Where there is
-        none servers write the first. Returns the step.
+        """Loads the newest step that all servers have, a collective on the group; if there is none,
+        servers write the first. Returns the step.
 
-        Raises DeltawireError, alike on every rank, where a rank can't read its folder or has
-        snapshots of other settings, or where servers have no step in common ("Mismatch").
+        Raises DeltawireError, alike on every rank, if a rank can't read its folder or has snapshots
+        of other settings, or if servers have no step in common ("Mismatch").
         """
         offer, own = bootstrap.Offer(), []
         try:
@@ -130,9 +130,9 @@ class Snapshots:
         return step
 
     def take(self, core: Core, timeout_ms: int) -> None:
-        """Writes one where one is due after this step; of a worker once it has the changes of all
-        its steps. A disk that is full is no reason to end training: the snapshots before stay.
-        Raises DeltawireError ("Io") where it can't be written for another reason."""
+        """Writes a snapshot if one is due after this step; on a worker after it has the changes of
+        all its steps. A full disk doesn't end training: earlier snapshots remain. Raises
+        DeltawireError ("Io") if it can't be written for another reason."""
         if steps_of(core) % self._every != 0:
             return
         catch_up(core, timeout_ms)
@@ -152,7 +152,7 @@ class Snapshots:
             )
 
     def write(self, core: Core) -> None:
-        """On the disk when it returns. Raises DeltawireError ("Io") where it can't be written."""
+        """Writes a snapshot, which is on the disk on return. Raises DeltawireError ("Io")."""
         state = core.save()
         if self._rank >= self._servers:
             buffers = b"".join(_bytes_of(each).numpy().tobytes() for each in self._buffers)
@@ -174,7 +174,7 @@ class Snapshots:
 
 
 def _make_folder(path: str) -> None:
-    """With its own entry on the disk, as the snapshots' are."""
+    """Creates the folder and syncs its directory entry, like the snapshots'."""
     if not os.path.isdir(path):
         os.makedirs(path, exist_ok=True)
         above = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
@@ -189,7 +189,7 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _common_step(offers: list[bootstrap.Offer], servers: int) -> int:
-    """The newest that all servers have, 0 where training begins."""
+    """The newest step that all servers have; 0 if training starts."""
     for rank, offer in enumerate(offers):
         if offer.problem is not None:
             raise make_error("Aborted", f"rank {rank} can't go on: {offer.problem}", rank)

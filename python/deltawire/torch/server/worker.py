@@ -1,4 +1,4 @@
-"""A worker's step: which gradient leaves when, and which parameters are waited for when."""
+"""A worker's step: when each gradient is sent, and when parameters are waited for."""
 
 import contextlib
 import time
@@ -13,21 +13,21 @@ from deltawire.torch.server.model import ServedModel, gradient_of
 
 
 class ServedWorker:
-    """Between the module's hooks and the core's worker.
+    """Connects the module's hooks with the core's worker.
 
     Args:
         core: the worker.
-        model: whose parameters are the servers'.
-        timeout_ms: of each wait.
+        model: the served parameters.
+        timeout_ms: for each wait.
         overlap: one of settings.OVERLAPS.
-        guarded: what the module's hooks run in, which tells the other ranks of an error.
-        after_step: called after each step, when the parameters are whole.
+        guarded: a context in which the module's hooks run; it tells the other ranks of an error.
+        after_step: called after each step, when the parameters are complete.
 
     Attributes:
-        push_seconds, wait_seconds: in compressing gradients; in waiting for parameters, and taking
-            them in.
-        model_bytes: of the messages with the model at the start.
-        sync: whether gradients leave when they are complete.
+        push_seconds, wait_seconds: time for compressing gradients, and for waiting for parameters
+            and storing them.
+        model_bytes: size of the messages with the initial model.
+        sync: whether gradients are sent as soon as they are complete.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ServedWorker:
         self._handles = _attach(model, self._before_layer, on_gradient, self.wait)
 
     def detach(self) -> None:
-        """Takes all hooks from the module."""
+        """Removes all hooks from the module."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -76,16 +76,16 @@ class ServedWorker:
 
     @property
     def is_between_steps(self) -> bool:
-        """No gradient has left for a step that isn't over."""
+        """Whether no gradient of an unfinished step was sent."""
         return not self._pushed
 
     @property
     def steps(self) -> int:
-        """That the parameters have, once they are waited for."""
+        """Steps in the parameters, once they have arrived."""
         return self.core.step + (self._is_midway and not self.core.has_ended)
 
     def step(self) -> bool:
-        """Ends the step; False where the servers have closed without it."""
+        """Ends the step. Returns False if the servers have closed without it."""
         self._model.check_in_place()
         self.open()
         self.wait()
@@ -106,7 +106,7 @@ class ServedWorker:
         return not self.core.has_ended
 
     def wait(self) -> None:
-        """Until the parameters are whole: those that the last step has made."""
+        """Waits for all parameters of the last step."""
         if self._is_midway:
             with self._waiting():
                 self.core.pull_all(self._timeout_ms)
@@ -116,7 +116,7 @@ class ServedWorker:
                 self._after_step()
 
     def close(self) -> None:
-        """Leaves the servers, once all is pulled."""
+        """Says goodbye to the servers, after all parameters have arrived."""
         self.open()
         self.wait()
         with self._waiting():
@@ -183,8 +183,8 @@ class ServedWorker:
 
 
 class _Call:
-    """A method of somebody who is held weakly. A copy of the module has one that does nothing: a
-    copied or saved model is served by nobody."""
+    """A weak reference to a method, for hooks. In a copy of the module it does nothing, because no
+    server serves a copied or saved model."""
 
     def __init__(self, method: Callable | None, *first) -> None:
         self._method = weakref.WeakMethod(method) if method is not None else None
@@ -215,13 +215,13 @@ def _attach(
     on_gradient: Callable[[int], None] | None,
     before_saving: Callable[[], None],
 ) -> list:
-    """Handles, whose remove() ends it.
+    """Installs hooks in a model; remove() of the returned handles removes them.
 
     Args:
-        model: whose modules and parameters.
-        before_layer: called before the forward pass of each module that has some, with the indices
-            of the parameters that are its own.
-        on_gradient: called with a parameter's index when its gradient is complete. None: never.
+        model: the served parameters.
+        before_layer: called before the forward pass of each module that has parameters of its own,
+            with their indices.
+        on_gradient: called with a parameter's index when its gradient is complete, if not None.
         before_saving: called before each module's state_dict().
     """
     handles = []

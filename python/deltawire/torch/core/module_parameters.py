@@ -1,4 +1,4 @@
-"""A module's parameters: where they are, how they lie in memory, the same on all ranks."""
+"""A module's parameters: their places, shapes in memory, and layout, equal on all ranks."""
 
 import hashlib
 from collections.abc import Callable, Container, Mapping
@@ -12,16 +12,16 @@ from deltawire.torch.core import arguments, wrappers
 
 
 class ModuleParameters:
-    """The places of all parameters that a module has: of the module as it is when asked, whatever
-    has become of its children since. Shared parameters have several.
+    """The places (module and key) of all parameters of a module, always as it is now, even if
+    submodules were replaced. A shared parameter has several places.
 
-    Asked before every step, it walks the tree of modules only where that has changed: else it
-    compares, of each module, the list of its children with the one before.
+    It is asked before every step, so it walks the tree of modules only after a change, which it
+    notices by comparing each module's list of children with the previous one.
 
     Args:
-        module: whose.
-        door: who exchanges them, for messages.
-        ignored: names of parameters that are nobody's concern.
+        module: the model.
+        door: the class that exchanges the parameters, for messages.
+        ignored: names of parameters to be ignored.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ModuleParameters:
         self._tree = [_Node(name, module) for name, module in self._module.named_modules()]
 
     def _follow(self) -> None:
-        """After what has become of the module."""
+        """Walks the tree again if it has changed."""
         for node in self._tree:
             # Most have none, then and now.
             if (node.children or node.ids) and list(map(id, node.children.values())) != node.ids:
@@ -45,7 +45,7 @@ class ModuleParameters:
                 return
 
     def names(self) -> dict[int, str]:
-        """id(parameter) -> its name, of a shared one the first; but for the ignored."""
+        """id(parameter) -> name, the first one of a shared parameter; without ignored ones."""
         self._follow()
         found: dict[int, str] = {}
         for node in self._tree:
@@ -55,8 +55,8 @@ class ModuleParameters:
         return found
 
     def left_out(self, is_exchanged: Callable[[torch.nn.Module, str], bool]) -> list[str]:
-        """The names of parameters that require gradients and for whose place, a module and the key
-        there, is_exchanged() is false."""
+        """The names of parameters that require gradients and have a place for which
+        is_exchanged(module, key) is false."""
         self._follow()
         return [
             wrappers.plain_name(node.name_of(key))
@@ -66,12 +66,12 @@ class ModuleParameters:
         ]
 
     def check(self, dtypes: Mapping[int, torch.dtype], advice: str) -> None:
-        """Raises DeltawireError ("State"), naming the parameter, where one that requires gradients
-        isn't exchanged, or has another dtype than when the door was made.
+        """Raises DeltawireError ("State"), naming the parameter, if one that requires gradients
+        isn't exchanged, or has changed its dtype.
 
         Args:
-            dtypes: id(parameter) -> its dtype then, of all that are exchanged.
-            advice: what to do.
+            dtypes: id(parameter) -> original dtype, of all that are exchanged.
+            advice: what to do, for the message.
         """
         self._follow()
         for node in self._tree:
@@ -95,7 +95,7 @@ class ModuleParameters:
                 )
 
     def _is_trained(self, node: "_Node", key: str, parameter: torch.Tensor | None) -> bool:
-        """And somebody's concern."""
+        """Whether it requires gradients and is not ignored."""
         if parameter is None or not parameter.requires_grad or not parameter.numel():
             return False
         return node.name_of(key) not in self._ignored
@@ -105,9 +105,9 @@ class _Node:
     """A module of the tree.
 
     Attributes:
-        module: itself.
-        children, parameters: its own dicts, as they are when they are looked at.
-        ids: of the children when the tree was walked.
+        module: the module.
+        children, parameters: its own dicts, which change with it.
+        ids: ids of its children when the tree was walked.
     """
 
     __slots__ = ("_name", "_then", "children", "ids", "module", "parameters")
@@ -120,17 +120,17 @@ class _Node:
         self.ids = list(map(id, self._then))
 
     def name_of(self, key: str) -> str:
-        """Of one of its parameters."""
+        """The full name of its parameter with this key."""
         return f"{self._name}.{key}" if self._name else key
 
 
 def row_major_shape(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The shape that codecs may use: one dimension where the memory is in another order."""
+    """The tensor's shape as codecs see it: one dimension unless its memory is row-major."""
     return tuple(tensor.shape) if tensor.is_contiguous() else (tensor.numel(),)
 
 
 def layout(model: torch.nn.Module) -> list[str]:
-    """Of all parameters and buffers, what must be equal on all ranks that share them."""
+    """A line for each parameter and buffer, with what must be equal on all ranks."""
     kinds = [
         (model.named_parameters(), ("frozen", "trained")),
         (model.named_buffers(), ("buffer",)),
@@ -148,7 +148,7 @@ def layout(model: torch.nn.Module) -> list[str]:
 
 
 def layout_digest(model: torch.nn.Module) -> str:
-    """Of names, shapes and dtypes of all parameters and buffers, and of what is trained."""
+    """A digest of names, shapes, dtypes and requires_grad of all parameters and buffers."""
     text = hashlib.sha256()
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         line = f"{name} {tuple(tensor.shape)} {tensor.dtype} {tensor.requires_grad}\n"
@@ -158,7 +158,7 @@ def layout_digest(model: torch.nn.Module) -> str:
 
 @torch.no_grad()
 def broadcast_model(model: torch.nn.Module, group) -> None:
-    """All parameters and buffers become those of the group's rank 0; one collective a tensor."""
+    """Sets all parameters and buffers to those of the group's rank 0; a collective for each."""
     source = dist.get_global_rank(group, 0)
     for tensor in [*model.parameters(), *model.buffers()]:
         values = tensor.detach().contiguous()

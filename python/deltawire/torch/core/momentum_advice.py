@@ -1,4 +1,4 @@
-"""Says once what to do where an optimizer's momentum meets a codec that doesn't go with it."""
+"""Warns once if the optimizer's momentum and the codec don't go together."""
 
 import warnings
 import weakref
@@ -16,8 +16,8 @@ class MomentumWarning(UserWarning):
 
 
 def watch(canonical_spec: str, parameters: Iterable[torch.nn.Parameter], rank: int) -> None:
-    """Looks at the optimizer that steps these parameters, when it does so for the first time, and
-    warns on rank 0 where its momentum doesn't go with the spec."""
+    """Warns, on rank 0, if the momentum of the optimizer that first steps these parameters doesn't
+    go with the spec."""
     if rank == 0 and (late_rules(canonical_spec) or rules_with_momentum(canonical_spec)):
         _watches.append(_Watch(canonical_spec, parameters))
         if len(_handles) == 0:
@@ -33,15 +33,15 @@ def _look(optimizer: torch.optim.Optimizer, _args, _kwargs) -> None:
 
 
 class _Watch:
-    """A look at the steps of all optimizers, until one steps a parameter of the model."""
+    """Watches the steps of all optimizers until one steps a parameter of the model."""
 
     def __init__(self, spec: str, parameters: Iterable[torch.nn.Parameter]) -> None:
         self._spec = spec
         self._parameters = {id(each): weakref.ref(each) for each in parameters}
 
     def is_over(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether it was the optimizer of the model, of which it has warned then, or the model is
-        gone."""
+        """Whether there is nothing left to watch: this was the model's optimizer, for which it has
+        warned, or the model is gone."""
         if all(kept() is None for kept in self._parameters.values()):
             return True
         groups = [group for group in optimizer.param_groups if self._steps_ours(group)]

@@ -1,4 +1,4 @@
-"""torch's optimizers as the core knows them."""
+"""Translates torch's optimizers into the core's settings."""
 
 import torch
 
@@ -8,12 +8,12 @@ KNOWN = "torch.optim.SGD, Adagrad, RMSprop, Adam and AdamW"
 
 
 def settings_of(kind: type[torch.optim.Optimizer], group: dict) -> _core.OptimizerSettings:
-    """Of one of an optimizer's param_groups, as they are now.
+    """The current settings of one of an optimizer's param_groups.
 
     Args:
         kind: one of KINDS.
-        group: what else it asks for than the core has (`maximize`, `amsgrad`, a centered RMSprop,
-            momentum in RMSprop) is the caller's to refuse.
+        group: the group. The caller must refuse what the core doesn't support (`maximize`,
+            `amsgrad`, a centered RMSprop, momentum in RMSprop).
     """
     settings = KINDS[kind](group)
     settings.learning_rate = float(group["lr"])

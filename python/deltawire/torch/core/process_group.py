@@ -1,8 +1,8 @@
-"""A process group that comes up again when torchrun starts the ranks again.
+"""A process group that works again after torchrun has restarted the ranks.
 
-torchrun keeps one store for all attempts. Gloo puts each rank's address into it under a key that an
-attempt doesn't change, so that ranks of the next attempt may find those of dead processes, and fail
-or wait. Here the ranks agree on a name of their own for this attempt first, and meet under it.
+torchrun keeps one store for all attempts. Gloo stores each rank's address under a key that is the
+same in every attempt, so that ranks may find addresses of dead processes, and fail or hang. Here
+the ranks first agree on a name for this attempt, and meet under it.
 """
 
 import datetime
@@ -22,20 +22,22 @@ _TIMEOUT = datetime.timedelta(minutes=30)  # torch's own
 def init_process_group(
     backend: str | None = None, *, timeout: datetime.timedelta = _TIMEOUT, **options
 ) -> None:
-    """`torch.distributed.init_process_group`, right after a restart too; called once on every rank.
+    """Like `torch.distributed.init_process_group`, but reliable after a restart. Call it once on
+    every rank.
 
-    Under torchrun, Slurm or whatever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The ranks
-    agree on an attempt over the store that these name, whatever earlier attempts have left in it,
-    also where agents have counted them differently or the number of ranks has changed.
+    It works under torchrun, Slurm, and whatever else sets RANK, WORLD_SIZE, MASTER_ADDR and
+    MASTER_PORT. The ranks agree on an attempt over the store that these name, whatever earlier
+    attempts have left in it, even if agents count attempts differently or the number of ranks has
+    changed.
 
     Args:
-        backend, options: as torch's; without init_method, store, rank and world_size.
-        timeout: of the meeting, and as torch's.
+        backend, options: as torch's, without init_method, store, rank and world_size.
+        timeout: as torch's; also limits the agreement.
 
     Raises:
         InvalidArgumentError (a ValueError): an option that says where to meet.
-        DeltawireError: "Timeout": a rank did not come.
-        ValueError: of torch, where the environment lacks a variable.
+        DeltawireError: "Timeout": a rank did not arrive.
+        ValueError: from torch, if the environment lacks a variable.
     """
     for name in ("init_method", "store", "rank", "world_size"):
         if name in options:
@@ -56,12 +58,12 @@ def init_process_group(
 def agree_on_attempt(
     store: dist.Store, rank: int, world_size: int, timeout: datetime.timedelta
 ) -> str:
-    """A prefix for keys that only these processes have, the same on all of them.
+    """Returns a prefix for keys that is the same on all of these processes, and theirs alone.
 
-    Each rank says a number drawn for this life. Rank 0 names an attempt by the numbers that it
-    sees; each rank says yes to one with its own number; when all have, rank 0 says go. A number of
-    a dead process gets no yes, and rank 0 names another attempt when the living one's comes.
-    Raises DeltawireError ("Timeout"), naming a rank that did not come.
+    Each rank publishes a random number of its process. Rank 0 proposes an attempt made of the
+    numbers that it sees; a rank accepts an attempt that has its own number; when all have accepted,
+    rank 0 confirms. A dead process never accepts, and rank 0 proposes another attempt as soon as
+    the number of its successor appears. Raises DeltawireError ("Timeout"), naming a missing rank.
     """
     store = dist.PrefixStore(_PREFIX, store)
     own = secrets.token_hex(16)
@@ -96,7 +98,7 @@ def _wait(deadline: float, why: str) -> None:
 
 
 class _Lead:
-    """What rank 0 does for all."""
+    """Rank 0's part of the agreement."""
 
     def __init__(self, store: dist.Store, world_size: int, deadline: float) -> None:
         self._store = store
@@ -105,7 +107,7 @@ class _Lead:
         self._attempt, self._numbers = "", []
 
     def move(self) -> None:
-        """Names an attempt when a rank is new; says go when all have said yes to the last one."""
+        """Proposes an attempt when a number is new; confirms the last one when all accept it."""
         for rank in self._ranks:
             while not self._store.check([f"here/{rank}"]):
                 _wait(self._deadline, f"rank {rank} did not come")

@@ -1,4 +1,4 @@
-"""What a torch optimizer can see of each gradient (GComp, table 2), bucket by bucket."""
+"""The significance of gradients to a torch optimizer (GComp, table 2), bucket by bucket."""
 
 import dataclasses
 import logging
@@ -16,23 +16,24 @@ logger = logging.getLogger("deltawire")
 
 @dataclasses.dataclass(frozen=True)
 class _Moments:
-    """Where an optimizer's state of a parameter keeps its moments; None: it has none."""
+    """The keys of an optimizer's moments in its state of a parameter; None: it has none."""
 
     first: str | None = None
     second: str | None = None
 
 
 class SignificanceSource:
-    """Computes, for the parameters of a bucket, what the optimizer's coming step can see. Of those
-    that fully_shard has cut, for the rows that this rank has: each step is element by element.
+    """Computes, for the parameters of a bucket, how much can be cut from each gradient without a
+    visible effect on the optimizer's next step: the significance. For sharded parameters it is that
+    of this rank's rows, as steps are elementwise.
 
-    Reads the optimizer's param_groups and state anew for every bucket: schedules, loaded states and
-    added groups are followed. A parameter in no group has no significance: nothing of its gradient
-    is cut. So has one whose optimizer has no second moment yet (its first step).
+    The optimizer's param_groups and state are read again for every bucket, so that schedules,
+    loaded states and added groups count. A parameter in no group has no significance, and nothing
+    of its gradient is cut; the same before its optimizer has a second moment (in the first step).
 
-    `maximize` and Adam's `amsgrad` are supported: they change the gradient's sign, and which second
-    moment divides. Gradients that are scaled up (a GradScaler) or clipped afterwards have less cut
-    than they could.
+    `maximize` and Adam's `amsgrad` are supported: they change the gradient's sign and the second
+    moment. From gradients that are scaled (a GradScaler) or clipped later less is cut than could
+    be.
 
     Args:
         optimizer: torch.optim.SGD, Adagrad, RMSprop (neither centered nor with momentum), Adam or
@@ -61,12 +62,12 @@ class SignificanceSource:
 
     @property
     def name(self) -> str:
-        """The optimizer's, equal on ranks that use the same kind."""
+        """The optimizer's name, equal on ranks that use the same kind."""
         return type(self._optimizer).__name__
 
     def require_any_of(self, names: dict[int, str]) -> None:
-        """Raises InvalidArgumentError where the optimizer steps none of these parameters, given as
-        id -> name, DTypeError where one that it steps isn't float32 on the CPU."""
+        """Raises InvalidArgumentError if the optimizer steps none of these parameters (id -> name),
+        DTypeError if one that it steps isn't float32 on the CPU."""
         stepped = [each for _, each in self._known_parameters() if id(each) in names]
         for parameter in stepped:
             here = _here(parameter)
@@ -81,15 +82,15 @@ class SignificanceSource:
     def of_tensors(
         self, key: Hashable, tensors: Sequence[tuple[str, torch.Tensor]]
     ) -> tuple[torch.Tensor, list[int]]:
-        """Memory to be kept while a bucket is exchanged, and in it the address of each parameter's
-        significance (0: none), in the order of its gradient's memory.
+        """Computes a bucket's significance. Returns (memory to be kept during the exchange, address
+        in it of each parameter's significance, in the order of its gradient's memory; 0: none).
 
         Args:
-            key: of the bucket, whose memory is used again.
+            key: identifies the bucket, whose memory is reused.
             tensors: (name, parameter) of each.
 
-        Raises DTypeError where a moment isn't float32 on the CPU, InvalidArgumentError where a
-        setting has become one that isn't supported.
+        Raises DTypeError if a moment isn't float32 on the CPU, InvalidArgumentError if a setting
+        has become an unsupported one.
         """
         needed = sum(_here(parameter).numel() for _, parameter in tensors)
         memory = self._buffers.pop(key, None)
@@ -111,13 +112,13 @@ class SignificanceSource:
         return memory, addresses
 
     def give_back(self, key: Hashable, memory: torch.Tensor) -> None:
-        """Ends the use of a bucket's memory: the bucket's next step may take it."""
+        """Returns a bucket's memory, for the bucket's next step."""
         self._buffers[key] = memory
 
     def coming_step(self) -> Callable[[torch.Tensor, str], torch.Tensor]:
-        """As of now, a function of (parameter, what messages call it) that gives its significance
-        as a new tensor of its shape; zeros for a parameter in no group. It raises DTypeError for
-        parameters and moments that aren't float32 on the CPU."""
+        """A function, valid now, from (parameter, its name in messages) to its significance: a new
+        tensor of its shape, zeros for a parameter in no group. It raises DTypeError for parameters
+        and moments that aren't float32 on the CPU."""
         by_parameter = {id(parameter): known for known, parameter in self._known_parameters()}
 
         def significance(parameter: torch.Tensor, name: str) -> torch.Tensor:
@@ -132,7 +133,7 @@ class SignificanceSource:
         return significance
 
     def _known_parameters(self) -> Iterator[tuple[tuple, torch.Tensor]]:
-        """((settings, moments), parameter) of every parameter in a group, as the groups are now."""
+        """((settings, moments), parameter) of every parameter in the current groups."""
         for group in self._optimizer.param_groups:
             known = _known_of(type(self._optimizer), group)
             for parameter in group["params"]:
@@ -140,8 +141,8 @@ class SignificanceSource:
 
 
 def significance_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> torch.Tensor:
-    """What the optimizer's coming step can see of the parameter's gradient, as a new tensor of its
-    shape; zeros, by which nothing may be cut, for a parameter in none of its groups. Errors: as
+    """The significance of the parameter's gradient to the optimizer's next step, as a new tensor of
+    its shape; zeros (nothing may be cut) for a parameter in none of its groups. Raises like
     `SignificanceSource`. See `deltawire.Optimizer.significance`."""
     return SignificanceSource(optimizer).coming_step()(parameter, "the parameter")
 
@@ -149,14 +150,14 @@ def significance_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -
 def source_for(
     optimizer: torch.optim.Optimizer | None, spec: str, names: dict[int, str]
 ) -> SignificanceSource | None:
-    """What register's optimizer= stands for; None without one, with a warning where the codec would
+    """The source for register's optimizer=. None without one, with a warning if the codec would
     have used it.
 
     Args:
-        names: of the parameters that are exchanged, by id.
+        names: id -> name of the parameters that are exchanged.
 
-    Raises as `SignificanceSource` and `require_any_of`, and InvalidArgumentError for a codec that
-    makes no use of it.
+    Raises like `SignificanceSource` and `require_any_of`, and InvalidArgumentError for a codec that
+    doesn't use significance.
     """
     if optimizer is None:
         if _core.uses_significance(spec):
@@ -173,13 +174,13 @@ def source_for(
 
 
 def _here(tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank has of a tensor that is spread over ranks; any other as it is."""
+    """This rank's part of a sharded tensor; any other tensor unchanged."""
     return tensor.detach().to_local() if hasattr(tensor, "device_mesh") else tensor
 
 
 def _read_moments(settings, moments, state, parameter, name) -> tuple:
-    """(settings, steps, first moment, second moment) of a parameter with that state, checked;
-    None where a moment isn't there. All of this rank's rows."""
+    """(settings, steps, first moment, second moment) of a parameter with this state, checked; None
+    for a missing moment. Only this rank's rows."""
     second_name = moments.second
     steps = int(state.get("step", 0))
     if second_name == "exp_avg_sq" and "max_exp_avg_sq" in state:
@@ -195,7 +196,7 @@ def _read_moments(settings, moments, state, parameter, name) -> tuple:
 
 
 def _write(known: tuple, parameter: torch.Tensor, out: torch.Tensor) -> None:
-    """The significance of one parameter to `out`, in the order of its gradient's memory."""
+    """Writes the significance of one parameter to `out`, in the order of its gradient's memory."""
     settings, steps, *moments = known
     strides = _gradient_strides(parameter)
     theta, first, second = (
@@ -206,9 +207,9 @@ def _write(known: tuple, parameter: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def _gradient_strides(parameter: torch.Tensor) -> tuple[int, ...]:
-    """How DDP lays a gradient out in its bucket: as the parameter, where that is without gaps and
-    overlaps, whatever order its dimensions have (channels_last); else contiguous. (The strides of
-    GradBucket.gradients() are contiguous always, and wrong for such parameters.)"""
+    """The strides of a gradient in DDP's bucket: those of the parameter if it has no gaps and
+    overlaps, whatever the order of its dimensions (channels_last); else contiguous. (The strides of
+    GradBucket.gradients() are always contiguous, and wrong for such parameters.)"""
     without_gaps = torch.empty_like(parameter, device="meta").stride()
     if parameter.stride() == without_gaps:
         return without_gaps
@@ -216,8 +217,8 @@ def _gradient_strides(parameter: torch.Tensor) -> tuple[int, ...]:
 
 
 def _in_memory_order(tensor: torch.Tensor, strides: tuple[int, ...]):
-    """The tensor's values as a NumPy array in the order that these strides give; no copy where it
-    has them, as it usually does."""
+    """The tensor's values as a NumPy array in the order of these strides, without a copy if it has
+    them, as it usually does."""
     if tensor.stride() != strides:
         tensor = torch.empty_strided(tensor.shape, strides).copy_(tensor)
     return tensor.as_strided((tensor.numel(),), (1,)).numpy()

@@ -1,4 +1,4 @@
-"""What torch's functions make of a model, and which of it deltawire can work with."""
+"""torch's wrappers around a model, and which of them deltawire supports."""
 
 import torch
 import torch.distributed as dist
@@ -41,17 +41,17 @@ def check_ddp(model: object) -> None:
 
 
 def is_fsdp2(module: object) -> bool:
-    """Whether fully_shard, or its sister replicate, made it: what torch calls an FSDPModule."""
+    """Whether it is an FSDPModule: made by fully_shard or the FSDP-based replicate."""
     return "FSDPModule" in _torch_bases(module)
 
 
 def has_fsdp2(model: object) -> bool:
-    """Whether a module of it is one."""
+    """Whether any submodule is an FSDPModule."""
     return isinstance(model, torch.nn.Module) and any(map(is_fsdp2, model.modules()))
 
 
 def check_bare(model: object, door: str = "LocalSteps") -> None:
-    """Raises DTypeError for anything but a module that exchanges nothing by itself."""
+    """Raises DTypeError unless it is a module that exchanges nothing by itself."""
     if not isinstance(model, torch.nn.Module):
         raise DTypeError(
             f"{door} takes a torch.nn.Module, not {type(model).__name__}", "InvalidArgument"
@@ -73,9 +73,9 @@ def check_bare(model: object, door: str = "LocalSteps") -> None:
 
 
 def unwrapped(model: object) -> tuple[torch.nn.Module, dist.ProcessGroup | None]:
-    """The module inside of DistributedDataParallel and torch.compile, and DDP's process group.
+    """The module inside DistributedDataParallel and torch.compile, and DDP's process group.
 
-    Raises DTypeError for anything but a module whose gradients are whole on each rank.
+    Raises DTypeError unless it is a module whose gradients are complete on each rank.
     """
     group = None
     while True:
@@ -101,13 +101,13 @@ def unwrapped(model: object) -> tuple[torch.nn.Module, dist.ProcessGroup | None]
 
 
 def plain_name(name: str) -> str:
-    """A module's or parameter's name without what torch.compile puts into it, so that a checkpoint
-    of residuals fits the compiled model and the other one."""
+    """A module's or parameter's name without what torch.compile adds, so that a checkpoint of
+    residuals fits the model with and without it."""
     return ".".join(part for part in name.split(".") if part != "_orig_mod")
 
 
 def _exchanging(model: object) -> str | None:
-    """What a model of torch's own wrapper classes does; None for any other."""
+    """What the model's wrapper class of torch does to gradients; None for other classes."""
     return next((_EXCHANGING[name] for name in _torch_bases(model) if name in _EXCHANGING), None)
 
 

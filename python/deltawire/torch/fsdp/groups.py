@@ -1,8 +1,8 @@
-"""FSDP2's groups of parameters: what an all-reduce between nodes carries, and how it is taken over.
+"""FSDP2's parameter groups, and how their all-reduce between nodes is taken over.
 
-torch has a public setter for an all-reduce hook, but on a mesh of two dimensions the hook runs
-after torch's own all-reduce. All that is taken from torch beyond its documentation is in this file:
-`torch_version` says so where a version lacks it, and tests fail when one renames it.
+torch has a public setter for an all-reduce hook, but on a two-dimensional mesh the hook runs after
+torch's own all-reduce. Everything used here beyond torch's documented interface is in this file:
+`torch_version` reports what a version of torch lacks, and tests fail when one renames it.
 """
 
 import math
@@ -19,14 +19,14 @@ _COUNT_UNUSED = "call model.set_reduce_scatter_unused_params(True), which counts
 
 
 class Shard:
-    """What this rank has of one parameter.
+    """This rank's part of one parameter.
 
     Attributes:
-        name: in the model, without what torch.compile puts into it.
-        range: (dimension, first, end) of the rows here, of a parameter that is not cut None.
-        shape: of what is here; row-major.
-        dtype: in which its gradient is reduced.
-        room: elements that it takes in the flat gradient, padding included.
+        name: in the model, without what torch.compile adds.
+        range: (dimension, first, end) of the rows on this rank; None if the parameter is not cut.
+        shape: of this part, row-major.
+        dtype: of the gradient's reduction.
+        room: elements in the flat gradient, with padding.
     """
 
     def __init__(self, name: str, inside, index: int, count: int, dtype: torch.dtype) -> None:
@@ -48,16 +48,16 @@ class Shard:
 
     @property
     def dtype_name(self) -> str:
-        """As the core calls it."""
+        """The core's name of the dtype."""
         return arguments.dtype_name(self.dtype)
 
     @property
     def parameter(self) -> torch.Tensor:
-        """The sharded one; load_state_dict and to() may put another in its place."""
+        """The sharded parameter, which load_state_dict and to() may replace."""
         return self._inside.sharded_param
 
     def later_steps_look_at(self) -> bool:
-        """Whether torch does more with the gradient, in this backward pass, than hand it over."""
+        """Whether torch reads the gradient in this backward pass, after the hook."""
         parameter = self.parameter
         return (
             parameter.grad is not None  # it adds
@@ -68,12 +68,12 @@ class Shard:
 
 
 class Group:
-    """The parameters that one call of the hook is for.
+    """The parameters of one call of the all-reduce hook.
 
     Attributes:
-        module: FSDPModule.
-        name: of it, for messages.
-        shards: in the order in which their gradients lie behind each other.
+        module: the FSDPModule.
+        name: the module's, for messages.
+        shards: in the order of their gradients in memory.
     """
 
     def __init__(self, module: torch.nn.Module, name: str, inside) -> None:
@@ -88,7 +88,7 @@ class Group:
         self.shards: list[Shard] = []
 
     def find_shards(self, names: dict[int, str]) -> None:
-        """Fills `shards`, given the names of the model's parameters by id."""
+        """Fills `shards`; takes the names of the model's parameters by id."""
         self.shards = []
         for each in self._inside.fsdp_params:
             name = names.get(id(each.sharded_param))
@@ -104,7 +104,7 @@ class Group:
 
     @property
     def places(self) -> Iterator[tuple[int, str]]:
-        """(id of a module, key there) of each parameter, of a shared one all."""
+        """(id of the module, key in it) of each parameter; a shared one has several."""
         for each in self._inside.fsdp_params:
             at = each._module_info
             yield id(at.module), at.param_name
@@ -113,7 +113,7 @@ class Group:
 
     @property
     def hook(self) -> "Callable | None":
-        """What is called in the place of, or after, torch's own all-reduce."""
+        """The hook that runs instead of torch's own all-reduce, or after it."""
         return self._inside._all_reduce_hook
 
     @property
@@ -123,17 +123,17 @@ class Group:
 
     @property
     def shard_group(self) -> dist.ProcessGroup | None:
-        """The ranks that have the rest of this replica; None where it is whole."""
+        """The ranks with the rest of this replica; None if it is not sharded."""
         return None if self._mesh.shard_mesh_dim is None else self._mesh.shard_process_group
 
     @property
     def shard_index(self) -> int:
-        """0 where the replica is whole."""
+        """0 if the replica is not sharded."""
         return dist.get_rank(self.shard_group) if self.shard_group is not None else 0
 
     @property
     def shard_count(self) -> int:
-        """1 where the replica is whole."""
+        """1 if the replica is not sharded."""
         return dist.get_world_size(self.shard_group) if self.shard_group is not None else 1
 
     @property
@@ -143,12 +143,12 @@ class Group:
 
     @property
     def sums(self) -> bool:
-        """Whether the user has set what sums over ranks are divided by: torch has done so, or will
-        do, for all ranks, and the all-reduce has to be a sum."""
+        """Whether the all-reduce has to be a sum, because the user has set the divisor, which torch
+        applies for all ranks."""
         return self._inside.gradient_divide_factor is not None
 
     def later_steps_look_at(self) -> bool:
-        """Whether torch reads the gradient when the hook returns, rather than after backward."""
+        """Whether torch reads the gradient right after the hook instead of after backward."""
         return (
             self.sums
             or self._inside.force_sum_reduction_for_comms  # it divides, as it does float16
@@ -156,11 +156,11 @@ class Group:
         )
 
     def tensors_in(self, gradient: torch.Tensor) -> list[tuple[str, int, tuple[int, ...], str]]:
-        """(name, address, shape, dtype's name) of each parameter's part of a flat gradient, in the
-        order of `trained`.
+        """(name, address, shape, name of the dtype) of each parameter's part of a flat gradient, in
+        the order of `trained`.
 
-        Raises DeltawireError ("State") where it isn't that of all trained parameters: torch leaves
-        out those that a backward pass doesn't reach, and doesn't say which.
+        Raises DeltawireError ("State") unless it has all trained parameters: torch leaves out those
+        that a backward pass doesn't reach, without saying which.
         """
         trained = self.trained
         room = sum(shard.room for shard in trained)
@@ -179,17 +179,17 @@ class Group:
 
     @property
     def trained(self) -> list[Shard]:
-        """Those that have gradients now."""
+        """The shards that have gradients now."""
         return [shard for shard in self.shards if shard.parameter.requires_grad]
 
     def keep(self, gradient: torch.Tensor) -> None:
-        """As torch does where all-reduce is off: the gradient waits until it is on. 0 is left."""
+        """Keeps the gradient while all-reduce is off, as torch does, and leaves zeros."""
         self.add_kept(gradient)
         self._kept = gradient.clone()
         gradient.zero_()
 
     def add_kept(self, gradient: torch.Tensor) -> None:
-        """Adds what waits, if anything does."""
+        """Adds the kept gradient, if there is one."""
         kept, self._kept = self._kept, None
         if kept is None:
             return
@@ -202,7 +202,7 @@ class Group:
         gradient += kept
 
     def take_over(self, hook: "AllReduce") -> None:
-        """torch reduces within the node alone, and calls the hook for the rest."""
+        """Makes torch reduce only within the node, and call the hook for the rest."""
         native, inside = self._mesh, self._inside
         within = _within_node(native)
         self.module.set_all_reduce_hook(hook)
@@ -212,8 +212,8 @@ class Group:
 
 
 class AllReduce:
-    """What FSDP calls for a group: `call(group, gradient)`, which makes the gradient, flat, the
-    mean over the replicas, in place."""
+    """The callable that FSDP calls for a group: `call(group, gradient)` replaces the flat gradient
+    by its mean over the replicas."""
 
     def __init__(self, group: Group, owner, call: Callable[[Group, torch.Tensor], None]) -> None:
         self.group = group
@@ -229,7 +229,7 @@ def groups_of(model: torch.nn.Module) -> list[Group]:
     """All groups of a model, in its order, without their shards.
 
     Raises, alike on all ranks:
-        InvalidArgumentError (a ValueError): meshes that have no all-reduce, or not one for all.
+        InvalidArgumentError (a ValueError): a mesh without an all-reduce, or different meshes.
         DeltawireError ("State"): this version of torch lacks what is needed.
     """
     modules = [
@@ -294,7 +294,7 @@ def _insides_of(module: torch.nn.Module, name: str) -> Iterator:
 
 
 def _within_node(native):
-    """The mesh as torch has it where there is no all-reduce."""
+    """The mesh info that makes torch skip the all-reduce."""
     from torch.distributed.fsdp._fully_shard import _fsdp_common
 
     if native.shard_mesh_dim is None:
@@ -322,7 +322,7 @@ def _check_mesh(mesh, name: str) -> None:
 
 
 def _check_parameter(name: str, parameter: torch.Tensor, mesh, precision) -> torch.dtype:
-    """The dtype in which its gradient is reduced."""
+    """Checks a parameter; returns the dtype in which its gradient is reduced."""
     if parameter.device_mesh.ndim != mesh.mesh.ndim:
         raise DTypeError(
             f"parameter '{name}' is spread over a mesh of {parameter.device_mesh.ndim} dimensions; "

@@ -1,4 +1,4 @@
-"""The exchange between nodes of a model that fully_shard has cut within them (HSDP)."""
+"""The exchange between nodes of a model that fully_shard has sharded within them (HSDP)."""
 
 import concurrent.futures
 import dataclasses
@@ -28,12 +28,12 @@ _END_OF_STEP = "end of step"
 
 @dataclasses.dataclass(frozen=True)
 class StepRules:
-    """What holds for every step.
+    """What is the same for every step.
 
     Attributes:
-        timeout_ms: of a bucket.
-        loss_scale: asked for once a step.
-        source: of what the optimizer can see; None: nothing may be cut by it.
+        timeout_ms: for a bucket.
+        loss_scale: read once a step.
+        source: computes what the optimizer can see; None: nothing is cut by it.
     """
 
     timeout_ms: int
@@ -42,9 +42,9 @@ class StepRules:
 
 
 class Covered:
-    """That groups have all parameters of a model that require gradients, as it is when asked.
+    """Checks that FSDP's groups contain all parameters of a model that require gradients.
 
-    Raises InvalidArgumentError (a ValueError), naming them, where some are in no group now.
+    Raises InvalidArgumentError (a ValueError), naming the parameters that are in no group.
     """
 
     def __init__(self, model: torch.nn.Module, groups: list[Group]) -> None:
@@ -58,7 +58,7 @@ class Covered:
             )
 
     def check(self) -> None:
-        """Raises DeltawireError ("State"), naming them, where some are in no group any more."""
+        """Raises DeltawireError ("State"), naming parameters that are in no group any more."""
         if names := self._left_out():
             raise make_error(
                 "State",
@@ -82,26 +82,26 @@ class ShardedHook(Participant):
     """A rank's compressed exchange with the ranks that have the same rows of the model; made by
     `register`.
 
-    A backward pass whose gradients are reduced is a step. Each of FSDP's groups of parameters is a
-    bucket: it goes to the other nodes while the pass goes on, where torch doesn't look at the
-    gradient before the end of the pass (it does where it adds to one, converts it, or has a hook of
-    the user for it). One exchange more ends the step; it is in `buckets`.
+    A backward pass whose gradients are reduced is a step. Each of FSDP's parameter groups is a
+    bucket. It is exchanged while backward continues, unless torch reads the gradient before the end
+    of the pass (because it accumulates or converts it, or has a user's hook for it). One more
+    exchange ends the step; it appears in `buckets`.
 
-    What goes wrong, on whichever rank, is raised by the backward pass under way, at its end, on
-    every rank of the model: torch's own collectives stay in step. It is the typed DeltawireError,
-    which `last_error` has, too. The hook can't be used any more then. A rank that fails at the very
-    end of a step, or elsewhere than here, can show on ranks with other rows one step later, or when
-    torch's own collectives fail.
+    A failure on any rank is raised at the end of the backward pass under way, on every rank of the
+    model, so that torch's own collectives stay in step. It is a typed DeltawireError, also in
+    `last_error`; the hook can't be used any more. If a rank fails at the very end of a step, or
+    outside of the exchange, ranks with other rows may notice it one step later, or when torch's own
+    collectives fail.
 
     A forward pass with gradients raises DeltawireError ("State"), and ends the exchange on every
-    rank, where the model trains parameters by now that fully_shard has not cut.
+    rank, if the model now trains parameters that fully_shard has not sharded.
 
     Attributes:
-        rank, world_size: among the ranks that have the same rows. In messages, and as `suspect`,
-            ranks have their global numbers.
-        replicas: the global ranks of those that have the same rows.
+        rank, world_size: among the ranks with the same rows. Messages, and `suspect`, use global
+            ranks.
+        replicas: the global ranks with the same rows.
 
-    It can't be copied or pickled (TypeError), as little as the model: keep its `state_dict`.
+    It can't be copied or pickled (TypeError), and neither can the model: save its `state_dict`.
 
     Thread rule: torch calls it from the thread of backward; `state_dict`, `load_state_dict` and
     `close` belong to the training loop, between steps; everything else may be called from any
@@ -143,8 +143,8 @@ class ShardedHook(Participant):
         )
 
     def attach(self, model: torch.nn.Module, covered: Covered) -> None:
-        """Takes the all-reduce of every group over, and looks at the model after each forward pass:
-        whether the groups are still all of it."""
+        """Takes over the all-reduce of every group, and checks after each forward pass that the
+        groups still contain the whole model."""
         for group in self._groups:
             group.take_over(AllReduce(group, self, self.all_reduce))
         self._covered = covered
@@ -160,9 +160,9 @@ class ShardedHook(Participant):
             self._leave()
 
     def all_reduce(self, group: Group, gradient: torch.Tensor) -> None:
-        """torch's hook of a group: its gradient, flat, becomes the mean over the replicas, in
-        place, now or by the end of the backward pass. Never raises: that would leave the other
-        ranks in torch's next collective."""
+        """torch's all-reduce hook of a group: replaces its flat gradient by the mean over the
+        replicas, at once or by the end of the backward pass. Never raises: that would leave the
+        other ranks waiting in torch's next collective."""
         try:
             if not group.all_reduces:
                 group.keep(gradient)
@@ -190,7 +190,7 @@ class ShardedHook(Participant):
         self._is_open = True
 
     def _exchange(self, group: Group, gradient: torch.Tensor) -> concurrent.futures.Future:
-        """Hands a group's gradient over; see `_submit`."""
+        """Submits a group's gradient; see `_submit`."""
         if gradient.dtype not in arguments.DTYPES or gradient.device.type != "cpu":
             raise make_error(
                 "UnsupportedDType",
@@ -213,8 +213,8 @@ class ShardedHook(Participant):
         last: bool = False,
         over: Callable[[], None] = lambda: None,
     ) -> concurrent.futures.Future:
-        """Hands a bucket to the communication thread, which calls `over` after it; the Future's
-        value is whether it is finite, None after an error."""
+        """Hands a bucket to the communication thread, which calls `over` afterwards. The Future's
+        value is whether the mean is finite, or None after an error."""
         if not self._pending:
             self._log_summary()
         step = _core.Step(self._step, len(self._pending), last, self._scale, timed=True)
@@ -238,7 +238,7 @@ class ShardedHook(Participant):
         return done
 
     def _end_step(self) -> None:
-        """After the backward pass, and torch's own work after it: all ranks end the step alike."""
+        """Ends the step alike on all ranks, after the backward pass and torch's own work."""
         if not self._is_open:
             return
         self._is_open = False
@@ -273,7 +273,7 @@ class ShardedHook(Participant):
         raise error
 
     def interrupted(self) -> None:
-        """Ends the exchange on every rank because of Ctrl-C here."""
+        """Ends the exchange on every rank after Ctrl-C on this one."""
         super().interrupted()
         if self._agreement is not None:
             self._agreement.abort(f"interrupted on {self._who}")
@@ -283,7 +283,8 @@ class ShardedHook(Participant):
         return f"global rank {self._number}"
 
     def _tell(self, cause: BaseException) -> None:
-        """So that one that dies of another's end, in a collective of torch's own, says of whose."""
+        """Tells the others why this rank leaves. If it dies in a collective of torch's own because
+        another rank has ended, it names that rank."""
         if self._agreement is None:
             super()._tell(cause)
             return
@@ -295,8 +296,8 @@ class ShardedHook(Participant):
         self._agreement.abort(reason)
 
     def close(self) -> None:
-        """Joins the communication threads and says goodbye to the other ranks; idempotent. Done at
-        exit in any case. Backward passes that reduce gradients raise from then on; the model may be
+        """Joins the communication threads and says goodbye to the other ranks; idempotent. Happens
+        at exit in any case. Later backward passes that reduce gradients raise; the model may be
         registered again."""
         super().close()
         self._handle.remove()
@@ -304,21 +305,21 @@ class ShardedHook(Participant):
             self._agreement.close()
 
     def explain(self) -> Explanation:
-        """What each parameter's rows here get in the next step, and what they took in the last: a
-        table as text. Call between steps; DeltawireError ("State") within one.
+        """The codec of each parameter's rows in the next step and the bytes they took in the last,
+        as a printable table. Call between steps; DeltawireError ("State") within one.
         """
         shards = [shard for group in self._groups for shard in group.shards]
         tensors = [(shard.name, shard.shape, shard.dtype_name) for shard in shards]
         return self._explain(tensors, self._step)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must keep of this rank; every rank saves its own. Call between steps,
-        or after a failure: then it is as after the last step that counts, and with revert="fold"
-        has the failed step's gradients besides.
+        """This rank's state for a checkpoint; every rank saves its own. Call between steps, or
+        after a failure: then it is the state after the last committed step, plus the failed step's
+        gradients with revert="fold".
 
         The hook is a `Stateful` of torch.distributed.checkpoint: save({"model": ..., "hook": hook})
-        keeps what all ranks have. By global rank, `residuals` has a uint8 tensor, and `ranges` of
-        which rows it is, (dimension, first, end) by parameter's name; the rest is alike on all.
+        saves the states of all ranks. By global rank, `residuals` has a uint8 tensor and `ranges`
+        its rows, (dimension, first, end) by parameter name; the rest is equal on all ranks.
         """
         state = self._state(steps=self._steps_that_count())
         del state["rank"]  # among the replicas: others have the same
@@ -327,12 +328,12 @@ class ShardedHook(Participant):
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts back what `state_dict` gave, on every rank or on none. Call between steps. It may
-        come of a model whose modules were wrapped otherwise, in other groups or another order.
+        """Restores what `state_dict` returned, on every rank or on none. Call between steps. The
+        model's modules may have been wrapped in other groups, or in another order.
 
-        Raises InvalidArgumentError (a ValueError) where the state is of another rank, number of
-        replicas, spec or version, or of other rows; DeltawireError where its bytes are damaged.
-        Then nothing is changed.
+        Raises InvalidArgumentError (a ValueError) for a state of another rank, number of replicas,
+        spec or version, or of other rows; DeltawireError for damaged bytes. Nothing is changed
+        then.
         """
         check_state_given(state)
         own = {**state, "rank": self.rank}

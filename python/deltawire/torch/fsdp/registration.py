@@ -1,4 +1,4 @@
-"""register() for models that fully_shard or the FSDP-based replicate have made."""
+"""What `register` does for models made by fully_shard or the FSDP-based replicate."""
 
 import torch
 import torch.distributed as dist
@@ -14,10 +14,10 @@ from deltawire.torch.fsdp.replica_agreement import ReplicaAgreement
 
 
 def register_sharded(model: torch.nn.Module, spec: Policy, settings: Settings) -> ShardedHook:
-    """`register`, whose documentation says the rest. The ranks with the same rows are a job of
-    their own; the ranks that share a replica meet as well, to end steps alike.
+    """Does the work of `register` for a sharded model. The ranks with the same rows form a session;
+    the ranks that share a replica form another, to end steps alike.
 
-    Two collectives, one on each group: whatever is wrong on one rank, all ranks hear of.
+    Two collectives, one on each group, so that all ranks learn of an error on any of them.
     """
     meeting = _Registration(model, settings)
     failed = None
@@ -33,7 +33,7 @@ def register_sharded(model: torch.nn.Module, spec: Policy, settings: Settings) -
 
 
 class _Registration:
-    """What the two meetings find out, until there is a hook."""
+    """Collects the results of the two meetings until the hook can be made."""
 
     def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
         groups = groups_of(model)
@@ -44,7 +44,7 @@ class _Registration:
         self._source: SignificanceSource | None = None
 
     def meet_replicas(self, spec: Policy) -> None:
-        """With the ranks that have the same rows."""
+        """Meets the ranks with the same rows."""
         given, replicas = self._settings, self._groups[0].replicas
         with bootstrap.Meeting(replicas) as self._replicas:
             made = self._made = given.exchange(arguments.named(spec, "a sharded model"), replicas)
@@ -59,14 +59,14 @@ class _Registration:
             self._listen(self._replicas)
 
     def meet_shards(self, failed: Exception | None) -> None:
-        """With the ranks that share a replica; raises `failed`, and lets them know of it."""
+        """Meets the ranks that share this replica. Raises `failed`, and lets them know of it."""
         with bootstrap.Meeting(self.shard_group) as self._shards:
             if failed is not None:
                 raise failed
             self._listen(self._shards)
 
     def hook(self) -> ShardedHook:
-        """Connected, and called by the model."""
+        """Connects, and attaches the hook to the model."""
         made = self._made
         session = made.connect(self._replicas)
         try:
@@ -106,7 +106,7 @@ class _Registration:
 
 
 def _lines(groups: list[Group]) -> list[str]:
-    """Of what each group holds, whatever of it lies on this rank."""
+    """A line for each parameter of each group, with its whole shape."""
     return [
         tensor_line(shard.name, shard.dtype_name, shard.parameter.shape, f"in {group.name}")
         for group in groups

@@ -1,7 +1,7 @@
-"""How the ranks that share a replica of the model end a step alike.
+"""Lets the ranks that share a replica end a step alike.
 
-Each of them exchanges its rows with other ranks: what fails there, or isn't finite, the others
-can't see.
+Each of them exchanges its rows with other ranks, and can't see a failure, or values that are not
+finite, in the exchanges of the rest of its replica.
 """
 
 import concurrent.futures
@@ -14,7 +14,7 @@ from deltawire.errors import DeltawireError
 
 
 class ReplicaAgreement:
-    """A session between the ranks of one replica, which carries one number a step. Not copied.
+    """A session between the ranks of one replica that exchanges one number a step.
 
     Thread rule: that of its session.
     """
@@ -27,8 +27,8 @@ class ReplicaAgreement:
         self._timeout_ms = timeout_ms
 
     def all_finite(self, step: int, finite: bool) -> bool:
-        """Whether the step is finite on all of them; waits for them. Raises DeltawireError, on all
-        of them, where one has given up."""
+        """Waits for all ranks of the replica; returns whether the step is finite on all of them.
+        Raises DeltawireError on all of them if one has given up."""
         flag = torch.tensor([0.0 if finite else float("nan")])
         done = concurrent.futures.Future()
         where = [("finite", flag.data_ptr(), (1,))]
@@ -44,16 +44,16 @@ class ReplicaAgreement:
         return bool(torch.isfinite(flag))
 
     def abort(self, reason: str) -> None:
-        """Tells the others."""
+        """Ends the session, and tells the others why."""
         self._session.abort(reason)
 
     def failure(self) -> DeltawireError | None:
-        """Why one of them has left or failed; waits a moment for the news."""
+        """Why one of them has left or failed. Waits a moment for the message."""
         error = self._session.failure(_NEWS_MS)
         return None if error is None else among(self._ranks, error)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Closes the session; idempotent."""
         self._session.close()
 
 
@@ -63,8 +63,8 @@ _REPORTED = re.compile(r"(?:global rank \d+ reports: )*global rank (\d+)\b")
 
 
 def among(ranks: list[int], error: DeltawireError) -> DeltawireError:
-    """The same error of a session of these ranks, with the ranks' global numbers. Where one of them
-    reports another's end, that one is the suspect."""
+    """Translates an error of a session between these ranks to global ranks. If one of them reports
+    another's end, that one is the suspect."""
     text = _globally(str(error), ranks)
     suspect = None if error.suspect is None else ranks[error.suspect]
     if found := _REPORTED.match(text):

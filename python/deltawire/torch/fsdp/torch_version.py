@@ -1,4 +1,4 @@
-"""Whether this torch has what `groups` takes from inside of FSDP2."""
+"""Checks that this version of torch has what `groups` uses inside FSDP2."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ PARAMETER_MEMBERS = ("_module_info", "offload_to_cpu", "sharded_param")
 
 
 def require_torch(module: torch.nn.Module) -> None:
-    """Raises DeltawireError ("State") where this version of torch lacks what is needed here."""
+    """Raises DeltawireError ("State") if this version of torch lacks something."""
     missing = ", ".join(dict.fromkeys(_missing_in(module)))
     if missing:
         raise make_error(

@@ -1,4 +1,4 @@
-"""LocalSteps where torch's post-local SGD has a model averager."""
+"""LocalSteps as the model averager of torch's post-local SGD."""
 
 from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
 
@@ -8,24 +8,24 @@ from deltawire.torch.local.local_steps import LocalSteps
 
 
 class Averager(ModelAverager):
-    """Takes the place of torch's PeriodicModelAverager, in PostLocalSGDOptimizer or called after
-    each optimizer.step(): post-local SGD (Lin et al., "Don't Use Large Mini-Batches, Use Local
-    SGD", ICLR 2020) with compressed rounds.
+    """Replaces torch's PeriodicModelAverager, in PostLocalSGDOptimizer or called after each
+    optimizer.step(): post-local SGD (Lin et al., "Don't Use Large Mini-Batches, Use Local SGD",
+    ICLR 2020) with compressed rounds.
 
-    A round ends after the trainer's `steps` local steps: the first after warmup_steps + steps, and
-    then every `steps`. torch's averager averages for the first time one step after the warm-up, and
-    then every period, so that its averages come `steps` - 1 steps earlier.
+    A round ends after the trainer's `steps` local steps: the first after warmup_steps + steps, then
+    every `steps`. torch's averager averages first one step after the warm-up, then every period,
+    that is `steps` - 1 steps earlier each time.
 
     Args:
-        trainer: whose rounds it runs; its optimizer is the local one.
-        warmup_steps: so many steps at the start exchange nothing here, because gradients are
-            averaged by DistributedDataParallel over all ranks: PostLocalSGDState's
-            start_localSGD_iter. The local steps begin with the weights that this leaves, which
-            the first round compares between ranks. Equal on all ranks.
+        trainer: the LocalSteps whose rounds it runs, with the local optimizer.
+        warmup_steps: number of steps at the start in which it exchanges nothing, because
+            DistributedDataParallel averages the gradients of all ranks: start_localSGD_iter of
+            PostLocalSGDState. Local steps start from the resulting weights, which the first round
+            compares between ranks. Equal on all ranks.
 
-    Made on every rank of the trainer's group at once, a collective there. Raises
-    InvalidArgumentError (a ValueError) for no number of steps, DeltawireError alike on every rank
-    where another has another one ("Mismatch") or could not take part ("Aborted").
+    Make it on every rank of the trainer's group at the same time, a collective. Raises
+    InvalidArgumentError (a ValueError) for a bad number of steps; DeltawireError, alike on every
+    rank, if ranks give different ones ("Mismatch") or one could not take part ("Aborted").
 
     Attributes:
         trainer: as given.
@@ -41,8 +41,8 @@ class Averager(ModelAverager):
         self._warmup_steps = warmup_steps
 
     def average_parameters(self, params: object = None) -> None:
-        """After each step of the local optimizer; `params` are not looked at, for the trainer has
-        its own. Raises as LocalSteps.step does."""
+        """Call it after each step of the local optimizer. `params` is ignored: the trainer has its
+        own. Raises like LocalSteps.step."""
         if self.step >= self._warmup_steps:
             self.trainer.stepped()
         elif self.step == self._warmup_steps - 1:

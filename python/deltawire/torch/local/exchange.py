@@ -1,5 +1,4 @@
-"""The exchanges of LocalSteps: begun, waited for at once or a round later, applied, kept in a
-checkpoint on their way."""
+"""The exchanges of LocalSteps: from their beginning until they are applied, also in checkpoints."""
 
 import os
 import threading
@@ -14,19 +13,19 @@ from deltawire.torch.local.weights import Weights, values_digest
 
 
 class Round:
-    """An exchange under way: of all weights, or of one fragment of them.
+    """A running exchange of one fragment of the weights, or of all.
 
-    `complete` runs on a thread of the session's and keeps the weights' memory until it is over,
-    whoever has stopped waiting meanwhile; the rest belongs to the training loop.
+    `complete` runs on a thread of the session and keeps the weights' memory alive, even if nobody
+    waits any more; the rest belongs to the training loop.
 
     Args:
-        weights: whose memory is exchanged.
+        weights: the memory that is exchanged.
         fragment: of these weights.
         history: gets a record.
-        steps: local steps that the fragment's changes stand for.
+        steps: number of local steps in the fragment's changes.
 
     Attributes:
-        error: the first, None as long as there is none.
+        error: the first error, or None.
     """
 
     def __init__(self, weights: Weights, fragment: int, history: History, steps: int) -> None:
@@ -42,7 +41,7 @@ class Round:
         self._process = os.getpid()
 
     def complete(self, error: DeltawireError | None, report) -> None:
-        """Of one bucket; called in the order of buckets, for each of them, whatever happens."""
+        """The callback of a bucket; called for each bucket, in order, even after an error."""
         try:
             self._left -= 1
             also = {"local_steps": self.steps, "fragment": self.fragment}
@@ -56,12 +55,12 @@ class Round:
                 self._over.set()
 
     def submitted(self) -> None:
-        """All buckets are: from here on the training loop may wait, or do other things."""
+        """All buckets were submitted: starts the clock of the exchange."""
         self._began = time.monotonic()
 
     def settle(self) -> None:
-        """Until the last bucket is over, well or not. "State" in a forked child, where nobody will
-        ever say so."""
+        """Waits for the last bucket, whether it succeeds or fails. Raises "State" in a forked
+        child, in which it would never end."""
         if os.getpid() != self._process:
             raise make_error(
                 "State", "a forked child has no part in the exchange that its parent has begun"
@@ -71,12 +70,12 @@ class Round:
         self._waited += time.monotonic() - began
 
     def arrived(self) -> "Round":
-        """Makes it one that is over, of which a checkpoint has the means; returns it."""
+        """Marks it as over, for an exchange whose means came from a checkpoint; returns it."""
         self._over.set()
         return self
 
     def times(self) -> tuple[float, float]:
-        """Milliseconds (that it took, that the training loop waited for it), when it is over."""
+        """Milliseconds (of the exchange, of the training loop's wait for it), once it is over."""
         return 1e3 * max(0.0, self._ended - self._began), 1e3 * self._waited
 
 
@@ -87,12 +86,12 @@ _DIFFERENT_WEIGHTS = (
 
 
 class Progress:
-    """Where in its rounds a rank is.
+    """A rank's position in its rounds.
 
     Attributes:
-        exchanges: that have been applied; the number of the next one's step.
-        next: the fragment whose turn is next in this round.
-        since: of each fragment, the local steps since its last exchange began.
+        exchanges: number of applied exchanges, which is the next one's step number.
+        next: the next fragment to be exchanged in this round.
+        since: for each fragment, local steps since its last exchange began.
     """
 
     def __init__(self, fragments: int) -> None:
@@ -101,26 +100,26 @@ class Progress:
         self.since = [0] * fragments
 
     def count_step(self) -> None:
-        """A local step moves all fragments."""
+        """Counts a local step, which changes all fragments."""
         self.since = [steps + 1 for steps in self.since]
 
     def due(self, local_steps: int, steps: int) -> bool:
-        """Whether the next fragment's turn has come, in a round of so many steps: the last one's
-        comes with the last step, and the others' are spread evenly before it."""
+        """Whether the next fragment is due in a round of `steps` steps: the last one after the last
+        step, the others evenly spread before it."""
         count = len(self.since)
         return self.next < count and local_steps * count >= (self.next + 1) * steps
 
     @property
     def round_is_over(self) -> bool:
-        """Whether every fragment has had its turn."""
+        """Whether every fragment was exchanged."""
         return self.next == len(self.since)
 
     def state(self) -> dict:
-        """For checkpoints."""
+        """The state for a checkpoint."""
         return {"exchanges": self.exchanges, "next": self.next, "since": list(self.since)}
 
     def check_state(self, state: object) -> None:
-        """Raises InvalidArgumentError for anything but what `state()` of as many fragments gave."""
+        """Raises InvalidArgumentError unless it is a `state()` with as many fragments."""
         numbers = ()
         if isinstance(state, dict) and isinstance(state.get("since"), list):
             numbers = (state.get("exchanges"), state.get("next"), *state["since"])
@@ -134,25 +133,27 @@ class Progress:
             )
 
     def load(self, state: dict) -> None:
-        """Puts back what `state()` gave, after `check_state`."""
+        """Restores what `state()` returned, after `check_state`."""
         self.exchanges, self.next = state["exchanges"], state["next"]
         self.since = list(state["since"])
 
 
 class Waits:
-    """How long exchanges took, and how much of it the training loop waited for them. Thread rule:
-    `add` belongs to the training loop, `metrics` to any thread."""
+    """Durations of exchanges, and how long the training loop waited for them.
+
+    Thread rule: `add` belongs to the training loop, `metrics` to any thread.
+    """
 
     def __init__(self) -> None:
         self._last = self._totals = (0.0, 0.0)
 
     def add(self, took: float, waited: float) -> None:
-        """Of one exchange, in milliseconds."""
+        """Adds one exchange, in milliseconds."""
         self._totals = (self._totals[0] + took, self._totals[1] + waited)
         self._last = (took, waited)
 
     def metrics(self) -> dict:
-        """Of the last exchange and of all; see LocalSteps.metrics."""
+        """The times of the last exchange, and of all; see LocalSteps.metrics."""
         (took, waited), (total_took, total_waited) = self._last, self._totals
         return {
             "under_way_ms": took,
@@ -164,20 +165,20 @@ class Waits:
 
 
 class LocalExchange:
-    """At most one exchange under way, of a fragment of the weights.
+    """Exchanges fragments of the weights, at most one at a time.
 
     Args:
         weights: to be exchanged.
         momentum: to be masked after an exchange, or None.
-        delay: 1: an exchange is finished when the next one begins; 0: at once.
+        delay: 0: an exchange is finished at once; 1: when the next one begins.
         timeout_ms: for each bucket.
 
     Raises:
         InvalidArgumentError: another delay.
 
     Attributes:
-        progress: where in its rounds this rank is.
-        waits: what exchanges took, and what the training loop waited.
+        progress: this rank's position in its rounds.
+        waits: durations of exchanges and waits.
     """
 
     def __init__(
@@ -200,25 +201,25 @@ class LocalExchange:
         self._torn = False
 
     def settings(self) -> dict[str, object]:
-        """What of it must be equal on all ranks."""
+        """The settings that must be equal on all ranks."""
         weights = self._weights
         counts = {"delay": self._delay, "fragments": weights.fragment_count}
         return {"outer": weights.outer, **counts}
 
     def connect(self, session: _core.Session, history: History) -> None:
-        """What exchanges go through, and where their records go."""
+        """Sets the session of the exchanges, and the history that records them."""
         self._session = session
         self._history = history
 
     @property
     def failed(self) -> bool:
-        """Whether `finish` would raise what an exchange under way has ended with."""
+        """Whether `finish` would raise the error of an exchange."""
         under_way = self._under_way
         return self._failed is not None or (under_way is not None and under_way.error is not None)
 
     def begin(self, fragment: int) -> None:
-        """Finishes the exchange under way, and begins a fragment's; with delay=0 finishes that,
-        too."""
+        """Finishes the running exchange, then begins that of a fragment; with delay=0 finishes
+        that, too."""
         self.finish()
         weights, progress = self._weights, self.progress
         weights.check_model()
@@ -239,8 +240,8 @@ class LocalExchange:
             self.finish()
 
     def settle(self) -> Round | None:
-        """Waits for the exchange under way, if there is one, and returns it; None, too, where it
-        has failed: its changes wait for the next one, and its error for `finish`."""
+        """Waits for the running exchange, if any, and returns it. Returns None also if it has
+        failed: then its changes go into the next one, and `finish` raises its error."""
         round_ = self._under_way
         if round_ is not None:
             round_.settle()
@@ -250,7 +251,7 @@ class LocalExchange:
         return self._under_way
 
     def finish(self) -> None:
-        """Waits for the exchange under way, if there is one, and applies it; raises its error."""
+        """Waits for the running exchange, if any, and applies it. Raises its error."""
         round_ = self.settle()
         if self._failed is not None:
             raise self._failed
@@ -266,8 +267,8 @@ class LocalExchange:
         self._torn = False
 
     def state(self) -> dict:
-        """For checkpoints: copies of all weights, where the rounds stand, and the exchange under
-        way, which is waited for."""
+        """The state for a checkpoint: copies of all weights, the position in the rounds, and the
+        running exchange, for which it waits."""
         if self._torn:
             raise make_error(
                 "State",
@@ -284,12 +285,12 @@ class LocalExchange:
         return state | {"progress": self.progress.state(), **self._weights.state()}
 
     def keys(self) -> tuple[str, ...]:
-        """What `state` has."""
+        """The keys of `state()`."""
         outer = ("outer",) if self._weights.outer else ()
         return ("reference", "parameters", "origins", "progress", "under_way", *outer)
 
     def check_state(self, state: dict) -> None:
-        """Raises InvalidArgumentError where a state with all keys is of other weights."""
+        """Raises InvalidArgumentError if a state, which has all keys, is of other weights."""
         if "outer" in state and self._weights.outer is None:
             raise make_error(
                 "InvalidArgument",
@@ -312,8 +313,8 @@ class LocalExchange:
             self._weights.check_state_under_way(under_way, under_way["fragment"])
 
     def alike(self, states: list[dict]) -> str:
-        """What of these states all ranks must have alike. Raises InvalidArgumentError where one is
-        of other weights, or they differ among themselves."""
+        """What all ranks must have in common of these states. Raises InvalidArgumentError if one is
+        of other weights, or if they differ."""
         for state in states:
             self.check_state(state)
         found = {f"round {state['round']}, {_digest(state)}": None for state in states}
@@ -326,7 +327,7 @@ class LocalExchange:
         return next(iter(found))
 
     def load(self, state: dict) -> None:
-        """Puts back what `state` gave, after `check_state`; nothing is under way."""
+        """Restores what `state()` returned, after `check_state`, while no exchange is running."""
         self.progress.load(state["progress"])
         self._weights.load(state)
         if (under_way := state["under_way"]) is not None:

@@ -1,4 +1,4 @@
-"""Local steps: each rank trains alone for a while, and then the ranks exchange what has changed.
+"""Local steps: each rank trains alone for a while, then the ranks exchange their weight changes.
 
 SBC's algorithm 1 (Sattler, Wiedemann, Müller, Samek, "Sparse Binary Compression: Towards
 Distributed Deep Learning with minimal Communication", 2019) for any reducer and any optimizer;
@@ -33,7 +33,7 @@ Steps = int | Callable[[int], int]
 
 
 class LocalSteps(AbortsOnError, Participant):
-    """A rank's local steps and rounds; made on every rank at once::
+    """One rank's local steps and rounds; made on every rank at the same time::
 
         trainer = deltawire.torch.LocalSteps(model, optimizer, steps=10, reducer="sbc:p=1%")
         for x, y in batches:
@@ -42,52 +42,53 @@ class LocalSteps(AbortsOnError, Participant):
             trainer.step()
         trainer.exchange()
 
-    After `steps` local steps comes a round: what has changed in each parameter since the last round
-    is averaged over the ranks through the reducer, which adds what it didn't send before (its
-    residual), and `weights of the last round + mean` are the new weights, bit-equal on every rank.
-    Every rank's change has an equal share in the mean, however many steps it stands for.
+    A round follows `steps` local steps: the change of each parameter since the last round is
+    averaged over the ranks through the reducer, which also adds what it left out before (its
+    residual). The new weights, `weights of the last round + mean`, are bit-equal on every rank.
+    Every rank's change has the same weight in the mean, however many steps it took.
 
     Args:
-        model: the bare module, compiled or not; no DistributedDataParallel and nothing else that
-            exchanges by itself. Its parameters that require gradients, float32, bfloat16 or float16
-            on the CPU, are exchanged; which they are stays as it is now. What changes in 16 bits
-            travels and adds up as float32. At the start all parameters and buffers become rank 0's,
-            as with DDP. From then on buffers (statistics of BatchNorm) are each rank's own: a lossy
-            mean could turn a variance negative. Frozen parameters stay what they are.
+        model: the bare module, compiled or not, without DistributedDataParallel or anything else
+            that exchanges by itself. Its parameters that require gradients (float32, bfloat16 or
+            float16 on the CPU) are exchanged, and their set must not change. Changes of 16-bit
+            parameters are sent and summed as float32. At the start all parameters and buffers are
+            set to rank 0's, as with DDP. Afterwards buffers (BatchNorm statistics) are each rank's
+            own: a lossy mean could make a variance negative. Frozen parameters keep their values.
         optimizer: any torch.optim.Optimizer whose parameters are the model's.
         reducer: codec, e.g. "sbc:p=1%", or pattern and codec, "gather(sbc)", or a policy, as for
             `register`; equal on all ranks.
         steps: local steps a round, 1 or more, equal on all ranks; or a function of the round's
-            number (0, 1, ...) that gives them, for each rank its own if need be. See `steps` below.
-        outer: an outer optimizer, which steps the weights of the last round with minus the mean
-            change for a gradient, in the place of adding the mean: DiLoCo. A function that makes
-            any torch optimizer from a list of parameters, e.g. functools.partial(torch.optim.SGD,
-            lr=0.7, momentum=0.9, nesterov=True), or that one's name, "nesterov".
-        delay: 1: a round's exchange goes on while the local steps of the next one are taken, and
-            its result is applied when those end. What a rank has moved meanwhile stays on top of
-            it, and is what it gives the next round (as in CoCoD-SGD: Shen et al., IJCAI 2019), so
-            that the ranks' weights are equal after `exchange()` alone. 0: the ranks wait for it.
-        fragments: the model's layers are cut into so many fragments of about the same bytes, each
-            of which is exchanged once a round, at steps that are spread over it, the last one at
-            its end (Streaming DiLoCo: Douillard et al., 2025): as many bytes, but 1 / fragments of
-            them at one time. With delay=1, while the steps up to the next fragment's are taken.
+            number (0, 1, ...), which may return different numbers on different ranks. See `steps`
+            below.
+        outer: an outer optimizer (DiLoCo). It steps the weights of the last round with minus the
+            mean change as the gradient, instead of adding the mean. A function that makes any torch
+            optimizer from a list of parameters, e.g. functools.partial(torch.optim.SGD, lr=0.7,
+            momentum=0.9, nesterov=True), or the name of that one, "nesterov".
+        delay: 1: a round's exchange overlaps the local steps of the next round, and its result is
+            applied when those end. What a rank has moved meanwhile is kept on top of it, and is its
+            change in the next round (as in CoCoD-SGD: Shen et al., IJCAI 2019), so that the ranks'
+            weights are equal only after `exchange()`. 0: the ranks wait for the exchange.
+        fragments: number of fragments of about the same size into which the model's layers are cut.
+            Each is exchanged once a round, at evenly spread steps, the last one at the round's end
+            (Streaming DiLoCo: Douillard et al., 2025): the same bytes, but only 1 / fragments of
+            them at a time. With delay=1 each overlaps the steps until the next one.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
-        timeout: seconds that a bucket of a round may take, from when all have arrived, before the
-            ranks give up and name the culprit; and that a rank may answer nothing.
-        arrival_timeout: seconds that the ranks wait for one that answers them and has not arrived:
-            how much longer one rank's local steps may take than another's; `timeout` where that is
-            longer. Default: the group's timeout.
+        timeout: seconds for a bucket of a round, from when all ranks have arrived, before the ranks
+            give up and name the culprit; also how long a rank may be silent.
+        arrival_timeout: seconds that the ranks wait for one that is alive but has not arrived: how
+            much longer one rank's local steps may take than another's. At least `timeout`. Default:
+            the group's timeout.
         connect_timeout, interface, port, token, link: as for `register`.
         mask_momentum: whether momentum of the elements that this rank has sent is set to 0 after a
-            round, so that it doesn't push on what has just left (momentum masking; supplement A of
-            the paper). Has an effect with sparse codecs only. Default: yes with delay=0; with
-            delay=1 momentum has gone on when the round ends, and isn't masked.
+            round, so that it doesn't repeat a change that was just sent (momentum masking;
+            supplement A of the paper). Only sparse codecs are affected. Default: yes with delay=0,
+            no with delay=1, where momentum has already changed when the round ends.
         momentum: the names under which the optimizer's state keeps momentum. The default covers
             SGD, RMSprop ("momentum_buffer") and the Adam family ("exp_avg").
         bucket_bytes: changes are exchanged in buckets of about this size; equal on all ranks.
         threads: as for `register`.
-        group: the process group, default: the world. One rank alone is fine: its changes pass
-            through the codec, and nothing through a network.
+        group: the process group. Default: the world. A single rank is allowed: its changes pass
+            through the codec, but no network.
 
     Raises:
         DTypeError (a TypeError): a DDP model, no model, no optimizer, parameters that can't be
@@ -100,26 +101,25 @@ class LocalSteps(AbortsOnError, Participant):
     Attributes:
         group, rank, world_size: the process group, and this rank's place in it.
         spec: canonical, e.g. "gather(sbc:p=0.01)".
-        outer: the outer torch optimizer, None without. A schedule of its rate is every rank's to
-            follow alike: the next round compares the weights, and fails ("Mismatch") if they
-            differ.
-        round: rounds finished; with delay=1 the last one's exchange may be under way.
-        local_steps: steps taken since the last round.
+        outer: the outer torch optimizer, or None. Every rank must apply the same schedule to its
+            rate: the next round compares the weights, and fails ("Mismatch") if they differ.
+        round: finished rounds; with delay=1 the last one's exchange may still be running.
+        local_steps: steps since the last round.
 
-    Changes of weights have no loss scale, so there is no scaler= here. A change that isn't finite
-    fails the round ("NotFinite") on every rank, with codecs that carry finite values only. Skip
-    local steps whose gradients aren't finite; `GradScaler.unscale_` and `clip_grad_norm_` tell.
+    Weight changes have no loss scale, so there is no scaler=. A change that isn't finite fails the
+    round ("NotFinite") on every rank, with codecs that carry only finite values. Skip local steps
+    with such gradients: `GradScaler.unscale_` and `clip_grad_norm_` detect them.
 
     A failed round raises the typed DeltawireError from `step` or `exchange`, on every rank; with
-    delay=1 from the next call, `close` included. The parameters then have the values of this rank's
-    local steps, and residuals and reference are those of before the round, so that `state_dict`
-    loses nothing; the trainer is closed, and a new one is needed to go on. It can't be copied or
-    pickled (TypeError): keep its `state_dict`. The model can.
+    delay=1 from the next call, which may be `close`. The parameters then have the values of this
+    rank's local steps; residuals and reference are those before the round, so that `state_dict`
+    loses nothing. The trainer is closed; make a new one to continue. It can't be copied or pickled
+    (TypeError): save its `state_dict`. The model can.
 
-    Memory: reference weights, weight changes, and with error feedback two residuals: four times the
-    parameters as float32, five times for those of 16 bits. An outer optimizer's state comes to that
-    (SGD's momentum: once), and with delay=1 three times a fragment. Thread rule: one thread;
-    metrics, step_records and last_error: any.
+    Memory: reference weights, weight changes, and two residuals with error feedback: four times the
+    parameters as float32, five times for 16-bit parameters; plus an outer optimizer's state (SGD's
+    momentum: once), and with delay=1 three times a fragment. Thread rule: one thread; metrics,
+    step_records and last_error: any.
     """
 
     _name = "LocalSteps"
@@ -189,9 +189,9 @@ class LocalSteps(AbortsOnError, Participant):
 
     @property
     def steps(self) -> Steps:
-        """Local steps a round. May be set at any time, for the round under way too, alike on every
-        rank: they are compared at the start only. A rank with more steps keeps the others waiting,
-        and past `arrival_timeout` it is named."""
+        """Local steps a round. May be set at any time, also for the current round, equally on every
+        rank: they are compared only at the start. A rank with more steps keeps the others waiting;
+        after `arrival_timeout` they fail and name it."""
         return self._steps
 
     @steps.setter
@@ -202,14 +202,14 @@ class LocalSteps(AbortsOnError, Participant):
 
     @property
     def outer(self) -> torch.optim.Optimizer | None:
-        """The outer optimizer."""
+        """The outer torch optimizer, or None."""
         return self._weights.outer.optimizer if self._weights.outer else None
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One step of the optimizer, with its closure and result, and after the last of a round the
-        round (or what of it is due: a fragment's, the begin of one that is delayed).
+        """Steps the optimizer, passing on the closure and its result; after the last step of a
+        round also exchanges (with fragments or a delay, whatever part of a round is due).
 
-        Raises DeltawireError as described for the class, "State" when closed.
+        Raises DeltawireError as described for the class; "State" when closed.
         """
         steps = self._next_steps()
         result = self._optimizer.step() if closure is None else self._optimizer.step(closure)
@@ -217,18 +217,18 @@ class LocalSteps(AbortsOnError, Participant):
         return result
 
     def stepped(self) -> None:
-        """As `step`, where something else has just called the optimizer."""
+        """Like `step`, after something else has stepped the optimizer."""
         self._count_step(self._next_steps())
 
     def exchange(self, always: bool = False) -> None:
-        """Ends the round now, on every rank, for all fragments that have had local steps since
-        their last exchange; all ranks' weights are equal then. It may stand after any loop.
+        """Ends the round now, on every rank, for all fragments with local steps since their last
+        exchange. Afterwards all ranks' weights are equal. May follow any loop.
 
         Args:
-            always: for ranks that differ in their steps: this one takes part, with no change of its
-                own if it has taken none, because others may have. Then all ranks give it.
+            always: take part even without a step since the last round, because other ranks may have
+                taken some. Set it on all ranks or on none.
 
-        Raises as `step`.
+        Raises like `step`.
         """
         self._check_open()
         with self._aborting_on_error():
@@ -242,9 +242,9 @@ class LocalSteps(AbortsOnError, Participant):
             self._exchange.finish()
 
     def start_from_here(self) -> None:
-        """Takes the present weights for those of the last round, where something else has kept them
-        equal on all ranks so far (a warm-up with DistributedDataParallel). Every rank calls it
-        between the same two rounds; the next one compares their weights. Raises as `step`.
+        """Makes the present weights those of the last round, if something else has kept them equal
+        on all ranks (a warm-up with DistributedDataParallel). Call it on every rank between the
+        same two rounds; the next round compares the weights. Raises like `step`.
         """
         self._check_open()
         with self._aborting_on_error():
@@ -254,10 +254,10 @@ class LocalSteps(AbortsOnError, Participant):
         self._exchange.progress.next = self.local_steps = 0
 
     def close(self) -> None:
-        """As for every exchange; but one that is under way (delay=1) may end first, and is applied:
-        all ranks close, and the last round counts. It raises what that one ended with, if nobody
-        was told. At exit nothing waits, and such an exchange is aborted on every rank; so it is
-        while an exception is on its way, which the other ranks hear of."""
+        """Closes like every hook, but first waits for a running exchange (delay=1) and applies it;
+        raises its error if that was not raised yet. At exit, and during an exception, it doesn't
+        wait: the exchange is aborted on every rank, and the other ranks get the exception's text.
+        """
         if not self._session.closed and (cause := exception_under_way()) is not None:
             self._give_up(cause)
         if not self._session.closed:
@@ -266,7 +266,7 @@ class LocalSteps(AbortsOnError, Participant):
         super().close()
 
     def _next_steps(self) -> int:
-        """Local steps of this round, once all is well so far."""
+        """The local steps of this round. Raises if the trainer is closed or has failed."""
         self._check_open()
         if self._exchange.failed:
             with self._aborting_on_error():
@@ -303,44 +303,43 @@ class LocalSteps(AbortsOnError, Participant):
             raise self._closed_error()
 
     def explain(self) -> Explanation:
-        """As `Hook.explain`, of the changes; waits for an exchange under way."""
+        """As `Hook.explain`, for weight changes. Waits for a running exchange."""
         self._exchange.settle()
         return self._explain(self._weights.tensors(), self._exchange.progress.exchanges)
 
     def metrics(self) -> dict:
-        """As for every exchange, where with fragments= a step is the exchange of one of them; and
-        of those that were applied under_way_ms (from when all of the last one was handed over to
-        its end), waited_ms (for how much of it the training loop stood still), hidden (of all so
-        far, the share of that time in which it did not; None before the first), and the sums of the
-        first two, total_under_way_ms and total_waited_ms.
+        """As for every hook; with fragments= a step is the exchange of one fragment. In addition,
+        of applied exchanges: under_way_ms (duration of the last one), waited_ms (how much of it the
+        training loop waited), their sums total_under_way_ms and total_waited_ms, and hidden (the
+        fraction of all that time in which the loop did not wait; None before the first).
         """
         return {**super().metrics(), **self._exchange.waits.metrics()}
 
     def state_dict(self) -> dict:
-        """What a checkpoint must keep of this rank, at any point of a round, also after a failed
-        one; every rank saves its own, and the optimizer's and the buffers beside it. Saving changes
-        nothing: what is under way is kept as it came. "State" where an exception (Ctrl-C) came
-        while weights were set: go on from the checkpoint before.
+        """This rank's state for a checkpoint, at any point of a round, also after a failed one.
+        Every rank saves its own, in addition to the optimizer's state and the buffers. Saving
+        changes nothing; a running exchange is saved with its result. Raises "State" if an exception
+        (Ctrl-C) came while weights were being set: continue from the previous checkpoint.
 
         The trainer is a `Stateful` of torch.distributed.checkpoint: save({"trainer": trainer})
-        keeps what all ranks have. By rank, `residuals` has a uint8 tensor and `own` the weights as
-        they are; `common` has those after the last round, and what else all have alike.
+        saves the states of all ranks. By rank, `residuals` has a uint8 tensor and `own` the present
+        weights; `common` has the weights after the last round, and whatever else is equal on all.
         """
         numbers = {"round": self.round, "local_steps": self.local_steps}
         return local_state.saved_form(self._state(**numbers, **self._exchange.state()))
 
     def load_state_dict(self, state: dict | Sequence[dict]) -> None:
-        """Puts back what `state_dict` gave, the model's parameters included, on every rank or on
-        none: all ranks call it, and it is a collective on the process group.
+        """Restores what `state_dict` returned, including the model's parameters, on every rank or
+        on none. A collective on the process group: call it on all ranks.
 
         Args:
-            state: what this rank has saved (states of version 1, of earlier releases, too), or a
-                list of what all ranks have, whatever their number: see `Hook.load_state_dict`.
+            state: what this rank saved (also a state of version 1, from earlier releases), or a
+                list of what all ranks saved, whatever their number: see `Hook.load_state_dict`.
 
-        Raises InvalidArgumentError where the state is of another rank, world size, spec, version,
-        model, outer optimizer or number of fragments, DeltawireError where its bytes are damaged,
-        another rank could not load ("Aborted"), or the states aren't of one round ("Mismatch").
-        Then nothing is changed.
+        Raises InvalidArgumentError for a state of another rank, world size, spec, version, model,
+        outer optimizer or number of fragments; DeltawireError for damaged bytes, if another rank
+        could not load ("Aborted"), or if states are from different rounds ("Mismatch"). Nothing is
+        changed then.
         """
         self._check_open()
         with self._aborting_on_error():
@@ -351,8 +350,8 @@ class LocalSteps(AbortsOnError, Participant):
         self.round, self.local_steps = own["round"], own["local_steps"]
 
     def _offered(self, state: dict | Sequence[dict], own: dict) -> str:
-        """Loads a state's residuals, and puts the rest into `own`; what of it must be alike on all
-        ranks."""
+        """Loads a state's residuals and puts the rest into `own`. Returns a text that must be equal
+        on all ranks."""
         place = self.rank, self.world_size
         flats = local_state.flats_of(state, place)
         for each in flats:

@@ -1,4 +1,4 @@
-"""Momentum masking: momentum of what a rank has just sent becomes 0."""
+"""Momentum masking: sets the momentum of the elements that a rank has just sent to 0."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ DEFAULT_MOMENTUM = ("momentum_buffer", "exp_avg")
 
 
 class Momentum:
-    """The momentum that an optimizer keeps of the weights' parameters. State is looked up anew each
-    time: optimizers make it in their first step and replace it when theirs is loaded."""
+    """An optimizer's momentum of the weights' parameters. Its state is looked up each time, because
+    optimizers create it in their first step, and replace it when a state is loaded."""
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, weights: Weights, names: Sequence[str]
@@ -31,7 +31,7 @@ class Momentum:
         self._names = tuple(names)
 
     def wanted(self, canonical_spec: str, asked: bool | None, delay: int) -> "Momentum | None":
-        """Itself, where LocalSteps' mask_momentum= means that it is masked; raises
+        """Returns self if mask_momentum= of LocalSteps means that it is masked, else None. Raises
         InvalidArgumentError."""
         if delay and asked:
             raise make_error(
@@ -43,7 +43,7 @@ class Momentum:
         return self if masked else None
 
     def can_be_masked(self, canonical_spec: str) -> bool:
-        """Whether there is a choice of elements at all; raises where the pattern hides it."""
+        """Whether the codec selects elements at all. Raises if the pattern hides which."""
         pattern, codec = canonical_spec.rstrip(")").split("(")
         name = codec.split(":")[0]
         sparse = any(info.name == name and info.sparse for info in _core.registered_codecs())
@@ -56,7 +56,7 @@ class Momentum:
         return sparse
 
     def tensors(self, fragment: int) -> list[tuple[str, torch.Tensor]]:
-        """All there is now of a fragment's parameters: (parameter name, tensor)."""
+        """(parameter name, tensor) of all momentum that a fragment's parameters have now."""
         found = []
         for name, parameter in self._weights.named_parameters(fragment):
             state = self._optimizer.state.get(parameter, {})
@@ -69,7 +69,7 @@ class Momentum:
 
     @torch.no_grad()
     def mask(self, session: _core.Session, momenta: list[tuple[str, torch.Tensor]]) -> None:
-        """After a round: sets what the round has sent to 0 in each of them."""
+        """Sets, in each tensor, the elements that the last round has sent to 0."""
         whole = [(name, tensor, tensor.float().contiguous()) for name, tensor in momenta]
         session.mask_sent([(name, flat.data_ptr(), tuple(flat.shape)) for name, _, flat in whole])
         for _, tensor, flat in whole:

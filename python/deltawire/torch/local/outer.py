@@ -1,4 +1,4 @@
-"""The outer optimizer of DiLoCo: it takes what rounds of local steps have changed for a gradient.
+"""The outer optimizer of DiLoCo, whose gradient is the change in a round of local steps.
 
 Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models" (2023),
 algorithm 1; federated optimization with a server optimizer (Reddi et al., "Adaptive Federated
@@ -24,7 +24,7 @@ _NAMED: dict[str, OuterFactory] = {
 
 
 def factory_of(outer: str | OuterFactory | None) -> OuterFactory | None:
-    """What LocalSteps' outer= stands for; raises InvalidArgumentError."""
+    """The factory for LocalSteps' outer=. Raises InvalidArgumentError."""
     if isinstance(outer, str):
         if outer not in _NAMED:
             raise make_error(
@@ -45,10 +45,10 @@ _HOW = (
 
 
 class Outer:
-    """A torch optimizer over the common weights, which are the same on every rank.
+    """A torch optimizer of the common weights, which are equal on every rank.
 
     Attributes:
-        optimizer: torch's, for a schedule of its rate; every rank changes it in the same way.
+        optimizer: torch's. Every rank must apply the same schedule to its rate.
     """
 
     def __init__(self, factory: OuterFactory, weights: Sequence[torch.nn.Parameter]) -> None:
@@ -74,7 +74,7 @@ class Outer:
             )
 
     def __str__(self) -> str:
-        """Class and settings, to be compared between ranks."""
+        """Class and settings, which are compared between ranks."""
         groups = [
             {key: value for key, value in group.items() if key != "params"}
             for group in self.optimizer.param_groups
@@ -83,12 +83,12 @@ class Outer:
 
     @torch.no_grad()
     def step(self, part: slice, means: Sequence[torch.Tensor]) -> None:
-        """One step of these weights; the others stay. The outer gradient is minus the mean change
-        (algorithm 1, line 12).
+        """Steps a part of the weights. The outer gradient is minus the mean change (algorithm 1,
+        line 12).
 
         Args:
-            part: of the weights.
-            means: of what the ranks' weights have changed by; used up.
+            part: the slice of the weights.
+            means: mean changes of the ranks' weights; overwritten.
         """
         weights = self._weights[part]
         torch._foreach_neg_(means)
@@ -105,7 +105,7 @@ class Outer:
         return _copied(self.optimizer.state_dict())
 
     def check_state(self, state: object) -> None:
-        """Raises InvalidArgumentError where a state is of another optimizer or model."""
+        """Raises InvalidArgumentError for a state of another optimizer or model."""
         own = self.optimizer.state_dict()
         groups = state.get("param_groups") if isinstance(state, dict) else None
         if not isinstance(groups, list) or not isinstance(state.get("state"), dict):
@@ -125,19 +125,19 @@ class Outer:
             )
 
     def load(self, state: dict) -> None:
-        """Puts back what `state()` gave, after `check_state`."""
+        """Restores what `state()` returned, after `check_state`."""
         self.optimizer.load_state_dict(state)
 
 
 def digest_of(weights: Sequence[torch.Tensor]) -> int:
-    """64 bits of float32 weights, equal where they are: from the sum of each tensor's bits as
-    whole numbers, which is exact, in any order, and as fast as memory."""
+    """A 64-bit digest of float32 weights, made of the sums of each tensor's bits as integers: exact
+    in any order, and as fast as memory."""
     sums = [int(weight.detach().view(torch.int32).sum(dtype=torch.int64)) for weight in weights]
     return int.from_bytes(hashlib.sha256(repr(sums).encode()).digest()[:8], "little")
 
 
 def state_digest(state: object) -> str:
-    """Of every number in nested dicts and lists."""
+    """A digest of every number in nested dicts and lists."""
     values = hashlib.sha256()
     for leaf in _leaves(state):
         if isinstance(leaf, torch.Tensor):

@@ -1,5 +1,5 @@
-"""The states of LocalSteps: how a checkpoint has them, those of an earlier release, and what falls
-to each rank of another number of ranks."""
+"""The states of LocalSteps in checkpoints: their form, that of an earlier release, and how they are
+divided among another number of ranks."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,9 @@ _COMMON = ("reference", "outer")
 
 
 def saved_form(flat: dict) -> dict:
-    """As `LocalSteps.state_dict` gives it: what is a rank's own under the rank's name, and the rest
-    once, in a tuple, because torch.distributed.checkpoint can't load what it doesn't know the
-    size of. `flat`: everything by its name, `rank` too."""
+    """The form that `LocalSteps.state_dict` returns: a rank's own values under the rank's name, and
+    the rest once, in a tuple, because torch.distributed.checkpoint can't load tensors of unknown
+    size. `flat` has everything by name, including `rank`."""
     rank, progress, under_way = flat["rank"], flat["progress"], flat["under_way"]
     own = {key: flat[key] for key in _OWN}
     own |= {"next": progress["next"], "since": progress["since"]}
@@ -35,9 +35,9 @@ def saved_form(flat: dict) -> dict:
 
 
 def flat_form(state: dict, rank: int) -> dict:
-    """A rank's, of a state in the form above; or a state of version 1, which was flat.
+    """The inverse of `saved_form` for one rank. A state of version 1 is flat already.
 
-    Raises InvalidArgumentError for another version, another rank, or what is no state.
+    Raises InvalidArgumentError for another version or rank, and for what is no state.
     """
     version = state.get("version") if isinstance(state, dict) else None
     if version == 1:
@@ -72,8 +72,8 @@ def flat_form(state: dict, rank: int) -> dict:
 
 
 def flats_of(state: dict | Sequence[dict], place: tuple[int, int]) -> list[dict]:
-    """A rank's own state in flat form, or those of all ranks that have saved, in their order, as
-    they are to be checked at `place`, (rank, world size)."""
+    """The flat form of a rank's own state, or of the states of all ranks that saved, in order, with
+    `place` (rank, world size) filled in for the checks."""
     if isinstance(state, dict):
         return [flat_form(state, place[0])]
     check_state_given(state, several=True)
@@ -93,11 +93,11 @@ def _by_rank(state: dict) -> dict:
 
 @torch.no_grad()
 def share_of(flats: Sequence[dict], place: tuple[int, int]) -> dict:
-    """What the rank at `place` goes on with, but for the residuals: of what the old ranks have
-    moved since the last round, the mean over its share of the line (docs/checkpoints.md).
+    """The state with which the rank at `place` continues, without residuals: its movement since the
+    last round is the mean of the old ranks' over its share of the line (docs/checkpoints.md).
 
     Args:
-        flats: of all ranks that have saved, in their order.
+        flats: the states of all ranks that saved, in order.
         place: (rank, world size).
     """
     weights = _weights(len(flats), *place)
@@ -115,7 +115,7 @@ def share_of(flats: Sequence[dict], place: tuple[int, int]) -> dict:
         mine["parameters"][name] = mean(f["parameters"][name] for f in flats).to(parameter.dtype)
 
     def counted(places: Sequence[dict]) -> dict:
-        """From where what each rank has moved is counted, so that its mean stays exact."""
+        """The origin of each rank's movement, chosen so that the mean stays exact."""
         made = {}
         for name in places[0]:
             pairs = zip((f["parameters"][name] for f in flats), places, strict=True)
@@ -133,7 +133,7 @@ def share_of(flats: Sequence[dict], place: tuple[int, int]) -> dict:
 
 
 def _weights(saved: int, rank: int, world_size: int) -> list[float]:
-    """Of the line from 0 to 1, how much of new rank's share each old one's covers."""
+    """How much of the new rank's share of the line from 0 to 1 each old rank's share covers."""
     first, end = rank * saved, (rank + 1) * saved  # in units of 1 / (saved * world_size)
     covered = [
         max(0, min(end, (old + 1) * world_size) - max(first, old * world_size))

@@ -1,4 +1,4 @@
-"""The weights that rounds of local steps start from, and what has changed since."""
+"""The weights from which rounds of local steps start, and the changes since then."""
 
 import hashlib
 import itertools
@@ -13,27 +13,26 @@ from deltawire.torch.local.outer import Outer, OuterFactory, digest_of
 
 
 class Weights:
-    """The trainable parameters of a model, in fragments of neighbouring layers, each in buckets of
-    a fixed order.
+    """The trainable parameters of a model, in fragments of neighbouring layers, which consist of
+    buckets.
 
-    Holds two more copies of them, in float32: the reference (the common weights, those after the
-    last round, equal on all ranks) and the changes (scratch memory of a round). With an exchange
-    that waits while training goes on there is a third of one fragment: its start, where the
-    parameters were when the exchange began.
+    Holds two more copies of them in float32: the reference (the common weights after the last
+    round, equal on all ranks) and the changes (scratch memory of a round). While a delayed exchange
+    runs there is a third copy of one fragment, its start: the parameters when the exchange began.
 
-    A parameter of 16 bits is the reference, rounded. So that the rounding is not taken for a change
-    it has an origin, in float32, too: what it would be if it had not been trained since. Steps too
-    small for 16 bits add up in the reference.
+    A 16-bit parameter is the rounded reference. To keep the rounding from counting as a change, it
+    also has an origin in float32: its value without any training since the round. Changes too small
+    for 16 bits accumulate in the reference.
 
     Args:
-        model: whose.
-        bucket_bytes: a bucket's size, about.
-        fragments: how many; a layer (the parameters of one module) is never cut.
+        model: the model.
+        bucket_bytes: approximate size of a bucket.
+        fragments: their number; a layer (the parameters of one module) is never divided.
         outer: makes the optimizer that steps the reference. None: the mean change is added.
 
     Attributes:
-        names: of the parameters, in the model's order, each shared one once.
-        parameters: the model's own.
+        names: names of the parameters, in the model's order; a shared one appears once.
+        parameters: the model's own tensors.
         outer: the outer optimizer, or None.
     """
 
@@ -77,11 +76,11 @@ class Weights:
 
     @property
     def fragment_count(self) -> int:
-        """How many fragments the layers are cut into; at least 1."""
+        """Number of fragments (>= 1)."""
         return len(self._fragments)
 
     def bucket_count(self, fragment: int) -> int:
-        """How many buckets a fragment's exchange takes; at least 1."""
+        """Number of buckets in a fragment (>= 1)."""
         return len(self._buckets[fragment])
 
     def named_parameters(self, fragment: int) -> list[tuple[str, torch.nn.Parameter]]:
@@ -90,7 +89,7 @@ class Weights:
         return list(zip(self.names[part], self.parameters[part], strict=True))
 
     def check_model(self) -> None:
-        """Raises DeltawireError ("State") where the model trains other parameters by now."""
+        """Raises DeltawireError ("State") if the model now trains other parameters."""
         self._in_module.check(self._dtypes, "close this LocalSteps and make a new one")
 
     def tensors(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -100,7 +99,8 @@ class Weights:
 
     @torch.no_grad()
     def start_from_here(self, compared: bool = False) -> None:
-        """Makes the parameters' present values the reference, which is `compared` from now on."""
+        """Makes the present values of the parameters the reference. With `compared`, ranks compare
+        it from now on."""
         torch._foreach_copy_(self._reference, self.parameters)
         for i, origin in self._origins.items():
             origin.copy_(self.parameters[i])
@@ -108,8 +108,8 @@ class Weights:
 
     @torch.no_grad()
     def changes_of(self, fragment: int, bucket: int) -> list[tuple[str, int, tuple[int, ...]]]:
-        """Computes a bucket's changes since the reference: (name, address, shape) of
-        each, to be replaced by their means."""
+        """Computes a bucket's changes since the reference. Returns (name, address, shape) of each,
+        to be replaced by its mean."""
         part = self._buckets[fragment][bucket]
         changes = self._changes[part]
         torch._foreach_copy_(changes, self.parameters[part])
@@ -121,25 +121,25 @@ class Weights:
         ]
 
     def agreed(self, fragment: int) -> int:
-        """A digest of the reference, where it could differ between ranks: an outer optimizer, which
-        runs on each by itself, has made it, or the caller says it is the same. 0 where it is sums
-        that all have had from the exchange."""
+        """A digest of the reference if it could differ between ranks: because an outer optimizer
+        has computed it on each rank, or because it came from outside. 0 if all ranks have it from
+        the exchange."""
         return digest_of(self._reference[self._fragments[fragment]]) if self._compared else 0
 
     @torch.no_grad()
     def mark_start(self, fragment: int) -> None:
-        """Keeps where the parameters are: what they move from here on is on top of what the
-        exchange of this fragment brings."""
+        """Remembers the parameters' values: their changes from here on are added to the result of
+        this fragment's exchange."""
         parameters = self.parameters[self._fragments[fragment]]
         self._start = [p.detach().to(torch.float32, copy=True) for p in parameters]
 
     @torch.no_grad()
     def apply_means(self, fragment: int) -> None:
-        """The reference takes the means, which stand in the changes: it becomes itself plus the
-        means, or what the outer optimizer makes of them. The parameters become the reference, plus
-        what they have moved since `mark_start`, if that was called.
+        """Applies the means, which have replaced the changes: the reference becomes itself plus the
+        means, or the result of the outer optimizer. The parameters become the reference, plus their
+        changes since `mark_start`, if that was called.
 
-        Raises DeltawireError ("NotFinite") where a parameter of 16 bits can't be that large."""
+        Raises DeltawireError ("NotFinite") if a value is too large for a 16-bit parameter."""
         part = self._fragments[fragment]
         changes, parameters = self._changes[part], self.parameters[part]
         if self.outer is not None:
@@ -161,7 +161,7 @@ class Weights:
                     origin -= moved[at]
 
     def state(self) -> dict:
-        """Copies of the reference, of the parameters and of the origins, by name, and the outer
+        """Copies of the reference, the parameters and the origins, by name, and the outer
         optimizer's state."""
         state = {
             "reference": {n: r.detach().clone() for n, r in self._named(self._reference)},
@@ -171,8 +171,8 @@ class Weights:
         return state | ({"outer": self.outer.state()} if self.outer else {})
 
     def state_under_way(self, fragment: int) -> dict:
-        """Copies, by name, of the means that have come for a fragment and are not applied, and of
-        where the parameters were when their exchange began."""
+        """Copies, by name, of a fragment's means that are not applied yet, and of its parameters
+        when the exchange began."""
         part = self._fragments[fragment]
         names = self.names[part]
         return {
@@ -181,7 +181,7 @@ class Weights:
         }
 
     def check_state(self, state: dict) -> None:
-        """Raises InvalidArgumentError where `state()` of another model is in it."""
+        """Raises InvalidArgumentError for the `state()` of another model."""
         every, dtypes = slice(0, len(self.names)), [p.dtype for p in self.parameters]
         self._check_tensors("reference", state["reference"], _numbers(every))
         self._check_tensors("parameters", state["parameters"], _numbers(every), dtypes)
@@ -190,7 +190,7 @@ class Weights:
             self.outer.check_state(state["outer"])
 
     def check_state_under_way(self, state: dict, fragment: int) -> None:
-        """Raises InvalidArgumentError where `state_under_way()` of another model is in it."""
+        """Raises InvalidArgumentError for the `state_under_way()` of another model."""
         part = _numbers(self._fragments[fragment])
         self._check_tensors("means", state["means"], part)
         if state["start"]:  # of a rank that waited for the exchange there is none
@@ -199,7 +199,7 @@ class Weights:
     def _check_tensors(
         self, key: str, given: dict, part: Iterable[int], dtypes: Sequence[torch.dtype] = ()
     ) -> None:
-        """Of these parameters, by their numbers; float32 where no dtypes are given."""
+        """Checks the tensors of these parameters; without `dtypes` they must be float32."""
         if list(given) != [self.names[i] for i in part]:
             raise make_error("InvalidArgument", f"the state's {key} are of another model")
         for i in part:
@@ -214,7 +214,7 @@ class Weights:
 
     @torch.no_grad()
     def load(self, state: dict) -> None:
-        """Puts back what `state()` gave, after `check_state`."""
+        """Restores what `state()` returned, after `check_state`."""
         torch._foreach_copy_(self._reference, [state["reference"][n] for n in self.names])
         torch._foreach_copy_(self.parameters, [state["parameters"][n] for n in self.names])
         for i, origin in self._origins.items():
@@ -225,7 +225,7 @@ class Weights:
 
     @torch.no_grad()
     def load_under_way(self, state: dict, fragment: int) -> None:
-        """Puts back what `state_under_way()` gave, after `load`."""
+        """Restores what `state_under_way()` returned, after `load`."""
         part = self._fragments[fragment]
         names, changes = self.names[part], self._changes[part]
         torch._foreach_copy_(changes, [state["means"][n] for n in names])
@@ -249,13 +249,13 @@ def _check_range(name: str, parameter: torch.Tensor, values: torch.Tensor) -> No
 
 
 def fragments_of(names: list[str], sizes: list[int], count: int) -> list[slice]:
-    """Cuts a model's parameters, in their order, into fragments of whole layers and of about the
-    same bytes. Raises InvalidArgumentError where there are fewer layers than fragments.
+    """Divides a model's parameters, in order, into fragments of whole layers and about the same
+    size. Raises InvalidArgumentError if there are fewer layers than fragments.
 
     Args:
-        names: of the parameters; those of one module follow each other.
-        sizes: their bytes.
-        count: of fragments, 1 or more.
+        names: of the parameters; those of one module are adjacent.
+        sizes: in bytes.
+        count: number of fragments (>= 1).
     """
     arguments.check_positive("fragments", count)
     ends = [
@@ -286,7 +286,7 @@ def _layer(name: str) -> str:
 
 
 def _cut(sizes: list[int], part: slice, bucket_bytes: int) -> list[slice]:
-    """Neighbours together until a bucket is full; a tensor is never cut."""
+    """Groups neighbours into buckets; a tensor is never divided."""
     slices, start, size = [], part.start, 0
     for i in range(part.start, part.stop):
         size += sizes[i]
@@ -297,7 +297,7 @@ def _cut(sizes: list[int], part: slice, bucket_bytes: int) -> list[slice]:
 
 
 def values_digest(tensors: dict[str, torch.Tensor]) -> str:
-    """Of every bit of every tensor."""
+    """A digest of every bit of every tensor."""
     values = hashlib.sha256()
     for tensor in tensors.values():
         values.update(tensor.cpu().contiguous().numpy().tobytes())

@@ -37,54 +37,55 @@ def register(
     tier: str | None = None,
     summary_every: int | None = None,
 ) -> Hook | ShardedHook | AutoHook:
-    """Makes a DDP model exchange its gradients through deltawire; called once on every rank. Of a
-    model that `fully_shard` has cut on a mesh of two dimensions, replicas by shards, it is the
-    all-reduce between the replicas, of one that the FSDP-based `replicate` has made all of it.
+    """Makes a DDP model exchange its gradients through deltawire. Call it once on every rank.
+
+    For a model that `fully_shard` has sharded on a two-dimensional mesh (replicas by shards) it
+    takes over the all-reduce between replicas; for one of the FSDP-based `replicate`, all of it.
 
     Args:
-        ddp_model: the parameters that it exchanges are float32, bfloat16 or float16, as they come,
-            on the CPU or on CUDA devices (see `Staging`). The set is fixed when DDP is constructed
-            and may include frozen parameters. Gradients may be sparse, nn.Embedding(sparse=True),
-            where the policy's codec takes pairs. Register before training, and before or after
-            torch.compile. A sharded model: all of it, whose gradients are reduced as one of these
-            dtypes on the CPU; every rank listens on two ports where it is cut.
-        spec: codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)", or a policy, which
-            says what each tensor gets: rules, a dict, a list, Path("policy.toml") (see
-            `deltawire.policy.spec_of`); equal on all ranks. "auto": the native all-reduce while it
-            measures, and then what rank 0's plan says (docs/planner.md, "In training"); dense
-            gradients on the CPU, without optimizer= and link=.
-        optimizer: that steps the model (see `SignificanceSource`), for a codec that cuts what its
+        ddp_model: a DistributedDataParallel model whose gradients are float32, bfloat16 or float16,
+            on the CPU or on CUDA devices (see `Staging`). The set of exchanged parameters is fixed
+            when DDP is constructed and may include frozen parameters. Gradients may be sparse
+            (nn.Embedding(sparse=True)) if the policy's codec takes pairs. Register before training,
+            before or after torch.compile. Of a sharded model: the root, with gradients that are
+            reduced as one of these dtypes on the CPU; every rank then listens on two ports.
+        spec: a codec, e.g. "3lc:s=1.75", or pattern and codec, "direct(3lc)", or a policy that
+            chooses a codec for each tensor: rules, a dict, a list, Path("policy.toml") (see
+            `deltawire.policy.spec_of`); equal on all ranks. "auto" starts with the native
+            all-reduce, measures, and follows rank 0's plan (docs/planner.md, "In training"); for
+            dense gradients on the CPU, without optimizer= and link=.
+        optimizer: the model's optimizer (see `SignificanceSource`), for a codec that cuts what its
             step can't see ("gcomp", which cuts nothing without it); the same kind on all ranks.
         min_elements: parameters below this many elements travel uncompressed; equal on all ranks.
-        timeout: seconds that a bucket may take, from when all have arrived, before the ranks give
-            up and name the culprit; and that a rank may answer nothing.
-        arrival_timeout: seconds that the ranks wait for one that answers them and has only not
-            arrived at the step (it evaluates, or loads data); `timeout` where that is longer.
-            Default: the timeout of the model's process group: of Gloo's 30 minutes, of NCCL's 10,
-            unless it was made with another.
-        connect_timeout: seconds that the ranks may take to connect to each other.
-        interface: name or address of the network interface to listen on. Default: the address from
-            which packets to MASTER_ADDR leave; loopback where MASTER_ADDR isn't set.
-        port: to listen on, or a range of them for all ranks of a machine, "29600-29699". Default:
-            what the environment says as DELTAWIRE_PORT, else any free one.
-        token: a secret of all ranks, 16 bytes or more, never sent. Default: DELTAWIRE_TOKEN of the
-            environment, else random bytes of rank 0, sent through the process group.
-        link: a token bucket on this rank's traffic: the rate of a thin line, so that no packet is
-            lost in its queue (docs/ceilings.md), or a lower one, to see how that would do.
-        revert: of a step that fails, all gradients alike: "exact" (it never happened: compute its
-            gradients again; costs a second buffer of the residuals' size) or "fold" (its gradients
-            wait in the residuals, which `state_dict` has, and are sent later: go on with the next
-            batch). "fold" is refused where it can't hold: `ring`, nonfinite="pass", sparse
-            gradients and "auto".
-        threads: that code this rank's messages, 1 to 64: several tensors at a time; "gcomp" also
-            shares out a large one. Default: those that the process has for all who ask, as many as
-            OMP_NUM_THREADS says, else its processors by LOCAL_WORLD_SIZE, at most 8.
-        scaler: the model's GradScaler or a function that gives the loss scale: see `LossScale`.
-        nonfinite: NaN or infinities end the exchange ("error", the default) or come out as NaN on
-            every rank, for you to skip ("pass", the default with scaler=): see `LossScale`.
-        tier: of "auto" alone: what its codecs may lose, "lossless", "near-lossless" (the default:
-            bfloat16's rounding at most) or "lossy"; equal on all ranks.
-        summary_every: steps between lines about them that rank 0 logs (logger "deltawire", INFO).
+        timeout: seconds for a bucket, from when all ranks have arrived, before the ranks give up
+            and name the culprit; also how long a rank may be silent.
+        arrival_timeout: seconds that the ranks wait for one that is alive but has not arrived at
+            the step (it evaluates, or loads data). At least `timeout`. Default: the timeout of the
+            model's process group, by default 30 minutes with Gloo and 10 with NCCL.
+        connect_timeout: seconds for the ranks to connect to each other.
+        interface: name or address of the network interface to listen on. Default: the one that
+            sends packets to MASTER_ADDR; loopback if MASTER_ADDR isn't set.
+        port: the port to listen on, or a range for all ranks of a machine, "29600-29699". Default:
+            the environment's DELTAWIRE_PORT, else any free port.
+        token: a secret of all ranks, 16 bytes or more, which is never sent. Default: the
+            environment's DELTAWIRE_TOKEN, else random bytes from rank 0, sent through the process
+            group.
+        link: limits this rank's traffic by a token bucket: to the rate of a thin line, so that no
+            packets are lost in its queue (docs/ceilings.md), or to a lower one as an experiment.
+        revert: what happens to the gradients of a failed step. "exact": the step never happened;
+            compute its gradients again (costs a second buffer of the residuals' size). "fold": its
+            gradients are kept in the residuals, which `state_dict` includes, and sent later;
+            continue with the next batch. "fold" is refused with `ring`, nonfinite="pass", sparse
+            gradients and "auto", which can't keep them.
+        threads: threads that encode and decode this rank's messages, 1 to 64: several tensors at a
+            time; "gcomp" also splits a large one. Default: the process's shared threads:
+            OMP_NUM_THREADS, else its processors divided by LOCAL_WORLD_SIZE, at most 8.
+        scaler: the model's GradScaler, or a function that returns the loss scale: see `LossScale`.
+        nonfinite: what NaN or infinities do. "error" (the default): end the exchange. "pass" (the
+            default with scaler=): come out as NaN on every rank, for you to skip. See `LossScale`.
+        tier: only for "auto": what its codecs may lose: "lossless", "near-lossless" (the default:
+            at most bfloat16's rounding) or "lossy"; equal on all ranks.
+        summary_every: steps between the summaries that rank 0 logs (logger "deltawire", INFO).
 
     Returns:
         The hook: metrics, state for checkpoints, the typed error when training fails, close(). A
@@ -92,20 +93,20 @@ def register(
 
     Raises:
         TypeError, DTypeError: no such model; parameters, optimizer or scaler that can't be used.
-        InvalidArgumentError (a ValueError): world size 1, bad spec or setting, a model that has a
+        InvalidArgumentError (a ValueError): world size 1, a bad spec or setting, a model that has a
             communication hook already (a copy of a registered one may be registered), a parameter
-            that was replaced since DDP was made, an optimizer for a codec that makes no use of it.
-            Of a sharded model: a mesh of one dimension, meshes that differ, parameters that
-            fully_shard has not cut, "auto".
+            that was replaced since DDP was made, an optimizer for a codec that doesn't use it. Of a
+            sharded model: a one-dimensional mesh, different meshes, parameters that fully_shard has
+            not sharded, "auto".
         DeltawireError: alike on every rank: "Mismatch" (a rank with other settings), "Aborted" (a
             rank could not register), "Timeout" (ranks don't connect), "Unauthorized" (a rank with
             another token).
 
-    The one collective on the model's process group waits under that group's timeout.
+    The one collective on the model's process group runs under that group's timeout.
 
-    Warns once, on rank 0, with `MomentumWarning`, when an optimizer with momentum first steps the
-    model and the codec sends most of a gradient later ("topk", "sbc" and their kin), or has
-    momentum itself ("dgc"): what to do is in the text.
+    A `MomentumWarning` is issued once, on rank 0, when an optimizer with momentum first steps the
+    model while the codec sends most of a gradient later ("topk", "sbc" and the like) or has
+    momentum itself ("dgc"). Its text says what to do.
     """
     settings = Settings(
         optimizer=optimizer,

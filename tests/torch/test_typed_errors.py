@@ -27,8 +27,8 @@ def nan_on_one(rank, world_size, report):
         model = wrapped(Net(sometimes=ddp_options is UNUSED), **ddp_options)
         hook = deltawire.torch.register(model, spec, timeout=60)
         if spec == "auto":  # as if it had measured, and chosen
-            hook._use(hook._connector.hook("direct(3lc)", hook._history))
-            hook._enter("compressing")
+            hook._chooser.hook = hook._connector.hook("direct(3lc)", hook._history)
+            hook._chooser.enter("compressing")
         for step in range(BAD_STEP):
             train_step(model, rank, step)
         x, y = batch(rank, BAD_STEP)

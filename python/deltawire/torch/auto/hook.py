@@ -1,9 +1,7 @@
-"""The hook of `register(model, "auto")`: measures, lets rank 0 plan, and carries out its plan. (No
-`from __future__ import annotations` here: DDP refuses annotations that are strings.)"""
+"""The hook of `register(model, "auto")`. (No `from __future__ import annotations` here: DDP refuses
+annotations that are strings.)"""
 
 import json
-import logging
-import statistics
 from collections.abc import Sequence
 
 import torch
@@ -13,26 +11,18 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire import _core
 from deltawire.door import STATE_VERSION
 from deltawire.errors import check_state_given
+from deltawire.history import History
 from deltawire.torch.auto import decision as decisions
-from deltawire.torch.auto.connector import LAST_STEP, Connector
-from deltawire.torch.auto.decision import Decision
+from deltawire.torch.auto.chooser import Chooser
+from deltawire.torch.auto.connector import Connector
 from deltawire.torch.auto.explanation import AutoExplanation
 from deltawire.torch.auto.measuring import Measuring
 from deltawire.torch.auto.native import NATIVE, NativeExchange, all_reduce
-from deltawire.torch.auto.step_clock import StepClock
 from deltawire.torch.core.checkpoint import kept_by
 from deltawire.torch.core.detached_session import DetachedSession
-from deltawire.torch.core.leader_decides import leader_decides
 from deltawire.torch.ddp.hook import Hook, check_failed
 from deltawire.torch.metrics.explanation import TensorRow
 from deltawire.torch.participant import Participant
-
-logger = logging.getLogger("deltawire")
-
-WARM_UP = 2  # steps after a change: DDP cuts its buckets anew after the first, caches are cold
-MEASURED = 8  # steps that a decision is made from
-WATCHED = 50  # steps between two looks at whether exchanges take what they took
-MOST_WATCHED = 800  # the distance doubles as long as nothing changes
 
 
 class AutoHook(Participant):
@@ -56,28 +46,40 @@ class AutoHook(Participant):
         self,
         place: tuple[int, int],
         connector: Connector | None = None,
-        measuring: Measuring | None = None,
+        probe: _core.Session | None = None,
     ) -> None:
-        """Without connector and measuring it is a copy, which asks to be registered."""
-        self._native = NativeExchange(measuring) if measuring else DetachedSession(NATIVE)
-        self._hook: Hook | None = None  # that compresses
-        self._decision: Decision | None = None
-        group = connector.group if connector is not None else None
-        super().__init__(self._native, place, group=group)
+        """Without a connector it is a copy, which asks to be registered. `probe` is a session for
+        the first measurement."""
+        history = History(place[0], self._nonfinite_advice)
         self._connector = connector
-        self._measuring = measuring
-        self._clock = StepClock()
-        self._plans = 0
-        self._watched = WATCHED
-        self._phase = "native"
-        self._measured_ms: float | None = None  # of steps before the last look at them
-        self._enter("measuring" if measuring is not None else "native")
+        self._chooser: Chooser | None = None
+        native, group = DetachedSession(NATIVE), None
+        if connector is not None:
+            self._measuring = Measuring(connector, probe)
+            self._chooser = Chooser(connector, self._measuring, history)
+            native, group = NativeExchange(self._measuring), connector.group
+        super().__init__(native, place, history, group=group)
         self._check_forward = torch.compiler.disable(_after_forward)
         self._begin = torch.compiler.disable(_before_forward)
 
     def __reduce__(self):
         """For copy and pickle: a session never has two owners."""
         return AutoHook, ((self.rank, self.world_size),)
+
+    @property
+    def _hook(self) -> Hook | None:
+        """The hook that compresses; None: the native all-reduce."""
+        return self._chooser.hook if self._chooser is not None else None
+
+    @property
+    def _session(self) -> _core.Session | NativeExchange | DetachedSession:
+        hook = self._hook
+        return self._native if hook is None else hook._session
+
+    @_session.setter
+    def _session(self, session: NativeExchange | DetachedSession) -> None:
+        """The session that it begins with, and has whenever nothing is compressed."""
+        self._native = session
 
     # What DDP calls.
 
@@ -96,141 +98,14 @@ class AutoHook(Participant):
     ) -> torch.futures.Future[torch.Tensor]:
         """DDP's communication hook: a Future of the bucket's mean over all ranks, in place. Never
         raises and never returns None."""
-        last = bucket.is_last()
-        # By turns with native steps, which see the same load; residuals wait for the next turn.
-        coded = self._hook is not None and not (self._phase == "trying" and self._steps % 2)
-        timed = self._is_timed
-        if timed:
-            self._clock.ready(last, coded)
-        if coded:
-            exchanged = self._hook.deltawire_hook(state, bucket)
+        chooser = self._chooser
+        timed = chooser.is_timed
+        hook = chooser.hook_for(bucket)
+        if hook is not None:
+            exchanged = hook.deltawire_hook(state, bucket)
         else:
-            if self._phase == "measuring" and self._steps == WARM_UP - 1:
-                self._measuring.sample(bucket)
             exchanged = all_reduce(self.group, bucket)
-        self._steps += last
-        return exchanged.then(self._over) if timed else exchanged
-
-    @property
-    def _is_timed(self) -> bool:
-        """Native steps are timed only shortly before they are looked at, because timing costs a
-        call into Python for each bucket."""
-        return self._phase != "native" or self._steps >= self._due - MEASURED
-
-    def _over(self, exchanged: torch.futures.Future) -> torch.Tensor:
-        self._clock.over()
-        return exchanged.value()  # or raises what went wrong
-
-    # Between two steps.
-
-    def _enter(self, phase: str) -> None:
-        """Begins a phase: measuring, trying, compressing, native or leaving."""
-        self._measured_ms = self._median_ms() if self._phase == phase else None
-        self._phase = phase
-        self._steps = 0  # begun since then
-        self._due = {
-            "measuring": WARM_UP + MEASURED,  # and then a step for each piece
-            "trying": WARM_UP + 2 * MEASURED,
-            "leaving": 1,
-        }.get(phase, self._watched)
-        self._clock.restart(WARM_UP if phase in ("measuring", "trying") else 1)
-
-    def _turn(self) -> None:
-        """The ranks communicate, and switch together. Raises `last_error` after a failure."""
-        if self.last_error is not None:
-            raise self.last_error
-        if self._phase == "leaving":
-            self._leave()
-        elif self._phase == "measuring":
-            if self._measuring.advance(self._said_of(False)):
-                self._plan()
-        elif self._phase == "trying":
-            self._judge()
-        else:
-            self._watch()
-
-    def _said_of(self, coded: bool) -> dict:
-        times = [each for each in self._clock.times() if each.coded == coded]
-        return {"ready": [each.ready for each in times], "ends": [each.end for each in times]}
-
-    def _decided(self, own: dict, decide) -> Decision | None:
-        """Rank 0's decision from the reports of all ranks."""
-        answer = leader_decides(own, lambda said: _answer(decide(said)), self.group)
-        return decisions.decision_of(answer) if answer else None
-
-    def _plan(self) -> None:
-        tier, own = self._connector.tier, self._measuring.figures()
-        decision = self._decided(own, lambda said: decisions.choose(said, tier))
-        if decision is None:  # too few whole steps, or gradients that are not finite
-            self._enter("measuring")
-            return
-        self._plans += 1
-        self._watched = WATCHED
-        self._measuring.end()
-        self._install(decision)
-        self._say(logging.INFO, f"{decision.reason} (tier {tier})")
-
-    def _install(self, decision: Decision) -> None:
-        self._decision = decision
-        if decision.spec is None:
-            self._enter("native")
-            return
-        self._use(self._connector.hook(decision.spec, self._history))
-        self._enter("trying")
-
-    def _use(self, hook: Hook | None) -> None:
-        """Exchanges through this hook from now on; None: through the native all-reduce."""
-        self._hook = hook
-        self._session = self._native if hook is None else hook._session
-
-    def _judge(self) -> None:
-        tried, own = self._decision, self._said_of(True) | {"native": self._said_of(False)}
-        decision = self._decided(own, lambda said: decisions.judge(tried, said))
-        if decision is None:
-            self._enter("trying")
-            return
-        self._decision = decision
-        if decision.spec is not None:
-            self._enter("compressing")
-            return
-        self._say(logging.WARNING, decision.reason)
-        self._begin_leaving()
-
-    def _watch(self) -> None:
-        decision, own = self._decision, self._said_of(self._hook is not None)
-        why = leader_decides(
-            own, lambda said: {"why": decisions.departs(decision, said)}, self.group
-        )
-        if why["why"] is None:
-            self._watched = min(2 * self._watched, MOST_WATCHED)
-            self._enter(self._phase)
-            return
-        self._say(logging.INFO, why["why"])
-        self._decision = None
-        self._begin_leaving()
-
-    def _begin_leaving(self) -> None:
-        """Leaves the exchange, after one more step that sends its residuals, if it has any."""
-        if self._hook is not None and _core.keeps_residual(self._hook.spec):
-            self._hook.go_to_step(LAST_STEP)
-            self._enter("leaving")
-        else:
-            self._leave()
-
-    def _leave(self) -> None:
-        """Ends the exchange after its last step. A step that was not finite sent nothing, and is
-        repeated."""
-        if self._phase == "leaving" and not self._history.records[-1]["finite"]:
-            self._enter("leaving")
-            return
-        if self._hook is not None:
-            self._hook.close()
-            self._use(None)
-        self._enter("native" if self._decision is not None else "measuring")
-
-    def _say(self, level: int, text: str) -> None:
-        if self.rank == 0:
-            logger.log(level, "auto: %s", text)
+        return exchanged.then(chooser.over) if timed else exchanged
 
     def _give_up(self, cause: BaseException) -> None:
         super()._give_up(cause)
@@ -241,8 +116,8 @@ class AutoHook(Participant):
     @property
     def spec(self) -> str:
         """The exchange in use, canonical; "native" for the native all-reduce."""
-        chosen = self._decision.spec if self._decision is not None and self._hook else None
-        return chosen or NATIVE
+        decision = self._chooser.decision if self._hook is not None else None
+        return (decision.spec if decision is not None else None) or NATIVE
 
     def metrics(self) -> dict:
         """As `Hook.metrics`, of the compressed steps, plus
@@ -255,27 +130,25 @@ class AutoHook(Participant):
         - measured_ms: the same, the median of the latest steps on this rank; None before them;
         - plans: the number of plans made.
         """
-        decision = self._decision
+        chooser = self._chooser
+        decision = chooser.decision if chooser is not None else None
         return {
             **super().metrics(),
             "choice": self.spec,
-            "phase": self._phase,
+            "phase": chooser.phase if chooser is not None else "native",
             "native_ms": decision.native_ms if decision else None,
             "predicted_ms": decision.predicted_ms if decision else None,
-            "measured_ms": self._median_ms(),
-            "plans": self._plans,
+            "measured_ms": chooser.median_ms() if chooser is not None else None,
+            "plans": chooser.plans if chooser is not None else 0,
         }
-
-    def _median_ms(self) -> float | None:
-        ends = self._said_of(self._hook is not None)["ends"]
-        return 1e3 * statistics.median(ends) if ends else self._measured_ms
 
     def explain(self) -> AutoExplanation:
         """The plan's table and, while a codec is in use, the codec of each tensor. Call between
         steps."""
         self._check_own()
         tensors = self._hook.explain() if self._hook is not None else None
-        return AutoExplanation(self._connector.tier, self._phase, self._decision, tensors)
+        chooser = self._chooser
+        return AutoExplanation(self._connector.tier, chooser.phase, chooser.decision, tensors)
 
     def _rows(self) -> Sequence[TensorRow]:
         return self._hook.explain().rows if self._hook is not None else ()
@@ -293,8 +166,9 @@ class AutoHook(Participant):
             nothing = kept_by(self.rank, torch.empty(0, dtype=torch.uint8))
             place = {"spec": NATIVE, "world_size": self.world_size, "steps": 0}
             state = {"version": STATE_VERSION, **place, "residuals": nothing}
-        decision = self._decision.as_dict() if self._decision else None
-        return {**state, "auto": json.dumps({"phase": self._phase, "decision": decision})}
+        phase, decision = self._chooser.phase, self._chooser.decision
+        choice = {"phase": phase, "decision": decision.as_dict() if decision else None}
+        return {**state, "auto": json.dumps(choice)}
 
     def load_state_dict(self, state: dict | Sequence[dict]) -> None:
         """As `Hook.load_state_dict`, for a state saved with "auto". A collective: call it on every
@@ -311,12 +185,7 @@ class AutoHook(Participant):
             except BaseException:
                 hook.close()
                 raise
-        if self._hook is not None:
-            self._hook.close()
-        self._use(hook)
-        self._decision = decision
-        self._measuring.end()
-        self._enter(phase)
+        self._chooser.resume(hook, phase, decision)
 
     def _check_own(self) -> None:
         if isinstance(self._session, DetachedSession):
@@ -339,15 +208,10 @@ class AutoHook(Participant):
         self._native.close()
 
 
-def _answer(decision: Decision | None) -> dict:
-    return {} if decision is None else decision.as_dict()
-
-
 def _before_forward(hook: AutoHook, ddp_model: DistributedDataParallel) -> None:
     if torch.is_grad_enabled() and not isinstance(hook._session, DetachedSession):
         check_failed(hook, ddp_model)
-        if hook._is_timed:
-            hook._clock.begin()
+        hook._chooser.begin()
 
 
 def _after_forward(hook: AutoHook, ddp_model: DistributedDataParallel, inputs, outputs) -> None:
@@ -357,8 +221,10 @@ def _after_forward(hook: AutoHook, ddp_model: DistributedDataParallel, inputs, o
     if hook.closed or not ddp_model.require_backward_grad_sync:
         return
     try:
-        if hook._steps >= hook._due:
-            hook._turn()
+        if hook._chooser.is_due:
+            if hook.last_error is not None:  # there is nobody to talk to
+                raise hook.last_error
+            hook._chooser.turn()
         if hook._hook is None:
             hook._connector.parameters.check(ddp_model)
     except Exception as cause:

@@ -6,7 +6,7 @@ from deltawire import _core
 from deltawire.errors import make_error
 from deltawire.torch.auto.connector import Connector
 from deltawire.torch.auto.hook import AutoHook
-from deltawire.torch.auto.measuring import PROBE_SPEC, Measuring
+from deltawire.torch.auto.measuring import PROBE_SPEC
 from deltawire.torch.core import arguments
 from deltawire.torch.core.settings import Settings
 from deltawire.torch.ddp.parameters import DDPParameters
@@ -29,7 +29,7 @@ def register_auto(ddp_model: DistributedDataParallel, settings: Settings) -> Aut
         _check_tensors(connector.parameters, ddp_model)
 
     probe = connector.session(PROBE_SPEC, check)
-    return AutoHook(connector.place, connector, Measuring(connector, probe))
+    return AutoHook(connector.place, connector, probe)
 
 
 def _check_settings(settings: Settings) -> None:

@@ -1,11 +1,11 @@
-"""deltawire under PyTorch: one line makes DistributedDataParallel, or fully_shard between nodes,
+"""deltawire for PyTorch. One line makes DistributedDataParallel, or fully_shard between nodes,
 exchange compressed gradients::
 
     hook = deltawire.torch.register(ddp_model, "3lc:s=1.75")
 
-`LocalSteps` is for infrequent synchronization: it exchanges weight changes; `Averager` puts
-it where torch's post-local SGD has an averager. `ParameterServer` is for ranks that own the model
-and others that compute its gradients. `trace` records the gradients of any training run.
+`LocalSteps` synchronizes infrequently, by exchanging weight changes; `Averager` makes it the model
+averager of torch's post-local SGD. With `ParameterServer` some ranks own the model and the others
+compute its gradients. `trace` records the gradients of any training run.
 """
 
 from deltawire.torch import version as version  # first: it says where PyTorch is missing or too old

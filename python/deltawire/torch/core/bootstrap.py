@@ -1,6 +1,6 @@
 """How the ranks of a job find each other: one gather over their process group.
 
-Each rank contributes one record (`deltawire.offers`): its settings, address and problem, if any.
+Each rank contributes one registration record: its settings, address and problem, if any.
 """
 
 import contextlib
@@ -14,16 +14,16 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire.errors import make_error
-from deltawire.offers import (
-    Offer,
+from deltawire.registration_record import (
+    RegistrationRecord,
     check_alike,
     check_endpoints,
     check_secret,
     mesh_of,
-    offer_in,
+    packed,
     problem_of,
     proof,
-    slot_of,
+    unpacked,
 )
 from deltawire.terms import Terms, Whole
 from deltawire.torch.core import arguments
@@ -68,7 +68,7 @@ class Meeting:
         self._listener: _core.Listener | None = None
         self._secret: bytes | None = None
         self._connect_timeout_ms = 0
-        self._offers: list[Offer] = []
+        self._records: list[RegistrationRecord] = []
 
     def __enter__(self) -> "Meeting":
         return self
@@ -94,22 +94,22 @@ class Meeting:
     def __exit__(self, kind, cause, traceback) -> None:
         if cause is not None and not isinstance(cause, Exception):
             return  # Ctrl-C must not wait for anybody
-        offer = Offer(settings=self._text)
+        record = RegistrationRecord(settings=self._text)
         if cause is None and self._listener is not None:
-            offer.endpoint = self._listener.endpoint
+            record.endpoint = self._listener.endpoint
             if self._secret is not None:
-                offer.proof = proof(self._secret, offer.token)
+                record.proof = proof(self._secret, record.token)
         if cause is not None:
-            offer.problem = problem_of(cause)
-        self._offers = swap(offer, self._group, self._near)
-        if any(each.problem is not None for each in self._offers):
+            record.problem = problem_of(cause)
+        self._records = gather_records(record, self._group, self._near)
+        if any(each.problem is not None for each in self._records):
             if cause is None:
-                check_alike(self._offers)
+                check_alike(self._records)
             return
-        check_alike(self._offers, self._whole_of)
+        check_alike(self._records, self._whole_of)
         if self._listener is not None:
-            check_endpoints(self._offers)
-            check_secret(self._offers, self.place[0], self._secret)
+            check_endpoints(self._records)
+            check_secret(self._records, self.place[0], self._secret)
 
     def _whole_of(self, rank: int, name: str) -> Whole:
         return told_by(rank, self._terms.whole(name), self._group, self._near)
@@ -131,7 +131,7 @@ class Meeting:
         return _core.Connection(self._listener, self._mesh(link))
 
     def _mesh(self, link: _core.LinkShape | None) -> _core.Mesh:
-        mesh = mesh_of(self._offers, self.place[0], self._secret)
+        mesh = mesh_of(self._records, self.place[0], self._secret)
         mesh.shape = link
         mesh.connect_timeout_ms = self._connect_timeout_ms
         return mesh
@@ -147,14 +147,16 @@ def listen(interface: str | None, ports: tuple[int, int]) -> _core.Listener:
     return _core.Listener(interface, *ports)
 
 
-def swap(offer: Offer, group, near: torch.device | None = None) -> list[Offer]:
+def gather_records(
+    record: RegistrationRecord, group, near: torch.device | None = None
+) -> list[RegistrationRecord]:
     """Gathers every rank's record, in rank order: one collective on `group`, under the group's own
     timeout. `near` is as for `Meeting`.
 
     A rank that waits long logs whom it waits for. Raises "Timeout", naming them, when the group
     gives up, and "Corrupt", on every rank, for a record that can't be read.
     """
-    own = torch.frombuffer(bytearray(slot_of(offer)), dtype=torch.uint8)
+    own = torch.frombuffer(bytearray(packed(record)), dtype=torch.uint8)
     own = own.to(arguments.device_of(group, near))
     slots = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     roll = _Roll(group)
@@ -171,7 +173,7 @@ def swap(offer: Offer, group, near: torch.device | None = None) -> list[Offer]:
                 f"(register, LocalSteps or load_state_dict); the process group gave up: {cause}",
                 missing[0],
             ) from cause
-    return [offer_in(slot.cpu().numpy().tobytes(), rank) for rank, slot in enumerate(slots)]
+    return [unpacked(slot.cpu().numpy().tobytes(), rank) for rank, slot in enumerate(slots)]
 
 
 class _Roll:

@@ -178,16 +178,16 @@ def collective_load(
     """
     before = session.save()
     problem, loaded = None, False
-    offer = bootstrap.Offer()
+    record = bootstrap.RegistrationRecord()
     try:
-        offer.settings = load()
+        record.settings = load()
         loaded = True
     except Exception as cause:
-        problem, offer.problem = cause, bootstrap.problem_of(cause)
+        problem, record.problem = cause, bootstrap.problem_of(cause)
     try:
-        offers = bootstrap.swap(offer, group)
+        records = bootstrap.gather_records(record, group)
         if problem is None:
-            _check_states(offers)
+            _check_states(records)
     except BaseException as cause:
         problem = problem or cause
     if problem is not None:
@@ -196,16 +196,16 @@ def collective_load(
         raise problem
 
 
-def _check_states(offers: list[bootstrap.Offer]) -> None:
+def _check_states(records: list[bootstrap.RegistrationRecord]) -> None:
     """Raises the same error on every rank if one could not load, or if states differ."""
-    for rank, offer in enumerate(offers):
-        if offer.problem is not None:
-            raise make_error("Aborted", f"rank {rank} can't load: {offer.problem}", rank)
-    for rank, offer in enumerate(offers):
-        if offer.settings != offers[0].settings:
+    for rank, record in enumerate(records):
+        if record.problem is not None:
+            raise make_error("Aborted", f"rank {rank} can't load: {record.problem}", rank)
+    for rank, record in enumerate(records):
+        if record.settings != records[0].settings:
             raise make_error(
                 "Mismatch",
-                f"rank {rank}'s state is of {offer.settings}, rank 0's of {offers[0].settings}; "
+                f"rank {rank}'s state is of {record.settings}, rank 0's of {records[0].settings}; "
                 "load states that were saved between the same two rounds",
                 rank,
             )

@@ -104,15 +104,15 @@ class Snapshots:
         Raises DeltawireError, alike on every rank, if a rank can't read its folder or has snapshots
         of other settings, or if servers have no step in common ("Mismatch").
         """
-        offer, own = bootstrap.Offer(), []
+        record, own = bootstrap.RegistrationRecord(), []
         try:
             _make_folder(self._folder)
             own = self._files.find()
-            offer.settings = " ".join(map(str, own))
+            record.settings = " ".join(map(str, own))
         except Exception as cause:
-            offer.problem = bootstrap.problem_of(cause)
-        offers = bootstrap.swap(offer, group)
-        step = _common_step(offers, self._servers)
+            record.problem = bootstrap.problem_of(cause)
+        records = bootstrap.gather_records(record, group)
+        step = _common_step(records, self._servers)
         if step in own:
             self._newest = step
             state = self._files.read(step)
@@ -188,12 +188,12 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
-def _common_step(offers: list[bootstrap.Offer], servers: int) -> int:
+def _common_step(records: list[bootstrap.RegistrationRecord], servers: int) -> int:
     """The newest step that all servers have; 0 if training starts."""
-    for rank, offer in enumerate(offers):
-        if offer.problem is not None:
-            raise make_error("Aborted", f"rank {rank} can't go on: {offer.problem}", rank)
-    found = [set(map(int, offer.settings.split())) for offer in offers[:servers]]
+    for rank, record in enumerate(records):
+        if record.problem is not None:
+            raise make_error("Aborted", f"rank {rank} can't go on: {record.problem}", rank)
+    found = [set(map(int, record.settings.split())) for record in records[:servers]]
     common = set.intersection(*found)
     if common:
         return max(common)

@@ -1,4 +1,4 @@
-"""What the ranks of a job tell each other before they connect, as bytes of one length.
+"""What the ranks of a job tell each other before they connect, in records of one length.
 
 What comes from other ranks is bytes with a limit, read as JSON and checked field by field: nothing
 is unpickled.
@@ -19,15 +19,15 @@ from deltawire.terms import TEXT_BYTES
 
 _TOKEN_BYTES = 32
 _HOST_BYTES = 255
-# An offer: magic, u32 length, JSON, zeros. Twice what the texts can take.
-SLOT_BYTES = 8192
-_SLOT_HEAD = struct.Struct("<4sI")
-_SLOT_MAGIC = b"DWOF"
+# A packed record: magic, u32 length, JSON, zeros. Twice what the texts can take.
+RECORD_BYTES = 8192
+_HEAD = struct.Struct("<4sI")
+_MAGIC = b"DWOF"
 
 
 @dataclasses.dataclass
-class Offer:
-    """What a rank tells all others. Sent by field names, which any version can read.
+class RegistrationRecord:
+    """What a rank tells all others. Fields are sent by name, so that any version can read them.
 
     Attributes:
         settings: what must be equal on all ranks, as text (`Terms.text`).
@@ -46,19 +46,19 @@ class Offer:
     proof: bytes | None = None
 
 
-def slot_of(offer: Offer) -> bytes:
-    """An offer's bytes, of a length that is the same for all."""
-    fields = dataclasses.asdict(offer)
+def packed(record: RegistrationRecord) -> bytes:
+    """The record as RECORD_BYTES bytes."""
+    fields = dataclasses.asdict(record)
     for name in ("token", "proof"):
         fields[name] = fields[name] and fields[name].hex()
     text = json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
-    return (_SLOT_HEAD.pack(_SLOT_MAGIC, len(text)) + text).ljust(SLOT_BYTES, b"\0")
+    return (_HEAD.pack(_MAGIC, len(text)) + text).ljust(RECORD_BYTES, b"\0")
 
 
-def offer_in(slot: bytes, rank: int) -> Offer:
-    """What `slot_of` was given; raises "Corrupt", naming the rank, for anything else."""
+def unpacked(data: bytes, rank: int) -> RegistrationRecord:
+    """The inverse of `packed`. Raises "Corrupt", naming the rank, for anything else."""
     try:
-        return _read_offer(slot)
+        return _read_record(data)
     except (ValueError, TypeError, KeyError, RecursionError, struct.error) as cause:
         raise make_error(
             "Corrupt",
@@ -68,11 +68,11 @@ def offer_in(slot: bytes, rank: int) -> Offer:
         ) from None
 
 
-def _read_offer(slot: bytes) -> Offer:
-    magic, length = _SLOT_HEAD.unpack_from(slot)
-    if magic != _SLOT_MAGIC or length > len(slot) - _SLOT_HEAD.size:
-        raise ValueError("no offer")
-    fields = json.loads(slot[_SLOT_HEAD.size : _SLOT_HEAD.size + length].decode("utf-8"))
+def _read_record(data: bytes) -> RegistrationRecord:
+    magic, length = _HEAD.unpack_from(data)
+    if magic != _MAGIC or length > len(data) - _HEAD.size:
+        raise ValueError("no record")
+    fields = json.loads(data[_HEAD.size : _HEAD.size + length].decode("utf-8"))
     if type(fields) is not dict:
         raise TypeError("not an object")
     endpoint = fields["endpoint"]
@@ -83,7 +83,7 @@ def _read_offer(slot: bytes) -> Offer:
             raise ValueError("no such port")
         endpoint = (host, port)
     problem, proof = fields["problem"], fields["proof"]
-    return Offer(
+    return RegistrationRecord(
         settings=_text(fields["settings"], TEXT_BYTES),
         host_name=_text(fields["host_name"], _HOST_BYTES),
         endpoint=endpoint,
@@ -119,42 +119,42 @@ def _line(text: str) -> str:
 
 
 def check_alike(
-    offers: list[Offer], whole_of: Callable[[int, str], terms.Whole] | None = None
+    records: list[RegistrationRecord], whole_of: Callable[[int, str], terms.Whole] | None = None
 ) -> None:
     """Raises, alike on every rank: "Aborted": a rank has a problem. "Mismatch": a rank has other
     settings (`terms.check`, which says what `whole_of` is)."""
-    for rank, offer in enumerate(offers):
-        if offer.problem is not None:
-            raise make_error("Aborted", f"rank {rank} could not register: {offer.problem}", rank)
-    terms.check([offer.settings for offer in offers], whole_of)
+    for rank, record in enumerate(records):
+        if record.problem is not None:
+            raise make_error("Aborted", f"rank {rank} could not register: {record.problem}", rank)
+    terms.check([record.settings for record in records], whole_of)
 
 
-def check_endpoints(offers: list[Offer]) -> None:
+def check_endpoints(records: list[RegistrationRecord]) -> None:
     """Raises, alike on every rank, "InvalidArgument" where a rank listens on loopback, which
     another machine can't reach; "Corrupt" where one says no endpoint."""
-    for rank, offer in enumerate(offers):
-        if offer.endpoint is None:
+    for rank, record in enumerate(records):
+        if record.endpoint is None:
             raise make_error("Corrupt", f"rank {rank} says no endpoint", rank)
-        far = next((r for r, o in enumerate(offers) if o.host_name != offer.host_name), None)
-        if far is not None and ipaddress.ip_address(offer.endpoint[0]).is_loopback:
+        far = next((r for r, o in enumerate(records) if o.host_name != record.host_name), None)
+        if far is not None and ipaddress.ip_address(record.endpoint[0]).is_loopback:
             raise make_error(
                 "InvalidArgument",
-                f"rank {rank} listens on {offer.endpoint[0]}, which rank {far} on "
-                f"{offers[far].host_name} can't reach; set MASTER_ADDR to an address of rank 0's "
+                f"rank {rank} listens on {record.endpoint[0]}, which rank {far} on "
+                f"{records[far].host_name} can't reach; set MASTER_ADDR to an address of rank 0's "
                 "machine, or pass interface=",
                 rank,
             )
 
 
-def check_secret(offers: list[Offer], own: int, secret: bytes | None) -> None:
+def check_secret(records: list[RegistrationRecord], own: int, secret: bytes | None) -> None:
     """Raises "Unauthorized" where a rank has another secret than rank `own`, one has none."""
-    for rank, offer in enumerate(offers):
-        if secret is None and offer.proof is not None:
+    for rank, record in enumerate(records):
+        if secret is None and record.proof is not None:
             known = f"rank {rank} has a token of its own and rank {own} has none"
-        elif secret is not None and offer.proof is None:
+        elif secret is not None and record.proof is None:
             known = f"rank {own} has a token of its own and rank {rank} has none"
         elif secret is not None and not hmac.compare_digest(
-            offer.proof, proof(secret, offer.token)
+            record.proof, proof(secret, record.token)
         ):
             known = f"rank {rank} has another token than rank {own}"
         else:
@@ -165,21 +165,21 @@ def check_secret(offers: list[Offer], own: int, secret: bytes | None) -> None:
 
 
 def proof(secret: bytes, token: bytes) -> bytes:
-    """What only a rank that knows the secret can say of an offer's token."""
+    """What only a rank that knows the secret can say of a record's token."""
     return hmac.digest(secret, b"deltawire offer " + token, "sha256")
 
 
-def mesh_of(offers: list[Offer], rank: int, secret: bytes | None) -> _core.Mesh:
+def mesh_of(records: list[RegistrationRecord], rank: int, secret: bytes | None) -> _core.Mesh:
     """What a session needs to connect to all of them.
 
     Without a secret the token is rank 0's, which came through the process group. With one it is
     made of both, so that no other job of the same secret has it, and nobody who saw the gather.
     """
-    token = offers[0].token
+    token = records[0].token
     if secret is not None:
         token = hmac.digest(secret, b"deltawire token " + token, "sha256")
-    endpoints = [offer.endpoint for offer in offers]
-    return _core.Mesh(rank, endpoints, token, offers[0].settings)
+    endpoints = [record.endpoint for record in records]
+    return _core.Mesh(rank, endpoints, token, records[0].settings)
 
 
 def problem_of(cause: Exception) -> str:
